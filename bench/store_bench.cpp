@@ -38,7 +38,7 @@ void write_shard(const Options& options, const PlantedRows& rows, const Shard& s
     return;
   }
   StoredRun stored(*address, StoredRun::kCapture);
-  stored.begin(planted_manifest(options.parts), shard, false);
+  stored.begin_or_join(planted_manifest(options.parts), shard, false);
   write_planted_part(DataRoot(stored.local_root()), options.parts, rows, shard, &stored);
 }
 
@@ -70,7 +70,7 @@ double time_assembly(const DataRoot& root, double ahead) {
   const std::chrono::duration<double> pause(ahead / static_cast<double>(part.entries().size()));
   for (const auto& entry : part.entries()) {
     std::this_thread::sleep_for(pause);
-    assembly.announce(entry);
+    assembly.announce_segment(entry);
   }
   const auto start = Clock::now();
   assembly.finish(true);

@@ -27,7 +27,7 @@ void ResidualRows::see(HookPoint, ConstTensorView activation) {
 class SummedLayers::Moments : public MomentConsumer {
  public:
   explicit Moments(const MomentRequest& request)
-      : request_(request), sums_(empty_layer(request.shape)) {
+      : request_(request), sums_(empty_layer_moments(request.shape)) {
     request_.shift = &shift_;
   }
   const MomentRequest& request() const { return request_; }
@@ -50,11 +50,11 @@ class SummedLayers::Attention : public AttentionConsumer {
     request_.buckets = kBuckets;
   }
   const AttentionRequest& request() const { return request_; }
-  void add(LayerAttention attention) override { last_ = std::move(attention); }
+  void add(LayerAttentionSums attention) override { last_ = std::move(attention); }
 
  private:
   AttentionRequest request_;
-  LayerAttention last_;
+  LayerAttentionSums last_;
 };
 
 SummedLayers::SummedLayers(const ModelConfig& model, const Batch& batch, std::string groups)
@@ -102,7 +102,7 @@ void SummedLayers::after_rotation(Backend& backend, std::int64_t layer) {
 }
 
 void SummedLayers::after_attention(Backend& backend, std::int64_t) {
-  if (groups_.size() > 1) backend.add_attention(attention_->request(), *attention_);
+  if (groups_.size() > 1) backend.add_attention_statistics(attention_->request(), *attention_);
 }
 
 }  // namespace qkscope

@@ -98,7 +98,7 @@ inline HeadMoments moments_of(const std::vector<float>& rows,
 inline BucketMoments buckets_of(const std::vector<float>& rows,
                                 const std::vector<std::int64_t>& position, std::int64_t size,
                                 const MomentShape& shape) {
-  BucketMoments b = empty_buckets(shape);
+  BucketMoments b = empty_bucket_moments(shape);
   for (const auto t : position) ++b.n[static_cast<std::size_t>(t / size)];
   const auto cell = [&](std::size_t t, std::int64_t h) {
     return static_cast<std::size_t>((h * shape.buckets + position[t] / size) * shape.dim);

@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto header = qkscope::parse_gguf(file, "fuzz");
     for (const auto& [name, tensor] : header.tensors) {
       FUZZ_EXPECT(tensor.begin <= tensor.end && tensor.end <= size);
-      FUZZ_EXPECT(static_cast<std::uint64_t>(tensor.count() / tensor.type->elements) *
+      FUZZ_EXPECT(static_cast<std::uint64_t>(tensor.element_count() / tensor.type->elements) *
                       tensor.type->bytes ==
                   tensor.end - tensor.begin);
     }

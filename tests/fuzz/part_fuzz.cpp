@@ -93,9 +93,9 @@ void read_rows(const Journal& journal, const JournalEntry& entry) {
   const auto width = static_cast<std::size_t>(manifest.head_dim);
   HeadBlock block;
   for (std::size_t group = 0; group < manifest.groups.size(); ++group)
-    for (const auto& rows : segment.index(group))
+    for (const auto& rows : segment.read_block_index(group))
       for (std::size_t head = 0; head < manifest.groups[group].heads.size(); ++head) {
-        segment.read(rows, {.first = head}, manifest.head_dim, block);
+        segment.read_block(rows, {.first = head}, manifest.head_dim, block);
         FUZZ_EXPECT(block.positions.size() == rows.rows);
         FUZZ_EXPECT(block.vectors.size() == rows.rows * width);
         FUZZ_EXPECT(block.token_strings.size() == (manifest.token_strings ? rows.rows : 0));
@@ -105,7 +105,7 @@ void read_rows(const Journal& journal, const JournalEntry& entry) {
 void check_journal(const Journal& journal) {
   FUZZ_EXPECT(journal.examples() >= 0 && journal.rows() >= 0 && journal.tokens() >= 0);
   const auto& manifest = journal.manifest();
-  FUZZ_EXPECT(manifest_difference(manifest, manifest).empty());
+  FUZZ_EXPECT(describe_manifest_difference(manifest, manifest).empty());
   for (const auto& group : manifest.groups)
     for (const auto head : group.heads) manifest.file_metadata(group, head);
   verify_part(journal);
@@ -129,7 +129,7 @@ void check_bytes(const TemporaryFolder& folder, std::string_view input) {
   refuses_or_reads([&] {
     const SegmentReader segment(path, 1);
     segment.check_all();
-    segment.example_table();
+    segment.read_example_table();
   });
 }
 

@@ -27,7 +27,7 @@ void check(Read read, std::string_view text, bool replace) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  for (const Read read : {qkscope::read_json_lines, qkscope::read_json_array, qkscope::read_csv}) {
+  for (const Read read : {qkscope::open_json_lines, qkscope::open_json_array, qkscope::open_csv}) {
     check(read, text, false);
     check(read, text, true);
   }

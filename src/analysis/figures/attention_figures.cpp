@@ -16,11 +16,11 @@ namespace {
 // Shape (runs). Fraction of heads with the taxonomy class `name`.
 std::vector<double> class_share(const AnalysisResults& results, const std::string& name) {
   const ResultFrame& frame = results.frame("taxonomy");
-  const auto& classes = frame.texts("class");
+  const auto& classes = frame.text_column("class");
   std::vector<double> is(frame.rows(), kNan);
   for (std::size_t row = 0; row < frame.rows(); ++row)
     if (!classes[row].empty()) is[row] = classes[row] == name ? 1 : 0;
-  return means_of(frame.group_by_run(is));
+  return run_means(frame.group_by_run(is));
 }
 
 using LayerHead = std::pair<std::int64_t, std::int64_t>;  // layer, head
@@ -30,19 +30,19 @@ using BandMasses = std::map<std::int64_t, std::map<std::string, std::vector<doub
 
 BandMasses masses_by_band(const AnalysisResults& results) {
   const ResultFrame& frame = results.frame("distance");
-  const auto& layers = frame.integers("layer");
-  const auto& heads = frame.heads();
+  const auto& layers = frame.integer_column("layer");
+  const auto& heads = frame.head_column();
   const ResultFrame& taxonomy = results.frame("taxonomy");
   std::map<LayerHead, std::string> classes;
   for (std::size_t row = 0; row < taxonomy.rows(); ++row)
-    classes[{taxonomy.integers("layer")[row], taxonomy.heads()[row]}] =
-        taxonomy.texts("class")[row];
+    classes[{taxonomy.integer_column("layer")[row], taxonomy.head_column()[row]}] =
+        taxonomy.text_column("class")[row];
   BandMasses masses;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     const auto found = classes.find({layers[row], heads[row]});
-    const double mass = frame.reals("mass")[row];
+    const double mass = frame.real_column("mass")[row];
     if (found == classes.end() || std::isnan(mass)) continue;
-    masses[frame.integers_with_gaps("width")[row]][found->second].push_back(mass);
+    masses[frame.nullable_integer_column("width")[row]][found->second].push_back(mass);
   }
   // Drop distance bands beyond the longest text: no head has attention mass there.
   while (masses.size() > 1 &&
@@ -63,14 +63,14 @@ struct ChannelCell {
 };
 
 std::vector<ChannelCell> channel_cells(const ResultFrame& frame) {
-  const auto& absmax = frame.reals("absmax");
-  const auto& layers = frame.integers("layer");
-  const auto& numbers = frame.heads();
+  const auto& absmax = frame.real_column("absmax");
+  const auto& layers = frame.integer_column("layer");
+  const auto& numbers = frame.head_column();
   std::map<std::pair<bool, LayerHead>, std::vector<std::size_t>> heads;
   std::map<LayerHead, std::int64_t> map_rows;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     const LayerHead place = {layers[row], numbers[row]};
-    heads[{frame.texts("stage")[row] == "post", place}].push_back(row);
+    heads[{frame.text_column("stage")[row] == "post", place}].push_back(row);
     map_rows[place] = 0;
   }
   std::int64_t next = 0;
@@ -83,7 +83,7 @@ std::vector<ChannelCell> channel_cells(const ResultFrame& frame) {
     const double middle = quantile_of(ranges, 0.5);
     if (!(middle > 0)) continue;
     for (const auto row : rows)
-      cells.push_back({frame.integers_with_gaps("channel")[row], map_rows[place],
+      cells.push_back({frame.nullable_integer_column("channel")[row], map_rows[place],
                        absmax[row] / middle, post, place.first, place.second});
   }
   return cells;
@@ -93,8 +93,8 @@ std::vector<ChannelCell> channel_cells(const ResultFrame& frame) {
 
 Figure attention_onset(const AnalysisResults& results) {
   const ResultFrame& frame = results.frame("attention");
-  RunTable table(results);
-  std::vector<Series> series;
+  TrajectoryTable table(results);
+  std::vector<PlotSeries> series;
   const auto add = [&](const char* name, std::vector<double> values, LegendEntry look) {
     const auto column = fmt::format("${}", table.add(name, std::move(values)));
     series.push_back({std::move(look), column, column, column});
@@ -104,7 +104,7 @@ Figure attention_onset(const AnalysisResults& results) {
     largest.push_back(heads.empty() ? kNan : std::ranges::max(heads));
   add("induction_largest", std::move(largest),
       {"strongest induction head", style::kKey, style::kDiamond});
-  add("sink_rate", means_of(frame.group_by_run("sink_rate_64")),
+  add("sink_rate", run_means(frame.group_by_run("sink_rate_64")),
       {"sinks", style::kNope, style::kSquare});
   add("position_dominated", class_share(results, "position_dominated"),
       {"position-dominated heads", style::kQuery, style::kCircle});
@@ -119,7 +119,7 @@ Figure attention_onset(const AnalysisResults& results) {
   return table.draw(std::move(figure),
                     {{"score or share", "set yrange [0:1.02]\nset ytics 0.2\n",
                       plot_series(series, results.runs().size())}},
-                    {.legend = legend_of(series)});
+                    {.legend = legend_entries(series)});
 }
 
 Figure distance_by_class(const AnalysisResults& results) {
@@ -154,8 +154,8 @@ Figure distance_by_class(const AnalysisResults& results) {
   figure.width = style::kColumn;
   figure.height = style::kHeight + legend.height();
   figure.script =
-      margins(0.55, style::kColumn - 0.1, 0.45 + legend.height(), figure.height - 0.1) +
-      legend.labels() +
+      margin_commands(0.55, style::kColumn - 0.1, 0.45 + legend.height(), figure.height - 0.1) +
+      legend.label_commands() +
       fmt::format(
           "set xtics ({}) rotate by 0\nset xlabel 'distance to the key (tokens, from)' "
           "offset 0, 0.4\n"
@@ -199,7 +199,7 @@ Figure key_channel_map(const AnalysisResults& results) {
   const double top = std::max(2.0, quantile_of(ratios, 0.999));
   figure.title = "Channels of keys that stand out";
   const auto settings =
-      palette(style::kCividis) +
+      palette_command(style::kCividis) +
       fmt::format(
           "set cbrange [0:{:.4g}]\nset cbtics {}\nunset grid\n"
           "set label 'range over the median' at screen {:.4f}, screen 0.5 center rotate "

@@ -50,7 +50,7 @@ struct HeadValues {
 };
 
 HeadValues head_values(const ResultFrame& frame, const char* column, bool absolute) {
-  const auto& from = frame.reals(column);
+  const auto& from = frame.real_column(column);
   HeadValues values;
   for (std::size_t row = 0; row < frame.rows(); ++row)
     if (!std::isnan(from[row]) && frame.is_first_component(row))
@@ -101,7 +101,7 @@ std::string draw_histogram(std::size_t index, const HistogramPanel& panel, bool 
   const auto top = static_cast<double>(tallest);
   std::string text = fmt::format(
       "unset arrow\nset xrange [{}:{}]\nset xtics {}\nset yrange [0:{}]\nset ytics {}\n", low, high,
-      nice_tick_step(high - low, 3), 1.08 * top, integer_step(top, 3));
+      nice_tick_step(high - low, 3), 1.08 * top, integer_tick_step(top, 3));
   text += vertical_line(panel.mean * panel.scale, style::kInk, 1);
   text += vertical_line(panel.null * panel.scale, style::kInk, 3);
   const auto boxes = [&](const char* from, const char* to, const char* colour) {
@@ -149,8 +149,8 @@ Table histogram_table(const std::vector<HistogramPanel>& panels) {
     for (int bin = 0; bin < kHistogramBins; ++bin) {
       const auto& p = panels[i];
       const auto place = static_cast<std::size_t>(bin);
-      table.add({as_cell(i), p.bins.edge(bin), p.bins.edge(bin + 1), p.rope[place], p.nope[place],
-                 p.mean, p.null, p.column});
+      table.add({as_integer_cell(i), p.bins.edge(bin), p.bins.edge(bin + 1), p.rope[place],
+                 p.nope[place], p.mean, p.null, p.column});
     }
   return table;
 }
@@ -175,7 +175,7 @@ Figure distributions(const AnalysisResults& results) {
       "Histograms over the heads of '{}'. Solid line: the mean over heads{}. r_q and r_k on the "
       "first component, |r| and |r_k| along a; plasticity is the mean of a head's profile. At the "
       "ends of the bias and the drop the last hundredth of heads stands in the last bin.{}",
-      results.title(),
+      results.run_title(),
       null ? "; dotted line: what positions without relation to the vectors would give (mean |r|)"
            : "",
       nope ? " Heads of NoPE layers are stacked on those of RoPE layers." : "");

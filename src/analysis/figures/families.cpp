@@ -39,8 +39,8 @@ std::vector<Family> families_of(const AnalysisResults& results) {
     if (found == families.end()) families.push_back({name, {}});
   }
   const ResultFrame& rotated = results.frame("rotated");
-  const auto& bias = rotated.reals("bias_strength");
-  const auto& separation = rotated.reals("separation_strength");
+  const auto& bias = rotated.real_column("bias_strength");
+  const auto& separation = rotated.real_column("separation_strength");
   for (std::size_t row = 0; row < rotated.rows(); ++row)
     if (!std::isnan(bias[row]) && !std::isnan(separation[row]))
       families[of_run[rotated.run_indices()[row]]].rows.push_back(row);
@@ -65,7 +65,7 @@ std::string plot_bias_bins(std::size_t i, double mean, double scale) {
       "set arrow from first 0, graph 0 to first 0, graph 1 nohead dt 2 lw 0.6 lc rgb '{2}' front\n"
       "plot data using ($1 == {3} ? 0.5 * ($2 + $3) * {4} : NaN):(0):($2 * {4}):($3 * {4}):(0):4 "
       "with boxxyerror fillstyle solid 0.85 noborder lc rgb '{5}'\n",
-      mean * scale, style::kInk, style::kFaint, i, scale, family_entry(i, "").colour);
+      mean * scale, style::kInk, style::kFaint, i, scale, family_legend_entry(i, "").colour);
 }
 
 // Heads of all families, one family after the other.
@@ -77,8 +77,8 @@ struct FamilyPoints {
   FamilyPoints(const AnalysisResults& results, const std::vector<Family>& families) {
     for (const auto& family : families)
       rows.insert(rows.end(), family.rows.begin(), family.rows.end());
-    bias = values_at(results.frame("rotated").reals("bias_strength"), rows);
-    separation = values_at(results.frame("rotated").reals("separation_strength"), rows);
+    bias = values_at(results.frame("rotated").real_column("bias_strength"), rows);
+    separation = values_at(results.frame("rotated").real_column("separation_strength"), rows);
   }
 };
 
@@ -95,8 +95,8 @@ std::vector<std::string> family_head_names(const AnalysisResults& results,
     if (points.bias[i] < low || points.bias[i] > high) continue;
     const auto row = points.rows[i];
     names[i] =
-        fmt::format("{} {}.{}", shortened(results.runs()[rotated.run_indices()[row]].title, 14),
-                    rotated.integers_with_gaps("layer")[row], rotated.heads()[row]);
+        fmt::format("{} {}.{}", shorten_text(results.runs()[rotated.run_indices()[row]].title, 14),
+                    rotated.nullable_integer_column("layer")[row], rotated.head_column()[row]);
     if (++shown == 5) break;
   }
   return names;
@@ -112,18 +112,19 @@ std::pair<Table, std::vector<LegendEntry>> family_table(const AnalysisResults& r
   std::vector<LegendEntry> legend;
   const auto names = family_head_names(results, points);
   const ResultFrame& rotated = results.frame("rotated");
-  const auto& bias = rotated.reals("bias_strength");
-  const auto& separation = rotated.reals("separation_strength");
-  const auto& layers = rotated.integers("layer");
+  const auto& bias = rotated.real_column("bias_strength");
+  const auto& separation = rotated.real_column("separation_strength");
+  const auto& layers = rotated.integer_column("layer");
   std::size_t place = 0;
   for (std::size_t i = 0; i < families.size(); ++i) {
     const auto& [name, rows] = families[i];
     const double r = correlation_of(values_at(separation, rows), values_at(bias, rows));
     legend.push_back(
-        family_entry(i, fmt::format("{}, {{/:Italic r}} = {:.2f}", escaped_markup(name), r)));
+        family_legend_entry(i, fmt::format("{}, {{/:Italic r}} = {:.2f}", escape_markup(name), r)));
     for (const auto row : rows)
-      table.add({as_cell(i), separation[row], bias[row], r, layers[row], rotated.heads()[row],
-                 names[place++], one_line(name), results.label(rotated.run_indices()[row])});
+      table.add({as_integer_cell(i), separation[row], bias[row], r, layers[row],
+                 rotated.head_column()[row], names[place++], replace_control_characters(name),
+                 results.run_label(rotated.run_indices()[row])});
   }
   return {std::move(table), std::move(legend)};
 }
@@ -133,7 +134,7 @@ std::pair<Table, std::vector<LegendEntry>> family_table(const AnalysisResults& r
 Figure bias_histogram(const AnalysisResults& results) {
   const auto families = families_of(results);
   if (families.size() < 2) return no_comparison(families);
-  const auto& biases = results.frame("rotated").reals("bias_strength");
+  const auto& biases = results.frame("rotated").real_column("bias_strength");
   const auto all = FamilyPoints(results, families).bias;
   HistogramBins bins{quantile_of(all, 0.01), quantile_of(all, 0.99), kFamilyBins};
   if (!(bins.high > bins.low)) bins.high = bins.low + 1;
@@ -150,8 +151,8 @@ Figure bias_histogram(const AnalysisResults& results) {
       const double fraction =
           static_cast<double>(count) / static_cast<double>(families[i].rows.size());
       tallest = std::max(tallest, fraction);
-      figure.data.add({as_cell(i), bins.edge(bin), bins.edge(bin + 1), fraction, count,
-                       one_line(families[i].name)});
+      figure.data.add({as_integer_cell(i), bins.edge(bin), bins.edge(bin + 1), fraction, count,
+                       replace_control_characters(families[i].name)});
     }
   }
   const PanelGrid grid({.count = families.size(),
@@ -194,8 +195,8 @@ Figure family_scatter(const AnalysisResults& results) {
   figure.width = style::kColumn;
   figure.height = 0.4 + 2.0 + legend.height() + 0.06;
   figure.script =
-      margins(0.52, style::kColumn - 0.08, 0.36 + legend.height(), figure.height - 0.06) +
-      legend.labels() +
+      margin_commands(0.52, style::kColumn - 0.08, 0.36 + legend.height(), figure.height - 0.06) +
+      legend.label_commands() +
       fmt::format(
           "unset grid\nset tics font ',{0}'\nset xrange [-0.02:1.02]\nset yrange [{1}:{2}]\n"
           "set label 'separation' at graph 0.5, screen {3:.4f}/height center font ',{4}'\n"

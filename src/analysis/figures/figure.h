@@ -64,10 +64,10 @@ struct FigureKind {
 const std::vector<FigureKind>& figure_kinds();
 
 // Groups of figures that differ only by table columns.
-std::vector<FigureKind> head_maps();            // from analyses of a capture
-std::vector<FigureKind> attention_head_maps();  // from statistics over every token
-std::vector<FigureKind> layer_heatmaps();
-std::vector<FigureKind> collages();
+std::vector<FigureKind> head_map_kinds();            // from analyses of a capture
+std::vector<FigureKind> attention_head_map_kinds();  // from statistics over every token
+std::vector<FigureKind> layer_heatmap_kinds();
+std::vector<FigureKind> collage_kinds();
 // Returns a figure that shows table columns over the runs of a sweep, by its name.
 FigureKind trajectory_kind(std::string_view name);
 

@@ -134,8 +134,8 @@ struct MapCell {
 };
 
 MapCell map_cell(const ResultFrame& frame, std::size_t row, double value) {
-  return {frame.integers_with_gaps("layer")[row], frame.heads()[row], value, frame.is_nope(row),
-          frame.attention(row).starts_with("sliding")};
+  return {frame.nullable_integer_column("layer")[row], frame.head_column()[row], value,
+          frame.is_nope(row), frame.attention_kind(row).starts_with("sliding")};
 }
 
 // Position of the map in the figure. Cells are square where the page is wide enough.
@@ -143,7 +143,7 @@ class MapLayout {
  public:
   MapLayout(const AnalysisResults& results, const std::vector<MapCell>& cells, double right,
             double below)
-      : title_(quoted(shortened(results.runs().front().title, 52))), right_(right) {
+      : title_(gnuplot_literal(shorten_text(results.runs().front().title, 52))), right_(right) {
     bool full = false;
     for (const auto& cell : cells) {
       layers_ = std::max(layers_, cell.layer + 1);
@@ -165,14 +165,14 @@ class MapLayout {
   double plot_bottom() const { return bottom_; }
 
   std::string axes() const {
-    std::string text = margins(kLeft, style::kColumn - right_, bottom_, bottom_ + tall_);
+    std::string text = margin_commands(kLeft, style::kColumn - right_, bottom_, bottom_ + tall_);
     text += fmt::format(
         "unset grid\nset border 0\nset tics scale 0 font ',{}'\n"
         "set xrange [-0.5:{}]\nset yrange [-0.5:{}]\nset xtics {} offset 0, 0.4\n"
         "set ytics {} offset 0.4, 0\n",
         style::kSmall, static_cast<double>(layers_) - 0.5, static_cast<double>(heads_) - 0.5,
-        integer_step(static_cast<double>(layers_), 6),
-        integer_step(static_cast<double>(heads_), 6));
+        integer_tick_step(static_cast<double>(layers_), 6),
+        integer_tick_step(static_cast<double>(heads_), 6));
     text += fmt::format(
         "set label 'layer' at graph 0.5, screen {:.4f}/height center font ',{}'\n"
         "set label 'head' at screen 0.09/width, graph 0.5 center rotate font ',{}'\n"
@@ -256,23 +256,23 @@ struct MapColours {
 // Returns the colour range of a head map. The gnuplot script multiplies values by `scale`.
 MapColours map_colours(MapScale kind, const std::vector<double>& values, double scale) {
   if (kind == MapScale::to_one)
-    return {palette(style::kCividis) + "set cbrange [0:1]\nset cbtics 0.25\n",
+    return {palette_command(style::kCividis) + "set cbrange [0:1]\nset cbtics 0.25\n",
             "Colours run from 0 to 1."};
   if (kind == MapScale::signed_to_one)
-    return {palette(style::kAroundZero) + "set cbrange [-1:1]\nset cbtics 0.5\n",
+    return {palette_command(style::kAroundZero) + "set cbrange [-1:1]\nset cbtics 0.5\n",
             "Colours run from -1 (blue) over 0 (white) to 1 (red)."};
   if (kind == MapScale::to_largest) {
     const double largest = std::ranges::max(values);
     const double top = largest > 0 ? largest : 1;
-    return {palette(style::kCividis) +
+    return {palette_command(style::kCividis) +
                 fmt::format("set cbrange [0:{}]\nset cbtics {}\n", top, nice_tick_step(top, 4)),
             "Colours run from 0 to the largest head."};
   }
   // Clip at the 98th percentile: a few outlying heads would leave all other heads white.
-  const double far = quantile_of(absolute(values), 0.98) * scale;
+  const double far = quantile_of(absolute_values(values), 0.98) * scale;
   const double top = far > 0 ? far : 1;
-  return {palette(style::kAroundZero) + fmt::format("set cbrange [{}:{}]\nset cbtics {}\n", -top,
-                                                    top, nice_tick_step(top, 2)),
+  return {palette_command(style::kAroundZero) + fmt::format("set cbrange [{}:{}]\nset cbtics {}\n",
+                                                            -top, top, nice_tick_step(top, 2)),
           "White is 0, red above, blue below; the 2 % of heads farthest from 0 share the last "
           "colour."};
 }
@@ -283,7 +283,7 @@ Figure head_map(const AnalysisResults& results, const MapMeasure& measure) {
     return empty_figure(fmt::format(
         "the {} do not have {}",
         std::string_view(measure.table) == "attention" ? "statistics" : "results", measure.column));
-  const auto& column = frame.reals(measure.column);
+  const auto& column = frame.real_column(measure.column);
   std::vector<MapCell> cells;
   std::vector<double> values;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
@@ -320,7 +320,7 @@ Figure head_map(const AnalysisResults& results, const MapMeasure& measure) {
   figure.caption = fmt::format(
       "{} One cell per head of '{}', layers from left to right; heads that were not captured stay "
       "blank. {}",
-      measure.what, results.title(), colours.caption);
+      measure.what, results.run_title(), colours.caption);
   return figure;
 }
 
@@ -328,7 +328,7 @@ Figure class_map(const AnalysisResults& results, const ClassMap& map) {
   const ResultFrame& frame = results.frame("taxonomy");
   if (!frame.has(map.column))
     return empty_figure(fmt::format("the results do not have {}", map.column));
-  const auto& classes = frame.texts(map.column);
+  const auto& classes = frame.text_column(map.column);
   std::vector<MapCell> cells;
   for (std::size_t row = 0; row < frame.rows(); ++row)
     for (std::size_t code = 0; code < std::size(style::kClasses); ++code)
@@ -350,7 +350,7 @@ Figure class_map(const AnalysisResults& results, const ClassMap& map) {
   figure.title = map.title;
   figure.width = style::kColumn;
   figure.height = layout.height();
-  figure.script = layout.axes() + legend.labels() + "plot \\\n";
+  figure.script = layout.axes() + legend.label_commands() + "plot \\\n";
   for (std::size_t code = 0; code < std::size(style::kClasses); ++code)
     figure.script += "  " + plot_map_cells(fmt::format("$3 == {} ? $1 : NaN", code), "") +
                      fmt::format(" lc rgb '{}'{}\n", style::kClasses[code].colour,
@@ -359,7 +359,7 @@ Figure class_map(const AnalysisResults& results, const ClassMap& map) {
       "Class of every head by {} (bounds {}). One cell per head of '{}', layers from left to "
       "right; "
       "heads that were not captured, or have no class, stay blank.",
-      map.basis, taxonomy_bounds_text(results), results.title());
+      map.basis, taxonomy_bounds_text(results), results.run_title());
   return figure;
 }
 
@@ -378,7 +378,7 @@ std::vector<FigureKind> measure_maps(bool of_attention) {
 
 }  // namespace
 
-std::vector<FigureKind> head_maps() {
+std::vector<FigureKind> head_map_kinds() {
   std::vector<FigureKind> kinds = measure_maps(false);
   for (std::size_t i = 0; i < std::size(kClassMaps); ++i)
     kinds.insert(kinds.begin() + static_cast<std::ptrdiff_t>(i),
@@ -389,7 +389,7 @@ std::vector<FigureKind> head_maps() {
   return kinds;
 }
 
-std::vector<FigureKind> attention_head_maps() {
+std::vector<FigureKind> attention_head_map_kinds() {
   return measure_maps(true);
 }
 

@@ -56,8 +56,8 @@ struct HeadRange {
 // Returns the heads of the last run that have points on both axes. Rows of a head are contiguous.
 std::vector<HeadRange> heads_of_last_run(const ResultFrame& scatter, const std::vector<double>& x,
                                          const std::vector<double>& y) {
-  const auto& layers = scatter.integers("layer");
-  const auto& heads = scatter.integers("head");
+  const auto& layers = scatter.integer_column("layer");
+  const auto& heads = scatter.integer_column("head");
   const auto run = std::ranges::max(scatter.run_indices());
   std::vector<HeadRange> ranges;
   for (std::size_t row = 0; row < scatter.rows(); ++row) {
@@ -97,7 +97,7 @@ struct PanelRow {
 Table shaded_points(const AnalysisResults& results, const ResultFrame& frame,
                     const std::vector<PanelRow>& rows, const std::string& panel_column,
                     const std::string& x, const std::string& y) {
-  const auto& positions = frame.integers("position");
+  const auto& positions = frame.integer_column("position");
   std::int64_t last = 1;
   for (const auto& [panel, row] : rows) last = std::max(last, positions[row]);
   Table table = empty_table(
@@ -105,10 +105,11 @@ Table shaded_points(const AnalysisResults& results, const ResultFrame& frame,
                   "integer layer, integer head, text model",
                   panel_column, x, y));
   for (const auto& [panel, row] : rows)
-    table.add({panel, std::int64_t{frame.texts("side")[row] == "k"},
-               static_cast<double>(positions[row]) / static_cast<double>(last), frame.reals(x)[row],
-               frame.reals(y)[row], positions[row], frame.integers_with_gaps("layer")[row],
-               frame.heads()[row], results.label(frame.run_indices()[row])});
+    table.add({panel, std::int64_t{frame.text_column("side")[row] == "k"},
+               static_cast<double>(positions[row]) / static_cast<double>(last),
+               frame.real_column(x)[row], frame.real_column(y)[row], positions[row],
+               frame.nullable_integer_column("layer")[row], frame.head_column()[row],
+               results.run_label(frame.run_indices()[row])});
   return table;
 }
 
@@ -128,14 +129,15 @@ Figure collage(const AnalysisResults& results, const CollageAxes& axes) {
     if (!scatter.has(axis))
       return empty_figure(fmt::format(
           "head_scatter.parquet has no column {}; analyse again with as many --components", axis));
-  const auto all = heads_of_last_run(scatter, scatter.reals(x), scatter.reals(y));
+  const auto all = heads_of_last_run(scatter, scatter.real_column(x), scatter.real_column(y));
   const auto heads = spread_heads(all, kCollageHeads);
   if (heads.empty()) return {};
   Figure figure;
   figure.title = with_components(results, axes.title);
   std::vector<PanelRow> rows;
   for (std::size_t i = 0; i < heads.size(); ++i)
-    for (auto row = heads[i].first; row < heads[i].last; ++row) rows.push_back({as_cell(i), row});
+    for (auto row = heads[i].first; row < heads[i].last; ++row)
+      rows.push_back({as_integer_cell(i), row});
   figure.data = shaded_points(results, scatter, rows, "panel", x, y);
   const PanelGrid grid({.count = heads.size(),
                         .columns = 4,
@@ -144,25 +146,26 @@ Figure collage(const AnalysisResults& results, const CollageAxes& axes) {
                         .own_ranges = true,
                         .x_label = with_components(results, axes.x_label),
                         .y_label = with_components(results, axes.y_label),
-                        .functions = shade_functions()});
-  grid.draw(figure,
-            shade_legend(grid.height()) +
-                "unset grid\nset offsets graph 0.05, graph 0.05, graph 0.05, graph 0.05\n",
-            [&](std::size_t i) -> PanelGrid::Panel {
-              const auto row = heads[i].first;
-              return {
-                  fmt::format("layer {}, head {}{}", scatter.integers("layer")[row],
-                              scatter.integers("head")[row], scatter.is_nope(row) ? " (NoPE)" : ""),
-                  fmt::format("set xtics {}\nset ytics {}\n", tick_step(scatter.reals(x), heads[i]),
-                              tick_step(scatter.reals(y), heads[i])) +
-                      plot_shaded_points(i, 0.28)};
-            });
+                        .functions = shade_function_definitions()});
+  grid.draw(
+      figure,
+      shade_legend_commands(grid.height()) +
+          "unset grid\nset offsets graph 0.05, graph 0.05, graph 0.05, graph 0.05\n",
+      [&](std::size_t i) -> PanelGrid::Panel {
+        const auto row = heads[i].first;
+        return {
+            fmt::format("layer {}, head {}{}", scatter.integer_column("layer")[row],
+                        scatter.integer_column("head")[row], scatter.is_nope(row) ? " (NoPE)" : ""),
+            fmt::format("set xtics {}\nset ytics {}\n", tick_step(scatter.real_column(x), heads[i]),
+                        tick_step(scatter.real_column(y), heads[i])) +
+                plot_shaded_points(i, 0.28)};
+      });
   figure.caption = fmt::format(
       "{} Blue circles are queries, red squares keys, darker the later their position. {} heads of "
       "'{}', spread evenly over layers and head numbers; of each head the rows kept in "
       "head_scatter.parquet.",
       with_components(results, axes.what), heads.size(),
-      results.title(scatter.run_indices()[heads.front().first]));
+      results.run_title(scatter.run_indices()[heads.front().first]));
   return figure;
 }
 
@@ -176,7 +179,8 @@ struct HeadOfRun {
 };
 
 HeadOfRun head_at(const ResultFrame& planes, std::size_t row) {
-  return {planes.run_indices()[row], planes.integers_with_gaps("layer")[row], planes.heads()[row]};
+  return {planes.run_indices()[row], planes.nullable_integer_column("layer")[row],
+          planes.head_column()[row]};
 }
 
 // Returns the head that the user chose, else the first head of the table, from the last run.
@@ -199,9 +203,10 @@ std::map<std::int64_t, std::string> plane_titles(const AnalysisResults& results,
   const ResultFrame& complement = results.frame("complement");
   for (std::size_t row = 0; row < complement.rows(); ++row)
     if (head_at(complement, row) == head)
-      titles[complement.integers("pair")[row]] = fmt::format(
-          "{}: {:.1f} %, {:.2f}", complement.integers("pair")[row],
-          100 * complement.reals("variance_share")[row], complement.reals("angle_r")[row]);
+      titles[complement.integer_column("pair")[row]] =
+          fmt::format("{}: {:.1f} %, {:.2f}", complement.integer_column("pair")[row],
+                      100 * complement.real_column("variance_share")[row],
+                      complement.real_column("angle_r")[row]);
   return titles;
 }
 
@@ -218,11 +223,11 @@ void draw_planes(const AnalysisResults& results, const HeadOfRun& head, Figure& 
                         .columns = 6,
                         .top = 0.38,
                         .left = 0.1,
-                        .functions = shade_functions()});
+                        .functions = shade_function_definitions()});
   auto next = sizes.begin();
   grid.draw(
       figure,
-      shade_legend(grid.height()) +
+      shade_legend_commands(grid.height()) +
           fmt::format("unset grid\nunset tics\nset border 15 lw 0.4 lc rgb '{}'\n", style::kFaint),
       [&](std::size_t) -> PanelGrid::Panel {
         const auto [plane, size] = *next++;
@@ -236,7 +241,7 @@ void draw_planes(const AnalysisResults& results, const HeadOfRun& head, Figure& 
 
 }  // namespace
 
-std::vector<FigureKind> collages() {
+std::vector<FigureKind> collage_kinds() {
   std::vector<FigureKind> kinds;
   for (const auto& axes : kCollages)
     kinds.push_back({axes.name, {"head_scatter"}, [&axes](const AnalysisResults& results) {
@@ -258,7 +263,7 @@ Figure head_planes(const AnalysisResults& results) {
   std::vector<PanelRow> rows;
   for (std::size_t row = 0; row < planes.rows(); ++row)
     if (head_at(planes, row) == *head)
-      rows.push_back({planes.integers_with_gaps("plane")[row], row});
+      rows.push_back({planes.nullable_integer_column("plane")[row], row});
   figure.data = shaded_points(results, planes, rows, "plane", "x", "y");
   draw_planes(results, *head, figure);
   figure.title =
@@ -269,7 +274,7 @@ Figure head_planes(const AnalysisResults& results) {
       "its own scale, the same across and up. Darker is later in the text; a ring along which the "
       "shade runs is a plane that turns with position. Above each: the number of the plane, its "
       "share of the variance left, and how strictly rows turn in it (angle_r, 0 to 1).",
-      head->layer, head->head, results.title(head->run));
+      head->layer, head->head, results.run_title(head->run));
   return figure;
 }
 

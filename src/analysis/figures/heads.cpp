@@ -76,16 +76,16 @@ std::vector<std::string> head_names(const AnalysisResults& results, const Result
     std::vector<double> x;
     std::vector<double> y;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      const double value = frame.reals(columns.y)[rows[i]];
+      const double value = frame.real_column(columns.y)[rows[i]];
       if (frame.run_indices()[rows[i]] != run || (columns.log_y && value == 0)) continue;
       places.push_back(i);
-      x.push_back(frame.reals(columns.x)[rows[i]]);
+      x.push_back(frame.real_column(columns.x)[rows[i]]);
       y.push_back(columns.log_y ? std::log10(std::fabs(value)) : value);
     }
     for (const auto i : find_outliers(x, y, count)) {
       const auto row = rows[places[i]];
-      names[places[i]] = fmt::format("{}.{}", frame.integers_with_gaps("layer")[row],
-                                     frame.integers_with_gaps("head")[row]);
+      names[places[i]] = fmt::format("{}.{}", frame.nullable_integer_column("layer")[row],
+                                     frame.nullable_integer_column("head")[row]);
     }
   }
   return names;
@@ -94,10 +94,10 @@ std::vector<std::string> head_names(const AnalysisResults& results, const Result
 // One row per head: run, x, y, nope, layer, head, name (of outliers), model.
 Table head_points(const AnalysisResults& results, const PointColumns& columns) {
   const ResultFrame& frame = results.frame(columns.table);
-  const auto& x = frame.reals(columns.x);
-  const auto& y = frame.reals(columns.y);
-  const auto& layers = frame.integers("layer");
-  const auto& heads = frame.integers("head");
+  const auto& x = frame.real_column(columns.x);
+  const auto& y = frame.real_column(columns.y);
+  const auto& layers = frame.integer_column("layer");
+  const auto& heads = frame.integer_column("head");
   Table table =
       empty_table(fmt::format("integer run, real {}, real {}, integer nope, integer layer, integer "
                               "head, text name, text model",
@@ -109,8 +109,9 @@ Table head_points(const AnalysisResults& results, const PointColumns& columns) {
   const auto names = head_names(results, frame, rows, columns);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto row = rows[i];
-    table.add({as_cell(frame.run_indices()[row]), x[row], y[row], std::int64_t{frame.is_nope(row)},
-               layers[row], heads[row], names[i], results.label(frame.run_indices()[row])});
+    table.add({as_integer_cell(frame.run_indices()[row]), x[row], y[row],
+               std::int64_t{frame.is_nope(row)}, layers[row], heads[row], names[i],
+               results.run_label(frame.run_indices()[row])});
   }
   return table;
 }
@@ -127,7 +128,7 @@ struct ScatterFigure {
 // Draws one panel per run; `plot` returns the commands of run i.
 Figure draw_scatter(const AnalysisResults& results, ScatterFigure scatter,
                     const std::function<std::string(std::size_t run)>& plot) {
-  const bool nope = results.frame(scatter.points.table).any_nope();
+  const bool nope = results.frame(scatter.points.table).has_nope_rows();
   scatter.grid.count = results.runs().size();
   scatter.grid.top = nope ? 0.36 : 0.22;
   const PanelGrid grid(scatter.grid);
@@ -185,13 +186,13 @@ Figure bias_vs_separation(const AnalysisResults& results) {
        // A tick step of one decade: with two decades gnuplot spaces minor ticks evenly in value.
        .settings = "set xrange [-0.05:1.05]\nset xtics 0.5\nset logscale y\nset ytics 10\n"
                    "set mytics 10\nunset grid\n" +
-                   decade_range(results.frame("rotated").reals("bias_strength"))},
+                   decade_range(results.frame("rotated").real_column("bias_strength"))},
       [](std::size_t i) { return plot_heads(i, "abs($3)"); });
 }
 
 Figure pc_roles(const AnalysisResults& results) {
   const ResultFrame& qk = results.frame("qk");
-  const auto& pcs = qk.integers("pc");
+  const auto& pcs = qk.integer_column("pc");
   Figure figure;
   figure.title = "Position on the first ten components";
   figure.caption =
@@ -206,9 +207,9 @@ Figure pc_roles(const AnalysisResults& results) {
     const auto r_k = qk.group_by_run("r_k", take);
     for (std::size_t i = 0; i < r_q.size(); ++i)
       if (!r_q[i].empty() || !r_k[i].empty())
-        figure.data.add({as_cell(i), pc, mean_of(r_q[i]), standard_deviation_of(r_q[i]),
+        figure.data.add({as_integer_cell(i), pc, mean_of(r_q[i]), standard_deviation_of(r_q[i]),
                          mean_of(r_k[i]), standard_deviation_of(r_k[i]), std::ssize(r_q[i]),
-                         results.label(i)});
+                         results.run_label(i)});
   }
   const PanelGrid grid({.count = results.runs().size(),
                         .top = 0.36,

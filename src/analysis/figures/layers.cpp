@@ -43,16 +43,16 @@ Table mean_table(const AnalysisResults& results, const RunCells& cells, const ch
   Table table = empty_table(
       fmt::format("integer {}, integer row, real {}, integer heads, text model", x, mean));
   for (const auto& [place, heads] : cells)
-    table.add({place.second, -as_cell(place.first), mean_of(heads), std::ssize(heads),
-               results.label(place.first)});
+    table.add({place.second, -as_integer_cell(place.first), mean_of(heads), std::ssize(heads),
+               results.run_label(place.first)});
   return table;
 }
 
 // Mean over the heads in each tenth of the depth.
 Table depth_means(const AnalysisResults& results, const DepthMeasure& measure) {
   const ResultFrame& frame = results.frame(measure.table);
-  const auto& values = frame.reals(measure.column);
-  const auto& layers = frame.integers("layer");
+  const auto& values = frame.real_column(measure.column);
+  const auto& layers = frame.integer_column("layer");
   std::vector<std::int64_t> last(results.runs().size(), 1);  // last layer with a head
   for (std::size_t row = 0; row < frame.rows(); ++row)
     last[frame.run_indices()[row]] = std::max(last[frame.run_indices()[row]], layers[row]);
@@ -68,7 +68,7 @@ Table depth_means(const AnalysisResults& results, const DepthMeasure& measure) {
 
 // Plots cells with their number. The number is white where the gnuplot condition `dark` is true.
 std::string plot_numbered_cells(const std::string& dark) {
-  return "plot \\\n" + plot_unit_cells(1, 2, 3) +
+  return "plot \\\n" + plot_heatmap_cells(1, 2, 3) +
          fmt::format(
              ", \\\n  data using 1:({2} ? NaN : $2):(shown($3)) with labels font ',{0}' tc rgb "
              "'{1}', \\\n"
@@ -84,7 +84,7 @@ double height_of(const AnalysisResults& results) {
 // Diverging colours around zero; cells show numbers in units of a power of ten.
 std::string signed_depth_script(const std::vector<double>& means) {
   const auto unit = axis_unit({means}, "per token");
-  const double largest = std::ranges::max(absolute(means));
+  const double largest = std::ranges::max(absolute_values(means));
   const double top = largest > 0 ? largest : 1;
   return fmt::format(
              "set cbrange [{}:{}]\nset tmargin 2\n"
@@ -101,7 +101,7 @@ Figure layer_heatmap(const AnalysisResults& results, const DepthMeasure& measure
   figure.title = measure.title;
   figure.width = style::kColumn;
   figure.height = height_of(results) + (measure.to_one ? 0 : 0.16);
-  figure.script = palette(measure.colours) + run_axis_commands(results) +
+  figure.script = palette_command(measure.colours) + run_axis_commands(results) +
                   "unset colorbox\nunset grid\nunset border\nset xrange [-0.5:9.5]\n"
                   "set xtics ('0' -0.5, '0.2' 1.5, '0.4' 3.5, '0.6' 5.5, '0.8' 7.5, '1' 9.5)\n"
                   "set xlabel 'depth (layer / last layer)' offset 0, 0.3\nset rmargin 2\n";
@@ -122,7 +122,7 @@ Figure layer_heatmap(const AnalysisResults& results, const DepthMeasure& measure
 
 }  // namespace
 
-std::vector<FigureKind> layer_heatmaps() {
+std::vector<FigureKind> layer_heatmap_kinds() {
   std::vector<FigureKind> kinds;
   for (const auto& measure : kDepthMeasures)
     kinds.push_back(
@@ -140,8 +140,8 @@ Figure component_weights(const AnalysisResults& results) {
       "How the linear relation of queries to position spreads over the dimensions of a head: R^2 "
       "of each dimension on position, as a share of the head's sum, mean over heads.";
   const ResultFrame& weights = results.frame("head_component_weights");
-  const auto& values = weights.reals("component_weight");
-  const auto& components = weights.integers("component");
+  const auto& values = weights.real_column("component_weight");
+  const auto& components = weights.integer_column("component");
   RunCells cells;
   for (std::size_t row = 0; row < weights.rows(); ++row)
     if (!std::isnan(values[row]))
@@ -157,7 +157,7 @@ Figure component_weights(const AnalysisResults& results) {
     return figure;
   }
   figure.height = height_of(results);
-  figure.script = palette(style::kGreens) + run_axis_commands(results) +
+  figure.script = palette_command(style::kGreens) + run_axis_commands(results) +
                   "set cbrange [0:*]\nunset grid\nunset border\nset autoscale xfix\n"
                   "set xlabel 'dimension of the head' offset 0, 0.3\nset tmargin 1.5\n"
                   "set rmargin 6\n" +
@@ -166,7 +166,7 @@ Figure component_weights(const AnalysisResults& results) {
                       "set label 'mean share' at graph 1, graph 1 offset 0, 0.7 font ',{0}'\n"
                       "plot \\\n",
                       style::kSmall) +
-                  plot_unit_cells(1, 2, 3) + "\n";
+                  plot_heatmap_cells(1, 2, 3) + "\n";
   return figure;
 }
 

@@ -19,7 +19,7 @@ constexpr char kStackedBars[] =
 // over heads.
 Figure explained_variance_of_one(const AnalysisResults& results) {
   const ResultFrame& qk = results.frame("qk");
-  const auto& pcs = qk.integers("pc");
+  const auto& pcs = qk.integer_column("pc");
   Figure figure;
   figure.data = empty_table("integer pc, real mean, real std, integer heads");
   for (std::int64_t pc = 0; pc < 10; ++pc) {
@@ -56,7 +56,7 @@ std::string class_caption(const AnalysisResults& results) {
 
 // Counts the heads of each class. The table has no rows if no head has a class.
 Table class_table(const ResultFrame& heads) {
-  const auto& classes = heads.texts("class");
+  const auto& classes = heads.text_column("class");
   Table table =
       empty_table("integer row, integer heads, integer nope_heads, real fraction, text class");
   const auto total = std::ranges::count_if(classes, [](const auto& name) { return !name.empty(); });
@@ -98,7 +98,7 @@ std::string plot_class_bars(bool nope) {
 
 Figure taxonomy_evolution(const AnalysisResults& results) {
   const ResultFrame& heads = results.frame("taxonomy");
-  const auto& classes = heads.texts("class");
+  const auto& classes = heads.text_column("class");
   const std::vector<double> ones(heads.rows(), 1.0);
   const auto count_if = [&](const ResultFrame::RowFilter& filter) {
     std::vector<double> counts;
@@ -107,7 +107,7 @@ Figure taxonomy_evolution(const AnalysisResults& results) {
     return counts;
   };
   const auto total = count_if([&](std::size_t row) { return !classes[row].empty(); });
-  RunTable table(results);
+  TrajectoryTable table(results);
   std::string plots = "plot \\\n";
   std::vector<LegendEntry> legend;
   for (const auto& c : style::kClasses) {
@@ -129,7 +129,7 @@ Figure taxonomy_evolution(const AnalysisResults& results) {
 
 Figure class_counts(const AnalysisResults& results) {
   const ResultFrame& heads = results.frame("taxonomy");
-  const bool nope = heads.any_nope();
+  const bool nope = heads.has_nope_rows();
   Figure figure;
   figure.data = class_table(heads);
   if (figure.data.rows() == 0) return {};
@@ -145,7 +145,7 @@ Figure class_counts(const AnalysisResults& results) {
   figure.width = style::kColumn;
   figure.height = 1.5;
   figure.script =
-      margins(1.15, style::kColumn - 0.1, 0.36, 1.44) +
+      margin_commands(1.15, style::kColumn - 0.1, 0.36, 1.44) +
       fmt::format(
           "unset grid\nset border 1\nset ytics ({0}) scale 0 font ',{1}'\nset xtics font ',{1}'\n"
           "set yrange [{2}:0.5]\nset xrange [0:{3}]\nset xlabel 'heads' offset 0, 0.5 font "
@@ -153,7 +153,7 @@ Figure class_counts(const AnalysisResults& results) {
           tics, style::kSmall, 0.5 - row, 1.4 * static_cast<double>(total), style::kLabel) +
       plot_class_bars(nope);
   figure.caption =
-      fmt::format("Heads in each class of '{}'. {}{}", results.title(), class_caption(results),
+      fmt::format("Heads in each class of '{}'. {}{}", results.run_title(), class_caption(results),
                   nope ? " Hatched: heads of NoPE layers." : "");
   return figure;
 }
@@ -165,11 +165,11 @@ Figure explained_variance(const AnalysisResults& results) {
 
 Figure variance_decomposition(const AnalysisResults& results) {
   const ResultFrame& rotated = results.frame("rotated");
-  const auto a = means_of(rotated.group_by_run("var_frac_a"));
-  const auto b = means_of(rotated.group_by_run("var_frac_b"));
+  const auto a = run_means(rotated.group_by_run("var_frac_a"));
+  const auto b = run_means(rotated.group_by_run("var_frac_b"));
   std::vector<double> rest;
   for (std::size_t i = 0; i < a.size(); ++i) rest.push_back(1 - a[i] - b[i]);
-  RunTable table(results);
+  TrajectoryTable table(results);
   table.add("var_frac_a", a);
   table.add("var_frac_b", b);
   table.add("rest", std::move(rest));
@@ -192,15 +192,15 @@ Figure variance_decomposition(const AnalysisResults& results) {
 Figure nope_vs_rope(const AnalysisResults& results) {
   const ResultFrame& qk = results.frame("qk");
   const ResultFrame& metrics = results.frame("head_metrics");
-  RunTable table(results);
-  std::vector<Series> signal;
-  std::vector<Series> plasticity;
+  TrajectoryTable table(results);
+  std::vector<PlotSeries> signal;
+  std::vector<PlotSeries> plasticity;
   for (const std::string rope : {"rope", "nope"}) {
     const std::string title = rope == "nope" ? "NoPE" : "RoPE";
     const char* colour = rope == "nope" ? style::kNope : style::kRope;
     const auto group = [&](const ResultFrame& frame, const char* column) {
       return frame.group_by_run(column, [&](std::size_t row) {
-        return frame.is_first_component(row) && frame.texts("rope")[row] == rope;
+        return frame.is_first_component(row) && frame.text_column("rope")[row] == rope;
       });
     };
     if (std::ranges::any_of(group(qk, "r_q"), [](const auto& heads) { return heads.empty(); }))
@@ -223,13 +223,13 @@ Figure nope_vs_rope(const AnalysisResults& results) {
       "layers (blue) and NoPE layers (orange). Below: mean attention plasticity (the mean of each "
       "head's profile, ap_profile_overall). Bands: one standard deviation over heads. Dashed lines "
       "separate phases." +
-      table.bars_note();
+      table.error_bars_note();
   return table.draw(std::move(figure),
                     {{"correlation with position", "set yrange [*<0:1.02]\nset ytics 0.25\n",
                       plot_series(signal, results.runs().size())},
                      {"attention plasticity", "set yrange [0:1.02]\n",
                       plot_series(plasticity, results.runs().size())}},
-                    {.panel_height = 1.35, .legend = legend_of(signal)});
+                    {.panel_height = 1.35, .legend = legend_entries(signal)});
 }
 
 }  // namespace qkscope

@@ -29,10 +29,10 @@ struct ProfileTable {
 // Shape (rows of head_profile): number of the bin that all heads of a group share. Bins may be made
 // for each head; where they differ between heads, the shared bins are as wide as the widest bin.
 std::vector<std::int64_t> shared_bins(const PanelGroups& groups, const ResultFrame& frame) {
-  auto numbers = frame.integers(frame.has("bin") ? "bin" : "q_bucket");
+  auto numbers = frame.integer_column(frame.has("bin") ? "bin" : "q_bucket");
   if (!frame.has("bin_low") || !frame.has("bin_high")) return numbers;
-  const auto& low = frame.reals("bin_low");
-  const auto& high = frame.reals("bin_high");
+  const auto& low = frame.real_column("bin_low");
+  const auto& high = frame.real_column("bin_high");
   std::map<std::pair<std::size_t, std::int64_t>, std::pair<double, double>> edges;
   std::vector<double> width(groups.groups.size(), 0);  // of the widest bin
   std::vector<bool> same(width.size(), true);          // all heads of the group have equal bins
@@ -53,9 +53,9 @@ std::vector<std::int64_t> shared_bins(const PanelGroups& groups, const ResultFra
 struct ProfileColumns {
   explicit ProfileColumns(const ResultFrame& frame) {
     const auto error = profile_error_column(frame);
-    columns = {&frame.reals("position"), &frame.reals("ap"),
-               error.empty() ? nullptr : &frame.reals(error),
-               frame.has("ap_free") ? &frame.reals("ap_free") : nullptr};
+    columns = {&frame.real_column("position"), &frame.real_column("ap"),
+               error.empty() ? nullptr : &frame.real_column(error),
+               frame.has("ap_free") ? &frame.real_column("ap_free") : nullptr};
   }
   bool is_valid(std::size_t row) const {
     return !std::isnan((*columns[0])[row]) && !std::isnan((*columns[1])[row]);
@@ -94,9 +94,9 @@ void add_mean_lines(const AnalysisResults& results, const PanelGroups& groups,
     const double half = 1.96 * bin.error();
     profiles.band = profiles.band || !std::isnan(half);
     profiles.model_free = profiles.model_free || !std::isnan(bin.ap_free());
-    profiles.table.add({as_cell(place.first), kMeanLine, bin.position(), bin.ap(), bin.ap() - half,
-                        bin.ap() + half, bin.ap_free(), std::int64_t{-1}, std::int64_t{-1},
-                        results.label(group.run), group.attention});
+    profiles.table.add({as_integer_cell(place.first), kMeanLine, bin.position(), bin.ap(),
+                        bin.ap() - half, bin.ap() + half, bin.ap_free(), std::int64_t{-1},
+                        std::int64_t{-1}, results.run_label(group.run), group.attention});
   }
   profiles.means = bins.size();
 }
@@ -106,8 +106,8 @@ void add_head_lines(const AnalysisResults& results, const PanelGroups& groups,
                     ProfileTable& profiles) {
   const ResultFrame& frame = results.frame("head_profile");
   const ProfileColumns columns(frame);
-  const auto& layers = frame.integers("layer");
-  const auto& heads = frame.heads();
+  const auto& layers = frame.integer_column("layer");
+  const auto& heads = frame.head_column();
   profiles.first.resize(groups.groups.size());
   profiles.last.resize(groups.groups.size());
   std::int64_t line = 0;
@@ -127,9 +127,9 @@ void add_head_lines(const AnalysisResults& results, const PanelGroups& groups,
       const auto place = static_cast<std::size_t>(profiles.table.rows());
       if (profiles.last[group] == 0) profiles.first[group] = place;
       profiles.last[group] = place;
-      profiles.table.add({as_cell(group), line, point.position(), point.ap(), kNan, kNan,
+      profiles.table.add({as_integer_cell(group), line, point.position(), point.ap(), kNan, kNan,
                           point.ap_free(), layers[first], heads[first],
-                          results.label(frame.run_indices()[first]),
+                          results.run_label(frame.run_indices()[first]),
                           groups.groups[group].attention});
     }
   }
@@ -179,7 +179,7 @@ Figure plasticity_profile(const AnalysisResults& results) {
       profiles.band ? " Red band: 1.96 times the mean of the heads' standard errors over texts, at "
                       "least as wide as the 95 % interval of the mean over texts."
                     : "",
-      groups.note());
+      groups.attention_kinds_note());
   const PanelGrid grid({.count = groups.groups.size(),
                         .own_ranges = true,
                         .x_label = "query position (tokens)",
@@ -189,8 +189,8 @@ Figure plasticity_profile(const AnalysisResults& results) {
   const auto settings = fmt::format(
       "set yrange [0:1]\nset ytics {}\nunset grid\nset format x '%.0s%c'\n", alone ? 0.2 : 0.5);
   grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
-    const double step = integer_step(last[i], alone ? 5 : 2);
-    return {groups.groups[i].title, token_tics("x", step, is_in_thousands(step)) +
+    const double step = integer_tick_step(last[i], alone ? 5 : 2);
+    return {groups.groups[i].title, token_tick_commands("x", step, is_multiple_of_thousand(step)) +
                                         fmt::format("set xrange [0:{}]\n", 1.02 * last[i]) +
                                         plot_profiles(profiles, i)};
   });

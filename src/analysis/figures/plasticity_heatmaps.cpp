@@ -25,8 +25,8 @@ struct DistanceBins {
 
   DistanceBins(const PanelGroups& groups, const ResultFrame& frame, const std::string& axis)
       : width(groups.groups.size(), 0) {
-    const auto& low = frame.reals(axis + "_low");
-    const auto& high = frame.reals(axis + "_high");
+    const auto& low = frame.real_column(axis + "_low");
+    const auto& high = frame.real_column(axis + "_high");
     for (std::size_t row = 0; row < frame.rows(); ++row) {
       number.push_back(std::llround(low[row] / (high[row] - low[row])));
       double& widest = width[groups.of_row[row]];
@@ -53,13 +53,13 @@ std::map<CellPlace, PairMean> pooled_pairs(const PanelGroups& groups, const Resu
                                            const char* value,
                                            const std::vector<std::int64_t>& x_bins,
                                            const std::vector<std::int64_t>& y_bins) {
-  const auto& values = frame.reals(value);
-  const auto& pairs = frame.integers("n_pairs");
-  const auto& weights = frame.has("n_eligible") ? frame.integers("n_eligible") : pairs;
+  const auto& values = frame.real_column(value);
+  const auto& pairs = frame.integer_column("n_pairs");
+  const auto& weights = frame.has("n_eligible") ? frame.integer_column("n_eligible") : pairs;
   std::map<CellPlace, PairMean> cells;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     if (std::isnan(values[row]) || pairs[row] == 0) continue;
-    auto& sum = cells[{as_cell(groups.of_row[row]), x_bins[row], y_bins[row]}];
+    auto& sum = cells[{as_integer_cell(groups.of_row[row]), x_bins[row], y_bins[row]}];
     const auto weight = static_cast<double>(weights[row]);
     sum.weighted += values[row] * weight;
     sum.weight += weight;
@@ -86,9 +86,9 @@ struct PairAxis {
 
   double step(std::size_t group, int factor) const {
     const double range = high[group] - low[group];
-    const double wide = integer_step(range, factor * ticks);
+    const double wide = integer_tick_step(range, factor * ticks);
     if (wide < range) return wide;
-    return integer_step(range, 2 * factor * ticks);  // else 0 would be the only tick
+    return integer_tick_step(range, 2 * factor * ticks);  // else 0 would be the only tick
   }
 };
 
@@ -107,7 +107,7 @@ std::string plot_few_pairs(std::size_t group) {
 HoverCell pair_hover(const PanelGrid& grid, const PairCell& cell, const PairAxis& x,
                      const PairAxis& y) {
   const auto group = static_cast<std::size_t>(cell.group);
-  const auto box = grid.box(group);
+  const auto box = grid.panel_rectangle(group);
   const auto across = [&](double value) {
     return box.left +
            (box.right - box.left) * (value - x.low[group]) / (x.high[group] - x.low[group]);
@@ -137,7 +137,7 @@ Figure draw_pair_map(const AnalysisResults& results, const PanelGroups& groups,
   const PairAxis& y = map.y;
   Figure figure;
   figure.title = map.title;
-  figure.caption = map.caption + groups.note();
+  figure.caption = map.caption + groups.attention_kinds_note();
   if (std::ranges::any_of(cells, [](const PairCell& cell) { return cell.pairs < kFewPairs; }))
     figure.caption += fmt::format(" A dot marks cells with fewer than {} pairs.", kFewPairs);
   figure.data = empty_table(
@@ -147,7 +147,7 @@ Figure draw_pair_map(const AnalysisResults& results, const PanelGroups& groups,
   for (const auto& cell : cells) {
     const auto& group = groups.groups[static_cast<std::size_t>(cell.group)];
     figure.data.add({cell.group, cell.x_low, cell.x_high, cell.y_low, cell.y_high, cell.ap,
-                     cell.pairs, results.label(group.run), group.attention});
+                     cell.pairs, results.run_label(group.run), group.attention});
   }
   const PanelGrid grid({.count = groups.groups.size(),
                         .right = 0.55,
@@ -155,7 +155,7 @@ Figure draw_pair_map(const AnalysisResults& results, const PanelGroups& groups,
                         .x_label = x.label,
                         .y_label = y.label});
   const auto settings =
-      palette(style::kCividis) +
+      palette_command(style::kCividis) +
       fmt::format(
           "set cbrange [0:1]\nset cbtics 0.5\nunset grid\n"
           "set label 'plasticity' at screen {:.4f}, screen 0.5 center rotate font ',{}'\n"
@@ -165,16 +165,16 @@ Figure draw_pair_map(const AnalysisResults& results, const PanelGroups& groups,
   const int factor = groups.groups.size() == 1 ? 2 : 1;  // a single panel has room for more ticks
   bool thousands = true;  // one number format for both axes of all panels
   for (std::size_t i = 0; i < groups.groups.size(); ++i)
-    for (const auto* axis : {&x, &y}) thousands &= is_in_thousands(axis->step(i, factor));
+    for (const auto* axis : {&x, &y}) thousands &= is_multiple_of_thousand(axis->step(i, factor));
   grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
     const auto ranges = fmt::format(
         "set xrange [{}:{}]\nset yrange [{}:{}]\n"
         "plot data using ($1 == {} ? $2 : NaN):4:2:3:4:5:6 with boxxyerror fillstyle solid "
         "linecolor palette",
         x.low[i], x.high[i], y.low[i], y.high[i], i);
-    return {groups.groups[i].title, token_tics("x", x.step(i, factor), thousands) +
-                                        token_tics("y", y.step(i, factor), thousands) + ranges +
-                                        plot_few_pairs(i) + "\nunset colorbox\n"};
+    return {groups.groups[i].title, token_tick_commands("x", x.step(i, factor), thousands) +
+                                        token_tick_commands("y", y.step(i, factor), thousands) +
+                                        ranges + plot_few_pairs(i) + "\nunset colorbox\n"};
   });
   for (const auto& cell : cells) figure.hover.push_back(pair_hover(grid, cell, x, y));
   return figure;
@@ -220,8 +220,8 @@ Figure plasticity_heatmap(const AnalysisResults& results) {
 Figure bucket_heatmap(const AnalysisResults& results) {
   const ResultFrame& frame = results.frame("head_bucket_plasticity");
   const PanelGroups groups(results, frame);
-  const auto sums = pooled_pairs(groups, frame, "ap_bucket", frame.integers("k_bucket"),
-                                 frame.integers("q_bucket"));
+  const auto sums = pooled_pairs(groups, frame, "ap_bucket", frame.integer_column("k_bucket"),
+                                 frame.integer_column("q_bucket"));
   // Both axes have the same range, so that causal cells lie above the diagonal.
   std::vector<double> low(groups.groups.size(), 1e9);
   std::vector<double> high(groups.groups.size(), 0);

@@ -90,27 +90,27 @@ const Table::Column& ResultFrame::column(std::string_view name, Table::Type type
   return column_of(table_, path_, name, type);
 }
 
-const std::vector<std::int64_t>& ResultFrame::integers(std::string_view name) const {
+const std::vector<std::int64_t>& ResultFrame::integer_column(std::string_view name) const {
   if (columns_with_nulls_.contains(name))
     bad_input("{}: empty fields in the column '{}' of integers", path_, name);
-  return integers_with_gaps(name);
+  return nullable_integer_column(name);
 }
 
-std::vector<double> ResultFrame::numbers(std::string_view name) const {
+std::vector<double> ResultFrame::numeric_column(std::string_view name) const {
   const auto* found = table_.find(name);
-  if (!found || found->type == Table::Type::text) return reals(name);  // throws
+  if (!found || found->type == Table::Type::text) return real_column(name);  // throws
   std::vector<double> values;
   for (std::size_t row = 0; row < rows(); ++row) values.push_back(found->number(row));
   return values;
 }
 
-bool ResultFrame::any_nope() const {
-  return std::ranges::count(texts("rope"), "nope") > 0;
+bool ResultFrame::has_nope_rows() const {
+  return std::ranges::count(text_column("rope"), "nope") > 0;
 }
 
-const std::string& ResultFrame::attention(std::size_t row) const {
+const std::string& ResultFrame::attention_kind(std::size_t row) const {
   static const std::string kUnknown;
-  return has("attention") ? texts("attention")[row] : kUnknown;
+  return has("attention") ? text_column("attention")[row] : kUnknown;
 }
 
 RunGroups ResultFrame::group_by_run(const std::vector<double>& values,
@@ -133,7 +133,7 @@ AnalysisResults::AnalysisResults(std::string folder, FigureChoices choices)
     if (!has(name)) continue;
     any = true;
     // The first table with rows names all runs: every analysis of a sweep covers the same runs.
-    collect_runs(read_parquet_table_with_gaps(path(name)), runs_);
+    collect_runs(read_parquet_table_with_gaps(table_path(name)), runs_);
     if (!runs_.empty()) break;
   }
   if (!any)
@@ -148,9 +148,9 @@ AnalysisResults::AnalysisResults(std::string folder, FigureChoices choices)
 
 void AnalysisResults::read_intervals() {
   if (!has("errors")) return;
-  const Table table = read_parquet_table(path("errors"));
+  const Table table = read_parquet_table(table_path("errors"));
   const auto column = [&](const char* name, Table::Type type) -> const Table::Column& {
-    return column_of(table, path("errors"), name, type);
+    return column_of(table, table_path("errors"), name, type);
   };
   const auto& quantity = column("quantity", Table::Type::text).texts;
   const auto& heads = column("heads", Table::Type::text).texts;
@@ -164,23 +164,23 @@ void AnalysisResults::read_intervals() {
   }
 }
 
-std::optional<Interval> AnalysisResults::interval(std::size_t run, const std::string& quantity,
-                                                  const std::string& heads) const {
+std::optional<ConfidenceInterval> AnalysisResults::confidence_interval(
+    std::size_t run, const std::string& quantity, const std::string& heads) const {
   const auto found = intervals_.find({run, quantity, heads});
   if (found == intervals_.end()) return std::nullopt;
   return found->second;
 }
 
-std::string AnalysisResults::label(std::size_t run) const {
-  return one_line(runs_[run].label);
+std::string AnalysisResults::run_label(std::size_t run) const {
+  return replace_control_characters(runs_[run].label);
 }
 
-std::string AnalysisResults::title(std::size_t run) const {
-  return one_line(runs_[run].title);
+std::string AnalysisResults::run_title(std::size_t run) const {
+  return replace_control_characters(runs_[run].title);
 }
 
 bool AnalysisResults::has(const std::string& table) const {
-  return path_exists(path(table));
+  return path_exists(table_path(table));
 }
 
 std::optional<std::size_t> AnalysisResults::find_run(const std::string& label) const {
@@ -193,18 +193,19 @@ const ResultFrame& AnalysisResults::frame(const std::string& name) const {
   auto& frame = frames_[name];
   if (frame) return *frame;
   Table table =
-      rows_with(read_parquet_table_with_gaps(path(name)), "attention", choices_.attention);
+      rows_with(read_parquet_table_with_gaps(table_path(name)), "attention", choices_.attention);
   const auto* model = table.find("model");
   if (!model || model->type != Table::Type::text)
     bad_input("{}: there is no text column 'model'; expected a table of 'qkscope analyze'",
-              path(name));
+              table_path(name));
   std::vector<std::size_t> run_of_row;
   for (const auto& label : model->texts) {
     const auto run = find_run(label);
-    if (!run) bad_input("{}: model '{}' is in no other table; analyse again", path(name), label);
+    if (!run)
+      bad_input("{}: model '{}' is in no other table; analyse again", table_path(name), label);
     run_of_row.push_back(*run);
   }
-  frame = std::make_unique<ResultFrame>(std::move(table), path(name), std::move(run_of_row),
+  frame = std::make_unique<ResultFrame>(std::move(table), table_path(name), std::move(run_of_row),
                                         runs_.size());
   return *frame;
 }
@@ -212,7 +213,7 @@ const ResultFrame& AnalysisResults::frame(const std::string& name) const {
 PanelGroups::PanelGroups(const AnalysisResults& results, const ResultFrame& frame) {
   std::vector<std::set<std::string>> kinds(results.runs().size());
   for (std::size_t row = 0; row < frame.rows(); ++row)
-    kinds[frame.run_indices()[row]].insert(frame.attention(row));
+    kinds[frame.run_indices()[row]].insert(frame.attention_kind(row));
   std::map<std::pair<std::size_t, std::string>, std::size_t> places;
   for (std::size_t run = 0; run < kinds.size(); ++run) {
     const auto& title = results.runs()[run].title;
@@ -228,10 +229,10 @@ PanelGroups::PanelGroups(const AnalysisResults& results, const ResultFrame& fram
     }
   }
   for (std::size_t row = 0; row < frame.rows(); ++row)
-    of_row.push_back(places.at({frame.run_indices()[row], frame.attention(row)}));
+    of_row.push_back(places.at({frame.run_indices()[row], frame.attention_kind(row)}));
 }
 
-std::string PanelGroups::note() const {
+std::string PanelGroups::attention_kinds_note() const {
   const bool split =
       std::ranges::any_of(groups, [](const auto& group) { return !group.attention.empty(); });
   return split ? " Heads of different attention kinds have panels of their own." : "";
@@ -251,7 +252,7 @@ std::string taxonomy_bounds_text(const AnalysisResults& results) {
   return fmt::format("{} and {}", first.low, first.high);
 }
 
-std::vector<double> absolute(std::vector<double> values) {
+std::vector<double> absolute_values(std::vector<double> values) {
   for (double& value : values) value = std::fabs(value);
   return values;
 }
@@ -259,7 +260,7 @@ std::vector<double> absolute(std::vector<double> values) {
 std::vector<double> largest_by_group(const PanelGroups& groups, const ResultFrame& frame,
                                      const std::string& column) {
   std::vector<double> largest(groups.groups.size(), kNan);
-  const auto& values = frame.reals(column);
+  const auto& values = frame.real_column(column);
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     double& so_far = largest[groups.of_row[row]];
     if (!(values[row] <= so_far) && !std::isnan(values[row])) so_far = values[row];

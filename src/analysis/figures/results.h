@@ -48,11 +48,11 @@ std::string display_label(const std::string& label);
 // Returns the model family, for example "qwen3" for "Qwen/Qwen3-4B-Base": the last path component
 // up to and including its first version number, in lower case. Parameter counts ("7b") and training
 // steps ("1000") are not versions. Returns "" for names with fewer than three leading letters.
-std::string family_of(std::string_view model);
+std::string model_family(std::string_view model);
 
 // Returns true if two names denote the same model: their last path components are equal, ignoring
 // case, '-' and '_'.
-bool same_model(std::string_view x, std::string_view y);
+bool is_same_model(std::string_view x, std::string_view y);
 
 // Shape (runs, heads of the run): values of one measure.
 using RunGroups = std::vector<std::vector<double>>;
@@ -81,37 +81,37 @@ class ResultFrame {
   bool has(std::string_view column) const { return table_.find(column) != nullptr; }
 
   // Each accessor throws a bad-input error if the column is missing or has a different type.
-  const std::vector<double>& reals(std::string_view name) const {
+  const std::vector<double>& real_column(std::string_view name) const {
     return column(name, Table::Type::real).reals;
   }
-  const std::vector<std::int64_t>& integers(std::string_view name) const;  // no nulls allowed
-  const std::vector<std::int64_t>& integers_with_gaps(std::string_view name) const {
+  const std::vector<std::int64_t>& integer_column(std::string_view name) const;  // no nulls allowed
+  const std::vector<std::int64_t>& nullable_integer_column(std::string_view name) const {
     return column(name, Table::Type::integer).integers;
   }
-  const std::vector<std::string>& texts(std::string_view name) const {
+  const std::vector<std::string>& text_column(std::string_view name) const {
     return column(name, Table::Type::text).texts;
   }
   // A column of reals, integers or booleans as reals; NaN where there is no value.
-  std::vector<double> numbers(std::string_view name) const;
+  std::vector<double> numeric_column(std::string_view name) const;
   // The column "head", which some tables call "q_head".
-  const std::vector<std::int64_t>& heads() const {
-    return integers(has("head") ? "head" : "q_head");
+  const std::vector<std::int64_t>& head_column() const {
+    return integer_column(has("head") ? "head" : "q_head");
   }
 
   // True for rows of principal component 0, and for every row of a table without components.
   bool is_first_component(std::size_t row) const {
-    return !has("pc") || integers_with_gaps("pc")[row] == 0;
+    return !has("pc") || nullable_integer_column("pc")[row] == 0;
   }
-  bool is_nope(std::size_t row) const { return texts("rope")[row] == "nope"; }
-  bool any_nope() const;
+  bool is_nope(std::size_t row) const { return text_column("rope")[row] == "nope"; }
+  bool has_nope_rows() const;
 
   // Attention kind of the row's layer: "full", "sliding:512" or "none"; "" in older results.
-  const std::string& attention(std::size_t row) const;
+  const std::string& attention_kind(std::size_t row) const;
 
   // Groups `values` (rows) by run; rows that are NaN or that `filter` rejects are left out.
   RunGroups group_by_run(const std::vector<double>& values, const RowFilter& filter = {}) const;
   RunGroups group_by_run(std::string_view name, const RowFilter& filter = {}) const {
-    return group_by_run(reals(name), filter);
+    return group_by_run(real_column(name), filter);
   }
 
  private:
@@ -132,7 +132,7 @@ struct FigureChoices {
   std::string attention;  // only heads with this attention kind; empty: all heads
 };
 
-struct Interval {
+struct ConfidenceInterval {
   double low = 0;
   double high = 0;
 };
@@ -145,12 +145,12 @@ class AnalysisResults {
 
   const std::string& folder() const { return folder_; }
   const FigureChoices& choices() const { return choices_; }
-  const std::string& name() const { return metadata_.name; }
+  const std::string& sweep_name() const { return metadata_.name; }
   const std::vector<ResultRun>& runs() const { return runs_; }  // sorted by ResultRun::order
   bool has_single_run() const { return runs_.size() == 1; }
   // Label and title of a run as one line of text, for CSV cells and captions.
-  std::string label(std::size_t run) const;
-  std::string title(std::size_t run = 0) const;
+  std::string run_label(std::size_t run) const;
+  std::string run_title(std::size_t run = 0) const;
   const std::vector<Json>& runs_without_rows() const { return metadata_.runs_without_rows; }
   bool has(const std::string& table) const;
   // Reads the table on first use and keeps the heads that FigureChoices::attention selects. Throws
@@ -159,11 +159,14 @@ class AnalysisResults {
 
   // Returns the 95 % confidence interval of a mean over heads from errors.parquet, or nullopt.
   // `heads` is "all", "rope" or "nope".
-  std::optional<Interval> interval(std::size_t run, const std::string& quantity,
-                                   const std::string& heads = "all") const;
+  std::optional<ConfidenceInterval> confidence_interval(std::size_t run,
+                                                        const std::string& quantity,
+                                                        const std::string& heads = "all") const;
 
  private:
-  std::string path(const std::string& table) const { return folder_ + "/" + table + ".parquet"; }
+  std::string table_path(const std::string& table) const {
+    return folder_ + "/" + table + ".parquet";
+  }
   std::optional<std::size_t> find_run(const std::string& label) const;
   void read_intervals();
 
@@ -171,7 +174,7 @@ class AnalysisResults {
   FigureChoices choices_;
   SweepMetadata metadata_;
   std::vector<ResultRun> runs_;
-  std::map<std::tuple<std::size_t, std::string, std::string>, Interval>
+  std::map<std::tuple<std::size_t, std::string, std::string>, ConfidenceInterval>
       intervals_;  // by run, quantity and heads
   mutable std::map<std::string, std::unique_ptr<ResultFrame>> frames_;
 };
@@ -191,7 +194,7 @@ struct PanelGroups {
 
   PanelGroups(const AnalysisResults& results, const ResultFrame& frame);
   // Caption sentence for a table in which some run has more than one attention kind, else "".
-  std::string note() const;
+  std::string attention_kinds_note() const;
 };
 
 // Name of the column of head_profile with the standard error over texts: "se", or "stderr" in older
@@ -201,7 +204,7 @@ std::string profile_error_column(const ResultFrame& profile);
 // "0.3 and 0.7", or a sentence if the taxonomy bounds differ between runs.
 std::string taxonomy_bounds_text(const AnalysisResults& results);
 
-std::vector<double> absolute(std::vector<double> values);
+std::vector<double> absolute_values(std::vector<double> values);
 
 // Returns the largest value of a column in each group of heads, or 1 for a group without values.
 // Figures use the maxima as axis limits.
@@ -228,7 +231,7 @@ struct HistogramBins {
 Table empty_table(const std::string& columns);
 
 // Converts an index to the int64 type of integer table cells.
-constexpr std::int64_t as_cell(std::size_t index) {
+constexpr std::int64_t as_integer_cell(std::size_t index) {
   return static_cast<std::int64_t>(index);
 }
 

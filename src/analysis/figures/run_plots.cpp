@@ -37,7 +37,7 @@ std::vector<Phase> phases_of(const AnalysisResults& results, double inches) {
   for (auto& phase : phases) {
     const double width = inches * static_cast<double>(phase.last - phase.first + 1) /
                          static_cast<double>(runs.size());
-    for (const auto& word : split(one_line(phase.name), ' ')) {
+    for (const auto& word : split(replace_control_characters(phase.name), ' ')) {
       auto& lines = phase.lines;
       if (!lines.empty() && text_width(lines.back() + " " + word, style::kPhase) + 0.05 <= width)
         lines.back() += " " + word;
@@ -55,7 +55,7 @@ std::string phase_names(const std::vector<Phase>& phases) {
       text += fmt::format(
           "set label {} at first {}, graph 1 offset character 0, screen {:.4f}/height center font "
           "',{}' textcolor rgb '{}'\n",
-          quoted(lines[i]), 0.5 * static_cast<double>(first + last),
+          gnuplot_literal(lines[i]), 0.5 * static_cast<double>(first + last),
           0.06 + kPhaseLine * static_cast<double>(lines.size() - 1 - i), style::kPhase,
           style::kInk);
   return text;
@@ -67,7 +67,7 @@ std::string run_titles(const AnalysisResults& results, int step) {
   int place = 0;
   for (const auto& run : results.runs()) {
     tics += fmt::format("{}{} {}", tics.empty() ? "" : ", ",
-                        quoted(shortened(run.title, kLongestLabel)), place);
+                        gnuplot_literal(shorten_text(run.title, kLongestLabel)), place);
     place += step;
   }
   return tics;
@@ -109,7 +109,7 @@ double run_labels_height(const AnalysisResults& results) {
   if (results.runs().size() <= 3) return 0.3;
   double longest = 0;
   for (const auto& run : results.runs())
-    longest = std::max(longest, text_width(shortened(run.title, kLongestLabel), style::kSmall));
+    longest = std::max(longest, text_width(shorten_text(run.title, kLongestLabel), style::kSmall));
   return 0.18 + 0.64 * longest;
 }
 
@@ -129,13 +129,13 @@ std::string plot_range(const std::string& x, const std::string& low, const std::
                      scaled(fmt::format("({}) - ({})", high, low), scale), look);
 }
 
-std::string plot_whisker(const std::string& x, const Series& s, double scale) {
+std::string plot_whisker(const std::string& x, const PlotSeries& s, double scale) {
   return plot_range(x, s.low, s.high, scale,
                     fmt::format("nohead lw 1.2 lc rgb '{}'", s.look.colour));
 }
 
 // Plots the confidence interval of the mean. Caps distinguish it from the spread over heads.
-std::string plot_interval(const std::string& x, const Series& s, double scale) {
+std::string plot_interval(const std::string& x, const PlotSeries& s, double scale) {
   if (s.bar_low.empty()) return "";
   return plot_range(
       x, s.bar_low, s.bar_high, scale,
@@ -167,7 +167,7 @@ AxisUnit axis_unit(const RunGroups& groups, const std::string& unit) {
   return {std::pow(10, -power), fmt::format("10^{{{}}} {}", power, unit)};
 }
 
-std::string plot_series(const std::vector<Series>& series, std::size_t runs, double scale,
+std::string plot_series(const std::vector<PlotSeries>& series, std::size_t runs, double scale,
                         const std::string& below) {
   std::string text = "plot \\\n" + below;
   for (const auto& s : series)
@@ -189,7 +189,7 @@ std::string plot_series(const std::vector<Series>& series, std::size_t runs, dou
   return text;
 }
 
-std::string plot_whiskers(const std::vector<Series>& series, double scale,
+std::string plot_whiskers(const std::vector<PlotSeries>& series, double scale,
                           const std::string& below) {
   std::string text = "plot \\\n" + below;
   const double step = series.size() > 1 ? 0.22 : 0;
@@ -205,30 +205,30 @@ std::string plot_whiskers(const std::vector<Series>& series, double scale,
   return text;
 }
 
-std::vector<LegendEntry> legend_of(const std::vector<Series>& series) {
+std::vector<LegendEntry> legend_entries(const std::vector<PlotSeries>& series) {
   std::vector<LegendEntry> entries;
   for (const auto& s : series)
     if (!s.look.title.empty()) entries.push_back(s.look);
   return entries;
 }
 
-std::vector<double> means_of(const RunGroups& groups) {
+std::vector<double> run_means(const RunGroups& groups) {
   return of_each(groups, mean_of);
 }
 
-int RunTable::add(const std::string& name, std::vector<double> values) {
+int TrajectoryTable::add(const std::string& name, std::vector<double> values) {
   columns_.push_back({name, std::move(values)});
   return static_cast<int>(columns_.size()) + 1;  // column 1 is the index of the run
 }
 
-Series RunTable::add_measure(const RunMeasure& measure, const RunGroups& groups) {
+PlotSeries TrajectoryTable::add_measure(const TrajectoryMeasure& measure, const RunGroups& groups) {
   const auto quantile = [](double fraction) {
     return [fraction](const auto& group) { return quantile_of(group, fraction); };
   };
   const auto add_column = [&](const char* ending, const auto& statistic) {
     return fmt::format("${}", add(measure.name + ending, of_each(groups, statistic)));
   };
-  Series series{measure.look, "", "", ""};
+  PlotSeries series{measure.look, "", "", ""};
   if (measure.summary == SummaryStatistic::mean ||
       measure.summary == SummaryStatistic::mean_and_deviation) {
     series.middle = series.low = series.high = add_column("_mean", mean_of);
@@ -249,11 +249,11 @@ Series RunTable::add_measure(const RunMeasure& measure, const RunGroups& groups)
   return series;
 }
 
-void RunTable::add_interval(const RunMeasure& measure, Series& series) {
+void TrajectoryTable::add_interval(const TrajectoryMeasure& measure, PlotSeries& series) {
   std::vector<double> low;
   std::vector<double> high;
   for (std::size_t i = 0; i < results_.runs().size(); ++i) {
-    const auto interval = results_.interval(i, measure.quantity, measure.heads);
+    const auto interval = results_.confidence_interval(i, measure.quantity, measure.heads);
     low.push_back(interval ? interval->low : kNan);
     high.push_back(interval ? interval->high : kNan);
   }
@@ -263,12 +263,12 @@ void RunTable::add_interval(const RunMeasure& measure, Series& series) {
   series.bar_high = fmt::format("${}", add(measure.name + "_high", std::move(high)));
 }
 
-std::string RunTable::bars_note() const {
+std::string TrajectoryTable::error_bars_note() const {
   return bars_ ? " Bars with caps: 95 % interval over texts, jackknife." : "";
 }
 
-Figure RunTable::draw(Figure figure, const std::vector<TrajectoryPanel>& panels,
-                      const TrajectoryLayout& layout) const {
+Figure TrajectoryTable::draw(Figure figure, const std::vector<TrajectoryPanel>& panels,
+                             const TrajectoryLayout& layout) const {
   const int count = static_cast<int>(panels.size());
   const int rows = (count + layout.columns - 1) / layout.columns;
   figure.width = layout.columns == 1 ? style::kColumn : style::kPage;
@@ -296,7 +296,7 @@ Figure RunTable::draw(Figure figure, const std::vector<TrajectoryPanel>& panels,
     figure.script += fmt::format(
         "set label '{}' at screen {:.4f}, screen {:.4f} center rotate font ',{}'\n", panel.y_label,
         (left + 0.1) / figure.width, 0.5 * (top + bottom) / figure.height, style::kLabel);
-    if (i == 0) figure.script += legend.labels();
+    if (i == 0) figure.script += legend.label_commands();
     figure.script += panel.empty ? "set yrange [0:1]\nplot NaN\n" : panel.settings + panel.plot;
   }
   figure.script += "\nunset multiplot\n";
@@ -304,7 +304,7 @@ Figure RunTable::draw(Figure figure, const std::vector<TrajectoryPanel>& panels,
   return figure;
 }
 
-Table RunTable::table() const {
+Table TrajectoryTable::table() const {
   Table table;
   table.column("run", Table::Type::integer);
   bool any = false;
@@ -317,10 +317,10 @@ Table RunTable::table() const {
   table.column("model", Table::Type::text).column("phase", Table::Type::text);
   if (!any) return table;
   for (std::size_t i = 0; i < results_.runs().size(); ++i) {
-    std::vector<Table::Cell> cells = {as_cell(i)};
+    std::vector<Table::Cell> cells = {as_integer_cell(i)};
     for (const auto& column : columns_) cells.emplace_back(column.values[i]);
-    cells.emplace_back(results_.label(i));
-    cells.emplace_back(one_line(results_.runs()[i].phase));
+    cells.emplace_back(results_.run_label(i));
+    cells.emplace_back(replace_control_characters(results_.runs()[i].phase));
     table.add(std::move(cells));
   }
   return table;

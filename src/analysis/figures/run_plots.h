@@ -24,7 +24,7 @@ struct AxisUnit {
 AxisUnit axis_unit(const RunGroups& groups, const std::string& unit);
 
 // A measure over runs. Each value is a gnuplot expression of CSV columns, for example "$2 - $3".
-struct Series {
+struct PlotSeries {
   LegendEntry look;
   std::string middle;
   std::string low;  // band around the middle
@@ -35,17 +35,17 @@ struct Series {
 
 // Plots lines with points, bands and error bars over column 1, the run; with a single run whiskers
 // replace the band. Values are multiplied by `scale`; `below` is drawn first.
-std::string plot_series(const std::vector<Series>& series, std::size_t runs, double scale = 1,
+std::string plot_series(const std::vector<PlotSeries>& series, std::size_t runs, double scale = 1,
                         const std::string& below = "");
 // Plots points with whiskers, the series side by side, without lines between runs.
-std::string plot_whiskers(const std::vector<Series>& series, double scale = 1,
+std::string plot_whiskers(const std::vector<PlotSeries>& series, double scale = 1,
                           const std::string& below = "");
 
 // Returns the legend entries of all series with a title.
-std::vector<LegendEntry> legend_of(const std::vector<Series>& series);
+std::vector<LegendEntry> legend_entries(const std::vector<PlotSeries>& series);
 
 // Shape (runs). Mean of each run; NaN for a run without values.
-std::vector<double> means_of(const RunGroups& groups);
+std::vector<double> run_means(const RunGroups& groups);
 
 struct TrajectoryPanel {
   std::string y_label;   // gnuplot markup
@@ -63,7 +63,7 @@ struct TrajectoryLayout {
 // How a measure over the heads of a run is summarised: the value of its line and its band.
 enum class SummaryStatistic { mean, mean_and_deviation, mean_and_quartiles, median_and_quartiles };
 
-struct RunMeasure {
+struct TrajectoryMeasure {
   std::string name;  // the columns of the CSV are NAME_mean and so on
   SummaryStatistic summary;
   LegendEntry look;
@@ -72,19 +72,19 @@ struct RunMeasure {
 };
 
 // The CSV of a figure over runs: one row per run with summaries of measures over its heads.
-class RunTable {
+class TrajectoryTable {
  public:
-  explicit RunTable(const AnalysisResults& results) : results_(results) {}
+  explicit TrajectoryTable(const AnalysisResults& results) : results_(results) {}
 
   // Adds a column with one number per run and returns its 1-based index.
   int add(const std::string& name, std::vector<double> values);
   // Adds the columns of a measure and returns the series that shows them: NAME_mean and NAME_std,
   // or NAME_median, NAME_q25, NAME_q75 and NAME_mean; NAME_heads; and NAME_low and NAME_high if
   // errors.parquet has the interval.
-  Series add_measure(const RunMeasure& measure, const RunGroups& groups);
+  PlotSeries add_measure(const TrajectoryMeasure& measure, const RunGroups& groups);
 
   // Sentence about the error bars for the caption; empty if there are none.
-  std::string bars_note() const;
+  std::string error_bars_note() const;
 
   // Completes a figure that has a title and a caption: draws the panels and sets its data. One
   // column of panels is as wide as a column of a paper, two or more are as wide as its page.
@@ -97,7 +97,7 @@ class RunTable {
     std::vector<double> values;  // (runs)
   };
 
-  void add_interval(const RunMeasure& measure, Series& series);
+  void add_interval(const TrajectoryMeasure& measure, PlotSeries& series);
   Table table() const;
 
   const AnalysisResults& results_;

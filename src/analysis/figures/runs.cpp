@@ -47,8 +47,8 @@ std::string text_at(const Json& json, const char* pointer) {
 std::string family_from(const ResultRun& run) {
   if (auto family = text_at(run.facts, "/family"); !family.empty()) return family;
   for (const char* pointer : {"/summary/capture/model", "/config/model/name"})
-    if (const auto model = text_at(run.facts, pointer); !model.empty()) return family_of(model);
-  return family_of(run.label);
+    if (const auto model = text_at(run.facts, pointer); !model.empty()) return model_family(model);
+  return model_family(run.label);
 }
 
 void read_taxonomy_bounds(ResultRun& run) {
@@ -113,7 +113,7 @@ std::string display_label(const std::string& label) {
   return last.empty() ? label : std::string(last);
 }
 
-std::string family_of(std::string_view model) {
+std::string model_family(std::string_view model) {
   const std::string name = ascii_lower(last_component(display_label(std::string(model))));
   std::size_t at = 0;
   while (at < name.size() && is_letter(name[at])) ++at;
@@ -129,7 +129,7 @@ std::string family_of(std::string_view model) {
   return family;
 }
 
-bool same_model(std::string_view x, std::string_view y) {
+bool is_same_model(std::string_view x, std::string_view y) {
   const auto key = [](std::string_view name) {
     std::string text = ascii_lower(last_component(name));
     std::erase_if(text, [](char c) { return c == '-' || c == '_'; });

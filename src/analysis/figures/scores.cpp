@@ -47,7 +47,7 @@ std::optional<std::size_t> find_run_named(const AnalysisResults& results,
   for (std::size_t i = 0; i < results.runs().size(); ++i) {
     const auto& run = results.runs()[i];
     for (const auto& name : names)
-      if (same_model(name, run.label) || same_model(name, run.title)) return i;
+      if (is_same_model(name, run.label) || is_same_model(name, run.title)) return i;
   }
   return std::nullopt;
 }
@@ -115,15 +115,15 @@ ScorePoints score_points(const AnalysisResults& results, const std::vector<Bench
     const double r = correlation_of(x, y);
     for (const auto& [run, score] : set.of_run) {
       const auto& who = results.runs()[run];
-      const auto interval = results.interval(run, "ap_drop");
+      const auto interval = results.confidence_interval(run, "ap_drop");
       points.bars = points.bars || interval;
       const auto family = std::ranges::find(points.families, who.family);
       const std::int64_t family_index = family - points.families.begin();
       if (family == points.families.end()) points.families.push_back(who.family);
-      points.table.add({std::ssize(points.titles), drops[run], score,
-                        interval ? interval->low : kNan, interval ? interval->high : kNan,
-                        family_index, r, shortened(who.title, 18), one_line(who.label),
-                        one_line(set.name)});
+      points.table.add(
+          {std::ssize(points.titles), drops[run], score, interval ? interval->low : kNan,
+           interval ? interval->high : kNan, family_index, r, shorten_text(who.title, 18),
+           replace_control_characters(who.label), replace_control_characters(set.name)});
     }
     points.titles.push_back(score_title(set, r));
   }
@@ -155,7 +155,7 @@ Figure ap_drop_vs_score(const AnalysisResults& results) {
   const auto& path = results.choices().scores;
   if (path.empty()) return empty_figure("it needs scores: --scores FILE.csv");
   const ResultFrame& metrics = results.frame("head_metrics");
-  const auto drops = means_of(metrics.group_by_run("ap_drop"));
+  const auto drops = run_means(metrics.group_by_run("ap_drop"));
   const auto sets = read_benchmark_scores(results, path, drops);
   if (sets.empty())
     return empty_figure(
@@ -163,7 +163,7 @@ Figure ap_drop_vs_score(const AnalysisResults& results) {
   ScorePoints points = score_points(results, sets, drops);
   std::vector<LegendEntry> legend;
   for (const auto& family : points.families)
-    legend.push_back(family_entry(legend.size(), escaped_markup(family)));
+    legend.push_back(family_legend_entry(legend.size(), escape_markup(family)));
   const PanelGrid grid({.count = sets.size(),
                         .columns = 2,
                         .aspect = 0.75,
@@ -185,7 +185,7 @@ Figure ap_drop_vs_score(const AnalysisResults& results) {
       "Mean ap_drop of a run (plasticity at the first fifth of query positions minus that at the "
       "last, mean over heads) against its score in {}. r is Pearson's correlation over runs, in "
       "brackets its 95 % interval for independent models (Fisher).{}",
-      one_line(path.substr(path.rfind('/') + 1)),
+      replace_control_characters(path.substr(path.rfind('/') + 1)),
       points.bars ? " Bars: 95 % interval over texts, jackknife." : "");
   figure.data = std::move(points.table);
   return figure;

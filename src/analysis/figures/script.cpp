@@ -25,16 +25,16 @@ double entry_width(const LegendEntry& entry) {
 
 }  // namespace
 
-std::string one_line(std::string_view text) {
+std::string replace_control_characters(std::string_view text) {
   std::string result = replace_invalid_utf8(text);
   for (char& c : result)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   return result;
 }
 
-std::string escaped_markup(std::string_view text) {
+std::string escape_markup(std::string_view text) {
   std::string result;
-  for (const char c : one_line(text)) {
+  for (const char c : replace_control_characters(text)) {
     if (std::string_view("\\{}_^@&~").find(c) != std::string_view::npos) result += '\\';
     if (c == '\'') result += '\'';
     result += c;
@@ -42,12 +42,12 @@ std::string escaped_markup(std::string_view text) {
   return result;
 }
 
-std::string quoted(const std::string& text) {
-  return "'" + escaped_markup(text) + "'";
+std::string gnuplot_literal(const std::string& text) {
+  return "'" + escape_markup(text) + "'";
 }
 
-std::string shortened(std::string_view text, std::size_t characters) {
-  std::string whole = one_line(text);
+std::string shorten_text(std::string_view text, std::size_t characters) {
+  std::string whole = replace_control_characters(text);
   const auto count = utf8::count_characters(whole);
   if (count <= characters) return whole;
   const auto head = (characters - 1) / 2;
@@ -72,15 +72,15 @@ double nice_tick_step(double range, int wanted) {
   return 10 * power;
 }
 
-double integer_step(double range, int wanted) {
+double integer_tick_step(double range, int wanted) {
   return std::max(1.0, nice_tick_step(range, wanted));
 }
 
-bool is_in_thousands(double step) {
+bool is_multiple_of_thousand(double step) {
   return std::fmod(step, 1000) == 0;
 }
 
-std::string token_tics(const char* axis, double step, bool thousands) {
+std::string token_tick_commands(const char* axis, double step, bool thousands) {
   return fmt::format("set {0}tics {1}\nset format {0} '{2}'\n", axis, step,
                      thousands ? "%.0s%c" : "%.0f");
 }
@@ -89,28 +89,28 @@ double text_width(std::string_view text, double points) {
   return static_cast<double>(utf8::count_characters(text)) * points * 0.56 / 72;
 }
 
-std::string palette(const std::vector<std::string>& colours) {
+std::string palette_command(const std::vector<std::string>& colours) {
   std::string stops;
   for (std::size_t i = 0; i < colours.size(); ++i)
     stops += fmt::format("{}{} '{}'", i > 0 ? ", " : "", i, colours[i]);
   return fmt::format("set palette defined ({})\n", stops);
 }
 
-std::string margins(double left, double right, double bottom, double top) {
+std::string margin_commands(double left, double right, double bottom, double top) {
   return fmt::format(
       "set lmargin at screen {:.4f}/width\nset rmargin at screen {:.4f}/width\n"
       "set bmargin at screen {:.4f}/height\nset tmargin at screen {:.4f}/height\n",
       left, right, bottom, top);
 }
 
-std::string plot_unit_cells(int x, int y, int value) {
+std::string plot_heatmap_cells(int x, int y, int value) {
   return fmt::format(
       "  data using {0}:{1}:(${0} - 0.5):(${0} + 0.5):(${1} - 0.5):(${1} + 0.5):{2} with "
       "boxxyerror fillstyle solid noborder linecolor palette",
       x, y, value);
 }
 
-std::string shade_functions() {
+std::string shade_function_definitions() {
   return fmt::format(
       "part(from, to, t, shift) = int((from / shift) % 256 + t * ((to / shift) % 256 - (from / "
       "shift) % 256)) * shift\n"
@@ -121,7 +121,7 @@ std::string shade_functions() {
       style::kQueryEarly + 1, style::kQueryLate + 1, style::kKeyEarly + 1, style::kKeyLate + 1);
 }
 
-std::string shade_legend(double height) {
+std::string shade_legend_commands(double height) {
   const double y = 1 - 0.09 / height;
   std::string text;
   const auto side = [&](const char* name, const char* function, int point, double x) {
@@ -151,7 +151,7 @@ std::vector<LegendEntry> rope_nope_legend() {
           {"NoPE layers", style::kNope, style::kDiamond}};
 }
 
-LegendEntry family_entry(std::size_t index, const std::string& title) {
+LegendEntry family_legend_entry(std::size_t index, const std::string& title) {
   return {title, style::kFamilies[index % style::kFamilies.size()],
           style::kFamilyPoints[index % std::size(style::kFamilyPoints)]};
 }
@@ -170,7 +170,7 @@ double Legend::height() const {
   return rows_.empty() ? 0 : 0.08 + kLegendRow * static_cast<double>(rows_.size());
 }
 
-std::string Legend::labels(double bottom) const {
+std::string Legend::label_commands(double bottom) const {
   std::string text;
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     double x = 0.5 * (figure_width_ - rows_[i].width) + 0.08;
@@ -207,7 +207,7 @@ PanelGrid::PanelGrid(Options options)
 
 std::string PanelGrid::legend(const std::vector<LegendEntry>& entries) const {
   const Legend legend(entries, width_);
-  return legend.labels(height_ - legend.height());
+  return legend.label_commands(height_ - legend.height());
 }
 
 void PanelGrid::draw(Figure& figure, const std::string& settings,
@@ -237,15 +237,16 @@ void PanelGrid::draw(Figure& figure, const std::string& settings,
 std::string PanelGrid::panel_settings(int i, const std::string& title) const {
   std::string text;
   if (i == 1) text += "unset label\n";  // labels outside the panels are drawn with panel 0
-  text += fmt::format("set title {} font ',{}' offset 0, -0.7\n",
-                      quoted(shortened(title, options_.title_characters)), style::kSmall);
+  text +=
+      fmt::format("set title {} font ',{}' offset 0, -0.7\n",
+                  gnuplot_literal(shorten_text(title, options_.title_characters)), style::kSmall);
   if (options_.own_ranges) return text;
   const bool lowest = i + columns_ >= count_;
   return text + fmt::format("set format x '{}'\nset format y '{}'\n", lowest ? "%h" : "",
                             i % columns_ == 0 ? options_.y_format : "");
 }
 
-HoverCell PanelGrid::box(std::size_t i) const {
+HoverCell PanelGrid::panel_rectangle(std::size_t i) const {
   const int place = static_cast<int>(i);
   const double left = options_.left + (place % columns_) * (panel_width_ + gap_x_);
   const double tall = panel_width_ * options_.aspect;

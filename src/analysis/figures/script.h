@@ -13,46 +13,46 @@ namespace qkscope {
 
 // Returns a gnuplot string literal that shows exactly this text: markup is escaped, control
 // characters become spaces.
-std::string quoted(const std::string& text);
+std::string gnuplot_literal(const std::string& text);
 
 // Returns the text with gnuplot markup escaped, for use inside a single-quoted string.
-std::string escaped_markup(std::string_view text);
+std::string escape_markup(std::string_view text);
 
 // Returns at most `characters` of the text. The middle is replaced by "…", because names of runs
 // differ at their ends.
-std::string shortened(std::string_view text, std::size_t characters);
+std::string shorten_text(std::string_view text, std::size_t characters);
 
 // Returns the text with control characters replaced by spaces: gnuplot reads CSV line by line.
-std::string one_line(std::string_view text);
+std::string replace_control_characters(std::string_view text);
 
 // Returns the step of 1, 2 or 5 times a power of ten that divides `range` into about `wanted`
 // steps.
 double nice_tick_step(double range, int wanted);
 
 // Returns the step between ticks of an axis of integers, such as token positions: at least 1.
-double integer_step(double range, int wanted);
+double integer_tick_step(double range, int wanted);
 // Returns `set xtics` for the axis "x". With `thousands` the numbers read 50k, else 50000.
-std::string token_tics(const char* axis, double step, bool thousands);
+std::string token_tick_commands(const char* axis, double step, bool thousands);
 // Returns true if numbers at this step can be written in thousands ("50k").
-bool is_in_thousands(double step);
+bool is_multiple_of_thousand(double step);
 
 // Returns the estimated width in inches of a line of text at this font size in points.
 double text_width(std::string_view text, double points);
 
 // Returns `set palette` with the colours at even steps.
-std::string palette(const std::vector<std::string>& colours);
+std::string palette_command(const std::vector<std::string>& colours);
 
 // Places the plot area. All edges are in inches from the left and lower edge of the figure.
-std::string margins(double left, double right, double bottom, double top);
+std::string margin_commands(double left, double right, double bottom, double top);
 
 // Plots unit squares centred at columns `x` and `y` of the CSV, coloured by the column `value`.
-std::string plot_unit_cells(int x, int y, int value);
+std::string plot_heatmap_cells(int x, int y, int value);
 
 // Defines the gnuplot functions query(t) and key(t): the colour at the fraction t of the text.
-std::string shade_functions();
+std::string shade_function_definitions();
 
 // Legend for shaded points above a figure of this height in inches.
-std::string shade_legend(double height);
+std::string shade_legend_commands(double height);
 
 // Plots the keys, then the queries of one panel as shaded points. CSV columns: panel, key (0 for
 // queries), shade, x, y.
@@ -67,7 +67,7 @@ struct LegendEntry {
 // Returns the legend entries of heads in RoPE layers and in NoPE layers.
 std::vector<LegendEntry> rope_nope_legend();
 // Returns the legend entry of a model family. `index` determines its colour and marker.
-LegendEntry family_entry(std::size_t index, const std::string& title);
+LegendEntry family_legend_entry(std::size_t index, const std::string& title);
 
 // A legend in centred rows. gnuplot's own key moves with the plot and covers points.
 class Legend {
@@ -75,7 +75,7 @@ class Legend {
   Legend(const std::vector<LegendEntry>& entries, double figure_width);
   double height() const;  // inches; 0 without entries
   // Returns gnuplot labels for the legend, `bottom` inches above the lower edge of the figure.
-  std::string labels(double bottom = 0) const;
+  std::string label_commands(double bottom = 0) const;
 
  private:
   struct Row {
@@ -120,7 +120,7 @@ class PanelGrid {
             const std::function<Panel(std::size_t i)>& panel) const;
 
   // Returns the rectangle of panel `i` as a cell without text.
-  HoverCell box(std::size_t i) const;
+  HoverCell panel_rectangle(std::size_t i) const;
 
  private:
   std::string panel_settings(int i, const std::string& title) const;

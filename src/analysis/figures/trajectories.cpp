@@ -161,10 +161,10 @@ const std::vector<Trajectory> kTrajectories = {
 
 // Shape (rows). Values of a line; NaN where its divisor is 0.
 std::vector<double> line_values(const ResultFrame& frame, const LineSpec& line) {
-  auto values = frame.reals(line.column);
-  if (line.absolute) values = absolute(std::move(values));
+  auto values = frame.real_column(line.column);
+  if (line.absolute) values = absolute_values(std::move(values));
   if (std::string_view(line.divisor).empty()) return values;
-  const auto& divisors = frame.reals(line.divisor);
+  const auto& divisors = frame.real_column(line.divisor);
   for (std::size_t row = 0; row < values.size(); ++row)
     values[row] = divisors[row] == 0 ? kNan : values[row] / divisors[row];
   return values;
@@ -176,9 +176,9 @@ RunGroups group_heads(const ResultFrame& frame, const std::vector<double>& value
 
 // Adds the CSV columns of one panel to `table` and its plotted series to `all_series`.
 TrajectoryPanel make_panel(const AnalysisResults& results, const Trajectory& figure,
-                           const PanelSpec& panel, RunTable& table,
-                           std::vector<Series>& all_series) {
-  std::vector<Series> series;
+                           const PanelSpec& panel, TrajectoryTable& table,
+                           std::vector<PlotSeries>& all_series) {
+  std::vector<PlotSeries> series;
   RunGroups groups;  // of all lines
   for (const auto& line : panel.lines) {
     const ResultFrame& frame = results.frame(line.table);
@@ -194,9 +194,9 @@ TrajectoryPanel make_panel(const AnalysisResults& results, const Trajectory& fig
   for (const auto& line : panel.lines) {
     const ResultFrame& frame = results.frame(line.table);
     if (!frame.has(line.null_column)) continue;
-    const auto null = group_heads(frame, frame.reals(line.null_column));
+    const auto null = group_heads(frame, frame.real_column(line.null_column));
     below += fmt::format("  data using 1:{} with lines lw 0.9 dt 3 lc rgb '{}', \\\n",
-                         table.add(line.null_column, means_of(null)),
+                         table.add(line.null_column, run_means(null)),
                          panel.lines.size() > 1 ? line.look.colour : style::kInk);
   }
   if (panel.shade_between)
@@ -214,8 +214,8 @@ TrajectoryPanel make_panel(const AnalysisResults& results, const Trajectory& fig
 }
 
 Figure draw_trajectory(const AnalysisResults& results, const Trajectory& row) {
-  RunTable table(results);
-  std::vector<Series> series;
+  TrajectoryTable table(results);
+  std::vector<PlotSeries> series;
   std::vector<TrajectoryPanel> panels;
   bool null = false;
   for (const auto& panel : row.panels) {
@@ -225,9 +225,9 @@ Figure draw_trajectory(const AnalysisResults& results, const Trajectory& row) {
   }
   Figure figure;
   figure.title = row.title;
-  figure.caption = row.caption + table.bars_note() + (null ? row.null_note : "");
+  figure.caption = row.caption + table.error_bars_note() + (null ? row.null_note : "");
   TrajectoryLayout layout = row.layout;
-  layout.legend = legend_of(series);
+  layout.legend = legend_entries(series);
   return table.draw(std::move(figure), panels, layout);
 }
 

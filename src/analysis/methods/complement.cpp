@@ -90,8 +90,8 @@ double nearest_to(double omega, const std::vector<double>& frequencies) {
 
 }  // namespace
 
-OrthogonalComplement complement_of(const PooledMoments& pooled, std::span<const double> a,
-                                   std::span<const double> b, std::int64_t wanted) {
+OrthogonalComplement orthogonal_complement(const PooledMoments& pooled, std::span<const double> a,
+                                           std::span<const double> b, std::int64_t wanted) {
   const auto dim = pooled.scatter.rows;
   if (dim < 3) return {};
   // Two Householder reflections map a and b to the first two axes. The remaining block of the
@@ -124,7 +124,7 @@ OrthogonalComplement complement_of(const PooledMoments& pooled, std::span<const 
   return complement;
 }
 
-std::vector<ComplementPair> complement_shares(const PooledMoments& pooled,
+std::vector<ComplementPair> complement_planes(const PooledMoments& pooled,
                                               const OrthogonalComplement& complement,
                                               const RotationOptions& options) {
   const auto pairs = std::min<std::int64_t>(options.pairs, complement.axes.rows / 2);
@@ -154,8 +154,8 @@ void search_planes(const CentredRows& queries, const CentredRows& keys, const Po
                    std::vector<ComplementPair>& planes) {
   separate(queries, keys, pooled, axes, planes);
   for (std::size_t i = 0; i < planes.size(); ++i) {
-    const auto peak =
-        search.frequencies.strongest_rotation(search.units.plane(static_cast<std::int64_t>(i)));
+    const auto peak = search.frequencies.strongest_rotation(
+        search.units.unit_vectors_in_plane(static_cast<std::int64_t>(i)));
     ComplementPair& pair = planes[i];
     pair.angle_r = peak.strength;
     const auto axis = [&](std::size_t at) {

@@ -21,8 +21,8 @@ struct OrthogonalComplement {
 };
 
 // Returns up to `wanted` principal axes of the pooled rows after projecting out `a` and `b`.
-OrthogonalComplement complement_of(const PooledMoments& pooled, std::span<const double> a,
-                                   std::span<const double> b, std::int64_t wanted);
+OrthogonalComplement orthogonal_complement(const PooledMoments& pooled, std::span<const double> a,
+                                           std::span<const double> b, std::int64_t wanted);
 
 // Inputs to the search for planes in which rows rotate with position.
 struct PlaneSearch {
@@ -32,7 +32,7 @@ struct PlaneSearch {
 
 // Planes spanned by axes 2i and 2i+1, with the numbers that follow from moments: variance shares,
 // and separability 0.5 where queries and keys have the same mean. Other fields are NaN.
-std::vector<ComplementPair> complement_shares(const PooledMoments& pooled,
+std::vector<ComplementPair> complement_planes(const PooledMoments& pooled,
                                               const OrthogonalComplement& complement,
                                               const RotationOptions& options);
 

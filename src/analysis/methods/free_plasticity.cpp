@@ -26,7 +26,7 @@ struct ChosenText {
 // per column: (dim, queries + padding).
 class BinQueries {
  public:
-  void take(const ModelFreeSource& source, std::size_t bin);
+  void take(const ModelFreeProfileInput& source, std::size_t bin);
 
   std::int64_t size() const { return size_; }
   const FloatMatrix& columns() const { return columns_; }
@@ -43,7 +43,7 @@ class BinQueries {
   std::vector<std::int64_t> others_;  // (groups)
 };
 
-void BinQueries::take(const ModelFreeSource& source, std::size_t bin) {
+void BinQueries::take(const ModelFreeProfileInput& source, std::size_t bin) {
   const SortedQueries& queries = source.queries;
   const auto& rows = queries.rows_of_bin[bin];
   const auto dim = queries.vectors.cols;
@@ -90,7 +90,7 @@ struct BinSums {
 class FreeProfile {
  public:
   // `eligible`: keys before each bin.
-  FreeProfile(const ModelFreeSource& source, const PlasticityOptions& options,
+  FreeProfile(const ModelFreeProfileInput& source, const PlasticityOptions& options,
               const EligibleKeys& eligible)
       : source_(source),
         options_(options),
@@ -106,7 +106,7 @@ class FreeProfile {
   std::int64_t add_pairs();
   void take_bits(std::int64_t first, std::int64_t second);
 
-  const ModelFreeSource& source_;
+  const ModelFreeProfileInput& source_;
   const PlasticityOptions& options_;
   const EligibleKeys& eligible_;
   int groups_;
@@ -125,9 +125,9 @@ std::vector<ChosenText> FreeProfile::choose(std::int64_t point, Random& random) 
   all_.clear();
   std::int64_t keys = 0;  // at most kKeysPerText of every text
   std::int64_t total = 0;
-  for (std::int64_t e = 0; e < source_.sorted.examples(); ++e) {
+  for (std::int64_t e = 0; e < source_.sorted.example_count(); ++e) {
     const KeyRange range = eligible_.at(e, point);
-    if (range.pairs() == 0) continue;
+    if (range.pair_count() == 0) continue;
     all_.push_back({e, range});
     keys += std::min(kKeysPerText, range.end - range.begin);
     total += range.end - range.begin;
@@ -224,17 +224,18 @@ BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double ga
   Random random(options_.seed ^ (static_cast<std::uint64_t>(bin + 1) << 40));
   for (const auto& text : choose(static_cast<std::int64_t>(bin), random)) {
     score(text, random);
-    const int group = source_.texts.of(source_.sorted.text[static_cast<std::size_t>(text.example)]);
+    const int group =
+        source_.texts.group_of(source_.sorted.text[static_cast<std::size_t>(text.example)]);
     without_.assign(groups, 0);
     const auto pairs = keys_ * (keys_ - 1) / 2;
     const auto evaluated = static_cast<double>(pairs);
-    const double weight = static_cast<double>(text.keys.pairs());
+    const double weight = static_cast<double>(text.keys.pair_count());
     const auto products = add_pairs();
     const auto plasticity = [&](std::int64_t sum, std::int64_t count) {
       return (unbiased_plasticity(sum, count) + equal_pairs_) / evaluated;
     };
     const double modelled = gaussian_point < 0 ? 0
-                                               : source_.gaussian.texts.mean_of_text(
+                                               : source_.gaussian.texts.mean_of_example(
                                                      text.example, gaussian_point, gaussian);
     sums.pairs += evaluated;
     sums.weight += weight;
@@ -253,7 +254,8 @@ BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double ga
 
 // Mean Gaussian plasticity of the pairs whose keys are outside the group, under the model fitted to
 // all queries.
-double gaussian_without(const PairGroups& pairs, std::size_t points, std::size_t point, int group) {
+double gaussian_without(const GroupPairSums& pairs, std::size_t points, std::size_t point,
+                        int group) {
   double sum = 0;
   double weight = 0;
   for (int g = 0; g < pairs.groups; ++g) {
@@ -266,7 +268,7 @@ double gaussian_without(const PairGroups& pairs, std::size_t points, std::size_t
 
 }  // namespace
 
-void add_model_free_profile(const ModelFreeSource& source, const PlasticityOptions& options,
+void add_model_free_profile(const ModelFreeProfileInput& source, const PlasticityOptions& options,
                             PlasticityResult& result) {
   const auto& modelled = source.model.side.points.bin;
   const auto bins = source.bins.size();

@@ -78,14 +78,16 @@ double jackknife_error(std::span<const double> without) {
   return std::sqrt(squares * (groups - 1) / groups);
 }
 
-std::vector<Moments> leave_groups_out(const GroupedRows& rows) {
+std::vector<Moments> leave_one_group_out_moments(const GroupedRows& rows) {
   std::vector<Moments> result;
-  for (const auto& group : rows.groups) result.push_back(without(rows.rows, group));
+  for (const auto& group : rows.groups) result.push_back(moments_without_group(rows.rows, group));
   return result;
 }
 
-std::vector<HeadReport> replicates(const HeadReport& head, std::span<const Moments> queries,
-                                   std::span<const Moments> keys, const AnalyzeOptions& options) {
+std::vector<HeadReport> jackknife_replicates(const HeadReport& head,
+                                             std::span<const Moments> queries,
+                                             std::span<const Moments> keys,
+                                             const AnalyzeOptions& options) {
   std::vector<HeadReport> result;
   for (std::size_t group = 0; group < queries.size(); ++group) {
     const Moments& q = queries[group];
@@ -98,10 +100,10 @@ std::vector<HeadReport> replicates(const HeadReport& head, std::span<const Momen
     report.n_q = q.size();
     report.n_k = k.size();
     if (q.size() > 1 && k.size() > 1) {
-      const PooledMoments pooled = pool(q, k);
+      const PooledMoments pooled = pool_moments(q, k);
       if (head.pca && !head.pca->components.empty()) {
-        report.pca = first_component(q, k, pooled, head.pca->components.front().direction,
-                                     options.pca_options);
+        report.pca = find_first_component(q, k, pooled, head.pca->components.front().direction,
+                                          options.pca_options);
         report.pca->qk_accuracy = accuracy_without(*head.pca, group);
         if (group < head.pca->r_q_axis_without.size()) {
           report.pca->r_q_axis = head.pca->r_q_axis_without[group];
@@ -110,7 +112,7 @@ std::vector<HeadReport> replicates(const HeadReport& head, std::span<const Momen
       }
       if (head.rotation) {
         report.rotation =
-            drift_and_separation(q, k, pooled, options.rotation_options, head.rotation->b);
+            find_drift_and_separation(q, k, pooled, options.rotation_options, head.rotation->b);
         active_without(*head.rotation, pooled, *report.rotation);
       }
       forget_directions(report);

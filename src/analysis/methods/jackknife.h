@@ -15,13 +15,15 @@ namespace qkscope {
 double jackknife_error(std::span<const double> without);
 
 // Returns the leave-one-group-out moments of the rows, one per group of texts.
-std::vector<Moments> leave_groups_out(const GroupedRows& rows);
+std::vector<Moments> leave_one_group_out_moments(const GroupedRows& rows);
 
 // Returns the jackknife replicates of `head`, computed from leave-one-group-out moments: first
 // component, a, b and the numbers along them, and the means of the plasticity profile. The
 // discriminant and the active planes come from the fit to all texts; only accuracy and variance are
 // recomputed. Numbers that need rows are NaN, and so are all numbers of a replicate without rows.
-std::vector<HeadReport> replicates(const HeadReport& head, std::span<const Moments> queries,
-                                   std::span<const Moments> keys, const AnalyzeOptions& options);
+std::vector<HeadReport> jackknife_replicates(const HeadReport& head,
+                                             std::span<const Moments> queries,
+                                             std::span<const Moments> keys,
+                                             const AnalyzeOptions& options);
 
 }  // namespace qkscope

@@ -72,12 +72,12 @@ GroupSums sum_group(const CentredRows& rows, std::span<const std::int64_t> membe
 
 }  // namespace
 
-RowsView rows_of(const HeadRows& rows) {
+RowsView as_rows_view(const HeadRows& rows) {
   return {rows.head_dim,   rows.vectors, rows.position,
           rows.example_id, rows.bucket,  rows.example_key};
 }
 
-CentredRows centre(const RowsView& source) {
+CentredRows make_centred_rows(const RowsView& source) {
   CentredRows rows = with_means(source);
   std::vector<std::int64_t> all(static_cast<std::size_t>(rows.size()));
   std::iota(all.begin(), all.end(), std::int64_t{0});
@@ -88,12 +88,12 @@ CentredRows centre(const RowsView& source) {
   return rows;
 }
 
-GroupedRows centre_groups(const RowsView& source, const TextGroups& texts) {
+GroupedRows make_grouped_rows(const RowsView& source, const TextGroups& texts) {
   GroupedRows result{with_means(source), {}};
   CentredRows& rows = result.rows;
   std::vector<std::vector<std::int64_t>> members(static_cast<std::size_t>(texts.size()));
   for (std::int64_t i = 0; i < rows.size(); ++i)
-    members[static_cast<std::size_t>(texts.of(source.example(static_cast<std::size_t>(i))))]
+    members[static_cast<std::size_t>(texts.group_of(source.example(static_cast<std::size_t>(i))))]
         .push_back(i);
   for (const auto& group : members) {
     result.groups.push_back(sum_group(rows, group));
@@ -104,7 +104,7 @@ GroupedRows centre_groups(const RowsView& source, const TextGroups& texts) {
   return result;
 }
 
-Moments without(const Moments& all, const GroupSums& group) {
+Moments moments_without_group(const Moments& all, const GroupSums& group) {
   Moments rest;
   rest.count = all.count - group.count;
   if (rest.count == 0) return rest;
@@ -129,7 +129,7 @@ Moments without(const Moments& all, const GroupSums& group) {
   return rest;
 }
 
-void copy_centred(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out) {
+void copy_centred_rows(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out) {
   const auto dim = static_cast<std::size_t>(rows.dim());
   centre_rows(rows.source.vectors.data() + static_cast<std::size_t>(begin) * dim, end - begin,
               rows.mean, out);
@@ -141,14 +141,14 @@ double CentredProjection::operator()(std::int64_t i) const {
          of_mean_;
 }
 
-std::vector<double> CentredProjection::of_all() const {
+std::vector<double> CentredProjection::project_all_rows() const {
   std::vector<double> along(static_cast<std::size_t>(rows_.size()));
   row_dot_products(rows_.source.vectors.data(), rows_.size(), direction_, along.data());
   for (double& x : along) x -= of_mean_;
   return along;
 }
 
-PooledMoments pool(const Moments& queries, const Moments& keys) {
+PooledMoments pool_moments(const Moments& queries, const Moments& keys) {
   QKSCOPE_ASSERT(queries.dim() == keys.dim());
   const auto dim = static_cast<std::size_t>(queries.dim());
   const auto nq = static_cast<double>(queries.size());
@@ -180,7 +180,7 @@ Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled,
   Matrix projected(directions.rows, rows.size());
   for (std::int64_t begin = 0; begin < rows.size(); begin += kRowsTogether) {
     Matrix block(std::min(kRowsTogether, rows.size() - begin), rows.dim());
-    copy_centred(rows, begin, begin + block.rows, block.data.data());
+    copy_centred_rows(rows, begin, begin + block.rows, block.data.data());
     const Matrix part = multiply_transposed(directions, block);
     for (std::int64_t i = 0; i < part.rows; ++i)
       std::copy_n(part.row(i), part.cols, projected.row(i) + begin);

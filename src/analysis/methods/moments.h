@@ -28,7 +28,7 @@ struct RowsView {
 };
 
 // Returns a view of the rows of a head file. The file must outlive the view.
-RowsView rows_of(const HeadRows& rows);
+RowsView as_rows_view(const HeadRows& rows);
 
 // First and second central moments of rows of one kind (queries or keys) and of their positions.
 // Moments around each kind's own mean can be pooled by addition without cancellation.
@@ -49,7 +49,7 @@ struct CentredRows : Moments {
   RowsView source;
 };
 
-CentredRows centre(const RowsView& rows);
+CentredRows make_centred_rows(const RowsView& rows);
 
 // Sums over the rows of one group of texts, around the means of all rows.
 struct GroupSums {
@@ -66,15 +66,15 @@ struct GroupedRows {
   std::vector<GroupSums> groups;  // one for each group of texts
 };
 
-// Like centre(), and also sums by group of texts, in one pass over the rows.
-GroupedRows centre_groups(const RowsView& rows, const TextGroups& texts);
+// Like make_centred_rows(), and also sums by group of texts, in one pass over the rows.
+GroupedRows make_grouped_rows(const RowsView& rows, const TextGroups& texts);
 
 // Returns the moments of the rows outside the group.
-Moments without(const Moments& all, const GroupSums& group);
+Moments moments_without_group(const Moments& all, const GroupSums& group);
 
 // Writes rows [begin, end) minus the mean to `out` (end - begin, dim). Rows stay in float32 and are
 // widened block by block, which halves memory traffic without loss.
-void copy_centred(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out);
+void copy_centred_rows(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out);
 
 // Projection of centred rows on a direction.
 class CentredProjection {
@@ -82,7 +82,7 @@ class CentredProjection {
   CentredProjection(const CentredRows& rows, std::span<const double> direction)
       : rows_(rows), direction_(direction), of_mean_(dot(rows.mean, direction)) {}
   double operator()(std::int64_t i) const;
-  std::vector<double> of_all() const;  // (rows)
+  std::vector<double> project_all_rows() const;  // (rows)
 
  private:
   const CentredRows& rows_;
@@ -101,7 +101,7 @@ struct PooledMoments {
   std::vector<double> cross_scatter;  // (dim)
 };
 
-PooledMoments pool(const Moments& queries, const Moments& keys);
+PooledMoments pool_moments(const Moments& queries, const Moments& keys);
 
 // Returns the projections (count, rows) of the rows, centred on the pooled mean, on directions
 // (count, dim).

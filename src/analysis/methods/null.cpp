@@ -36,7 +36,7 @@ Matrix shuffled_sums(const CentredRows& rows, std::int64_t draws, Random& random
   std::vector<double> time;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto row = static_cast<std::int64_t>(order[i]);
-    copy_centred(rows, row, row + 1, vectors.row(static_cast<std::int64_t>(i)));
+    copy_centred_rows(rows, row, row + 1, vectors.row(static_cast<std::int64_t>(i)));
     time.push_back(rows.source.position[order[i]] - rows.position_mean);
   }
   for (std::int64_t draw = 0; draw < draws; ++draw) {

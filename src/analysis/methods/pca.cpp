@@ -82,11 +82,11 @@ void describe_first(const Moments& queries, const Moments& keys, const PooledMom
 // single group if `texts` is null). `side` is 1 for queries, -1 for keys.
 void count_beyond(const CentredRows& rows, std::span<const double> line, double threshold,
                   double side, const TextGroups* texts, PcaResult& result) {
-  const auto along = CentredProjection(rows, line).of_all();
+  const auto along = CentredProjection(rows, line).project_all_rows();
   const double mean = dot(rows.mean, line);
   for (std::size_t row = 0; row < along.size(); ++row) {
-    const auto group =
-        texts ? static_cast<std::size_t>(texts->of(rows.source.example(row))) : std::size_t{0};
+    const auto group = texts ? static_cast<std::size_t>(texts->group_of(rows.source.example(row)))
+                             : std::size_t{0};
     ++result.qk_rows[group];
     result.qk_right[group] += side * (along[row] + mean - threshold) > 0 ? 1 : 0;
   }
@@ -178,7 +178,7 @@ AxisSums sums_along(const GroupSums& group, std::span<const double> axis) {
 // or if there are no queries or no keys.
 std::vector<double> drift_axis(const Moments& queries, const Moments& keys) {
   if (queries.size() == 0 || keys.size() == 0) return {};
-  auto axis = pool(queries, keys).cross_scatter;
+  auto axis = pool_moments(queries, keys).cross_scatter;
   const double length = norm(axis);
   if (!(length > 0)) return {};
   for (double& x : axis) x /= length;
@@ -249,8 +249,9 @@ PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
   return result;
 }
 
-PcaResult first_component(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
-                          std::span<const double> near, const PcaOptions& options) {
+PcaResult find_first_component(const Moments& queries, const Moments& keys,
+                               const PooledMoments& pooled, std::span<const double> near,
+                               const PcaOptions& options) {
   auto direction = top_eigenvector(pooled.scatter, near);
   const double share = quadratic_form(pooled.scatter, direction) / trace(pooled.scatter);
   PcaResult result;

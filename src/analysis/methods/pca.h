@@ -17,8 +17,9 @@ PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
 
 // First component only, found from a nearby starting direction, for jackknife replicates.
 // Numbers that need rows or further components are NaN.
-PcaResult first_component(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
-                          std::span<const double> near, const PcaOptions& options);
+PcaResult find_first_component(const Moments& queries, const Moments& keys,
+                               const PooledMoments& pooled, std::span<const double> near,
+                               const PcaOptions& options);
 
 // Sets r_q_axis and r_k_axis and their jackknife replicates by cross-fitting: the rows of each
 // group of texts are projected on the drift axis of the other groups. Queries are centred by their

@@ -14,7 +14,7 @@
 namespace qkscope {
 namespace {
 
-ResidualNormality residual_normality(const QueryModel& model, double p_alpha) {
+ResidualNormality residual_normality(const LinearQueryModel& model, double p_alpha) {
   if (model.normality.empty()) return {kNan, kNan, kNan, kNan, kNan, kNan, kNan};
   const auto& first = model.normality.front();
   ResidualNormality result{first.skew, first.excess_kurtosis, first.ks_p, kNan, kNan, kNan, kNan};
@@ -61,7 +61,7 @@ void weigh_components(PlasticityResult& result) {
 
 // Fills one profile point per bin. Bins without a query model get NaN.
 void take_profile(std::span<const QueryBin> bins, const QueryPoints& points,
-                  const ProfileTables& tables, PlasticityResult& result) {
+                  const PlasticityProfileTables& tables, PlasticityResult& result) {
   std::size_t next = 0;  // index into points
   for (const auto& bin : bins) {
     result.profile.emplace_back();
@@ -82,17 +82,18 @@ SortedKeys sort_by_bin(const RowsView& keys, const ProfileGrid& grid, SortedKeys
   if (grid.bins == 0) return by_bucket;
   bool ascending = true;
   for (std::size_t i = 0; i < by_bucket.bin.size(); ++i) {
-    by_bucket.bin[i] = grid.bin(by_bucket.position[i]);
+    by_bucket.bin[i] = grid.bin_of_position(by_bucket.position[i]);
     ascending = ascending && (i == 0 || by_bucket.example[i] != by_bucket.example[i - 1] ||
                               by_bucket.bin[i] >= by_bucket.bin[i - 1]);
   }
   if (ascending) return by_bucket;
-  return sort_keys(keys, profile_bins_of(grid, keys));
+  return sort_keys(keys, profile_bins_of_rows(grid, keys));
 }
 
 }  // namespace
 
-PlasticityResult plasticity_of_model(const QueryModel& model, const PlasticityOptions& options) {
+PlasticityResult plasticity_of_model(const LinearQueryModel& model,
+                                     const PlasticityOptions& options) {
   PlasticityResult result;
   result.r2_pos = model.r_squared_mean;
   result.beta_norm = model.beta_norm;
@@ -110,14 +111,14 @@ PlasticityResult plasticity_of_model(const QueryModel& model, const PlasticityOp
   return result;
 }
 
-PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const CentredRows& keys,
+PlasticityResult plasticity_with_keys(const FittedQueries& queries, const CentredRows& keys,
                                       const PlasticityOptions& options) {
-  const QueryModel& model = queries.model;
+  const LinearQueryModel& model = queries.model;
   PlasticityResult result = plasticity_of_model(model, options);
   const BucketRanges buckets = options.sampler ? BucketRanges(*options.sampler)
                                                : BucketRanges(queries.positions, keys.source);
   const ProfileGrid grid =
-      profile_grid(queries.positions, keys.source, buckets, queries.count, options);
+      choose_profile_grid(queries.positions, keys.source, buckets, queries.count, options);
   result.profile_bins = grid.bins;
   result.profile_context = static_cast<double>(grid.context);
   const auto bins = query_bins(grid, queries.positions, buckets, queries.times);
@@ -125,23 +126,23 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
                                                        : TextGroups(options.text_groups);
   std::optional<SortedQueries> rows;
   if (queries.rows != nullptr) rows.emplace(sort_queries(*queries.rows, model, grid, texts));
-  const ProfileModel profile =
-      profile_model(model, bins, buckets, rows ? &*rows : nullptr, texts.size(), options);
+  const ProfileQueryModel profile =
+      fit_profile_query_model(model, bins, buckets, rows ? &*rows : nullptr, texts.size(), options);
   const SortedKeys by_bucket = sort_keys(keys.source, keys.source.bucket);
   const SortedKeys by_bin = sort_by_bin(keys.source, grid, by_bucket);
-  const FloatMatrix turned_keys = scaled_keys(keys, model, by_bin.row);
+  const FloatMatrix turned_keys = rotate_and_scale_keys(keys, model, by_bin.row);
   const KeyTile all_keys(turned_keys);
   const EligibleKeys eligible(by_bin, profile.side.points, options.sliding_window);
   auto tables =
-      pair_tables({all_keys, keys, model, by_bucket, by_bin, linear_queries_at_buckets(model),
-                   profile.side, eligible, buckets, texts, result.profile_context},
-                  options);
+      compute_pair_tables({all_keys, keys, model, by_bucket, by_bin, linear_model_at_buckets(model),
+                           profile.side, eligible, buckets, texts, result.profile_context},
+                          options);
   result.table = std::move(tables.buckets);
   result.ap_overall = mean_of_table(result.table);
   take_profile(bins, profile.side.points, tables.profile, result);
   if (rows) {
     if (options.replicates)
-      result.profile_without = profile_without_groups(
+      result.profile_without = compute_profile_replicates(
           {*rows, profile, bins, all_keys, by_bin, eligible, texts, tables.profile.groups},
           options);
     add_model_free_profile(
@@ -155,8 +156,8 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
 PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
                                       std::vector<double> signs, const PlasticityOptions& options) {
   return plasticity_with_keys(
-      {fit_queries(queries, std::move(signs)), queries.source, {}, queries.size(), &queries}, keys,
-      options);
+      {fit_query_model(queries, std::move(signs)), queries.source, {}, queries.size(), &queries},
+      keys, options);
 }
 
 }  // namespace qkscope

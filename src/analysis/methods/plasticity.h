@@ -13,11 +13,12 @@ namespace qkscope {
 
 // Numbers that follow from the query model without keys. Fields that compare keys are NaN or empty,
 // as is normality if the model was fitted without rows.
-PlasticityResult plasticity_of_model(const QueryModel& model, const PlasticityOptions& options);
+PlasticityResult plasticity_of_model(const LinearQueryModel& model,
+                                     const PlasticityOptions& options);
 
 // A fitted query model with the positions of its queries and, if available, their rows.
-struct ModelledQueries {
-  QueryModel model;
+struct FittedQueries {
+  LinearQueryModel model;
   RowsView positions;                   // distinct positions and their buckets; no vectors
   std::span<const std::int64_t> times;  // (positions): number of queries at each position
   std::int64_t count = 0;               // number of queries
@@ -25,15 +26,15 @@ struct ModelledQueries {
 };
 
 // Full analysis: query model against the keys of a capture.
-PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const CentredRows& keys,
+PlasticityResult plasticity_with_keys(const FittedQueries& queries, const CentredRows& keys,
                                       const PlasticityOptions& options);
 
-// Fits the query model and runs the full analysis. `signs`: key_signs() of the keys.
+// Fits the query model and runs the full analysis. `signs`: key_mean_signs() of the keys.
 PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
                                       std::vector<double> signs, const PlasticityOptions& options);
 inline PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
                                              const PlasticityOptions& options) {
-  return attention_plasticity(queries, keys, key_signs(keys), options);
+  return attention_plasticity(queries, keys, key_mean_signs(keys), options);
 }
 
 }  // namespace qkscope

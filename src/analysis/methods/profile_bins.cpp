@@ -18,14 +18,14 @@ std::int64_t context_of(const RowsView& queries, const RowsView& keys,
       end = std::max(end, rows->position[i] + std::int64_t{1});
       last_bucket = std::max(last_bucket, rows->bucket[i]);
     }
-  return buckets.equal_size() > 0 ? std::max(end, buckets.range(last_bucket).end) : end;
+  return buckets.equal_bucket_size() > 0 ? std::max(end, buckets.range(last_bucket).end) : end;
 }
 
 int bins_for(const RowsView& queries, std::int64_t used, std::int64_t context,
              const BucketRanges& buckets) {
   const auto most = static_cast<int>(std::min<std::int64_t>(kMostBinsUnasked, context));
   const double wanted = static_cast<double>(used) / kQueriesPerBin;
-  const auto size = buckets.equal_size();
+  const auto size = buckets.equal_bucket_size();
   if (size > 0 && context % size == 0 && context / size <= most) {
     const auto count = static_cast<int>(context / size);
     const auto in_each =
@@ -54,8 +54,9 @@ void check_profile_options(const PlasticityOptions& options) {
                 edges[i - 1]);
 }
 
-ProfileGrid profile_grid(const RowsView& queries, const RowsView& keys, const BucketRanges& buckets,
-                         std::int64_t used, const PlasticityOptions& options) {
+ProfileGrid choose_profile_grid(const RowsView& queries, const RowsView& keys,
+                                const BucketRanges& buckets, std::int64_t used,
+                                const PlasticityOptions& options) {
   ProfileGrid grid;
   grid.context = options.context > 0 ? options.context : context_of(queries, keys, buckets);
   if (options.profile_bins == PlasticityOptions::kBuckets) return grid;
@@ -65,17 +66,17 @@ ProfileGrid profile_grid(const RowsView& queries, const RowsView& keys, const Bu
   return grid;
 }
 
-std::vector<std::int32_t> profile_bins_of(const ProfileGrid& grid, const RowsView& rows) {
+std::vector<std::int32_t> profile_bins_of_rows(const ProfileGrid& grid, const RowsView& rows) {
   if (grid.bins == 0) return {rows.bucket.begin(), rows.bucket.end()};
   std::vector<std::int32_t> bins;
-  for (const auto position : rows.position) bins.push_back(grid.bin(position));
+  for (const auto position : rows.position) bins.push_back(grid.bin_of_position(position));
   return bins;
 }
 
 std::vector<QueryBin> query_bins(const ProfileGrid& grid, const RowsView& queries,
                                  const BucketRanges& buckets, std::span<const std::int64_t> times) {
-  const DistinctNumbers bins(profile_bins_of(grid, queries));
-  const DistinctNumbers in_buckets(queries.bucket);
+  const DistinctValues bins(profile_bins_of_rows(grid, queries));
+  const DistinctValues in_buckets(queries.bucket);
   const auto bucket_count = in_buckets.numbers.size();
   struct Sum {
     double position = 0;  // sum of integers, exact in float64

@@ -18,7 +18,7 @@ struct ProfileGrid {
   std::int64_t context = 0;  // tokens
 
   // Returns the bin of a position. Requires bins of equal width.
-  std::int32_t bin(std::int64_t position) const {
+  std::int32_t bin_of_position(std::int64_t position) const {
     return static_cast<std::int32_t>(position * bins / context);
   }
 };
@@ -33,11 +33,12 @@ void check_profile_options(const PlasticityOptions& options);
 // that has rows (equal buckets) or after the last row. The number of bins is chosen for about 50 of
 // the `used` queries per bin, at most 1,024 bins: a whole number of bins per bucket if buckets are
 // equal, else at least one bin per bucket with queries, and never more than one bin per token.
-ProfileGrid profile_grid(const RowsView& queries, const RowsView& keys, const BucketRanges& buckets,
-                         std::int64_t used, const PlasticityOptions& options);
+ProfileGrid choose_profile_grid(const RowsView& queries, const RowsView& keys,
+                                const BucketRanges& buckets, std::int64_t used,
+                                const PlasticityOptions& options);
 
 // Returns the bin of each row.
-std::vector<std::int32_t> profile_bins_of(const ProfileGrid& grid, const RowsView& rows);
+std::vector<std::int32_t> profile_bins_of_rows(const ProfileGrid& grid, const RowsView& rows);
 
 // A bin of query positions with at least one query.
 struct QueryBin {

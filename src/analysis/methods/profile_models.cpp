@@ -12,7 +12,7 @@ namespace {
 using ModelKind = PlasticityOptions::QueryModelKind;
 
 void append_column(std::span<const double> mean, std::span<const double> variance,
-                   QueryColumns& columns) {
+                   QueryGaussians& columns) {
   columns.mean.data.insert(columns.mean.data.end(), mean.begin(), mean.end());
   columns.variance.data.insert(columns.variance.data.end(), variance.begin(), variance.end());
   columns.mean.cols = columns.variance.cols = std::ssize(mean);
@@ -21,9 +21,9 @@ void append_column(std::span<const double> mean, std::span<const double> varianc
 
 // Mean alpha + beta t with constant variance: z is linear in t, so interpolating between two
 // columns is exact.
-QueryModelPoints linear_side(const QueryModel& model, std::span<const double> position,
-                             std::span<const std::int32_t> number) {
-  QueryModelPoints side;
+QueryModelsAtPoints linear_side(const LinearQueryModel& model, std::span<const double> position,
+                                std::span<const std::int32_t> number) {
+  QueryModelsAtPoints side;
   if (position.empty()) return side;
   const double low = position.front();
   const double high = position.back();
@@ -37,7 +37,7 @@ QueryModelPoints linear_side(const QueryModel& model, std::span<const double> po
   return side;
 }
 
-QueryModelPoints linear_at_bins(const QueryModel& model, std::span<const QueryBin> bins) {
+QueryModelsAtPoints linear_at_bins(const LinearQueryModel& model, std::span<const QueryBin> bins) {
   std::vector<double> position;
   std::vector<std::int32_t> number;
   for (const auto& bin : bins) {
@@ -50,8 +50,8 @@ QueryModelPoints linear_at_bins(const QueryModel& model, std::span<const QueryBi
 // One column per bucket that has a variance. The drift coordinate is that of the linear model at
 // the bucket's mean position; mean and variance of the other coordinates are those of the bucket's
 // queries.
-QueryModelPoints bucket_side(const QueryModel& model, std::span<const QueryBin> bins) {
-  QueryModelPoints side;
+QueryModelsAtPoints bucket_side(const LinearQueryModel& model, std::span<const QueryBin> bins) {
+  QueryModelsAtPoints side;
   std::vector<std::int32_t> numbers;
   for (const auto& bucket : model.buckets) {
     if (bucket.variance.empty()) continue;
@@ -72,9 +72,10 @@ QueryModelPoints bucket_side(const QueryModel& model, std::span<const QueryBin> 
 
 // Means and variances of buckets, interpolated between their mean positions. The variance due to
 // drift within the bucket is subtracted from the variance along the drift axis.
-QueryModelPoints interpolated_buckets(const QueryModel& model, std::span<const QueryBin> bins,
-                                      const BucketRanges& buckets) {
-  QueryModelPoints side;
+QueryModelsAtPoints interpolated_buckets(const LinearQueryModel& model,
+                                         std::span<const QueryBin> bins,
+                                         const BucketRanges& buckets) {
+  QueryModelsAtPoints side;
   std::vector<double> position;
   for (const auto& bucket : model.buckets) {
     if (bucket.variance.empty()) continue;
@@ -100,7 +101,7 @@ QueryModelPoints interpolated_buckets(const QueryModel& model, std::span<const Q
   return side;
 }
 
-std::vector<FitWindow> local_windows(const LocalKnots& knots, const SortedQueries& queries) {
+std::vector<FitWindow> local_windows(const LocalFitKnots& knots, const SortedQueries& queries) {
   std::vector<FitWindow> windows;
   for (std::size_t k = 0; k < knots.position.size(); ++k)
     windows.push_back(
@@ -119,7 +120,7 @@ FitWindow window_where(const SortedQueries& queries, double centre, int degree,
 }
 
 // Copies means and variances of the fits into the columns.
-void take_fits(const ColumnFits& fits, const SortedQueries& queries, QueryColumns& columns) {
+void take_fits(const WindowFits& fits, const SortedQueries& queries, QueryGaussians& columns) {
   columns.mean = fits.mean;
   columns.variance = fits.variance;
   for (std::int64_t c = 0; c < fits.mean.rows; ++c)
@@ -137,7 +138,7 @@ std::vector<FitWindow> bin_windows(std::span<const QueryBin> bins, const SortedQ
   return windows;
 }
 
-std::vector<FitWindow> bucket_windows(const QueryModel& model, const SortedQueries& queries) {
+std::vector<FitWindow> bucket_windows(const LinearQueryModel& model, const SortedQueries& queries) {
   std::vector<FitWindow> windows;
   for (const auto& bucket : model.buckets)
     if (!bucket.variance.empty())
@@ -162,8 +163,8 @@ std::vector<double> centres_of(std::span<const FitWindow> windows) {
 }
 
 void take_covariances(const SortedQueries& queries, std::span<const FitWindow> windows,
-                      const GroupedFits& fits, QueryColumns& columns) {
-  ColumnFits all = fits.without(-1);
+                      const GroupedFits& fits, QueryGaussians& columns) {
+  WindowFits all = fits.fits_without_group(-1);
   all.variance = columns.variance;
   for (std::int64_t c = 0; c < columns.size(); ++c)
     columns.cholesky.push_back(shrunk_cholesky(queries.vectors, queries.position,
@@ -172,10 +173,10 @@ void take_covariances(const SortedQueries& queries, std::span<const FitWindow> w
 
 }  // namespace
 
-SortedQueries sort_queries(const CentredRows& queries, const QueryModel& model,
+SortedQueries sort_queries(const CentredRows& queries, const LinearQueryModel& model,
                            const ProfileGrid& grid, const TextGroups& texts) {
   const RowsView& source = queries.source;
-  const DistinctNumbers bins(profile_bins_of(grid, source));
+  const DistinctValues bins(profile_bins_of_rows(grid, source));
   std::vector<std::int64_t> order(static_cast<std::size_t>(queries.size()));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
@@ -184,16 +185,16 @@ SortedQueries sort_queries(const CentredRows& queries, const QueryModel& model,
   });
   SortedQueries sorted;
   sorted.rows_of_bin.resize(bins.numbers.size());
-  sorted.vectors = rotated_rows<float>(queries, model, order);
+  sorted.vectors = rotate_centred_rows<float>(queries, model, order);
   for (const auto row : order) {
     const auto at = static_cast<std::size_t>(row);
     sorted.rows_of_bin[static_cast<std::size_t>(bins.place[at])].push_back(
         std::ssize(sorted.position));
     sorted.position.push_back(source.position[at]);
     sorted.bucket.push_back(source.bucket[at]);
-    sorted.group.push_back(texts.of(source.example(at)));
+    sorted.group.push_back(texts.group_of(source.example(at)));
   }
-  sorted.mean = rotate(queries.mean, model);
+  sorted.mean = rotate_vector(queries.mean, model);
   return sorted;
 }
 
@@ -203,8 +204,8 @@ std::string to_string(PlasticityOptions::QueryModelKind kind) {
       [&]() -> std::string { return kNames[static_cast<std::size_t>(kind)]; });
 }
 
-LocalKnots local_knots(std::span<const QueryBin> bins, const BucketRanges& buckets) {
-  LocalKnots knots;
+LocalFitKnots place_local_fit_knots(std::span<const QueryBin> bins, const BucketRanges& buckets) {
+  LocalFitKnots knots;
   const auto add = [&](const QueryBin& bin) {
     const auto range = buckets.range(bin.bucket);
     knots.position.push_back(bin.centre());
@@ -228,10 +229,10 @@ LocalKnots local_knots(std::span<const QueryBin> bins, const BucketRanges& bucke
   return knots;
 }
 
-ColumnFits ProfileModel::fits_without(int group) const {
-  ColumnFits result = fits->without(group);
+WindowFits ProfileQueryModel::fits_without_group(int group) const {
+  WindowFits result = fits->fits_without_group(group);
   if (!line) return result;
-  const ColumnFits along = line->without(group);
+  const WindowFits along = line->fits_without_group(group);
   for (std::int64_t c = 0; c < result.mean.rows; ++c) {
     result.mean(c, 0) = along.mean(c, 0);
     result.variance(c, 0) = along.variance(c, 0);
@@ -239,7 +240,7 @@ ColumnFits ProfileModel::fits_without(int group) const {
   return result;
 }
 
-QueryModelPoints linear_queries_at_buckets(const QueryModel& model) {
+QueryModelsAtPoints linear_model_at_buckets(const LinearQueryModel& model) {
   std::vector<double> position;
   std::vector<std::int32_t> number;
   for (const auto& bucket : model.buckets) {
@@ -249,11 +250,12 @@ QueryModelPoints linear_queries_at_buckets(const QueryModel& model) {
   return linear_side(model, position, number);
 }
 
-ProfileModel profile_model(const QueryModel& model, std::span<const QueryBin> bins,
-                           const BucketRanges& buckets, const SortedQueries* queries, int groups,
-                           const PlasticityOptions& options) {
+ProfileQueryModel fit_profile_query_model(const LinearQueryModel& model,
+                                          std::span<const QueryBin> bins,
+                                          const BucketRanges& buckets, const SortedQueries* queries,
+                                          int groups, const PlasticityOptions& options) {
   const auto kind = options.profile_model;
-  ProfileModel result;
+  ProfileQueryModel result;
   if (kind == ModelKind::linear) result.side = linear_at_bins(model, bins);
   if (kind == ModelKind::bucket) result.side = bucket_side(model, bins);
   if (queries == nullptr) {
@@ -263,10 +265,10 @@ ProfileModel profile_model(const QueryModel& model, std::span<const QueryBin> bi
   const auto fit = [&](std::span<const FitWindow> windows) {
     return GroupedFits(queries->vectors, queries->position, queries->group, groups, windows);
   };
-  result.knots = local_knots(bins, buckets);
+  result.knots = place_local_fit_knots(bins, buckets);
   auto windows = local_windows(result.knots, *queries);
   result.fits.emplace(fit(windows));
-  const ColumnFits local = result.fits->without(-1);
+  const WindowFits local = result.fits->fits_without_group(-1);
   result.slope = local.slope;
   auto& columns = result.side.columns;
   if (kind == ModelKind::local) {
@@ -282,7 +284,7 @@ ProfileModel profile_model(const QueryModel& model, std::span<const QueryBin> bi
             ? bucket_windows(model, *queries)
             : line_windows(std::vector{bins.front().position, bins.back().position}, *queries);
     result.fits.emplace(fit(windows));
-    if (kind == ModelKind::bin) take_fits(result.fits->without(-1), *queries, columns);
+    if (kind == ModelKind::bin) take_fits(result.fits->fits_without_group(-1), *queries, columns);
     if (kind == ModelKind::bucket)
       result.line.emplace(fit(line_windows(centres_of(windows), *queries)));
   }

@@ -23,38 +23,39 @@ struct SortedQueries {
   std::vector<double> mean;                            // (dim): rotated mean of all queries
   std::vector<std::vector<std::int64_t>> rows_of_bin;  // row numbers of each bin with queries
 };
-SortedQueries sort_queries(const CentredRows& queries, const QueryModel& model,
+SortedQueries sort_queries(const CentredRows& queries, const LinearQueryModel& model,
                            const ProfileGrid& grid, const TextGroups& texts);
 
 // Positions at which the local model is fitted: bin centres at most half a bucket apart, including
 // the first and the last bin. Between these knots, z is linearly interpolated.
-struct LocalKnots {
+struct LocalFitKnots {
   std::vector<double> position;    // (knots)
   std::vector<double> half_width;  // (knots): tokens, one bucket
   std::vector<std::int32_t> knot;  // (bins): the knot at or before the bin's centre
   std::vector<double> fraction;    // (bins): interpolation weight of the next knot
 };
-LocalKnots local_knots(std::span<const QueryBin> bins, const BucketRanges& buckets);
+LocalFitKnots place_local_fit_knots(std::span<const QueryBin> bins, const BucketRanges& buckets);
 
 // A query model at the bins of the profile, and the fits used for its jackknife replicates.
-struct ProfileModel {
-  QueryModelPoints side;
+struct ProfileQueryModel {
+  QueryModelsAtPoints side;
   std::optional<GroupedFits> fits;  // fits of the columns; empty without rows
   std::optional<GroupedFits> line;  // fits of the drift coordinate; only for `bucket`
   Matrix slope;                     // (knots, dim): slopes of the local fits; empty without rows
-  LocalKnots knots;
+  LocalFitKnots knots;
 
   // Leave-one-group-out fits of the columns; group -1 returns the fits to all texts.
-  ColumnFits fits_without(int group) const;
+  WindowFits fits_without_group(int group) const;
 };
 
 // Builds the model that options.profile_model selects. Without rows (`queries` null) `local`
 // interpolates between bucket means and `bin` has no points.
-ProfileModel profile_model(const QueryModel& model, std::span<const QueryBin> bins,
-                           const BucketRanges& buckets, const SortedQueries* queries, int groups,
-                           const PlasticityOptions& options);
+ProfileQueryModel fit_profile_query_model(const LinearQueryModel& model,
+                                          std::span<const QueryBin> bins,
+                                          const BucketRanges& buckets, const SortedQueries* queries,
+                                          int groups, const PlasticityOptions& options);
 
 // The linear model at every bucket's mean position, for the bucket table.
-QueryModelPoints linear_queries_at_buckets(const QueryModel& model);
+QueryModelsAtPoints linear_model_at_buckets(const LinearQueryModel& model);
 
 }  // namespace qkscope

@@ -27,7 +27,7 @@ struct Gradient {
 
 class GradientSampler {
  public:
-  GradientSampler(const ProfileSource& source, const PlasticityOptions& options)
+  GradientSampler(const ProfileReplicateInput& source, const PlasticityOptions& options)
       : source_(source), options_(options), points_(source.model.side.points) {}
 
   Gradient at(std::int64_t point) const {
@@ -40,7 +40,7 @@ class GradientSampler {
     std::vector<float> squares(dim);
     std::vector<float> by_mean(dim);  // sums over pairs
     std::vector<float> by_variance(dim);
-    const std::vector<Pair> pairs = sample(point);
+    const std::vector<KeyPair> pairs = sample(point);
     for (std::size_t p = 0; p < pairs.size(); ++p) {
       if (p + kAhead < pairs.size()) {
         fetch(source_.keys.row(pairs[p + kAhead].first), dim);
@@ -96,27 +96,27 @@ class GradientSampler {
 
   // Returns replicate_pairs of the point's pairs, evenly spaced from a random start, or all pairs
   // if there are fewer.
-  std::vector<Pair> sample(std::int64_t point) const {
-    std::vector<Pair> pairs;
+  std::vector<KeyPair> sample(std::int64_t point) const {
+    std::vector<KeyPair> pairs;
     std::int64_t total = 0;
-    for (std::int64_t e = 0; e < source_.sorted.examples(); ++e)
-      total += source_.eligible.at(e, point).pairs();
+    for (std::int64_t e = 0; e < source_.sorted.example_count(); ++e)
+      total += source_.eligible.at(e, point).pair_count();
     if (total == 0) return pairs;
     const double step =
         std::max(1.0, static_cast<double>(total) / static_cast<double>(options_.replicate_pairs));
     Random random(options_.seed ^ (static_cast<std::uint64_t>(point + 1) << 32));
     double next = step > 1 ? step * random.uniform() : 0;
     std::int64_t before = 0;
-    for (std::int64_t e = 0; e < source_.sorted.examples(); ++e) {
+    for (std::int64_t e = 0; e < source_.sorted.example_count(); ++e) {
       const KeyRange range = source_.eligible.at(e, point);
-      for (; next < static_cast<double>(before + range.pairs()); next += step)
+      for (; next < static_cast<double>(before + range.pair_count()); next += step)
         pairs.push_back(range.pair(std::min(static_cast<std::int64_t>(next), total - 1) - before));
-      before += range.pairs();
+      before += range.pair_count();
     }
     return pairs;
   }
 
-  const ProfileSource& source_;
+  const ProfileReplicateInput& source_;
   const PlasticityOptions& options_;
   const QueryPoints& points_;
 };
@@ -124,7 +124,7 @@ class GradientSampler {
 // Change of the profile when the queries of one group are left out: (groups, points). Gradients are
 // computed at points that coincide with a column, and the change is interpolated linearly between
 // these points. If the model has at most two columns, gradients are computed at every point.
-Matrix model_changes(const ProfileSource& source, const PlasticityOptions& options) {
+Matrix model_changes(const ProfileReplicateInput& source, const PlasticityOptions& options) {
   const auto& points = source.model.side.points;
   const GradientSampler sampler(source, options);
   std::vector<std::int64_t> anchors;
@@ -136,9 +136,9 @@ Matrix model_changes(const ProfileSource& source, const PlasticityOptions& optio
       gradients.push_back(sampler.at(p));
     }
   Matrix changes(source.texts.size(), points.size());
-  const ColumnFits all = source.model.fits_without(-1);
+  const WindowFits all = source.model.fits_without_group(-1);
   for (int g = 0; g < source.texts.size(); ++g) {
-    ColumnFits moved = source.model.fits_without(g);
+    WindowFits moved = source.model.fits_without_group(g);
     add_scaled(-1, all.mean.data, moved.mean.data);
     add_scaled(-1, all.variance.data, moved.variance.data);
     double* const change = changes.row(g);
@@ -157,7 +157,7 @@ Matrix model_changes(const ProfileSource& source, const PlasticityOptions& optio
 }
 
 // Number of queries that remain in each bin when a group is left out: (groups, bins).
-std::vector<double> queries_left(const ProfileSource& source) {
+std::vector<double> queries_left(const ProfileReplicateInput& source) {
   const auto bins = source.bins.size();
   std::vector<double> left(static_cast<std::size_t>(source.texts.size()) * bins);
   for (std::size_t at = 0; at < left.size(); ++at)
@@ -171,8 +171,8 @@ std::vector<double> queries_left(const ProfileSource& source) {
 
 }  // namespace
 
-ProfileReplicates profile_without_groups(const ProfileSource& source,
-                                         const PlasticityOptions& options) {
+ProfileReplicates compute_profile_replicates(const ProfileReplicateInput& source,
+                                             const PlasticityOptions& options) {
   const auto bins = source.bins.size();
   const auto groups = static_cast<std::size_t>(source.texts.size());
   const auto& points = source.model.side.points.bin;

@@ -12,22 +12,22 @@
 
 namespace qkscope {
 
-struct ProfileSource {
+struct ProfileReplicateInput {
   const SortedQueries& queries;
-  const ProfileModel& model;
+  const ProfileQueryModel& model;
   std::span<const QueryBin> bins;
   KeyTile keys;  // all
   const SortedKeys& sorted;
   const EligibleKeys& eligible;  // at the model's points
   const TextGroups& texts;
-  const PairGroups& pairs;  // over the model's points
+  const GroupPairSums& pairs;  // over the model's points
 };
 
 // Leaving out the keys of a group is exact. Leaving out its queries changes the query model, and
 // the effect on the profile is computed to first order: the gradient of the mean plasticity with
 // respect to the model's means and variances, times the change of these parameters. The gradient is
 // estimated from a seeded sample of pairs (options.replicate_pairs per point).
-ProfileReplicates profile_without_groups(const ProfileSource& source,
-                                         const PlasticityOptions& options);
+ProfileReplicates compute_profile_replicates(const ProfileReplicateInput& source,
+                                             const PlasticityOptions& options);
 
 }  // namespace qkscope

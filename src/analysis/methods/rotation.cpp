@@ -168,7 +168,8 @@ void without_separation(RotationResult& result) {
 // OrthogonalComplement with axes for options.pairs planes, at least one.
 OrthogonalComplement complement_for(const PooledMoments& pooled, const RotationResult& result,
                                     const RotationOptions& options) {
-  return complement_of(pooled, result.a, result.b, 2 * std::max<std::int64_t>(1, options.pairs));
+  return orthogonal_complement(pooled, result.a, result.b,
+                               2 * std::max<std::int64_t>(1, options.pairs));
 }
 
 // Fills the complement's fields that follow from moments.
@@ -179,7 +180,7 @@ void describe_complement(const PooledMoments& pooled, const OrthogonalComplement
     result.c0.assign(complement.axes.row(0), complement.axes.row(1));
     result.c1.assign(complement.axes.row(1), complement.axes.row(2));
   }
-  result.complement = complement_shares(pooled, complement, options);
+  result.complement = complement_planes(pooled, complement, options);
 }
 
 // Sums the variance of the active planes and keeps their axes.
@@ -217,9 +218,10 @@ Matrix axes_of(const OrthogonalComplement& complement, std::size_t planes) {
 
 }  // namespace
 
-RotationResult drift_and_separation(const Moments& queries, const Moments& keys,
-                                    const PooledMoments& pooled, const RotationOptions& options,
-                                    std::span<const double> near_b) {
+RotationResult find_drift_and_separation(const Moments& queries, const Moments& keys,
+                                         const PooledMoments& pooled,
+                                         const RotationOptions& options,
+                                         std::span<const double> near_b) {
   if (!(pooled.position_scatter > 0)) return without_direction("constant_position");
   const double drift = norm(pooled.cross_scatter);
   if (!(drift > 0)) return without_direction("no_drift");
@@ -237,8 +239,8 @@ RotationResult drift_and_separation(const Moments& queries, const Moments& keys,
   return result;
 }
 
-FrequencySearch& RotationWorkspace::search(std::vector<std::int32_t> positions,
-                                           FrequencyBand band) {
+FrequencySearch& RotationWorkspace::frequency_search(std::vector<std::int32_t> positions,
+                                                     FrequencyBand band) {
   const bool same =
       search_ && band.low == band_.low && band.high == band_.high && positions == positions_;
   if (!same) {
@@ -251,7 +253,7 @@ FrequencySearch& RotationWorkspace::search(std::vector<std::int32_t> positions,
 
 RotationResult rotation_from_moments(const Moments& queries, const Moments& keys,
                                      const PooledMoments& pooled, const RotationOptions& options) {
-  auto result = drift_and_separation(queries, keys, pooled, options);
+  auto result = find_drift_and_separation(queries, keys, pooled, options);
   if (result.a.empty() || result.b.empty()) return result;
   describe_complement(pooled, complement_for(pooled, result, options), options, result);
   return result;
@@ -260,7 +262,7 @@ RotationResult rotation_from_moments(const Moments& queries, const Moments& keys
 RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
                                const PooledMoments& pooled, const RotationOptions& options,
                                RotationWorkspace* memory) {
-  auto result = drift_and_separation(queries, keys, pooled, options);
+  auto result = find_drift_and_separation(queries, keys, pooled, options);
   if (result.a.empty()) return result;
   result.null = sample_position_null(queries, keys, pooled, result, options);
   std::vector<std::int32_t> positions(queries.source.position.begin(),
@@ -268,16 +270,16 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
   positions.insert(positions.end(), keys.source.position.begin(), keys.source.position.end());
   RotationWorkspace own;
   RotationWorkspace& used = memory ? *memory : own;
-  FrequencySearch& search = used.search(std::move(positions), band_of(options));
+  FrequencySearch& search = used.frequency_search(std::move(positions), band_of(options));
   OrthogonalComplement complement;
   if (!result.b.empty()) {
     complement = complement_for(pooled, result, options);
     describe_complement(pooled, complement, options, result);
   }
   const Matrix axes = axes_of(complement, result.complement.size());
-  PlaneUnitVectors& units = used.units();
+  PlaneUnitVectors& units = used.plane_unit_vectors();
   units.project(axes, result.a, rows_in_order(queries, keys, search.order()), pooled.mean);
-  const auto wave = search.best_sinusoid(units.line_projections());
+  const auto wave = search.best_sinusoid(units.projections_on_line());
   result.omega = wave.omega;
   result.omega_r_squared = wave.r_squared;
   if (!result.complement.empty())

@@ -15,12 +15,13 @@ namespace qkscope {
 
 // Directions a and b and the numbers along them, from the moments only: no complement, frequencies
 // or null. `near_b`: starting vector for an eigenvector b, from a head with nearly the same rows.
-RotationResult drift_and_separation(const Moments& queries, const Moments& keys,
-                                    const PooledMoments& pooled, const RotationOptions& options,
-                                    std::span<const double> near_b = {});
+RotationResult find_drift_and_separation(const Moments& queries, const Moments& keys,
+                                         const PooledMoments& pooled,
+                                         const RotationOptions& options,
+                                         std::span<const double> near_b = {});
 
-// Like drift_and_separation(), with axes and variances of the complement. Numbers that need rows
-// are NaN: frequencies, angle_r, the null, and separability on planes where means differ.
+// Like find_drift_and_separation(), with axes and variances of the complement. Numbers that need
+// rows are NaN: frequencies, angle_r, the null, and separability on planes where means differ.
 RotationResult rotation_from_moments(const Moments& queries, const Moments& keys,
                                      const PooledMoments& pooled, const RotationOptions& options);
 
@@ -28,10 +29,10 @@ RotationResult rotation_from_moments(const Moments& queries, const Moments& keys
 // only on positions, which the heads of a layer share.
 class RotationWorkspace {
  public:
-  PlaneUnitVectors& units() { return units_; }
+  PlaneUnitVectors& plane_unit_vectors() { return units_; }
   // Returns the frequency search for these positions; rebuilds it only when positions or band
   // change.
-  FrequencySearch& search(std::vector<std::int32_t> positions, FrequencyBand band);
+  FrequencySearch& frequency_search(std::vector<std::int32_t> positions, FrequencyBand band);
 
  private:
   PlaneUnitVectors units_;

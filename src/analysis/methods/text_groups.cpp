@@ -8,10 +8,10 @@ TextGroups::TextGroups(const RowsView& queries, const RowsView& keys) {
   std::vector<std::int64_t> texts;
   for (const RowsView* rows : {&queries, &keys})
     for (std::size_t i = 0; i < rows->position.size(); ++i) texts.push_back(rows->example(i));
-  *this = of_texts(std::move(texts));
+  *this = from_texts(std::move(texts));
 }
 
-TextGroups TextGroups::of_texts(std::vector<std::int64_t> texts) {
+TextGroups TextGroups::from_texts(std::vector<std::int64_t> texts) {
   std::sort(texts.begin(), texts.end());
   texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
   const auto count = texts.size();
@@ -23,7 +23,7 @@ TextGroups TextGroups::of_texts(std::vector<std::int64_t> texts) {
   return TextGroups(std::move(first));
 }
 
-int TextGroups::of(std::int64_t example) const {
+int TextGroups::group_of(std::int64_t example) const {
   const auto after = std::upper_bound(first_.begin(), first_.end(), example);
   return std::max(0, static_cast<int>(after - first_.begin()) - 1);
 }

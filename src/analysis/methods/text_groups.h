@@ -17,15 +17,15 @@ class TextGroups {
   // Groups all texts that have a query or a key. G is kMost, or the number of texts if smaller.
   TextGroups(const RowsView& queries, const RowsView& keys);
   // Groups the given texts; duplicates and any order are allowed.
-  static TextGroups of_texts(std::vector<std::int64_t> texts);
-  // Restores groups from first(): the first text key of each group, ascending.
+  static TextGroups from_texts(std::vector<std::int64_t> texts);
+  // Restores groups from first_texts(): the first text key of each group, ascending.
   explicit TextGroups(std::vector<std::int64_t> first) : first_(std::move(first)) {}
 
   int size() const { return static_cast<int>(first_.size()); }
   // Returns the group of a text key (RowsView::example). Keys below the first group's belong to
   // group 0.
-  int of(std::int64_t example) const;
-  const std::vector<std::int64_t>& first() const { return first_; }
+  int group_of(std::int64_t example) const;
+  const std::vector<std::int64_t>& first_texts() const { return first_; }
 
  private:
   std::vector<std::int64_t> first_;

@@ -84,7 +84,7 @@ Json figures_json(const std::vector<NamedFigure>& figures, const std::string& pi
 }
 
 std::string report_title(const AnalysisResults& results) {
-  if (!results.name().empty()) return results.name();
+  if (!results.sweep_name().empty()) return results.sweep_name();
   if (results.has_single_run()) return results.runs().front().title;
   return std::filesystem::weakly_canonical(results.folder()).filename().string();
 }
@@ -99,7 +99,7 @@ Json runs_json(const AnalysisResults& results) {
     for (const std::string quantity : {"r_q", "r_k", "pc0_variance", "abs_r_k_a", "alpha_k",
                                        "bias_strength", "separation_strength", "plane_var_fraction",
                                        "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop"})
-      if (const auto found = results.interval(runs.size(), quantity))
+      if (const auto found = results.confidence_interval(runs.size(), quantity))
         known["intervals"][quantity == "pc0_variance" ? "explained_variance" : quantity] = {
             found->low, found->high};
     runs.push_back(std::move(known));
@@ -138,7 +138,7 @@ std::string fill_placeholders(std::string_view page,
 
 std::string report_page(const AnalysisResults& results, const std::vector<NamedFigure>& figures,
                         const Drawn& drawn, const std::string& pictures) {
-  ReportHeads heads = collect_report_heads(results);
+  ReportHeadData heads = collect_report_head_data(results);
   const Json data = {{"title", report_title(results)},
                      {"version", version_string()},
                      {"runs", runs_json(results)},

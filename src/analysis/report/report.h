@@ -22,7 +22,7 @@ std::string report_page(const AnalysisResults& results, const std::vector<NamedF
                         const Drawn& drawn, const std::string& pictures);
 
 // Data of all heads that the JavaScript of the page reads.
-struct ReportHeads {
+struct ReportHeadData {
   // Columns are little-endian arrays in base64 with one entry per head:
   // {"count", "run", "layer", "head", "ropes", "rope", "attentions", "attention", "classes",
   //  "class", "class_axis" (null in older results), "measures": [{"name", "data"}],
@@ -33,6 +33,6 @@ struct ReportHeads {
   std::string points;  // points of all heads in base64, see PackedPoints
 };
 
-ReportHeads collect_report_heads(const AnalysisResults& results);
+ReportHeadData collect_report_head_data(const AnalysisResults& results);
 
 }  // namespace qkscope

@@ -75,7 +75,7 @@ class HeadIndex {
  private:
   using Key = std::tuple<std::size_t, std::int64_t, std::int64_t>;  // run, layer, head
   static Key key(const ResultFrame& frame, std::size_t row) {
-    return {frame.run_indices()[row], frame.integers("layer")[row], frame.heads()[row]};
+    return {frame.run_indices()[row], frame.integer_column("layer")[row], frame.head_column()[row]};
   }
 
   std::map<Key, std::size_t> heads_;
@@ -116,8 +116,8 @@ Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
       const bool optional = column.ends_with('?');
       if (optional) column.pop_back();
       if (optional && !frame.has(column)) continue;
-      const auto numbers =
-          column == "gaussian" ? yes_no_numbers(frame.texts(column)) : frame.numbers(column);
+      const auto numbers = column == "gaussian" ? yes_no_numbers(frame.text_column(column))
+                                                : frame.numeric_column(column);
       std::vector<float> values(heads.size(), kNan);
       heads.for_each_head_row(frame, [&](std::size_t row, std::size_t place) {
         if (frame.is_first_component(row)) values[place] = static_cast<float>(numbers[row]);
@@ -137,7 +137,7 @@ std::string text_codes(const AnalysisResults& results, const HeadIndex& heads,
     if (!results.has(table)) continue;
     const ResultFrame& frame = results.frame(table);
     if (!frame.has(column)) continue;
-    const auto& texts = frame.texts(column);
+    const auto& texts = frame.text_column(column);
     heads.for_each_head_row(frame, [&](std::size_t row, std::size_t place) {
       const auto found = std::ranges::find(names, texts[row]);
       if (found != names.end()) codes[place] = static_cast<std::uint8_t>(found - names.begin());
@@ -155,14 +155,14 @@ Json profiles_json(const AnalysisResults& results, const HeadIndex& heads) {
   std::vector<float> free_values;
   std::vector<float> errors;
   const auto at = [&](const std::string& column, std::size_t row) {
-    return frame.has(column) ? static_cast<float>(frame.reals(column)[row])
+    return frame.has(column) ? static_cast<float>(frame.real_column(column)[row])
                              : std::numeric_limits<float>::quiet_NaN();
   };
   const std::string error = profile_error_column(frame);
   for (const auto& rows : heads.rows_by_head(frame)) {
     for (const auto row : rows) {
-      positions.push_back(static_cast<float>(frame.reals("position")[row]));
-      values.push_back(static_cast<float>(frame.reals("ap")[row]));
+      positions.push_back(static_cast<float>(frame.real_column("position")[row]));
+      values.push_back(static_cast<float>(frame.real_column("ap")[row]));
       free_values.push_back(at("ap_free", row));
       errors.push_back(at(error, row));
     }
@@ -197,7 +197,7 @@ std::uint8_t quantised(double value, double low, double high) {
 // Appends the points of one head, queries before keys. An axis is null if its column is missing.
 void pack_points(const ResultFrame& frame, const std::vector<const std::vector<double>*>& axes,
                  std::vector<std::size_t> rows, PackedPoints& points) {
-  const auto& sides = frame.texts("side");
+  const auto& sides = frame.text_column("side");
   const auto keys = std::stable_partition(rows.begin(), rows.end(),
                                           [&](std::size_t row) { return sides[row] == "q"; });
   points.queries.push_back(static_cast<std::uint16_t>(keys - rows.begin()));
@@ -215,7 +215,7 @@ void pack_points(const ResultFrame& frame, const std::vector<const std::vector<d
   }
   for (const auto row : rows) {
     constexpr std::int64_t kMost = 0xFFFFFF;
-    const auto position = std::clamp<std::int64_t>(frame.integers("position")[row], 0, kMost);
+    const auto position = std::clamp<std::int64_t>(frame.integer_column("position")[row], 0, kMost);
     for (const int shift : {0, 8, 16})
       points.bytes.push_back(static_cast<std::uint8_t>(position >> shift));
     for (std::size_t i = 0; i < axes.size(); ++i)
@@ -242,7 +242,7 @@ void add_tokens(const std::vector<std::string>& texts, const PackedPoints& point
   scatter["token"] = pack_base64(token_of_point);
 }
 
-void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportHeads& report) {
+void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportHeadData& report) {
   report.json["scatter"] = nullptr;
   if (!results.has("head_scatter")) return;
   const ResultFrame& frame = results.frame("head_scatter");
@@ -251,11 +251,11 @@ void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportH
   for (const std::string& name :
        {fmt::format("pc{}", components[0]), fmt::format("pc{}", components[1]), std::string("a"),
         std::string("b"), std::string("c0"), std::string("c1")})
-    axes.push_back(frame.has(name) ? &frame.reals(name) : nullptr);
+    axes.push_back(frame.has(name) ? &frame.real_column(name) : nullptr);
   PackedPoints points;
   for (auto& rows : heads.rows_by_head(frame)) pack_points(frame, axes, std::move(rows), points);
   std::vector<std::int64_t> last_positions(results.runs().size(), 1);
-  const auto& positions = frame.integers("position");
+  const auto& positions = frame.integer_column("position");
   for (std::size_t row = 0; row < positions.size(); ++row) {
     auto& last = last_positions[frame.run_indices()[row]];
     last = std::max(last, positions[row]);
@@ -264,7 +264,7 @@ void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportH
   scatter = {{"start", pack_base64(points.start)}, {"queries", pack_base64(points.queries)},
              {"low", pack_base64(points.lows)},    {"high", pack_base64(points.highs)},
              {"last_positions", last_positions},   {"components", components}};
-  if (frame.has("token")) add_tokens(frame.texts("token"), points, scatter);
+  if (frame.has("token")) add_tokens(frame.text_column("token"), points, scatter);
   report.points = pack_base64(points.bytes);
 }
 
@@ -273,14 +273,14 @@ std::vector<std::string> attention_kinds(const AnalysisResults& results) {
   std::set<std::string> kinds;
   for (const char* table : kHeadTables)
     if (results.has(table) && results.frame(table).has("attention"))
-      for (const auto& kind : results.frame(table).texts("attention")) kinds.insert(kind);
+      for (const auto& kind : results.frame(table).text_column("attention")) kinds.insert(kind);
   kinds.erase("");
   return {kinds.begin(), kinds.end()};
 }
 
 }  // namespace
 
-ReportHeads collect_report_heads(const AnalysisResults& results) {
+ReportHeadData collect_report_head_data(const AnalysisResults& results) {
   const HeadIndex heads(results);
   const std::vector<std::string> ropes = {"rope", "nope", "unknown"};
   std::vector<std::string> classes;
@@ -291,7 +291,7 @@ ReportHeads collect_report_heads(const AnalysisResults& results) {
   }
   const auto attentions = attention_kinds(results);
   const bool both_classes = results.has("taxonomy") && results.frame("taxonomy").has("class_axis");
-  ReportHeads report;
+  ReportHeadData report;
   report.json = {{"count", heads.size()},
                  {"run", heads.packed_part<0>()},
                  {"layer", heads.packed_part<1>()},

@@ -59,7 +59,7 @@ ModelConfig read_config(const std::string& name, bool quiet) {
 
 // Returns the jackknife groups of the texts of the capture. Heads of a layer share their sampled
 // positions, so one file of each layer and kind lists the texts of all its heads.
-TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyGroup>& groups,
+TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyHeadGroup>& groups,
                        AnalysisRun& run) {
   std::map<std::pair<int, HeadKind>, HeadId> files;
   for (const auto& group : groups) {
@@ -84,7 +84,7 @@ TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyGroup
   for (const auto& examples : found) texts.insert(examples.begin(), examples.end());
   run.texts = std::ssize(texts);
   if (texts.empty()) texts.insert(0);  // no file lists its texts: one group for all rows
-  return TextGroups::of_texts({texts.begin(), texts.end()});
+  return TextGroups::from_texts({texts.begin(), texts.end()});
 }
 
 // Returns a report with the key head that the query head reads (GQA), or with an error.
@@ -105,14 +105,14 @@ HeadReport start_report(const HeadId& query, const AnalyzeOptions& options,
   return report;
 }
 
-std::vector<KeyGroup> group_by_key(const AnalyzeOptions& options, const CaptureIndex& index,
-                                   const std::vector<HeadId>& queries, AnalysisRun& run) {
+std::vector<KeyHeadGroup> group_by_key(const AnalyzeOptions& options, const CaptureIndex& index,
+                                       const std::vector<HeadId>& queries, AnalysisRun& run) {
   run.heads.resize(queries.size());
   parallel_for(std::ssize(queries), [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
     run.heads[at] = start_report(queries[at], options, index);
   });
-  std::map<HeadId, KeyGroup> groups;
+  std::map<HeadId, KeyHeadGroup> groups;
   for (std::size_t i = 0; i < queries.size(); ++i) {
     const HeadReport& report = run.heads[i];
     if (!report.error.empty()) continue;
@@ -123,7 +123,7 @@ std::vector<KeyGroup> group_by_key(const AnalyzeOptions& options, const CaptureI
   }
   if (groups.empty())  // all heads fail for the same reason
     throw Error(run.heads.front().error_kind, run.heads.front().error);
-  std::vector<KeyGroup> list;
+  std::vector<KeyHeadGroup> list;
   for (auto& [key, group] : groups) list.push_back(std::move(group));
   return list;
 }
@@ -146,8 +146,8 @@ AnalyzeOptions complete_options(AnalyzeOptions options, const CaptureIndex& inde
                                 const ModelFacts* model) {
   options.data_root = index.data_root;
   if (options.head_counts || model == nullptr) return options;
-  if (index.counts) model->check_counts(*index.counts);
-  options.head_counts = model->counts();
+  if (index.counts) model->check_head_counts(*index.counts);
+  options.head_counts = model->head_counts();
   return options;
 }
 
@@ -188,16 +188,16 @@ AnalysisRun analyze_stored_statistics(const AnalyzeOptions& given, const StoreAd
 // Returns the query heads to analyse. With --attention, one file per layer is read for its window.
 std::vector<HeadId> select_queries(const AnalyzeOptions& options, const CaptureSource& source,
                                    const ModelFacts* model) {
-  auto queries = chosen_queries(source.index(), options);
+  auto queries = select_query_heads(source.index(), options);
   keep_heads_with_attention(queries, options, [&](int layer) {
     const auto first = std::ranges::find(queries, layer, &HeadId::layer);
-    source.fetch({*first});
+    source.fetch_heads({*first});
     const auto path = head_file_path(options.data_root, *first);
     const HeadRows rows = read_head_file(path).rows;
     if (model != nullptr) model->check_head(*first, rows.head_dim, path);
     return window_of_layer(rows, layer, model);
   });
-  source.fetch(queries);
+  source.fetch_heads(queries);
   return queries;
 }
 
@@ -220,11 +220,11 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
   const auto groups = group_by_key(options, index, queries, run);
   std::vector<HeadId> keys;
   for (const auto& group : groups) keys.push_back(group.key);
-  source.fetch(keys);
+  source.fetch_heads(keys);
   Stopwatch watch;  // excludes downloads
   const TextGroups texts = group_texts(options, groups, run);
   if (options.plasticity) options.plasticity_options = with_shared_profile_bins(options, run.heads);
-  analyze_groups(options, index, facts, texts, groups, run);
+  analyze_key_head_groups(options, index, facts, texts, groups, run);
   if (options.errors) run.errors = mean_errors(run, options);
   add_warnings_and_notes(run, options);
   run.seconds = watch.lap();
@@ -233,7 +233,7 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
 
 }  // namespace
 
-std::vector<HeadId> chosen_queries(const CaptureIndex& index, const AnalyzeOptions& options) {
+std::vector<HeadId> select_query_heads(const CaptureIndex& index, const AnalyzeOptions& options) {
   check_layers(index, options.layers);
   check_heads(index, options.heads);
   std::vector<HeadId> chosen;
@@ -266,7 +266,7 @@ void keep_heads_with_attention(std::vector<HeadId>& queries, const AnalyzeOption
 ModelFacts::ModelFacts(const std::string& name, bool quiet)
     : name_(name), model_(read_config(name, quiet)) {}
 
-HeadCounts ModelFacts::counts() const {
+HeadCounts ModelFacts::head_counts() const {
   return {static_cast<int>(model_.n_heads), static_cast<int>(model_.n_kv_heads)};
 }
 
@@ -285,8 +285,8 @@ std::optional<std::int32_t> ModelFacts::window(int layer) const {
   return tokens > 0 ? std::optional(static_cast<std::int32_t>(tokens)) : std::nullopt;
 }
 
-void ModelFacts::check_counts(const HeadCounts& captured) const {
-  const auto own = counts();
+void ModelFacts::check_head_counts(const HeadCounts& captured) const {
+  const auto own = head_counts();
   if (captured.query_heads != own.query_heads || captured.key_heads != own.key_heads)
     bad_input(
         "--model {}: has {} query and {} key heads per layer, but the capture's {} says {} and {}; "
@@ -309,7 +309,7 @@ void ModelFacts::check_head(const HeadId& id, int head_dim, const std::string& f
 AnalysisRun analyze_capture(const AnalyzeOptions& options) {
   return translate_exceptions([&] {
     if (const auto address = parse_store_address(options.data_root);
-        address && stored_kind(*address) == StoredRun::kStatistics)
+        address && stored_run_kind(*address) == StoredRun::kStatistics)
       return analyze_stored_statistics(options, *address);
     return is_statistics_folder(options.data_root) ? analyze_statistics(options)
                                                    : analyze_rows(options);

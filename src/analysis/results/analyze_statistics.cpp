@@ -109,7 +109,7 @@ struct QueryKeyMoments {
   HeadMoments all_keys;
 };
 
-std::vector<double> key_signs(const BucketMoments& buckets, std::int64_t head) {
+std::vector<double> key_mean_signs(const BucketMoments& buckets, std::int64_t head) {
   Matrix means(0, buckets.dim);
   for (std::int64_t b = 0; b < buckets.buckets; ++b) {
     if (buckets.n[as_index(b)] == 0) continue;
@@ -117,7 +117,7 @@ std::vector<double> key_signs(const BucketMoments& buckets, std::int64_t head) {
     means.data.insert(means.data.end(), mean.begin(), mean.end());
     ++means.rows;
   }
-  return signs_of(means);
+  return signs_of_bucket_means(means);
 }
 
 std::vector<QueryBucketMoments> query_buckets(const Statistics& s, const BucketMoments& from,
@@ -138,13 +138,14 @@ std::vector<QueryBucketMoments> query_buckets(const Statistics& s, const BucketM
   return buckets;
 }
 
-QueryModel query_model(const SharedInputs& shared, const QueryKeyMoments& layer,
-                       const Moments& queries, std::int64_t head, std::int64_t key_head) {
+LinearQueryModel query_model(const SharedInputs& shared, const QueryKeyMoments& layer,
+                             const Moments& queries, std::int64_t head, std::int64_t key_head) {
   const LogPositions log_positions{layer.all_queries.positions.u_m2,
                                    mean_log_deviation(shared.times, layer.all_queries.positions),
                                    matrix_row(layer.all_queries.cu, head, layer.all_queries.dim)};
-  return fit_moments(queries, log_positions, key_signs(layer.keys.buckets, key_head),
-                     query_buckets(shared.statistics, layer.queries.buckets, head));
+  return fit_query_model_from_moments(
+      queries, log_positions, key_mean_signs(layer.keys.buckets, key_head),
+      query_buckets(shared.statistics, layer.queries.buckets, head));
 }
 
 // Reads a key head of the --keys capture and assigns its rows to the buckets of the statistics.
@@ -158,7 +159,7 @@ HeadFile read_key_head(const SharedInputs& shared, const HeadId& key) {
   return file;
 }
 
-PlasticityResult plasticity_of(const SharedInputs& shared, const QueryModel& model,
+PlasticityResult plasticity_of(const SharedInputs& shared, const LinearQueryModel& model,
                                const HeadReport& report) {
   if (!shared.capture) return plasticity_of_model(model, shared.plasticity);
   const HeadFile file = read_key_head(shared, {report.query.layer, report.k_head, HeadKind::key});
@@ -166,7 +167,7 @@ PlasticityResult plasticity_of(const SharedInputs& shared, const QueryModel& mod
   options.sliding_window = file.rows.sliding_window;
   const RowsView positions{report.dim, {}, shared.position, {}, shared.bucket, {}};
   return plasticity_with_keys({model, positions, shared.times, report.n_q},
-                              centre(rows_of(file.rows)), options);
+                              make_centred_rows(as_rows_view(file.rows)), options);
 }
 
 void run_head(const SharedInputs& shared, const QueryKeyMoments& layer, HeadReport& report) {
@@ -177,12 +178,12 @@ void run_head(const SharedInputs& shared, const QueryKeyMoments& layer, HeadRepo
   report.n_q = queries.size();
   report.n_k = keys.size();
   report.positions_vary = queries.position_scatter > 0;
-  const PooledMoments pooled = pool(queries, keys);
+  const PooledMoments pooled = pool_moments(queries, keys);
   if (options.pca) {
     report.pca = pca_from_moments(queries, keys, pooled, options.pca_options);
     report.q_components = separate_pca(queries, options.pca_options.separate_components);
-    const auto in_group = shared.statistics.heads / shared.statistics.key_heads;
-    if (report.query.head % in_group == 0)
+    const auto is_in_head_group = shared.statistics.heads / shared.statistics.key_heads;
+    if (report.query.head % is_in_head_group == 0)
       report.k_components = separate_pca(keys, options.pca_options.separate_components);
   }
   if (options.rotation)
@@ -258,10 +259,11 @@ void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) 
   const auto& options = shared.options;
   check_keys(options, shared.statistics);
   shared.capture.emplace(options.keys, FetchOptions{.quiet = options.quiet, .stop = options.stop});
-  const auto in_group = static_cast<int>(shared.statistics.heads / shared.statistics.key_heads);
+  const auto is_in_head_group =
+      static_cast<int>(shared.statistics.heads / shared.statistics.key_heads);
   std::set<HeadId> keys;
   for (const auto& query : queries)
-    keys.insert({query.layer, query.head / in_group, HeadKind::key});
+    keys.insert({query.layer, query.head / is_in_head_group, HeadKind::key});
   const auto& there = shared.capture->index().keys;
   for (const auto& key : keys)
     if (!std::binary_search(there.begin(), there.end(), key))
@@ -269,7 +271,7 @@ void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) 
           "--keys {}: there is no key head {} of layer {}; choose heads with --heads, or "
           "capture them",
           options.keys, key.head, key.layer);
-  shared.capture->fetch({keys.begin(), keys.end()});
+  shared.capture->fetch_heads({keys.begin(), keys.end()});
   const auto& root = shared.capture->index().data_root;
   check_same_run(options.keys, read_head_metadata(head_file_path(root, *keys.begin())),
                  shared.statistics.metadata);
@@ -278,7 +280,7 @@ void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) 
   for (const auto& key : keys)
     if (layers.insert(key.layer).second)
       std::ranges::copy(read_head_examples(head_file_path(root, key)), std::back_inserter(texts));
-  shared.plasticity.text_groups = TextGroups::of_texts(std::move(texts)).first();
+  shared.plasticity.text_groups = TextGroups::from_texts(std::move(texts)).first_texts();
 }
 
 // Index of the query heads in layers with moments.
@@ -339,7 +341,7 @@ void run_layer(const SharedInputs& shared, std::span<HeadReport> heads) {
     try {
       run_head(shared, both, report);
     } catch (const Error& error) {
-      fail_head(report, error.kind(), error.what());
+      mark_head_failed(report, error.kind(), error.what());
     }
   });
 }
@@ -357,7 +359,7 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
     bad_input("{}: these statistics have no moments (group A), from which the analyses follow",
               options.data_root);
   Stopwatch watch;
-  auto queries = chosen_queries(statistics_index(s, options.data_root), options);
+  auto queries = select_query_heads(statistics_index(s, options.data_root), options);
   keep_heads_with_attention(queries, options, [&](int layer) { return window_of(s, layer); });
   SharedInputs shared = make_inputs(options, s);
   AnalysisRun run;

@@ -64,13 +64,13 @@ void check_same_layer(const HeadRows& query, const HeadRows& key, const std::str
 
 void set_profile_bins(const HeadFile& query, const HeadFile& key, std::int64_t max_tokens,
                       PlasticityOptions& options) {
-  const RowsView queries = rows_of(query.rows);
-  const RowsView keys = rows_of(key.rows);
+  const RowsView queries = as_rows_view(query.rows);
+  const RowsView keys = as_rows_view(key.rows);
   if (queries.size() == 0 || keys.size() == 0) bad_input("no rows");
   const auto sampler = sampler_options(query.metadata, "");
   const auto buckets = sampler ? BucketRanges(*sampler) : BucketRanges(queries, keys);
   const auto used = max_tokens > 0 ? std::min(queries.size(), max_tokens) : queries.size();
-  const auto grid = profile_grid(queries, keys, buckets, used, options);
+  const auto grid = choose_profile_grid(queries, keys, buckets, used, options);
   if (grid.bins > 0) options.profile_bins = grid.bins;
   options.context = grid.context;
 }
@@ -84,7 +84,7 @@ struct KeyHead {
   std::vector<double> signs;
 };
 
-// Runs the analyses of a capture, one KeyGroup per call. Calls from several threads are safe.
+// Runs the analyses of a capture, one KeyHeadGroup per call. Calls from several threads are safe.
 class HeadRunner {
  public:
   HeadRunner(const AnalyzeOptions& options, const CaptureIndex& index, const ModelFacts* model,
@@ -92,14 +92,14 @@ class HeadRunner {
       : options_(options), index_(index), model_(model), texts_(texts), run_(run) {}
 
   // Fills the reports of all query heads in the group.
-  void run_group(const KeyGroup& group) {
+  void run_group(const KeyHeadGroup& group) {
     [[maybe_unused]] thread_local const bool asked = (request_huge_pages(), true);
     AnalysisTimes times;
     KeyHead key;
     try {
       key = prepare(group.key, times);
     } catch (const Error& error) {
-      for (const auto i : group.heads) fail_head(run_.heads[i], error.kind(), error.what());
+      for (const auto i : group.heads) mark_head_failed(run_.heads[i], error.kind(), error.what());
       return;
     }
     for (const auto i : group.heads) {
@@ -108,9 +108,9 @@ class HeadRunner {
         run_head(report, key, times);
         report.k_components = std::exchange(key.components, {});
       } catch (const Error& error) {
-        fail_head(report, error.kind(), error.what());
+        mark_head_failed(report, error.kind(), error.what());
       } catch (const std::exception& error) {
-        fail_head(report, ErrorKind::failure, error.what());
+        mark_head_failed(report, ErrorKind::failure, error.what());
       }
     }
     const std::lock_guard lock(mutex_);
@@ -139,14 +139,14 @@ class HeadRunner {
     KeyHead key;
     key.file = read(id);
     times.read += watch.lap();
-    key.rows = centre_groups(rows_of(key.file.rows), texts_);
+    key.rows = make_grouped_rows(as_rows_view(key.file.rows), texts_);
     times.moments += watch.lap();
-    if (needs_groups()) key.without_group = leave_groups_out(key.rows);
+    if (needs_groups()) key.without_group = leave_one_group_out_moments(key.rows);
     times.errors += watch.lap();
     if (options_.pca)
       key.components = separate_pca(key.rows.rows, options_.pca_options.separate_components);
     times.pca += watch.lap();
-    if (options_.plasticity) key.signs = key_signs(key.rows.rows);
+    if (options_.plasticity) key.signs = key_mean_signs(key.rows.rows);
     times.plasticity += watch.lap();
     return key;
   }
@@ -189,7 +189,7 @@ class HeadRunner {
     plasticity.sampler =
         sampler_options(file.metadata, head_file_path(options_.data_root, report.query));
     if (!plasticity.sampler) plasticity.sampler = index_.sampler;
-    plasticity.text_groups = texts_.first();
+    plasticity.text_groups = texts_.first_texts();
     plasticity.replicates = options_.errors;
     report.plasticity = attention_plasticity(queries, key.rows.rows, key.signs, plasticity);
   }
@@ -207,13 +207,13 @@ class HeadRunner {
     report.dim = file.rows.head_dim;
     report.n_q = file.rows.size();
     report.n_k = keys.size();
-    const GroupedRows grouped = centre_groups(rows_of(file.rows), texts_);
+    const GroupedRows grouped = make_grouped_rows(as_rows_view(file.rows), texts_);
     const CentredRows& queries = grouped.rows;
     report.positions_vary = queries.position_scatter > 0 && keys.position_scatter > 0;
-    const PooledMoments pooled = pool(queries, keys);
+    const PooledMoments pooled = pool_moments(queries, keys);
     times.moments += watch.lap();
     std::vector<Moments> without_group;
-    if (needs_groups()) without_group = leave_groups_out(grouped);
+    if (needs_groups()) without_group = leave_one_group_out_moments(grouped);
     times.errors += watch.lap();
     if (options_.pca) {
       report.pca = combined_pca(queries, keys, pooled, options_.pca_options, &texts_);
@@ -226,9 +226,10 @@ class HeadRunner {
     if (options_.plasticity) run_plasticity(report, file, queries, key);
     times.plasticity += watch.lap();
     if (options_.errors)
-      report.without_group = replicates(report, without_group, key.without_group, options_);
+      report.without_group =
+          jackknife_replicates(report, without_group, key.without_group, options_);
     if (report.rotation)
-      report.rotation->active_axes = {};  // large, and only replicates() needs it
+      report.rotation->active_axes = {};  // large, and only jackknife_replicates() needs it
     times.errors += watch.lap();
     if (options_.scatter <= 0) return;
     const bool planes = std::ranges::count(options_.planes_of, report.query) > 0;
@@ -250,13 +251,13 @@ class HeadRunner {
 
 }  // namespace
 
-void analyze_groups(const AnalyzeOptions& options, const CaptureIndex& index,
-                    const ModelFacts* model, const TextGroups& texts, std::vector<KeyGroup> groups,
-                    AnalysisRun& run) {
+void analyze_key_head_groups(const AnalyzeOptions& options, const CaptureIndex& index,
+                             const ModelFacts* model, const TextGroups& texts,
+                             std::vector<KeyHeadGroup> groups, AnalysisRun& run) {
   HeadRunner runner(options, index, model, texts, run);
   // Large groups first, so that threads finish at about the same time.
   std::ranges::stable_sort(groups, std::ranges::greater{},
-                           [](const KeyGroup& group) { return group.heads.size(); });
+                           [](const KeyHeadGroup& group) { return group.heads.size(); });
   Progress progress(
       {.what = "analyze", .unit = "heads", .total = std::ssize(run.heads), .quiet = options.quiet});
   std::mutex mutex;
@@ -271,7 +272,7 @@ void analyze_groups(const AnalyzeOptions& options, const CaptureIndex& index,
   progress.finish();
 }
 
-void fail_head(HeadReport& report, ErrorKind kind, const std::string& message) {
+void mark_head_failed(HeadReport& report, ErrorKind kind, const std::string& message) {
   report.pca.reset();
   report.rotation.reset();
   report.plasticity.reset();

@@ -20,7 +20,7 @@ namespace qkscope {
 // Returns the query heads selected by options.layers and options.heads, ascending. Throws a
 // bad-input error for a layer or head that the capture does not have; the message lists the
 // available ones.
-std::vector<HeadId> chosen_queries(const CaptureIndex& index, const AnalyzeOptions& options);
+std::vector<HeadId> select_query_heads(const CaptureIndex& index, const AnalyzeOptions& options);
 
 // Attention window of a layer in tokens; nullopt: full attention.
 using WindowOfLayer = std::function<std::optional<std::int32_t>(int layer)>;
@@ -36,13 +36,13 @@ class ModelFacts {
   // `name`: checkpoint folder, model id, or ID@REVISION. Downloads only config.json from the Hub.
   ModelFacts(const std::string& name, bool quiet);
 
-  HeadCounts counts() const;
+  HeadCounts head_counts() const;
   RopeInfo rope(int layer) const;
   std::optional<std::int32_t> window(int layer) const;
 
   // Throw a bad-input error if the capture cannot come from this model: different head counts, a
   // layer that the model does not have, or vectors of a different length.
-  void check_counts(const HeadCounts& captured) const;
+  void check_head_counts(const HeadCounts& captured) const;
   void check_head(const HeadId& id, int head_dim, const std::string& file) const;
 
  private:
@@ -51,7 +51,7 @@ class ModelFacts {
 };
 
 // Query heads that read one key head (GQA): its file is read and its moments are computed once.
-struct KeyGroup {
+struct KeyHeadGroup {
   HeadId key;
   std::vector<std::size_t> heads;  // indices into AnalysisRun::heads
 };
@@ -70,12 +70,12 @@ class Stopwatch {
 
 // Runs the analyses of all groups on all cores and fills run.heads. `model` is null where the
 // capture describes itself. An error of a head is stored in its report.
-void analyze_groups(const AnalyzeOptions& options, const CaptureIndex& index,
-                    const ModelFacts* model, const TextGroups& texts, std::vector<KeyGroup> groups,
-                    AnalysisRun& run);
+void analyze_key_head_groups(const AnalyzeOptions& options, const CaptureIndex& index,
+                             const ModelFacts* model, const TextGroups& texts,
+                             std::vector<KeyHeadGroup> groups, AnalysisRun& run);
 
 // Rows of one head, and the analyses whose directions are the axes of its scatter plots.
-struct ScatterSource {
+struct ScatterPlotInput {
   const CentredRows& queries;
   const CentredRows& keys;
   const PooledMoments& pooled;
@@ -87,10 +87,10 @@ struct ScatterSource {
 
 // Returns at most `per_side` queries, then as many keys, at even steps in the order of position.
 // The selection does not depend on the order of rows. `pairs`: complement planes with coordinates.
-std::vector<ScatterPoint> scatter_points(const ScatterSource& source, int per_side, int pairs);
+std::vector<ScatterPoint> scatter_points(const ScatterPlotInput& source, int per_side, int pairs);
 
 // Stores the error in the report and drops its partial results.
-void fail_head(HeadReport& report, ErrorKind kind, const std::string& message);
+void mark_head_failed(HeadReport& report, ErrorKind kind, const std::string& message);
 
 // Returns the window of one layer's attention: from the head file, else from the model, else none.
 std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,

@@ -20,11 +20,11 @@ void add_taxonomy_counts(const AnalysisRun& run, const TaxonomyOptions& options,
   const auto on_axis = class_measures(ClassCriterion::drift_axis, options);
   for (const char* group : kHeadGroups)
     for (std::size_t i = 0; i < published.size(); ++i) {
-      const auto first = count_class(run, published[i], group);
-      const auto axis = count_class(run, on_axis[i], group);
+      const auto first = count_heads_of_class(run, published[i], group);
+      const auto axis = count_heads_of_class(run, on_axis[i], group);
       if (first.of > 0)
-        rows.add(cells_of(run.label, group, published[i].name, first.heads, first.fraction(),
-                          axis.of > 0 ? Table::Cell(axis.heads) : kNan, axis.fraction()),
+        rows.add(make_cells(run.label, group, published[i].name, first.heads, first.fraction(),
+                            axis.of > 0 ? Table::Cell(axis.heads) : kNan, axis.fraction()),
                  run.texts < 2 ? "single_text" : "no_drift_in_other_texts");
     }
   rows.finish(results);
@@ -70,8 +70,8 @@ void add_taxonomy_tables(const AnalysisRun& run, const AnalyzeOptions& options,
     if (!head.pca || head.pca->components.empty()) continue;
     const auto& pca = *head.pca;
     const auto& first = pca.components.front();
-    const auto published = class_of(head, ClassCriterion::first_component, options.taxonomy);
-    const auto on_axis = class_of(head, ClassCriterion::drift_axis, options.taxonomy);
+    const auto published = classify_head(head, ClassCriterion::first_component, options.taxonomy);
+    const auto on_axis = classify_head(head, ClassCriterion::drift_axis, options.taxonomy);
     const int pc = position_component(pca);
     // If the head has a class in the published classification, only the columns of the drift axis
     // can be empty.
@@ -96,9 +96,10 @@ void add_correlations_table(const AnalysisRun& run, ResultTables& results) {
   const auto add = [&](const HeadReport& head, int number, const char* kind, std::int64_t count,
                        const std::vector<SideComponent>& components) {
     for (std::size_t i = 0; i < components.size(); ++i)
-      rows.add(cells_of(run.label, head.query.layer, number, kind, i, components[i].with_position.r,
-                        components[i].with_position.p, components[i].explained_variance, count),
-               undefined_reason(head));
+      rows.add(
+          make_cells(run.label, head.query.layer, number, kind, i, components[i].with_position.r,
+                     components[i].with_position.p, components[i].explained_variance, count),
+          undefined_reason(head));
   };
   for (const auto& head : run.heads) {
     add(head, head.query.head, "q", head.n_q, head.q_components);
@@ -164,8 +165,8 @@ void add_errors_table(const AnalysisRun& run, const std::vector<MeanError>& erro
       "text model, text quantity, text heads, real mean, real se, real low, real "
       "high, integer texts, integer n_heads");
   for (const auto& error : errors)
-    rows.add(cells_of(run.label, error.quantity, error.heads, error.mean, error.se, error.low,
-                      error.high, error.texts, error.n_heads),
+    rows.add(make_cells(run.label, error.quantity, error.heads, error.mean, error.se, error.low,
+                        error.high, error.texts, error.n_heads),
              error.texts < 2 ? "single_text" : "too_few_rows");
   rows.finish(results);
 }

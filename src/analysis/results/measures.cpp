@@ -29,11 +29,11 @@ struct ReplicatedValue {
   }
 };
 
-std::vector<ReplicatedValue> replicated_values(const AnalysisRun& run, const Measure& measure,
+std::vector<ReplicatedValue> replicated_values(const AnalysisRun& run, const HeadMeasure& measure,
                                                const std::string& group) {
   std::vector<ReplicatedValue> heads;
   for (const auto& head : run.heads) {
-    if (!in_group(head, group)) continue;
+    if (!is_in_head_group(head, group)) continue;
     ReplicatedValue numbers{measure.of(head), {}};
     if (std::isnan(numbers.whole)) continue;
     for (const auto& report : head.without_group) numbers.without.push_back(measure.of(report));
@@ -44,23 +44,23 @@ std::vector<ReplicatedValue> replicated_values(const AnalysisRun& run, const Mea
 
 // Standard error of the mean over heads. A head without a value in some replicate is left out of
 // all replicates, so that the mean over heads does not jump between them.
-double error_of_mean(const std::vector<ReplicatedValue>& heads, const Measure& measure,
+double error_of_mean(const std::vector<ReplicatedValue>& heads, const HeadMeasure& measure,
                      std::size_t groups) {
   std::vector<double> means;
   for (std::size_t group = 0; group < groups; ++group) {
     std::vector<double> values;
     for (const auto& head : heads)
       if (head.complete()) values.push_back(head.without[group]);
-    means.push_back(measure.centre(std::move(values)));
+    means.push_back(measure.central_value(std::move(values)));
   }
   return jackknife_error(means);
 }
 
-std::vector<Measure> measures_with_error(const AnalyzeOptions& options) {
-  std::vector<Measure> all;
-  const auto add = [&](const std::vector<Measure>& some) {
+std::vector<HeadMeasure> measures_with_error(const AnalyzeOptions& options) {
+  std::vector<HeadMeasure> all;
+  const auto add = [&](const std::vector<HeadMeasure>& some) {
     std::copy_if(some.begin(), some.end(), std::back_inserter(all),
-                 [](const Measure& measure) { return measure.error; });
+                 [](const HeadMeasure& measure) { return measure.error; });
   };
   if (options.pca) add(pca_measures());
   for (const auto by : {ClassCriterion::first_component, ClassCriterion::drift_axis})
@@ -72,7 +72,7 @@ std::vector<Measure> measures_with_error(const AnalyzeOptions& options) {
 
 }  // namespace
 
-bool in_group(const HeadReport& head, const std::string& group) {
+bool is_in_head_group(const HeadReport& head, const std::string& group) {
   return group == "all" || group == to_string(head.rope) ||
          group == (head.window ? "sliding" : "full");
 }
@@ -81,14 +81,14 @@ bool has_single_attention_kind(const AnalysisRun& run, const std::string& group)
   bool full = false;
   bool sliding = false;
   for (const auto& head : run.heads) {
-    if (!head.error.empty() || !in_group(head, group)) continue;
+    if (!head.error.empty() || !is_in_head_group(head, group)) continue;
     full = full || !head.window;
     sliding = sliding || head.window;
   }
   return !(full && sliding);
 }
 
-double Measure::centre(std::vector<double> values) const {
+double HeadMeasure::central_value(std::vector<double> values) const {
   if (values.empty()) return kNan;
   if (!median) {
     double mean = 0;
@@ -100,7 +100,7 @@ double Measure::centre(std::vector<double> values) const {
   return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
 }
 
-std::vector<Measure> pca_measures() {
+std::vector<HeadMeasure> pca_measures() {
   const auto first = [](auto field) {
     return [field](const HeadReport& head) {
       return head.pca && !head.pca->components.empty() ? field(head.pca->components.front()) : kNan;
@@ -140,29 +140,29 @@ std::vector<Measure> pca_measures() {
            .error = false}};
 }
 
-HeadClass class_of(const HeadReport& head, ClassCriterion by, const TaxonomyOptions& options) {
+HeadClass classify_head(const HeadReport& head, ClassCriterion by, const TaxonomyOptions& options) {
   if (!head.pca || head.pca->components.empty()) return HeadClass::undefined;
   if (by == ClassCriterion::drift_axis) return classify_axis(*head.pca, options);
   const auto& first = head.pca->components.front();
   return classify(first.q.r, first.k.r, options);
 }
 
-std::vector<Measure> class_measures(ClassCriterion by, const TaxonomyOptions& options) {
-  std::vector<Measure> measures;
+std::vector<HeadMeasure> class_measures(ClassCriterion by, const TaxonomyOptions& options) {
+  std::vector<HeadMeasure> measures;
   for (const auto one : {HeadClass::position_dominated, HeadClass::q_positional,
                          HeadClass::k_positional, HeadClass::content_focused, HeadClass::mixed})
     measures.push_back(
         {.name = to_string(one),
          .of =
              [options, by, one](const HeadReport& head) {
-               const auto found = class_of(head, by, options);
+               const auto found = classify_head(head, by, options);
                return found == HeadClass::undefined ? kNan : found == one ? 1.0 : 0.0;
              },
          .column = by == ClassCriterion::drift_axis ? to_string(one) + "_axis" : ""});
   return measures;
 }
 
-std::vector<Measure> rotation_measures() {
+std::vector<HeadMeasure> rotation_measures() {
   using R = RotationResult;
   const auto number = [](auto of) {
     return [of](const HeadReport& head) { return head.rotation ? of(*head.rotation) : kNan; };
@@ -223,7 +223,7 @@ std::vector<Measure> rotation_measures() {
       {.name = "abs_r_k_a_null", .of = null(&PositionNull::r_k_a), .error = false}};
 }
 
-std::vector<Measure> plasticity_measures() {
+std::vector<HeadMeasure> plasticity_measures() {
   using P = PlasticityResult;
   const auto field = [](double P::*member) {
     return [member](const HeadReport& head) {
@@ -245,19 +245,20 @@ std::vector<Measure> plasticity_measures() {
           {.name = "ap_free_drop", .of = field(&P::ap_free_drop)}};
 }
 
-std::vector<double> values_of(const AnalysisRun& run, const Measure& measure,
-                              const std::string& group) {
+std::vector<double> measure_values(const AnalysisRun& run, const HeadMeasure& measure,
+                                   const std::string& group) {
   std::vector<double> values;
   for (const auto& head : run.heads) {
-    if (!in_group(head, group)) continue;
+    if (!is_in_head_group(head, group)) continue;
     const double value = measure.of(head);
     if (!std::isnan(value)) values.push_back(value);
   }
   return values;
 }
 
-ClassCount count_class(const AnalysisRun& run, const Measure& one_class, const std::string& group) {
-  const auto values = values_of(run, one_class, group);
+ClassCount count_heads_of_class(const AnalysisRun& run, const HeadMeasure& one_class,
+                                const std::string& group) {
+  const auto values = measure_values(run, one_class, group);
   return {std::ranges::count(values, 1.0), std::ssize(values)};
 }
 
@@ -276,7 +277,7 @@ std::vector<MeanError> mean_errors(const AnalysisRun& run, const AnalyzeOptions&
       MeanError error;
       error.quantity = measure.quantity();
       error.heads = group;
-      error.mean = measure.centre(whole);
+      error.mean = measure.central_value(whole);
       error.se = error_of_mean(heads, measure, groups);
       error.low = error.mean - reach * error.se;
       error.high = error.mean + reach * error.se;

@@ -11,7 +11,7 @@
 namespace qkscope {
 
 // One number per head; NaN where it is undefined.
-struct Measure {
+struct HeadMeasure {
   std::string name;  // key in summary.json
   std::function<double(const HeadReport&)> of;
   bool median = false;      // summarise by the median: a few heads dominate the mean of a ratio
@@ -19,31 +19,31 @@ struct Measure {
   std::string column = "";  // name in errors.csv and overview.csv where it differs
 
   const std::string& quantity() const { return column.empty() ? name : column; }
-  double centre(std::vector<double> values) const;  // mean or median
+  double central_value(std::vector<double> values) const;  // mean or median
 };
 
-std::vector<Measure> pca_measures();
+std::vector<HeadMeasure> pca_measures();
 
 // The published classification uses the first principal component; ours uses the drift axis.
 enum class ClassCriterion { first_component, drift_axis };
-HeadClass class_of(const HeadReport& head, ClassCriterion by, const TaxonomyOptions& options);
+HeadClass classify_head(const HeadReport& head, ClassCriterion by, const TaxonomyOptions& options);
 // One measure per class: 1 for heads of the class, 0 for heads of other classes.
-std::vector<Measure> class_measures(ClassCriterion by, const TaxonomyOptions& options);
+std::vector<HeadMeasure> class_measures(ClassCriterion by, const TaxonomyOptions& options);
 
-std::vector<Measure> rotation_measures();
-std::vector<Measure> plasticity_measures();
+std::vector<HeadMeasure> rotation_measures();
+std::vector<HeadMeasure> plasticity_measures();
 
 // Groups of heads, by the layer's use of RoPE and by its attention.
 inline constexpr const char* kHeadGroups[] = {"all", "rope", "nope", "unknown", "full", "sliding"};
-bool in_group(const HeadReport& head, const std::string& group);
+bool is_in_head_group(const HeadReport& head, const std::string& group);
 
 // Returns false if the group has heads of both full-attention and sliding-window layers: their
 // profiles cover different keys and have no common mean.
 bool has_single_attention_kind(const AnalysisRun& run, const std::string& group);
 
 // Returns the defined values of a measure over the heads of a group.
-std::vector<double> values_of(const AnalysisRun& run, const Measure& measure,
-                              const std::string& group);
+std::vector<double> measure_values(const AnalysisRun& run, const HeadMeasure& measure,
+                                   const std::string& group);
 
 // Number of heads of one class (`heads`) out of all classified heads in a group (`of`).
 struct ClassCount {
@@ -52,7 +52,8 @@ struct ClassCount {
 
   double fraction() const { return static_cast<double>(heads) / static_cast<double>(of); }
 };
-ClassCount count_class(const AnalysisRun& run, const Measure& one_class, const std::string& group);
+ClassCount count_heads_of_class(const AnalysisRun& run, const HeadMeasure& one_class,
+                                const std::string& group);
 
 // Returns the jackknife error of every mean in the summary, for each group of heads. Only measures
 // with replicates are included.

@@ -18,7 +18,7 @@ namespace {
 
 constexpr char kModelName[] = "planted";
 
-std::vector<HeadId> chosen_queries(const PlantedCaptureOptions& options) {
+std::vector<HeadId> select_query_heads(const PlantedCaptureOptions& options) {
   const std::int64_t total = std::int64_t{options.layers} * options.query_heads;
   const std::int64_t count =
       options.heads > 0 ? std::min<std::int64_t>(options.heads, total) : total;
@@ -66,10 +66,10 @@ Metadata metadata_of(const PlantedCaptureOptions& options, const HeadId& id) {
                      {metadata::kDtype, options.head.round_to_bf16 ? "bfloat16" : "float32"},
                      {metadata::kDevice, "cpu"},
                      {metadata::kVersion, version_string()}};
-  put_sampler(result, {.type = SamplerType::uniform,
-                       .base_rate = options.head.rows_per_bucket,
-                       .min_bucket_size = options.head.bucket_size,
-                       .max_rows = {}});
+  add_sampler_metadata(result, {.type = SamplerType::uniform,
+                                .base_rate = options.head.rows_per_bucket,
+                                .min_bucket_size = options.head.bucket_size,
+                                .max_rows = {}});
   if (id.kind == HeadKind::query)
     result[metadata::kKeyHead] = std::to_string(key_head_of(options, id));
   if (!has_rope(options, id.layer)) {
@@ -119,7 +119,7 @@ void write_planted_capture(const PlantedCaptureOptions& options) {
     if (options.key_heads < 1 || options.query_heads % options.key_heads != 0)
       bad_input("{} query heads and {} key heads: expected a multiple", options.query_heads,
                 options.key_heads);
-    const auto queries = chosen_queries(options);
+    const auto queries = select_query_heads(options);
     std::set<HeadId> files(queries.begin(), queries.end());
     for (const auto& query : queries)
       files.insert({query.layer, key_head_of(options, query), HeadKind::key});

@@ -61,15 +61,15 @@ void add_metrics_table(const AnalysisRun& run, ResultTables& results) {
     const PlasticityResult& p = *head.plasticity;
     const ResidualNormality& n = p.normality;
     const char* gaussian = !p.gaussian ? "" : *p.gaussian ? "yes" : "no";
-    rows.add(
-        cells_of(head.query.layer, head.query.head, head.k_head, head.n_q, head.n_k, head.dim,
-                 p.r2_pos, p.beta_norm, p.r2_scalar, p.mae_baseline, p.mae_projection, p.mae_ratio,
-                 n.first_skew, n.first_kurtosis, n.first_ks_p, n.median_abs_skew,
-                 n.median_abs_kurtosis, n.median_ks_p, n.share_below_alpha, p.ap_overall, run.label,
-                 to_string(head.rope), attention_name(head.window), p.ap_profile_overall,
-                 p.ap_first20, p.ap_last20, p.ap_drop, head.query.head, p.ap_free_overall,
-                 p.ap_free_first20, p.ap_free_last20, p.ap_free_drop, gaussian),
-        undefined_reason(head));
+    rows.add(make_cells(head.query.layer, head.query.head, head.k_head, head.n_q, head.n_k,
+                        head.dim, p.r2_pos, p.beta_norm, p.r2_scalar, p.mae_baseline,
+                        p.mae_projection, p.mae_ratio, n.first_skew, n.first_kurtosis, n.first_ks_p,
+                        n.median_abs_skew, n.median_abs_kurtosis, n.median_ks_p,
+                        n.share_below_alpha, p.ap_overall, run.label, to_string(head.rope),
+                        attention_name(head.window), p.ap_profile_overall, p.ap_first20,
+                        p.ap_last20, p.ap_drop, head.query.head, p.ap_free_overall,
+                        p.ap_free_first20, p.ap_free_last20, p.ap_free_drop, gaussian),
+             undefined_reason(head));
   }
   rows.finish(results);
 }
@@ -83,10 +83,10 @@ void add_bucket_table(const AnalysisRun& run, ResultTables& results) {
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& cell : head.plasticity->table)
-      rows.add(cells_of(head.query.layer, head.query.head, head.k_head, cell.q_bucket,
-                        cell.k_bucket, cell.mean.ap, cell.mean.pairs, run.label,
-                        to_string(head.rope), attention_name(head.window), cell.mean.eligible,
-                        cell.mean.stderr_ap, head.query.head),
+      rows.add(make_cells(head.query.layer, head.query.head, head.k_head, cell.q_bucket,
+                          cell.k_bucket, cell.mean.ap, cell.mean.pairs, run.label,
+                          to_string(head.rope), attention_name(head.window), cell.mean.eligible,
+                          cell.mean.stderr_ap, head.query.head),
                cell.mean.pairs == 0 ? "no_pairs" : "pairs_in_one_example");
   }
   rows.finish(results);
@@ -165,9 +165,9 @@ void add_weights_table(const AnalysisRun& run, ResultTables& results) {
     if (!head.plasticity) continue;
     for (std::size_t i = 0; i < head.plasticity->component_r2.size(); ++i)
       rows.add(
-          cells_of(head.query.layer, head.query.head, head.k_head, i,
-                   head.plasticity->component_r2[i], head.plasticity->component_weight[i],
-                   run.label, to_string(head.rope), attention_name(head.window), head.query.head),
+          make_cells(head.query.layer, head.query.head, head.k_head, i,
+                     head.plasticity->component_r2[i], head.plasticity->component_weight[i],
+                     run.label, to_string(head.rope), attention_name(head.window), head.query.head),
           undefined_reason(head));
   }
   rows.finish(results);
@@ -189,8 +189,8 @@ void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
       static_cast<std::size_t>(options.pca ? std::max(2, options.pca_options.components) : 2);
   std::string schema = kHeadSchema + "text side, integer position";
   for (std::size_t i = 0; i < components; ++i) schema += fmt::format(", real pc{}", i);
-  Table table = table_of_schema(schema + ", real a, real b, real c0, real c1" +
-                                (tokens ? ", text token" : ""));
+  Table table = table_from_schema(schema + ", real a, real b, real c0, real c1" +
+                                  (tokens ? ", text token" : ""));
   for (const auto& head : run.heads)
     for (const auto& p : head.scatter) {
       auto cells = head_cells(run, head, side_of(p), p.position);
@@ -206,7 +206,7 @@ void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
 // Coordinates on every plane of the complement, for the heads in options.planes_of.
 void add_planes_table(const AnalysisRun& run, ResultTables& results) {
   Table table =
-      table_of_schema(kHeadSchema + "text side, integer position, integer plane, real x, real y");
+      table_from_schema(kHeadSchema + "text side, integer position, integer plane, real x, real y");
   for (const auto& head : run.heads)
     for (const auto& p : head.scatter)
       for (std::size_t i = 0; 2 * i + 1 < p.planes.size(); ++i)
@@ -242,7 +242,7 @@ std::vector<AddTables> tables_of(const AnalysisRun& run, const AnalyzeOptions& o
 
 }  // namespace
 
-Table table_of_schema(const std::string& schema) {
+Table table_from_schema(const std::string& schema) {
   Table table;
   for (const auto& column : parse_schema(schema)) table.column(column.name, column.type);
   return table;

@@ -18,7 +18,7 @@ inline const std::string kHeadSchema =
 
 // Returns one cell per value: integers and booleans as int64, texts as std::string.
 template <typename... Values>
-std::vector<Table::Cell> cells_of(const Values&... values) {
+std::vector<Table::Cell> make_cells(const Values&... values) {
   const auto cell = []<typename Value>(const Value& value) -> Table::Cell {
     if constexpr (std::is_integral_v<Value>)
       return static_cast<std::int64_t>(value);
@@ -34,12 +34,12 @@ std::vector<Table::Cell> cells_of(const Values&... values) {
 template <typename... Values>
 std::vector<Table::Cell> head_cells(const AnalysisRun& run, const HeadReport& head,
                                     const Values&... values) {
-  return cells_of(run.label, head.query.layer, head.query.head, head.k_head, to_string(head.rope),
-                  attention_name(head.window), head.n_q, head.n_k, values...);
+  return make_cells(run.label, head.query.layer, head.query.head, head.k_head, to_string(head.rope),
+                    attention_name(head.window), head.n_q, head.n_k, values...);
 }
 
 // Returns a table without rows. The schema lists types and names: "integer pc, real r_q".
-Table table_of_schema(const std::string& schema);
+Table table_from_schema(const std::string& schema);
 
 class ResultTableBuilder {
  public:

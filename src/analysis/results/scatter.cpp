@@ -89,7 +89,7 @@ struct Directions {
   std::vector<std::vector<double>> planes = {};  // axes 2i and 2i + 1 span plane i
 };
 
-Directions directions_of(const ScatterSource& source, int pairs) {
+Directions directions_of(const ScatterPlotInput& source, int pairs) {
   Directions directions;
   if (source.pca)
     for (const auto& component : source.pca->components)
@@ -99,7 +99,7 @@ Directions directions_of(const ScatterSource& source, int pairs) {
   directions.plane = {&rotation.a, &rotation.b, &rotation.c0, &rotation.c1};
   if (pairs == 0 || rotation.a.empty() || rotation.b.empty()) return directions;
   const OrthogonalComplement complement =
-      complement_of(source.pooled, rotation.a, rotation.b, 2 * pairs);
+      orthogonal_complement(source.pooled, rotation.a, rotation.b, 2 * pairs);
   for (std::int64_t i = 0; i < complement.axes.rows / 2 * 2; ++i)
     directions.planes.emplace_back(complement.axes.row(i),
                                    complement.axes.row(i) + complement.axes.cols);
@@ -135,7 +135,7 @@ void add_scatter_points(HeadKind side, const CentredRows& rows,
 
 }  // namespace
 
-std::vector<ScatterPoint> scatter_points(const ScatterSource& source, int per_side, int pairs) {
+std::vector<ScatterPoint> scatter_points(const ScatterPlotInput& source, int per_side, int pairs) {
   const Directions directions = directions_of(source, pairs);
   std::vector<ScatterPoint> points;
   const auto& mean = source.pooled.mean;

@@ -57,7 +57,7 @@ Table over_all_buckets(const Table& from, const AttentionOfLayer& attention,
 // Mean, standard deviation and range of every key channel, before and after RoPE.
 Table key_channels(const Statistics& s, const AttentionOfLayer& attention, const std::string& label,
                    const std::set<int>& layers) {
-  Table table = table_of_schema(
+  Table table = table_from_schema(
       "text model, integer layer, integer head, text rope, text attention, text stage, integer "
       "channel, real mean, real std, real absmax");
   for (const auto stage : {VectorStage::pre, VectorStage::post})
@@ -71,11 +71,11 @@ Table key_channels(const Statistics& s, const AttentionOfLayer& attention, const
         const auto channel = place % m.dim;
         const double square =
             m.m2[as_index(head * triangle_size(m.dim) + triangle_index(m.dim, channel, channel))];
-        table.add(
-            cells_of(label, s.layers[i], head, s.rotary[i] > 0 ? "rope" : "nope",
-                     attention.at(s.layers[i]), stage_name(stage), channel, m.mean[at],
-                     std::sqrt(square / static_cast<double>(std::max<std::int64_t>(1, m.n() - 1))),
-                     std::max(-m.min[at], m.max[at])));
+        table.add(make_cells(
+            label, s.layers[i], head, s.rotary[i] > 0 ? "rope" : "nope", attention.at(s.layers[i]),
+            stage_name(stage), channel, m.mean[at],
+            std::sqrt(square / static_cast<double>(std::max<std::int64_t>(1, m.n() - 1))),
+            std::max(-m.min[at], m.max[at])));
       }
     }
   return table;

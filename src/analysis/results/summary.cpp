@@ -17,7 +17,7 @@ namespace qkscope {
 namespace {
 
 // Adds the jackknife error of a mean and its confidence interval, where defined.
-void add_error(Json& entry, const AnalysisRun& run, const Measure& measure,
+void add_error(Json& entry, const AnalysisRun& run, const HeadMeasure& measure,
                const std::string& heads) {
   const auto* error = find_mean_error(run, measure.quantity(), heads);
   if (error == nullptr || std::isnan(error->se)) return;
@@ -28,14 +28,14 @@ void add_error(Json& entry, const AnalysisRun& run, const Measure& measure,
 
 // Mean (or median), standard deviation over heads (ddof 1), number of heads and jackknife error of
 // each measure, for each group of heads.
-Json measure_means(const AnalysisRun& run, const std::vector<Measure>& measures) {
+Json measure_means(const AnalysisRun& run, const std::vector<HeadMeasure>& measures) {
   Json result = Json::object();
   for (const char* group : kHeadGroups) {
     Json of_group = Json::object();
     for (const auto& measure : measures) {
-      const auto values = values_of(run, measure, group);
+      const auto values = measure_values(run, measure, group);
       if (values.empty()) continue;
-      const double centre = measure.centre(values);
+      const double centre = measure.central_value(values);
       Json entry = {{measure.median ? "median" : "mean", centre}, {"heads", values.size()}};
       if (!measure.median) {
         double spread = 0;
@@ -67,7 +67,7 @@ Json profile_bin_means(const AnalysisRun& run) {
     if (!has_single_attention_kind(run, group)) continue;
     std::map<ProfileBinMean::Kind, std::map<int, BinSum>> sums;
     for (const auto& head : run.heads) {
-      if (!head.plasticity || !in_group(head, group)) continue;
+      if (!head.plasticity || !is_in_head_group(head, group)) continue;
       for (const auto& mean : head.plasticity->profile_bin_means) {
         BinSum& sum = sums[mean.kind][mean.bin];
         sum.low += mean.low;
@@ -117,7 +117,7 @@ Json class_counts(const AnalysisRun& run, ClassCriterion by, const TaxonomyOptio
   Json counts = Json::object();
   for (const char* group : kHeadGroups)
     for (const auto& measure : class_measures(by, options)) {
-      const auto count = count_class(run, measure, group);
+      const auto count = count_heads_of_class(run, measure, group);
       if (count.of == 0) continue;
       Json& entry = counts[group][measure.name];
       entry = {{"heads", count.heads}, {"fraction", count.fraction()}};
@@ -316,8 +316,8 @@ Json options_json(const AnalyzeOptions& options) {
   return json;
 }
 
-Json summarise(const AnalysisRun& run, const UndefinedCounts& undefined,
-               const AnalyzeOptions& options) {
+Json summary_json(const AnalysisRun& run, const UndefinedCounts& undefined,
+                  const AnalyzeOptions& options) {
   Json summary = {{"model", run.label},
                   {"capture_hash", capture_hash(options.data_root)},
                   {"data_root", short_name(options.data_root)},

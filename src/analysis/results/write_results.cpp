@@ -266,7 +266,7 @@ void write_results(const std::string& path_or_address, const AnalysisRun& run,
     ResultTables results = result_tables(run, options);
     merge_tables(folder, run, results);
     write_tables(folder, results.tables);
-    Json summary = summarise(run, results.undefined, options);
+    Json summary = summary_json(run, results.undefined, options);
     merge_summary(earlier, summary);
     const std::chrono::duration<double> writing = std::chrono::steady_clock::now() - begun;
     write_file(folder + "/timings.json", timings(run, writing.count()).dump(2) + "\n");

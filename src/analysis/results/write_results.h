@@ -13,8 +13,8 @@ Json options_json(const AnalyzeOptions& options);
 
 // Returns the content of summary.json: means over heads for each group of heads, counts, failed
 // heads, and reasons for empty fields.
-Json summarise(const AnalysisRun& run, const UndefinedCounts& undefined,
-               const AnalyzeOptions& options);
+Json summary_json(const AnalysisRun& run, const UndefinedCounts& undefined,
+                  const AnalyzeOptions& options);
 
 // Deletes summary.json before tables change: a folder without summary.json counts as having no
 // results.

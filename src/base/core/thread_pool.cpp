@@ -201,8 +201,8 @@ void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& b
   pool()->run(count, body);
 }
 
-void parallel_ranges(std::int64_t count, std::int64_t grain,
-                     const std::function<void(std::int64_t, std::int64_t)>& body) {
+void parallel_for_ranges(std::int64_t count, std::int64_t grain,
+                         const std::function<void(std::int64_t, std::int64_t)>& body) {
   parallel_for((count + grain - 1) / grain,
                [&](std::int64_t i) { body(i * grain, std::min(count, (i + 1) * grain)); });
 }

@@ -39,7 +39,7 @@ class ByteReader {
 
   std::uint64_t size() const { return bytes_.size(); }
   std::uint64_t offset() const { return offset_; }  // position of the next read
-  std::uint64_t left() const { return bytes_.size() - offset_; }
+  std::uint64_t bytes_left() const { return bytes_.size() - offset_; }
 
   // Returns `count` bytes at `offset` without moving the cursor.
   std::span<const std::byte> bytes_at(std::uint64_t offset, std::uint64_t count,
@@ -52,40 +52,40 @@ class ByteReader {
     return bytes_.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(count));
   }
   // Returns the little-endian unsigned integer of `count` <= 8 bytes at `offset`.
-  std::uint64_t number_at(std::uint64_t offset, std::uint64_t count,
-                          std::string_view field = {}) const {
+  std::uint64_t integer_at(std::uint64_t offset, std::uint64_t count,
+                           std::string_view field = {}) const {
     std::uint64_t value = 0;
     std::memcpy(&value, bytes_at(offset, count, field).data(), static_cast<std::size_t>(count));
     return value;
   }
 
-  std::span<const std::byte> take_bytes(std::uint64_t count, std::string_view field = {}) {
+  std::span<const std::byte> read_bytes(std::uint64_t count, std::string_view field = {}) {
     const auto taken = bytes_at(offset_, count, field);
     offset_ += count;
     return taken;
   }
-  std::string_view take_text(std::uint64_t count, std::string_view field = {}) {
-    const auto taken = take_bytes(count, field);
+  std::string_view read_text(std::uint64_t count, std::string_view field = {}) {
+    const auto taken = read_bytes(count, field);
     return {reinterpret_cast<const char*>(taken.data()), taken.size()};
   }
   // Reads a little-endian unsigned integer of `count` <= 8 bytes and advances the cursor.
-  std::uint64_t take_number(std::uint64_t count, std::string_view field = {}) {
-    const auto value = number_at(offset_, count, field);
+  std::uint64_t read_integer(std::uint64_t count, std::string_view field = {}) {
+    const auto value = integer_at(offset_, count, field);
     offset_ += count;
     return value;
   }
   template <typename T>
-  T take(std::string_view field = {}) {
+  T read(std::string_view field = {}) {
     static_assert(std::is_trivially_copyable_v<T>);
     T value;
-    std::memcpy(&value, take_bytes(sizeof value, field).data(), sizeof value);
+    std::memcpy(&value, read_bytes(sizeof value, field).data(), sizeof value);
     return value;
   }
   // Returns false, and leaves `value` and the cursor unchanged, if too few bytes are left.
   template <typename T>
-  bool try_take(T& value) {
-    if (left() < sizeof value) return false;
-    value = take<T>();
+  bool try_read(T& value) {
+    if (bytes_left() < sizeof value) return false;
+    value = read<T>();
     return true;
   }
 

@@ -4,12 +4,12 @@
 
 namespace qkscope {
 
-CsvRows::CsvRows(std::string_view text, CsvDialect dialect) : rest_(text), dialect_(dialect) {
+CsvParser::CsvParser(std::string_view text, CsvDialect dialect) : rest_(text), dialect_(dialect) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
 }
 
-CsvRows::Status CsvRows::next(std::vector<std::string>& fields) {
+CsvParser::Status CsvParser::next(std::vector<std::string>& fields) {
   while (dialect_.skip_empty_lines && (rest_.starts_with('\n') || rest_.starts_with("\r\n"))) {
     consume_if('\r');
     consume_if('\n');
@@ -22,8 +22,8 @@ CsvRows::Status CsvRows::next(std::vector<std::string>& fields) {
   do {
     auto& field = fields.emplace_back();
     const bool quoted = rest_.starts_with('"');
-    if (quoted && !read_quoted(field)) return Status::unclosed_quote;
-    if (!quoted || dialect_.text_after_quotes) read_plain(field);
+    if (quoted && !read_quoted_field(field)) return Status::unclosed_quote;
+    if (!quoted || dialect_.text_after_quotes) read_unquoted_field(field);
   } while (consume_if(','));
   consume_if('\r');
   if (consume_if('\n')) {
@@ -35,7 +35,7 @@ CsvRows::Status CsvRows::next(std::vector<std::string>& fields) {
   return Status::row;
 }
 
-bool CsvRows::read_quoted(std::string& field) {
+bool CsvParser::read_quoted_field(std::string& field) {
   error_line_ = line_;
   rest_.remove_prefix(1);
   while (true) {
@@ -52,7 +52,7 @@ bool CsvRows::read_quoted(std::string& field) {
 
 // Appends the text up to the next comma or line end to `field`. A carriage return before the line
 // end stays in rest_.
-void CsvRows::read_plain(std::string& field) {
+void CsvParser::read_unquoted_field(std::string& field) {
   auto end = std::min(rest_.find_first_of(",\n"), rest_.size());
   const bool ends_row = end == rest_.size() || rest_[end] == '\n';
   if (ends_row && end > 0 && rest_[end - 1] == '\r') --end;
@@ -60,7 +60,7 @@ void CsvRows::read_plain(std::string& field) {
   rest_.remove_prefix(end);
 }
 
-bool CsvRows::consume_if(char c) {
+bool CsvParser::consume_if(char c) {
   if (!rest_.starts_with(c)) return false;
   rest_.remove_prefix(1);
   return true;

@@ -13,7 +13,7 @@ struct CsvDialect {
   bool text_after_quotes = false;  // accepts `"a"b` as the field `ab`
 };
 
-class CsvRows {
+class CsvParser {
  public:
   enum class Status {
     row,
@@ -23,18 +23,18 @@ class CsvRows {
   };
 
   // `text` must outlive the parser.
-  explicit CsvRows(std::string_view text, CsvDialect dialect = {});
+  explicit CsvParser(std::string_view text, CsvDialect dialect = {});
 
   // Reads the next row into `fields`. After an error no further row can be read.
   Status next(std::vector<std::string>& fields);
 
-  std::int64_t row() const { return row_; }            // number of the last row, from 1
+  std::int64_t row_number() const { return row_; }     // number of the last row, from 1
   std::int64_t row_line() const { return row_line_; }  // line where the last row starts, from 1
   std::int64_t error_line() const { return error_line_; }
 
  private:
-  bool read_quoted(std::string& field);
-  void read_plain(std::string& field);
+  bool read_quoted_field(std::string& field);
+  void read_unquoted_field(std::string& field);
   bool consume_if(char c);
 
   std::string_view rest_;  // not yet parsed

@@ -132,7 +132,7 @@ void report_truncated_mappings() {
   ::sigaction(SIGBUS, &action, nullptr);
 }
 
-std::size_t open_files_left() {
+std::size_t available_file_descriptors() {
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
     return std::numeric_limits<int>::max();

@@ -30,6 +30,6 @@ class MappedFile {
 
 // Returns how many more files this process may open: the limit (ulimit -n) minus the descriptors in
 // use.
-std::size_t open_files_left();
+std::size_t available_file_descriptors();
 
 }  // namespace qkscope

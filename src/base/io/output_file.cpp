@@ -56,12 +56,12 @@ void move_into_place(const std::string& from, const std::string& to) {
   sync_folder(parent_folder(to));
 }
 
-std::string temporary_name(const std::string& path) {
+std::string temporary_path(const std::string& path) {
   static std::atomic<std::uint64_t> count = 0;
   return fmt::format("{}.{}-{}.tmp", path, ::getpid(), count++);
 }
 
-OutputFile::OutputFile(const std::string& path) : path_(path), temporary_(temporary_name(path)) {
+OutputFile::OutputFile(const std::string& path) : path_(path), temporary_(temporary_path(path)) {
   const auto folder = std::filesystem::path(path).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     bad_input("{}: cannot write: the folder {} does not exist; make it first", path,

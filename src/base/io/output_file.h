@@ -56,7 +56,7 @@ class OutputFile {
   void write(std::string_view text);
   void commit();
 
-  std::uint64_t written() const { return written_; }
+  std::uint64_t bytes_written() const { return written_; }
 
  private:
   std::string path_;
@@ -66,7 +66,7 @@ class OutputFile {
 };
 
 // Returns a path in the same folder that is unique across processes and threads.
-std::string temporary_name(const std::string& path);
+std::string temporary_path(const std::string& path);
 
 // Writes the whole content through an OutputFile.
 void write_file(const std::string& path, std::string_view content);

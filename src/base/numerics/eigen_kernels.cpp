@@ -53,7 +53,7 @@ HWY_INLINE void times(const PaddedRows& matrix, std::int64_t first, std::int64_t
     }
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < rows; ++r) out[first + r] = total_of(Doubles(), sum[r]);
+  for (int r = 0; r < rows; ++r) out[first + r] = sum_all_lanes(Doubles(), sum[r]);
 }
 
 void times_kernel(PaddedRows matrix, std::int64_t first, std::int64_t last, std::int64_t column,

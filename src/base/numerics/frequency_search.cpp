@@ -74,7 +74,7 @@ RotationPeak FrequencySearch::refine_rotation(double start,
   // Each iteration moves to the maximum of a Taylor series, by at most `reach`. The last one moves
   // by at most `exact`, where the series is accurate to rounding.
   const double reach = 0.25 * step;
-  const double exact = PhaseSumSeries::largest_exact_move(order_);
+  const double exact = PhaseSumSeries::largest_exact_shift(order_);
   double at = sign * first;
   for (int round = 0;; ++round) {
     const auto sums = phase_sum_series(at, order_, units);
@@ -92,16 +92,16 @@ RotationPeak FrequencySearch::refine_rotation(double start,
 
 std::vector<FrequencySearch::Peak> FrequencySearch::peaks_above_threshold() const {
   const auto size = spectrum_.size();
-  float highest = spectrum_.highest_power();
+  float highest = spectrum_.max_power_in_band();
   std::vector<PeakCandidate> found;
-  spectrum_.find_above(static_cast<float>(kCandidateThreshold) * highest,
-                       static_cast<float>(kMidpointThreshold) * highest, found);
+  spectrum_.find_peaks_above(static_cast<float>(kCandidateThreshold) * highest,
+                             static_cast<float>(kMidpointThreshold) * highest, found);
   for (auto& [half, power] : found) {
     if (half > size) half -= 2 * size;
     if (spectrum_.is_inside_band(half >> 1)) highest = std::max(highest, power);
   }
-  const auto first = spectrum_.first_half_point();
-  const auto last = spectrum_.last_half_point();
+  const auto first = spectrum_.band_first_half_step();
+  const auto last = spectrum_.band_last_half_step();
   std::vector<Peak> peaks;
   for (const auto& [half, power] : found) {
     const auto steps = std::abs(half);
@@ -158,7 +158,7 @@ RotationPeak FrequencySearch::strongest_rotation(std::span<const std::complex<do
 
 SinusoidFit FrequencySearch::best_sinusoid(std::span<const double> values) {
   if (!sinusoids_) sinusoids_.emplace(order_, band_, spectrum_);
-  return sinusoids_->best(values, order_, spectrum_);
+  return sinusoids_->best_fit(values, order_, spectrum_);
 }
 
 }  // namespace qkscope

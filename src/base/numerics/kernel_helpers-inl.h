@@ -19,16 +19,17 @@ namespace qkscope::HWY_NAMESPACE {
 // Calls body(std::integral_constant<int, n>()) with n = min(count, kMost): sums stay in registers
 // only if the compiler knows their number.
 template <int kMost, typename Body>
-HWY_INLINE void with_count(std::int64_t count, const Body& body) {
+HWY_INLINE void dispatch_count(std::int64_t count, const Body& body) {
   if constexpr (kMost > 1)
-    if (count < kMost) return with_count<kMost - 1>(count, body);
+    if (count < kMost) return dispatch_count<kMost - 1>(count, body);
   body(std::integral_constant<int, kMost>());
 }
 
 // Returns the sum of all lanes. Halves are added pairwise, so the result does not depend on the
 // number of lanes per vector.
 template <typename Doubles, int kVectors>
-HWY_INLINE double total_of(Doubles d, const hwy::HWY_NAMESPACE::Vec<Doubles> (&sums)[kVectors]) {
+HWY_INLINE double sum_all_lanes(Doubles d,
+                                const hwy::HWY_NAMESPACE::Vec<Doubles> (&sums)[kVectors]) {
   namespace hn = hwy::HWY_NAMESPACE;
   constexpr int kLanes = hn::MaxLanes(Doubles());
   hn::Vec<Doubles> sum[kVectors];

@@ -174,8 +174,8 @@ class NormalHistogram {
  public:
   NormalHistogram(std::span<const double> values, double centre, double scale)
       : values_(values), bin_(std::make_unique_for_overwrite<std::uint16_t[]>(values.size())) {
-    bin_indices(values, centre - kRange / scale, scale * (kBins / (2 * kRange)), kBins - 1,
-                bin_.get());
+    compute_bin_indices(values, centre - kRange / scale, scale * (kBins / (2 * kRange)), kBins - 1,
+                        bin_.get());
     for (std::size_t i = 0; i < values.size(); ++i) ++before_[bin_[i] + std::size_t{1}];
     std::partial_sum(before_.begin(), before_.end(), before_.begin());
     lower_bound_ = kolmogorov_distance_bounds(before_, cdf_at_edges(), upper_bound_) - kRounding;

@@ -146,7 +146,7 @@ SinusoidFit refine(double start, FrequencyBand band, const PositionOrder& order,
   // by at most `exact`, where the series is accurate to rounding.
   const double reach = 0.5 / length;
   const double exact =
-      0.5 * PhaseSumSeries::largest_exact_move(
+      0.5 * PhaseSumSeries::largest_exact_shift(
                 order);  // halved, because the series at 2 omega moves twice as far
   double at = start;
   for (int round = 0;; ++round) {
@@ -219,8 +219,9 @@ double LombScargle::omega(std::size_t i) const {
                 : static_cast<double>(first_ + static_cast<std::int64_t>(i) - 1) * step_;
 }
 
-LombScargle::Inverse LombScargle::invert_normal_matrix(std::complex<double> once,
-                                                       std::complex<double> twice, double n) {
+LombScargle::InverseNormalMatrix LombScargle::invert_normal_matrix(std::complex<double> once,
+                                                                   std::complex<double> twice,
+                                                                   double n) {
   const NormalMatrix products(once, twice, n);
   const double determinant = products.determinant();
   if (determinant == 0) return {};
@@ -229,7 +230,8 @@ LombScargle::Inverse LombScargle::invert_normal_matrix(std::complex<double> once
 }
 
 // R^2 times n of the best sinusoid, from Y(omega).
-double LombScargle::explained_sum_of_squares(std::complex<double> values, const Inverse& inverse) {
+double LombScargle::explained_sum_of_squares(std::complex<double> values,
+                                             const InverseNormalMatrix& inverse) {
   const double u = values.real();
   const double v = -values.imag();
   return u * u * inverse.cosines + 2 * u * v * inverse.both + v * v * inverse.sines;
@@ -258,8 +260,8 @@ double LombScargle::parabola_vertex(std::size_t i, std::span<const double> heigh
   return bend < 0 ? omega(i) + std::clamp(-0.5 * slope / bend, -before, behind) : omega(i);
 }
 
-SinusoidFit LombScargle::best(std::span<const double> values, const PositionOrder& order,
-                              Nufft& spectrum) const {
+SinusoidFit LombScargle::best_fit(std::span<const double> values, const PositionOrder& order,
+                                  Nufft& spectrum) const {
   auto centred = centred_copy(values);
   const double total = dot(centred, centred);
   if (values.size() < 4 || !(total > 0) || band_.low >= band_.high) return {kNan, kNan};

@@ -29,12 +29,12 @@ class LombScargle {
   // period over all positions; slower sinusoids are indistinguishable from a parabola. `values`
   // must be in the order of `order`; `order` and `spectrum` must be those passed to the
   // constructor.
-  SinusoidFit best(std::span<const double> values, const PositionOrder& order,
-                   Nufft& spectrum) const;
+  SinusoidFit best_fit(std::span<const double> values, const PositionOrder& order,
+                       Nufft& spectrum) const;
 
  private:
   // Inverse of the centred 2 x 2 normal matrix.
-  struct Inverse {
+  struct InverseNormalMatrix {
     double cosines = 0;
     double both = 0;
     double sines = 0;
@@ -44,9 +44,10 @@ class LombScargle {
   double omega(std::size_t i) const;
   template <typename Each>
   void for_each_grid_point(const Nufft& spectrum, const Each& each) const;
-  static Inverse invert_normal_matrix(std::complex<double> once, std::complex<double> twice,
-                                      double n);
-  static double explained_sum_of_squares(std::complex<double> values, const Inverse& inverse);
+  static InverseNormalMatrix invert_normal_matrix(std::complex<double> once,
+                                                  std::complex<double> twice, double n);
+  static double explained_sum_of_squares(std::complex<double> values,
+                                         const InverseNormalMatrix& inverse);
   // R^2 at every frequency of the search.
   std::vector<double> periodogram(const LowFrequencySums& slow, const Nufft& spectrum) const;
   double parabola_vertex(std::size_t i, std::span<const double> height) const;
@@ -59,7 +60,7 @@ class LombScargle {
   std::size_t exact_ = 0;
   std::vector<std::complex<double>> ones_;
   LowFrequencySums exact_ones_;
-  std::vector<Inverse> inverse_;
+  std::vector<InverseNormalMatrix> inverse_;
 };
 
 }  // namespace qkscope

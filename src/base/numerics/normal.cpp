@@ -178,7 +178,7 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, Floats>> plasticity_of(hn::Vec<Floa
 
 // Each lane is one pair: z is a single multiply-add, whose start and slope stay in registers.
 template <int kVectors>
-HWY_INLINE void along_lines(const ZScoreLines& lines, const LanePoints& points,
+HWY_INLINE void along_lines(const ZScoreInterpolation& lines, const LanePointRanges& points,
                             std::uint32_t* running, std::uint32_t* total) {
   const Floats d;
   const hn::Rebind<std::uint32_t, Floats> units;
@@ -236,9 +236,9 @@ HWY_INLINE void along_lines(const ZScoreLines& lines, const LanePoints& points,
   }
 }
 
-void along_kernel(const ZScoreLines& lines, const LanePoints& points, std::uint32_t* running,
-                  std::uint32_t* total) {
-  with_count<kMostLanes / kLaneStep>(lines.lanes / kLaneStep, [&](auto vectors) HWY_ATTR {
+void along_kernel(const ZScoreInterpolation& lines, const LanePointRanges& points,
+                  std::uint32_t* running, std::uint32_t* total) {
+  dispatch_count<kMostLanes / kLaneStep>(lines.lanes / kLaneStep, [&](auto vectors) HWY_ATTR {
     along_lines<vectors>(lines, points, running, total);
   });
 }
@@ -260,8 +260,8 @@ void erfc_in_place(std::span<double> z) {
   QKSCOPE_DISPATCH(erfc_kernel)(z.data(), z.size());
 }
 
-void sum_plasticity(const ZScoreLines& lines, const LanePoints& points, std::uint32_t* running,
-                    std::uint32_t* total) {
+void sum_plasticity(const ZScoreInterpolation& lines, const LanePointRanges& points,
+                    std::uint32_t* running, std::uint32_t* total) {
   QKSCOPE_DISPATCH(along_kernel)(lines, points, running, total);
 }
 

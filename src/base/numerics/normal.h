@@ -23,7 +23,7 @@ inline double log_gamma(double x) {
 // z[c] + fraction (z[c + 1] - z[c]), or z[c] in the last column.
 inline constexpr std::int64_t kLaneStep = 4;
 inline constexpr std::int64_t kMostLanes = 16;
-struct ZScoreLines {
+struct ZScoreInterpolation {
   const float* z;              // (columns, lanes): no NaN
   std::int64_t columns;        // at least the columns of the points and the next one, if it exists
   std::int64_t lanes;          // one per pair: a multiple of kLaneStep, at most kMostLanes
@@ -32,7 +32,7 @@ struct ZScoreLines {
   const float* fraction;       // (points)
 };
 // Points [first, end) are evaluated. Lane i includes only points [lane_first[i], lane_end[i]).
-struct LanePoints {
+struct LanePointRanges {
   std::int32_t first = 0;
   std::int32_t end = 0;
   std::int32_t lane_first[kMostLanes] = {};
@@ -46,8 +46,8 @@ struct LanePoints {
 // total (end - first) = sums over the lanes.
 inline constexpr double kPlasticityUnit = 1.0 / (1 << 24);
 inline constexpr std::int32_t kMostPoints = 255;
-void sum_plasticity(const ZScoreLines& lines, const LanePoints& points, std::uint32_t* running,
-                    std::uint32_t* total);
+void sum_plasticity(const ZScoreInterpolation& lines, const LanePointRanges& points,
+                    std::uint32_t* running, std::uint32_t* total);
 
 // Replaces every z >= 0 by erfc(z). Values above 26.5 are clamped (erfc is about 1e-307 there).
 void erfc_in_place(std::span<double> z);

@@ -124,14 +124,14 @@ NufftTables::NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand ba
       last(static_cast<std::int64_t>(std::ceil(2 * band.high / step))),
       inner{first / 2 + 2, last / 2 - 1},
       gain(size / 2 + 1, 1.0F) {
-  add_taps(tokens);
-  if (tokens > kGridPoints) set_gains(band.high);
-  add_shared_gains();
+  set_kernel_taps(tokens);
+  if (tokens > kGridPoints) set_deconvolution_gains(band.high);
+  set_block_gains();
   set_block_offsets();
 }
 
-std::shared_ptr<const NufftTables> NufftTables::of(std::size_t size, std::int64_t tokens,
-                                                   FrequencyBand band) {
+std::shared_ptr<const NufftTables> NufftTables::cached(std::size_t size, std::int64_t tokens,
+                                                       FrequencyBand band) {
   static std::mutex mutex;
   static std::map<std::tuple<std::size_t, std::int64_t, double, double>,
                   std::shared_ptr<const NufftTables>>
@@ -142,7 +142,7 @@ std::shared_ptr<const NufftTables> NufftTables::of(std::size_t size, std::int64_
   return slot;
 }
 
-void NufftTables::add_taps(std::int64_t tokens) {
+void NufftTables::set_kernel_taps(std::int64_t tokens) {
   for (std::int64_t phase = 0; phase < tokens; ++phase)
     for (std::int64_t start = 0; start < 4; ++start)
       for (std::int64_t i = 0; i < 12; ++i) {
@@ -155,7 +155,7 @@ void NufftTables::add_taps(std::int64_t tokens) {
       }
 }
 
-void NufftTables::set_gains(double highest) {
+void NufftTables::set_deconvolution_gains(double highest) {
   const auto end =
       static_cast<std::int64_t>(highest / step) + 2 * kHalfWidth;  // margin for interpolation
   for (std::int64_t k = 0; k <= std::min(end, std::ssize(gain) - 1); ++k) {
@@ -167,7 +167,7 @@ void NufftTables::set_gains(double highest) {
 
 // Computes squared gains shared by 2^shift neighbouring blocks; 0 where a block is not completely
 // inside the band.
-void NufftTables::add_shared_gains() {
+void NufftTables::set_block_gains() {
   constexpr std::size_t kLines = 128;
   const auto size = static_cast<std::int64_t>(fft->size());
   const auto blocks = static_cast<std::int64_t>(fft->blocks());
@@ -220,8 +220,8 @@ void NufftTables::set_block_offsets() {
 
 Nufft::Nufft(std::span<const std::int32_t> offsets, std::int64_t length, FrequencyBand band)
     : tokens_(tokens_for(band.high, length)),
-      tables_(NufftTables::of(size_for(static_cast<double>(length) / tokens_per_point()), tokens_,
-                              band)),
+      tables_(NufftTables::cached(size_for(static_cast<double>(length) / tokens_per_point()),
+                                  tokens_, band)),
       middle_(length / 2 * kGridPoints / tokens_),
       signal_(fft().size() / 4 + 4 * 2 * kMarginBlocks),
       largest_(4 * (fft().blocks() + 1)) {
@@ -257,8 +257,8 @@ void Nufft::compute(std::span<const std::complex<double>> values) {
   fft().forward(
       std::span(signal_).first(fft().size() / 4), [&](std::size_t begin, std::size_t end) {
         const auto residues = fft().residues().subspan(begin, end - begin);
-        highest_ = std::max(
-            highest_, largest_powers(signal_.data() + 4 * begin, residues, gains, largest_.data()));
+        highest_ = std::max(highest_, compute_largest_powers(signal_.data() + 4 * begin, residues,
+                                                             gains, largest_.data()));
       });
   copy_margins();
   // The grid is periodic: the block after the last one is block 0 shifted by one value, so its
@@ -281,7 +281,7 @@ void Nufft::copy_margins() {
     FourComplex* const to =
         signal_.data() + tables_->places[static_cast<std::size_t>(block + kMarginBlocks)];
     for (std::int64_t number = 0; number < 16; ++number) {
-      const auto value = raw(block + number * blocks);
+      const auto value = raw_value(block + number * blocks);
       to[number / 4].re[number % 4] = value.real();
       to[number / 4].im[number % 4] = value.imag();
     }
@@ -301,8 +301,8 @@ double Nufft::power(std::int64_t half) const {
 }
 
 // find_peaks() for points with individual gains.
-void Nufft::find_between(IndexRange stretch, std::span<const float> powers, float least, float near,
-                         std::vector<PeakCandidate>& found) const {
+void Nufft::find_edge_peaks(IndexRange stretch, std::span<const float> powers, float least,
+                            float near, std::vector<PeakCandidate>& found) const {
   const auto add = [&](std::int64_t half, float here) {
     if (here > least) found.push_back({half, here});
   };
@@ -314,7 +314,7 @@ void Nufft::find_between(IndexRange stretch, std::span<const float> powers, floa
   }
 }
 
-void Nufft::find_above(float least, float near, std::vector<PeakCandidate>& found) const {
+void Nufft::find_peaks_above(float least, float near, std::vector<PeakCandidate>& found) const {
   const GridBlocks grid{signal_.data(),
                         tables_->places.data() + kMarginBlocks,
                         static_cast<std::int64_t>(fft().blocks()),
@@ -322,7 +322,7 @@ void Nufft::find_above(float least, float near, std::vector<PeakCandidate>& foun
   find_peaks(grid, largest_.data(), {least, near, halfway_weights()}, found);
   std::span<const float> powers = edge_powers_;
   for (const auto& edge : tables_->edges) {
-    find_between(edge, powers, least, near, found);
+    find_edge_peaks(edge, powers, least, near, found);
     powers = powers.subspan(static_cast<std::size_t>(edge.end - edge.begin + 1));
   }
 }

@@ -42,8 +42,8 @@ struct NufftTables {
   // The grid has five points per `tokens` positions.
   NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand band);
   // Returns cached tables; one instance per process and set of arguments.
-  static std::shared_ptr<const NufftTables> of(std::size_t size, std::int64_t tokens,
-                                               FrequencyBand band);
+  static std::shared_ptr<const NufftTables> cached(std::size_t size, std::int64_t tokens,
+                                                   FrequencyBand band);
 
   bool is_inside_band(std::int64_t k) const { return k >= inner.begin && k < inner.end; }
   // Gains of neighbouring points differ too much on small grids to be shared.
@@ -64,9 +64,9 @@ struct NufftTables {
       places;  // (margin + blocks + margin): index of each block's first vector
 
  private:
-  void add_taps(std::int64_t tokens);
-  void set_gains(double highest);
-  void add_shared_gains();
+  void set_kernel_taps(std::int64_t tokens);
+  void set_deconvolution_gains(double highest);
+  void set_block_gains();
   void add_band_edges(IndexRange all, IndexRange inside);
   void set_block_offsets();
 };
@@ -89,13 +89,13 @@ class Nufft {
   // Grid points this far apart are adjacent in memory; iterate in that order over many points.
   std::size_t stride() const { return fft().blocks(); }
   // Range of half grid points, for one sign of the frequency, that covers the band.
-  std::int64_t first_half_point() const { return tables_->first; }
-  std::int64_t last_half_point() const { return tables_->last; }
+  std::int64_t band_first_half_step() const { return tables_->first; }
+  std::int64_t band_last_half_step() const { return tables_->last; }
   // Returns whether grid point k (either sign) is well inside the band.
   bool is_inside_band(std::int64_t k) const { return tables_->is_inside_band(std::abs(k)); }
   // Returns S at grid point k (either sign).
   std::complex<double> at(std::int64_t k) const {
-    const auto value = raw(k);
+    const auto value = raw_value(k);
     const double gain = tables_->gain[static_cast<std::size_t>(std::abs(signed_index(k)))];
     return {gain * value.real(), gain * value.imag()};
   }
@@ -103,11 +103,11 @@ class Nufft {
   // error of a few percent.
   double power(std::int64_t half) const;
   // Returns the largest |S|^2 over the grid points inside the band, to about 1 %.
-  float highest_power() const { return highest_; }
+  float max_power_in_band() const { return highest_; }
   // Appends the half grid points of the band, of both signs, with |S|^2 > `least`; duplicates are
   // possible. A negative frequency is reported as 2 size() + half. A point between two grid points
   // is considered only if one of them is above `near`.
-  void find_above(float least, float near, std::vector<PeakCandidate>& found) const;
+  void find_peaks_above(float least, float near, std::vector<PeakCandidate>& found) const;
   // Returns |S|^2 at -2, -1, 0, 1 and 2 quarter steps from a half grid point, each interpolated
   // from 16 neighbours.
   std::array<double, 5> powers_at_quarter_steps(std::int64_t half) const;
@@ -122,15 +122,15 @@ class Nufft {
     const auto at = static_cast<std::int64_t>(index(k));
     return 2 * at > size() ? at - size() : at;
   }
-  std::complex<float> raw(std::int64_t k) const {
+  std::complex<float> raw_value(std::int64_t k) const {
     const auto [vector, lane] = fft().locate_frequency(index(k));
     const FourComplex& four = signal_[vector];
     return {four.re[lane], four.im[lane]};
   }
   void spread(std::span<const std::complex<double>> values);
   void copy_margins();
-  void find_between(IndexRange stretch, std::span<const float> powers, float least, float near,
-                    std::vector<PeakCandidate>& found) const;
+  void find_edge_peaks(IndexRange stretch, std::span<const float> powers, float least, float near,
+                       std::vector<PeakCandidate>& found) const;
 
   std::int64_t tokens_;
   std::shared_ptr<const NufftTables> tables_;

@@ -78,7 +78,7 @@ float largest_kernel(const FourComplex* points, std::span<const std::uint32_t> r
                      const BlockGains& gains, float* largest) {
   Vector highest = hn::Zero(Four());
   for (std::size_t block = 0; block < residues.size(); ++block, points += 4) {
-    const FourFloats* const gain = gains.of(residues[block]);
+    const FourFloats* const gain = gains.at_block(residues[block]);
     Vector power[4];
 #pragma GCC unroll 4
     for (std::size_t v = 0; v < 4; ++v) power[v] = hn::Mul(power_at(points[v]), loaded(gain[v]));
@@ -148,8 +148,8 @@ void high_kernel(const GridBlocks& grid, const float* largest, const PeakThresho
     const std::int64_t block = vector / 4;
     const std::size_t v = vector % 4;
     const std::uint32_t* const places = grid.places + block;
-    const Vector gain = loaded(grid.gains.of(block)[v]);
-    const Vector gain_after = loaded(grid.gains.of(block + 1)[v]);
+    const Vector gain = loaded(grid.gains.at_block(block)[v]);
+    const Vector gain_after = loaded(grid.gains.at_block(block + 1)[v]);
     const Vector here = hn::Mul(power_at(grid.signal[places[0] + v]), gain);
     const Vector mean = hn::Mul(hn::Set(Four(), 0.5F), hn::Add(gain, gain_after));
     const Vector between = hn::Mul(power_after(grid, places, v, wanted.weights), mean);
@@ -179,8 +179,8 @@ void spread_values(std::span<const std::complex<double>> values, const SpreadRow
   QKSCOPE_DISPATCH(spread_kernel)(values, rows, taps, signal);
 }
 
-float largest_powers(const FourComplex* points, std::span<const std::uint32_t> residues,
-                     const BlockGains& gains, float* largest) {
+float compute_largest_powers(const FourComplex* points, std::span<const std::uint32_t> residues,
+                             const BlockGains& gains, float* largest) {
   return QKSCOPE_DISPATCH(largest_kernel)(points, residues, gains, largest);
 }
 

@@ -110,15 +110,15 @@ PhaseFactor turn_of(const std::complex<double>& e, double t) {
 
 }  // namespace
 
-PhaseSum PhaseSumSeries::at(double move) const {
-  // S = sum over m of (-i move)^m / m! sum[m]; derivative j uses sum[m + j].
+PhaseSum PhaseSumSeries::at(double shift) const {
+  // S = sum over m of (-i shift)^m / m! sum[m]; derivative j uses sum[m + j].
   PhaseSum result;
   std::complex<double> factor = 1;
   for (std::size_t m = 0; m < kPowers; ++m) {
     result.value += PhaseTable::product(factor, sum[m]);
     if (m + 1 < kPowers) result.slope += PhaseTable::product(factor, sum[m + 1]);
     if (m + 2 < kPowers) result.curvature += PhaseTable::product(factor, sum[m + 2]);
-    const double next = move / static_cast<double>(m + 1);
+    const double next = shift / static_cast<double>(m + 1);
     factor = {next * factor.imag(), -next * factor.real()};
   }
   result.slope = {result.slope.imag(), -result.slope.real()};
@@ -126,7 +126,7 @@ PhaseSum PhaseSumSeries::at(double move) const {
   return result;
 }
 
-double PhaseSumSeries::largest_exact_move(const PositionOrder& order) {
+double PhaseSumSeries::largest_exact_shift(const PositionOrder& order) {
   return std::min(0.12 / static_cast<double>(order.length()), 8e-6);
 }
 

@@ -25,12 +25,12 @@ class PhaseSumSeries {
  public:
   static constexpr int kPowers = 8;
 
-  // Returns S(omega + move).
-  PhaseSum at(double move) const;
-  // Returns the largest |move| at which the value is accurate to rounding. The truncation errors,
-  // relative to sum |z|, are (move length / 2)^8 / 8! of the series and (128 move)^4 / 5! of the
+  // Returns S(omega + shift).
+  PhaseSum at(double shift) const;
+  // Returns the largest |shift| at which the value is accurate to rounding. The truncation errors,
+  // relative to sum |z|, are (shift length / 2)^8 / 8! of the series and (128 shift)^4 / 5! of the
   // powers of t within a block.
-  static double largest_exact_move(const PositionOrder& order);
+  static double largest_exact_shift(const PositionOrder& order);
 
   std::array<std::complex<double>, kPowers> sum;  // [m] = sum z_t t^m exp(-i omega t)
 };

@@ -191,7 +191,7 @@ void narrow_strip(const float* left, std::int64_t rows, std::int64_t depth, cons
   for (std::int64_t first = 0; first < rows;) {
     const auto tiles = (rows - first + kRows - 1) / kRows;
     const auto height = (rows - first + tiles - 1) / tiles;  // tiles of nearly equal height
-    with_count<kRows>(height, [&](auto tile_rows) HWY_ATTR {
+    dispatch_count<kRows>(height, [&](auto tile_rows) HWY_ATTR {
       narrow_tile<tile_rows, kWidth>(left + first * depth, depth, right, stride,
                                      out + first * out_stride, out_stride);
     });
@@ -210,10 +210,11 @@ void narrow_product(const float* left, std::int64_t rows, std::int64_t depth, co
     for (auto strip = strips - 1; strip >= 0; --strip) {
       const auto begin = vectors * strip / strips;
       const auto column = begin * kFloatLanes;
-      with_count<kFloatVectors>(vectors * (strip + 1) / strips - begin, [&](auto width) HWY_ATTR {
-        narrow_strip<width>(left + first * depth, std::min(kCacheRows, rows - first), depth,
-                            right + column, stride, out + first * columns + column, columns);
-      });
+      dispatch_count<kFloatVectors>(
+          vectors * (strip + 1) / strips - begin, [&](auto width) HWY_ATTR {
+            narrow_strip<width>(left + first * depth, std::min(kCacheRows, rows - first), depth,
+                                right + column, stride, out + first * columns + column, columns);
+          });
     }
 }
 

@@ -50,13 +50,13 @@ double correlation_of(const std::vector<double>& x, const std::vector<double>& y
   return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : kNan;
 }
 
-Normality normality_of(std::span<const double> values, PowerSums sums) {
+NormalityStatistics measure_normality(std::span<const double> values, PowerSums sums) {
   const auto n = static_cast<double>(values.size());
   // Power sums around 0 are accurate enough if the mean is small relative to the deviation.
   double centre = 0;
   if (sums.first * sums.first > 1e-4 * n * sums.second) {
     centre = sums.first / n;
-    sums = powers_around(values, centre);
+    sums = central_power_sums(values, centre);
   }
   const double off = sums.first / n;  // mean relative to `centre`
   const double m2 = sums.second / n - off * off;
@@ -64,7 +64,7 @@ Normality normality_of(std::span<const double> values, PowerSums sums) {
   const double m4 =
       sums.fourth / n - off * (4 * sums.third / n - off * (6 * sums.second / n - 3 * off * off));
   if (values.size() < 2 || !(m2 > 0)) return {kNan, kNan, kNan};
-  Normality result{kNan, kNan, kNan};
+  NormalityStatistics result{kNan, kNan, kNan};
   if (values.size() > 2) result.skew = std::sqrt(n * (n - 1)) / (n - 2) * m3 / (m2 * std::sqrt(m2));
   if (values.size() > 3)
     result.excess_kurtosis =

@@ -23,14 +23,14 @@ CentredProducts centred_products(std::span<const double> x, std::span<const doub
 double correlation_of(const std::vector<double>& x, const std::vector<double>& y);
 
 // Tests of normality of a sample.
-struct Normality {
+struct NormalityStatistics {
   double skew = 0;             // bias-corrected; NaN for fewer than 3 values
   double excess_kurtosis = 0;  // bias-corrected; NaN for fewer than 4 values
   double ks_p = 0;             // two-sided Kolmogorov-Smirnov test after standardising (ddof 1)
 };
 
 // `sums`: power sums of the values around 0. All results are NaN for constant values.
-Normality normality_of(std::span<const double> values, PowerSums sums);
+NormalityStatistics measure_normality(std::span<const double> values, PowerSums sums);
 
 // Returns the median, ignoring NaNs, or NaN if there are no other values. Reorders the values.
 double median(std::span<double> values);

@@ -39,7 +39,7 @@ struct Sums {
   HWY_INLINE Sums() {
     for (Vector& part : v) part = hn::Zero(Doubles());
   }
-  HWY_INLINE double total() const { return total_of(Doubles(), v); }
+  HWY_INLINE double total() const { return sum_all_lanes(Doubles(), v); }
 };
 
 // Calls add(i, values) for vector i of each group of 16 values; the last group is padded with
@@ -321,7 +321,7 @@ double norm(std::span<const double> x) {
   return std::sqrt(dot(x, x));
 }
 
-PowerSums powers_around(std::span<const double> x, double centre) {
+PowerSums central_power_sums(std::span<const double> x, double centre) {
   return QKSCOPE_DISPATCH(powers_kernel)(x.data(), std::ssize(x), centre);
 }
 
@@ -329,8 +329,8 @@ void add_scaled(double factor, std::span<const double> x, std::span<double> y) {
   QKSCOPE_DISPATCH(add_scaled_kernel)(factor, x.data(), std::ssize(x), y.data());
 }
 
-void bin_indices(std::span<const double> x, double low, double scale, std::uint16_t last,
-                 std::uint16_t* bin) {
+void compute_bin_indices(std::span<const double> x, double low, double scale, std::uint16_t last,
+                         std::uint16_t* bin) {
   QKSCOPE_DISPATCH(bins_kernel)(x.data(), std::ssize(x), low, scale, last, bin);
 }
 
@@ -341,7 +341,7 @@ float kolmogorov_distance_bounds(std::span<const std::int32_t> before, std::span
                                          bound.data());
 }
 
-void weighted_sums(std::span<const WeightedRow> rows, std::int64_t cols, double* sums) {
+void compute_weighted_sums(std::span<const WeightedRow> rows, std::int64_t cols, double* sums) {
   QKSCOPE_DISPATCH(weighted_sums_kernel)(rows.data(), std::ssize(rows), cols, sums);
 }
 

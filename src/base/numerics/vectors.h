@@ -24,13 +24,13 @@ struct PowerSums {
   double third = 0;
   double fourth = 0;
 };
-PowerSums powers_around(std::span<const double> x, double centre);
+PowerSums central_power_sums(std::span<const double> x, double centre);
 
 // y += factor x.
 void add_scaled(double factor, std::span<const double> x, std::span<double> y);
 // bin (count) = floor((x - low) * scale) clamped to [0, last], up to rounding. Monotonic in x.
-void bin_indices(std::span<const double> x, double low, double scale, std::uint16_t last,
-                 std::uint16_t* bin);
+void compute_bin_indices(std::span<const double> x, double low, double scale, std::uint16_t last,
+                         std::uint16_t* bin);
 // Bounds of the Kolmogorov distance from a histogram. before (bins + 1): number of values below
 // each edge. cdf (bins + 1): distribution function at the edges. Sets bound (bins, a multiple of
 // 16) to the largest possible distance inside each bin and returns the largest distance at an edge.
@@ -43,7 +43,7 @@ struct WeightedRow {
   double weight;
   double moment;
 };
-void weighted_sums(std::span<const WeightedRow> rows, std::int64_t cols, double* sums);
+void compute_weighted_sums(std::span<const WeightedRow> rows, std::int64_t cols, double* sums);
 
 // sum (cols) += column sums of rows (count, cols).
 void add_rows(const float* rows, std::int64_t count, std::span<double> sum);

@@ -23,9 +23,9 @@ class CsvFile {
   // Returns false after the last row.
   bool next(Row& row) {
     const auto status = rows_.next(row);
-    if (status == CsvRows::Status::unclosed_quote)
+    if (status == CsvParser::Status::unclosed_quote)
       bad_input("{}: a quote is opened and not closed", where());
-    return status == CsvRows::Status::row;
+    return status == CsvParser::Status::row;
   }
 
   Row header() {
@@ -34,12 +34,12 @@ class CsvFile {
     return names;
   }
 
-  std::string where() const { return fmt::format("{}: row {}", path_, rows_.row()); }
+  std::string where() const { return fmt::format("{}: row {}", path_, rows_.row_number()); }
 
  private:
   const std::string& path_;
   MappedFile file_;
-  CsvRows rows_;
+  CsvParser rows_;
 };
 
 double parse_real(const std::string& text, const std::string& where) {

@@ -135,7 +135,7 @@ void ParquetTableWriter::finish() {
 }
 
 AtomicParquetFile::AtomicParquetFile(const std::string& path, const arrow::Schema& schema)
-    : temporary_(temporary_name(path)), output_(std::make_unique<ParquetOutput>(path, temporary_)) {
+    : temporary_(temporary_path(path)), output_(std::make_unique<ParquetOutput>(path, temporary_)) {
   output_->write_schema(schema);
 }
 
@@ -163,7 +163,7 @@ ParquetTableReader::ParquetTableReader(const std::string& path)
 
 ParquetTableReader::~ParquetTableReader() = default;
 
-int ParquetTableReader::groups() const {
+int ParquetTableReader::row_groups() const {
   return state_->reader->num_row_groups();
 }
 
@@ -198,12 +198,12 @@ bool TableFileAppender::append(std::vector<Column> part) {
       all.insert(all.end(), more.begin(), more.end());
     });
   rows_ += table.rows();
-  while (rows_ >= kTableRowGroup) write_group(kTableRowGroup);
+  while (rows_ >= kTableRowGroup) write_row_group(kTableRowGroup);
   return true;
 }
 
 // Writes the first `rows` buffered rows as a row group.
-void TableFileAppender::write_group(std::int64_t rows) {
+void TableFileAppender::write_row_group(std::int64_t rows) {
   std::vector<Column> group;
   group.reserve(waiting_.size());
   for (auto& column : waiting_) {
@@ -222,7 +222,7 @@ void TableFileAppender::write_group(std::int64_t rows) {
 }
 
 void TableFileAppender::finish() {
-  if (rows_ > 0 || !parquet_) write_group(rows_);
+  if (rows_ > 0 || !parquet_) write_row_group(rows_);
   if (csv_) csv_->commit();
   parquet_->finish();
 }

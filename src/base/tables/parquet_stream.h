@@ -50,7 +50,7 @@ class ParquetTableReader {
   explicit ParquetTableReader(const std::string& path);
   ~ParquetTableReader();
 
-  int groups() const;
+  int row_groups() const;
   // Reads one row group. Null integers and booleans are Table::kNoInteger.
   Table read(int group) const;
 
@@ -71,7 +71,7 @@ class TableFileAppender {
   void finish();
 
  private:
-  void write_group(std::int64_t rows);
+  void write_row_group(std::int64_t rows);
 
   std::string path_;
   std::optional<OutputFile> csv_;

@@ -248,11 +248,11 @@ bool YamlSection::has(const std::string& key) {
   return !node(key).IsNull();
 }
 
-void YamlSection::accept(const std::vector<std::string>& keys) {
+void YamlSection::accept_keys(const std::vector<std::string>& keys) {
   known_.insert(keys.begin(), keys.end());
 }
 
-void YamlSection::retire(const std::vector<std::string>& keys) {
+void YamlSection::accept_retired_keys(const std::vector<std::string>& keys) {
   for (const auto& key : keys) {
     known_.insert(key);
     const YAML::Node& node = node_;

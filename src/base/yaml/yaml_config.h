@@ -59,9 +59,9 @@ class YamlSection {
   bool has(const std::string& key);         // present and not null
 
   // Marks keys as known without reading them.
-  void accept(const std::vector<std::string>& keys);
+  void accept_keys(const std::vector<std::string>& keys);
   // Marks keys of older versions as known; each one present logs a warning.
-  void retire(const std::vector<std::string>& keys);
+  void accept_retired_keys(const std::vector<std::string>& keys);
 
   std::string required_text(const std::string& key);
   // Throws a bad-input error for the first key that was neither read nor marked as known.

@@ -50,7 +50,7 @@ class ExportInput {
 
   // Throw a bad-input error for interleaved or partial RoPE, which the target format cannot
   // represent.
-  void refuse_interleaved() const;
+  void refuse_interleaved_rope() const;
   void refuse_partial_rotary() const;
   // Returns the RoPE that all rotated layers share. Throws a bad-input error when layers differ or
   // none has RoPE.
@@ -64,7 +64,7 @@ class ExportInput {
 };
 
 // Returns the scatter matrix of one head, shape (dim, dim): the sum of centred outer products.
-Matrix scatter_of(const HeadMoments& moments, std::int64_t head);
+Matrix scatter_matrix(const HeadMoments& moments, std::int64_t head);
 
 // Named tensors of a safetensors file, kept in memory until the file is written.
 class OwnedTensors {
@@ -82,10 +82,10 @@ class OwnedTensors {
 
 // Creates the output folder. Throws a bad-input error when it is not empty and --overwrite was not
 // given.
-void prepare_folder(const ExportOptions& options, const std::string& folder);
+void prepare_output_folder(const ExportOptions& options, const std::string& folder);
 // Creates the folder of an output file. Throws a bad-input error when the file exists and
 // --overwrite was not given.
-void prepare_file(const ExportOptions& options, const std::string& file);
+void prepare_output_file(const ExportOptions& options, const std::string& file);
 
 // One function per target format. Each returns the file or folder it wrote.
 std::string export_expected_attention(const ExportInput& input);

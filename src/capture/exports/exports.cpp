@@ -98,7 +98,7 @@ void ExportInput::refuse(const std::string& why) const {
             model_name().empty() ? "this model" : model_name(), options_.to, why);
 }
 
-void ExportInput::refuse_interleaved() const {
+void ExportInput::refuse_interleaved_rope() const {
   if (statistics_.interleaved)
     refuse(
         "its RoPE turns neighbouring dimensions (2i, 2i + 1), and readers of these files only "
@@ -134,7 +134,7 @@ ExportRope ExportInput::common_rope() const {
   }
 }
 
-Matrix scatter_of(const HeadMoments& moments, std::int64_t head) {
+Matrix scatter_matrix(const HeadMoments& moments, std::int64_t head) {
   Matrix matrix(moments.dim, moments.dim);
   const double* value = moments.m2.data() + head * triangle_size(moments.dim);
   for (std::int64_t i = 0; i < moments.dim; ++i)
@@ -142,7 +142,7 @@ Matrix scatter_of(const HeadMoments& moments, std::int64_t head) {
   return matrix;
 }
 
-void prepare_folder(const ExportOptions& options, const std::string& folder) {
+void prepare_output_folder(const ExportOptions& options, const std::string& folder) {
   if (path_exists(folder) && !is_folder(folder))
     bad_input("{}: is a file; {} is a folder of files: give another --out", folder, options.to);
   if (is_folder(folder) && !names_in(folder).empty() && !options.overwrite)
@@ -150,7 +150,7 @@ void prepare_folder(const ExportOptions& options, const std::string& folder) {
   make_folders(folder);
 }
 
-void prepare_file(const ExportOptions& options, const std::string& file) {
+void prepare_output_file(const ExportOptions& options, const std::string& file) {
   if (is_folder(file))
     bad_input("{}: is a folder; {} is one file: give another --out", file, options.to);
   if (path_exists(file) && !options.overwrite)

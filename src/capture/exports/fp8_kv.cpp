@@ -181,7 +181,7 @@ std::string export_fp8_kv(const ExportInput& input) {
   }
   config["quantization_config"] = quantization_config(input, config.value("model_type", ""));
   const auto& folder = input.options().out;
-  prepare_folder(input.options(), folder);
+  prepare_output_folder(input.options(), folder);
   if (fs::equivalent(folder, from))
     bad_input("{}: is the checkpoint itself; give another --out", folder);
   link_files(from, folder);

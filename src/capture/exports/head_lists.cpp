@@ -16,7 +16,7 @@ namespace {
 // Attention mass of a head outside the sink and recent keys.
 double mass_outside_stream(const AttentionStatistics& attention, std::int64_t layer,
                            std::int64_t head) {
-  const auto column = ColumnLayout::at(NearColumn::stream);
+  const auto column = ColumnLayout::at(NearKeyColumn::stream);
   return std::clamp(1 - summarize_column(attention, layer, head, -1, column).mean, 0.0, 1.0);
 }
 
@@ -52,7 +52,7 @@ std::string export_key_ranges(const ExportInput& input) {
     add_ranges(tensors, prefix + "k.post.", input.moments(VectorKind::key, post, layer, set));
     add_ranges(tensors, prefix + "v.pre.", input.moments(VectorKind::value, pre, layer, set));
   }
-  prepare_file(input.options(), input.options().out);
+  prepare_output_file(input.options(), input.options().out);
   write_safetensors(input.options().out, tensors.all(),
                     {{"rope_style", input.statistics().interleaved ? "interleaved" : "half"},
                      {"stage", "pre: before RoPE; post: what enters the dot product"},
@@ -79,7 +79,7 @@ std::string export_duo_attention(const ExportInput& input) {
     rows += '\n';
   }
   const auto& folder = input.options().out;
-  prepare_folder(input.options(), folder);
+  prepare_output_folder(input.options(), folder);
   write_file(folder + "/full_attention_heads.tsv", rows);
   const Json config = {{"sink_size", s.settings.stream_first},
                        {"recent_size", s.settings.stream_last}};
@@ -106,7 +106,7 @@ std::string export_retrieval_heads(const ExportInput& input) {
         "{}: none of its {} trials counts: greedy decoding does not give the answers; see "
         "retrieval.parquet and stats.min_match",
         input.options().statistics, s.retrieval.size());
-  prepare_file(input.options(), input.options().out);
+  prepare_output_file(input.options(), input.options().out);
   write_file(input.options().out, heads.dump() + "\n");
   return input.options().out;
 }

@@ -24,7 +24,7 @@ void write_json(const std::string& path, const Json& json) {
 
 // First eigenvector of the uncentred second moment, with its sign chosen to agree with the mean.
 std::vector<double> principal_direction(const HeadMoments& moments, std::int64_t head) {
-  Matrix second = scatter_of(moments, head);
+  Matrix second = scatter_matrix(moments, head);
   const std::span<const double> mean(moments.mean.data() + head * moments.dim,
                                      as_index(moments.dim));
   const auto n = static_cast<double>(moments.n());
@@ -41,7 +41,7 @@ std::vector<double> principal_direction(const HeadMoments& moments, std::int64_t
 }  // namespace
 
 std::string export_expected_attention(const ExportInput& input) {
-  input.refuse_interleaved();
+  input.refuse_interleaved_rope();
   input.refuse_partial_rotary();
   const auto dim = input.dim();
   Tensor mean = zeros({input.layers(), input.heads(), dim});
@@ -53,12 +53,12 @@ std::string export_expected_attention(const ExportInput& input) {
                    [](double x) { return static_cast<float>(x); });
     float* out = covariance.data<float>() + layer * input.heads() * dim * dim;
     for (std::int64_t head = 0; head < input.heads(); ++head)
-      for (const double x : scatter_of(moments, head).data)
+      for (const double x : scatter_matrix(moments, head).data)
         *out++ = static_cast<float>(x / static_cast<double>(moments.n() - 1));
   }
   const auto& folder = input.options().out;
   const auto& lengths = input.statistics().lengths;
-  prepare_folder(input.options(), folder);
+  prepare_output_folder(input.options(), folder);
   write_json(folder + "/config.json",
              {{"num_layers", input.layers()},
               {"num_heads", input.heads()},
@@ -93,7 +93,7 @@ std::string export_q_filters(const ExportInput& input) {
       bad_input("--kvpress-name {}: expected the model's name without an organisation", name);
     folder += "/nthngdy/" + name + "_qfilt";
   }
-  prepare_folder(input.options(), folder);
+  prepare_output_folder(input.options(), folder);
   write_json(
       folder + "/config.json",
       {{"num_layers", input.layers()}, {"num_kv_heads", input.key_heads()}, {"kv_head_dim", dim}});

@@ -328,18 +328,18 @@ void append_floats(std::string& out, std::span<const float> values) {
 }  // namespace
 
 std::string export_triattention(const ExportInput& input) {
-  input.refuse_interleaved();
+  input.refuse_interleaved_rope();
   input.refuse_partial_rotary();
   const OrderedJson value = {{"metadata", metadata_of(input, input.common_rope())},
                              {"stats", heads_of(input)}};
   const auto& path = input.options().out;
-  prepare_file(input.options(), path);
+  prepare_output_file(input.options(), path);
   write_file(path, TorchFile().write(std::filesystem::path(path).stem().string(), value));
   return path;
 }
 
 std::string export_tria_file(const ExportInput& input) {
-  input.refuse_interleaved();
+  input.refuse_interleaved_rope();
   const ExportRope rope = input.common_rope();
   if (rope.type != "default")
     input.refuse(
@@ -371,7 +371,7 @@ std::string export_tria_file(const ExportInput& input) {
         append_floats(bytes, *values);
     }
   }
-  prepare_file(input.options(), input.options().out);
+  prepare_output_file(input.options(), input.options().out);
   write_file(input.options().out, bytes);
   return input.options().out;
 }

@@ -53,7 +53,7 @@ PositionBuckets::PositionBuckets(const SamplerOptions& sampler)
   if (size_ < 1) bad_input("min_bucket_size is {}; expected 1 or more", size_);
 }
 
-std::int32_t PositionBuckets::of(std::int64_t position) const {
+std::int32_t PositionBuckets::bucket_of(std::int64_t position) const {
   if (type_ == SamplerType::log_uniform)
     return std::max(floor_log2_float32(position + 1), smallest_power_);
   return static_cast<std::int32_t>(position / size_);
@@ -71,7 +71,7 @@ PositionRange PositionBuckets::positions(std::int32_t bucket) const {
 std::int32_t bucket_of(const SamplerOptions& sampler, std::int64_t position) {
   return translate_exceptions([&] {
     if (position < 0) bad_input("position is {}; expected 0 or more", position);
-    return PositionBuckets(sampler).of(position);
+    return PositionBuckets(sampler).bucket_of(position);
   });
 }
 

@@ -17,7 +17,7 @@ class PositionBuckets {
  public:
   explicit PositionBuckets(const SamplerOptions& sampler);
 
-  std::int32_t of(std::int64_t position) const;
+  std::int32_t bucket_of(std::int64_t position) const;
   PositionRange positions(std::int32_t bucket) const;
 
  private:

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-RepositoryName repository_of(const HubCapture& capture) {
+RepositoryName repository_of(const HubCaptureName& capture) {
   return {RepositoryKind::dataset, capture.repo};
 }
 
@@ -33,8 +33,8 @@ HeadsByFolder group_heads_by_folder(const std::vector<std::string>& paths,
   for (const auto& path : paths) {
     const fs::path file = path;
     const auto name = file.parent_path().filename().string();
-    const auto id = parse_folder_name(name);
-    if (file.filename() != layout::kHeadFile || !id || folder_name(*id) != name) continue;
+    const auto id = parse_head_folder_name(name);
+    if (file.filename() != layout::kHeadFile || !id || head_folder_name(*id) != name) continue;
     const auto above = file.parent_path().parent_path().string();
     const bool wanted = folder.empty() ? above.find('/') == std::string::npos : above == folder;
     if (wanted) heads[above].push_back(*id);
@@ -58,12 +58,12 @@ void add_if_listed(const std::vector<std::string>& paths, const std::string& pat
 }
 
 // Chooses the state file for download. The Hub client downloads the file listing with every fetch.
-FileChoice choose_state_file(const HubCapture& capture) {
+FileChoice choose_state_file(const HubCaptureName& capture) {
   return [capture](const std::vector<std::string>& paths, const FileReader&,
                    const std::string& where) {
     const auto heads = group_heads_by_folder(paths, capture.folder);
     if (heads.empty()) refuse_without_heads(paths, where);
-    const auto folder = require_one_folder(heads, capture.repo + "@" + capture.branch, ":");
+    const auto folder = require_single_head_folder(heads, capture.repo + "@" + capture.branch, ":");
     std::vector<std::string> chosen;
     add_if_listed(paths, layout::kStateFile, chosen);
     if (!folder.empty()) add_if_listed(paths, folder + "/" + layout::kStateFile, chosen);
@@ -83,12 +83,12 @@ FileChoice choose_files(std::vector<std::string> wanted) {
 bool is_head_file(const std::string& path) {
   const fs::path file = path;
   return file.filename() == layout::kHeadFile &&
-         parse_folder_name(file.parent_path().filename().string());
+         parse_head_folder_name(file.parent_path().filename().string());
 }
 
 // Selects all files of a capture if the repository holds one, else the files of one dataset split.
 FileChoice choose_capture_or_split(const std::string& name, const std::string& split) {
-  const auto otherwise = dataset_files(name, split.empty() ? "train" : split);
+  const auto otherwise = dataset_file_choice(name, split.empty() ? "train" : split);
   const bool whole = name.empty() && split.empty();
   return [whole, otherwise](const std::vector<std::string>& paths, const FileReader& read,
                             const std::string& where) {
@@ -123,7 +123,7 @@ std::string hash_of_files(const CaptureIndex& index) {
     for (const auto& head : *heads) {
       const MappedFile file(head_file_path(index.data_root, head));
       const auto text = file.text();
-      all += fmt::format("{} {}\n", folder_name(head), text.size());
+      all += fmt::format("{} {}\n", head_folder_name(head), text.size());
       all += text.substr(text.size() - std::min(kEnd, text.size()));
     }
   return fmt::format("{:016x}", blake2b_64(all));
@@ -138,15 +138,15 @@ std::string hash_of_stored(const StoreAddress& address) {
     folder.fetch({state}, true);
     return hash_of_file(folder.local_folder() + "/" + state);
   }
-  return folder.hash();
+  return folder.manifest_hash();
 }
 
 }  // namespace
 
-std::optional<HubCapture> parse_hub_capture(const std::string& name) {
+std::optional<HubCaptureName> parse_hub_capture_name(const std::string& name) {
   const auto at = name.find('@');
   if (path_exists(name) || at == std::string::npos) return {};
-  HubCapture capture{.repo = name.substr(0, at), .branch = name.substr(at + 1), .folder = ""};
+  HubCaptureName capture{.repo = name.substr(0, at), .branch = name.substr(at + 1), .folder = ""};
   if (const auto colon = capture.branch.find(':'); colon != std::string::npos) {
     capture.folder = capture.branch.substr(colon + 1);
     capture.branch.resize(colon);
@@ -163,22 +163,22 @@ std::optional<HubCapture> parse_hub_capture(const std::string& name) {
 CaptureSource::CaptureSource(const std::string& name, const FetchOptions& options)
     : options_(options) {
   if (const auto address = parse_store_address(name)) {
-    open_stored(*address);
-  } else if ((remote_ = parse_hub_capture(name))) {
-    open_remote(*remote_);
+    open_stored_capture(*address);
+  } else if ((remote_ = parse_hub_capture_name(name))) {
+    open_hub_capture(*remote_);
   } else {
     index_ = index_capture(name);
     short_name_ = fs::weakly_canonical(index_.data_root).filename().string();
   }
 }
 
-void CaptureSource::open_remote(const HubCapture& remote) {
+void CaptureSource::open_hub_capture(const HubCaptureName& remote) {
   const auto snapshot =
       fetch_files({repository_of(remote), remote.branch, ""}, choose_state_file(remote), options_);
   if (snapshot.empty()) refuse_uncached(remote.repo, remote.branch);
   short_name_ = remote.branch == "main" ? fs::path(remote.repo).filename().string() : remote.branch;
   commit_ = fs::path(snapshot).filename().string();
-  const auto paths = listed_files(repository_of(remote), snapshot);
+  const auto paths = list_snapshot_files(repository_of(remote), snapshot);
   listed_ = paths.has_value();
   if (!paths) {  // offline and the cache has no listing: index the cached files
     index_ = index_capture(remote.folder.empty() ? snapshot : snapshot + "/" + remote.folder);
@@ -186,27 +186,27 @@ void CaptureSource::open_remote(const HubCapture& remote) {
   }
   auto heads = group_heads_by_folder(*paths, remote.folder);
   const auto where = remote.repo + "@" + remote.branch;
-  const auto folder = require_one_folder(heads, where, ":");
+  const auto folder = require_single_head_folder(heads, where, ":");
   prefix_ = folder.empty() ? "" : folder + "/";
-  index_ = make_index(snapshot, folder, std::move(heads[folder]), where);
+  index_ = make_capture_index(snapshot, folder, std::move(heads[folder]), where);
 }
 
-void CaptureSource::open_stored(const StoreAddress& address) {
+void CaptureSource::open_stored_capture(const StoreAddress& address) {
   stored_ = std::make_shared<const StoredFolder>(open_stored_folder(address));
   const auto where = address.to_string();
   auto heads = group_heads_by_folder(stored_->names(), "");
   if (heads.empty()) refuse_without_heads(stored_->names(), where);
   stored_->fetch({layout::kStateFile}, true);
-  index_ = make_index(stored_->local_folder(), "", std::move(heads[""]), where);
+  index_ = make_capture_index(stored_->local_folder(), "", std::move(heads[""]), where);
   short_name_ = address.last_path_component();
 }
 
-void CaptureSource::fetch(const std::vector<HeadId>& heads) const {
+void CaptureSource::fetch_heads(const std::vector<HeadId>& heads) const {
   if (!stored_ && (!remote_ || !listed_)) return;
   std::vector<std::string> files;
   files.reserve(heads.size());
   for (const auto& head : heads)
-    files.push_back(prefix_ + folder_name(head) + "/" + layout::kHeadFile);
+    files.push_back(prefix_ + head_folder_name(head) + "/" + layout::kHeadFile);
   if (stored_) return stored_->fetch(files, options_.quiet);
   fetch_files({repository_of(*remote_), remote_->branch, commit_}, choose_files(std::move(files)),
               options_);
@@ -216,8 +216,8 @@ bool names_capture(const std::string& name) {
   return translate_exceptions([&] {
     try {
       if (const auto address = parse_store_address(name))
-        return stored_kind(*address) == StoredRun::kCapture;
-      if (!parse_hub_capture(name)) index_capture(name);
+        return stored_run_kind(*address) == StoredRun::kCapture;
+      if (!parse_hub_capture_name(name)) index_capture(name);
       return true;
     } catch (const Error&) {
       return false;
@@ -227,7 +227,7 @@ bool names_capture(const std::string& name) {
 
 std::string capture_hash(const std::string& name) {
   if (const auto address = parse_store_address(name)) return hash_of_stored(*address);
-  if (const auto remote = parse_hub_capture(name))
+  if (const auto remote = parse_hub_capture_name(name))
     return cached_commit(RepositoryKind::dataset, remote->repo, remote->branch);
   for (const char* state : {layout::kStateFile, stats_layout::kStateFile})
     if (const auto file = name + "/" + state; path_exists(file)) return hash_of_file(file);

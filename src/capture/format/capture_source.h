@@ -16,7 +16,7 @@ namespace qkscope {
 
 // Name of a capture on the Hub: "org/name@branch", or "org/name@branch:folder" if the branch holds
 // several captures.
-struct HubCapture {
+struct HubCaptureName {
   std::string repo;
   std::string branch;
   std::string folder;
@@ -24,7 +24,7 @@ struct HubCapture {
 
 // Returns nullopt for an existing local path, which takes precedence over a name on the Hub. Throws
 // a bad-input error for a malformed name.
-std::optional<HubCapture> parse_hub_capture(const std::string& name);
+std::optional<HubCaptureName> parse_hub_capture_name(const std::string& name);
 
 class CaptureSource {
  public:
@@ -34,17 +34,17 @@ class CaptureSource {
   const CaptureIndex& index() const { return index_; }
 
   // Downloads the files of these heads to index().data_root. Ignores heads that the capture lacks.
-  void fetch(const std::vector<HeadId>& heads) const;
+  void fetch_heads(const std::vector<HeadId>& heads) const;
 
   // Display name of a capture that does not name its model: the last folder or the branch.
   const std::string& short_name() const { return short_name_; }
 
  private:
-  void open_remote(const HubCapture& remote);
-  void open_stored(const StoreAddress& address);
+  void open_hub_capture(const HubCaptureName& remote);
+  void open_stored_capture(const StoreAddress& address);
 
   FetchOptions options_;
-  std::optional<HubCapture> remote_;
+  std::optional<HubCaptureName> remote_;
   std::shared_ptr<const StoredFolder> stored_;
   std::string commit_;   // head of the branch when the listing was downloaded
   bool listed_ = false;  // the index comes from the Hub's listing, not from cached files
@@ -69,13 +69,13 @@ using HeadsByFolder = std::map<std::string, std::vector<HeadId>>;
 // Returns the root if it has heads, else the only subfolder with heads. Throws a bad-input error if
 // no subfolder or several subfolders have heads; the message shows a subfolder as `where` +
 // `separator` + name.
-std::string require_one_folder(const HeadsByFolder& heads, const std::string& where,
-                               const std::string& separator);
+std::string require_single_head_folder(const HeadsByFolder& heads, const std::string& where,
+                                       const std::string& separator);
 
 // Builds the index of a capture from its head folders and from _saver_state.json of the folder, or
 // of the root if the folder has none.
-CaptureIndex make_index(const std::string& root, const std::string& folder,
-                        std::vector<HeadId> heads, const std::string& where);
+CaptureIndex make_capture_index(const std::string& root, const std::string& folder,
+                                std::vector<HeadId> heads, const std::string& where);
 
 // Throws a bad-input error that explains which capture names are valid.
 [[noreturn]] void throw_no_such_capture(const std::string& name);

@@ -90,7 +90,7 @@ std::vector<HeadId> heads_in(const fs::path& folder, fs::directory_options optio
   std::vector<HeadId> heads;
   for (const auto& entry : fs::directory_iterator(folder, options)) {
     if (!entry.is_directory()) continue;
-    const auto id = parse_folder_name(entry.path().filename().string());
+    const auto id = parse_head_folder_name(entry.path().filename().string());
     if (id && fs::exists(entry.path() / layout::kHeadFile)) heads.push_back(*id);
   }
   return heads;
@@ -183,8 +183,8 @@ void throw_no_such_capture(const std::string& name) {
       name);
 }
 
-std::string require_one_folder(const HeadsByFolder& heads, const std::string& where,
-                               const std::string& separator) {
+std::string require_single_head_folder(const HeadsByFolder& heads, const std::string& where,
+                                       const std::string& separator) {
   if (heads.empty())
     bad_input("{}: no query heads here; expected folders such as l00h00q with {}", where,
               layout::kHeadFile);
@@ -195,8 +195,8 @@ std::string require_one_folder(const HeadsByFolder& heads, const std::string& wh
             names.size(), fmt::join(names, ", "), where, separator, names.front());
 }
 
-CaptureIndex make_index(const std::string& root, const std::string& folder,
-                        std::vector<HeadId> heads, const std::string& where) {
+CaptureIndex make_capture_index(const std::string& root, const std::string& folder,
+                                std::vector<HeadId> heads, const std::string& where) {
   CaptureIndex index;
   index.data_root = folder.empty() ? root : root + "/" + folder;
   std::sort(heads.begin(), heads.end());
@@ -214,8 +214,8 @@ CaptureIndex index_capture(const std::string& data_root) {
   return translate_exceptions([&] {
     if (!fs::is_directory(data_root)) throw_no_such_capture(data_root);
     auto heads = heads_by_folder(data_root);
-    const auto folder = require_one_folder(heads, data_root, "/");
-    return make_index(data_root, folder, std::move(heads[folder]), data_root);
+    const auto folder = require_single_head_folder(heads, data_root, "/");
+    return make_capture_index(data_root, folder, std::move(heads[folder]), data_root);
   });
 }
 
@@ -266,7 +266,7 @@ std::optional<SamplerOptions> sampler_options(const Metadata& metadata, const st
   return translate_exceptions([&] { return read_sampler(metadata, where); });
 }
 
-void put_sampler(Metadata& metadata, const SamplerOptions& sampler) {
+void add_sampler_metadata(Metadata& metadata, const SamplerOptions& sampler) {
   metadata[metadata::kSampler] = sampler_type_name(sampler.type);
   metadata[metadata::kBaseRate] = fmt::format("{}", sampler.base_rate);
   metadata[metadata::kMinBucketSize] = std::to_string(sampler.min_bucket_size);

@@ -31,14 +31,15 @@ constexpr char kOtherCapture[] =
 std::vector<std::string> head_folders(const OpenFolder& root) {
   std::vector<std::string> folders;
   for (const auto& name : root.names())
-    if (parse_folder_name(name) && root.has_folder(name)) folders.push_back(name);
+    if (parse_head_folder_name(name) && root.has_folder(name)) folders.push_back(name);
   return folders;
 }
 
 // Whether the part belongs to the run with this manifest; false for an unreadable part.
 bool belongs_to_run(const std::string& part, const Manifest& manifest) {
   try {
-    return manifest_difference(load_manifest(part + "/" + layout::kManifestFile), manifest).empty();
+    return describe_manifest_difference(load_manifest(part + "/" + layout::kManifestFile), manifest)
+        .empty();
   } catch (const Error&) {
     return false;
   }
@@ -98,13 +99,13 @@ DataRoot::DataRoot(std::string path, const RunKind& kind) : path_(std::move(path
   while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
 }
 
-void DataRoot::refuse_links(const std::optional<Shard>& own) const {
+void DataRoot::refuse_symbolic_links(const std::optional<Shard>& own) const {
   const OpenFolder root(path_);
   for (const auto* name :
        {layout::kPartsFolder, layout::kExamplesFile, layout::kCardFile, layout::kStateFile})
     refuse_link(root, name);
   for (const auto& name : root.names()) {
-    if (!parse_folder_name(name)) continue;
+    if (!parse_head_folder_name(name)) continue;
     refuse_link(root, name);
     if (root.has_folder(name)) refuse_link(root.folder(name), layout::kHeadFile);
   }
@@ -132,7 +133,7 @@ DataRootLock DataRoot::lock(const Shard& shard) const {
     bad_input("{}: output.data_root is a file, expected a folder", path_);
   DataRootLock lock;
   lock.made = make_folders(path_);
-  refuse_links(shard);
+  refuse_symbolic_links(shard);
   if (shard.count == 1) {
     lock.files.push_back(lock_folder(parts_folder(), FileLock::Mode::exclusive));
   } else {
@@ -140,50 +141,50 @@ DataRootLock DataRoot::lock(const Shard& shard) const {
     lock.files.push_back(lock_folder(part_folder(shard), FileLock::Mode::exclusive));
   }
   make_folders(part_folder(shard));
-  refuse_links(shard);  // again: a link may have appeared before the lock was held
+  refuse_symbolic_links(shard);  // again: a link may have appeared before the lock was held
   return lock;
 }
 
-DataRootLock DataRoot::lock_whole() const {
+DataRootLock DataRoot::lock_whole_root() const {
   DataRootLock lock;
-  refuse_links();
+  refuse_symbolic_links();
   lock.files.push_back(lock_folder(parts_folder(), FileLock::Mode::exclusive));
-  refuse_links();
+  refuse_symbolic_links();
   return lock;
 }
 
-bool DataRoot::finished() const {
+bool DataRoot::is_finished() const {
   return path_exists(state_file());
 }
 
 bool DataRoot::is_finished_with(const Json& effective) const {
-  if (!finished()) return false;
+  if (!is_finished()) return false;
   const Json state = load_json(state_file());
   return state.is_object() &&
          has_configuration(state.value(metadata::kStateConfiguration, Json()), effective);
 }
 
-bool DataRoot::continues(const Manifest& manifest) const {
-  if (finished()) return false;
+bool DataRoot::can_be_resumed_by(const Manifest& manifest) const {
+  if (is_finished()) return false;
   for (const auto& shard : shards())
     if (Journal::has_entries(part_folder(shard)))
       return belongs_to_run(part_folder(shard), manifest);
   return false;
 }
 
-void DataRoot::check_finished(const Json& identity) const {
+void DataRoot::check_finished_identity(const Json& identity) const {
   const Json state = load_json(state_file());
   const bool known =
       state.is_object() && state.value(metadata::kStateConfiguration, Json()).is_object();
   const auto difference =
-      known ? identity_difference(state[metadata::kStateConfiguration], identity) : "";
+      known ? describe_identity_difference(state[metadata::kStateConfiguration], identity) : "";
   if (known && difference.empty()) return;
   bad_input("{}", fmt::format(fmt::runtime(known ? kind_->other_run : kind_->no_configuration),
                               fmt::arg("root", path_), fmt::arg("state_file", state_file()),
                               fmt::arg("difference", difference)));
 }
 
-std::vector<Shard> DataRoot::part_folders() const {
+std::vector<Shard> DataRoot::list_part_shards() const {
   std::vector<Shard> found;
   if (!is_folder(parts_folder())) return found;
   for (const auto& name : names_in(parts_folder()))
@@ -194,7 +195,7 @@ std::vector<Shard> DataRoot::part_folders() const {
 }
 
 std::vector<Shard> DataRoot::shards() const {
-  auto found = part_folders();
+  auto found = list_part_shards();
   std::erase_if(found, [&](const Shard& shard) { return !Journal::exists(part_folder(shard)); });
   return found;
 }
@@ -215,7 +216,7 @@ Journal DataRoot::open_part(const Manifest& manifest, const Shard& shard) const 
 
 void DataRoot::continue_part(const std::string& folder, const Manifest& manifest) const {
   const auto before = Journal(folder).manifest();
-  const auto difference = manifest_difference(before, manifest);
+  const auto difference = describe_manifest_difference(before, manifest);
   if (!difference.empty()) refuse_other_run(path_, difference);
   auto now = before;  // the user may publish to another repository than before
   now.repo = manifest.repo;
@@ -227,7 +228,7 @@ void DataRoot::continue_part(const std::string& folder, const Manifest& manifest
 void DataRoot::check_other_parts(const Manifest& manifest, const Shard& shard) const {
   const OpenFolder folder(parts_folder());
   std::size_t others = 0;
-  for (const auto& other : part_folders()) {
+  for (const auto& other : list_part_shards()) {
     if (other == shard) continue;
     if (others >= kComparedParts && other.count == shard.count) continue;
     if (!Journal::exists(part_folder(other))) continue;
@@ -259,7 +260,7 @@ void DataRoot::check_other_part(const Manifest& manifest, const Shard& shard,
         "{}: holds a run in {} shard{}, not in {}; continue that one, or start again with "
         "--overwrite",
         path_, other.count, other.count == 1 ? "" : "s", shard.count);
-  refuse_other_run(path_, manifest_difference(Journal(folder).manifest(), manifest));
+  refuse_other_run(path_, describe_manifest_difference(Journal(folder).manifest(), manifest));
 }
 
 // Removes the lock file last, so that no other process locks the part while files are left.
@@ -326,7 +327,7 @@ void DataRoot::publish() const {
   parallel_for(static_cast<std::int64_t>(names.size()), [&](std::int64_t i) {
     const auto& name = names[static_cast<std::size_t>(i)];
     if (name == kind_->state_file) return;
-    if (!parse_folder_name(name)) return from.move(name, root);
+    if (!parse_head_folder_name(name)) return from.move(name, root);
     const auto head = root.make_folder(name);
     from.folder(name).move(layout::kHeadFile, head);
     head.sync();
@@ -350,8 +351,8 @@ void DataRoot::remove_parts() const {
 }
 
 void DataRoot::remove_leftover_parts() const {
-  if (!finished() || !path_exists(parts_folder())) return;
-  const auto lock = lock_whole();
+  if (!is_finished() || !path_exists(parts_folder())) return;
+  const auto lock = lock_whole_root();
   remove_parts();
 }
 

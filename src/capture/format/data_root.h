@@ -55,23 +55,23 @@ class DataRoot {
   // Locks the part of one shard. Shards of one run may write at the same time; a run without shards
   // and a merge lock the whole root. Throws a bad-input error when another process holds the lock.
   DataRootLock lock(const Shard& shard) const;
-  DataRootLock lock_whole() const;
+  DataRootLock lock_whole_root() const;
 
   // Throws a bad-input error when a published file or a file of a part is a symbolic link. With
   // `own`, only that shard's part is searched, so that the startup cost of a shard does not grow
   // with the number of shards.
-  void refuse_links(const std::optional<Shard>& own = {}) const;
+  void refuse_symbolic_links(const std::optional<Shard>& own = {}) const;
 
   // Whether the state file, which is published last, exists.
-  bool finished() const;
+  bool is_finished() const;
   // Whether the folder is finished and its run had this effective configuration, on any device and
   // from any commit.
   bool is_finished_with(const Json& effective) const;
   // Whether the folder holds an unfinished run that a run with this manifest would resume.
-  bool continues(const Manifest& manifest) const;
+  bool can_be_resumed_by(const Manifest& manifest) const;
   // Throws a bad-input error that describes the difference if the finished run has a different
   // identity.
-  void check_finished(const Json& identity) const;
+  void check_finished_identity(const Json& identity) const;
 
   // Shards whose parts have a manifest, ascending.
   std::vector<Shard> shards() const;
@@ -100,7 +100,7 @@ class DataRoot {
   void remove_parts() const;
   void continue_part(const std::string& folder, const Manifest& manifest) const;
   void check_other_parts(const Manifest& manifest, const Shard& shard) const;
-  std::vector<Shard> part_folders() const;  // ascending, with and without a manifest
+  std::vector<Shard> list_part_shards() const;  // ascending, with and without a manifest
   void check_other_part(const Manifest& manifest, const Shard& shard, const Shard& other) const;
   FileLock lock_folder(const std::string& folder, FileLock::Mode mode) const;
   void remove_part(const OpenFolder& parts, const Shard& shard) const;

@@ -18,7 +18,8 @@ using Out = std::back_insert_iterator<std::string>;
 std::vector<std::string> config_names(const Manifest& manifest) {
   std::vector<std::string> names;
   for (const auto& group : manifest.groups)
-    for (const auto head : group.heads) names.push_back(folder_name(manifest.head_id(group, head)));
+    for (const auto head : group.heads)
+      names.push_back(head_folder_name(manifest.head_id(group, head)));
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -31,7 +31,7 @@ OrderedExampleReader::OrderedExampleReader(SegmentCache& segments, std::size_t f
 
 bool OrderedExampleReader::next() {
   if (order_.empty()) return false;
-  auto cursor = order_.take();
+  auto cursor = order_.pop();
   segment_ = segments_.open(cursor.part, cursor.segment);
   number_ = cursor.number++;
   example_ = cursor.example;
@@ -44,7 +44,7 @@ void OrderedExampleReader::add(Cursor cursor) {
   for (; cursor.segment < segments; ++cursor.segment, cursor.number = 0, cursor.offset = 0) {
     const auto segment = segments_.open(cursor.part, cursor.segment);
     if (cursor.number == segment->examples()) continue;
-    cursor.example = segment->example(cursor.offset);
+    cursor.example = segment->read_example(cursor.offset);
     return order_.add(std::move(cursor));
   }
 }
@@ -99,7 +99,7 @@ ExamplesWriter::~ExamplesWriter() = default;
 
 void ExamplesWriter::append(const ExampleRecord& example) {
   auto& s = *state_;
-  s.check(s.ids.Append(example_id(example.key)));
+  s.check(s.ids.Append(example_id_from_key(example.key)));
   s.check(s.keys.Append(example.key));
   s.check(s.sources.Append(example.source_id));
   s.check(s.tokens.Append(example.tokens));

@@ -18,23 +18,23 @@ namespace qkscope {
 
 // A heap of cursors over parts. Cursor::row() returns the dataset row of the cursor.
 template <typename Cursor>
-class RowHeap {
+class CursorHeap {
  public:
   bool empty() const { return heap_.empty(); }
   void add(Cursor cursor) {
     heap_.push_back(std::move(cursor));
-    std::push_heap(heap_.begin(), heap_.end(), later);
+    std::push_heap(heap_.begin(), heap_.end(), has_later_row);
   }
   // Removes the cursor with the smallest row; the caller advances it and adds it again.
-  Cursor take() {
-    std::pop_heap(heap_.begin(), heap_.end(), later);
+  Cursor pop() {
+    std::pop_heap(heap_.begin(), heap_.end(), has_later_row);
     auto first = std::move(heap_.back());
     heap_.pop_back();
     return first;
   }
 
  private:
-  static bool later(const Cursor& a, const Cursor& b) { return a.row() > b.row(); }
+  static bool has_later_row(const Cursor& a, const Cursor& b) { return a.row() > b.row(); }
 
   std::vector<Cursor> heap_;
 };
@@ -86,7 +86,7 @@ class OrderedExampleReader {
   void add(Cursor cursor);
 
   SegmentCache& segments_;
-  RowHeap<Cursor> order_;
+  CursorHeap<Cursor> order_;
   ExampleRecord example_;
   std::shared_ptr<const SegmentReader> segment_;
   std::size_t number_ = 0;

@@ -113,7 +113,7 @@ struct HeadWriter::State {
   void flush();
 };
 
-HeadRowsView view(const HeadRows& rows) {
+HeadRowsView as_head_rows_view(const HeadRows& rows) {
   return {rows.bucket,         rows.example_id, rows.position,   rows.vectors,
           rows.sliding_window, rows.token_str,  rows.example_key};
 }
@@ -212,7 +212,7 @@ void write_head_file(const std::string& path, const HeadRows& rows, const Metada
     options.example_keys = !rows.example_key.empty();
     options.metadata = metadata;
     HeadWriter writer(path, std::move(options));
-    writer.append(view(rows));
+    writer.append(as_head_rows_view(rows));
     writer.finish();
   });
 }

@@ -31,7 +31,7 @@ struct HeadRowsView {
   std::span<const std::int64_t> example_key;   // (rows) with HeadWriterOptions::example_keys
 };
 
-HeadRowsView view(const HeadRows& rows);
+HeadRowsView as_head_rows_view(const HeadRows& rows);
 
 class HeadWriter {
  public:

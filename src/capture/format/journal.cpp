@@ -72,10 +72,10 @@ RowRange verify_segment(const Journal& journal, const JournalEntry& entry) {
   if (segment.checksum() != entry.checksum)
     bad_input("{}: not the segment that the journal means; start again with --overwrite", path);
   segment.check_all();
-  const auto table = segment.example_table();
+  const auto table = segment.read_example_table();
   std::int64_t rows = 0;  // over all heads
   for (std::size_t group = 0; group < manifest.groups.size(); ++group) {
-    const auto blocks = segment.index(group);
+    const auto blocks = segment.read_block_index(group);
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       const auto& block = blocks[i];
       const bool strings = manifest.token_strings && block.rows > 0;
@@ -223,7 +223,7 @@ Journal Journal::copy_without_entries() const {
   return journal;
 }
 
-void Journal::remove_strays() const {
+void Journal::remove_unlisted_files() const {
   std::set<std::string> named;  // file names without suffix
   for (const auto& entry : entries_) named.insert(fs::path(entry.segment).stem().string());
   for (const auto& entry : fs::directory_iterator(folder_)) {
@@ -237,9 +237,9 @@ void Journal::remove_strays() const {
   }
 }
 
-void verify_new_segments(std::span<VerifiedPart> parts) {
+void verify_new_segments(std::span<PartVerification> parts) {
   struct Segment {
-    VerifiedPart* part;
+    PartVerification* part;
     const JournalEntry* entry;
     RowRange rows;
   };
@@ -261,7 +261,7 @@ void verify_new_segments(std::span<VerifiedPart> parts) {
 }
 
 void verify_part(const Journal& journal) {
-  VerifiedPart part{&journal};
+  PartVerification part{&journal};
   verify_new_segments({&part, 1});
 }
 

@@ -52,7 +52,7 @@ class Journal {
   // copy.
   void share_manifest(const Journal& other) { manifest_ = other.manifest_; }
   const std::vector<JournalEntry>& entries() const { return entries_; }
-  bool complete() const { return complete_; }  // all examples of the part are stored
+  bool is_complete() const { return complete_; }  // all examples of the part are stored
   std::int64_t examples() const { return sum(&JournalEntry::examples); }
   std::int64_t rows() const { return sum(&JournalEntry::rows); }
   std::int64_t tokens() const { return sum(&JournalEntry::tokens); }
@@ -63,13 +63,15 @@ class Journal {
   void add(const JournalEntry& entry);
   void mark_complete();
   // Calls `follower` with every line appended from now on, after the line is on disk.
-  void follow(std::function<void(const JournalLine&)> follower) { follower_ = std::move(follower); }
+  void set_append_callback(std::function<void(const JournalLine&)> follower) {
+    follower_ = std::move(follower);
+  }
   // Copy for a thread that reads segments while another thread appends them: it begins without
   // entries, and add_in_memory() adds entries without writing the file.
   Journal copy_without_entries() const;
   void add_in_memory(const JournalEntry& entry) { entries_.push_back(entry); }
   // Removes files of the part that the journal does not list, which a crash left behind.
-  void remove_strays() const;
+  void remove_unlisted_files() const;
 
  private:
   Journal() = default;
@@ -89,7 +91,7 @@ class Journal {
 
 // Progress of verifying the segments of a part that is still growing. The journal must outlive this
 // object.
-struct VerifiedPart {
+struct PartVerification {
   const Journal* journal;
   std::size_t segments = 0;    // verified so far
   std::int64_t last_row = -1;  // last dataset row of the verified segments
@@ -98,7 +100,7 @@ struct VerifiedPart {
 // Verifies the segments that were added since the last call: their checksums, their identity and
 // counts against the journal, and that every example appears once, in order, and belongs to the
 // shard. Reads segments in parallel. Throws a bad-input error that names the damaged segment.
-void verify_new_segments(std::span<VerifiedPart> parts);
+void verify_new_segments(std::span<PartVerification> parts);
 
 // Verifies all segments of one part.
 void verify_part(const Journal& journal);

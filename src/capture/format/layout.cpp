@@ -39,11 +39,11 @@ std::optional<std::int64_t> parse_part_number(std::string_view text) {
 
 }  // namespace
 
-std::string folder_name(const HeadId& id) {
+std::string head_folder_name(const HeadId& id) {
   return fmt::format("l{:02}h{:02}{}", id.layer, id.head, static_cast<char>(id.kind));
 }
 
-std::optional<HeadId> parse_folder_name(std::string_view name) {
+std::optional<HeadId> parse_head_folder_name(std::string_view name) {
   HeadId id;
   if (!take(name, 'l')) return std::nullopt;
   const auto layer = take_number(name);
@@ -58,14 +58,15 @@ std::optional<HeadId> parse_folder_name(std::string_view name) {
 
 std::string head_file_path(const std::string& data_root, const HeadId& id) {
   return translate_exceptions(
-      [&] { return data_root + "/" + folder_name(id) + "/" + layout::kHeadFile; });
+      [&] { return data_root + "/" + head_folder_name(id) + "/" + layout::kHeadFile; });
 }
 
 bool is_capture_file(std::string_view path) {
   const auto slash = path.find('/');
   if (slash == std::string_view::npos)
     return path == layout::kCardFile || path == layout::kStateFile || path == layout::kExamplesFile;
-  return parse_folder_name(path.substr(0, slash)) && path.substr(slash + 1) == layout::kHeadFile;
+  return parse_head_folder_name(path.substr(0, slash)) &&
+         path.substr(slash + 1) == layout::kHeadFile;
 }
 
 std::string part_name(const Shard& shard) {

@@ -40,8 +40,8 @@ inline constexpr char kDocumentsSuffix[] = ".docs";  // statistics: documents of
 
 // Folder name of a head, "l03h12q": at least two digits each. Parsing returns nullopt for any other
 // name.
-std::string folder_name(const HeadId& id);
-std::optional<HeadId> parse_folder_name(std::string_view name);
+std::string head_folder_name(const HeadId& id);
+std::optional<HeadId> parse_head_folder_name(std::string_view name);
 
 // Whether a path relative to the data root names a file of a finished capture.
 bool is_capture_file(std::string_view path);

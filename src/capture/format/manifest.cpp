@@ -86,7 +86,7 @@ void check_numbers(const Manifest& manifest, const std::string& where) {
 }
 
 // Throws a bad-input error unless the identity and its input lists are JSON objects, as
-// identity_difference() requires.
+// describe_identity_difference() requires.
 void check_identity(const Json& identity, const std::string& where) {
   const auto expect_object = [&](const Json& json, const std::string& name) {
     if (!json.is_object()) bad_input("{}: {} is not an object", where, name);
@@ -194,7 +194,7 @@ std::string config_hash(const Json& effective) {
   return fmt::format("{:016x}", blake2b_64(effective.dump()));
 }
 
-std::string identity_difference(const Json& there, const Json& now) {
+std::string describe_identity_difference(const Json& there, const Json& now) {
   std::vector<std::string> differences;
   append_differences(without_keys(there, {kInputs}), without_keys(now, {kInputs}), "", differences);
   if (!differences.empty())
@@ -202,8 +202,9 @@ std::string identity_difference(const Json& there, const Json& now) {
   return input_difference(there.value(kInputs, Json()), now.value(kInputs, Json()));
 }
 
-std::string manifest_difference(const Manifest& there, const Manifest& now) {
-  if (auto difference = identity_difference(there.identity, now.identity); !difference.empty())
+std::string describe_manifest_difference(const Manifest& there, const Manifest& now) {
+  if (auto difference = describe_identity_difference(there.identity, now.identity);
+      !difference.empty())
     return difference;
   const auto rest = [](const Manifest& manifest) {
     return without_keys(to_json(manifest), {"identity", "repo", "branch", "private"});
@@ -228,7 +229,7 @@ Metadata Manifest::file_metadata(const HeadGroup& group, std::int64_t head) cons
     all[metadata::kKeyHead] = std::to_string(head / heads_per_key_head);
   all[metadata::kRope] = group.rope;
   if (!group.rope_inv_freq.empty()) all[metadata::kRopeInvFreq] = group.rope_inv_freq;
-  put_sampler(all, sampler);
+  add_sampler_metadata(all, sampler);
   all[metadata::kConfigHash] = config_hash;
   return all;
 }

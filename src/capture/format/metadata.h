@@ -52,7 +52,7 @@ inline constexpr char kStateLeastBucket[] = "sampling_min_bucket_size";  // for 
 }  // namespace metadata
 
 // Writes the sampler options under the metadata keys that sampler_options() reads.
-void put_sampler(Metadata& metadata, const SamplerOptions& sampler);
+void add_sampler_metadata(Metadata& metadata, const SamplerOptions& sampler);
 
 // Name of a model, dataset or folder for tables and titles: a Hub id stays as it is, a path is
 // reduced to its last folder.

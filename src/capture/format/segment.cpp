@@ -58,7 +58,7 @@ void SegmentWriter::write_buffer() {
 
 std::size_t SegmentWriter::add_example(const ExampleRecord& example) {
   examples_.push_back(example);
-  BlockEntry empty;
+  BlockIndexEntry empty;
   empty.example_row = example.row;
   empty.example_key = example.key;
   index_.insert(index_.end(), groups_, empty);
@@ -134,7 +134,7 @@ SegmentReader::SegmentReader(const std::string& path, std::size_t groups)
       trailer_.checksum != checksum_of_trailer(trailer_) || trailer_.groups != groups ||
       trailer_.examples > size_ / kFixedRecordBytes || trailer_.index_offset > size_ ||
       trailer_.table_offset > size_ - sizeof trailer_ ||
-      trailer_.index_offset + trailer_.examples * groups * sizeof(BlockEntry) !=
+      trailer_.index_offset + trailer_.examples * groups * sizeof(BlockIndexEntry) !=
           trailer_.table_offset)
     throw_damaged();
 }
@@ -180,14 +180,14 @@ void SegmentReader::read_at(std::uint64_t offset, void* into, std::size_t bytes)
   }
 }
 
-std::vector<ExampleRecord> SegmentReader::example_table() const {
+std::vector<ExampleRecord> SegmentReader::read_example_table() const {
   std::vector<ExampleRecord> table(trailer_.examples);
   std::uint64_t offset = 0;
-  for (auto& record : table) record = example(offset);
+  for (auto& record : table) record = read_example(offset);
   return table;
 }
 
-ExampleRecord SegmentReader::example(std::uint64_t& offset) const {
+ExampleRecord SegmentReader::read_example(std::uint64_t& offset) const {
   const auto end = size_ - sizeof(SegmentTrailer);  // of the table in the file
   const auto read_next = [&](std::uint64_t bytes) {
     const auto at = trailer_.table_offset + offset;
@@ -200,25 +200,25 @@ ExampleRecord SegmentReader::example(std::uint64_t& offset) const {
   const auto fixed = read_next(kFixedRecordBytes);
   ByteReader fields(fixed, [&](const TruncatedRead&) { throw_damaged(); });
   ExampleRecord example;
-  example.row = fields.take<std::int64_t>();
-  example.key = fields.take<std::int64_t>();
-  example.text = fields.take<std::uint64_t>();
-  example.tokens = fields.take<std::int32_t>();
-  example.truncated = fields.take<std::uint32_t>() != 0;
-  example.source_id = read_next(fields.take<std::uint32_t>());
+  example.row = fields.read<std::int64_t>();
+  example.key = fields.read<std::int64_t>();
+  example.text = fields.read<std::uint64_t>();
+  example.tokens = fields.read<std::int32_t>();
+  example.truncated = fields.read<std::uint32_t>() != 0;
+  example.source_id = read_next(fields.read<std::uint32_t>());
   return example;
 }
 
-std::vector<BlockEntry> SegmentReader::index(std::size_t group) const {
+std::vector<BlockIndexEntry> SegmentReader::read_block_index(std::size_t group) const {
   QKSCOPE_ASSERT(group < trailer_.groups);
-  std::vector<BlockEntry> entries(trailer_.examples);
-  const auto bytes = entries.size() * sizeof(BlockEntry);
+  std::vector<BlockIndexEntry> entries(trailer_.examples);
+  const auto bytes = entries.size() * sizeof(BlockIndexEntry);
   read_at(trailer_.index_offset + group * bytes, entries.data(), bytes);
   return entries;
 }
 
-void SegmentReader::read(const BlockEntry& entry, const HeadRange& heads, std::int64_t head_dim,
-                         HeadBlock& block) const {
+void SegmentReader::read_block(const BlockIndexEntry& entry, const HeadRange& heads,
+                               std::int64_t head_dim, HeadBlock& block) const {
   const std::size_t rows = entry.rows;
   const auto width = static_cast<std::size_t>(head_dim);
   if (rows * (sizeof(std::int32_t) + heads.count * width * sizeof(float)) > size_) throw_damaged();
@@ -234,7 +234,7 @@ void SegmentReader::read(const BlockEntry& entry, const HeadRange& heads, std::i
     read_at(offset, bytes.data(), bytes.size());
     ByteReader strings(bytes, [&](const TruncatedRead&) { throw_damaged(); });
     block.token_strings.resize(rows);
-    for (auto& text : block.token_strings) text = strings.take_text(strings.take<std::uint32_t>());
+    for (auto& text : block.token_strings) text = strings.read_text(strings.read<std::uint32_t>());
     offset += entry.string_bytes;
   }
   const auto of_head = rows * width * sizeof(float);

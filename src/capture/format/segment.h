@@ -32,12 +32,12 @@ struct ExampleRecord {
 };
 
 // Id of an example in the head files: the low 32 bits of its key.
-constexpr std::int32_t example_id(std::int64_t key) {
+constexpr std::int32_t example_id_from_key(std::int64_t key) {
   return static_cast<std::int32_t>(static_cast<std::uint64_t>(key));
 }
 
 // Index entry of a segment: where the rows of one example and head group are.
-struct BlockEntry {
+struct BlockIndexEntry {
   std::uint64_t offset = 0;
   std::int64_t example_row = 0;  // dataset row
   std::uint32_t rows = 0;
@@ -61,7 +61,7 @@ class SegmentWriter {
   std::uint64_t commit();
 
   std::size_t examples() const { return examples_.size(); }
-  std::uint64_t bytes() const { return file_.written() + buffer_.size(); }
+  std::uint64_t bytes() const { return file_.bytes_written() + buffer_.size(); }
   std::int64_t rows() const { return rows_; }  // summed over groups, not over heads
 
  private:
@@ -75,8 +75,8 @@ class SegmentWriter {
   OutputFile file_;
   std::size_t groups_;
   std::vector<ExampleRecord> examples_;
-  std::vector<BlockEntry> index_;  // (examples, groups); transposed on disk
-  std::string buffer_;             // bytes not yet written
+  std::vector<BlockIndexEntry> index_;  // (examples, groups); transposed on disk
+  std::string buffer_;                  // bytes not yet written
   std::int64_t rows_ = 0;
   std::unique_ptr<Checksum> sum_ =
       std::make_unique<Checksum>();  // of bytes since finish_checksum()
@@ -124,14 +124,14 @@ class SegmentReader {
   void check_index() const;
   void check_all() const;
 
-  std::vector<ExampleRecord> example_table() const;
+  std::vector<ExampleRecord> read_example_table() const;
   // Reads the example whose record begins `offset` bytes into the table and advances `offset` to
   // the next record.
-  ExampleRecord example(std::uint64_t& offset) const;
-  std::vector<BlockEntry> index(std::size_t group) const;  // (examples)
+  ExampleRecord read_example(std::uint64_t& offset) const;
+  std::vector<BlockIndexEntry> read_block_index(std::size_t group) const;  // (examples)
   // Reads the rows of one block for a range of heads.
-  void read(const BlockEntry& entry, const HeadRange& heads, std::int64_t head_dim,
-            HeadBlock& block) const;
+  void read_block(const BlockIndexEntry& entry, const HeadRange& heads, std::int64_t head_dim,
+                  HeadBlock& block) const;
 
  private:
   void read_at(std::uint64_t offset, void* into, std::size_t bytes) const;

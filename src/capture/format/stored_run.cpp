@@ -36,7 +36,8 @@ std::vector<std::string> local_lines(const std::string& folder) {
   try {
     const Journal journal(folder);
     auto lines = split(MappedFile(file).text(), '\n');
-    lines.resize(std::min(lines.size(), journal.entries().size() + (journal.complete() ? 1 : 0)));
+    lines.resize(
+        std::min(lines.size(), journal.entries().size() + (journal.is_complete() ? 1 : 0)));
     return lines;
   } catch (const Error&) {
     return {};
@@ -68,7 +69,7 @@ Json to_json(const std::string& line, const std::vector<StoredFile>& files) {
 StoredRun::StoredRun(const StoreAddress& address, std::string kind)
     : folder_(address), kind_(std::move(kind)) {}
 
-bool StoredRun::finished() const {
+bool StoredRun::is_finished() const {
   if (!folder_.is_published()) return false;
   if (folder_.manifest().kind != kind_)
     bad_input("{}: what is there is of the kind '{}', not '{}'; choose another output.data_root",
@@ -76,13 +77,14 @@ bool StoredRun::finished() const {
   return true;
 }
 
-void StoredRun::check_finished(const Json& identity, const std::string& state_file) const {
+void StoredRun::check_finished_identity(const Json& identity, const std::string& state_file) const {
   folder_.fetch({state_file}, true);
   const Json state = load_json(folder_.local_folder() + "/" + state_file);
   if (!state.is_object() || !state.value(metadata::kStateConfiguration, Json()).is_object())
     bad_input("{}: says nothing about the run that made it; replace it with --overwrite",
               address());
-  const auto difference = identity_difference(state[metadata::kStateConfiguration], identity);
+  const auto difference =
+      describe_identity_difference(state[metadata::kStateConfiguration], identity);
   if (!difference.empty())
     bad_input(
         "{}: holds the {} of another run: {}; choose another output.data_root, or replace it with "
@@ -90,10 +92,10 @@ void StoredRun::check_finished(const Json& identity, const std::string& state_fi
         address(), kind_, difference);
 }
 
-std::optional<StoredRun::ActiveRun> StoredRun::newest_run() const {
-  const auto newest = newest_object(folder_.store(), runs_prefix());
+std::optional<StoredRun::ActiveRun> StoredRun::find_active_run() const {
+  const auto newest = read_newest_object(folder_.store(), runs_prefix());
   if (!newest) return {};
-  const auto where = folder_.store().where(numbered_name(runs_prefix(), newest->number));
+  const auto where = folder_.store().full_address(numbered_name(runs_prefix(), newest->number));
   const auto json = parse_json(newest->content, where);
   try {
     if (json.at("format") != kRunFormat)
@@ -124,7 +126,7 @@ void StoredRun::check_same_run(const ActiveRun& active, const Manifest& manifest
         "--overwrite",
         address(), active.shards, active.shards == 1 ? "" : "s", shard.count);
   const auto there = parse_manifest_file(active.manifest, address());
-  const auto difference = manifest_difference(there, manifest);
+  const auto difference = describe_manifest_difference(there, manifest);
   if (!difference.empty())
     bad_input(
         "{}: holds a {} that this run cannot continue: {}; choose another output.data_root, or "
@@ -132,8 +134,8 @@ void StoredRun::check_same_run(const ActiveRun& active, const Manifest& manifest
         address(), kind_, difference);
 }
 
-bool StoredRun::continues(const Manifest& manifest) const {
-  const auto there = newest_run();
+bool StoredRun::can_be_resumed_by(const Manifest& manifest) const {
+  const auto there = find_active_run();
   if (!there || folder_.is_published()) return false;
   try {
     check_same_run(*there, manifest, {});
@@ -143,10 +145,10 @@ bool StoredRun::continues(const Manifest& manifest) const {
   return true;
 }
 
-void StoredRun::begin(const Manifest& manifest, const Shard& shard, bool overwrite) {
+void StoredRun::begin_or_join(const Manifest& manifest, const Shard& shard, bool overwrite) {
   if (overwrite && folder_.is_published()) folder_.mark_removed(folder_.manifest().run);
   while (true) {
-    const auto there = newest_run();
+    const auto there = find_active_run();
     bool same = there.has_value();
     if (there) {
       try {
@@ -163,7 +165,7 @@ void StoredRun::begin(const Manifest& manifest, const Shard& shard, bool overwri
       run_ = *there;
       break;
     }
-    const auto newest = newest_object(folder_.store(), runs_prefix());
+    const auto newest = read_newest_object(folder_.store(), runs_prefix());
     run_ = {.number = newest ? newest->number + 1 : 0,
             .run = make_unique_name(),
             .kind = kind_,
@@ -185,13 +187,13 @@ void StoredRun::begin(const Manifest& manifest, const Shard& shard, bool overwri
   }
   if (!overwrite) return;
   std::vector<std::string> old;
-  for (const auto& object : folder_.store().list(prefix(shard))) old.push_back(object.name);
+  for (const auto& object : folder_.store().list(part_prefix(shard))) old.push_back(object.name);
   remove_objects(folder_.store(), old);
-  fs::remove_all(local_part(shard));
+  fs::remove_all(local_part_folder(shard));
 }
 
 bool StoredRun::join_active_run() {
-  const auto there = newest_run();
+  const auto there = find_active_run();
   if (there) run_ = *there;
   return there.has_value();
 }
@@ -200,20 +202,20 @@ std::string StoredRun::local_root() const {
   return run_scratch_folder(folder_.address(), run_.run);
 }
 
-std::string StoredRun::local_part(const Shard& shard) const {
+std::string StoredRun::local_part_folder(const Shard& shard) const {
   return DataRoot(local_root()).part_folder(shard);
 }
 
-std::string StoredRun::prefix(const Shard& shard) const {
+std::string StoredRun::part_prefix(const Shard& shard) const {
   return fmt::format("{}/{}/{}", store_layout::kParts, run_.run, part_name(shard));
 }
 
-std::vector<StoredRun::Record> StoredRun::read_records(const Shard& shard) const {
+std::vector<StoredRun::StoredLine> StoredRun::read_lines(const Shard& shard) const {
   auto& store = folder_.store();
   const auto read_object = [&](const std::string& name) {
-    const auto where = store.where(name);
+    const auto where = store.full_address(name);
     const auto json = parse_json(store.read(name).value_or(""), where);
-    std::vector<Record> records;
+    std::vector<StoredLine> records;
     try {
       for (const auto& item : name.ends_with(kComplete) ? json : Json::array({json})) {
         auto& record = records.emplace_back();
@@ -227,22 +229,22 @@ std::vector<StoredRun::Record> StoredRun::read_records(const Shard& shard) const
     return records;
   };
   std::vector<std::string> names;
-  for (const auto& object : store.list(prefix(shard))) {
+  for (const auto& object : store.list(part_prefix(shard))) {
     if (object.name.ends_with(kComplete)) return read_object(object.name);
-    if (object_number(object.name)) names.push_back(object.name);
+    if (parse_object_number(object.name)) names.push_back(object.name);
   }
-  std::vector<Record> records(names.size());
+  std::vector<StoredLine> records(names.size());
   run_transfers(names.size(), [&](std::size_t i, const std::atomic<bool>&) {
-    if (object_number(names[i]) != i)
-      damaged(store.where(names[i]), fmt::format("line {} is missing", i));
+    if (parse_object_number(names[i]) != i)
+      damaged(store.full_address(names[i]), fmt::format("line {} is missing", i));
     records[i] = std::move(read_object(names[i]).front());
   });
   return records;
 }
 
-void StoredRun::fetch_records(const Shard& shard, const std::vector<Record>& records,
-                              std::size_t present) const {
-  const auto part = local_part(shard);
+void StoredRun::fetch_files_of_lines(const Shard& shard, const std::vector<StoredLine>& records,
+                                     std::size_t present) const {
+  const auto part = local_part_folder(shard);
   make_folders(part);
   std::vector<const StoredFile*> files;
   std::string lines;
@@ -262,9 +264,9 @@ void StoredRun::fetch_records(const Shard& shard, const std::vector<Record>& rec
   write_file(part + "/" + layout::kJournalFile, lines);
 }
 
-void StoredRun::download(const Shard& shard) {
-  const auto part = local_part(shard);
-  records_ = read_records(shard);
+void StoredRun::download_part(const Shard& shard) {
+  const auto part = local_part_folder(shard);
+  records_ = read_lines(shard);
   const auto lines = local_lines(part);
   std::size_t same = 0;
   while (same < std::min(lines.size(), records_.size()) && lines[same] == records_[same].line)
@@ -275,7 +277,7 @@ void StoredRun::download(const Shard& shard) {
       for (const auto& name : names_in(part))
         if (name != layout::kLockFile) fs::remove_all(part + "/" + name);
     }
-    return fetch_records(shard, records_, same);
+    return fetch_files_of_lines(shard, records_, same);
   }
   for (std::size_t i = same; i < lines.size(); ++i)
     upload_line(shard, {.number = i,
@@ -283,12 +285,12 @@ void StoredRun::download(const Shard& shard) {
                         .segment = parse_json(lines[i], "journal").value("segment", "")});
 }
 
-void StoredRun::download_all(const std::string& unit) {
-  std::vector<std::vector<Record>> parts(static_cast<std::size_t>(run_.shards));
+void StoredRun::download_all_parts(const std::string& unit) {
+  std::vector<std::vector<StoredLine>> parts(static_cast<std::size_t>(run_.shards));
   std::vector<std::string> missing;
   for (std::int64_t index = 0; index < run_.shards; ++index) {
     auto& records = parts[static_cast<std::size_t>(index)];
-    records = read_records({index, run_.shards});
+    records = read_lines({index, run_.shards});
     std::int64_t examples = 0;
     for (const auto& record : records)
       examples += parse_json(record.line, "journal").value("examples", std::int64_t{0});
@@ -302,18 +304,19 @@ void StoredRun::download_all(const std::string& unit) {
   for (std::int64_t index = 0; index < run_.shards; ++index) {
     const Shard shard{index, run_.shards};
     const auto& records = parts[static_cast<std::size_t>(index)];
-    if (local_lines(local_part(shard)).size() != records.size()) fetch_records(shard, records, 0);
+    if (local_lines(local_part_folder(shard)).size() != records.size())
+      fetch_files_of_lines(shard, records, 0);
   }
 }
 
 void StoredRun::upload_line(const Shard& shard, const JournalLine& line) {
   auto& store = folder_.store();
-  const auto part = local_part(shard);
-  Record record{.line = line.text, .files = {}};
+  const auto part = local_part_folder(shard);
+  StoredLine record{.line = line.text, .files = {}};
   for (const auto& name : files_of_line(part, line.segment)) {
     const fs::path path = name;
     StoredFile file{.name = name,
-                    .object = fmt::format("{}/{}-{}{}", prefix(shard), path.stem().string(),
+                    .object = fmt::format("{}/{}-{}{}", part_prefix(shard), path.stem().string(),
                                           make_unique_name(), path.extension().string()),
                     .content = {}};
     file.content = store.put(file.object, part + "/" + name);
@@ -324,8 +327,8 @@ void StoredRun::upload_line(const Shard& shard, const JournalLine& line) {
   Json json = complete ? Json::array() : to_json(record.line, record.files);
   if (complete)
     for (const auto& each : records_) json.push_back(to_json(each.line, each.files));
-  const auto name =
-      complete ? prefix(shard) + "/" + kComplete : numbered_name(prefix(shard), line.number);
+  const auto name = complete ? part_prefix(shard) + "/" + kComplete
+                             : numbered_name(part_prefix(shard), line.number);
   if (!store.put_if_absent(name, json.dump() + "\n"))
     bad_input(
         "{}: another process writes shard {}/{} of this run; this one stops, and nothing of the "
@@ -336,8 +339,8 @@ void StoredRun::upload_line(const Shard& shard, const JournalLine& line) {
     if (file.name.ends_with(layout::kStateSuffix)) store.remove(file.object);
 }
 
-void StoredRun::follow(Journal& journal, const Shard& shard) {
-  journal.follow([this, shard](const JournalLine& line) { upload_line(shard, line); });
+void StoredRun::upload_new_lines(Journal& journal, const Shard& shard) {
+  journal.set_append_callback([this, shard](const JournalLine& line) { upload_line(shard, line); });
 }
 
 void StoredRun::delete_journal(const Journal& journal) {
@@ -345,7 +348,7 @@ void StoredRun::delete_journal(const Journal& journal) {
 }
 
 void StoredRun::publish(bool quiet) {
-  const auto there = newest_run();
+  const auto there = find_active_run();
   if (there && there->run != run_.run)
     bad_input("{}: was started again with --overwrite by another process; this one stops",
               address());
@@ -360,17 +363,17 @@ void StoredRun::publish(bool quiet) {
   fs::remove_all(local_root());
 }
 
-void StoredRun::abandon(const Shard& shard) {
+void StoredRun::remove_unused_run(const Shard& shard) {
   if (shard.count > 1) return;
   auto& store = folder_.store();
   if (!store.list(fmt::format("{}/{}", store_layout::kParts, run_.run)).empty()) return;
   store.remove(numbered_name(runs_prefix(), run_.number));
 }
 
-std::string stored_kind(const StoreAddress& address) {
+std::string stored_run_kind(const StoreAddress& address) {
   const StoredFolder folder(address);
   if (folder.is_published()) return folder.manifest().kind;
-  const auto newest = newest_object(folder.store(), runs_prefix());
+  const auto newest = read_newest_object(folder.store(), runs_prefix());
   if (!newest) return "";
   return parse_json(newest->content, address.to_string()).value("kind", "");
 }

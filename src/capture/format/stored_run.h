@@ -36,31 +36,31 @@ class StoredRun {
 
   // Whether the store holds a finished run. Throws a bad-input error when the run is of a different
   // kind.
-  bool finished() const;
+  bool is_finished() const;
   // Throws a bad-input error when the identity in the finished run's state file differs from
   // `identity`.
-  void check_finished(const Json& identity, const std::string& state_file) const;
+  void check_finished_identity(const Json& identity, const std::string& state_file) const;
 
   // Whether the store holds an unfinished run that an unsharded run with this manifest would
   // resume.
-  bool continues(const Manifest& manifest) const;
+  bool can_be_resumed_by(const Manifest& manifest) const;
   // Joins the active run or begins a new one. Throws a bad-input error when the active run has
   // another manifest, kind or number of shards. With `overwrite`, replaces that run and hides
   // finished files.
-  void begin(const Manifest& manifest, const Shard& shard, bool overwrite);
+  void begin_or_join(const Manifest& manifest, const Shard& shard, bool overwrite);
   // Joins the active run for a merge. Returns false if there is none.
   bool join_active_run();
 
-  // Local working folder of the run; valid after begin() or join_active_run().
+  // Local working folder of the run; valid after begin_or_join() or join_active_run().
   std::string local_root() const;
 
   // Makes the local part equal to the part in the store. Uploads journal lines that exist only
   // locally because the process was killed before their upload. Needs the lock of the local part.
-  void download(const Shard& shard);
+  void download_part(const Shard& shard);
   // Downloads all parts for a merge. Throws a bad-input error that names the incomplete shards.
-  void download_all(const std::string& unit);
+  void download_all_parts(const std::string& unit);
   // Uploads every line that is appended to the journal from now on, together with its files.
-  void follow(Journal& journal, const Shard& shard);
+  void upload_new_lines(Journal& journal, const Shard& shard);
   // Deletes the local journal of a part that is complete in the store, so that
   // DataRoot::remove_unused_part() removes the local copy.
   static void delete_journal(const Journal& journal);
@@ -69,11 +69,11 @@ class StoredRun {
   void publish(bool quiet);
   // Removes the record of an unsharded run that stored nothing. In a sharded run another shard may
   // be about to begin, so the record stays.
-  void abandon(const Shard& shard);
+  void remove_unused_run(const Shard& shard);
 
  private:
   // A journal line in the store and the files that it refers to.
-  struct Record {
+  struct StoredLine {
     std::string line;
     std::vector<StoredFile> files;
   };
@@ -86,23 +86,23 @@ class StoredRun {
     std::string manifest;  // content of manifest.json
   };
 
-  std::optional<ActiveRun> newest_run() const;
+  std::optional<ActiveRun> find_active_run() const;
   void check_same_run(const ActiveRun& active, const Manifest& manifest, const Shard& shard) const;
-  std::string prefix(const Shard& shard) const;
-  std::string local_part(const Shard& shard) const;
-  std::vector<Record> read_records(const Shard& shard) const;
+  std::string part_prefix(const Shard& shard) const;
+  std::string local_part_folder(const Shard& shard) const;
+  std::vector<StoredLine> read_lines(const Shard& shard) const;
   // Skips the files of the first `present` records, which this machine already has.
-  void fetch_records(const Shard& shard, const std::vector<Record>& records,
-                     std::size_t present) const;
+  void fetch_files_of_lines(const Shard& shard, const std::vector<StoredLine>& records,
+                            std::size_t present) const;
   void upload_line(const Shard& shard, const JournalLine& line);
 
   StoredFolder folder_;
   std::string kind_;
   ActiveRun run_;
-  std::vector<Record> records_;  // of the part that this process writes
+  std::vector<StoredLine> records_;  // of the part that this process writes
 };
 
 // Returns the kind of the finished or active run at an address; "" if there is none.
-std::string stored_kind(const StoreAddress& address);
+std::string stored_run_kind(const StoreAddress& address);
 
 }  // namespace qkscope

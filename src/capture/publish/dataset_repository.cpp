@@ -34,7 +34,7 @@ Json text_addition(const std::string& path, std::string_view content) {
 
 // One line of the commit request (NDJSON): a large file is named by its SHA-256, a small file is
 // inlined.
-Json addition(const LocalFile& file) {
+Json addition(const FileToPublish& file) {
   if (file.large)
     return {{"key", "lfsFile"},
             {"value",
@@ -56,7 +56,7 @@ struct UploadAction {
 };
 
 struct Upload {
-  LocalFile file;
+  FileToPublish file;
   UploadAction action;
 };
 
@@ -68,7 +68,7 @@ std::string action_url(const Json& actions, const char* name) {
 
 // Parses the upload instructions for a file. Returns nullopt when the LFS server already has its
 // content.
-std::optional<UploadAction> parse_upload_action(const Json& object, const LocalFile& file) {
+std::optional<UploadAction> parse_upload_action(const Json& object, const FileToPublish& file) {
   if (object.contains("error"))
     failure("{}: the storage refuses it: {}", file.path, in_quotes(object["error"].dump()));
   const auto actions = object.find("actions");
@@ -103,14 +103,14 @@ HttpRequest lfs_post(const Url& url, const Json& body) {
 
 std::vector<Upload> request_upload_actions(const HubClient& client, const Repository& repository,
                                            const std::string& branch,
-                                           std::span<const LocalFile> files) {
+                                           std::span<const FileToPublish> files) {
   Json objects = Json::array();
-  std::map<std::string, const LocalFile*> by_sum;
+  std::map<std::string, const FileToPublish*> by_sum;
   for (const auto& file : files) {
     objects.push_back({{"oid", file.sha256}, {"size", file.size}});
     by_sum[file.sha256] = &file;
   }
-  const auto url = client.at(repository.page_path() + ".git/info/lfs/objects/batch");
+  const auto url = client.url_of(repository.page_path() + ".git/info/lfs/objects/batch");
   const auto response = client.send(lfs_post(url, {{"operation", "upload"},
                                                    {"transfers", {"basic", "multipart"}},
                                                    {"hash_algo", "sha256"},
@@ -177,7 +177,7 @@ class FileUploader {
 
   // The Hub sends this URL, so a malformed URL is a failure of the Hub and not bad input.
   Url storage_url(const std::string& address) const {
-    return translate_response_errors(client_.at(""), [&] {
+    return translate_response_errors(client_.url_of(""), [&] {
       const auto url = parse_url(address);
       refuse_plain_http(url, "the storage's address");
       return url;
@@ -200,7 +200,7 @@ class FileUploader {
 }  // namespace
 
 void ensure_repository(const HubClient& client, const Repository& repository, bool private_repo) {
-  const auto url = client.at(repository.api_path());
+  const auto url = client.url_of(repository.api_path());
   const auto there = client.send({.url = url});
   if (there.ok()) {
     const auto info = parse_response(there, url);
@@ -211,7 +211,7 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
           "{}: a private repository is asked for, but it exists and is public; choose another "
           "name, "
           "or make it private at {}",
-          repository.id, client.at(repository.page_path() + "/settings").to_string());
+          repository.id, client.url_of(repository.page_path() + "/settings").to_string());
     return;
   }
   if (there.status != 404 && there.status != 401)
@@ -221,7 +221,7 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
                    {"name", repository.id.substr(slash + 1)}};  // npos + 1 is 0
   if (slash != std::string::npos) settings["organization"] = repository.id.substr(0, slash);
   if (private_repo) settings["visibility"] = "private";
-  const auto created = client.send(json_post(client.at("/api/repos/create"), settings));
+  const auto created = client.send(json_post(client.url_of("/api/repos/create"), settings));
   if (created.status == 409) return;  // another process created the repository, or it is private
   if (!created.ok()) throw_refusal(client, created, repository, RepositoryAccess::write);
   log::info("made the {} dataset repository {}", private_repo ? "private" : "public",
@@ -233,16 +233,16 @@ void ensure_branch(const HubClient& client, const Repository& repository,
   const auto branches = fetch_branches(client, repository);
   if (std::find(branches.begin(), branches.end(), branch) != branches.end()) return;
   const auto url =
-      client.at(fmt::format("{}/branch/{}", repository.api_path(), percent_encode(branch)));
+      client.url_of(fmt::format("{}/branch/{}", repository.api_path(), percent_encode(branch)));
   const auto made = client.send(json_post(url, {{"startingPoint", "main"}}));
   if (!made.ok() && made.status != 409)
     throw_refusal(client, made, repository, RepositoryAccess::write);
 }
 
-void choose_storage(const HubClient& client, const Repository& repository,
-                    const std::string& branch, std::vector<LocalFile>& files) {
+void fetch_upload_modes(const HubClient& client, const Repository& repository,
+                        const std::string& branch, std::vector<FileToPublish>& files) {
   const auto url =
-      client.at(fmt::format("{}/preupload/{}", repository.api_path(), percent_encode(branch)));
+      client.url_of(fmt::format("{}/preupload/{}", repository.api_path(), percent_encode(branch)));
   std::map<std::string, std::string> modes;
   for (std::size_t begin = 0; begin < files.size(); begin += kFilesPerRequest) {
     Json list = Json::array();
@@ -284,7 +284,7 @@ HttpResponse send_commit(const HubClient& client, const Repository& repository,
   for (const auto& path : commit.removed)
     lines += Json{{"key", "deletedFile"}, {"value", {{"path", path}}}}.dump() + "\n";
   const auto url =
-      client.at(fmt::format("{}/commit/{}", repository.api_path(), percent_encode(branch)));
+      client.url_of(fmt::format("{}/commit/{}", repository.api_path(), percent_encode(branch)));
   auto response = client.send_once({.method = "POST",
                                     .url = url,
                                     .headers = {{"Content-Type", "application/x-ndjson"}},
@@ -296,11 +296,11 @@ HttpResponse send_commit(const HubClient& client, const Repository& repository,
 }
 
 void upload_large_files(const HubClient& client, const Repository& repository,
-                        const std::string& branch, const std::vector<LocalFile>& files,
+                        const std::string& branch, const std::vector<FileToPublish>& files,
                         bool quiet) {
   std::vector<std::uint64_t> sizes;
   for (const auto& file : files) sizes.push_back(file.size);
-  TransferMeter meter("upload " + repository.id, sizes, quiet);
+  TransferProgress meter("upload " + repository.id, sizes, quiet);
   // Upload URLs expire, so they are requested for a few files at a time.
   for (std::size_t begin = 0; begin < files.size(); begin += kFilesPerLfsRequest) {
     const auto count = std::min(kFilesPerLfsRequest, files.size() - begin);

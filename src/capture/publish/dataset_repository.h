@@ -10,12 +10,12 @@
 namespace qkscope {
 
 // A local file to publish.
-struct LocalFile {
+struct FileToPublish {
   std::string path;  // within the repository
   std::string source;
   std::uint64_t size = 0;
   std::string sha256;
-  bool large = false;  // stored by Git LFS; choose_storage() sets this from the Hub's answer
+  bool large = false;  // stored by Git LFS; fetch_upload_modes() sets this from the Hub's answer
 };
 
 // Creates the repository if it does not exist. Throws a bad-input error when `private_repo` is set
@@ -25,14 +25,14 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
 void ensure_branch(const HubClient& client, const Repository& repository,
                    const std::string& branch);
 
-// Sets LocalFile::large from the Hub's preupload endpoint.
-void choose_storage(const HubClient& client, const Repository& repository,
-                    const std::string& branch, std::vector<LocalFile>& files);
+// Sets FileToPublish::large from the Hub's preupload endpoint.
+void fetch_upload_modes(const HubClient& client, const Repository& repository,
+                        const std::string& branch, std::vector<FileToPublish>& files);
 
 struct Commit {
   std::string message;
   std::string parent;  // expected head of the branch; the Hub refuses the commit otherwise
-  std::vector<LocalFile> files;
+  std::vector<FileToPublish> files;
   std::map<std::string, std::string> texts;  // path → content, small
   std::vector<std::string> removed;
 
@@ -48,6 +48,7 @@ HttpResponse send_commit(const HubClient& client, const Repository& repository,
 // Uploads large files that are missing from the storage via Git LFS, whole or in parts as the
 // server requests. An interrupted upload resumes with the missing files.
 void upload_large_files(const HubClient& client, const Repository& repository,
-                        const std::string& branch, const std::vector<LocalFile>& files, bool quiet);
+                        const std::string& branch, const std::vector<FileToPublish>& files,
+                        bool quiet);
 
 }  // namespace qkscope

@@ -47,9 +47,9 @@ constexpr const char* kMainCard =
     "head = load_dataset(\"{repo}\", \"l00h00q\", revision=\"BRANCH\", split=\"train\")\n"
     "```\n";
 
-std::vector<LocalFile> describe_files(const std::string& data_root,
-                                      const std::vector<std::string>& paths) {
-  std::vector<LocalFile> files(paths.size());
+std::vector<FileToPublish> describe_files(const std::string& data_root,
+                                          const std::vector<std::string>& paths) {
+  std::vector<FileToPublish> files(paths.size());
   parallel_for(static_cast<std::int64_t>(paths.size()), [&](std::int64_t i) {
     auto& file = files[static_cast<std::size_t>(i)];
     file.path = paths[static_cast<std::size_t>(i)];
@@ -60,7 +60,7 @@ std::vector<LocalFile> describe_files(const std::string& data_root,
   return files;
 }
 
-bool has_same_content(const LocalFile& local, const RemoteFile& remote) {
+bool has_same_content(const FileToPublish& local, const RemoteFile& remote) {
   if (local.size != remote.size) return false;
   return remote.sha256.empty() ? git_sha1_of_file(local.source) == remote.git_sha1
                                : local.sha256 == remote.sha256;
@@ -91,13 +91,13 @@ struct FinishedCapture {
 
 Json load_state(const DataRoot& root) {
   if (!is_folder(root.path())) bad_input("{}: no such folder; expected a capture", root.path());
-  root.refuse_links();  // a link could publish a file from outside the data root
+  root.refuse_symbolic_links();  // a link could publish a file from outside the data root
   if (!root.shards().empty())
     bad_input(
         "{}: the capture is not finished: parts of it are in {}; run the capture again to finish "
         "it, or 'qkscope merge' when it ran in shards",
         root.path(), root.parts_folder());
-  if (!root.finished())
+  if (!root.is_finished())
     bad_input("{}: holds no finished capture: there is no {}; run the capture to its end",
               root.path(), layout::kStateFile);
   Json state = load_json(root.state_file());
@@ -121,11 +121,11 @@ void check_heads(const std::string& data_root, const CaptureIndex& index, const 
   auto expected = heads_of_card(data_root);
   for (const auto* heads : {&index.queries, &index.keys}) {
     for (const auto& head : *heads) {
-      if (expected.erase(folder_name(head)) == 0)
+      if (expected.erase(head_folder_name(head)) == 0)
         bad_input(
             "{}: the card does not name {}: files of another capture lie there too; remove "
             "them, or capture into a folder of its own",
-            data_root, folder_name(head));
+            data_root, head_folder_name(head));
       const auto path = head_file_path(data_root, head);
       const auto metadata = read_head_metadata(path);
       const auto found = metadata.find(metadata::kConfigHash);
@@ -149,7 +149,7 @@ FinishedCapture check_finished_capture(const std::string& data_root) {
   capture.model = index.model;
   for (const auto* heads : {&index.queries, &index.keys})
     for (const auto& head : *heads)
-      capture.files.push_back(folder_name(head) + "/" + layout::kHeadFile);
+      capture.files.push_back(head_folder_name(head) + "/" + layout::kHeadFile);
   for (const char* name : {layout::kCardFile, layout::kStateFile, layout::kExamplesFile}) {
     if (!path_exists(data_root + "/" + name))
       bad_input("{}/{}: is missing; capture again with --overwrite", data_root, name);
@@ -190,13 +190,14 @@ class Publication {
     }
     PublishResult result;
     result.address =
-        client_.at(fmt::format("{}/tree/{}", repository_.page_path(), options_.branch)).to_string();
+        client_.url_of(fmt::format("{}/tree/{}", repository_.page_path(), options_.branch))
+            .to_string();
     commit_with_retries(options_.branch, [&] {
       auto commit = missing_changes(files, result);
       if (commit.empty()) return commit;
-      choose_storage(client_, repository_, options_.branch, commit.files);
-      std::vector<LocalFile> large;
-      std::ranges::copy_if(commit.files, std::back_inserter(large), &LocalFile::large);
+      fetch_upload_modes(client_, repository_, options_.branch, commit.files);
+      std::vector<FileToPublish> large;
+      std::ranges::copy_if(commit.files, std::back_inserter(large), &FileToPublish::large);
       if (!large.empty())
         upload_large_files(client_, repository_, options_.branch, large, options_.quiet);
       if (modification_times(data_root_, capture.files) != times)
@@ -216,7 +217,8 @@ class Publication {
                     .files = {},
                     .texts = {},
                     .removed = {}};
-      if (find_file(fetch_tree(client_, repository_, commit.parent), layout::kCardFile) == nullptr)
+      if (find_remote_file(fetch_tree(client_, repository_, commit.parent), layout::kCardFile) ==
+          nullptr)
         commit.texts[layout::kCardFile] =
             fmt::format(fmt::runtime(kMainCard), fmt::arg("repo", repository_.id));
       return commit;
@@ -235,7 +237,7 @@ class Publication {
       log::debug("the commit is not confirmed; looking at the branch");
       if (is_retryable(response) && !backoff.wait_after(response)) {
         if (response.status == 0)
-          throw_connection_error(response, client_.at(repository_.page_path()));
+          throw_connection_error(response, client_.url_of(repository_.page_path()));
         throw_refusal(client_, response, repository_, RepositoryAccess::write);
       }
       if (!is_retryable(response)) ++conflicts;
@@ -246,18 +248,18 @@ class Publication {
 
   // Returns the commit after which this is the only capture on the branch. Files that are not part
   // of any capture are kept.
-  Commit missing_changes(const std::vector<LocalFile>& files, PublishResult& result) const {
+  Commit missing_changes(const std::vector<FileToPublish>& files, PublishResult& result) const {
     Commit commit;
     commit.parent = fetch_commit(client_, repository_, options_.branch);
     const auto tree = fetch_tree(client_, repository_, commit.parent);
     for (const auto& file : files) {
-      const auto* there = find_file(tree, file.path);
+      const auto* there = find_remote_file(tree, file.path);
       if (there == nullptr || !has_same_content(file, *there)) commit.files.push_back(file);
     }
     for (const auto& remote : tree)
       if (is_capture_file(remote.path) &&
           std::none_of(files.begin(), files.end(),
-                       [&](const LocalFile& file) { return file.path == remote.path; }))
+                       [&](const FileToPublish& file) { return file.path == remote.path; }))
         commit.removed.push_back(remote.path);
     result.sent = std::max(result.sent, commit.files.size());
     result.removed = std::max(result.removed, commit.removed.size());

@@ -36,7 +36,7 @@ constexpr std::int64_t kMetadataBytesPerRowGroup = 8 << 10;
 constexpr std::int64_t kPageBytesPerHead = 3 << 20;  // uncompressed pages
 
 std::size_t usable_file_descriptors() {
-  const auto left = open_files_left();
+  const auto left = available_file_descriptors();
   return left > kReservedFiles ? left - kReservedFiles : 1;
 }
 
@@ -128,15 +128,15 @@ void CaptureAssembler::HeadFiles::create(const std::string& folder) {
 void CaptureAssembler::HeadFiles::append_new(const std::string& folder, SegmentCache& segments) {
   if (writers_.empty()) create(folder);
   std::shared_ptr<const SegmentReader> segment;
-  std::vector<BlockEntry> index;  // (examples of the segment)
+  std::vector<BlockIndexEntry> index;  // (examples of the segment)
   HeadBlock block;
   OrderedExampleReader examples(segments, segments_);
   while (examples.next()) {
     if (segment != examples.segment()) {
       segment = examples.segment();
-      index = segment->index(group_);
+      index = segment->read_block_index(group_);
     }
-    segment->read(index[examples.index_in_segment()], heads_, manifest_->head_dim, block);
+    segment->read_block(index[examples.index_in_segment()], heads_, manifest_->head_dim, block);
     if (!block.positions.empty()) append(block);
   }
   segments_ = segments.parts().front().entries().size();
@@ -145,10 +145,10 @@ void CaptureAssembler::HeadFiles::append_new(const std::string& folder, SegmentC
 void CaptureAssembler::HeadFiles::append(const HeadBlock& block) {
   std::vector<std::int32_t> buckets;
   for (const auto position : block.positions) {
-    buckets.push_back(bucket_.of(position));
+    buckets.push_back(bucket_.bucket_of(position));
     counts_[buckets.back()] += std::ssize(writers_);
   }
-  const std::vector<std::int32_t> ids(buckets.size(), example_id(block.example_key));
+  const std::vector<std::int32_t> ids(buckets.size(), example_id_from_key(block.example_key));
   const std::vector<std::int64_t> keys(buckets.size(), block.example_key);
   const auto of_head = block.vectors.size() / writers_.size();
   for (std::size_t i = 0; i < writers_.size(); ++i)
@@ -199,7 +199,7 @@ void CaptureAssembler::start_background_assembly() {
   ahead_ = std::async(std::launch::async, [this] { run_background_assembly(); });
 }
 
-void CaptureAssembler::announce(const JournalEntry& entry) {
+void CaptureAssembler::announce_segment(const JournalEntry& entry) {
   {
     const std::lock_guard lock(mutex_);
     waiting_.push_back(entry);

@@ -28,10 +28,10 @@ class CaptureAssembler {
   CaptureAssembler& operator=(const CaptureAssembler&) = delete;
 
   // Starts converting the segments of the only part on threads of low priority: existing segments
-  // and those passed to announce().
+  // and those passed to announce_segment().
   void start_background_assembly();
   // Announces a segment that was added to the part's journal. Does not block.
-  void announce(const JournalEntry& entry);
+  void announce_segment(const JournalEntry& entry);
 
   // Writes the remaining rows and closes all files after the last segment. Throws a bad-input error
   // on damaged segments. The caller publishes the files.
@@ -51,7 +51,7 @@ class CaptureAssembler {
   DataRoot root_;
   std::string folder_;          // root_.final_folder()
   std::vector<Journal> parts_;  // with the segments converted or being converted
-  std::vector<VerifiedPart> verified_;
+  std::vector<PartVerification> verified_;
   std::vector<HeadFiles> jobs_;
   bool folder_made_ = false;
 

@@ -10,9 +10,9 @@ namespace {
 
 constexpr std::size_t kBatchesAhead = 2;
 
-GroupSample sample_positions(const PreparedBatch& prepared, const HeadGroup& group,
-                             const PositionSampler& sampler) {
-  GroupSample sample;
+HeadGroupSample sample_positions(const PreparedBatch& prepared, const HeadGroup& group,
+                                 const PositionSampler& sampler) {
+  HeadGroupSample sample;
   for (std::size_t s = 0; s < prepared.sequence.size(); ++s) {
     const auto& example = prepared.examples[prepared.sequence[s]];
     const auto& sequence = prepared.batch.sequences[s];
@@ -63,7 +63,7 @@ PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples) 
 }
 
 BatchReader::BatchReader(const RunPlan& plan, ExampleSource& source, const std::atomic<bool>* stop)
-    : plan_(plan), source_(source), stop_(stop), thread_([this] { read(); }) {}
+    : plan_(plan), source_(source), stop_(stop), thread_([this] { read_batches(); }) {}
 
 BatchReader::~BatchReader() {
   closing_.store(true);
@@ -100,14 +100,14 @@ std::size_t BatchReader::queued_batches() const {
   return queue_.size();
 }
 
-void BatchReader::read() {
+void BatchReader::read_batches() {
   bool all_put = false;
   try {
     while (true) {
-      auto examples = take_examples();
+      auto examples = next_batch_examples();
       all_put = examples.empty() && exhausted_;
-      if (examples.empty() || ending()) break;
-      put(prepare_batch(plan_, std::move(examples)));
+      if (examples.empty() || is_stopping()) break;
+      enqueue(prepare_batch(plan_, std::move(examples)));
     }
   } catch (...) {
     error_ = std::current_exception();
@@ -121,13 +121,13 @@ void BatchReader::read() {
 }
 
 // Returns the examples of the next batch; empty at the end.
-std::vector<Example> BatchReader::take_examples() {
+std::vector<Example> BatchReader::next_batch_examples() {
   std::vector<Example> taken;
   std::int64_t tokens = 0;
   const auto& packing = plan_.packing;
-  while (!ending()) {
+  while (!is_stopping()) {
     const auto count = static_cast<std::int64_t>(taken.size());
-    if (!packing.accepts(count, tokens, 0) || !read_ahead()) break;
+    if (!packing.accepts(count, tokens, 0) || !read_next_example()) break;
     if (!packing.accepts(count, tokens, ahead_->record.tokens)) break;
     tokens += ahead_->record.tokens;
     taken.push_back(std::move(*ahead_));
@@ -137,7 +137,7 @@ std::vector<Example> BatchReader::take_examples() {
 }
 
 // Reads one example ahead. Returns false at the end and after an error.
-bool BatchReader::read_ahead() {
+bool BatchReader::read_next_example() {
   if (ahead_) return true;
   if (exhausted_ || error_) return false;
   Example example;
@@ -151,11 +151,11 @@ bool BatchReader::read_ahead() {
   return true;
 }
 
-bool BatchReader::ending() const {
+bool BatchReader::is_stopping() const {
   return closing_.load() || (stop_ != nullptr && stop_->load());
 }
 
-void BatchReader::put(PreparedBatch batch) {
+void BatchReader::enqueue(PreparedBatch batch) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return closing_.load() || queue_.size() < kBatchesAhead; });
   queue_.push_back(std::move(batch));

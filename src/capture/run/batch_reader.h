@@ -19,7 +19,7 @@
 namespace qkscope {
 
 // Sampled positions of one group of heads.
-struct GroupSample {
+struct HeadGroupSample {
   std::vector<std::int32_t> positions;  // sequence after sequence, ascending in each
   std::vector<std::int64_t> rows;       // (positions) row in the batch
   std::vector<std::size_t> ends;        // (sequences) end of each sequence in `positions`
@@ -28,9 +28,9 @@ struct GroupSample {
 // Examples that run in one forward pass, with their sequences and sampled positions.
 struct PreparedBatch {
   std::vector<Example> examples;
-  Batch batch;                        // of the examples with at least one token
-  std::vector<std::size_t> sequence;  // (sequences) index into `examples`
-  std::vector<GroupSample> samples;   // (groups of the manifest)
+  Batch batch;                           // of the examples with at least one token
+  std::vector<std::size_t> sequence;     // (sequences) index into `examples`
+  std::vector<HeadGroupSample> samples;  // (groups of the manifest)
 
   std::int64_t tokens() const { return batch.rows(); }
 };
@@ -55,11 +55,11 @@ class BatchReader {
   double seconds_waited() const { return seconds_waited_; }
 
  private:
-  void read();
-  std::vector<Example> take_examples();
-  bool read_ahead();
-  bool ending() const;
-  void put(PreparedBatch batch);
+  void read_batches();
+  std::vector<Example> next_batch_examples();
+  bool read_next_example();
+  bool is_stopping() const;
+  void enqueue(PreparedBatch batch);
 
   const RunPlan& plan_;
   ExampleSource& source_;

@@ -25,7 +25,7 @@ class BatchWorkers {
   // it.
   using Make = std::function<Work(std::size_t)>;
 
-  struct Done {
+  struct FinishedBatch {
     PreparedBatch batch;
     Result result;
   };
@@ -39,7 +39,7 @@ class BatchWorkers {
         make_(std::move(make)),
         settled_(std::move(settled)),
         ahead_(static_cast<std::int64_t>(2 * count)) {
-    for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([this, i] { run(i); });
+    for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([this, i] { run_worker(i); });
   }
 
   // Blocks until running batches are done.
@@ -57,7 +57,7 @@ class BatchWorkers {
   // Returns the next batch in order with its result; nullopt after the last. Calling next() also
   // marks the previous batch as consumed. Rethrows an exception from a batch when that batch is
   // next, and an exception from creating a worker immediately.
-  std::optional<Done> next() {
+  std::optional<FinishedBatch> next() {
     std::unique_lock lock(mutex_);
     given_ += std::exchange(holding_, 0);
     changed_.notify_all();
@@ -76,20 +76,20 @@ class BatchWorkers {
   }
 
  private:
-  struct Item {
-    std::optional<Done> done;
+  struct BatchOutcome {
+    std::optional<FinishedBatch> done;
     std::exception_ptr error;
   };
 
-  void run(std::size_t worker) {
+  void run_worker(std::size_t worker) {
     try {
       const auto work = make_(worker);
       while (auto taken = take_next_batch()) {
         auto& [number, batch] = *taken;
-        Item item;
+        BatchOutcome item;
         try {
           auto result = work(batch);
-          item.done = Done{std::move(batch), std::move(result)};
+          item.done = FinishedBatch{std::move(batch), std::move(result)};
         } catch (...) {
           item.error = std::current_exception();
         }
@@ -119,7 +119,7 @@ class BatchWorkers {
     if (!together_) together_ = settled_();  // safe: no batch is running
     const auto number = taken_++;
     lock.unlock();
-    Item item;
+    BatchOutcome item;
     std::optional<PreparedBatch> batch;
     try {
       batch = reader_.next();
@@ -145,7 +145,7 @@ class BatchWorkers {
   std::mutex reading_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::int64_t, Item> finished_;  // by number
+  std::map<std::int64_t, BatchOutcome> finished_;  // by number
   std::int64_t taken_ = 0;
   std::int64_t given_ = 0;           // consumed by the caller
   std::int64_t holding_ = 0;         // 1 while the caller holds a batch that is not consumed

@@ -144,12 +144,12 @@ CaptureResult run_capture_shards(const CapturePlan& plan, std::int64_t count,
       const auto result = run_capture(plan.run_plan(), shard_options);
       if (result.outcome != RunOutcome::part_finished) return result;
     }
-    return merge_parts(plan.config().output.data_root, options.quiet);
+    return merge_capture_parts(plan.config().output.data_root, options.quiet);
   });
 }
 
 CaptureResult merge_capture(const std::string& data_root, bool quiet) {
-  return translate_exceptions([&] { return merge_parts(data_root, quiet); });
+  return translate_exceptions([&] { return merge_capture_parts(data_root, quiet); });
 }
 
 }  // namespace qkscope

@@ -88,7 +88,7 @@ TokenizerConfig read_tokenizer(YamlSection section, const ModelSource& model,
   tokenizer.revision = section.text("revision");
   if (!name && !tokenizer.revision) tokenizer.revision = model.revision;
   tokenizer.max_length = section.integer("max_length", 1).value_or(tokenizer.max_length);
-  section.accept({"padding"});  // sequences are never padded
+  section.accept_keys({"padding"});  // sequences are never padded
   code.read(section, "tokenizer");
   if (section.text("padding_side").value_or("right") != "right")
     section.throw_expected(
@@ -103,7 +103,7 @@ InferenceConfig read_inference(YamlSection section) {
   inference.autocast_dtype = read_dtype(section, "autocast_dtype");
   inference.debug_logging = section.boolean("debug_logging").value_or(false);
   inference.debug_log_every_n_batches = section.integer("debug_log_every_n_batches", 1).value_or(1);
-  section.retire({"distributed", "backend", "mps_cleanup_every_batches"});
+  section.accept_retired_keys({"distributed", "backend", "mps_cleanup_every_batches"});
   section.reject_unknown_keys();
   return inference;
 }
@@ -234,7 +234,7 @@ CaptureConfig read_capture_config(const YamlDocument& document) {
   config.inference = read_inference(root.section("inference"));
   config.capture = read_capture(root.section("capture"));
   config.output = read_output(root.section("output"));
-  root.accept({"stats"});  // read by `qkscope stats`, which takes the same file
+  root.accept_keys({"stats"});  // read by `qkscope stats`, which takes the same file
   root.reject_unknown_keys();
   code.warn();
   return config;

@@ -205,7 +205,7 @@ std::string number(std::int64_t count) {
 // fit 64 bits.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
-std::int64_t least_tokens(const BatchNeeds& needs) {
+std::int64_t least_tokens(const BatchRequirements& needs) {
   return needs.max_length > kMostTokens / needs.documents ? kMostTokens
                                                           : needs.documents * needs.max_length;
 }
@@ -218,7 +218,8 @@ std::int64_t stored_weight_bytes(const ModelConfig& model) {
 }
 
 [[noreturn]] void refuse_batch(const MemoryPlan& plan, const BackendOptions& options,
-                               const BatchNeeds& needs, std::int64_t needed, std::int64_t fit) {
+                               const BatchRequirements& needs, std::int64_t needed,
+                               std::int64_t fit) {
   const auto length = fit / needs.documents;
   bad_input(
       "device {}: {} document{} of {} tokens need{} {} of activations beside {} of weights (two "
@@ -233,7 +234,7 @@ std::int64_t stored_weight_bytes(const ModelConfig& model) {
 }  // namespace
 
 MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
-                       const BatchNeeds& needs, std::int64_t available) {
+                       const BatchRequirements& needs, std::int64_t available) {
   MemoryPlan plan;
   const auto least = least_tokens(needs);
   if (options.device.kind == Device::Kind::cpu) {

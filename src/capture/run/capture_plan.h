@@ -55,7 +55,7 @@ constexpr std::int64_t kBatchTokens = 32768;
 // Default batch size when every batch copies the weights to the GPU again.
 constexpr std::int64_t kStreamingBatchTokens = 2 * kBatchTokens;
 
-struct BatchNeeds {
+struct BatchRequirements {
   std::int64_t documents = 1;   // documents that must run in one batch
   std::int64_t max_length = 0;  // tokens per document
   std::int64_t tokens = 0;      // wanted tokens per batch; 0 for the defaults above
@@ -65,7 +65,7 @@ struct BatchNeeds {
 // activations. If the run still does not fit, throws a bad-input error that suggests a max_length
 // that fits, if any.
 MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
-                       const BatchNeeds& needs, std::int64_t available);
+                       const BatchRequirements& needs, std::int64_t available);
 
 // Implementation of CapturePlan (qkscope/capture.h).
 struct RunPlan {
@@ -95,7 +95,7 @@ DryRun dry_run(const RunPlan& plan, const Shard& shard);
 
 // Number of (query, key) pairs in causal attention over `length` tokens; window 0 means full
 // attention.
-double attended_pairs(std::int64_t length, std::int64_t window);
+double count_attended_pairs(std::int64_t length, std::int64_t window);
 
 // Floating-point operations of a forward pass over `length` tokens, without logits.
 double forward_flop(const ModelConfig& model, std::int64_t length);

@@ -45,16 +45,16 @@ void skip_stored(const Journal& journal, std::int64_t count, ExampleSource& sour
     const SegmentReader segment(journal.segment_path(entry.segment),
                                 journal.manifest().groups.size());
     segment.check_index();
-    auto examples = segment.example_table();
+    auto examples = segment.read_example_table();
     if (std::ssize(examples) > count) examples.resize(static_cast<std::size_t>(count));
-    source.skip(examples);
+    source.skip_stored_examples(examples);
     count -= std::ssize(examples);
   }
 }
 
 class CaptureRun {
  public:
-  CaptureRun(const RunPlan& plan, const CaptureOptions& options, CompanionStatistics* companion)
+  CaptureRun(const RunPlan& plan, const CaptureOptions& options, SharedPassStatistics* companion)
       : plan_(plan), options_(options), companion_(companion) {}
 
   CaptureResult run() {
@@ -65,7 +65,7 @@ class CaptureRun {
         .shard = options_.shard,
         .overwrite = options_.overwrite,
         .quiet = options_.quiet,
-        .check_inputs = [&] { source_.emplace(plan_, options_.shard).wait_until_open(); },
+        .check_inputs = [&] { source_.emplace(plan_, options_.shard).wait_for_tokenizer(); },
         .write_part = [&](const DataRoot& root, Journal& journal) { capture(root, journal); },
         .assemble =
             [&](const DataRoot& root, std::vector<Journal> parts) {
@@ -105,11 +105,12 @@ class CaptureRun {
     const auto& model = engine->model;
     log_milestone("the model is mapped");
     if (assembles_ahead()) assembler->start_background_assembly();
-    PartWriter writer(plan_, journal,
-                      [&assembler](const JournalEntry& entry) { assembler->announce(entry); });
+    PartWriter writer(plan_, journal, [&assembler](const JournalEntry& entry) {
+      assembler->announce_segment(entry);
+    });
     const auto begin = [&] {
       log_memory();
-      source.wait_until_open();
+      source.wait_for_tokenizer();
       total_ = counting.get();  // throws when two rows share an id, before any forward pass
       result_.load_seconds = seconds_since(start_);
       log_milestone("the first pass can begin");
@@ -266,7 +267,7 @@ class CaptureRun {
 
   const RunPlan& plan_;
   const CaptureOptions& options_;
-  CompanionStatistics* companion_;
+  SharedPassStatistics* companion_;
   Clock::time_point start_ = Clock::now();
   CaptureResult result_;
   std::optional<ExampleSource> source_;
@@ -281,17 +282,17 @@ class CaptureRun {
 }  // namespace
 
 CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
-                          CompanionStatistics* companion) {
+                          SharedPassStatistics* companion) {
   return CaptureRun(plan, options, companion).run();
 }
 
 bool can_resume_capture(const RunPlan& plan) {
   if (const auto address = parse_store_address(plan.config.output.data_root))
-    return StoredRun(*address, StoredRun::kCapture).continues(manifest_with_inputs(plan));
-  return DataRoot(plan.config.output.data_root).continues(manifest_with_inputs(plan));
+    return StoredRun(*address, StoredRun::kCapture).can_be_resumed_by(manifest_with_inputs(plan));
+  return DataRoot(plan.config.output.data_root).can_be_resumed_by(manifest_with_inputs(plan));
 }
 
-CaptureResult merge_parts(const std::string& data_root, bool quiet) {
+CaptureResult merge_capture_parts(const std::string& data_root, bool quiet) {
   const auto start = Clock::now();
   CaptureResult result;
   set_totals(result, merge_all_parts(kCaptureRun, data_root, quiet,

@@ -13,9 +13,9 @@ namespace qkscope {
 // Statistics over every token that share the forward passes of a capture. Capture and companion
 // have separate journals, so after a kill one may have stored more examples than the other; these
 // examples run again for the other alone.
-class CompanionStatistics {
+class SharedPassStatistics {
  public:
-  virtual ~CompanionStatistics() = default;
+  virtual ~SharedPassStatistics() = default;
 
   virtual std::int64_t examples() const = 0;  // stored for this shard
   virtual void start(Backend& backend) = 0;   // called once, before the first pass
@@ -31,12 +31,12 @@ class CompanionStatistics {
 // Runs a capture into the data root of the plan. The companion, if any, observes the same forward
 // passes.
 CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
-                          CompanionStatistics* companion = nullptr);
+                          SharedPassStatistics* companion = nullptr);
 
 // Whether the plan's data root holds an unfinished capture that this run would resume.
 bool can_resume_capture(const RunPlan& plan);
 
 // Implements merge_capture() of qkscope/capture.h.
-CaptureResult merge_parts(const std::string& data_root, bool quiet);
+CaptureResult merge_capture_parts(const std::string& data_root, bool quiet);
 
 }  // namespace qkscope

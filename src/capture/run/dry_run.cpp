@@ -43,7 +43,7 @@ double layer_weights(const ModelConfig& model, const LayerConfig& layer) {
 
 }  // namespace
 
-double attended_pairs(std::int64_t length, std::int64_t window) {
+double count_attended_pairs(std::int64_t length, std::int64_t window) {
   const auto full = to_double(length) * to_double(length + 1) / 2;
   if (window <= 0 || window >= length) return full;
   return full - to_double(length - window) * to_double(length - window + 1) / 2;
@@ -55,7 +55,7 @@ double forward_flop(const ModelConfig& model, std::int64_t length) {
     if (layer.cross_attention) continue;  // not used for text
     flop += 2 * layer_weights(model, layer) * to_double(length);
     flop += 4 * to_double(model.d_head) * to_double(model.n_heads) *
-            attended_pairs(length, layer.window);
+            count_attended_pairs(length, layer.window);
   }
   return flop;
 }
@@ -63,7 +63,7 @@ double forward_flop(const ModelConfig& model, std::int64_t length) {
 DryRun dry_run(const RunPlan& plan, const Shard& shard) {
   DryRun dry;
   ExampleSource source(plan, shard);
-  if (source.has_dataset_ids()) source.check_ids();
+  if (source.has_dataset_ids()) source.check_unique_ids();
   Example example;
   std::int64_t batch_examples = 0;
   std::int64_t batch_tokens = 0;

@@ -65,7 +65,7 @@ Files files_below(const std::string& root, const std::vector<std::string>& paths
 
 // Files of a tokenizer: tokenizer.json or a given file, and tokenizer_config.json; or a GGUF file.
 Files tokenizer_files(const std::string& folder_or_file) {
-  if (const auto gguf = tokenizer_gguf(folder_or_file); !gguf.empty())
+  if (const auto gguf = find_tokenizer_gguf(folder_or_file); !gguf.empty())
     return files_below(folder_or_file, {gguf});
   if (is_folder(folder_or_file))
     return existing_files(folder_or_file, {"tokenizer.json", "tokenizer_config.json"});
@@ -132,7 +132,7 @@ ExampleSource::ExampleSource(const RunPlan& plan, const Shard& shard)
 
 bool ExampleSource::next(Example& example) {
   if (!corpus_->next(document_)) return false;
-  auto encoding = encode();
+  auto encoding = encode_document();
   example.record = {.row = document_.row,
                     .key = document_.example_key,
                     .source_id = document_.source_id,
@@ -147,7 +147,7 @@ bool ExampleSource::next(Example& example) {
   return true;
 }
 
-Tokenizer::Encoding ExampleSource::encode() const {
+Tokenizer::Encoding ExampleSource::encode_document() const {
   const auto& tokenizer = tokenizer_.get();
   try {
     return tokenizer.encode(document_.text,
@@ -159,7 +159,7 @@ Tokenizer::Encoding ExampleSource::encode() const {
   }
 }
 
-void ExampleSource::skip(const std::vector<ExampleRecord>& done) {
+void ExampleSource::skip_stored_examples(const std::vector<ExampleRecord>& done) {
   for (const auto& record : done) {
     const bool there = corpus_->next(document_);
     if (there && document_.row == record.row && document_.example_key == record.key &&
@@ -186,7 +186,7 @@ std::int64_t ExampleSource::count_documents() const {
   return count;
 }
 
-std::int64_t ExampleSource::check_ids() const {
+std::int64_t ExampleSource::check_unique_ids() const {
   auto whole = options_;  // ids must be unique over all shards
   whole.shard_index = 0;
   whole.shard_count = 1;
@@ -208,7 +208,7 @@ std::int64_t ExampleSource::check_ids() const {
 std::future<std::int64_t> ExampleSource::start_counting_documents(bool checks_ids,
                                                                   bool wanted) const {
   return std::async(std::launch::async, [this, checks_ids, wanted]() -> std::int64_t {
-    if (checks_ids) return check_ids();
+    if (checks_ids) return check_unique_ids();
     return wanted ? count_documents() : 0;
   });
 }

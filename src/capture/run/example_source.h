@@ -30,14 +30,14 @@ class ExampleSource {
   ExampleSource(const RunPlan& plan, const Shard& shard);
   // Blocks until the tokenizer is loaded. Throws a bad-input error if it cannot be read, as next()
   // does.
-  void wait_until_open() const { tokenizer_.get(); }
+  void wait_for_tokenizer() const { tokenizer_.get(); }
 
   // Reads the next example. Returns false after the last one.
   bool next(Example& example);
 
   // Skips examples that an earlier process has stored. Throws a bad-input error if the dataset
   // changed.
-  void skip(const std::vector<ExampleRecord>& done);
+  void skip_stored_examples(const std::vector<ExampleRecord>& done);
 
   // Returns the number of documents, or 0 when the dataset is too large to count.
   std::int64_t count_documents() const;
@@ -46,14 +46,14 @@ class ExampleSource {
   bool has_dataset_ids() const { return options_.id_column && !options_.number_rows; }
   // Reads the whole dataset and throws a bad-input error if two rows have the same id. Returns the
   // number of documents of this shard.
-  std::int64_t check_ids() const;
-  // Counts the documents in the background: by check_ids() if `checks_ids`, else by
+  std::int64_t check_unique_ids() const;
+  // Counts the documents in the background: by check_unique_ids() if `checks_ids`, else by
   // count_documents() if `wanted`, else returns 0.
   std::future<std::int64_t> start_counting_documents(bool checks_ids, bool wanted) const;
 
  private:
   // Tokenizes document_. Error messages name its dataset row.
-  Tokenizer::Encoding encode() const;
+  Tokenizer::Encoding encode_document() const;
 
   CorpusOptions options_;
   std::unique_ptr<Corpus> corpus_;

@@ -47,7 +47,7 @@ void expect_parts(const DataRoot& root, const RunKind& kind) {
 
 // Parts copied into the folder by hand may belong to another run.
 void check_one_run(const DataRoot& root, const Journal& first, const Journal& part) {
-  const auto difference = manifest_difference(first.manifest(), part.manifest());
+  const auto difference = describe_manifest_difference(first.manifest(), part.manifest());
   if (!difference.empty())
     bad_input("{}: {} and {} are not parts of one run: {}", root.path(), first.folder(),
               part.folder(), difference);
@@ -66,7 +66,7 @@ std::vector<Journal> complete_parts(const DataRoot& root, const RunKind& kind) {
       continue;
     }
     Journal part(root.part_folder(shard));
-    if (!part.complete())
+    if (!part.is_complete())
       missing.push_back(
           fmt::format("{}/{} (unfinished, {} {})", index, count, part.examples(), kind.unit));
     if (!parts.empty() && missing.empty()) {
@@ -81,9 +81,9 @@ std::vector<Journal> complete_parts(const DataRoot& root, const RunKind& kind) {
 
 PartRunResult merge_in_folder(const DataRoot& root, const RunKind& kind,
                               const AssembleParts& assemble) {
-  if (root.finished() && root.shards().empty()) return {.outcome = RunOutcome::already_finished};
+  if (root.is_finished() && root.shards().empty()) return {.outcome = RunOutcome::already_finished};
   expect_parts(root, kind);  // before the lock creates a folder
-  const auto lock = root.lock_whole();
+  const auto lock = root.lock_whole_root();
   auto parts = complete_parts(root, kind);
   PartRunResult result;
   for (const auto& part : parts) add_totals(result, part);
@@ -101,29 +101,29 @@ PartRunResult PartRun::run() const {
 PartRunResult PartRun::run_in_store(const StoreAddress& address) const {
   if (overwrite) check_inputs();
   StoredRun stored(address, kind.name);
-  if (!overwrite && stored.finished()) {
-    stored.check_finished(manifest.identity, kind.state_file);
+  if (!overwrite && stored.is_finished()) {
+    stored.check_finished_identity(manifest.identity, kind.state_file);
     return {.outcome = RunOutcome::already_finished};
   }
-  stored.begin(manifest, shard, overwrite);
+  stored.begin_or_join(manifest, shard, overwrite);
   PartRunResult result;
   try {
     // A finished local root means that an earlier process ended before it uploaded the files.
     const DataRoot local(stored.local_root(), kind);
-    if (!local.finished()) result = run_in_folder(local, &stored);
+    if (!local.is_finished()) result = run_in_folder(local, &stored);
     if (result.outcome == RunOutcome::finished) stored.publish(quiet);
   } catch (...) {
-    clean_up([&] { stored.abandon(shard); });
+    clean_up([&] { stored.remove_unused_run(shard); });
     throw;
   }
-  if (result.outcome == RunOutcome::interrupted) clean_up([&] { stored.abandon(shard); });
+  if (result.outcome == RunOutcome::interrupted) clean_up([&] { stored.remove_unused_run(shard); });
   return result;
 }
 
 PartRunResult PartRun::run_in_folder(const DataRoot& root, StoredRun* stored) const {
   const bool replace = overwrite && stored == nullptr;  // a store removes its own objects
-  if (root.finished() && !replace) {
-    root.check_finished(manifest.identity);
+  if (root.is_finished() && !replace) {
+    root.check_finished_identity(manifest.identity);
     root.remove_leftover_parts();
     return {.outcome = RunOutcome::already_finished};
   }
@@ -148,18 +148,18 @@ PartRunResult PartRun::run_in_folder(const DataRoot& root, StoredRun* stored) co
 }
 
 PartRunResult PartRun::run_locked(const DataRoot& root, StoredRun* stored) const {
-  if (root.finished()) {  // another process finished the run before this one got the lock
-    root.check_finished(manifest.identity);
+  if (root.is_finished()) {  // another process finished the run before this one got the lock
+    root.check_finished_identity(manifest.identity);
     return {.outcome = RunOutcome::already_finished};
   }
-  if (stored != nullptr) stored->download(shard);
+  if (stored != nullptr) stored->download_part(shard);
   auto journal = root.open_part(manifest, shard);
-  journal.remove_strays();
-  if (stored != nullptr) stored->follow(journal, shard);
-  if (!journal.complete()) write_part(root, journal);
+  journal.remove_unlisted_files();
+  if (stored != nullptr) stored->upload_new_lines(journal, shard);
+  if (!journal.is_complete()) write_part(root, journal);
   PartRunResult result;
   add_totals(result, journal);
-  if (!journal.complete()) {
+  if (!journal.is_complete()) {
     result.outcome = RunOutcome::interrupted;
   } else if (shard.count > 1) {
     result.outcome = RunOutcome::part_finished;
@@ -176,15 +176,15 @@ PartRunResult merge_all_parts(const RunKind& kind, const std::string& data_root,
   if (!address) return merge_in_folder(DataRoot(data_root, kind), kind, assemble);
   StoredRun stored(*address, kind.name);
   if (!stored.join_active_run()) {
-    if (!stored.finished())
+    if (!stored.is_finished())
       bad_input("{}: no parts of a run are there; run them with --shard i/n first",
                 stored.address());
     return {.outcome = RunOutcome::already_finished};
   }
   PartRunResult result;
   const DataRoot local(stored.local_root(), kind);
-  if (!local.finished()) {
-    stored.download_all(kind.unit);
+  if (!local.is_finished()) {
+    stored.download_all_parts(kind.unit);
     result = merge_in_folder(local, kind, assemble);
   }
   stored.publish(quiet);

@@ -77,7 +77,7 @@ class CaptureObserver : public Observer {
     seconds_ += seconds_since(start);
   }
 
-  const CapturedBatch::Count& count() const { return count_; }
+  const CapturedBatch::Totals& count() const { return count_; }
   double seconds() const { return seconds_; }  // spent in see()
 
  private:
@@ -123,13 +123,13 @@ class CaptureObserver : public Observer {
   const RunPlan& plan_;
   const PreparedBatch& prepared_;
   RowSink sink_;
-  CapturedBatch::Count count_;
+  CapturedBatch::Totals count_;
   double seconds_ = 0.0;
 };
 
-CapturedBatch::Count capture_batch(const RunPlan& plan, Backend& backend,
-                                   const PreparedBatch& prepared, LayerStatistics* statistics,
-                                   RowSink sink) {
+CapturedBatch::Totals capture_batch(const RunPlan& plan, Backend& backend,
+                                    const PreparedBatch& prepared, LayerStatistics* statistics,
+                                    RowSink sink) {
   if (prepared.sequence.empty()) return {};
   CaptureObserver observer(plan, prepared, std::move(sink));
   const auto start = Clock::now();
@@ -211,7 +211,7 @@ void PartWriter::add_rows(const PreparedBatch& prepared, const SampledRows& rows
   segment_->add_block(first_ + rows.example, rows.group, positions, strings, vectors);
 }
 
-void PartWriter::finish_batch(const PreparedBatch& prepared, const CapturedBatch::Count& count) {
+void PartWriter::finish_batch(const PreparedBatch& prepared, const CapturedBatch::Totals& count) {
   for (auto* entry : {&open_, &done_}) {
     entry->examples += std::ssize(prepared.examples);
     entry->rows += count.rows;

@@ -19,7 +19,7 @@
 
 namespace qkscope {
 
-// Positions [begin, end) of a GroupSample, all from one example.
+// Positions [begin, end) of a HeadGroupSample, all from one example.
 struct SampledRows {
   std::size_t example = 0;  // index in the batch
   std::size_t group = 0;    // index in the manifest
@@ -30,17 +30,17 @@ struct SampledRows {
 // The sampled rows of one batch, buffered in memory until the batch is next in order.
 struct CapturedBatch {
   // Totals over all heads.
-  struct Count {
+  struct Totals {
     std::int64_t rows = 0;
     std::int64_t non_finite = 0;  // rows with NaN or infinity, if the configuration keeps them
     double forward_seconds = 0.0;
   };
-  struct Block {
+  struct RowBlock {
     SampledRows rows;
     Tensor vectors;  // (positions, selected heads, head_dim)
   };
-  std::vector<Block> blocks;
-  Count count;
+  std::vector<RowBlock> blocks;
+  Totals count;
 };
 
 // Runs a batch and returns its sampled rows. Throws a bad-input error for a vector with NaN or
@@ -74,7 +74,7 @@ class PartWriter {
  private:
   void begin_batch(const PreparedBatch& prepared);
   void add_rows(const PreparedBatch& prepared, const SampledRows& rows, ConstTensorView vectors);
-  void finish_batch(const PreparedBatch& prepared, const CapturedBatch::Count& count);
+  void finish_batch(const PreparedBatch& prepared, const CapturedBatch::Totals& count);
   void begin_closing_segment();
   void finish_closing_segment();
 

@@ -38,7 +38,7 @@ class PositionSampler {
  public:
   explicit PositionSampler(const SamplerOptions& options);
 
-  std::int32_t bucket(std::int64_t position) const { return buckets_.of(position); }
+  std::int32_t bucket(std::int64_t position) const { return buckets_.bucket_of(position); }
   float probability(std::int32_t bucket) const;  // of keeping a position in this bucket
 
   // Returns the sampled positions of [0, length), ascending. If more than max_rows are sampled,

@@ -30,8 +30,8 @@ std::vector<std::size_t> row_columns(const AttentionStatistics& a) {
 }
 
 Table document_columns(const Statistics& s) {
-  Table table = declare_head(
-      declare({{"example_id", Table::Type::integer}, {"example_key", Table::Type::integer}}));
+  Table table = add_head_columns(add_table_columns(
+      {{"example_id", Table::Type::integer}, {"example_key", Table::Type::integer}}));
   table.column("rows", Table::Type::integer);
   for (const auto c : row_columns(s.attention))
     table.column(s.attention.columns[c], Table::Type::real);
@@ -62,10 +62,10 @@ void add_document(Table& table, const Statistics& s, const std::vector<std::size
 }
 
 Table key_sum_columns() {
-  return declare({{"example_id", Table::Type::integer},
-                  {"example_key", Table::Type::integer},
-                  {"position", Table::Type::integer},
-                  {"col", Table::Type::real}});
+  return add_table_columns({{"example_id", Table::Type::integer},
+                            {"example_key", Table::Type::integer},
+                            {"position", Table::Type::integer},
+                            {"col", Table::Type::real}});
 }
 
 // Collects rows until a row group is full. A document never spans two groups.
@@ -103,7 +103,7 @@ class DocumentTableReader {
   // Loads the next row group if the current one is consumed. Returns false after the last group.
   bool next() {
     if (row_ < group_rows_) return true;
-    if (group_ == file_.groups()) return false;
+    if (group_ == file_.row_groups()) return false;
     table_ = file_.read(group_++);
     row_ = 0;
     group_rows_ = static_cast<std::size_t>(table_.rows());
@@ -202,7 +202,8 @@ class EmptyDocumentSource : public DocumentSource {
 
 }  // namespace
 
-void write_documents(const std::string& folder, const Statistics& s, DocumentSource& documents) {
+void write_document_tables(const std::string& folder, const Statistics& s,
+                           DocumentSource& documents) {
   DocumentTableWriter table(folder + "/" + stats_layout::kDocumentsFile, document_columns(s));
   std::vector<std::unique_ptr<DocumentTableWriter>> key_sums;
   if (!s.settings.columns.empty() && s.settings.all_keys)
@@ -228,8 +229,8 @@ void write_documents(const std::string& folder, const Statistics& s, DocumentSou
   for (const auto& file : key_sums) file->finish();
 }
 
-std::unique_ptr<DocumentSource> open_documents(const std::string& folder,
-                                               const Statistics& statistics) {
+std::unique_ptr<DocumentSource> open_document_tables(const std::string& folder,
+                                                     const Statistics& statistics) {
   if (statistics.attention.empty()) return std::make_unique<EmptyDocumentSource>();
   return std::make_unique<FolderDocumentReader>(folder, statistics);
 }

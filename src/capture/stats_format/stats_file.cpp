@@ -204,7 +204,7 @@ StatisticsSettings settings_from_json(const Json& json, const std::string& where
 void write_statistics(const std::string& folder, const Statistics& statistics,
                       DocumentSource& documents) {
   write_sums_file(folder + "/" + stats_layout::kSumsFile, statistics);
-  write_tables(folder, statistics, documents);
+  write_statistics_tables(folder, statistics, documents);
   write_state(folder, statistics);
 }
 
@@ -212,7 +212,7 @@ Statistics read_statistics(const std::string& folder) {
   return translate_exceptions([&] {
     check_files(folder);
     Statistics statistics = read_sums_file(folder + "/" + stats_layout::kSumsFile);
-    statistics.retrieval = read_retrieval(folder, statistics);
+    statistics.retrieval = read_retrieval_trials(folder, statistics);
     return statistics;
   });
 }

@@ -18,20 +18,20 @@ using Type = Table::Type;
 // ---- channels.parquet
 
 Table channel_columns() {
-  return declare({{"layer", Type::integer},
-                  {"head", Type::integer},
-                  {"kind", Type::text},
-                  {"stage", Type::text},
-                  {"set", Type::text},
-                  {"channel", Type::integer},
-                  {"n", Type::integer},
-                  {"mean", Type::real},
-                  {"std", Type::real},
-                  {"skew", Type::real},
-                  {"excess_kurtosis", Type::real},
-                  {"min", Type::real},
-                  {"max", Type::real},
-                  {"absmax", Type::real}});
+  return add_table_columns({{"layer", Type::integer},
+                            {"head", Type::integer},
+                            {"kind", Type::text},
+                            {"stage", Type::text},
+                            {"set", Type::text},
+                            {"channel", Type::integer},
+                            {"n", Type::integer},
+                            {"mean", Type::real},
+                            {"std", Type::real},
+                            {"skew", Type::real},
+                            {"excess_kurtosis", Type::real},
+                            {"min", Type::real},
+                            {"max", Type::real},
+                            {"absmax", Type::real}});
 }
 
 // Adds a row of channels.parquet: the given leading cells, then the moments of the channel.
@@ -139,16 +139,16 @@ std::pair<std::int64_t, std::int64_t> distances_of(std::int64_t width) {
 // ---- retrieval.parquet
 
 Table retrieval_columns() {
-  return declare({{"trial", Type::integer},
-                  {"id", Type::text},
-                  {"tokens", Type::integer},
-                  {"needle_begin", Type::integer},
-                  {"needle_end", Type::integer},
-                  {"greedy_match", Type::real},
-                  {"counts", Type::boolean},
-                  {"layer", Type::integer},
-                  {"head", Type::integer},
-                  {"score", Type::real}});
+  return add_table_columns({{"trial", Type::integer},
+                            {"id", Type::text},
+                            {"tokens", Type::integer},
+                            {"needle_begin", Type::integer},
+                            {"needle_end", Type::integer},
+                            {"greedy_match", Type::real},
+                            {"counts", Type::boolean},
+                            {"layer", Type::integer},
+                            {"head", Type::integer},
+                            {"score", Type::real}});
 }
 
 Table retrieval_table(const Statistics& s) {
@@ -168,7 +168,7 @@ Table retrieval_table(const Statistics& s) {
 
 Table attention_table(const Statistics& s) {
   const AttentionStatistics& a = s.attention;
-  Table table = declare_head();
+  Table table = add_head_columns();
   table.column("bucket", Type::integer).column("rows", Type::integer);
   for (const auto& name : a.columns)
     if (is_per_row_column(name)) declare_statistic(table, name);
@@ -185,14 +185,14 @@ Table attention_table(const Statistics& s) {
 Table distance_table(const Statistics& s) {
   const AttentionStatistics& a = s.attention;
   const ColumnLayout layout = column_layout(s.settings);
-  Table table = declare({{"bucket", Type::integer},
-                         {"rows", Type::integer},
-                         {"width", Type::integer},
-                         {"distance_low", Type::integer},
-                         {"distance_high", Type::integer},
-                         {"mass", Type::real},
-                         {"mass_se", Type::real}},
-                        declare_head());
+  Table table = add_table_columns({{"bucket", Type::integer},
+                                   {"rows", Type::integer},
+                                   {"width", Type::integer},
+                                   {"distance_low", Type::integer},
+                                   {"distance_high", Type::integer},
+                                   {"mass", Type::real},
+                                   {"mass_se", Type::real}},
+                                  add_head_columns());
   for (std::int64_t layer = 0; layer < a.layers; ++layer)
     for (std::int64_t head = 0; head < a.heads; ++head)
       for (std::int64_t bucket = -1; bucket < a.buckets; ++bucket)
@@ -211,11 +211,12 @@ Table distance_table(const Statistics& s) {
   return table;
 }
 
-void write_tables(const std::string& folder, const Statistics& s, DocumentSource& documents) {
+void write_statistics_tables(const std::string& folder, const Statistics& s,
+                             DocumentSource& documents) {
   if (!s.moments.empty()) write_channels(folder + "/" + stats_layout::kChannelsFile, s);
   if (!s.attention.empty()) {
     attention_table(s).write_parquet(folder + "/" + stats_layout::kAttentionFile);
-    write_documents(folder, s, documents);
+    write_document_tables(folder, s, documents);
   }
   if (s.settings.all_keys && !s.attention.empty())
     distance_table(s).write_parquet(folder + "/" + stats_layout::kDistanceFile);
@@ -223,7 +224,7 @@ void write_tables(const std::string& folder, const Statistics& s, DocumentSource
     retrieval_table(s).write_parquet(folder + "/" + stats_layout::kRetrievalFile);
 }
 
-std::vector<RetrievalTrial> read_retrieval(const std::string& folder, const Statistics& s) {
+std::vector<RetrievalTrial> read_retrieval_trials(const std::string& folder, const Statistics& s) {
   const auto path = folder + "/" + stats_layout::kRetrievalFile;
   if (!path_exists(path)) return {};
   const auto heads = s.layers.size() * as_index(s.heads);

@@ -14,8 +14,8 @@
 namespace qkscope {
 
 // Writes every table for which the statistics have data into an existing folder.
-void write_tables(const std::string& folder, const Statistics& statistics,
-                  DocumentSource& documents);
+void write_statistics_tables(const std::string& folder, const Statistics& statistics,
+                             DocumentSource& documents);
 
 // attention.parquet: one row per head and bucket, and one row per head over all buckets, with
 // bucket null.
@@ -24,36 +24,37 @@ Table attention_table(const Statistics& statistics);
 Table distance_table(const Statistics& statistics);
 
 // Reads the trials of retrieval.parquet; returns none if the file does not exist.
-std::vector<RetrievalTrial> read_retrieval(const std::string& folder, const Statistics& statistics);
+std::vector<RetrievalTrial> read_retrieval_trials(const std::string& folder,
+                                                  const Statistics& statistics);
 
 // ---- Tables per document ----
 
 // Writes attention_documents.parquet and the folder columns/ from a stream of documents.
-void write_documents(const std::string& folder, const Statistics& statistics,
-                     DocumentSource& documents);
+void write_document_tables(const std::string& folder, const Statistics& statistics,
+                           DocumentSource& documents);
 
 // Reads the documents of a finished folder in order.
-std::unique_ptr<DocumentSource> open_documents(const std::string& folder,
-                                               const Statistics& statistics);
+std::unique_ptr<DocumentSource> open_document_tables(const std::string& folder,
+                                                     const Statistics& statistics);
 
 // ---- Leading columns of tables about query heads ----
 
 // Adds columns to a table and returns it.
-inline Table declare(std::initializer_list<std::pair<const char*, Table::Type>> columns,
-                     Table table = {}) {
+inline Table add_table_columns(std::initializer_list<std::pair<const char*, Table::Type>> columns,
+                               Table table = {}) {
   for (const auto& [name, type] : columns) table.column(name, type);
   return table;
 }
 
 // Adds the columns layer, head, k_head and rope.
-inline Table declare_head(Table table = {}) {
-  return declare({{"layer", Table::Type::integer},
-                  {"head", Table::Type::integer},
-                  {"k_head", Table::Type::integer},
-                  {"rope", Table::Type::text}},
-                 std::move(table));
+inline Table add_head_columns(Table table = {}) {
+  return add_table_columns({{"layer", Table::Type::integer},
+                            {"head", Table::Type::integer},
+                            {"k_head", Table::Type::integer},
+                            {"rope", Table::Type::text}},
+                           std::move(table));
 }
-// Returns the cells of declare_head()'s columns. `layer` is an index into Statistics::layers.
+// Returns the cells of add_head_columns()'s columns. `layer` is an index into Statistics::layers.
 inline std::vector<Table::Cell> head_cells(const Statistics& s, std::int64_t layer,
                                            std::int64_t head) {
   const bool rope = s.rotary[as_index(layer)] > 0;

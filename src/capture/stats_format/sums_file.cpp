@@ -304,8 +304,9 @@ class SumsReader {
         bad_input("{}: a document has {} tokens; expected at most {}", path_, length, s.max_length);
     const auto exact =
         sum_positions(s.lengths, s.settings.first, s.settings.bucket_size, s.settings.buckets);
-    s.positions = {exact.first.sums(), exact.body.sums()};
-    for (const auto& bucket : exact.buckets) s.bucket_positions.push_back(bucket.sums());
+    s.positions = {exact.first.to_position_sums(), exact.body.to_position_sums()};
+    for (const auto& bucket : exact.buckets)
+      s.bucket_positions.push_back(bucket.to_position_sums());
     for (const auto set : kSets) check_rows(s, set, fmt::format("positions.{}.n", set_name(set)));
   }
   void check_rows(const Statistics& s, RowSet set, const std::string& name) const {
@@ -327,8 +328,9 @@ class SumsReader {
       if (std::find(s.layers.begin(), s.layers.end(), layer) == s.layers.end())
         bad_input("{}: layer {} has moments, but is none of the model's; the file is damaged",
                   path_, layer);
-      layers.push_back(empty_layer({key.first == VectorKind::query ? s.heads : s.key_heads, s.dim,
-                                    pairs, s.settings.buckets, has(prefix + "bucket.cov")}));
+      layers.push_back(
+          empty_layer_moments({key.first == VectorKind::query ? s.heads : s.key_heads, s.dim, pairs,
+                               s.settings.buckets, has(prefix + "bucket.cov")}));
       for (const auto set : kSets)
         set_of(layers.back(), set).positions = s.positions[static_cast<std::size_t>(set)];
     }

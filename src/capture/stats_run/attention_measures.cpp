@@ -35,8 +35,10 @@ std::vector<double> key_counts_and_top_mass(std::span<const float> pattern) {
   return values;
 }
 
-std::vector<std::vector<double>> exact_row_means(Backend& backend, const Sequence& sequence,
-                                                 std::int64_t longest, std::int64_t count) {
+std::vector<std::vector<double>> mean_key_counts_and_top_mass(Backend& backend,
+                                                              const Sequence& sequence,
+                                                              std::int64_t longest,
+                                                              std::int64_t count) {
   const auto heads = backend.config().n_heads;
   const auto positions = evenly_spaced_rows(sequence.length, count);
   const auto at_once = std::max<std::int64_t>(1, kMostFloats / (heads * longest));
@@ -79,7 +81,8 @@ MeanAttentionArea::MeanAttentionArea(const ModelConfig& model, std::int64_t laye
     }
 }
 
-double MeanAttentionArea::of(std::span<const double> query, std::span<const double> key) const {
+double MeanAttentionArea::compute(std::span<const double> query,
+                                  std::span<const double> key) const {
   const auto half = as_index(rotary_ / 2);
   // The dot product of q rotated by position m and k rotated by n is
   // along * cos(m - n) + across * sin(m - n) per rotary pair.

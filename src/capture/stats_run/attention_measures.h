@@ -20,8 +20,10 @@ std::vector<double> key_counts_and_top_mass(std::span<const float> pattern);
 
 // Returns the means of key_counts_and_top_mass() over `count` rows of a document, one vector per
 // head. Must be called after Backend::attend().
-std::vector<std::vector<double>> exact_row_means(Backend& backend, const Sequence& sequence,
-                                                 std::int64_t longest, std::int64_t count);
+std::vector<std::vector<double>> mean_key_counts_and_top_mass(Backend& backend,
+                                                              const Sequence& sequence,
+                                                              std::int64_t longest,
+                                                              std::int64_t count);
 
 // Repeats a head's mean query and mean key at 500 positions, applies RoPE, and returns the area
 // under the cumulative attention of the last query: 1 if all attention goes to the first key, near
@@ -32,7 +34,7 @@ class MeanAttentionArea {
   MeanAttentionArea(const ModelConfig& model, std::int64_t layer, std::int64_t max_length);
 
   // query and key: shape (d), before RoPE.
-  double of(std::span<const double> query, std::span<const double> key) const;
+  double compute(std::span<const double> query, std::span<const double> key) const;
 
  private:
   static constexpr std::int64_t kPositions = 500;

@@ -86,7 +86,7 @@ class HeadSums : public LayerStatistics {
     pairs_.clear();
     for (const auto& text : texts) {
       batch.add(text);
-      pairs_.push_back(count_pairs(text));
+      pairs_.push_back(count_pattern_pairs(text));
     }
     NoObserver nobody;
     model.run(batch, nobody, *this);
@@ -108,7 +108,7 @@ class HeadSums : public LayerStatistics {
   void before_rotation(Backend&, std::int64_t) override {}
   void after_rotation(Backend&, std::int64_t) override {}
   void after_attention(Backend& backend, std::int64_t layer) override {
-    backend.add_attention(request_, *layers_[as_index(layer)]);
+    backend.add_attention_statistics(request_, *layers_[as_index(layer)]);
   }
 
  private:
@@ -117,7 +117,7 @@ class HeadSums : public LayerStatistics {
   struct Layer : AttentionConsumer {
     explicit Layer(const HeadSums& owner) : all(owner) {}
 
-    void add(LayerAttention part) override {
+    void add(LayerAttentionSums part) override {
       const auto columns = as_index(part.columns);
       sums.resize(all.heads_ * columns);
       values.resize(all.heads_ * all.values_);
@@ -141,7 +141,7 @@ class HeadSums : public LayerStatistics {
   std::size_t heads_;
   std::size_t values_;  // number of document columns
   AttentionRequest request_;
-  std::vector<TokenPairs> pairs_;  // (texts of the batch)
+  std::vector<PatternPairCounts> pairs_;  // (texts of the batch)
   std::vector<std::unique_ptr<Layer>> layers_;
 };
 
@@ -247,8 +247,9 @@ struct PatternSums {
 
   double score(Measure measure) const {
     if (rows == 0) return kNan;
-    return measure == Measure::mul ? on_pattern / all
-                                   : abs_pattern_score(difference, static_cast<double>(rows));
+    return measure == Measure::mul
+               ? on_pattern / all
+               : transformer_lens_abs_score(difference, static_cast<double>(rows));
   }
 };
 

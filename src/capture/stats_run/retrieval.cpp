@@ -189,11 +189,11 @@ double score_retrieval_step(std::span<const float> scores, const NeedleStep& ste
   return 1.0 / static_cast<double>(step.needle_end - step.needle_begin);
 }
 
-std::int64_t count_trials(const StatsRunPlan& plan) {
+std::int64_t count_retrieval_trials(const StatsRunPlan& plan) {
   return plan.config.stats.retrieval.empty() ? 0 : std::ssize(TrialReader(plan).read());
 }
 
-std::vector<RetrievalTrial> run_trials(const StatsRunPlan& plan, Backend& backend) {
+std::vector<RetrievalTrial> run_retrieval_trials(const StatsRunPlan& plan, Backend& backend) {
   std::vector<RetrievalTrial> results;
   if (plan.config.stats.retrieval.empty()) return results;
   for (const auto& trial : TrialReader(plan).read()) {

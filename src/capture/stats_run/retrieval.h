@@ -24,10 +24,10 @@ double score_retrieval_step(std::span<const float> scores, const NeedleStep& ste
 // Runs the trials of the file stats.retrieval; returns none without a file. A line of the file is a
 // JSON object {"text", "needle" or "needle_start" and "needle_end", "answer"}: the needle as text
 // or as tokens [start, end) of the text, the answer as text or as a list of token ids.
-std::vector<RetrievalTrial> run_trials(const StatsRunPlan& plan, Backend& backend);
+std::vector<RetrievalTrial> run_retrieval_trials(const StatsRunPlan& plan, Backend& backend);
 
 // Returns the number of trials in the file, 0 without a file. Throws a bad-input error for a
 // malformed line.
-std::int64_t count_trials(const StatsRunPlan& plan);
+std::int64_t count_retrieval_trials(const StatsRunPlan& plan);
 
 }  // namespace qkscope

@@ -71,27 +71,27 @@ class StateReader {
   // Continues at `offset` in a file whose checksum was verified before.
   StateReader(const std::string& path, std::size_t offset)
       : file_(path), bytes_(file_.text(), [this](const TruncatedRead&) { damaged(); }) {
-    bytes_.take_bytes(offset);
+    bytes_.read_bytes(offset);
   }
   explicit StateReader(const std::string& path) : StateReader(path, 0) {
     const auto text = file_.text();
     if (text.size() < 2 * sizeof(kMagic)) damaged();
     const auto content = text.substr(0, text.size() - sizeof(std::uint64_t));
-    if (checksum_of(content) != bytes_.number_at(content.size(), sizeof(std::uint64_t)) ||
-        bytes_.take<std::uint64_t>() != kMagic)
+    if (checksum_of(content) != bytes_.integer_at(content.size(), sizeof(std::uint64_t)) ||
+        bytes_.read<std::uint64_t>() != kMagic)
       damaged();
   }
 
   template <typename T>
   void operator()(T& value) requires kIsPlain<T> {
-    value = bytes_.take<T>();
+    value = bytes_.read<T>();
   }
-  void operator()(std::string& text) { text = bytes_.take_text(count(1)); }
+  void operator()(std::string& text) { text = bytes_.read_text(count(1)); }
   template <typename T>
   void operator()(std::vector<T>& values) {
     if constexpr (kIsPlain<T>) {
       values.resize(count(sizeof(T)));
-      const auto from = bytes_.take_bytes(values.size() * sizeof(T));
+      const auto from = bytes_.read_bytes(values.size() * sizeof(T));
       if (!values.empty()) std::memcpy(values.data(), from.data(), from.size());
     } else {
       values.resize(count(1));
@@ -110,7 +110,7 @@ class StateReader {
 
   // Throws a bad-input error unless the whole file except its checksum was read.
   void finish() const {
-    if (bytes_.left() != sizeof(std::uint64_t)) damaged();
+    if (bytes_.bytes_left() != sizeof(std::uint64_t)) damaged();
   }
   std::size_t offset() const { return bytes_.offset(); }
 
@@ -121,8 +121,8 @@ class StateReader {
   // Reads the length of a list. Throws a bad-input error if the file is too short for that many
   // elements of `bytes` bytes each.
   std::size_t count(std::size_t bytes) {
-    const auto number = bytes_.take<std::uint64_t>();
-    if (number > bytes_.left() / bytes) damaged();
+    const auto number = bytes_.read<std::uint64_t>();
+    if (number > bytes_.bytes_left() / bytes) damaged();
     return static_cast<std::size_t>(number);
   }
 
@@ -201,14 +201,14 @@ void save_documents(const std::string& path, const std::vector<DocumentRecord>& 
   writer.finish();
 }
 
-DocumentFile::DocumentFile(const std::string& path) : path_(path) {
+DocumentFileReader::DocumentFileReader(const std::string& path) : path_(path) {
   StateReader reader(path);
   reader(left_);
   offset_ = reader.offset();
   if (left_ > 0) reader(row_);
 }
 
-DocumentAttention DocumentFile::take() {
+DocumentAttention DocumentFileReader::read_next() {
   StateReader reader(path_, offset_);
   DocumentRecord document;
   visit(reader, document);

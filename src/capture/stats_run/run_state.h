@@ -32,14 +32,14 @@ void save_documents(const std::string& path, const std::vector<DocumentRecord>& 
 
 // Reads a file written by save_documents(), one document at a time. The file is open only during
 // calls, because a merge has one of these objects per shard.
-class DocumentFile {
+class DocumentFileReader {
  public:
   // Throws a bad-input error if the file is damaged.
-  explicit DocumentFile(const std::string& path);
+  explicit DocumentFileReader(const std::string& path);
 
-  bool done() const { return left_ == 0; }
-  std::int64_t row() const { return row_; }  // dataset row of the next document
-  DocumentAttention take();
+  bool at_end() const { return left_ == 0; }
+  std::int64_t next_row() const { return row_; }  // dataset row of the next document
+  DocumentAttention read_next();
 
  private:
   std::string path_;

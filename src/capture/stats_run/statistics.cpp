@@ -36,7 +36,7 @@ class MergedDocumentReader : public DocumentSource {
     while (true) {
       if (source_ && source_->next(document)) return true;
       if (at_ == folders_.size()) return false;
-      source_ = open_documents(folders_[at_++], statistics_);
+      source_ = open_document_tables(folders_[at_++], statistics_);
     }
   }
 
@@ -52,7 +52,7 @@ void for_each_folder_example(const std::string& folder,
                              const std::function<void(const ExampleRecord&)>& take) {
   const auto path = folder + "/" + layout::kExamplesFile;
   const ParquetTableReader file(path);
-  for (int group = 0; group < file.groups(); ++group) {
+  for (int group = 0; group < file.row_groups(); ++group) {
     const auto table = file.read(group);
     const auto column = [&](const char* name) -> const Table::Column& {
       const auto* found = table.find(name);
@@ -79,8 +79,8 @@ StatsResult merge_folders(const std::vector<std::string>& folders, const std::st
   if (folders.empty()) bad_input("no folders of statistics to merge");
   const auto start = Clock::now();
   const DataRoot folder(out, kStatisticsRun);
-  refuse_capture(out);
-  if (folder.finished()) bad_input("{}: holds statistics already; choose another --out", out);
+  refuse_finished_capture(out);
+  if (folder.is_finished()) bad_input("{}: holds statistics already; choose another --out", out);
   auto statistics = read_statistics(folders.front());
   Json configurations = Json::array({parse_json(statistics.configuration, folders.front())});
   for (std::size_t i = 1; i < folders.size(); ++i) {
@@ -175,9 +175,9 @@ StatsResult run_stats(const StatsPlan& plan, const StatsOptions& options) {
 bool holds_statistics(const std::string& folder) {
   return translate_exceptions([&] {
     if (const auto address = parse_store_address(folder))
-      return stored_kind(*address) == StoredRun::kStatistics;
+      return stored_run_kind(*address) == StoredRun::kStatistics;
     const DataRoot statistics(folder, kStatisticsRun);
-    if (statistics.finished()) return true;
+    if (statistics.is_finished()) return true;
     const auto shards = statistics.shards();
     return !shards.empty() &&
            Journal(statistics.part_folder(shards.front())).manifest().identity.contains("stats");
@@ -185,7 +185,7 @@ bool holds_statistics(const std::string& folder) {
 }
 
 StatsResult merge_stats_shards(const std::string& folder) {
-  return translate_exceptions([&] { return merge_shards(folder); });
+  return translate_exceptions([&] { return merge_statistics_parts(folder); });
 }
 
 StatsResult merge_stats_folders(const std::vector<std::string>& folders, const std::string& out) {

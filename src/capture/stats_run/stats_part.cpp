@@ -30,10 +30,10 @@ class DocumentCursor {
   explicit DocumentCursor(const Journal& journal) : journal_(&journal) { open_next(); }
 
   bool done() const { return !file_; }
-  std::int64_t row() const { return file_->row(); }
+  std::int64_t row() const { return file_->next_row(); }
   DocumentAttention take() {
-    auto document = file_->take();
-    if (file_->done()) open_next();
+    auto document = file_->read_next();
+    if (file_->at_end()) open_next();
     return document;
   }
 
@@ -44,13 +44,13 @@ class DocumentCursor {
     while (!file_ && next_ < entries.size()) {
       const auto path = with_suffix(*journal_, entries[next_++].segment, layout::kDocumentsSuffix);
       if (path_exists(path)) file_.emplace(path);
-      if (file_ && file_->done()) file_.reset();
+      if (file_ && file_->at_end()) file_.reset();
     }
   }
 
   const Journal* journal_;
   std::size_t next_ = 0;
-  std::optional<DocumentFile> file_;
+  std::optional<DocumentFileReader> file_;
 };
 
 class PartDocumentReader : public DocumentSource {
@@ -61,7 +61,7 @@ class PartDocumentReader : public DocumentSource {
 
   bool next(DocumentAttention& document) override {
     if (order_.empty()) return false;
-    auto first = order_.take();
+    auto first = order_.pop();
     document = first.take();
     add(std::move(first));
     return true;
@@ -72,18 +72,19 @@ class PartDocumentReader : public DocumentSource {
     if (!cursor.done()) order_.add(std::move(cursor));
   }
 
-  RowHeap<DocumentCursor> order_;
+  CursorHeap<DocumentCursor> order_;
 };
 
 }  // namespace
 
-StatsPart::StatsPart(Journal& journal, StatsRunState fresh)
-    : journal_(journal), state_(is_new() ? std::move(fresh) : last_state(journal)) {
+StatsPartWriter::StatsPartWriter(Journal& journal, StatsRunState fresh)
+    : journal_(journal), state_(is_new() ? std::move(fresh) : load_last_state(journal)) {
   done_.examples = journal.examples();
   done_.tokens = journal.tokens();
 }
 
-void StatsPart::add(const PreparedBatch& prepared, std::vector<DocumentRecord> documents) {
+void StatsPartWriter::add_batch(const PreparedBatch& prepared,
+                                std::vector<DocumentRecord> documents) {
   for (const auto& example : prepared.examples) examples_.push_back(example.record);
   std::move(documents.begin(), documents.end(), std::back_inserter(documents_));
   done_.examples += std::ssize(prepared.examples);
@@ -91,7 +92,7 @@ void StatsPart::add(const PreparedBatch& prepared, std::vector<DocumentRecord> d
   if (examples_.size() >= kSegmentExamples || Clock::now() - saved_ >= kSegmentTime) flush();
 }
 
-void StatsPart::flush() {
+void StatsPartWriter::flush() {
   if (examples_.empty()) return;
   JournalEntry entry;
   entry.segment = segment_name(journal_.entries().size());
@@ -115,7 +116,7 @@ void StatsPart::flush() {
   saved_ = Clock::now();
 }
 
-StatsRunState last_state(const Journal& journal) {
+StatsRunState load_last_state(const Journal& journal) {
   return load_state(with_suffix(journal, journal.entries().back().segment, layout::kStateSuffix));
 }
 
@@ -124,12 +125,12 @@ void for_each_example(const std::vector<Journal>& parts,
   for (const auto& part : parts)
     for (const auto& entry : part.entries())
       SegmentReader(part.segment_path(entry.segment), part.manifest().groups.size()).check_index();
-  SegmentCache segments(parts, std::min(open_files_left() / 2, kMaxOpenSegments));
+  SegmentCache segments(parts, std::min(available_file_descriptors() / 2, kMaxOpenSegments));
   OrderedExampleReader examples(segments);
   while (examples.next()) take(examples.example());
 }
 
-std::unique_ptr<DocumentSource> documents_of(const std::vector<Journal>& parts) {
+std::unique_ptr<DocumentSource> open_part_documents(const std::vector<Journal>& parts) {
   return std::make_unique<PartDocumentReader>(parts);
 }
 

@@ -18,16 +18,16 @@
 
 namespace qkscope {
 
-class StatsPart {
+class StatsPartWriter {
  public:
   // Resumes from the journal, or starts with the state `fresh`.
-  StatsPart(Journal& journal, StatsRunState fresh);
+  StatsPartWriter(Journal& journal, StatsRunState fresh);
 
   StatsRunState& state() { return state_; }
   bool is_new() const { return journal_.entries().empty(); }
 
   // Records the examples of a batch whose sums are already part of state().
-  void add(const PreparedBatch& prepared, std::vector<DocumentRecord> documents);
+  void add_batch(const PreparedBatch& prepared, std::vector<DocumentRecord> documents);
   // Stores everything so far on disk.
   void flush();
 
@@ -44,7 +44,7 @@ class StatsPart {
 };
 
 // Returns the newest state of a part.
-StatsRunState last_state(const Journal& journal);
+StatsRunState load_last_state(const Journal& journal);
 
 // Visits the examples of all parts in dataset order. Throws a bad-input error on damage before the
 // first visit.
@@ -52,6 +52,6 @@ void for_each_example(const std::vector<Journal>& parts,
                       const std::function<void(const ExampleRecord&)>& take);
 
 // Reads the attention per document of all parts in dataset order, one document at a time.
-std::unique_ptr<DocumentSource> documents_of(const std::vector<Journal>& parts);
+std::unique_ptr<DocumentSource> open_part_documents(const std::vector<Journal>& parts);
 
 }  // namespace qkscope

@@ -78,7 +78,8 @@ class StatsPass::Moments : public MomentConsumer {
     auto& means = kind_ == VectorKind::query ? pass_.query_means_ : pass_.key_means_;
     means.resize(sequences.size());
     means[document] = all.mean;
-    if (kind_ == VectorKind::key) pass_.add_mean_areas(document, pass_.layer_index(layer_));
+    if (kind_ == VectorKind::key)
+      pass_.add_mean_attention_areas(document, pass_.layer_index(layer_));
   }
 
   StatsPass& pass_;
@@ -105,9 +106,9 @@ class StatsPass::Attention : public AttentionConsumer {
       request_.key_filters = std::span(plan.key_filters).subspan(layer * filters, filters);
   }
 
-  void run() { pass_.backend_->add_attention(request_, *this); }
+  void run() { pass_.backend_->add_attention_statistics(request_, *this); }
 
-  void add(LayerAttention part) override {
+  void add(LayerAttentionSums part) override {
     if (pass_.buffered_ != nullptr) {
       pass_.buffered_->attention.emplace_back(as_index(layer_index_), std::move(part));
       return;
@@ -121,7 +122,7 @@ class StatsPass::Attention : public AttentionConsumer {
  private:
   // Adds one document and head to the sums over rows, to the sums over documents and to the record
   // of the document.
-  void add_head(const LayerAttention& part, std::int64_t document, std::int64_t head) const {
+  void add_head(const LayerAttentionSums& part, std::int64_t document, std::int64_t head) const {
     auto& a = pass_.state_.statistics.attention;
     const auto columns = part.columns;
     const auto& sequence = pass_.prepared_->batch.sequences[as_index(document)];
@@ -155,7 +156,7 @@ class StatsPass::Attention : public AttentionConsumer {
     }
   }
 
-  void finish_document(const LayerAttention& part, std::int64_t document, std::int64_t head,
+  void finish_document(const LayerAttentionSums& part, std::int64_t document, std::int64_t head,
                        std::span<const double> whole) const {
     auto& a = pass_.state_.statistics.attention;
     auto& record = pass_.documents_[as_index(document)].attention;
@@ -176,7 +177,7 @@ class StatsPass::Attention : public AttentionConsumer {
     if (!keys.empty()) add_keys(cell, document, head, keys);
   }
 
-  std::vector<double> key_sums(const LayerAttention& part, std::int64_t document,
+  std::vector<double> key_sums(const LayerAttentionSums& part, std::int64_t document,
                                std::int64_t head) const {
     std::vector<double> values;
     if (part.key_sums.empty()) return values;
@@ -224,7 +225,7 @@ StatsPass::StatsPass(const StatsRunPlan& plan, StatsRunState& state) : plan_(pla
                         .kept = settings.keep};
   for (std::int64_t i = 0; i < std::ssize(plan.statistics.layers); ++i)
     attention_.push_back(std::make_unique<Attention>(*this, i));
-  if (keeps_mean_area(settings))
+  if (has_mean_qk_area(settings))
     for (const auto layer : plan.statistics.layers)
       areas_.emplace_back(plan.run.model, layer, plan.statistics.max_length);
 }
@@ -249,7 +250,7 @@ std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, BatchS
   return add(prepared, [&] {
     for (const auto& [index, part] : held.moments) moments_[index]->add(part);
     for (const auto& rows : held.exact)
-      store_exact(rows);  // first: attention sums include these columns
+      store_exact_key_counts(rows);  // first: attention sums include these columns
     for (auto& [index, part] : held.attention) attention_[index]->add(std::move(part));
   });
 }
@@ -257,20 +258,20 @@ std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, BatchS
 std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared,
                                            const std::function<void()>& fill) {
   if (prepared.sequence.empty()) return {};
-  begin(prepared);
+  begin_batch(prepared);
   fill();
-  return finish();
+  return finish_batch();
 }
 
-void StatsPass::begin(const PreparedBatch& prepared) {
+void StatsPass::begin_batch(const PreparedBatch& prepared) {
   prepared_ = &prepared;
   for (const auto& moments : moments_) moments->begin_batch();
   documents_.clear();
   if (wants_attention()) begin_documents();
 }
 
-std::vector<DocumentRecord> StatsPass::finish() {
-  if (wants_attention()) count_rows();
+std::vector<DocumentRecord> StatsPass::finish_batch() {
+  if (wants_attention()) count_documents_and_rows();
   return std::move(documents_);
 }
 
@@ -279,7 +280,7 @@ void StatsPass::run(const PreparedBatch& prepared, Backend& backend) {
   forward(backend, prepared.batch, nobody, *this);
 }
 
-bool StatsPass::shifts_fixed() const {
+bool StatsPass::has_fixed_shifts() const {
   return plan_.run.backend.device.kind == Device::Kind::cpu ||
          std::all_of(moments_.begin(), moments_.end(),
                      [](const auto& moments) { return moments->has_shift(); });
@@ -300,7 +301,7 @@ void StatsPass::begin_documents() {
                                    std::numeric_limits<double>::quiet_NaN());
     record.attention.key_sums.resize(state_.statistics.settings.columns.size());
     documents_.push_back(std::move(record));
-    pairs_.push_back(count_pairs(example.ids));
+    pairs_.push_back(count_pattern_pairs(example.ids));
   }
 }
 
@@ -311,7 +312,7 @@ std::int64_t StatsPass::bucket_rows(std::int64_t length, std::int64_t bucket) co
 }
 
 // Adds the counts that all heads share.
-void StatsPass::count_rows() {
+void StatsPass::count_documents_and_rows() {
   auto& a = state_.statistics.attention;
   for (const auto& document : documents_) {
     const auto length = document.attention.tokens;
@@ -345,7 +346,7 @@ void StatsPass::after_rotation(Backend& backend, std::int64_t layer) {
 void StatsPass::after_attention(Backend& backend, std::int64_t layer) {
   backend_ = &backend;
   const auto index = layer_index(layer);
-  if (plan_.config.stats.exact_rows > 0) add_exact_rows(backend, index);
+  if (plan_.config.stats.exact_rows > 0) add_exact_key_counts(backend, index);
   attention_[as_index(index)]->run();
 }
 
@@ -354,13 +355,13 @@ std::int64_t StatsPass::layer_index(std::int64_t layer) const {
   return std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
 }
 
-double* StatsPass::values_of(std::size_t document, std::int64_t index, std::int64_t head) {
+double* StatsPass::document_values(std::size_t document, std::int64_t index, std::int64_t head) {
   const auto& a = state_.statistics.attention;
   return documents_[document].attention.values.data() +
          (index * a.heads + head) * std::ssize(a.document_columns);
 }
 
-void StatsPass::add_mean_areas(std::size_t document, std::int64_t index) {
+void StatsPass::add_mean_attention_areas(std::size_t document, std::int64_t index) {
   const auto& columns = state_.statistics.attention.document_columns;
   const auto column = std::find(columns.begin(), columns.end(), kMeanArea) - columns.begin();
   const auto dim = as_index(plan_.statistics.dim);
@@ -368,32 +369,33 @@ void StatsPass::add_mean_areas(std::size_t document, std::int64_t index) {
   const std::span<const double> queries = query_means_[document];
   const std::span<const double> keys = key_means_[document];
   parallel_for(plan_.statistics.heads, [&](std::int64_t head) {
-    values_of(document, index, head)[column] =
-        areas_[as_index(index)].of(queries.subspan(as_index(head) * dim, dim),
-                                   keys.subspan(as_index(head / group) * dim, dim));
+    document_values(document, index, head)[column] =
+        areas_[as_index(index)].compute(queries.subspan(as_index(head) * dim, dim),
+                                        keys.subspan(as_index(head / group) * dim, dim));
   });
 }
 
-void StatsPass::add_exact_rows(Backend& backend, std::int64_t index) {
+void StatsPass::add_exact_key_counts(Backend& backend, std::int64_t index) {
   const auto& sequences = prepared_->batch.sequences;
   std::int64_t longest = 0;
   for (const auto& sequence : sequences) longest = std::max(longest, sequence.length);
   for (std::size_t d = 0; d < sequences.size(); ++d) {
-    ExactKeyCounts rows{
-        d, index, exact_row_means(backend, sequences[d], longest, plan_.config.stats.exact_rows)};
+    ExactKeyCounts rows{d, index,
+                        mean_key_counts_and_top_mass(backend, sequences[d], longest,
+                                                     plan_.config.stats.exact_rows)};
     if (buffered_ != nullptr)
       buffered_->exact.push_back(std::move(rows));
     else
-      store_exact(rows);
+      store_exact_key_counts(rows);
   }
 }
 
 // Copies the exact key counts into the last document columns, which are reserved for them.
-void StatsPass::store_exact(const ExactKeyCounts& rows) {
+void StatsPass::store_exact_key_counts(const ExactKeyCounts& rows) {
   for (std::int64_t head = 0; head < std::ssize(rows.heads); ++head) {
     const auto& values = rows.heads[as_index(head)];
     std::copy(values.begin(), values.end(),
-              values_of(rows.document, rows.layer_index, head + 1) - std::ssize(values));
+              document_values(rows.document, rows.layer_index, head + 1) - std::ssize(values));
   }
 }
 

@@ -14,7 +14,7 @@
 
 namespace qkscope {
 
-// Exact key counts (exact_row_means()) of one document in one layer.
+// Exact key counts (mean_key_counts_and_top_mass()) of one document in one layer.
 struct ExactKeyCounts {
   std::size_t document;      // index in the batch
   std::int64_t layer_index;  // in Statistics::layers
@@ -23,8 +23,8 @@ struct ExactKeyCounts {
 
 // Statistics of one batch, kept apart from the state until the batch is next in order.
 struct BatchStatistics {
-  std::vector<std::pair<std::size_t, LayerMoments>> moments;      // with an index into moments_
-  std::vector<std::pair<std::size_t, LayerAttention>> attention;  // with a layer index
+  std::vector<std::pair<std::size_t, LayerMoments>> moments;          // with an index into moments_
+  std::vector<std::pair<std::size_t, LayerAttentionSums>> attention;  // with a layer index
   std::vector<ExactKeyCounts> exact;
 };
 
@@ -39,9 +39,9 @@ class StatsPass : public LayerStatistics {
   std::vector<DocumentRecord> add(const PreparedBatch& prepared, Backend& backend);
 
   // Called before and after a forward pass that a capture runs with these statistics. The batch
-  // must live until finish().
-  void begin(const PreparedBatch& prepared);
-  std::vector<DocumentRecord> finish();
+  // must live until finish_batch().
+  void begin_batch(const PreparedBatch& prepared);
+  std::vector<DocumentRecord> finish_batch();
 
   // The two halves of add() for several devices: each device has a StatsPass that computes, and one
   // StatsPass adds the results in batch order. compute() changes the state only by setting missing
@@ -49,7 +49,7 @@ class StatsPass : public LayerStatistics {
   BatchStatistics compute(const PreparedBatch& prepared, Backend& backend);
   std::vector<DocumentRecord> add(const PreparedBatch& prepared, BatchStatistics held);
   // Whether the shift vectors of all moments are set, so that batches may be computed concurrently.
-  bool shifts_fixed() const;
+  bool has_fixed_shifts() const;
 
   bool wants_attention() const override { return plan_.accumulates_attention(); }
   void before_rotation(Backend& backend, std::int64_t layer) override;
@@ -69,11 +69,11 @@ class StatsPass : public LayerStatistics {
   // Query rows of a document in a bucket of positions.
   std::int64_t bucket_rows(std::int64_t length, std::int64_t bucket) const;
   // Returns the values per document of one layer and head, shape (document columns).
-  double* values_of(std::size_t document, std::int64_t layer_index, std::int64_t head);
-  void add_mean_areas(std::size_t document, std::int64_t layer_index);
-  void add_exact_rows(Backend& backend, std::int64_t layer_index);
-  void store_exact(const ExactKeyCounts& rows);
-  void count_rows();
+  double* document_values(std::size_t document, std::int64_t layer_index, std::int64_t head);
+  void add_mean_attention_areas(std::size_t document, std::int64_t layer_index);
+  void add_exact_key_counts(Backend& backend, std::int64_t layer_index);
+  void store_exact_key_counts(const ExactKeyCounts& rows);
+  void count_documents_and_rows();
 
   const StatsRunPlan& plan_;
   StatsRunState& state_;
@@ -88,7 +88,7 @@ class StatsPass : public LayerStatistics {
   std::vector<std::vector<double>> query_means_;  // (documents), each (heads, d)
   std::vector<std::vector<double>> key_means_;    // (documents), each (key heads, d)
   std::vector<DocumentRecord> documents_;         // of the batch
-  std::vector<TokenPairs> pairs_;                 // (documents)
+  std::vector<PatternPairCounts> pairs_;          // (documents)
 };
 
 }  // namespace qkscope

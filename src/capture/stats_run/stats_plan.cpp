@@ -141,7 +141,7 @@ void add_moments(StatsRunPlan& plan) {
       auto& layers = statistics.moments[{kind, stage}];
       for (const auto layer : statistics.moment_layers)
         layers.push_back(plan.accumulates(kind, stage, layer)
-                             ? empty_layer(plan.moment_request(kind, stage).shape)
+                             ? empty_layer_moments(plan.moment_request(kind, stage).shape)
                              : LayerMoments());
     }
 }
@@ -199,7 +199,7 @@ void add_work(const StatsRunPlan& plan, std::int64_t length, StatsDryRun& dry) {
   const auto d = to_double(model.d_head);
   dry.forward_flop += forward_flop(model, length);
   for (const auto window : plan.statistics.windows) {
-    const auto pairs = attended_pairs(length, window) * to_double(model.n_heads);
+    const auto pairs = count_attended_pairs(length, window) * to_double(model.n_heads);
     const auto near =
         std::min(to_double(length), to_double(s.stream_first + std::max(s.window, s.stream_last)));
     if (s.near_keys) dry.near_flop += 2 * d * to_double(length) * near * to_double(model.n_heads);
@@ -312,7 +312,7 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   return plan;
 }
 
-void copy_unrotated_moments(Statistics& statistics) {
+void fill_post_moments_of_nope_layers(Statistics& statistics) {
   for (const auto kind : {VectorKind::query, VectorKind::key}) {
     const auto pre = statistics.moments.find({kind, VectorStage::pre});
     const auto post = statistics.moments.find({kind, VectorStage::post});
@@ -332,7 +332,7 @@ void copy_unrotated_moments(Statistics& statistics) {
 StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard) {
   StatsDryRun dry;
   ExampleSource source(plan.run, shard);
-  if (source.has_dataset_ids()) source.check_ids();
+  if (source.has_dataset_ids()) source.check_unique_ids();
   Example example;
   while (source.next(example)) {
     ++dry.examples;
@@ -341,7 +341,7 @@ StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard) {
     dry.longest = std::max<std::int64_t>(dry.longest, example.record.tokens);
     add_work(plan, example.record.tokens, dry);
   }
-  dry.trials = count_trials(plan);
+  dry.trials = count_retrieval_trials(plan);
   dry.state_bytes = state_bytes(plan.statistics);
   const auto& settings = plan.config.stats;
   dry.device_bytes =

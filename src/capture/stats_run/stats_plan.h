@@ -38,7 +38,7 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
 Json effective_stats_config(const StatsConfig& config);
 
 // Copies pre moments to post moments on layers without RoPE. Must run after all merges.
-void copy_unrotated_moments(Statistics& statistics);
+void fill_post_moments_of_nope_layers(Statistics& statistics);
 
 // ---- Dry run ----
 

@@ -58,23 +58,24 @@ Statistics merge_part_sums(const std::vector<Journal>& parts) {
   if (part == parts.end())
     bad_input("{}: none of the shards has a document", parts.front().folder());
   const auto& first = *part;
-  auto statistics = last_state(first).statistics;
+  auto statistics = load_last_state(first).statistics;
   for (++part; part != parts.end(); ++part)
     if (!part->entries().empty())
-      merge_statistics(statistics, last_state(*part).statistics, first.folder(), part->folder());
+      merge_statistics(statistics, load_last_state(*part).statistics, first.folder(),
+                       part->folder());
   statistics.configuration = parts.front().manifest().identity.dump();
   statistics.lengths.clear();
   for_each_example(parts, [&](const ExampleRecord& example) {
     if (example.tokens > 0) statistics.lengths.push_back(example.tokens);
   });
   update_position_sums(statistics);
-  copy_unrotated_moments(statistics);
+  fill_post_moments_of_nope_layers(statistics);
   return statistics;
 }
 
 void assemble_statistics(const DataRoot& root, const std::vector<Journal>& parts) {
   const auto statistics = merge_part_sums(parts);
-  const auto documents = documents_of(parts);
+  const auto documents = open_part_documents(parts);
   write_final_statistics(root, statistics, *documents, [&](ExamplesWriter& writer) {
     for_each_example(parts, [&](const ExampleRecord& example) { writer.append(example); });
   });
@@ -87,7 +88,7 @@ void set_totals(StatsResult& result, const PartRunResult& run) {
 }
 
 // Accumulates statistics during the forward passes of a capture.
-class CaptureStatistics : public CompanionStatistics {
+class CaptureStatistics : public SharedPassStatistics {
  public:
   CaptureStatistics(const StatsRunPlan& plan, const Shard& shard, Journal& journal)
       : plan_(plan), shard_(shard), journal_(journal), part_(journal, {plan.statistics, {}}) {}
@@ -95,17 +96,17 @@ class CaptureStatistics : public CompanionStatistics {
   std::int64_t examples() const override { return part_.examples(); }
   void start(Backend& backend) override {
     if (part_.is_new() && shard_.index == 0)
-      part_.state().statistics.retrieval = run_trials(plan_, backend);
+      part_.state().statistics.retrieval = run_retrieval_trials(plan_, backend);
     backend_ = &backend;
     pass_.emplace(plan_, part_.state());
   }
   LayerStatistics& observe(const PreparedBatch& batch) override {
-    pass_->begin(batch);
+    pass_->begin_batch(batch);
     return *pass_;
   }
-  void take(const PreparedBatch& batch) override { part_.add(batch, pass_->finish()); }
+  void take(const PreparedBatch& batch) override { part_.add_batch(batch, pass_->finish_batch()); }
   void run_alone(const PreparedBatch& batch) override {
-    part_.add(batch, pass_->add(batch, *backend_));
+    part_.add_batch(batch, pass_->add(batch, *backend_));
   }
   void finish(bool all) override {
     part_.flush();
@@ -116,7 +117,7 @@ class CaptureStatistics : public CompanionStatistics {
   const StatsRunPlan& plan_;
   Shard shard_;
   Journal& journal_;
-  StatsPart part_;
+  StatsPartWriter part_;
   Backend* backend_ = nullptr;  // of the capture
   std::optional<StatsPass> pass_;
 };
@@ -128,7 +129,7 @@ class StatisticsRun {
 
   StatsAndCaptureResult run() {
     const auto& data_root = plan_.config.run.output.data_root;
-    if (!parse_store_address(data_root)) refuse_capture(data_root);
+    if (!parse_store_address(data_root)) refuse_finished_capture(data_root);
     const PartRun run{
         .kind = kStatisticsRun,
         .data_root = data_root,
@@ -136,7 +137,7 @@ class StatisticsRun {
         .shard = options_.shard,
         .overwrite = options_.overwrite,
         .quiet = options_.quiet,
-        .check_inputs = [&] { ExampleSource(plan_.run, options_.shard).wait_until_open(); },
+        .check_inputs = [&] { ExampleSource(plan_.run, options_.shard).wait_for_tokenizer(); },
         .write_part = [&](const DataRoot&, Journal& journal) { write_part(journal); },
         .assemble = assemble_statistics};
     set_totals(result_, run.run());
@@ -152,20 +153,21 @@ class StatisticsRun {
       result_.load_seconds = captured_->load_seconds;
       result_.forward_seconds = captured_->forward_seconds;
     }
-    if (!journal.complete() && !stopped()) accumulate(journal);
+    if (!journal.is_complete() && !stopped()) accumulate(journal);
   }
 
   void accumulate(Journal& journal) {
     const auto start = Clock::now();
     ExampleSource source(plan_.run, options_.shard);
-    StatsPart part(journal, {plan_.statistics, {}});
+    StatsPartWriter part(journal, {plan_.statistics, {}});
     // Ids are checked for duplicates when a run begins; a resumed run skips this check.
     auto counting = source.start_counting_documents(part.is_new() && source.has_dataset_ids(),
                                                     shows_progress());
     if (!part.is_new()) {
       log::info("continuing after {} documents",
                 format_count(static_cast<std::uint64_t>(journal.examples())));
-      for_each_example({journal}, [&](const ExampleRecord& example) { source.skip({example}); });
+      for_each_example(
+          {journal}, [&](const ExampleRecord& example) { source.skip_stored_examples({example}); });
     }
     BatchReader reader(plan_.run, source, options_.stop);  // reads while the model loads
     const auto model = load_model(plan_.run.model_folder, config_overrides(plan_.run.config.model));
@@ -174,10 +176,10 @@ class StatisticsRun {
         part.is_new() && options_.shard.index == 0 && !plan_.config.stats.retrieval.empty();
     std::unique_ptr<Backend> backend;
     if (alone || runs_trials) backend = make_backend(model, plan_.run.backend);
-    source.wait_until_open();
+    source.wait_for_tokenizer();
     total_ = counting.get();
     result_.load_seconds = seconds_since(start);
-    if (runs_trials) part.state().statistics.retrieval = run_trials(plan_, *backend);
+    if (runs_trials) part.state().statistics.retrieval = run_retrieval_trials(plan_, *backend);
     if (!alone) backend.reset();
     const bool all =
         alone ? add_with_one_worker(reader, *backend, part) : add_with_workers(reader, model, part);
@@ -185,7 +187,7 @@ class StatisticsRun {
     if (all && reader.at_end()) journal.mark_complete();
   }
 
-  bool add_with_one_worker(BatchReader& reader, Backend& backend, StatsPart& part) {
+  bool add_with_one_worker(BatchReader& reader, Backend& backend, StatsPartWriter& part) {
     StatsPass pass(plan_, part.state());
     return add_batches(part, [&] {
       const auto batch = reader.next();
@@ -193,13 +195,13 @@ class StatisticsRun {
       const auto start = Clock::now();
       auto documents = pass.add(*batch, backend);
       result_.forward_seconds += seconds_since(start);
-      part.add(*batch, std::move(documents));
+      part.add_batch(*batch, std::move(documents));
       return true;
     });
   }
 
   // Devices compute batches concurrently; their statistics are added in batch order.
-  bool add_with_workers(BatchReader& reader, const LoadedCheckpoint& model, StatsPart& part) {
+  bool add_with_workers(BatchReader& reader, const LoadedCheckpoint& model, StatsPartWriter& part) {
     struct Computed {
       BatchStatistics held;
       double seconds = 0.0;
@@ -217,18 +219,18 @@ class StatisticsRun {
         return Computed{std::move(held), seconds_since(start)};
       };
     };
-    BatchWorkers<Computed> workers(reader, count, make, [&] { return pass.shifts_fixed(); });
+    BatchWorkers<Computed> workers(reader, count, make, [&] { return pass.has_fixed_shifts(); });
     return add_batches(part, [&] {
       auto done = workers.next();
       if (!done) return false;
       result_.forward_seconds += done->result.seconds / static_cast<double>(count);
-      part.add(done->batch, pass.add(done->batch, std::move(done->result.held)));
+      part.add_batch(done->batch, pass.add(done->batch, std::move(done->result.held)));
       return true;
     });
   }
 
   // Calls `add_next` until the texts end (returns true) or the run is stopped (returns false).
-  bool add_batches(StatsPart& part, const std::function<bool()>& add_next) {
+  bool add_batches(StatsPartWriter& part, const std::function<bool()>& add_next) {
     Progress progress({.what = "stats",
                        .unit = "documents",
                        .total = total_,
@@ -284,7 +286,7 @@ StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& op
   return StatisticsRun(plan, options, &capture).run();
 }
 
-StatsResult merge_shards(const std::string& folder) {
+StatsResult merge_statistics_parts(const std::string& folder) {
   const auto start = Clock::now();
   StatsResult result;
   set_totals(result, merge_all_parts(kStatisticsRun, folder, true, assemble_statistics));
@@ -292,8 +294,8 @@ StatsResult merge_shards(const std::string& folder) {
   return result;
 }
 
-void refuse_capture(const std::string& folder) {
-  if (const DataRoot root(folder); root.finished())
+void refuse_finished_capture(const std::string& folder) {
+  if (const DataRoot root(folder); root.is_finished())
     bad_input(
         "{}: holds a capture; statistics need a folder of their own: --set output.data_root=DIR",
         root.path());

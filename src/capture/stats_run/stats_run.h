@@ -30,10 +30,10 @@ StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& op
                                 const JointCapture& capture);
 
 // Implements merge_stats_shards() of qkscope/statistics.h.
-StatsResult merge_shards(const std::string& folder);
+StatsResult merge_statistics_parts(const std::string& folder);
 
 // Throws a bad-input error when the folder holds a finished capture.
-void refuse_capture(const std::string& folder);
+void refuse_finished_capture(const std::string& folder);
 
 // Writes all files of finished statistics to root.final_folder(). `add_examples` appends the
 // examples in dataset order.

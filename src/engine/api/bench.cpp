@@ -119,48 +119,50 @@ class TimedBackend : public Backend {
   void normalize(NormSite norm) override { time("norms", 0.0, &Backend::normalize, norm); }
   void project_qkv(bool values) override {
     const auto heads = config().n_heads + (values ? 2 : 1) * config().n_kv_heads;
-    time("q, k, v", product_flop(running_rows(), config().d_model, heads * config().d_head),
+    time("q, k, v", product_flop(active_rows(), config().d_model, heads * config().d_head),
          &Backend::project_qkv, values);
   }
   void normalize_heads() override { time("norms", 0.0, &Backend::normalize_heads); }
-  void rotate() override { time("rotation", 0.0, &Backend::rotate); }
+  void apply_rope() override { time("rotation", 0.0, &Backend::apply_rope); }
   void attend() override {
     time("attention", attention_flop(), &Backend::attend);
     ++named(kernels_, timed_.attention_kernel()).layers;
   }
   void project_output(ResidualAddition addition) override {
     time("output",
-         product_flop(running_rows(), config().n_heads * config().d_head, config().d_model),
+         product_flop(active_rows(), config().n_heads * config().d_head, config().d_model),
          &Backend::project_output, addition);
   }
   void add_update() override { time("output", 0.0, &Backend::add_update); }
   void project_router() override {
-    time("router", product_flop(running_rows(), config().d_model, config().experts.count),
+    time("router", product_flop(active_rows(), config().d_model, config().experts.count),
          &Backend::project_router);
   }
   void choose_experts() override { time("router", 0.0, &Backend::choose_experts); }
-  std::int64_t mlp_rows() const override { return timed_.mlp_rows(); }
-  // The CUDA backend may defer the gate/up product to gate(), so both steps are counted as one
-  // part.
+  std::int64_t mlp_chunk_rows() const override { return timed_.mlp_chunk_rows(); }
+  // The CUDA backend may defer the gate/up product to apply_gate(), so both steps are counted as
+  // one part.
   void project_gate_up(std::int64_t begin, std::int64_t count) override {
     time("gate, up",
          product_flop(count, config().d_model, (config().gated_mlp() ? 2 : 1) * mlp_width()),
          &Backend::project_gate_up, begin, count);
   }
-  void gate(std::int64_t count) override { time("gate, up", 0.0, &Backend::gate, count); }
+  void apply_gate(std::int64_t count) override {
+    time("gate, up", 0.0, &Backend::apply_gate, count);
+  }
   void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) override {
     time("down", product_flop(count, mlp_width(), config().d_model), &Backend::project_down, begin,
          count, addition);
   }
   void project_logits() override {
-    time("logits", product_flop(running_rows(), config().d_model, config().vocab_size),
+    time("logits", product_flop(active_rows(), config().d_model, config().vocab_size),
          &Backend::project_logits);
   }
   void keep_rows(std::span<const std::int64_t> rows) override {
     kept_.assign(rows.begin(), rows.end());
     time("captured rows", 0.0, &Backend::keep_rows, rows);
   }
-  std::int64_t running_rows() const override { return timed_.running_rows(); }
+  std::int64_t active_rows() const override { return timed_.active_rows(); }
   void read(ActivationBuffer buffer, const Selection& selection, Show show) override {
     time("captured rows", 0.0, &Backend::read, buffer, selection, std::move(show));
   }
@@ -176,8 +178,8 @@ class TimedBackend : public Backend {
     time("captured rows", 0.0, &Backend::put, buffer, values);
   }
   void score_rows(const RowScores& out) override { time("scores", 0.0, &Backend::score_rows, out); }
-  void pattern_of_edited_scores(const RowScores& edited) override {
-    time("scores", 0.0, &Backend::pattern_of_edited_scores, edited);
+  void recompute_pattern(const RowScores& edited) override {
+    time("scores", 0.0, &Backend::recompute_pattern, edited);
   }
   void attend_edited_rows(const RowScores& edited) override {
     time("scores", 0.0, &Backend::attend_edited_rows, edited);
@@ -187,14 +189,14 @@ class TimedBackend : public Backend {
     time("statistics", 0.0, &Backend::add_moments, buffer, request, sink);
   }
   void keep_row_sums(bool keep) override { timed_.keep_row_sums(keep); }
-  void add_attention(const AttentionRequest& request, AttentionConsumer& sink) override {
-    time("statistics", 0.0, &Backend::add_attention, request, sink);
+  void add_attention_statistics(const AttentionRequest& request, AttentionConsumer& sink) override {
+    time("statistics", 0.0, &Backend::add_attention_statistics, request, sink);
   }
   void finish() override { time("start and end", 0.0, &Backend::finish); }
-  std::string hardware() const override { return timed_.hardware(); }
+  std::string describe_hardware() const override { return timed_.describe_hardware(); }
   void wait() override { timed_.wait(); }
   std::string attention_kernel() const override { return timed_.attention_kernel(); }
-  double product_rate(double seconds) override { return timed_.product_rate(seconds); }
+  double measure_flop_rate(double seconds) override { return timed_.measure_flop_rate(seconds); }
 
  private:
   // Calls a step of the timed backend and adds its wall-clock time and FLOP to a part.
@@ -224,7 +226,7 @@ class TimedBackend : public Backend {
     const auto window = config().layers[as_index(layer_)].window;
     double keys = 0.0;
     for (const auto& sequence : batch_->sequences) {
-      const auto [first, end] = queries_of(sequence, kept_);
+      const auto [first, end] = query_range(sequence, kept_);
       for (auto query = first; query < end; ++query) {
         const auto position = row_of_query(query, kept_) - sequence.begin;
         keys += static_cast<double>(position + 1 - first_visible_key(position, window));
@@ -266,9 +268,9 @@ class Bench {
 
   BenchReport report() {
     BenchReport report{.device = device_name(setup_.device),
-                       .hardware = backend_->hardware(),
+                       .hardware = backend_->describe_hardware(),
                        .dtype = setup_.dtype,
-                       .ceiling = backend_->product_rate(options_.ceiling_seconds),
+                       .ceiling = backend_->measure_flop_rate(options_.ceiling_seconds),
                        .parameters = parameter_count(checkpoint_.config),
                        .weight_bytes = weight_bytes(),
                        .results = {}};

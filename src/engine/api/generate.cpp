@@ -145,7 +145,7 @@ class GeneratedSequence {
   std::span<const std::int32_t> stop_tokens_;
   std::vector<std::int32_t> ids_;  // prompt and generated tokens
   Sampler sampler_;
-  std::optional<TextStream> stream_;
+  std::optional<IncrementalDecoder> stream_;
   Generated result_;
   bool ended_ = false;
 };
@@ -219,7 +219,7 @@ std::vector<std::int32_t> end_tokens(const Model& model) {
     auto ids = read_eos_ids(model.folder() + "/generation_config.json");
     if (ids.empty()) ids = read_eos_ids(model.folder() + "/config.json");
     if (!ids.empty()) return ids;
-    const auto gguf = tokenizer_gguf(model.folder());
+    const auto gguf = find_tokenizer_gguf(model.folder());
     return gguf.empty() ? ids : gguf_end_tokens(gguf);
   });
 }

@@ -26,7 +26,7 @@ struct SamplingOptions {
 };
 
 // Candidate tokens with unnormalised probabilities.
-struct Candidates {
+struct TokenCandidates {
   std::vector<std::int32_t> tokens;
   std::vector<double> weights;
 };
@@ -37,8 +37,9 @@ inline double softmax_weight(float logit, float highest, double temperature) {
 }
 
 // Returns the `count` most likely tokens in descending order of probability.
-inline Candidates top_tokens(std::span<const float> logits, std::size_t count, double temperature) {
-  Candidates found;
+inline TokenCandidates top_tokens(std::span<const float> logits, std::size_t count,
+                                  double temperature) {
+  TokenCandidates found;
   found.tokens.resize(logits.size());
   std::iota(found.tokens.begin(), found.tokens.end(), 0);
   const auto more_likely = [&](std::int32_t a, std::int32_t b) {
@@ -55,8 +56,8 @@ inline Candidates top_tokens(std::span<const float> logits, std::size_t count, d
   return found;
 }
 
-inline Candidates all_tokens(std::span<const float> logits, double temperature) {
-  Candidates found;
+inline TokenCandidates all_tokens(std::span<const float> logits, double temperature) {
+  TokenCandidates found;
   found.tokens.resize(logits.size());
   std::iota(found.tokens.begin(), found.tokens.end(), 0);
   const float highest = std::ranges::max(logits);
@@ -71,7 +72,7 @@ inline double sum_weights(std::span<const double> weights) {
 
 // Truncates descending candidates to the shortest prefix whose weights sum to `enough`. Returns
 // false if all weights together sum to less.
-inline bool keep_nucleus(Candidates& candidates, double enough) {
+inline bool truncate_to_nucleus(TokenCandidates& candidates, double enough) {
   double sum = 0.0;
   for (std::size_t i = 0; i < candidates.weights.size(); ++i) {
     sum += candidates.weights[i];
@@ -83,11 +84,12 @@ inline bool keep_nucleus(Candidates& candidates, double enough) {
   return false;
 }
 
-inline Candidates find_candidates(std::span<const float> logits, const SamplingOptions& options) {
+inline TokenCandidates find_candidates(std::span<const float> logits,
+                                       const SamplingOptions& options) {
   if (options.top_k > 0) {
     const auto count = std::min(logits.size(), as_index(options.top_k));
     auto found = top_tokens(logits, count, options.temperature);
-    if (options.top_p < 1.0) keep_nucleus(found, options.top_p * sum_weights(found.weights));
+    if (options.top_p < 1.0) truncate_to_nucleus(found, options.top_p * sum_weights(found.weights));
     return found;
   }
   auto all = all_tokens(logits, options.temperature);
@@ -96,10 +98,10 @@ inline Candidates find_candidates(std::span<const float> logits, const SamplingO
   const auto enough = options.top_p * sum_weights(all.weights);
   for (std::size_t count = 128; count < logits.size(); count *= 8) {
     auto found = top_tokens(logits, count, options.temperature);
-    if (keep_nucleus(found, enough)) return found;
+    if (truncate_to_nucleus(found, enough)) return found;
   }
   auto found = top_tokens(logits, logits.size(), options.temperature);
-  keep_nucleus(found, enough);
+  truncate_to_nucleus(found, enough);
   return found;
 }
 
@@ -133,11 +135,11 @@ class Sampler {
 };
 
 // Incremental decoder that stops at stop strings.
-class TextStream {
+class IncrementalDecoder {
  public:
   // Decodes the tokens that follow a prompt. Stop strings must not be empty.
-  TextStream(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt,
-             std::span<const std::string> stop_texts)
+  IncrementalDecoder(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt,
+                     std::span<const std::string> stop_texts)
       : tokenizer_(tokenizer), stop_texts_(stop_texts) {
     const auto context = prompt.last(std::min(kContext, prompt.size()));
     ids_.assign(context.begin(), context.end());
@@ -149,7 +151,7 @@ class TextStream {
   std::string add(std::int32_t id) {
     ids_.push_back(id);
     held_ += decode_pending(false);
-    return release(false);
+    return release_text(false);
   }
   // Returns true once a stop string has been found; all text before it has been returned.
   bool stopped() const { return stopped_; }
@@ -157,7 +159,7 @@ class TextStream {
   std::string finish() {
     if (stopped_) return {};
     held_ += decode_pending(true);
-    return release(true);
+    return release_text(true);
   }
 
  private:
@@ -188,7 +190,7 @@ class TextStream {
     return whole.substr(before.size());
   }
 
-  std::string release(bool last) {
+  std::string release_text(bool last) {
     auto end = std::string::npos;
     for (const auto& stop : stop_texts_) end = std::min(end, held_.find(stop));
     stopped_ = end != std::string::npos;

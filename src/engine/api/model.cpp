@@ -188,7 +188,7 @@ KeyValueCache::KeyValueCache(const Model& model, std::int64_t sequences, std::in
     state_ = std::make_unique<State>(State{owner, positions, {}, nullptr, nullptr});
     state_->lengths.resize(as_index(sequences));
     if (!owner.backend) state_->own_backend = make_backend(owner.checkpoint);
-    if (!owner.backend) check_host_cache(owner.checkpoint.config, sequences, positions);
+    if (!owner.backend) check_cache_fits_host(owner.checkpoint.config, sequences, positions);
     state_->store = state_->backend().make_store(sequences, positions);
   });
 }

@@ -72,7 +72,7 @@ class MomentConsumer {
 class AttentionConsumer {
  public:
   virtual ~AttentionConsumer() = default;
-  virtual void add(LayerAttention attention) = 0;  // sums of the whole batch
+  virtual void add(LayerAttentionSums attention) = 0;  // sums of the whole batch
 };
 
 // KV cache in device memory. A store works only with the backend that made it.
@@ -113,7 +113,7 @@ class Backend {
   virtual void normalize(NormSite norm) = 0;
   virtual void project_qkv(bool values) = 0;
   virtual void normalize_heads() = 0;  // norms of q and k
-  virtual void rotate() = 0;           // RoPE and query scaling, if the layer has them
+  virtual void apply_rope() = 0;       // RoPE and query scaling, if the layer has them
   virtual void attend() = 0;           // writes ActivationBuffer::z
   virtual void project_output(ResidualAddition addition) = 0;
   virtual void add_update() = 0;
@@ -123,10 +123,10 @@ class Backend {
   virtual void project_router() = 0;
   virtual void choose_experts() = 0;
 
-  // The MLP processes the active rows in chunks of at most mlp_rows().
-  virtual std::int64_t mlp_rows() const = 0;
+  // The MLP processes the active rows in chunks of at most mlp_chunk_rows().
+  virtual std::int64_t mlp_chunk_rows() const = 0;
   virtual void project_gate_up(std::int64_t begin, std::int64_t count) = 0;
-  virtual void gate(std::int64_t count) = 0;
+  virtual void apply_gate(std::int64_t count) = 0;
   virtual void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) = 0;
 
   virtual void project_logits() = 0;
@@ -134,7 +134,7 @@ class Backend {
   // Drops all rows except `rows`, which is ascending. Attention still uses the keys and values of
   // all rows.
   virtual void keep_rows(std::span<const std::int64_t> rows) = 0;
-  virtual std::int64_t running_rows() const = 0;
+  virtual std::int64_t active_rows() const = 0;
 
   // Passes the selected part of a buffer, float32 on the host, to `show`: now or later, in call
   // order, before finish() returns. `selection` must stay valid until then.
@@ -152,7 +152,7 @@ class Backend {
   // Computes scores and patterns of selected queries.
   virtual void score_rows(const RowScores& out) = 0;
   // Recomputes the pattern from edited scores; rows with unedited scores stay bit-identical.
-  virtual void pattern_of_edited_scores(const RowScores& edited) = 0;
+  virtual void recompute_pattern(const RowScores& edited) = 0;
   // Call after attend(): recomputes z of edited rows.
   virtual void attend_edited_rows(const RowScores& edited) = 0;
 
@@ -167,17 +167,18 @@ class Backend {
   virtual void keep_row_sums(bool keep) = 0;
   // Accumulates the attention statistics over near keys and, if requested, over all keys. Call
   // after attend(), with keep_row_sums(true).
-  virtual void add_attention(const AttentionRequest& request, AttentionConsumer& sink) = 0;
+  virtual void add_attention_statistics(const AttentionRequest& request,
+                                        AttentionConsumer& sink) = 0;
 
   virtual void finish() = 0;
 
   // For benchmarks.
-  virtual std::string hardware() const = 0;          // "neon, 2 threads", "NVIDIA H200"
-  virtual void wait() = 0;                           // blocks until the device is idle
-  virtual std::string attention_kernel() const = 0;  // kernel of the last attend()
+  virtual std::string describe_hardware() const = 0;  // "neon, 2 threads", "NVIDIA H200"
+  virtual void wait() = 0;                            // blocks until the device is idle
+  virtual std::string attention_kernel() const = 0;   // kernel of the last attend()
   // Measures the FLOP/s of large matrix products in the activation type, for about `seconds`
   // seconds.
-  virtual double product_rate(double seconds) = 0;
+  virtual double measure_flop_rate(double seconds) = 0;
 
  private:
   const LoadedCheckpoint& model_;

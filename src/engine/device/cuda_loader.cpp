@@ -26,13 +26,16 @@ constexpr int kOldestGpu = 8;  // Ampere, whose instructions the kernels need
 const CudaHostFunctions kHost{
     .log_wanted = log::is_enabled,
     .log_write = log::write,
-    .parallel_ranges = parallel_ranges,
-    .check_rows = [](const DeviceBudget& budget, std::int64_t rows) { budget.check_rows(rows); },
-    .take_cache = [](DeviceBudget& budget, std::int64_t sequences,
-                     std::int64_t positions) { return budget.take_cache(sequences, positions); },
+    .parallel_for_ranges = parallel_for_ranges,
+    .check_rows_fit = [](const DeviceBudget& budget,
+                         std::int64_t rows) { budget.check_rows_fit(rows); },
+    .reserve_cache =
+        [](DeviceBudget& budget, std::int64_t sequences, std::int64_t positions) {
+          return budget.reserve_cache(sequences, positions);
+        },
     .rope_frequencies = rope_frequencies,
     .score_rows = score_rows,
-    .pattern_of_edited_scores = pattern_of_edited_scores,
+    .recompute_pattern = recompute_pattern,
     .attend_edited_rows = attend_edited_rows,
     .attention_statistics = attention_statistics,
     .rows_by_expert = rows_by_expert,

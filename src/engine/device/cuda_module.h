@@ -29,19 +29,20 @@ namespace qkscope {
 struct CudaHostFunctions {
   bool (*log_wanted)(LogLevel level);
   void (*log_write)(LogLevel level, const std::string& message);
-  void (*parallel_ranges)(std::int64_t count, std::int64_t grain,
-                          const std::function<void(std::int64_t, std::int64_t)>& body);
-  void (*check_rows)(const DeviceBudget& budget, std::int64_t rows);
-  std::int64_t (*take_cache)(DeviceBudget& budget, std::int64_t sequences, std::int64_t positions);
+  void (*parallel_for_ranges)(std::int64_t count, std::int64_t grain,
+                              const std::function<void(std::int64_t, std::int64_t)>& body);
+  void (*check_rows_fit)(const DeviceBudget& budget, std::int64_t rows);
+  std::int64_t (*reserve_cache)(DeviceBudget& budget, std::int64_t sequences,
+                                std::int64_t positions);
   RopeFrequencies (*rope_frequencies)(const RopeConfig& rope, std::int64_t length);
   void (*score_rows)(const AttentionInput& input, std::span<const std::int64_t> rows,
                      TensorView scores, TensorView pattern);
-  void (*pattern_of_edited_scores)(const AttentionInput& input, std::span<const std::int64_t> rows,
-                                   ConstTensorView scores, TensorView pattern);
+  void (*recompute_pattern)(const AttentionInput& input, std::span<const std::int64_t> rows,
+                            ConstTensorView scores, TensorView pattern);
   void (*attend_edited_rows)(const AttentionInput& input, std::span<const std::int64_t> rows,
                              ConstTensorView scores, ConstTensorView pattern, TensorView z);
-  LayerAttention (*attention_statistics)(const AttendedRows& attended,
-                                         const AttentionRequest& request);
+  LayerAttentionSums (*attention_statistics)(const AttentionStatisticsInput& attended,
+                                             const AttentionRequest& request);
   ExpertRows (*rows_by_expert)(ConstTensorView indices, std::int64_t experts);
   void (*widen_rows)(const WeightMatrix& matrix, const WeightPart& part, float* out);
 };

@@ -39,7 +39,7 @@ std::int64_t rotary_elements(const ModelConfig& model) {
 std::int64_t expert_floats(const ModelConfig& model, std::int64_t rows) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;
-  const auto slots = std::min(rows, cpu_expert_rows(model)) * experts.per_token;
+  const auto slots = std::min(rows, cpu_expert_chunk_rows(model)) * experts.per_token;
   const auto at_a_time = std::min<std::int64_t>(slots, kMostExpertRows);
   return rows * (experts.count + 2 * experts.per_token) + 2 * slots * experts.d_mlp +
          at_a_time * (2 * model.d_model + 3 * experts.d_mlp);
@@ -75,7 +75,7 @@ std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, D
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;
   const auto element = element_size(dtype);
-  const auto slots = std::min(rows, cuda_expert_rows(model)) * experts.per_token;
+  const auto slots = std::min(rows, cuda_expert_chunk_rows(model)) * experts.per_token;
   const auto sorted = slots + std::min(slots, experts.count) * (kExpertRowUnit - 1);
   const auto widest =
       std::max(model.d_model, 2 * experts.d_mlp) + std::max(model.d_model, experts.d_mlp);
@@ -105,7 +105,7 @@ std::int64_t activation_bytes_on_cuda(const ModelConfig& model, std::int64_t row
 // Returns the number of elements of the largest layer.
 std::int64_t largest_layer_elements(const ModelConfig& model) {
   std::map<std::string, std::int64_t> layers;  // by "layers.N"
-  for (const auto& spec : tensor_table(model)) {
+  for (const auto& spec : expected_tensors(model)) {
     if (!spec.name.starts_with(model.names.layers + ".")) continue;
     const auto end = spec.name.find('.', model.names.layers.size() + 1);
     layers[spec.name.substr(0, end)] += spec.shape.count();
@@ -135,7 +135,7 @@ struct CacheSize {
 
 }  // namespace
 
-std::int64_t cpu_expert_rows(const ModelConfig& model) {
+std::int64_t cpu_expert_chunk_rows(const ModelConfig& model) {
   constexpr std::int64_t kRowsOfEach = 128;
   return std::max(kCpuMlpRows, kRowsOfEach * model.experts.count / model.experts.per_token);
 }
@@ -169,7 +169,8 @@ std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype) {
   return attention_layers(model) * 2 * model.n_kv_heads * model.d_head * element_size(dtype);
 }
 
-void check_host_cache(const ModelConfig& model, std::int64_t sequences, std::int64_t positions) {
+void check_cache_fits_host(const ModelConfig& model, std::int64_t sequences,
+                           std::int64_t positions) {
   const auto memory = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   const auto bytes = sequences * positions * cache_token_bytes(model, DType::f32);
   if (bytes > memory) refuse_cache({sequences, positions, bytes}, memory);
@@ -194,7 +195,7 @@ std::int64_t tokens_that_fit(const ModelConfig& model, const BackendOptions& opt
 
 std::int64_t device_weight_bytes(const ModelConfig& model, DType dtype) {
   std::int64_t count = 0;
-  for (const auto& spec : tensor_table(model)) count += spec.shape.count();
+  for (const auto& spec : expected_tensors(model)) count += spec.shape.count();
   return count * element_size(dtype);
 }
 
@@ -216,7 +217,7 @@ DeviceBudget::DeviceBudget(const ModelConfig& model, const BackendOptions& optio
   log::debug("device memory: {} of weights{}, {} of activations at {} tokens, {} may be used",
              bytes_text(weight_bytes(streams_)), streams_ ? " (streamed)" : "",
              bytes_text(activations), rows, bytes_text(limit_));
-  check_rows(rows);
+  check_rows_fit(rows);
 }
 
 std::int64_t DeviceBudget::weight_bytes(bool streamed) const {
@@ -224,7 +225,7 @@ std::int64_t DeviceBudget::weight_bytes(bool streamed) const {
                   : device_weight_bytes(model_, options_.dtype);
 }
 
-std::int64_t DeviceBudget::take_cache(std::int64_t sequences, std::int64_t positions) {
+std::int64_t DeviceBudget::reserve_cache(std::int64_t sequences, std::int64_t positions) {
   const auto bytes = sequences * positions * cache_token_bytes(model_, options_.dtype);
   const auto rest =
       weight_bytes(streams_) + caches_ + activation_bytes(model_, sequences, options_);
@@ -233,7 +234,7 @@ std::int64_t DeviceBudget::take_cache(std::int64_t sequences, std::int64_t posit
   return bytes;
 }
 
-void DeviceBudget::check_rows(std::int64_t rows) const {
+void DeviceBudget::check_rows_fit(std::int64_t rows) const {
   const auto weights = weight_bytes(streams_) + caches_;
   const auto activations = activation_bytes(model_, rows, options_);
   if (weights + activations <= limit_) return;

@@ -13,10 +13,10 @@ namespace qkscope {
 constexpr std::int64_t kCpuMlpRows = 512;
 constexpr std::int64_t kCudaMlpRows = 8192;
 // CPU rows per MLP chunk with experts: about 128 per expert, to amortise reading the weights.
-std::int64_t cpu_expert_rows(const ModelConfig& model);
+std::int64_t cpu_expert_chunk_rows(const ModelConfig& model);
 // CUDA rows per MLP chunk with experts; each expert is padded to multiples of kExpertRowUnit.
 constexpr std::int64_t kExpertRowUnit = 64;
-inline std::int64_t cuda_expert_rows(const ModelConfig& model) {
+inline std::int64_t cuda_expert_chunk_rows(const ModelConfig& model) {
   constexpr std::int64_t kMostSlots = 32768;
   return std::clamp<std::int64_t>(kMostSlots / model.experts.per_token, 1, kCudaMlpRows);
 }
@@ -40,7 +40,8 @@ std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
 std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype);
 
 // Throws a bad-input error if a KV cache exceeds the physical memory of the host.
-void check_host_cache(const ModelConfig& model, std::int64_t sequences, std::int64_t positions);
+void check_cache_fits_host(const ModelConfig& model, std::int64_t sequences,
+                           std::int64_t positions);
 
 // Returns the bytes that a run may use on its GPU: the free memory minus a reserve for late
 // allocations of driver and libraries, or options.device_memory if less. 0 for the CPU.
@@ -62,14 +63,14 @@ class DeviceBudget {
   // Throws a bad-input error if the model does not fit even with streamed weights.
   DeviceBudget(const ModelConfig& model, const BackendOptions& options);
 
-  bool streams() const { return streams_; }
+  bool streams_weights() const { return streams_; }
   // Throws a bad-input error if the activations do not fit; the message states the largest batch
   // that fits.
-  void check_rows(std::int64_t rows) const;
-  // Reserves the bytes of a KV cache until give_back(). Throws a bad-input error if the cache does
-  // not fit in addition to the weights, other caches and the activations of one step.
-  std::int64_t take_cache(std::int64_t sequences, std::int64_t positions);
-  void give_back(std::int64_t bytes) { caches_ -= bytes; }
+  void check_rows_fit(std::int64_t rows) const;
+  // Reserves the bytes of a KV cache until release_cache(). Throws a bad-input error if the cache
+  // does not fit in addition to the weights, other caches and the activations of one step.
+  std::int64_t reserve_cache(std::int64_t sequences, std::int64_t positions);
+  void release_cache(std::int64_t bytes) { caches_ -= bytes; }
 
  private:
   std::int64_t weight_bytes(bool streamed) const;

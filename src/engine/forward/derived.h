@@ -43,7 +43,7 @@ inline Tensor copy_heads(ConstTensorView all, std::int64_t first, std::int64_t c
 inline Tensor norm_scales(ConstTensorView x, const ModelConfig& model) {
   const auto n = x.dim(1);
   Tensor scales({x.dim(0), 1});
-  parallel_ranges(x.dim(0), 64, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for_ranges(x.dim(0), 64, [&](std::int64_t begin, std::int64_t end) {
     for (auto row = begin; row < end; ++row) {
       const float* values = x.data<float>() + row * n;
       double mean = 0.0;

@@ -114,7 +114,7 @@ class ForwardPass {
     show({Stage::q_normed, layer}, ActivationBuffer::q);
     show({Stage::k_normed, layer}, ActivationBuffer::k);
     if (statistics_ != nullptr) statistics_->before_rotation(backend_, layer);
-    backend_.rotate();
+    backend_.apply_rope();
     show({Stage::rot_q, layer}, ActivationBuffer::q);
     show({Stage::rot_k, layer}, ActivationBuffer::k);
     if (statistics_ != nullptr) statistics_->after_rotation(backend_, layer);
@@ -141,8 +141,7 @@ class ForwardPass {
               .edited = edits(scores) || edits(pattern)};
     backend_.score_rows(shown_.views());
     show_tensor(scores, shown_.scores);
-    if (edits(scores) && observer_.wants(pattern))
-      backend_.pattern_of_edited_scores(shown_.views());
+    if (edits(scores) && observer_.wants(pattern)) backend_.recompute_pattern(shown_.views());
     show_tensor(pattern, shown_.pattern);
   }
 
@@ -168,15 +167,15 @@ class ForwardPass {
     const bool wanted = observer_.wants({Stage::mlp_pre, layer}) ||
                         observer_.wants({Stage::mlp_pre_linear, layer}) ||
                         observer_.wants({Stage::mlp_post, layer});
-    const auto rows = backend_.running_rows();
+    const auto rows = backend_.active_rows();
     const bool whole = wanted || addition == ResidualAddition::deferred;
-    const auto chunk = whole ? rows : std::min(rows, backend_.mlp_rows());
+    const auto chunk = whole ? rows : std::min(rows, backend_.mlp_chunk_rows());
     for (std::int64_t begin = 0; begin < rows; begin += chunk) {
       const auto count = std::min(chunk, rows - begin);
       backend_.project_gate_up(begin, count);
       show({Stage::mlp_pre, layer}, ActivationBuffer::gate);
       show({Stage::mlp_pre_linear, layer}, ActivationBuffer::up);
-      backend_.gate(count);
+      backend_.apply_gate(count);
       show({Stage::mlp_post, layer}, ActivationBuffer::gate);
       if (!plan_.ends_before({Stage::mlp_out, layer}))
         backend_.project_down(begin, count, addition);
@@ -195,7 +194,7 @@ class ForwardPass {
   }
 
   bool wants_derived(HookPoint point) const {
-    return has_stage(config_, point) && observer_.wants_derived() && observer_.wants(point);
+    return has_hook_point(config_, point) && observer_.wants_derived() && observer_.wants(point);
   }
 
   // Shows the observer compute(x) at a derived hook point; x is the selected part of the buffer.
@@ -298,7 +297,7 @@ class ForwardPass {
   bool edits(HookPoint point) const { return observer_.wants(point) && observer_.edits(point); }
 
   void show(HookPoint point, ActivationBuffer buffer) {
-    if (!has_stage(config_, point) || !observer_.wants(point)) return;
+    if (!has_hook_point(config_, point) || !observer_.wants(point)) return;
     if (observer_.keeps_on_device())
       keep(point, buffer);
     else if (observer_.edits(point))
@@ -388,7 +387,7 @@ void forward(Backend& backend, const Batch& batch, Observer& observer,
 void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store) {
   check_batch(batch, backend.config());
   PassPlan plan(backend.config(), observer, batch.rows());
-  plan.need_all_keys(backend.config());
+  plan.require_all_keys(backend.config());
   ForwardPass pass(backend, batch, observer, std::move(plan));
   pass.use(store);
   pass.run();

@@ -115,7 +115,7 @@ std::vector<HookPoint> points_of_kind(const ModelConfig& model, bool derived) {
 
 }  // namespace
 
-bool has_stage(const ModelConfig& model, HookPoint point) {
+bool has_hook_point(const ModelConfig& model, HookPoint point) {
   const auto is = [&](auto... stages) { return is_any(point.stage, {stages...}); };
   if (is(Stage::pos_embed)) return model.learned_positions();
   if (is(Stage::ln1_scale, Stage::ln1_normalized)) return !model.names.input_norm.empty();
@@ -152,7 +152,7 @@ std::vector<HookPoint> all_hook_points(const ModelConfig& model) {
     for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
       if (model.layers[as_index(layer)].cross_attention) continue;
       for (const auto& entry : kStages)
-        if (entry.in_layer && has_stage(model, {entry.stage, layer}))
+        if (entry.in_layer && has_hook_point(model, {entry.stage, layer}))
           points.push_back({entry.stage, layer});
     }
     for (const auto stage : {Stage::final_scale, Stage::final_normalized, Stage::logits})
@@ -256,10 +256,10 @@ PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int6
   const auto first = start.embeds ? -1 : start.layer;
   const auto points = observer.wants_derived() ? all_hook_points(model) : hook_points(model);
   for (const auto point : points)
-    if (depth(point) >= first && observer.wants(point)) wanted_.push_back(point);
+    if (layer_index(point) >= first && observer.wants(point)) wanted_.push_back(point);
   if (empty()) return;
   for (const auto point : wanted_) check_selection(model, observer, point, rows);
-  const auto attention = std::max(drop_layer(model), start.layer - 1);
+  const auto attention = std::max(last_attention_layer(model), start.layer - 1);
   if (!try_drop_rows_in(attention, observer, rows)) try_drop_rows_in(n_layers_, observer, rows);
 }
 
@@ -271,13 +271,13 @@ PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int6
   last_rows_.clear();  // statistics need every row
 }
 
-void PassPlan::need_all_keys(const ModelConfig& model) {
+void PassPlan::require_all_keys(const ModelConfig& model) {
   const auto last = last_text_layer(model);
   if (drop_layer_ < last) last_rows_.clear();
   if (ends_before({Stage::z, last})) wanted_.push_back({Stage::z, last});
 }
 
-std::int64_t PassPlan::depth(HookPoint point) const {
+std::int64_t PassPlan::layer_index(HookPoint point) const {
   if (is_embedding(point.stage)) return -1;
   return point.layer >= 0 ? point.layer : n_layers_;
 }
@@ -285,14 +285,15 @@ std::int64_t PassPlan::depth(HookPoint point) const {
 bool PassPlan::ends_before(HookPoint point) const {
   if (empty()) return true;
   const auto last = wanted_.back();
-  return depth(last) < depth(point) || (depth(last) == depth(point) && last.stage < point.stage);
+  return layer_index(last) < layer_index(point) ||
+         (layer_index(last) == layer_index(point) && last.stage < point.stage);
 }
 
 // Returns the last layer whose attention has to be computed; layers up to it need the keys and
 // values of every row.
-std::int64_t PassPlan::drop_layer(const ModelConfig& model) const {
+std::int64_t PassPlan::last_attention_layer(const ModelConfig& model) const {
   const auto last = wanted_.back();
-  auto layer = depth(last);
+  auto layer = layer_index(last);
   if (layer >= 0 && layer < n_layers_ && last.stage > Stage::rot_k) return layer;
   do --layer;
   while (layer >= 0 && model.layers[as_index(layer)].cross_attention);
@@ -305,7 +306,8 @@ bool PassPlan::try_drop_rows_in(std::int64_t layer, const Observer& observer, st
     const bool edits = observer.edits(point);
     // Edited scores change z of their rows after attention.
     const auto last_before = edits ? Stage::rot_k : Stage::pattern;
-    const bool after = depth(point) > layer || (depth(point) == layer && point.stage > last_before);
+    const bool after =
+        layer_index(point) > layer || (layer_index(point) == layer && point.stage > last_before);
     if (!after || is_embedding(point.stage)) continue;
     if (edits) return false;  // an edit may read every row
     const auto chosen = observer.selection(point).rows;

@@ -12,7 +12,7 @@ namespace qkscope {
 std::vector<HookPoint> all_hook_points(const ModelConfig& model);
 
 // Returns true if the model has the stage in this layer.
-bool has_stage(const ModelConfig& model, HookPoint point);
+bool has_hook_point(const ModelConfig& model, HookPoint point);
 
 // Decides where a pass ends and from which layer on only a subset of the rows is computed.
 class PassPlan {
@@ -31,7 +31,7 @@ class PassPlan {
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, Stage statistics);
 
   // Makes the attention of every layer run for all rows, to fill a KV cache.
-  void need_all_keys(const ModelConfig& model);
+  void require_all_keys(const ModelConfig& model);
 
   bool empty() const { return wanted_.empty(); }
   // Returns true if nothing at or after this point is wanted.
@@ -46,9 +46,9 @@ class PassPlan {
   const std::vector<std::int64_t>& last_rows() const { return last_rows_; }
 
  private:
-  std::int64_t depth(
+  std::int64_t layer_index(
       HookPoint point) const;  // layer number; -1 for the embedding, n_layers after the layers
-  std::int64_t drop_layer(const ModelConfig& model) const;
+  std::int64_t last_attention_layer(const ModelConfig& model) const;
   // Tries to drop rows at a layer; returns false if all rows are needed after its attention.
   bool try_drop_rows_in(std::int64_t layer, const Observer& observer, std::int64_t rows);
 

@@ -20,7 +20,8 @@ constexpr std::pair<RopeType, const char*> kRopeTypes[] = {
 RopeType read_rope_type(const ConfigReader& parameters) {
   const auto name = parameters.string("rope_type", parameters.string("type", "default"));
   // longrope was called "su" at first, and "yarn" in some Phi-3 files.
-  if (name == "su" || (name == "yarn" && parameters.has("short_factor"))) return RopeType::longrope;
+  if (name == "su" || (name == "yarn" && parameters.has_value("short_factor")))
+    return RopeType::longrope;
   for (const auto& [type, known] : kRopeTypes)
     if (name == known) return type;
   bad_input("{}: rope_type is '{}', supported are default, linear, dynamic, yarn, llama3, longrope",
@@ -101,7 +102,7 @@ void read_llama_without_rope(ModelConfig& model, const ConfigReader& config,
   model.d_model = config.positive_integer("hidden_size");
   model.n_heads = config.positive_integer("num_attention_heads");
   model.n_kv_heads = config.positive_integer("num_key_value_heads", model.n_heads);
-  if (!config.has("head_dim") && defaults.d_head == 0 && model.d_model % model.n_heads != 0)
+  if (!config.has_value("head_dim") && defaults.d_head == 0 && model.d_model % model.n_heads != 0)
     bad_input("{}: hidden_size {} is not a multiple of {} heads and head_dim is not given",
               config.where(), model.d_model, model.n_heads);
   model.d_head = config.positive_integer(
@@ -119,21 +120,21 @@ void read_llama_without_rope(ModelConfig& model, const ConfigReader& config,
 
 RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
                            const LlamaDefaults& defaults) {
-  const char* key = config.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
-  if (config.has(key) &&
-      (config.section(key).has("full_attention") || config.section(key).has("sliding_attention")))
+  const char* key = config.has_value("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  if (config.has_value(key) && (config.section(key).has_value("full_attention") ||
+                                config.section(key).has_value("sliding_attention")))
     bad_input("{}: '{}' has one map per layer type, which only gemma3 and olmo3 models may have",
               config.where(), key);
   constexpr ConfigReader::Range kPart{0.0, 1.0};
   double partial = config.number("partial_rotary_factor", defaults.partial_rotary_factor, kPart);
-  if (config.has(key))
+  if (config.has_value(key))
     partial = config.section(key).number("partial_rotary_factor", partial, kPart);
   RopeConfig rope;
   rope.theta = config.number("rope_theta", defaults.rope_theta, kRopeTheta);
   rope.dim = static_cast<std::int64_t>(static_cast<double>(model.d_head) * partial);
   rope.max_positions = model.max_positions;
   rope.original_max = config.positive_integer("original_max_position_embeddings", 0);
-  if (config.has(key)) return read_rope(rope, config.section(key));
+  if (config.has_value(key)) return read_rope(rope, config.section(key));
   rope.original_max = model.max_positions;
   return rope;
 }
@@ -192,38 +193,38 @@ void read_attention_bias(ModelConfig& model, const ConfigReader& config, bool fa
 
 void read_alternating_windows(ModelConfig& model, const ConfigReader& config, std::int64_t window) {
   window = config.positive_integer("sliding_window", window);
-  if (config.has("layer_types")) return read_layer_types(model, config, window);
+  if (config.has_value("layer_types")) return read_layer_types(model, config, window);
   for (std::size_t i = 0; i < model.layers.size(); i += 2) model.layers[i].window = window;
 }
 
 void read_periodic_windows(ModelConfig& model, const ConfigReader& config, std::int64_t period) {
   const auto window = config.positive_integer("sliding_window", 4096);
-  if (config.has("layer_types")) return read_layer_types(model, config, window);
+  if (config.has_value("layer_types")) return read_layer_types(model, config, window);
   for (std::int64_t i = 0; i < model.n_layers; ++i)
     model.layers[as_index(i)].window = (i + 1) % period == 0 ? 0 : window;
 }
 
 void read_shared_window(ModelConfig& model, const ConfigReader& config) {
-  if (!config.has("sliding_window")) return;
+  if (!config.has_value("sliding_window")) return;
   for (auto& layer : model.layers) layer.window = config.positive_integer("sliding_window");
 }
 
-void read_ropes_by_kind(ModelConfig& model, const ConfigReader& config, double full_theta,
-                        double sliding_theta) {
+void read_ropes_by_layer_kind(ModelConfig& model, const ConfigReader& config, double full_theta,
+                              double sliding_theta) {
   RopeConfig full;
   full.theta = full_theta;
   full.dim = model.d_head;
   full.max_positions = full.original_max = model.max_positions;
   RopeConfig sliding = full;
   sliding.theta = sliding_theta;
-  if (config.has("rope_parameters")) {
+  if (config.has_value("rope_parameters")) {
     const auto parameters = config.section("rope_parameters");
-    if (parameters.has("full_attention"))
+    if (parameters.has_value("full_attention"))
       full = read_rope(full, parameters.section("full_attention"));
-    if (parameters.has("sliding_attention"))
+    if (parameters.has_value("sliding_attention"))
       sliding = read_rope(sliding, parameters.section("sliding_attention"));
   }
-  if (config.has("rope_scaling")) full = read_rope(full, config.section("rope_scaling"));
+  if (config.has_value("rope_scaling")) full = read_rope(full, config.section("rope_scaling"));
   model.ropes = {full, sliding};
   for (auto& layer : model.layers) layer.rope = layer.window > 0 ? 1 : 0;
 }
@@ -249,9 +250,9 @@ ExpertNames stacked_expert_names() {
 void read_windows_of_upper_layers(ModelConfig& model, const ConfigReader& config) {
   const bool slides = config.flag("use_sliding_window", false);
   const std::int64_t window = slides ? config.positive_integer("sliding_window", 4096) : 0;
-  if (config.has("layer_types")) return read_layer_types(model, config, window);
+  if (config.has_value("layer_types")) return read_layer_types(model, config, window);
   if (!slides) return;
-  for (auto i = config.non_negative("max_window_layers", 28); i < model.n_layers; ++i)
+  for (auto i = config.non_negative_integer("max_window_layers", 28); i < model.n_layers; ++i)
     model.layers[as_index(i)].window = window;
 }
 
@@ -271,7 +272,7 @@ RopeConfig read_rope(RopeConfig base, const ConfigReader& parameters) {
   if (rope.type == RopeType::standard) return rope;
   const bool may_be_derived = rope.type == RopeType::longrope || rope.type == RopeType::yarn;
   rope.factor =
-      may_be_derived && !parameters.has("factor")
+      may_be_derived && !parameters.has_value("factor")
           ? static_cast<double>(rope.max_positions) / static_cast<double>(rope.original_max)
           : parameters.number("factor", kFactor);
   if (!kFactor.holds(rope.factor))
@@ -280,7 +281,7 @@ RopeConfig read_rope(RopeConfig base, const ConfigReader& parameters) {
         "factor {}, expected {}",
         parameters.where(), rope.max_positions, rope.original_max, rope.factor,
         kFactor.to_string());
-  if (parameters.has("attention_factor"))
+  if (parameters.has_value("attention_factor"))
     rope.attention_factor = parameters.number("attention_factor", kFactor);
   rope.beta_fast = parameters.number("beta_fast", rope.beta_fast, kFactor);
   rope.beta_slow = parameters.number("beta_slow", rope.beta_slow, kFactor);

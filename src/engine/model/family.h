@@ -67,8 +67,8 @@ void read_shared_window(ModelConfig& model, const ConfigReader& config);
 
 // Reads two RoPEs, one for full and one for sliding layers. rope_parameters has one object per
 // kind; the older spelling has rope_theta and rope_scaling for full layers.
-void read_ropes_by_kind(ModelConfig& model, const ConfigReader& config, double full_theta,
-                        double sliding_theta);
+void read_ropes_by_layer_kind(ModelConfig& model, const ConfigReader& config, double full_theta,
+                              double sliding_theta);
 
 // Qwen: sliding_window applies only with use_sliding_window, to layers from max_window_layers on.
 void read_windows_of_upper_layers(ModelConfig& model, const ConfigReader& config);

@@ -40,14 +40,14 @@ class WeightBinder {
       : model_(model),
         checkpoint_(&checkpoint),
         prefix_(check_tensor_names(model, checkpoint.names(), checkpoint.folder())) {
-    for (const auto& spec : tensor_table(model, prefix_.experts))
+    for (const auto& spec : expected_tensors(model, prefix_.experts))
       check_shape(prefix_.backbone + spec.name, spec.shape);
     if (!prefix_.head.empty()) check_shape(prefix_.head, {model.vocab_size, model.d_model});
   }
 
   // Checks the shapes of all FP8 scales without reading values.
   void check_all_scales() const {
-    for (const auto& [name, shape] : tensor_table(model_))
+    for (const auto& [name, shape] : expected_tensors(model_))
       if (shape.rank() == 2 && checkpoint_->has(prefix_.backbone + name) &&
           is_float8(checkpoint_->info(prefix_.backbone + name)))
         check_scales(prefix_.backbone + name, prefix_.backbone + name + kScaleEnding);
@@ -55,7 +55,7 @@ class WeightBinder {
 
   ModelWeights bind() {
     ModelWeights weights;
-    const auto embedding = prefix_.backbone + embedding_name(model_);
+    const auto embedding = prefix_.backbone + embedding_tensor_name(model_);
     const bool stored = checkpoint_ == nullptr || checkpoint_->has(embedding);
     weights.embedding =
         bind_matrix(stored ? embedding : prefix_.head, {model_.embedding_rows, model_.d_model});
@@ -171,7 +171,8 @@ class WeightBinder {
 
   Linear expert_matrix(const std::string& name, std::int64_t expert, std::int64_t out,
                        std::int64_t in) {
-    if (!holds_all_experts(name)) return bind_linear(expert_name(name, expert), out, in, false);
+    if (!holds_all_experts(name))
+      return bind_linear(expert_tensor_name(name, expert), out, in, false);
     const auto& names = prefix_.experts;
     if (checkpoint_ == nullptr) {
       if (expert == 0) list_experts(name, out, in);
@@ -357,18 +358,18 @@ class WeightBinder {
 
   const ModelConfig& model_;
   const Checkpoint* checkpoint_ = nullptr;  // null: names and shapes are listed
-  TensorPrefix prefix_;
+  TensorNaming prefix_;
   std::vector<TensorSpec> specs_;
 };
 
 }  // namespace
 
-std::vector<TensorSpec> tensor_table(const ModelConfig& model) {
+std::vector<TensorSpec> expected_tensors(const ModelConfig& model) {
   static const ExpertNames kNone;
-  return tensor_table(model, model.names.experts.empty() ? kNone : model.names.experts.front());
+  return expected_tensors(model, model.names.experts.empty() ? kNone : model.names.experts.front());
 }
 
-std::vector<TensorSpec> tensor_table(const ModelConfig& model, const ExpertNames& experts) {
+std::vector<TensorSpec> expected_tensors(const ModelConfig& model, const ExpertNames& experts) {
   return WeightBinder(model, experts).list();
 }
 

@@ -61,28 +61,28 @@ struct TensorSpec {
 };
 
 // Returns the name of the token embedding without the prefix.
-std::string embedding_name(const ModelConfig& model);
+std::string embedding_tensor_name(const ModelConfig& model);
 
 // Returns all tensors below the prefix in forward order; cross-attention layers have none. Without
 // `experts`, experts are named as in the published checkpoints.
-std::vector<TensorSpec> tensor_table(const ModelConfig& model);
-std::vector<TensorSpec> tensor_table(const ModelConfig& model, const ExpertNames& experts);
+std::vector<TensorSpec> expected_tensors(const ModelConfig& model);
+std::vector<TensorSpec> expected_tensors(const ModelConfig& model, const ExpertNames& experts);
 
 // How a checkpoint names the tensors of the language model.
-struct TensorPrefix {
+struct TensorNaming {
   std::string backbone;  // "model.", "language_model.model.", ...
   std::string head;      // full name of the output embedding; "" if it is tied and not stored
   ExpertNames experts;   // naming of the expert tensors, for models with experts
 };
 
-// expert_name inserts the expert number into a name pattern. holds_all_experts is true for names
-// without a placeholder: one tensor with all experts.
-std::string expert_name(const std::string& name, std::int64_t expert);
+// expert_tensor_name inserts the expert number into a name pattern. holds_all_experts is true for
+// names without a placeholder: one tensor with all experts.
+std::string expert_tensor_name(const std::string& name, std::int64_t expert);
 bool holds_all_experts(const std::string& name);
 
 // Throws a bad-input error unless `names` contains every tensor of the model and no other tensor
 // under the language model's prefix. Returns the naming scheme of the tensors.
-TensorPrefix check_tensor_names(const ModelConfig& model, const std::vector<std::string>& names,
+TensorNaming check_tensor_names(const ModelConfig& model, const std::vector<std::string>& names,
                                 const std::string& where);
 
 }  // namespace qkscope

@@ -82,7 +82,7 @@ const FamilySpec& find_family(const std::string& model_type, const std::string& 
 
 // Supports FP8 with one scale per tensor or block, and MXFP4 in families published in it.
 void read_quantization(ModelConfig& model, const ConfigReader& config) {
-  if (!config.has("quantization_config")) return;
+  if (!config.has_value("quantization_config")) return;
   const auto quantization = config.section("quantization_config");
   const auto method = quantization.string("quant_method", "unknown");
   const auto& experts = model.names.experts;
@@ -93,7 +93,7 @@ void read_quantization(ModelConfig& model, const ConfigReader& config) {
         "with one scale per tensor or per block. Use the unquantized checkpoint of this model",
         config.where(), method);
   model.fp8 = true;
-  if (!quantization.has("weight_block_size")) return;
+  if (!quantization.has_value("weight_block_size")) return;
   model.fp8_block = quantization.integers("weight_block_size");
   if (model.fp8_block.size() != 2 || model.fp8_block[0] < 1 || model.fp8_block[1] < 1)
     quantization.fail("weight_block_size", "numbers of rows and columns, as [128, 128]");
@@ -160,17 +160,17 @@ ConfigReader::ConfigReader(const Json& object, std::string where)
     bad_input("{}: expected a JSON object, found {}", where_, object.type_name());
 }
 
-bool ConfigReader::has(const std::string& key) const {
+bool ConfigReader::has_value(const std::string& key) const {
   const auto entry = object_->find(key);
   return entry != object_->end() && !entry->is_null();
 }
 
-bool ConfigReader::contains(const std::string& key) const {
+bool ConfigReader::contains_key(const std::string& key) const {
   return object_->contains(key);
 }
 
 const Json& ConfigReader::at(const std::string& key) const {
-  if (!has(key)) bad_input("{}: '{}' is missing", where_, key);
+  if (!has_value(key)) bad_input("{}: '{}' is missing", where_, key);
   return (*object_)[key];
 }
 
@@ -182,8 +182,9 @@ std::int64_t ConfigReader::positive_integer(const std::string& key) const {
   return read_integer(*this, key, 1);
 }
 
-std::int64_t ConfigReader::non_negative(const std::string& key, std::int64_t fallback) const {
-  return has(key) ? read_integer(*this, key, 0) : fallback;
+std::int64_t ConfigReader::non_negative_integer(const std::string& key,
+                                                std::int64_t fallback) const {
+  return has_value(key) ? read_integer(*this, key, 0) : fallback;
 }
 
 double ConfigReader::number(const std::string& key, Range range) const {
@@ -194,13 +195,13 @@ double ConfigReader::number(const std::string& key, Range range) const {
 }
 
 bool ConfigReader::flag(const std::string& key, bool fallback) const {
-  if (!has(key)) return fallback;
+  if (!has_value(key)) return fallback;
   if (!at(key).is_boolean()) fail(key, "true or false");
   return at(key).get<bool>();
 }
 
 std::string ConfigReader::string(const std::string& key, const std::string& fallback) const {
-  if (!has(key)) return fallback;
+  if (!has_value(key)) return fallback;
   if (!at(key).is_string()) fail(key, "a string");
   return at(key).get<std::string>();
 }
@@ -231,7 +232,7 @@ void ConfigReader::fail(const std::string& key, const std::string& expected) con
 
 ModelConfig parse_model_config(const Json& json, const std::string& where) {
   const ConfigReader top(json, where);
-  if (!top.has("model_type"))
+  if (!top.has_value("model_type"))
     bad_input("{}: 'model_type' is missing, so the family is not known", where);
   std::string model_type = top.string("model_type", "");
   const auto wrapper = std::ranges::find(kWrappers, model_type, &Wrapper::model_type);
@@ -243,7 +244,7 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
   model.family = model_type;
   model.wrapped = wrapped;
   find_family(model_type, where).read(model, text);
-  if (wrapped && !text.has("tie_word_embeddings"))
+  if (wrapped && !text.has_value("tie_word_embeddings"))
     model.tied = top.flag("tie_word_embeddings", model.tied);
   read_quantization(model, top);
   model.stored_dtype = text.string(

@@ -26,19 +26,19 @@ class ConfigReader {
   ConfigReader(const Json& object, std::string where);
 
   const std::string& where() const { return where_; }
-  bool has(const std::string& key) const;       // present and not null
-  bool contains(const std::string& key) const;  // null counts as present
+  bool has_value(const std::string& key) const;     // present and not null
+  bool contains_key(const std::string& key) const;  // null counts as present
   const Json& at(const std::string& key) const;
   ConfigReader section(const std::string& key) const;  // a nested object
 
   std::int64_t positive_integer(const std::string& key) const;  // a required positive integer
   std::int64_t positive_integer(const std::string& key, std::int64_t fallback) const {
-    return has(key) ? positive_integer(key) : fallback;
+    return has_value(key) ? positive_integer(key) : fallback;
   }
-  std::int64_t non_negative(const std::string& key, std::int64_t fallback) const;
+  std::int64_t non_negative_integer(const std::string& key, std::int64_t fallback) const;
   double number(const std::string& key, Range range) const;
   double number(const std::string& key, double fallback, Range range) const {
-    return has(key) ? number(key, range) : fallback;
+    return has_value(key) ? number(key, range) : fallback;
   }
   // Optional values with a fallback, and required lists.
   bool flag(const std::string& key, bool fallback) const;

@@ -51,20 +51,20 @@ ExpertNames find_experts(const ModelConfig& model, const std::set<std::string>& 
       fmt::format("{}{}.{}.", backbone, model.names.layers, layer - model.layers.begin());
   for (const auto& names : spellings) {
     const auto end = names.mxfp4 ? "_blocks" : holds_all_experts(names.down) ? "" : ".weight";
-    if (present.contains(at + expert_name(names.down, 0) + end)) return names;
+    if (present.contains(at + expert_tensor_name(names.down, 0) + end)) return names;
   }
   return spellings.front();
 }
 
 // Finds the prefix of the language model among those of published checkpoints.
-TensorPrefix find_prefix(const ModelConfig& model, const std::set<std::string>& present,
+TensorNaming find_prefix(const ModelConfig& model, const std::set<std::string>& present,
                          const std::string& where) {
-  TensorPrefix prefix;
+  TensorNaming prefix;
   const auto plain_head = model.names.head + ".weight";
   for (const auto& head : {plain_head, "language_model." + plain_head})
     if (present.contains(head)) prefix.head = head;
   // A tied embedding may be stored as the output embedding, and norms may have no weights.
-  const std::array marks = {embedding_name(model), model.names.final_norm + ".weight",
+  const std::array marks = {embedding_tensor_name(model), model.names.final_norm + ".weight",
                             fmt::format("{}.0.{}.weight", model.names.layers, model.names.down)};
   for (const auto* backbone : kBackbones) {
     prefix.backbone = backbone;
@@ -76,10 +76,11 @@ TensorPrefix find_prefix(const ModelConfig& model, const std::set<std::string>& 
 }
 
 void check_missing(const ModelConfig& model, const std::set<std::string>& present,
-                   const TensorPrefix& prefix, const std::string& where) {
+                   const TensorNaming& prefix, const std::string& where) {
   std::vector<std::string> missing;
-  for (const auto& spec : tensor_table(model, prefix.experts)) {
-    const bool stands_in = spec.name == embedding_name(model) && model.tied && !prefix.head.empty();
+  for (const auto& spec : expected_tensors(model, prefix.experts)) {
+    const bool stands_in =
+        spec.name == embedding_tensor_name(model) && model.tied && !prefix.head.empty();
     if (!stands_in && !present.contains(prefix.backbone + spec.name))
       missing.push_back(prefix.backbone + spec.name);
   }
@@ -90,9 +91,9 @@ void check_missing(const ModelConfig& model, const std::set<std::string>& presen
 }
 
 void check_surplus(const ModelConfig& model, const std::set<std::string>& present,
-                   const TensorPrefix& prefix, const std::string& where) {
+                   const TensorNaming& prefix, const std::string& where) {
   std::set<std::string> expected;
-  for (const auto& spec : tensor_table(model, prefix.experts))
+  for (const auto& spec : expected_tensors(model, prefix.experts))
     expected.insert(prefix.backbone + spec.name);
   std::vector<std::string> surplus;
   for (const auto& name : present) {
@@ -110,11 +111,11 @@ void check_surplus(const ModelConfig& model, const std::set<std::string>& presen
 
 }  // namespace
 
-std::string embedding_name(const ModelConfig& model) {
+std::string embedding_tensor_name(const ModelConfig& model) {
   return model.names.embedding + ".weight";
 }
 
-std::string expert_name(const std::string& name, std::int64_t expert) {
+std::string expert_tensor_name(const std::string& name, std::int64_t expert) {
   const auto place = name.find("{}");
   if (place == std::string::npos) return name;
   return fmt::format("{}{}{}", name.substr(0, place), expert, name.substr(place + 2));
@@ -124,7 +125,7 @@ bool holds_all_experts(const std::string& name) {
   return name.find("{}") == std::string::npos;
 }
 
-TensorPrefix check_tensor_names(const ModelConfig& model, const std::vector<std::string>& names,
+TensorNaming check_tensor_names(const ModelConfig& model, const std::vector<std::string>& names,
                                 const std::string& where) {
   const std::set<std::string> present(names.begin(), names.end());
   auto prefix = find_prefix(model, present, where);
@@ -137,7 +138,7 @@ TensorPrefix check_tensor_names(const ModelConfig& model, const std::vector<std:
 std::int64_t parameter_count(const ModelConfig& model) {
   return translate_exceptions([&] {
     std::int64_t count = model.tied ? 0 : model.vocab_size * model.d_model;
-    for (const auto& spec : tensor_table(model)) count += spec.shape.count();
+    for (const auto& spec : expected_tensors(model)) count += spec.shape.count();
     return count;
   });
 }

@@ -68,7 +68,7 @@ class QueryTile {
     queries_ = count;
     softcap_ = in.input->softcap;
     packed_.resize(as_index(gemm::round_up(count, gemm::tile_shape().rows) * d_));
-    gemm::pack_left({in.query(begin), in.query_stride(), count, d_}, packed_.data());
+    gemm::pack_left_operand({in.query(begin), in.query_stride(), count, d_}, packed_.data());
     rows::scale(packed_.data(), static_cast<std::int64_t>(packed_.size()), in.input->scale);
   }
 
@@ -77,7 +77,7 @@ class QueryTile {
     scores.keys = count;
     scores.values.resize(as_index(queries_ * count));
     packed_keys_.resize(as_index(gemm::round_up(count, gemm::tile_shape().columns) * d_));
-    gemm::pack_right({keys, stride, count, d_}, packed_keys_.data());
+    gemm::pack_right_operand({keys, stride, count, d_}, packed_keys_.data());
     gemm::multiply({packed_.data(), packed_keys_.data(), queries_, count, d_}, false,
                    scores.values.data(), count);
     if (softcap_ > 0.0f) rows::soft_cap(scores.values.data(), std::ssize(scores.values), softcap_);
@@ -133,7 +133,7 @@ class HistogramBounds {
     return {std::min(high, keys_[b] + std::max(1.0, std::ceil(missing / upper_edge(b)))), high};
   }
 
-  Bounds mass_of_top(std::int64_t top) const {
+  Bounds mass_of_top_keys(std::int64_t top) const {
     const auto b = first_bin_reaching(keys_, static_cast<double>(top));
     if (b == keys::kBins) return {held_[b], held_[b]};
     const double taken = static_cast<double>(top) - keys_[b];
@@ -165,12 +165,12 @@ struct KeyVariants {
 static_assert(keys::kBins == kMassBins);
 
 // Computes the all-keys columns of a head, block by block.
-class AllKeysColumns {
+class AllKeysAccumulator {
  public:
   // All references must outlive the object. key_sums points to the sum of key 0; the
   // sums of consecutive keys are n_heads apart.
-  AllKeysColumns(const HeadInput& in, const AttentionRequest& request, const KeyVariants& keys,
-                 std::int64_t* key_sums)
+  AllKeysAccumulator(const HeadInput& in, const AttentionRequest& request, const KeyVariants& keys,
+                     std::int64_t* key_sums)
       : in_(in), request_(request), layout_(request.layout), keys_(keys), key_sums_(key_sums) {}
 
   // Computes the all-keys columns of queries [begin, end), which `queries` holds. values: (queries,
@@ -190,7 +190,7 @@ class AllKeysColumns {
                          count, replaced_scores_[r]);
       add_keys(block, values);
     }
-    for (auto i = begin; i < end; ++i) finish(i, values + (i - begin) * layout_.columns());
+    for (auto i = begin; i < end; ++i) finish_row(i, values + (i - begin) * layout_.columns());
   }
 
  private:
@@ -199,7 +199,7 @@ class AllKeysColumns {
   static constexpr std::int64_t kKeys = 256;   // keys per block
 
   // Running KL divergence of one query from its scores with replaced keys.
-  struct Divergence {
+  struct RunningKlDivergence {
     double difference = 0;  // sum p (s - s')
     double highest = 0;     // maximum of s'
     double sum = 0;         // sum of exp(s' - highest); 0 before the first key
@@ -216,7 +216,7 @@ class AllKeysColumns {
       const auto last = std::min(
           block.end, query + rows);  // end of the keys visible to the last of these queries
       if (last <= block.begin) continue;
-      const auto width = keys::padded(last - block.begin);
+      const auto width = keys::padded_key_count(last - block.begin);
       for (std::int64_t slot = 0; slot < kRows; ++slot) {
         std::fill_n(p_[slot], width, 0.0f);
         std::fill_n(bin_[slot], width, WeightHistogram::kPaddingBin);
@@ -235,10 +235,10 @@ class AllKeysColumns {
     const Range seen{std::max(block.begin, in_.first_key(i)), std::min(block.end, i + 1)};
     if (seen.begin >= seen.end) return;
     const auto at = seen.begin - block.begin;
-    const auto sums =
-        keys::weigh_segment({scores_.row(i - queries_.begin) + at, seen.end - seen.begin,
-                             static_cast<float>(i - seen.begin)},
-                            keys::SplitLogSumExp(in_.lse(i)), p_[slot] + at, bin_[slot] + at);
+    const auto sums = keys::compute_segment_weights(
+        {scores_.row(i - queries_.begin) + at, seen.end - seen.begin,
+         static_cast<float>(i - seen.begin)},
+        keys::SplitLogSumExp(in_.lse(i)), p_[slot] + at, bin_[slot] + at);
     v[layout_.entropy()] += sums.entropy;
     v[layout_.distance_mean()] += sums.distance;
     // Keys whose distances have the same bit width are contiguous.
@@ -251,17 +251,17 @@ class AllKeysColumns {
           all ? sums.mass : keys::sum_short_range(p_[slot] + j - block.begin, end - j);
       j = end;
     }
-    compare_row(i, p_[slot], block, seen);
+    add_kl_divergences(i, p_[slot], block, seen);
     add_kept_mass(i, p_[slot], block, seen, v);
   }
 
-  void compare_row(std::int64_t i, const float* p, Range block, Range seen) {
+  void add_kl_divergences(std::int64_t i, const float* p, Range block, Range seen) {
     const auto at = seen.begin - block.begin;
     for (std::size_t r = 0; r < replaced_scores_.size(); ++r) {
       auto& divergence = divergences_[as_index(i - queries_.begin) * replaced_scores_.size() + r];
-      const auto part = keys::compare_scores(p + at, scores_.row(i - queries_.begin) + at,
-                                             replaced_scores_[r].row(i - queries_.begin) + at,
-                                             seen.end - seen.begin);
+      const auto part = keys::compute_kl_divergence_sums(
+          p + at, scores_.row(i - queries_.begin) + at,
+          replaced_scores_[r].row(i - queries_.begin) + at, seen.end - seen.begin);
       const double highest =
           divergence.sum > 0 ? std::max<double>(divergence.highest, part.highest) : part.highest;
       divergence.difference += part.difference;
@@ -279,7 +279,7 @@ class AllKeysColumns {
     };
     for (std::size_t s = 0; s < request_.kept.size(); ++s) {
       const auto& set = request_.kept[s];
-      double& kept = v[layout_.kept(static_cast<std::int64_t>(s))];
+      double& kept = v[layout_.kept_mass(static_cast<std::int64_t>(s))];
       if (set.rule == KeptKeys::Rule::ends) {
         kept += sum(0, set.first) + sum(std::max(set.first, i - set.last + 1), i + 1);
         continue;
@@ -300,7 +300,7 @@ class AllKeysColumns {
         histograms[slot].bins[bin_[slot][j]] += units_[slot][j] + WeightHistogram::kOneKey;
   }
 
-  void finish(std::int64_t i, double* v) const {
+  void finish_row(std::int64_t i, double* v) const {
     const auto query = as_index(i - queries_.begin);
     const double entropy = v[layout_.entropy()];
     v[layout_.perplexity()] = std::exp(entropy);
@@ -308,13 +308,13 @@ class AllKeysColumns {
     const HistogramBounds bounds(histograms_[query]);
     for (std::int64_t k = 0; k < kKeyShares; ++k) {
       const auto [low, high] = bounds.key_count_for_share(kKeyShare[k]);
-      v[layout_.keys_low(k)] = low;
-      v[layout_.keys_high(k)] = high;
+      v[layout_.key_count_low(k)] = low;
+      v[layout_.key_count_high(k)] = high;
     }
     for (std::int64_t k = 0; k < kTopKeys; ++k) {
-      const auto [low, high] = bounds.mass_of_top(kTopKey[k]);
-      v[layout_.top_low(k)] = low;
-      v[layout_.top_high(k)] = high;
+      const auto [low, high] = bounds.mass_of_top_keys(kTopKey[k]);
+      v[layout_.top_mass_low(k)] = low;
+      v[layout_.top_mass_high(k)] = high;
     }
     // Normalise by the actual sum of weights: KL is a small difference of large numbers.
     double mass = 0;
@@ -322,12 +322,12 @@ class AllKeysColumns {
       mass += v[layout_.distance_mass(width)];
     for (std::size_t r = 0; r < replaced_scores_.size(); ++r) {
       const auto& other = divergences_[query * replaced_scores_.size() + r];
-      v[layout_.kl(static_cast<std::int64_t>(r))] = other.difference / mass + other.highest +
-                                                    std::log(other.sum) - in_.lse(i) -
-                                                    std::log(mass);
+      v[layout_.kl_divergence(static_cast<std::int64_t>(r))] = other.difference / mass +
+                                                               other.highest + std::log(other.sum) -
+                                                               in_.lse(i) - std::log(mass);
     }
     for (std::int64_t s = 0; s < std::ssize(request_.kept); ++s)
-      v[layout_.kl_evicted(s)] = -std::log(std::max(kLeastKept, v[layout_.kept(s)]));
+      v[layout_.kl_evicted(s)] = -std::log(std::max(kLeastKept, v[layout_.kept_mass(s)]));
   }
 
   const HeadInput& in_;
@@ -338,9 +338,9 @@ class AllKeysColumns {
   Range queries_ = {0, 0};
   ScoreBlock scores_;
   std::vector<ScoreBlock> replaced_scores_;
-  std::vector<WeightHistogram> histograms_;  // (queries rounded up to kRows)
-  std::vector<Divergence> divergences_;      // (queries, replacements)
-  std::int64_t block_sums_[kKeys] = {};      // fixed-point sums of the keys of the block
+  std::vector<WeightHistogram> histograms_;       // (queries rounded up to kRows)
+  std::vector<RunningKlDivergence> divergences_;  // (queries, replacements)
+  std::int64_t block_sums_[kKeys] = {};           // fixed-point sums of the keys of the block
   // Weights, bins and fixed-point weights of kRows queries; padding has weight 0 and kPaddingBin.
   float p_[kRows][kKeys] = {};
   std::int32_t bin_[kRows][kKeys] = {};

@@ -89,7 +89,7 @@ class QueryBlock {
       std::copy_n(input_.q.data<float>() + offset_of(column), d_, rows + column * d_);
     rows::scale(rows, columns_ * d_, input_.scale);
     q_ = s.q.floats(padded_columns_ * d_);
-    gemm::pack_right({rows, d_, columns_, d_}, q_);
+    gemm::pack_right_operand({rows, d_, columns_, d_}, q_);
     scores_ = s.scores.floats(gemm::round_up(kKeyBlock, gemm::tile_shape().rows) * panel_);
     z_ = s.z.floats(z_rows_ * padded_columns_);
     std::fill_n(z_, z_rows_ * padded_columns_, 0.0f);
@@ -194,7 +194,7 @@ std::vector<Task> tasks_of(const AttentionInput& input) {
   const auto per_task = queries_per_task(input);
   std::vector<Task> tasks;
   for (std::size_t sequence = 0; sequence < input.sequences.size(); ++sequence) {
-    const auto [begin, end] = queries_of(input.sequences[sequence], input.queries);
+    const auto [begin, end] = query_range(input.sequences[sequence], input.queries);
     for (auto first = begin; first < end; first += per_task)
       for (std::int64_t head = 0; head < input.k.dim(1); ++head)
         tasks.push_back({sequence, head, first, std::min(per_task, end - first)});
@@ -340,8 +340,8 @@ void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
   });
 }
 
-void pattern_of_edited_scores(const AttentionInput& input, std::span<const std::int64_t> rows,
-                              ConstTensorView scores, TensorView pattern) {
+void recompute_pattern(const AttentionInput& input, std::span<const std::int64_t> rows,
+                       ConstTensorView scores, TensorView pattern) {
   if (pattern.empty()) return;
   for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
     const auto edited = edited_pattern(input, head, row, row_of(scores, index), {});

@@ -42,8 +42,8 @@ inline std::int64_t row_of_query(std::int64_t query, std::span<const std::int64_
 }
 
 // Returns the queries [first, end) that belong to the sequence.
-inline std::pair<std::int64_t, std::int64_t> queries_of(const Sequence& sequence,
-                                                        std::span<const std::int64_t> queries) {
+inline std::pair<std::int64_t, std::int64_t> query_range(const Sequence& sequence,
+                                                         std::span<const std::int64_t> queries) {
   if (queries.empty()) return {sequence.begin, sequence.begin + sequence.length};
   const auto at = [&](std::int64_t row) {
     return std::lower_bound(queries.begin(), queries.end(), row) - queries.begin();
@@ -72,8 +72,8 @@ void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
 
 // Computes the pattern from edited scores. If the scores of a row are unchanged since score_rows(),
 // its pattern stays bit-identical. Does nothing if pattern is empty.
-void pattern_of_edited_scores(const AttentionInput& input, std::span<const std::int64_t> rows,
-                              ConstTensorView scores, TensorView pattern);
+void recompute_pattern(const AttentionInput& input, std::span<const std::int64_t> rows,
+                       ConstTensorView scores, TensorView pattern);
 
 // Recomputes z (rows of q, n_heads, d_head) of rows with edited scores or pattern (the other is
 // empty), from the pattern and all values of the sequence; other rows keep z. Unedited scores are

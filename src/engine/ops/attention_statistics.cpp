@@ -87,7 +87,7 @@ std::vector<TokenMass> token_masses(const HeadInput& in,
 class HeadStatistics {
  public:
   HeadStatistics(const HeadInput& in, const AttentionRequest& request, const KeyVariants& keys,
-                 LayerAttention& out, std::int64_t document)
+                 LayerAttentionSums& out, std::int64_t document)
       : in_(in),
         request_(request),
         layout_(request.layout),
@@ -116,7 +116,7 @@ class HeadStatistics {
   }
 
   double* values(std::int64_t query) { return block_.data() + query * layout_.columns(); }
-  static std::int64_t at(NearColumn column) { return ColumnLayout::at(column); }
+  static std::int64_t at(NearKeyColumn column) { return ColumnLayout::at(column); }
 
   // Weights of query i for visible keys of [first, end); scores_ starts at key `held`.
   void weigh(std::int64_t i, std::int64_t begin, std::int64_t held, std::int64_t first,
@@ -142,16 +142,16 @@ class HeadStatistics {
       const auto far = std::min({layout_.stream_first, keys, i - layout_.stream_last + 1});
       const auto sinks = std::min(kSinks, i + 1);
       weigh(i, begin, 0, 0, std::max(far, sinks));
-      v[at(NearColumn::stream)] += mass(first_, far);
+      v[at(NearKeyColumn::stream)] += mass(first_, far);
       for (auto j = first_; j < sinks; ++j) add_sink(i, j, p(j), v);
     }
   }
 
   static void add_sink(std::int64_t i, std::int64_t j, double p, double* v) {
-    v[at(NearColumn::sink_0) + j] = p;
-    v[at(NearColumn::sink_4)] += p;
-    if (i < kSinkRows) v[at(NearColumn::alpha_0) + j] = p;
-    if (i == 1 && j == 0) v[at(NearColumn::prev_first)] = p;
+    v[at(NearKeyColumn::sink_0) + j] = p;
+    v[at(NearKeyColumn::sink_4)] += p;
+    if (i < kSinkRows) v[at(NearKeyColumn::alpha_0) + j] = p;
+    if (i == 1 && j == 0) v[at(NearKeyColumn::prev_first)] = p;
   }
 
   void add_last_keys(std::int64_t begin, std::int64_t end) {
@@ -164,11 +164,11 @@ class HeadStatistics {
       const auto seen = first_;
       for (std::int64_t band = 0; band < layout_.near_bands(); ++band) {
         const auto [nearest, farthest] = distances(band);
-        v[layout_.near(band)] += mass(std::max(seen, i - farthest + 1), i - nearest + 1);
+        v[layout_.near_band(band)] += mass(std::max(seen, i - farthest + 1), i - nearest + 1);
       }
-      v[at(NearColumn::stream)] += mass(std::max(seen, i - layout_.stream_last + 1), i + 1);
-      v[at(NearColumn::self)] = p(i);
-      if (i - 1 >= seen) v[at(NearColumn::prev)] = p(i - 1);
+      v[at(NearKeyColumn::stream)] += mass(std::max(seen, i - layout_.stream_last + 1), i + 1);
+      v[at(NearKeyColumn::self)] = p(i);
+      if (i - 1 >= seen) v[at(NearKeyColumn::prev)] = p(i - 1);
     }
   }
 
@@ -180,13 +180,13 @@ class HeadStatistics {
 
   void finish_near(std::int64_t i, double* v) const {
     const auto& mass = masses_[as_index(i)];
-    v[at(NearColumn::dup)] = mass.dup;
-    v[at(NearColumn::dup_first)] = mass.dup_first;
-    v[at(NearColumn::ind)] = mass.ind;
-    v[at(NearColumn::ind_self)] = mass.ind_self;
-    v[at(NearColumn::max_logit)] = in_.max_logit(i);
-    v[at(NearColumn::lse)] = in_.lse(i);
-    v[at(NearColumn::top1)] = std::exp(in_.max_logit(i) - in_.lse(i));
+    v[at(NearKeyColumn::dup)] = mass.dup;
+    v[at(NearKeyColumn::dup_first)] = mass.dup_first;
+    v[at(NearKeyColumn::ind)] = mass.ind;
+    v[at(NearKeyColumn::ind_self)] = mass.ind_self;
+    v[at(NearKeyColumn::max_logit)] = in_.max_logit(i);
+    v[at(NearKeyColumn::lse)] = in_.lse(i);
+    v[at(NearKeyColumn::top1)] = std::exp(in_.max_logit(i) - in_.lse(i));
   }
 
   void add_row(std::int64_t i, const double* v) {
@@ -205,7 +205,7 @@ class HeadStatistics {
   const HeadInput& in_;
   const AttentionRequest& request_;
   const ColumnLayout& layout_;
-  LayerAttention& out_;
+  LayerAttentionSums& out_;
   std::int64_t cell_;          // index of the first bucket of the document
   std::vector<double> block_;  // (queries of the block, columns)
   std::vector<TokenMass> masses_;
@@ -213,10 +213,11 @@ class HeadStatistics {
   ScoreBlock scores_;
   std::vector<float> p_;  // weights of one query for keys from first_ on
   std::int64_t first_ = 0;
-  AllKeysColumns all_keys_;
+  AllKeysAccumulator all_keys_;
 };
 
-HeadInput head_input(const AttendedRows& attended, std::int64_t document, std::int64_t head) {
+HeadInput head_input(const AttentionStatisticsInput& attended, std::int64_t document,
+                     std::int64_t head) {
   const auto& sequence = attended.input.sequences[as_index(document)];
   return {.input = &attended.input,
           .row_sums = attended.row_sums.data() + sequence.begin * attended.input.q.dim(1) + head,
@@ -246,7 +247,8 @@ KeyVariants prepare_keys(const HeadInput& in, const AttentionRequest& request) {
 
 }  // namespace
 
-LayerAttention attention_statistics(const AttendedRows& attended, const AttentionRequest& request) {
+LayerAttentionSums attention_statistics(const AttentionStatisticsInput& attended,
+                                        const AttentionRequest& request) {
   const auto& input = attended.input;
   QKSCOPE_ASSERT(input.queries.empty());
   const auto heads = input.q.dim(1);

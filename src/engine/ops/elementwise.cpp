@@ -24,8 +24,9 @@ template <typename Body>
 void for_each_range(TensorView x, std::int64_t elements_per_task, Body body) {
   QKSCOPE_ASSERT(x.is_contiguous());
   float* values = x.data<float>();
-  parallel_ranges(x.size(), elements_per_task,
-                  [&](std::int64_t begin, std::int64_t end) { body(values + begin, end - begin); });
+  parallel_for_ranges(x.size(), elements_per_task, [&](std::int64_t begin, std::int64_t end) {
+    body(values + begin, end - begin);
+  });
 }
 
 // Calls gate_range(gate, up, count, out) for ranges of the elements, in parallel.
@@ -46,12 +47,12 @@ void for_each_norm_range(ConstTensorView x, std::span<const float> weight, doubl
   const auto n = std::ssize(weight);
   QKSCOPE_ASSERT(x.is_contiguous() && y.is_contiguous() && x.shape() == y.shape());
   QKSCOPE_ASSERT(x.dim(x.rank() - 1) == n);
-  parallel_ranges(x.size() / n, std::max<std::int64_t>(1, kElementsPerTask / n),
-                  [&](std::int64_t begin, std::int64_t end) {
-                    norm_rows(rows::NormInput{x.data<float>() + begin * n, weight.data(),
-                                              end - begin, n, static_cast<float>(eps)},
-                              y.data<float>() + begin * n);
-                  });
+  parallel_for_ranges(x.size() / n, std::max<std::int64_t>(1, kElementsPerTask / n),
+                      [&](std::int64_t begin, std::int64_t end) {
+                        norm_rows(rows::NormInput{x.data<float>() + begin * n, weight.data(),
+                                                  end - begin, n, static_cast<float>(eps)},
+                                  y.data<float>() + begin * n);
+                      });
 }
 
 }  // namespace
@@ -103,14 +104,14 @@ void normalize(NormKind kind, ConstTensorView x, const NormWeights& norm, double
 void gated_activation(Activation activation, ConstTensorView gate, ConstTensorView up,
                       TensorView out) {
   gate_elements(gate, up, out, [&](const float* g, const float* u, std::int64_t n, float* o) {
-    rows::gate(activation, g, u, n, o);
+    rows::apply_gate(activation, g, u, n, o);
   });
 }
 
 void clamped_swiglu(const ClampedSwiglu& swiglu, ConstTensorView gate, ConstTensorView up,
                     TensorView out) {
   gate_elements(gate, up, out, [&](const float* g, const float* u, std::int64_t n, float* o) {
-    rows::clamped_gate(swiglu, g, u, n, o);
+    rows::apply_clamped_gate(swiglu, g, u, n, o);
   });
 }
 
@@ -150,7 +151,7 @@ void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Se
                    std::span<const std::int64_t> queries) {
   const auto width = q.dim(1) * q.dim(2);
   for (const auto& sequence : sequences) {
-    const auto [first, end] = queries_of(sequence, queries);
+    const auto [first, end] = query_range(sequence, queries);
     parallel_for(end - first, [&, first = first](std::int64_t i) {
       const auto position = sequence.past + row_of_query(first + i, queries) - sequence.begin;
       const auto periods = position / scaling.original_max;

@@ -23,7 +23,7 @@ TensorView floats(Workspace& memory, std::int64_t rows, std::int64_t width) {
 template <typename Body>
 void for_each_slot(std::span<const std::int64_t> slots, Body body) {
   constexpr std::int64_t kSlotsPerTask = 16;
-  parallel_ranges(std::ssize(slots), kSlotsPerTask, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for_ranges(std::ssize(slots), kSlotsPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (auto i = begin; i < end; ++i) body(i, slots[as_index(i)]);
   });
 }
@@ -32,7 +32,7 @@ void for_each_slot(std::span<const std::int64_t> slots, Body body) {
 template <typename Body>
 void for_each_expert(const ExpertRows& rows, Body body) {
   for (std::int64_t expert = 0; expert + 1 < std::ssize(rows.begin); ++expert) {
-    const auto slots = rows.of(expert);
+    const auto slots = rows.slots_of(expert);
     for (std::size_t first = 0; first < slots.size(); first += kMostExpertRows)
       body(as_index(expert),
            slots.subspan(first, std::min<std::size_t>(kMostExpertRows, slots.size() - first)));

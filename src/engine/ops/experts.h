@@ -29,7 +29,7 @@ struct ExpertRows {
   std::vector<std::int64_t> slots;  // ordered by expert, ascending within each
 
   // Returns the slots of one expert.
-  std::span<const std::int64_t> of(std::int64_t expert) const {
+  std::span<const std::int64_t> slots_of(std::int64_t expert) const {
     const auto first = begin[as_index(expert)];
     return std::span(slots).subspan(as_index(first), as_index(begin[as_index(expert) + 1] - first));
   }

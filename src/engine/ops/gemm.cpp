@@ -5,7 +5,7 @@
 // Register tile: kRows x kColumns sums (8 x 3 vectors with AVX-512 and NEON, 4 x 3 with AVX2 and
 // SSE4), one broadcast value of a and three vectors of b.
 // Invariant: the sums of one tile never depend on another tile, so bits do not depend on rows or
-// columns. Splitting the depth is left to the caller (depth_block).
+// columns. Splitting the depth is left to the caller (depth_block_size).
 // Reads stay inside whole packed panels. Full tiles are written directly; a tile at the edge is
 // computed in a local buffer and only its valid part is copied, so nothing beyond c is touched.
 // Reference: GemmBlocks in tests/engine/ops/gemm_test.cpp, a scalar chain of std::fma.
@@ -134,15 +134,15 @@ TileShape tile_shape_kernel() {
   return {kRows, kColumns};
 }
 
-void pack_left_kernel(const StridedVectors& rows, float* packed) {
+void pack_left_operand_kernel(const StridedVectors& rows, float* packed) {
   pack_panels<kRows>(rows, packed);
 }
 
-void pack_right_kernel(const StridedVectors& columns, float* packed) {
+void pack_right_operand_kernel(const StridedVectors& columns, float* packed) {
   pack_panels<kColumns>(columns, packed);
 }
 
-void pack_left_transposed_kernel(const StridedVectors& rows, float* packed) {
+void pack_left_operand_transposed_kernel(const StridedVectors& rows, float* packed) {
   for (std::int64_t first = 0; first < rows.count; first += kRows) {
     const auto valid = std::min<std::int64_t>(kRows, rows.count - first);
     for (std::int64_t k = 0; k < rows.depth; ++k, packed += kRows) {
@@ -182,10 +182,11 @@ HWY_AFTER_NAMESPACE();
 namespace qkscope::gemm {
 
 QKSCOPE_EXPORT_KERNEL(TileShape, tile_shape, (), ());
-QKSCOPE_EXPORT_KERNEL(void, pack_left, (const StridedVectors& rows, float* packed), (rows, packed));
-QKSCOPE_EXPORT_KERNEL(void, pack_left_transposed, (const StridedVectors& rows, float* packed),
+QKSCOPE_EXPORT_KERNEL(void, pack_left_operand, (const StridedVectors& rows, float* packed),
                       (rows, packed));
-QKSCOPE_EXPORT_KERNEL(void, pack_right, (const StridedVectors& columns, float* packed),
+QKSCOPE_EXPORT_KERNEL(void, pack_left_operand_transposed,
+                      (const StridedVectors& rows, float* packed), (rows, packed));
+QKSCOPE_EXPORT_KERNEL(void, pack_right_operand, (const StridedVectors& columns, float* packed),
                       (columns, packed));
 QKSCOPE_EXPORT_KERNEL(void, multiply,
                       (const PackedProduct& product, bool add, float* c, std::int64_t c_stride),
@@ -213,7 +214,7 @@ std::int64_t tiles_until(Clock::time_point end) {
 
 }  // namespace
 
-double measure_tile_rate(double seconds) {
+double measure_peak_flop_rate(double seconds) {
   const auto start = Clock::now();
   const auto end =
       start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));

@@ -28,7 +28,7 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
 // Long sums are split into equal blocks of at most kMaxDepth and continued from the stored partial
 // result. Returns the block length, which depends on `depth` alone.
 inline constexpr std::int64_t kMaxDepth = 640;
-constexpr std::int64_t depth_block(std::int64_t depth) {
+constexpr std::int64_t depth_block_size(std::int64_t depth) {
   const auto count = (depth + kMaxDepth - 1) / kMaxDepth;
   return count <= 1 ? depth : round_up((depth + count - 1) / count, 4);
 }
@@ -36,8 +36,8 @@ constexpr std::int64_t depth_block(std::int64_t depth) {
 // Calls body(begin, length) for each depth block.
 template <typename Body>
 void for_each_depth_block(std::int64_t depth, Body body) {
-  for (std::int64_t k = 0; k < depth; k += depth_block(depth))
-    body(k, depth - k < depth_block(depth) ? depth - k : depth_block(depth));
+  for (std::int64_t k = 0; k < depth; k += depth_block_size(depth))
+    body(k, depth - k < depth_block_size(depth) ? depth - k : depth_block_size(depth));
 }
 
 // `count` vectors of `depth` elements: the rows of a left side or the columns of a right side.
@@ -50,9 +50,9 @@ struct StridedVectors {
 // Packs vectors stored one after another (element k of vector i at values[i * stride + k]) or
 // transposed (at values[k * stride + i]) into round_up(count, tile size) * depth floats,
 // zero-padded. The tile size is tile_shape().rows for left and .columns for right sides.
-void pack_left(const StridedVectors& rows, float* packed);
-void pack_left_transposed(const StridedVectors& rows, float* packed);
-void pack_right(const StridedVectors& columns, float* packed);
+void pack_left_operand(const StridedVectors& rows, float* packed);
+void pack_left_operand_transposed(const StridedVectors& rows, float* packed);
+void pack_right_operand(const StridedVectors& columns, float* packed);
 
 // Operands of a product of packed blocks.
 struct PackedProduct {
@@ -68,14 +68,14 @@ struct PackedProduct {
 void multiply(const PackedProduct& product, bool add, float* c, std::int64_t c_stride);
 
 // Measures the FLOP/s of the register tile on L1 data on all threads, an upper bound for products.
-double measure_tile_rate(double seconds);
+double measure_peak_flop_rate(double seconds);
 
 }  // namespace qkscope::gemm
 
 // Products of a few rows of x with weights in their stored layout, as in token-by-token generation.
 // Weights are read once and not packed, because memory bandwidth is the bottleneck. Every element
 // is bit-identical to gemm::multiply(): one FMA chain in ascending order, split at
-// gemm::depth_block.
+// gemm::depth_block_size.
 namespace qkscope::gemv {
 
 // Largest number of rows for which gemv is faster than a product with packed operands.

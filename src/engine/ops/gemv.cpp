@@ -5,7 +5,7 @@
 // (rows, out) with y_stride. Other storage is converted to float32 group by group.
 // Register tile: up to 4 rows x kTile outputs; each vector holds four outputs, and weights are
 // transposed 4 x 4 in registers. 5 to 8 rows need two passes over the tile in cache.
-// Invariant: sums are split at gemm::depth_block as in gemm.h, so results of gemm and gemv are
+// Invariant: sums are split at gemm::depth_block_size as in gemm.h, so results of gemm and gemv are
 // bit-identical.
 // Reads stay inside the weights: a tile with fewer than kTile outputs repeats its last weight row,
 // and its results go through a local buffer. Prefetches beyond the matrix are safe: they never

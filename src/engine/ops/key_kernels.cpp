@@ -67,15 +67,15 @@ HWY_INLINE void store_bins(hn::Vec<hn::RebindToSigned<Floats>> bins, std::int32_
   std::memcpy(to, lanes, static_cast<std::size_t>(part.count) * sizeof(std::int32_t));
 }
 
-SegmentSums weigh_segment_kernel(const ScoreSegment& segment, SplitLogSumExp lse, float* p,
-                                 std::int32_t* bins) {
+SegmentSums compute_segment_weights_kernel(const ScoreSegment& segment, SplitLogSumExp lse,
+                                           float* p, std::int32_t* bins) {
   LaneSums mass;
   LaneSums entropy;
   LaneSums distance;
   const auto half_octaves = hn::Set(kTag, -2.0f * 1.44269504088896341f);
   const auto last_bin = hn::Set(kTag, static_cast<float>(kBins - 1));
   const auto lane = hn::Iota(kTag, 0.0f);
-  for_each_in_lanes(segment.keys, [&](std::int64_t i, auto extent, std::int64_t v) HWY_ATTR {
+  for_each_summed_vector(segment.keys, [&](std::int64_t i, auto extent, std::int64_t v) HWY_ATTR {
     const auto x = log_weight(load(segment.scores + i, extent), lse);
     const auto weight = mask_tail(exp_approx(kTag, x), extent);
     const auto away = hn::Sub(hn::Set(kTag, segment.distance - static_cast<float>(i)), lane);
@@ -110,13 +110,13 @@ void add_fixed_point_weights_kernel(const float* p, std::int64_t count, std::int
   }
 }
 
-ReplacedSums compare_scores_kernel(const float* p, const float* scores, const float* replaced,
-                                   std::int64_t count) {
+KlDivergenceSums compute_kl_divergence_sums_kernel(const float* p, const float* scores,
+                                                   const float* replaced, std::int64_t count) {
   const float highest = lane_max(replaced, count, -std::numeric_limits<float>::infinity());
   const auto top = hn::Set(kTag, highest);
   LaneSums difference;
   LaneSums sum;
-  for_each_in_lanes(count, [&](std::int64_t i, auto extent, std::int64_t v) HWY_ATTR {
+  for_each_summed_vector(count, [&](std::int64_t i, auto extent, std::int64_t v) HWY_ATTR {
     const auto other = load(replaced + i, extent);
     const auto change = hn::Sub(load(scores + i, extent), other);
     difference[v] = hn::MulAdd(load(p + i, extent), change, difference[v]);
@@ -237,7 +237,7 @@ QKSCOPE_EXPORT_KERNEL(void, attention_weights,
                       (const float* scores, std::int64_t keys, SplitLogSumExp lse, float* p),
                       (scores, keys, lse, p));
 QKSCOPE_EXPORT_KERNEL(float, sum, (const float* x, std::int64_t count), (x, count));
-QKSCOPE_EXPORT_KERNEL(SegmentSums, weigh_segment,
+QKSCOPE_EXPORT_KERNEL(SegmentSums, compute_segment_weights,
                       (const ScoreSegment& segment, SplitLogSumExp lse, float* p,
                        std::int32_t* bins),
                       (segment, lse, p, bins));
@@ -245,7 +245,7 @@ QKSCOPE_EXPORT_KERNEL(void, add_fixed_point_weights,
                       (const float* p, std::int64_t keys, std::int64_t* units,
                        std::int64_t* key_sums),
                       (p, keys, units, key_sums));
-QKSCOPE_EXPORT_KERNEL(ReplacedSums, compare_scores,
+QKSCOPE_EXPORT_KERNEL(KlDivergenceSums, compute_kl_divergence_sums,
                       (const float* p, const float* scores, const float* replaced,
                        std::int64_t keys),
                       (p, scores, replaced, keys));

@@ -9,7 +9,7 @@ namespace qkscope::keys {
 
 // Rows of keys are padded with weights of 0 to a multiple of this.
 inline constexpr std::int64_t kPadding = 16;
-constexpr std::int64_t padded(std::int64_t keys) {
+constexpr std::int64_t padded_key_count(std::int64_t keys) {
   return (keys + kPadding - 1) / kPadding * kPadding;
 }
 
@@ -51,23 +51,23 @@ struct SegmentSums {
   float distance;  // sum of p (i - j)
 };
 // Computes the sums, p (keys), and the bin of each key: floor(-2 log2 p), at most the last bin.
-SegmentSums weigh_segment(const ScoreSegment& segment, SplitLogSumExp lse, float* p,
-                          std::int32_t* bins);
+SegmentSums compute_segment_weights(const ScoreSegment& segment, SplitLogSumExp lse, float* p,
+                                    std::int32_t* bins);
 
 // units = p in units of 2^-40, and key_sums += units. `keys` is a multiple of kPadding.
 void add_fixed_point_weights(const float* p, std::int64_t keys, std::int64_t* units,
                              std::int64_t* key_sums);
 
 // Sums over keys for the KL divergence from replaced scores.
-struct ReplacedSums {
+struct KlDivergenceSums {
   float difference;  // sum of p (score - replaced)
   float highest;     // maximum of the replaced scores
   float sum;         // sum of exp(replaced - highest)
 };
 // Compares the attention scores of one query for the original keys with its scores for the replaced
 // keys.
-ReplacedSums compare_scores(const float* p, const float* scores, const float* replaced,
-                            std::int64_t keys);
+KlDivergenceSums compute_kl_divergence_sums(const float* p, const float* scores,
+                                            const float* replaced, std::int64_t keys);
 
 // Input of the online softmax of attention: scores of one block of keys for `columns` queries, the
 // column count of the gemm.h tile. A column is one query of one head. Key indices count from the

@@ -121,8 +121,8 @@ class PackedInput {
     const auto first = task * kTaskRows;
     const auto count = std::min(kTaskRows, rows() - first);
     gemm::for_each_depth_block(depth(), [&](std::int64_t k, std::int64_t part) {
-      gemm::pack_left({x_.data<float>() + first * depth() + k, depth(), count, part},
-                      packed_ + padded_rows_ * k + first * part);
+      gemm::pack_left_operand({x_.data<float>() + first * depth() + k, depth(), count, part},
+                              packed_ + padded_rows_ * k + first * part);
     });
   }
 
@@ -161,9 +161,9 @@ void pack_weights(const Block& block, std::int64_t depth, float* packed) {
   const auto panel = gemm::tile_shape().columns;
   gemm::for_each_depth_block(depth, [&](std::int64_t k, std::int64_t part) {
     for (std::int64_t column = 0; column < block.columns; column += panel, packed += panel * part)
-      gemm::pack_right(weight_columns(block.product->weight, block.first + column,
-                                      std::min(panel, block.columns - column), k, part),
-                       packed);
+      gemm::pack_right_operand(weight_columns(block.product->weight, block.first + column,
+                                              std::min(panel, block.columns - column), k, part),
+                               packed);
   });
 }
 

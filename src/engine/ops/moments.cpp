@@ -30,14 +30,15 @@ struct Chunk {
 // Splits a document at multiples of 256 and at the boundaries of row sets and buckets.
 std::vector<Chunk> split_document(std::int64_t length, const MomentRequest& request) {
   std::vector<Chunk> chunks;
-  PositionTable table;
+  PositionPrefixSums table;
   const auto last = request.shape.buckets - 1;
   for (std::int64_t begin = 0; begin < length;) {
     const auto bucket = std::min(begin / request.bucket_size, last);
     auto end = std::min(length, (begin / kChunkRows + 1) * kChunkRows);
     if (begin < request.first) end = std::min(end, request.first);
     if (bucket < last) end = std::min(end, (bucket + 1) * request.bucket_size);
-    chunks.push_back({begin, end, begin < request.first, bucket, table.range(begin, end).sums()});
+    chunks.push_back(
+        {begin, end, begin < request.first, bucket, table.range(begin, end).to_position_sums()});
     begin = end;
   }
   return chunks;
@@ -53,7 +54,7 @@ class HeadSums {
         shape_(shape),
         stride_(x.stride(0)),
         values_(x.data<float>() + sequence.begin * x.stride(0) + head * x.stride(1)),
-        sums_(empty_layer(shape_)),
+        sums_(empty_layer_moments(shape_)),
         part_(empty_moments(shape_)),
         gram_(shape_.dim, shape_.dim) {}
 
@@ -150,7 +151,7 @@ class HeadSums {
   }
 
   void add_to_bucket(const Chunk& chunk) {
-    auto part = empty_buckets(shape_);
+    auto part = empty_bucket_moments(shape_);
     part.n[as_index(chunk.bucket)] = chunk.rows();
     for (std::int64_t j = 0; j < shape_.dim; ++j) {
       const auto i = as_index(chunk.bucket * shape_.dim + j);
@@ -204,7 +205,7 @@ DocumentMoments document_moments(ConstTensorView x, const Sequence& sequence,
                                  const MomentRequest& request) {
   const auto heads = request.shape.heads;
   QKSCOPE_ASSERT(x.dim(1) == heads && x.dim(2) == request.shape.dim);
-  DocumentMoments result{empty_layer(request.shape), {}};
+  DocumentMoments result{empty_layer_moments(request.shape), {}};
   const auto chunks = split_document(sequence.length, request);
   auto one_head = request.shape;
   one_head.heads = 1;

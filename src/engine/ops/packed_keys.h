@@ -52,18 +52,18 @@ class PackedKeys {
     return blocks_[first_block_[sequence] + static_cast<std::size_t>(position / kKeyBlock)];
   }
   const float* keys(const KeyBlock& block, std::int64_t head) const {  // (keys, d)
-    return block.k + head * k_size(block.packed);
+    return block.k + head * key_floats_per_head(block.packed);
   }
   const float* values(const KeyBlock& block, std::int64_t head) const {  // (d, keys)
-    return block.v + head * v_size(block.packed);
+    return block.v + head * value_floats_per_head(block.packed);
   }
 
-  // Size in floats of the keys (k_size) and values (v_size) of one head in a block with space for
-  // `packed` keys.
-  std::int64_t k_size(std::int64_t packed) const {
+  // Size in floats of the keys (key_floats_per_head) and values (value_floats_per_head) of one head
+  // in a block with space for `packed` keys.
+  std::int64_t key_floats_per_head(std::int64_t packed) const {
     return gemm::round_up(packed, gemm::tile_shape().rows) * d_;
   }
-  std::int64_t v_size(std::int64_t packed) const {
+  std::int64_t value_floats_per_head(std::int64_t packed) const {
     return gemm::round_up(d_, gemm::tile_shape().rows) * packed;
   }
 
@@ -84,8 +84,8 @@ inline PackedKeys pack_keys(ConstTensorView k, ConstTensorView v,
   std::int64_t v_floats = 0;
   for (const auto& sequence : sequences)
     for_each_key_block(sequence.length, [&](std::int64_t, std::int64_t keys) {
-      k_floats += heads * packed.k_size(keys);
-      v_floats += heads * packed.v_size(keys);
+      k_floats += heads * packed.key_floats_per_head(keys);
+      v_floats += heads * packed.value_floats_per_head(keys);
     });
   thread_local Workspace k_memory;
   thread_local Workspace v_memory;
@@ -97,8 +97,8 @@ inline PackedKeys pack_keys(ConstTensorView k, ConstTensorView v,
     for_each_key_block(sequence.length, [&](std::int64_t first, std::int64_t keys) {
       rows.push_back(sequence.begin + first);
       packed.add({first, keys, keys, k_next, v_next});
-      k_next += heads * packed.k_size(keys);
-      v_next += heads * packed.v_size(keys);
+      k_next += heads * packed.key_floats_per_head(keys);
+      v_next += heads * packed.value_floats_per_head(keys);
     });
   }
   const auto stride = heads * d;
@@ -106,23 +106,23 @@ inline PackedKeys pack_keys(ConstTensorView k, ConstTensorView v,
     const auto head = i % heads;
     const auto& block = packed.blocks()[as_index(i / heads)];
     const auto offset = rows[as_index(i / heads)] * stride + head * d;
-    gemm::pack_left({k.data<float>() + offset, stride, block.keys, d},
-                    block.k + head * packed.k_size(block.keys));
-    gemm::pack_left_transposed({v.data<float>() + offset, stride, d, block.keys},
-                               block.v + head * packed.v_size(block.keys));
+    gemm::pack_left_operand({k.data<float>() + offset, stride, block.keys, d},
+                            block.k + head * packed.key_floats_per_head(block.keys));
+    gemm::pack_left_operand_transposed({v.data<float>() + offset, stride, d, block.keys},
+                                       block.v + head * packed.value_floats_per_head(block.keys));
   });
   return packed;
 }
 
 // KV cache of one layer in packed form. Each sequence uses the slot that its Sequence names.
-class KeyStore {
+class LayerKeyValueStore {
  public:
-  struct Pair {
+  struct KeysAndValues {
     Tensor k;
     Tensor v;
   };
 
-  KeyStore(std::int64_t slots, std::int64_t heads, std::int64_t d)
+  LayerKeyValueStore(std::int64_t slots, std::int64_t heads, std::int64_t d)
       : heads_(heads), d_(d), slots_(as_index(slots)) {}
 
   // Writes rows of k and v (rows, heads, d) after the past positions of their sequences.
@@ -133,12 +133,12 @@ class KeyStore {
       const auto needed = (sequence.end() + kKeyBlock - 1) / kKeyBlock;
       while (std::ssize(blocks) < needed) {
         // Zeros, because products also read beyond the last key; the results are not used.
-        blocks.push_back(
-            {zeros(heads_ * sizes.k_size(kKeyBlock)), zeros(heads_ * sizes.v_size(kKeyBlock))});
+        blocks.push_back({zeros(heads_ * sizes.key_floats_per_head(kKeyBlock)),
+                          zeros(heads_ * sizes.value_floats_per_head(kKeyBlock))});
       }
       const float* from_k = k.data<float>() + sequence.begin * heads_ * d_;
       const float* from_v = v.data<float>() + sequence.begin * heads_ * d_;
-      parallel_ranges(sequence.length, kKeyBlock, [&](std::int64_t begin, std::int64_t end) {
+      parallel_for_ranges(sequence.length, kKeyBlock, [&](std::int64_t begin, std::int64_t end) {
         for (auto row = begin; row < end; ++row) {
           const auto position = sequence.past + row;
           for_each_element(blocks[as_index(position / kKeyBlock)], position % kKeyBlock,
@@ -166,10 +166,10 @@ class KeyStore {
   }
 
   // Returns unpacked keys and values (positions of all sequences, heads, d), sequence by sequence.
-  Pair rows(std::span<const Sequence> sequences) const {
+  KeysAndValues rows(std::span<const Sequence> sequences) const {
     std::int64_t count = 0;
     for (const auto& sequence : sequences) count += sequence.end();
-    Pair rows{Tensor({count, heads_, d_}), Tensor({count, heads_, d_})};
+    KeysAndValues rows{Tensor({count, heads_, d_}), Tensor({count, heads_, d_})};
     float* k = rows.k.data<float>();
     float* v = rows.v.data<float>();
     for (const auto& sequence : sequences) {
@@ -201,8 +201,9 @@ class KeyStore {
     auto* const k_values = block.k.template data<float>();
     auto* const v_values = block.v.template data<float>();
     for (std::int64_t head = 0; head < heads_; ++head) {
-      const auto k = head * sizes.k_size(kKeyBlock) + key / panel * panel * d_ + key % panel;
-      const auto v = head * sizes.v_size(kKeyBlock) + key * panel;
+      const auto k =
+          head * sizes.key_floats_per_head(kKeyBlock) + key / panel * panel * d_ + key % panel;
+      const auto v = head * sizes.value_floats_per_head(kKeyBlock) + key * panel;
       for (std::int64_t i = 0; i < d_; ++i)
         copy(k_values[k + i * panel], v_values[v + i / panel * panel * kKeyBlock + i % panel],
              head * d_ + i);
@@ -211,7 +212,7 @@ class KeyStore {
 
   std::int64_t heads_;
   std::int64_t d_;
-  std::vector<std::vector<Pair>> slots_;  // key blocks of each slot
+  std::vector<std::vector<KeysAndValues>> slots_;  // key blocks of each slot
 };
 
 }  // namespace qkscope

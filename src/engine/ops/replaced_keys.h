@@ -36,7 +36,7 @@ inline float round_to_fp8(float value) {
 
 // Quantises and dequantises values that share one scale: absmax / 448 for FP8, the range from
 // minimum to maximum in 255 or 15 steps for int8 and int4.
-inline void quantize(const std::vector<float*>& shared, KeyReplacement::Scheme scheme) {
+inline void fake_quantize(const std::vector<float*>& shared, KeyReplacement::Scheme scheme) {
   float low = *shared.front();
   float high = low;
   for (const auto* value : shared) {
@@ -82,7 +82,7 @@ inline std::vector<float> replace_keys(const KeyRows& keys, const KeyReplacement
     for (auto r = row; r < row + rows; ++r)
       for (auto c = column; c < std::min(keys.dim, column + columns); ++c)
         shared.push_back(replaced.data() + r * keys.dim + c);
-    quantize(shared, replacement.scheme);
+    fake_quantize(shared, replacement.scheme);
   };
   using Scale = KeyReplacement::Scale;
   switch (replacement.scale) {

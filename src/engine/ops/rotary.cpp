@@ -141,7 +141,7 @@ float power(float base, float exponent) {
 #endif
 }
 
-bool power_is_sleef() {
+bool power_uses_sleef() {
   return QKSCOPE_SLEEF != 0;
 }
 
@@ -171,12 +171,12 @@ RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> seque
   RotaryTable table{Tensor({rows, half}), Tensor({rows, half})};
   for (const auto& sequence : sequences) {
     const auto frequencies = rope_frequencies(rope, sequence.end());
-    parallel_ranges(sequence.length, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
+    parallel_for_ranges(sequence.length, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
       for (auto row = first; row < end; ++row) {
         const auto at = (sequence.begin + row) * half;
-        rows::rotary_angles(static_cast<float>(sequence.past + row), frequencies.inverse.data(),
-                            half, frequencies.attention_factor, table.cos.data<float>() + at,
-                            table.sin.data<float>() + at);
+        rows::compute_rotary_cos_sin(static_cast<float>(sequence.past + row),
+                                     frequencies.inverse.data(), half, frequencies.attention_factor,
+                                     table.cos.data<float>() + at, table.sin.data<float>() + at);
       }
     });
   }
@@ -189,7 +189,7 @@ void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x) {
   const auto d_head = x.dim(2);
   const auto half = table.cos.dim(1);
   QKSCOPE_ASSERT(x.is_contiguous() && table.cos.dim(0) == rows && 2 * half <= d_head);
-  parallel_ranges(rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for_ranges(rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (auto row = begin; row < end; ++row)
       for (std::int64_t head = 0; head < heads; ++head)
         rows::rotate(x.data<float>() + (row * heads + head) * d_head,

@@ -29,6 +29,6 @@ void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x);
 float power(float base, float exponent);
 
 // Returns true if power() is SLEEF's.
-bool power_is_sleef();
+bool power_uses_sleef();
 
 }  // namespace qkscope

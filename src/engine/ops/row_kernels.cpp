@@ -124,7 +124,7 @@ HWY_INLINE FloatVector gelu_tanh(FloatVector x) {
 
 HWY_INLINE FloatVector gelu(FloatVector x) {
   const auto inner = hn::Mul(x, hn::Set(kTag, 0.7071067811865476f));
-  const auto outer = rounded(erf(lower_doubles(inner)), erf(upper_doubles(inner)));
+  const auto outer = round_to_floats(erf(lower_doubles(inner)), erf(upper_doubles(inner)));
   return hn::Mul(hn::Mul(hn::Set(kTag, 0.5f), x), hn::Add(hn::Set(kTag, 1.0f), outer));
 }
 
@@ -145,8 +145,8 @@ HWY_INLINE FloatVector xielu(FloatVector x, const XieluWeights& w) {
   const auto linear = hn::Mul(beta, x);
   const auto above = hn::Add(hn::Mul(hn::Mul(hn::Set(kTag, w.alpha_p), x), x), linear);
   const auto least = hn::IfThenElse(hn::Gt(x, eps), eps, x);
-  const auto curve =
-      rounded(expm1_of_negative(lower_doubles(least)), expm1_of_negative(upper_doubles(least)));
+  const auto curve = round_to_floats(expm1_of_negative(lower_doubles(least)),
+                                     expm1_of_negative(upper_doubles(least)));
   const auto below = hn::Add(hn::Mul(hn::Sub(curve, x), hn::Set(kTag, w.alpha_n)), linear);
   return hn::IfThenElse(hn::Gt(x, hn::Zero(kTag)), above, below);
 }
@@ -168,8 +168,8 @@ HWY_INLINE void with_activation(Activation activation, const XieluWeights& weigh
   }
 }
 
-void gate_kernel(Activation activation, const float* gate, const float* up, std::int64_t count,
-                 float* out) {
+void apply_gate_kernel(Activation activation, const float* gate, const float* up,
+                       std::int64_t count, float* out) {
   QKSCOPE_ASSERT(activation != Activation::xielu);
   with_activation(activation, {}, [&](auto function) HWY_ATTR {
     for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
@@ -186,8 +186,8 @@ void activate_kernel(Activation activation, const XieluWeights& weights, float* 
   });
 }
 
-void clamped_gate_kernel(const ClampedSwiglu& swiglu, const float* gate, const float* up,
-                         std::int64_t count, float* out) {
+void apply_clamped_gate_kernel(const ClampedSwiglu& swiglu, const float* gate, const float* up,
+                               std::int64_t count, float* out) {
   const auto limit = hn::Set(kTag, swiglu.limit);
   const auto alpha = hn::Set(kTag, swiglu.alpha);
   const auto one = hn::Set(kTag, 1.0f);
@@ -215,21 +215,21 @@ void soft_cap_kernel(float* x, std::int64_t count, float cap) {
   const auto limit = hn::Set(kTag, cap);
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
     const auto inner = hn::Div(load(x + i, extent), limit);
-    const auto outer = rounded(tanh(lower_doubles(inner)), tanh(upper_doubles(inner)));
+    const auto outer = round_to_floats(tanh(lower_doubles(inner)), tanh(upper_doubles(inner)));
     store(hn::Mul(limit, outer), x + i, extent);
   });
 }
 
-void rotary_angles_kernel(float position, const float* inverse, std::int64_t count, float factor,
-                          float* cos, float* sin) {
+void compute_rotary_cos_sin_kernel(float position, const float* inverse, std::int64_t count,
+                                   float factor, float* cos, float* sin) {
   const auto positions = hn::Set(kTag, position);
   const auto factors = hn::Set(kTag, factor);
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
     const auto angle = hn::Mul(positions, load(inverse + i, extent));
     const auto lower = cos_sin(lower_doubles(angle));
     const auto upper = cos_sin(upper_doubles(angle));
-    store(hn::Mul(rounded(lower.cos, upper.cos), factors), cos + i, extent);
-    store(hn::Mul(rounded(lower.sin, upper.sin), factors), sin + i, extent);
+    store(hn::Mul(round_to_floats(lower.cos, upper.cos), factors), cos + i, extent);
+    store(hn::Mul(round_to_floats(lower.sin, upper.sin), factors), sin + i, extent);
   });
 }
 
@@ -294,11 +294,11 @@ QKSCOPE_EXPORT_KERNEL(void, softmax, (const float* scores, std::int64_t count, f
 QKSCOPE_EXPORT_KERNEL(void, rms_norm, (const NormInput& input, float* y), (input, y));
 QKSCOPE_EXPORT_KERNEL(void, layer_norm, (const NormInput& input, const float* bias, float* y),
                       (input, bias, y));
-QKSCOPE_EXPORT_KERNEL(void, gate,
+QKSCOPE_EXPORT_KERNEL(void, apply_gate,
                       (Activation activation, const float* gates, const float* up,
                        std::int64_t count, float* out),
                       (activation, gates, up, count, out));
-QKSCOPE_EXPORT_KERNEL(void, clamped_gate,
+QKSCOPE_EXPORT_KERNEL(void, apply_clamped_gate,
                       (const ClampedSwiglu& swiglu, const float* gates, const float* up,
                        std::int64_t count, float* out),
                       (swiglu, gates, up, count, out));
@@ -308,7 +308,7 @@ QKSCOPE_EXPORT_KERNEL(void, activate,
                       (activation, xielu, x, count));
 QKSCOPE_EXPORT_KERNEL(void, clip, (float* x, std::int64_t count, float limit), (x, count, limit));
 QKSCOPE_EXPORT_KERNEL(void, soft_cap, (float* x, std::int64_t count, float cap), (x, count, cap));
-QKSCOPE_EXPORT_KERNEL(void, rotary_angles,
+QKSCOPE_EXPORT_KERNEL(void, compute_rotary_cos_sin,
                       (float position, const float* inverse, std::int64_t count, float factor,
                        float* cos, float* sin),
                       (position, inverse, count, factor, cos, sin));

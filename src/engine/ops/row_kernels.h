@@ -46,12 +46,12 @@ void rms_norm(const NormInput& input, float* y);
 void layer_norm(const NormInput& input, const float* bias, float* y);
 
 // out = (clip(up) + 1) * g sigmoid(alpha g) with g = min(gate, limit); see ClampedSwiglu.
-void clamped_gate(const ClampedSwiglu& swiglu, const float* gate, const float* up,
-                  std::int64_t count, float* out);
+void apply_clamped_gate(const ClampedSwiglu& swiglu, const float* gate, const float* up,
+                        std::int64_t count, float* out);
 
 // out = activation(gate) * up. Does not support xIELU, which has no gate, or clamped SwiGLU.
-void gate(Activation activation, const float* gate, const float* up, std::int64_t count,
-          float* out);
+void apply_gate(Activation activation, const float* gate, const float* up, std::int64_t count,
+                float* out);
 
 // x = activation(x)
 void activate(Activation activation, const XieluWeights& xielu, float* x, std::int64_t count);
@@ -61,8 +61,8 @@ void clip(float* x, std::int64_t count, float limit);  // x = min(max(x, -limit)
 void soft_cap(float* x, std::int64_t count, float cap);  // x = cap tanh(x / cap)
 
 // cos and sin of position * inverse[i], the angle rounded to float32, each multiplied by `factor`.
-void rotary_angles(float position, const float* inverse, std::int64_t count, float factor,
-                   float* cos, float* sin);
+void compute_rotary_cos_sin(float position, const float* inverse, std::int64_t count, float factor,
+                            float* cos, float* sin);
 
 // Rotates pair i of x: (x[i], x[i + half]), or (x[2i], x[2i + 1]) if interleaved.
 void rotate(float* x, const float* cos, const float* sin, std::int64_t half, bool interleaved);

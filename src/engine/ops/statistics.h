@@ -13,7 +13,7 @@
 namespace qkscope {
 
 // Inputs of attention and the softmax sums it returned.
-struct AttendedRows {
+struct AttentionStatisticsInput {
   AttentionInput input;                            // every row is a query
   std::span<const rows::RunningSoftmax> row_sums;  // (rows, n_heads), from attention()
   std::span<const std::int32_t> ids;               // (rows) token ids
@@ -23,7 +23,8 @@ struct AttendedRows {
 // of each document, head and bucket. Scores are bit-identical to those in attention(), except
 // scores of equal tokens, which are separate dot products in another order. Sums over rows are
 // float64 in a fixed order.
-LayerAttention attention_statistics(const AttendedRows& attended, const AttentionRequest& request);
+LayerAttentionSums attention_statistics(const AttentionStatisticsInput& attended,
+                                        const AttentionRequest& request);
 
 // Moments of one of q, k and v over all rows of one document.
 struct DocumentMoments {

@@ -96,7 +96,7 @@ class LaneSums {
 
 // Calls body(i, extent, v) for each vector of a row, where v is the accumulator of LaneSums to use.
 template <typename Body>
-HWY_INLINE void for_each_in_lanes(std::int64_t count, Body body) {
+HWY_INLINE void for_each_summed_vector(std::int64_t count, Body body) {
   std::int64_t i = 0;
   for (; i + kSumLanes <= count; i += kSumLanes)
 #pragma GCC unroll 4
@@ -116,8 +116,8 @@ HWY_INLINE void for_each_in_lanes(std::int64_t count, Body body) {
 template <typename Term>
 HWY_INLINE float lane_sum(std::int64_t count, Term term) {
   LaneSums sums;
-  for_each_in_lanes(count, [&](std::int64_t i, auto extent, std::int64_t v)
-                               HWY_ATTR { sums[v] = term(i, extent, sums[v]); });
+  for_each_summed_vector(count, [&](std::int64_t i, auto extent, std::int64_t v)
+                                    HWY_ATTR { sums[v] = term(i, extent, sums[v]); });
   return sums.total();
 }
 
@@ -238,7 +238,7 @@ HWY_INLINE DoubleVector upper_doubles(FloatVector x) {
   return hn::PromoteTo(Doubles(), hn::UpperHalf(HalfFloats(), x));
 }
 
-HWY_INLINE FloatVector rounded(DoubleVector lower, DoubleVector upper) {
+HWY_INLINE FloatVector round_to_floats(DoubleVector lower, DoubleVector upper) {
   return hn::Combine(Floats(), hn::DemoteTo(HalfFloats(), upper),
                      hn::DemoteTo(HalfFloats(), lower));
 }

@@ -42,15 +42,15 @@ struct Pattern {
   double pairs_diagonal;
 };
 
-std::vector<Pattern> head_patterns(const TokenPairs& pairs, std::span<const double> sums) {
-  const auto sum = [&](NearColumn column) { return sums[as_index(ColumnLayout::at(column))]; };
+std::vector<Pattern> head_patterns(const PatternPairCounts& pairs, std::span<const double> sums) {
+  const auto sum = [&](NearKeyColumn column) { return sums[as_index(ColumnLayout::at(column))]; };
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
-  return {{"previous_token_head", sum(NearColumn::prev), sum(NearColumn::prev_first), 0.0,
+  return {{"previous_token_head", sum(NearKeyColumn::prev), sum(NearKeyColumn::prev_first), 0.0,
            count(pairs.tokens - 1), pairs.tokens > 1 ? 1.0 : 0.0, 0.0},
-          {"duplicate_token_head", sum(NearColumn::dup), sum(NearColumn::dup_first), 0.0,
+          {"duplicate_token_head", sum(NearKeyColumn::dup), sum(NearKeyColumn::dup_first), 0.0,
            count(pairs.dup), count(pairs.dup_first), 0.0},
-          {"induction_head", sum(NearColumn::ind), 0.0, sum(NearColumn::ind_self), count(pairs.ind),
-           0.0, count(pairs.ind_self)}};
+          {"induction_head", sum(NearKeyColumn::ind), 0.0, sum(NearKeyColumn::ind_self),
+           count(pairs.ind), 0.0, count(pairs.ind_self)}};
 }
 
 void pattern_scores(const Pattern& pattern, double tokens, double column_0, double diagonal,
@@ -72,7 +72,7 @@ void pattern_scores(const Pattern& pattern, double tokens, double column_0, doub
     }
     if (out.column_0 && out.diagonal) all += 1.0;  // p_00 = 1 was subtracted twice
     mul[e] = mass / all;
-    abs[e] = abs_pattern_score(all + pairs - 2.0 * mass, tokens);
+    abs[e] = transformer_lens_abs_score(all + pairs - 2.0 * mass, tokens);
   }
 }
 
@@ -115,7 +115,7 @@ std::vector<std::string> column_names(const StatisticsSettings& settings) {
                                     "self",       "prev",    "dup",       "dup_first", "ind",
                                     "ind_self",   "stream",  "max_logit", "top1",      "lse",
                                     "prev_first", "alpha_0", "alpha_1",   "alpha_2",   "alpha_3"};
-  QKSCOPE_ASSERT(std::ssize(names) == layout.near(0));
+  QKSCOPE_ASSERT(std::ssize(names) == layout.near_band(0));
   for (std::int64_t band = 0; band < layout.near_bands(); ++band)
     names.push_back(fmt::format("near_{}", band));
   if (!settings.all_keys) return names;
@@ -140,8 +140,8 @@ bool is_per_row_column(std::string_view name) {
   return std::ranges::find(kDocumentOnly, name) == std::end(kDocumentOnly);
 }
 
-TokenPairs count_pairs(std::span<const std::int32_t> tokens) {
-  TokenPairs pairs;
+PatternPairCounts count_pattern_pairs(std::span<const std::int32_t> tokens) {
+  PatternPairCounts pairs;
   pairs.tokens = std::ssize(tokens);
   std::unordered_map<std::int32_t, std::int64_t> seen;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -156,7 +156,7 @@ TokenPairs count_pairs(std::span<const std::int32_t> tokens) {
   return pairs;
 }
 
-double abs_pattern_score(double difference, double tokens) {
+double transformer_lens_abs_score(double difference, double tokens) {
   // Rounded to three decimals, half to even, like Python's round.
   return 1.0 - std::nearbyint(difference / tokens * 1000.0) / 1000.0;
 }
@@ -175,7 +175,7 @@ std::vector<std::string> document_column_names(const StatisticsSettings& setting
       names.push_back(fmt::format("key_share_{}", std::lround(100 * share)));
     names.push_back("key_gini");
   }
-  if (keeps_mean_area(settings)) names.emplace_back(kMeanArea);
+  if (has_mean_qk_area(settings)) names.emplace_back(kMeanArea);
   if (settings.exact_rows > 0) {
     for (const auto share : kKeyShare)
       names.push_back(fmt::format("keys_{}_exact", std::lround(100 * share)));
@@ -184,7 +184,7 @@ std::vector<std::string> document_column_names(const StatisticsSettings& setting
   return names;
 }
 
-bool keeps_mean_area(const StatisticsSettings& settings) {
+bool has_mean_qk_area(const StatisticsSettings& settings) {
   const auto chosen = [](const auto& list, auto value) {
     return list.empty() || std::ranges::find(list, value) != list.end();
   };
@@ -193,22 +193,22 @@ bool keeps_mean_area(const StatisticsSettings& settings) {
          chosen(settings.stages, VectorStage::pre);
 }
 
-void fill_document_values(const ColumnLayout& layout, const TokenPairs& pairs,
+void fill_document_values(const ColumnLayout& layout, const PatternPairCounts& pairs,
                           std::span<const double> sums, std::span<const double> key_sums,
                           std::span<double> values) {
   QKSCOPE_ASSERT(std::ssize(sums) == layout.columns());
   constexpr auto kScores = std::size(kExclusions);
-  const auto sum = [&](NearColumn column) { return sums[as_index(ColumnLayout::at(column))]; };
+  const auto sum = [&](NearKeyColumn column) { return sums[as_index(ColumnLayout::at(column))]; };
   for (const auto& pattern : head_patterns(pairs, sums)) {
-    pattern_scores(pattern, static_cast<double>(pairs.tokens), sum(NearColumn::sink_0),
-                   sum(NearColumn::self), values.subspan(0, kScores),
+    pattern_scores(pattern, static_cast<double>(pairs.tokens), sum(NearKeyColumn::sink_0),
+                   sum(NearKeyColumn::self), values.subspan(0, kScores),
                    values.subspan(kScores, kScores));
     values = values.subspan(2 * kScores);
   }
   const bool long_enough = pairs.tokens >= kSinkRows;
   for (std::int64_t key = 0; key < 4; ++key)
     values[as_index(key)] = long_enough
-                                ? sums[as_index(ColumnLayout::at(NearColumn::alpha_0) + key)] /
+                                ? sums[as_index(ColumnLayout::at(NearKeyColumn::alpha_0) + key)] /
                                       static_cast<double>(kSinkRows - key)
                                 : kNone;
   values[4] = long_enough ? (values[0] > kSinkThreshold ? 1.0 : 0.0) : kNone;

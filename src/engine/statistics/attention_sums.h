@@ -14,7 +14,7 @@ namespace qkscope {
 
 // Columns of the near-key statistics, one value per row (query) i. The last columns are near_0 ...
 // near_b.
-enum class NearColumn : std::uint8_t {
+enum class NearKeyColumn : std::uint8_t {
   sink_0,      // p_i0
   sink_1,      // p_i1
   sink_2,      // p_i2
@@ -58,32 +58,44 @@ struct ColumnLayout {
   std::int64_t replacements = 0;  // number of kl columns
   std::int64_t kept_sets = 0;     // number of kept / kl_evicted pairs
 
-  static constexpr std::int64_t at(NearColumn column) { return static_cast<std::int64_t>(column); }
+  static constexpr std::int64_t at(NearKeyColumn column) {
+    return static_cast<std::int64_t>(column);
+  }
   // Number of bands near_0 ... near_log2(window).
   constexpr std::int64_t near_bands() const {
     std::int64_t bands = 1;
     for (auto width = window; width > 1; width /= 2) ++bands;
     return bands;
   }
-  constexpr std::int64_t near(std::int64_t band) const { return at(NearColumn::near) + band; }
+  constexpr std::int64_t near_band(std::int64_t band) const {
+    return at(NearKeyColumn::near) + band;
+  }
   // Number of near-key columns.
-  constexpr std::int64_t near_end() const { return near(near_bands()); }
-  constexpr std::int64_t entropy() const { return near_end(); }
-  constexpr std::int64_t perplexity() const { return near_end() + 1; }  // exp(entropy)
+  constexpr std::int64_t near_column_count() const { return near_band(near_bands()); }
+  constexpr std::int64_t entropy() const { return near_column_count(); }
+  constexpr std::int64_t perplexity() const { return near_column_count() + 1; }  // exp(entropy)
   // entropy / ln(i + 1); 0 for i = 0
-  constexpr std::int64_t entropy_relative() const { return near_end() + 2; }
-  constexpr std::int64_t distance_mean() const { return near_end() + 3; }
-  constexpr std::int64_t distance_mass(std::int64_t width) const { return near_end() + 4 + width; }
-  constexpr std::int64_t keys_low(std::int64_t k) const {
+  constexpr std::int64_t entropy_relative() const { return near_column_count() + 2; }
+  constexpr std::int64_t distance_mean() const { return near_column_count() + 3; }
+  constexpr std::int64_t distance_mass(std::int64_t width) const {
+    return near_column_count() + 4 + width;
+  }
+  constexpr std::int64_t key_count_low(std::int64_t k) const {
     return distance_mass(kDistances) + 2 * k;
   }
-  constexpr std::int64_t keys_high(std::int64_t k) const { return keys_low(k) + 1; }
-  constexpr std::int64_t top_low(std::int64_t k) const { return keys_low(kKeyShares) + 2 * k; }
-  constexpr std::int64_t top_high(std::int64_t k) const { return top_low(k) + 1; }
-  constexpr std::int64_t kl(std::int64_t r) const { return top_low(kTopKeys) + r; }
-  constexpr std::int64_t kept(std::int64_t s) const { return kl(replacements) + 2 * s; }
-  constexpr std::int64_t kl_evicted(std::int64_t s) const { return kept(s) + 1; }
-  constexpr std::int64_t columns() const { return all_keys ? kept(kept_sets) : near_end(); }
+  constexpr std::int64_t key_count_high(std::int64_t k) const { return key_count_low(k) + 1; }
+  constexpr std::int64_t top_mass_low(std::int64_t k) const {
+    return key_count_low(kKeyShares) + 2 * k;
+  }
+  constexpr std::int64_t top_mass_high(std::int64_t k) const { return top_mass_low(k) + 1; }
+  constexpr std::int64_t kl_divergence(std::int64_t r) const { return top_mass_low(kTopKeys) + r; }
+  constexpr std::int64_t kept_mass(std::int64_t s) const {
+    return kl_divergence(replacements) + 2 * s;
+  }
+  constexpr std::int64_t kl_evicted(std::int64_t s) const { return kept_mass(s) + 1; }
+  constexpr std::int64_t columns() const {
+    return all_keys ? kept_mass(kept_sets) : near_column_count();
+  }
 };
 
 // Returns the column layout that the settings ask for.
@@ -108,7 +120,7 @@ struct AttentionRequest {
 };
 
 // Attention sums of one batch and layer, over the rows of each document, head and bucket.
-struct LayerAttention {
+struct LayerAttentionSums {
   std::int64_t documents = 0;
   std::int64_t heads = 0;
   std::int64_t buckets = 0;
@@ -122,9 +134,9 @@ struct LayerAttention {
 };
 
 // Returns zero sums of the given shape.
-inline LayerAttention empty_attention(std::int64_t documents, std::int64_t heads,
-                                      std::int64_t buckets, std::int64_t columns) {
-  LayerAttention attention{documents, heads, buckets, columns, {}, {}, {}, {}};
+inline LayerAttentionSums empty_attention(std::int64_t documents, std::int64_t heads,
+                                          std::int64_t buckets, std::int64_t columns) {
+  LayerAttentionSums attention{documents, heads, buckets, columns, {}, {}, {}, {}};
   const auto cells = static_cast<std::size_t>(documents * heads * buckets);
   attention.sum.resize(cells * static_cast<std::size_t>(columns));
   attention.square.resize(attention.sum.size());
@@ -133,7 +145,7 @@ inline LayerAttention empty_attention(std::int64_t documents, std::int64_t heads
 }
 
 // Number of (query i, key j) pairs of one document that belong to each TransformerLens pattern.
-struct TokenPairs {
+struct PatternPairCounts {
   std::int64_t tokens = 0;
   std::int64_t dup = 0;        // j < i with token_j = token_i
   std::int64_t dup_first = 0;  // pairs of dup with j = 0
@@ -141,7 +153,7 @@ struct TokenPairs {
   std::int64_t ind_self = 0;   // pairs of ind with j = i
 };
 // Counts the pattern pairs of a document from its token ids.
-TokenPairs count_pairs(std::span<const std::int32_t> tokens);
+PatternPairCounts count_pattern_pairs(std::span<const std::int32_t> tokens);
 
 // Returns the names of the values per document and head: previous_token_head, duplicate_token_head
 // and induction_head with suffixes "", _nobos, _nocur, _nobos_nocur and _abs; sink_alpha_64_k,
@@ -150,16 +162,16 @@ std::vector<std::string> document_column_names(const StatisticsSettings& setting
 // kvpress' measure of how far back a head looks.
 inline constexpr char kMeanArea[] = "mean_qk_area";
 // Returns true if q and k means before RoPE exist in every layer, as mean_qk_area needs.
-bool keeps_mean_area(const StatisticsSettings& settings);
+bool has_mean_qk_area(const StatisticsSettings& settings);
 
 // Computes the values of one document and head. sums: (columns) over its rows; key_sums: (tokens)
 // or empty.
-void fill_document_values(const ColumnLayout& layout, const TokenPairs& pairs,
+void fill_document_values(const ColumnLayout& layout, const PatternPairCounts& pairs,
                           std::span<const double> sums, std::span<const double> key_sums,
                           std::span<double> values);
 
 // Returns TransformerLens' "abs" score; `difference` is the sum over pairs of |p - pattern|.
-double abs_pattern_score(double difference, double tokens);
+double transformer_lens_abs_score(double difference, double tokens);
 
 // Returns statistics of zero documents.
 AttentionStatistics empty_attention(const StatisticsSettings& settings, std::int64_t layers,

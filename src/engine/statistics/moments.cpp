@@ -146,7 +146,7 @@ void check_mergeable(const Statistics& into, const Statistics& part, const std::
 }
 
 // Sums of `count` copies of the same rows.
-ExactPositions multiply_sums(const ExactPositions& sums, std::int64_t count) {
+ExactPositionSums multiply_sums(const ExactPositionSums& sums, std::int64_t count) {
   return {sums.n * count, sums.t * count,  sums.tt * count,
           sums.u * count, sums.uu * count, sums.tu * count};
 }
@@ -224,13 +224,13 @@ const LayerMoments* Statistics::find(VectorKind kind, VectorStage stage, std::in
   return &of_kind->second[as_index(at - moment_layers.begin())];
 }
 
-DocumentPositions sum_positions(std::span<const std::int64_t> lengths, std::int64_t first,
-                                std::int64_t bucket_size, std::int64_t buckets) {
-  DocumentPositions sums;
+DocumentPositionSums sum_positions(std::span<const std::int64_t> lengths, std::int64_t first,
+                                   std::int64_t bucket_size, std::int64_t buckets) {
+  DocumentPositionSums sums;
   sums.buckets.resize(as_index(buckets));
   std::map<std::int64_t, std::int64_t> counts;  // number of documents by length
   for (const auto length : lengths) ++counts[length];
-  PositionTable table;
+  PositionPrefixSums table;
   for (const auto& [length, count] : counts) {
     sums.first += multiply_sums(table.range(0, std::min(first, length)), count);
     sums.body += multiply_sums(table.range(first, length), count);
@@ -262,9 +262,10 @@ void update_position_sums(Statistics& statistics) {
   const auto& settings = statistics.settings;
   const auto sums =
       sum_positions(statistics.lengths, settings.first, settings.bucket_size, settings.buckets);
-  statistics.positions = {sums.first.sums(), sums.body.sums()};
+  statistics.positions = {sums.first.to_position_sums(), sums.body.to_position_sums()};
   statistics.bucket_positions.clear();
-  for (const auto& bucket : sums.buckets) statistics.bucket_positions.push_back(bucket.sums());
+  for (const auto& bucket : sums.buckets)
+    statistics.bucket_positions.push_back(bucket.to_position_sums());
 }
 
 }  // namespace qkscope

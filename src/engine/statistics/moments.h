@@ -57,7 +57,7 @@ inline HeadMoments empty_moments(const MomentShape& shape) {
   return moments;
 }
 
-inline BucketMoments empty_buckets(const MomentShape& shape) {
+inline BucketMoments empty_bucket_moments(const MomentShape& shape) {
   const auto cells = static_cast<std::size_t>(shape.heads * shape.buckets);
   BucketMoments buckets;
   buckets.heads = shape.heads;
@@ -71,8 +71,8 @@ inline BucketMoments empty_buckets(const MomentShape& shape) {
   return buckets;
 }
 
-inline LayerMoments empty_layer(const MomentShape& shape) {
-  return {empty_moments(shape), empty_moments(shape), empty_buckets(shape)};
+inline LayerMoments empty_layer_moments(const MomentShape& shape) {
+  return {empty_moments(shape), empty_moments(shape), empty_bucket_moments(shape)};
 }
 
 // Merges `part` into `into`; both must have the same shape. Heads are merged in parallel; the
@@ -95,7 +95,7 @@ void update_position_sums(Statistics& statistics);
 __extension__ using Int128 = __int128;
 
 // Exact sums over a set of positions.
-struct ExactPositions {
+struct ExactPositionSums {
   std::int64_t n = 0;
   Int128 t = 0;   // sum of t
   Int128 tt = 0;  // sum of t^2
@@ -103,7 +103,7 @@ struct ExactPositions {
   Int128 uu = 0;  // sum of u^2 in units of 2^-50
   Int128 tu = 0;  // sum of t u in units of 2^-40
 
-  ExactPositions& operator+=(const ExactPositions& other) {
+  ExactPositionSums& operator+=(const ExactPositionSums& other) {
     n += other.n;
     t += other.t;
     tt += other.tt;
@@ -112,12 +112,12 @@ struct ExactPositions {
     tu += other.tu;
     return *this;
   }
-  ExactPositions operator-(const ExactPositions& other) const {
+  ExactPositionSums operator-(const ExactPositionSums& other) const {
     return {n - other.n, t - other.t, tt - other.tt, u - other.u, uu - other.uu, tu - other.tu};
   }
 
   // Returns means and centred second moments in float64.
-  PositionSums sums() const {
+  PositionSums to_position_sums() const {
     PositionSums out;
     out.n = n;
     if (n == 0) return out;
@@ -135,10 +135,10 @@ struct ExactPositions {
 };
 
 // Prefix sums over positions; grows on demand.
-class PositionTable {
+class PositionPrefixSums {
  public:
   // Returns the sums over positions [begin, end).
-  ExactPositions range(std::int64_t begin, std::int64_t end) {
+  ExactPositionSums range(std::int64_t begin, std::int64_t end) {
     if (begin >= end) return {};
     grow(end);
     return before_[static_cast<std::size_t>(end)] - before_[static_cast<std::size_t>(begin)];
@@ -159,18 +159,18 @@ class PositionTable {
     }
   }
 
-  std::vector<ExactPositions> before_ =
-      std::vector<ExactPositions>(1);  // element t holds the sums over [0, t)
+  std::vector<ExactPositionSums> before_ =
+      std::vector<ExactPositionSums>(1);  // element t holds the sums over [0, t)
 };
 
 // Position sums over all documents: positions below `first`, the other positions, and each bucket.
-struct DocumentPositions {
-  ExactPositions first;
-  ExactPositions body;
-  std::vector<ExactPositions> buckets;
+struct DocumentPositionSums {
+  ExactPositionSums first;
+  ExactPositionSums body;
+  std::vector<ExactPositionSums> buckets;
 };
 // Computes the position sums of documents with the given lengths in tokens.
-DocumentPositions sum_positions(std::span<const std::int64_t> lengths, std::int64_t first,
-                                std::int64_t bucket_size, std::int64_t buckets);
+DocumentPositionSums sum_positions(std::span<const std::int64_t> lengths, std::int64_t first,
+                                   std::int64_t bucket_size, std::int64_t buckets);
 
 }  // namespace qkscope

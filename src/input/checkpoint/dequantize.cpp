@@ -208,7 +208,7 @@ Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> fil
   const auto& stored = *source.tensor;
   const auto& type = *stored.type;
   const auto rows = stored.shape.empty() ? 1 : stored.shape.front();
-  const auto width = stored.count() / rows;  // the rows of a bias are single elements
+  const auto width = stored.element_count() / rows;  // the rows of a bias are single elements
   const auto heads = source.interleaved_heads;
   if (heads > 0 && rows % (2 * heads) != 0)
     bad_input("{}: tensor {} has {} rows, which {} heads cannot share in pairs", where,
@@ -300,8 +300,8 @@ std::uint64_t GgufFile::widened_bytes() const {
   std::uint64_t bytes = 0;
   for (const auto& [name, source] : model_->tensors)
     if (!source.is_view())
-      bytes +=
-          static_cast<std::uint64_t>(source.tensor->count()) * dtype_size(memory_dtype(source));
+      bytes += static_cast<std::uint64_t>(source.tensor->element_count()) *
+               dtype_size(memory_dtype(source));
   return bytes;
 }
 

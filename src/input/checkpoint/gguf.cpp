@@ -39,7 +39,8 @@ class GgufParser {
     const auto tensors = take_count("the number of tensors", kMostTensors);
     const auto keys = take_count("the number of metadata keys", kMostKeys);
     for (std::uint64_t i = 0; i < keys; ++i) read_key();
-    if (const auto parts = GgufMetadata(header_, where_).natural("split.count", 1); parts > 1)
+    if (const auto parts = GgufMetadata(header_, where_).natural_number("split.count", 1);
+        parts > 1)
       bad_input(
           "{}: one of {} parts of a split model, which is not supported; join them with "
           "llama.cpp's 'llama-gguf-split --merge'",
@@ -52,9 +53,9 @@ class GgufParser {
 
  private:
   void read_version() {
-    if (reader_.size() < kMagic.size() || reader_.take_text(kMagic.size()) != kMagic)
+    if (reader_.size() < kMagic.size() || reader_.read_text(kMagic.size()) != kMagic)
       bad_input("{}: not a GGUF file: it does not begin with 'GGUF'", where_);
-    const auto version = reader_.take<std::uint32_t>("its version");
+    const auto version = reader_.read<std::uint32_t>("its version");
     if (version != 0 && (version & 0xffffu) == 0)
       bad_input("{}: a GGUF file with the high byte first, which is not supported", where_);
     if (version != 2 && version != 3)
@@ -62,14 +63,14 @@ class GgufParser {
   }
 
   std::string take_string(std::uint64_t longest, const std::string& what) {
-    const auto length = reader_.take<std::uint64_t>(what);
+    const auto length = reader_.read<std::uint64_t>(what);
     if (length > longest)
       bad_input("{}: {} has {} bytes, expected at most {}", where_, what, length, longest);
-    return std::string(reader_.take_text(length, what));
+    return std::string(reader_.read_text(length, what));
   }
 
   std::uint64_t take_count(const std::string& what, std::uint64_t most) {
-    const auto count = reader_.take<std::uint64_t>(what);
+    const auto count = reader_.read<std::uint64_t>(what);
     if (count > most) bad_input("{}: {} is {}, expected at most {}", where_, what, count, most);
     return count;
   }
@@ -77,18 +78,18 @@ class GgufParser {
   void read_key() {
     const auto key = take_string(kLongestName, "the name of a metadata key");
     const auto what = fmt::format("metadata {}", in_quotes(key));
-    const auto type = reader_.take<std::uint32_t>(what);
+    const auto type = reader_.read<std::uint32_t>(what);
     auto value = type == kList ? read_list(what) : read_value(type, what);
     if (!header_.metadata.emplace(key, std::move(value)).second)
       bad_input("{}: {} is there twice", where_, what);
   }
 
   Json read_list(const std::string& what) {
-    const auto type = reader_.take<std::uint32_t>(what);
+    const auto type = reader_.read<std::uint32_t>(what);
     const auto count = take_count(fmt::format("the length of {}", what), kMostElements);
     if (type == kList) bad_input("{}: {} is a list of lists, which is not supported", where_, what);
     // Every element takes at least one byte, so the count is checked before memory is reserved.
-    if (count > reader_.left())
+    if (count > reader_.bytes_left())
       bad_input("{}: {} has {} elements, which the file is too short for", where_, what, count);
     Json list = Json::array();
     list.get_ref<Json::array_t&>().reserve(count);
@@ -98,7 +99,7 @@ class GgufParser {
 
   template <typename T>
   Json read_number(const std::string& what) {
-    return reader_.take<T>(what);
+    return reader_.read<T>(what);
   }
 
   Json read_value(std::uint32_t type, const std::string& what) {
@@ -126,7 +127,7 @@ class GgufParser {
   }
 
   Json read_flag(const std::string& what) {
-    const auto byte = reader_.take<std::uint8_t>(what);
+    const auto byte = reader_.read<std::uint8_t>(what);
     if (byte > 1) bad_input("{}: {} is {}, expected a boolean, 0 or 1", where_, what, byte);
     return byte == 1;
   }
@@ -135,23 +136,23 @@ class GgufParser {
     GgufTensor tensor{};
     tensor.name = take_string(kLongestName, "the name of a tensor");
     const auto what = fmt::format("tensor {}", in_quotes(tensor.name));
-    const auto rank = reader_.take<std::uint32_t>(what);
+    const auto rank = reader_.read<std::uint32_t>(what);
     if (rank > kMostDimensions)
       bad_input("{}: {} has {} dimensions; at most {} are supported", where_, what, rank,
                 kMostDimensions);
     for (std::uint32_t i = 0; i < rank; ++i) {
-      const auto size = reader_.take<std::uint64_t>(what);
+      const auto size = reader_.read<std::uint64_t>(what);
       if (size == 0 || size > std::numeric_limits<std::int32_t>::max())
         bad_input("{}: {} has a dimension of {}, expected 1 to {}", where_, what, size,
                   std::numeric_limits<std::int32_t>::max());
       tensor.shape.insert(tensor.shape.begin(), static_cast<std::int64_t>(size));
     }
-    const auto type = reader_.take<std::uint32_t>(what);
+    const auto type = reader_.read<std::uint32_t>(what);
     tensor.type = find_gguf_type(type);
     if (tensor.type == nullptr)
       bad_input("{}: {} is stored as {}, which is not supported; supported are {}", where_, what,
                 gguf_type_name(type), gguf_type_names());
-    tensor.begin = reader_.take<std::uint64_t>(what);
+    tensor.begin = reader_.read<std::uint64_t>(what);
     tensor.end = byte_count(tensor, what);
     return tensor;
   }
@@ -177,7 +178,7 @@ class GgufParser {
   void locate_tensors(std::vector<GgufTensor>& list) {
     const GgufMetadata metadata(header_, where_);
     const auto step =
-        static_cast<std::uint64_t>(metadata.natural("general.alignment", kDefaultAlignment));
+        static_cast<std::uint64_t>(metadata.natural_number("general.alignment", kDefaultAlignment));
     if (step == 0 || step > kLargestAlignment || step % 8 != 0)
       metadata.fail("general.alignment", "a multiple of 8");
     const auto data = (reader_.offset() + step - 1) / step * step;
@@ -218,7 +219,7 @@ class GgufParser {
 
 }  // namespace
 
-std::int64_t GgufTensor::count() const {
+std::int64_t GgufTensor::element_count() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
@@ -245,8 +246,8 @@ bool GgufMetadata::flag(const std::string& key, bool fallback) const {
   return at(key).get<bool>();
 }
 
-std::int64_t GgufMetadata::natural(const std::string& key,
-                                   std::optional<std::int64_t> fallback) const {
+std::int64_t GgufMetadata::natural_number(const std::string& key,
+                                          std::optional<std::int64_t> fallback) const {
   if (fallback && !has(key)) return *fallback;
   const Json& value = at(key);
   const bool whole = value.is_number_unsigned()

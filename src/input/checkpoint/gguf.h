@@ -46,7 +46,7 @@ struct GgufTensor {
   std::uint64_t begin;              // byte offset in the file
   std::uint64_t end;
 
-  std::int64_t count() const;  // number of elements
+  std::int64_t element_count() const;  // number of elements
 };
 
 struct GgufHeader {
@@ -73,7 +73,8 @@ class GgufMetadata {
   std::string text(const std::string& key, std::optional<std::string> fallback = {}) const;
   bool flag(const std::string& key, bool fallback) const;
   // An integer >= 0.
-  std::int64_t natural(const std::string& key, std::optional<std::int64_t> fallback = {}) const;
+  std::int64_t natural_number(const std::string& key,
+                              std::optional<std::int64_t> fallback = {}) const;
   double number(const std::string& key) const;
 
   // Throws a bad-input error whose message shows the key, its value and `expected`.

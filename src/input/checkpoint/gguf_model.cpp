@@ -65,7 +65,7 @@ class ConfigWriter {
       : architecture_(architecture), header_(header), file_(file), metadata_(metadata) {}
 
   Json write() {
-    if (metadata_.natural(key("expert_count"), 0) > 0)
+    if (metadata_.natural_number(key("expert_count"), 0) > 0)
       bad_input("{}: a mixture of experts, which is not supported in GGUF files",
                 metadata_.where());
     config_["model_type"] = architecture_.model_type;
@@ -96,7 +96,7 @@ class ConfigWriter {
   // Accepts a single number, or a list with the same number for every layer.
   std::int64_t uniform_number(const char* name) const {
     const auto& value = metadata_.at(key(name));
-    if (!value.is_array()) return metadata_.natural(key(name));
+    if (!value.is_array()) return metadata_.natural_number(key(name));
     const bool same = !value.empty() && value.front().is_number_unsigned() &&
                       std::count(value.begin(), value.end(), value.front()) == std::ssize(value);
     if (!same) metadata_.fail(key(name), "one number for all layers");
@@ -104,12 +104,12 @@ class ConfigWriter {
   }
 
   void write_sizes() {
-    d_model_ = metadata_.natural(key("embedding_length"));
+    d_model_ = metadata_.natural_number(key("embedding_length"));
     n_heads_ = uniform_number("attention.head_count");
-    n_layers_ = metadata_.natural(key("block_count"));
+    n_layers_ = metadata_.natural_number(key("block_count"));
     if (n_heads_ == 0) metadata_.fail(key("attention.head_count"), "one or more");
-    d_head_ = metadata_.natural(key("attention.key_length"), d_model_ / n_heads_);
-    if (metadata_.natural(key("attention.value_length"), d_head_) != d_head_)
+    d_head_ = metadata_.natural_number(key("attention.key_length"), d_model_ / n_heads_);
+    if (metadata_.natural_number(key("attention.value_length"), d_head_) != d_head_)
       metadata_.fail(key("attention.value_length"), fmt::format("{}, the length of keys", d_head_));
     config_["hidden_size"] = d_model_;
     config_["num_hidden_layers"] = n_layers_;
@@ -118,7 +118,7 @@ class ConfigWriter {
         has("attention.head_count_kv") ? uniform_number("attention.head_count_kv") : n_heads_;
     config_["head_dim"] = d_head_;
     config_["intermediate_size"] = uniform_number("feed_forward_length");
-    config_["max_position_embeddings"] = metadata_.natural(key("context_length"));
+    config_["max_position_embeddings"] = metadata_.natural_number(key("context_length"));
     const auto embedding = header_.tensors.find("token_embd.weight");
     if (embedding == header_.tensors.end() || embedding->second.shape.size() != 2)
       bad_input("{}: expected a tensor 'token_embd.weight' of two dimensions", metadata_.where());
@@ -126,7 +126,7 @@ class ConfigWriter {
   }
 
   void write_sliding_window() {
-    const auto window = metadata_.natural(key("attention.sliding_window"), 0);
+    const auto window = metadata_.natural_number(key("attention.sliding_window"), 0);
     if (window == 0) return;
     if (!architecture_.is_gemma && !architecture_.is_fused)
       metadata_.fail(key("attention.sliding_window"), "none, as models of this architecture have");
@@ -139,7 +139,7 @@ class ConfigWriter {
     const auto name = key("attention.sliding_window_pattern");
     const Json& pattern = metadata_.at(name);
     if (!pattern.is_array()) {
-      config_["sliding_window_pattern"] = metadata_.natural(name);
+      config_["sliding_window_pattern"] = metadata_.natural_number(name);
       return;
     }
     for (const Json& slides : pattern) {
@@ -150,7 +150,7 @@ class ConfigWriter {
 
   void write_rope() {
     config_["rope_theta"] = number("rope.freq_base");
-    const auto rotated = metadata_.natural(key("rope.dimension_count"), d_head_);
+    const auto rotated = metadata_.natural_number(key("rope.dimension_count"), d_head_);
     if (rotated != d_head_) {
       if (!architecture_.is_fused)
         metadata_.fail(key("rope.dimension_count"), fmt::format("{}, the length of keys", d_head_));
@@ -178,16 +178,16 @@ class ConfigWriter {
         has("rope.scaling.attn_factor") ? number("rope.scaling.attn_factor") : 1.0;
     // With identical short and long factors, the switch position has no effect.
     scaling["original_max_position_embeddings"] =
-        metadata_.natural(key("rope.scaling.original_context_length"), positions);
+        metadata_.natural_number(key("rope.scaling.original_context_length"), positions);
   }
 
   Json read_factors(const char* name) const {
     constexpr std::int64_t kMost = 1 << 16;
     const auto& tensor = header_.tensors.at(name);
-    if (tensor.count() > kMost)
+    if (tensor.element_count() > kMost)
       bad_input("{}: tensor {} has {} elements, expected a factor for each frequency",
-                metadata_.where(), in_quotes(name), tensor.count());
-    std::vector<float> values(static_cast<std::size_t>(tensor.count()));
+                metadata_.where(), in_quotes(name), tensor.element_count());
+    std::vector<float> values(static_cast<std::size_t>(tensor.element_count()));
     dequantize_blocks(*tensor.type, file_.subspan(tensor.begin, tensor.end - tensor.begin),
                       values.data());
     return values;
@@ -204,7 +204,7 @@ class ConfigWriter {
     if (type == "linear") return;
     if (has("rope.scaling.original_context_length"))
       scaling["original_max_position_embeddings"] =
-          metadata_.natural(key("rope.scaling.original_context_length"));
+          metadata_.natural_number(key("rope.scaling.original_context_length"));
     for (const auto& [name, setting] : {std::pair{"rope.scaling.yarn_beta_fast", "beta_fast"},
                                         std::pair{"rope.scaling.yarn_beta_slow", "beta_slow"}})
       if (has(name)) scaling[setting] = number(name);

@@ -117,7 +117,7 @@ std::string find_snapshot(const RepositoryName& repository, const std::string& r
 std::string suggest_model(const std::string& id, const fs::path& cache) {
   std::vector<std::string> ids;
   for (const auto& name : folders_in(cache))
-    if (const auto found = repository_of_folder(name);
+    if (const auto found = parse_cache_folder_name(name);
         found && found->kind == RepositoryKind::model)
       ids.push_back(found->id);
   const auto near = nearest(id, ids);
@@ -183,7 +183,7 @@ std::string cached_repository(RepositoryKind kind, const std::string& id) {
   return (fs::path(hub_cache_folder()) / folder).string();
 }
 
-std::optional<RepositoryName> repository_of_folder(const std::string& folder_name) {
+std::optional<RepositoryName> parse_cache_folder_name(const std::string& folder_name) {
   const bool model = folder_name.starts_with("models--");
   if (!model && !folder_name.starts_with("datasets--")) return {};
   auto id = folder_name.substr(folder_name.find("--") + 2);

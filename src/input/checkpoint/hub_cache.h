@@ -37,7 +37,7 @@ std::string cached_repository(RepositoryKind kind, const std::string& id);
 
 // Inverse of cached_repository(): parses the name of a cache folder. Returns nullopt for other
 // names.
-std::optional<RepositoryName> repository_of_folder(const std::string& folder_name);
+std::optional<RepositoryName> parse_cache_folder_name(const std::string& folder_name);
 
 // Returns the cached branches and tags with the commit each points to.
 std::map<std::string, std::string> cached_refs(const std::string& cached_repository);

@@ -54,7 +54,7 @@ std::string_view header_text(std::span<const std::byte> file, const std::string&
     bad_input("{}: not a safetensors file: {} bytes long, expected at least {}; download it again",
               where, file.size(), kLengthBytes);
   });
-  const auto length = reader.number_at(0, kLengthBytes);
+  const auto length = reader.integer_at(0, kLengthBytes);
   if (length > kLongestHeader)
     bad_input(
         "{}: not a safetensors file: its first eight bytes give a header of {} bytes, expected at "
@@ -266,7 +266,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path,
 }
 
 void SafetensorsWriter::commit() {
-  QKSCOPE_ASSERT(file_.written() == end_);
+  QKSCOPE_ASSERT(file_.bytes_written() == end_);
   file_.commit();
 }
 

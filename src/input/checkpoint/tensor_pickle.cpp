@@ -90,17 +90,17 @@ class Unpickler {
   void execute(unsigned char code) {
     static constexpr Opcode kOpcodes[] = {
         {0x80, "PROTO", [](Unpickler& u) { u.check_protocol(u.number(1)); }},
-        {0x95, "FRAME", [](Unpickler& u) { u.reader_.take_bytes(8); }},
+        {0x95, "FRAME", [](Unpickler& u) { u.reader_.read_bytes(8); }},
         {'(', "MARK", [](Unpickler& u) { u.push({.kind = Kind::mark}); }},
         {'N', "NONE", [](Unpickler& u) { u.push({}); }},
         {0x88, "NEWTRUE", [](Unpickler& u) { u.push_number(1); }},
         {0x89, "NEWFALSE", [](Unpickler& u) { u.push_number(0); }},
         {'K', "BININT1", [](Unpickler& u) { u.push_number(u.number(1)); }},
         {'M', "BININT2", [](Unpickler& u) { u.push_number(u.number(2)); }},
-        {'J', "BININT", [](Unpickler& u) { u.push_number(u.reader_.take<std::int32_t>()); }},
-        {0x8a, "LONG1", [](Unpickler& u) { u.push_long(u.reader_.take_number(1)); }},
-        {'X', "BINUNICODE", [](Unpickler& u) { u.push_text(u.reader_.take_number(4)); }},
-        {0x8c, "SHORT_BINUNICODE", [](Unpickler& u) { u.push_text(u.reader_.take_number(1)); }},
+        {'J', "BININT", [](Unpickler& u) { u.push_number(u.reader_.read<std::int32_t>()); }},
+        {0x8a, "LONG1", [](Unpickler& u) { u.push_long(u.reader_.read_integer(1)); }},
+        {'X', "BINUNICODE", [](Unpickler& u) { u.push_text(u.reader_.read_integer(4)); }},
+        {0x8c, "SHORT_BINUNICODE", [](Unpickler& u) { u.push_text(u.reader_.read_integer(1)); }},
         {'c', "GLOBAL", [](Unpickler& u) { u.push_global(); }},
         {0x93, "STACK_GLOBAL", [](Unpickler& u) { u.push_stack_global(); }},
         {'}', "EMPTY_DICT", [](Unpickler& u) { u.push_dictionary(); }},
@@ -135,11 +135,11 @@ class Unpickler {
   void drop_into(const std::vector<Value>&, Kind target) { expect(top(), target); }
 
   std::int64_t number(std::uint64_t bytes) {
-    return static_cast<std::int64_t>(reader_.take_number(bytes));
+    return static_cast<std::int64_t>(reader_.read_integer(bytes));
   }
   std::string line() {
     std::string text;
-    for (char c = reader_.take<char>(); c != '\n'; c = reader_.take<char>()) text += c;
+    for (char c = reader_.read<char>(); c != '\n'; c = reader_.read<char>()) text += c;
     return text;
   }
 
@@ -151,11 +151,11 @@ class Unpickler {
   }
   void push_number(std::int64_t value) { push({.kind = Kind::number, .number = value}); }
   void push_text(std::uint64_t length) {
-    push({.kind = Kind::text, .text = std::string(reader_.take_text(length))});
+    push({.kind = Kind::text, .text = std::string(reader_.read_text(length))});
   }
   void push_long(std::uint64_t bytes) {
     if (bytes > 8) fail("a number of {} bytes is none that tensors need", bytes);
-    const auto value = reader_.take_number(bytes);
+    const auto value = reader_.read_integer(bytes);
     const auto unused = static_cast<unsigned>(64 - 8 * bytes);
     push_number(bytes == 0 ? 0 : static_cast<std::int64_t>(value << unused) >> unused);
   }

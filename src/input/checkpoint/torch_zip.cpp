@@ -49,14 +49,14 @@ class ZipDirectory {
     for (; count > 0; --count) {
       file_.bytes_at(at, kCentralSize);
       expect(at, kCentralHeader, "a record of its directory is not where it should be");
-      const auto name_length = file_.number_at(at + 28, 2);
-      const auto extra_length = file_.number_at(at + 30, 2);
+      const auto name_length = file_.integer_at(at + 28, 2);
+      const auto extra_length = file_.integer_at(at + 30, 2);
       const std::string name(text_of(file_.bytes_at(at + kCentralSize, name_length)));
       const auto extra = at + kCentralSize + name_length;
       file_.bytes_at(extra, extra_length);
       if (!members.emplace(name, read_member(name, at, extra, extra_length)).second)
         fail(fmt::format("{} is there twice", in_quotes(name)));
-      at = extra + extra_length + file_.number_at(at + 32, 2);
+      at = extra + extra_length + file_.integer_at(at + 32, 2);
     }
     return members;
   }
@@ -73,12 +73,12 @@ class ZipDirectory {
   Directory find_directory() const {
     const auto end = find_end();
     const bool has_64 =
-        end >= kLocatorSize && file_.number_at(end - kLocatorSize, 4) == kEnd64Locator;
-    if (!has_64) return {file_.number_at(end + 16, 4), file_.number_at(end + 10, 2)};
-    const auto end64 = file_.number_at(end - kLocatorSize + 8, 8);
+        end >= kLocatorSize && file_.integer_at(end - kLocatorSize, 4) == kEnd64Locator;
+    if (!has_64) return {file_.integer_at(end + 16, 4), file_.integer_at(end + 10, 2)};
+    const auto end64 = file_.integer_at(end - kLocatorSize + 8, 8);
     file_.bytes_at(end64, kEnd64Size);
     expect(end64, kEnd64, "the end of its 64-bit directory is not where it should be");
-    return {file_.number_at(end64 + 48, 8), file_.number_at(end64 + 32, 8)};
+    return {file_.integer_at(end64 + 48, 8), file_.integer_at(end64 + 32, 8)};
   }
 
   std::uint64_t find_end() const {
@@ -86,35 +86,35 @@ class ZipDirectory {
     const auto last = file_.size() - kEndSize;
     const auto lowest = last > kLongestComment ? last - kLongestComment : 0;
     for (auto at = last + 1; at-- > lowest;)
-      if (file_.number_at(at, 4) == kEnd) return at;
+      if (file_.integer_at(at, 4) == kEnd) return at;
     fail("its directory is missing, so it was cut off");
   }
 
   ZipMember read_member(const std::string& name, std::uint64_t at, std::uint64_t extra,
                         std::uint64_t extra_length) const {
     const auto sizes = read_sizes(at, extra, extra_length);
-    if (file_.number_at(at + 10, 2) != 0 || (file_.number_at(at + 8, 2) & 1) != 0 ||
+    if (file_.integer_at(at + 10, 2) != 0 || (file_.integer_at(at + 8, 2) & 1) != 0 ||
         sizes.stored != sizes.plain)
       fail(fmt::format("{} is compressed or encrypted", in_quotes(name)));
     file_.bytes_at(sizes.header, kLocalSize);
     expect(sizes.header, kLocalHeader, "a member is not where its directory says");
-    const auto begin = sizes.header + kLocalSize + file_.number_at(sizes.header + 26, 2) +
-                       file_.number_at(sizes.header + 28, 2);
+    const auto begin = sizes.header + kLocalSize + file_.integer_at(sizes.header + 26, 2) +
+                       file_.integer_at(sizes.header + 28, 2);
     file_.bytes_at(begin, sizes.plain);
     return {begin, sizes.plain};
   }
 
   // Values that do not fit into 32 bits are taken from the zip64 extra field.
   Sizes read_sizes(std::uint64_t at, std::uint64_t extra, std::uint64_t length) const {
-    Sizes sizes{file_.number_at(at + 20, 4), file_.number_at(at + 24, 4),
-                file_.number_at(at + 42, 4)};
+    Sizes sizes{file_.integer_at(at + 20, 4), file_.integer_at(at + 24, 4),
+                file_.integer_at(at + 42, 4)};
     for (auto field = extra; field + 4 <= extra + length;) {
       auto value = field + 4;
-      const auto next = value + file_.number_at(field + 2, 2);
-      if (file_.number_at(field, 2) == 1)
+      const auto next = value + file_.integer_at(field + 2, 2);
+      if (file_.integer_at(field, 2) == 1)
         for (auto* size : {&sizes.plain, &sizes.stored, &sizes.header})
           if (*size == kIn64) {
-            *size = file_.number_at(value, 8);
+            *size = file_.integer_at(value, 8);
             value += 8;
           }
       field = next;
@@ -123,7 +123,7 @@ class ZipDirectory {
   }
 
   void expect(std::uint64_t at, std::uint32_t signature, const char* what) const {
-    if (file_.number_at(at, 4) != signature) fail(what);
+    if (file_.integer_at(at, 4) != signature) fail(what);
   }
   [[noreturn]] void fail(const std::string& what) const {
     bad_input("{}: not a zip file as PyTorch writes them: {}", where_, what);

@@ -124,24 +124,24 @@ CacheWriter::CacheWriter(const Repository& repository)
 }
 
 bool CacheWriter::has_blob(const RemoteFile& file) const {
-  return is_file_of_size(blob(file), file.size);
+  return is_file_of_size(blob_path(file), file.size);
 }
 
 bool CacheWriter::has_file(const std::string& commit, const RemoteFile& file) const {
-  return is_file_of_size(snapshot(commit) + "/" + file.path, file.size);
+  return is_file_of_size(snapshot_folder(commit) + "/" + file.path, file.size);
 }
 
-FileLock CacheWriter::lock(const RemoteFile& file) const {
+FileLock CacheWriter::lock_blob(const RemoteFile& file) const {
   make_folders(locks_);
   return {locks_ + "/" + file.etag() + ".lock", FileLock::Mode::exclusive, FileLock::Wait::yes};
 }
 
-void CacheWriter::link(const std::string& commit, const RemoteFile& file) const {
-  const fs::path path = fs::path(snapshot(commit)) / file.path;
+void CacheWriter::link_blob(const std::string& commit, const RemoteFile& file) const {
+  const fs::path path = fs::path(snapshot_folder(commit)) / file.path;
   if (has_file(commit, file)) return;
   make_folders(path.parent_path().string());
-  const auto target = fs::path(blob(file)).lexically_relative(path.parent_path());
-  const auto temporary = temporary_name(path.string());
+  const auto target = fs::path(blob_path(file)).lexically_relative(path.parent_path());
+  const auto temporary = temporary_path(path.string());
   ::unlink(temporary.c_str());  // left by a killed process with the same pid
   if (::symlink(target.c_str(), temporary.c_str()) != 0)
     system_error("make a link", temporary, errno);
@@ -163,7 +163,8 @@ CacheListing list_cache() {
     const fs::path cache = listing.folder;
     if (!is_folder(listing.folder)) return listing;
     for (const auto& name : names_in(listing.folder))
-      if (const auto repository = repository_of_folder(name); repository && is_folder(cache / name))
+      if (const auto repository = parse_cache_folder_name(name);
+          repository && is_folder(cache / name))
         listing.entries.push_back(describe_repository(*repository, cache / name));
     return listing;
   });

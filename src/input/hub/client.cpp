@@ -63,11 +63,11 @@ Url redirect_target(const HttpRequest& request, const HttpResponse& response, co
   if (next.scheme == "http" && (request.url.scheme == "https" || !is_loopback(next)))
     failure("{}: sends us on to {}, which is not encrypted; not followed",
             request.url.without_query(), next.without_query());
-  if (request.method == "GET" && !request.may_leave_endpoint && !same_server(next, endpoint))
+  if (request.method == "GET" && !request.may_leave_endpoint && !is_same_server(next, endpoint))
     failure("{}: sends a question to the Hub on to another server, {}; not followed",
             request.url.without_query(), next.without_query());
   const bool repeatable = response.status == 307 || response.status == 308;
-  if (request.method != "GET" && !(repeatable && same_server(next, endpoint)))
+  if (request.method != "GET" && !(repeatable && is_same_server(next, endpoint)))
     failure("{}: sends a {} on to {}; not followed", request.url.without_query(), request.method,
             next.without_query());
   return next;
@@ -121,7 +121,7 @@ HubSettings hub_settings() {
   return settings;
 }
 
-Url HubClient::at(const std::string& path) const {
+Url HubClient::url_of(const std::string& path) const {
   auto url = settings_.endpoint;
   if (url.target.ends_with('/')) url.target.pop_back();
   url.target += path;
@@ -134,7 +134,7 @@ HttpResponse HubClient::send_once(HttpRequest request) const {
   const auto headers = request.headers;
   for (int hop = 0; hop <= kMostRedirects; ++hop) {
     request.headers = headers;
-    if (!settings_.token.empty() && same_server(request.url, settings_.endpoint))
+    if (!settings_.token.empty() && is_same_server(request.url, settings_.endpoint))
       request.headers.emplace_back("Authorization", "Bearer " + settings_.token);
     auto response = perform_http_request(request);
     constexpr int kRedirects[] = {301, 302, 303, 307, 308};
@@ -192,12 +192,13 @@ void throw_refusal(const HubClient& client, const HttpResponse& response,
   if (code == "GatedRepo")
     bad_input(
         "{}: access is gated: accept its conditions at {} and use a token of that account; {}",
-        name, client.at(repository.page_path()).to_string(), token_advice(client));
+        name, client.url_of(repository.page_path()).to_string(), token_advice(client));
   if (code == "RevisionNotFound")
     bad_input("{}: the Hub has no such revision{}", name, server_explanation(response));
   if (response.status == 404 || code == "RepoNotFound")
     bad_input("{}: the Hub at {} has no such {}, or it is private and hidden; check the name; {}",
-              name, client.at("").without_query(), repository.kind_name(), token_advice(client));
+              name, client.url_of("").without_query(), repository.kind_name(),
+              token_advice(client));
   if (response.status == 401 || response.status == 403)
     bad_input("{}: the Hub does not allow to {} it{}; {}", name,
               access == RepositoryAccess::read ? "read" : "write to", server_explanation(response),
@@ -218,7 +219,7 @@ bool is_retryable(const HttpResponse& response) {
   return std::ranges::count(kRetryableStatuses, response.status) > 0;
 }
 
-std::optional<double> retry_after(const std::string& header, double now) {
+std::optional<double> parse_retry_after(const std::string& header, double now) {
   if (header.empty()) return {};
   if (header.find_first_not_of("0123456789") == std::string::npos && header.size() < 10)
     return std::stod(header);
@@ -229,7 +230,7 @@ std::optional<double> retry_after(const std::string& header, double now) {
 
 bool Backoff::wait_after(const HttpResponse& response) {
   if (!is_retryable(response) || ++tries_ >= settings_.attempts || stopped(stop_)) return false;
-  const auto asked = retry_after(response.header("retry-after"), unix_seconds());
+  const auto asked = parse_retry_after(response.header("retry-after"), unix_seconds());
   const double own =
       std::min(kLongestOwnWait, settings_.first_wait * std::exp2(static_cast<double>(tries_ - 1)));
   const double seconds = asked.value_or(own);

@@ -41,7 +41,7 @@ class HubClient {
 
   const HubSettings& settings() const { return settings_; }
   const std::atomic<bool>* stop_flag() const { return stop_; }
-  Url at(const std::string& path) const;  // URL of a path below the endpoint
+  Url url_of(const std::string& path) const;  // URL of a path below the endpoint
 
   // Sends a request once. Redirects stay on the endpoint; a GET with may_leave_endpoint may follow
   // one to any https server. The token is sent to the endpoint only. A connection failure is
@@ -89,7 +89,7 @@ bool is_retryable(const HttpResponse& response);
 
 // Parses a Retry-After header, which holds seconds or a date, and returns the seconds to wait.
 // Returns nullopt if the header is empty or invalid. `now` is Unix time in seconds.
-std::optional<double> retry_after(const std::string& header, double now);
+std::optional<double> parse_retry_after(const std::string& header, double now);
 
 // Exponential backoff between attempts of one request or one download.
 class Backoff {

@@ -98,9 +98,9 @@ struct BlobDownload {
   void run() const {
     const CacheWriter cache(repository);
     make_folders(cache.folder() + "/blobs");
-    const auto lock = cache.lock(file);
+    const auto lock = cache.lock_blob(file);
     if (!cache.has_blob(file)) {  // else another process was faster
-      PartialFile partial(cache.blob(file), file);
+      PartialFile partial(cache.blob_path(file), file);
       continue_partial(partial);
       for (int wrong = 1; !partial.hash_is_right(); ++wrong) {
         partial.restart();
@@ -110,7 +110,7 @@ struct BlobDownload {
         log::warn("{}: what came is not what the Hub announced; downloading it again", file.path);
         continue_partial(partial);
       }
-      partial.move_to(cache.blob(file));
+      partial.move_to(cache.blob_path(file));
     }
     progress(file.size);
   }
@@ -171,7 +171,7 @@ void check_space(const CacheWriter& cache, const std::vector<RemoteFile>& files)
   std::uint64_t needed = 0;
   for (const auto& file : files) {
     std::error_code none;
-    const auto there = std::filesystem::file_size(cache.blob(file) + ".incomplete", none);
+    const auto there = std::filesystem::file_size(cache.blob_path(file) + ".incomplete", none);
     needed += file.size - (none ? 0 : std::min<std::uint64_t>(there, file.size));
   }
   std::error_code error;
@@ -196,15 +196,15 @@ std::int64_t mebibytes(std::uint64_t bytes) {
 
 }  // namespace
 
-TransferMeter::TransferMeter(const std::string& what, const std::vector<std::uint64_t>& sizes,
-                             bool quiet)
+TransferProgress::TransferProgress(const std::string& what, const std::vector<std::uint64_t>& sizes,
+                                   bool quiet)
     : sizes_(sizes),
       done_(sizes.size()),
       start_(std::chrono::steady_clock::now()),
       begun_(sizes.size()),
       progress_({.what = what, .unit = "MiB", .total = mebibytes(sum(sizes)), .quiet = quiet}) {}
 
-void TransferMeter::update(std::size_t file, std::uint64_t bytes) {
+void TransferProgress::update(std::size_t file, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   if (!begun_[file]) before_ += bytes;
   begun_[file] = true;
@@ -258,18 +258,18 @@ void download_files(const HubClient& client, const Repository& repository,
     std::vector<std::uint64_t> sizes;
     sizes.reserve(missing.size());
     for (const auto& file : missing) sizes.push_back(file.size);
-    TransferMeter meter("download " + repository.id, sizes, quiet);
+    TransferProgress meter("download " + repository.id, sizes, quiet);
     run_transfers(missing.size(), [&](std::size_t i, const std::atomic<bool>& failed) {
       const auto progress = [&](std::uint64_t bytes) {
         if (failed) failure("stopped after another file failed");
         meter.update(i, bytes);
       };
-      const auto url = client.at(fmt::format("{}/resolve/{}/{}", repository.page_path(), commit,
-                                             percent_encode(missing[i].path, "/")));
+      const auto url = client.url_of(fmt::format("{}/resolve/{}/{}", repository.page_path(), commit,
+                                                 percent_encode(missing[i].path, "/")));
       BlobDownload{client, repository, url, missing[i], progress}.run();
     });
   }
-  for (const auto& file : files) cache.link(commit, file);
+  for (const auto& file : files) cache.link_blob(commit, file);
 }
 
 }  // namespace qkscope

@@ -113,7 +113,7 @@ FileChoice tokenizer_files() {
 // Downloads one revision of a repository into the cache.
 class RevisionFetch {
  public:
-  RevisionFetch(const FetchTarget& target, FileChoice choice, const FetchOptions& options)
+  RevisionFetch(const RepositoryRevision& target, FileChoice choice, const FetchOptions& options)
       : repository_{target.repository},
         revision_(target.revision.empty() ? "main" : target.revision),
         pinned_(target.commit),
@@ -128,10 +128,10 @@ class RevisionFetch {
         pinned_.empty() ? cached_commit(repository_.kind, repository_.id, revision_) : pinned_;
     const bool offline = client_.settings().offline;
     if (!known.empty() && (offline || !options_.refresh) && is_complete(known, offline))
-      return cache_.snapshot(known);
-    const bool usable =
-        !known.empty() && is_folder(cache_.snapshot(known)) && !load_tree(cache_.folder(), known);
-    if (offline) return usable ? cache_.snapshot(known) : "";
+      return cache_.snapshot_folder(known);
+    const bool usable = !known.empty() && is_folder(cache_.snapshot_folder(known)) &&
+                        !load_tree(cache_.folder(), known);
+    if (offline) return usable ? cache_.snapshot_folder(known) : "";
     Listing listing;
     try {
       listing = fetch_listing();
@@ -143,7 +143,7 @@ class RevisionFetch {
                                 repository_.id, repository_.kind_name(), error.what()));
       if (!usable || options_.refresh) throw;
       log::warn("{}; using what the cache holds of {}", error.what(), repository_.id);
-      return cache_.snapshot(known);
+      return cache_.snapshot_folder(known);
     }
     return download(listing);
   }
@@ -181,16 +181,16 @@ class RevisionFetch {
   std::vector<std::string> missing_files(const Listing& listing) const {
     const auto& [commit, tree] = listing;
     const auto there = [&](const std::string& path) {
-      return cache_.has_file(listing.commit, *find_file(listing.tree, path));
+      return cache_.has_file(listing.commit, *find_remote_file(listing.tree, path));
     };
     std::vector<std::string> missing;
     const auto read = [&](const std::string& path) -> std::optional<std::string> {
       if (there(path))
-        return std::string(MappedFile(cache_.snapshot(listing.commit) + "/" + path).text());
+        return std::string(MappedFile(cache_.snapshot_folder(listing.commit) + "/" + path).text());
       missing.push_back(path);
       return {};
     };
-    const auto chosen = choice_(paths_of(tree), read, where(commit));
+    const auto chosen = choice_(list_paths(tree), read, where(commit));
     if (chosen) std::ranges::copy_if(*chosen, std::back_inserter(missing), std::not_fn(there));
     return missing;
   }
@@ -207,14 +207,15 @@ class RevisionFetch {
 
   std::string download(const Listing& listing) const {
     const auto& [commit, tree] = listing;
-    auto folder = cache_.snapshot(commit);
+    auto folder = cache_.snapshot_folder(commit);
     const auto read = [&](const std::string& path) {
-      download_files(client_, repository_, listing.commit, {*find_file(listing.tree, path)}, true);
+      download_files(client_, repository_, listing.commit, {*find_remote_file(listing.tree, path)},
+                     true);
       return std::optional(std::string(MappedFile(folder + "/" + path).text()));
     };
-    const auto chosen = choice_(paths_of(tree), read, where(commit));
+    const auto chosen = choice_(list_paths(tree), read, where(commit));
     std::vector<RemoteFile> files;
-    for (const auto& path : chosen.value()) files.push_back(*find_file(tree, path));
+    for (const auto& path : chosen.value()) files.push_back(*find_remote_file(tree, path));
     download_files(client_, repository_, commit, files, options_.quiet);
     cache_.set_ref(revision_, commit);
     return folder;
@@ -252,17 +253,17 @@ std::string fetch_model(const std::string& name_or_folder, const std::string& re
 
 CheckpointBytes listed_bytes(const CacheWriter& cache, const std::string& commit,
                              const RemoteTree& tree) {
-  const auto folder = cache.snapshot(commit);
+  const auto folder = cache.snapshot_folder(commit);
   const auto read = [&](const std::string& path) -> std::optional<std::string> {
     const auto file = folder + "/" + path;
     if (!path_exists(file)) return {};
     return std::string(MappedFile(file).text());
   };
-  const auto chosen = checkpoint_files(true)(paths_of(tree), read, folder);
+  const auto chosen = checkpoint_files(true)(list_paths(tree), read, folder);
   if (!chosen) bad_input("{}: the index of its weights is not in the cache", folder);
   CheckpointBytes bytes;
   for (const auto& path : *chosen) {
-    const auto& file = *find_file(tree, path);
+    const auto& file = *find_remote_file(tree, path);
     if (!is_weight_file(path)) continue;
     bytes.weights += file.size;
     if (!cache.has_file(commit, file) && !cache.has_blob(file)) bytes.to_download += file.size;
@@ -276,7 +277,7 @@ std::string format_path_list(const std::vector<std::string>& paths) {
   return format_name_list(paths, 8);
 }
 
-FileChoice dataset_files(const std::string& name, const std::string& split) {
+FileChoice dataset_file_choice(const std::string& name, const std::string& split) {
   CorpusOptions corpus;
   if (!name.empty()) corpus.name = name;
   corpus.split = split;
@@ -294,16 +295,16 @@ FileChoice dataset_files(const std::string& name, const std::string& split) {
   };
 }
 
-std::string fetch_files(const FetchTarget& target, const FileChoice& choice,
+std::string fetch_files(const RepositoryRevision& target, const FileChoice& choice,
                         const FetchOptions& options) {
   return RevisionFetch(target, choice, options).run();
 }
 
-std::optional<std::vector<std::string>> listed_files(const RepositoryName& repository,
-                                                     const std::string& snapshot) {
+std::optional<std::vector<std::string>> list_snapshot_files(const RepositoryName& repository,
+                                                            const std::string& snapshot) {
   const auto commit = std::filesystem::path(snapshot).filename().string();
   const auto tree = load_tree(cached_repository(repository.kind, repository.id), commit);
-  return tree ? std::optional(paths_of(*tree)) : std::nullopt;
+  return tree ? std::optional(list_paths(*tree)) : std::nullopt;
 }
 
 std::string fetch_config(const std::string& name_or_folder, const std::string& revision,
@@ -350,7 +351,7 @@ std::string fetch_dataset(const std::string& name_or_path, const std::string& na
   return translate_exceptions([&] {
     if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
     const auto folder = fetch_files({{RepositoryKind::dataset, name_or_path}, "", ""},
-                                    dataset_files(name, split), options);
+                                    dataset_file_choice(name, split), options);
     return folder.empty() ? resolve_dataset(name_or_path) : folder;
   });
 }

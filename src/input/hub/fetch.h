@@ -27,12 +27,12 @@ inline bool is_weight_file(const std::string& path) {
 
 // Selects the files of one split and the dataset card. `name` is the dataset configuration; ""
 // means the default one.
-FileChoice dataset_files(const std::string& name, const std::string& split);
+FileChoice dataset_file_choice(const std::string& name, const std::string& split);
 
 // Formats a list for error messages: "a, b and 3 more", or "nothing" if empty.
 std::string format_path_list(const std::vector<std::string>& paths);
 
-struct FetchTarget {
+struct RepositoryRevision {
   RepositoryName repository;
   std::string revision;  // branch, tag or commit; "" means main
   std::string commit;    // commit of the revision; "" to resolve it
@@ -40,13 +40,13 @@ struct FetchTarget {
 
 // Downloads the missing files and returns the snapshot folder. Returns "" in offline mode if the
 // revision is not cached.
-std::string fetch_files(const FetchTarget& target, const FileChoice& choice,
+std::string fetch_files(const RepositoryRevision& target, const FileChoice& choice,
                         const FetchOptions& options);
 
 // Returns all file paths of a cached snapshot's commit, or nullopt if the cache has no listing of
 // it, as with older clients.
-std::optional<std::vector<std::string>> listed_files(const RepositoryName& repository,
-                                                     const std::string& snapshot);
+std::optional<std::vector<std::string>> list_snapshot_files(const RepositoryName& repository,
+                                                            const std::string& snapshot);
 
 // Fetches only config.json of a checkpoint and returns its folder.
 std::string fetch_config(const std::string& name_or_folder, const std::string& revision,

@@ -37,7 +37,7 @@ Url parse_url(const std::string& text);
 // Resolves a Location header, which may be relative to `base`.
 Url resolve_url(const Url& base, const std::string& location);
 
-inline bool same_server(const Url& a, const Url& b) {
+inline bool is_same_server(const Url& a, const Url& b) {
   return a.scheme == b.scheme && a.host == b.host && a.port == b.port;
 }
 bool is_loopback(const Url& url);
@@ -119,10 +119,10 @@ class Digest {
   std::string hex();  // finalizes the digest; call once
 
  private:
-  struct Free {
+  struct ContextDeleter {
     void operator()(evp_md_ctx_st* context) const;
   };
-  std::unique_ptr<evp_md_ctx_st, Free> context_;
+  std::unique_ptr<evp_md_ctx_st, ContextDeleter> context_;
 };
 
 // Starts the git blob hash of a file: SHA-1 over "blob SIZE\0" followed by the content.

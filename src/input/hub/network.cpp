@@ -279,7 +279,7 @@ HttpResponse perform_http_request(const HttpRequest& request) {
   return std::move(state.response);
 }
 
-void Digest::Free::operator()(EVP_MD_CTX* context) const {
+void Digest::ContextDeleter::operator()(EVP_MD_CTX* context) const {
   EVP_MD_CTX_free(context);
 }
 

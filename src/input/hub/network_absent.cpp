@@ -18,7 +18,7 @@ HttpResponse perform_http_request(const HttpRequest&) {
   no_network();
 }
 
-void Digest::Free::operator()(evp_md_ctx_st*) const {}
+void Digest::ContextDeleter::operator()(evp_md_ctx_st*) const {}
 Digest::Digest(Kind) {
   no_network();
 }

@@ -108,12 +108,12 @@ bool is_safe_path(const std::string& path) {
                               [](const std::string& part) { return part.size() > 255; });
 }
 
-const RemoteFile* find_file(const RemoteTree& tree, const std::string& path) {
+const RemoteFile* find_remote_file(const RemoteTree& tree, const std::string& path) {
   const auto found = std::ranges::find(tree, path, &RemoteFile::path);
   return found == tree.end() ? nullptr : &*found;
 }
 
-std::vector<std::string> paths_of(const RemoteTree& tree) {
+std::vector<std::string> list_paths(const RemoteTree& tree) {
   const auto paths = std::views::transform(tree, &RemoteFile::path);
   return {paths.begin(), paths.end()};
 }
@@ -121,7 +121,7 @@ std::vector<std::string> paths_of(const RemoteTree& tree) {
 std::string fetch_commit(const HubClient& client, const Repository& repository,
                          const std::string& revision) {
   const auto url =
-      client.at(fmt::format("{}/revision/{}", repository.api_path(), percent_encode(revision)));
+      client.url_of(fmt::format("{}/revision/{}", repository.api_path(), percent_encode(revision)));
   const auto response = client.send({.url = url});
   if (response.status == 404 && response.header("x-error-code") == "RevisionNotFound")
     no_such_revision(client, repository, revision);
@@ -135,8 +135,8 @@ std::string fetch_commit(const HubClient& client, const Repository& repository,
 RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
                       const std::string& commit) {
   RemoteTree tree;
-  auto url = client.at(fmt::format("{}/tree/{}?recursive=true&expand=false", repository.api_path(),
-                                   percent_encode(commit)));
+  auto url = client.url_of(fmt::format("{}/tree/{}?recursive=true&expand=false",
+                                       repository.api_path(), percent_encode(commit)));
   std::set<std::string> seen;
   while (true) {
     if (!seen.insert(url.to_string()).second)
@@ -150,7 +150,7 @@ RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
     const auto next = next_page(response);
     if (next.empty()) break;
     url = translate_response_errors(url, [&] { return resolve_url(url, next); });
-    if (!same_server(url, client.settings().endpoint))
+    if (!is_same_server(url, client.settings().endpoint))
       failure("{}: the next page of a listing is on another server", url.without_query());
   }
   std::ranges::sort(tree, {}, &RemoteFile::path);
@@ -158,7 +158,7 @@ RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
 }
 
 std::vector<std::string> fetch_branches(const HubClient& client, const Repository& repository) {
-  const auto url = client.at(repository.api_path() + "/refs");
+  const auto url = client.url_of(repository.api_path() + "/refs");
   const auto response = client.send({.url = url});
   if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::read);
   const auto refs = parse_response(response, url);

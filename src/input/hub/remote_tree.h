@@ -25,8 +25,8 @@ struct RemoteFile {
 
 using RemoteTree = std::vector<RemoteFile>;  // sorted by path
 
-const RemoteFile* find_file(const RemoteTree& tree, const std::string& path);
-std::vector<std::string> paths_of(const RemoteTree& tree);
+const RemoteFile* find_remote_file(const RemoteTree& tree, const std::string& path);
+std::vector<std::string> list_paths(const RemoteTree& tree);
 
 // Asks the Hub for the current commit of a branch, tag or commit. Throws a bad-input error that
 // lists the branches if the revision does not exist.
@@ -55,18 +55,20 @@ class CacheWriter {
   explicit CacheWriter(const Repository& repository);
 
   const std::string& folder() const { return folder_; }
-  std::string snapshot(const std::string& commit) const { return folder_ + "/snapshots/" + commit; }
-  std::string blob(const RemoteFile& file) const { return folder_ + "/blobs/" + file.etag(); }
+  std::string snapshot_folder(const std::string& commit) const {
+    return folder_ + "/snapshots/" + commit;
+  }
+  std::string blob_path(const RemoteFile& file) const { return folder_ + "/blobs/" + file.etag(); }
 
   // Return true if the blob, or the file in the snapshot, exists with the right size.
   bool has_blob(const RemoteFile& file) const;
   bool has_file(const std::string& commit, const RemoteFile& file) const;
 
   // Locks a blob for writing; blocks while another process holds the lock.
-  FileLock lock(const RemoteFile& file) const;
+  FileLock lock_blob(const RemoteFile& file) const;
 
   // Links an existing blob into a snapshot. A wrong link is replaced.
-  void link(const std::string& commit, const RemoteFile& file) const;
+  void link_blob(const std::string& commit, const RemoteFile& file) const;
   void set_ref(const std::string& revision, const std::string& commit) const;
 
  private:

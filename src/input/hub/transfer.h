@@ -13,10 +13,10 @@
 
 namespace qkscope {
 
-class TransferMeter {
+class TransferProgress {
  public:
   // `sizes` are the file sizes in bytes.
-  TransferMeter(const std::string& what, const std::vector<std::uint64_t>& sizes, bool quiet);
+  TransferProgress(const std::string& what, const std::vector<std::uint64_t>& sizes, bool quiet);
 
   // Reports that `bytes` bytes of a file are complete. Thread-safe. The first report of a file
   // states what an earlier run already transferred.

@@ -31,21 +31,23 @@ class GcsStore : public ObjectStore {
       : ObjectStore(address, std::move(files)) {}
 
   void check_access() {
-    const auto info = value_or_throw(files().GetFileInfo(address().bucket), address().to_string());
+    const auto info =
+        value_or_throw(file_system().GetFileInfo(address().bucket), address().to_string());
     if (info.type() == arrow::fs::FileType::NotFound) refuse_bucket();
   }
 
   void remove(const std::string& name) override {
-    const auto status = files().DeleteFile(path_of(name));
-    if (!status.ok() && find(name)) throw_status(status, where(name));
+    const auto status = file_system().DeleteFile(path_of(name));
+    if (!status.ok() && find(name)) throw_status(status, full_address(name));
   }
 
  protected:
   bool put_new(const std::string& name, const std::string& content) override {
     const auto write = [this](const std::string& each, const std::string& text) {
-      const auto output = value_or_throw(files().OpenOutputStream(path_of(each)), where(each));
-      check(output->Write(text), where(each));
-      check(output->Close(), where(each));
+      const auto output =
+          value_or_throw(file_system().OpenOutputStream(path_of(each)), full_address(each));
+      check_status(output->Write(text), full_address(each));
+      check_status(output->Close(), full_address(each));
     };
     return put_with_lease({.read = [this](const std::string& each) { return read(each); },
                            .write = write,

@@ -64,7 +64,7 @@ class LocalStore : public ObjectStore {
   bool put_new(const std::string& name, const std::string& content) override {
     make_parent_folders(name);
     const auto path = path_of(name);
-    const auto beside = temporary_name(path);
+    const auto beside = temporary_path(path);
     write_file(beside, content);
     const bool linked = ::link(beside.c_str(), path.c_str()) == 0;
     const int error = errno;
@@ -102,7 +102,7 @@ Lease read_lease(const std::string& text) {
 
 }  // namespace
 
-void ObjectStore::check(const arrow::Status& status, const std::string& doing) {
+void ObjectStore::check_status(const arrow::Status& status, const std::string& doing) {
   if (!status.ok()) throw_status(status, doing);
 }
 
@@ -112,13 +112,13 @@ std::string ObjectStore::path_of(const std::string& name) const {
 }
 
 std::optional<StoredObject> ObjectStore::find(const std::string& name) {
-  const auto info = value_or_throw(files_->GetFileInfo(path_of(name)), where(name));
+  const auto info = value_or_throw(files_->GetFileInfo(path_of(name)), full_address(name));
   if (info.type() != arrow::fs::FileType::File) return {};
   return to_stored_object(info, name);
 }
 
 std::optional<std::string> ObjectStore::read(const std::string& name) {
-  const auto doing = where(name);
+  const auto doing = full_address(name);
   const auto info = value_or_throw(files_->GetFileInfo(path_of(name)), doing);
   if (info.type() != arrow::fs::FileType::File) return {};
   const auto input = value_or_throw(files_->OpenInputFile(info), doing);
@@ -127,7 +127,7 @@ std::optional<std::string> ObjectStore::read(const std::string& name) {
 
 void ObjectStore::get(const std::string& name, const std::string& file,
                       const std::optional<ObjectFingerprint>& expected) {
-  const auto doing = where(name);
+  const auto doing = full_address(name);
   for (int download = 1;; ++download) {
     const auto input = value_or_throw(files_->OpenInputStream(path_of(name)), doing);
     OutputFile output(file);
@@ -139,7 +139,7 @@ void ObjectStore::get(const std::string& name, const std::string& file,
       sum.add(bytes);
       output.write(bytes);
     }
-    const ObjectFingerprint found{output.written(), checksum_text(sum.value())};
+    const ObjectFingerprint found{output.bytes_written(), checksum_text(sum.value())};
     if (!expected || found == *expected) return output.commit();
     if (download == kMaxDownloads)
       bad_input(
@@ -150,7 +150,7 @@ void ObjectStore::get(const std::string& name, const std::string& file,
 }
 
 ObjectFingerprint ObjectStore::put(const std::string& name, const std::string& file) {
-  const auto doing = where(name);
+  const auto doing = full_address(name);
   const MappedFile content(file);
   const auto text = content.text();
   make_parent_folders(name);
@@ -159,9 +159,9 @@ ObjectFingerprint ObjectStore::put(const std::string& name, const std::string& f
   for (std::size_t at = 0; at < text.size(); at += kBufferBytes) {
     const auto piece = text.substr(at, kBufferBytes);
     sum.add(piece);
-    check(output->Write(piece), doing);
+    check_status(output->Write(piece), doing);
   }
-  check(output->Close(), doing);
+  check_status(output->Close(), doing);
   return {text.size(), checksum_text(sum.value())};
 }
 
@@ -170,7 +170,7 @@ std::vector<StoredObject> ObjectStore::list(const std::string& prefix) {
   selector.base_dir = path_of(prefix);
   selector.recursive = true;
   selector.allow_not_found = true;
-  const auto found = value_or_throw(files_->GetFileInfo(selector), where(prefix));
+  const auto found = value_or_throw(files_->GetFileInfo(selector), full_address(prefix));
   const auto base = path_of("") + "/";
   std::vector<StoredObject> objects;
   for (const auto& info : found) {
@@ -181,7 +181,7 @@ std::vector<StoredObject> ObjectStore::list(const std::string& prefix) {
   return objects;
 }
 
-std::string ObjectStore::where(const std::string& name) const {
+std::string ObjectStore::full_address(const std::string& name) const {
   const auto base = address_.to_string();
   return name.empty() ? base : base + "/" + name;
 }
@@ -200,15 +200,15 @@ void download_objects(ObjectStore& store, const std::vector<ObjectDownload>& dow
   if (downloads.empty()) return;
   std::vector<std::uint64_t> sizes;
   for (const auto& download : downloads) sizes.push_back(download.content.bytes);
-  TransferMeter meter("download", sizes, quiet);
+  TransferProgress meter("download", sizes, quiet);
   run_transfers(downloads.size(), [&](std::size_t i, const std::atomic<bool>&) {
     const auto& [name, path, content] = downloads[i];
     make_folders(parent_folder(path));
     meter.update(i, 0);
     store.get(name, path, content.checksum.empty() ? std::nullopt : std::optional(content));
     if (std::filesystem::file_size(path) != content.bytes)
-      failure("{}: {} bytes came, expected {}; run the same command again", store.where(name),
-              std::filesystem::file_size(path), content.bytes);
+      failure("{}: {} bytes came, expected {}; run the same command again",
+              store.full_address(name), std::filesystem::file_size(path), content.bytes);
     meter.update(i, content.bytes);
   });
 }

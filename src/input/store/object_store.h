@@ -46,7 +46,7 @@ class ObjectStore {
 
   const StoreAddress& address() const { return address_; }
   // Returns the full address of an object, for messages.
-  std::string where(const std::string& name) const;
+  std::string full_address(const std::string& name) const;
 
   std::optional<StoredObject> find(const std::string& name);
   // Returns the content of a small object, or nullopt if it does not exist.
@@ -75,11 +75,11 @@ class ObjectStore {
   [[noreturn]] virtual void throw_status(const arrow::Status& status, const std::string& doing) = 0;
 
   std::string path_of(const std::string& name) const;
-  arrow::fs::FileSystem& files() { return *files_; }
-  void check(const arrow::Status& status, const std::string& doing);
+  arrow::fs::FileSystem& file_system() { return *files_; }
+  void check_status(const arrow::Status& status, const std::string& doing);
   template <typename T>
   T value_or_throw(arrow::Result<T> result, const std::string& doing) {
-    check(result.status(), doing);
+    check_status(result.status(), doing);
     return std::move(result).ValueUnsafe();
   }
 

@@ -152,7 +152,7 @@ class S3Store : public ObjectStore {
 
   void remove(const std::string& name) override {
     const auto response = send("DELETE", target_of(name));
-    if (!response.ok() && response.status != 404) refuse(response, "remove", where(name));
+    if (!response.ok() && response.status != 404) refuse(response, "remove", full_address(name));
   }
 
  protected:
@@ -161,7 +161,7 @@ class S3Store : public ObjectStore {
                                {{"If-None-Match", "*"}, {"Content-Type", "application/json"}});
     // 409: a concurrent conditional put is in progress.
     if (response.status == 412 || response.status == 409) return false;
-    if (!response.ok()) refuse(response, "write", where(name));
+    if (!response.ok()) refuse(response, "write", full_address(name));
     return true;
   }
 

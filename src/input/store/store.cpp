@@ -100,9 +100,10 @@ std::optional<std::string> stored_folder_of(std::string name) {
   for (std::size_t i = 0; i + 1 < steps.size(); ++i) {
     const auto& next = steps[i + 1];
     const bool last = i + 2 == steps.size();
-    if (steps[i] == kManifests && last && object_number(next)) return root;
+    if (steps[i] == kManifests && last && parse_object_number(next)) return root;
     if ((steps[i] == kFiles || steps[i] == kParts) && !last && is_unique_name(next)) return root;
-    if (steps[i] == kParts && next == kRuns && i + 3 == steps.size() && object_number(steps[i + 2]))
+    if (steps[i] == kParts && next == kRuns && i + 3 == steps.size() &&
+        parse_object_number(steps[i + 2]))
       return root;
     root += steps[i] + "/";
   }
@@ -119,11 +120,11 @@ void collect_objects(const Json& json, const std::string& root, std::set<std::st
 
 // Adds the newest numbered object to `referenced` and returns its content.
 Json add_newest(ObjectStore& store, const std::string& prefix, std::set<std::string>& referenced) {
-  const auto newest = newest_object(store, prefix);
+  const auto newest = read_newest_object(store, prefix);
   if (!newest) return {};
   const auto name = numbered_name(prefix, newest->number);
   referenced.insert(name);
-  return parse_json(newest->content, store.where(name));
+  return parse_json(newest->content, store.full_address(name));
 }
 
 // Adds the objects that the stored folder `root` still needs. All folders share one set, because
@@ -145,7 +146,7 @@ void add_referenced(ObjectStore& store, const std::string& root,
     if (!object.name.starts_with(parts) || !object.name.ends_with(".json")) continue;
     referenced.insert(object.name);
     if (const auto text = store.read(object.name))
-      collect_objects(parse_json(*text, store.where(object.name)), root, referenced);
+      collect_objects(parse_json(*text, store.full_address(object.name)), root, referenced);
   }
 }
 
@@ -243,7 +244,7 @@ std::vector<GarbageObject> find_garbage(const std::string& address, double older
     const auto now = unix_seconds();
     std::vector<GarbageObject> found;
     for (const auto& object : find_garbage_objects(*store, now, older_than))
-      found.push_back({store->where(object.name), object.bytes, now - object.modified});
+      found.push_back({store->full_address(object.name), object.bytes, now - object.modified});
     return found;
   });
 }
@@ -251,7 +252,7 @@ std::vector<GarbageObject> find_garbage(const std::string& address, double older
 void remove_garbage(const std::string& address, const std::vector<GarbageObject>& garbage) {
   translate_exceptions([&] {
     const auto store = open_store(require_store_address(address));
-    const auto base = store->where("") + "/";
+    const auto base = store->full_address("") + "/";
     std::vector<std::string> names;
     for (const auto& object : garbage) {
       if (!object.address.starts_with(base))

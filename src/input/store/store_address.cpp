@@ -71,7 +71,7 @@ std::string StoreAddress::last_path_component() const {
   return path.empty() ? bucket : path.substr(path.rfind('/') + 1);  // npos + 1 == 0
 }
 
-StoreAddress StoreAddress::below(const std::string& name) const {
+StoreAddress StoreAddress::child(const std::string& name) const {
   auto inner = *this;
   inner.path += (path.empty() ? "" : "/") + name;
   return inner;

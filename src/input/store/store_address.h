@@ -16,7 +16,7 @@ struct StoreAddress {
 
   std::string to_string() const;
   std::string last_path_component() const;  // last component of the path, else the bucket
-  StoreAddress below(const std::string& name) const;
+  StoreAddress child(const std::string& name) const;
   // Path for Arrow: "bucket/path", or "/path" for file://.
   std::string arrow_path() const;
 };

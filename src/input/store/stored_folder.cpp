@@ -57,7 +57,7 @@ std::string numbered_name(const std::string& prefix, std::size_t number) {
   return fmt::format("{}/{:08}{}", prefix, number, kSuffix);
 }
 
-std::optional<std::size_t> object_number(const std::string& name) {
+std::optional<std::size_t> parse_object_number(const std::string& name) {
   const auto file = fs::path(name).filename().string();
   if (file.size() != kDigits + sizeof(kSuffix) - 1 || !file.ends_with(kSuffix)) return {};
   std::size_t number = 0;
@@ -67,14 +67,14 @@ std::optional<std::size_t> object_number(const std::string& name) {
   return number;
 }
 
-std::optional<NumberedObject> newest_object(ObjectStore& store, const std::string& prefix) {
+std::optional<NumberedObject> read_newest_object(ObjectStore& store, const std::string& prefix) {
   const auto objects = store.list(prefix);
   for (auto it = objects.rbegin(); it != objects.rend(); ++it) {
-    const auto number = object_number(it->name);
+    const auto number = parse_object_number(it->name);
     if (!number) continue;
     auto content = store.read(it->name);
     // A newer object replaced this one between listing and reading.
-    if (!content) return newest_object(store, prefix);
+    if (!content) return read_newest_object(store, prefix);
     return NumberedObject{*number, std::move(*content)};
   }
   return {};
@@ -129,18 +129,19 @@ StoredManifest parse_manifest(const std::string& text, const std::string& where)
 }
 
 StoredFolder::StoredFolder(const StoreAddress& address) : store_(open_store(address)) {
-  read_newest();
+  read_newest_manifest();
 }
 
-void StoredFolder::read_newest() {
+void StoredFolder::read_newest_manifest() {
   next_ = 0;
   manifest_ = {.kind = StoredManifest::kRemoved, .run = "", .files = {}};
-  const auto newest = newest_object(*store_, store_layout::kManifests);
+  const auto newest = read_newest_object(*store_, store_layout::kManifests);
   if (!newest) return;
   next_ = newest->number + 1;
   hash_ = fmt::format("{:016x}", blake2b_64(newest->content));
-  manifest_ = parse_manifest(
-      newest->content, store_->where(numbered_name(store_layout::kManifests, newest->number)));
+  manifest_ =
+      parse_manifest(newest->content,
+                     store_->full_address(numbered_name(store_layout::kManifests, newest->number)));
 }
 
 std::vector<std::string> StoredFolder::names() const {
@@ -176,7 +177,7 @@ void StoredFolder::put_files(const std::string& folder, const std::string& prefi
   if (manifest.files.empty()) return;
   std::vector<std::uint64_t> sizes;
   for (const auto& file : manifest.files) sizes.push_back(fs::file_size(folder + "/" + file.name));
-  TransferMeter meter("upload", std::move(sizes), quiet);
+  TransferProgress meter("upload", std::move(sizes), quiet);
   run_transfers(manifest.files.size(), [&](std::size_t i, const std::atomic<bool>&) {
     auto& file = manifest.files[i];
     meter.update(i, 0);
@@ -190,7 +191,7 @@ void StoredFolder::put_files(const std::string& folder, const std::string& prefi
     const auto found = stored.find(file.object);
     if (found == stored.end() || found->second != file.content.bytes)
       failure("{}: {} bytes were put, but the store has {}; run the same command again",
-              store_->where(file.object), file.content.bytes,
+              store_->full_address(file.object), file.content.bytes,
               found == stored.end() ? "no such object" : std::to_string(found->second));
   }
 }
@@ -211,7 +212,7 @@ bool StoredFolder::try_publish(const FolderUpload& upload) {
   std::ranges::sort(manifest.files, {}, &StoredFile::name);
   if (!uploads && manifest_.kind == upload.kind && same_files(manifest_, manifest)) return true;
   const bool first = put_manifest(manifest);
-  read_newest();
+  read_newest_manifest();
   return first || (manifest_.kind == upload.kind && same_files(manifest_, manifest));
 }
 
@@ -226,7 +227,7 @@ void StoredFolder::publish(const std::string& folder, const std::string& kind,
 
 void StoredFolder::mark_removed(const std::string& run) {
   const bool first = put_manifest({.kind = StoredManifest::kRemoved, .run = run, .files = {}});
-  read_newest();
+  read_newest_manifest();
   if (!first && is_published())
     bad_input("{}: another writer replaced it in the meantime; run the same command again",
               address().to_string());

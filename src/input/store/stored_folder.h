@@ -36,8 +36,8 @@ struct NumberedObject {
   std::string content;
 };
 std::string numbered_name(const std::string& prefix, std::size_t number);
-std::optional<std::size_t> object_number(const std::string& name);
-std::optional<NumberedObject> newest_object(ObjectStore& store, const std::string& prefix);
+std::optional<std::size_t> parse_object_number(const std::string& name);
+std::optional<NumberedObject> read_newest_object(ObjectStore& store, const std::string& prefix);
 
 struct StoredFile {
   std::string name;    // path in the folder
@@ -83,7 +83,7 @@ class StoredFolder {
   const StoredManifest& manifest() const { return manifest_; }
   std::vector<std::string> names() const;
   // Hash of the manifest; changes with the content.
-  std::string hash() const { return hash_; }
+  std::string manifest_hash() const { return hash_; }
 
   // Local cache folder that fetch() downloads to.
   std::string local_folder() const;
@@ -102,7 +102,7 @@ class StoredFolder {
   void mark_removed(const std::string& run);
 
  private:
-  void read_newest();
+  void read_newest_manifest();
   // Uploads the files of the manifest from a local folder, fills in their checksums and verifies
   // their sizes in the store.
   void put_files(const std::string& folder, const std::string& prefix, bool quiet,

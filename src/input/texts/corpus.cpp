@@ -47,23 +47,23 @@ class CsvReader : public RecordReader {
  private:
   std::size_t index_of(const std::string& name) const {
     const auto found = std::find(names_.begin(), names_.end(), name);
-    if (found == names_.end()) fail_missing_column(where_, name, columns());
+    if (found == names_.end()) throw_missing_column(where_, name, columns());
     return static_cast<std::size_t>(found - names_.begin());
   }
 
   // Returns false at the end of the file.
   bool read_row(std::vector<std::string>& fields) {
     const auto status = rows_.next(fields);
-    if (status == CsvRows::Status::unclosed_quote)
+    if (status == CsvParser::Status::unclosed_quote)
       bad_input("{}: line {}: a quoted field has no end", where_, rows_.error_line());
-    if (status == CsvRows::Status::text_after_quote)
+    if (status == CsvParser::Status::text_after_quote)
       bad_input("{}: line {}: expected a comma or a line end after a quoted field", where_,
                 rows_.error_line());
-    return status == CsvRows::Status::row;
+    return status == CsvParser::Status::row;
   }
 
   std::string where_;
-  CsvRows rows_;
+  CsvParser rows_;
   std::vector<std::string> names_, fields_;
   std::size_t text_ = 0;
   std::optional<std::size_t> id_;
@@ -91,7 +91,7 @@ class PlainTextReader : public RecordReader {
 RecordReaderPointer read_plain_text(std::string_view text, const std::string& where,
                                     const RecordColumns& columns) {
   auto reader = std::make_unique<PlainTextReader>(text, where);
-  if (columns.id) fail_missing_column(where, *columns.id, reader->columns());
+  if (columns.id) throw_missing_column(where, *columns.id, reader->columns());
   return reader;
 }
 
@@ -204,7 +204,7 @@ std::int64_t example_key(const ExampleId& id) {
 
 RecordReaderPointer open_records(const std::string& path, const RecordColumns& columns) {
   // Readers of the text formats, in the order of kDataEndings after its first entry, Parquet.
-  constexpr std::array kTextReaders = {read_json_lines, read_json_lines, read_json_array, read_csv,
+  constexpr std::array kTextReaders = {open_json_lines, open_json_lines, open_json_array, open_csv,
                                        read_plain_text};
   static_assert(kTextReaders.size() + 1 == kDataEndings.size());
   const auto ending = std::ranges::find_if(
@@ -220,13 +220,13 @@ RecordReaderPointer open_records(const std::string& path, const RecordColumns& c
   return reader;
 }
 
-RecordReaderPointer read_csv(std::string_view text, const std::string& where,
+RecordReaderPointer open_csv(std::string_view text, const std::string& where,
                              const RecordColumns& columns) {
   return std::make_unique<CsvReader>(text, where, columns);
 }
 
-void fail_missing_column(const std::string& where, const std::string& column,
-                         const std::vector<CorpusColumn>& columns) {
+void throw_missing_column(const std::string& where, const std::string& column,
+                          const std::vector<CorpusColumn>& columns) {
   std::vector<std::string> names;
   for (const auto& [name, type] : columns) names.push_back(name);
   const std::string near = nearest(column, names);

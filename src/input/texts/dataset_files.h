@@ -22,7 +22,7 @@ inline constexpr std::array<std::string_view, 6> kDataEndings = {".parquet", ".j
 
 // One entry of the `configs:` section of a dataset card (README.md of a Hub dataset), which maps
 // splits to files.
-struct CardConfig {
+struct DatasetCardConfig {
   std::string name = "default";
   bool is_default = false;
   std::string data_dir;                                   // "" for the whole repository
@@ -31,7 +31,7 @@ struct CardConfig {
 
 // Returns the `configs:` entries of the front matter; empty if there are none. Front matter that is
 // not valid YAML is ignored with a warning that starts with `where`.
-std::vector<CardConfig> read_card_configs(std::string_view card, const std::string& where);
+std::vector<DatasetCardConfig> read_card_configs(std::string_view card, const std::string& where);
 
 // Returns the files of a split in reading order. `paths` lists all files of the dataset relative to
 // its root; `card` is the content of README.md or "". Throws a bad-input error, whose message
@@ -102,15 +102,15 @@ RecordReaderPointer open_parquet_records(const std::string& path, const RecordCo
 // The readers of text formats: `text` must outlive the reader, and error messages start with
 // `where`. JSON Lines has one object per line; a JSON file is one list of objects; CSV has a header
 // line, and quoted fields may contain commas, line breaks and doubled quotes.
-RecordReaderPointer read_json_lines(std::string_view text, const std::string& where,
+RecordReaderPointer open_json_lines(std::string_view text, const std::string& where,
                                     const RecordColumns& columns);
-RecordReaderPointer read_json_array(std::string_view text, const std::string& where,
+RecordReaderPointer open_json_array(std::string_view text, const std::string& where,
                                     const RecordColumns& columns);
-RecordReaderPointer read_csv(std::string_view text, const std::string& where,
+RecordReaderPointer open_csv(std::string_view text, const std::string& where,
                              const RecordColumns& columns);
 
 // Throws a bad-input error that lists the available columns and suggests the closest name.
-[[noreturn]] void fail_missing_column(const std::string& where, const std::string& column,
-                                      const std::vector<CorpusColumn>& columns);
+[[noreturn]] void throw_missing_column(const std::string& where, const std::string& column,
+                                       const std::vector<CorpusColumn>& columns);
 
 }  // namespace qkscope

@@ -122,9 +122,9 @@ void parse_json_row(std::string_view text, const RecordColumns& columns, CorpusR
   RowHandler handler(columns, record);
   Json::sax_parse(text, &handler);
   if (!handler.has_text)
-    fail_missing_column(record.where, columns.text, json_row_columns(text, record.where));
+    throw_missing_column(record.where, columns.text, json_row_columns(text, record.where));
   if (columns.id && !handler.has_id)
-    fail_missing_column(record.where, *columns.id, json_row_columns(text, record.where));
+    throw_missing_column(record.where, *columns.id, json_row_columns(text, record.where));
   if (handler.id_is_nested)
     record.id = ExampleId::from_text(parse_json(text, record.where)[*columns.id].dump());
 }
@@ -254,12 +254,12 @@ class JsonReader : public RecordReader {
 
 }  // namespace
 
-RecordReaderPointer read_json_lines(std::string_view text, const std::string& where,
+RecordReaderPointer open_json_lines(std::string_view text, const std::string& where,
                                     const RecordColumns& columns) {
   return std::make_unique<JsonReader>(text, where, columns, JsonReader::Format::lines);
 }
 
-RecordReaderPointer read_json_array(std::string_view text, const std::string& where,
+RecordReaderPointer open_json_array(std::string_view text, const std::string& where,
                                     const RecordColumns& columns) {
   return std::make_unique<JsonReader>(text, where, columns, JsonReader::Format::list);
 }

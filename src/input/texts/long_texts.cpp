@@ -73,7 +73,7 @@ class FileStream : public arrow::io::OutputStream {
   }
   bool closed() const override { return closed_; }
   arrow::Result<std::int64_t> Tell() const override {
-    return static_cast<std::int64_t>(file_.written());
+    return static_cast<std::int64_t>(file_.bytes_written());
   }
   arrow::Status Write(const void* data, std::int64_t size) override {
     try {

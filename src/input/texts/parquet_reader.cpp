@@ -128,7 +128,7 @@ class ParquetReader : public RecordReader {
  private:
   int index_of(const std::string& name) const {
     const int index = schema_->GetFieldIndex(name);
-    if (index < 0) fail_missing_column(path_, name, columns());
+    if (index < 0) throw_missing_column(path_, name, columns());
     return index;
   }
 

@@ -30,7 +30,7 @@ constexpr std::size_t kMaxCardBytes = std::size_t{16} << 20;  // bytes of front 
 constexpr int kMaxPatterns = 200'000;  // in all configurations; YAML aliases may repeat long lists
 
 // Adds one pattern or a list of patterns to a split.
-void add_patterns(const std::string& split, const YAML::Node& node, CardConfig& config,
+void add_patterns(const std::string& split, const YAML::Node& node, DatasetCardConfig& config,
                   int& patterns_left) {
   auto& files = config.files[split];
   const auto add_one = [&](const YAML::Node& item) {
@@ -46,7 +46,7 @@ void add_patterns(const std::string& split, const YAML::Node& node, CardConfig& 
 }
 
 // Accepts "data.csv", a list of patterns, a list of {split, path}, or a map from split to patterns.
-void read_data_files(const YAML::Node& node, CardConfig& config, int& patterns_left) {
+void read_data_files(const YAML::Node& node, DatasetCardConfig& config, int& patterns_left) {
   if (node.IsScalar()) add_patterns("train", node, config, patterns_left);
   if (node.IsMap())
     for (const auto& entry : node)
@@ -60,8 +60,8 @@ void read_data_files(const YAML::Node& node, CardConfig& config, int& patterns_l
   }
 }
 
-CardConfig read_config(const YAML::Node& node, int& patterns_left) {
-  CardConfig config;
+DatasetCardConfig read_config(const YAML::Node& node, int& patterns_left) {
+  DatasetCardConfig config;
   if (node["config_name"]) config.name = node["config_name"].as<std::string>();
   if (node["default"]) config.is_default = node["default"].as<bool>();
   if (node["data_dir"]) config.data_dir = node["data_dir"].as<std::string>();
@@ -193,8 +193,8 @@ Paths match_patterns(const Paths& paths, const Paths& patterns, const std::strin
   return {matches.begin(), matches.end()};
 }
 
-Paths select_by_card(const Paths& paths, const CardConfig& config, const CorpusOptions& options,
-                     const std::string& where) {
+Paths select_by_card(const Paths& paths, const DatasetCardConfig& config,
+                     const CorpusOptions& options, const std::string& where) {
   const auto base = config.data_dir.empty() ? "" : config.data_dir + "/";
   if (config.files.empty()) return select_by_name(paths, base, options.split, where);
   const auto patterns = config.files.find(options.split);
@@ -210,10 +210,10 @@ Paths select_by_card(const Paths& paths, const CardConfig& config, const CorpusO
 }
 
 // Returns the configuration with the given name, else the default one, else the only one.
-const CardConfig* find_config(const std::vector<CardConfig>& configs,
-                              const std::optional<std::string>& name) {
+const DatasetCardConfig* find_config(const std::vector<DatasetCardConfig>& configs,
+                                     const std::optional<std::string>& name) {
   if (configs.size() == 1 && !name) return &configs.front();
-  const auto found = std::ranges::find_if(configs, [&](const CardConfig& config) {
+  const auto found = std::ranges::find_if(configs, [&](const DatasetCardConfig& config) {
     return name ? config.name == *name : config.is_default || config.name == "default";
   });
   return found == configs.end() ? nullptr : &*found;
@@ -249,8 +249,8 @@ std::vector<std::string> files_below(const fs::path& folder) {
 
 }  // namespace
 
-std::vector<CardConfig> read_card_configs(std::string_view card, const std::string& where) {
-  std::vector<CardConfig> configs;
+std::vector<DatasetCardConfig> read_card_configs(std::string_view card, const std::string& where) {
+  std::vector<DatasetCardConfig> configs;
   const auto text = front_matter(card);
   if (text.empty()) return configs;
   int patterns_left = kMaxPatterns;
@@ -281,7 +281,7 @@ std::vector<std::string> choose_split_files(const std::vector<std::string>& path
   if (options.name) return select_in_folder(paths, options, where);
   if (configs.empty()) return select_by_name(paths, "", options.split, where);
   bad_input("{}: the dataset has several configurations; choose one by name: {}", where,
-            fmt::join(std::views::transform(configs, &CardConfig::name), ", "));
+            fmt::join(std::views::transform(configs, &DatasetCardConfig::name), ", "));
 }
 
 std::vector<std::string> find_corpus_files(const CorpusOptions& options) {

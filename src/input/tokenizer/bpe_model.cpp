@@ -19,7 +19,7 @@ std::size_t byte_pair_index(char last, char first) {
 
 }  // namespace
 
-BpeModel::BpeModel(BpeFile file, bool bytes, const std::string& where)
+BpeModel::BpeModel(BpeModelSpec file, bool bytes, const std::string& where)
     : file_(std::move(file)), bytes_(bytes) {
   if (file_.unknown) {
     unknown_id_ = file_.vocabulary.find(*file_.unknown);
@@ -29,7 +29,7 @@ BpeModel::BpeModel(BpeFile file, bool bytes, const std::string& where)
   merges_.reserve(file_.merges.size());
   for (const auto& [left, right, into] : file_.merges) merges_.add(left, right, into);
   collect_initial_ids();
-  collect_joined_bytes();
+  collect_mergeable_byte_pairs();
   file_.merges = {};
 }
 
@@ -60,7 +60,7 @@ std::uint32_t BpeModel::size_in_vocabulary(std::string_view text) const {
 }
 
 // Collects the first and last byte of every token, then marks the byte pairs that some merge joins.
-void BpeModel::collect_joined_bytes() {
+void BpeModel::collect_mergeable_byte_pairs() {
   struct Ends {
     bool in_words = false;  // false if the token is not spelled in the byte-level alphabet
     char first = 0, last = 0;
@@ -89,13 +89,13 @@ void BpeModel::collect_joined_bytes() {
   }
 }
 
-bool BpeModel::is_boundary(const char* at) const {
+bool BpeModel::is_merge_boundary(const char* at) const {
   if (!joins_[byte_pair_index(at[-1], at[0])]) return bytes_ || !utf8::is_continuation(*at);
   return !bytes_ && *at == kSpaceMarkUtf8[0] && at[1] == kSpaceMarkUtf8[1] &&
          at[2] == kSpaceMarkUtf8[2] && !joins_mark_.contains(utf8::decode_last(at).code);
 }
 
-bool BpeModel::never_joins(std::string_view left, std::string_view next) const {
+bool BpeModel::never_merges_across(std::string_view left, std::string_view next) const {
   if (!divisible_ || file_.ignore_merges || left.empty() || next.empty()) return false;
   if (!joins_[byte_pair_index(left.back(), next.front())]) return true;
   return !bytes_ && next.starts_with(kSpaceMarkUtf8) &&
@@ -161,11 +161,11 @@ void BpeModel::encode_symbols(std::string_view word, Workspace& work,
 }
 
 // Splits the word at boundaries that no merge crosses, so that the parts can be cached like words.
-void BpeModel::merge_parts(Word word, Workspace& work, std::vector<std::int32_t>& ids) const {
+void BpeModel::encode_in_parts(Word word, Workspace& work, std::vector<std::int32_t>& ids) const {
   const char* begin = word.text.data();
   const char* const end = begin + word.text.size();
   for (const char* at = begin + 1; at <= end; ++at) {
-    if (at < end && !is_boundary(at)) continue;
+    if (at < end && !is_merge_boundary(at)) continue;
     const Word part{{begin, static_cast<std::size_t>(at - begin)}, word.readable_end, true};
     encode(part, work, ids);
     begin = at;
@@ -177,7 +177,7 @@ void BpeModel::encode_uncached(Word word, Workspace& work, std::vector<std::int3
     if (const std::int32_t id = whole_.find(word.text); id >= 0) return ids.push_back(id);
   }
   if (!word.is_part && divisible_ && word.text.size() > kLongWord) {
-    merge_parts(word, work, ids);
+    encode_in_parts(word, work, ids);
   } else {
     split_into_symbols(word.text, work.symbols);
     merge_symbols(merges_, work.symbols, work.merging);
@@ -188,14 +188,14 @@ void BpeModel::encode_uncached(Word word, Workspace& work, std::vector<std::int3
 void BpeModel::encode(Word word, Workspace& work, std::vector<std::int32_t>& ids) const {
   if (word.text.size() > WordCache::kMaxBytes) return encode_uncached(word, work, ids);
   const WordCache::Key key(word.text, word.readable_end, word.is_part);
-  WordCache::Entry& entry = work.cache.at(key);
-  if (entry.holds(key)) {
+  WordCache::Entry& entry = work.cache.entry_for(key);
+  if (entry.matches(key)) {
     ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
     return;
   }
   const std::size_t first = ids.size();
   encode_uncached(word, work, ids);
-  entry.remember(key, {ids.data() + first, ids.size() - first});
+  entry.store(key, {ids.data() + first, ids.size() - first});
 }
 
 }  // namespace qkscope

@@ -35,13 +35,13 @@ void TokenTrie::add(std::string_view text, std::int32_t id) {
   if (starts_.find(text.front()) == std::string::npos) starts_.push_back(text.front());
 }
 
-std::optional<TokenRange> TokenTrie::next(std::string_view text, std::size_t from) const {
+std::optional<TextSection> TokenTrie::find_next(std::string_view text, std::size_t from) const {
   if (empty()) return std::nullopt;
   const auto next_start = [&](std::size_t at) {
     return starts_.size() == 1 ? text.find(starts_.front(), at) : text.find_first_of(starts_, at);
   };
   for (; (from = next_start(from)) != std::string_view::npos; ++from) {
-    std::optional<TokenRange> longest;
+    std::optional<TextSection> longest;
     std::uint32_t node = 0;
     for (std::size_t at = from; at < text.size(); ++at) {
       const auto child =
@@ -50,7 +50,7 @@ std::optional<TokenRange> TokenTrie::next(std::string_view text, std::size_t fro
       node = child->second;
       if (ids_[node] >= 0) {
         const ByteRange range{static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(at + 1)};
-        longest = TokenRange{range, ids_[node]};
+        longest = TextSection{range, ids_[node]};
       }
     }
     if (longest) return longest;
@@ -62,7 +62,7 @@ bool TokenTrie::has_occurrence_at(std::string_view text, std::size_t at) const {
   const std::size_t begin = at - std::min(at, longest_);
   const std::string_view window = text.substr(begin, 2 * longest_);
   for (std::size_t from = 0; from <= at - begin; ++from) {
-    const auto found = next(window, from);
+    const auto found = find_next(window, from);
     if (!found || begin + found->range.begin > at) return false;
     if (begin + found->range.end >= at) return true;
     from = found->range.begin;
@@ -91,11 +91,11 @@ void AddedTokens::add(const AddedToken& token, const Vocabulary& vocabulary,
   by_id_[id] = {token, std::move(shown)};
 }
 
-void AddedTokens::split(std::string_view text, bool normalized,
-                        std::vector<TokenRange>& sections) const {
+void AddedTokens::split_at_tokens(std::string_view text, bool normalized,
+                                  std::vector<TextSection>& sections) const {
   const TokenTrie& finder = normalized ? normalized_ : raw_;
   std::uint32_t done = 0;
-  for (std::size_t from = 0; const auto found = finder.next(text, from);) {
+  for (std::size_t from = 0; const auto found = finder.find_next(text, from);) {
     auto [begin, end] = found->range;
     from = end;
     const AddedToken& token = by_id_.at(found->id).token;
@@ -142,7 +142,7 @@ std::size_t AddedTokens::count_outside(const Vocabulary& vocabulary) const {
   }));
 }
 
-Encoder::Encoder(Parts parts) : parts_(std::move(parts)) {
+Encoder::Encoder(Components parts) : parts_(std::move(parts)) {
   const auto& normalizer = parts_.normalizer;
   keeps_alignment_ = normalizer && parts_.pre_tokenizer.needs_alignment();
   if (!parts_.added_tokens.allows_normalized_cuts()) return;
@@ -163,7 +163,7 @@ void Encoder::encode(std::string_view document, ByteRange piece, bool with_sourc
     bad_input("the text is not UTF-8 at byte {}", piece.begin + at);
   const EncodeJob job{document, with_sources, work, tokens};
   work.sections.clear();
-  parts_.added_tokens.split(text, false, work.sections);
+  parts_.added_tokens.split_at_tokens(text, false, work.sections);
   for (const auto& [range, id] : work.sections) {
     const ByteRange section{piece.begin + range.begin, piece.begin + range.end};
     if (id < 0) {
@@ -190,7 +190,7 @@ void Encoder::encode_section(const EncodeJob& job, ByteRange section, SectionEnd
   if (parts_.normalizer) parts_.normalizer->apply(text, ends);
   auto& sections = job.work.inner_sections;
   sections.clear();
-  parts_.added_tokens.split(text.text(), true, sections);
+  parts_.added_tokens.split_at_tokens(text.text(), true, sections);
   for (const auto& [range, id] : sections) {
     if (id < 0) {
       encode_normalized(job, text, range, ends.begins || range.begin > 0);
@@ -203,8 +203,8 @@ void Encoder::encode_section(const EncodeJob& job, ByteRange section, SectionEnd
 
 void Encoder::encode_normalized(const EncodeJob& job, const AlignedText& text, ByteRange range,
                                 bool begins) const {
-  Pieces& pieces = job.work.pieces;
-  pieces.text.borrow(text, range);
+  SectionPieces& pieces = job.work.pieces;
+  pieces.text.set_view(text, range);
   pieces.ranges.assign(1, {0, range.end - range.begin});
   pieces.begins = begins;
   parts_.pre_tokenizer.apply(pieces);
@@ -220,7 +220,7 @@ void Encoder::encode_normalized(const EncodeJob& job, const AlignedText& text, B
 }
 
 void Encoder::encode_word(const EncodeJob& job, ByteRange word) const {
-  const Pieces& pieces = job.work.pieces;
+  const SectionPieces& pieces = job.work.pieces;
   const std::string_view text = pieces.text.text().substr(word.begin, word.end - word.begin);
   parts_.model.encode_symbols(text, job.work.model, job.work.symbols);
   // For every byte of the vocabulary's spelling, the byte of the text it encodes.
@@ -243,7 +243,7 @@ void Encoder::encode_word(const EncodeJob& job, ByteRange word) const {
   }
 }
 
-bool Encoder::is_space_cut(std::string_view document, std::size_t at) const {
+bool Encoder::is_cut_before_space(std::string_view document, std::size_t at) const {
   const auto before = static_cast<unsigned char>(document[at - 1]);
   if (before <= ' ' || before == 0x7F) return false;
   const std::size_t reach = std::min<std::size_t>(at, 4);
@@ -256,13 +256,13 @@ bool Encoder::is_space_cut(std::string_view document, std::size_t at) const {
     if (unicode::has_property(utf8::decode(character.data()).code, unicode::kSpace)) return false;
   }
   if (!cut_by_model_) return true;
-  return parts_.model.never_joins(
+  return parts_.model.never_merges_across(
       left, space_form_ == SpaceRepresentation::as_mark ? unicode::kSpaceMarkUtf8 : " ");
 }
 
-bool Encoder::is_cut(std::string_view document, std::size_t at) const {
+bool Encoder::is_cut_position(std::string_view document, std::size_t at) const {
   if (document[at] == ' ') {
-    if (!is_space_cut(document, at)) return false;
+    if (!is_cut_before_space(document, at)) return false;
   } else {
     // An ideograph (U+4E00 to U+9FFF) followed by a common CJK punctuation mark.
     if (!cut_after_ideograph_ || at < 3 || document.size() - at < 3) return false;
@@ -277,17 +277,17 @@ bool Encoder::is_cut(std::string_view document, std::size_t at) const {
   return parts_.added_tokens.allows_cut(document, at);
 }
 
-std::size_t Encoder::next_cut(std::string_view document, std::size_t from) const {
+std::size_t Encoder::next_cut_position(std::string_view document, std::size_t from) const {
   if (space_form_ == SpaceRepresentation::uncertain) return document.size();
   for (std::size_t at = std::max<std::size_t>(from, 1); at < document.size(); ++at)
-    if (is_cut(document, at)) return at;
+    if (is_cut_position(document, at)) return at;
   return document.size();
 }
 
-std::size_t Encoder::previous_cut(std::string_view document, std::size_t from) const {
+std::size_t Encoder::previous_cut_position(std::string_view document, std::size_t from) const {
   if (space_form_ == SpaceRepresentation::uncertain) return 0;
   for (std::size_t at = std::min(from, document.size() - 1); at > 0; --at)
-    if (is_cut(document, at)) return at;
+    if (is_cut_position(document, at)) return at;
   return 0;
 }
 

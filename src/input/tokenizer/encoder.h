@@ -60,9 +60,9 @@ class WordCache {
     std::int32_t count = 0;
     std::array<std::int32_t, kMaxIds> ids{};
 
-    bool holds(const Key& key) const { return words == key.words; }
+    bool matches(const Key& key) const { return words == key.words; }
     // Stores the ids of a word; words with more than kMaxIds ids are not cached.
-    void remember(const Key& key, std::span<const std::int32_t> of_word) {
+    void store(const Key& key, std::span<const std::int32_t> of_word) {
       if (of_word.size() > kMaxIds) return;
       words = key.words;
       count = static_cast<std::int32_t>(of_word.size());
@@ -74,7 +74,7 @@ class WordCache {
 
   // Direct-mapped cache: returns the one entry in which the key can be stored. The entry holds this
   // key, or another key that the caller may overwrite.
-  Entry& at(const Key& key) { return entries_[key.hash() & (entries_.size() - 1)]; }
+  Entry& entry_for(const Key& key) { return entries_[key.hash() & (entries_.size() - 1)]; }
 
  private:
   static constexpr std::size_t kEntries = 1 << 15;
@@ -93,7 +93,7 @@ class BpeModel {
 
   BpeModel() = default;
   // `bytes`: words are raw bytes and the vocabulary is spelled in the byte-level alphabet.
-  BpeModel(BpeFile file, bool bytes, const std::string& where);
+  BpeModel(BpeModelSpec file, bool bytes, const std::string& where);
 
   struct Word {
     std::string_view text;     // not empty
@@ -111,21 +111,21 @@ class BpeModel {
 
   // Returns true if no merge can cross the boundary between `left` and a text that starts with
   // `next`, so that both sides can be encoded separately.
-  bool never_joins(std::string_view left, std::string_view next) const;
+  bool never_merges_across(std::string_view left, std::string_view next) const;
 
  private:
   // Appends the initial symbol of one character or byte.
   void add_initial_symbol(std::string_view character, bool first, std::vector<Symbol>& symbols,
                           Symbol& pending) const;
   void split_into_symbols(std::string_view word, std::vector<Symbol>& symbols) const;
-  void merge_parts(Word word, Workspace& work, std::vector<std::int32_t>& ids) const;
+  void encode_in_parts(Word word, Workspace& work, std::vector<std::int32_t>& ids) const;
   void encode_uncached(Word word, Workspace& work, std::vector<std::int32_t>& ids) const;
-  bool is_boundary(const char* at) const;
-  void collect_joined_bytes();
+  bool is_merge_boundary(const char* at) const;
+  void collect_mergeable_byte_pairs();
   void collect_initial_ids();
   std::uint32_t size_in_vocabulary(std::string_view text) const;
 
-  BpeFile file_;
+  BpeModelSpec file_;
   bool bytes_ = false;
   bool divisible_ = false;  // long words may be encoded in parts
   std::int32_t unknown_id_ = -1;
@@ -138,7 +138,7 @@ class BpeModel {
 };
 
 // A section of text: an added token (id >= 0) or ordinary text (id -1).
-struct TokenRange {
+struct TextSection {
   ByteRange range;
   std::int32_t id;
 };
@@ -148,7 +148,7 @@ class TokenTrie {
  public:
   void add(std::string_view text, std::int32_t id);
 
-  std::optional<TokenRange> next(std::string_view text, std::size_t from) const;
+  std::optional<TextSection> find_next(std::string_view text, std::size_t from) const;
   // Returns true if an occurrence of any string touches or contains position `at`.
   bool has_occurrence_at(std::string_view text, std::size_t at) const;
   bool empty() const { return longest_ == 0; }
@@ -167,7 +167,8 @@ class AddedTokens {
            const std::optional<Normalizer>& normalizer);
 
   // Splits the text at raw added tokens, or at normalized ones if `normalized` is true.
-  void split(std::string_view text, bool normalized, std::vector<TokenRange>& sections) const;
+  void split_at_tokens(std::string_view text, bool normalized,
+                       std::vector<TextSection>& sections) const;
 
   // Returns true if no raw added token can span a cut before position `at`.
   bool allows_cut(std::string_view text, std::size_t at) const {
@@ -182,11 +183,11 @@ class AddedTokens {
   std::size_t count_outside(const Vocabulary& vocabulary) const;
 
  private:
-  struct Known {
+  struct IndexedToken {
     AddedToken token;
     std::string shown;  // content after normalization, for normalized tokens
   };
-  std::map<std::int32_t, Known> by_id_;
+  std::map<std::int32_t, IndexedToken> by_id_;
   std::unordered_map<std::string, std::int32_t> ids_;
   std::unordered_set<std::string> special_;
   TokenTrie raw_;
@@ -195,19 +196,19 @@ class AddedTokens {
 
 class Encoder {
  public:
-  struct Parts {
+  struct Components {
     std::optional<Normalizer> normalizer;
     PreTokenizer pre_tokenizer;
     AddedTokens added_tokens;
     BpeModel model;
   };
-  explicit Encoder(Parts parts);
+  explicit Encoder(Components parts);
 
   struct Workspace {
     BpeModel::Workspace model;
-    std::vector<TokenRange> sections, inner_sections;
+    std::vector<TextSection> sections, inner_sections;
     std::vector<Symbol> symbols;
-    Pieces pieces;
+    SectionPieces pieces;
   };
 
   struct Tokens {
@@ -222,9 +223,9 @@ class Encoder {
               Tokens& tokens) const;
 
   // Returns the first cut at or after `from`, or the size of the document if there is none.
-  std::size_t next_cut(std::string_view document, std::size_t from) const;
+  std::size_t next_cut_position(std::string_view document, std::size_t from) const;
   // Returns the last cut at or before `from`, or 0 if there is none.
-  std::size_t previous_cut(std::string_view document, std::size_t from) const;
+  std::size_t previous_cut_position(std::string_view document, std::size_t from) const;
 
   const AddedTokens& added_tokens() const { return parts_.added_tokens; }
   const Vocabulary& vocabulary() const { return parts_.model.vocabulary(); }
@@ -243,13 +244,13 @@ class Encoder {
   void encode_normalized(const EncodeJob& job, const AlignedText& text, ByteRange range,
                          bool begins) const;
   void encode_word(const EncodeJob& job, ByteRange word) const;
-  bool is_cut(std::string_view document, std::size_t at) const;
-  bool is_space_cut(std::string_view document, std::size_t at) const;
+  bool is_cut_position(std::string_view document, std::size_t at) const;
+  bool is_cut_before_space(std::string_view document, std::size_t at) const;
 
-  Parts parts_;
+  Components parts_;
   bool keeps_alignment_ = false;  // track alignment even if sources are not requested
   SpaceRepresentation space_form_ = SpaceRepresentation::uncertain;
-  bool cut_by_model_ = false;  // a cut also requires BpeModel::never_joins()
+  bool cut_by_model_ = false;  // a cut also requires BpeModel::never_merges_across()
   bool cut_after_ideograph_ = false;
 };
 

@@ -210,7 +210,7 @@ class GgufTokenizerReader {
   struct MergeCandidate {
     double score;
     std::size_t left_length, right_length;  // lengths in characters
-    BpeFile::Pair merge;
+    BpeModelSpec::Merge merge;
   };
 
   // SentencePiece merges the adjacent pair whose merged token has the highest score. The equivalent
@@ -262,7 +262,7 @@ class GgufTokenizerReader {
   // Returns the token id stored under a metadata key, or -1 if the key is absent.
   std::int64_t special_id(const std::string& key) const {
     if (!metadata_.has(key)) return -1;
-    const auto id = metadata_.natural(key);
+    const auto id = metadata_.natural_number(key);
     if (id >= std::ssize(tokens_))
       metadata_.fail(key, fmt::format("the id of one of {} tokens", tokens_.size()));
     return id;
@@ -300,7 +300,7 @@ class GgufTokenizerReader {
 
 }  // namespace
 
-std::string tokenizer_gguf(const std::string& folder_or_file) {
+std::string find_tokenizer_gguf(const std::string& folder_or_file) {
   const auto own = std::filesystem::path(folder_or_file) / "tokenizer.json";
   return path_exists(own.string()) ? "" : find_gguf(folder_or_file);
 }
@@ -323,7 +323,7 @@ std::vector<std::int32_t> gguf_end_tokens(const std::string& path) {
   for (const char* name : {"eos", "eot", "eom"}) {
     const auto key = fmt::format("tokenizer.ggml.{}_token_id", name);
     if (!metadata.has(key)) continue;
-    const auto id = metadata.natural(key);
+    const auto id = metadata.natural_number(key);
     if (id > INT32_MAX) metadata.fail(key, "a token id");
     if (std::find(ids.begin(), ids.end(), id) == ids.end())
       ids.push_back(static_cast<std::int32_t>(id));

@@ -16,12 +16,12 @@ std::size_t most_bytes(std::size_t size) {
 }
 
 void lowercase(AlignedText& text, SectionEnds) {
-  AlignedText::Rewrite rewrite(text);
+  AlignedText::Rewriter rewrite(text);
   while (rewrite.position() < rewrite.old_text().size()) {
     const auto [code, size] = utf8::decode(rewrite.old_text().data() + rewrite.position());
     const auto lower = unicode::lowercase(code);
-    if (lower.empty()) rewrite.keep(size);
-    for (std::size_t i = 0; i < lower.size(); ++i) rewrite.put(lower[i], i == 0 ? size : 0);
+    if (lower.empty()) rewrite.copy(size);
+    for (std::size_t i = 0; i < lower.size(); ++i) rewrite.replace(lower[i], i == 0 ? size : 0);
   }
   rewrite.finish();
 }
@@ -41,25 +41,25 @@ void strip(AlignedText& text, bool left, bool right) {
     end -= size;
   }
   if (begin == 0 && end == old.size()) return;
-  AlignedText::Rewrite rewrite(text);
-  rewrite.drop(begin);
-  rewrite.keep(end - begin);
+  AlignedText::Rewriter rewrite(text);
+  rewrite.skip(begin);
+  rewrite.copy(end - begin);
   rewrite.finish();
 }
 
 void replace(AlignedText& text, const Pattern& pattern, const std::string& content) {
   std::vector<Match> matches;
   pattern.find(text.text(), matches);
-  AlignedText::Rewrite rewrite(text);
+  AlignedText::Rewriter rewrite(text);
   for (const auto& [range, matched] : matches) {
     if (!matched) {
-      rewrite.keep(range.end - range.begin);
+      rewrite.copy(range.end - range.begin);
       continue;
     }
-    rewrite.drop(range.end - range.begin);
+    rewrite.skip(range.end - range.begin);
     for (std::size_t at = 0; at < content.size();) {
       const auto [code, size] = utf8::decode(content.data() + at);
-      rewrite.put(code, 0);
+      rewrite.replace(code, 0);
       at += size;
     }
   }
@@ -85,15 +85,15 @@ SpaceRepresentation space_form_of_replace(const std::string& literal, const std:
 }
 
 void prepend(AlignedText& text, const std::string& prefix) {
-  AlignedText::Rewrite rewrite(text);
+  AlignedText::Rewriter rewrite(text);
   const auto [first, first_size] = utf8::decode(text.text().data());
   for (std::size_t at = 0; at < prefix.size();) {
     const auto [code, size] = utf8::decode(prefix.data() + at);
-    rewrite.put(code, at == 0 ? first_size : 0);
+    rewrite.replace(code, at == 0 ? first_size : 0);
     at += size;
   }
-  rewrite.put(first, 0);
-  rewrite.keep(text.text().size() - first_size);
+  rewrite.replace(first, 0);
+  rewrite.copy(text.text().size() - first_size);
   rewrite.finish();
 }
 
@@ -111,7 +111,7 @@ AlignedText::AlignedText(std::string_view text, std::uint32_t offset, bool align
   }
 }
 
-void AlignedText::borrow(const AlignedText& whole, ByteRange range) {
+void AlignedText::set_view(const AlignedText& whole, ByteRange range) {
   text_ = whole.text_.substr(range.begin, range.end - range.begin);
   offset_ = whole.offset_ + range.begin;
   most_ = most_bytes(text_.size());
@@ -120,11 +120,11 @@ void AlignedText::borrow(const AlignedText& whole, ByteRange range) {
   if (aligned_) spans_.assign(whole.spans_.begin() + range.begin, whole.spans_.begin() + range.end);
 }
 
-AlignedText::Rewrite::Rewrite(AlignedText& target) : target_(target) {
+AlignedText::Rewriter::Rewriter(AlignedText& target) : target_(target) {
   text_.reserve(target.text_.size() + 16);
 }
 
-void AlignedText::Rewrite::keep(std::size_t size) {
+void AlignedText::Rewriter::copy(std::size_t size) {
   text_.append(target_.text_.substr(at_, size));
   if (target_.aligned_) {
     const auto from = target_.spans_.begin() + static_cast<std::ptrdiff_t>(at_);
@@ -134,7 +134,7 @@ void AlignedText::Rewrite::keep(std::size_t size) {
   check_growth();
 }
 
-void AlignedText::Rewrite::put(char32_t code, std::size_t consumed) {
+void AlignedText::Rewriter::replace(char32_t code, std::size_t consumed) {
   const std::size_t before = text_.size();
   utf8::append_code_point(text_, code);
   if (target_.aligned_) {
@@ -147,7 +147,7 @@ void AlignedText::Rewrite::put(char32_t code, std::size_t consumed) {
   check_growth();
 }
 
-void AlignedText::Rewrite::check_growth() const {
+void AlignedText::Rewriter::check_growth() const {
   if (text_.size() > target_.most_)
     bad_input(
         "the tokenizer makes more than {} bytes of one piece of text: its normalizers let the "
@@ -155,7 +155,7 @@ void AlignedText::Rewrite::check_growth() const {
         target_.most_);
 }
 
-void AlignedText::Rewrite::finish() {
+void AlignedText::Rewriter::finish() {
   target_.storage_ = std::move(text_);
   target_.text_ = target_.storage_;
   if (target_.aligned_) target_.spans_ = std::move(spans_);
@@ -166,7 +166,7 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
   const ComponentSpec spec(json, "normalizer", where);
   const std::string& type = spec.type();
   const auto form = [&](unicode::Form f) {
-    spec.allow({});
+    spec.refuse_other_keys({});
     return Normalizer{.apply = [f](AlignedText& text, SectionEnds) { unicode::normalize(text, f); },
                       .allows_cut_after_ideograph = true};
   };
@@ -175,18 +175,18 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
   if (type == "NFKC") return form(unicode::kNfkc);
   if (type == "NFKD") return form(unicode::kNfkd);
   if (type == "Lowercase") {
-    spec.allow({});
+    spec.refuse_other_keys({});
     return Normalizer{.apply = lowercase};
   }
   if (type == "Strip") {
-    spec.allow({"strip_left", "strip_right"});
+    spec.refuse_other_keys({"strip_left", "strip_right"});
     return Normalizer{.apply = [left = spec.flag("strip_left"), right = spec.flag("strip_right")](
                                    AlignedText& text, SectionEnds ends) {
       strip(text, left && ends.begins, right && ends.ends);
     }};
   }
   if (type == "Replace") {
-    spec.allow({"pattern", "content"});
+    spec.refuse_other_keys({"pattern", "content"});
     std::string literal;
     const auto pattern = spec.pattern(&literal);
     const auto content = spec.text("content");
@@ -195,14 +195,14 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
         .space_form = space_form_of_replace(literal, content)};
   }
   if (type == "Prepend") {
-    spec.allow({"prepend"});
+    spec.refuse_other_keys({"prepend"});
     return Normalizer{
         .apply = [prefix = spec.text("prepend")](AlignedText& text, SectionEnds ends) {
           if (!text.empty() && ends.begins && !prefix.empty()) prepend(text, prefix);
         }};
   }
   if (type == "Sequence") {
-    spec.allow({"normalizers"});
+    spec.refuse_other_keys({"normalizers"});
     std::vector<Normalizer> parts;
     SpaceRepresentation space_form = SpaceRepresentation::as_space;
     for (const Json& part_json : spec.list("normalizers")) {

@@ -38,7 +38,7 @@ template <typename Family>
 class Scanner {
  public:
   explicit Scanner(std::string_view text)
-      : end_(text.data() + text.size()), properties_(unicode::character_properties()) {}
+      : end_(text.data() + text.size()), properties_(unicode::character_property_table()) {}
 
   // Returns the end of the piece that starts at `at`, which must be before the end of the text.
   const char* piece(const char* at) const {
@@ -219,7 +219,8 @@ class MatchCollector {
 enum class CharacterKind { space, word, other };
 
 CharacterKind kind_at(std::string_view text, std::size_t at) {
-  const std::uint16_t flags = unicode::character_properties()[utf8::decode(text.data() + at).code];
+  const std::uint16_t flags =
+      unicode::character_property_table()[utf8::decode(text.data() + at).code];
   if (flags & unicode::kWord) return CharacterKind::word;
   return flags & unicode::kSpace ? CharacterKind::space : CharacterKind::other;
 }
@@ -249,7 +250,7 @@ Pattern make_string_pattern(std::string literal) {
 Pattern make_property_pattern(std::uint16_t flags) {
   const auto find = [flags](std::string_view text, std::vector<Match>& out) {
     MatchCollector matches(out);
-    const std::uint16_t* properties = unicode::character_properties();
+    const std::uint16_t* properties = unicode::character_property_table();
     for (std::size_t at = 0; at < text.size();) {
       const auto [code, size] = utf8::decode(text.data() + at);
       if (properties[code] & flags) matches.add(at, at + size);

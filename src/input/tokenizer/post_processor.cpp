@@ -108,20 +108,20 @@ void add_decoder_steps(const Json& json, const std::string& where,
   const ComponentSpec spec(json, "decoder", where);
   const std::string& type = spec.type();
   if (type == "Sequence") {
-    spec.allow({"decoders"});
+    spec.refuse_other_keys({"decoders"});
     for (const Json& part : spec.list("decoders")) add_decoder_steps(part, where, steps);
   } else if (type == "ByteLevel") {
-    spec.allow({"add_prefix_space", "trim_offsets", "use_regex"});
+    spec.refuse_other_keys({"add_prefix_space", "trim_offsets", "use_regex"});
     steps.push_back(decode_bytes);
   } else if (type == "ByteFallback") {
-    spec.allow({});
+    spec.refuse_other_keys({});
     steps.push_back(decode_fallback);
   } else if (type == "Fuse") {
-    spec.allow({});
+    spec.refuse_other_keys({});
     steps.push_back(
         [](TokenStrings& tokens) { tokens.assign(1, fmt::format("{}", fmt::join(tokens, ""))); });
   } else if (type == "Strip") {
-    spec.allow({"content", "start", "stop"});
+    spec.refuse_other_keys({"content", "start", "stop"});
     const std::string content = spec.text("content");
     if (utf8::count_characters(content) != 1) spec.fail("\"content\" must be one character");
     steps.push_back(
@@ -129,13 +129,14 @@ void add_decoder_steps(const Json& json, const std::string& where,
           for (std::string& token : tokens) strip(token, content, start, stop);
         });
   } else if (type == "Replace") {
-    spec.allow({"pattern", "content"});
+    spec.refuse_other_keys({"pattern", "content"});
     steps.push_back(
         [pattern = spec.pattern(), content = spec.text("content")](TokenStrings& tokens) {
           for (std::string& token : tokens) token = replace_matches(pattern, content, token);
         });
   } else if (type == "Metaspace") {
-    spec.allow({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
+    spec.refuse_other_keys(
+        {"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
     const std::string mark = spec.text("replacement");
     if (utf8::count_characters(mark) != 1) spec.fail("\"replacement\" must be one character");
     const bool prepended =
@@ -156,8 +157,8 @@ PostProcessor::PostProcessor(const Json& spec, const std::string& where) {
   if (!spec.is_null()) read(spec, where);
 }
 
-PostProcessor PostProcessor::around(std::int32_t first, std::int32_t last) {
-  Step step;
+PostProcessor PostProcessor::with_first_and_last(std::int32_t first, std::int32_t last) {
+  ProcessingStep step;
   if (first >= 0) step.pieces.push_back({false, {first}, {""}});
   step.pieces.push_back({true, {}, {}});
   if (last >= 0) step.pieces.push_back({false, {last}, {""}});
@@ -169,9 +170,9 @@ PostProcessor PostProcessor::around(std::int32_t first, std::int32_t last) {
 void PostProcessor::read(const Json& json, const std::string& where) {
   const ComponentSpec spec(json, "post_processor", where);
   const std::string& type = spec.type();
-  Step step;
+  ProcessingStep step;
   if (type == "Sequence") {
-    spec.allow({"processors"});
+    spec.refuse_other_keys({"processors"});
     for (const Json& part : spec.list("processors")) read(part, where);
     return;
   }
@@ -180,18 +181,18 @@ void PostProcessor::read(const Json& json, const std::string& where) {
     step.prefix_space = spec.flag("add_prefix_space");
   };
   if (type == "ByteLevel") {
-    spec.allow({"add_prefix_space", "trim_offsets", "use_regex"});
+    spec.refuse_other_keys({"add_prefix_space", "trim_offsets", "use_regex"});
     read_trimming();
   } else if (type == "RobertaProcessing") {
-    spec.allow({"sep", "cls", "trim_offsets", "add_prefix_space"});
+    spec.refuse_other_keys({"sep", "cls", "trim_offsets", "add_prefix_space"});
     read_trimming();
     const auto special = [&](const std::string& key) {
       const Json& pair = spec.list(key);
       if (pair.size() != 2 || !pair[0].is_string())
         spec.fail(fmt::format("\"{}\" must be [token, id]", key));
-      return Piece{false, {parse_id(spec, pair[1])}, {pair[0].get<std::string>()}};
+      return TemplatePiece{false, {parse_id(spec, pair[1])}, {pair[0].get<std::string>()}};
     };
-    step.pieces = {special("cls"), Piece{true, {}, {}}, special("sep")};
+    step.pieces = {special("cls"), TemplatePiece{true, {}, {}}, special("sep")};
   } else if (type == "TemplateProcessing") {
     step.pieces = read_template(spec);
   } else {
@@ -200,11 +201,11 @@ void PostProcessor::read(const Json& json, const std::string& where) {
   steps_.push_back(std::move(step));
 }
 
-std::vector<PostProcessor::Piece> PostProcessor::read_template(const ComponentSpec& spec) {
-  spec.allow({"single", "pair", "special_tokens"});
+std::vector<PostProcessor::TemplatePiece> PostProcessor::read_template(const ComponentSpec& spec) {
+  spec.refuse_other_keys({"single", "pair", "special_tokens"});
   const Json& specials = spec.value("special_tokens");
   if (!specials.is_object()) spec.fail("\"special_tokens\" must be an object");
-  std::vector<Piece> pieces;
+  std::vector<TemplatePiece> pieces;
   for (const Json& item : spec.list("single")) {
     const bool named = item.is_object() && item.size() == 1 && item.begin()->is_object() &&
                        item.begin()->contains("id") && (*item.begin())["id"].is_string();
@@ -221,7 +222,7 @@ std::vector<PostProcessor::Piece> PostProcessor::read_template(const ComponentSp
     const bool whole = special != specials.end() && special->is_object() &&
                        special->contains("ids") && (*special)["ids"].is_array();
     if (!whole) spec.fail(fmt::format("does not say the ids of \"{}\"", name));
-    Piece piece{false, {}, {}};
+    TemplatePiece piece{false, {}, {}};
     for (const Json& id : (*special)["ids"]) {
       piece.ids.push_back(parse_id(spec, id));
       piece.strings.push_back(name);
@@ -233,18 +234,18 @@ std::vector<PostProcessor::Piece> PostProcessor::read_template(const ComponentSp
 
 std::int64_t PostProcessor::added_token_count() const {
   std::int64_t count = 0;
-  for (const Step& step : steps_)
-    for (const Piece& piece : step.pieces) count += std::ssize(piece.ids);
+  for (const ProcessingStep& step : steps_)
+    for (const TemplatePiece& piece : step.pieces) count += std::ssize(piece.ids);
   return count;
 }
 
 void PostProcessor::apply(Tokens& tokens, bool add_special) const {
   const bool offsets = !tokens.offsets.empty() || tokens.ids.empty();
-  for (const Step& step : steps_) {
+  for (const ProcessingStep& step : steps_) {
     if (step.trim) trim(tokens, step.prefix_space);
     if (step.pieces.empty()) continue;
     Tokens out;
-    for (const Piece& piece : step.pieces) {
+    for (const TemplatePiece& piece : step.pieces) {
       const auto append = [](auto& to, const auto& from) {
         to.insert(to.end(), from.begin(), from.end());
       };

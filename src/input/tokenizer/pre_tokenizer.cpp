@@ -53,7 +53,7 @@ void add_ranges(const std::vector<Match>& matches, Delimiters delimiters,
 }
 
 // Splits every piece at the matches of the pattern and replaces `pieces.ranges`.
-void split_pieces(const Pattern& pattern, SplitRule rule, Pieces& pieces) {
+void split_pieces(const Pattern& pattern, SplitRule rule, SectionPieces& pieces) {
   const std::string_view text = pieces.text.text();
   std::vector<Match> matches;
   std::vector<ByteRange> ranges;
@@ -77,7 +77,7 @@ PreTokenizerStage make_split_stage(const Pattern& pattern, SplitRule rule) {
   const bool separates =
       rule.delimiters == Delimiters::isolated || rule.delimiters == Delimiters::removed;
   const CutBehavior at_mark = rule.by_character ? CutBehavior::local : CutBehavior::uncertain;
-  return {.apply = [=](Pieces& pieces) { split_pieces(pattern, rule, pieces); },
+  return {.apply = [=](SectionPieces& pieces) { split_pieces(pattern, rule, pieces); },
           .at_space = separates && pattern.breaks_before_space ? CutBehavior::breaks : at_mark,
           .at_mark = at_mark,
           .breaks_after_ideograph = separates && pattern.breaks_after_ideograph};
@@ -85,11 +85,11 @@ PreTokenizerStage make_split_stage(const Pattern& pattern, SplitRule rule) {
 
 // Rewrites every piece with `change(rewrite, piece)`, which must consume the whole piece.
 template <typename Change>
-void rewrite_pieces(Pieces& pieces, Change change) {
-  AlignedText::Rewrite rewrite(pieces.text);
+void rewrite_pieces(SectionPieces& pieces, Change change) {
+  AlignedText::Rewriter rewrite(pieces.text);
   std::uint32_t written = 0;
   for (ByteRange& piece : pieces.ranges) {
-    rewrite.drop(piece.begin - rewrite.position());
+    rewrite.skip(piece.begin - rewrite.position());
     change(rewrite, piece);
     piece = {written, static_cast<std::uint32_t>(rewrite.written())};
     written = piece.end;
@@ -98,23 +98,23 @@ void rewrite_pieces(Pieces& pieces, Change change) {
 }
 
 // Inserts `prefix` before the first character of the piece.
-void insert_before_piece(AlignedText::Rewrite& rewrite, char32_t prefix) {
+void insert_before_piece(AlignedText::Rewriter& rewrite, char32_t prefix) {
   const auto [first, size] = utf8::decode(rewrite.old_text().data() + rewrite.position());
-  rewrite.put(prefix, size);
-  rewrite.put(first, 0);
+  rewrite.replace(prefix, size);
+  rewrite.replace(first, 0);
 }
 
 // Copies the text up to the next space and replaces that space by the mark.
-void replace_space(AlignedText::Rewrite& rewrite, std::size_t end, char32_t mark) {
+void replace_space(AlignedText::Rewriter& rewrite, std::size_t end, char32_t mark) {
   const std::size_t at = rewrite.position();
   const std::size_t space = rewrite.old_text().substr(0, end).find(' ', at);
-  if (space == std::string_view::npos) return rewrite.keep(end - at);
-  rewrite.keep(space - at);
-  rewrite.put(mark, 1);
+  if (space == std::string_view::npos) return rewrite.copy(end - at);
+  rewrite.copy(space - at);
+  rewrite.replace(mark, 1);
 }
 
 PreTokenizerStage make_metaspace(const ComponentSpec& spec) {
-  spec.allow({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
+  spec.refuse_other_keys({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
   const std::string replacement = spec.text("replacement");
   if (utf8::count_characters(replacement) != 1) spec.fail("\"replacement\" must be one character");
   const std::string scheme = spec.text("prepend_scheme", "always");
@@ -125,14 +125,14 @@ PreTokenizerStage make_metaspace(const ComponentSpec& spec) {
     spec.fail("says add_prefix_space false and a prepend_scheme other than \"never\"");
   const bool split = spec.flag("split", true);
   const char32_t mark = utf8::decode(replacement.data()).code;
-  const auto wants_mark = [=](const Pieces& pieces, ByteRange piece) {
+  const auto wants_mark = [=](const SectionPieces& pieces, ByteRange piece) {
     if (never || (piece.begin == 0 && !pieces.begins)) return false;
     if (only_first && !pieces.text.starts_document(piece.begin)) return false;
     const char32_t first = utf8::decode(pieces.text.text().data() + piece.begin).code;
     return first != U' ' && first != mark;
   };
-  const auto apply = [=, pattern = make_string_pattern(replacement)](Pieces& pieces) {
-    rewrite_pieces(pieces, [&](AlignedText::Rewrite& rewrite, ByteRange piece) {
+  const auto apply = [=, pattern = make_string_pattern(replacement)](SectionPieces& pieces) {
+    rewrite_pieces(pieces, [&](AlignedText::Rewriter& rewrite, ByteRange piece) {
       if (wants_mark(pieces, piece)) insert_before_piece(rewrite, mark);
       while (rewrite.position() < piece.end) replace_space(rewrite, piece.end, mark);
     });
@@ -145,37 +145,37 @@ PreTokenizerStage make_metaspace(const ComponentSpec& spec) {
           .needs_alignment = only_first};
 }
 
-void add_prefix_spaces(Pieces& pieces) {
+void add_prefix_spaces(SectionPieces& pieces) {
   const auto wants_space = [&](ByteRange piece) {
     return pieces.text.text()[piece.begin] != ' ' && (piece.begin > 0 || pieces.begins);
   };
   if (std::none_of(pieces.ranges.begin(), pieces.ranges.end(), wants_space)) return;
-  rewrite_pieces(pieces, [&](AlignedText::Rewrite& rewrite, ByteRange piece) {
+  rewrite_pieces(pieces, [&](AlignedText::Rewriter& rewrite, ByteRange piece) {
     if (wants_space(piece)) insert_before_piece(rewrite, U' ');
-    rewrite.keep(piece.end - rewrite.position());
+    rewrite.copy(piece.end - rewrite.position());
   });
 }
 
 // Replaces every byte by its character in the byte-level alphabet.
-void map_bytes(Pieces& pieces) {
-  rewrite_pieces(pieces, [](AlignedText::Rewrite& rewrite, ByteRange piece) {
+void map_bytes(SectionPieces& pieces) {
+  rewrite_pieces(pieces, [](AlignedText::Rewriter& rewrite, ByteRange piece) {
     while (rewrite.position() < piece.end) {
       const char* at = rewrite.old_text().data() + rewrite.position();
       const std::uint32_t size = utf8::sequence_length(*at);
       for (std::uint32_t i = 0; i < size; ++i)
-        rewrite.put(byte_to_character(at[i]), i == 0 ? size : 0);
+        rewrite.replace(byte_to_character(at[i]), i == 0 ? size : 0);
     }
   });
 }
 
 // The last stage leaves bytes unmapped: BpeModel reads raw bytes.
 PreTokenizerStage make_byte_level(const ComponentSpec& spec, bool last) {
-  spec.allow({"add_prefix_space", "trim_offsets", "use_regex"});
+  spec.refuse_other_keys({"add_prefix_space", "trim_offsets", "use_regex"});
   const bool prefix_space = spec.flag("add_prefix_space");
   PreTokenizerStage stage;
   if (spec.flag("use_regex", true))
     stage = make_split_stage(*make_builtin_pattern(kGpt2Expression), {});
-  stage.apply = [=, split = stage.apply](Pieces& pieces) {
+  stage.apply = [=, split = stage.apply](SectionPieces& pieces) {
     if (prefix_space) add_prefix_spaces(pieces);
     if (split) split(pieces);
     if (!last) map_bytes(pieces);
@@ -195,29 +195,29 @@ Delimiters parse_delimiters(const ComponentSpec& spec, const std::string& name) 
 PreTokenizerStage make_stage(const ComponentSpec& spec, bool last) {
   const std::string& type = spec.type();
   if (type == "Split") {
-    spec.allow({"pattern", "behavior", "invert"});
+    spec.refuse_other_keys({"pattern", "behavior", "invert"});
     return make_split_stage(spec.pattern(),
                             {parse_delimiters(spec, spec.text("behavior")), spec.flag("invert")});
   }
   if (type == "Metaspace") return make_metaspace(spec);
   if (type == "ByteLevel") return make_byte_level(spec, last);
   if (type == "Digits") {
-    spec.allow({"individual_digits"});
+    spec.refuse_other_keys({"individual_digits"});
     const auto behavior =
         spec.flag("individual_digits") ? Delimiters::isolated : Delimiters::contiguous;
     return make_split_stage(make_property_pattern(unicode::kDigit), {behavior, false, true});
   }
   if (type == "Punctuation") {
-    spec.allow({"behavior"});
+    spec.refuse_other_keys({"behavior"});
     const auto behavior = parse_delimiters(spec, spec.text("behavior", "Isolated"));
     return make_split_stage(make_property_pattern(unicode::kPunctuation), {behavior, false, true});
   }
   if (type == "Whitespace") {
-    spec.allow({});
+    spec.refuse_other_keys({});
     return make_split_stage(make_words_pattern(), {Delimiters::removed, true});
   }
   if (type == "WhitespaceSplit") {
-    spec.allow({});
+    spec.refuse_other_keys({});
     return make_split_stage(make_property_pattern(unicode::kSpace), {Delimiters::removed});
   }
   spec.fail_unknown_type();
@@ -227,7 +227,7 @@ PreTokenizerStage make_stage(const ComponentSpec& spec, bool last) {
 void flatten(const Json& json, const std::string& where, std::vector<const Json*>& out) {
   const ComponentSpec spec(json, "pre_tokenizer", where);
   if (spec.type() != "Sequence") return out.push_back(&json);
-  spec.allow({"pretokenizers"});
+  spec.refuse_other_keys({"pretokenizers"});
   for (const Json& part : spec.list("pretokenizers")) flatten(part, where, out);
 }
 

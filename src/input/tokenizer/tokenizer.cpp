@@ -21,8 +21,8 @@ constexpr std::size_t kParallelBytes = 4 * kPieceBytes;   // longer texts are en
 constexpr std::size_t kUnlimited = std::size_t{1} << 60;  // ids; kUnlimited * kBytesPerId fits
 constexpr std::size_t kBytesPerId = 5;                    // estimated bytes of text per id
 
-Encoder::Parts make_parts(TokenizerFile& file) {
-  Encoder::Parts parts;
+Encoder::Components make_parts(TokenizerFile& file) {
+  Encoder::Components parts;
   parts.normalizer = make_normalizer(file.normalizer, file.path);
   parts.pre_tokenizer = PreTokenizer(file.pre_tokenizer, file.path);
   parts.model = BpeModel(std::move(file.model), parts.pre_tokenizer.maps_bytes(), file.path);
@@ -46,8 +46,9 @@ std::int32_t find_id(const Encoder& encoder, const std::string& token) {
 // post-processor.
 PostProcessor make_post_processor(const TokenizerFile& file, const Encoder& encoder) {
   if (!file.post_processor.is_null()) return PostProcessor(file.post_processor, file.path);
-  return PostProcessor::around(file.add_bos.value_or(false) ? find_id(encoder, file.bos) : -1,
-                               file.add_eos.value_or(false) ? find_id(encoder, file.eos) : -1);
+  return PostProcessor::with_first_and_last(
+      file.add_bos.value_or(false) ? find_id(encoder, file.bos) : -1,
+      file.add_eos.value_or(false) ? find_id(encoder, file.eos) : -1);
 }
 
 void append(Encoder::Tokens& to, Encoder::Tokens&& from) {
@@ -99,7 +100,7 @@ std::vector<TokenOffset> to_character_offsets(std::string_view text,
 bool has_tokenizer(const std::string& folder_or_file) {
   return translate_exceptions([&] {
     const auto own = std::filesystem::path(folder_or_file) / "tokenizer.json";
-    return path_exists(own.string()) || !tokenizer_gguf(folder_or_file).empty();
+    return path_exists(own.string()) || !find_tokenizer_gguf(folder_or_file).empty();
   });
 }
 
@@ -160,7 +161,8 @@ struct Tokenizer::State {
     if (text.size() < kParallelBytes) return encode_first(text, kUnlimited, sources);
     std::vector<std::size_t> cuts = {0};
     while (cuts.back() < text.size())
-      cuts.push_back(encoder.next_cut(text, std::min(cuts.back() + kPieceBytes, text.size())));
+      cuts.push_back(
+          encoder.next_cut_position(text, std::min(cuts.back() + kPieceBytes, text.size())));
     std::vector<Encoder::Tokens> parts(cuts.size() - 1);
     parallel_for(std::ssize(parts), [&](std::int64_t i) {
       const auto at = static_cast<std::size_t>(i);
@@ -176,7 +178,7 @@ struct Tokenizer::State {
     for (std::size_t at = 0; at < text.size() && tokens.ids.size() <= wanted;) {
       const std::size_t missing = wanted + 1 - tokens.ids.size();
       const std::size_t size = std::min(missing * kBytesPerId, kPieceBytes);
-      const std::size_t end = encoder.next_cut(text, std::min(at + size, text.size()));
+      const std::size_t end = encoder.next_cut_position(text, std::min(at + size, text.size()));
       append(tokens, encode_piece(text, at, end, sources));
       at = end;
     }
@@ -188,7 +190,7 @@ struct Tokenizer::State {
     std::size_t count = 0;
     for (std::size_t end = text.size(); end > 0 && count <= wanted;) {
       const std::size_t size = std::min((wanted + 1 - count) * kBytesPerId, kPieceBytes);
-      const std::size_t begin = encoder.previous_cut(text, end - std::min(size, end));
+      const std::size_t begin = encoder.previous_cut_position(text, end - std::min(size, end));
       parts.push_back(encode_piece(text, begin, end, sources));
       count += parts.back().ids.size();
       end = begin;
@@ -221,7 +223,7 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
 Tokenizer Tokenizer::load(const std::string& folder_or_file) {
   return translate_exceptions([&] {
-    const auto gguf = tokenizer_gguf(folder_or_file);
+    const auto gguf = find_tokenizer_gguf(folder_or_file);
     return Tokenizer(std::make_unique<State>(gguf.empty() ? read_tokenizer_file(folder_or_file)
                                                           : read_gguf_tokenizer(gguf)));
   });

@@ -81,7 +81,7 @@ class AlignedText {
   AlignedText& operator=(const AlignedText&) = delete;
 
   // Makes this text a view of a part of another text.
-  void borrow(const AlignedText& whole, ByteRange range);
+  void set_view(const AlignedText& whole, ByteRange range);
 
   std::string_view text() const { return text_; }
   bool empty() const { return text_.empty(); }
@@ -99,15 +99,15 @@ class AlignedText {
 
   // Rewrites a text from front to back. Throws a bad-input error if the text grows more than
   // 64-fold, because chained normalizers could otherwise exhaust memory.
-  class Rewrite {
+  class Rewriter {
    public:
-    explicit Rewrite(AlignedText& target);
+    explicit Rewriter(AlignedText& target);
     // Copies the next `size` bytes unchanged.
-    void keep(std::size_t size);
+    void copy(std::size_t size);
     // Writes a character that replaces the next `consumed` bytes. Its alignment is that of the
     // first consumed byte, or of the previous byte if none is consumed.
-    void put(char32_t code, std::size_t consumed);
-    void drop(std::size_t size) { at_ += size; }
+    void replace(char32_t code, std::size_t consumed);
+    void skip(std::size_t size) { at_ += size; }
     std::size_t position() const { return at_; }          // read position in the old text
     std::size_t written() const { return text_.size(); }  // size of the new text in bytes
     std::string_view old_text() const { return target_.text_; }
@@ -156,7 +156,7 @@ std::optional<Normalizer> make_normalizer(const Json& spec, const std::string& w
 // ---- Pre-tokenizer: splits a section into words for the model
 
 // A section of text and its current pieces: non-empty ranges of the text.
-struct Pieces {
+struct SectionPieces {
   AlignedText text;
   std::vector<ByteRange> ranges;
   bool begins = true;  // the text is the start of its section
@@ -170,7 +170,7 @@ enum class CutBehavior {
 };
 
 struct PreTokenizerStage {
-  std::function<void(Pieces& pieces)> apply;
+  std::function<void(SectionPieces& pieces)> apply;
   CutBehavior at_space = CutBehavior::local;  // for SpaceRepresentation::as_space
   CutBehavior at_mark = CutBehavior::local;   // for SpaceRepresentation::as_mark
   // True if the stage always separates an ideograph from following punctuation.
@@ -184,7 +184,7 @@ class PreTokenizer {
   PreTokenizer() = default;
   PreTokenizer(const Json& spec, const std::string& where);  // null: one piece
 
-  void apply(Pieces& pieces) const {
+  void apply(SectionPieces& pieces) const {
     for (const auto& stage : stages_) stage.apply(pieces);
   }
   // Returns true if the last stage is ByteLevel. Words are then raw bytes; BpeModel applies the
@@ -211,7 +211,7 @@ class PostProcessor {
   PostProcessor(const Json& spec, const std::string& where);  // null: ids stay unchanged
 
   // Returns a processor that produces [first] ids [last]; -1 omits a token.
-  static PostProcessor around(std::int32_t first, std::int32_t last);
+  static PostProcessor with_first_and_last(std::int32_t first, std::int32_t last);
 
   // Returns the number of special tokens added to a text.
   std::int64_t added_token_count() const;
@@ -225,20 +225,20 @@ class PostProcessor {
 
  private:
   // An element of a template: the sequence of ids, or special tokens.
-  struct Piece {
+  struct TemplatePiece {
     bool is_sequence;
     std::vector<std::int32_t> ids;
     std::vector<std::string> strings;
   };
-  struct Step {
+  struct ProcessingStep {
     bool trim = false;
-    bool prefix_space = false;  // a single added leading space is not trimmed
-    std::vector<Piece> pieces;  // empty: ids stay unchanged
+    bool prefix_space = false;          // a single added leading space is not trimmed
+    std::vector<TemplatePiece> pieces;  // empty: ids stay unchanged
   };
   void read(const Json& spec, const std::string& where);
-  static std::vector<Piece> read_template(const ComponentSpec& spec);
+  static std::vector<TemplatePiece> read_template(const ComponentSpec& spec);
 
-  std::vector<Step> steps_;
+  std::vector<ProcessingStep> steps_;
 };
 
 // Converts token strings back to text.

@@ -19,12 +19,12 @@ namespace {
 // tokens.
 constexpr std::size_t kLongestPrefix = 64;
 
-class BpeFileReader {
+class BpeModelSpecReader {
  public:
-  BpeFileReader(JsonCursor& cursor, std::string where)
+  BpeModelSpecReader(JsonCursor& cursor, std::string where)
       : cursor_(cursor), where_(std::move(where)) {}
 
-  BpeFile read() {
+  BpeModelSpec read() {
     cursor_.enter('{');
     while (cursor_.next('}')) read_member(std::string(cursor_.key()));
     if (!has_type_ && !has_merges_)
@@ -33,9 +33,9 @@ class BpeFileReader {
       bad_input("{}: the BPE model needs \"vocab\" and \"merges\"", where_);
     if (merges_late_) {
       const std::size_t end = cursor_.position();
-      cursor_.jump(merges_begin_);
+      cursor_.seek(merges_begin_);
       read_merges();
-      cursor_.jump(end);
+      cursor_.seek(end);
     }
     return std::move(file_);
   }
@@ -160,7 +160,7 @@ class BpeFileReader {
 
   JsonCursor& cursor_;
   std::string where_;
-  BpeFile file_;
+  BpeModelSpec file_;
   bool has_type_ = false, has_vocabulary_ = false, has_merges_ = false, has_prefix_ = false;
   bool merges_late_ = false;  // parse them later, starting at merges_begin_
   std::size_t merges_begin_ = 0;
@@ -206,7 +206,7 @@ bool truncates_left(const Json& truncation, const std::string& where) {
 
 void read_part(JsonCursor& cursor, const std::string& key, TokenizerFile& file) {
   if (key == "model") {
-    file.model = BpeFileReader(cursor, file.path).read();
+    file.model = BpeModelSpecReader(cursor, file.path).read();
     return;
   }
   Json value = parse_json(cursor.skip(), fmt::format("{}: {}", file.path, key));

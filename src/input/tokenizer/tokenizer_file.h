@@ -14,12 +14,12 @@
 namespace qkscope {
 
 // The "model" object of a tokenizer.json.
-struct BpeFile {
+struct BpeModelSpec {
   Vocabulary vocabulary;
-  struct Pair {
+  struct Merge {
     std::int32_t left, right, into;
   };
-  std::vector<Pair> merges;
+  std::vector<Merge> merges;
   std::optional<std::string> unknown;  // unk_token
   std::string continuing_prefix;       // continuing_subword_prefix
   bool fuse_unknown = false;           // fuse_unk
@@ -39,7 +39,7 @@ struct AddedToken {
 
 struct TokenizerFile {
   std::string path;
-  BpeFile model;
+  BpeModelSpec model;
   std::vector<AddedToken> added_tokens;
   Json normalizer, pre_tokenizer, post_processor, decoder;  // null if absent
   bool truncates_left = false;
@@ -60,7 +60,7 @@ TokenizerFile parse_tokenizer(std::string_view text, const std::string& path);
 
 // Returns the GGUF file to read the tokenizer from: the path itself, or the only GGUF file of a
 // folder without tokenizer.json. Returns "" if there is none.
-std::string tokenizer_gguf(const std::string& folder_or_file);
+std::string find_tokenizer_gguf(const std::string& folder_or_file);
 
 // Both functions throw a bad-input error for an unsupported tokenizer type or pre-tokenizer.
 TokenizerFile read_gguf_tokenizer(const std::string& path);

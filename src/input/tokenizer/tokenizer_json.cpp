@@ -70,10 +70,10 @@ std::string_view JsonCursor::string() {
   }
   if (at_ == text_.size()) fail("a string has no end");
   if (text_[at_] == '"') return text_.substr(begin, at_++ - begin);
-  return escaped_string(begin);
+  return read_escaped_string(begin);
 }
 
-std::string_view JsonCursor::escaped_string(std::size_t begin) {
+std::string_view JsonCursor::read_escaped_string(std::size_t begin) {
   buffer_.assign(text_.substr(begin, at_ - begin));
   for (; at_ < text_.size(); ++at_) {
     const char c = text_[at_];
@@ -91,7 +91,7 @@ std::string_view JsonCursor::escaped_string(std::size_t begin) {
   fail("a string has no end");
 }
 
-char32_t JsonCursor::hex4() {
+char32_t JsonCursor::read_hex4() {
   unsigned code = 0;
   if (text_.size() - at_ < 5) fail("a string has no end");
   const char* const begin = text_.data() + at_ + 1;
@@ -109,12 +109,12 @@ void JsonCursor::read_escape() {
   if (const auto found = kEscapes.find(text_[at_]); found != std::string_view::npos)
     return buffer_.push_back(kMeanings[found]);
   if (text_[at_] != 'u') fail(fmt::format("unknown escape '\\{}'", text_[at_]));
-  char32_t code = hex4();
+  char32_t code = read_hex4();
   if (code >= 0xD800 && code < 0xE000) {
     const bool pair = code < 0xDC00 && text_.substr(at_ + 1).starts_with("\\u");
     if (!pair) fail("half a surrogate pair");
     at_ += 2;
-    const char32_t low = hex4();
+    const char32_t low = read_hex4();
     if (low < 0xDC00 || low >= 0xE000) fail("half a surrogate pair");
     code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
   }
@@ -173,7 +173,7 @@ ComponentSpec::ComponentSpec(const Json& json, std::string part, std::string whe
   type_ = type->get<std::string>();
 }
 
-void ComponentSpec::allow(std::initializer_list<std::string_view> keys) const {
+void ComponentSpec::refuse_other_keys(std::initializer_list<std::string_view> keys) const {
   for (const auto& [key, value] : json_.items()) {
     if (key != "type" && std::find(keys.begin(), keys.end(), key) == keys.end())
       fail(fmt::format("has the key \"{}\", which qkscope does not know", key));

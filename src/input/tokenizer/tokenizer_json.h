@@ -38,15 +38,15 @@ class JsonCursor {
   void finish();
 
   std::size_t position() const { return at_; }
-  void jump(std::size_t position) { at_ = position; }
+  void seek(std::size_t position) { at_ = position; }
   [[noreturn]] void fail(const std::string& what) const;
 
  private:
   void skip_white_space();
   void expect(char c);
-  std::string_view escaped_string(std::size_t begin);
+  std::string_view read_escaped_string(std::size_t begin);
   void read_escape();
-  char32_t hex4();
+  char32_t read_hex4();
 
   std::string_view text_;
   std::string where_;
@@ -66,7 +66,7 @@ class ComponentSpec {
 
   // Throws a bad-input error for keys that are neither "type" nor listed: ignoring them could
   // change the ids.
-  void allow(std::initializer_list<std::string_view> keys) const;
+  void refuse_other_keys(std::initializer_list<std::string_view> keys) const;
 
   bool flag(const std::string& key, std::optional<bool> fallback = std::nullopt) const;
   std::string text(const std::string& key,

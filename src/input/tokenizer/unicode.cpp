@@ -175,7 +175,7 @@ class Normalization {
       const std::size_t at = rewrite_.position() + pending_bytes_;
       if (parts_.empty()) {
         if (const std::size_t settled = normalized_prefix_size(old.substr(at), form_)) {
-          rewrite_.keep(settled);
+          rewrite_.copy(settled);
           continue;
         }
       }
@@ -264,14 +264,14 @@ class Normalization {
     for (const Part& part : parts_) {
       std::size_t bytes = 0;
       for (int i = 0; i < part.stands_for && next < sizes_.size(); ++i) bytes += sizes_[next++];
-      rewrite_.put(part.code, bytes);
+      rewrite_.replace(part.code, bytes);
     }
     parts_.clear();
     sizes_.clear();
     pending_bytes_ = 0;
   }
 
-  AlignedText::Rewrite rewrite_;
+  AlignedText::Rewriter rewrite_;
   Form form_;
   std::vector<Part> parts_;           // decomposed characters of the current group
   std::vector<std::uint32_t> sizes_;  // bytes of each source character of the group
@@ -280,7 +280,7 @@ class Normalization {
 
 }  // namespace
 
-const std::uint16_t* character_properties() {
+const std::uint16_t* character_property_table() {
   const auto& table = fork_safe_static([] { return expand_runs<std::uint16_t>(kProperties); });
   return table.data();
 }

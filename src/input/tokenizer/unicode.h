@@ -35,10 +35,10 @@ enum Property : std::uint16_t {
 };
 
 // Returns the flags of every code point, indexed by code point. Built on first use.
-const std::uint16_t* character_properties();
+const std::uint16_t* character_property_table();
 
 inline bool has_property(char32_t code, std::uint16_t flags) {
-  return (character_properties()[code] & flags) != 0;
+  return (character_property_table()[code] & flags) != 0;
 }
 
 // Returns the lower-case mapping, or an empty view if the character is unchanged.

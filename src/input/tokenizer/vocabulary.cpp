@@ -74,7 +74,7 @@ void merge_long(const MergeTable& merges, std::vector<Symbol>& symbols, MergeScr
 
 }  // namespace
 
-std::size_t Vocabulary::slot(std::string_view token, std::uint32_t hash) const {
+std::size_t Vocabulary::find_slot(std::string_view token, std::uint32_t hash) const {
   const std::size_t mask = slots_.size() - 1;
   std::size_t at = hash & mask;
   while (slots_[at] != 0) {
@@ -98,7 +98,7 @@ void Vocabulary::grow() {
 void Vocabulary::add(std::string_view token, std::int32_t id) {
   if (2 * entries_.size() >= slots_.size()) grow();
   const auto hash = static_cast<std::uint32_t>(hash_string(token));
-  const std::size_t at = slot(token, hash);
+  const std::size_t at = find_slot(token, hash);
   if (slots_[at] == 0) {
     entries_.push_back({static_cast<std::uint32_t>(text_.size()),
                         static_cast<std::uint32_t>(token.size()), id, hash});
@@ -113,7 +113,8 @@ void Vocabulary::add(std::string_view token, std::int32_t id) {
 
 std::int32_t Vocabulary::find(std::string_view token) const {
   if (slots_.empty()) return -1;
-  const std::uint32_t entry = slots_[slot(token, static_cast<std::uint32_t>(hash_string(token)))];
+  const std::uint32_t entry =
+      slots_[find_slot(token, static_cast<std::uint32_t>(hash_string(token)))];
   return entry == 0 ? -1 : entries_[entry - 1].id;
 }
 

@@ -63,7 +63,7 @@ class Vocabulary {
   std::string_view text(const Entry& entry) const {
     return std::string_view(text_).substr(entry.offset, entry.size);
   }
-  std::size_t slot(std::string_view token, std::uint32_t hash) const;
+  std::size_t find_slot(std::string_view token, std::uint32_t hash) const;
   void grow();
 
   std::string text_;  // all tokens, concatenated
@@ -83,14 +83,14 @@ class MergeTable {
   }
   // Merges must be added in order of rank. A duplicate pair keeps its last rank.
   void add(std::int32_t left, std::int32_t right, std::int32_t into) {
-    Slot& slot = slots_[find(left, right)];
+    Slot& slot = slots_[find_slot(left, right)];
     slot = {left, right, static_cast<std::uint32_t>(into_.size())};
     into_.push_back(into);
   }
 
   // Returns the rank of a pair (lower merges first), or kNone if the pair does not merge.
   std::uint32_t rank(std::int32_t left, std::int32_t right) const {
-    return slots_[find(left, right)].rank;
+    return slots_[find_slot(left, right)].rank;
   }
   std::int32_t merged_id(std::uint32_t rank) const { return into_[rank]; }
 
@@ -99,7 +99,7 @@ class MergeTable {
     std::int32_t left = -1, right = -1;
     std::uint32_t rank = kNone;
   };
-  std::size_t find(std::int32_t left, std::int32_t right) const {
+  std::size_t find_slot(std::int32_t left, std::int32_t right) const {
     const std::uint64_t key =
         std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
     const std::size_t mask = slots_.size() - 1;

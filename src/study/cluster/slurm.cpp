@@ -152,7 +152,7 @@ void in_batches(const Words& ids, Run run) {
 
 }  // namespace
 
-SlurmOptions read_slurm(YamlSection section) {
+SlurmOptions read_slurm_options(YamlSection section) {
   SlurmOptions options;
   for (const auto& number : kSlurmNumbers) {
     const auto found = section.integer(number.key, number.least);
@@ -177,7 +177,7 @@ SlurmOptions read_slurm(YamlSection section) {
   return options;
 }
 
-void check_slurm(const SlurmOptions& options) {
+void check_slurm_options(const SlurmOptions& options) {
   for (const auto& number : kSlurmNumbers)
     if (const auto found = options.*number.value; found < number.least || found > number.most)
       bad_input("{}: found {}, expected {} to {}", option_name(number.key), found, number.least,

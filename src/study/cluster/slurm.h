@@ -14,11 +14,11 @@ namespace qkscope {
 
 // Reads the section `slurm` of a sweep file. Throws a bad-input error with key, line and expected
 // value.
-SlurmOptions read_slurm(YamlSection section);
+SlurmOptions read_slurm_options(YamlSection section);
 
 // Validates options that did not come from a sweep file. Throws a bad-input error that names the
 // option.
-void check_slurm(const SlurmOptions& options);
+void check_slurm_options(const SlurmOptions& options);
 
 // Contents of a batch script.
 struct TaskScript {
@@ -33,7 +33,7 @@ struct TaskScript {
 };
 
 // Returns the text of a batch script for sbatch.
-std::string render_script(const TaskScript& task, const SlurmOptions& options);
+std::string render_batch_script(const TaskScript& task, const SlurmOptions& options);
 
 // Quotes a word for the shell if necessary.
 std::string quote_for_shell(const std::string& text);

@@ -19,7 +19,7 @@ namespace qkscope {
 
 // Keys of submission.json.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SubmissionJob, name, id, tasks)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunSize, label, examples, tokens)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PlannedRunSize, label, examples, tokens)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Submission, shards, complete, jobs, runs)
 
 namespace {
@@ -38,11 +38,11 @@ bool is_error_line(std::string_view line) {
 // before anything is submitted.
 void cancel_interrupted(const SubmissionFolder& folder, const std::string& path) {
   const auto earlier = folder.read().value_or(Submission{});
-  const auto tasks = queued_tasks(earlier.ids());
+  const auto tasks = queued_tasks(earlier.job_ids());
   if (tasks.empty()) return;
   if (!earlier.complete) {
     log::info("cancelling {} held jobs of a submission that was broken off", earlier.jobs.size());
-    return cancel_jobs(earlier.ids());
+    return cancel_jobs(earlier.job_ids());
   }
   const auto& first = tasks.front();
   const auto job = std::ranges::find(earlier.jobs, first.job, &SubmissionJob::id);
@@ -60,7 +60,7 @@ void submit_all(const ClusterPlan& plan, const SubmissionFolder& folder,
     if (stop != nullptr && stop->load()) failure("stopped");
     std::vector<std::string> after;
     for (const auto earlier : job.after) after.push_back(submission.jobs[earlier].id);
-    const auto id = submit_script(folder.script(job.name), after, after.empty());
+    const auto id = submit_script(folder.script_path(job.name), after, after.empty());
     if (after.empty()) held.push_back(id);
     submission.jobs.push_back({.name = job.name, .id = id, .tasks = job.tasks});
     folder.write(submission);  // after a kill here the next submission cancels the held jobs
@@ -86,28 +86,28 @@ void submit_all(const ClusterPlan& plan, const SubmissionFolder& folder,
 
 }  // namespace
 
-RunSize planned_size(const PlannedRun& run) {
+PlannedRunSize planned_size(const PlannedRun& run) {
   if (run.capture) return {run.label, run.capture->examples, run.capture->tokens};
   if (run.statistics) return {run.label, run.statistics->examples, run.statistics->tokens};
   return {.label = run.label};
 }
 
-std::vector<std::string> Submission::ids() const {
+std::vector<std::string> Submission::job_ids() const {
   std::vector<std::string> all;
   for (const auto& job : jobs) all.push_back(job.id);
   return all;
 }
 
-std::string SubmissionFolder::log_pattern(const std::string& job, bool array) const {
+std::string SubmissionFolder::log_path_pattern(const std::string& job, bool array) const {
   return fmt::format("{}/logs/{}.{}.log", path_, job, array ? "%A_%a" : "%j");
 }
 
-std::string SubmissionFolder::log(const SubmissionJob& job, std::int64_t task) const {
+std::string SubmissionFolder::log_path(const SubmissionJob& job, std::int64_t task) const {
   const auto index = job.tasks > 1 ? fmt::format("_{}", task) : "";
   return fmt::format("{}/logs/{}.{}{}.log", path_, job.name, job.id, index);
 }
 
-void SubmissionFolder::make() const {
+void SubmissionFolder::create() const {
   for (const auto* folder : {"/scripts", "/logs"}) make_folders(path_ + folder);
 }
 
@@ -119,17 +119,18 @@ FileLock SubmissionFolder::lock() const {
 }
 
 std::optional<Submission> SubmissionFolder::read() const {
-  if (!path_exists(file())) return {};
-  const Json json = load_json(file());
+  if (!path_exists(submission_file())) return {};
+  const Json json = load_json(submission_file());
   try {
     return json.get<Submission>();
   } catch (const Json::exception& error) {
-    bad_input("{}: not a list of jobs as 'qkscope submit' writes it: {}", file(), error.what());
+    bad_input("{}: not a list of jobs as 'qkscope submit' writes it: {}", submission_file(),
+              error.what());
   }
 }
 
 void SubmissionFolder::write(const Submission& submission) const {
-  write_file(file(), Json(submission).dump(1) + "\n");
+  write_file(submission_file(), Json(submission).dump(1) + "\n");
 }
 
 std::string find_error_line(std::string_view log) {
@@ -158,16 +159,16 @@ std::string read_error_line(const std::string& file) {
 std::vector<SubmittedJob> submit_jobs(const ClusterPlan& plan, const std::atomic<bool>* stop) {
   return translate_exceptions([&] {
     const SubmissionFolder folder(plan.folder);
-    folder.make();
+    folder.create();
     const auto lock = folder.lock();
     cancel_interrupted(folder, plan.folder);
-    for (const auto& job : plan.jobs) write_file(folder.script(job.name), job.script);
+    for (const auto& job : plan.jobs) write_file(folder.script_path(job.name), job.script);
     Submission submission{.shards = plan.shards, .jobs = {}, .runs = {}};
     for (const auto& run : plan.runs) submission.runs.push_back(planned_size(run));
     try {
       submit_all(plan, folder, stop, submission);
     } catch (const Error& error) {
-      cancel_after(error, submission.ids());
+      cancel_after(error, submission.job_ids());
     }
     submission.complete = true;
     folder.write(submission);

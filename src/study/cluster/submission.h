@@ -25,33 +25,35 @@ struct SubmissionJob {
 };
 
 // Planned size of a run, for progress estimates.
-struct RunSize {
+struct PlannedRunSize {
   std::string label;
   std::int64_t examples = 0;
   std::int64_t tokens = 0;
 };
 // Returns the size of the capture, else of the statistics; 0 if the run needs neither.
-RunSize planned_size(const PlannedRun& run);
+PlannedRunSize planned_size(const PlannedRun& run);
 
 struct Submission {
   std::int64_t shards = 1;
   bool complete = false;  // false: interrupted; its jobs are held and never start
   std::vector<SubmissionJob> jobs;
-  std::vector<RunSize> runs;
+  std::vector<PlannedRunSize> runs;
 
-  std::vector<std::string> ids() const;
+  std::vector<std::string> job_ids() const;
 };
 
 class SubmissionFolder {
  public:
   explicit SubmissionFolder(std::string path) : path_(std::move(path)) {}
 
-  std::string script(const std::string& job) const { return path_ + "/scripts/" + job + ".sh"; }
+  std::string script_path(const std::string& job) const {
+    return path_ + "/scripts/" + job + ".sh";
+  }
   // Path of the log with Slurm's filename patterns for job id and array index.
-  std::string log_pattern(const std::string& job, bool array) const;
-  std::string log(const SubmissionJob& job, std::int64_t task) const;
+  std::string log_path_pattern(const std::string& job, bool array) const;
+  std::string log_path(const SubmissionJob& job, std::int64_t task) const;
 
-  void make() const;
+  void create() const;
   // Throws a bad-input error if another submission holds the lock.
   FileLock lock() const;
 
@@ -61,7 +63,7 @@ class SubmissionFolder {
   void write(const Submission& submission) const;
 
  private:
-  std::string file() const { return path_ + "/submission.json"; }
+  std::string submission_file() const { return path_ + "/submission.json"; }
 
   std::string path_;
 };

@@ -110,7 +110,7 @@ std::int64_t parse_time_limit(const std::string& time) {
   return ((whole * 24 + numbers[0]) * 60 + numbers[1]) * 60 + numbers[2];
 }
 
-std::string render_script(const TaskScript& task, const SlurmOptions& options) {
+std::string render_batch_script(const TaskScript& task, const SlurmOptions& options) {
   auto words = task.command;
   std::ranges::transform(words, words.begin(), quote_for_shell);
   if (task.tasks > 1)

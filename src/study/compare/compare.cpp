@@ -39,7 +39,7 @@ std::string join_some(const Names& names) {
 }
 
 std::vector<RunFolder> finished_runs(const std::string& results, const Names& only) {
-  auto runs = runs_in(results);
+  auto runs = find_run_folders(results);
   const auto labels = labels_of(runs);
   for (const auto& label : only)
     if (!contains(labels, label))
@@ -119,7 +119,7 @@ Table table_with_columns(const Names& texts, const Names& numbers, const Names& 
 
 void add_published(Table& table, const PublishedNumber& number, Match& match) {
   MeasuredValue ours{.missing = "there is no such run here"};
-  if (match.run) ours = evaluate_published(number, *match.run);
+  if (match.run) ours = evaluate_published_number(number, *match.run);
   const double published = ours.sign_arbitrary ? std::fabs(number.value) : number.value;
   const double difference = ours.value - published;
   const double se = std::hypot(number.se, ours.se);
@@ -168,8 +168,8 @@ struct Pair {
 };
 
 std::vector<Pair> pairs_of(const std::string& folder_a, const std::string& folder_b) {
-  const auto all_a = runs_in(folder_a);
-  const auto all_b = runs_in(folder_b);
+  const auto all_a = find_run_folders(folder_a);
+  const auto all_b = find_run_folders(folder_b);
   if (all_a.size() == 1 && all_b.size() == 1) return {{RunTables(all_a), RunTables(all_b)}};
   const auto labels_a = labels_of(all_a);
   const auto labels_b = labels_of(all_b);

@@ -285,13 +285,13 @@ Table score_table(const std::vector<RunFolder>& folders, const PoolOptions& opti
   std::vector<OverviewRow> runs;
   std::vector<std::string> labels;
   for (const auto& run : folders) {
-    runs.push_back(overview_of_results(run.folder, run.label));
+    runs.push_back(make_overview_row(run.folder, run.label));
     labels.push_back(run.label);
   }
   Table table;
   table.column("score", Type::text).column("measure", Type::text);
   add_correlation_columns(table, "n_models");
-  const auto scores = read_scores(options.scores, options.by);
+  const auto scores = read_model_scores(options.scores, options.by);
   std::set<std::string> scored;
   for (const auto& score : scores)
     for (const auto& [model, value] : score.models) scored.insert(model);
@@ -315,7 +315,7 @@ Table score_table(const std::vector<RunFolder>& folders, const PoolOptions& opti
 
 }  // namespace
 
-std::vector<BenchmarkScore> read_scores(const std::string& file, const std::string& by) {
+std::vector<BenchmarkScore> read_model_scores(const std::string& file, const std::string& by) {
   const auto header = read_csv_header(file);
   const auto has = [&](const std::string& name) { return std::ranges::count(header, name) > 0; };
   if (!has(by))
@@ -355,7 +355,7 @@ PooledTables pool_results(const PoolOptions& options) {
     if (options.depth_bins < 1) bad_input("pool: {} bins of depth", options.depth_bins);
     std::vector<RunFolder> runs;
     for (const auto& folder : options.results) {
-      const auto found = runs_in(folder);
+      const auto found = find_run_folders(folder);
       runs.insert(runs.end(), found.begin(), found.end());
     }
     const auto heads = read_heads(runs);

@@ -83,7 +83,7 @@ double parse_number(std::string_view text) {
   return parsed.ec == std::errc() && parsed.ptr == end ? value : kNan;
 }
 
-double printed_rounding(std::string_view text, double value) {
+double printed_rounding_error(std::string_view text, double value) {
   if (text.starts_with("not printed")) return kNan;
   const double units = text.find('~') == std::string_view::npos ? 0.5 : 1.0;
   const auto numbers = find_numbers(text);

@@ -108,9 +108,9 @@ double published_standard_error(const PublishedRows& rows, std::size_t row, doub
   if (!(read >= 0) || std::isinf(read))
     bad_input("{}: uncertainty: found {}, expected a number or a fraction", rows.where(row),
               in_quotes(uncertainty));
-  double rounding = printed_rounding(text, value);
+  double rounding = printed_rounding_error(text, value);
   if (std::isnan(rounding) && uncertainty.empty())
-    rounding = printed_rounding(rows.text(row, column), value);
+    rounding = printed_rounding_error(rows.text(row, column), value);
   if (std::isnan(rounding)) return uncertainty.empty() ? kNan : read;
   return std::hypot(read, rounding / std::sqrt(3.0));
 }
@@ -165,7 +165,7 @@ std::optional<std::pair<ProfileBin, ProfileBin>> difference_of_bins(const std::s
 }
 
 PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
-  using Form = PublishedNumber::Form;
+  using ValueKind = PublishedNumber::ValueKind;
   auto number = read_common_fields(rows, row);
   const auto table = rows.text(row, "table");
   const auto bin = rows.text(row, "bin");
@@ -175,7 +175,7 @@ PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
   split_layer(rows, row, number);
   const bool edges = number.bin.low < number.bin.high;
   if (const auto difference = difference_of_bins(table, bin)) {
-    number.form = Form::profile;
+    number.value_kind = ValueKind::profile;
     number.bin = difference->first;
     number.minus = difference->second;
   } else if (table == "heatmap") {
@@ -184,13 +184,13 @@ PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
     if (at == std::string::npos || !edges)
       bad_input("{}: expected the edges of the keys' distance, and 'query distance N' in bin",
                 rows.where(row));
-    number.form = Form::heatmap;
+    number.value_kind = ValueKind::heatmap;
     number.index = parse_integer(bin.substr(at + kQuery.size()), rows.where(row) + ": bin");
   } else if (table == "component_weights") {
-    number.form = Form::weight;
+    number.value_kind = ValueKind::weight;
     number.index = rows.integer(row, "bin_low");
   } else if (edges) {
-    number.form = table == "profile_mean_line" ? Form::line : Form::profile;
+    number.value_kind = table == "profile_mean_line" ? ValueKind::line : ValueKind::profile;
     number.bin.fraction = number.bin.high <= 1.0;
   }
   return number;  // a row without edges stays a quantity that qkscope does not compute
@@ -200,7 +200,7 @@ PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
 void read_components(const PublishedRows& rows, PublishedNumbers& set) {
   for (std::size_t row = 0; row < rows.count(); ++row) {
     PublishedNumber number;
-    number.form = PublishedNumber::Form::components;
+    number.value_kind = PublishedNumber::ValueKind::components;
     number.subject = rows.text(row, "run");
     number.kind = "printed";
     number.source = rows.text(row, "source");

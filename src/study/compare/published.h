@@ -20,7 +20,7 @@ struct ProfileBin {
 
 struct PublishedNumber {
   // Kind of number.
-  enum class Form {
+  enum class ValueKind {
     quantity,    // statistic over the heads of a run, selected by the name of the quantity
     profile,     // mean of the profile over `bin`, minus that over `minus` if set
     line,        // profile value at the centre of `bin`
@@ -30,7 +30,7 @@ struct PublishedNumber {
   };
   std::string subject;   // checkpoint, model or scope
   std::string quantity;  // for a profile: table and bin, "deciles 0-10%"
-  Form form = Form::quantity;
+  ValueKind value_kind = ValueKind::quantity;
   double value = 0;  // NaN if no number was printed
   double se = 0;     // standard error from rounding and from reading a figure; NaN if unknown
   std::string text;  // the number as printed
@@ -66,7 +66,7 @@ PublishedNumbers read_published_numbers(const std::string& name);
 // differences ("0.61
 // - 0.57") the root sum of squares. Returns NaN if `text` does not contain the value or says "not
 // printed".
-double printed_rounding(std::string_view text, double value);
+double printed_rounding_error(std::string_view text, double value);
 
 // Parses a number ("0.002") or a fraction ("1/300"); NaN for any other text.
 double parse_uncertainty(std::string_view text);

@@ -80,12 +80,12 @@ Statistic parse_statistic(std::string& name) {
 
 // Finds a column of this name in the tables with one row per head.
 std::optional<HeadColumn> find_column(const std::string& name, RunTables& run) {
-  for (const auto& column : named_columns())
+  for (const auto& column : named_head_columns())
     if (column.quantity == name) return column;
   for (const char* prefix : {"", "q_"})
     for (const char* table : {"rotated", "qk", "head_metrics"}) {
       const HeadColumn column{name, table, prefix + name};
-      if (run.heads(column)) return column;
+      if (run.head_values(column)) return column;
     }
   return {};
 }
@@ -119,7 +119,7 @@ MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own
   const auto& column = quantity.column;
   const auto& layer = quantity.layer;
   const auto kind = quantity.statistic.kind;
-  auto heads = run.heads(column);
+  auto heads = run.head_values(column);
   if (!heads)
     return unavailable_value(
         fmt::format("the results have no {} in a table {}", column.column, column.table));
@@ -147,7 +147,7 @@ MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own
 
 MeasuredValue evaluate_column_of_head(std::int64_t layer, std::int64_t head,
                                       const HeadColumn& column, RunTables& run) {
-  const auto heads = run.heads(column);
+  const auto heads = run.head_values(column);
   if (!heads) return unavailable_value(fmt::format("the results have no {}", column.describe()));
   for (const auto& found : *heads)
     if (found.layer == layer && found.head == head)
@@ -199,7 +199,7 @@ std::optional<PublishedNumber> as_profile(const PublishedNumber& number, RunTabl
   for (const auto& [name, bin, minus, of_fifths] : quantities) {
     if (number.quantity != name || (of_fifths && !other_fifths)) continue;
     PublishedNumber profile = number;
-    profile.form = PublishedNumber::Form::profile;
+    profile.value_kind = PublishedNumber::ValueKind::profile;
     profile.bin = bin;
     profile.minus = minus;
     return profile;
@@ -215,7 +215,8 @@ bool has_other_thresholds(RunTables& run) {
 MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run) {
   const auto& name = published.quantity;
   if (const auto of_head = evaluate_head(name, run)) return *of_head;
-  if (const auto profile = as_profile(published, run)) return evaluate_profile(*profile, run);
+  if (const auto profile = as_profile(published, run))
+    return evaluate_published_profile(*profile, run);
   if (const auto quantity = parse_quantity(name, run)) {
     if (!quantity->column.equals.empty() && has_other_thresholds(run))
       return unavailable_value(
@@ -226,7 +227,7 @@ MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run)
     return unavailable_value("a setting of the study, nothing measured");
   std::vector<std::string> names;
   if (published.kind.empty())  // a user's file may contain a typo
-    for (const auto& column : named_columns()) names.push_back(column.quantity);
+    for (const auto& column : named_head_columns()) names.push_back(column.quantity);
   const auto near = nearest(name, names);
   return unavailable_value(near.empty()
                                ? "not computed by qkscope"
@@ -235,7 +236,7 @@ MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run)
 
 }  // namespace
 
-const std::vector<HeadColumn>& named_columns() {
+const std::vector<HeadColumn>& named_head_columns() {
   static const std::vector<HeadColumn> columns = [] {
     std::vector<HeadColumn> list = {
         {"r_q", "qk", "r_q"},
@@ -276,12 +277,13 @@ MeasuredValue unavailable_value(std::string why) {
   return {.missing = std::move(why)};
 }
 
-MeasuredValue evaluate_published(const PublishedNumber& published, RunTables& run) {
+MeasuredValue evaluate_published_number(const PublishedNumber& published, RunTables& run) {
   if (std::isnan(published.value) && published.kind != "setting")
     return unavailable_value(
         fmt::format("no number was printed but {}", in_quotes(published.text)));
-  return published.form == PublishedNumber::Form::quantity ? evaluate_by_name(published, run)
-                                                           : evaluate_table_value(published, run);
+  return published.value_kind == PublishedNumber::ValueKind::quantity
+             ? evaluate_by_name(published, run)
+             : evaluate_table_value(published, run);
 }
 
 MeasuredValue evaluate_quantity(const std::string& quantity, RunTables& run) {
@@ -292,7 +294,7 @@ MeasuredValue evaluate_quantity(const std::string& quantity, RunTables& run) {
 
 std::vector<std::string> compared_quantities() {
   std::vector<std::string> names;
-  for (const auto& column : named_columns())  // outliers dominate the mean of a ratio
+  for (const auto& column : named_head_columns())  // outliers dominate the mean of a ratio
     names.push_back(column.divisor.empty() ? column.quantity : column.quantity + "_median");
   return names;
 }

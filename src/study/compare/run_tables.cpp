@@ -19,7 +19,7 @@ std::vector<RunFolder> runs_of_sweep(const std::string& path) {
   const SweepFolder folder(path);
   std::vector<RunFolder> runs;
   for (const auto& run : read_sweep_index(folder).runs)
-    if (run.state == RunState::done) runs.push_back({run.label, folder.results(run.label)});
+    if (run.state == RunState::done) runs.push_back({run.label, folder.results_folder(run.label)});
   if (runs.empty()) bad_input("{}: no run of this sweep is finished", path);
   return runs;
 }
@@ -71,7 +71,7 @@ void append_profiles(const Table& table, std::vector<HeadProfile>& profiles) {
     profile.values.push_back({(*columns)[2]->number(row), (*columns)[3]->number(row), ap});
   }
   for (auto& [head, profile] : by_head) {
-    std::ranges::sort(profile.values, {}, &ProfileValue::low);
+    std::ranges::sort(profile.values, {}, &HeadProfileBin::low);
     profiles.push_back(std::move(profile));
   }
 }
@@ -91,7 +91,7 @@ std::vector<double> values_at_depth(const std::vector<HeadValue>& heads, double 
 
 }  // namespace
 
-std::vector<RunFolder> runs_in(const std::string& folder) {
+std::vector<RunFolder> find_run_folders(const std::string& folder) {
   if (path_exists(folder + "/runs.json")) return runs_of_sweep(folder);
   const auto file = folder + "/summary.json";
   if (!path_exists(file))
@@ -131,7 +131,7 @@ const std::vector<Table>* RunTables::tables(const std::string& name) {
   return found->second ? &*found->second : nullptr;
 }
 
-std::optional<std::vector<HeadValue>> RunTables::heads(const HeadColumn& column) {
+std::optional<std::vector<HeadValue>> RunTables::head_values(const HeadColumn& column) {
   const auto* all = tables(column.table);
   if (all == nullptr) return {};
   std::vector<HeadValue> heads;

@@ -22,7 +22,7 @@ struct RunFolder {
 
 // Returns the finished runs of a sweep folder, or the single run of a results folder. Throws a
 // bad-input error for any other folder and for a sweep without a finished run.
-std::vector<RunFolder> runs_in(const std::string& folder);
+std::vector<RunFolder> find_run_folders(const std::string& folder);
 
 struct HeadValue {
   std::int64_t layer = 0;
@@ -31,17 +31,17 @@ struct HeadValue {
 };
 
 // One bin of a plasticity profile.
-struct ProfileValue {
+struct HeadProfileBin {
   double low = 0;  // tokens
   double high = 0;
   double ap = 0;  // attention plasticity
 
-  double middle() const { return 0.5 * (low + high); }
+  double middle_position() const { return 0.5 * (low + high); }
 };
 
 struct HeadProfile {
   std::int64_t layer = 0;
-  std::vector<ProfileValue> values;  // sorted by position, not empty
+  std::vector<HeadProfileBin> values;  // sorted by position, not empty
 };
 
 // A quantity of heads: a table column, its absolute value, or its ratio to another column.
@@ -67,7 +67,7 @@ class RunTables {
   std::string label() const;
 
   // Returns the heads that have a value, or nullopt if the table or a column is missing.
-  std::optional<std::vector<HeadValue>> heads(const HeadColumn& column);
+  std::optional<std::vector<HeadValue>> head_values(const HeadColumn& column);
   // Returns one profile per head that has a value; empty if the results have no binned profile.
   const std::vector<HeadProfile>& profiles();
   // Returns the standard error over texts of the mean over heads; NaN if errors.csv does not have

@@ -19,7 +19,8 @@ double mean_over_bins(const HeadProfile& profile, const ProfileBin& wanted) {
   const double range = profile.values.back().high - first;
   std::vector<double> inside;
   for (const auto& value : profile.values) {
-    const double place = wanted.fraction ? (value.middle() - first) / range : value.middle();
+    const double place =
+        wanted.fraction ? (value.middle_position() - first) / range : value.middle_position();
     // A centre on an edge belongs to the upper bin; the tolerance absorbs rounding of 0.3.
     if (place >= wanted.low - kRounding && place < wanted.high - kRounding)
       inside.push_back(value.ap);
@@ -99,7 +100,7 @@ MeasuredValue evaluate_pca_component(const PublishedNumber& published, RunTables
 
 }  // namespace
 
-MeasuredValue evaluate_profile(const PublishedNumber& published, RunTables& run) {
+MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTables& run) {
   auto column = "head_profile ap, " + describe(published.bin);
   if (published.minus) column += " less " + describe(*published.minus);
   const auto in_bins = [&](const HeadProfile& profile) {
@@ -110,19 +111,19 @@ MeasuredValue evaluate_profile(const PublishedNumber& published, RunTables& run)
 }
 
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run) {
-  using Form = PublishedNumber::Form;
-  switch (published.form) {
-    case Form::profile:
-      return evaluate_profile(published, run);
-    case Form::line:
+  using ValueKind = PublishedNumber::ValueKind;
+  switch (published.value_kind) {
+    case ValueKind::profile:
+      return evaluate_published_profile(published, run);
+    case ValueKind::line:
       return evaluate_profile_line(published, run);
-    case Form::heatmap:
+    case ValueKind::heatmap:
       return evaluate_heatmap_cell(published, run);
-    case Form::weight:
+    case ValueKind::weight:
       return evaluate_component_weight(published, run);
-    case Form::components:
+    case ValueKind::components:
       return evaluate_pca_component(published, run);
-    case Form::quantity:
+    case ValueKind::quantity:
       break;
   }
   return unavailable_value("not computed by qkscope");

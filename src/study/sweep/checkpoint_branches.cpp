@@ -282,7 +282,8 @@ void write_branch_sweep(const BranchSweep& sweep, const std::string& file) {
     const auto draft = file + ".draft.yaml";
     write_file(draft, text);
     try {
-      read_sweep({.file = draft, .overrides = {}, .data_folder = ""});  // validates the draft
+      read_sweep_config(
+          {.file = draft, .overrides = {}, .data_folder = ""});  // validates the draft
     } catch (...) {
       fs::remove(draft);
       throw;

@@ -45,8 +45,8 @@ using BranchLister = std::function<std::vector<std::string>(const std::string& s
 // Returns the selected branches; their labels include the prefix of the rule. Throws a bad-input
 // error whose message starts with `where` if no branch matches, or if overrides name a phase that
 // no branch has.
-std::vector<CheckpointBranch> branches_of(const CheckpointRule& rule,
-                                          const std::vector<std::string>& names,
-                                          const std::string& where);
+std::vector<CheckpointBranch> select_branches(const CheckpointRule& rule,
+                                              const std::vector<std::string>& names,
+                                              const std::string& where);
 
 }  // namespace qkscope

@@ -209,17 +209,18 @@ double OverviewRow::value(const std::string& measure) const {
   return found == values.end() ? kNan : found->second;
 }
 
-OverviewRow overview_of_results(const std::string& folder, const std::string& label) {
+OverviewRow make_overview_row(const std::string& folder, const std::string& label) {
   RunEntry run;
   run.label = label;
   return read_rows(folder, run).front();
 }
 
-std::vector<OverviewRow> overview_of(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
+std::vector<OverviewRow> make_overview_rows(const SweepFolder& folder,
+                                            const std::vector<RunEntry>& runs) {
   std::vector<OverviewRow> all;
   for (const auto& run : runs) {
     if (run.state != RunState::done) continue;
-    const auto rows = read_rows(folder.results(run.label), run);
+    const auto rows = read_rows(folder.results_folder(run.label), run);
     all.insert(all.end(), rows.begin(), rows.end());
   }
   return all;
@@ -228,13 +229,13 @@ std::vector<OverviewRow> overview_of(const SweepFolder& folder, const std::vecto
 std::vector<OverviewRow> read_overview(const std::string& sweep_folder) {
   return translate_exceptions([&] {
     const SweepFolder folder(sweep_folder);
-    return overview_of(folder, read_sweep_index(folder).runs);
+    return make_overview_rows(folder, read_sweep_index(folder).runs);
   });
 }
 
 Table overview_table(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
   using enum Table::Type;
-  const auto rows = overview_of(folder, runs);
+  const auto rows = make_overview_rows(folder, runs);
   std::set<std::string> present;  // names of the values of any run
   for (const auto& row : rows)
     for (const auto& [name, value] : row.values) present.insert(name);
@@ -263,8 +264,8 @@ Table sampling_table(const SweepFolder& folder, const std::vector<RunEntry>& run
   for (const char* name : {"sampled", "exact", "difference", "rms_of_heads", "largest_of_heads"})
     table.column(name, real);
   for (const auto& run : runs) {
-    const auto sampled = folder.results(run.label);
-    const auto exact = folder.exact_results(run.label);
+    const auto sampled = folder.results_folder(run.label);
+    const auto exact = folder.exact_results_folder(run.label);
     if (!path_exists(exact + "/summary.json")) continue;
     for (const auto& [name, file, column] : kSampledQuantities)
       add_quantity(table, run, name, read_by_head<double>(sampled, file, column),

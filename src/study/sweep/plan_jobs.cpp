@@ -55,13 +55,13 @@ class JobPlanner {
   std::size_t add(ClusterJob job, TaskScript task) {
     task.job = plan_.name + "." + job.name;
     task.folder = program_.folder;
-    task.log = SubmissionFolder(plan_.folder).log_pattern(job.name, job.tasks > 1);
+    task.log = SubmissionFolder(plan_.folder).log_path_pattern(job.name, job.tasks > 1);
     task.tasks = job.tasks;
     auto& command = task.command;
     command.insert(command.begin(), program_.arguments.begin(), program_.arguments.end());
     command.insert(command.begin(), program_.program);
     if (slurm_.cpus > 0) command.insert(command.end(), {"--threads", std::to_string(slurm_.cpus)});
-    job.script = render_script(task, slurm_);
+    job.script = render_batch_script(task, slurm_);
     plan_.jobs.push_back(std::move(job));
     return plan_.jobs.size() - 1;
   }
@@ -109,26 +109,27 @@ class JobPlanner {
 // Throws a bad-input error if the run was started with another number of shards or another
 // configuration.
 void check_begun(const Sweep::State& sweep, const SweepRun& run, std::int64_t shards) {
-  const auto begun = begun_shards(sweep.folder, run);
+  const auto begun = started_shard_count(sweep.folder, run);
   if (begun > 0 && begun != shards)
     bad_input(
         "run {}: its texts were begun in {} shard{}, not in {}; submit with --shards {}, or remove "
         "{} to begin again",
-        run.label, begun, begun == 1 ? "" : "s", shards, begun, sweep.folder.capture(run.label));
+        run.label, begun, begun == 1 ? "" : "s", shards, begun,
+        sweep.folder.capture_location(run.label));
   if (run.data.empty() && run.captures && !sweep.folder.has_complete_capture(run) &&
-      DataRoot(sweep.folder.capture(run.label)).finished())
+      DataRoot(sweep.folder.capture_location(run.label)).is_finished())
     bad_input(
         "run {}: {} holds a capture with another configuration; 'qkscope sweep --overwrite' "
         "replaces it, or remove it",
-        run.label, sweep.folder.capture(run.label));
+        run.label, sweep.folder.capture_location(run.label));
 }
 
 }  // namespace
 
 ClusterPlan plan_jobs(const Sweep& sweep, const SlurmOptions& slurm, const TaskProgram& program) {
   return translate_exceptions([&] {
-    check_slurm(slurm);
-    if (sweep.state().folder.in_store())
+    check_slurm_options(slurm);
+    if (sweep.state().folder.is_in_store())
       bad_input(
           "{}: the tasks of a sweep share a local folder, not an address; choose another --out, or "
           "start 'qkscope sweep --shard auto' as tasks of your own",
@@ -158,7 +159,7 @@ ClusterPlan plan_jobs(const Sweep& sweep, const SlurmOptions& slurm, const TaskP
 ClusterPlan plan_jobs(const CapturePlan& capture, const SlurmOptions& slurm,
                       const TaskProgram& program) {
   return translate_exceptions([&] {
-    check_slurm(slurm);
+    check_slurm_options(slurm);
     const DataRoot root(capture.config().output.data_root);
     ClusterPlan plan{.name = fs::path(root.path()).filename().string(),
                      .folder = cluster_folder(root.path() + ".cluster"),
@@ -172,7 +173,7 @@ ClusterPlan plan_jobs(const CapturePlan& capture, const SlurmOptions& slurm,
             "{}: its texts were begun in {} shards, not in {}; submit with --shards {}, or "
             "remove it to begin again",
             root.path(), shard.count, slurm.shards, shard.count);
-    if (root.finished() && root.shards().empty()) return plan;
+    if (root.is_finished() && root.shards().empty()) return plan;
     const auto dry = dry_run(capture);
     const auto shards = slurm.shards;
     JobPlanner jobs(plan, slurm, program);

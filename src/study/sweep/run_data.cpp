@@ -44,7 +44,7 @@ ShardMap read_shards(const std::string& folder, const Json& effective) {
     found[shard.index] = {.count = shard.count,
                           .examples = journal.examples(),
                           .tokens = journal.tokens(),
-                          .complete = journal.complete(),
+                          .complete = journal.is_complete(),
                           .began = modification_time(part + "/" + layout::kManifestFile),
                           .written = modification_time(part + "/" + layout::kJournalFile)};
   }
@@ -58,20 +58,20 @@ bool is_complete(const ShardMap& shards, std::int64_t index) {
 
 }  // namespace
 
-ShardMap capture_shards(const SweepFolder& folder, const SweepRun& run) {
+ShardMap capture_shard_progress(const SweepFolder& folder, const SweepRun& run) {
   if (folder.has_complete_capture(run)) return {};
-  return read_shards(folder.capture(run.label), effective_config(run.capture));
+  return read_shards(folder.capture_location(run.label), effective_config(run.capture));
 }
 
-ShardMap statistics_shards(const SweepFolder& folder, const SweepRun& run) {
+ShardMap statistics_shard_progress(const SweepFolder& folder, const SweepRun& run) {
   if (folder.has_complete_statistics(run)) return {};
-  const auto statistics = folder.statistics(run.label);
+  const auto statistics = folder.statistics_location(run.label);
   return read_shards(statistics, effective_stats_config(stats_config(run, statistics)));
 }
 
-std::int64_t begun_shards(const SweepFolder& folder, const SweepRun& run) {
-  auto shards = capture_shards(folder, run);
-  if (shards.empty()) shards = statistics_shards(folder, run);
+std::int64_t started_shard_count(const SweepFolder& folder, const SweepRun& run) {
+  auto shards = capture_shard_progress(folder, run);
+  if (shards.empty()) shards = statistics_shard_progress(folder, run);
   return shards.empty() ? 0 : shards.begin()->second.count;
 }
 
@@ -86,26 +86,28 @@ RunDataProducer::RunDataProducer(const SweepConfig& config, const SweepFolder& f
       released_(runs_.size()) {}
 
 RunReport::Outcome RunDataProducer::make_shard(std::size_t i) {
-  const auto missing = missing_data(*runs_[i]);
+  const auto missing = find_missing_data(*runs_[i]);
   if (!missing.any()) return RunReport::Outcome::already_done;
   fetch_inputs(i);
-  return make_missing(*runs_[i], missing, options_.texts) ? RunReport::Outcome::done
-                                                          : RunReport::Outcome::interrupted;
+  return make_missing_data(*runs_[i], missing, options_.texts) ? RunReport::Outcome::done
+                                                               : RunReport::Outcome::interrupted;
 }
 
 RunReport::Outcome RunDataProducer::make_run_data(std::size_t i) {
   const auto& run = *runs_[i];
   if (options_.part == SweepPart::merge)
-    for (const auto& folder : {folder_.capture(run.label), folder_.statistics(run.label)})
+    for (const auto& folder :
+         {folder_.capture_location(run.label), folder_.statistics_location(run.label)})
       wait_for_tasks(folder);
-  if (stopped()) return RunReport::Outcome::interrupted;
-  const auto missing = missing_data(run);
+  if (is_stop_requested()) return RunReport::Outcome::interrupted;
+  const auto missing = find_missing_data(run);
   folder_.remove_leftover_parts(run);
   if (missing.any()) {
-    const auto begun = begun_shards(folder_, run);
+    const auto begun = started_shard_count(folder_, run);
     const auto count = begun > 0 ? begun : options_.texts.count;
     if (count == 1) fetch_inputs(i);
-    if (!(count == 1 ? make_missing(run, missing, {}) : make_in_shards(i, missing, count)))
+    if (!(count == 1 ? make_missing_data(run, missing, {})
+                     : make_missing_data_in_shards(i, missing, count)))
       return RunReport::Outcome::interrupted;
   }
   release_weights(i);
@@ -117,27 +119,27 @@ void RunDataProducer::release_weights(std::size_t i) {
   if (!evict || !runs_[i]->data.empty()) return;
   const std::lock_guard lock(mutex_);
   released_[i] = true;
-  const auto checkpoint = checkpoint_of(*runs_[i]);
+  const auto checkpoint = checkpoint_name_and_revision(*runs_[i]);
   for (std::size_t other = 0; other < runs_.size(); ++other)
-    if (!released_[other] && checkpoint_of(*runs_[other]) == checkpoint) return;
+    if (!released_[other] && checkpoint_name_and_revision(*runs_[other]) == checkpoint) return;
   const auto freed = evict_weights(checkpoint.first, checkpoint.second);
   if (freed > 0) log::info("{}: {} of weights evicted", runs_[i]->label, format_bytes(freed));
 }
 
-RunDataProducer::Missing RunDataProducer::missing_data(const SweepRun& run) const {
+RunDataProducer::MissingData RunDataProducer::find_missing_data(const SweepRun& run) const {
   return {.capture = !folder_.has_complete_capture(run),
           .statistics = !folder_.has_complete_statistics(run)};
 }
 
 // Computes the missing capture and statistics of a shard. A single device computes both in the same
 // forward passes. Returns false if stopped.
-bool RunDataProducer::make_missing(const SweepRun& run, const Missing& missing,
-                                   const Shard& texts) const {
+bool RunDataProducer::make_missing_data(const SweepRun& run, const MissingData& missing,
+                                        const Shard& texts) const {
   const auto finished = [](const auto& result) {
     return result.outcome != CaptureResult::Outcome::interrupted;
   };
-  const auto statistics = folder_.statistics(run.label);
-  if (missing.statistics && !folder_.in_store()) make_folders(parent_folder(statistics));
+  const auto statistics = folder_.statistics_location(run.label);
+  if (missing.statistics && !folder_.is_in_store()) make_folders(parent_folder(statistics));
   // If statistics are missing, any finished statistics in the folder belong to another
   // configuration.
   const StatsOptions stats_options{
@@ -150,7 +152,7 @@ bool RunDataProducer::make_missing(const SweepRun& run, const Missing& missing,
   };
   if (!missing.capture) return finished(run_stats(stats_plan(), stats_options));
   CaptureConfig config = run.capture;
-  config.output.data_root = folder_.capture(run.label);
+  config.output.data_root = folder_.capture_location(run.label);
   const auto plan = make_plan(config, config_.compute);
   const CaptureOptions options{
       .shard = texts,
@@ -168,20 +170,21 @@ bool RunDataProducer::make_missing(const SweepRun& run, const Missing& missing,
 
 // Completes unfinished shards, then merges all. Loads the model only if a shard is unfinished, so
 // a pure merge needs no GPU. Returns false if stopped.
-bool RunDataProducer::make_in_shards(std::size_t i, const Missing& missing, std::int64_t count) {
+bool RunDataProducer::make_missing_data_in_shards(std::size_t i, const MissingData& missing,
+                                                  std::int64_t count) {
   const auto& run = *runs_[i];
-  const auto captured = capture_shards(folder_, run);
-  const auto measured = statistics_shards(folder_, run);
+  const auto captured = capture_shard_progress(folder_, run);
+  const auto measured = statistics_shard_progress(folder_, run);
   bool fetched = false;
   for (std::int64_t index = 0; index < count; ++index) {
-    const Missing here{.capture = missing.capture && !is_complete(captured, index),
-                       .statistics = missing.statistics && !is_complete(measured, index)};
+    const MissingData here{.capture = missing.capture && !is_complete(captured, index),
+                           .statistics = missing.statistics && !is_complete(measured, index)};
     if (!here.any()) continue;
     if (!std::exchange(fetched, true)) fetch_inputs(i);
-    if (!make_missing(run, here, {index, count})) return false;
+    if (!make_missing_data(run, here, {index, count})) return false;
   }
-  if (missing.capture) merge_parts(folder_.capture(run.label), quiet_);
-  if (missing.statistics) merge_shards(folder_.statistics(run.label));
+  if (missing.capture) merge_capture_parts(folder_.capture_location(run.label), quiet_);
+  if (missing.statistics) merge_statistics_parts(folder_.statistics_location(run.label));
   return true;
 }
 
@@ -190,7 +193,7 @@ void RunDataProducer::wait_for_tasks(const std::string& data_root) const {
   constexpr std::chrono::milliseconds kLockPollInterval(500);
   const auto lock_file = DataRoot(data_root).parts_folder() + "/" + layout::kLockFile;
   bool told = false;
-  while (path_exists(lock_file) && !stopped()) {
+  while (path_exists(lock_file) && !is_stop_requested()) {
     const FileLock lock(lock_file, FileLock::Mode::exclusive, FileLock::Wait::no);
     if (lock.held()) return;
     if (!std::exchange(told, true)) log::info("{}: waiting for a task that is at it", data_root);
@@ -206,7 +209,8 @@ void RunDataProducer::fetch_inputs(std::size_t i) {
   if (options_.jobs > 1) return;
   const auto next = std::find_if(
       runs_.begin() + static_cast<std::ptrdiff_t>(i) + 1, runs_.end(), [&](const SweepRun* run) {
-        return checkpoint_of(*run) != checkpoint_of(*runs_[i]) && !folder_.has_data(*run);
+        return checkpoint_name_and_revision(*run) != checkpoint_name_and_revision(*runs_[i]) &&
+               !folder_.has_complete_data(*run);
       });
   if (next == runs_.end()) return;
   // The current run owns the progress line.

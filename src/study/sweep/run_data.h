@@ -28,11 +28,11 @@ using ShardMap = std::map<std::int64_t, ShardProgress>;  // by index
 
 // Return the shards of the run's capture and of its statistics, without merged shards and shards of
 // another configuration.
-ShardMap capture_shards(const SweepFolder& folder, const SweepRun& run);
-ShardMap statistics_shards(const SweepFolder& folder, const SweepRun& run);
+ShardMap capture_shard_progress(const SweepFolder& folder, const SweepRun& run);
+ShardMap statistics_shard_progress(const SweepFolder& folder, const SweepRun& run);
 
 // Returns the number of shards with which the run was started; 0 if no unmerged shard exists.
-std::int64_t begun_shards(const SweepFolder& folder, const SweepRun& run);
+std::int64_t started_shard_count(const SweepFolder& folder, const SweepRun& run);
 
 // Computes captures and statistics, downloads their inputs from the Hub, and evicts weights after
 // their last use. Runs are numbered by their position in `runs`, the execution order.
@@ -51,19 +51,19 @@ class RunDataProducer {
   void release_weights(std::size_t i);
 
  private:
-  struct Missing {
+  struct MissingData {
     bool capture = false;
     bool statistics = false;
 
     bool any() const { return capture || statistics; }
   };
 
-  Missing missing_data(const SweepRun& run) const;
-  bool make_missing(const SweepRun& run, const Missing& missing, const Shard& texts) const;
-  bool make_in_shards(std::size_t i, const Missing& missing, std::int64_t count);
+  MissingData find_missing_data(const SweepRun& run) const;
+  bool make_missing_data(const SweepRun& run, const MissingData& missing, const Shard& texts) const;
+  bool make_missing_data_in_shards(std::size_t i, const MissingData& missing, std::int64_t count);
   void wait_for_tasks(const std::string& data_root) const;
   void fetch_inputs(std::size_t i);
-  bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
+  bool is_stop_requested() const { return options_.stop != nullptr && options_.stop->load(); }
 
   const SweepConfig& config_;
   const SweepFolder& folder_;

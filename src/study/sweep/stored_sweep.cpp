@@ -46,7 +46,7 @@ void download(const StoredFolder& stored, const std::vector<std::string>& names,
     make_folders(parent_folder(to));
     fs::copy_file(stored.local_folder() + "/" + name, to, fs::copy_options::overwrite_existing);
   }
-  write_stored_hash(folder, stored.hash());
+  write_stored_hash(folder, stored.manifest_hash());
 }
 
 bool is_run_file(const std::string& name) {
@@ -69,21 +69,21 @@ std::string StoredSweep::run_folder(const std::string& label) const {
 }
 
 StoreAddress StoredSweep::run_address(const std::string& label) const {
-  return address_.below(kRuns + label);
+  return address_.child(kRuns + label);
 }
 
 void StoredSweep::delete_downloads(const std::string& label) const {
   for (const char* what : {"captures/", "statistics/"})
-    fs::remove_all(fetched_scratch_folder(address_.below(what + label)));
+    fs::remove_all(fetched_scratch_folder(address_.child(what + label)));
 }
 
-void StoredSweep::download_files() const {
+void StoredSweep::download_sweep_files() const {
   const StoredFolder stored(address_);
   if (!stored.is_published()) return forget_stored_hash(folder_);
   if (stored.manifest().kind != kSweepKind)
     bad_input("{}: what is there is of the kind '{}', not a sweep; choose another --out",
               address_.to_string(), stored.manifest().kind);
-  if (stored.hash() == read_stored_hash(folder_)) return;
+  if (stored.manifest_hash() == read_stored_hash(folder_)) return;
   auto names = stored.names();
   std::erase_if(names, is_run_file);
   download(stored, names, folder_);
@@ -92,10 +92,10 @@ void StoredSweep::download_files() const {
 bool StoredSweep::download_run(const std::string& label) {
   const auto folder = run_folder(label);
   const StoredFolder stored(run_address(label));
-  const auto last = has_run(label) ? read_stored_hash(folder) : last_version(label);
-  record_version(label, stored.hash());
+  const auto last = has_run(label) ? read_stored_hash(folder) : last_recorded_version(label);
+  record_version(label, stored.manifest_hash());
   if (!stored.is_published()) forget_stored_hash(folder);
-  if (!stored.is_published() || stored.hash() == last) return false;
+  if (!stored.is_published() || stored.manifest_hash() == last) return false;
   fs::remove_all(folder);
   download(stored, stored.names(), folder);
   return true;
@@ -110,21 +110,21 @@ void StoredSweep::upload_run(const std::string& label, bool quiet) {
     download_run(label);
     return;
   }
-  write_stored_hash(folder, stored.hash());
-  record_version(label, stored.hash());
+  write_stored_hash(folder, stored.manifest_hash());
+  record_version(label, stored.manifest_hash());
 }
 
 bool StoredSweep::has_run(const std::string& label) const {
   return path_exists(stored_hash_file(run_folder(label)));
 }
 
-void StoredSweep::mark_changed(const std::string& label) const {
+void StoredSweep::mark_run_changed(const std::string& label) const {
   forget_stored_hash(run_folder(label));
 }
 
-bool StoredSweep::upload_files(const std::vector<std::string>& labels, bool quiet) const {
+bool StoredSweep::upload_sweep_files(const std::vector<std::string>& labels, bool quiet) const {
   StoredFolder stored(address_);
-  if (stored.hash() != read_stored_hash(folder_)) return false;
+  if (stored.manifest_hash() != read_stored_hash(folder_)) return false;
   FolderUpload upload{.folder = folder_,
                       .kind = kSweepKind,
                       .run = make_unique_name(),
@@ -137,27 +137,27 @@ bool StoredSweep::upload_files(const std::vector<std::string>& labels, bool quie
   for (const auto& label : labels) {
     if (!has_run(label)) continue;
     const StoredFolder run(run_address(label));
-    if (run.hash() != read_stored_hash(run_folder(label))) return false;
+    if (run.manifest_hash() != read_stored_hash(run_folder(label))) return false;
     const auto prefix = kRuns + label + "/";
     for (const auto& file : run.manifest().files)
       upload.in_store.push_back({prefix + file.name, prefix + file.object, file.content});
   }
   if (!stored.try_publish(upload)) return false;
-  write_stored_hash(folder_, stored.hash());
+  write_stored_hash(folder_, stored.manifest_hash());
   return true;
 }
 
-bool StoredSweep::is_known_finished(const std::string& label) const {
+bool StoredSweep::is_recorded_finished(const std::string& label) const {
   const std::lock_guard lock(mutex_);
   return finished_.contains(label);
 }
 
-void StoredSweep::remember_finished(const std::string& label) {
+void StoredSweep::record_finished(const std::string& label) {
   const std::lock_guard lock(mutex_);
   finished_.insert(label);
 }
 
-std::string StoredSweep::last_version(const std::string& label) const {
+std::string StoredSweep::last_recorded_version(const std::string& label) const {
   const std::lock_guard lock(mutex_);
   const auto found = versions_.find(label);
   return found == versions_.end() ? "" : found->second;

@@ -37,12 +37,13 @@ fs::path demo_file(const fs::path& data) {
 Sweep Sweep::read(const SweepSource& source, const std::string& results) {
   return translate_exceptions([&] {
     // The branches recorded at the start of the sweep, so that later branches do not change it.
-    auto config = read_sweep(source, [&](const std::string& name, const std::string& repository) {
-      const auto folder = SweepFolder::open(results, name);
-      folder.download_files();
-      const auto recorded = folder.recorded_branches(repository);
-      return recorded ? *recorded : list_hub_branches(name, repository);
-    });
+    auto config =
+        read_sweep_config(source, [&](const std::string& name, const std::string& repository) {
+          const auto folder = SweepFolder::open(results, name);
+          folder.download_sweep_files();
+          const auto recorded = folder.recorded_branches(repository);
+          return recorded ? *recorded : list_hub_branches(name, repository);
+        });
     auto folder = SweepFolder::open(results, config.name);
     return Sweep(std::make_unique<const State>(State{std::move(config), std::move(folder)}));
   });
@@ -62,7 +63,7 @@ const std::string& Sweep::folder() const {
 }
 
 const std::string& Sweep::place() const {
-  return state_->folder.place();
+  return state_->folder.location();
 }
 
 const SlurmOptions& Sweep::slurm() const {
@@ -78,15 +79,15 @@ bool Sweep::put_figures(bool quiet) const {
     const auto& folder = state_->folder;
     {
       const auto lock = folder.lock_tables();
-      if (folder.upload(state_->config, quiet)) return true;
+      if (folder.upload_sweep_files(state_->config, quiet)) return true;
     }
-    make_tables(folder, state_->config, quiet);
+    write_combined_tables(folder, state_->config, quiet);
     return false;
   });
 }
 
 std::vector<OverviewRow> Sweep::overview() const {
-  return translate_exceptions([&] { return overview_of(state_->folder, runs()); });
+  return translate_exceptions([&] { return make_overview_rows(state_->folder, runs()); });
 }
 
 SweepPart parse_sweep_part(std::string_view name, std::string_view what) {
@@ -98,7 +99,7 @@ SweepPart parse_sweep_part(std::string_view name, std::string_view what) {
   bad_input("{}: found {}, expected capture, merge, analyse or tables", what, in_quotes(name));
 }
 
-std::vector<const SweepRun*> chosen_runs(const SweepConfig& config, const SweepOptions& options) {
+std::vector<const SweepRun*> select_runs(const SweepConfig& config, const SweepOptions& options) {
   std::vector<std::string> labels;
   for (const auto& run : config.runs) labels.push_back(run.label);
   for (const auto& label : options.only) {

@@ -141,9 +141,9 @@ class SweepReader {
     data_folder_ = source_.data_folder;
     if (const auto folder = root.text("data_folder"); folder && data_folder_.empty())
       data_folder_ = resolve_beside(source_.file, *folder);
-    config.analysis = read_analysis(root.section("analysis"));
-    config.compute = read_compute(root.section("compute"), source_.compute);
-    config.slurm = read_slurm(root.section("slurm"));
+    config.analysis = read_analysis_options(root.section("analysis"));
+    config.compute = read_compute_options(root.section("compute"), source_.compute);
+    config.slurm = read_slurm_options(root.section("slurm"));
     captures_of_all_ = root.boolean("capture").value_or(true);
     stats_ = root.node("stats");
     if (!stats_.IsNull() && !stats_.IsMap())
@@ -213,7 +213,7 @@ class SweepReader {
       if (listed.empty()) listed = list_(config.name, rule.repository);
       names = listed;
     }
-    for (const auto& branch : branches_of(rule, names, where)) {
+    for (const auto& branch : select_branches(rule, names, where)) {
       SweepRun run;
       run.label = branch.label;
       if (!is_folder_name(run.label) || !labels_.insert(run.label).second)
@@ -324,7 +324,7 @@ class SweepReader {
 
 }  // namespace
 
-std::pair<std::string, std::string> checkpoint_of(const SweepRun& run) {
+std::pair<std::string, std::string> checkpoint_name_and_revision(const SweepRun& run) {
   return {run.capture.model.name, run.capture.model.revision.value_or("")};
 }
 
@@ -341,7 +341,7 @@ std::vector<std::string> list_hub_branches(const std::string& /*sweep*/,
   return list_branches({RepositoryKind::model, repository});
 }
 
-SweepConfig read_sweep(const SweepSource& source, const BranchLister& list) {
+SweepConfig read_sweep_config(const SweepSource& source, const BranchLister& list) {
   return SweepReader(source, list).read();
 }
 

@@ -42,7 +42,7 @@ struct SweepRun {
 };
 
 // Returns name and revision of the run's checkpoint.
-std::pair<std::string, std::string> checkpoint_of(const SweepRun& run);
+std::pair<std::string, std::string> checkpoint_name_and_revision(const SweepRun& run);
 
 // Returns the configuration of the run's statistics, with `data_root` as output folder.
 StatsConfig stats_config(const SweepRun& run, const std::string& data_root);
@@ -59,16 +59,17 @@ struct SweepConfig {
 
 // Reads the section `analysis`, whose keys are the options of `qkscope analyze`. Options that
 // describe a capture are keys of its run instead, and options of statistics do not apply.
-AnalyzeOptions read_analysis(YamlSection section);
+AnalyzeOptions read_analysis_options(YamlSection section);
 
 // Reads the section `compute`, whose keys are options of `qkscope capture`. Command-line options
 // take precedence.
-ComputeOptions read_compute(YamlSection section, const ComputeOptions& command_line);
+ComputeOptions read_compute_options(YamlSection section, const ComputeOptions& command_line);
 
 // Asks the Hub for the branches of a repository.
 std::vector<std::string> list_hub_branches(const std::string& sweep, const std::string& repository);
 
 // Reads a sweep file. Throws a bad-input error with file, line and expected value.
-SweepConfig read_sweep(const SweepSource& source, const BranchLister& list = list_hub_branches);
+SweepConfig read_sweep_config(const SweepSource& source,
+                              const BranchLister& list = list_hub_branches);
 
 }  // namespace qkscope

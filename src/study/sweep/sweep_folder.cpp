@@ -106,109 +106,109 @@ std::string to_string(RunState state) {
 SweepFolder SweepFolder::open(const std::string& results, const std::string& name) {
   const auto address = parse_store_address(results);
   if (!address) return SweepFolder(results + "/" + name);
-  auto stored = std::make_shared<StoredSweep>(address->below(name));
+  auto stored = std::make_shared<StoredSweep>(address->child(name));
   SweepFolder folder(stored->folder());
-  folder.place_ = address->below(name).to_string();
+  folder.location_ = address->child(name).to_string();
   folder.stored_ = std::move(stored);
   return folder;
 }
 
-void SweepFolder::make() const {
+void SweepFolder::create_folders() const {
   for (const auto* folder : {"/runs", "/.locks"}) make_folders(path_ + folder);
   if (!stored_) make_folders(path_ + "/captures");
 }
 
-void SweepFolder::download_files() const {
+void SweepFolder::download_sweep_files() const {
   if (!stored_) return;
-  make();
+  create_folders();
   const auto lock = lock_tables();
-  stored_->download_files();
+  stored_->download_sweep_files();
 }
 
-void SweepFolder::download(const SweepConfig& config) const {
+void SweepFolder::download_updates(const SweepConfig& config) const {
   if (!stored_) return;
-  make();
+  create_folders();
   const auto lock = lock_tables();
-  download_locked(config);
+  download_updates_locked(config);
 }
 
-void SweepFolder::download_locked(const SweepConfig& config) const {
+void SweepFolder::download_updates_locked(const SweepConfig& config) const {
   if (!stored_) return;
-  stored_->download_files();
+  stored_->download_sweep_files();
   parallel_for(std::ssize(config.runs), [&](std::int64_t i) {
     const auto& label = config.runs[as_index(i)].label;
     if (const auto lock = lock_run(label); lock.held()) stored_->download_run(label);
   });
 }
 
-bool SweepFolder::upload(const SweepConfig& config, bool quiet) const {
+bool SweepFolder::upload_sweep_files(const SweepConfig& config, bool quiet) const {
   if (!stored_) return true;
   std::vector<std::string> labels;
   for (const auto& run : config.runs) labels.push_back(run.label);
-  return stored_->upload_files(labels, quiet);
+  return stored_->upload_sweep_files(labels, quiet);
 }
 
-AnalyzeOptions SweepFolder::options_of_analysis(const SweepConfig& config,
-                                                const SweepRun& run) const {
+AnalyzeOptions SweepFolder::analysis_options_of_run(const SweepConfig& config,
+                                                    const SweepRun& run) const {
   auto options = config.analysis;
   options.label = run.label;
   options.data_root = !run.data.empty() ? run.data
-                      : run.captures    ? capture(run.label)
-                                        : statistics(run.label);
+                      : run.captures    ? capture_location(run.label)
+                                        : statistics_location(run.label);
   options.model = run.model;
   options.head_counts = run.head_counts;
   options.nope_layers = run.nope_layers;
   return options;
 }
 
-std::optional<AnalyzeOptions> SweepFolder::options_of_exact_analysis(const SweepConfig& config,
-                                                                     const SweepRun& run) const {
+std::optional<AnalyzeOptions> SweepFolder::exact_analysis_options_of_run(
+    const SweepConfig& config, const SweepRun& run) const {
   if (!run.captures || !run.statistics) return {};
   auto options = config.analysis;
   options.label = run.label;
-  options.data_root = statistics(run.label);
+  options.data_root = statistics_location(run.label);
   options.max_tokens = 0;  // statistics have no rows to sample from
   return options;
 }
 
 bool SweepFolder::has_complete_capture(const SweepRun& run) const {
   if (!run.data.empty() || !run.captures) return true;
-  return holds_run(capture(run.label), kCaptureRun, effective_config(run.capture));
+  return holds_run(capture_location(run.label), kCaptureRun, effective_config(run.capture));
 }
 
 bool SweepFolder::has_complete_statistics(const SweepRun& run) const {
   if (!run.statistics) return true;
-  const auto folder = statistics(run.label);
+  const auto folder = statistics_location(run.label);
   return holds_run(folder, kStatisticsRun, effective_stats_config(stats_config(run, folder)));
 }
 
 bool SweepFolder::has_any_statistics(const std::string& label) const {
-  const auto address = parse_store_address(statistics(label));
+  const auto address = parse_store_address(statistics_location(label));
   return address ? StoredFolder(*address).is_published()
-                 : DataRoot(statistics(label), kStatisticsRun).finished();
+                 : DataRoot(statistics_location(label), kStatisticsRun).is_finished();
 }
 
 void SweepFolder::remove_leftover_parts(const SweepRun& run) const {
   if (stored_) return;  // stores have no partial runs
   if (run.data.empty() && has_complete_capture(run))
-    DataRoot(capture(run.label)).remove_leftover_parts();
+    DataRoot(capture_location(run.label)).remove_leftover_parts();
   if (run.statistics && has_complete_statistics(run))
-    DataRoot(statistics(run.label), kStatisticsRun).remove_leftover_parts();
+    DataRoot(statistics_location(run.label), kStatisticsRun).remove_leftover_parts();
 }
 
 bool SweepFolder::has_current_analysis(const SweepConfig& config, const SweepRun& run) const {
-  const auto exact = options_of_exact_analysis(config, run);
-  return up_to_date(options_of_analysis(config, run), results(run.label)) &&
-         (!exact || up_to_date(*exact, exact_results(run.label)));
+  const auto exact = exact_analysis_options_of_run(config, run);
+  return up_to_date(analysis_options_of_run(config, run), results_folder(run.label)) &&
+         (!exact || up_to_date(*exact, exact_results_folder(run.label)));
 }
 
 bool SweepFolder::is_finished(const SweepConfig& config, const SweepRun& run) const {
-  if (!path_exists(results(run.label) + "/summary.json")) return false;
+  if (!path_exists(results_folder(run.label) + "/summary.json")) return false;
   if (stored_ && !stored_->has_run(run.label)) return false;
-  if (stored_ && stored_->is_known_finished(run.label)) return true;
+  if (stored_ && stored_->is_recorded_finished(run.label)) return true;
   try {
-    const bool all = has_data(run) && has_current_analysis(config, run);
-    if (all && stored_) stored_->remember_finished(run.label);
+    const bool all = has_complete_data(run) && has_current_analysis(config, run);
+    if (all && stored_) stored_->record_finished(run.label);
     return all;
   } catch (const Error&) {
     return false;
@@ -219,12 +219,12 @@ bool SweepFolder::is_published(const SweepRun& run) const {
   Json kept = load_json_or_null(published_file(run.label));
   if (!kept.is_object()) return false;
   kept.erase("address");
-  return kept == publication_record(run, capture(run.label));
+  return kept == publication_record(run, capture_location(run.label));
 }
 
 void SweepFolder::record_published(const SweepRun& run, const std::string& address) const {
   make_folders(path_ + "/published");
-  Json kept = publication_record(run, capture(run.label));
+  Json kept = publication_record(run, capture_location(run.label));
   kept["address"] = address;
   write_json(published_file(run.label), kept);
 }
@@ -255,13 +255,13 @@ bool SweepFolder::record_branches(const SweepConfig& config) const {
 }
 
 void SweepFolder::write_failure(const std::string& label, const Error& error) const {
-  make_folders(results(label));
-  mark_changed(label);
+  make_folders(results_folder(label));
+  mark_run_changed(label);
   write_json(failure_file(label), {{"error", error.what()}});
 }
 
 void SweepFolder::delete_failure(const std::string& label) const {
-  if (std::filesystem::remove(failure_file(label))) mark_changed(label);
+  if (std::filesystem::remove(failure_file(label))) mark_run_changed(label);
 }
 
 std::optional<std::string> SweepFolder::read_failure(const std::string& label) const {
@@ -285,7 +285,7 @@ std::vector<RunEntry> SweepFolder::run_entries(const SweepConfig& config) const 
   return all;
 }
 
-void SweepFolder::write_runs(const SweepConfig& config) const {
+void SweepFolder::write_runs_file(const SweepConfig& config) const {
   const auto all = run_entries(config);
   Json runs = Json::array();
   for (std::size_t i = 0; i < all.size(); ++i) {

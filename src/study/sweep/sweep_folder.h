@@ -52,7 +52,7 @@ class StoredSweep {
   void delete_downloads(const std::string& label) const;
 
   // Downloads the files of the whole sweep if another machine has uploaded newer ones.
-  void download_files() const;
+  void download_sweep_files() const;
   // Downloads the results of a run if the store has newer ones, and returns true in that case. The
   // caller holds the lock of the run.
   bool download_run(const std::string& label);
@@ -62,19 +62,19 @@ class StoredSweep {
   // Returns true if the local results are those of the store.
   bool has_run(const std::string& label) const;
   // Marks the local results as different from those of the store.
-  void mark_changed(const std::string& label) const;
+  void mark_run_changed(const std::string& label) const;
   // Uploads the files of the whole sweep. Returns false if another machine has uploaded files since
   // the last download: the tables must be rebuilt.
-  bool upload_files(const std::vector<std::string>& labels, bool quiet) const;
+  bool upload_sweep_files(const std::vector<std::string>& labels, bool quiet) const;
 
   // Cache of finished runs, which saves requests to the store.
-  bool is_known_finished(const std::string& label) const;
-  void remember_finished(const std::string& label);
+  bool is_recorded_finished(const std::string& label) const;
+  void record_finished(const std::string& label);
 
  private:
   std::string run_folder(const std::string& label) const;
   StoreAddress run_address(const std::string& label) const;
-  std::string last_version(const std::string& label) const;
+  std::string last_recorded_version(const std::string& label) const;
   void record_version(const std::string& label, const std::string& hash);
 
   StoreAddress address_;
@@ -86,23 +86,27 @@ class StoredSweep {
 
 class SweepFolder {
  public:
-  explicit SweepFolder(const std::string& path) : path_(path), place_(path) {}
+  explicit SweepFolder(const std::string& path) : path_(path), location_(path) {}
   // Opens the folder of a sweep; `results` is a path or an address of an object store.
   static SweepFolder open(const std::string& results, const std::string& name);
 
-  const std::string& path() const { return path_; }    // local folder
-  const std::string& place() const { return place_; }  // path or address of the sweep
-  bool in_store() const { return stored_ != nullptr; }
+  const std::string& path() const { return path_; }          // local folder
+  const std::string& location() const { return location_; }  // path or address of the sweep
+  bool is_in_store() const { return stored_ != nullptr; }
   // Paths, or addresses for a sweep in an object store.
-  std::string capture(const std::string& label) const { return place() + "/captures/" + label; }
-  std::string statistics(const std::string& label) const {
-    return place() + "/statistics/" + label;
+  std::string capture_location(const std::string& label) const {
+    return location() + "/captures/" + label;
   }
-  std::string results(const std::string& label) const { return path_ + "/runs/" + label; }
-  std::string exact_results(const std::string& label) const { return results(label) + "/exact"; }
+  std::string statistics_location(const std::string& label) const {
+    return location() + "/statistics/" + label;
+  }
+  std::string results_folder(const std::string& label) const { return path_ + "/runs/" + label; }
+  std::string exact_results_folder(const std::string& label) const {
+    return results_folder(label) + "/exact";
+  }
   std::string runs_file() const { return path_ + "/runs.json"; }
 
-  void make() const;
+  void create_folders() const;
   // Tries to lock a run; the lock is not acquired if another process has locked the run.
   FileLock lock_run(const std::string& label) const {
     return {path_ + "/.locks/" + label + ".run", FileLock::Mode::exclusive, FileLock::Wait::no};
@@ -117,11 +121,11 @@ class SweepFolder {
 
   // Downloads tables and results that other machines have uploaded. Skips runs that another local
   // process has locked.
-  void download(const SweepConfig& config) const;
-  // Same as download(), for a caller that holds the lock of the tables.
-  void download_locked(const SweepConfig& config) const;
+  void download_updates(const SweepConfig& config) const;
+  // Same as download_updates(), for a caller that holds the lock of the tables.
+  void download_updates_locked(const SweepConfig& config) const;
   // Downloads only the files of the whole sweep.
-  void download_files() const;
+  void download_sweep_files() const;
   // Downloads the results of one run. Returns true if they were newer.
   bool download_run(const std::string& label) const {
     return stored_ && stored_->download_run(label);
@@ -136,25 +140,25 @@ class SweepFolder {
   // Uploads the files of the whole sweep; the caller holds the lock of the tables. Returns false if
   // another machine has uploaded files since the last download: download again and rebuild the
   // tables.
-  bool upload(const SweepConfig& config, bool quiet) const;
+  bool upload_sweep_files(const SweepConfig& config, bool quiet) const;
   // Marks the local results of a run as different from those in the store.
-  void mark_changed(const std::string& label) const {
-    if (stored_) stored_->mark_changed(label);
+  void mark_run_changed(const std::string& label) const {
+    if (stored_) stored_->mark_run_changed(label);
   }
 
   // Returns the options for the analysis of a run.
-  AnalyzeOptions options_of_analysis(const SweepConfig& config, const SweepRun& run) const;
+  AnalyzeOptions analysis_options_of_run(const SweepConfig& config, const SweepRun& run) const;
   // Returns the options for the analysis of the statistics of a run that also has a capture;
   // nullopt for any other run.
-  std::optional<AnalyzeOptions> options_of_exact_analysis(const SweepConfig& config,
-                                                          const SweepRun& run) const;
+  std::optional<AnalyzeOptions> exact_analysis_options_of_run(const SweepConfig& config,
+                                                              const SweepRun& run) const;
   // Returns true if the capture is complete or the run needs none. Throws a bad-input error for a
   // damaged state file.
   bool has_complete_capture(const SweepRun& run) const;
   // Returns true if the statistics of this configuration are complete or not requested.
   bool has_complete_statistics(const SweepRun& run) const;
   // Returns true if capture and statistics of the run are complete or not needed.
-  bool has_data(const SweepRun& run) const {
+  bool has_complete_data(const SweepRun& run) const {
     return has_complete_capture(run) && has_complete_statistics(run);
   }
   // Returns true if there are finished statistics of any configuration.
@@ -183,19 +187,19 @@ class SweepFolder {
 
   // Returns the state of each run from the disk.
   std::vector<RunEntry> run_entries(const SweepConfig& config) const;
-  void write_runs(const SweepConfig& config) const;
+  void write_runs_file(const SweepConfig& config) const;
 
  private:
   std::string branches_file(const std::string& repository) const;
   std::string failure_file(const std::string& label) const {
-    return results(label) + "/failure.json";
+    return results_folder(label) + "/failure.json";
   }
   std::string published_file(const std::string& label) const {
     return path_ + "/published/" + label + ".json";
   }
 
   std::string path_;
-  std::string place_;
+  std::string location_;
   std::shared_ptr<StoredSweep> stored_;  // null for a local sweep
 };
 

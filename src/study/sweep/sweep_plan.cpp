@@ -57,7 +57,7 @@ class SweepPlanner {
     }
     planned.captured = folder_.has_complete_capture(run);
     planned.measured = folder_.has_complete_statistics(run);
-    if (!run.data.empty() && !parse_hub_capture(run.data))
+    if (!run.data.empty() && !parse_hub_capture_name(run.data))
       index_capture(run.data);  // throws if damaged
     const bool ready = planned.captured && planned.measured;
     planned.analysed = ready && folder_.has_current_analysis(config_, run);
@@ -70,7 +70,7 @@ class SweepPlanner {
       planned.capture = capture_cost(run, plan);
     }
     if (!planned.measured) planned.statistics = statistics_cost(run, beside);
-    const auto [name, revision] = checkpoint_of(run);
+    const auto [name, revision] = checkpoint_name_and_revision(run);
     const auto bytes = checkpoint_bytes(name, revision);
     planned.weights = bytes.weights;
     planned.to_download = bytes.to_download;
@@ -90,7 +90,7 @@ class SweepPlanner {
 
   // `beside` is true if the statistics share the forward passes of the capture.
   PlannedRun::Statistics statistics_cost(const SweepRun& run, bool beside) {
-    const auto config = stats_config(run, folder_.statistics(run.label));
+    const auto config = stats_config(run, folder_.statistics_location(run.label));
     const auto plan = make_stats_plan(config, config_.compute);
     const auto key = cost_key(effective_stats_config(config), plan.run_plan().run);
     if (!statistics_.contains(key)) statistics_.emplace(key, dry_run_stats(plan, {}));
@@ -116,14 +116,14 @@ void plan_disk(const std::vector<const SweepRun*>& runs, const SweepOptions& opt
   std::map<CheckpointName, std::uint64_t> on_disk;  // bytes of weights by checkpoint
   const auto add = [&](std::size_t i) {
     if (!path_exists(runs[i]->capture.model.name))
-      on_disk[checkpoint_of(*runs[i])] = planned[i].weights;
+      on_disk[checkpoint_name_and_revision(*runs[i])] = planned[i].weights;
   };
   for (std::size_t i = 0; i < runs.size(); ++i)
     if (planned[i].to_download < planned[i].weights) add(i);  // cached by an earlier run
   std::set<CheckpointName> downloaded;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (planned[i].weights == 0) continue;
-    const auto checkpoint = checkpoint_of(*runs[i]);
+    const auto checkpoint = checkpoint_name_and_revision(*runs[i]);
     if (!downloaded.insert(checkpoint).second) planned[i].to_download = 0;
     add(i);
     // With one job the next checkpoint is prefetched; each parallel job keeps one checkpoint.
@@ -131,7 +131,7 @@ void plan_disk(const std::vector<const SweepRun*>& runs, const SweepOptions& opt
     bool last_use = true;
     for (std::size_t later = i + 1; later < runs.size(); ++later) {
       if (planned[later].weights == 0) continue;
-      const bool same = checkpoint_of(*runs[later]) == checkpoint;
+      const bool same = checkpoint_name_and_revision(*runs[later]) == checkpoint;
       last_use = last_use && !same;
       if (!same && ahead-- > 0) add(later);
     }
@@ -144,8 +144,8 @@ void plan_disk(const std::vector<const SweepRun*>& runs, const SweepOptions& opt
 
 std::vector<PlannedRun> Sweep::plan(const SweepOptions& options) const {
   return translate_exceptions([&] {
-    state_->folder.download(state_->config);
-    const auto runs = chosen_runs(state_->config, options);
+    state_->folder.download_updates(state_->config);
+    const auto runs = select_runs(state_->config, options);
     SweepPlanner planner(state_->config, state_->folder);
     std::vector<PlannedRun> planned;
     for (const auto* run : runs) planned.push_back(planner.plan(*run));

@@ -28,7 +28,7 @@ class SweepRunner {
       : config_(sweep.config),
         folder_(sweep.folder),
         options_(options),
-        runs_(chosen_runs(config_, options)),
+        runs_(select_runs(config_, options)),
         counting_(options.compact || options.jobs > 1),
         quiet_(options.quiet || counting_),
         data_(config_, folder_, options, runs_, quiet_),
@@ -46,22 +46,22 @@ class SweepRunner {
                              [&](const SweepRun* run) { return report_from_disk(*run); });
     else
       run_all();
-    if (makes_tables()) make_tables(folder_, config_, quiet_);
+    if (makes_tables()) write_combined_tables(folder_, config_, quiet_);
     return std::move(reports_);
   }
 
  private:
   // Downloads earlier results and records the list of branches for other machines.
   void prepare_folder() const {
-    if (folder_.in_store() && options_.part != SweepPart::all)
+    if (folder_.is_in_store() && options_.part != SweepPart::all)
       bad_input(
           "--part: the tasks of a cluster share a local folder; {} is an address: leave it out, "
           "and deal whole runs with --shard i/n",
-          folder_.place());
-    folder_.make();
+          folder_.location());
+    folder_.create_folders();
     const auto lock = folder_.lock_tables();
-    folder_.download_locked(config_);
-    if (folder_.record_branches(config_)) folder_.upload(config_, true);
+    folder_.download_updates_locked(config_);
+    if (folder_.record_branches(config_)) folder_.upload_sweep_files(config_, true);
   }
 
   void run_all() {
@@ -105,7 +105,7 @@ class SweepRunner {
   void run_and_report(std::size_t i) {
     auto& report = reports_[i];
     report.label = runs_[i]->label;
-    if (stopped()) return;
+    if (is_stop_requested()) return;
     announce_run(i);
     try {
       report.outcome = run_one(i, report);
@@ -115,7 +115,7 @@ class SweepRunner {
       record_failure(*runs_[i], report, Error(ErrorKind::failure, error.what()));
     }
     // Evict the weights of a failed run, or failures would fill the disk; a stopped run keeps them.
-    if (report.outcome == Outcome::failed && !stopped()) data_.release_weights(i);
+    if (report.outcome == Outcome::failed && !is_stop_requested()) data_.release_weights(i);
     report_end(report);
   }
 
@@ -144,18 +144,19 @@ class SweepRunner {
   // Throws a bad-input error if the run is not captured; the message gives the reason of an earlier
   // failure, if any.
   void check_captured(const SweepRun& run) const {
-    if (folder_.has_data(run)) return;
+    if (folder_.has_complete_data(run)) return;
     const auto why = folder_.read_failure(run.label);
     bad_input("{}", why ? *why : "its texts are not all captured and merged: --part merge does it");
   }
 
   // Analyses the capture, and the statistics of a run that has both. Returns false if stopped.
   bool analyse(const SweepRun& run) const {
-    folder_.mark_changed(run.label);
-    const auto exact = folder_.options_of_exact_analysis(config_, run);
-    return !stopped() &&
-           analyse_into(folder_.options_of_analysis(config_, run), folder_.results(run.label)) &&
-           (!exact || analyse_into(*exact, folder_.exact_results(run.label)));
+    folder_.mark_run_changed(run.label);
+    const auto exact = folder_.exact_analysis_options_of_run(config_, run);
+    return !is_stop_requested() &&
+           analyse_into(folder_.analysis_options_of_run(config_, run),
+                        folder_.results_folder(run.label)) &&
+           (!exact || analyse_into(*exact, folder_.exact_results_folder(run.label)));
   }
 
   // Returns false if the download of the run's data was stopped; the next sweep resumes it.
@@ -166,7 +167,7 @@ class SweepRunner {
     try {
       analysed = analyze_capture(analysis);
     } catch (const Error&) {
-      if (stopped()) return false;
+      if (is_stop_requested()) return false;
       throw;
     }
     remove_summary(results);
@@ -179,7 +180,7 @@ class SweepRunner {
   // Publishes the capture. A failed publication does not fail the run, whose results are complete.
   void publish(const SweepRun& run, RunReport& report) {
     using Publication = RunReport::Publication;
-    if (!run.publish || !publishes_ || stopped()) return;
+    if (!run.publish || !publishes_ || is_stop_requested()) return;
     try {
       if (folder_.is_published(run)) {
         report.publication = Publication::already_published;
@@ -188,7 +189,7 @@ class SweepRunner {
       // Publish one capture at a time, because publications share the repository and the network
       // connection.
       const std::lock_guard one_at_a_time(publishing_);
-      const auto result = publish_capture(fetch_folder(folder_.capture(run.label), quiet_),
+      const auto result = publish_capture(fetch_folder(folder_.capture_location(run.label), quiet_),
                                           {.repo = run.publish->repo,
                                            .branch = run.publish->branch,
                                            .private_repo = run.publish->private_repo,
@@ -246,7 +247,7 @@ class SweepRunner {
   // Returns true if another machine has finished, or is processing, the run that failed here. The
   // failure was then probably caused by both machines working on the run at once.
   bool finished_elsewhere(const SweepRun& run) const {
-    if (!folder_.in_store()) return false;
+    if (!folder_.is_in_store()) return false;
     try {
       const auto lock = folder_.lock_run(run.label);
       return !lock.held() || (folder_.download_run(run.label) && folder_.is_finished(config_, run));
@@ -273,10 +274,10 @@ class SweepRunner {
   void write_index() const {
     if (!makes_tables()) return;
     const auto lock = folder_.lock_tables();
-    folder_.write_runs(config_);
+    folder_.write_runs_file(config_);
   }
 
-  bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
+  bool is_stop_requested() const { return options_.stop != nullptr && options_.stop->load(); }
 
   const SweepConfig& config_;
   const SweepFolder& folder_;

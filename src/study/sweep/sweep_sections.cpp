@@ -152,7 +152,7 @@ std::map<std::string, YAML::Node> read_phases(YamlSection& section) {
 
 }  // namespace
 
-AnalyzeOptions read_analysis(YamlSection section) {
+AnalyzeOptions read_analysis_options(YamlSection section) {
   AnalyzeOptions options;
   options.pca = section.boolean("pca").value_or(true);
   options.rotation = section.boolean("rotation").value_or(true);
@@ -172,7 +172,7 @@ AnalyzeOptions read_analysis(YamlSection section) {
   return options;
 }
 
-ComputeOptions read_compute(YamlSection section, const ComputeOptions& command_line) {
+ComputeOptions read_compute_options(YamlSection section, const ComputeOptions& command_line) {
   ComputeOptions compute;
   compute.device = section.text("device").value_or("");
   if (const auto devices = section.text("devices")) {
@@ -229,8 +229,8 @@ CheckpointRule read_checkpoint_rule(YamlSection& section, std::int64_t every, st
   return rule;
 }
 
-std::vector<CheckpointBranch> branches_of(const CheckpointRule& rule, const Names& names,
-                                          const std::string& where) {
+std::vector<CheckpointBranch> select_branches(const CheckpointRule& rule, const Names& names,
+                                              const std::string& where) {
   std::set<std::string> phases;
   for (const auto& branch : checkpoint_branches(names, {.match = {"*"}}))
     phases.insert(branch.phase);

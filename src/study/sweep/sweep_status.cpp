@@ -46,7 +46,7 @@ class StatusReader {
   }
 
   SweepStatus read() {
-    folder_.download(config_);
+    folder_.download_updates(config_);
     read_submission();
     for (const auto& run : config_.runs) status_.runs.push_back(run_status(run));
     sum_rates();
@@ -69,7 +69,7 @@ class StatusReader {
     std::map<std::string, std::string> names;  // by job id
     for (const auto& job : submission_->jobs) names[job.id] = job.name;
     try {
-      for (const auto& task : queued_tasks(submission_->ids())) {
+      for (const auto& task : queued_tasks(submission_->job_ids())) {
         queue_[{names[task.job], task.index}] = task;
         ++(is_at_work(task) ? status_.running : status_.queued);
       }
@@ -89,10 +89,10 @@ class StatusReader {
     try {
       status.state = failed                              ? "failed"
                      : folder_.is_finished(config_, run) ? "done"
-                     : folder_.has_data(run)             ? "captured"
+                     : folder_.has_complete_data(run)    ? "captured"
                                                          : "waiting";
       status.error = failed.value_or("");
-      if (!folder_.has_data(run)) add_shards(run, status);
+      if (!folder_.has_complete_data(run)) add_shards(run, status);
     } catch (const Error& error) {  // damaged state file
       status.state = "failed";
       status.error = error.what();
@@ -101,10 +101,10 @@ class StatusReader {
   }
 
   void add_shards(const SweepRun& run, RunStatus& status) const {
-    const auto begun = begun_shards(folder_, run);
+    const auto begun = started_shard_count(folder_, run);
     const auto count = begun > 0 ? begun : submission_ ? submission_->shards : 1;
-    const auto captures = capture_shards(folder_, run);
-    const auto statistics = statistics_shards(folder_, run);
+    const auto captures = capture_shard_progress(folder_, run);
+    const auto statistics = statistics_shard_progress(folder_, run);
     const bool captured = folder_.has_complete_capture(run);
     const bool measured = folder_.has_complete_statistics(run);
     for (std::int64_t index = 0; index < count; ++index) {
@@ -161,7 +161,7 @@ class StatusReader {
     for (std::int64_t index = 0; index < job.tasks; ++index) {
       const auto* task = find_value(queue_, {job.name, index});
       if ((task != nullptr && is_at_work(*task)) || is_finished(job.name, index)) continue;
-      const auto log = submissions_.log(job, index);
+      const auto log = submissions_.log_path(job, index);
       auto line = read_error_line(log);
       if (line.empty()) continue;  // the task never started
       status_.problems.push_back(
@@ -189,7 +189,7 @@ class StatusReader {
   SubmissionFolder submissions_;
   std::optional<Submission> submission_;
   std::map<std::pair<std::string, std::int64_t>, QueuedTask> queue_;  // by job name and array index
-  std::map<std::string, RunSize> sizes_;                              // by label
+  std::map<std::string, PlannedRunSize> sizes_;                       // by label
   SweepStatus status_;
 };
 

@@ -42,10 +42,10 @@ constexpr std::string_view kStatisticsTables[] = {"attention", "distance", "key_
 
 // Returns the path of a run's table without its extension.
 std::string table_path(const SweepFolder& folder, const RunEntry& run, const std::string& name) {
-  const auto own = folder.results(run.label) + "/" + name;
+  const auto own = folder.results_folder(run.label) + "/" + name;
   const bool of_statistics = std::ranges::count(kStatisticsTables, name) > 0;
   if (!of_statistics || path_exists(fmt::format("{}{}", own, kParquet))) return own;
-  return folder.exact_results(run.label) + "/" + name;
+  return folder.exact_results_folder(run.label) + "/" + name;
 }
 
 // Returns the columns of a table with model, phase and order in front.
@@ -84,7 +84,7 @@ void combine_finished_runs(const SweepFolder& folder, const SweepConfig& config)
   std::erase_if(done, [](const RunEntry& run) { return run.state != RunState::done; });
   std::set<std::string> names;
   for (const auto& run : done) {
-    for (const auto& name : parquet_names(folder.results(run.label))) names.insert(name);
+    for (const auto& name : parquet_names(folder.results_folder(run.label))) names.insert(name);
     for (const auto name : kStatisticsTables)
       if (path_exists(fmt::format("{}{}", table_path(folder, run, std::string(name)), kParquet)))
         names.emplace(name);
@@ -196,14 +196,14 @@ void remove_earlier(const std::string& out, const std::set<std::string>& names) 
 
 }  // namespace
 
-void make_tables(const SweepFolder& folder, const SweepConfig& config, bool quiet) {
+void write_combined_tables(const SweepFolder& folder, const SweepConfig& config, bool quiet) {
   const auto lock = folder.lock_tables();
   // Repeat if another machine has uploaded its tables in the meantime, to include its runs.
   do {
-    folder.download_locked(config);
-    folder.write_runs(config);
+    folder.download_updates_locked(config);
+    folder.write_runs_file(config);
     combine_finished_runs(folder, config);
-  } while (!folder.upload(config, quiet));
+  } while (!folder.upload_sweep_files(config, quiet));
 }
 
 std::vector<CombinedTable> combine_sweeps(const std::vector<std::string>& sweeps,

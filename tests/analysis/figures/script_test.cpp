@@ -11,17 +11,17 @@ namespace qkscope {
 namespace {
 
 TEST(Script, QuotedTextIsNeitherMarkupNorCommand) {
-  EXPECT_EQ(quoted("plain"), "'plain'");
-  EXPECT_EQ(quoted("a_b^c{d}@e&f~g\\h"), R"('a\_b\^c\{d\}\@e\&f\~g\\h')");
-  EXPECT_EQ(quoted("it's `ls` \"$x\""), "'it''s `ls` \"$x\"'");
-  EXPECT_EQ(quoted("two\nlines\t\x7f"), "'two lines  '");
-  EXPECT_EQ(quoted("bad \xff utf-8"), "'bad \xEF\xBF\xBD utf-8'");
+  EXPECT_EQ(gnuplot_literal("plain"), "'plain'");
+  EXPECT_EQ(gnuplot_literal("a_b^c{d}@e&f~g\\h"), R"('a\_b\^c\{d\}\@e\&f\~g\\h')");
+  EXPECT_EQ(gnuplot_literal("it's `ls` \"$x\""), "'it''s `ls` \"$x\"'");
+  EXPECT_EQ(gnuplot_literal("two\nlines\t\x7f"), "'two lines  '");
+  EXPECT_EQ(gnuplot_literal("bad \xff utf-8"), "'bad \xEF\xBF\xBD utf-8'");
 }
 
 TEST(Script, LongNamesAreShortenedInTheMiddle) {
-  EXPECT_EQ(shortened("short", 5), "short");
-  EXPECT_EQ(shortened("0123456789", 5), "01…89");
-  EXPECT_EQ(shortened("ααααβγγγγ", 4), "α…γγ");
+  EXPECT_EQ(shorten_text("short", 5), "short");
+  EXPECT_EQ(shorten_text("0123456789", 5), "01…89");
+  EXPECT_EQ(shorten_text("ααααβγγγγ", 4), "α…γγ");
 }
 
 TEST(Script, TickStepsAreOneTwoOrFiveTimesAPowerOfTen) {

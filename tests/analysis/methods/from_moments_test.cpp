@@ -105,9 +105,10 @@ QuerySums sums_of(const CentredRows& queries) {
 
 TEST(FromMoments, TheQueryModelIsThatOfTheRows) {
   const auto head = plant(small_head(5), 5);
-  const auto rows = fit_queries(head.queries, key_signs(head.keys));
+  const auto rows = fit_query_model(head.queries, key_mean_signs(head.keys));
   const auto sums = sums_of(head.queries);
-  const auto model = fit_moments(head.queries, sums.log_positions, rows.sign, sums.buckets);
+  const auto model =
+      fit_query_model_from_moments(head.queries, sums.log_positions, rows.sign, sums.buckets);
   EXPECT_EQ(model.beta_norm, rows.beta_norm);
   EXPECT_EQ(model.alpha, rows.alpha);
   EXPECT_NEAR(model.scalar_r_squared, rows.scalar_r_squared, 1e-12);
@@ -145,10 +146,10 @@ TEST(FromMoments, PlasticityWithKeysOfACapture) {
   }
   const RowsView& keys = head.keys.source;
   options.text_groups =
-      TextGroups::of_texts({keys.example_id.begin(), keys.example_id.end()}).first();
-  const auto model =
-      fit_moments(head.queries, sums.log_positions,
-                  fit_queries(head.queries, key_signs(head.keys)).sign, sums.buckets);
+      TextGroups::from_texts({keys.example_id.begin(), keys.example_id.end()}).first_texts();
+  const auto model = fit_query_model_from_moments(
+      head.queries, sums.log_positions,
+      fit_query_model(head.queries, key_mean_signs(head.keys)).sign, sums.buckets);
   const auto found = plasticity_with_keys(
       {model, RowsView{8, {}, position, {}, bucket, {}}, times, head.queries.size()}, head.keys,
       options);

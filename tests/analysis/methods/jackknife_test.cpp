@@ -32,10 +32,11 @@ TEST_P(ReplicatesBySeparation, AreTheHeadWithoutTheGroup) {
   options.rotation_options.separation = GetParam();
   const TextGroups texts(head.queries.source, head.keys.source);
   ASSERT_EQ(texts.size(), 20);
-  const auto queries = centre_groups(head.queries.source, texts);
-  const auto keys = centre_groups(head.keys.source, texts);
-  const auto found = replicates(analysed(head, options), leave_groups_out(queries),
-                                leave_groups_out(keys), options);
+  const auto queries = make_grouped_rows(head.queries.source, texts);
+  const auto keys = make_grouped_rows(head.keys.source, texts);
+  const auto found =
+      jackknife_replicates(analysed(head, options), leave_one_group_out_moments(queries),
+                           leave_one_group_out_moments(keys), options);
   ASSERT_EQ(found.size(), 20u);
   for (int group = 0; group < 20; ++group) {
     const PlantedHead rest(rows_without(head.query_rows, texts, group),
@@ -71,13 +72,14 @@ TEST(Replicates, OfAHeadWithAllItsRowsInOneGroupDoNotExist) {
   auto options = small_head(22);
   options.examples = 2;
   const auto head = plant(options, 22);
-  const auto texts = TextGroups::of_texts({0, 7, 8, 9});  // both of the head's are in the first
-  const auto queries = centre_groups(head.queries.source, texts);
-  const auto keys = centre_groups(head.keys.source, texts);
+  const auto texts = TextGroups::from_texts({0, 7, 8, 9});  // both of the head's are in the first
+  const auto queries = make_grouped_rows(head.queries.source, texts);
+  const auto keys = make_grouped_rows(head.keys.source, texts);
   AnalyzeOptions analyze;
   analyze.rotation_options.null_draws = 0;
-  const auto found = replicates(analysed(head, analyze), leave_groups_out(queries),
-                                leave_groups_out(keys), analyze);
+  const auto found =
+      jackknife_replicates(analysed(head, analyze), leave_one_group_out_moments(queries),
+                           leave_one_group_out_moments(keys), analyze);
   ASSERT_EQ(found.size(), 4u);
   EXPECT_FALSE(found[0].pca || found[0].rotation);
   EXPECT_NEAR(found[1].rotation->alpha_k, analysed(head, analyze).rotation->alpha_k, 1e-15);
@@ -93,8 +95,9 @@ TEST(Replicates, HoldTheDiscriminantAndTheActivePlanesFixed) {
   HeadReport report = analysed(head, analyze);
   report.pca = combined_pca(head.queries, head.keys, head.pooled, analyze.pca_options, &texts);
   ASSERT_EQ(report.rotation->active_axes.size(), 2u * 8u);
-  const auto found = replicates(report, leave_groups_out(centre_groups(head.queries.source, texts)),
-                                leave_groups_out(centre_groups(head.keys.source, texts)), analyze);
+  const auto found = jackknife_replicates(
+      report, leave_one_group_out_moments(make_grouped_rows(head.queries.source, texts)),
+      leave_one_group_out_moments(make_grouped_rows(head.keys.source, texts)), analyze);
   std::int64_t rows = 0;
   std::int64_t right = 0;
   for (std::size_t g = 0; g < report.pca->qk_rows.size(); ++g) {
@@ -123,12 +126,13 @@ TEST(Replicates, HoldTheDiscriminantAndTheActivePlanesFixed) {
 TEST(TextGroups, AreEqualInTheOrderOfTheTexts) {
   std::vector<std::int64_t> texts;
   for (std::int64_t i = 0; i < 50; ++i) texts.push_back(1000 - 7 * i);
-  const auto groups = TextGroups::of_texts(texts);
+  const auto groups = TextGroups::from_texts(texts);
   ASSERT_EQ(groups.size(), 20);
-  for (std::int64_t i = 0; i < 50; ++i) EXPECT_EQ(groups.of(1000 - 7 * (49 - i)), i * 20 / 50);
-  EXPECT_EQ(groups.of(-5), 0);
-  EXPECT_EQ(groups.of(5000), 19);
-  EXPECT_EQ(TextGroups::of_texts({5, 5, 3}).size(), 2);
+  for (std::int64_t i = 0; i < 50; ++i)
+    EXPECT_EQ(groups.group_of(1000 - 7 * (49 - i)), i * 20 / 50);
+  EXPECT_EQ(groups.group_of(-5), 0);
+  EXPECT_EQ(groups.group_of(5000), 19);
+  EXPECT_EQ(TextGroups::from_texts({5, 5, 3}).size(), 2);
 }
 
 }  // namespace

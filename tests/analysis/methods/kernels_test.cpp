@@ -58,7 +58,7 @@ TEST(PlaneUnits, PointWhereTheRowsDo) {
         y += value * axes(2 * plane + 1, j);
       }
       const double angle = std::atan2(y, x);
-      const auto& unit = units.plane(plane)[place];
+      const auto& unit = units.unit_vectors_in_plane(plane)[place];
       EXPECT_NEAR(unit.real(), std::cos(angle), 1e-12);
       EXPECT_NEAR(unit.imag(), std::sin(angle), 1e-12);
     }
@@ -66,7 +66,7 @@ TEST(PlaneUnits, PointWhereTheRowsDo) {
       along +=
           (head.query_rows.vectors[static_cast<std::size_t>(8 * i) + j] - head.pooled.mean[j]) *
           line[j];
-    EXPECT_NEAR(units.line_projections()[place], along, 1e-12 * std::fabs(along) + 1e-12);
+    EXPECT_NEAR(units.projections_on_line()[place], along, 1e-12 * std::fabs(along) + 1e-12);
   }
 }
 
@@ -78,9 +78,9 @@ TEST(PlaneUnits, PointAlongTheFirstAxisAtTheCentre) {
     xy[i] = i % 3 == 0 ? 0 : std::cos(static_cast<double>(i));
   xy[8 * 5 + 1] = xy[8 * 5 + 5] = 0;
   std::vector<std::complex<double>> units(4 * kRows);
-  unit_vectors(xy, kRows, units.data(), kRows);
+  to_unit_vectors(xy, kRows, units.data(), kRows);
   auto expected = units;
-  unit_vectors_reference(xy, kRows, expected.data(), kRows);
+  to_unit_vectors_reference(xy, kRows, expected.data(), kRows);
   EXPECT_EQ(expected[5 + kRows], 1.0);  // at the centre
   for (std::size_t i = 0; i < kRows; ++i)
     for (std::size_t plane = 0; plane < 4; ++plane) {
@@ -101,16 +101,16 @@ TEST(TurnedRows, AreSignedAndReflectedInTheOrderAskedFor) {
     auto options = small_head(3);
     options.dim = std::max(dim, 4);
     const auto head = plant(options, 3);
-    auto model = fit_queries(head.queries, key_signs(head.keys));
+    auto model = fit_query_model(head.queries, key_mean_signs(head.keys));
     if (dim == 5) model.reflection = {};
     const std::vector<std::int64_t> order = {6, 0, 3, 3, 1};
-    const FloatMatrix found = rotated_rows<float>(head.keys, model, order);
+    const FloatMatrix found = rotate_centred_rows<float>(head.keys, model, order);
     ASSERT_EQ(found.rows, 5);
     for (std::int64_t i = 0; i < 5; ++i) {
       std::vector<double> x(static_cast<std::size_t>(options.dim));
-      copy_centred(head.keys, order[static_cast<std::size_t>(i)],
-                   order[static_cast<std::size_t>(i)] + 1, x.data());
-      const auto expected = rotate(x, model);
+      copy_centred_rows(head.keys, order[static_cast<std::size_t>(i)],
+                        order[static_cast<std::size_t>(i)] + 1, x.data());
+      const auto expected = rotate_vector(x, model);
       for (std::size_t j = 0; j < x.size(); ++j)
         EXPECT_EQ(found.row(i)[j], static_cast<float>(expected[j]));
     }
@@ -129,14 +129,14 @@ TEST(PairKernels, ZScoresMatchTheirReferenceOverRandomShapes) {
         const FloatMatrix scores = random_matrix(9 + kNarrowPadding, 19, random);
         FloatMatrix variances = random_matrix(dim, 19 + kNarrowPadding, random);
         for (float& x : variances.data) x *= x;
-        std::vector<Pair> pairs(static_cast<std::size_t>(count));
+        std::vector<KeyPair> pairs(static_cast<std::size_t>(count));
         for (auto& pair : pairs)
           pair = {4 + static_cast<std::int64_t>(random.below(9)),
                   4 + static_cast<std::int64_t>(random.below(9))};
         std::vector<float> found(static_cast<std::size_t>(count * columns + kNarrowPadding), -1);
         auto expected = found;
-        z_scores({keys, scores, variances}, pairs, 1, columns, found.data());
-        z_scores_reference({keys, scores, variances}, pairs, 1, columns, expected.data());
+        compute_z_scores({keys, scores, variances}, pairs, 1, columns, found.data());
+        compute_z_scores_reference({keys, scores, variances}, pairs, 1, columns, expected.data());
         for (std::size_t at = 0; at < static_cast<std::size_t>(count * columns); ++at)
           EXPECT_NEAR(found[at], expected[at], 1e-5F * std::fabs(expected[at]) + 1e-5F);
       }
@@ -147,11 +147,11 @@ TEST(PairKernels, ZScoresMatchTheirReferenceOverRandomShapes) {
 TEST(PairEvaluator, GivesOneLanePerPairAndCertainChoicesBehindThem) {
   Random random(5);
   const FloatMatrix vectors = random_matrix(6, 7, random);
-  QueryColumns queries{Matrix(4, 7), Matrix(4, 7), {}};
+  QueryGaussians queries{Matrix(4, 7), Matrix(4, 7), {}};
   for (double& x : queries.mean.data) x = random.uniform();
   for (double& x : queries.variance.data) x = 0.1 + random.uniform();
-  std::vector<Pair> seen;
-  PairEvaluator evaluator(queries, [&](const PairScoreLines& lines) {
+  std::vector<KeyPair> seen;
+  PairEvaluator evaluator(queries, [&](const PairScoreTile& lines) {
     EXPECT_EQ(lines.first_column, 1);
     EXPECT_EQ(lines.columns, 3);
     EXPECT_EQ(lines.lanes % kLaneStep, 0);
@@ -162,7 +162,7 @@ TEST(PairEvaluator, GivesOneLanePerPairAndCertainChoicesBehindThem) {
           EXPECT_GT(z, 100);
           continue;
         }
-        const Pair& pair = lines.pairs[static_cast<std::size_t>(lane)];
+        const KeyPair& pair = lines.pairs[static_cast<std::size_t>(lane)];
         double mean = 0;
         double variance = 0;
         for (std::int64_t j = 0; j < 7; ++j) {
@@ -226,25 +226,25 @@ TEST(PairHeatmap, CountsEveryPointInTheCellOfItsDistance) {
   }
 }
 
-TEST(DistinctNumbers, AreNumberedInAscendingOrder) {
+TEST(DistinctValues, AreNumberedInAscendingOrder) {
   const std::vector<std::int32_t> all = {5, -3, 5, 261, 1 << 30, -3, 5 + 256};
-  const DistinctNumbers distinct(all);
+  const DistinctValues distinct(all);
   EXPECT_EQ(distinct.numbers, (std::vector<std::int32_t>{-3, 5, 261, 1 << 30}));
   EXPECT_EQ(distinct.place, (std::vector<std::int32_t>{1, 0, 1, 2, 3, 0, 2}));
 }
 
 TEST(BucketRanges, AreFoundFromTheRows) {
   const auto head = plant(small_head(1), 1);
-  const BucketRanges uniform(rows_of(head.query_rows), rows_of(head.key_rows));
+  const BucketRanges uniform(as_rows_view(head.query_rows), as_rows_view(head.key_rows));
   EXPECT_EQ(uniform.range(3), (PositionRange{384, 512}));
-  EXPECT_TRUE(uniform.reaches(3, 2, 128));
-  EXPECT_FALSE(uniform.reaches(3, 1, 128));
-  EXPECT_TRUE(uniform.reaches(3, 1, 130));
+  EXPECT_TRUE(uniform.window_reaches(3, 2, 128));
+  EXPECT_FALSE(uniform.window_reaches(3, 1, 128));
+  EXPECT_TRUE(uniform.window_reaches(3, 1, 130));
   HeadRows doubling = head.query_rows;
   for (std::size_t i = 0; i < doubling.position.size(); ++i)
     doubling.bucket[i] =
         std::max(4, static_cast<int>(std::log2(static_cast<double>(doubling.position[i]) + 1)));
-  const BucketRanges log(rows_of(doubling), rows_of(doubling));
+  const BucketRanges log(as_rows_view(doubling), as_rows_view(doubling));
   EXPECT_EQ(log.range(4), (PositionRange{0, 31}));
   EXPECT_EQ(log.range(6), (PositionRange{63, 127}));
 }
@@ -254,8 +254,8 @@ TEST(BucketRanges, AreKnownFromTheSampler) {
   sampler.type = SamplerType::uniform;
   sampler.min_bucket_size = 100;
   EXPECT_EQ(BucketRanges(sampler).range(3), (PositionRange{300, 400}));
-  EXPECT_TRUE(BucketRanges(sampler).reaches(3, 1, 102));
-  EXPECT_FALSE(BucketRanges(sampler).reaches(3, 1, 101));
+  EXPECT_TRUE(BucketRanges(sampler).window_reaches(3, 1, 102));
+  EXPECT_FALSE(BucketRanges(sampler).window_reaches(3, 1, 101));
   sampler.type = SamplerType::log_uniform;  // no bucket is below 7
   EXPECT_EQ(BucketRanges(sampler).range(7), (PositionRange{0, 255}));
   EXPECT_EQ(BucketRanges(sampler).range(8), (PositionRange{255, 511}));

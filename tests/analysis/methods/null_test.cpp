@@ -34,7 +34,7 @@ RotationOptions draws(int count, std::uint64_t seed) {
 }
 
 PositionNull null_of(const PlantedHead& head, const RotationOptions& options) {
-  const auto found = drift_and_separation(head.queries, head.keys, head.pooled, options);
+  const auto found = find_drift_and_separation(head.queries, head.keys, head.pooled, options);
   return sample_position_null(head.queries, head.keys, head.pooled, found, options);
 }
 
@@ -96,7 +96,7 @@ TEST(Null, DriftIsFarOutsideIt) {
 TEST(Null, FewRowsInManyDimensionsReachHighCorrelations) {
   const auto head = plant(without_drift(64, 2, 5), 5);
   const auto options = draws(200, 1);
-  const auto found = drift_and_separation(head.queries, head.keys, head.pooled, options);
+  const auto found = find_drift_and_separation(head.queries, head.keys, head.pooled, options);
   const auto null = null_of(head, options);
   EXPECT_GT(found.r_q_a, 0.6);
   EXPECT_GT(null.r_q_a, 0.6);

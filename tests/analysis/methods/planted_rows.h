@@ -22,9 +22,9 @@ struct PlantedHead {
   PlantedHead(HeadRows q, HeadRows k)
       : query_rows(std::move(q)),
         key_rows(std::move(k)),
-        queries(centre(rows_of(query_rows))),
-        keys(centre(rows_of(key_rows))),
-        pooled(pool(queries, keys)) {}
+        queries(make_centred_rows(as_rows_view(query_rows))),
+        keys(make_centred_rows(as_rows_view(key_rows))),
+        pooled(pool_moments(queries, keys)) {}
 };
 
 // Small enough for hundreds of repetitions.
@@ -52,7 +52,7 @@ inline HeadRows rows_without(const HeadRows& rows, const TextGroups& texts, int 
   kept.head_dim = rows.head_dim;
   const auto dim = static_cast<std::size_t>(rows.head_dim);
   for (std::size_t i = 0; i < rows.position.size(); ++i) {
-    if (texts.of(rows.example(i)) == group) continue;
+    if (texts.group_of(rows.example(i)) == group) continue;
     kept.position.push_back(rows.position[i]);
     kept.example_id.push_back(rows.example_id[i]);
     kept.bucket.push_back(rows.bucket[i]);

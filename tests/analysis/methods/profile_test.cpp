@@ -26,9 +26,9 @@ PlasticityOptions with_bins(int bins) {
 }
 
 ProfileGrid grid_of(const PlantedHead& head, std::int64_t used, const PlasticityOptions& options) {
-  const RowsView queries = rows_of(head.query_rows);
-  const RowsView keys = rows_of(head.key_rows);
-  return profile_grid(queries, keys, BucketRanges(queries, keys), used, options);
+  const RowsView queries = as_rows_view(head.query_rows);
+  const RowsView keys = as_rows_view(head.key_rows);
+  return choose_profile_grid(queries, keys, BucketRanges(queries, keys), used, options);
 }
 
 // The same head with buckets that double: [0, 127), [127, 255), [255, 511), [511, 1023) and the
@@ -293,14 +293,14 @@ TEST(TextGroups, AreNeighboursInTheOrderOfTheirKeys) {
   auto options = small_head(8);
   options.examples = 50;
   const auto head = plant(options, 8);
-  const TextGroups groups(rows_of(head.query_rows), rows_of(head.key_rows));
+  const TextGroups groups(as_rows_view(head.query_rows), as_rows_view(head.key_rows));
   ASSERT_EQ(groups.size(), 20);
-  for (int text = 0; text < 50; ++text) EXPECT_EQ(groups.of(text), text * 20 / 50) << text;
-  EXPECT_EQ(groups.of(-5), 0);
-  EXPECT_EQ(groups.of(500), 19);
+  for (int text = 0; text < 50; ++text) EXPECT_EQ(groups.group_of(text), text * 20 / 50) << text;
+  EXPECT_EQ(groups.group_of(-5), 0);
+  EXPECT_EQ(groups.group_of(500), 19);
   options.examples = 3;
   const auto few = plant(options, 8);
-  EXPECT_EQ(TextGroups(rows_of(few.query_rows), rows_of(few.key_rows)).size(), 3);
+  EXPECT_EQ(TextGroups(as_rows_view(few.query_rows), as_rows_view(few.key_rows)).size(), 3);
 }
 
 class ProfileReplicatesOf : public testing::TestWithParam<PlasticityOptions::QueryModelKind> {};

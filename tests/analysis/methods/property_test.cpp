@@ -35,16 +35,16 @@ TEST(Properties, ExplainedVarianceSumsToOne) {
 
 TEST(Properties, RotationsKeepEveryDotProduct) {
   const auto head = plant(small_head(2), 2);
-  const auto model = fit_queries(head.queries, key_signs(head.keys));
+  const auto model = fit_query_model(head.queries, key_mean_signs(head.keys));
   const auto rotation = planar_rotation(head.queries, head.keys, head.pooled, {});
-  const auto complement = complement_of(head.pooled, rotation.a, rotation.b, 6);
+  const auto complement = orthogonal_complement(head.pooled, rotation.a, rotation.b, 6);
   Random random(5);
   for (int round = 0; round < 50; ++round) {
     std::vector<double> q(8);
     std::vector<double> k(8);
     for (double& x : q) x = random.normal();
     for (double& x : k) x = random.normal();
-    EXPECT_NEAR(dot(rotate(q, model), rotate(k, model)), dot(q, k), 1e-12);
+    EXPECT_NEAR(dot(rotate_vector(q, model), rotate_vector(k, model)), dot(q, k), 1e-12);
     // (a, b, complement) is an orthonormal basis as well.
     double sum = dot(q, rotation.a) * dot(k, rotation.a) + dot(q, rotation.b) * dot(k, rotation.b);
     for (std::int64_t i = 0; i < complement.axes.rows; ++i) {
@@ -151,7 +151,7 @@ TEST(Properties, EqualKeysAreACoinFlip) {
   // Every key the same vector: no query can prefer one.
   for (std::size_t i = 8; i < head.key_rows.vectors.size(); ++i)
     head.key_rows.vectors[i] = head.key_rows.vectors[i % 8];
-  const auto keys = centre(rows_of(head.key_rows));
+  const auto keys = make_centred_rows(as_rows_view(head.key_rows));
   const auto result = attention_plasticity(head.queries, keys, {});
   for (const auto& point : result.profile) {
     if (point.mean.pairs == 0) continue;

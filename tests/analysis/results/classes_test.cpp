@@ -48,7 +48,7 @@ class Classes : public ::testing::Test {
 
 std::vector<std::string> names_of(const AnalysisRun& run, ClassCriterion by) {
   std::vector<std::string> names;
-  for (const auto& head : run.heads) names.push_back(to_string(class_of(head, by, {})));
+  for (const auto& head : run.heads) names.push_back(to_string(classify_head(head, by, {})));
   return names;
 }
 

@@ -74,20 +74,21 @@ AnalysisRun run_of(const Drawn& drawn) {
                         4 * drawn.key_seed + number + 900000007);
     shift_texts(q, 2 * drawn.query_seed + 1);
     shift_texts(k, 2 * drawn.key_seed + 2);
-    const TextGroups groups(rows_of(q), rows_of(k));
-    const auto queries = centre_groups(rows_of(q), groups);
-    const auto keys = centre_groups(rows_of(k), groups);
-    const auto pooled = pool(queries.rows, keys.rows);
+    const TextGroups groups(as_rows_view(q), as_rows_view(k));
+    const auto queries = make_grouped_rows(as_rows_view(q), groups);
+    const auto keys = make_grouped_rows(as_rows_view(k), groups);
+    const auto pooled = pool_moments(queries.rows, keys.rows);
     HeadReport head;
     head.pca = combined_pca(queries.rows, keys.rows, pooled, options.pca_options, &groups);
-    head.rotation = drift_and_separation(queries.rows, keys.rows, pooled, options.rotation_options);
+    head.rotation =
+        find_drift_and_separation(queries.rows, keys.rows, pooled, options.rotation_options);
     PlasticityOptions plasticity;
     plasticity.profile_bins = 8;
     plasticity.context = 512;
-    plasticity.text_groups = groups.first();
+    plasticity.text_groups = groups.first_texts();
     head.plasticity = attention_plasticity(queries.rows, keys.rows, plasticity);
-    head.without_group =
-        replicates(head, leave_groups_out(queries), leave_groups_out(keys), options);
+    head.without_group = jackknife_replicates(head, leave_one_group_out_moments(queries),
+                                              leave_one_group_out_moments(keys), options);
     run.heads.push_back(std::move(head));
   }
   run.errors = mean_errors(run, options);

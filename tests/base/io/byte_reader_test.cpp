@@ -22,30 +22,30 @@ ByteReader reader_of(std::string_view bytes) {
 
 TEST(ByteReader, TakesLittleEndianNumbersAndText) {
   auto reader = reader_of(kBytes);
-  EXPECT_EQ(reader.take<std::uint16_t>(), 0x0201u);
-  EXPECT_EQ(reader.take_number(3), 0x050403u);
+  EXPECT_EQ(reader.read<std::uint16_t>(), 0x0201u);
+  EXPECT_EQ(reader.read_integer(3), 0x050403u);
   EXPECT_EQ(reader.offset(), 5u);
-  EXPECT_EQ(reader.take_bytes(3).size(), 3u);
-  EXPECT_EQ(reader.take_text(4), "text");
-  EXPECT_EQ(reader.left(), 0u);
-  EXPECT_EQ(reader.take_text(0), "");
+  EXPECT_EQ(reader.read_bytes(3).size(), 3u);
+  EXPECT_EQ(reader.read_text(4), "text");
+  EXPECT_EQ(reader.bytes_left(), 0u);
+  EXPECT_EQ(reader.read_text(0), "");
 }
 
 TEST(ByteReader, ReadsAtAnOffsetWithoutMoving) {
   const auto reader = reader_of(kBytes);
-  EXPECT_EQ(reader.number_at(4, 2), 0x0605u);
+  EXPECT_EQ(reader.integer_at(4, 2), 0x0605u);
   EXPECT_EQ(reader.bytes_at(8, 4).size(), 4u);
   EXPECT_EQ(reader.offset(), 0u);
 }
 
 TEST(ByteReader, ReadsBeyondTheEndCallTheErrorHandler) {
   auto reader = reader_of(kBytes);
-  reader.take_bytes(10);
-  EXPECT_EQ(bad_input_message([&] { reader.take<std::uint32_t>("a size"); }),
+  reader.read_bytes(10);
+  EXPECT_EQ(bad_input_message([&] { reader.read<std::uint32_t>("a size"); }),
             "f: a size wants 4 bytes at 10, 2 are there");
-  EXPECT_EQ(bad_input_message([&] { reader.take_text(~std::uint64_t{0}, "a name"); }),
+  EXPECT_EQ(bad_input_message([&] { reader.read_text(~std::uint64_t{0}, "a name"); }),
             "f: a name wants 18446744073709551615 bytes at 10, 2 are there");
-  EXPECT_EQ(bad_input_message([&] { reader.number_at(~std::uint64_t{0}, 1, "a flag"); }),
+  EXPECT_EQ(bad_input_message([&] { reader.integer_at(~std::uint64_t{0}, 1, "a flag"); }),
             "f: a flag wants 1 bytes at 18446744073709551615, 0 are there");
   EXPECT_EQ(reader.offset(), 10u);
 }
@@ -53,16 +53,16 @@ TEST(ByteReader, ReadsBeyondTheEndCallTheErrorHandler) {
 TEST(ByteReader, TryTakeLeavesTheValueWhereBytesAreMissing) {
   auto reader = reader_of("abc");
   std::uint16_t value = 7;
-  EXPECT_TRUE(reader.try_take(value));
+  EXPECT_TRUE(reader.try_read(value));
   EXPECT_EQ(value, 0x6261u);
-  EXPECT_FALSE(reader.try_take(value));
+  EXPECT_FALSE(reader.try_read(value));
   EXPECT_EQ(value, 0x6261u);
-  EXPECT_EQ(reader.left(), 1u);
+  EXPECT_EQ(reader.bytes_left(), 1u);
 }
 
 TEST(ByteReader, AHandlerThatReturnsIsAFailure) {
   const ByteReader reader("abc"sv, [](const TruncatedRead&) {});
-  EXPECT_THROW(reader.number_at(0, 8), Error);
+  EXPECT_THROW(reader.integer_at(0, 8), Error);
 }
 
 }  // namespace

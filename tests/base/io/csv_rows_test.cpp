@@ -6,10 +6,10 @@ namespace qkscope {
 namespace {
 
 using Fields = std::vector<std::string>;
-using Status = CsvRows::Status;
+using Status = CsvParser::Status;
 
-TEST(CsvRows, ReadsQuotedFieldsAndBothLineEnds) {
-  CsvRows rows(
+TEST(CsvParser, ReadsQuotedFieldsAndBothLineEnds) {
+  CsvParser rows(
       "\xef\xbb\xbf"
       "a,\"b,\"\"c\"\"\"\r\n\"x\r\ny\r\",\n,z\r");
   Fields fields;
@@ -20,18 +20,18 @@ TEST(CsvRows, ReadsQuotedFieldsAndBothLineEnds) {
   EXPECT_EQ(rows.row_line(), 2);
   EXPECT_EQ(rows.next(fields), Status::row);
   EXPECT_EQ(fields, (Fields{"", "z"}));
-  EXPECT_EQ(rows.row(), 3);
+  EXPECT_EQ(rows.row_number(), 3);
   EXPECT_EQ(rows.row_line(), 4);
   EXPECT_EQ(rows.next(fields), Status::end);
 }
 
-TEST(CsvRows, EmptyLinesAreRowsUnlessSkipped) {
+TEST(CsvParser, EmptyLinesAreRowsUnlessSkipped) {
   Fields fields;
-  CsvRows kept("a\n\nb");
+  CsvParser kept("a\n\nb");
   EXPECT_EQ(kept.next(fields), Status::row);
   EXPECT_EQ(kept.next(fields), Status::row);
   EXPECT_EQ(fields, Fields{""});
-  CsvRows skipping("\r\na\n\n\nb\n\n", {.skip_empty_lines = true});
+  CsvParser skipping("\r\na\n\n\nb\n\n", {.skip_empty_lines = true});
   EXPECT_EQ(skipping.next(fields), Status::row);
   EXPECT_EQ(skipping.row_line(), 2);
   EXPECT_EQ(skipping.next(fields), Status::row);
@@ -40,20 +40,20 @@ TEST(CsvRows, EmptyLinesAreRowsUnlessSkipped) {
   EXPECT_EQ(skipping.next(fields), Status::end);
 }
 
-TEST(CsvRows, UnclosedQuotesNameTheLineOfTheField) {
-  CsvRows rows("a\n\"b\nc\",\"d\n\n");
+TEST(CsvParser, UnclosedQuotesNameTheLineOfTheField) {
+  CsvParser rows("a\n\"b\nc\",\"d\n\n");
   Fields fields;
   EXPECT_EQ(rows.next(fields), Status::row);
   EXPECT_EQ(rows.next(fields), Status::unclosed_quote);
   EXPECT_EQ(rows.error_line(), 3);
 }
 
-TEST(CsvRows, TextAfterAClosingQuoteIsAnErrorUnlessAccepted) {
+TEST(CsvParser, TextAfterAClosingQuoteIsAnErrorUnlessAccepted) {
   Fields fields;
-  CsvRows strict("\"a\nb\"c,d\n");
+  CsvParser strict("\"a\nb\"c,d\n");
   EXPECT_EQ(strict.next(fields), Status::text_after_quote);
   EXPECT_EQ(strict.error_line(), 2);
-  CsvRows lenient("\"a\nb\"c,d\n", {.text_after_quotes = true});
+  CsvParser lenient("\"a\nb\"c,d\n", {.text_after_quotes = true});
   EXPECT_EQ(lenient.next(fields), Status::row);
   EXPECT_EQ(fields, (Fields{"a\nbc", "d"}));
 }

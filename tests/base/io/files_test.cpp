@@ -114,13 +114,13 @@ TEST(Folder, QueriesDoNotThrow) {
 }
 
 TEST(OpenFiles, AnOpenDescriptorReducesTheCount) {
-  const auto before = open_files_left();
+  const auto before = available_file_descriptors();
   EXPECT_GT(before, 0u);
   const int file = ::dup(0);
   ASSERT_GE(file, 0);
-  EXPECT_EQ(open_files_left(), before - 1);
+  EXPECT_EQ(available_file_descriptors(), before - 1);
   ::close(file);
-  EXPECT_EQ(open_files_left(), before);
+  EXPECT_EQ(available_file_descriptors(), before);
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ std::uint64_t digest_of_kernels() {
     digest.add(sum(x));
     digest.add(dot(x, y));
     digest.add(dot(narrow(x), y));
-    const auto powers = powers_around(x, 0.1);
+    const auto powers = central_power_sums(x, 0.1);
     digest.add(powers.second);
     digest.add(powers.third);
     digest.add(powers.fourth);
@@ -103,7 +103,7 @@ std::uint64_t digest_of_kernels() {
     centre_rows(narrow(x).data(), 1, y, centred.data());
     digest.add<double>(centred);
     std::vector<std::uint16_t> bins(count);
-    bin_indices(y, -1, 100, 150, bins.data());
+    compute_bin_indices(y, -1, 100, 150, bins.data());
     digest.add<std::uint16_t>(bins);
     for (double& z : y) z = std::fabs(8 * z * (1 / std::numbers::sqrt2));
     erfc_in_place(y);
@@ -134,7 +134,8 @@ std::uint64_t digest_of_fourier_kernels() {
   spectrum.compute(signal);
   for (std::int64_t half = 0; half < 50; ++half) digest.add(spectrum.power(half));
   std::vector<PeakCandidate> found;
-  spectrum.find_above(0.5F * spectrum.highest_power(), 0.4F * spectrum.highest_power(), found);
+  spectrum.find_peaks_above(0.5F * spectrum.max_power_in_band(),
+                            0.4F * spectrum.max_power_in_band(), found);
   for (const auto& [half, power] : found) {
     digest.add(static_cast<double>(half));
     digest.add(power);
@@ -208,7 +209,7 @@ TEST(CpuTargets, WeightedSumsMatchPlainLoops) {
         rows.push_back(
             {x.data() + i * cols, 0.3 + static_cast<double>(i), 1 - 0.4 * static_cast<double>(i)});
       std::vector<double> sums(3 * cols, -1);
-      weighted_sums(rows, static_cast<std::int64_t>(cols), sums.data());
+      compute_weighted_sums(rows, static_cast<std::int64_t>(cols), sums.data());
       for (std::size_t j = 0; j < cols; ++j) {
         double expected[3] = {};
         for (const auto& row : rows) {
@@ -234,7 +235,7 @@ TEST(CpuTargets, PlasticityAlongLinesAgreesWithNormalCdf) {
         std::vector<float> z(static_cast<std::size_t>(4 * lanes));
         for (std::size_t i = 0; i < z.size(); ++i)
           z[i] = std::sin(static_cast<float>(i)) * static_cast<float>(i % 13);
-        LanePoints points{first, end};
+        LanePointRanges points{first, end};
         for (std::int32_t lane = 0; lane < lanes; ++lane) {
           points.lane_first[lane] = std::clamp(lane == 1 ? 3 : 0, first, end);
           points.lane_end[lane] = std::clamp(lane == 2 ? 6 : 12, first, end);
@@ -267,7 +268,7 @@ TEST(CpuTargets, PlasticityOfLargeZIsZero) {
   const float z[] = {1e4F, -1e4F, 1e20F, 0};
   const std::int32_t column = 0;
   const float fraction = 0;
-  LanePoints points{0, 1};
+  LanePointRanges points{0, 1};
   std::fill_n(points.lane_end, kMostLanes, 1);
   for_each_cpu_target([&](const std::string&) {
     std::uint32_t running[8] = {};

@@ -86,7 +86,7 @@ TEST(PhaseSumSeries, AgreesWithDirectSumsWithinItsReach) {
     const auto sums = phase_sum_series(omega, order, values);
     const double middle = 0.5 * static_cast<double>(order.length() - 1);
     for (const double share : {0.0, 0.2, -1.0, 1.0}) {
-      const double move = share * PhaseSumSeries::largest_exact_move(order);
+      const double move = share * PhaseSumSeries::largest_exact_shift(order);
       std::complex<long double> sum;
       std::complex<long double> slope;
       for (std::size_t i = 0; i < values.size(); ++i) {
@@ -166,14 +166,15 @@ TEST(Nufft, FindsAllPointsAboveTheThreshold) {
       Nufft spectrum(offsets, length, band);
       spectrum.compute(noise(offsets.size(), random));
       std::vector<PeakCandidate> found;
-      const float least = 0.5F * spectrum.highest_power();
-      spectrum.find_above(least, 0, found);
+      const float least = 0.5F * spectrum.max_power_in_band();
+      spectrum.find_peaks_above(least, 0, found);
       std::set<std::int64_t> halves;
       for (const auto& [half, power] : found) {
         halves.insert(half > spectrum.size() ? half - 2 * spectrum.size() : half);
         EXPECT_NEAR(power, spectrum.power(half), 0.02 * power) << length << " " << half;
       }
-      for (auto half = spectrum.first_half_point(); half <= spectrum.last_half_point(); ++half)
+      for (auto half = spectrum.band_first_half_step(); half <= spectrum.band_last_half_step();
+           ++half)
         for (const auto of_either_sign : {half, -half})
           EXPECT_TRUE(halves.contains(of_either_sign) ||
                       spectrum.power(of_either_sign) <= 1.02 * least)

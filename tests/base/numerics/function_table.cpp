@@ -73,7 +73,7 @@ void print_normality() {
       }
       std::printf("sample,%d,%d", n, shape);
       for (const double value : values) std::printf(",%.17g", value);
-      const auto found = qkscope::normality_of(values, qkscope::powers_around(values, 0));
+      const auto found = qkscope::measure_normality(values, qkscope::central_power_sums(values, 0));
       std::printf(
           "\nnormality,%.17g,%.17g,%.17g,%.17g\n", found.skew, found.excess_kurtosis, found.ks_p,
           qkscope::kolmogorov_distance_to_normal(values, qkscope::mean_of(values),

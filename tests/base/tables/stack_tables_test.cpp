@@ -88,7 +88,7 @@ TEST_F(StackTables, RowGroupsAreKept) {
   }
   writer.finish();
   EXPECT_EQ(stack_tables("sweep", {{"x", file("long")}, {"y", file("long")}}, file("out")), 6);
-  EXPECT_EQ(ParquetTableReader(file("out")).groups(), 6);
+  EXPECT_EQ(ParquetTableReader(file("out")).row_groups(), 6);
 }
 
 TEST_F(StackTables, AnEmptyTableKeepsItsColumns) {

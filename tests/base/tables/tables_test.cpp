@@ -97,7 +97,7 @@ TEST(ParquetStream, RoundTripsRowGroups) {
     file.finish();
   }
   const ParquetTableReader file(path);
-  ASSERT_EQ(file.groups(), 2);
+  ASSERT_EQ(file.row_groups(), 2);
   EXPECT_EQ(file.read(1).to_csv(), sample().to_csv());
   EXPECT_EQ(read_parquet_table(path).rows(), 4);
 }

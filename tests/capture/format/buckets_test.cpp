@@ -57,8 +57,8 @@ TEST(Buckets, RefusesSizeZero) {
 TEST(SamplerMetadata, ReadsBackWhatWasWritten) {
   for (const auto type : {SamplerType::log_uniform, SamplerType::uniform, SamplerType::all}) {
     Metadata metadata;
-    put_sampler(metadata,
-                {.type = type, .base_rate = 0.1, .min_bucket_size = 8192, .max_rows = {}});
+    add_sampler_metadata(metadata,
+                         {.type = type, .base_rate = 0.1, .min_bucket_size = 8192, .max_rows = {}});
     EXPECT_EQ(metadata.at("sampler"), sampler_type_name(type));
     EXPECT_EQ(metadata.at("base_rate"), "0.1");
     EXPECT_EQ(metadata.at("min_bucket_size"), "8192");

@@ -17,22 +17,22 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(CaptureName, ParsesHubNames) {
-  const auto plain = parse_hub_capture("org/name@stage1-step-40000");
+  const auto plain = parse_hub_capture_name("org/name@stage1-step-40000");
   ASSERT_TRUE(plain);
   EXPECT_EQ(plain->repo, "org/name");
   EXPECT_EQ(plain->branch, "stage1-step-40000");
   EXPECT_EQ(plain->folder, "");
-  const auto folder = parse_hub_capture("org/name@refs/pr/3:org_model");
+  const auto folder = parse_hub_capture_name("org/name@refs/pr/3:org_model");
   ASSERT_TRUE(folder);
   EXPECT_EQ(folder->branch, "refs/pr/3");
   EXPECT_EQ(folder->folder, "org_model");
   for (const auto* path : {"captures/one", "org/name", "missing"})
-    EXPECT_FALSE(parse_hub_capture(path)) << path;
+    EXPECT_FALSE(parse_hub_capture_name(path)) << path;
 }
 
 TEST(CaptureName, RefusesMalformedNames) {
   const auto complaint = [](const std::string& name) {
-    return bad_input_message([&] { parse_hub_capture(name); });
+    return bad_input_message([&] { parse_hub_capture_name(name); });
   };
   for (const auto* path : {"/tmp/no@such", "./a@b", "a/b/c@d", "@main", "~/x@y"})
     EXPECT_THAT(complaint(path), HasSubstr("there is no such folder")) << path;
@@ -53,7 +53,7 @@ TEST(CaptureName, PrefersAnExistingFolderOverAHubName) {
   const TemporaryFolder folder;
   const auto name = folder.file("name@main");
   write_head_file(head_file_path(name, {0, 0, HeadKind::query}), one_row(), {});
-  EXPECT_FALSE(parse_hub_capture(name));
+  EXPECT_FALSE(parse_hub_capture_name(name));
   EXPECT_TRUE(names_capture(name));
   EXPECT_TRUE(names_capture("org/name@main"));
   EXPECT_FALSE(names_capture(folder.path() + "/none"));

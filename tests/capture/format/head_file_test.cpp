@@ -41,12 +41,12 @@ std::string written(const TemporaryFolder& folder, const HeadRows& rows) {
 }
 
 TEST(HeadId, ConvertsToFolderNamesAndBack) {
-  EXPECT_EQ(folder_name({3, 12, HeadKind::query}), "l03h12q");
-  EXPECT_EQ(folder_name({103, 7, HeadKind::key}), "l103h07k");
-  EXPECT_EQ(parse_folder_name("l103h07k"), (HeadId{103, 7, HeadKind::key}));
+  EXPECT_EQ(head_folder_name({3, 12, HeadKind::query}), "l03h12q");
+  EXPECT_EQ(head_folder_name({103, 7, HeadKind::key}), "l103h07k");
+  EXPECT_EQ(parse_head_folder_name("l103h07k"), (HeadId{103, 7, HeadKind::key}));
   for (const char* wrong :
        {"", "l", "l0", "l00h", "l00h00", "l00h00x", "x00h00q", "l-1h00q", "l00h00qq"})
-    EXPECT_FALSE(parse_folder_name(wrong)) << wrong;
+    EXPECT_FALSE(parse_head_folder_name(wrong)) << wrong;
 }
 
 TEST(HeadFile, ReadsBackWhatWasWritten) {
@@ -104,7 +104,7 @@ TEST(HeadFile, BytesDoNotDependOnAppendCalls) {
     HeadWriter writer(folder.file(name), options);
     for (std::size_t i = 0; i < 50; i += chunk) {
       const auto n = std::min<std::size_t>(chunk, 50 - i);
-      const auto all = view(rows);
+      const auto all = as_head_rows_view(rows);
       writer.append({all.bucket.subspan(i, n),
                      all.example_id.subspan(i, n),
                      all.position.subspan(i, n),
@@ -128,7 +128,7 @@ TEST(HeadFile, RemovesTheTemporaryFileUnlessFinished) {
     HeadWriterOptions options;
     options.head_dim = 4;
     HeadWriter writer(folder.file("data.parquet"), options);
-    writer.append(view(some_rows(5, 4)));
+    writer.append(as_head_rows_view(some_rows(5, 4)));
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }

@@ -51,27 +51,27 @@ class SegmentFile : private FoldersInMemory, public testing::Test {
 TEST_F(SegmentFile, ReadsBackWhatWasWritten) {
   write();
   const SegmentReader reader(path(), kGroups);
-  const auto table = reader.example_table();
+  const auto table = reader.read_example_table();
   ASSERT_EQ(table.size(), 2u);
   EXPECT_EQ(table[0].row, 4);
   EXPECT_EQ(table[0].key, -1);
   EXPECT_EQ(table[0].source_id, "first");
   EXPECT_TRUE(table[1].truncated);
   std::uint64_t offset = 0;
-  EXPECT_EQ(reader.example(offset).source_id, "first");
-  EXPECT_EQ(reader.example(offset).row, 7);
-  EXPECT_THROW(reader.example(offset), Error);  // only two examples exist
-  const auto index = reader.index(1);
+  EXPECT_EQ(reader.read_example(offset).source_id, "first");
+  EXPECT_EQ(reader.read_example(offset).row, 7);
+  EXPECT_THROW(reader.read_example(offset), Error);  // only two examples exist
+  const auto index = reader.read_block_index(1);
   EXPECT_EQ(index[0].rows, 0u);
   EXPECT_EQ(index[1].example_key, (std::int64_t{1} << 40) + 3);
   HeadBlock block;
-  reader.read(index[1], {.first = 1}, 2, block);
+  reader.read_block(index[1], {.first = 1}, 2, block);
   EXPECT_THAT(block.positions, ElementsAre(2, 5));
   EXPECT_THAT(block.token_strings, ElementsAre("Ġa", ""));
   EXPECT_THAT(block.vectors, ElementsAre(5, 6, 7, 8));
-  reader.read(index[1], {.first = 0, .count = 2}, 2, block);
+  reader.read_block(index[1], {.first = 0, .count = 2}, 2, block);
   EXPECT_THAT(block.vectors, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
-  reader.read(index[0], {.first = 1}, 2, block);
+  reader.read_block(index[0], {.first = 1}, 2, block);
   EXPECT_TRUE(block.positions.empty() && block.vectors.empty());
 }
 
@@ -85,8 +85,8 @@ TEST_F(SegmentFile, ReadsIdsOfAnyLength) {
   }
   const SegmentReader reader(path(), kGroups);
   std::uint64_t offset = 0;
-  EXPECT_EQ(reader.example(offset).source_id, id);
-  EXPECT_EQ(reader.example(offset).source_id, "after");
+  EXPECT_EQ(reader.read_example(offset).source_id, id);
+  EXPECT_EQ(reader.read_example(offset).source_id, "after");
 }
 
 TEST_F(SegmentFile, AppearsOnlyAfterCommit) {
@@ -220,7 +220,7 @@ TEST(Journal, RefusesADamagedLineAndIgnoresATornLastLine) {
     if (at + 1 < last)  // without the end of the line before it, the last one is all of both
       EXPECT_THROW(Journal(folder.path()), Error) << at;
     else
-      EXPECT_FALSE(Journal(folder.path()).complete()) << at;
+      EXPECT_FALSE(Journal(folder.path()).is_complete()) << at;
   }
   const auto line = whole.substr(0, whole.find('\n') + 1);
   write_text(path, line + whole);  // a segment listed twice
@@ -238,14 +238,14 @@ TEST(Journal, SumsTheCountsOfItsEntries) {
   write_file(folder.file("00000000.seg"), "x");
   write_file(folder.file("stray.seg.12.tmp"), "x");
   journal.add({.segment = segment_name(0), .examples = 3, .rows = 5, .tokens = 70});
-  journal.remove_strays();
+  journal.remove_unlisted_files();
   EXPECT_FALSE(std::filesystem::exists(folder.file("stray.seg.12.tmp")));
   EXPECT_EQ(segment_name(1), "00000001.seg");
   const Journal again(folder.path());
   EXPECT_EQ(again.examples(), 3);
   EXPECT_EQ(again.rows(), 5);
   EXPECT_EQ(again.tokens(), 70);
-  EXPECT_FALSE(again.complete());
+  EXPECT_FALSE(again.is_complete());
   EXPECT_EQ(again.manifest().identity, manifest.identity);
   std::filesystem::remove(folder.file("00000000.seg"));
   EXPECT_THROW(Journal(folder.path()), Error);

@@ -81,7 +81,7 @@ TEST_F(AssemblyAhead, BytesDoNotDependOnSegmentTiming) {
       CaptureAssembler assembly(DataRoot(file("out")), {begun("out", before)});
       assembly.start_background_assembly();
       for (auto i = before; i < all.entries().size(); ++i) {
-        assembly.announce(all.entries()[i]);
+        assembly.announce_segment(all.entries()[i]);
         std::this_thread::sleep_for(pause);
       }
       assembly.finish(true);

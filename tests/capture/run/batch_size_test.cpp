@@ -28,7 +28,7 @@ class MemoryPlanning : public testing::Test {
     weights_ = device_weight_bytes(model_, DType::bf16);
   }
 
-  MemoryPlan plan(const BatchNeeds& needs, std::int64_t available) const {
+  MemoryPlan plan(const BatchRequirements& needs, std::int64_t available) const {
     return plan_memory(model_, kGpu, needs, available);
   }
 

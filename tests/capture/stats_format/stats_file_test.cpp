@@ -39,7 +39,7 @@ TEST(StatsFile, RewritingReadStatisticsGivesTheSameBytesInEveryFile) {
   const TemporaryFolder folder;
   write_planted(folder.file("a"), planted_statistics());
   const Statistics read = read_statistics(folder.file("a"));
-  const auto documents = open_documents(folder.file("a"), read);
+  const auto documents = open_document_tables(folder.file("a"), read);
   fs::create_directories(folder.file("b"));
   write_statistics(folder.file("b"), read, *documents);
   int files = 0;

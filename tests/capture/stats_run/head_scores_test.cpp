@@ -24,7 +24,7 @@ StatisticsSettings settings() {
 // Scores per layer and head of one document.
 class Scores : public LayerStatistics, public AttentionConsumer {
  public:
-  explicit Scores(std::vector<std::int32_t> tokens) : pairs_(count_pairs(tokens)) {
+  explicit Scores(std::vector<std::int32_t> tokens) : pairs_(count_pattern_pairs(tokens)) {
     request_.layout = column_layout(settings());
     request_.bucket_size = settings().bucket_size;
     request_.buckets = 1;
@@ -52,10 +52,10 @@ class Scores : public LayerStatistics, public AttentionConsumer {
   void before_rotation(Backend&, std::int64_t) override {}
   void after_rotation(Backend&, std::int64_t) override {}
   void after_attention(Backend& backend, std::int64_t) override {
-    backend.add_attention(request_, *this);
+    backend.add_attention_statistics(request_, *this);
   }
 
-  void add(LayerAttention part) override {
+  void add(LayerAttentionSums part) override {
     values_.emplace_back();
     const auto columns = as_index(part.columns);
     for (std::int64_t head = 0; head < part.heads; ++head) {
@@ -68,7 +68,7 @@ class Scores : public LayerStatistics, public AttentionConsumer {
   }
 
  private:
-  TokenPairs pairs_;
+  PatternPairCounts pairs_;
   AttentionRequest request_;
   Batch batch_;
   std::vector<std::vector<std::vector<double>>> values_;  // (layers, heads, document columns)

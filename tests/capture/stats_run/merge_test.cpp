@@ -77,7 +77,7 @@ TEST(StatsMerge, TwoHundredShardsWith64OpenFilesHaveTheDocumentsOfOneRun) {
     const DataRoot root(folder.file(std::to_string(count)), kStatisticsRun);
     for (std::int64_t i = 0; i < count; ++i) write_part(root, planted, {i, count}, kDocuments);
     const FewOpenFiles few;
-    const auto result = merge_shards(root.path());
+    const auto result = merge_statistics_parts(root.path());
     EXPECT_EQ(result.examples, kDocuments);
   }
   for (const auto* name : {"attention_documents.parquet", "examples.parquet"})
@@ -92,8 +92,8 @@ TEST(StatsMerge, MergesWhenTheFirstShardHasNoDocuments) {
   const DataRoot root(folder.file("out"), kStatisticsRun);
   write_part(root, planted, {0, 3}, 0);
   for (std::int64_t i = 1; i < 3; ++i) write_part(root, planted, {i, 3}, 3);
-  EXPECT_EQ(merge_shards(root.path()).examples, 2);
-  EXPECT_TRUE(root.finished());
+  EXPECT_EQ(merge_statistics_parts(root.path()).examples, 2);
+  EXPECT_TRUE(root.is_finished());
 }
 
 TEST(StatsMerge, RefusesADamagedDocumentFile) {
@@ -101,16 +101,16 @@ TEST(StatsMerge, RefusesADamagedDocumentFile) {
   const auto planted = planted_statistics();
   const auto path = folder.file("a.docs");
   save_documents(path, {{4, planted.documents[0]}, {6, planted.documents[1]}});
-  DocumentFile file(path);
-  EXPECT_EQ(file.row(), 4);
-  EXPECT_EQ(file.take().values, planted.documents[0].values);
-  EXPECT_EQ(file.row(), 6);
-  EXPECT_EQ(file.take().key_sums, planted.documents[1].key_sums);
-  EXPECT_TRUE(file.done());
+  DocumentFileReader file(path);
+  EXPECT_EQ(file.next_row(), 4);
+  EXPECT_EQ(file.read_next().values, planted.documents[0].values);
+  EXPECT_EQ(file.next_row(), 6);
+  EXPECT_EQ(file.read_next().key_sums, planted.documents[1].key_sums);
+  EXPECT_TRUE(file.at_end());
   auto damaged = std::string(MappedFile(path).text());
   damaged[damaged.size() / 2] ^= 1;
   write_file(path, damaged);
-  EXPECT_THROW(DocumentFile{path}, Error);
+  EXPECT_THROW(DocumentFileReader{path}, Error);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ const char* const kTexts[] = {"plain words, then more", "naïve façade — 日�
                               "line\n\n  indented\ttabs", "x"};
 
 // The pieces form the text wherever the prompt ends.
-TEST(TextStream, PiecesFormTheDecodedText) {
+TEST(IncrementalDecoder, PiecesFormTheDecodedText) {
   for (const auto* name : {"llama2", "llama3", "gpt2", "gemma"}) {
     const auto tokenizer =
         Tokenizer::load(source_path("tests/input/tokenizer/data/") + name + std::string(".json"));
@@ -18,7 +18,7 @@ TEST(TextStream, PiecesFormTheDecodedText) {
       const auto ids = tokenizer.encode("Before. " + text).ids;
       const auto prompt = tokenizer.encode("Before.").ids.size();
       const auto head = std::span(ids).first(prompt);
-      TextStream stream(tokenizer, head, {});
+      IncrementalDecoder stream(tokenizer, head, {});
       std::string whole = tokenizer.decode(head, true);
       for (std::size_t i = prompt; i < ids.size(); ++i) whole += stream.add(ids[i]);
       whole += stream.finish();
@@ -27,11 +27,11 @@ TEST(TextStream, PiecesFormTheDecodedText) {
   }
 }
 
-TEST(TextStream, StopTextEndsTheStreamAndItsPrefixIsHeldBack) {
+TEST(IncrementalDecoder, StopTextEndsTheStreamAndItsPrefixIsHeldBack) {
   const auto tokenizer = Tokenizer::load(source_path("tests/input/tokenizer/data/gpt2.json"));
   const auto ids = tokenizer.encode("one two STOP three").ids;
   const std::vector<std::string> stops = {"STOP", "nowhere"};
-  TextStream stream(tokenizer, std::span(ids).first(1), stops);
+  IncrementalDecoder stream(tokenizer, std::span(ids).first(1), stops);
   std::string given = tokenizer.decode(std::span(ids).first(1));
   for (std::size_t i = 1; i < ids.size() && !stream.stopped(); ++i) given += stream.add(ids[i]);
   EXPECT_TRUE(stream.stopped());
@@ -39,11 +39,11 @@ TEST(TextStream, StopTextEndsTheStreamAndItsPrefixIsHeldBack) {
   EXPECT_EQ(stream.finish(), "");
 }
 
-TEST(TextStream, HeldBackTextIsReturnedByFinish) {
+TEST(IncrementalDecoder, HeldBackTextIsReturnedByFinish) {
   const auto tokenizer = Tokenizer::load(source_path("tests/input/tokenizer/data/gpt2.json"));
   const auto ids = tokenizer.encode("one two STO").ids;
   const std::vector<std::string> stops = {"STOP"};
-  TextStream stream(tokenizer, {}, stops);
+  IncrementalDecoder stream(tokenizer, {}, stops);
   std::string given;
   for (const auto id : ids) given += stream.add(id);
   EXPECT_EQ(given, "one two ");

@@ -209,7 +209,8 @@ constexpr AttentionLibraries kAll;
 constexpr int kGpus[] = {75, 80, 86, 89, 90, 100, 103, 120};
 
 AttentionKernel chosen(int capability, std::int64_t d_head, DType dtype = DType::bf16) {
-  return choose_attention({.capability = capability, .dtype = dtype, .d_head = d_head}, kAll);
+  return choose_attention_kernel({.capability = capability, .dtype = dtype, .d_head = d_head},
+                                 kAll);
 }
 
 TEST(AttentionChoice, FlashInferServesHopperAlone) {
@@ -235,8 +236,9 @@ TEST(AttentionChoice, OtherGpusTakeCudnnFromAmpereOn) {
 TEST(AttentionChoice, WhatTheLibrariesDoNotKnowIsOurs) {
   for (const int gpu : kGpus) {
     EXPECT_EQ(chosen(gpu, 128, DType::f32), AttentionKernel::own) << gpu;
-    EXPECT_EQ(choose_attention({.capability = gpu, .d_head = 128, .chosen_rows = true}, kAll),
-              AttentionKernel::own)
+    EXPECT_EQ(
+        choose_attention_kernel({.capability = gpu, .d_head = 128, .chosen_rows = true}, kAll),
+        AttentionKernel::own)
         << gpu;
   }
 }
@@ -248,15 +250,15 @@ TEST(AttentionChoice, CapsSinksAndScalesOfALayerAreFlashInfersOrOurs) {
       const AttentionCase plain{.capability = gpu, .d_head = d_head};
       auto changed = plain;
       changed.softcap = true;
-      EXPECT_EQ(choose_attention(changed, kAll), kernel) << gpu;
+      EXPECT_EQ(choose_attention_kernel(changed, kAll), kernel) << gpu;
       changed = plain;
       changed.sinks = true;
-      EXPECT_EQ(choose_attention(changed, kAll), kernel) << gpu;
+      EXPECT_EQ(choose_attention_kernel(changed, kAll), kernel) << gpu;
       changed = plain;
       changed.own_scale = true;
-      EXPECT_EQ(choose_attention(changed, kAll), kernel) << gpu;
+      EXPECT_EQ(choose_attention_kernel(changed, kAll), kernel) << gpu;
     }
-    EXPECT_EQ(choose_attention({.capability = gpu, .d_head = 64, .softcap = true}, kAll),
+    EXPECT_EQ(choose_attention_kernel({.capability = gpu, .d_head = 64, .softcap = true}, kAll),
               AttentionKernel::own)
         << gpu;
   }
@@ -264,8 +266,9 @@ TEST(AttentionChoice, CapsSinksAndScalesOfALayerAreFlashInfersOrOurs) {
 
 TEST(AttentionChoice, ABuildWithoutALibraryTakesTheNext) {
   const AttentionCase hopper{.capability = 90, .d_head = 128};
-  EXPECT_EQ(choose_attention(hopper, {.flash_infer = false}), AttentionKernel::cudnn);
-  EXPECT_EQ(choose_attention(hopper, {.flash_infer = false, .cudnn = false}), AttentionKernel::own);
+  EXPECT_EQ(choose_attention_kernel(hopper, {.flash_infer = false}), AttentionKernel::cudnn);
+  EXPECT_EQ(choose_attention_kernel(hopper, {.flash_infer = false, .cudnn = false}),
+            AttentionKernel::own);
 }
 
 }  // namespace

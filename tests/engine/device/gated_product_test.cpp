@@ -112,13 +112,13 @@ TEST_P(GatedProduct, HasTheBitsOfTheGateAppliedLater) {
     const auto apart = c.multiply(true);
     const DeviceBuffer gate_up(apart);
     DeviceBuffer y(apart.size() / 2);
-    cuda::gate({.activation = Activation::silu,
-                .gate_up = gate_up.get(),
-                .y = y.get(),
-                .rows = size.rows,
-                .n = size.n,
-                .dtype = GetParam()},
-               nullptr);
+    cuda::apply_gate({.activation = Activation::silu,
+                      .gate_up = gate_up.get(),
+                      .y = y.get(),
+                      .rows = size.rows,
+                      .n = size.n,
+                      .dtype = GetParam()},
+                     nullptr);
     EXPECT_EQ(c.multiply(false), y.download<std::byte>());
   }
 }

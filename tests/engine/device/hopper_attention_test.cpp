@@ -67,14 +67,14 @@ class HopperAttention : public GpuTest<testing::TestWithParam<std::tuple<DType, 
     lse.poison();
     largest.poison();
     attention.begin(sequences_of(mask));
-    attention.attend(
-        {.q = rows.device.get(),
-         .k = rows.on_device(rows.k(0, 0)),
-         .v = rows.on_device(rows.v(0, 0)),
-         .z = z.get(),
-         .window = mask.window,
-         .scale = rows.scale()},
-        row_sums ? cuda::RowSums{lse.get<float>(), largest.get<float>()} : cuda::RowSums{});
+    attention.attend({.q = rows.device.get(),
+                      .k = rows.on_device(rows.k(0, 0)),
+                      .v = rows.on_device(rows.v(0, 0)),
+                      .z = z.get(),
+                      .window = mask.window,
+                      .scale = rows.scale()},
+                     row_sums ? cuda::SoftmaxRowSums{lse.get<float>(), largest.get<float>()}
+                              : cuda::SoftmaxRowSums{});
     return {z.download<std::byte>(), lse.download<float>(), largest.download<float>()};
   }
 };

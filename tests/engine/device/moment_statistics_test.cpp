@@ -88,7 +88,7 @@ LayerMoments on_cpu(const PlantedRows& rows, const Batch& batch, const MomentReq
   for (std::int64_t row = 0; row < batch.rows(); ++row)
     std::copy_n(rows.values.begin() + row * rows.stride, rows.heads * rows.dim,
                 x.view().data<float>() + row * rows.heads * rows.dim);
-  auto merged = empty_layer(request.shape);
+  auto merged = empty_layer_moments(request.shape);
   for (const auto& sequence : batch.sequences)
     merge(merged, document_moments(x, sequence, request).moments);
   return merged;

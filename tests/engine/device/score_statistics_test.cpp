@@ -15,8 +15,8 @@ namespace {
 
 class KeptAttention : public AttentionConsumer {
  public:
-  void add(LayerAttention attention) override { parts.push_back(std::move(attention)); }
-  std::vector<LayerAttention> parts;
+  void add(LayerAttentionSums attention) override { parts.push_back(std::move(attention)); }
+  std::vector<LayerAttentionSums> parts;
 };
 
 // Documents of few different tokens, so that many are equal.
@@ -43,8 +43,8 @@ cuda::ScoreSource source_of(const FusedRows& rows, std::int64_t window) {
           .dtype = rows.dtype};
 }
 
-LayerAttention on_gpu(const FusedRows& rows, const Batch& batch, std::int64_t window,
-                      const AttentionRequest& request) {
+LayerAttentionSums on_gpu(const FusedRows& rows, const Batch& batch, std::int64_t window,
+                          const AttentionRequest& request) {
   cuda::Stream stream;
   cuda::HostTransfers results(stream, 1 << 20);
   cuda::ScoreStatistics statistics(results, stream);
@@ -52,7 +52,7 @@ LayerAttention on_gpu(const FusedRows& rows, const Batch& batch, std::int64_t wi
   const auto source = source_of(rows, window);
   KeptAttention sink;
   statistics.begin(batch);
-  statistics.row_sums(rows.heads.n_heads);
+  statistics.reserve_row_sums(rows.heads.n_heads);
   statistics.compute_row_sums(source);
   statistics.add(source, request, sink);
   results.deliver_all();
@@ -71,7 +71,7 @@ ExpectedRow expected_row(const FusedRows& rows, const Batch& batch, const Sequen
                          std::int64_t position, std::int64_t head, std::int64_t window,
                          const ColumnLayout& layout) {
   ExpectedRow row;
-  const auto at = [&](NearColumn column) -> double& {
+  const auto at = [&](NearKeyColumn column) -> double& {
     return row.columns[static_cast<std::size_t>(ColumnLayout::at(column))];
   };
   const auto column = [&](std::int64_t number) -> double& {
@@ -94,31 +94,31 @@ ExpectedRow expected_row(const FusedRows& rows, const Batch& batch, const Sequen
   const auto token = [&](std::int64_t p) {
     return batch.ids[static_cast<std::size_t>(sequence.begin + p)];
   };
-  at(NearColumn::max_logit) = most;
-  at(NearColumn::lse) = most + std::log(sum);
-  at(NearColumn::top1) = 1 / sum;
+  at(NearKeyColumn::max_logit) = most;
+  at(NearKeyColumn::lse) = most + std::log(sum);
+  at(NearKeyColumn::top1) = 1 / sum;
   for (std::size_t k = 0; k < row.weights.size(); ++k) {
     const auto j = row.first + static_cast<std::int64_t>(k);
     const double p = row.weights[k];
     const auto distance = position - j;
     const auto width = std::bit_width(static_cast<std::uint64_t>(distance));
     if (j < 4) {
-      column(ColumnLayout::at(NearColumn::sink_0) + j) = p;
-      at(NearColumn::sink_4) += p;
-      if (position < 64) column(ColumnLayout::at(NearColumn::alpha_0) + j) = p;
-      if (position == 1 && j == 0) at(NearColumn::prev_first) = p;
+      column(ColumnLayout::at(NearKeyColumn::sink_0) + j) = p;
+      at(NearKeyColumn::sink_4) += p;
+      if (position < 64) column(ColumnLayout::at(NearKeyColumn::alpha_0) + j) = p;
+      if (position == 1 && j == 0) at(NearKeyColumn::prev_first) = p;
     }
-    if (distance == 0) at(NearColumn::self) = p;
-    if (distance == 1) at(NearColumn::prev) = p;
-    if (distance < layout.window) column(layout.near(width)) += p;
-    if (j < layout.stream_first || distance < layout.stream_last) at(NearColumn::stream) += p;
+    if (distance == 0) at(NearKeyColumn::self) = p;
+    if (distance == 1) at(NearKeyColumn::prev) = p;
+    if (distance < layout.window) column(layout.near_band(width)) += p;
+    if (j < layout.stream_first || distance < layout.stream_last) at(NearKeyColumn::stream) += p;
     if (j < position && token(j) == token(position)) {
-      at(NearColumn::dup) += p;
-      if (j == 0) at(NearColumn::dup_first) += p;
+      at(NearKeyColumn::dup) += p;
+      if (j == 0) at(NearKeyColumn::dup_first) += p;
     }
     if (j >= 1 && token(j - 1) == token(position)) {
-      at(NearColumn::ind) += p;
-      if (j == position) at(NearColumn::ind_self) += p;
+      at(NearKeyColumn::ind) += p;
+      if (j == position) at(NearKeyColumn::ind_self) += p;
     }
     if (!layout.all_keys) continue;
     column(layout.entropy()) -= p * (scores[k] - most - std::log(sum));
@@ -136,8 +136,8 @@ ExpectedRow expected_row(const FusedRows& rows, const Batch& batch, const Sequen
 // How far a column of a row may be off.
 double allowed(const ColumnLayout& layout, std::int64_t column, const ExpectedRow& row) {
   const double tau = 2e-6 + 5e-7 * row.largest;
-  if (column == ColumnLayout::at(NearColumn::max_logit) ||
-      column == ColumnLayout::at(NearColumn::lse))
+  if (column == ColumnLayout::at(NearKeyColumn::max_logit) ||
+      column == ColumnLayout::at(NearKeyColumn::lse))
     return 2 * tau;  // scores themselves, sums of up to 256 products in float32
   if (!layout.all_keys) return tau;
   const double entropy = 1e-5 + 1e-6 * row.largest;
@@ -166,16 +166,16 @@ void expect_brackets(const ColumnLayout& layout, ExpectedRow row, const double* 
       }
       return keys;
     };
-    EXPECT_LE(found[layout.keys_low(k)], keys_for(kKeyShare[k] + kSlack));
-    EXPECT_GE(found[layout.keys_high(k)], keys_for(kKeyShare[k] - kSlack));
-    EXPECT_LE(found[layout.keys_low(k)], found[layout.keys_high(k)]);
+    EXPECT_LE(found[layout.key_count_low(k)], keys_for(kKeyShare[k] + kSlack));
+    EXPECT_GE(found[layout.key_count_high(k)], keys_for(kKeyShare[k] - kSlack));
+    EXPECT_LE(found[layout.key_count_low(k)], found[layout.key_count_high(k)]);
   }
   for (std::int64_t k = 0; k < kTopKeys; ++k) {
     const auto count = std::min(static_cast<std::size_t>(kTopKey[k]), row.weights.size());
     const double mass = std::accumulate(
         row.weights.begin(), row.weights.begin() + static_cast<std::ptrdiff_t>(count), 0.0);
-    EXPECT_LE(found[layout.top_low(k)], mass + kSlack);
-    EXPECT_GE(found[layout.top_high(k)], mass - kSlack);
+    EXPECT_LE(found[layout.top_mass_low(k)], mass + kSlack);
+    EXPECT_GE(found[layout.top_mass_high(k)], mass - kSlack);
   }
 }
 
@@ -207,7 +207,7 @@ class ScoreStatistics : public GpuTest<testing::TestWithParam<std::tuple<DType, 
           const auto cell =
               (static_cast<std::int64_t>(document) * found.heads + head) * found.buckets + i;
           const double* values = found.sum.data() + cell * found.columns;
-          const auto compared = layout.all_keys ? layout.keys_low(0) : layout.columns();
+          const auto compared = layout.all_keys ? layout.key_count_low(0) : layout.columns();
           for (std::int64_t column = 0; column < compared; ++column) {
             const double error =
                 std::abs(values[column] - row.columns[static_cast<std::size_t>(column)]);
@@ -330,17 +330,17 @@ TEST(PlantedHeads, AreFoundByTheirScores) {
   request.bucket_size = kHalf;
   request.buckets = 2;
   const auto found = on_gpu(rows, batch, 0, request);
-  const auto mean = [&](std::int64_t head, NearColumn column) {
+  const auto mean = [&](std::int64_t head, NearKeyColumn column) {
     return found.sum[static_cast<std::size_t>((head * 2 + 1) * found.columns +
                                               ColumnLayout::at(column))] /
            kHalf;
   };
-  EXPECT_GT(mean(0, NearColumn::ind), 0.99);
-  EXPECT_LT(mean(0, NearColumn::dup), 0.01);
-  EXPECT_LT(mean(0, NearColumn::prev), 0.01);
-  EXPECT_GT(mean(1, NearColumn::prev), 0.99);
-  EXPECT_LT(mean(1, NearColumn::ind), 0.01);
-  EXPECT_LT(mean(1, NearColumn::dup), 0.01);
+  EXPECT_GT(mean(0, NearKeyColumn::ind), 0.99);
+  EXPECT_LT(mean(0, NearKeyColumn::dup), 0.01);
+  EXPECT_LT(mean(0, NearKeyColumn::prev), 0.01);
+  EXPECT_GT(mean(1, NearKeyColumn::prev), 0.99);
+  EXPECT_LT(mean(1, NearKeyColumn::ind), 0.01);
+  EXPECT_LT(mean(1, NearKeyColumn::dup), 0.01);
 }
 
 // With equal scores the entropy is ln(i + 1), the mean distance i / 2, and a key's sum harmonic.

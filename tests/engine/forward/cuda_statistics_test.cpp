@@ -42,16 +42,16 @@ class CollectedStatistics : public LayerStatistics, public AttentionConsumer {
     add(backend, ActivationBuffer::k, layer, false);
   }
   void after_attention(Backend& backend, std::int64_t) override {
-    if (adds_) backend.add_attention(request_, *this);
+    if (adds_) backend.add_attention_statistics(request_, *this);
   }
-  void add(LayerAttention part) override { attention.push_back(std::move(part)); }
+  void add(LayerAttentionSums part) override { attention.push_back(std::move(part)); }
 
   std::vector<LayerMoments> moments() const {
     std::vector<LayerMoments> all;
     for (const auto& sums : sums_) all.push_back(sums->moments);
     return all;
   }
-  std::vector<LayerAttention> attention;
+  std::vector<LayerAttentionSums> attention;
 
  private:
   struct Sums : MomentConsumer {
@@ -75,7 +75,7 @@ class CollectedStatistics : public LayerStatistics, public AttentionConsumer {
     sums->request.bucket_size = kBucketSize;
     sums->request.interleaved = model_.rope_interleaved;
     sums->request.shift = &sums->shift;
-    sums->moments = empty_layer(shape);
+    sums->moments = empty_layer_moments(shape);
     backend.add_moments(buffer, sums->request, *sums);
     sums_.push_back(std::move(sums));
   }
@@ -191,7 +191,7 @@ TEST_P(CudaStatistics, AreThoseOfTheCpu) {
       ASSERT_EQ(a.columns, b.columns);
       for (std::int64_t column = 0; column < a.columns; ++column) {
         // How many keys hold a share can change by one with the last bit of a weight.
-        if (column >= layout.keys_low(0) && column < layout.kl(0)) continue;
+        if (column >= layout.key_count_low(0) && column < layout.kl_divergence(0)) continue;
         std::vector<double> one, other;
         for (auto at = column; at < std::ssize(a.sum); at += a.columns) {
           one.push_back(a.sum[static_cast<std::size_t>(at)]);

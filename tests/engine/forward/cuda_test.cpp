@@ -205,7 +205,7 @@ TEST(CudaExperts, RowsOfEveryChunkAgree) {
   constexpr std::int64_t kLength = 300;
   for (const auto* family : {"mixtral", "qwen3_moe", "gpt_oss"}) {
     const auto model = load_golden(family);
-    ASSERT_GT(kTexts * kLength, cuda_expert_rows(model.config));
+    ASSERT_GT(kTexts * kLength, cuda_expert_chunk_rows(model.config));
     const auto backend = on_gpu(model, DType::f32);
     const auto only_logits = [](const std::string& name) { return name == "logits"; };
     const auto alone = run(*backend, random_batch(model, {kLength}), only_logits);

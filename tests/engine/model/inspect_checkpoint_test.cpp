@@ -23,7 +23,9 @@ class InspectCheckpoint : public testing::Test {
  protected:
   InspectCheckpoint() { write_file(folder_.file("config.json"), kLlama); }
 
-  std::vector<TensorSpec> table() const { return tensor_table(read_model_config(folder_.path())); }
+  std::vector<TensorSpec> table() const {
+    return expected_tensors(read_model_config(folder_.path()));
+  }
 
   TemporaryFolder folder_;
 };

@@ -43,7 +43,7 @@ TEST(Rope, FrequenciesMatchTransformersBitForBit) {
       const auto bits =
           static_cast<std::uint32_t>(std::stoul(expected[i].get<std::string>(), nullptr, 16));
       const int off = distance(frequencies.inverse[i], std::bit_cast<float>(bits));
-      EXPECT_LE(off, power_is_sleef() && i < vectorised ? 0 : kUlps)
+      EXPECT_LE(off, power_uses_sleef() && i < vectorised ? 0 : kUlps)
           << entry["name"] << " frequency " << i;
       exact += off == 0 ? 1 : 0;
       ++total;
@@ -52,7 +52,7 @@ TEST(Rope, FrequenciesMatchTransformersBitForBit) {
     EXPECT_EQ(frequencies.attention_factor, static_cast<float>(factor)) << entry["name"];
   }
   std::printf("%d of %d frequencies equal to the bit (%s)\n", exact, total,
-              power_is_sleef() ? "SLEEF" : "no SLEEF");
+              power_uses_sleef() ? "SLEEF" : "no SLEEF");
   EXPECT_GT(total, 1000);
 }
 

@@ -22,7 +22,7 @@ constexpr const char* kQwen3 = R"({"model_type": "qwen3", "num_hidden_layers": 2
 
 Shapes shapes_of(const ModelConfig& model) {
   Shapes shapes;
-  for (const auto& spec : tensor_table(model)) shapes["model." + spec.name] = spec.shape;
+  for (const auto& spec : expected_tensors(model)) shapes["model." + spec.name] = spec.shape;
   shapes["lm_head.weight"] = {model.vocab_size, model.d_model};
   return shapes;
 }
@@ -102,7 +102,7 @@ TEST(Weights, StoredAttentionMasksAreIgnored) {
   const auto model = parse_model_config(Json::parse(config), "config.json");
   for (const std::string prefix : {"", "transformer."}) {
     Shapes shapes;
-    for (const auto& spec : tensor_table(model)) shapes[prefix + spec.name] = spec.shape;
+    for (const auto& spec : expected_tensors(model)) shapes[prefix + spec.name] = spec.shape;
     EXPECT_EQ(load_with(shapes, config), "");
     shapes[prefix + "h.0.attn.bias"] = {1, 1, 16, 16};
     shapes[prefix + "h.0.attn.masked_bias"] = {1};
@@ -127,10 +127,12 @@ TEST(Weights, ExpertsLoadFromEveryNamingScheme) {
   ASSERT_EQ(model.names.experts.size(), 2u);
   for (const auto& names : model.names.experts) {
     Shapes shapes;
-    for (const auto& spec : tensor_table(model, names)) shapes["model." + spec.name] = spec.shape;
+    for (const auto& spec : expected_tensors(model, names))
+      shapes["model." + spec.name] = spec.shape;
     shapes["lm_head.weight"] = {12, 32};
     EXPECT_EQ(load_with(shapes, config), "");
-    const auto name = names.gate_up.empty() ? expert_name(names.up, 2) + ".weight" : names.gate_up;
+    const auto name =
+        names.gate_up.empty() ? expert_tensor_name(names.up, 2) + ".weight" : names.gate_up;
     ASSERT_EQ(shapes.erase("model.layers.1." + name), 1u);
     expect_part(load_with(shapes, config), "missing tensor model.layers.1." + name);
   }
@@ -140,7 +142,7 @@ TEST(Weights, Mxfp4NeedsBytesAndCountsUnpackedParameters) {
   const auto config = with_experts("gpt_oss");
   const auto model = parse_model_config(Json::parse(config), "config.json");
   Shapes shapes;
-  for (const auto& spec : tensor_table(model, model.names.experts.back()))
+  for (const auto& spec : expected_tensors(model, model.names.experts.back()))
     shapes["model." + spec.name] = spec.shape;
   shapes["lm_head.weight"] = {12, 32};
   EXPECT_EQ(shapes.at("model.layers.0.mlp.experts.down_proj_blocks"), (Shape{3, 32, 2, 16}));

@@ -42,7 +42,7 @@ struct Pass {
     sums.resize(as_index(q.dim(0) * q.dim(1)));
     attention(input(), z, sums);
   }
-  LayerAttention statistics(const AttentionRequest& request) const {
+  LayerAttentionSums statistics(const AttentionRequest& request) const {
     return attention_statistics({input(), sums, ids}, request);
   }
 };
@@ -115,34 +115,34 @@ std::vector<double> plain_columns(const Pass& pass, const Sequence& sequence, st
                                   const PlainRow& row, const ColumnLayout& layout) {
   std::vector<double> v(as_index(layout.columns()));
   const auto token = [&](std::int64_t j) { return pass.ids[as_index(sequence.begin + j)]; };
-  const auto near = [&](NearColumn column) -> double& {
+  const auto near = [&](NearKeyColumn column) -> double& {
     return v[as_index(ColumnLayout::at(column))];
   };
   for (std::int64_t j = 0; j <= i; ++j) {
     const double p = row.p[as_index(j)];
     const auto width = static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(i - j)));
     if (j < 4) {
-      v[as_index(ColumnLayout::at(NearColumn::sink_0) + j)] = p;
-      near(NearColumn::sink_4) += p;
-      if (i < 64) v[as_index(ColumnLayout::at(NearColumn::alpha_0) + j)] = p;
+      v[as_index(ColumnLayout::at(NearKeyColumn::sink_0) + j)] = p;
+      near(NearKeyColumn::sink_4) += p;
+      if (i < 64) v[as_index(ColumnLayout::at(NearKeyColumn::alpha_0) + j)] = p;
     }
-    if (i == j) near(NearColumn::self) = p;
-    if (i == j + 1) near(NearColumn::prev) = p;
-    if (i == 1 && j == 0) near(NearColumn::prev_first) = p;
-    if (j < i && token(j) == token(i)) near(NearColumn::dup) += p;
-    if (j == 0 && i > 0 && token(0) == token(i)) near(NearColumn::dup_first) = p;
-    if (j >= 1 && token(j - 1) == token(i)) near(NearColumn::ind) += p;
-    if (j >= 1 && j == i && token(j - 1) == token(i)) near(NearColumn::ind_self) = p;
-    if (j < layout.stream_first || i - j < layout.stream_last) near(NearColumn::stream) += p;
-    if (i - j < layout.window) v[as_index(layout.near(width))] += p;
+    if (i == j) near(NearKeyColumn::self) = p;
+    if (i == j + 1) near(NearKeyColumn::prev) = p;
+    if (i == 1 && j == 0) near(NearKeyColumn::prev_first) = p;
+    if (j < i && token(j) == token(i)) near(NearKeyColumn::dup) += p;
+    if (j == 0 && i > 0 && token(0) == token(i)) near(NearKeyColumn::dup_first) = p;
+    if (j >= 1 && token(j - 1) == token(i)) near(NearKeyColumn::ind) += p;
+    if (j >= 1 && j == i && token(j - 1) == token(i)) near(NearKeyColumn::ind_self) = p;
+    if (j < layout.stream_first || i - j < layout.stream_last) near(NearKeyColumn::stream) += p;
+    if (i - j < layout.window) v[as_index(layout.near_band(width))] += p;
     if (!layout.all_keys || p == 0) continue;
     v[as_index(layout.entropy())] += p * (row.lse - row.s[as_index(j)]);
     v[as_index(layout.distance_mean())] += p * static_cast<double>(i - j);
     v[as_index(layout.distance_mass(std::min<std::int64_t>(width, 17)))] += p;
   }
-  near(NearColumn::max_logit) = row.largest;
-  near(NearColumn::lse) = row.lse;
-  near(NearColumn::top1) = std::exp(row.largest - row.lse);
+  near(NearKeyColumn::max_logit) = row.largest;
+  near(NearKeyColumn::lse) = row.lse;
+  near(NearKeyColumn::top1) = std::exp(row.largest - row.lse);
   if (!layout.all_keys) return v;
   v[as_index(layout.perplexity())] = std::exp(v[as_index(layout.entropy())]);
   v[as_index(layout.entropy_relative())] =
@@ -205,15 +205,16 @@ void compare_all_keys(const ColumnLayout& layout, const double* found,
   for (std::int64_t k = 0; k < kTopKeys; ++k) {
     const auto taken = std::min<std::int64_t>(kTopKey[k], std::ssize(sorted));
     const double top = std::accumulate(sorted.begin(), sorted.begin() + taken, 0.0);
-    grow(worst.top, outside(top, found[layout.top_low(k)], found[layout.top_high(k)]), tau);
+    grow(worst.top, outside(top, found[layout.top_mass_low(k)], found[layout.top_mass_high(k)]),
+         tau);
   }
   for (std::int64_t k = 0; k < kKeyShares; ++k) {
     double held = 0;
     std::int64_t needed = 0;
     while (held < kKeyShare[k] - 1e-9) held += sorted[as_index(needed++)];
     worst.keys =
-        std::max(worst.keys, outside(static_cast<double>(needed), found[layout.keys_low(k)],
-                                     found[layout.keys_high(k)]));
+        std::max(worst.keys, outside(static_cast<double>(needed), found[layout.key_count_low(k)],
+                                     found[layout.key_count_high(k)]));
   }
 }
 
@@ -227,7 +228,7 @@ Worst compare_rows(const Pass& pass, const AttentionRequest& r, std::span<const 
   for (std::int64_t d = 0; d < std::ssize(pass.sequences); ++d)
     for (const auto head : heads) {
       const auto& sequence = pass.sequences[as_index(d)];
-      std::vector<double> means(as_index(layout.near_end()));
+      std::vector<double> means(as_index(layout.near_column_count()));
       for (auto i = (sequence.length - 1) % step; i < sequence.length; i += step) {
         const auto row = plain_row(pass, sequence, head, i);
         const auto expected = plain_columns(pass, sequence, i, row, layout);
@@ -236,11 +237,11 @@ Worst compare_rows(const Pass& pass, const AttentionRequest& r, std::span<const 
         const double tau = 2e-6 + 5e-7 * row.size;
         double near = 0;
         double far = 0;
-        for (std::int64_t c = 0; c < layout.near_end(); ++c) {
+        for (std::int64_t c = 0; c < layout.near_column_count(); ++c) {
           grow(worst.mass, sum[c] - expected[as_index(c)], tau);
           means[as_index(c)] +=
               (sum[c] - expected[as_index(c)]) / static_cast<double>(sequence.length);
-          if (c >= layout.near(0)) near += sum[c];
+          if (c >= layout.near_band(0)) near += sum[c];
         }
         for (std::int64_t j = 0; j <= i - layout.window; ++j) far += row.p[as_index(j)];
         grow(worst.rest, near + far - 1.0, tau);
@@ -255,8 +256,9 @@ Worst compare_rows(const Pass& pass, const AttentionRequest& r, std::span<const 
       const auto n = static_cast<double>(sequence.length);
       if (layout.all_keys)
         grow(worst.sums, std::ldexp(static_cast<double>(all), -40) - n, 1e-5 * n);
-      for (std::int64_t c = 0; c < layout.near_end(); ++c)
-        if (c != ColumnLayout::at(NearColumn::lse) && c != ColumnLayout::at(NearColumn::max_logit))
+      for (std::int64_t c = 0; c < layout.near_column_count(); ++c)
+        if (c != ColumnLayout::at(NearKeyColumn::lse) &&
+            c != ColumnLayout::at(NearKeyColumn::max_logit))
           grow(worst.near_mean, means[as_index(c)], 1e-6);
     }
   return worst;
@@ -358,8 +360,8 @@ TEST_P(AttentionStatisticsTest, ScoresHaveTheBitsOfAttention) {
   const auto found = pass.statistics(r);
   for (std::int64_t cell = 0; cell < 200 * kHeads; ++cell) {
     const double* sum = found.sum.data() + cell * r.layout.columns();
-    EXPECT_EQ(sum[ColumnLayout::at(NearColumn::self)], 1.0);
-    EXPECT_EQ(sum[ColumnLayout::at(NearColumn::sink_0)], 1.0);
+    EXPECT_EQ(sum[ColumnLayout::at(NearKeyColumn::self)], 1.0);
+    EXPECT_EQ(sum[ColumnLayout::at(NearKeyColumn::sink_0)], 1.0);
     EXPECT_EQ(sum[r.layout.distance_mass(0)], 1.0);
     EXPECT_EQ(sum[r.layout.entropy()], 0.0);
   }
@@ -445,8 +447,9 @@ TEST_P(AttentionStatisticsTest, KlDivergenceOfReplacedKeysMatchesFloat64) {
         for (std::int64_t j = 0; j <= i; ++j)
           kl += row.p[as_index(j)] *
                 (row.s[as_index(j)] - row.lse - changed.s[as_index(j)] + changed.lse);
-        const double value = found.sum[as_index((head * 512 + i) * r.layout.columns() +
-                                                r.layout.kl(static_cast<std::int64_t>(which)))];
+        const double value =
+            found.sum[as_index((head * 512 + i) * r.layout.columns() +
+                               r.layout.kl_divergence(static_cast<std::int64_t>(which)))];
         ASSERT_NEAR(value, kl, 1e-5 + 1e-6 * row.size);
         ASSERT_GE(value, -1e-6);
         mean += kl;
@@ -474,7 +477,8 @@ TEST_P(AttentionStatisticsTest, ExactlyRepresentableKeysHaveZeroDivergence) {
   r.layout.replacements = 1;
   const auto found = pass.statistics(r);
   for (std::int64_t row = 0; row < kHeads * 300; ++row)
-    EXPECT_NEAR(found.sum[as_index(row * r.layout.columns() + r.layout.kl(0))], 0.0, 1e-6);
+    EXPECT_NEAR(found.sum[as_index(row * r.layout.columns() + r.layout.kl_divergence(0))], 0.0,
+                1e-6);
 }
 
 TEST_P(AttentionStatisticsTest, KeptMassIsTheSumOverKeptKeys) {
@@ -513,9 +517,9 @@ TEST_P(AttentionStatisticsTest, KeptMassIsTheSumOverKeptKeys) {
     for (std::size_t k = 0; k < 30; ++k)
       if (scores[k].second <= i) best += row.p[as_index(scores[k].second)];
     const double* sum = found.sum.data() + i * r.layout.columns();
-    EXPECT_NEAR(sum[r.layout.kept(0)], ends, 1e-5);
-    EXPECT_NEAR(sum[r.layout.kept(1)], few, 1e-5);
-    EXPECT_NEAR(sum[r.layout.kept(2)], best, 1e-5);
+    EXPECT_NEAR(sum[r.layout.kept_mass(0)], ends, 1e-5);
+    EXPECT_NEAR(sum[r.layout.kept_mass(1)], few, 1e-5);
+    EXPECT_NEAR(sum[r.layout.kept_mass(2)], best, 1e-5);
     EXPECT_NEAR(sum[r.layout.kl_evicted(0)], -std::log(ends), 1e-5 / ends);
   }
 }
@@ -550,17 +554,17 @@ TEST(AttentionStatistics, PlantedInductionAndPreviousTokenHeadsScoreHigh) {
   r.bucket_size = kCopies;
   r.buckets = 2;
   const auto found = pass.statistics(r);
-  const auto mean = [&](std::int64_t head, NearColumn column) {  // over the second half
+  const auto mean = [&](std::int64_t head, NearKeyColumn column) {  // over the second half
     return found.sum[as_index((head * 2 + 1) * r.layout.columns() + ColumnLayout::at(column))] /
            kCopies;
   };
-  EXPECT_GT(mean(0, NearColumn::ind), 0.99);
-  EXPECT_LT(mean(0, NearColumn::dup), 0.01);
+  EXPECT_GT(mean(0, NearKeyColumn::ind), 0.99);
+  EXPECT_LT(mean(0, NearKeyColumn::dup), 0.01);
   // The last token before the copies attends to the first copy, which precedes itself.
-  EXPECT_LT(mean(0, NearColumn::prev), 0.01);
-  EXPECT_GT(mean(1, NearColumn::prev), 0.99);
-  EXPECT_LT(mean(1, NearColumn::ind), 0.01);
-  EXPECT_LT(mean(1, NearColumn::dup), 0.01);
+  EXPECT_LT(mean(0, NearKeyColumn::prev), 0.01);
+  EXPECT_GT(mean(1, NearKeyColumn::prev), 0.99);
+  EXPECT_LT(mean(1, NearKeyColumn::ind), 0.01);
+  EXPECT_LT(mean(1, NearKeyColumn::dup), 0.01);
 }
 
 }  // namespace

@@ -49,10 +49,10 @@ TEST_P(GemmBlocks, EveryElementIsOneChainOfFusedMultiplyAdds) {
   Tensor by_rows({gemm::round_up(rows, tile.rows) * depth});
   Tensor by_columns(by_rows.shape());
   Tensor packed({gemm::round_up(columns, tile.columns) * depth});
-  gemm::pack_left({left.data<float>(), depth, rows, depth}, by_rows.data<float>());
-  gemm::pack_left_transposed({transposed.data<float>(), rows, rows, depth},
-                             by_columns.data<float>());
-  gemm::pack_right({right.data<float>(), depth, columns, depth}, packed.data<float>());
+  gemm::pack_left_operand({left.data<float>(), depth, rows, depth}, by_rows.data<float>());
+  gemm::pack_left_operand_transposed({transposed.data<float>(), rows, rows, depth},
+                                     by_columns.data<float>());
+  gemm::pack_right_operand({right.data<float>(), depth, columns, depth}, packed.data<float>());
   EXPECT_EQ(
       std::memcmp(by_rows.view().bytes(), by_columns.view().bytes(), by_rows.view().size_bytes()),
       0);
@@ -72,9 +72,10 @@ TEST_P(GemmBlocks, DepthMayBeSmallerThanThePackedDepth) {
   const auto right = random_tensor({tile.columns, depth}, 4);
   Tensor packed_left({rows * packed_depth});
   Tensor packed_right({tile.columns * depth});
-  gemm::pack_left({left.data<float>(), packed_depth, rows, packed_depth},
-                  packed_left.data<float>());
-  gemm::pack_right({right.data<float>(), depth, tile.columns, depth}, packed_right.data<float>());
+  gemm::pack_left_operand({left.data<float>(), packed_depth, rows, packed_depth},
+                          packed_left.data<float>());
+  gemm::pack_right_operand({right.data<float>(), depth, tile.columns, depth},
+                           packed_right.data<float>());
   Tensor product({rows, tile.columns});
   std::fill_n(product.data<float>(), product.size(), 1.0f);
   gemm::multiply({packed_left.data<float>(), packed_right.data<float>(), rows, tile.columns, depth,
@@ -89,7 +90,7 @@ TEST_P(GemmBlocks, DepthMayBeSmallerThanThePackedDepth) {
 }
 
 TEST_P(GemmBlocks, TileRateIsPlausible) {
-  EXPECT_GT(gemm::measure_tile_rate(0.01), 1e8);  // a tenth of the rate of one slow core
+  EXPECT_GT(gemm::measure_peak_flop_rate(0.01), 1e8);  // a tenth of the rate of one slow core
 }
 
 QKSCOPE_EACH_CPU_TARGET(GemmBlocks);

@@ -35,7 +35,7 @@ TEST_P(StoredKeys, HaveTheBitsOfKeysPackedAtOnce) {
     Tensor expected({kLength, n_heads, d});
     attention(input, expected);
 
-    KeyStore store(2, n_kv_heads, d);
+    LayerKeyValueStore store(2, n_kv_heads, d);
     std::int64_t past = 0;
     for (const std::int64_t length : {200, 1, 1, 53, 1, 1, 256, 17}) {
       const std::vector<Sequence> piece = {{0, length, past, 1}};

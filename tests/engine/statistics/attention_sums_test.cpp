@@ -26,14 +26,14 @@ TEST(AttentionColumns, NamesFollowTheColumnLayout) {
   s.keep.push_back({.name = "first_4_last_16"});
   const auto layout = column_layout(s);
   const auto names = column_names(s);
-  EXPECT_EQ(names[as_index(ColumnLayout::at(NearColumn::ind_self))], "ind_self");
-  EXPECT_EQ(names[as_index(ColumnLayout::at(NearColumn::alpha_3))], "alpha_3");
-  EXPECT_EQ(names[as_index(layout.near(8))], "near_8");
+  EXPECT_EQ(names[as_index(ColumnLayout::at(NearKeyColumn::ind_self))], "ind_self");
+  EXPECT_EQ(names[as_index(ColumnLayout::at(NearKeyColumn::alpha_3))], "alpha_3");
+  EXPECT_EQ(names[as_index(layout.near_band(8))], "near_8");
   EXPECT_EQ(names[as_index(layout.entropy())], "entropy");
   EXPECT_EQ(names[as_index(layout.distance_mass(17))], "dist_17");
-  EXPECT_EQ(names[as_index(layout.keys_high(2))], "keys_99_high");
-  EXPECT_EQ(names[as_index(layout.top_low(4))], "top_1024_low");
-  EXPECT_EQ(names[as_index(layout.kl(0))], "kl_fp8");
+  EXPECT_EQ(names[as_index(layout.key_count_high(2))], "keys_99_high");
+  EXPECT_EQ(names[as_index(layout.top_mass_low(4))], "top_1024_low");
+  EXPECT_EQ(names[as_index(layout.kl_divergence(0))], "kl_fp8");
   EXPECT_EQ(names.back(), "kl_evicted_first_4_last_16");
   EXPECT_TRUE(is_per_row_column("near_8"));
   EXPECT_FALSE(is_per_row_column("prev_first"));
@@ -54,26 +54,26 @@ class PatternScores : public testing::Test {
     }
   }
 
-  double& sum(NearColumn column) { return sums[as_index(ColumnLayout::at(column))]; }
+  double& sum(NearKeyColumn column) { return sums[as_index(ColumnLayout::at(column))]; }
 
   void add_row(std::size_t i) {
-    sum(NearColumn::sink_0) += pattern[i][0];
-    sum(NearColumn::self) += pattern[i][i];
-    if (i > 0) sum(NearColumn::prev) += pattern[i][i - 1];
-    if (i == 1) sum(NearColumn::prev_first) += pattern[1][0];
+    sum(NearKeyColumn::sink_0) += pattern[i][0];
+    sum(NearKeyColumn::self) += pattern[i][i];
+    if (i > 0) sum(NearKeyColumn::prev) += pattern[i][i - 1];
+    if (i == 1) sum(NearKeyColumn::prev_first) += pattern[1][0];
     for (std::size_t j = 0; j < i; ++j)
       if (tokens[j] == tokens[i]) {
-        sum(NearColumn::dup) += pattern[i][j];
-        if (j == 0) sum(NearColumn::dup_first) += pattern[i][j];
+        sum(NearKeyColumn::dup) += pattern[i][j];
+        if (j == 0) sum(NearKeyColumn::dup_first) += pattern[i][j];
       }
     for (std::size_t j = 1; j <= i; ++j)
       if (tokens[j - 1] == tokens[i]) {
-        sum(NearColumn::ind) += pattern[i][j];
-        if (j == i) sum(NearColumn::ind_self) += pattern[i][j];
+        sum(NearKeyColumn::ind) += pattern[i][j];
+        if (j == i) sum(NearKeyColumn::ind_self) += pattern[i][j];
       }
     if (i < 64)
       for (std::size_t k = 0; k < 4 && k <= i; ++k)
-        sums[as_index(ColumnLayout::at(NearColumn::alpha_0)) + k] += pattern[i][k];
+        sums[as_index(ColumnLayout::at(NearKeyColumn::alpha_0)) + k] += pattern[i][k];
   }
 
   // Reference: the TransformerLens formulas on the full square.
@@ -113,7 +113,7 @@ TEST_F(PatternScores, MatchTheTransformerLensFormulas) {
     }
   const auto names = document_column_names(settings());
   std::vector<double> values(names.size());
-  fill_document_values(layout, count_pairs(tokens), sums, {}, values);
+  fill_document_values(layout, count_pattern_pairs(tokens), sums, {}, values);
   const auto value = [&](const std::string& name) {
     const auto found = std::find(names.begin(), names.end(), name);
     EXPECT_NE(found, names.end()) << name;
@@ -136,7 +136,7 @@ TEST_F(PatternScores, MatchTheTransformerLensFormulas) {
 TEST_F(PatternScores, SinkAlphaAveragesTheFirst64Rows) {
   const auto names = document_column_names(settings());
   std::vector<double> values(names.size());
-  fill_document_values(layout, count_pairs(tokens), sums, {}, values);
+  fill_document_values(layout, count_pattern_pairs(tokens), sums, {}, values);
   const auto at = std::find(names.begin(), names.end(), "sink_alpha_64_0") - names.begin();
   for (std::size_t k = 0; k < 4; ++k) {
     double expected = 0;
@@ -144,7 +144,7 @@ TEST_F(PatternScores, SinkAlphaAveragesTheFirst64Rows) {
     EXPECT_NEAR(values[static_cast<std::size_t>(at) + k], expected, 1e-12);
   }
   const auto short_text = std::span(tokens).first(63);
-  fill_document_values(layout, count_pairs(short_text), sums, {}, values);
+  fill_document_values(layout, count_pattern_pairs(short_text), sums, {}, values);
   EXPECT_TRUE(std::isnan(values[static_cast<std::size_t>(at)]));
 }
 

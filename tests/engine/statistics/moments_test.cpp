@@ -68,12 +68,12 @@ TEST(Moments, ConstantChannelsStayConstant) {
 
 TEST(Moments, BucketsMergeIndependently) {
   const MomentShape shape{1, 2, 0, 3, true};
-  auto a = empty_buckets(shape);
+  auto a = empty_bucket_moments(shape);
   a.n = {4, 0, 1};
   a.mean = {1, 2, 0, 0, 5, 6};
   a.m2 = {2, 3, 0, 0, 0, 0};
   a.cov = {2, 1, 3, 0, 0, 0, 0, 0, 0};
-  auto b = empty_buckets(shape);
+  auto b = empty_bucket_moments(shape);
   b.n = {4, 2, 0};
   b.mean = {3, 2, 7, 8, 0, 0};
   b.m2 = {0, 1, 1, 1, 0, 0};

@@ -38,12 +38,12 @@ void expect_near(const PositionSums& found, const PositionSums& expected) {
 }
 
 TEST(Positions, RangeSumsMatchDirectSums) {
-  PositionTable table;
+  PositionPrefixSums table;
   std::vector<std::int64_t> positions;
   for (std::int64_t t = 100; t < 5000; ++t) positions.push_back(t);
-  expect_near(table.range(100, 5000).sums(), straight(positions));
+  expect_near(table.range(100, 5000).to_position_sums(), straight(positions));
   EXPECT_EQ(table.range(7, 7).n, 0);
-  const auto one = table.range(7, 8).sums();
+  const auto one = table.range(7, 8).to_position_sums();
   EXPECT_EQ(one.t_mean, 7.0);
   EXPECT_EQ(one.t_m2, 0.0);
   EXPECT_EQ(one.u_m2, 0.0);
@@ -58,10 +58,10 @@ TEST(Positions, DocumentsSplitIntoRowSetsAndBuckets) {
       (t < 4 ? first : body).push_back(t);
       buckets[std::min<std::int64_t>(t / 16, 1)].push_back(t);
     }
-  expect_near(sums.first.sums(), straight(first));
-  expect_near(sums.body.sums(), straight(body));
-  expect_near(sums.buckets[0].sums(), straight(buckets[0]));
-  expect_near(sums.buckets[1].sums(), straight(buckets[1]));
+  expect_near(sums.first.to_position_sums(), straight(first));
+  expect_near(sums.body.to_position_sums(), straight(body));
+  expect_near(sums.buckets[0].to_position_sums(), straight(buckets[0]));
+  expect_near(sums.buckets[1].to_position_sums(), straight(buckets[1]));
 }
 
 }  // namespace

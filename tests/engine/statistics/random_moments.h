@@ -44,10 +44,10 @@ inline TestRows operator+(TestRows a, const TestRows& b) {
 inline HeadMoments moments_of(const TestRows& rows, std::int64_t pairs = 2) {
   auto m = empty_moments({rows.heads, rows.dim, pairs, 1, false});
   if (rows.rows() == 0) return m;
-  PositionTable table;
-  ExactPositions positions;
+  PositionPrefixSums table;
+  ExactPositionSums positions;
   for (const auto t : rows.position) positions += table.range(t, t + 1);
-  m.positions = positions.sums();
+  m.positions = positions.to_position_sums();
   const auto n = static_cast<double>(rows.rows());
   const auto i = [&](std::int64_t head, std::int64_t j) {
     return static_cast<std::size_t>(head * rows.dim + j);

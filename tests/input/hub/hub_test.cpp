@@ -48,10 +48,10 @@ TEST(Url, RelativeLocationsAreResolved) {
 
 TEST(Url, AreComparedBySchemeHostAndPort) {
   const auto at = [](const std::string& text) { return parse_url(text); };
-  EXPECT_TRUE(same_server(at("https://h/a"), at("https://H:443/b")));
-  EXPECT_FALSE(same_server(at("https://h/"), at("http://h/")));
-  EXPECT_FALSE(same_server(at("https://h/"), at("https://h:444/")));
-  EXPECT_FALSE(same_server(at("https://h/"), at("https://h.evil/")));
+  EXPECT_TRUE(is_same_server(at("https://h/a"), at("https://H:443/b")));
+  EXPECT_FALSE(is_same_server(at("https://h/"), at("http://h/")));
+  EXPECT_FALSE(is_same_server(at("https://h/"), at("https://h:444/")));
+  EXPECT_FALSE(is_same_server(at("https://h/"), at("https://h.evil/")));
   for (const std::string host : {"localhost", "127.0.0.1", "127.1.2.3", "[::1]"})
     EXPECT_TRUE(is_loopback(at("http://" + host + "/"))) << host;
   for (const std::string host : {"127.evil.example", "localhost.example", "10.0.0.1", "[::2]"})
@@ -76,13 +76,13 @@ TEST(Headers, ValuesAreTrimmedAndNamesAreLowerCase) {
 }
 
 TEST(Backoff, RetryAfterIsSecondsOrADate) {
-  EXPECT_EQ(retry_after("", 0), std::nullopt);
-  EXPECT_EQ(retry_after("120", 0), 120.0);
-  EXPECT_EQ(retry_after("soon", 0), std::nullopt);
-  EXPECT_EQ(retry_after("-5", 0), std::nullopt);
-  EXPECT_EQ(retry_after("99999999999999999999", 0), std::nullopt);
-  EXPECT_EQ(retry_after("Thu, 01 Jan 1970 00:01:40 GMT", 40), 60.0);
-  EXPECT_EQ(retry_after("Thu, 01 Jan 1970 00:01:40 GMT", 400), 0.0);
+  EXPECT_EQ(parse_retry_after("", 0), std::nullopt);
+  EXPECT_EQ(parse_retry_after("120", 0), 120.0);
+  EXPECT_EQ(parse_retry_after("soon", 0), std::nullopt);
+  EXPECT_EQ(parse_retry_after("-5", 0), std::nullopt);
+  EXPECT_EQ(parse_retry_after("99999999999999999999", 0), std::nullopt);
+  EXPECT_EQ(parse_retry_after("Thu, 01 Jan 1970 00:01:40 GMT", 40), 60.0);
+  EXPECT_EQ(parse_retry_after("Thu, 01 Jan 1970 00:01:40 GMT", 400), 0.0);
 }
 
 TEST(RemoteTree, UnsafePathsAreRejected) {

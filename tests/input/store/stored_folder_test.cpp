@@ -62,7 +62,7 @@ TEST_F(StoredFolders, ExactlyOneOfTwoWritersWins) {
 
 TEST_F(StoredFolders, ReferenceFilesAlreadyInTheStore) {
   const auto folder = local("abc");
-  const auto inner = place_.address().below("inner");
+  const auto inner = place_.address().child("inner");
   StoredFolder(inner).publish(folder, "results", "run", true);
   auto file = StoredFolder(inner).manifest().files.back();
   EXPECT_EQ(file.name, "top");

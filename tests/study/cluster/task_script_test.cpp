@@ -32,7 +32,7 @@ TEST(TaskScript, EveryOptionBecomesADirective) {
   auto task = small_task();
   task.tasks = 8;
   task.runs_model = true;
-  const auto script = render_script(task, options);
+  const auto script = render_batch_script(task, options);
   for (const auto* option :
        {"--job-name=small.first.capture", "--chdir=\"/home/me/my study\"", "--array=0-7%4",
         "--partition=gpu", "--account=lab", "--gpus=h100:1", "--cpus-per-task=8", "--mem=64G",
@@ -48,7 +48,7 @@ TEST(TaskScript, ArgumentsAreQuotedForTheShell) {
 }
 
 TEST(TaskScript, UnsetOptionsHaveNoDirective) {
-  const auto script = render_script(small_task(), {});
+  const auto script = render_batch_script(small_task(), {});
   for (const auto* word :
        {"--array=", "--partition", "--account", "--gpus", "--cpus", "--mem", "--time", "--shard"})
     EXPECT_THAT(script, Not(HasSubstr(word)));
@@ -56,9 +56,9 @@ TEST(TaskScript, UnsetOptionsHaveNoDirective) {
 
 TEST(TaskScript, OnlyTasksThatRunAModelRequestGpus) {
   auto task = small_task();
-  EXPECT_THAT(render_script(task, {.gpus = "1"}), Not(HasSubstr("--gpus")));
+  EXPECT_THAT(render_batch_script(task, {.gpus = "1"}), Not(HasSubstr("--gpus")));
   task.runs_model = true;
-  EXPECT_THAT(render_script(task, {.gpus = "1"}), HasSubstr("#SBATCH --gpus=1\n"));
+  EXPECT_THAT(render_batch_script(task, {.gpus = "1"}), HasSubstr("#SBATCH --gpus=1\n"));
 }
 
 TEST(TaskScript, TimeLimitsFollowTheSlurmFormats) {
@@ -70,7 +70,7 @@ TEST(TaskScript, TimeLimitsFollowTheSlurmFormats) {
 }
 
 TEST(TaskScript, WarningComesAtMostAQuarterOfTheLimitEarly) {
-  EXPECT_THAT(render_script(small_task(), {.time = "2"}), HasSubstr("--signal=B:USR1@30\n"));
+  EXPECT_THAT(render_batch_script(small_task(), {.time = "2"}), HasSubstr("--signal=B:USR1@30\n"));
 }
 
 class RunningScript : public testing::Test {
@@ -91,7 +91,7 @@ class RunningScript : public testing::Test {
                     .log = "/dev/null",
                     .command = {"bash", "-c", program},
                     .retries_failures = retries_failures};
-    write_text(folder_.file("script.sh"), render_script(task, {.retries = 2}));
+    write_text(folder_.file("script.sh"), render_batch_script(task, {.retries = 2}));
     return run_program(fmt::format("PATH={}:$PATH SLURM_JOB_ID=17 {} bash {}", folder_.file("bin"),
                                    before, folder_.file("script.sh")));
   }

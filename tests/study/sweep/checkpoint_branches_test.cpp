@@ -124,7 +124,7 @@ class BranchSweepFile : public testing::Test {
 TEST_F(BranchSweepFile, IsAValidSweepOverTheBranches) {
   const auto file = folder_.file("sweeps/training.yaml");
   write_branch_sweep(sweep({"stage1-step-2000", "stage1-step-10", "odd: #name, {x}"}), file);
-  const auto read = read_sweep({file, {}, ""});
+  const auto read = read_sweep_config({file, {}, ""});
   EXPECT_EQ(read.name, "training");
   ASSERT_EQ(read.runs.size(), 3u);
   EXPECT_EQ(read.runs[0].label, "S1-10");

@@ -29,7 +29,7 @@ class SweepCheckpoints : public testing::Test {
   SweepConfig read(const std::string& text, std::int64_t every = 0, std::int64_t log = 0) {
     const auto path = folder_.file("sweep.yaml");
     write_text(path, text);
-    return read_sweep(
+    return read_sweep_config(
         {.file = path, .overrides = {}, .data_folder = "", .every = every, .log = log},
         [this](const std::string& sweep, const std::string& repository) {
           asked_.push_back(sweep + " " + repository);
@@ -159,11 +159,11 @@ constexpr std::size_t kPythia = 154;
 class Atlas : public SweepCheckpoints {
  protected:
   SweepConfig atlas(const std::string& name, std::int64_t every = 0) {
-    return read_sweep({.file = source_path("configs/sweeps/atlas/") + name,
-                       .overrides = {},
-                       .data_folder = "",
-                       .every = every},
-                      [this](const std::string&, const std::string&) { return listed_; });
+    return read_sweep_config({.file = source_path("configs/sweeps/atlas/") + name,
+                              .overrides = {},
+                              .data_folder = "",
+                              .every = every},
+                             [this](const std::string&, const std::string&) { return listed_; });
   }
 };
 
@@ -172,7 +172,8 @@ TEST_F(Atlas, SmolLmLabelsMatchThePublishedNumbers) {
   EXPECT_EQ(all.runs.size(), kSmolLm);
   const auto chosen = labels(atlas("smollm3.yaml"));
   EXPECT_EQ(chosen.size(), 46u);
-  const auto training = read_sweep({source_path("configs/sweeps/smollm3-training.yaml"), {}, ""});
+  const auto training =
+      read_sweep_config({source_path("configs/sweeps/smollm3-training.yaml"), {}, ""});
   std::map<std::string, const SweepRun*> by_label;
   for (const auto& run : all.runs) by_label[run.label] = &run;
   for (const auto& run : training.runs) {

@@ -26,7 +26,7 @@ class SweepFile : public testing::Test {
   SweepConfig read(const std::string& text, const std::vector<std::string>& overrides = {},
                    const std::string& data_folder = "") {
     write_text(path(), text);
-    return read_sweep({path(), overrides, data_folder});
+    return read_sweep_config({path(), overrides, data_folder});
   }
   std::string path() const { return folder_.file("sweep.yaml"); }
 
@@ -235,7 +235,7 @@ TEST_F(SweepFile, ComputeOptionsApplyToEveryRun) {
   typed.dtype = DType::f32;
   typed.device_memory = 5;
   const auto other =
-      read_sweep({.file = path(), .overrides = {}, .data_folder = "", .compute = typed});
+      read_sweep_config({.file = path(), .overrides = {}, .data_folder = "", .compute = typed});
   EXPECT_EQ(other.compute.device, "cpu");
   EXPECT_EQ(other.compute.device_memory, 5);
   EXPECT_EQ(other.compute.batch_tokens, 100);
@@ -289,14 +289,14 @@ TEST_F(SweepFile, PublishTargetsAreChecked) {
 
 TEST_F(SweepFile, InstalledSweepFilesAreValid) {
   const std::string configs = source_path("configs/");
-  const auto training = read_sweep({configs + "sweeps/smollm3-training.yaml", {}, ""});
+  const auto training = read_sweep_config({configs + "sweeps/smollm3-training.yaml", {}, ""});
   ASSERT_EQ(training.runs.size(), 10u);
   for (const auto& run : training.runs)
     EXPECT_EQ(run.capture.tokenizer.max_length, 16 * run.capture.capture.sampler.min_bucket_size);
   EXPECT_EQ(training.runs.front().capture.model.revision, "stage1-step-40000");
   EXPECT_EQ(training.runs.back().capture.tokenizer.max_length, 65536);
   // The labels are the names of the published models, so that `compare` finds them.
-  const auto models = read_sweep({configs + "sweeps/attention-plasticity.yaml", {}, ""});
+  const auto models = read_sweep_config({configs + "sweeps/attention-plasticity.yaml", {}, ""});
   ASSERT_EQ(models.runs.size(), 13u);
   const auto published = read_published_numbers("models");
   for (const auto& run : models.runs)
@@ -307,7 +307,7 @@ TEST_F(SweepFile, InstalledSweepFilesAreValid) {
                                      number.text == run.capture.model.name;
                             }))
         << run.label;
-  const auto captured = read_sweep({configs + "sweeps/smollm3-published.yaml", {}, ""});
+  const auto captured = read_sweep_config({configs + "sweeps/smollm3-published.yaml", {}, ""});
   ASSERT_EQ(captured.runs.size(), training.runs.size());
   for (std::size_t i = 0; i < captured.runs.size(); ++i) {
     const auto& run = captured.runs[i];
@@ -316,11 +316,11 @@ TEST_F(SweepFile, InstalledSweepFilesAreValid) {
     EXPECT_EQ(run.data, *capture.output.hf_repo_id + "@" + *capture.output.hf_branch);
     EXPECT_EQ(run.model, capture.model.name + "@" + *capture.model.revision);
   }
-  const auto demo = read_sweep({configs + "demo/sweep.yaml", {}, ""});
+  const auto demo = read_sweep_config({configs + "demo/sweep.yaml", {}, ""});
   ASSERT_EQ(demo.runs.size(), 10u);
   for (const auto& run : demo.runs)
     EXPECT_EQ(run.capture.tokenizer.max_length, 16 * run.capture.capture.sampler.min_bucket_size);
-  const auto real = read_sweep({configs + "demo-real/sampled-and-exact.yaml", {}, ""});
+  const auto real = read_sweep_config({configs + "demo-real/sampled-and-exact.yaml", {}, ""});
   ASSERT_EQ(real.runs.size(), 1u);
   EXPECT_TRUE(real.runs[0].captures && real.runs[0].statistics);
 }

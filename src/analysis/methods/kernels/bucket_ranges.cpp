@@ -5,7 +5,7 @@
 
 namespace qkscope {
 
-DistinctNumbers::DistinctNumbers(std::span<const std::int32_t> all) : place(all.size()) {
+DistinctValues::DistinctValues(std::span<const std::int32_t> all) : place(all.size()) {
   if (all.empty()) return;
   const auto [least, most] = std::minmax_element(all.begin(), all.end());
   const std::int64_t low = *least;
@@ -62,7 +62,7 @@ PositionRange BucketRanges::range(std::int32_t bucket) const {
   return {bucket <= first_bucket_ ? 0 : power(bucket) - 1, power(bucket + 1) - 1};
 }
 
-std::int64_t BucketRanges::equal_size() const {
+std::int64_t BucketRanges::equal_bucket_size() const {
   if (!known_) return size_;
   const auto first = known_->positions(0);
   const auto second = known_->positions(1);
@@ -70,8 +70,8 @@ std::int64_t BucketRanges::equal_size() const {
   return second.end - second.begin == size ? size : 0;
 }
 
-bool BucketRanges::reaches(std::int32_t query_bucket, std::int32_t key_bucket,
-                           std::int64_t window) const {
+bool BucketRanges::window_reaches(std::int32_t query_bucket, std::int32_t key_bucket,
+                                  std::int64_t window) const {
   return range(key_bucket).end - 1 > range(query_bucket).begin - window;
 }
 

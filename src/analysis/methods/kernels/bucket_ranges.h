@@ -12,8 +12,8 @@
 namespace qkscope {
 
 // Distinct values of a list in ascending order, and the index of every element among them.
-struct DistinctNumbers {
-  explicit DistinctNumbers(std::span<const std::int32_t> all);
+struct DistinctValues {
+  explicit DistinctValues(std::span<const std::int32_t> all);
 
   std::vector<std::int32_t> numbers;  // ascending
   std::vector<std::int32_t> place;    // (elements): index into `numbers`
@@ -29,11 +29,12 @@ class BucketRanges {
 
   PositionRange range(std::int32_t bucket) const;
   // Returns the tokens per bucket, or 0 if buckets double in size.
-  std::int64_t equal_size() const;
+  std::int64_t equal_bucket_size() const;
 
   // Returns whether any query of `query_bucket` attends to any key of `key_bucket` with a sliding
   // window of `window` tokens (a query sees itself and the window - 1 keys before it).
-  bool reaches(std::int32_t query_bucket, std::int32_t key_bucket, std::int64_t window) const;
+  bool window_reaches(std::int32_t query_bucket, std::int32_t key_bucket,
+                      std::int64_t window) const;
 
  private:
   std::optional<PositionBuckets> known_;

@@ -69,13 +69,13 @@ GroupedFits::GroupedFits(const FloatMatrix& rows, std::span<const double> positi
     for (int g = 0; g < groups; ++g) {
       const std::span<double> sum(sums_.row(static_cast<std::int64_t>(k) * groups + g),
                                   3 * static_cast<std::size_t>(dim_));
-      weighted_sums(of_group[static_cast<std::size_t>(g)], dim_, sum.data());
+      compute_weighted_sums(of_group[static_cast<std::size_t>(g)], dim_, sum.data());
       add_scaled(1, sum, {totals_.row(static_cast<std::int64_t>(k)), sum.size()});
     }
   }
 }
 
-GroupedFits::Moments GroupedFits::moments_without(std::int64_t window, int group) const {
+GroupedFits::Moments GroupedFits::window_moments_without(std::int64_t window, int group) const {
   Moments total;
   for (int g = 0; g < groups_; ++g) {
     if (g == group) continue;
@@ -89,8 +89,8 @@ GroupedFits::Moments GroupedFits::moments_without(std::int64_t window, int group
   return total;
 }
 
-void GroupedFits::fit(std::int64_t window, int group, ColumnFits& fits) const {
-  const Moments m = moments_without(window, group);
+void GroupedFits::fit(std::int64_t window, int group, WindowFits& fits) const {
+  const Moments m = window_moments_without(window, group);
   const double* const total = totals_.row(window);
   const std::vector<double> nothing(group < 0 ? static_cast<std::size_t>(3 * dim_) : 0);
   const double* const left = group < 0 ? nothing.data() : sums_.row(window * groups_ + group);
@@ -124,15 +124,15 @@ void GroupedFits::fit(std::int64_t window, int group, ColumnFits& fits) const {
   }
 }
 
-ColumnFits GroupedFits::without(int group) const {
-  ColumnFits fits{Matrix(totals_.rows, dim_), Matrix(totals_.rows, dim_),
+WindowFits GroupedFits::fits_without_group(int group) const {
+  WindowFits fits{Matrix(totals_.rows, dim_), Matrix(totals_.rows, dim_),
                   Matrix(totals_.rows, dim_)};
   for (std::int64_t k = 0; k < totals_.rows; ++k) fit(k, group, fits);
   return fits;
 }
 
 Matrix shrunk_cholesky(const FloatMatrix& rows, std::span<const double> position,
-                       const FitWindow& window, const ColumnFits& fits, std::int64_t column) {
+                       const FitWindow& window, const WindowFits& fits, std::int64_t column) {
   const double* const mean = fits.mean.row(column);
   const double* const slope = fits.slope.row(column);
   const double* const variances = fits.variance.row(column);

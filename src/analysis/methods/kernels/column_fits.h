@@ -34,7 +34,7 @@ FitWindow epanechnikov_window(std::span<const double> position, double centre, d
 FitWindow uniform_window(std::vector<std::int64_t> rows, double centre, int degree);
 
 // Fits of all windows; rows of windows without enough data are NaN.
-struct ColumnFits {
+struct WindowFits {
   Matrix mean;      // (windows, dim): at the centre
   Matrix slope;     // (windows, dim): per token; 0 for degree 0
   Matrix variance;  // (windows, dim): of the residuals, at least kVarianceFloor
@@ -47,7 +47,7 @@ class GroupedFits {
               int groups, std::span<const FitWindow> windows);
 
   // Returns the fits with the rows of one group left out; -1: with all rows.
-  ColumnFits without(int group) const;
+  WindowFits fits_without_group(int group) const;
 
  private:
   // Sums over the rows of one window and group: of w d^k and w^2 d^k (k = 0, 1, 2), and per
@@ -57,8 +57,8 @@ class GroupedFits {
     double w[3] = {};
     double w2[3] = {};
   };
-  Moments moments_without(std::int64_t window, int group) const;
-  void fit(std::int64_t window, int group, ColumnFits& fits) const;
+  Moments window_moments_without(std::int64_t window, int group) const;
+  void fit(std::int64_t window, int group, WindowFits& fits) const;
 
   int groups_;
   std::int64_t dim_;
@@ -73,6 +73,6 @@ class GroupedFits {
 // the diagonal is the fit's variance, the correlations are shrunk towards 0 with the
 // Ledoit-Wolf intensity.
 Matrix shrunk_cholesky(const FloatMatrix& rows, std::span<const double> position,
-                       const FitWindow& window, const ColumnFits& fits, std::int64_t column);
+                       const FitWindow& window, const WindowFits& fits, std::int64_t column);
 
 }  // namespace qkscope

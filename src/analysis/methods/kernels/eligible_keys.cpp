@@ -5,7 +5,7 @@
 
 namespace qkscope {
 
-Pair KeyRange::pair(std::int64_t index) const {
+KeyPair KeyRange::pair(std::int64_t index) const {
   auto second = static_cast<std::int64_t>((1 + std::sqrt(1 + 8 * static_cast<double>(index))) / 2);
   while (second * (second - 1) / 2 > index) --second;
   while ((second + 1) * second / 2 <= index) ++second;
@@ -14,10 +14,12 @@ Pair KeyRange::pair(std::int64_t index) const {
 
 EligibleKeys::EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
                            std::optional<std::int32_t> window)
-    : points_(points.size()), ranges_(static_cast<std::size_t>(keys.examples() * points.size())) {
+    : points_(points.size()),
+      ranges_(static_cast<std::size_t>(keys.example_count() * points.size())) {
   first_.reserve(keys.bin.size());
   end_.reserve(keys.bin.size());
-  for (std::int64_t e = 0; e < keys.examples(); ++e) add_keys_of_example(keys, e, points, window);
+  for (std::int64_t e = 0; e < keys.example_count(); ++e)
+    add_keys_of_example(keys, e, points, window);
 }
 
 void EligibleKeys::add_keys_of_example(const SortedKeys& keys, std::int64_t example,

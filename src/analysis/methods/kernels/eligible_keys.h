@@ -14,14 +14,14 @@ struct KeyRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 
-  std::int64_t pairs() const { return (end - begin) * (end - begin - 1) / 2; }
-  // Pair number `index` of pairs(), counted row by row below the diagonal.
-  Pair pair(std::int64_t index) const;
+  std::int64_t pair_count() const { return (end - begin) * (end - begin - 1) / 2; }
+  // Pair number `index` of pair_count(), counted row by row below the diagonal.
+  KeyPair pair(std::int64_t index) const;
 };
 
 // Eligible keys lie in bins before the point's bin and, with a sliding window, after position -
 // window. Both ends of the range ascend with the point, so a pair of keys i < j of one text is
-// eligible at points [first(j), end(i)).
+// eligible at points [first_point(j), end_point(i)).
 class EligibleKeys {
  public:
   EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
@@ -31,8 +31,8 @@ class EligibleKeys {
     const Range& range = ranges_[static_cast<std::size_t>(example * points_ + point)];
     return {range.begin, range.end};
   }
-  std::int64_t first(std::int64_t key) const { return first_[static_cast<std::size_t>(key)]; }
-  std::int64_t end(std::int64_t key) const { return end_[static_cast<std::size_t>(key)]; }
+  std::int64_t first_point(std::int64_t key) const { return first_[static_cast<std::size_t>(key)]; }
+  std::int64_t end_point(std::int64_t key) const { return end_[static_cast<std::size_t>(key)]; }
 
  private:
   struct Range {  // a KeyRange in half the memory

@@ -55,9 +55,9 @@ void check_magnitude(const char* what, double largest) {
 
 }  // namespace
 
-FloatMatrix scaled_keys(const CentredRows& keys, const QueryModel& model,
-                        std::span<const std::int64_t> order) {
-  FloatMatrix rows = rotated_rows<float>(keys, model, order);
+FloatMatrix rotate_and_scale_keys(const CentredRows& keys, const LinearQueryModel& model,
+                                  std::span<const std::int64_t> order) {
+  FloatMatrix rows = rotate_centred_rows<float>(keys, model, order);
   float largest = 0;
   for (const float x : rows.data) largest = std::max(largest, std::fabs(x));
   check_magnitude("key", largest);
@@ -99,7 +99,7 @@ std::int64_t QueryPoints::first_point_after(std::int32_t key_bin) const {
   return std::upper_bound(bin.begin(), bin.end(), key_bin) - bin.begin();
 }
 
-PairEvaluator::PairEvaluator(const QueryColumns& columns, Consumer consumer)
+PairEvaluator::PairEvaluator(const QueryGaussians& columns, Consumer consumer)
     : queries_(columns),
       consumer_(std::move(consumer)),
       means_(side_by_side(columns.mean)),
@@ -137,7 +137,7 @@ void PairEvaluator::set_keys(const KeyTile& keys) {
 // v = delta^T L L^T delta = |L^T delta|^2.
 void PairEvaluator::compute_z_with_full_covariance() {
   float* z = by_pair_.data();
-  for (const Pair& pair : waiting_) {
+  for (const KeyPair& pair : waiting_) {
     const auto first = pair.first - keys_.first;
     const auto second = pair.second - keys_.first;
     for (auto column = tile_first_; column < tile_end_; ++column) {
@@ -158,7 +158,7 @@ void PairEvaluator::flush() {
   auto stride = columns;
   if (whitened_.empty()) {
     stride = (columns + 3) / 4 * 4;  // whole vectors
-    z_scores({keys_, scores_, variances_}, waiting_, tile_first_, stride, by_pair_.data());
+    compute_z_scores({keys_, scores_, variances_}, waiting_, tile_first_, stride, by_pair_.data());
   } else {
     compute_z_with_full_covariance();
   }

@@ -31,7 +31,7 @@ struct SortedKeys {
   std::vector<std::int64_t> begin;     // (examples + 1): first key of each example
   std::vector<std::int64_t> text;      // (examples): text key (RowsView::example)
 
-  std::int64_t examples() const { return std::ssize(begin) - 1; }
+  std::int64_t example_count() const { return std::ssize(begin) - 1; }
 };
 
 // `bin` (rows): the position bin of each key.
@@ -54,7 +54,7 @@ struct KeyTile {
 
   const float* row(std::int64_t key) const { return vectors + (key - first) * dim; }
   // Keys [begin, end).
-  KeyTile part(std::int64_t begin, std::int64_t end) const {
+  KeyTile slice(std::int64_t begin, std::int64_t end) const {
     return {begin, end - begin, dim, row(begin)};
   }
 };
@@ -62,11 +62,11 @@ struct KeyTile {
 // Returns the keys in rotated coordinates in the given order, scaled by a power of two to at most
 // 1: squared differences stay within the range of float32, and no comparison depends on the scale.
 // Throws a bad-input error for a component above 1e15.
-FloatMatrix scaled_keys(const CentredRows& keys, const QueryModel& model,
-                        std::span<const std::int64_t> order);
+FloatMatrix rotate_and_scale_keys(const CentredRows& keys, const LinearQueryModel& model,
+                                  std::span<const std::int64_t> order);
 
 // Gaussian models of a query, one per column, in rotated coordinates.
-struct QueryColumns {
+struct QueryGaussians {
   Matrix mean;      // (columns, dim)
   Matrix variance;  // (columns, dim)
   // Full covariances, only with --covariance full: lower Cholesky factors, one per column.
@@ -89,7 +89,7 @@ struct QueryPoints {
   std::int64_t first_point_after(std::int32_t key_bin) const;
 };
 
-struct Pair {
+struct KeyPair {
   std::int64_t first = 0;  // indices into SortedKeys
   std::int64_t second = 0;
 };
@@ -98,8 +98,8 @@ inline constexpr std::int64_t kTilePairs = kMostLanes;
 
 // z of up to kTilePairs pairs at a range of columns, one lane per pair. Unused lanes after the last
 // pair contain a large z, whose plasticity is 0.
-struct PairScoreLines {
-  std::span<const Pair> pairs;
+struct PairScoreTile {
+  std::span<const KeyPair> pairs;
   std::int64_t first_column = 0;
   std::int64_t columns = 0;
   std::int64_t lanes = 0;
@@ -108,9 +108,9 @@ struct PairScoreLines {
 
 class PairEvaluator {
  public:
-  using Consumer = std::function<void(const PairScoreLines&)>;
+  using Consumer = std::function<void(const PairScoreTile&)>;
 
-  PairEvaluator(const QueryColumns& columns, Consumer consumer);
+  PairEvaluator(const QueryGaussians& columns, Consumer consumer);
 
   // Sets the keys of all pairs added from now on.
   void set_keys(const KeyTile& keys);
@@ -121,7 +121,7 @@ class PairEvaluator {
     end_column_ = end;
   }
   // Queues a pair; evaluates the queue once it holds kTilePairs pairs.
-  void add(Pair pair) {
+  void add(KeyPair pair) {
     if (first_column_ >= end_column_) return;
     tile_first_ = waiting_.empty() ? first_column_ : std::min(tile_first_, first_column_);
     tile_end_ = waiting_.empty() ? end_column_ : std::max(tile_end_, end_column_);
@@ -134,7 +134,7 @@ class PairEvaluator {
  private:
   void compute_z_with_full_covariance();  // of the waiting pairs
 
-  const QueryColumns& queries_;
+  const QueryGaussians& queries_;
   KeyTile keys_;
   Consumer consumer_;
   FloatMatrix means_;                  // (dim, columns and padding)
@@ -146,7 +146,7 @@ class PairEvaluator {
   std::int64_t end_column_;
   std::int64_t tile_first_ = 0;  // columns of the waiting pairs
   std::int64_t tile_end_ = 0;
-  std::vector<Pair> waiting_;
+  std::vector<KeyPair> waiting_;
   std::vector<float> by_pair_;  // (kTilePairs, columns and padding): z
   std::vector<float> by_lane_;  // (columns, lanes): z
 };

@@ -25,16 +25,16 @@ PairHeatmap::PairHeatmap(double extent, int bins, std::span<const double> query)
   }
 }
 
-void PairHeatmap::add(const PairAtPoints& pair) {
+void PairHeatmap::add(const PairRunningSums& pair) {
   if (pair.begin >= pair.end) return;
   const double middle = 0.5 * (pair.first + pair.second);
-  Cell* const row = cells_.data() + bin(pair.second - pair.first) * bins_;
+  Cell* const row = cells_.data() + distance_bin(pair.second - pair.first) * bins_;
   const auto step = std::min(static_cast<std::int64_t>(middle * steps_), cell_steps_ * bins_ - 1);
   const std::int32_t* const first_point = first_point_.data() + step;
   const double* const query = query_.data();
   auto point = pair.begin;
   std::uint32_t before = *pair.running;
-  for (int cell = bin(query[point] - middle); point < pair.end; ++cell) {
+  for (int cell = distance_bin(query[point] - middle); point < pair.end; ++cell) {
     const double high = middle + (cell + 1) * width_;
     auto next = pair.end;  // the last cell also counts all points beyond the axis
     if (cell + 1 < bins_) {

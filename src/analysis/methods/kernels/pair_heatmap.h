@@ -11,7 +11,7 @@
 namespace qkscope {
 
 // One pair of keys at consecutive query positions.
-struct PairAtPoints {
+struct PairRunningSums {
   double first = 0;  // position of the earlier key
   double second = 0;
   std::int64_t begin = 0;  // points [begin, end), at most kMostPoints
@@ -33,7 +33,7 @@ class PairHeatmap {
 
   // Adds one pair of keys at several points. Neighbouring points mostly share a cell, whose sum is
   // the difference of two running sums.
-  void add(const PairAtPoints& pair);
+  void add(const PairRunningSums& pair);
 
   // Returns the cells with at least one pair.
   std::vector<HeatmapCell> cells();
@@ -49,7 +49,7 @@ class PairHeatmap {
     double count = 0;
   };
 
-  int bin(double distance) const {
+  int distance_bin(double distance) const {
     const int whole = static_cast<int>(distance / width_);
     return std::max(0, std::min(whole, bins_ - 1));
   }

@@ -6,13 +6,13 @@
 #include "base/numerics/products.h"
 
 namespace qkscope {
-void z_scores(const PairModel& model, std::span<const Pair> pairs, std::int64_t column,
-              std::int64_t columns, float* z) {
+void compute_z_scores(const PairScoreInput& model, std::span<const KeyPair> pairs,
+                      std::int64_t column, std::int64_t columns, float* z) {
   const auto dim = model.keys.dim;
   thread_local CacheAlignedVector<float> squares;
   squares.resize(static_cast<std::size_t>(kTilePairs * dim));
   float* to = squares.data();
-  for (const Pair& pair : pairs) {
+  for (const KeyPair& pair : pairs) {
     const float* const x = model.keys.row(pair.first);
     const float* const y = model.keys.row(pair.second);
     for (std::int64_t j = 0; j < dim; ++j) to[j] = (x[j] - y[j]) * (x[j] - y[j]);
@@ -20,7 +20,7 @@ void z_scores(const PairModel& model, std::span<const Pair> pairs, std::int64_t 
   }
   multiply_narrow(squares.data(), std::ssize(pairs), dim, model.variances.row(0) + column,
                   model.variances.cols, columns, z);
-  for (const Pair& pair : pairs) {
+  for (const KeyPair& pair : pairs) {
     const float* const x = model.scores.row(pair.first - model.keys.first) + column;
     const float* const y = model.scores.row(pair.second - model.keys.first) + column;
     for (std::int64_t c = 0; c < columns; ++c) z[c] = z_score(x[c] - y[c], z[c]);
@@ -28,9 +28,9 @@ void z_scores(const PairModel& model, std::span<const Pair> pairs, std::int64_t 
   }
 }
 
-void z_scores_reference(const PairModel& model, std::span<const Pair> pairs, std::int64_t column,
-                        std::int64_t columns, float* z) {
-  for (const Pair& pair : pairs) {
+void compute_z_scores_reference(const PairScoreInput& model, std::span<const KeyPair> pairs,
+                                std::int64_t column, std::int64_t columns, float* z) {
+  for (const KeyPair& pair : pairs) {
     const float* const x = model.keys.row(pair.first);
     const float* const y = model.keys.row(pair.second);
     for (auto c = column; c < column + columns; ++c) {

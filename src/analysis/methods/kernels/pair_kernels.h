@@ -2,9 +2,9 @@
 // v = sum_j variance_j delta_j^2, delta the difference of the two keys (rotated coordinates).
 //
 // The variances of all pairs at all columns (query models) are a matrix product: squared
-// differences (pairs, dim) times variances (dim, columns). z_scores() takes up to kTilePairs pairs,
-// so that the squared differences stay in the L1 cache. Squared differences are not expanded into
-// products of keys, which would cause cancellation for nearly equal keys.
+// differences (pairs, dim) times variances (dim, columns). compute_z_scores() takes up to
+// kTilePairs pairs, so that the squared differences stay in the L1 cache. Squared differences are
+// not expanded into products of keys, which would cause cancellation for nearly equal keys.
 // Invariant: columns [column, column + columns) exist in `scores` and `variances`, whose rows are
 // padded by kNarrowPadding numbers.
 // Out-of-row access: reads up to kNarrowPadding numbers after the last wanted column (the padding)
@@ -28,17 +28,17 @@ inline float z_score(float mean, float variance) {
   return variance > 0 ? std::clamp(mean / std::sqrt(variance), -kMost, kMost) : 0;
 }
 
-struct PairModel {
+struct PairScoreInput {
   KeyTile keys;
   const FloatMatrix& scores;     // (keys, columns), and kNarrowPadding numbers behind the last row
   const FloatMatrix& variances;  // (dim, columns and at least kNarrowPadding more)
 };
 
 // Writes z (pairs, columns) of up to kTilePairs pairs at columns [column, column + columns).
-void z_scores(const PairModel& model, std::span<const Pair> pairs, std::int64_t column,
-              std::int64_t columns, float* z);
-// The definition as plain loops, against which z_scores() is tested.
-void z_scores_reference(const PairModel& model, std::span<const Pair> pairs, std::int64_t column,
-                        std::int64_t columns, float* z);
+void compute_z_scores(const PairScoreInput& model, std::span<const KeyPair> pairs,
+                      std::int64_t column, std::int64_t columns, float* z);
+// The definition as plain loops, against which compute_z_scores() is tested.
+void compute_z_scores_reference(const PairScoreInput& model, std::span<const KeyPair> pairs,
+                                std::int64_t column, std::int64_t columns, float* z);
 
 }  // namespace qkscope

@@ -13,7 +13,7 @@ namespace {
 
 std::int64_t count_pairs(std::span<const KeyRange> ranges) {
   std::int64_t total = 0;
-  for (const auto& range : ranges) total += range.pairs();
+  for (const auto& range : ranges) total += range.pair_count();
   return total;
 }
 
@@ -26,10 +26,10 @@ void add_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64
   double owed = 0;
   std::int64_t drawn = 0;
   for (const auto& range : ranges) {
-    owed += static_cast<double>(size) * static_cast<double>(range.pairs()) / total;
+    owed += static_cast<double>(size) * static_cast<double>(range.pair_count()) / total;
     for (; drawn < std::llround(owed); ++drawn)
       evaluator.add(range.pair(
-          static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(range.pairs())))));
+          static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(range.pair_count())))));
     evaluator.flush();
   }
 }
@@ -47,11 +47,11 @@ class PlasticityAtPoints {
   // computing running() and the totals of the part. range_of(pair) returns the points at which a
   // pair is counted.
   template <typename RangeOf, typename Body>
-  void evaluate(const PairScoreLines& lines, std::int64_t first, std::int64_t end,
+  void evaluate(const PairScoreTile& lines, std::int64_t first, std::int64_t end,
                 const RangeOf& range_of, const Body& body) {
     for (; first < end; first += kMostPoints) {
-      LanePoints part{static_cast<std::int32_t>(first),
-                      static_cast<std::int32_t>(std::min(end, first + kMostPoints))};
+      LanePointRanges part{static_cast<std::int32_t>(first),
+                           static_cast<std::int32_t>(std::min(end, first + kMostPoints))};
       std::fill_n(part.lane_first, kMostLanes, part.first);
       std::fill_n(part.lane_end, kMostLanes, part.end);
       for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
@@ -69,7 +69,7 @@ class PlasticityAtPoints {
   // Running sums (points + 1, lanes) over the points of the part.
   const std::uint32_t* running() const { return running_.data(); }
   // Adds the sums over the pairs at the points of the part to sum (all points).
-  void add_totals(const LanePoints& part, double* sum) const {
+  void add_totals(const LanePointRanges& part, double* sum) const {
     for (auto i = part.first; i < part.end; ++i)
       sum[i] += kPlasticityUnit * total_.data()[i - part.first];
   }
@@ -84,13 +84,13 @@ class PlasticityAtPoints {
 // Sums over all eligible pairs of each point by text, and the heatmap.
 class ProfileSums {
  public:
-  ProfileSums(const PairSource& source, const PlasticityOptions& options);
+  ProfileSums(const PairTableInput& source, const PlasticityOptions& options);
 
   // Adds all pairs of texts [first, end) at the points with at most max_pairs eligible pairs.
   void add_texts(const KeyTile& block, std::int64_t first, std::int64_t end);
   // Adds a seeded sample of pairs at every point with more than max_pairs eligible pairs.
   void add_samples(const KeyTile& all);
-  ProfileTables tables(const TextGroups& groups);
+  PlasticityProfileTables tables(const TextGroups& groups);
 
  private:
   // Points [first, end) at which a pair is eligible.
@@ -103,9 +103,9 @@ class ProfileSums {
     return eligible_[static_cast<std::size_t>(point)] > options_.max_pairs;
   }
   std::vector<KeyRange> ranges_at(std::int64_t point) const;
-  void take(const PairScoreLines& lines);
-  void take_part(const PairScoreLines& lines, const LanePoints& part);
-  PointRange points_of(const Pair& pair) const;
+  void take(const PairScoreTile& lines);
+  void take_part(const PairScoreTile& lines, const LanePointRanges& part);
+  PointRange points_of(const KeyPair& pair) const;
   void add_example(std::int64_t example);
 
   const SortedKeys& keys_;
@@ -119,12 +119,12 @@ class ProfileSums {
   PlasticityAtPoints plasticity_;
   std::vector<PointRange> at_work_;  // ranges of points being evaluated
   bool drawing_ = false;             // sampling: at_work_ is one point
-  ExampleSums sums_;
+  ExamplePlasticitySums sums_;
   PairHeatmap heatmap_;
   PairEvaluator evaluator_;
 };
 
-ProfileSums::ProfileSums(const PairSource& source, const PlasticityOptions& options)
+ProfileSums::ProfileSums(const PairTableInput& source, const PlasticityOptions& options)
     : keys_(source.by_bin),
       points_(source.at_bins.points),
       options_(options),
@@ -132,9 +132,9 @@ ProfileSums::ProfileSums(const PairSource& source, const PlasticityOptions& opti
       first_column_(points_.column),
       last_column_(points_.column),
       plasticity_(points_),
-      sums_(keys_.examples(), points_.size()),
+      sums_(keys_.example_count(), points_.size()),
       heatmap_(source.extent, options.heatmap_bins, points_.position),
-      evaluator_(source.at_bins.columns, [this](const PairScoreLines& lines) { take(lines); }) {
+      evaluator_(source.at_bins.columns, [this](const PairScoreTile& lines) { take(lines); }) {
   const auto columns = static_cast<std::int32_t>(source.at_bins.columns.size());
   first_column_.push_back(columns);
   last_column_.insert(last_column_.begin(), -1);
@@ -143,9 +143,9 @@ ProfileSums::ProfileSums(const PairSource& source, const PlasticityOptions& opti
   for (std::size_t c = 1; c < last_column_.size(); ++c)
     last_column_[c] = std::max(std::min(last_column_[c] + 1, columns - 1), last_column_[c - 1]);
   eligible_.resize(points_.column.size());
-  for (std::int64_t e = 0; e < keys_.examples(); ++e)
+  for (std::int64_t e = 0; e < keys_.example_count(); ++e)
     for (std::int64_t c = 0; c < points_.size(); ++c)
-      eligible_[static_cast<std::size_t>(c)] += keys_before_.at(e, c).pairs();
+      eligible_[static_cast<std::size_t>(c)] += keys_before_.at(e, c).pair_count();
   for (std::int64_t c = 0; c < points_.size(); ++c) {
     if (is_sampled(c)) continue;
     if (at_work_.empty() || at_work_.back().end != c) at_work_.push_back({c, c});
@@ -155,15 +155,16 @@ ProfileSums::ProfileSums(const PairSource& source, const PlasticityOptions& opti
 
 std::vector<KeyRange> ProfileSums::ranges_at(std::int64_t point) const {
   std::vector<KeyRange> ranges;
-  for (std::int64_t e = 0; e < keys_.examples(); ++e) ranges.push_back(keys_before_.at(e, point));
+  for (std::int64_t e = 0; e < keys_.example_count(); ++e)
+    ranges.push_back(keys_before_.at(e, point));
   return ranges;
 }
 
-ProfileSums::PointRange ProfileSums::points_of(const Pair& pair) const {
-  return {keys_before_.first(pair.second), keys_before_.end(pair.first)};
+ProfileSums::PointRange ProfileSums::points_of(const KeyPair& pair) const {
+  return {keys_before_.first_point(pair.second), keys_before_.end_point(pair.first)};
 }
 
-void ProfileSums::take(const PairScoreLines& lines) {
+void ProfileSums::take(const PairScoreTile& lines) {
   PointRange all = points_of(lines.pairs.front());
   for (const auto& pair : lines.pairs) {
     all.first = std::min(all.first, points_of(pair).first);
@@ -172,21 +173,21 @@ void ProfileSums::take(const PairScoreLines& lines) {
   for (const auto& stretch : at_work_)
     plasticity_.evaluate(
         lines, std::max(all.first, stretch.first), std::min(all.end, stretch.end),
-        [this](const Pair& pair) { return points_of(pair); },
-        [&](const LanePoints& part) { take_part(lines, part); });
+        [this](const KeyPair& pair) { return points_of(pair); },
+        [&](const LanePointRanges& part) { take_part(lines, part); });
 }
 
-void ProfileSums::take_part(const PairScoreLines& lines, const LanePoints& part) {
+void ProfileSums::take_part(const PairScoreTile& lines, const LanePointRanges& part) {
   const auto example = keys_.example[static_cast<std::size_t>(lines.pairs.front().first)];
   for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
-    const Pair& pair = lines.pairs[p];
+    const KeyPair& pair = lines.pairs[p];
     const std::uint32_t* const running = plasticity_.running() + p;
     heatmap_.add({static_cast<double>(keys_.position[static_cast<std::size_t>(pair.first)]),
                   static_cast<double>(keys_.position[static_cast<std::size_t>(pair.second)]),
                   part.lane_first[p], part.lane_end[p],
                   running + (part.lane_first[p] - part.first) * lines.lanes, lines.lanes});
   }
-  plasticity_.add_totals(part, sums_.sums(example));
+  plasticity_.add_totals(part, sums_.sums_of_example(example));
   if (drawing_) sums_.add_pair_count(example, part.first, std::ssize(lines.pairs));
 }
 
@@ -198,8 +199,8 @@ void ProfileSums::add_example(std::int64_t example) {
   const auto last = keys_.begin[static_cast<std::size_t>(example) + 1];
   std::int64_t tile_first = 0;  // first point of the tile
   for (auto j = begin; j < last; ++j) {
-    const auto first = std::max(at_work_.front().first, keys_before_.first(j));
-    const auto end = std::min(at_work_.back().end, keys_before_.end(j));
+    const auto first = std::max(at_work_.front().first, keys_before_.first_point(j));
+    const auto end = std::min(at_work_.back().end, keys_before_.end_point(j));
     if (first >= end) continue;
     if (4 * (first - tile_first) > end - first) evaluator_.flush();
     if (evaluator_.empty()) tile_first = first;
@@ -218,7 +219,7 @@ void ProfileSums::add_texts(const KeyTile& block, std::int64_t first, std::int64
   evaluator_.set_keys(block);
   for (auto e = first; e < end; ++e) {
     for (std::int64_t c = 0; c < points_.size(); ++c)
-      if (!is_sampled(c)) sums_.add_pair_count(e, c, keys_before_.at(e, c).pairs());
+      if (!is_sampled(c)) sums_.add_pair_count(e, c, keys_before_.at(e, c).pair_count());
     add_example(e);
   }
 }
@@ -238,11 +239,11 @@ void ProfileSums::add_samples(const KeyTile& all) {
   }
 }
 
-ProfileTables ProfileSums::tables(const TextGroups& groups) {
-  ProfileTables tables;
+PlasticityProfileTables ProfileSums::tables(const TextGroups& groups) {
+  PlasticityProfileTables tables;
   for (std::int64_t c = 0; c < points_.size(); ++c)
     tables.profile.push_back(sums_.mean(c, eligible_[static_cast<std::size_t>(c)]));
-  tables.groups = sums_.grouped(groups, keys_.text);
+  tables.groups = sums_.sum_by_group(groups, keys_.text);
   tables.texts = std::move(sums_);
   tables.heatmap = heatmap_.cells();
   return tables;
@@ -254,7 +255,7 @@ struct BucketRun {
   std::size_t bucket = 0;  // index into the distinct bucket numbers
 };
 
-std::vector<BucketRun> runs_of(const SortedKeys& keys, const DistinctNumbers& buckets) {
+std::vector<BucketRun> runs_of(const SortedKeys& keys, const DistinctValues& buckets) {
   std::vector<BucketRun> runs;
   const auto count = std::ssize(keys.bin);
   for (std::int64_t begin = 0, end = 0; begin < count; begin = end) {
@@ -272,7 +273,7 @@ std::vector<BucketRun> runs_of(const SortedKeys& keys, const DistinctNumbers& bu
 // Sums over pairs within one key bucket, for every later query bucket.
 class BucketPairs {
  public:
-  BucketPairs(const SortedKeys& keys, const QueryModelPoints& queries,
+  BucketPairs(const SortedKeys& keys, const QueryModelsAtPoints& queries,
               const PlasticityOptions& options);
 
   // Adds all pairs of the tile's keys in buckets with at most max_pairs pairs. Tiles must come in
@@ -289,14 +290,14 @@ class BucketPairs {
     std::int64_t eligible = 0;  // number of pairs
     bool sampled = false;
     std::vector<KeyRange> runs;
-    ExampleSums sums{0, 0};  // one row per text that has pairs
+    ExamplePlasticitySums sums{0, 0};  // one row per text that has pairs
   };
 
-  void take(const PairScoreLines& lines);
+  void take(const PairScoreTile& lines);
 
   const QueryPoints& points_;
   const PlasticityOptions& options_;
-  DistinctNumbers numbers_;
+  DistinctValues numbers_;
   std::vector<BucketRun> runs_;
   std::size_t next_run_ = 0;  // first run of the next tile
   std::vector<Bucket> buckets_;
@@ -305,7 +306,7 @@ class BucketPairs {
   PairEvaluator evaluator_;
 };
 
-BucketPairs::BucketPairs(const SortedKeys& keys, const QueryModelPoints& queries,
+BucketPairs::BucketPairs(const SortedKeys& keys, const QueryModelsAtPoints& queries,
                          const PlasticityOptions& options)
     : points_(queries.points),
       options_(options),
@@ -313,7 +314,7 @@ BucketPairs::BucketPairs(const SortedKeys& keys, const QueryModelPoints& queries
       runs_(runs_of(keys, numbers_)),
       row_(keys.bin.size()),
       plasticity_(points_),
-      evaluator_(queries.columns, [this](const PairScoreLines& lines) { take(lines); }) {
+      evaluator_(queries.columns, [this](const PairScoreTile& lines) { take(lines); }) {
   for (const auto number : numbers_.numbers) {
     buckets_.emplace_back();
     buckets_.back().number = number;
@@ -324,30 +325,30 @@ BucketPairs::BucketPairs(const SortedKeys& keys, const QueryModelPoints& queries
     for (auto key = run.keys.begin; key < run.keys.end; ++key)
       row_[static_cast<std::size_t>(key)] = std::ssize(bucket.runs);
     bucket.runs.push_back(run.keys);
-    bucket.eligible += run.keys.pairs();
+    bucket.eligible += run.keys.pair_count();
   }
   for (auto& bucket : buckets_) {
     bucket.sampled = bucket.eligible > options.max_pairs && bucket.first < points_.size();
-    bucket.sums = ExampleSums(std::ssize(bucket.runs), points_.size());
+    bucket.sums = ExamplePlasticitySums(std::ssize(bucket.runs), points_.size());
   }
 }
 
-void BucketPairs::take(const PairScoreLines& lines) {
-  const auto bucket_of = [this](const Pair& pair) -> Bucket& {
+void BucketPairs::take(const PairScoreTile& lines) {
+  const auto bucket_of = [this](const KeyPair& pair) -> Bucket& {
     return buckets_[static_cast<std::size_t>(numbers_.place[static_cast<std::size_t>(pair.first)])];
   };
   auto first = points_.size();
   for (const auto& pair : lines.pairs) first = std::min(first, bucket_of(pair).first);
   plasticity_.evaluate(
       lines, first, points_.size(),
-      [&](const Pair& pair) { return std::pair(bucket_of(pair).first, points_.size()); },
-      [&](const LanePoints& part) {
+      [&](const KeyPair& pair) { return std::pair(bucket_of(pair).first, points_.size()); },
+      [&](const LanePointRanges& part) {
         for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
           const auto row = row_[static_cast<std::size_t>(lines.pairs[p].first)];
-          ExampleSums& sums = bucket_of(lines.pairs[p]).sums;
+          ExamplePlasticitySums& sums = bucket_of(lines.pairs[p]).sums;
           const std::uint32_t* running = plasticity_.running() + p;
           for (auto c = part.first; c < part.end; ++c, running += lines.lanes) {
-            sums.sums(row)[c] += kPlasticityUnit * (running[lines.lanes] - running[0]);
+            sums.sums_of_example(row)[c] += kPlasticityUnit * (running[lines.lanes] - running[0]);
             if (c >= part.lane_first[p]) sums.add_pair_count(row, c, 1);
           }
         }
@@ -383,7 +384,7 @@ std::vector<BucketCell> BucketPairs::cells(const BucketRanges& ranges) const {
       const auto q_bucket = points_.bin[static_cast<std::size_t>(c)];
       if (c < bucket.first) continue;
       if (options_.sliding_window &&
-          !ranges.reaches(q_bucket, bucket.number, *options_.sliding_window))
+          !ranges.window_reaches(q_bucket, bucket.number, *options_.sliding_window))
         continue;
       cells.push_back({q_bucket, bucket.number, bucket.sums.mean(c, bucket.eligible)});
     }
@@ -398,16 +399,16 @@ void for_each_tile(const KeyTile& keys, const SortedKeys& sorted, const Body& bo
   const auto begin = [&](std::int64_t text) {
     return sorted.begin[static_cast<std::size_t>(text)];
   };
-  for (std::int64_t first = 0, end = 0; first < sorted.examples(); first = end) {
+  for (std::int64_t first = 0, end = 0; first < sorted.example_count(); first = end) {
     end = first + 1;
-    while (end < sorted.examples() && begin(end + 1) - begin(first) <= kKeysTogether) ++end;
-    body(keys.part(begin(first), begin(end)), first, end);
+    while (end < sorted.example_count() && begin(end + 1) - begin(first) <= kKeysTogether) ++end;
+    body(keys.slice(begin(first), begin(end)), first, end);
   }
 }
 
 }  // namespace
 
-MeanPlasticity ExampleSums::mean(std::int64_t point, std::int64_t eligible) const {
+MeanPlasticity ExamplePlasticitySums::mean(std::int64_t point, std::int64_t eligible) const {
   double total = 0;
   double count = 0;
   double examples = 0;
@@ -428,12 +429,12 @@ MeanPlasticity ExampleSums::mean(std::int64_t point, std::int64_t eligible) cons
   return result;
 }
 
-PairGroups ExampleSums::grouped(const TextGroups& groups,
-                                std::span<const std::int64_t> texts) const {
+GroupPairSums ExamplePlasticitySums::sum_by_group(const TextGroups& groups,
+                                                  std::span<const std::int64_t> texts) const {
   const auto size = static_cast<std::size_t>(groups.size() * sum_.cols);
-  PairGroups result{groups.size(), std::vector<double>(size), std::vector<double>(size)};
+  GroupPairSums result{groups.size(), std::vector<double>(size), std::vector<double>(size)};
   for (std::int64_t e = 0; e < sum_.rows; ++e) {
-    const auto to = static_cast<std::size_t>(groups.of(texts[static_cast<std::size_t>(e)])) *
+    const auto to = static_cast<std::size_t>(groups.group_of(texts[static_cast<std::size_t>(e)])) *
                     static_cast<std::size_t>(sum_.cols);
     for (std::int64_t c = 0; c < sum_.cols; ++c) {
       result.sum[to + static_cast<std::size_t>(c)] += sum_(e, c);
@@ -443,7 +444,8 @@ PairGroups ExampleSums::grouped(const TextGroups& groups,
   return result;
 }
 
-PairTables pair_tables(const PairSource& source, const PlasticityOptions& options) {
+PairPlasticityTables compute_pair_tables(const PairTableInput& source,
+                                         const PlasticityOptions& options) {
   BucketPairs buckets(source.by_bucket, source.at_buckets, options);
   ProfileSums profile(source, options);
   for_each_tile(source.keys, source.by_bin, [&](const KeyTile& tile, auto first, auto end) {
@@ -452,7 +454,7 @@ PairTables pair_tables(const PairSource& source, const PlasticityOptions& option
   profile.add_samples(source.keys);
   const bool same_order = source.by_bucket.row == source.by_bin.row;
   FloatMatrix other;
-  if (!same_order) other = scaled_keys(source.rows, source.model, source.by_bucket.row);
+  if (!same_order) other = rotate_and_scale_keys(source.rows, source.model, source.by_bucket.row);
   const KeyTile by_bucket = same_order ? source.keys : KeyTile(other);
   for_each_tile(by_bucket, source.by_bucket,
                 [&](const KeyTile& tile, auto, auto) { buckets.add_texts(tile); });

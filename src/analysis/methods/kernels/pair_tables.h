@@ -9,13 +9,13 @@
 namespace qkscope {
 
 // Query models and the points (bins or buckets) at which they are evaluated.
-struct QueryModelPoints {
-  QueryColumns columns;
+struct QueryModelsAtPoints {
+  QueryGaussians columns;
   QueryPoints points;
 };
 
 // Sums over groups of texts.
-struct PairGroups {
+struct GroupPairSums {
   int groups = 0;
   std::vector<double> sum;     // (groups, points): of plasticity over pairs
   std::vector<double> weight;  // (groups, points): pairs
@@ -23,56 +23,57 @@ struct PairGroups {
 
 // Sums of plasticity by text and point. The standard error of the mean over pairs treats texts as
 // independent.
-class ExampleSums {
+class ExamplePlasticitySums {
  public:
-  ExampleSums(std::int64_t examples, std::int64_t points)
+  ExamplePlasticitySums(std::int64_t examples, std::int64_t points)
       : sum_(examples, points), count_(examples, points) {}
 
-  double* sums(std::int64_t example) { return sum_.row(example); }
+  double* sums_of_example(std::int64_t example) { return sum_.row(example); }
   void add_pair_count(std::int64_t example, std::int64_t point, std::int64_t pairs) {
     count_(example, point) += static_cast<double>(pairs);
   }
   // Mean over the pairs of one text; `otherwise` if none was evaluated.
-  double mean_of_text(std::int64_t example, std::int64_t point, double otherwise) const {
+  double mean_of_example(std::int64_t example, std::int64_t point, double otherwise) const {
     return count_(example, point) > 0 ? sum_(example, point) / count_(example, point) : otherwise;
   }
   MeanPlasticity mean(std::int64_t point, std::int64_t eligible) const;
   // Returns the sums over groups of texts. `texts` (examples): the id of each text
   // (RowsView::example).
-  PairGroups grouped(const TextGroups& groups, std::span<const std::int64_t> texts) const;
+  GroupPairSums sum_by_group(const TextGroups& groups, std::span<const std::int64_t> texts) const;
 
  private:
   Matrix sum_;
   Matrix count_;
 };
 
-struct ProfileTables {
+struct PlasticityProfileTables {
   std::vector<MeanPlasticity> profile;  // (points)
-  PairGroups groups;
-  ExampleSums texts{0, 0};
+  GroupPairSums groups;
+  ExamplePlasticitySums texts{0, 0};
   std::vector<HeatmapCell> heatmap;  // cells with at least one pair
 };
 
-struct PairSource {
+struct PairTableInput {
   KeyTile keys;             // all, sorted by text and profile bin, rotated
   const CentredRows& rows;  // the keys before sorting and rotation
-  const QueryModel& model;
+  const LinearQueryModel& model;
   const SortedKeys& by_bucket;  // keys by text and bucket: mostly the order of by_bin
   const SortedKeys& by_bin;
-  const QueryModelPoints& at_buckets;  // query models of the bucket table
-  const QueryModelPoints& at_bins;     // query models of the profile
-  const EligibleKeys& eligible;        // keys of by_bin at the points of at_bins
+  const QueryModelsAtPoints& at_buckets;  // query models of the bucket table
+  const QueryModelsAtPoints& at_bins;     // query models of the profile
+  const EligibleKeys& eligible;           // keys of by_bin at the points of at_bins
   const BucketRanges& ranges;
   const TextGroups& groups;
   double extent;  // tokens: length of the heatmap's axes
 };
 
-struct PairTables {
+struct PairPlasticityTables {
   // Pairs with both keys in one bucket, for every later query bucket within the window.
   std::vector<BucketCell> buckets;
   // All pairs of keys before each point, within the window.
-  ProfileTables profile;
+  PlasticityProfileTables profile;
 };
-PairTables pair_tables(const PairSource& source, const PlasticityOptions& options);
+PairPlasticityTables compute_pair_tables(const PairTableInput& source,
+                                         const PlasticityOptions& options);
 
 }  // namespace qkscope

@@ -68,13 +68,13 @@ HWY_EXPORT(unit_kernel);
 
 }  // namespace
 
-void unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* to,
-                  std::int64_t stride) {
+void to_unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* to,
+                     std::int64_t stride) {
   QKSCOPE_DISPATCH(unit_kernel)(xy, rows, to, stride);
 }
 
-void unit_vectors_reference(const double* xy, std::int64_t rows, std::complex<double>* to,
-                            std::int64_t stride) {
+void to_unit_vectors_reference(const double* xy, std::int64_t rows, std::complex<double>* to,
+                               std::int64_t stride) {
   for (std::int64_t row = 0; row < rows; ++row)
     for (std::int64_t plane = 0; plane < 4; ++plane) {
       const std::complex<double> point(xy[8 * row + plane], xy[8 * row + 4 + plane]);

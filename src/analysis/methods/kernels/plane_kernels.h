@@ -14,10 +14,10 @@ namespace qkscope {
 
 // to[stride p + i] = row i of xy (rows, 8) as a unit vector in plane p of four. (0, 0) becomes
 // (1, 0).
-void unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* to,
-                  std::int64_t stride);
-// The definition as plain loops, against which unit_vectors() is tested.
-void unit_vectors_reference(const double* xy, std::int64_t rows, std::complex<double>* to,
-                            std::int64_t stride);
+void to_unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* to,
+                     std::int64_t stride);
+// The definition as plain loops, against which to_unit_vectors() is tested.
+void to_unit_vectors_reference(const double* xy, std::int64_t rows, std::complex<double>* to,
+                               std::int64_t stride);
 
 }  // namespace qkscope

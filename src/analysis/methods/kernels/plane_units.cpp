@@ -20,8 +20,8 @@ void fetch(std::span<const float* const> rows, std::int64_t dim) {
 
 }  // namespace
 
-CacheAlignedVector<double> PlaneUnitVectors::group_axes(const Matrix& axes,
-                                                        std::span<const double> line) {
+CacheAlignedVector<double> PlaneUnitVectors::interleave_axes(const Matrix& axes,
+                                                             std::span<const double> line) {
   const auto dim = std::ssize(line);
   const auto planes = axes.rows / 2;
   const auto groups = planes / kPlanes + 1;
@@ -39,7 +39,7 @@ void PlaneUnitVectors::project(const Matrix& axes, std::span<const double> line,
                                std::span<const float* const> rows, std::span<const double> centre) {
   const auto dim = std::ssize(line);
   const auto count = std::ssize(rows);
-  const auto grouped = group_axes(axes, line);
+  const auto grouped = interleave_axes(axes, line);
   const auto groups = std::ssize(grouped) / (dim * kPanelColumns);
   units_.resize(static_cast<std::size_t>(kPlanes * groups * count));
   on_line_.resize(rows.size());
@@ -54,7 +54,7 @@ void PlaneUnitVectors::project(const Matrix& axes, std::span<const double> line,
     double xy[kTogether * kPanelColumns];
     for (std::int64_t group = 0; group < groups; ++group) {
       multiply_panel(block.data(), here, dim, grouped.data() + group * dim * kPanelColumns, xy);
-      unit_vectors(xy, here, units_.data() + kPlanes * group * count + begin, count);
+      to_unit_vectors(xy, here, units_.data() + kPlanes * group * count + begin, count);
     }
     const double* along = xy + axes.rows / 2 % kPlanes;  // the line in the last group
     for (std::int64_t i = 0; i < here; ++i)

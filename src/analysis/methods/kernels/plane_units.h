@@ -18,16 +18,17 @@ class PlaneUnitVectors {
                std::span<const double> centre);
 
   // Unit vectors of all rows in a plane as complex numbers.
-  std::span<const std::complex<double>> plane(std::int64_t plane) const {
+  std::span<const std::complex<double>> unit_vectors_in_plane(std::int64_t plane) const {
     return std::span(units_).subspan(static_cast<std::size_t>(plane) * on_line_.size(),
                                      on_line_.size());
   }
-  std::span<const double> line_projections() const { return on_line_; }
+  std::span<const double> projections_on_line() const { return on_line_; }
 
  private:
   // Interleaved axes (groups, dim, 8): the first axes of four planes, then their second axes. The
   // line is stored as one more plane after the last.
-  static CacheAlignedVector<double> group_axes(const Matrix& axes, std::span<const double> line);
+  static CacheAlignedVector<double> interleave_axes(const Matrix& axes,
+                                                    std::span<const double> line);
 
   std::vector<std::complex<double>> units_;  // (4 groups, rows)
   std::vector<double> on_line_;              // (rows)

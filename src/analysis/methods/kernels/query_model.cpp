@@ -11,7 +11,7 @@
 namespace qkscope {
 namespace {
 
-void regress_dimensions(const Moments& queries, QueryModel& model,
+void regress_dimensions(const Moments& queries, LinearQueryModel& model,
                         std::vector<double>& oriented_beta) {
   const double tt = queries.position_scatter;
   for (std::size_t j = 0; j < model.sign.size(); ++j) {
@@ -25,7 +25,8 @@ void regress_dimensions(const Moments& queries, QueryModel& model,
 }
 
 // Regression of y = log2(position + 1) on the centred drift coordinate.
-void predict_position(std::vector<double> y, std::span<const double> drift, QueryModel& model) {
+void predict_position(std::vector<double> y, std::span<const double> drift,
+                      LinearQueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
   const auto n = static_cast<double>(y.size());
   const double mean = sum(y) / n;
@@ -47,17 +48,17 @@ void predict_position(std::vector<double> y, std::span<const double> drift, Quer
 }
 
 // Regression line of each rotated coordinate on position, from the moments.
-void refit(const Moments& queries, QueryModel& model) {
-  const auto mean = rotate(queries.mean, model);
-  model.beta = rotate(queries.cross_scatter, model);
+void refit(const Moments& queries, LinearQueryModel& model) {
+  const auto mean = rotate_vector(queries.mean, model);
+  model.beta = rotate_vector(queries.cross_scatter, model);
   for (double& x : model.beta) x = queries.position_scatter > 0 ? x / queries.position_scatter : 0;
   for (std::size_t j = 0; j < mean.size(); ++j)
     model.alpha.push_back(mean[j] - model.beta[j] * queries.position_mean);
 }
 
 // Signs, reflection and regression lines, from the moments and the keys' signs.
-QueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
-  QueryModel model;
+LinearQueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
+  LinearQueryModel model;
   model.sign = std::move(signs);
   std::vector<double> direction;
   regress_dimensions(queries, model, direction);
@@ -73,7 +74,7 @@ QueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
 
 // Diagonal of a scatter matrix C in rotated coordinates: of H S C S H with signs S and H = I - 2 w
 // w^T.
-std::vector<double> rotated_diagonal(const Matrix& scatter, const QueryModel& model) {
+std::vector<double> rotated_diagonal(const Matrix& scatter, const LinearQueryModel& model) {
   const auto dim = model.sign.size();
   std::vector<double> diagonal;
   for (std::size_t j = 0; j < dim; ++j) diagonal.push_back(scatter.data[j * dim + j]);
@@ -92,17 +93,17 @@ std::vector<double> rotated_diagonal(const Matrix& scatter, const QueryModel& mo
 
 // predict_position() from sums alone: mae_projection stays NaN. `drift_scatter`: scatter of the
 // drift coordinate.
-void predict_position(const LogPositions& u, double drift_scatter, QueryModel& model) {
+void predict_position(const LogPositions& u, double drift_scatter, LinearQueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
   if (!(u.scatter > 0)) return;
   model.mae_baseline = u.mean_deviation;
   if (!(model.beta_norm > 0) || !(drift_scatter > 0)) return;
-  const double along = rotate(u.cross_scatter, model).front();
+  const double along = rotate_vector(u.cross_scatter, model).front();
   model.scalar_r_squared = along * along / (drift_scatter * u.scatter);
 }
 
-QueryBucket rotated_bucket(const QueryBucketMoments& from, const QueryModel& model) {
-  QueryBucket bucket{from.bucket, from.count, from.position, rotate(from.mean, model), {}};
+QueryBucket rotated_bucket(const QueryBucketMoments& from, const LinearQueryModel& model) {
+  QueryBucket bucket{from.bucket, from.count, from.position, rotate_vector(from.mean, model), {}};
   if (from.count < 2 || from.scatter.data.empty()) return bucket;
   bucket.variance = rotated_diagonal(from.scatter, model);
   for (double& x : bucket.variance)
@@ -119,8 +120,8 @@ std::vector<double> log_positions(const RowsView& rows) {
 }
 
 // Mean position, mean and variance of the rotated rows of every bucket.
-void describe_buckets(const CentredRows& queries, const Matrix& turned, QueryModel& model) {
-  const DistinctNumbers buckets(queries.source.bucket);
+void describe_buckets(const CentredRows& queries, const Matrix& turned, LinearQueryModel& model) {
+  const DistinctValues buckets(queries.source.bucket);
   const auto dim = static_cast<std::size_t>(queries.dim());
   for (const auto number : buckets.numbers)
     model.buckets.push_back({number, 0, 0, std::vector<double>(dim), std::vector<double>(dim)});
@@ -142,7 +143,7 @@ void describe_buckets(const CentredRows& queries, const Matrix& turned, QueryMod
     for (std::size_t j = 0; j < dim; ++j)
       bucket.variance[j] += (x[j] - bucket.mean[j]) * (x[j] - bucket.mean[j]);
   });
-  const auto mean = rotate(queries.mean, model);
+  const auto mean = rotate_vector(queries.mean, model);
   for (auto& bucket : model.buckets) {
     if (bucket.count < 2) bucket.variance.clear();
     for (double& x : bucket.variance)
@@ -153,9 +154,9 @@ void describe_buckets(const CentredRows& queries, const Matrix& turned, QueryMod
 
 // Fills the fields that need rows: buckets, residual variance and normality. Transposes a few
 // coordinates at a time, so that residuals of a coordinate are contiguous.
-void describe_coordinates(const CentredRows& queries, QueryModel& model) {
+void describe_coordinates(const CentredRows& queries, LinearQueryModel& model) {
   constexpr std::int64_t kLines = 16;
-  const Matrix turned = rotated_rows<double>(queries, model);
+  const Matrix turned = rotate_centred_rows<double>(queries, model);
   describe_buckets(queries, turned, model);
   const auto n = queries.size();
   std::vector<double> time;
@@ -176,17 +177,17 @@ void describe_coordinates(const CentredRows& queries, QueryModel& model) {
     }
     for (std::int64_t line = 0; line < count; ++line) {
       const std::span<const double> residuals(lines.row(line), time.size());
-      const PowerSums powers = powers_around(residuals, 0);
+      const PowerSums powers = central_power_sums(residuals, 0);
       model.residual_variance.push_back(
           std::max(kVarianceFloor, powers.second / static_cast<double>(n - 1)));
-      model.normality.push_back(normality_of(residuals, powers));
+      model.normality.push_back(measure_normality(residuals, powers));
     }
   }
 }
 
 }  // namespace
 
-std::vector<double> rotate(std::span<const double> x, const QueryModel& model) {
+std::vector<double> rotate_vector(std::span<const double> x, const LinearQueryModel& model) {
   std::vector<double> rotated(model.sign);
   for (std::size_t j = 0; j < x.size(); ++j) rotated[j] *= x[j];
   reflect(rotated, model.reflection);
@@ -194,8 +195,8 @@ std::vector<double> rotate(std::span<const double> x, const QueryModel& model) {
 }
 
 template <typename T>
-BasicMatrix<T> rotated_rows(const CentredRows& rows, const QueryModel& model,
-                            std::span<const std::int64_t> order) {
+BasicMatrix<T> rotate_centred_rows(const CentredRows& rows, const LinearQueryModel& model,
+                                   std::span<const std::int64_t> order) {
   constexpr std::size_t kSums = 8;  // running sums, so that the compiler vectorises the dot product
   constexpr std::int64_t kAhead = 4;  // rows that are prefetched: `order` scatters them
   constexpr std::size_t kLine = 16;   // floats per cache line
@@ -225,10 +226,10 @@ BasicMatrix<T> rotated_rows(const CentredRows& rows, const QueryModel& model,
   }
   return turned;
 }
-template FloatMatrix rotated_rows(const CentredRows&, const QueryModel&,
-                                  std::span<const std::int64_t>);
+template FloatMatrix rotate_centred_rows(const CentredRows&, const LinearQueryModel&,
+                                         std::span<const std::int64_t>);
 
-std::vector<double> signs_of(const Matrix& means) {
+std::vector<double> signs_of_bucket_means(const Matrix& means) {
   std::vector<double> signs(static_cast<std::size_t>(means.cols));
   for (std::int64_t i = 0; i < means.rows; ++i)
     for (std::size_t j = 0; j < signs.size(); ++j)
@@ -237,8 +238,8 @@ std::vector<double> signs_of(const Matrix& means) {
   return signs;
 }
 
-std::vector<double> key_signs(const CentredRows& keys) {
-  const DistinctNumbers buckets(keys.source.bucket);
+std::vector<double> key_mean_signs(const CentredRows& keys) {
+  const DistinctValues buckets(keys.source.bucket);
   const auto dim = static_cast<std::size_t>(keys.dim());
   Matrix means(std::ssize(buckets.numbers), keys.dim());
   std::vector<double> count(buckets.numbers.size());
@@ -250,18 +251,20 @@ std::vector<double> key_signs(const CentredRows& keys) {
   }
   for (std::int64_t i = 0; i < means.rows; ++i)
     for (std::size_t j = 0; j < dim; ++j) means.row(i)[j] /= count[static_cast<std::size_t>(i)];
-  return signs_of(means);
+  return signs_of_bucket_means(means);
 }
 
-QueryModel fit_queries(const CentredRows& queries, std::vector<double> signs) {
-  QueryModel model = fit_drift(queries, std::move(signs));
+LinearQueryModel fit_query_model(const CentredRows& queries, std::vector<double> signs) {
+  LinearQueryModel model = fit_drift(queries, std::move(signs));
   describe_coordinates(queries, model);
   return model;
 }
 
-QueryModel fit_moments(const Moments& queries, const LogPositions& log_positions,
-                       std::vector<double> signs, std::span<const QueryBucketMoments> buckets) {
-  QueryModel model = fit_drift(queries, std::move(signs));
+LinearQueryModel fit_query_model_from_moments(const Moments& queries,
+                                              const LogPositions& log_positions,
+                                              std::vector<double> signs,
+                                              std::span<const QueryBucketMoments> buckets) {
+  LinearQueryModel model = fit_drift(queries, std::move(signs));
   const auto variance = rotated_diagonal(queries.scatter, model);
   const auto n = static_cast<double>(queries.size());
   for (std::size_t j = 0; j < variance.size(); ++j) {

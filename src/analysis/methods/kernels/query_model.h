@@ -20,7 +20,7 @@ struct QueryBucket {
   std::vector<double> variance;  // (dim): ddof 1, at least kVarianceFloor; empty below two queries
 };
 
-struct QueryModel {
+struct LinearQueryModel {
   std::vector<double> sign;        // (dim): sign of the key mean averaged over buckets
   std::vector<double> reflection;  // (dim): Householder vector that maps the first axis to the
                                    // drift; empty for the identity
@@ -34,19 +34,19 @@ struct QueryModel {
   double mae_projection = 0;
 
   // In rotated coordinates.
-  std::vector<double> alpha;              // (dim): mean query at position 0
-  std::vector<double> beta;               // (dim): per token
-  std::vector<double> residual_variance;  // (dim)
-  std::vector<Normality> normality;       // (dim): normality of residuals; empty without rows
-  std::vector<QueryBucket> buckets;       // ascending by bucket
+  std::vector<double> alpha;                   // (dim): mean query at position 0
+  std::vector<double> beta;                    // (dim): per token
+  std::vector<double> residual_variance;       // (dim)
+  std::vector<NormalityStatistics> normality;  // (dim): normality of residuals; empty without rows
+  std::vector<QueryBucket> buckets;            // ascending by bucket
 };
 
 inline constexpr double kVarianceFloor = 1e-12;
 
 // Returns 1 or -1 per dimension: the sign of the key mean averaged over buckets, shared by all
 // query heads that read these keys.
-std::vector<double> key_signs(const CentredRows& keys);
-QueryModel fit_queries(const CentredRows& queries, std::vector<double> signs);
+std::vector<double> key_mean_signs(const CentredRows& keys);
+LinearQueryModel fit_query_model(const CentredRows& queries, std::vector<double> signs);
 
 // Sums of u = log2(position + 1) over all queries, for models that are fitted from statistics
 // instead of stored rows.
@@ -66,22 +66,24 @@ struct QueryBucketMoments {
 };
 
 // Fits the model from moments. `signs` (dim): key signs. mae_projection is NaN and normality empty.
-QueryModel fit_moments(const Moments& queries, const LogPositions& log_positions,
-                       std::vector<double> signs, std::span<const QueryBucketMoments> buckets);
+LinearQueryModel fit_query_model_from_moments(const Moments& queries,
+                                              const LogPositions& log_positions,
+                                              std::vector<double> signs,
+                                              std::span<const QueryBucketMoments> buckets);
 
 // Returns +1 or -1 per dimension: the sign of the average of the bucket means (buckets, dim); 0
 // counts as +.
-std::vector<double> signs_of(const Matrix& means);
+std::vector<double> signs_of_bucket_means(const Matrix& means);
 
 // Returns the centred rows in the rotated coordinates of the model, shape (rows, dim). `order`
 // lists the row numbers of the output in order; an empty list selects all rows.
 template <typename T>
-BasicMatrix<T> rotated_rows(const CentredRows& rows, const QueryModel& model,
-                            std::span<const std::int64_t> order = {});
-extern template FloatMatrix rotated_rows(const CentredRows&, const QueryModel&,
-                                         std::span<const std::int64_t>);
+BasicMatrix<T> rotate_centred_rows(const CentredRows& rows, const LinearQueryModel& model,
+                                   std::span<const std::int64_t> order = {});
+extern template FloatMatrix rotate_centred_rows(const CentredRows&, const LinearQueryModel&,
+                                                std::span<const std::int64_t>);
 
 // Returns x with the model's signs and reflection applied.
-std::vector<double> rotate(std::span<const double> x, const QueryModel& model);
+std::vector<double> rotate_vector(std::span<const double> x, const LinearQueryModel& model);
 
 }  // namespace qkscope

@@ -21,7 +21,7 @@ void take_rows(Tensor& tensor, std::span<const std::int64_t> rows) {
 }
 
 struct CpuStore : KeyValueStore {
-  std::vector<KeyStore> layers;
+  std::vector<LayerKeyValueStore> layers;
 };
 
 }  // namespace
@@ -50,11 +50,11 @@ void CpuBackend::embed() {
   residual_ = Tensor({batch_->rows(), config().d_model});
   qkscope::embed(batch_->ids, model().weights.embedding,
                  static_cast<float>(config().embedding_scale), residual_);
-  allocate();
+  allocate_activations();
 }
 
-void CpuBackend::allocate() {
-  const auto rows = running_rows();
+void CpuBackend::allocate_activations() {
+  const auto rows = active_rows();
   const auto& c = config();
   normalized_ = Tensor({rows, c.d_model});
   update_ = Tensor({rows, c.d_model});
@@ -69,7 +69,7 @@ void CpuBackend::begin_layer(std::int64_t layer) {
   cache_appended_ = false;
   cached_rows_.reset();
   weights_ = &model().weights.layers[as_index(layer)];
-  if (k_.dim(0) != running_rows()) allocate();  // an earlier layer dropped rows
+  if (k_.dim(0) != active_rows()) allocate_activations();  // an earlier layer dropped rows
 }
 
 void CpuBackend::normalize(NormSite norm) {
@@ -102,7 +102,7 @@ void CpuBackend::normalize_heads() {
   normalize(k_, weights_->k_norm);
 }
 
-void CpuBackend::rotate() {
+void CpuBackend::apply_rope() {
   const int rope = config().layers[as_index(layer_)].rope;
   if (rope >= 0) {
     const auto& table = tables_[as_index(rope)];
@@ -129,7 +129,7 @@ void CpuBackend::append_to_cache() {
   cache_appended_ = true;
 }
 
-AttentionInput CpuBackend::input_with_cache() {
+AttentionInput CpuBackend::attention_input_with_cache() {
   auto input = attention_input();
   if (stored_ == nullptr) return input;
   append_to_cache();
@@ -149,7 +149,7 @@ void CpuBackend::attend() {
   attention(input, z_, row_sums_);
 }
 
-TensorView CpuBackend::mlp_view(Tensor& values) const {
+TensorView CpuBackend::mlp_chunk_view(Tensor& values) const {
   const auto& experts = config().experts;
   const auto shape = has_experts() ? Shape{chunk_rows_, experts.per_token, experts.d_mlp}
                                    : Shape{chunk_rows_, config().d_mlp};
@@ -158,7 +158,7 @@ TensorView CpuBackend::mlp_view(Tensor& values) const {
 
 void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
   chunk_rows_ = count;
-  if (const auto size = mlp_view(gate_).size(); gate_.empty() || gate_.size() < size) {
+  if (const auto size = mlp_chunk_view(gate_).size(); gate_.empty() || gate_.size() < size) {
     gate_ = Tensor({size});
     if (config().gated_mlp()) up_ = Tensor({size});
   }
@@ -176,7 +176,7 @@ void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
   }
 }
 
-void CpuBackend::gate(std::int64_t count) {
+void CpuBackend::apply_gate(std::int64_t count) {
   QKSCOPE_ASSERT(count == chunk_rows_);
   const auto gate = tensor(ActivationBuffer::gate);
   if (config().activation == Activation::clamped_swiglu)
@@ -192,7 +192,7 @@ void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAd
     project_experts_down(tensor(ActivationBuffer::gate), by_expert_, weights_->experts,
                          expert_weights_.view().rows(begin, begin + count),
                          update_.view().rows(begin, begin + count));
-    return add_rows(begin, count, weights_->post_mlp_norm, addition);
+    return add_update_rows(begin, count, weights_->post_mlp_norm, addition);
   }
   // At most kCpuMlpRows rows at a time: the packed input is as wide as the MLP.
   for (std::int64_t row = 0; row < count; row += kCpuMlpRows) {
@@ -200,11 +200,11 @@ void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAd
     linear(tensor(ActivationBuffer::gate).rows(row, end), weights_->down,
            update_.view().rows(begin + row, begin + end));
   }
-  add_rows(begin, count, weights_->post_mlp_norm, addition);
+  add_update_rows(begin, count, weights_->post_mlp_norm, addition);
 }
 
-void CpuBackend::add_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
-                          ResidualAddition addition) {
+void CpuBackend::add_update_rows(std::int64_t begin, std::int64_t count,
+                                 const NormWeights& post_norm, ResidualAddition addition) {
   const auto update = update_.view().rows(begin, begin + count);
   if (config().residual_scale != 1.0) scale_by(update, config().residual_scale);
   if (!post_norm.empty()) normalize_rows(update, post_norm, update);
@@ -213,7 +213,7 @@ void CpuBackend::add_rows(std::int64_t begin, std::int64_t count, const NormWeig
 }
 
 void CpuBackend::project_logits() {
-  logits_ = Tensor({running_rows(), config().vocab_size});
+  logits_ = Tensor({active_rows(), config().vocab_size});
   linear(normalized_, model().weights.head, logits_);
   if (config().logit_scale != 1.0) scale_by(logits_, config().logit_scale);
   if (config().logit_softcap > 0.0) soft_cap(logits_, config().logit_softcap);
@@ -240,7 +240,7 @@ TensorView CpuBackend::tensor(ActivationBuffer buffer) {
       &expert_weights_, &expert_indices_, &gate_, &up_, &logits_};  // in the order of
                                                                     // ActivationBuffer
   auto& chosen = *tensors[static_cast<std::size_t>(buffer)];
-  return buffer == ActivationBuffer::gate || buffer == ActivationBuffer::up ? mlp_view(chosen)
+  return buffer == ActivationBuffer::gate || buffer == ActivationBuffer::up ? mlp_chunk_view(chosen)
                                                                             : chosen.view();
 }
 
@@ -289,7 +289,8 @@ void CpuBackend::add_moments(ActivationBuffer buffer, const MomentRequest& reque
   }
 }
 
-void CpuBackend::add_attention(const AttentionRequest& request, AttentionConsumer& sink) {
+void CpuBackend::add_attention_statistics(const AttentionRequest& request,
+                                          AttentionConsumer& sink) {
   QKSCOPE_ASSERT(!row_sums_.empty() && kept_.empty());
   sink.add(attention_statistics({attention_input(), row_sums_, batch_->ids}, request));
 }

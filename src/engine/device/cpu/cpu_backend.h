@@ -39,7 +39,7 @@ class CpuBackend : public Backend {
   void put_residual(ConstTensorView residual) override {
     residual_ = Tensor(residual.shape());
     copy_rows(residual_, residual);
-    allocate();
+    allocate_activations();
   }
   void begin_layer(std::int64_t layer) override;
   void keep_layer_input() override {
@@ -49,32 +49,32 @@ class CpuBackend : public Backend {
   void normalize(NormSite norm) override;
   void project_qkv(bool values) override;
   void normalize_heads() override;
-  void rotate() override;
+  void apply_rope() override;
   void attend() override;
   void project_output(ResidualAddition addition) override {
     linear(as_matrix(z_), weights_->o, update_);
-    add_rows(0, running_rows(), weights_->post_attention_norm, addition);
+    add_update_rows(0, active_rows(), weights_->post_attention_norm, addition);
   }
   void add_update() override { add_to(residual_, update_); }
   void project_router() override {
-    router_logits_ = Tensor({running_rows(), config().experts.count});
+    router_logits_ = Tensor({active_rows(), config().experts.count});
     linear(normalized_, weights_->router, router_logits_);
   }
   void choose_experts() override {
-    expert_weights_ = Tensor({running_rows(), config().experts.per_token});
+    expert_weights_ = Tensor({active_rows(), config().experts.per_token});
     expert_indices_ = Tensor(expert_weights_.shape());
     qkscope::choose_experts(router_logits_, config().experts.normalized, expert_weights_,
                             expert_indices_);
   }
-  std::int64_t mlp_rows() const override {
-    return has_experts() ? cpu_expert_rows(config()) : kCpuMlpRows;
+  std::int64_t mlp_chunk_rows() const override {
+    return has_experts() ? cpu_expert_chunk_rows(config()) : kCpuMlpRows;
   }
   void project_gate_up(std::int64_t begin, std::int64_t count) override;
-  void gate(std::int64_t count) override;
+  void apply_gate(std::int64_t count) override;
   void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) override;
   void project_logits() override;
   void keep_rows(std::span<const std::int64_t> rows) override;
-  std::int64_t running_rows() const override { return residual_.dim(0); }
+  std::int64_t active_rows() const override { return residual_.dim(0); }
   void read(ActivationBuffer buffer, const Selection& selection, Show show) override;
   void edit(ActivationBuffer buffer, const std::function<void(TensorView)>& change) override {
     change(tensor(buffer));
@@ -86,21 +86,22 @@ class CpuBackend : public Backend {
     copy_rows(whole, values.view);
   }
   void score_rows(const RowScores& out) override {
-    qkscope::score_rows(input_with_cache(), out.rows, out.scores, out.pattern);
+    qkscope::score_rows(attention_input_with_cache(), out.rows, out.scores, out.pattern);
   }
-  void pattern_of_edited_scores(const RowScores& edited) override {
-    qkscope::pattern_of_edited_scores(input_with_cache(), edited.rows, edited.scores,
-                                      edited.pattern);
+  void recompute_pattern(const RowScores& edited) override {
+    qkscope::recompute_pattern(attention_input_with_cache(), edited.rows, edited.scores,
+                               edited.pattern);
   }
   void attend_edited_rows(const RowScores& edited) override {
-    qkscope::attend_edited_rows(input_with_cache(), edited.rows, edited.scores, edited.pattern, z_);
+    qkscope::attend_edited_rows(attention_input_with_cache(), edited.rows, edited.scores,
+                                edited.pattern, z_);
   }
   void add_moments(ActivationBuffer buffer, const MomentRequest& request,
                    MomentConsumer& sink) override;
   void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
-  void add_attention(const AttentionRequest& request, AttentionConsumer& sink) override;
+  void add_attention_statistics(const AttentionRequest& request, AttentionConsumer& sink) override;
   void finish() override {}
-  std::string hardware() const override {
+  std::string describe_hardware() const override {
     return fmt::format("{}, {} {}", cpu_target(), thread_count(),
                        thread_count() == 1 ? "thread" : "threads");
   }
@@ -109,7 +110,9 @@ class CpuBackend : public Backend {
     const auto tile = gemm::tile_shape();
     return fmt::format("tiles of {} x {}", tile.rows, tile.columns);
   }
-  double product_rate(double seconds) override { return gemm::measure_tile_rate(seconds); }
+  double measure_flop_rate(double seconds) override {
+    return gemm::measure_peak_flop_rate(seconds);
+  }
 
  private:
   static void copy_rows(TensorView to, ConstTensorView from) {
@@ -118,19 +121,19 @@ class CpuBackend : public Backend {
   static TensorView as_matrix(Tensor& heads) {
     return heads.view().reshaped({heads.dim(0), heads.dim(1) * heads.dim(2)});
   }
-  void allocate();
+  void allocate_activations();
   AttentionInput attention_input() const;
   void append_to_cache();
   // Attention input whose k and v include the cached positions.
-  AttentionInput input_with_cache();
+  AttentionInput attention_input_with_cache();
   void normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const {
     qkscope::normalize(config().norm, x, norm, config().norm_eps, y);
   }
-  void add_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
-                ResidualAddition addition);
+  void add_update_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
+                       ResidualAddition addition);
   bool has_experts() const { return !weights_->experts.empty(); }
   // View of the current chunk of gate_ or up_.
-  TensorView mlp_view(Tensor& values) const;
+  TensorView mlp_chunk_view(Tensor& values) const;
   TensorView tensor(ActivationBuffer buffer);
   Tensor selected_part(ConstTensorView whole, const Selection& selection) const;
 
@@ -151,16 +154,17 @@ class CpuBackend : public Backend {
   Tensor expert_weights_;        // (rows, k)
   Tensor expert_indices_;        // (rows, k)
   ExpertRows by_expert_;         // rows of the current MLP chunk
-  Tensor gate_;                  // see mlp_view
-  Tensor up_;                    // see mlp_view
+  Tensor gate_;                  // see mlp_chunk_view
+  Tensor up_;                    // see mlp_chunk_view
   Tensor logits_;                // (rows, vocab_size)
   std::int64_t chunk_rows_ = 0;  // rows of the current MLP chunk
   bool keeps_row_sums_ = false;
   std::vector<rows::RunningSoftmax> row_sums_;  // (rows, n_heads) of attend(), if requested
   std::vector<RotaryTable> tables_;             // one per RoPE of the model, for the active rows
-  std::vector<KeyStore>* stored_ = nullptr;     // (n_layers) KV cache, or null
-  bool cache_appended_ = false;                 // this layer has been appended to stored_
-  std::optional<KeyStore::Pair> cached_rows_;   // unpacked cache of this layer, for scores
+  std::vector<LayerKeyValueStore>* stored_ = nullptr;  // (n_layers) KV cache, or null
+  bool cache_appended_ = false;                        // this layer has been appended to stored_
+  std::optional<LayerKeyValueStore::KeysAndValues>
+      cached_rows_;  // unpacked cache of this layer, for scores
 };
 
 }  // namespace qkscope

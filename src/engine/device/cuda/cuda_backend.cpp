@@ -54,7 +54,7 @@ class CudaBackend : public Backend {
         has_gated_product_(has_gated_product(model.config, dtype_, device_)),
         weights_(model, {.dtype = dtype_,
                          .device = device_,
-                         .streamed = budget_.streams(),
+                         .streamed = budget_.streams_weights(),
                          .interleaves_gate_up = has_gated_product_}),
         rows_(model.config, dtype_, stream_),
         copies_(stream_),
@@ -76,10 +76,10 @@ class CudaBackend : public Backend {
     store_ = nullptr;
     continues_ = std::ranges::any_of(batch.sequences,
                                      [](const Sequence& sequence) { return sequence.past > 0; });
-    budget_.check_rows(batch.rows());
+    budget_.check_rows_fit(batch.rows());
     rows_.begin(batch);
     if (!continues_) begin_attention(batch.sequences);
-    a_.begin(batch.rows());
+    a_.begin_pass(batch.rows());
     moments_.begin(batch);
     scores_.begin(batch);
   }
@@ -135,8 +135,8 @@ class CudaBackend : public Backend {
 
   void keep_layer_input() override {
     const auto bytes =
-        static_cast<std::size_t>(running_rows() * config().d_model) * dtype_size(dtype_);
-    check(cudaMemcpyAsync(a_.begin_layer_input(running_rows()), a_.residual(), bytes,
+        static_cast<std::size_t>(active_rows() * config().d_model) * dtype_size(dtype_);
+    check(cudaMemcpyAsync(a_.reserve_layer_input(active_rows()), a_.residual(), bytes,
                           cudaMemcpyDeviceToDevice, stream_),
           "keep the layer's input");
   }
@@ -149,7 +149,7 @@ class CudaBackend : public Backend {
                                                                 : weights_.final_norm(),
                     .kind = config().norm,
                     .y = a_.normalized(),
-                    .rows = running_rows(),
+                    .rows = active_rows(),
                     .n = config().d_model,
                     .eps = static_cast<float>(config().norm_eps),
                     .dtype = dtype_},
@@ -157,16 +157,16 @@ class CudaBackend : public Backend {
   }
 
   void project_qkv(bool values) override {
-    a_.begin_projection();
+    a_.switch_to_qkv_queries();
     auto qkv = layer_->qkv;
     if (!values) qkv.out -= a_.kv_width();
     products_.multiply({.x = a_.normalized(),
                         .linear = qkv,
                         .y = a_.qkv(),
-                        .rows = running_rows(),
+                        .rows = active_rows(),
                         .y_stride = a_.qkv_width()});
     if (config().qkv_clip > 0.0)
-      clip(a_.qkv(), running_rows() * a_.qkv_width(), static_cast<float>(config().qkv_clip), dtype_,
+      clip(a_.qkv(), active_rows() * a_.qkv_width(), static_cast<float>(config().qkv_clip), dtype_,
            stream_);
   }
 
@@ -180,7 +180,7 @@ class CudaBackend : public Backend {
     normalize_whole(a_.qkv(), layer_->q_norm, a_.q_width());
     normalize_whole(a_.k(), layer_->k_norm, a_.kv_width());
   }
-  void rotate() override { pending_.rotation = true; }
+  void apply_rope() override { pending_.rotation = true; }
 
   void attend() override {
     apply_pending();
@@ -192,15 +192,17 @@ class CudaBackend : public Backend {
                                          .window = layer_config_.window,
                                          .scale = scale()};
     const bool needs_row_sums = keeps_row_sums_ || config().has_sinks();
-    const auto row_sums = needs_row_sums ? scores_.row_sums(config().n_heads) : RowSums{};
-    const auto kernel = choose_attention({.capability = capability_,
-                                          .dtype = dtype_,
-                                          .d_head = config().d_head,
-                                          .softcap = config().attention_softcap > 0.0,
-                                          .sinks = config().has_sinks(),
-                                          .own_scale = layer_config_.score_scale != 1.0,
-                                          .chosen_rows = rows_.has_dropped_rows() || continues_},
-                                         {.flash_infer = hopper_attention_.has_kernel()});
+    const auto row_sums =
+        needs_row_sums ? scores_.reserve_row_sums(config().n_heads) : SoftmaxRowSums{};
+    const auto kernel =
+        choose_attention_kernel({.capability = capability_,
+                                 .dtype = dtype_,
+                                 .d_head = config().d_head,
+                                 .softcap = config().attention_softcap > 0.0,
+                                 .sinks = config().has_sinks(),
+                                 .own_scale = layer_config_.score_scale != 1.0,
+                                 .chosen_rows = rows_.has_dropped_rows() || continues_},
+                                {.flash_infer = hopper_attention_.has_kernel()});
     if (kernel == AttentionKernel::flash_infer) {
       hopper_attention_.attend(heads, row_sums);
       attention_kernel_ = "FlashInfer (Hopper)";
@@ -216,7 +218,7 @@ class CudaBackend : public Backend {
       apply_sinks({.z = a_.z(),
                    .lse = row_sums.lse,
                    .sinks = layer_->sinks,
-                   .rows = running_rows(),
+                   .rows = active_rows(),
                    .n_heads = config().n_heads,
                    .d_head = config().d_head,
                    .dtype = dtype_},
@@ -224,29 +226,28 @@ class CudaBackend : public Backend {
   }
 
   void project_output(ResidualAddition addition) override {
-    updates_.add_product({.x = a_.z(), .linear = layer_->o, .rows = running_rows()},
-                         {.running = running_rows(),
-                          .post_norm = layer_->post_attention_norm,
-                          .addition = addition});
+    updates_.add_product(
+        {.x = a_.z(), .linear = layer_->o, .rows = active_rows()},
+        {.running = active_rows(), .post_norm = layer_->post_attention_norm, .addition = addition});
   }
 
-  void add_update() override { updates_.add_deferred(running_rows()); }
+  void add_update() override { updates_.add_deferred_update(active_rows()); }
 
   void project_router() override {
-    mixture_.project_router(a_.normalized(), running_rows(), layer_->router);
+    mixture_.project_router(a_.normalized(), active_rows(), layer_->router);
   }
 
-  void choose_experts() override { mixture_.choose_experts(running_rows()); }
+  void choose_experts() override { mixture_.choose_experts(active_rows()); }
 
-  std::int64_t mlp_rows() const override {
-    return layer_config_.experts ? cuda_expert_rows(config()) : kCudaMlpRows;
+  std::int64_t mlp_chunk_rows() const override {
+    return layer_config_.experts ? cuda_expert_chunk_rows(config()) : kCudaMlpRows;
   }
 
   // Defers the gate/up product where the gated product kernel can apply the gate in its epilogue.
   void project_gate_up(std::int64_t begin, std::int64_t count) override {
     if (layer_config_.experts)
       return mixture_.project_gate_up(a_.normalized(), begin, count, layer_->experts_gate_up);
-    a_.begin_mlp(count);
+    a_.begin_mlp_chunk(count);
     if (has_gated_product_) {
       pending_.gate_up = a_.normalized(begin);
       return;
@@ -257,37 +258,38 @@ class CudaBackend : public Backend {
                         .rows = count});
   }
 
-  void gate(std::int64_t count) override {
-    if (layer_config_.experts) return mixture_.gate();
+  void apply_gate(std::int64_t count) override {
+    if (layer_config_.experts) return mixture_.apply_gate();
     if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
-      return multiply_gated(x, a_.begin_gate(), count, /*apart=*/false);
-    cuda::gate({.activation = config().activation,
-                .xielu = model().weights.layers[static_cast<std::size_t>(layer_number_)].xielu,
-                .gated = config().gated_mlp(),
-                .gate_up = a_.gate_up(),
-                .y = a_.begin_gate(),
-                .rows = count,
-                .n = config().d_mlp,
-                .dtype = dtype_},
-               stream_);
+      return multiply_gated(x, a_.reserve_gated(), count, /*apart=*/false);
+    cuda::apply_gate(
+        {.activation = config().activation,
+         .xielu = model().weights.layers[static_cast<std::size_t>(layer_number_)].xielu,
+         .gated = config().gated_mlp(),
+         .gate_up = a_.gate_up(),
+         .y = a_.reserve_gated(),
+         .rows = count,
+         .n = config().d_mlp,
+         .dtype = dtype_},
+        stream_);
   }
 
   void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) override {
     const UpdateTarget target{.begin = begin,
-                              .running = running_rows(),
+                              .running = active_rows(),
                               .post_norm = layer_->post_mlp_norm,
                               .addition = addition};
     if (layer_config_.experts) {
-      a_.reserve_update(running_rows());
+      a_.reserve_update(active_rows());
       mixture_.project_down(layer_->experts_down, a_.update(begin));
-      return updates_.add_computed(count, target);
+      return updates_.add_computed_update(count, target);
     }
     updates_.add_product({.x = a_.gated(), .linear = layer_->down, .rows = count}, target);
   }
 
   void project_logits() override {
-    const auto rows = running_rows();
-    void* logits = a_.begin_logits(rows);
+    const auto rows = active_rows();
+    void* logits = a_.reserve_logits(rows);
     products_.multiply({.x = a_.normalized(),
                         .linear = weights_.output_head(),
                         .y = logits,
@@ -301,7 +303,7 @@ class CudaBackend : public Backend {
   void keep_rows(std::span<const std::int64_t> rows) override {
     apply_pending();
     rows_.keep(rows);
-    const auto count = running_rows();
+    const auto count = active_rows();
     const auto take = [&](const void* from, std::int64_t stride, void* to, std::int64_t n) {
       copy_rows({.x = from,
                  .x_stride = stride,
@@ -315,14 +317,14 @@ class CudaBackend : public Backend {
     };
     const auto width = config().d_model;
     const void* residual = a_.residual();
-    a_.begin_kept_rows(count);
+    a_.switch_to_kept_rows(count);
     take(residual, width, a_.residual(), width);
     take(a_.qkv(), a_.qkv_width(), a_.queries(), a_.q_width());
     if (const void* input = a_.layer_input(); input != nullptr)
-      take(input, width, a_.begin_kept_layer_input(count), width);
+      take(input, width, a_.reserve_kept_layer_input(count), width);
   }
 
-  std::int64_t running_rows() const override { return rows_.count(); }
+  std::int64_t active_rows() const override { return rows_.count(); }
 
   void read(ActivationBuffer buffer, const Selection& selection, Show show) override {
     apply_pending_for(buffer);
@@ -367,9 +369,9 @@ class CudaBackend : public Backend {
     qkscope::score_rows(host_input(edited_heads_), out.rows, out.scores, out.pattern);
   }
 
-  void pattern_of_edited_scores(const RowScores& edited) override {
-    qkscope::pattern_of_edited_scores(host_input(edited_heads_), edited.rows, edited.scores,
-                                      edited.pattern);
+  void recompute_pattern(const RowScores& edited) override {
+    qkscope::recompute_pattern(host_input(edited_heads_), edited.rows, edited.scores,
+                               edited.pattern);
   }
 
   void attend_edited_rows(const RowScores& edited) override {
@@ -390,7 +392,7 @@ class CudaBackend : public Backend {
 
   void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
 
-  void add_attention(const AttentionRequest& request, AttentionConsumer& sink) override {
+  void add_attention_statistics(const AttentionRequest& request, AttentionConsumer& sink) override {
     QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.has_dropped_rows());
     if (request.replacements.empty() && request.kept.empty())
       return scores_.add(score_source(), request, sink);
@@ -408,7 +410,7 @@ class CudaBackend : public Backend {
     check(cudaStreamSynchronize(stream_), "finish the forward pass");
   }
 
-  std::string hardware() const override {
+  std::string describe_hardware() const override {
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, device_), "ask for the GPU's name");
     return properties.name;
@@ -417,7 +419,7 @@ class CudaBackend : public Backend {
   void wait() override { check(cudaStreamSynchronize(stream_), "wait for the GPU"); }
   std::string attention_kernel() const override { return attention_kernel_; }
 
-  double product_rate(double seconds) override {
+  double measure_flop_rate(double seconds) override {
     use_device(device_);
     weights_.wait();  // wait: both compete for PCIe bandwidth and device memory
     return products_.measure_flop_rate(seconds);
@@ -439,8 +441,8 @@ class CudaBackend : public Backend {
     const bool routed = buffer == ActivationBuffer::router_logits ||
                         buffer == ActivationBuffer::expert_weights ||
                         buffer == ActivationBuffer::expert_indices;
-    return routed || (wide && layer_config_.experts) ? mixture_.view(buffer, running_rows())
-                                                     : a_.view(buffer, running_rows());
+    return routed || (wide && layer_config_.experts) ? mixture_.view(buffer, active_rows())
+                                                     : a_.view(buffer, active_rows());
   }
 
   SelectedIndices indices_of(const Selection& selection) const {
@@ -457,7 +459,7 @@ class CudaBackend : public Backend {
       normalize_and_rotate({.q = a_.qkv(),
                             .k = a_.k(),
                             .row_stride = a_.qkv_width(),
-                            .rows = running_rows(),
+                            .rows = active_rows(),
                             .n_heads = config().n_heads,
                             .n_kv_heads = config().n_kv_heads,
                             .d_head = config().d_head,
@@ -498,7 +500,7 @@ class CudaBackend : public Backend {
                          stream_);
   }
 
-  void attend_with_own_kernel(const RowSums& row_sums) {
+  void attend_with_own_kernel(const SoftmaxRowSums& row_sums) {
     attention_kernel_ = dtype_ == DType::f32 ? "our own" : "our own (mma.sync)";
     const auto keys = rows_.visible_keys(layer_config_.window);
     attention({.q = a_.queries(),
@@ -512,7 +514,7 @@ class CudaBackend : public Backend {
                .first_key = keys.first,
                .last_key = keys.last,
                .sequence_begin = keys.begin,
-               .queries = running_rows(),
+               .queries = active_rows(),
                .n_heads = config().n_heads,
                .n_kv_heads = config().n_kv_heads,
                .d_head = config().d_head,
@@ -528,7 +530,7 @@ class CudaBackend : public Backend {
     normalize_rows({.x = x,
                     .norm = weights,
                     .y = x,
-                    .rows = running_rows(),
+                    .rows = active_rows(),
                     .n = width,
                     .row_stride = a_.qkv_width(),
                     .eps = static_cast<float>(config().norm_eps),
@@ -622,8 +624,8 @@ class CudaBackend : public Backend {
   std::unique_ptr<CudnnAttention> cudnn_attention_;  // used where hopper_attention_ has no kernel
   bool has_gated_product_;
   DeviceWeights weights_;
-  PassRows rows_;
-  ActivationCopies copies_;
+  ActiveRows rows_;
+  ActivationCopier copies_;
   Activations a_;
   ResidualUpdates updates_;
   ExpertMixture mixture_;

@@ -88,7 +88,7 @@ __device__ __forceinline__ void reduce_across_lanes(float (&values)[kValues]) {
 
 // Calls run(T{}) with the C++ type of `dtype`, which must be f32, f16 or bf16.
 template <typename Run>
-void with_type(DType dtype, Run run) {
+void dispatch_type(DType dtype, Run run) {
   if (dtype == DType::bf16)
     run(__nv_bfloat16{});
   else if (dtype == DType::f16)
@@ -99,7 +99,7 @@ void with_type(DType dtype, Run run) {
 
 // Calls run(T{}) with the C++ type of `dtype`, which must be f16 or bf16.
 template <typename Run>
-void with_16bit_type(DType dtype, Run run) {
+void dispatch_16bit_type(DType dtype, Run run) {
   if (dtype == DType::bf16)
     run(__nv_bfloat16{});
   else
@@ -109,9 +109,9 @@ void with_16bit_type(DType dtype, Run run) {
 // Calls run(width), a std::integral_constant, with the smallest of the ascending kWidths that is at
 // least d_head, or with the last one.
 template <int kWidth, int... kWider, typename Run>
-void with_width(std::int64_t d_head, Run run) {
+void dispatch_width(std::int64_t d_head, Run run) {
   if constexpr (sizeof...(kWider) > 0)
-    if (d_head > kWidth) return with_width<kWider...>(d_head, run);
+    if (d_head > kWidth) return dispatch_width<kWider...>(d_head, run);
   run(std::integral_constant<int, kWidth>{});
 }
 
@@ -120,15 +120,15 @@ void with_width(std::int64_t d_head, Run run) {
 template <typename Launch>
 void launch_typed(DType dtype, std::int64_t blocks, const char* operation, Launch launch) {
   if (blocks == 0) return;
-  with_type(dtype, [&](auto type) { launch(type, static_cast<unsigned>(blocks)); });
+  dispatch_type(dtype, [&](auto type) { launch(type, static_cast<unsigned>(blocks)); });
   check_launch(operation);
 }
 
 // Launches `kernel` with `bytes` bytes of dynamic shared memory per block.
 template <typename... Parameters, typename... Arguments>
-void launch_with_shared(const char* operation, void (*kernel)(Parameters...), std::int64_t blocks,
-                        int threads, int bytes, cudaStream_t stream,
-                        const Arguments&... arguments) {
+void launch_with_shared_memory(const char* operation, void (*kernel)(Parameters...),
+                               std::int64_t blocks, int threads, int bytes, cudaStream_t stream,
+                               const Arguments&... arguments) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
         operation);
   kernel<<<static_cast<unsigned>(blocks), threads, bytes, stream>>>(arguments...);

@@ -25,17 +25,17 @@ void log::write(LogLevel level, const std::string& message) {
   host->log_write(level, message);
 }
 
-void parallel_ranges(std::int64_t count, std::int64_t grain,
-                     const std::function<void(std::int64_t, std::int64_t)>& body) {
-  host->parallel_ranges(count, grain, body);
+void parallel_for_ranges(std::int64_t count, std::int64_t grain,
+                         const std::function<void(std::int64_t, std::int64_t)>& body) {
+  host->parallel_for_ranges(count, grain, body);
 }
 
-void DeviceBudget::check_rows(std::int64_t rows) const {
-  host->check_rows(*this, rows);
+void DeviceBudget::check_rows_fit(std::int64_t rows) const {
+  host->check_rows_fit(*this, rows);
 }
 
-std::int64_t DeviceBudget::take_cache(std::int64_t sequences, std::int64_t positions) {
-  return host->take_cache(*this, sequences, positions);
+std::int64_t DeviceBudget::reserve_cache(std::int64_t sequences, std::int64_t positions) {
+  return host->reserve_cache(*this, sequences, positions);
 }
 
 RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
@@ -47,9 +47,9 @@ void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
   host->score_rows(input, rows, scores, pattern);
 }
 
-void pattern_of_edited_scores(const AttentionInput& input, std::span<const std::int64_t> rows,
-                              ConstTensorView scores, TensorView pattern) {
-  host->pattern_of_edited_scores(input, rows, scores, pattern);
+void recompute_pattern(const AttentionInput& input, std::span<const std::int64_t> rows,
+                       ConstTensorView scores, TensorView pattern) {
+  host->recompute_pattern(input, rows, scores, pattern);
 }
 
 void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
@@ -57,7 +57,8 @@ void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_
   host->attend_edited_rows(input, rows, scores, pattern, z);
 }
 
-LayerAttention attention_statistics(const AttendedRows& attended, const AttentionRequest& request) {
+LayerAttentionSums attention_statistics(const AttentionStatisticsInput& attended,
+                                        const AttentionRequest& request) {
   return host->attention_statistics(attended, request);
 }
 

@@ -88,7 +88,7 @@ void fill_rotary_table(const RotaryTableArguments& arguments, cudaStream_t strea
 // and head corrects z.
 struct SinkArguments {
   void* z = nullptr;             // (rows, n_heads, d_head)
-  const float* lse = nullptr;    // (rows, n_heads) to base 2, see RowSums
+  const float* lse = nullptr;    // (rows, n_heads) to base 2, see SoftmaxRowSums
   const float* sinks = nullptr;  // (n_heads)
   std::int64_t rows = 0;
   std::int64_t n_heads = 0;
@@ -121,10 +121,10 @@ struct GatherArguments {
   std::int64_t width = 0;
   DType dtype = DType::bf16;
 };
-void gather(const GatherArguments& arguments, cudaStream_t stream);
+void gather_floats(const GatherArguments& arguments, cudaStream_t stream);
 
-// Inverse of gather() for whole rows: rounds dense float32 x (rows, n) into the strided matrix
-// y (rows, n).
+// Inverse of gather_floats() for whole rows: rounds dense float32 x (rows, n) into the strided
+// matrix y (rows, n).
 void scatter_floats(const float* x, void* y, std::int64_t rows, std::int64_t n,
                     std::int64_t row_stride, DType dtype, cudaStream_t stream);
 
@@ -183,7 +183,7 @@ struct GateArguments {
   std::int64_t n = 0;
   DType dtype = DType::bf16;
 };
-void gate(const GateArguments& arguments, cudaStream_t stream);
+void apply_gate(const GateArguments& arguments, cudaStream_t stream);
 
 // x = min(max(x, -limit), limit) for `count` values.
 void clip(void* x, std::int64_t count, float limit, DType dtype, cudaStream_t stream);

@@ -25,9 +25,9 @@ struct VisibleKeys {
   const std::int32_t* begin = nullptr;  // first key of the row's sequence
 };
 
-class PassRows {
+class ActiveRows {
  public:
-  PassRows(const ModelConfig& model, DType dtype, cudaStream_t stream)
+  ActiveRows(const ModelConfig& model, DType dtype, cudaStream_t stream)
       : model_(model), dtype_(dtype), stream_(stream) {}
 
   void begin(const Batch& batch) {
@@ -102,11 +102,11 @@ class PassRows {
   }
 
  private:
-  struct Table {
+  struct DeviceRotaryTable {
     DeviceMemory cos;
     DeviceMemory sin;
   };
-  struct Range {
+  struct UploadedKeyRanges {
     UploadBuffer numbers;  // layout: see key_ranges()
     std::int64_t count = 0;
   };
@@ -195,8 +195,8 @@ class PassRows {
   UploadBuffer device_sequences_;
   UploadBuffer frequencies_;
   UploadBuffer query_scale_;
-  std::vector<Table> tables_;             // one per rope of the model
-  std::map<std::int64_t, Range> ranges_;  // by window
+  std::vector<DeviceRotaryTable> tables_;             // one per rope of the model
+  std::map<std::int64_t, UploadedKeyRanges> ranges_;  // by window
 };
 
 }  // namespace qkscope::cuda

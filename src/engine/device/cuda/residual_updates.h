@@ -48,18 +48,18 @@ class ResidualUpdates {
       product.y = activations_.update(target.begin);
       products_.multiply(product);
     }
-    if (deferred) deferred_ = Deferred{.product = product, .normalized = normalized};
+    if (deferred) deferred_ = DeferredUpdate{.product = product, .normalized = normalized};
     if (normalized)
-      finish_rows(target.begin, product.rows, target.post_norm, !deferred);
+      finish_update_rows(target.begin, product.rows, target.post_norm, !deferred);
     else if (!deferred)
-      add_directly(product, target.begin);
+      add_to_residual(product, target.begin);
   }
 
   // Like add_product() for an update that is already in Activations::update(), not yet normalised.
-  void add_computed(std::int64_t count, const UpdateTarget& target) {
+  void add_computed_update(std::int64_t count, const UpdateTarget& target) {
     const bool deferred = target.addition == ResidualAddition::deferred;
     if (!deferred || target.post_norm.weight != nullptr)
-      finish_rows(target.begin, count, target.post_norm, !deferred);
+      finish_update_rows(target.begin, count, target.post_norm, !deferred);
   }
 
   // Records that an observer edited the deferred update, so it is added from its buffer.
@@ -68,22 +68,22 @@ class ResidualUpdates {
   }
   // Adds the deferred update. An update that was not edited is added exactly as without an
   // observer.
-  void add_deferred(std::int64_t running) {
+  void add_deferred_update(std::int64_t running) {
     if (deferred_ && !deferred_->edited && !deferred_->normalized)
-      add_directly(deferred_->product, 0);
+      add_to_residual(deferred_->product, 0);
     else
-      finish_rows(0, running, {}, true);
+      finish_update_rows(0, running, {}, true);
     deferred_.reset();
   }
 
  private:
-  struct Deferred {
+  struct DeferredUpdate {
     MatrixProduct product;  // product of all rows that computed the update
     bool normalized = false;
     bool edited = false;
   };
 
-  void add_directly(MatrixProduct product, std::int64_t begin) {
+  void add_to_residual(MatrixProduct product, std::int64_t begin) {
     product.y = activations_.residual(begin);
     product.accumulate = true;
     products_.multiply(product);
@@ -91,7 +91,8 @@ class ResidualUpdates {
 
   // Normalises rows of the update in place if there is a norm, and adds them to the residual if
   // `add` is set.
-  void finish_rows(std::int64_t begin, std::int64_t count, const DeviceNorm& post_norm, bool add) {
+  void finish_update_rows(std::int64_t begin, std::int64_t count, const DeviceNorm& post_norm,
+                          bool add) {
     void* update = activations_.update(begin);
     normalize_rows({.x = update,
                     .norm = post_norm,
@@ -110,7 +111,7 @@ class ResidualUpdates {
   MatrixMultiplier& products_;
   Activations& activations_;
   cudaStream_t stream_;
-  std::optional<Deferred> deferred_;
+  std::optional<DeferredUpdate> deferred_;
 };
 
 }  // namespace qkscope::cuda

@@ -83,7 +83,7 @@ void with_stored_type(DType dtype, Run run) {
   if (dtype == DType::f8_e4m3)
     run(__nv_fp8_e4m3{});
   else
-    with_type(dtype, run);
+    dispatch_type(dtype, run);
 }
 
 }  // namespace
@@ -94,7 +94,7 @@ void embed(const EmbedArguments& a, cudaStream_t stream) {
   });
 }
 
-void gather(const GatherArguments& a, cudaStream_t stream) {
+void gather_floats(const GatherArguments& a, cudaStream_t stream) {
   launch_typed(a.dtype, a.row_count, "gather rows", [&](auto type, unsigned blocks) {
     gather_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
   });
@@ -121,7 +121,7 @@ void convert(const void* source, DType from, void* destination, DType to, std::i
   const auto blocks =
       static_cast<unsigned>(std::min(kMostBlocks, (count + kThreads - 1) / kThreads));
   with_stored_type(from, [&](auto stored) {
-    with_type(to, [&](auto type) {
+    dispatch_type(to, [&](auto type) {
       using From = decltype(stored);
       using T = decltype(type);
       convert_kernel<From, T><<<blocks, kThreads, 0, stream>>>(
@@ -135,7 +135,7 @@ void convert_transposed(const TransposeArguments& a, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((a.rows * a.columns + kThreads - 1) / kThreads);
   if (blocks == 0) return;
   with_stored_type(a.from, [&](auto stored) {
-    with_type(a.to, [&](auto type) {
+    dispatch_type(a.to, [&](auto type) {
       transpose_kernel<decltype(stored), decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
     });
   });

@@ -69,13 +69,13 @@ __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// end_copy_group() commits the current group of asynchronous copies; wait_for_copies_before() waits
-// until at most kGroups groups are pending.
-__device__ __forceinline__ void end_copy_group() {
+// commit_copy_group() commits the current group of asynchronous copies;
+// wait_for_older_copy_groups() waits until at most kGroups groups are pending.
+__device__ __forceinline__ void commit_copy_group() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 template <int kGroups>
-__device__ __forceinline__ void wait_for_copies_before() {
+__device__ __forceinline__ void wait_for_older_copy_groups() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 

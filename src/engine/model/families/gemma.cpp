@@ -14,7 +14,8 @@ namespace {
 // Reads a soft cap; null switches it off.
 double read_cap(const ConfigReader& config, const char* key, double fallback) {
   constexpr ConfigReader::Range kCap{1e-3, 1e9};
-  return config.contains(key) && !config.has(key) ? 0.0 : config.number(key, fallback, kCap);
+  return config.contains_key(key) && !config.has_value(key) ? 0.0
+                                                            : config.number(key, fallback, kCap);
 }
 
 // Settings that Gemma 2 and 3 share; a text_config may omit most of them.
@@ -60,7 +61,7 @@ void read_gemma3(ModelConfig& model, const ConfigReader& config) {
   read_gemma_base(model, config, 262208, 131072);
   model.qk_norm = true;
   model.logit_softcap = config.number("final_logit_softcapping", 0.0, {0.0, 1e9});
-  if (config.has("attn_logit_softcapping"))
+  if (config.has_value("attn_logit_softcapping"))
     log::warn(
         "{}: attn_logit_softcapping is not applied, as transformers does not apply it to gemma3",
         config.where());
@@ -69,8 +70,8 @@ void read_gemma3(ModelConfig& model, const ConfigReader& config) {
       model, config,
       config.positive_integer("sliding_window_pattern",
                               config.positive_integer("_sliding_window_pattern", 6)));
-  read_ropes_by_kind(model, config, config.number("rope_theta", 1e6, kRopeTheta),
-                     config.number("rope_local_base_freq", 1e4, kRopeTheta));
+  read_ropes_by_layer_kind(model, config, config.number("rope_theta", 1e6, kRopeTheta),
+                           config.number("rope_local_base_freq", 1e4, kRopeTheta));
 }
 
 }  // namespace qkscope

@@ -10,7 +10,7 @@ namespace {
 // transformers has a default for every key, and GPT-2 has its own key names.
 void read_gpt2_sizes(ModelConfig& model, const ConfigReader& config) {
   model.n_layers =
-      read_layer_count(config, 12, config.has("n_layer") ? "n_layer" : "num_hidden_layers");
+      read_layer_count(config, 12, config.has_value("n_layer") ? "n_layer" : "num_hidden_layers");
   model.d_model = config.positive_integer("n_embd", config.positive_integer("hidden_size", 768));
   model.n_heads =
       config.positive_integer("n_head", config.positive_integer("num_attention_heads", 12));
@@ -38,7 +38,7 @@ void read_gpt2_layers(ModelConfig& model, const ConfigReader& config) {
 RopeConfig read_gpt_oss_rope(const ModelConfig& model, const ConfigReader& config,
                              const LlamaDefaults& defaults) {
   auto rope = read_llama_rope(model, config, defaults);
-  if (config.has("rope_scaling") || config.has("rope_parameters")) return rope;
+  if (config.has_value("rope_scaling") || config.has_value("rope_parameters")) return rope;
   rope.type = RopeType::yarn;
   rope.factor = 32.0;
   rope.original_max = 4096;
@@ -119,7 +119,7 @@ void read_gpt_oss(ModelConfig& model, const ConfigReader& config) {
   model.swiglu.alpha = static_cast<float>(config.number("swiglu_alpha", 1.702, {1e-3, 1e3}));
   model.swiglu.limit = static_cast<float>(config.number("swiglu_limit", 7.0, {1e-3, 1e6}));
   read_experts(model, config,
-               {.count_key = config.has("num_experts") ? "num_experts" : "num_local_experts",
+               {.count_key = config.has_value("num_experts") ? "num_experts" : "num_local_experts",
                 .count = 128,
                 .per_token = 4,
                 .d_mlp = model.d_mlp});

@@ -8,7 +8,7 @@ namespace {
 
 // Despite the name, no_rope_layers is 1 for a layer with RoPE and 0 for a NoPE layer.
 void read_nope_layers(ModelConfig& model, const ConfigReader& config) {
-  if (!config.has("no_rope_layers")) {
+  if (!config.has_value("no_rope_layers")) {
     const auto interval = config.positive_integer("no_rope_layer_interval", 4);
     for (std::int64_t i = 0; i < model.n_layers; ++i)
       if ((i + 1) % interval == 0) model.layers[static_cast<std::size_t>(i)].rope = -1;
@@ -24,10 +24,11 @@ void read_nope_layers(ModelConfig& model, const ConfigReader& config) {
 
 // Without layer_types only NoPE layers get the sliding window, if use_sliding_window is set.
 void read_smollm3_windows(ModelConfig& model, const ConfigReader& config) {
-  const bool slides = config.flag("use_sliding_window", false) && config.has("sliding_window");
+  const bool slides =
+      config.flag("use_sliding_window", false) && config.has_value("sliding_window");
   const std::int64_t window =
-      config.has("sliding_window") ? config.positive_integer("sliding_window") : 0;
-  if (config.has("layer_types")) return read_layer_types(model, config, window);
+      config.has_value("sliding_window") ? config.positive_integer("sliding_window") : 0;
+  if (config.has_value("layer_types")) return read_layer_types(model, config, window);
   for (auto& layer : model.layers)
     if (slides && layer.rope < 0) layer.window = window;
 }
@@ -61,8 +62,9 @@ void read_mllama(ModelConfig& model, const ConfigReader& config) {
                   {.rope_theta = 500000.0, .norm_eps = 1e-5, .max_positions = 131072});
   model.embedding_rows = model.vocab_size + kImageTokenRows;
   const std::vector<std::int64_t> published = {3, 8, 13, 18, 23, 28, 33, 38};
-  const auto cross =
-      config.has("cross_attention_layers") ? config.integers("cross_attention_layers") : published;
+  const auto cross = config.has_value("cross_attention_layers")
+                         ? config.integers("cross_attention_layers")
+                         : published;
   for (const auto layer : cross) {
     if (layer < 0 || layer >= model.n_layers)
       bad_input("{}: cross_attention_layers names layer {}, the model has layers 0 to {}",
@@ -112,7 +114,7 @@ void read_glm4(ModelConfig& model, const ConfigReader& config) {
 
 // Apertus: q/k norm as in Qwen3, and an ungated MLP with the learned activation xIELU.
 void read_apertus(ModelConfig& model, const ConfigReader& config) {
-  if (!config.has("rope_parameters") && !config.has("rope_scaling"))
+  if (!config.has_value("rope_parameters") && !config.has_value("rope_scaling"))
     bad_input("{}: 'rope_parameters' is missing; an apertus model needs its RoPE parameters",
               config.where());
   read_llama_base(
@@ -155,7 +157,7 @@ void read_starcoder2(ModelConfig& model, const ConfigReader& config) {
 // Mistral: Llama with a sliding window on every layer; a sliding_window of null switches it off.
 void read_mistral(ModelConfig& model, const ConfigReader& config) {
   read_llama_base(model, config, {.max_positions = 4096 * 32});
-  const std::int64_t fallback = config.contains("sliding_window") ? 0 : 4096;
+  const std::int64_t fallback = config.contains_key("sliding_window") ? 0 : 4096;
   for (auto& layer : model.layers)
     layer.window = config.positive_integer("sliding_window", fallback);
 }
@@ -163,18 +165,19 @@ void read_mistral(ModelConfig& model, const ConfigReader& config) {
 // Ministral: layer_types lists the layers that use a sliding window.
 void read_ministral(ModelConfig& model, const ConfigReader& config) {
   read_mistral(model, config);
-  if (config.has("layer_types")) read_layer_types(model, config, model.layers.front().window);
+  if (config.has_value("layer_types")) read_layer_types(model, config, model.layers.front().window);
 }
 
 // Ministral 3: YaRN, and queries scaled by the logarithm of their position.
 void read_ministral3(ModelConfig& model, const ConfigReader& config) {
-  if (!config.has("rope_parameters") && !config.has("rope_scaling"))
+  if (!config.has_value("rope_parameters") && !config.has_value("rope_scaling"))
     bad_input("{}: 'rope_parameters' is missing; a ministral3 model needs its YaRN parameters",
               config.where());
   read_llama_base(model, config, {.norm_eps = 1e-5, .d_head = 128, .max_positions = 262144});
   read_shared_window(model, config);
-  const auto rope = config.section(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
-  if (rope.has("llama_4_scaling_beta"))
+  const auto rope =
+      config.section(config.has_value("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  if (rope.has_value("llama_4_scaling_beta"))
     model.query_scaling =
         QueryScaling{rope.number("llama_4_scaling_beta", {0.0, 1e3}), model.ropes[0].original_max};
 }
@@ -184,7 +187,7 @@ void read_mixtral(ModelConfig& model, const ConfigReader& config) {
   read_llama_base(model, config, {.rope_theta = 1e6, .norm_eps = 1e-5, .max_positions = 4096 * 32});
   read_shared_window(model, config);
   read_experts(model, config,
-               {.count_key = config.has("num_experts") ? "num_experts" : "num_local_experts",
+               {.count_key = config.has_value("num_experts") ? "num_experts" : "num_local_experts",
                 .count = 8,
                 .per_token = 2,
                 .d_mlp = model.d_mlp});
@@ -204,7 +207,7 @@ void read_olmo(ModelConfig& model, const ConfigReader& config) {
   model.norm_eps = 1e-5;  // constant in the reference implementation, whatever config.json says
   model.norm_weight = false;
   read_attention_bias(model, config, false);
-  if (config.has("clip_qkv")) model.qkv_clip = config.number("clip_qkv", {1e-6, 1e9});
+  if (config.has_value("clip_qkv")) model.qkv_clip = config.number("clip_qkv", {1e-6, 1e9});
 }
 
 // OLMo 2: OLMo with RMSNorm after attention and MLP, and q/k norms over all heads.
@@ -219,7 +222,7 @@ void read_olmo3(ModelConfig& model, const ConfigReader& config) {
   read_olmo2_body(model, config);
   read_periodic_windows(model, config, 4);
   const auto theta = config.number("rope_theta", 500000.0, kRopeTheta);
-  read_ropes_by_kind(model, config, theta, theta);
+  read_ropes_by_layer_kind(model, config, theta, theta);
 }
 
 }  // namespace qkscope

@@ -8,8 +8,8 @@ namespace {
 
 void read_sparse_layers(ModelConfig& model, const ConfigReader& config) {
   const auto step = config.positive_integer("decoder_sparse_step", 1);
-  const auto dense = config.has("mlp_only_layers") ? config.integers("mlp_only_layers")
-                                                   : std::vector<std::int64_t>{};
+  const auto dense = config.has_value("mlp_only_layers") ? config.integers("mlp_only_layers")
+                                                         : std::vector<std::int64_t>{};
   for (std::int64_t i = 0; i < model.n_layers; ++i)
     model.layers[static_cast<std::size_t>(i)].experts =
         (i + 1) % step == 0 && std::ranges::find(dense, i) == dense.end();
@@ -39,11 +39,12 @@ void read_qwen3_moe(ModelConfig& model, const ConfigReader& config) {
   read_attention_bias(model, config, false);
   if (config.flag("use_sliding_window", false))
     for (auto& layer : model.layers) layer.window = config.positive_integer("sliding_window", 4096);
-  read_experts(model, config,
-               {.count_key = config.has("num_local_experts") ? "num_local_experts" : "num_experts",
-                .count = 128,
-                .per_token = 8,
-                .d_mlp = config.positive_integer("moe_intermediate_size", 768)});
+  read_experts(
+      model, config,
+      {.count_key = config.has_value("num_local_experts") ? "num_local_experts" : "num_experts",
+       .count = 128,
+       .per_token = 8,
+       .d_mlp = config.positive_integer("moe_intermediate_size", 768)});
   model.experts.normalized = config.flag("norm_topk_prob", false);
   read_sparse_layers(model, config);
   model.names.experts = {{.router = "mlp.gate",

@@ -23,8 +23,8 @@ std::string fake_reason(int gpu) {
 // Returns the number of indices that the host threads processed.
 std::int64_t fake_memory(int) {
   std::atomic<std::int64_t> sum = 0;
-  host->parallel_ranges(1000, 10,
-                        [&](std::int64_t begin, std::int64_t end) { sum += end - begin; });
+  host->parallel_for_ranges(1000, 10,
+                            [&](std::int64_t begin, std::int64_t end) { sum += end - begin; });
   return sum;
 }
 

@@ -28,7 +28,8 @@ bool cudnn_supports(const AttentionCase& attention) {
 
 }  // namespace
 
-AttentionKernel choose_attention(const AttentionCase& attention, const AttentionLibraries& has) {
+AttentionKernel choose_attention_kernel(const AttentionCase& attention,
+                                        const AttentionLibraries& has) {
   const bool is_16_bit = attention.dtype == DType::bf16 || attention.dtype == DType::f16;
   if (!is_16_bit || attention.chosen_rows) return AttentionKernel::own;
   if (has.flash_infer && flash_infer_is_fastest(attention)) return AttentionKernel::flash_infer;

@@ -15,7 +15,7 @@ namespace qkscope::cuda {
 
 // Softmax statistics of each row of scores, a by-product of attention. Each array has shape
 // (rows, n_heads) in device memory, or is null.
-struct RowSums {
+struct SoftmaxRowSums {
   float* lse = nullptr;      // log2 of the sum of the exponentials of the scaled scores
   float* largest = nullptr;  // largest q.k, unscaled
 };
@@ -35,10 +35,10 @@ struct AttentionArguments {
   const std::int32_t* sequence_begin = nullptr;
   std::int64_t queries = 0;
   std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
-  float scale = 1.0f;         // multiplies q.k, > 0
-  float softcap = 0.0f;       // soft cap before masking: cap tanh(score / cap); 0: none
-  DType dtype = DType::bf16;  // type of q, k, v and z: bf16, f16 or f32
-  RowSums row_sums = {};      // (queries, n_heads) or null
+  float scale = 1.0f;            // multiplies q.k, > 0
+  float softcap = 0.0f;          // soft cap before masking: cap tanh(score / cap); 0: none
+  DType dtype = DType::bf16;     // type of q, k, v and z: bf16, f16 or f32
+  SoftmaxRowSums row_sums = {};  // (queries, n_heads) or null
 };
 
 // z = softmax(scale q kᵀ, capped and masked) v, as flash attention: key tiles with an online
@@ -95,6 +95,7 @@ struct AttentionLibraries {
 // other GPUs and for other head sizes, and our own for everything else. The choice depends on GPU
 // and model alone, so repeated runs use the same kernel. cuDNN may still lack a kernel for a shape;
 // the caller then falls back to our own.
-AttentionKernel choose_attention(const AttentionCase& attention, const AttentionLibraries& has);
+AttentionKernel choose_attention_kernel(const AttentionCase& attention,
+                                        const AttentionLibraries& has);
 
 }  // namespace qkscope::cuda

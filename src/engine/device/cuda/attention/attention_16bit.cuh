@@ -27,20 +27,20 @@ struct RunningSoftmax {
 // rows 8-15) x (columns 0-7), then columns 8-15. For k, whose rows are columns of the product, they
 // are (columns 0-7, columns 8-15) x (rows 0-7), then rows 8-15.
 template <int kWidth>
-__device__ int lane_offset() {
+__device__ int ldmatrix_lane_offset() {
   const int lane = threadIdx.x % 32;
   return lane % 16 * kPitch<kWidth> + lane / 16 * 16;
 }
 template <int kWidth>
-__device__ int lane_offset_of_keys() {
+__device__ int ldmatrix_key_lane_offset() {
   const int lane = threadIdx.x % 32;
   return (lane % 8 + lane / 16 * 8) * kPitch<kWidth> + lane / 8 % 2 * 16;
 }
 
 // scores (queries, keys) = q kᵀ. queries(step, a) loads the fragments of 16 channels of q.
 template <typename T, int kWidth, int kBands, int kKeys, typename Queries>
-__device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, Queries queries,
-                                              std::uint32_t k) {
+__device__ __forceinline__ void multiply_queries_by_keys(Fragments<kBands, kKeys>& scores,
+                                                         Queries queries, std::uint32_t k) {
 #pragma unroll
   for (int band = 0; band < kBands; ++band)
 #pragma unroll
@@ -66,9 +66,9 @@ __device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, 
 
 // Same with q in shared memory.
 template <typename T, int kWidth, int kBands, int kKeys>
-__device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, std::uint32_t q,
-                                              std::uint32_t k) {
-  multiply_keys<T, kWidth, kBands, kKeys>(
+__device__ __forceinline__ void multiply_queries_by_keys(Fragments<kBands, kKeys>& scores,
+                                                         std::uint32_t q, std::uint32_t k) {
+  multiply_queries_by_keys<T, kWidth, kBands, kKeys>(
       scores,
       [q](int step, std::uint32_t(&a)[kBands][4]) {
 #pragma unroll
@@ -167,9 +167,9 @@ __device__ __forceinline__ void update_softmax(Fragments<kBands, kKeys>& scores,
 // without shuffles: the fragments of 8 keys form the left half of a 16 x 16 operand, the fragments
 // of the next 8 keys the right half.
 template <typename T, int kWidth, int kBands, int kKeys>
-__device__ __forceinline__ void add_values(Fragments<kBands, kWidth>& values,
-                                           const Fragments<kBands, kKeys>& weights,
-                                           std::uint32_t v) {
+__device__ __forceinline__ void add_weighted_values(Fragments<kBands, kWidth>& values,
+                                                    const Fragments<kBands, kKeys>& weights,
+                                                    std::uint32_t v) {
 #pragma unroll
   for (int step = 0; step < kKeys / 16; ++step) {
     std::uint32_t a[kBands][4];
@@ -304,9 +304,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   const auto address = [](char* tile, int offset) {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(tile)) + offset;
   };
-  const auto q_lane = address(q_warp, lane_offset<kWidth>());
-  const auto k_lane = address(k_tile, lane_offset_of_keys<kWidth>());
-  const auto v_lane = address(v_tile, lane_offset<kWidth>());
+  const auto q_lane = address(q_warp, ldmatrix_lane_offset<kWidth>());
+  const auto k_lane = address(k_tile, ldmatrix_key_lane_offset<kWidth>());
+  const auto v_lane = address(v_tile, ldmatrix_lane_offset<kWidth>());
 
   Fragments<kBands, kWidth> values = {};
   RunningSoftmax<kBands> softmax;
@@ -315,7 +315,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     softmax.maximum[i / 2][i % 2] = -INFINITY;
     softmax.sum[i / 2][i % 2] = 0.0f;
   }
-  const KeyTileWalk<Shape::kRows, kKeys> walk(ranges);
+  const KeyTileIterator<Shape::kRows, kKeys> walk(ranges);
   auto tile = walk.next(0);
   load_keys(k_tile, k_rows, tile);
   while (tile.exists()) {
@@ -325,7 +325,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     __syncthreads();  // k has arrived, and every warp is done with the previous v
     load_keys(v_tile, v_rows, tile);
     if (visible != Visibility::none)
-      multiply_keys<T, kWidth, kBands, kKeys>(scores, q_lane, k_lane);
+      multiply_queries_by_keys<T, kWidth, kBands, kKeys>(scores, q_lane, k_lane);
     const auto next = walk.next(tile.end);
     wait_for_copies();
     __syncthreads();  // v has arrived, and every warp is done with k
@@ -334,7 +334,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
       if (a.softcap > 0.0f) soft_cap_scores<kBands, kKeys>(scores, a.scale, a.softcap);
       if (visible == Visibility::some) mask_scores<kBands, kKeys>(scores, ranges, row, tile);
       update_softmax<kWidth, kBands, kKeys>(scores, softmax, values, scale);
-      add_values<T, kWidth, kBands, kKeys>(values, scores, v_lane);
+      add_weighted_values<T, kWidth, kBands, kKeys>(values, scores, v_lane);
     }
     tile = next;
   }
@@ -357,15 +357,15 @@ void launch_attention(const AttentionArguments& a, cudaStream_t stream) {
   };
   const bool vectors = whole(a.q, a.q_stride) && whole(a.k, a.k_stride) && whole(a.v, a.v_stride) &&
                        whole(a.z, a.z_stride) && a.d_head % 8 == 0;
-  launch_blocks<Shape>(
+  launch_attention_blocks<Shape>(
       vectors ? attention_16bit_kernel<T, Shape, true> : attention_16bit_kernel<T, Shape, false>,
       Shape::kSharedBytes, a, stream);
 }
 
 template <typename T>
 void attention_16bit(const AttentionArguments& a, cudaStream_t stream) {
-  with_width<16, 32, 64, 96, 128, 256>(a.d_head,
-                                       [&](auto width) { launch_attention<T, width>(a, stream); });
+  dispatch_width<16, 32, 64, 96, 128, 256>(
+      a.d_head, [&](auto width) { launch_attention<T, width>(a, stream); });
 }
 
 }  // namespace qkscope::cuda

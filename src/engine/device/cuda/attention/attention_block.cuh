@@ -27,7 +27,7 @@ struct KeyRanges {
 
 // Minimum of value(row) over the rows of a block, in every lane of the warp.
 template <int kRows, typename Value>
-__device__ std::int32_t least_of_rows(Value value) {
+__device__ std::int32_t min_over_rows(Value value) {
   std::int32_t least = kNoKey;
 #pragma unroll
   for (int row = threadIdx.x % 32; row < kRows; row += 32) least = min(least, value(row));
@@ -39,24 +39,24 @@ __device__ std::int32_t least_of_rows(Value value) {
 // multiples of kKeys from the start of a sequence and never cross into the next one, so the tiling
 // of a query's keys does not depend on the rest of the batch.
 template <int kRows, int kKeys>
-class KeyTileWalk {
+class KeyTileIterator {
   static_assert((kKeys & (kKeys - 1)) == 0);
 
  public:
   // Requires a barrier after the last write to `ranges`.
-  __device__ explicit KeyTileWalk(const KeyRanges<kRows>& ranges)
+  __device__ explicit KeyTileIterator(const KeyRanges<kRows>& ranges)
       : ranges_(ranges),
-        end_(1 - least_of_rows<kRows>([&](int row) { return -ranges.last[row]; })) {}
+        end_(1 - min_over_rows<kRows>([&](int row) { return -ranges.last[row]; })) {}
 
   // Returns the first tile with keys at or after `from`.
   __device__ KeyTile next(std::int32_t from) const {
-    const auto begin = least_of_rows<kRows>([&](int row) {
+    const auto begin = min_over_rows<kRows>([&](int row) {
       if (ranges_.last[row] < from) return kNoKey;
       const auto key = max(ranges_.first[row], from);
       return max(key - ((key - ranges_.sequence[row]) & (kKeys - 1)), from);
     });
     if (begin == kNoKey) return {kNoKey, kNoKey};
-    const auto cut = least_of_rows<kRows>(
+    const auto cut = min_over_rows<kRows>(
         [&](int row) { return ranges_.sequence[row] > begin ? ranges_.sequence[row] : kNoKey; });
     return {begin, min(min(begin + kKeys, cut), end_)};
   }
@@ -95,19 +95,19 @@ __device__ void load_key_ranges(KeyRanges<kRows>& ranges, const AttentionArgumen
   }
   __syncthreads();
   if (a.sequence_begin != nullptr) return;
-  const auto origin = least_of_rows<kRows>([&](int row) { return ranges.first[row]; });
+  const auto origin = min_over_rows<kRows>([&](int row) { return ranges.first[row]; });
   for (int row = threadIdx.x; row < kRows; row += blockDim.x) ranges.sequence[row] = origin;
   __syncthreads();
 }
 
 // Launches `kernel` with the arguments and the scale for base-2 exponentials.
 template <typename Shape, typename Kernel>
-void launch_blocks(Kernel kernel, int shared_bytes, const AttentionArguments& a,
-                   cudaStream_t stream) {
+void launch_attention_blocks(Kernel kernel, int shared_bytes, const AttentionArguments& a,
+                             cudaStream_t stream) {
   constexpr float kLog2E = 1.44269504088896340736f;
   const auto blocks = (a.queries + Shape::kRows - 1) / Shape::kRows * a.n_heads;
-  launch_with_shared("attention", kernel, blocks, Shape::kThreads, shared_bytes, stream, a,
-                     a.scale * kLog2E);
+  launch_with_shared_memory("attention", kernel, blocks, Shape::kThreads, shared_bytes, stream, a,
+                            a.scale * kLog2E);
 }
 
 }  // namespace qkscope::cuda

@@ -52,8 +52,8 @@ __device__ float4 four_at(const float* data) {
 }
 
 template <typename Shape>
-__device__ void multiply_keys(Scores<Shape>& scores, const Float32Memory<Shape>& memory, int group,
-                              int lane) {
+__device__ void multiply_queries_by_keys(Scores<Shape>& scores, const Float32Memory<Shape>& memory,
+                                         int group, int lane) {
   for (auto& row : scores)
     for (auto& score : row) score = 0.0f;
 #pragma unroll 4
@@ -127,8 +127,8 @@ __device__ void mask(float (&scores)[Shape::kLaneKeys], const KeyRanges<Shape::k
 }
 
 template <typename Shape>
-__device__ void add_values(Values<Shape>& values, const Float32Memory<Shape>& memory, int group,
-                           int lane) {
+__device__ void add_weighted_values(Values<Shape>& values, const Float32Memory<Shape>& memory,
+                                    int group, int lane) {
 #pragma unroll 4
   for (int key = 0; key < Shape::kKeys; ++key) {
     float weight[Shape::kQueries];
@@ -179,14 +179,14 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
   const int group = threadIdx.x / Shape::kLanes, lane = threadIdx.x % Shape::kLanes;
   Values<Shape> values = {};
   RunningQuery<Shape> running[Shape::kQueries];
-  const KeyTileWalk<Shape::kRows, Shape::kKeys> walk(ranges);
+  const KeyTileIterator<Shape::kRows, Shape::kKeys> walk(ranges);
   for (auto tile = walk.next(0); tile.exists(); tile = walk.next(tile.end)) {
     const auto count = tile.end - tile.begin;
     Scores<Shape> scores;
     __syncthreads();  // every warp is done with the previous v
     load_rows<Shape>(memory.keys, k + tile.begin * a.k_stride, a.k_stride, count, d_head);
     __syncthreads();
-    multiply_keys<Shape>(scores, memory, group, lane);
+    multiply_queries_by_keys<Shape>(scores, memory, group, lane);
     __syncthreads();  // every warp is done with k
     load_rows<Shape>(memory.keys, v + tile.begin * a.v_stride, a.v_stride, count, d_head);
 #pragma unroll
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
         memory.weights[query][lane + j * Shape::kLanes] = scores[i][j];
     }
     __syncthreads();
-    add_values<Shape>(values, memory, group, lane);
+    add_weighted_values<Shape>(values, memory, group, lane);
   }
 
 #pragma unroll
@@ -222,9 +222,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
 }  // namespace
 
 void attention_f32(const AttentionArguments& a, cudaStream_t stream) {
-  with_width<32, 64, 128, 256>(a.d_head, [&](auto width) {
+  dispatch_width<32, 64, 128, 256>(a.d_head, [&](auto width) {
     using Shape = Float32Shape<width>;
-    launch_blocks<Shape>(attention_f32_kernel<Shape>, sizeof(Float32Memory<Shape>), a, stream);
+    launch_attention_blocks<Shape>(attention_f32_kernel<Shape>, sizeof(Float32Memory<Shape>), a,
+                                   stream);
   });
 }
 

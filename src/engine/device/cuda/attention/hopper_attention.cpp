@@ -67,7 +67,7 @@ HopperAttention::HopperAttention(const ModelConfig& model, DType dtype, int devi
                                 .softcap = softcap,
                                 .sinks = model.has_sinks()};
   const AttentionLibraries has{.flash_infer = hopper_tile_rows(model.d_head, softcap, 0) > 0};
-  serves_ = choose_attention(any_layer, has) == AttentionKernel::flash_infer;
+  serves_ = choose_attention_kernel(any_layer, has) == AttentionKernel::flash_infer;
 }
 
 void HopperAttention::begin(std::span<const Sequence> sequences) {
@@ -88,7 +88,7 @@ void HopperAttention::begin(std::span<const Sequence> sequences) {
   counter_.reserve(sizeof(int), "attention's counter");
 }
 
-void HopperAttention::attend(const CausalAttentionArguments& a, const RowSums& row_sums) {
+void HopperAttention::attend(const CausalAttentionArguments& a, const SoftmaxRowSums& row_sums) {
   const auto width = (model_.n_heads + 2 * model_.n_kv_heads) * model_.d_head;
   check(hopper_attention({.q = a.q,
                           .k = a.k,

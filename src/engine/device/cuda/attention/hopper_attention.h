@@ -46,7 +46,7 @@ class HopperAttention {
   // Declares the sequences of the pass; they occupy consecutive rows.
   void begin(std::span<const Sequence> sequences);
 
-  void attend(const CausalAttentionArguments& heads, const RowSums& row_sums = {});
+  void attend(const CausalAttentionArguments& heads, const SoftmaxRowSums& row_sums = {});
 
  private:
   const ModelConfig& model_;

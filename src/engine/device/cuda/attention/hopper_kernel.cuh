@@ -32,9 +32,9 @@ struct Softmax : flashinfer::OnlineSoftmax<kRows, /*WITH_SCALE=*/true> {
   CUTLASS_DEVICE RowSums get_lse() const { return {this->row_sum, this->row_max}; }
 };
 
-struct PlainScores : flashinfer::StandardAttention {
+struct PlainAttentionVariant : flashinfer::StandardAttention {
   template <typename Mainloop, typename Coordinates>
-  CUTLASS_DEVICE PlainScores(const Mainloop& mainloop, const Coordinates& at)
+  CUTLASS_DEVICE PlainAttentionVariant(const Mainloop& mainloop, const Coordinates& at)
       : flashinfer::StandardAttention(mainloop, at) {}
   template <int kRows>
   CUTLASS_DEVICE auto GetAttentionUpdater() {
@@ -45,11 +45,11 @@ struct PlainScores : flashinfer::StandardAttention {
 // Soft cap: softcap tanh(scale score / softcap), divided by `scale` because the caller multiplies
 // by it later. tanh(u) = 1 - 2 / (exp(2u) + 1) has an error of about 1e-7 of the cap; the hardware
 // tanh that FlashInfer uses has 5e-4.
-struct CappedScores {
+struct SoftCappedAttentionVariant {
   float scale_log2, inner, outer;
 
   template <typename Mainloop, typename Coordinates>
-  CUTLASS_DEVICE CappedScores(const Mainloop& mainloop, const Coordinates&) {
+  CUTLASS_DEVICE SoftCappedAttentionVariant(const Mainloop& mainloop, const Coordinates&) {
     const auto& [scale, softcap] = mainloop.additional_params;
     scale_log2 = scale * flashinfer::math::log2e;
     inner = 2.0f * scale_log2 / softcap;
@@ -146,7 +146,7 @@ struct TileQueue {
   static constexpr std::uint32_t kEmpty = 5;
   static constexpr std::uint32_t kFull = 7;
 
-  CUTLASS_DEVICE static int& next() {
+  CUTLASS_DEVICE static int& next_tile_index() {
     extern __shared__ char shared_memory[];
     return *reinterpret_cast<int*>(shared_memory + kNextAt);
   }
@@ -165,7 +165,7 @@ struct TileQueue {
   }
   CUTLASS_DEVICE void broadcast_next_work(WorkTileInfo& current) const {
     cutlass::arch::NamedBarrier::sync(kThreads, kEmpty);
-    if (threadIdx.x % 32 == 0) next() = current.index;
+    if (threadIdx.x % 32 == 0) next_tile_index() = current.index;
     cutlass::arch::NamedBarrier::arrive(kThreads, kFull);
   }
   template <bool is_producer = false>
@@ -175,7 +175,7 @@ struct TileQueue {
       return tile_at(params, __shfl_sync(0xffffffff, current.index, 0));
     } else {
       cutlass::arch::NamedBarrier::sync(kThreads, kFull);
-      const int index = next();
+      const int index = next_tile_index();
       cutlass::arch::NamedBarrier::arrive(kThreads, kEmpty);
       return tile_at(params, index);
     }
@@ -183,7 +183,7 @@ struct TileQueue {
 };
 
 template <typename Traits, bool kWindow>
-cudaError_t launch(const HopperAttentionArguments& a, cudaStream_t stream) {
+cudaError_t launch_flash_infer(const HopperAttentionArguments& a, cudaStream_t stream) {
   using Element = typename Traits::DTypeQ;
   using Mainloop = flashinfer::CollectiveMainloop<ScoreParams, Traits, /*CAUSAL=*/true>;
   using Store = Epilogue<Traits>;
@@ -217,20 +217,23 @@ cudaError_t launch(const HopperAttentionArguments& a, cudaStream_t stream) {
 }
 
 template <typename Scores, int kHead, int kRows, int kKeys, typename Element>
-cudaError_t launch_element(const HopperAttentionArguments& a, cudaStream_t stream) {
+cudaError_t launch_with_element_type(const HopperAttentionArguments& a, cudaStream_t stream) {
   using Traits = flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, kHead, kHead, kRows,
                                                    kKeys, /*NUM_STAGES=*/2, Element, Element,
                                                    Element, std::int32_t, Scores>;
-  return a.window > 0 ? launch<Traits, true>(a, stream) : launch<Traits, false>(a, stream);
+  return a.window > 0 ? launch_flash_infer<Traits, true>(a, stream)
+                      : launch_flash_infer<Traits, false>(a, stream);
 }
 
 template <bool kCapped, int kHead, int kRows, int kKeys>
 HopperKernelInstance hopper_instance() {
-  using Scores = std::conditional_t<kCapped, CappedScores, PlainScores>;
+  using Scores = std::conditional_t<kCapped, SoftCappedAttentionVariant, PlainAttentionVariant>;
   return {kHead, kCapped, kRows, [](const HopperAttentionArguments& a, cudaStream_t stream) {
             return a.bf16
-                       ? launch_element<Scores, kHead, kRows, kKeys, cutlass::bfloat16_t>(a, stream)
-                       : launch_element<Scores, kHead, kRows, kKeys, cutlass::half_t>(a, stream);
+                       ? launch_with_element_type<Scores, kHead, kRows, kKeys, cutlass::bfloat16_t>(
+                             a, stream)
+                       : launch_with_element_type<Scores, kHead, kRows, kKeys, cutlass::half_t>(
+                             a, stream);
           }};
 }
 

@@ -39,7 +39,7 @@ void score_rows(const ScoreRowsArguments& arguments, cudaStream_t stream) {
   if (a.pattern != nullptr) launch_patterns(a, stream);
 }
 
-void copy_scores_to_host(const RowScores& out, const ScoreSource& source, PassRows& rows,
+void copy_scores_to_host(const RowScores& out, const ScoreSource& source, ActiveRows& rows,
                          cudaStream_t stream) {
   const auto total = static_cast<std::int64_t>(out.rows.size());
   const auto keys = (out.scores.empty() ? out.pattern : out.scores).dim(2);

@@ -141,7 +141,7 @@ void launch_scores(const ScoreRowsArguments& a, cudaStream_t stream) {
   const auto head_parts = (a.n_heads / a.n_kv_heads + kHeads - 1) / kHeads;
   const dim3 grid(static_cast<unsigned>(a.count * column_blocks),
                   static_cast<unsigned>(a.n_kv_heads * head_parts));
-  with_type(a.dtype, [&](auto type) {
+  dispatch_type(a.dtype, [&](auto type) {
     scores_kernel<decltype(type)><<<grid, kKeys, 0, stream>>>(a, static_cast<int>(column_blocks),
                                                               static_cast<int>(head_parts));
   });

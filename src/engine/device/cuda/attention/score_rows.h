@@ -14,7 +14,7 @@ struct RowScores;
 
 namespace qkscope::cuda {
 
-class PassRows;
+class ActiveRows;
 
 // q and k of one layer on the GPU.
 struct ScoreSource {
@@ -54,7 +54,7 @@ void launch_patterns(const ScoreRowsArguments& arguments, cudaStream_t stream);
 
 // Copies scores and patterns of out.rows to the host in blocks of rows; the full (queries, keys)
 // square is never on the GPU.
-void copy_scores_to_host(const RowScores& out, const ScoreSource& source, PassRows& rows,
+void copy_scores_to_host(const RowScores& out, const ScoreSource& source, ActiveRows& rows,
                          cudaStream_t stream);
 
 }  // namespace qkscope::cuda

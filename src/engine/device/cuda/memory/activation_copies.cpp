@@ -34,29 +34,29 @@ std::int64_t rows_per_piece(const DeviceView& view) {
 
 }  // namespace
 
-ActivationCopies::ActivationCopies(cudaStream_t compute)
+ActivationCopier::ActivationCopier(cudaStream_t compute)
     : compute_(compute), transfers_(compute, kMostPendingBytes) {}
 
 // Kernels read the indices many times, so they are copied to the GPU first.
-void ActivationCopies::gather_selected(const DeviceView& view, const SelectedIndices& selected,
+void ActivationCopier::gather_selected(const DeviceView& view, const SelectedIndices& selected,
                                        UploadBuffer& indices, float* to) {
   const auto& [rows, heads] = selected;
   auto numbers = rows;
   numbers.insert(numbers.end(), heads.begin(), heads.end());
   const auto* at = indices.upload(numbers, "row numbers", compute_);
-  gather({.x = view.data,
-          .row_stride = view.row_stride,
-          .rows = rows.empty() ? nullptr : at,
-          .heads = heads.empty() ? nullptr : at + rows.size(),
-          .y = to,
-          .row_count = rows.empty() ? view.rows : std::ssize(rows),
-          .head_count = heads.empty() ? view.heads : std::ssize(heads),
-          .width = view.width,
-          .dtype = view.dtype},
-         compute_);
+  gather_floats({.x = view.data,
+                 .row_stride = view.row_stride,
+                 .rows = rows.empty() ? nullptr : at,
+                 .heads = heads.empty() ? nullptr : at + rows.size(),
+                 .y = to,
+                 .row_count = rows.empty() ? view.rows : std::ssize(rows),
+                 .head_count = heads.empty() ? view.heads : std::ssize(heads),
+                 .width = view.width,
+                 .dtype = view.dtype},
+                compute_);
 }
 
-void ActivationCopies::copy_to_host(const DeviceView& view, const SelectedIndices& selected,
+void ActivationCopier::copy_to_host(const DeviceView& view, const SelectedIndices& selected,
                                     Show show) {
   const auto shape = selected_shape(view, selected);
   const auto bytes = shape.count() * kFloat;
@@ -68,14 +68,14 @@ void ActivationCopies::copy_to_host(const DeviceView& view, const SelectedIndice
   // Capacities are powers of two, so that copies of similar sizes share buffers.
   const auto capacity =
       std::max(kLeastBytes, static_cast<std::int64_t>(std::bit_ceil(float_bytes(shape.count()))));
-  auto* gathered = transfers_.begin(bytes, capacity, "captured rows");
+  auto* gathered = transfers_.begin_transfer(bytes, capacity, "captured rows");
   gather_selected(view, selected, transfers_.indices(), reinterpret_cast<float*>(gathered));
   transfers_.send([shape, show = std::move(show)](const std::byte* values) {
     show({values, DType::f32, shape});
   });
 }
 
-std::shared_ptr<void> ActivationCopies::copy_on_device(const DeviceView& view,
+std::shared_ptr<void> ActivationCopier::copy_on_device(const DeviceView& view,
                                                        const SelectedIndices& selected,
                                                        Shape& shape) {
   shape = selected_shape(view, selected);
@@ -86,7 +86,7 @@ std::shared_ptr<void> ActivationCopies::copy_on_device(const DeviceView& view,
   return {memory, to};
 }
 
-bool ActivationCopies::put(const float* values, const DeviceView& view) {
+bool ActivationCopier::put(const float* values, const DeviceView& view) {
   // The observer wrote the values on a stream of its own.
   check(cudaDeviceSynchronize(), "wait for an edited activation");
   if (equals_values(values, view)) return false;
@@ -96,42 +96,42 @@ bool ActivationCopies::put(const float* values, const DeviceView& view) {
   return true;
 }
 
-bool ActivationCopies::equals_values(const float* values, const DeviceView& view) {
+bool ActivationCopier::equals_values(const float* values, const DeviceView& view) {
   const auto row = view.heads * view.width;
   const auto step = rows_per_piece(view);
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {
     const auto count = std::min(step, view.rows - begin);
-    if (!same_bytes(gather_piece(view, begin, count), values + begin * row, count * row * kFloat,
-                    compute_))
+    if (!same_bytes(gather_row_range(view, begin, count), values + begin * row,
+                    count * row * kFloat, compute_))
       return false;
   }
   return true;
 }
 
-const float* ActivationCopies::gather_piece(const DeviceView& view, std::int64_t begin,
-                                            std::int64_t count) {
+const float* ActivationCopier::gather_row_range(const DeviceView& view, std::int64_t begin,
+                                                std::int64_t count) {
   const auto row = view.heads * view.width;
   const auto element = static_cast<std::int64_t>(dtype_size(view.dtype));
   auto* piece = static_cast<float*>(piece_.reserve(count * row * kFloat, "an activation"));
-  gather({.x = static_cast<std::byte*>(view.data) + begin * view.row_stride * element,
-          .row_stride = view.row_stride,
-          .y = piece,
-          .row_count = count,
-          .head_count = view.heads,
-          .width = view.width,
-          .dtype = view.dtype},
-         compute_);
+  gather_floats({.x = static_cast<std::byte*>(view.data) + begin * view.row_stride * element,
+                 .row_stride = view.row_stride,
+                 .y = piece,
+                 .row_count = count,
+                 .head_count = view.heads,
+                 .width = view.width,
+                 .dtype = view.dtype},
+                compute_);
   return piece;
 }
 
-Tensor ActivationCopies::fetch(const DeviceView& view) {
+Tensor ActivationCopier::fetch(const DeviceView& view) {
   Tensor whole(selected_shape(view));
   const auto row = view.heads * view.width;
   const auto step = std::min(rows_per_piece(view), view.rows);
   auto* host = host_piece_.reserve(step * row * kFloat, "an activation");
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {
     const auto count = std::min(step, view.rows - begin);
-    const auto* piece = gather_piece(view, begin, count);
+    const auto* piece = gather_row_range(view, begin, count);
     check(cudaMemcpyAsync(host, piece, float_bytes(count * row), cudaMemcpyDeviceToHost, compute_),
           "copy an activation to the host");
     check(cudaStreamSynchronize(compute_), "wait for an activation");
@@ -140,7 +140,7 @@ Tensor ActivationCopies::fetch(const DeviceView& view) {
   return whole;
 }
 
-void ActivationCopies::put(ConstTensorView values, const DeviceView& view) {
+void ActivationCopier::put(ConstTensorView values, const DeviceView& view) {
   const auto row = view.heads * view.width;
   const auto step = std::min(rows_per_piece(view), view.rows);
   auto* piece = static_cast<float*>(piece_.reserve(step * row * kFloat, "an activation"));

@@ -32,11 +32,11 @@ struct SelectedIndices {
   bool empty() const { return rows.empty() && heads.empty(); }
 };
 
-class ActivationCopies {
+class ActivationCopier {
  public:
   using Show = std::function<void(ConstTensorView)>;
 
-  explicit ActivationCopies(cudaStream_t compute);
+  explicit ActivationCopier(cudaStream_t compute);
 
   // Copies the selected part to the host as float32 and passes it to `show`, immediately or later,
   // in call order.
@@ -60,7 +60,7 @@ class ActivationCopies {
   void gather_selected(const DeviceView& view, const SelectedIndices& selected,
                        UploadBuffer& indices, float* to);
   // Gathers rows [begin, begin + count) as float32 into piece_.
-  const float* gather_piece(const DeviceView& view, std::int64_t begin, std::int64_t count);
+  const float* gather_row_range(const DeviceView& view, std::int64_t begin, std::int64_t count);
   bool equals_values(const float* values, const DeviceView& view);
 
   cudaStream_t compute_;

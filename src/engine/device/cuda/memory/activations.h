@@ -25,29 +25,29 @@ class Activations {
   std::int64_t qkv_width() const { return q_width_ + 2 * kv_width_; }
 
   // Allocates space for `rows` rows; every row is active at first.
-  void begin(std::int64_t rows) {
+  void begin_pass(std::int64_t rows) {
     residual_.reserve(rows * model_.d_model * element_, "the residual stream");
     hidden_.reserve(rows * std::max(model_.d_model, q_width_) * element_, "activations");
     qkv_.reserve(rows * qkv_width() * element_, "queries, keys and values");
     residual_kept_ = queries_kept_ = has_layer_input_ = false;
   }
   // From now on residual and queries hold only `rows` kept rows, in buffers of their own.
-  void begin_kept_rows(std::int64_t rows) {
+  void switch_to_kept_rows(std::int64_t rows) {
     kept_residual_.reserve_with_slack(rows * model_.d_model * element_, "kept rows");
     kept_queries_.reserve_with_slack(rows * q_width_ * element_, "kept queries");
     residual_kept_ = queries_kept_ = true;
   }
   // The next projection writes its queries into qkv.
-  void begin_projection() { queries_kept_ = false; }
+  void switch_to_qkv_queries() { queries_kept_ = false; }
 
   // Allocates a copy of the residual as it enters a layer, for MLPs that read it (parallel
   // residual), and a buffer for the kept rows of that copy.
-  void* begin_layer_input(std::int64_t rows) {
+  void* reserve_layer_input(std::int64_t rows) {
     has_layer_input_ = true;
     layer_input_kept_ = false;
     return layer_input_.reserve(rows * model_.d_model * element_, "the layer's input");
   }
-  void* begin_kept_layer_input(std::int64_t rows) {
+  void* reserve_kept_layer_input(std::int64_t rows) {
     layer_input_kept_ = true;
     return kept_layer_input_.reserve_with_slack(rows * model_.d_model * element_, "kept rows");
   }
@@ -59,7 +59,7 @@ class Activations {
   void* normalized(std::int64_t row = 0) const {  // (rows, d_model), until z overwrites it
     return at(hidden_, row * model_.d_model);
   }
-  void* layer_input() const {  // (rows, d_model), null until begin_layer_input
+  void* layer_input() const {  // (rows, d_model), null until reserve_layer_input
     if (!has_layer_input_) return nullptr;
     return layer_input_kept_ ? kept_layer_input_.data() : layer_input_.data();
   }
@@ -79,14 +79,14 @@ class Activations {
   }
 
   // Buffers of one chunk of MLP rows, and of its gated product.
-  void begin_mlp(std::int64_t rows) {
+  void begin_mlp_chunk(std::int64_t rows) {
     mlp_rows_ = rows;
     is_gated_ = false;
   }
   void* reserve_gate_up() {  // (rows, mlp_width)
     return gate_up_.reserve(mlp_rows_ * mlp_width() * element_, "the MLP");
   }
-  void* begin_gate() {  // (rows, d_mlp)
+  void* reserve_gated() {  // (rows, d_mlp)
     is_gated_ = true;
     return gated_.reserve(mlp_rows_ * model_.d_mlp * element_, "the MLP");
   }
@@ -95,7 +95,7 @@ class Activations {
   void* gate_up() const { return gate_up_.data(); }
   void* gated() const { return gated_.data(); }
 
-  void* begin_logits(std::int64_t rows) {  // (rows, vocab_size)
+  void* reserve_logits(std::int64_t rows) {  // (rows, vocab_size)
     return logits_.reserve(rows * model_.vocab_size * element_, "logits");
   }
 

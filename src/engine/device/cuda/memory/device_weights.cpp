@@ -168,7 +168,7 @@ std::int64_t DeviceWeights::largest_layer_bytes() const {
   return largest;
 }
 
-void DeviceWeights::upload(std::int64_t layer, Slot& slot) {
+void DeviceWeights::upload(std::int64_t layer, LayerSlot& slot) {
   const auto index = static_cast<std::size_t>(layer);
   LayerPlacement placement(options_.dtype, slot.memory.reserve(layer_bytes(index), "weights"),
                            &uploader_);
@@ -218,7 +218,7 @@ const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream)
     return slot.layer;
   }
   std::unique_lock lock(mutex_);
-  const auto holder = [&]() -> Slot* {
+  const auto holder = [&]() -> LayerSlot* {
     for (auto& slot : slots_)
       if (slot.holds == layer) return &slot;
     return nullptr;
@@ -242,7 +242,7 @@ const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream)
   return slot.layer;
 }
 
-const DeviceWeights::Slot& DeviceWeights::wait_for_layer(std::int64_t layer) {
+const DeviceWeights::LayerSlot& DeviceWeights::wait_for_layer(std::int64_t layer) {
   const auto& slot = slots_[static_cast<std::size_t>(layer)];
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return failed_ || slot.holds == layer; });
@@ -286,7 +286,7 @@ void DeviceWeights::upload_layers() {
 void DeviceWeights::stream_layers() {
   std::unique_lock lock(mutex_);
   while (true) {
-    Slot* free = nullptr;
+    LayerSlot* free = nullptr;
     changed_.wait(lock, [&] {
       for (auto& slot : slots_)
         if (slot.holds < 0) free = &slot;

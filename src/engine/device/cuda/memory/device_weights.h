@@ -64,7 +64,7 @@ class DeviceWeights {
   void wait();                 // blocks until all resident layers are uploaded
 
  private:
-  struct Slot {
+  struct LayerSlot {
     DeviceMemory memory;
     DeviceLayer layer;
     std::int64_t holds = -1;  // layer that is resident or being uploaded
@@ -75,11 +75,11 @@ class DeviceWeights {
 
   std::int64_t layer_bytes(std::size_t layer) const;
   std::int64_t largest_layer_bytes() const;
-  void upload(std::int64_t layer, Slot& slot);
-  std::int64_t next_layer(std::int64_t layer) const;  // the next layer that runs, wrapping around
-  const Slot& wait_for_layer(std::int64_t layer);     // blocks until its copies are enqueued
-  void run_uploads();                                 // body of thread_
-  void upload_layers();                               // resident
+  void upload(std::int64_t layer, LayerSlot& slot);
+  std::int64_t next_layer(std::int64_t layer) const;    // the next layer that runs, wrapping around
+  const LayerSlot& wait_for_layer(std::int64_t layer);  // blocks until its copies are enqueued
+  void run_uploads();                                   // body of thread_
+  void upload_layers();                                 // resident
   void stream_layers();
 
   const LoadedCheckpoint& model_;
@@ -93,7 +93,7 @@ class DeviceWeights {
   DeviceMemory head_bias_;
   DeviceMemory final_norm_values_;
   DeviceNorm final_norm_;
-  std::vector<Slot> slots_;
+  std::vector<LayerSlot> slots_;
 
   // State shared with the upload thread. Resident: the thread fills all slots in order while the
   // first pass already runs. Streaming: the thread refills free slots with the next layers.

@@ -10,7 +10,8 @@ namespace qkscope::cuda {
 
 constexpr std::size_t kMostPending = 16;  // transfers in flight; more would only cost memory
 
-std::byte* HostTransfers::begin(std::int64_t bytes, std::int64_t capacity, const char* what) {
+std::byte* HostTransfers::begin_transfer(std::int64_t bytes, std::int64_t capacity,
+                                         const char* what) {
   while (!pending_.empty() && pending_.front()->arrived.done()) deliver_first();
   while (!pending_.empty() &&
          (pending_.size() >= kMostPending || pending_bytes_ + bytes > most_bytes_))

@@ -17,14 +17,16 @@ class HostTransfers {
  public:
   using Deliver = std::function<void(const std::byte*)>;
 
-  // At most `most_bytes` bytes are in flight; begin() waits for the oldest transfers if necessary.
+  // At most `most_bytes` bytes are in flight; begin_transfer() waits for the oldest transfers if
+  // necessary.
   HostTransfers(cudaStream_t compute, std::int64_t most_bytes)
       : compute_(compute), most_bytes_(most_bytes) {}
 
   // Starts the next transfer and returns its `bytes` bytes of GPU memory. `capacity` is the size of
   // a new allocation; buffers are reused.
-  std::byte* begin(std::int64_t bytes, std::int64_t capacity, const char* what);
-  // Upload buffer for indices that are read by the kernel filling the memory returned by begin().
+  std::byte* begin_transfer(std::int64_t bytes, std::int64_t capacity, const char* what);
+  // Upload buffer for indices that are read by the kernel filling the memory returned by
+  // begin_transfer().
   UploadBuffer& indices() { return next_->indices; }
   // Copies the data written so far by the compute stream to the host and passes it to `deliver`,
   // immediately or later, in call order.

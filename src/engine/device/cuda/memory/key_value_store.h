@@ -28,17 +28,17 @@ class CudaKeyValueStore : public KeyValueStore {
     if (sequences * positions > INT32_MAX)
       bad_input("a cache of {} texts of {} tokens on CUDA: expected at most {} tokens together",
                 sequences, positions, INT32_MAX);
-    bytes_ = budget_.take_cache(sequences, positions);
+    bytes_ = budget_.reserve_cache(sequences, positions);
     const auto bytes = sequences * positions * row_stride() * element_bytes();
     try {
       for (std::size_t i = 0; i < layers_.size(); ++i)
         if (!model.layers[i].cross_attention) layers_[i].reserve(bytes, "cached keys and values");
     } catch (...) {
-      budget_.give_back(bytes_);
+      budget_.release_cache(bytes_);
       throw;
     }
   }
-  ~CudaKeyValueStore() override { budget_.give_back(bytes_); }
+  ~CudaKeyValueStore() override { budget_.release_cache(bytes_); }
   CudaKeyValueStore(const CudaKeyValueStore&) = delete;
   CudaKeyValueStore& operator=(const CudaKeyValueStore&) = delete;
 

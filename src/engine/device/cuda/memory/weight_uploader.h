@@ -123,7 +123,7 @@ class WeightUploader {
     stream_rows(
         {matrix.in(), row_bytes},
         [&](std::byte* host, std::int64_t begin, std::int64_t count) {
-          parallel_ranges(count, 1, [&](std::int64_t first, std::int64_t end) {
+          parallel_for_ranges(count, 1, [&](std::int64_t first, std::int64_t end) {
             for (auto row = first; row < end; ++row)
               std::memcpy(host + row * row_bytes,
                           values.bytes() + (begin + row) * values.stride(1) * size,
@@ -155,7 +155,7 @@ class WeightUploader {
     stream_rows(
         {matrix.out(), row_bytes},
         [&](std::byte* host, std::int64_t begin, std::int64_t count) {
-          parallel_ranges(count, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
+          parallel_for_ranges(count, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
             widen_rows(
                 matrix,
                 {.first = begin + first, .rows = end - first, .begin = 0, .depth = matrix.in()},
@@ -169,7 +169,7 @@ class WeightUploader {
   }
 
   static void copy_in_parallel(std::byte* to, const std::byte* from, std::int64_t bytes) {
-    parallel_ranges(bytes, kBytesPerTask, [=](std::int64_t begin, std::int64_t end) {
+    parallel_for_ranges(bytes, kBytesPerTask, [=](std::int64_t begin, std::int64_t end) {
       std::memcpy(to + begin, from + begin, static_cast<std::size_t>(end - begin));
     });
   }

@@ -24,7 +24,7 @@ namespace qkscope::cuda {
 class ExpertMixture {
  public:
   ExpertMixture(const ModelConfig& model, DType dtype, MatrixMultiplier& products,
-                ActivationCopies& copies, cudaStream_t stream)
+                ActivationCopier& copies, cudaStream_t stream)
       : model_(model),
         dtype_(dtype),
         element_(static_cast<std::int64_t>(dtype_size(dtype))),
@@ -65,23 +65,24 @@ class ExpertMixture {
     gather_rows(x, model_.d_model, rows,
                 sorted_.reserve_with_slack(padded_ * model_.d_model * element_, "the experts"),
                 padded_, model_.d_model);
-    multiply(weights);
+    multiply_expert_rows(weights);
     gather_rows(made_.data(), 2 * width, places,
-                gate_.reserve_with_slack(slots() * width * element_, "the experts"), slots(),
-                width);
+                gate_.reserve_with_slack(slot_count() * width * element_, "the experts"),
+                slot_count(), width);
     gather_rows(at(made_, width), 2 * width, places,
-                up_.reserve_with_slack(slots() * width * element_, "the experts"), slots(), width);
+                up_.reserve_with_slack(slot_count() * width * element_, "the experts"),
+                slot_count(), width);
   }
-  void gate() {
-    cuda::gate({.activation = model_.activation,
-                .swiglu = model_.swiglu,
-                .gate_up = gate_.data(),
-                .up = up_.data(),
-                .y = gate_.data(),
-                .rows = slots(),
-                .n = model_.experts.d_mlp,
-                .dtype = dtype_},
-               stream_);
+  void apply_gate() {
+    cuda::apply_gate({.activation = model_.activation,
+                      .swiglu = model_.swiglu,
+                      .gate_up = gate_.data(),
+                      .up = up_.data(),
+                      .y = gate_.data(),
+                      .rows = slot_count(),
+                      .n = model_.experts.d_mlp,
+                      .dtype = dtype_},
+                     stream_);
   }
   // y (count, d_model): weighted sum of the experts' outputs.
   void project_down(const std::vector<DeviceLinear>& weights, void* y) {
@@ -90,7 +91,7 @@ class ExpertMixture {
     gather_rows(gate_.data(), width, slots_of_rows,
                 sorted_.reserve_with_slack(padded_ * width * element_, "the experts"), padded_,
                 width);
-    multiply(weights);
+    multiply_expert_rows(weights);
     combine_experts({.x = made_.data(),
                      .weights = weights_.as<float>() + begin_ * model_.experts.per_token,
                      .places = slots_of_rows + padded_,
@@ -130,7 +131,7 @@ class ExpertMixture {
 
  private:
   // Range of an expert's rows among the grouped rows.
-  struct Span {
+  struct ExpertRowRange {
     std::int64_t begin = 0;
     std::int64_t rows = 0;
   };
@@ -145,17 +146,17 @@ class ExpertMixture {
     spans_.clear();
     padded_ = 0;
     for (std::int64_t expert = 0; expert < model_.experts.count; ++expert) {
-      const auto used = std::ssize(by_expert.of(expert));
+      const auto used = std::ssize(by_expert.slots_of(expert));
       const auto rows = (used + kExpertRowUnit - 1) / kExpertRowUnit * kExpertRowUnit;
       spans_.push_back({padded_, rows});
       padded_ += rows;
     }
-    std::vector<std::int32_t> numbers(static_cast<std::size_t>(2 * padded_ + slots()));
+    std::vector<std::int32_t> numbers(static_cast<std::size_t>(2 * padded_ + slot_count()));
     const auto places = numbers.begin() + 2 * padded_;
     std::fill(numbers.begin(), numbers.begin() + padded_, static_cast<std::int32_t>(begin));
     for (std::int64_t expert = 0; expert < model_.experts.count; ++expert) {
       auto place = spans_[static_cast<std::size_t>(expert)].begin;
-      for (const auto slot : by_expert.of(expert)) {
+      for (const auto slot : by_expert.slots_of(expert)) {
         numbers[static_cast<std::size_t>(place)] = static_cast<std::int32_t>(begin + slot / k);
         numbers[static_cast<std::size_t>(padded_ + place)] = static_cast<std::int32_t>(slot);
         places[slot] = static_cast<std::int32_t>(place++);
@@ -179,7 +180,7 @@ class ExpertMixture {
   }
 
   // Multiplies each expert's rows in sorted_ with its matrix (out, in); the results go to made_.
-  void multiply(const std::vector<DeviceLinear>& weights) {
+  void multiply_expert_rows(const std::vector<DeviceLinear>& weights) {
     const auto [in, out] = std::pair(weights.front().in, weights.front().out);
     made_.reserve_with_slack(padded_ * out * element_, "the experts");
     for (std::size_t expert = 0; expert < spans_.size(); ++expert) {
@@ -190,7 +191,7 @@ class ExpertMixture {
                           .rows = rows});
     }
   }
-  std::int64_t slots() const { return count_ * model_.experts.per_token; }
+  std::int64_t slot_count() const { return count_ * model_.experts.per_token; }
   void* at(const DeviceMemory& block, std::int64_t element) const {
     return block.as<std::byte>() + element * element_;
   }
@@ -199,7 +200,7 @@ class ExpertMixture {
   DType dtype_;
   std::int64_t element_;  // bytes
   MatrixMultiplier& products_;
-  ActivationCopies& copies_;
+  ActivationCopier& copies_;
   cudaStream_t stream_;
 
   DeviceMemory logits_;   // (rows, experts)
@@ -208,10 +209,10 @@ class ExpertMixture {
   Tensor chosen_;         // (rows, k) expert indices on the host
   std::int64_t rows_ = 0;
 
-  std::int64_t begin_ = 0;   // first row of the chunk
-  std::int64_t count_ = 0;   // rows of the chunk
-  std::int64_t padded_ = 0;  // grouped rows, padding included
-  std::vector<Span> spans_;  // (experts)
+  std::int64_t begin_ = 0;             // first row of the chunk
+  std::int64_t count_ = 0;             // rows of the chunk
+  std::int64_t padded_ = 0;            // grouped rows, padding included
+  std::vector<ExpertRowRange> spans_;  // (experts)
   // int32: row and slot of each grouped row, then the grouped row of each slot.
   UploadBuffer numbers_;
   DeviceMemory sorted_;  // (padded, d_model or d_mlp) inputs of the products

@@ -11,7 +11,7 @@ constexpr int kSteps = 2;
 template <typename T, Activation activation>
 __device__ float activate(float x, const XieluWeights& xielu) {
   if constexpr (activation == Activation::silu) {
-    if constexpr (sizeof(T) == 2) return quick_silu(x);
+    if constexpr (sizeof(T) == 2) return silu_fast(x);
     return x / (1.0f + expf(-x));
   } else if constexpr (activation == Activation::gelu_tanh) {
     const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
@@ -159,7 +159,7 @@ void launch(const GateArguments& a, cudaStream_t stream) {
 
 }  // namespace
 
-void gate(const GateArguments& a, cudaStream_t stream) {
+void apply_gate(const GateArguments& a, cudaStream_t stream) {
   launch_typed(a.dtype, a.rows, "apply the MLP's activation", [&](auto type, unsigned) {
     using T = decltype(type);
     a.gated ? launch<T, true>(a, stream) : launch<T, false>(a, stream);

@@ -118,7 +118,7 @@ struct GateEpilogue {
     } else {
       CUTLASS_PRAGMA_UNROLL
       for (int j = 0; j < 8; ++j)
-        gate.values[j] = Element(quick_silu(float(gate.values[j])) * float(up.values[j]));
+        gate.values[j] = Element(silu_fast(float(gate.values[j])) * float(up.values[j]));
     }
     *reinterpret_cast<uint4*>(to) = gate.bits;
   }

@@ -209,7 +209,7 @@ MatrixMultiplier::Algorithm MatrixMultiplier::fastest_algorithm(const MatrixProd
   for (std::size_t i = 0; i < choices.size(); ++i) {
     call.algorithm = choices[i];
     run(call, trial);
-    const double seconds = shortest_seconds(call, trial);
+    const double seconds = measure_shortest_seconds(call, trial);
     if (i == 0)
       cuda::check(cudaMemcpyAsync(expected.data(), trial.y, static_cast<std::size_t>(compared),
                                   cudaMemcpyDeviceToDevice, stream_),
@@ -240,7 +240,7 @@ void MatrixMultiplier::run(const Call& call, const MatrixProduct& product) {
         "multiply matrices");
 }
 
-double MatrixMultiplier::shortest_seconds(const Call& call, const MatrixProduct& product) {
+double MatrixMultiplier::measure_shortest_seconds(const Call& call, const MatrixProduct& product) {
   Event begin(cudaEventDefault);
   Event end(cudaEventDefault);
   double shortest = std::numeric_limits<double>::infinity();

@@ -68,7 +68,7 @@ class MatrixMultiplier {
   bool is_supported(const Call& call, const Algorithm& algorithm) const;
   void run(const Call& call, const MatrixProduct& product);
   // Returns the shortest wall-clock time of a few runs.
-  double shortest_seconds(const Call& call, const MatrixProduct& product);
+  double measure_shortest_seconds(const Call& call, const MatrixProduct& product);
 
   DType dtype_;
   cudaStream_t stream_;

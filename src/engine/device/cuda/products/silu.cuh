@@ -5,7 +5,7 @@
 namespace qkscope::cuda {
 
 // The fast exponential and division have relative errors of about 1e-7, far below 16-bit precision.
-__device__ inline float quick_silu(float x) {
+__device__ inline float silu_fast(float x) {
   return __fdividef(x, 1.0f + __expf(-x));
 }
 

@@ -58,7 +58,7 @@ class AllKeyPass {
 
   // Called after every warp has finished the previous tile.
   __device__ void begin_tile() {
-    if (column_key_ >= 0) add_columns();
+    if (column_key_ >= 0) add_to_key_sums();
     parity_ = 1 - parity_;
   }
 
@@ -75,8 +75,8 @@ class AllKeyPass {
       add_rows<true>(scores, key);
     else
       add_rows<false>(scores, key);
-    add_masses(scores, key, max(nearest, 0), farthest);
-    store_columns(scores);
+    add_distance_masses(scores, key, max(nearest, 0), farthest);
+    store_column_sums(scores);
     if (++tiles_ % kSumTiles == 0) flush_sums();
     if (tiles_ % WeightHistogram<Shape>::kTiles == 0) flush_bins();
   }
@@ -85,7 +85,7 @@ class AllKeyPass {
     flush_sums();
     flush_bins();
     __syncthreads();
-    add_columns();
+    add_to_key_sums();
     if (lane_ < 16 && block_.row + lane_ < block_.tile.length) store_row(lane_);
     const int rows = min(16, block_.tile.length - block_.row);
     for (int row = 0; row < rows; row += Concentration::kRows)
@@ -123,46 +123,46 @@ class AllKeyPass {
 
   // Adds the attention mass to bins by the bit width of the distance. Most tiles lie within one bit
   // width, usually that of the previous tile.
-  __device__ __forceinline__ void add_masses(const ScoreFragments<Shape>& p, int key, int nearest,
-                                             int farthest) {
+  __device__ __forceinline__ void add_distance_masses(const ScoreFragments<Shape>& p, int key,
+                                                      int nearest, int farthest) {
     const int least = min(bit_width(nearest), kWidths - 1);
     const int most = min(bit_width(farthest), kWidths - 1);
     if (least == most) {
-      if (least != width_) flush_masses();
+      if (least != width_) flush_distance_masses();
       width_ = least;
 #pragma unroll
       for (int half = 0; half < 2; ++half) mass_[half] += tile_mass_[half];
       return;
     }
-    flush_masses();
+    flush_distance_masses();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float left = tile_mass_[half];
       for (int width = least; width < most; ++width) {
         const float beyond =
             mass_up_to<Shape>(p, 0, half, block_.row + half * 8 + lane_ / 4 - key - (1 << width));
-        add_mass(half, width, left - beyond);
+        add_distance_mass(half, width, left - beyond);
         left = beyond;
       }
-      add_mass(half, most, left);
+      add_distance_mass(half, most, left);
     }
   }
 
-  __device__ void add_mass(int half, int width, float sum) {
+  __device__ void add_distance_mass(int half, int width, float sum) {
     sum = quad_sum(sum);
     if (lane_ % 4 == 0) memory_.masses[row_ + half * 8 + lane_ / 4][width] += sum;
   }
 
-  __device__ __forceinline__ void flush_masses() {
+  __device__ __forceinline__ void flush_distance_masses() {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      add_mass(half, width_, mass_[half]);
+      add_distance_mass(half, width_, mass_[half]);
       mass_[half] = 0;
     }
   }
 
   __device__ __forceinline__ void flush_sums() {
-    flush_masses();
+    flush_distance_masses();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float entropy = quad_sum(entropy_[half]), distance = quad_sum(distance_[half]);
@@ -192,7 +192,7 @@ class AllKeyPass {
 
   // Sums over the warp's rows for each key of the tile, reduced over the lanes that hold the same
   // columns.
-  __device__ __forceinline__ void store_columns(const ScoreFragments<Shape>& p) {
+  __device__ __forceinline__ void store_column_sums(const ScoreFragments<Shape>& p) {
     constexpr int kValues = Shape::kKeys / 4;
     float v[kValues];
 #pragma unroll
@@ -213,7 +213,7 @@ class AllKeyPass {
 
   // Adds the tile's sums over all rows of the block to the sums of the keys, as integers: their
   // order does not affect the result.
-  __device__ void add_columns() {
+  __device__ void add_to_key_sums() {
     const int key = threadIdx.x;
     if (key >= Shape::kKeys || column_key_ < 0 || column_key_ + key >= block_.end) return;
     float sum = 0;
@@ -253,10 +253,12 @@ class AllKeyPass {
       constexpr std::int64_t kTops[] = {kTopKey[0], kTopKey[1], kTopKey[2], kTopKey[3], kTopKey[4]};
       const bool is_share = number < kKeyShares;
       const int k = is_share ? number : number - static_cast<int>(kKeyShares);
-      const auto bracket = is_share ? concentration.key_count_for_share(row, kShares[k])
-                                    : concentration.mass_of_top(row, static_cast<int>(kTops[k]));
-      store(first + row, is_share ? layout.keys_low(k) : layout.top_low(k), bracket.low);
-      store(first + row, is_share ? layout.keys_high(k) : layout.top_high(k), bracket.high);
+      const auto bracket = is_share
+                               ? concentration.key_count_for_share(row, kShares[k])
+                               : concentration.mass_of_top_keys(row, static_cast<int>(kTops[k]));
+      store(first + row, is_share ? layout.key_count_low(k) : layout.top_mass_low(k), bracket.low);
+      store(first + row, is_share ? layout.key_count_high(k) : layout.top_mass_high(k),
+            bracket.high);
     }
     __syncwarp();
   }

@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
 
 }  // namespace
 
-bool all_keys_fit_hopper(const ScoreArguments& a) {
+bool has_hopper_all_keys_kernel(const ScoreArguments& a) {
   int device = 0;
   check(cudaGetDevice(&device), "which GPU");
   return is_hopper(device) && a.dtype != DType::f32 && (a.d_head == 64 || a.d_head == 128) &&
@@ -189,13 +189,13 @@ bool all_keys_fit_hopper(const ScoreArguments& a) {
 
 void compute_all_key_statistics_on_hopper(const ScoreArguments& a, const AllKeysArguments& more,
                                           cudaStream_t stream) {
-  with_16bit_type(a.dtype, [&](auto type) {
+  dispatch_16bit_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    with_width<64, 128>(a.d_head, [&](auto width) {
+    dispatch_width<64, 128>(a.d_head, [&](auto width) {
       using Shape = HopperShape<T, width>;
-      launch_with_shared("statistics of all keys", all_keys_kernel<T, Shape>,
-                         a.tile_count * a.heads, Shape::kThreads, sizeof(HopperMemory<T, Shape>),
-                         stream, a, more);
+      launch_with_shared_memory("statistics of all keys", all_keys_kernel<T, Shape>,
+                                a.tile_count * a.heads, Shape::kThreads,
+                                sizeof(HopperMemory<T, Shape>), stream, a, more);
     });
   });
 }

@@ -4,7 +4,7 @@
 
 namespace qkscope::cuda {
 
-bool all_keys_fit_hopper(const ScoreArguments&) {
+bool has_hopper_all_keys_kernel(const ScoreArguments&) {
   return false;
 }
 

@@ -65,7 +65,7 @@ class WeightHistogram {
     for (int half = 0; half < 2; ++half)
       first_[half] =
           static_cast<std::uint32_t>(__cvta_generic_to_shared(words_[half * 8 + lane / 4])) ^
-          skew(lane / 4) * 4;
+          bank_skew(lane / 4) * 4;
   }
   __device__ __forceinline__ void add(int half, float p) const {
     const BinnedWeight weight(p);
@@ -73,7 +73,7 @@ class WeightHistogram {
   }
   // Returns and clears a bin; the mass is in units of the last kept bit.
   __device__ MassBin read_and_clear(int row, int bin) {
-    auto& word = words_[row][BinnedWeight::word_index(bin) ^ skew(row)];
+    auto& word = words_[row][BinnedWeight::word_index(bin) ^ bank_skew(row)];
     const MassBin taken{word >> kCountShift, static_cast<float>(word & kMassMask)};
     word = 0;
     return taken;
@@ -81,7 +81,7 @@ class WeightHistogram {
   __device__ void* memory() { return words_; }
 
  private:
-  __device__ static int skew(int row) { return row % 8 * 4; }
+  __device__ static int bank_skew(int row) { return row % 8 * 4; }
 
   unsigned (&words_)[16][kBins];
   std::uint32_t first_[2];
@@ -134,14 +134,14 @@ class Concentration {
     memory_.held[row][kBins] = held + mass[0] + last;
   }
 
-  struct Bracket {
+  struct Bounds {
     double low, high;
   };
   // Brackets the number of keys that hold a given share of the mass.
-  __device__ Bracket key_count_for_share(int row, double share) const {
+  __device__ Bounds key_count_for_share(int row, double share) const {
     const auto& held = memory_.held[row];
     const auto& keys = memory_.keys[row];
-    const int bin = first_bin([&](int b) { return held[b + 1] >= share; });
+    const int bin = first_bin_where([&](int b) { return held[b + 1] >= share; });
     const double before = keys[bin];
     if (bin == kBins) return {before, before};
     const double missing = share - held[bin], count = keys[bin + 1] - keys[bin];
@@ -150,10 +150,10 @@ class Concentration {
     return {fmin(high, before + fmax(1.0, ceil(missing / largest_weight(bin)))), high};
   }
   // Brackets the mass of the `top` largest weights.
-  __device__ Bracket mass_of_top(int row, int top) const {
+  __device__ Bounds mass_of_top_keys(int row, int top) const {
     const auto& held = memory_.held[row];
     const auto& keys = memory_.keys[row];
-    const int bin = first_bin([&](int b) { return keys[b + 1] >= top; });
+    const int bin = first_bin_where([&](int b) { return keys[b + 1] >= top; });
     if (bin == kBins) return {held[bin], held[bin]};
     const double missing = top - keys[bin], count = keys[bin + 1] - keys[bin];
     const double mass = held[bin + 1] - held[bin], part = mass * missing / count;
@@ -163,7 +163,7 @@ class Concentration {
  private:
   // Binary search: the first bin for which `reaches` holds, or kBins; the predicate is monotonic.
   template <typename Reaches>
-  __device__ static int first_bin(Reaches reaches) {
+  __device__ static int first_bin_where(Reaches reaches) {
     int begin = 0, end = kBins;
     while (begin < end) {
       const int middle = (begin + end) / 2;

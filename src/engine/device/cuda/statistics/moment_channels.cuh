@@ -46,13 +46,13 @@ using GramFragments = float[Tile::kBlocks + 1][4];
 
 // Iterates over the tiles of a segment.
 template <typename Tile>
-struct TileWalk {
+struct TileIterator {
   const MomentChunk* chunks;
   std::int32_t index, end;
   MomentChunk chunk = {};
   std::int32_t offset = 0;  // first row of the tile within its chunk
 
-  __device__ TileWalk(const MomentChunk* all, MomentSegment segment)
+  __device__ TileIterator(const MomentChunk* all, MomentSegment segment)
       : chunks(all), index(segment.begin), end(segment.end) {
     if (exists()) chunk = chunks[index];
   }
@@ -100,20 +100,20 @@ struct ChannelSums {
 };
 
 template <typename T>
-struct PairOf;
+struct PairType;
 template <>
-struct PairOf<__nv_bfloat16> {
+struct PairType<__nv_bfloat16> {
   using Type = __nv_bfloat162;
 };
 template <>
-struct PairOf<__half> {
+struct PairType<__half> {
   using Type = __half2;
 };
 
 // Minimum and maximum of two channels.
 template <typename T>
 struct PairRange {
-  using Pair = typename PairOf<T>::Type;
+  using Pair = typename PairType<T>::Type;
   Pair least = broadcast_to_pair(INFINITY), largest = broadcast_to_pair(-INFINITY);
 
   __device__ __forceinline__ void add(Pack<T, 2> pair) {
@@ -133,11 +133,11 @@ struct PairRange {
 };
 
 // Sum over the four lanes that share a channel; every lane receives it.
-__device__ inline float channel_sum(float x) {
+__device__ inline float sum_channel_lanes(float x) {
   x += __shfl_xor_sync(kAllLanes, x, 8);
   return x + __shfl_xor_sync(kAllLanes, x, 16);
 }
-__device__ inline double channel_sum(double x) {
+__device__ inline double sum_channel_lanes(double x) {
   x += __shfl_xor_sync(kAllLanes, x, 8);
   return x + __shfl_xor_sync(kAllLanes, x, 16);
 }
@@ -158,9 +158,9 @@ class ChannelMoments {
     }
   }
 
-  __device__ bool shifts() const { return product_[0] != 0.0f || product_[1] != 0.0f; }
+  __device__ bool has_shift() const { return product_[0] != 0.0f || product_[1] != 0.0f; }
 
-  __device__ void add(const char* tile, const TileWalk<Tile>& walk) {
+  __device__ void add(const char* tile, const TileIterator<Tile>& walk) {
     const auto position = walk.chunk.position;
     const float row_u =
         log2f(static_cast<float>(position + walk.offset + lane_ + 1)) - log2_of_position(position);
@@ -171,7 +171,7 @@ class ChannelMoments {
 
   // Sums a whole chunk of few rows in float64.
   __device__ void add_short_chunk(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
-                                  const char* tile, const TileWalk<Tile>& walk) {
+                                  const char* tile, const TileIterator<Tile>& walk) {
     if (lane_ >= 8) return;
     const auto dim = a.record.dim;
     float* to = a.chunk_sums + (walk.index * a.heads + head) * 2 * dim;
@@ -199,9 +199,9 @@ class ChannelMoments {
 
   // Subtracts the shift of each channel (MomentShift::product) from the rows of the tile.
   __device__ void shift(char* tile, int rows) const {
-    if (!shifts()) return;
+    if (!has_shift()) return;
     for (int i = 0; i < Tile::kRows / 4; ++i) {
-      const int row = row_of(i);
+      const int row = lane_row(i);
       if (row >= rows) continue;
       auto& pair = *reinterpret_cast<Pack<T, 2>*>(at(tile, row));
       for (int c = 0; c < 2; ++c)
@@ -210,7 +210,7 @@ class ChannelMoments {
   }
 
   __device__ void end_chunk(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
-                            const TileWalk<Tile>& walk) {
+                            const TileIterator<Tile>& walk) {
     const double begin_t = walk.chunk.position;
     const double u = log2_of_position(walk.chunk.position);
     const auto dim = a.record.dim;
@@ -219,8 +219,9 @@ class ChannelMoments {
     for (int c = 0; c < 2; ++c) {
       auto& s = sums_[c];
       const int channel = channel_ + c;
-      const float of_chunk[6] = {channel_sum(s.y),  channel_sum(s.y2), channel_sum(s.yt),
-                                 channel_sum(s.yu), channel_sum(s.y3), channel_sum(s.y4)};
+      const float of_chunk[6] = {sum_channel_lanes(s.y),  sum_channel_lanes(s.y2),
+                                 sum_channel_lanes(s.yt), sum_channel_lanes(s.yu),
+                                 sum_channel_lanes(s.y3), sum_channel_lanes(s.y4)};
       s.y = s.y2 = s.yt = s.yu = s.y3 = s.y4 = 0;
       if (lane_ >= 8) continue;
       const double y = of_chunk[kSumY];
@@ -247,28 +248,28 @@ class ChannelMoments {
         least = fminf(least, __shfl_xor_sync(kAllLanes, least, distance));
         largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, distance));
       }
-      const double far3 = channel_sum(s.far3), far4 = channel_sum(s.far4);
+      const double far3 = sum_channel_lanes(s.far3), far4 = sum_channel_lanes(s.far4);
       const int channel = channel_ + c;
       if (lane_ >= 8 || channel >= dim) continue;
-      double* sums = record + a.record.sums() + channel;
+      double* sums = record + a.record.sums_offset() + channel;
       for (int i = 0; i < 6; ++i)
         sums[i * dim] = memory.sums[i][channel] + (i == kSumY3 ? far3 : i == kSumY4 ? far4 : 0.0);
-      record[a.record.least() + channel] = least;
-      record[a.record.largest() + channel] = largest;
+      record[a.record.least_offset() + channel] = least;
+      record[a.record.largest_offset() + channel] = largest;
     }
   }
 
  private:
   // Returns whether the value is an outlier.
   template <bool kWhole>
-  __device__ __forceinline__ bool add_rows(const char* tile, const TileWalk<Tile>& walk,
+  __device__ __forceinline__ bool add_rows(const char* tile, const TileIterator<Tile>& walk,
                                            float row_u) {
     const int rows = walk.rows();
-    const auto begin = static_cast<float>(walk.offset + row_of(0));
+    const auto begin = static_cast<float>(walk.offset + lane_row(0));
     bool has_outliers = false;
 #pragma unroll
     for (int i = 0; i < Tile::kRows / 4; ++i) {
-      const int row = row_of(i);
+      const int row = lane_row(i);
       const float u = __shfl_sync(kAllLanes, row_u, row);
       if (!kWhole && row >= rows) continue;
       const float t = begin + static_cast<float>(i / 2 * 8 + i % 2);
@@ -283,14 +284,14 @@ class ChannelMoments {
 
   __device__ __forceinline__ void add_outliers(const char* tile, int rows) {
     for (int i = 0; i < Tile::kRows / 4; ++i) {
-      if (row_of(i) >= rows) continue;
-      const auto pair = pair_at(tile, row_of(i));
+      if (lane_row(i) >= rows) continue;
+      const auto pair = pair_at(tile, lane_row(i));
       for (int c = 0; c < 2; ++c)
         sums_[c].add_outliers(to_float(pair.values[c]), centre_[c], limit_[c]);
     }
   }
 
-  __device__ int row_of(int i) const {
+  __device__ int lane_row(int i) const {
     return i / 2 * 8 + lane_ / 8 * 2 + i % 2;
   }
   __device__ Pack<T, 2> pair_at(const char* tile, int row) const {

@@ -55,7 +55,7 @@ struct ResultLayout {
   std::int64_t m2() const { return mean() + cells() * shape.dim * 8; }
   std::int64_t cov() const { return m2() + cells() * shape.dim * 8; }
   std::int64_t shift() const {
-    return cov() + (shape.bucket_covariance ? cells() * record.triangle() * 8 : 0);
+    return cov() + (shape.bucket_covariance ? cells() * record.triangle_size() * 8 : 0);
   }
   std::int64_t shift_count() const { return 3 * shape.heads * shape.dim; }
   std::int64_t not_finite() const { return shift() + shift_count() * 4; }
@@ -70,9 +70,9 @@ const T* at(const std::byte* bytes, std::int64_t offset) {
 void read_head_moments(HeadMoments& moments, const MomentRecord& record, const double* from,
                        std::int64_t head) {
   const auto dim = record.dim;
-  std::copy_n(from, record.triangle(), moments.m2.begin() + head * record.triangle());
+  std::copy_n(from, record.triangle_size(), moments.m2.begin() + head * record.triangle_size());
   const auto take = [&](int sum, std::vector<double>& to) {
-    std::copy_n(from + record.sums() + sum * dim, dim, to.begin() + head * dim);
+    std::copy_n(from + record.sums_offset() + sum * dim, dim, to.begin() + head * dim);
   };
   take(kSumY, moments.mean);
   take(kSumYT, moments.ct);
@@ -81,13 +81,14 @@ void read_head_moments(HeadMoments& moments, const MomentRecord& record, const d
   take(kSumY4, moments.m4);
   for (std::int64_t i = 0; i < dim; ++i) {
     const auto to = static_cast<std::size_t>(head * dim + i);
-    moments.min[to] = static_cast<float>(from[record.least() + i]);
-    moments.max[to] = static_cast<float>(from[record.largest() + i]);
+    moments.min[to] = static_cast<float>(from[record.least_offset() + i]);
+    moments.max[to] = static_cast<float>(from[record.largest_offset() + i]);
   }
-  std::copy_n(from + record.pair_abs(), record.pairs,
+  std::copy_n(from + record.pair_abs_offset(), record.pairs,
               moments.pair_abs.begin() + head * record.pairs);
-  moments.norm_mean[static_cast<std::size_t>(head)] = from[record.norm()];
-  moments.norm_max[static_cast<std::size_t>(head)] = static_cast<float>(from[record.norm_max()]);
+  moments.norm_mean[static_cast<std::size_t>(head)] = from[record.norm_offset()];
+  moments.norm_max[static_cast<std::size_t>(head)] =
+      static_cast<float>(from[record.norm_max_offset()]);
 }
 
 void read_set_moments(HeadMoments& moments, const ResultLayout& layout, const double* values,
@@ -96,7 +97,7 @@ void read_set_moments(HeadMoments& moments, const ResultLayout& layout, const do
   if (positions.n == 0) moments = empty_moments(layout.shape);
   moments.positions = positions;
   if (positions.n == 0) return;
-  parallel_ranges(moments.heads, 1, [&](std::int64_t head, std::int64_t) {
+  parallel_for_ranges(moments.heads, 1, [&](std::int64_t head, std::int64_t) {
     read_head_moments(moments, record, values + head * record.size(), head);
   });
 }
@@ -121,7 +122,8 @@ void copy_shift(const std::vector<float>& known, std::int64_t count, float* to,
           "copy shifts to the GPU");
 }
 
-MomentSet moment_set(MomentSegment segments, const PositionSums& positions, std::byte* moments) {
+CentredMoments moment_set(MomentSegment segments, const PositionSums& positions,
+                          std::byte* moments) {
   return {.segments = segments,
           .rows = {static_cast<double>(positions.n), positions.t_mean, positions.u_mean},
           .moments = reinterpret_cast<double*>(moments)};
@@ -226,7 +228,8 @@ const MomentStatistics::DeviceSchedule& MomentStatistics::schedule_for(const Mom
 LayerMoments& MomentStatistics::moments_buffer(const MomentShape& shape) {
   for (auto& [known, moments] : moments_)
     if (known == shape) return *moments;
-  return *moments_.emplace_back(shape, std::make_unique<LayerMoments>(empty_layer(shape))).second;
+  return *moments_.emplace_back(shape, std::make_unique<LayerMoments>(empty_layer_moments(shape)))
+              .second;
 }
 
 void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
@@ -238,7 +241,7 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
   const ResultLayout layout(request);
   const auto chunks = static_cast<std::int64_t>(partition->chunks.chunks.size());
   const auto segments = static_cast<std::int64_t>(schedule.schedule.segments.size());
-  auto* result = results_.begin(layout.bytes(), layout.bytes(), "statistics");
+  auto* result = results_.begin_transfer(layout.bytes(), layout.bytes(), "statistics");
   auto* shifts = reinterpret_cast<float*>(result + layout.shift());
   const MomentShift shift{.product = shifts,
                           .centre = shifts + shape.heads * shape.dim,
@@ -269,20 +272,22 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
   check(cudaMemsetAsync(result + layout.not_finite(), kAllFinite & 0xff, 4, stream_),
         "clear a flag");
   sum_moments(sums, stream_);
-  center(sums, request, schedule, *partition, result);
-  send(request, partition, finds_shift, sink);
+  center_sums(sums, request, schedule, *partition, result);
+  send_result(request, partition, finds_shift, sink);
 }
 
-void MomentStatistics::center(const MomentArguments& sums, const MomentRequest& request,
-                              const DeviceSchedule& schedule, const Partition& partition,
-                              std::byte* result) {
+void MomentStatistics::center_sums(const MomentArguments& sums, const MomentRequest& request,
+                                   const DeviceSchedule& schedule, const Partition& partition,
+                                   std::byte* result) {
   const ResultLayout layout(request);
   const auto body = schedule.schedule.body;
   const auto end = static_cast<std::int32_t>(sums.segment_count);
-  center_moments(sums,
-                 {{moment_set({0, body}, partition.positions[0].sums(), result + layout.set(0)),
-                   moment_set({body, end}, partition.positions[1].sums(), result + layout.set(1))}},
-                 stream_);
+  center_moments(
+      sums,
+      {{moment_set({0, body}, partition.positions[0].to_position_sums(), result + layout.set(0)),
+        moment_set({body, end}, partition.positions[1].to_position_sums(),
+                   result + layout.set(1))}},
+      stream_);
   const bool covariance = request.shape.bucket_covariance;
   center_bucket_moments(
       sums,
@@ -295,9 +300,9 @@ void MomentStatistics::center(const MomentArguments& sums, const MomentRequest& 
       stream_);
 }
 
-void MomentStatistics::send(const MomentRequest& request,
-                            std::shared_ptr<const Partition> partition, bool finds_shift,
-                            MomentConsumer& sink) {
+void MomentStatistics::send_result(const MomentRequest& request,
+                                   std::shared_ptr<const Partition> partition, bool finds_shift,
+                                   MomentConsumer& sink) {
   const ResultLayout layout(request);
   results_.send([this, layout, partition = std::move(partition), finds_shift, request = &request,
                  sink = &sink](const std::byte* bytes) {
@@ -313,9 +318,9 @@ void MomentStatistics::send(const MomentRequest& request,
     }
     auto& moments = moments_buffer(layout.shape);
     read_set_moments(moments.first, layout, at<double>(bytes, layout.set(0)),
-                     partition->positions[0].sums());
+                     partition->positions[0].to_position_sums());
     read_set_moments(moments.body, layout, at<double>(bytes, layout.set(1)),
-                     partition->positions[1].sums());
+                     partition->positions[1].to_position_sums());
     read_bucket_moments(moments.buckets, layout, bytes);
     moments.buckets.n = partition->bucket_rows;
     sink->add(moments);

@@ -37,7 +37,7 @@ class MomentStatistics {
   // Partition of the batch's rows into chunks. Pending results keep a reference.
   struct Partition {
     MomentChunks chunks;
-    ExactPositions positions[2];  // sums over first tokens, and over body tokens
+    ExactPositionSums positions[2];  // sums over first tokens, and over body tokens
     std::vector<std::int64_t> bucket_rows;
   };
   // Device copy of a partition; its memory is reused from batch to batch.
@@ -58,16 +58,16 @@ class MomentStatistics {
   // than filling it.
   LayerMoments& moments_buffer(const MomentShape& shape);
   // Turns the sums of segments and chunks into centred moments in `result`, on the GPU.
-  void center(const MomentArguments& sums, const MomentRequest& request,
-              const DeviceSchedule& schedule, const Partition& partition, std::byte* result);
+  void center_sums(const MomentArguments& sums, const MomentRequest& request,
+                   const DeviceSchedule& schedule, const Partition& partition, std::byte* result);
   // Sends the result to the host and from there to the consumer.
-  void send(const MomentRequest& request, std::shared_ptr<const Partition> partition,
-            bool finds_shift, MomentConsumer& sink);
+  void send_result(const MomentRequest& request, std::shared_ptr<const Partition> partition,
+                   bool finds_shift, MomentConsumer& sink);
 
   HostTransfers& results_;
   cudaStream_t stream_;
   const Batch* batch_ = nullptr;
-  PositionTable table_;
+  PositionPrefixSums table_;
   std::map<MomentPartition, DevicePartition> partitions_;
   // By partition and number of heads.
   std::map<std::pair<MomentPartition, std::int64_t>, DeviceSchedule> schedules_;

@@ -25,8 +25,9 @@ struct ResultLayout {
   std::int64_t bytes() const { return max_logit() + cells * heads * 4; }
 };
 
-LayerAttention read_result(const ResultLayout& layout, const std::vector<RowBucketCell>& cells,
-                           std::int64_t documents, std::int64_t buckets, const std::byte* bytes) {
+LayerAttentionSums read_result(const ResultLayout& layout,
+                               const std::vector<DocumentBucketCell>& cells, std::int64_t documents,
+                               std::int64_t buckets, const std::byte* bytes) {
   auto attention = empty_attention(documents, layout.heads, buckets, layout.columns);
   const auto* sum = reinterpret_cast<const double*>(bytes);
   const auto* square = reinterpret_cast<const double*>(bytes + layout.square());
@@ -61,8 +62,8 @@ std::vector<RowTile> list_row_tiles(std::span<const Sequence> sequences, std::in
 }
 
 struct TokenRows {
-  std::vector<TokenRow> rows;
-  std::vector<TokenTile> tiles;
+  std::vector<RepeatedTokenRow> rows;
+  std::vector<RepeatedTokenTile> tiles;
 };
 
 TokenRows list_repeated_tokens(const Batch& batch) {
@@ -92,9 +93,9 @@ TokenRows list_repeated_tokens(const Batch& batch) {
   return out;
 }
 
-std::vector<RowBucketCell> list_row_cells(std::span<const Sequence> sequences,
-                                          std::int64_t bucket_size, std::int64_t buckets) {
-  std::vector<RowBucketCell> cells;
+std::vector<DocumentBucketCell> list_row_cells(std::span<const Sequence> sequences,
+                                               std::int64_t bucket_size, std::int64_t buckets) {
+  std::vector<DocumentBucketCell> cells;
   std::int32_t document = 0;
   for (const auto& sequence : sequences) {
     for (std::int64_t bucket = 0; bucket < buckets; ++bucket) {
@@ -120,13 +121,13 @@ void ScoreStatistics::begin(const Batch& batch) {
   cells_.reset();
 }
 
-RowSums ScoreStatistics::row_sums(std::int64_t heads) {
+SoftmaxRowSums ScoreStatistics::reserve_row_sums(std::int64_t heads) {
   const auto bytes = batch_->rows() * heads * static_cast<std::int64_t>(sizeof(float));
   return {static_cast<float*>(lse_.reserve(bytes, "row sums")),
           static_cast<float*>(largest_.reserve(bytes, "row sums"))};
 }
 
-void ScoreStatistics::prepare(const ScoreSource& source) {
+void ScoreStatistics::prepare_tiles(const ScoreSource& source) {
   if (is_prepared_) return;
   const auto upload_tiles = [&](UploadBuffer& to, std::int64_t tile_rows) {
     to.upload(list_row_tiles(batch_->sequences, tile_rows), "statistics", stream_);
@@ -141,7 +142,7 @@ void ScoreStatistics::prepare(const ScoreSource& source) {
 
 void ScoreStatistics::prepare_cells(const AttentionRequest& request) {
   if (cells_) return;  // one partition of the rows per pass
-  auto cells = std::make_shared<std::vector<RowBucketCell>>(
+  auto cells = std::make_shared<std::vector<DocumentBucketCell>>(
       list_row_cells(batch_->sequences, request.bucket_size, request.buckets));
   device_cells_.upload(*cells, "statistics", stream_);
   cells_ = std::move(cells);
@@ -164,7 +165,7 @@ ScoreArguments ScoreStatistics::arguments(const ScoreSource& source) const {
 }
 
 void ScoreStatistics::compute_row_sums(const ScoreSource& source) {
-  prepare(source);
+  prepare_tiles(source);
   cuda::compute_row_sums(arguments(source), stream_);
 }
 
@@ -189,7 +190,7 @@ std::vector<rows::RunningSoftmax> ScoreStatistics::fetch_row_sums(const ScoreSou
 void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& request,
                           AttentionConsumer& sink) {
   QKSCOPE_ASSERT(request.replacements.empty() && request.kept.empty());
-  prepare(source);
+  prepare_tiles(source);
   prepare_cells(request);
   auto scores = arguments(source);
   scores.layout = request.layout;
@@ -197,7 +198,7 @@ void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& req
   const auto columns = request.layout.columns();
   const ResultLayout layout{static_cast<std::int64_t>(cells_->size()), source.n_heads, columns,
                             rows, request.layout.all_keys};
-  auto* result = results_.begin(layout.bytes(), layout.bytes(), "statistics");
+  auto* result = results_.begin_transfer(layout.bytes(), layout.bytes(), "statistics");
   auto* key_sums = reinterpret_cast<std::int64_t*>(result + layout.key_sums());
   if (layout.all_keys)
     check(
@@ -214,28 +215,29 @@ void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& req
     constexpr auto kTokenColumns = 4;  // dup, dup_first, ind, ind_self
     check(
         cudaMemsetAsync(
-            scores.values + ColumnLayout::at(NearColumn::dup) * scores.heads * rows, 0,
+            scores.values + ColumnLayout::at(NearKeyColumn::dup) * scores.heads * rows, 0,
             static_cast<std::size_t>(kTokenColumns * scores.heads * rows) * sizeof(float), stream_),
         "clear statistics of rows");
     compute_near_key_statistics(scores, stream_);
-    compute_equal_token_statistics(scores, token_rows_.as<TokenRow>(), token_tiles_.as<TokenTile>(),
-                                   token_tiles_.count(), stream_);
+    compute_equal_token_statistics(scores, token_rows_.as<RepeatedTokenRow>(),
+                                   token_tiles_.as<RepeatedTokenTile>(), token_tiles_.count(),
+                                   stream_);
     if (layout.all_keys) {
       auto all = scores;
       all.tiles = key_tiles_.as<RowTile>();
       all.tile_count = key_tiles_.count();
       compute_all_key_statistics(
           all,
-          {.key_sums = key_sums, .bins = bins_.reserve(all_keys_scratch_bytes(), "statistics")},
+          {.key_sums = key_sums, .bins = bins_.reserve(all_keys_histogram_bytes(), "statistics")},
           stream_);
     }
-    sum_cells({.scores = scores,
-               .cells = device_cells_.as<RowBucketCell>(),
-               .cell_count = layout.cells,
-               .sum = reinterpret_cast<double*>(result),
-               .square = reinterpret_cast<double*>(result + layout.square()),
-               .max_logit = reinterpret_cast<float*>(result + layout.max_logit())},
-              stream_);
+    sum_cell_rows({.scores = scores,
+                   .cells = device_cells_.as<DocumentBucketCell>(),
+                   .cell_count = layout.cells,
+                   .sum = reinterpret_cast<double*>(result),
+                   .square = reinterpret_cast<double*>(result + layout.square()),
+                   .max_logit = reinterpret_cast<float*>(result + layout.max_logit())},
+                  stream_);
   }
   results_.send([layout, cells = cells_, sink = &sink, buckets = request.buckets,
                  documents = std::ssize(batch_->sequences)](const std::byte* bytes) {

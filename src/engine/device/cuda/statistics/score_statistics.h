@@ -23,7 +23,7 @@ class ScoreStatistics {
   void begin(const Batch& batch);
 
   // Returns the buffer that attention fills with the row sums of the batch.
-  RowSums row_sums(std::int64_t heads);
+  SoftmaxRowSums reserve_row_sums(std::int64_t heads);
   // Computes the row sums where attention does not provide them.
   void compute_row_sums(const ScoreSource& source);
 
@@ -34,7 +34,7 @@ class ScoreStatistics {
   void add(const ScoreSource& source, const AttentionRequest& request, AttentionConsumer& sink);
 
  private:
-  void prepare(const ScoreSource& source);
+  void prepare_tiles(const ScoreSource& source);
   void prepare_cells(const AttentionRequest& request);
   ScoreArguments arguments(const ScoreSource& source) const;
 
@@ -46,10 +46,10 @@ class ScoreStatistics {
   bool is_prepared_ = false;
   UploadBuffer tiles_;        // RowTile
   UploadBuffer key_tiles_;    // RowTile, of the pass over all keys
-  UploadBuffer token_rows_;   // TokenRow
-  UploadBuffer token_tiles_;  // TokenTile
+  UploadBuffer token_rows_;   // RepeatedTokenRow
+  UploadBuffer token_tiles_;  // RepeatedTokenTile
   // Null: not built yet. Pending results keep a reference.
-  std::shared_ptr<const std::vector<RowBucketCell>> cells_;
+  std::shared_ptr<const std::vector<DocumentBucketCell>> cells_;
   UploadBuffer device_cells_;
 
   DeviceMemory lse_, largest_;  // float (rows, heads)

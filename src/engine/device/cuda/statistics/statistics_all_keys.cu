@@ -17,9 +17,9 @@ bool is_large(DType dtype, std::int64_t d_head) {
 }
 
 void launch_large(const ScoreArguments& a, const AllKeysArguments& options, cudaStream_t stream) {
-  with_16bit_type(a.dtype, [&](auto type) {
+  dispatch_16bit_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    with_width<64, 128>(a.d_head, [&](auto width) {
+    dispatch_width<64, 128>(a.d_head, [&](auto width) {
       using Shape = LargeShape<T, width>;
       launch_score_pass<T, Shape, AllKeyPass<T, Shape>>(a, options, stream);
     });
@@ -32,7 +32,7 @@ std::int64_t all_keys_tile_rows(DType dtype, std::int64_t d_head) {
   return is_large(dtype, d_head) ? LargeShape<__half, 128>::kRows : SmallShape<__half, 128>::kRows;
 }
 
-std::int64_t all_keys_scratch_bytes() {
+std::int64_t all_keys_histogram_bytes() {
   return kLaunchBlocks * LargeShape<__half, 128>::kRows * kBins *
          static_cast<std::int64_t>(sizeof(MassBin));
 }
@@ -44,7 +44,7 @@ void compute_all_key_statistics(const ScoreArguments& arguments, const AllKeysAr
   for (std::int64_t tile = 0; tile < arguments.tile_count; tile += step) {
     part.tiles = arguments.tiles + tile;
     part.tile_count = std::min(step, arguments.tile_count - tile);
-    if (all_keys_fit_hopper(part))
+    if (has_hopper_all_keys_kernel(part))
       compute_all_key_statistics_on_hopper(part, more, stream);
     else if (!is_large(part.dtype, part.d_head))
       launch_pass<SmallShape, AllKeyPass>(part, more, stream);

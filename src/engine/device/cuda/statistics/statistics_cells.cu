@@ -28,48 +28,51 @@ struct ScoreRow {
 
   // Returns whether a pass over scores stores the column; all other columns are derived.
   __device__ static bool is_stored(const ColumnLayout& layout, std::int64_t column) {
-    if (column >= layout.near_end())
+    if (column >= layout.near_column_count())
       return column != layout.perplexity() && column != layout.entropy_relative() &&
-             (column < layout.kept(0) || (column - layout.kept(0)) % 2 == 0);
-    return column < ColumnLayout::at(NearColumn::sink_4) ||
-           (column > ColumnLayout::at(NearColumn::sink_4) &&
-            column < ColumnLayout::at(NearColumn::max_logit)) ||
-           column >= ColumnLayout::at(NearColumn::near);
+             (column < layout.kept_mass(0) || (column - layout.kept_mass(0)) % 2 == 0);
+    return column < ColumnLayout::at(NearKeyColumn::sink_4) ||
+           (column > ColumnLayout::at(NearKeyColumn::sink_4) &&
+            column < ColumnLayout::at(NearKeyColumn::max_logit)) ||
+           column >= ColumnLayout::at(NearKeyColumn::near);
   }
 
   // Value of a column; some columns are derived from others.
   __device__ double value(std::int64_t column) const {
     const auto& layout = a.layout;
-    if (column < layout.near_end()) return near(static_cast<NearColumn>(column), column);
+    if (column < layout.near_column_count())
+      return near(static_cast<NearKeyColumn>(column), column);
     const auto i = static_cast<double>(position);
     if (column == layout.perplexity()) return exp(static_cast<double>(stored(layout.entropy())));
     if (column == layout.entropy_relative())
       return position == 0 ? 0.0 : stored(layout.entropy()) / log(i + 1);
-    if (column >= layout.kept(0) && (column - layout.kept(0)) % 2 == 1)
+    if (column >= layout.kept_mass(0) && (column - layout.kept_mass(0)) % 2 == 1)
       return -log(fmax(kLeastKept, static_cast<double>(stored(column - 1))));
     return stored(column);
   }
 
  private:
-  __device__ double near(NearColumn which, std::int64_t column) const {
-    const auto sink = [&](int key) { return stored(ColumnLayout::at(NearColumn::sink_0) + key); };
+  __device__ double near(NearKeyColumn which, std::int64_t column) const {
+    const auto sink = [&](int key) {
+      return stored(ColumnLayout::at(NearKeyColumn::sink_0) + key);
+    };
     switch (which) {
-      case NearColumn::sink_4:
+      case NearKeyColumn::sink_4:
         return static_cast<double>(sink(0)) + sink(1) + sink(2) + sink(3);
-      case NearColumn::max_logit:
+      case NearKeyColumn::max_logit:
         return largest();
-      case NearColumn::top1:
+      case NearKeyColumn::top1:
         return exp2f(fmaf(largest(), kLog2E, -lse()));
-      case NearColumn::lse:
+      case NearKeyColumn::lse:
         return static_cast<double>(lse()) * kLn2;
-      case NearColumn::prev_first:
+      case NearKeyColumn::prev_first:
         return position == 1 ? sink(0) : 0.0f;
-      case NearColumn::alpha_0:
-      case NearColumn::alpha_1:
-      case NearColumn::alpha_2:
-      case NearColumn::alpha_3:
+      case NearKeyColumn::alpha_0:
+      case NearKeyColumn::alpha_1:
+      case NearKeyColumn::alpha_2:
+      case NearKeyColumn::alpha_3:
         return position < kSinkRows
-                   ? sink(static_cast<int>(column - ColumnLayout::at(NearColumn::alpha_0)))
+                   ? sink(static_cast<int>(column - ColumnLayout::at(NearKeyColumn::alpha_0)))
                    : 0.0f;
       default:
         return stored(column);
@@ -78,7 +81,7 @@ struct ScoreRow {
 };
 
 // One block per cell and head; each warp processes one column at a time.
-__global__ void __launch_bounds__(kThreads) cells_kernel(const CellArguments arguments) {
+__global__ void __launch_bounds__(kThreads) cells_kernel(const CellSumArguments arguments) {
   const auto& a = arguments.scores;
   const auto cell = arguments.cells[blockIdx.x];
   const int head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.y);
@@ -117,7 +120,7 @@ __global__ void __launch_bounds__(kThreads) cells_kernel(const CellArguments arg
 
 }  // namespace
 
-void sum_cells(const CellArguments& a, cudaStream_t stream) {
+void sum_cell_rows(const CellSumArguments& a, cudaStream_t stream) {
   if (a.cell_count == 0) return;
   cells_kernel<<<dim3(static_cast<unsigned>(a.cell_count), static_cast<unsigned>(a.scores.heads)),
                  kThreads, 0, stream>>>(a);

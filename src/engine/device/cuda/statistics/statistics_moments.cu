@@ -105,9 +105,9 @@ __global__ void __launch_bounds__(kMostChannels) channels_kernel(const MomentArg
     to[0] = static_cast<float>(of_chunk[0]);
     to[dim] = static_cast<float>(of_chunk[1]);
   }
-  for (int i = 0; i < 6; ++i) record[a.record.sums() + i * dim + channel] = sums[i];
-  record[a.record.least() + channel] = least;
-  record[a.record.largest() + channel] = largest;
+  for (int i = 0; i < 6; ++i) record[a.record.sums_offset() + i * dim + channel] = sums[i];
+  record[a.record.least_offset() + channel] = least;
+  record[a.record.largest_offset() + channel] = largest;
 }
 
 // One warp per row at a time; the warps' sums are added in warp order.
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads) norms_kernel(const MomentArguments a
   for (int pair = threadIdx.x; pair < pairs; pair += kThreads) {
     double sum = 0;
     for (int i = 0; i < kWarps; ++i) sum += of_pairs[i][pair];
-    record[a.record.pair_abs() + pair] = sum;
+    record[a.record.pair_abs_offset() + pair] = sum;
   }
   if (threadIdx.x != 0) return;
   double sum = 0, most = 0;
@@ -157,8 +157,8 @@ __global__ void __launch_bounds__(kThreads) norms_kernel(const MomentArguments a
     sum += norms[i];
     most = fmax(most, largest[i]);
   }
-  record[a.record.norm()] = sum;
-  record[a.record.norm_max()] = static_cast<float>(most);
+  record[a.record.norm_offset()] = sum;
+  record[a.record.norm_max_offset()] = static_cast<float>(most);
 }
 
 // Ratio of mean to spread above which a channel is shifted before it is multiplied. Without a
@@ -227,7 +227,7 @@ constexpr int kTriangleRows = 2;  // rows of the triangle per block
 
 // Grid x: rows of the triangle, then one block for everything else; y: heads; z: sets.
 __global__ void __launch_bounds__(kThreads)
-    center_kernel(const MomentArguments a, const MomentSets sets) {
+    center_kernel(const MomentArguments a, const CentredMomentSets sets) {
   __shared__ double means[kMostChannels];  // mean of x - c per channel
   const int head = blockIdx.y;
   const auto& set = sets.sets[blockIdx.z];
@@ -238,11 +238,11 @@ __global__ void __launch_bounds__(kThreads)
   const int row_begin = static_cast<int>(blockIdx.x) * kTriangleRows;
   if (row_begin < dim) {
     for (int channel = threadIdx.x; channel < dim; channel += kThreads)
-      means[channel] =
-          shifted_sum(a.shift, head * dim + channel,
-                      record_sum(a, set.segments, head, a.record.sums() + kSumY * dim + channel),
-                      n) /
-          n;
+      means[channel] = shifted_sum(a.shift, head * dim + channel,
+                                   record_sum(a, set.segments, head,
+                                              a.record.sums_offset() + kSumY * dim + channel),
+                                   n) /
+                       n;
     __syncthreads();
     const int row_end = min(row_begin + kTriangleRows, dim);
     const auto place = [&](int row) {
@@ -259,11 +259,11 @@ __global__ void __launch_bounds__(kThreads)
   }
   for (int channel = threadIdx.x; channel < dim; channel += kThreads) {
     const auto sum = [&](int which) {
-      return record_sum(a, set.segments, head, a.record.sums() + which * dim + channel);
+      return record_sum(a, set.segments, head, a.record.sums_offset() + which * dim + channel);
     };
     const double y = sum(kSumY), y2 = sum(kSumY2), y3 = sum(kSumY3), y4 = sum(kSumY4);
     const double m = y / n;
-    double* to = moments + a.record.sums() + channel;
+    double* to = moments + a.record.sums_offset() + channel;
     to[kSumY * dim] = a.shift.centre[head * dim + channel] + m;
     to[kSumY2 * dim] = 0;
     to[kSumYT * dim] = sum(kSumYT) - y * set.rows.t_mean;
@@ -274,27 +274,28 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 8
     for (int i = set.segments.begin; i < set.segments.end; ++i) {
       const double* record = a.records + (i * a.heads + head) * a.record.size();
-      least = fmin(least, record[a.record.least() + channel]);
-      largest = fmax(largest, record[a.record.largest() + channel]);
+      least = fmin(least, record[a.record.least_offset() + channel]);
+      largest = fmax(largest, record[a.record.largest_offset() + channel]);
     }
-    moments[a.record.least() + channel] = least;
-    moments[a.record.largest() + channel] = largest;
+    moments[a.record.least_offset() + channel] = least;
+    moments[a.record.largest_offset() + channel] = largest;
   }
   for (int i = threadIdx.x; i < a.record.pairs + 1;
        i += kThreads)  // the mean norm follows the pairs
-    moments[a.record.pair_abs() + i] =
-        record_sum(a, set.segments, head, a.record.pair_abs() + i) / n;
+    moments[a.record.pair_abs_offset() + i] =
+        record_sum(a, set.segments, head, a.record.pair_abs_offset() + i) / n;
   if (threadIdx.x != 0) return;
   double most = 0;
 #pragma unroll 8
   for (int i = set.segments.begin; i < set.segments.end; ++i)
-    most = fmax(most, a.records[(i * a.heads + head) * a.record.size() + a.record.norm_max()]);
-  moments[a.record.norm_max()] = most;
+    most =
+        fmax(most, a.records[(i * a.heads + head) * a.record.size() + a.record.norm_max_offset()]);
+  moments[a.record.norm_max_offset()] = most;
 }
 
 // One block per head and bucket, one thread per channel.
 __global__ void __launch_bounds__(kMostChannels)
-    buckets_kernel(const MomentArguments a, const BucketResults to) {
+    buckets_kernel(const MomentArguments a, const BucketMomentResults to) {
   __shared__ double means[kMostChannels];  // mean of x - c per channel
   const int bucket = blockIdx.x, head = blockIdx.y, channel = threadIdx.x;
   const auto dim = a.record.dim;
@@ -322,7 +323,7 @@ __global__ void __launch_bounds__(kMostChannels)
   }
   if (to.cov == nullptr) return;
   __syncthreads();
-  const auto triangle = a.record.triangle();
+  const auto triangle = a.record.triangle_size();
   double* cov = to.cov + (head * to.buckets + bucket) * triangle;
   for (int row = 0; row < dim; ++row)
     for (int column = row + threadIdx.x; column < dim; column += kMostChannels) {
@@ -353,7 +354,8 @@ void sum_moments_float64(const MomentArguments& a, cudaStream_t stream) {
   });
 }
 
-void center_moments(const MomentArguments& sums, const MomentSets& sets, cudaStream_t stream) {
+void center_moments(const MomentArguments& sums, const CentredMomentSets& sets,
+                    cudaStream_t stream) {
   const auto parts =
       static_cast<unsigned>((sums.record.dim + kTriangleRows - 1) / kTriangleRows + 1);
   center_kernel<<<dim3(parts, static_cast<unsigned>(sums.heads), 2), kThreads, 0, stream>>>(sums,
@@ -361,7 +363,7 @@ void center_moments(const MomentArguments& sums, const MomentSets& sets, cudaStr
   check_launch("fold moments");
 }
 
-void center_bucket_moments(const MomentArguments& sums, const BucketResults& results,
+void center_bucket_moments(const MomentArguments& sums, const BucketMomentResults& results,
                            cudaStream_t stream) {
   buckets_kernel<<<dim3(static_cast<unsigned>(results.buckets), static_cast<unsigned>(sums.heads)),
                    kMostChannels, 0, stream>>>(sums, results);

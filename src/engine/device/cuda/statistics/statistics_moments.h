@@ -65,17 +65,19 @@ struct MomentRecord {
   std::int64_t dim = 0;
   std::int64_t pairs = 0;
 
-  __host__ __device__ std::int64_t triangle() const { return dim * (dim + 1) / 2; }
+  __host__ __device__ std::int64_t triangle_size() const { return dim * (dim + 1) / 2; }
   // A record begins with the upper triangle of the sum of (x - c)(x - c)^T, row by row.
-  __host__ __device__ std::int64_t sums() const { return triangle(); }  // (6, dim), see below
-  __host__ __device__ std::int64_t least() const { return sums() + 6 * dim; }
-  __host__ __device__ std::int64_t largest() const { return least() + dim; }
-  __host__ __device__ std::int64_t pair_abs() const { return largest() + dim; }
-  __host__ __device__ std::int64_t norm() const { return pair_abs() + pairs; }
-  __host__ __device__ std::int64_t norm_max() const { return norm() + 1; }
-  __host__ __device__ std::int64_t size() const { return norm() + 2; }
+  __host__ __device__ std::int64_t sums_offset() const {
+    return triangle_size();
+  }  // (6, dim), see below
+  __host__ __device__ std::int64_t least_offset() const { return sums_offset() + 6 * dim; }
+  __host__ __device__ std::int64_t largest_offset() const { return least_offset() + dim; }
+  __host__ __device__ std::int64_t pair_abs_offset() const { return largest_offset() + dim; }
+  __host__ __device__ std::int64_t norm_offset() const { return pair_abs_offset() + pairs; }
+  __host__ __device__ std::int64_t norm_max_offset() const { return norm_offset() + 1; }
+  __host__ __device__ std::int64_t size() const { return norm_offset() + 2; }
 };
-// Rows of sums(), with y = x - e.
+// Rows of the sums, with y = x - e.
 enum MomentSum { kSumY, kSumY2, kSumYT, kSumYU, kSumY3, kSumY4 };
 
 // Shifts of every channel, estimated once from the first body rows; three consecutive arrays
@@ -116,7 +118,7 @@ void sum_moments_16bit(const MomentArguments& arguments, cudaStream_t stream);
 void sum_moments_float64(const MomentArguments& arguments, cudaStream_t stream);
 
 // Properties of the rows of a set that follow from positions alone.
-struct MomentRows {
+struct PositionMeans {
   double n = 0;
   double t_mean = 0;
   double u_mean = 0;
@@ -124,18 +126,19 @@ struct MomentRows {
 
 // Centred moments of a set, in the layout of a record: the triangle is M2, the sums are mean,
 // unused, ct, cu, m3 and m4; pair_abs and norm are means. A set without rows is not written.
-struct MomentSet {
+struct CentredMoments {
   MomentSegment segments;
-  MomentRows rows;
+  PositionMeans rows;
   double* moments = nullptr;  // (heads, record)
 };
-struct MomentSets {
-  MomentSet sets[2];  // first tokens, body tokens
+struct CentredMomentSets {
+  CentredMoments sets[2];  // first tokens, body tokens
 };
-void center_moments(const MomentArguments& sums, const MomentSets& sets, cudaStream_t stream);
+void center_moments(const MomentArguments& sums, const CentredMomentSets& sets,
+                    cudaStream_t stream);
 
 // Moments per bucket: mean and m2 of each dimension, and the full M2 if `cov` is given.
-struct BucketResults {
+struct BucketMomentResults {
   const BucketSegments* segments = nullptr;  // (buckets)
   std::int64_t buckets = 0;
   double* mean = nullptr;  // (heads, buckets, dim)
@@ -144,7 +147,7 @@ struct BucketResults {
   // Set to chunk * heads + head of the first chunk with a non-finite value; otherwise unchanged.
   std::int32_t* not_finite = nullptr;
 };
-void center_bucket_moments(const MomentArguments& sums, const BucketResults& results,
+void center_bucket_moments(const MomentArguments& sums, const BucketMomentResults& results,
                            cudaStream_t stream);
 
 }  // namespace qkscope::cuda

@@ -67,7 +67,7 @@ class RowNorms {
     if (thread < pairs_) {
       double sum = 0;
       for (int i = 0; i < Tile::kWarps; ++i) sum += memory.pairs[i][thread];
-      record[a.record.pair_abs() + thread] = sum;
+      record[a.record.pair_abs_offset() + thread] = sum;
     }
     if (thread != 0) return;
     double sum = 0;
@@ -76,8 +76,8 @@ class RowNorms {
       sum += memory.norms[i];
       largest = fmaxf(largest, memory.norm_max[i]);
     }
-    record[a.record.norm()] = sum;
-    record[a.record.norm_max()] = largest;
+    record[a.record.norm_offset()] = sum;
+    record[a.record.norm_max_offset()] = largest;
   }
 
  private:
@@ -292,24 +292,24 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
       static_cast<int>(a.record.dim)};
   clear(memory);
 
-  TileWalk<Tile> ahead(a.chunks, a.segments[segment]);
+  TileIterator<Tile> ahead(a.chunks, a.segments[segment]);
   const auto load_ahead = [&](int stage) {
     if (ahead.exists()) {
       load_rows<Tile::kRows, Tile::kWidth, Tile::kThreads>(
           memory.tiles[stage], rows, ahead.chunk.row + ahead.offset, ahead.rows());
       ahead.next();
     }
-    end_copy_group();  // an empty group counts too: wait_for_copies_before counts groups
+    commit_copy_group();  // an empty group counts too: wait_for_older_copy_groups counts groups
   };
   for (int stage = 0; stage < Tile::kStages - 1; ++stage) load_ahead(stage);
 
   ChannelMoments<T, Tile> channels(a, head);
   RowNorms<T, Tile> lengths(a);
   GramFragments<Tile> products = {};
-  const bool shifted = __syncthreads_or(channels.shifts());
+  const bool shifted = __syncthreads_or(channels.has_shift());
   int stage = 0;
-  for (TileWalk<Tile> walk(a.chunks, a.segments[segment]); walk.exists(); walk.next()) {
-    wait_for_copies_before<Tile::kStages - 2>();
+  for (TileIterator<Tile> walk(a.chunks, a.segments[segment]); walk.exists(); walk.next()) {
+    wait_for_older_copy_groups<Tile::kStages - 2>();
     __syncthreads();  // the tile has arrived, and every warp is done with the previous one
     load_ahead((stage + Tile::kStages - 1) % Tile::kStages);
     char* tile = memory.tiles[stage];
@@ -353,12 +353,12 @@ bool moments_fit_tensor_cores(const MomentArguments& a) {
 }
 
 void sum_moments_16bit(const MomentArguments& a, cudaStream_t stream) {
-  with_16bit_type(a.dtype, [&](auto type) {
+  dispatch_16bit_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    with_width<64, 128>(a.record.dim, [&](auto width) {
+    dispatch_width<64, 128>(a.record.dim, [&](auto width) {
       using Tile = MomentTile<width>;
-      launch_with_shared("moments", moments_kernel<T, Tile>, a.segment_count * a.heads,
-                         Tile::kThreads, sizeof(MomentMemory<Tile>), stream, a);
+      launch_with_shared_memory("moments", moments_kernel<T, Tile>, a.segment_count * a.heads,
+                                Tile::kThreads, sizeof(MomentMemory<Tile>), stream, a);
     });
   });
 }

@@ -66,13 +66,13 @@ class NearKeyPass {
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
       const float stream = quad_sum(stream_[band][half]);
       if (lane % 4 != 0) return;
-      store(ColumnLayout::at(NearColumn::stream), position, stream);
-      if (position == 0) store(ColumnLayout::at(NearColumn::prev), 0, 0.0f);
+      store(ColumnLayout::at(NearKeyColumn::stream), position, stream);
+      if (position == 0) store(ColumnLayout::at(NearKeyColumn::prev), 0, 0.0f);
     });
     __syncwarp();
     for (int i = lane; i < Shape::kWarpRows * options_.bands; i += 32) {
       const int row = i % Shape::kWarpRows, band = i / Shape::kWarpRows;
-      store(ColumnLayout::at(NearColumn::near) + band, block_.row + row, bands_[row][band]);
+      store(ColumnLayout::at(NearKeyColumn::near) + band, block_.row + row, bands_[row][band]);
     }
   }
 
@@ -93,7 +93,7 @@ class NearKeyPass {
           if constexpr (kAllSeenAndStream) {
             value = weight;
           } else {
-            const int at = key + key_column(n, i), distance = position - at;
+            const int at = key + fragment_key_column(n, i), distance = position - at;
             value = distance >= 0 && distance < block_.window ? weight : 0.0f;
             if (at < options_.stream_first || distance < options_.stream_last) streamed += value;
           }
@@ -134,7 +134,7 @@ class NearKeyPass {
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        store(ColumnLayout::at(NearColumn::sink_0) + 2 * pair + i, position,
+        store(ColumnLayout::at(NearKeyColumn::sink_0) + 2 * pair + i, position,
               p[band][0][2 * half + i]);
     });
   }
@@ -145,10 +145,10 @@ class NearKeyPass {
       for (int n = 0; n < Shape::kKeys / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const int distance = position - key - key_column(n, i);
+          const int distance = position - key - fragment_key_column(n, i);
           const float value = p[band][n][2 * half + i];
-          if (distance == 0) store(ColumnLayout::at(NearColumn::self), position, value);
-          if (distance == 1) store(ColumnLayout::at(NearColumn::prev), position, value);
+          if (distance == 0) store(ColumnLayout::at(NearKeyColumn::self), position, value);
+          if (distance == 1) store(ColumnLayout::at(NearKeyColumn::prev), position, value);
         }
     });
   }
@@ -192,7 +192,7 @@ class RowSumPass {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           auto& score = scores[band][n][2 * half + i];
-          const int distance = position - key - key_column(n, i);
+          const int distance = position - key - fragment_key_column(n, i);
           if (distance < 0 || distance >= block_.window) score = -INFINITY;
           largest = fmaxf(largest, score);
         }

@@ -92,7 +92,7 @@ class WarpQueries {
   // held in registers.
   __device__ explicit WarpQueries(const char* rows) : rows_(rows) {
     if constexpr (kHeld) {
-      const auto q = shared_address(rows) + lane_offset<Shape::kWidth>();
+      const auto q = shared_address(rows) + ldmatrix_lane_offset<Shape::kWidth>();
 #pragma unroll
       for (int step = 0; step < Shape::kWidth / 16; ++step)
         load_matrices(held_[step], q + step * 32);
@@ -102,9 +102,9 @@ class WarpQueries {
   // q.k of the rows with the keys of a tile.
   __device__ __forceinline__ void multiply(ScoreFragments<Shape>& scores, const char* keys) const {
     if constexpr (sizeof(T) == 2) {
-      const auto k = shared_address(keys) + lane_offset_of_keys<Shape::kWidth>();
+      const auto k = shared_address(keys) + ldmatrix_key_lane_offset<Shape::kWidth>();
       if constexpr (kHeld)
-        multiply_keys<T, Shape::kWidth, 1, Shape::kKeys>(
+        multiply_queries_by_keys<T, Shape::kWidth, 1, Shape::kKeys>(
             scores,
             [&](int step, std::uint32_t(&a)[1][4]) {
 #pragma unroll
@@ -112,8 +112,8 @@ class WarpQueries {
             },
             k);
       else
-        multiply_keys<T, Shape::kWidth, Shape::kBands, Shape::kKeys>(
-            scores, shared_address(rows_) + lane_offset<Shape::kWidth>(), k);
+        multiply_queries_by_keys<T, Shape::kWidth, Shape::kBands, Shape::kKeys>(
+            scores, shared_address(rows_) + ldmatrix_lane_offset<Shape::kWidth>(), k);
     } else {
       multiply_float32(scores, keys);
     }
@@ -180,7 +180,7 @@ __device__ __forceinline__ void for_each_block_row(const ScoreBlock& block, Use 
 }
 
 // Column of element (n, i) of a lane's row within a key tile.
-__device__ __forceinline__ int key_column(int n, int i) {
+__device__ __forceinline__ int fragment_key_column(int n, int i) {
   return n * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i;
 }
 
@@ -291,8 +291,9 @@ constexpr auto kScoreBytes = static_cast<int>(ScoreTiles<T, Shape>::kBytes +
 template <typename T, typename Shape, typename Pass>
 void launch_score_pass(const ScoreArguments& a, const typename Pass::Options& options,
                        cudaStream_t stream) {
-  launch_with_shared("statistics of scores", score_kernel<T, Shape, Pass>, a.tile_count * a.heads,
-                     Shape::kThreads, kScoreBytes<T, Shape, Pass>, stream, a, options);
+  launch_with_shared_memory("statistics of scores", score_kernel<T, Shape, Pass>,
+                            a.tile_count * a.heads, Shape::kThreads, kScoreBytes<T, Shape, Pass>,
+                            stream, a, options);
 }
 
 // Dispatches on the type and the head size, padded to 64, 128 or 256.
@@ -300,9 +301,9 @@ template <template <typename, int> typename Shape, template <typename, typename>
           typename Options>
 void launch_pass(const ScoreArguments& a, const Options& options, cudaStream_t stream) {
   if (a.tile_count == 0) return;
-  with_type(a.dtype, [&](auto type) {
+  dispatch_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    with_width<64, 128, 256>(a.d_head, [&](auto width) {
+    dispatch_width<64, 128, 256>(a.d_head, [&](auto width) {
       using ThisShape = Shape<T, width>;
       launch_score_pass<T, ThisShape, Pass<T, ThisShape>>(a, options, stream);
     });

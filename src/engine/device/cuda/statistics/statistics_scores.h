@@ -25,8 +25,8 @@ struct RowTile {
 struct ScoreArguments : ScoreSource {
   std::int64_t rows = 0;
   std::int64_t first_head = 0, heads = 0;  // heads of this launch
-  bool vectors = false;   // every row of a head is 16-byte aligned and a multiple of 16 bytes long
-  RowSums row_sums = {};  // (rows, n_heads)
+  bool vectors = false;  // every row of a head is 16-byte aligned and a multiple of 16 bytes long
+  SoftmaxRowSums row_sums = {};    // (rows, n_heads)
   const RowTile* tiles = nullptr;  // tiles of the pass's row count, long ones first
   std::int64_t tile_count = 0;
   float* values = nullptr;  // (columns of the layout, heads, rows)
@@ -44,40 +44,40 @@ void compute_near_key_statistics(const ScoreArguments& arguments, cudaStream_t s
 
 // Rows of tokens that occur more than once in their document, sorted by document, token and
 // position.
-struct TokenRow {
+struct RepeatedTokenRow {
   std::int32_t row;    // row of the batch
   std::int32_t block;  // index of the first entry of its token
 };
-struct TokenTile {
+struct RepeatedTokenTile {
   std::int32_t first, last;  // query entries [first, last)
   std::int32_t begin;        // batch row where their document starts
 };
 
 // Computes dup, dup_first, ind and ind_self of the listed rows; the values of all other rows must
 // already be 0.
-void compute_equal_token_statistics(const ScoreArguments& arguments, const TokenRow* rows,
-                                    const TokenTile* tiles, std::int64_t tile_count,
+void compute_equal_token_statistics(const ScoreArguments& arguments, const RepeatedTokenRow* rows,
+                                    const RepeatedTokenTile* tiles, std::int64_t tile_count,
                                     cudaStream_t stream);
 
 // Computes the all-key columns except derived ones, and sums over queries. The pass has a tile size
 // of its own.
 struct AllKeysArguments {
   std::int64_t* key_sums = nullptr;  // (rows, n_heads) in units of 2^-40; accumulated
-  void* bins = nullptr;              // scratch of all_keys_scratch_bytes() bytes
+  void* bins = nullptr;              // scratch of all_keys_histogram_bytes() bytes
 };
 std::int64_t all_keys_tile_rows(DType dtype, std::int64_t d_head);
-std::int64_t all_keys_scratch_bytes();
+std::int64_t all_keys_histogram_bytes();
 void compute_all_key_statistics(const ScoreArguments& arguments, const AllKeysArguments& more,
                                 cudaStream_t stream);
 
 // All-key pass with Hopper's wgmma instructions, for 16-bit types and heads of 64 and 128. The
 // first function returns whether the arguments qualify and this build contains the kernel.
-bool all_keys_fit_hopper(const ScoreArguments& arguments);
+bool has_hopper_all_keys_kernel(const ScoreArguments& arguments);
 void compute_all_key_statistics_on_hopper(const ScoreArguments& arguments,
                                           const AllKeysArguments& more, cudaStream_t stream);
 
 // Consecutive rows of one document and bucket.
-struct RowBucketCell {
+struct DocumentBucketCell {
   std::int32_t begin;  // row of the batch
   std::int32_t end;
   std::int32_t position;  // position of row `begin` in its document
@@ -85,15 +85,15 @@ struct RowBucketCell {
   std::int32_t bucket;
 };
 
-struct CellArguments {
+struct CellSumArguments {
   ScoreArguments scores;
-  const RowBucketCell* cells = nullptr;
+  const DocumentBucketCell* cells = nullptr;
   std::int64_t cell_count = 0;
   double* sum = nullptr;       // (cells, n_heads, columns)
   double* square = nullptr;    // (cells, n_heads, columns)
   float* max_logit = nullptr;  // (cells, n_heads)
 };
 // Sums every column over the rows of each cell, in a fixed order.
-void sum_cells(const CellArguments& arguments, cudaStream_t stream);
+void sum_cell_rows(const CellSumArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

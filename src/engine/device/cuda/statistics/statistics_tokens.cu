@@ -11,8 +11,8 @@ template <typename T, int kWidth>
 using TokenShape = ScoreTileShape<T, kWidth, 4, 1>;
 
 struct TokenList {
-  const TokenRow* rows;
-  const TokenTile* tiles;
+  const RepeatedTokenRow* rows;
+  const RepeatedTokenTile* tiles;
 };
 
 template <typename T, typename Shape>
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
         for (int n = 0; n < Shape::kKeys / 8; ++n)
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
-            const int column = key_column(n, i), key_entry = entry + column;
+            const int column = fragment_key_column(n, i), key_entry = entry + column;
             if (key_entry < query.block || key_entry >= query.entry || column >= count) continue;
             const int key = key_rows[column] + which;
             if (query.row - key >= window) continue;
@@ -105,25 +105,26 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
                             quad_sum(query.ind_self)};
     if (lane % 4 != 0 || query.entry >= tile.last) continue;
     for (int i = 0; i < 4; ++i)
-      a.values[((ColumnLayout::at(NearColumn::dup) + i) * a.heads + head - a.first_head) * a.rows +
+      a.values[((ColumnLayout::at(NearKeyColumn::dup) + i) * a.heads + head - a.first_head) *
+                   a.rows +
                query.row] = values[i];
   }
 }
 
 }  // namespace
 
-void compute_equal_token_statistics(const ScoreArguments& a, const TokenRow* rows,
-                                    const TokenTile* tiles, std::int64_t tile_count,
+void compute_equal_token_statistics(const ScoreArguments& a, const RepeatedTokenRow* rows,
+                                    const RepeatedTokenTile* tiles, std::int64_t tile_count,
                                     cudaStream_t stream) {
   if (tile_count == 0) return;
   const TokenList list{rows, tiles};
-  with_type(a.dtype, [&](auto type) {
+  dispatch_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    with_width<64, 128, 256>(a.d_head, [&](auto width) {
+    dispatch_width<64, 128, 256>(a.d_head, [&](auto width) {
       using Shape = TokenShape<T, width>;
       constexpr int kBytes = ScoreTiles<T, Shape>::kBytes + Shape::kKeys * 4;
-      launch_with_shared("attention to equal tokens", tokens_kernel<T, Shape>, tile_count * a.heads,
-                         Shape::kThreads, kBytes, stream, a, list);
+      launch_with_shared_memory("attention to equal tokens", tokens_kernel<T, Shape>,
+                                tile_count * a.heads, Shape::kThreads, kBytes, stream, a, list);
     });
   });
 }
