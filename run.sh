@@ -168,9 +168,17 @@ test_torch() {  # test_torch [pytest options]
   need_environment build/venv-torch requirements-torch.txt
   PYTHONPATH=build/python HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 \
     build/venv-torch/bin/python -m pytest -q -p no:cacheprovider tests/python/beside_torch tests/python/test_demo_calls.py "$@"
-  (cd build/python && ../venv-torch/bin/python -m mypy --config-file ../../pyproject.toml -p qkscope &&
-    ../venv-torch/bin/python -m mypy --config-file ../../pyproject.toml ../../tests/python/test_types.py)
-  build/venv-torch/bin/python -m pyright --pythonpath build/venv-torch/bin/python
+  check_types
+}
+
+# The types of the package (mypy) and of its tests (mypy and pyright), both strict. The tests beside torch have a conftest.py of
+# their own and are therefore a separate call of mypy.
+check_types() {
+  local mypy="$PWD/build/venv-torch/bin/mypy"
+  "$mypy" --cache-dir build/mypy -p qkscope
+  "$mypy" --cache-dir build/mypy tests/python/*.py
+  (cd tests/python/beside_torch && MYPYPATH=.. "$mypy" --cache-dir ../../../build/mypy-torch --config-file ../../../pyproject.toml ./*.py)
+  build/venv-torch/bin/pyright --pythonpath build/venv-torch/bin/python
 }
 
 # A sweep through a real slurmctld and slurmd on this machine, with tasks killed on the way.
@@ -373,7 +381,8 @@ usage() {
   test-tsan      build and run the tests of what has threads under the thread sanitizer: before each release
   test-python    build the Python package on top and run its tests and notebooks
   test-exports   load exports of statistics with kvpress, torch and compressed-tensors from PyPI: before each release
-  test-torch     the Python package beside torch and TransformerLens from PyPI: before each release
+  test-torch     the Python package beside torch and TransformerLens from PyPI, and the types of the package and its tests
+                 (mypy and pyright, strict): before each release
   test-slurm     submit a sweep to a real Slurm on this machine, kill tasks, compare the bytes (root or sudo): before each
                  release
   test-store     captures, statistics and results in an S3 server (moto from PyPI) that is killed, busy, and refuses:

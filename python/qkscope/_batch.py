@@ -16,7 +16,7 @@ import numpy as np
 from ._arrays import ArrayInput, filled, on_host
 from ._engine import DeviceArray, InputError
 
-Positions = Union[int, slice, Sequence[int], None]
+Positions = Union[int, slice, Sequence[int], np.ndarray, None]
 # Token arguments: a text, ids [pos] or [batch, pos], or a list of texts or of id sequences of any length. Arrays may be
 # on any device; padding in an array of ids is -1.
 Tokens = Union[str, Iterable[str], Iterable[int], Iterable[Iterable[int]], ArrayInput]

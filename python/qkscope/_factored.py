@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any, overload
 
 import numpy as np
@@ -114,6 +115,9 @@ class FactoredMatrix:
         return FactoredMatrix(self.A * scalar, self.B)
 
     __rmul__ = __mul__
+
+    def __iter__(self) -> Iterator[FactoredMatrix]:
+        return (self[i] for i in range(self.shape[0]))
 
     def __getitem__(self, index: Any) -> FactoredMatrix:
         """Indexes leading dimensions, then rows, then columns; a single row or column keeps its dimension."""

@@ -12,9 +12,10 @@ from ._engine import InputError
 from ._engine import Model as Engine
 
 NamesFilter = Union[str, Sequence[str], Callable[[str], bool], None]
-HookFunction = Callable[..., Any]
+HookFunction = Union[Callable[[Any], Any], Callable[[Any, "HookPoint"], Any]]
 FwdHook = tuple[Union[str, Callable[[str], bool]], HookFunction]
-Functions = dict[str, list[HookFunction]]
+BoundHook = Callable[..., Any]  # f(activation, hook=...)
+Functions = dict[str, list[BoundHook]]
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def collect(engine: Engine, fwd_hooks: Iterable[FwdHook]) -> Functions:
     return functions
 
 
-def with_hook(function: HookFunction, name: str) -> HookFunction:
+def with_hook(function: Callable[..., Any], name: str) -> BoundHook:
     """Wraps a function of the activation alone, so that it can be called as f(activation, hook=...)."""
     try:
         signature = inspect.signature(function)
@@ -93,7 +94,7 @@ def _takes(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
     return True
 
 
-def apply(function: HookFunction, activation: Any, array: Any, point: HookPoint) -> None:
+def apply(function: BoundHook, activation: Any, array: Any, point: HookPoint) -> None:
     """Calls a hook function and copies its result, unless None, into the array.
 
     activation: view or padded copy of the array that is passed to the function.
@@ -115,5 +116,5 @@ class Added:
     """A hook function added by add_hook()."""
 
     names: Union[str, Callable[[str], bool]]
-    function: HookFunction
+    function: BoundHook
     permanent: bool

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union, overload
 
 import pyarrow as pa
 
@@ -17,11 +17,54 @@ from ._engine import CaptureResult, Drawn, Error, InputError, StatsResult
 from ._progress import Progress, Told
 from ._tables import to_arrow
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 ANALYSES = ("pca", "rotation", "plasticity")
 
 Config = Union[str, "PathLike[str]", Mapping[str, Any]]
 
 
+class ComputeKeywords(TypedDict, total=False):
+    """Keywords that capture(), stats() and sweep() share, for type checkers."""
+
+    shard: tuple[int, int]
+    overwrite: bool
+    device: str
+    devices: str | Sequence[str]
+    dtype: str
+    device_memory: int | str
+    batch_tokens: int
+    deterministic: bool
+
+
+class CaptureKeywords(ComputeKeywords, total=False):
+    limit: int | None
+    ids: str
+    shards: int
+    non_finite: str
+    publish: bool
+    progress: Progress
+
+
+class StatsKeywords(ComputeKeywords, total=False):
+    groups: str | Sequence[str]
+    min_match: float | None
+    exact_rows: int | None
+    limit: int | None
+    ids: str
+    progress: Progress
+
+
+@overload
+def capture(
+    config: Config, overrides: Mapping[str, Any] | None = ..., *, dry_run: Literal[False] = ...,
+    **options: Unpack[CaptureKeywords]
+) -> CaptureResult: ...
+@overload
+def capture(
+    config: Config, overrides: Mapping[str, Any] | None = ..., *, dry_run: Literal[True], **options: Unpack[CaptureKeywords]
+) -> dict[str, Any]: ...
 @_options.checked
 def capture(
     config: Config,
@@ -79,6 +122,14 @@ def capture(
     return result
 
 
+@overload
+def stats(
+    config: Config, overrides: Mapping[str, Any] | None = ..., *, dry_run: Literal[False] = ..., **options: Unpack[StatsKeywords]
+) -> StatsResult: ...
+@overload
+def stats(
+    config: Config, overrides: Mapping[str, Any] | None = ..., *, dry_run: Literal[True], **options: Unpack[StatsKeywords]
+) -> dict[str, Any]: ...
 @_options.checked
 def stats(
     config: Config,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Literal, Union, overload
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,10 +14,30 @@ import pyarrow.parquet as pq
 from . import _engine, _options
 from ._engine import Drawn, Error, InputError, PublishResult
 from ._progress import Bar
-from ._runs import compute_options, figures as draw, override_texts, shard_pair
+from ._runs import ComputeKeywords, compute_options, figures as draw, override_texts, shard_pair
 from ._tables import to_arrow
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 Path = Union[str, "PathLike[str]"]
+
+
+class SweepKeywords(ComputeKeywords, total=False):
+    """Keywords of sweep(), for type checkers."""
+
+    only: str | Sequence[str]
+    overrides: Mapping[str, Any] | None
+    every: int
+    log: int
+    data: Path
+    jobs: int
+    part: str
+    shards: int
+    evict: bool
+    publish: bool
+    figures: bool
+    progress: bool | Callable[[int, int], Any] | None
 
 
 @dataclass(frozen=True)
@@ -41,6 +61,12 @@ class SweepResult:
             raise InputError(f"{self.folder}: there is no {name}.parquet") from None
 
 
+@overload
+def sweep(
+    file: Path, out: Path = ..., *, dry_run: Literal[False] = ..., **options: Unpack[SweepKeywords]
+) -> SweepResult: ...
+@overload
+def sweep(file: Path, out: Path = ..., *, dry_run: Literal[True], **options: Unpack[SweepKeywords]) -> pa.Table: ...
 @_options.checked
 def sweep(
     file: Path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, Union
+from typing import TYPE_CHECKING, Any, TypeGuard, Union, overload
 
 import numpy as np
 
@@ -89,6 +89,10 @@ class TextMethods:
                 ids = [bos, *ids][: max_length or None]
         return np.array(ids, dtype=np.int32)
 
+    @overload
+    def to_string(self, tokens: int | list[int]) -> str: ...
+    @overload
+    def to_string(self, tokens: Any) -> str | list[str]: ...
     @checked
     def to_string(self, tokens: Any) -> str | list[str]:
         """Returns the text of token ids, with special tokens and without padding; a list for [batch, pos]."""
@@ -105,6 +109,10 @@ class TextMethods:
             raise InputError(f"token ids: found {token}, expected 0 to {self.cfg.d_vocab - 1}")
         return int(token)
 
+    @overload
+    def to_str_tokens(self, tokens: str, prepend_bos: bool | None = ...) -> list[str]: ...
+    @overload
+    def to_str_tokens(self, tokens: Any, prepend_bos: bool | None = ...) -> list[str] | list[list[str]]: ...
     @checked
     def to_str_tokens(self, tokens: Any, prepend_bos: bool | None = None) -> list[str] | list[list[str]]:
         """Returns the text of each token of a text or of ids [pos]; a list of lists, without padding, for several."""

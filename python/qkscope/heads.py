@@ -108,7 +108,7 @@ def detect_head(
         exclude_bos=exclude_bos, exclude_current_token=exclude_current_token, error_measure=error_measure,
     )
     scores = np.full((model.cfg.n_layers, model.cfg.n_heads), -1.0)
-    column = table["pattern" if own is not None else detection_pattern]
+    column = table[detection_pattern if isinstance(detection_pattern, str) else "pattern"]
     scores[np.asarray(table["layer"]), np.asarray(table["head"])] = np.asarray(column)
     if heads is None:
         return scores

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from os import PathLike
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, overload
 
 from . import _options, utils
 from ._arrays import Array, ArrayInput, as_kind, torch_or_none
@@ -145,11 +145,15 @@ class HookedTransformer(Model):
         ids = super().to_tokens(text, prepend_bos, *args, **options)
         return as_kind(ids.astype("int64").reshape(-1, ids.shape[-1]), self.arrays)
 
+    @overload
+    def to_str_tokens(self, tokens: str, prepend_bos: bool | None = ...) -> list[str]: ...
+    @overload
+    def to_str_tokens(self, tokens: Any, prepend_bos: bool | None = ...) -> list[str] | list[list[str]]: ...
     def to_str_tokens(self, tokens: Any, prepend_bos: bool | None = None) -> list[str] | list[list[str]]:
         """Returns the text of each token of a text or of ids [pos] or [1, pos]; a list of lists for several texts."""
         found = super().to_str_tokens(tokens, prepend_bos)
         one = hasattr(tokens, "shape") and len(found) == 1 and isinstance(found[0], list)
-        return found[0] if one else found  # type: ignore[return-value]
+        return found[0] if one else found
 
     # Passes
 

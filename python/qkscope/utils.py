@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -38,6 +38,10 @@ def lm_cross_entropy_loss(logits: ArrayInput, tokens: ArrayInput, per_token: boo
     return cross_entropy(logits, Batch(list(np.atleast_2d(ids)), ids.ndim == 2), _options.flag("per_token", per_token))
 
 
+@overload
+def lm_accuracy(logits: ArrayInput, tokens: ArrayInput, per_token: Literal[False] = ...) -> float: ...
+@overload
+def lm_accuracy(logits: ArrayInput, tokens: ArrayInput, per_token: Literal[True]) -> np.ndarray: ...
 def lm_accuracy(logits: ArrayInput, tokens: ArrayInput, per_token: bool = False) -> float | np.ndarray:
     """Returns the fraction of next tokens that are the most likely one, or with per_token flags [batch, pos - 1]."""
     right = on_host(logits)[..., :-1, :].argmax(-1) == on_host(tokens)[..., 1:]

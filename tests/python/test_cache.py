@@ -1,22 +1,26 @@
 """Activation caches: keys, batches, decompositions of the residual stream."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
-from conftest import GOLDEN, some_ids
+from conftest import GOLDEN, some_ids, typed_calls
 
 import qkscope
+from qkscope import Array, Model
 
 # Float32 sums in a different order; residual streams of these checkpoints are about 10.
 TOLERANCE = 2e-4
 
 
 @pytest.fixture(params=["gemma2", "glm4", "olmo2", "granite", "gpt2", "gpt_neox", "mllama_text", "llama_bias", "qwen3"])
-def family(request):
+def family(request: pytest.FixtureRequest) -> Model:
     """Families with post-norms, residual factors, learned positions, parallel blocks, skipped layers."""
     return qkscope.load(GOLDEN / request.param, device="cpu")
 
 
-def capped(model, logits):
+def capped(model: Model, logits: Array) -> Any:
     """Gemma 2 applies a soft cap to the summed logits."""
     cap = model.cfg.output_logits_soft_cap
     return cap * np.tanh(logits / cap) if cap else logits
@@ -38,23 +42,25 @@ def capped(model, logits):
     ("resid_pre5", "blocks.5.hook_resid_pre"),
     ("logits", "logits"),
 ])
-def test_short_keys_name_hook_points(demo, short, name):
+def test_short_keys_name_hook_points(demo: Model, short: Any, name: str) -> None:
     cache = demo.cache([1, 2, 3])
     assert cache[short] is cache[name] and short in cache
 
 
-def test_a_cache_is_a_mapping(demo):
+def test_a_cache_is_a_mapping(demo: Model) -> None:
     cache = demo.cache([1, 2], "blocks.1.*")
     assert list(cache) == [name for name in demo.hook_names() if name.startswith("blocks.1.")]
     assert len(cache) == len(list(cache.values())) and dict(cache).keys() == cache.keys()
-    assert cache.get("blocks.2.hook_resid_pre") is None and ("q", 2) not in cache
+    assert cache.get("blocks.2.hook_resid_pre") is None
+    key: object = ("q", 2)  # a key of another type than the names that the mapping lists
+    assert key not in cache
     with pytest.raises(qkscope.InputError, match="blocks.2.attn.hook_q is not in this cache"):
-        cache["q", 2]
+        _ = cache["q", 2]
     with pytest.raises(KeyError, match="did you mean"):
-        cache["resid_pos", 1]
+        _ = cache["resid_pos", 1]
 
 
-def test_batch_dimension_can_be_sliced_and_removed(demo):
+def test_batch_dimension_can_be_sliced_and_removed(demo: Model) -> None:
     ids = np.stack([some_ids(demo, 5), some_ids(demo, 5, 1), some_ids(demo, 5, 2)])
     cache = demo.cache(ids)
     alone = demo.cache(ids[1])
@@ -76,17 +82,17 @@ def test_batch_dimension_can_be_sliced_and_removed(demo):
         cache.remove_batch_dim()
 
 
-def test_caches_convert_to_numpy_and_back(demo):
+def test_caches_convert_to_numpy_and_back(demo: Model) -> None:
     cache = demo.cache([1, 2, 3], "blocks.0.*")
     np.testing.assert_array_equal(cache.numpy()["q", 0], cache["q", 0])
     assert cache.to("numpy") is cache
 
 
-def test_contributions_sum_to_the_residual_stream(family):
+def test_contributions_sum_to_the_residual_stream(family: Model) -> None:
     """Includes families with a norm after attention and MLP."""
     ids = some_ids(family, 6)
     cache = family.cache(ids)
-    layers = [i for i in range(family.cfg.n_layers) if ("resid_post", i) in cache]
+    layers = [i for i in range(family.cfg.n_layers) if f"blocks.{i}.hook_resid_post" in cache]
     final, first = cache["resid_post", layers[-1]], cache["resid_pre", layers[1]]
     np.testing.assert_allclose(cache.decompose_resid().sum(0), final, atol=TOLERANCE)
     np.testing.assert_allclose(cache.decompose_resid(layers[1]).sum(0), first, atol=TOLERANCE)
@@ -103,7 +109,7 @@ def test_contributions_sum_to_the_residual_stream(family):
         np.testing.assert_allclose(part, cache["resid_mid", layers[1]], atol=TOLERANCE)
 
 
-def test_attributions_sum_to_the_logits(family):
+def test_attributions_sum_to_the_logits(family: Model) -> None:
     ids = some_ids(family, 6)
     logits, cache = family.run_with_cache(ids)
     attrs = cache.logit_attrs(cache.get_full_resid_decomposition(expand_neurons=False), ids)
@@ -113,31 +119,31 @@ def test_attributions_sum_to_the_logits(family):
     np.testing.assert_allclose(total, logits[np.arange(6), ids], atol=TOLERANCE)
 
 
-def test_recomputed_final_norm_equals_the_logit_lens(family):
+def test_recomputed_final_norm_equals_the_logit_lens(family: Model) -> None:
     ids = some_ids(family, 6)
     logits, cache = family.run_with_cache(ids)
     lens = cache.accumulated_resid(apply_ln=True) @ family.W_U * family.cfg.logit_scale
     np.testing.assert_allclose(capped(family, lens[-1]), logits, atol=TOLERANCE)
 
 
-def test_projected_neuron_results_equal_full_products(family):
+def test_projected_neuron_results_equal_full_products(family: Model) -> None:
     """Covers apply_ln on and off, one direction and several."""
     cache = family.cache(some_ids(family, 5))
     rng = np.random.default_rng(0)
     for direction in (rng.normal(size=family.cfg.d_model), rng.normal(size=(family.cfg.d_model, 3))):
         direction = direction.astype(np.float32)
-        for options in ({}, {"apply_ln": True}):
-            whole = cache.stack_neuron_results(-1, incl_remainder=True, **options) @ direction
-            onto = cache.stack_neuron_results(-1, incl_remainder=True, project_output_onto=direction, **options)
+        for apply_ln in (False, True):
+            whole = cache.stack_neuron_results(-1, incl_remainder=True, apply_ln=apply_ln) @ direction
+            onto = cache.stack_neuron_results(-1, incl_remainder=True, project_output_onto=direction, apply_ln=apply_ln)
             np.testing.assert_allclose(onto, whole, atol=TOLERANCE)
-            whole = cache.get_full_resid_decomposition(**options) @ direction
-            onto = cache.get_full_resid_decomposition(project_output_onto=direction, **options)
+            whole = cache.get_full_resid_decomposition(apply_ln=apply_ln) @ direction
+            onto = cache.get_full_resid_decomposition(project_output_onto=direction, apply_ln=apply_ln)
             np.testing.assert_allclose(onto, whole, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
-    [
+    typed_calls([
         (lambda c: c.decompose_resid(mode="mlps"), "expected 'all', 'attn' or 'mlp'"),
         (lambda c: c.decompose_resid(9), "layer: found 9, expected 0 to 8"),
         (lambda c: c.decompose_resid(pos_slice=7), "pos_slice: found 7, expected numbers below 3"),
@@ -156,14 +162,14 @@ def test_projected_neuron_results_equal_full_products(family):
         (lambda c: c.logit_attrs(), "logit_attrs: missing a required argument"),
         (lambda c: c["q", "1"], "expected a number"),
         (lambda c: c.accumulated_resid(8, mlp_input=True), "the unembedding, expected one below it"),
-    ],
+    ]),
 )
-def test_wrong_arguments_raise_input_errors(demo, call, message):
+def test_wrong_arguments_raise_input_errors(demo: Model, call: Callable[[Any], object], message: str) -> None:
     with pytest.raises(qkscope.InputError, match=message):
         call(demo.cache([1, 2, 3]))
 
 
-def test_stacks_above_the_memory_limit_are_refused(demo, monkeypatch):
+def test_stacks_above_the_memory_limit_are_refused(demo: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qkscope._contributions.LARGEST", 1 << 20)
     cache = demo.cache(some_ids(demo, 8))
     with pytest.raises(qkscope.InputError, match="GiB.*pos_slice"):
@@ -171,7 +177,7 @@ def test_stacks_above_the_memory_limit_are_refused(demo, monkeypatch):
     assert cache.stack_neuron_results(-1, pos_slice=-1).shape == (8 * 224, 128)
 
 
-def test_missing_norms_are_refused():
+def test_missing_norms_are_refused() -> None:
     model = qkscope.load(GOLDEN / "olmo2", device="cpu")
     cache = model.cache(some_ids(model, 4))
     with pytest.raises(qkscope.InputError, match="no norm before its attention"):

@@ -1,22 +1,26 @@
 """Calls of a model: losses, batches of texts of any length, persistent hooks, passes over some layers."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from conftest import DEMO, some_ids
+from conftest import DEMO, some_ids, typed_calls, untyped
 
 import qkscope
+from qkscope import Array, HookPoint, Model
 
 TEXTS = ["The sea was calm.", "Entry 1, day 5: the old man sat by the fire.", "the"]
 
 
-def same_bits(a, b):
-    return a.tobytes() == b.tobytes()
+def same_bits(a: object, b: object) -> bool:
+    return np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
-def log_softmax(logits):
-    logits = logits.astype(np.float64)
+def log_softmax(logits: Any) -> np.ndarray:
+    logits = np.asarray(logits, np.float64)
     return logits - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True)) - logits.max(
         -1, keepdims=True)
 
@@ -24,7 +28,7 @@ def log_softmax(logits):
 # Losses
 
 
-def test_loss_is_the_cross_entropy_of_the_next_token(demo):
+def test_loss_is_the_cross_entropy_of_the_next_token(demo: Model) -> None:
     ids = some_ids(demo, 9)
     expected = -log_softmax(demo(ids))[np.arange(8), ids[1:]]
     each = demo(ids, return_type="loss", loss_per_token=True)
@@ -37,7 +41,7 @@ def test_loss_is_the_cross_entropy_of_the_next_token(demo):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_mean_loss_weighs_all_tokens_equally(demo, side):
+def test_mean_loss_weighs_all_tokens_equally(demo: Model, side: str) -> None:
     alone = [demo(text, "loss", loss_per_token=True) for text in TEXTS]
     together = demo(TEXTS, "loss", loss_per_token=True, padding_side=side)
     for row, own in zip(together, alone):
@@ -49,7 +53,7 @@ def test_mean_loss_weighs_all_tokens_equally(demo, side):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_each_sequence_of_a_batch_has_the_bits_it_has_alone(tiny, side):
+def test_each_sequence_of_a_batch_has_the_bits_it_has_alone(tiny: Model, side: str) -> None:
     sequences = [some_ids(tiny, length, length) for length in (5, 12, 1)]
     together = tiny.cache(sequences, padding_side=side)
     for row, ids in enumerate(sequences):
@@ -67,7 +71,7 @@ def test_each_sequence_of_a_batch_has_the_bits_it_has_alone(tiny, side):
             assert np.isnan(outside).all(), name
 
 
-def test_padding_of_ids_is_ignored(demo):
+def test_padding_of_ids_is_ignored(demo: Model) -> None:
     for side in ("right", "left"):
         ids = demo.to_tokens(TEXTS, padding_side=side)
         assert ids.shape == (3, 19) and (ids == -1).sum() == 11 + 17
@@ -76,7 +80,7 @@ def test_padding_of_ids_is_ignored(demo):
         assert demo.to_str_tokens(ids) == demo.to_str_tokens(TEXTS)
 
 
-def test_positions_are_relative_to_each_text(demo):
+def test_positions_are_relative_to_each_text(demo: Model) -> None:
     logits = demo(TEXTS, positions=-1)
     assert logits.shape == (3, 1, 1024)
     for row, text in enumerate(TEXTS):
@@ -93,15 +97,15 @@ def test_positions_are_relative_to_each_text(demo):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_hooks_edit_sequences_of_different_lengths(tiny, side):
+def test_hooks_edit_sequences_of_different_lengths(tiny: Model, side: str) -> None:
     sequences = [some_ids(tiny, length, length) for length in (4, 9)]
-    batched = []
+    batched: list[bool] = []
 
-    def ablate(z, hook):
+    def ablate(z: Array, hook: HookPoint) -> None:
         batched.append(z.ndim == 4)
         z[..., 0, :] = 0
 
-    def soften(pattern, hook):
+    def soften(pattern: Array, hook: HookPoint) -> Array:
         return pattern * np.float32(0.5)
 
     hooks = [("blocks.0.attn.hook_z", ablate), ("blocks.1.attn.hook_pattern", soften)]
@@ -116,11 +120,11 @@ def test_hooks_edit_sequences_of_different_lengths(tiny, side):
 # Persistent hooks
 
 
-def zero(activation, hook):
+def zero(activation: Array, hook: HookPoint) -> None:
     activation[...] = 0
 
 
-def test_added_hooks_stay_until_they_are_reset(demo):
+def test_added_hooks_stay_until_they_are_reset(demo: Model) -> None:
     ids = some_ids(demo, 6)
     plain = demo(ids)
     edited = demo.run_with_hooks(ids, [("blocks.0.attn.hook_z", zero)])
@@ -138,7 +142,7 @@ def test_added_hooks_stay_until_they_are_reset(demo):
     assert same_bits(demo(ids), plain)
 
 
-def test_hooks_of_a_with_block_end_with_the_block(demo):
+def test_hooks_of_a_with_block_end_with_the_block(demo: Model) -> None:
     ids = some_ids(demo, 6)
     plain = demo(ids)
     with demo.hooks([("blocks.*.hook_mlp_out", zero)]) as model:
@@ -150,12 +154,12 @@ def test_hooks_of_a_with_block_end_with_the_block(demo):
 
 
 @pytest.mark.parametrize("positions", [-1, [0, 3], slice(2, None)])
-def test_hooks_see_all_queries_while_positions_are_cached(demo, positions):
+def test_hooks_see_all_queries_while_positions_are_cached(demo: Model, positions: Any) -> None:
     """A hook on patterns sees all queries and keys, even if only some positions are cached."""
     ids = np.stack([some_ids(demo, 6), some_ids(demo, 6, 1)])
-    seen = []
+    seen: list[tuple[int, ...]] = []
 
-    def half(pattern, hook):
+    def half(pattern: Array, hook: HookPoint) -> Array:
         seen.append(pattern.shape)
         return pattern * np.float32(0.5)
 
@@ -172,7 +176,7 @@ def test_hooks_see_all_queries_while_positions_are_cached(demo, positions):
 # Passes that start or stop at a layer
 
 
-def test_a_pass_in_two_parts_has_the_bits_of_one_pass(tiny):
+def test_a_pass_in_two_parts_has_the_bits_of_one_pass(tiny: Model) -> None:
     ids = np.stack([some_ids(tiny, 7), some_ids(tiny, 7, 1)])
     middle = tiny(ids, stop_at_layer=1)
     np.testing.assert_array_equal(middle, tiny.cache(ids, "blocks.0.hook_resid_post")["resid_post", 0])
@@ -183,7 +187,7 @@ def test_a_pass_in_two_parts_has_the_bits_of_one_pass(tiny):
     assert same_bits(cache["logits"], tiny(ids))
 
 
-def test_residuals_start_and_stop_at_the_ends(demo):
+def test_residuals_start_and_stop_at_the_ends(demo: Model) -> None:
     ids = some_ids(demo, 5)
     whole = demo.cache(ids)
     assert same_bits(demo(ids, stop_at_layer=0), whole["resid_pre", 0])
@@ -199,7 +203,7 @@ def test_residuals_start_and_stop_at_the_ends(demo):
 # Caches
 
 
-def test_run_with_cache_returns_a_pair_as_transformer_lens_does(demo):
+def test_run_with_cache_returns_a_pair_as_transformer_lens_does(demo: Model) -> None:
     ids, names = some_ids(demo, 5), ["blocks.0.attn.hook_q", "blocks.0.attn.hook_k"]
     logits, cache = demo.run_with_cache(ids, names_filter=names)
     assert same_bits(logits, demo(ids)) and list(cache) == names
@@ -214,7 +218,7 @@ def test_run_with_cache_returns_a_pair_as_transformer_lens_does(demo):
 # Text
 
 
-def test_bos_follows_the_tokenizer_by_default(demo):
+def test_bos_follows_the_tokenizer_by_default(demo: Model) -> None:
     assert demo.bos_token_id is None and demo.eos_token_id == demo.to_single_token("<|end_of_text|>")
     with pytest.raises(qkscope.InputError, match="no token that begins texts"):
         demo.to_tokens("a", prepend_bos=True)
@@ -222,7 +226,7 @@ def test_bos_follows_the_tokenizer_by_default(demo):
 
 
 @pytest.fixture(params=["knows", "adds"])
-def with_bos(request, tmp_path):
+def with_bos(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Model, bool]:
     """The demo model with a tokenizer that has a BOS token, and with one that adds BOS itself."""
     for path in DEMO.iterdir():
         (tmp_path / path.name).symlink_to(path)
@@ -244,11 +248,11 @@ BEGINS_TEXTS = {
 }
 
 
-def test_bos_is_prepended_once_or_not_at_all(with_bos, demo):
+def test_bos_is_prepended_once_or_not_at_all(with_bos: tuple[Model, bool], demo: Model) -> None:
     model, adds = with_bos
     alone = demo.to_tokens(TEXTS[0]).tolist()
     bos = model.bos_token_id
-    assert bos == demo.eos_token_id
+    assert bos is not None and bos == demo.eos_token_id
     assert model.to_tokens(TEXTS[0]).tolist() == ([bos] if adds else []) + alone
     assert model.to_tokens(TEXTS[0], prepend_bos=True).tolist() == [bos, *alone]
     assert model.to_tokens(TEXTS[0], prepend_bos=True, max_length=3).tolist() == [bos, *alone[:2]]
@@ -262,7 +266,7 @@ def test_bos_is_prepended_once_or_not_at_all(with_bos, demo):
 
 @pytest.mark.parametrize(
     ("call", "message"),
-    [
+    typed_calls([
         (lambda m: m([1, 2], "losses"), "return_type: found 'losses', expected 'logits', 'loss', 'both' or None"),
         (lambda m: m([1], "loss"), "a text of one token"),
         (lambda m: m([1, 2], "loss", positions=0), "whole texts"),
@@ -310,30 +314,30 @@ def test_bos_is_prepended_once_or_not_at_all(with_bos, demo):
         (lambda m: m([1], return_type=np.zeros(2)), "expected 'logits', 'loss', 'both' or None"),
         (lambda m: m.all_composition_scores(np.zeros(2)), "expected 'Q', 'K' or 'V'"),
         (lambda m: m.accumulated_bias(1, "yes"), "mlp_input='yes': expected True or False"),
-        (lambda m: qkscope.heads(m, [1, 2], progress="yes"), "progress='yes': expected True or False"),
-        (lambda m: qkscope.detect_head(m, [1, 2], {}), r"pattern 'pattern': found {}, expected numbers \[2, 2\]"),
-        (lambda m: qkscope.analyze("nowhere", only=3.7), "only: 3.7 is not an analysis"),
+        (lambda m: untyped.heads(m, [1, 2], progress="yes"), "progress='yes': expected True or False"),
+        (lambda m: untyped.detect_head(m, [1, 2], {}), r"pattern 'pattern': found {}, expected numbers \[2, 2\]"),
+        (lambda m: untyped.analyze("nowhere", only=3.7), "only: 3.7 is not an analysis"),
         (lambda m: m.W_Q["a"], "layer 'a': expected a number from 0 to 7"),
         (lambda m: m.OV[9, 1], r"FactoredMatrix of shape \[8, 8, 128, 128\]"),
         (lambda m: m.accumulated_bias("2"), "layer='2': expected a whole number"),
-        (lambda m: qkscope.SVDInterpreter(3), "model: found int, expected what load"),
-        (lambda m: qkscope.get_act_name(3), "found 3, expected a text"),
-        (lambda m: qkscope.set_threads("two"), "count='two': expected a whole number"),
-        (lambda m: qkscope.open_stats("nowhere"), "nowhere: there is no stats_state.json"),
-        (lambda m: qkscope.load(3), "name_or_path=3: expected a text or a path"),
-        (lambda m: qkscope.load(DEMO, revision=5), "revision=5: expected a text"),
-        (lambda m: qkscope.load(DEMO, config_overrides=5), "config_overrides=5: expected a mapping"),
-        (lambda m: qkscope.load(DEMO, fold=True), "load: no argument 'fold'; did you mean 'fold_ln'"),
-        (lambda m: qkscope.load(DEMO, fold_ln="yes"), "fold_ln='yes': expected True or False"),
-        (lambda m: qkscope.load(DEMO, arrays="jax"), "arrays: found 'jax', expected 'auto', 'numpy' or 'torch'"),
-    ],
+        (lambda m: untyped.SVDInterpreter(3), "model: found int, expected what load"),
+        (lambda m: untyped.get_act_name(3), "found 3, expected a text"),
+        (lambda m: untyped.set_threads("two"), "count='two': expected a whole number"),
+        (lambda m: untyped.open_stats("nowhere"), "nowhere: there is no stats_state.json"),
+        (lambda m: untyped.load(3), "name_or_path=3: expected a text or a path"),
+        (lambda m: untyped.load(DEMO, revision=5), "revision=5: expected a text"),
+        (lambda m: untyped.load(DEMO, config_overrides=5), "config_overrides=5: expected a mapping"),
+        (lambda m: untyped.load(DEMO, fold=True), "load: no argument 'fold'; did you mean 'fold_ln'"),
+        (lambda m: untyped.load(DEMO, fold_ln="yes"), "fold_ln='yes': expected True or False"),
+        (lambda m: untyped.load(DEMO, arrays="jax"), "arrays: found 'jax', expected 'auto', 'numpy' or 'torch'"),
+    ]),
 )
-def test_wrong_arguments_raise_input_errors(demo, call, message):
+def test_wrong_arguments_raise_input_errors(demo: Model, call: Callable[[Any], object], message: str) -> None:
     with pytest.raises(qkscope.InputError, match=message):
         call(demo)
 
 
-def test_bad_input_of_the_engine_raises_input_error():
+def test_bad_input_of_the_engine_raises_input_error() -> None:
     """InputError is a subclass of Error."""
     assert issubclass(qkscope.InputError, qkscope.Error)
     with pytest.raises(qkscope.InputError, match="cuda:x"):

@@ -5,20 +5,24 @@ Runs with pytest and by itself: python3 tests/python/test_cuda_heads.py
 Tests are skipped, with the reason, without a GPU or transformers. DEVICE selects the GPU.
 """
 
+# These tests use the private engine of Model.
+# pyright: reportPrivateUsage=false
+import importlib
 import os
 import tempfile
 import unittest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-try:
-    import torch
-    import transformers
-except ImportError:
-    transformers = None
-
 import qkscope
+
+try:
+    torch: Any = importlib.import_module("torch")
+    transformers: Any = importlib.import_module("transformers")
+except ImportError:
+    torch = transformers = None
 
 DEVICE = os.environ.get("DEVICE", "cuda")
 COMMON = {"vocab_size": 300, "hidden_size": 384, "intermediate_size": 256, "num_hidden_layers": 2,
@@ -26,7 +30,7 @@ COMMON = {"vocab_size": 300, "hidden_size": 384, "intermediate_size": 256, "num_
           "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
 # Family, head size, and special score options. The factors of q and k give scores a standard deviation of about 2.
-CASES = {
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama 64": ("Llama", {"head_dim": 64}),
     "llama 96": ("Llama", {"head_dim": 96}),
     "llama 128": ("Llama", {"head_dim": 128}),
@@ -45,7 +49,7 @@ CASES = {
 TOLERANCE = {"bfloat16": 5e-2, "float16": 6e-3}
 
 
-def save_model(family, options, folder):
+def save_model(family: str, options: dict[str, Any], folder: str) -> None:
     torch.manual_seed(0)
     config = getattr(transformers, family + "Config")(**COMMON, **options)
     model = getattr(transformers, family + "ForCausalLM")(config)
@@ -60,7 +64,7 @@ def save_model(family, options, folder):
     model.save_pretrained(folder)
 
 
-def values_of_heads(folder, ids, **options):
+def values_of_heads(folder: str, ids: np.ndarray, **options: Any) -> np.ndarray:
     """Returns z of both layers: one may have a sliding window."""
     cache = qkscope.load(folder, arrays="numpy", **options).cache(ids, "blocks.*.attn.hook_z")
     return np.stack([np.asarray(cache["z", layer], np.float32) for layer in range(2)])
@@ -68,7 +72,7 @@ def values_of_heads(folder, ids, **options):
 
 class Heads(unittest.TestCase):
     @classmethod
-    def setUpClass(cls):
+    def setUpClass(cls) -> None:
         if transformers is None:
             raise unittest.SkipTest("transformers is not installed")
         try:
@@ -76,7 +80,7 @@ class Heads(unittest.TestCase):
         except qkscope.Error as error:
             raise unittest.SkipTest(str(error)) from None
 
-    def test_attention_values_match_the_cpu(self):
+    def test_attention_values_match_the_cpu(self) -> None:
         for case, (family, options) in CASES.items():
             with self.subTest(case), tempfile.TemporaryDirectory() as folder:
                 save_model(family, options, folder)
@@ -89,7 +93,7 @@ class Heads(unittest.TestCase):
                     print(f"{case}, {dtype}: {error:.1e} of the largest value")
                     self.assertLess(error, tolerance, f"{case}, {dtype}")
 
-    def test_a_missing_soft_cap_would_fail_the_bound(self):
+    def test_a_missing_soft_cap_would_fail_the_bound(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             family, options = CASES["gemma2 256, cap"]
             save_model(family, options, folder)

@@ -3,6 +3,8 @@
 import json
 import shutil
 import subprocess
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,24 +14,33 @@ from test_runs import configuration
 from test_studies import PROGRAM
 
 import qkscope
+from qkscope import Array, Model
 
 # Blocks with these words need a GPU or torch (see beside_torch); lines with these words need the Hub.
 ELSEWHERE = ('device="cuda"', "to_torch_module")
 AT_A_HUB = '"org/'
 
 
+def ablate(z: Array) -> Array:
+    return z * 0
+
+
+def metric(logits: Array) -> Array:
+    return logits[-1, 3]
+
+
 @pytest.fixture
-def names(demo):
+def names(demo: Model) -> dict[str, Any]:
     """Variables that the pages assume."""
     tokens = demo.to_tokens("Entry 1, day 5. A letter came for Orn: the road by the river is closed.")
     return {
-        "np": np, "qkscope": qkscope, "model": demo, "tokens": tokens, "ids": tokens, "ablate": lambda z: z * 0,
+        "np": np, "qkscope": qkscope, "model": demo, "tokens": tokens, "ids": tokens, "ablate": ablate,
         "texts": ["Entry 1, day 5.", "A letter came. Dear Orn"],
     }
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with small versions of the files that the pages name."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "share").symlink_to(ROOT / "share")
@@ -44,7 +55,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def capture_and_analyse(folder):
+def capture_and_analyse(folder: Path) -> None:
     qkscope.capture("run.yaml", {"output.data_root": "data"})
     for name in ("a", "b"):
         qkscope.analyze("data", out=f"results/{name}")
@@ -62,18 +73,18 @@ NOT_RUN = {
 }
 
 
-def test_every_page_with_code_runs_or_has_a_reason():
-    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if python_blocks(page)}
+def test_every_page_with_code_runs_or_has_a_reason() -> None:
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if python_blocks(str(page))}
     assert pages == {*RUN, *NOT_RUN} - {"../README.md"}
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_code_of_the_page_runs(page, names, folder):
+def test_code_of_the_page_runs(page: str, names: dict[str, Any], folder: Path) -> None:
     blocks = python_blocks(page)
     if any('analyze("data")' in block or 'compare("' in block for block in blocks):
         capture_and_analyse(folder)
     if any("qk.safetensors" in block for block in blocks):
-        traced = ["--model", DEMO, "--text", "Entry 1", "--hooks", "blocks.*.attn.hook_rot_q", "--out", "qk.safetensors"]
+        traced = ["--model", str(DEMO), "--text", "Entry 1", "--hooks", "blocks.*.attn.hook_rot_q", "--out", "qk.safetensors"]
         subprocess.run([PROGRAM, "trace", *traced], check=True)
     for block in blocks:
         if not any(words in block for words in ELSEWHERE):
@@ -86,7 +97,7 @@ MOVED = [row for row in ROWS[: [left for left, _ in ROWS].index("arrays")] if "`
 
 
 @pytest.fixture
-def moving(names, folder, demo):
+def moving(names: dict[str, Any], folder: Path, demo: Model) -> dict[str, Any]:
     """Variables of the code for users of TransformerLens."""
     (folder / "gpt2").symlink_to(GOLDEN / "gpt2")
     tokens = names["tokens"]
@@ -97,12 +108,12 @@ def moving(names, folder, demo):
         "cache": cache, "stack": cache.decompose_resid(), "A": np.ones((5, 2)), "B": np.ones((2, 5)),
         "pattern": cache["pattern", 3][0], "str_tokens": demo.to_str_tokens(tokens),
         "corrupted": tokens[::-1].copy(), "clean_cache": demo.cache(tokens), "corrupted_cache": None,
-        "metric": lambda logits: logits[-1, 3],
+        "metric": metric,
     }
 
 
 @pytest.mark.parametrize("row", MOVED, ids=lambda row: row[0][:40])
-def test_code_of_the_transformer_lens_table_runs(row, moving):
+def test_code_of_the_transformer_lens_table_runs(row: Any, moving: dict[str, Any]) -> None:
     left, right = row
     for code in code_spans(left if right.startswith("the same") else right):
         if code == 'cache.to("cpu")':

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import DEMO, GOLDEN, ROOT
@@ -49,16 +50,16 @@ BEFORE = {
 }
 
 
-def reason(command):
+def reason(command: str) -> str | None:
     return next((why for words, why in NOT_RUN.items() if re.search(words, command)), None)
 
 
-def without_times(text):
+def without_times(text: str) -> str:
     return re.sub(r"[\d.,]+ (s|tokens/s)\b", r"TIME \1", text)
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that commands name: the demo's model and texts, and the repository's own folders."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{ROOT / 'build/bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}")
@@ -105,14 +106,14 @@ SWEEPS = {
 }
 
 
-def run(command):
+def run(command: str) -> Any:
     done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, f"{command}\n{done.stdout}"
     return done.stdout
 
 
 @pytest.mark.parametrize("page", [page for page in COMMANDS if any(not reason(command) for command, _ in COMMANDS[page])])
-def test_commands_of_the_page_run(page, folder):
+def test_commands_of_the_page_run(page: str, folder: Path) -> None:
     if page == "how-to/capture.md":
         (folder / "run.yaml").write_text(yaml_blocks(page)[0])
     if page == "how-to/cluster.md":
@@ -127,6 +128,6 @@ def test_commands_of_the_page_run(page, folder):
 
 
 @pytest.mark.parametrize("words", NOT_RUN)
-def test_every_reason_has_a_command(words):
+def test_every_reason_has_a_command(words: Any) -> None:
     commands = [command for commands in COMMANDS.values() for command, _ in commands]
     assert any(re.search(words, command) for command in commands)

@@ -1,19 +1,24 @@
 """Factored matrices, circuits and composition, compared with full products."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
+from conftest import typed_calls, untyped
 
 import qkscope
+from qkscope import Model
 from qkscope import FactoredMatrix
 
 
-def factors(*leading, ldim=7, mdim=3, rdim=7, seed=0):
+def factors(*leading: int, ldim: int = 7, mdim: int = 3, rdim: int = 7, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     return (rng.normal(size=(*leading, ldim, mdim)).astype(np.float32),
             rng.normal(size=(*leading, mdim, rdim)).astype(np.float32))
 
 
-def test_properties_match_the_full_matrix():
+def test_properties_match_the_full_matrix() -> None:
     a, b = factors(2, 4)
     matrix = FactoredMatrix(a, b)
     product = a @ b
@@ -34,7 +39,7 @@ def test_properties_match_the_full_matrix():
     assert repr(matrix) == "FactoredMatrix(shape=[2, 4, 7, 7], mdim=3)"
 
 
-def test_products_match_the_full_matrix():
+def test_products_match_the_full_matrix() -> None:
     a, b = factors(4)
     matrix, product = FactoredMatrix(a, b), a @ b
     other = FactoredMatrix(*factors(4, seed=1))
@@ -48,7 +53,7 @@ def test_products_match_the_full_matrix():
     assert (matrix @ other).mdim == 3
 
 
-def test_indexing_matches_the_full_matrix():
+def test_indexing_matches_the_full_matrix() -> None:
     a, b = factors(2, 4)
     matrix, product = FactoredMatrix(a, b), a @ b
     np.testing.assert_allclose(matrix[1].AB, product[1], rtol=1e-5)
@@ -64,18 +69,18 @@ def test_indexing_matches_the_full_matrix():
     [
         (lambda: FactoredMatrix(np.zeros((3, 4)), np.zeros((5, 3))), "as many as B's rows"),
         (lambda: FactoredMatrix(np.zeros((2, 3, 4)), np.zeros((5, 4, 3))), "leading dimensions that fit"),
-        (lambda: FactoredMatrix(np.zeros(3), 4), "expected two arrays"),
+        (lambda: untyped.FactoredMatrix(np.zeros(3), 4), "expected two arrays"),
         (lambda: FactoredMatrix(np.zeros((3, 2)), np.zeros((2, 5))).eigenvalues, "expected a square one"),
         (lambda: FactoredMatrix(np.zeros((3, 2)), np.zeros((2, 5))) @ np.zeros((4, 4)), "expected 5 rows"),
         (lambda: FactoredMatrix(np.zeros((3, 2)), np.zeros((2, 5)))[1, 2, 3], "at most 2"),
     ],
 )
-def test_factors_that_do_not_fit_are_named(call, message):
+def test_factors_that_do_not_fit_are_named(call: Callable[[], object], message: str) -> None:
     with pytest.raises(qkscope.InputError, match=message):
         call()
 
 
-def test_circuits_of_grouped_heads(demo):
+def test_circuits_of_grouped_heads(demo: Model) -> None:
     QK, OV = demo.QK, demo.OV
     assert QK.shape == OV.shape == (8, 8, 128, 128) and QK.mdim == 16
     expected = demo.W_Q[3, 5] @ demo.W_K[3, 1].T
@@ -85,7 +90,7 @@ def test_circuits_of_grouped_heads(demo):
     assert demo.all_head_labels[:2] == ["L0H0", "L0H1"] and len(demo.all_head_labels) == 64
 
 
-def test_composition_scores_match_full_products(demo):
+def test_composition_scores_match_full_products(demo: Model) -> None:
     for mode in "QKV":
         scores = demo.all_composition_scores(mode)
         assert scores.shape == (8, 8, 8, 8) and (scores[3, :, :4] == 0).all()
@@ -99,7 +104,7 @@ def test_composition_scores_match_full_products(demo):
 
 @pytest.mark.parametrize(
     ("call", "message"),
-    [
+    typed_calls([
         (lambda m: m @ np.ones(3), r"@ \[3\]: expected 5 rows"),
         (lambda m: m @ "x", "expected a matrix or a vector"),
         (lambda m: m @ 2.0, r"\* multiplies with a number"),
@@ -109,28 +114,29 @@ def test_composition_scores_match_full_products(demo):
         (lambda m: m.get_corner("x"), "k='x': expected a whole number from 0"),
         (lambda m: m.get_corner(-1), "k=-1: expected a whole number from 0"),
         (lambda m: m.unsqueeze("x"), "k='x': expected a whole number from 0 to 0"),
-    ],
+    ]),
 )
-def test_wrong_arguments_raise_input_errors(call, message):
+def test_wrong_arguments_raise_input_errors(call: Callable[[Any], object], message: str) -> None:
     with pytest.raises(qkscope.InputError, match=message):
         call(qkscope.FactoredMatrix(np.ones((5, 2)), np.ones((2, 5))))
 
 
-def test_iteration_ends_at_the_last_element(demo):
+def test_iteration_ends_at_the_last_element(demo: Model) -> None:
     assert len(list(demo.OV)) == len(list(demo.W_Q)) == 8
 
 
-def test_singular_vectors_are_projected_onto_tokens(demo):
+def test_singular_vectors_are_projected_onto_tokens(demo: Model) -> None:
     interpreter = qkscope.SVDInterpreter(demo)
     vectors = interpreter.get_singular_vectors("OV", 2, num_vectors=4, head_index=3)
     assert vectors.shape == (1024, 1, 4)
     np.testing.assert_allclose(np.abs(vectors[:, 0]), np.abs(demo.W_U.T @ demo.OV[2, 3].V[:, :4]), atol=1e-4)
     for kind in ("w_in", "w_out"):
         assert interpreter.get_singular_vectors(kind, 2).shape == (1024, 1, 10)
-    for call, message in (
+    cases: list[tuple[Callable[[], object], str]] = [
         (lambda: interpreter.get_singular_vectors("OV", 2), "head_index=None: expected a whole number from 0 to 7"),
         (lambda: interpreter.get_singular_vectors("w_up", 2), "expected 'OV', 'w_in' or 'w_out'"),
         (lambda: interpreter.get_singular_vectors("w_in", 9), "layer_index=9: expected a whole number from 0 to 7"),
-    ):
+    ]
+    for call, message in cases:
         with pytest.raises(qkscope.InputError, match=message):
             call()

@@ -1,25 +1,29 @@
 """Activations compared with stored values of transformers and TransformerLens."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from conftest import GOLDEN, ROOT
 from safetensors.numpy import load_file
 
 import qkscope
+from qkscope import Array, HookPoint
 
 TRANSFORMERS = sorted(path.parent.name for path in GOLDEN.glob("*/golden.safetensors"))
 LENS = sorted((ROOT / "tests/python/transformer_lens").glob("*.safetensors"))
 
 
-def assert_close(ours, theirs, tolerance, name):
+def assert_close(ours: Any, theirs: Any, tolerance: float, name: str) -> None:
     """Compares arrays; masked scores are -inf here, and -inf or a huge negative number in the reference."""
     hidden = theirs < -1e30
-    np.testing.assert_array_equal(np.isneginf(ours), hidden, err_msg=name)
+    np.testing.assert_array_equal(np.equal(ours, -np.inf), hidden, err_msg=name)
     np.testing.assert_allclose(ours[~hidden], theirs[~hidden], atol=tolerance, rtol=0, err_msg=name)
 
 
 @pytest.mark.parametrize("case", TRANSFORMERS)
-def test_activations_match_transformers(case):
+def test_activations_match_transformers(case: str) -> None:
     golden = load_file(GOLDEN / case / "golden.safetensors")
     rows, pattern_rows = golden.pop("rows"), golden.pop("pattern_rows")
     ids = golden.pop("token_ids")
@@ -33,7 +37,7 @@ def test_activations_match_transformers(case):
 
 
 @pytest.mark.parametrize("path", LENS, ids=lambda path: path.stem)
-def test_activations_match_transformer_lens(path):
+def test_activations_match_transformer_lens(path: Path) -> None:
     """Names and shapes are equal, values agree within 1e-4."""
     golden = load_file(path)
     model = qkscope.load(GOLDEN / path.stem, device="cpu")
@@ -49,19 +53,19 @@ def test_activations_match_transformer_lens(path):
 
 
 @pytest.mark.parametrize("path", LENS, ids=lambda path: path.stem)
-def test_edits_match_transformer_lens(path):
+def test_edits_match_transformer_lens(path: Path) -> None:
     golden = load_file(path)
     model = qkscope.load(GOLDEN / path.stem, device="cpu")
     ids = golden["token_ids"]
     other = model.cache(golden["other_ids"])
 
-    def ablate(z, hook):
+    def ablate(z: Array, hook: HookPoint) -> None:
         z[:, 1] = 0
 
-    def patch(residual, hook):
+    def patch(residual: Array, hook: HookPoint) -> None:
         residual[3] = other[hook.name][3]
 
-    def freeze(pattern, hook):
+    def freeze(pattern: Array, hook: HookPoint) -> Array:
         return other[hook.name]
 
     plain = model(ids)

@@ -3,15 +3,18 @@
 import csv
 import json
 import subprocess
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from conftest import GOLDEN, ROOT, some_ids
+from conftest import GOLDEN, ROOT, some_ids, typed_calls, untyped
 
 import qkscope
+from qkscope import Model
 
 
-def known_patterns(ids):
+def known_patterns(ids: np.ndarray) -> dict[str, np.ndarray]:
     """The three detection patterns of TransformerLens as matrices."""
     n = len(ids)
     duplicate = np.tril(ids[:, None] == ids, -1).astype(float)
@@ -22,9 +25,9 @@ def known_patterns(ids):
     }
 
 
-def score(attention, pattern, measure, bos, current):
+def score(attention: Any, pattern: np.ndarray, measure: str, bos: bool, current: bool) -> float:
     """Score of the head detector of TransformerLens."""
-    attention, pattern = attention.astype(float), pattern.copy()
+    attention, pattern = np.array(attention, float), pattern.copy()
     for array in (attention, pattern):
         if bos:
             array[:, 0] = 0
@@ -36,15 +39,15 @@ def score(attention, pattern, measure, bos, current):
 
 
 @pytest.fixture(scope="module")
-def twice(demo):
+def twice(demo: Model) -> np.ndarray:
     once = some_ids(demo, 30)
     return np.concatenate([once, once])
 
 
 @pytest.mark.parametrize("measure", ["mul", "abs"])
 @pytest.mark.parametrize(("bos", "current"), [(False, False), (True, False), (True, True)])
-def test_scores_match_the_attention_patterns(demo, twice, measure, bos, current):
-    options = {"error_measure": measure, "exclude_bos": bos, "exclude_current_token": current}
+def test_scores_match_the_attention_patterns(demo: Model, twice: np.ndarray, measure: str, bos: bool, current: bool) -> None:
+    options: dict[str, Any] = {"error_measure": measure, "exclude_bos": bos, "exclude_current_token": current}
     table = qkscope.heads(demo, twice, pattern={"mine": lambda ids: known_patterns(ids)["induction_head"]}, **options)
     cache = demo.cache(twice, "*hook_pattern")
     tolerance = 1e-5 if measure == "mul" else 1.001e-3  # three decimals; rounding may differ
@@ -55,14 +58,14 @@ def test_scores_match_the_attention_patterns(demo, twice, measure, bos, current)
 
 
 @pytest.mark.parametrize("family", ["gemma2", "mistral_window", "gpt2"])
-def test_entropy_and_distance_match_the_attention_patterns(family):
+def test_entropy_and_distance_match_the_attention_patterns(family: str) -> None:
     """gemma2 has soft-capped scores and uses a different kernel."""
     model = qkscope.load(GOLDEN / family, device="cpu")
     ids = some_ids(model, 20)
     table = qkscope.heads(model, ids).to_pandas().set_index(["layer", "head"])
     i = np.arange(len(ids))
     for name, patterns in model.cache(ids, "*hook_pattern").items():
-        for head, p in enumerate(patterns.astype(float)):
+        for head, p in enumerate(np.asarray(patterns, float)):
             row = table.loc[(int(name.split(".")[1]), head)]
             logs = np.log(p, where=p > 0, out=np.zeros_like(p))
             assert row["entropy"] == pytest.approx(-(p * logs).sum(1).mean(), abs=3e-5)
@@ -70,7 +73,7 @@ def test_entropy_and_distance_match_the_attention_patterns(family):
             assert row["distance_mean"] == pytest.approx((p * (i[:, None] - i)).sum(1).mean(), rel=1e-4)
 
 
-def test_several_texts_give_mean_scores(demo):
+def test_several_texts_give_mean_scores(demo: Model) -> None:
     texts = ["Entry 1, day 5.", "Entry 2, day 6: paid 5 crowns."]
     table = qkscope.heads(demo, texts)
     each = [qkscope.heads(demo, text) for text in texts]
@@ -82,7 +85,7 @@ def test_several_texts_give_mean_scores(demo):
     assert "entropy" not in qkscope.heads(demo, batch, all_keys=False).column_names
 
 
-def test_induction_heads_of_the_demo_model_are_found(demo):
+def test_induction_heads_of_the_demo_model_are_found(demo: Model) -> None:
     """The demo model copies repeated entries of account books, but not random tokens."""
     with open(ROOT / "share/demo/corpus.jsonl") as file:
         texts = [demo.to_tokens(json.loads(line)["text"], max_length=128) for line, _ in zip(file, range(4))]
@@ -91,7 +94,7 @@ def test_induction_heads_of_the_demo_model_are_found(demo):
     assert max(qkscope.heads(demo)["induction_head"].to_pylist()) < 0.05
 
 
-def test_command_line_and_package_score_the_same_random_texts(demo):
+def test_command_line_and_package_score_the_same_random_texts(demo: Model) -> None:
     program = ROOT / "build/bin/qkscope"
     told = subprocess.run([program, "heads", "--model", demo.folder, "--device", "cpu", "--seed", "3", "--csv", "--quiet"],
                           capture_output=True, text=True, check=True).stdout
@@ -101,7 +104,7 @@ def test_command_line_and_package_score_the_same_random_texts(demo):
         assert [float(row[name]) for row in rows] == pytest.approx(table[name].to_pylist(), rel=1e-12)
 
 
-def test_a_gguf_file_names_the_tokens_that_begin_and_end_texts():
+def test_a_gguf_file_names_the_tokens_that_begin_and_end_texts() -> None:
     model = qkscope.load(GOLDEN / "gguf_llama/model.gguf", device="cpu")
     assert model.bos_token_id == 0
     ids = model.to_tokens("a", prepend_bos=True)
@@ -110,7 +113,7 @@ def test_a_gguf_file_names_the_tokens_that_begin_and_end_texts():
     assert qkscope.heads(model, prepend_bos=False)["tokens"][0].as_py() == 8 * 2 * 64
 
 
-def test_detect_head_matches_transformer_lens(demo, twice):
+def test_detect_head_matches_transformer_lens(demo: Model, twice: np.ndarray) -> None:
     table = qkscope.heads(demo, twice)
     found = qkscope.detect_head(demo, twice, "induction_head", heads=[(2, 3)])
     assert found.shape == (8, 8) and (found == -1).sum() == 63
@@ -121,29 +124,29 @@ def test_detect_head_matches_transformer_lens(demo, twice):
 
 @pytest.mark.parametrize(
     ("call", "message"),
-    [
-        (lambda m: qkscope.heads(m, [1, 2], pattern=np.eye(3)), r"found shape \[3, 3\], expected numbers \[2, 2\]"),
-        (lambda m: qkscope.heads(m, [1, 2], pattern="previous"), "found 'previous', expected numbers"),
-        (lambda m: qkscope.heads(m, [1, 2], pattern={"layer": np.eye(2)}), "'layer': the table has a column of that"),
-        (lambda m: qkscope.heads("demo", [1, 2]), "model: found str, expected what load"),
-        (lambda m: qkscope.heads(m, [1, 2], pattern=np.ones((2, 2))), "sees no later key"),
-        (lambda m: qkscope.heads(m, [1, 2], error_measure="div"), "expected 'mul' or 'abs'"),
-        (lambda m: qkscope.heads(m, [[1.5, 2]]), "expected a text, integers"),
-        (lambda m: qkscope.heads(m, []), "expected a text, integers"),
-        (lambda m: qkscope.detect_head(m, [1, 2], "inducton"), "detection_pattern='inducton'"),
-        (lambda m: qkscope.detect_head(m, [1, 2], "induction_head", heads=[(9, 9)]), "no head 9 of layer 9"),
-    ],
+    typed_calls([
+        (lambda m: untyped.heads(m, [1, 2], pattern=np.eye(3)), r"found shape \[3, 3\], expected numbers \[2, 2\]"),
+        (lambda m: untyped.heads(m, [1, 2], pattern="previous"), "found 'previous', expected numbers"),
+        (lambda m: untyped.heads(m, [1, 2], pattern={"layer": np.eye(2)}), "'layer': the table has a column of that"),
+        (lambda m: untyped.heads("demo", [1, 2]), "model: found str, expected what load"),
+        (lambda m: untyped.heads(m, [1, 2], pattern=np.ones((2, 2))), "sees no later key"),
+        (lambda m: untyped.heads(m, [1, 2], error_measure="div"), "expected 'mul' or 'abs'"),
+        (lambda m: untyped.heads(m, [[1.5, 2]]), "expected a text, integers"),
+        (lambda m: untyped.heads(m, []), "expected a text, integers"),
+        (lambda m: untyped.detect_head(m, [1, 2], "inducton"), "detection_pattern='inducton'"),
+        (lambda m: untyped.detect_head(m, [1, 2], "induction_head", heads=[(9, 9)]), "no head 9 of layer 9"),
+    ]),
 )
-def test_wrong_arguments_raise_input_errors(demo, call, message):
+def test_wrong_arguments_raise_input_errors(demo: Model, call: Callable[[Any], object], message: str) -> None:
     with pytest.raises(qkscope.Error, match=message):
         call(demo)
 
 
-def test_exceptions_of_the_progress_function_are_raised(demo, monkeypatch):
+def test_exceptions_of_the_progress_function_are_raised(demo: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     class Enough(Exception):
         pass
 
-    def stop(self, done, total=0):
+    def stop(self: object, done: int, total: int = 0) -> None:
         raise Enough
 
     monkeypatch.setattr("qkscope._progress.Bar.to", stop)

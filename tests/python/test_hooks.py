@@ -4,32 +4,35 @@ import functools
 import signal
 import threading
 import traceback
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from conftest import some_ids
+from conftest import FwdHook, some_ids, typed_calls, typed_functions
 
 import qkscope
+from qkscope import Array, HookPoint, Model
 
 
-def everything(name):
+def everything(name: str) -> bool:
     return True
 
 
-def same_bits(a, b):
-    return a.tobytes() == b.tobytes()
+def same_bits(a: object, b: object) -> bool:
+    return np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
 @pytest.mark.parametrize(
-    "function", [lambda a: None, lambda a: a, lambda a: a.copy()], ids=["looks", "returns", "writes"])
-def test_hooks_without_edits_change_no_bit(tiny, function):
+    "function", typed_functions([lambda a: None, lambda a: a, lambda a: a.copy()]), ids=["looks", "returns", "writes"])
+def test_hooks_without_edits_change_no_bit(tiny: Model, function: Callable[[Any], object]) -> None:
     for ids in (some_ids(tiny, 33), np.stack([some_ids(tiny, 33), some_ids(tiny, 33, 1)])):
         assert same_bits(tiny.run_with_hooks(ids, [(everything, function)]), tiny(ids))
 
 
-def test_writing_back_changes_no_bit(tiny):
-    def rewrite(activation, hook):
-        kept = activation.copy()
+def test_writing_back_changes_no_bit(tiny: Model) -> None:
+    def rewrite(activation: Array, hook: HookPoint) -> None:
+        kept = np.array(activation)
         activation[...] = 0
         activation[...] = kept
 
@@ -37,13 +40,13 @@ def test_writing_back_changes_no_bit(tiny):
     assert same_bits(tiny.run_with_hooks(ids, [(everything, rewrite)]), tiny(ids))
 
 
-def test_in_place_edits_equal_returned_arrays(tiny):
+def test_in_place_edits_equal_returned_arrays(tiny: Model) -> None:
     ids = some_ids(tiny, 12)
 
-    def in_place(z, hook):
+    def in_place(z: Array, hook: HookPoint) -> None:
         z[:, 0] = 0
 
-    def returned(z, hook):
+    def returned(z: Array, hook: HookPoint) -> Any:
         return np.where(np.arange(z.shape[1])[:, None] == 0, np.float32(0), z)
 
     name = "blocks.0.attn.hook_z"
@@ -52,24 +55,27 @@ def test_in_place_edits_equal_returned_arrays(tiny):
     assert not same_bits(edited, tiny(ids))
 
 
-def test_a_zero_pattern_gives_zero_z(tiny):
+def test_a_zero_pattern_gives_zero_z(tiny: Model) -> None:
     ids = some_ids(tiny, 12)
-    zero = lambda activation: activation * 0  # noqa: E731
+
+    def zero(activation: Array) -> Array:
+        return activation * 0
+
     assert same_bits(
         tiny.run_with_hooks(ids, [("blocks.0.attn.hook_pattern", zero)]),
         tiny.run_with_hooks(ids, [("blocks.0.attn.hook_z", zero)]),
     )
 
 
-def test_masking_scores_hides_a_key(demo):
+def test_masking_scores_hides_a_key(demo: Model) -> None:
     """Scores are edited before the softmax; only the selected query changes."""
     ids = some_ids(demo, 12)
-    patterns = []
+    patterns: list[np.ndarray] = []
 
-    def hide(scores, hook):  # [head, 1, key]
+    def hide(scores: Array, hook: HookPoint) -> None:  # [head, 1, key]
         scores[:, 0, 2] = -np.inf
 
-    hooks = [("blocks.0.attn.hook_attn_scores", hide), ("blocks.0.attn.hook_pattern", patterns.append)]
+    hooks: list[FwdHook] = [("blocks.0.attn.hook_attn_scores", hide), ("blocks.0.attn.hook_pattern", patterns.append)]
     edited = demo.run_with_hooks(ids, hooks, queries=5)
     assert patterns[0].shape == (8, 1, 12) and (patterns[0][:, 0, 2] == 0).all()
     np.testing.assert_allclose(patterns[0].sum(-1), 1, rtol=1e-5)
@@ -78,21 +84,21 @@ def test_masking_scores_hides_a_key(demo):
     assert same_bits(demo.run_with_hooks(ids, hooks, queries=5, positions=5), edited[5:6])
 
 
-def test_logits_of_chosen_positions_beside_hooks(demo):
+def test_logits_of_chosen_positions_beside_hooks(demo: Model) -> None:
     ids = some_ids(demo, 12)
 
-    def ablate(z, hook):
+    def ablate(z: Array, hook: HookPoint) -> None:
         z[:, 3] = 0
 
-    hooks = [("blocks.0.attn.hook_z", ablate)]
+    hooks: list[FwdHook] = [("blocks.0.attn.hook_z", ablate)]
     chosen = demo.run_with_hooks(ids, hooks, positions=[2, 9])
     assert same_bits(chosen, demo.run_with_hooks(ids, hooks)[[2, 9]])
 
 
-def test_functions_at_one_hook_point_run_in_order(demo):
+def test_functions_at_one_hook_point_run_in_order(demo: Model) -> None:
     ids = some_ids(demo, 6)
-    seen = []
-    hooks = [
+    seen: list[tuple[str, int, Any]] = []
+    hooks: list[FwdHook] = [
         ("hook_embed", lambda a: a * 2),
         ("hook_embed", lambda a, hook: seen.append((hook.name, hook.layer(), a.copy()))),
         ("blocks.3.hook_resid_pre", lambda a, hook: seen.append((hook.name, hook.layer(), None))),
@@ -102,8 +108,8 @@ def test_functions_at_one_hook_point_run_in_order(demo):
     np.testing.assert_array_equal(seen[0][2], demo.cache(ids, "hook_embed")["hook_embed"] * 2)
 
 
-def test_an_array_can_be_kept(demo):
-    kept = []
+def test_an_array_can_be_kept(demo: Model) -> None:
+    kept: list[np.ndarray] = []
     ids = some_ids(demo, 50)
     demo.run_with_hooks(ids, [("blocks.*.hook_resid_pre", kept.append)])
     for layer, array in enumerate(kept):
@@ -111,50 +117,59 @@ def test_an_array_can_be_kept(demo):
         assert same_bits(array, demo.cache(ids, name)[name])
 
 
-def test_logits_can_be_edited(demo):
+def test_logits_can_be_edited(demo: Model) -> None:
     assert (demo.run_with_hooks([1, 2], [("logits", lambda a: a * 0)]) == 0).all()
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
-    [
+    typed_calls([
         (lambda z: z[:2], r"blocks.2.attn.hook_z.*shape \[2, 8, 16\], expected \[5, 8, 16\]"),
         (lambda z: z.astype(np.float64), "blocks.2.attn.hook_z.*float64, expected float32"),
         (lambda z: "z", "expected float32"),
-    ],
+    ]),
 )
-def test_wrong_results_of_hooks_name_the_hook_point(demo, function, message):
+def test_wrong_results_of_hooks_name_the_hook_point(demo: Model, function: Callable[[Any], object], message: str) -> None:
     with pytest.raises(qkscope.Error, match=message):
         demo.run_with_hooks([1, 2, 3, 4, 5], [("blocks.2.attn.hook_z", function)])
 
 
-def test_hooks_must_be_pairs(demo):
+def test_hooks_must_be_pairs(demo: Model) -> None:
+    wrong: Any = demo  # without types
     with pytest.raises(qkscope.Error, match="pairs"):
-        demo.run_with_hooks([1], ["blocks.0.attn.hook_z"])
+        wrong.run_with_hooks([1], ["blocks.0.attn.hook_z"])
     with pytest.raises(qkscope.Error, match="not a function"):
-        demo.run_with_hooks([1], [("blocks.0.attn.hook_z", 3)])
+        wrong.run_with_hooks([1], [("blocks.0.attn.hook_z", 3)])
     with pytest.raises(qkscope.Error, match="did you mean"):
         demo.run_with_hooks([1], [("blocks.0.attn.hook_zz", print)])
 
 
-def of_three(activation, hook, factor):
+def of_three(activation: Array, hook: HookPoint, factor: float) -> Array:
     return activation * factor
 
 
-@pytest.mark.parametrize("function", [of_three, lambda: None, lambda z, other: z])
-def test_hooks_may_take_one_or_two_arguments(demo, function):
+def of_none() -> None:
+    pass
+
+
+def of_wrong_name(z: Array, other: object) -> Array:
+    return z
+
+
+@pytest.mark.parametrize("function", [of_three, of_none, of_wrong_name])
+def test_hooks_may_take_one_or_two_arguments(demo: Model, function: Any) -> None:
     expected = r"hook at blocks.0.attn.hook_z: found .*, expected f\(activation\) or f\(activation, hook\)"
     with pytest.raises(qkscope.InputError, match=expected):
         demo.run_with_hooks([1], [("blocks.0.attn.hook_z", function)])
 
 
-def test_hooks_may_be_partial_functions(demo):
+def test_hooks_may_be_partial_functions(demo: Model) -> None:
     none = demo.run_with_hooks([1], [("blocks.0.attn.hook_z", functools.partial(of_three, factor=0))])
     assert same_bits(none, demo.run_with_hooks([1], [("blocks.0.attn.hook_z", lambda z: z * 0)]))
 
 
-def test_an_exception_arrives_with_its_traceback_and_the_model_goes_on(demo):
-    def broken_hook(activation, hook):
+def test_an_exception_arrives_with_its_traceback_and_the_model_goes_on(demo: Model) -> None:
+    def broken_hook(activation: Array, hook: HookPoint) -> None:
         raise KeyError("mine")
 
     before = demo([1, 2, 3])
@@ -164,17 +179,22 @@ def test_an_exception_arrives_with_its_traceback_and_the_model_goes_on(demo):
     assert same_bits(demo([1, 2, 3]), before)
 
 
-def test_a_hook_may_run_the_model(demo):
-    inner = []
+def test_a_hook_may_run_the_model(demo: Model) -> None:
+    inner: list[Array] = []
     demo.run_with_hooks([1, 2], [("blocks.0.hook_resid_pre", lambda a: inner.append(demo([1, 2])))])
     assert same_bits(inner[0], demo([1, 2]))
 
 
-@pytest.mark.parametrize("run", [
-    lambda model, ids: model.cache(ids, "logits", positions=0),
-    lambda model, ids: model.run_with_hooks(ids, []),
-], ids=["cache", "hooks"])
-def test_ctrl_c_ends_a_pass(demo, run):
+def run_cache(model: Model, ids: np.ndarray) -> None:
+    model.cache(ids, "logits", positions=0)
+
+
+def run_hooks(model: Model, ids: np.ndarray) -> None:
+    model.run_with_hooks(ids, [])
+
+
+@pytest.mark.parametrize("run", [run_cache, run_hooks], ids=["cache", "hooks"])
+def test_ctrl_c_ends_a_pass(demo: Model, run: Callable[..., object]) -> None:
     ids = some_ids(demo, 12000)
     before = demo([1, 2])
     timer = threading.Timer(0.1, signal.raise_signal, [signal.SIGINT])
@@ -185,13 +205,13 @@ def test_ctrl_c_ends_a_pass(demo, run):
     assert same_bits(demo([1, 2]), before)
 
 
-def test_the_gil_is_released_during_a_pass(demo):
+def test_the_gil_is_released_during_a_pass(demo: Model) -> None:
     """A counting thread makes progress while the engine computes."""
     ids = some_ids(demo, 3000)
     done = threading.Event()
-    counted = []
+    counted: list[int] = []
 
-    def count():
+    def count() -> None:
         while not done.wait(0.001):
             counted.append(1)
 
@@ -203,12 +223,12 @@ def test_the_gil_is_released_during_a_pass(demo):
     assert len(counted) > 5
 
 
-def test_threads_may_share_one_model(demo):
+def test_threads_may_share_one_model(demo: Model) -> None:
     ids = [some_ids(demo, 200, seed) for seed in range(4)]
     alone = [demo(sequence) for sequence in ids]
-    together = [None] * 4
+    together: list[Array | None] = [None] * 4
 
-    def work(i):
+    def work(i: int) -> None:
         together[i] = demo.run_with_hooks(ids[i], [("blocks.*.hook_resid_pre", lambda a: None)])
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
@@ -219,7 +239,7 @@ def test_threads_may_share_one_model(demo):
     assert all(same_bits(a, b) for a, b in zip(alone, together))
 
 
-def test_optional_hook_points_fire_only_if_selected(demo):
+def test_optional_hook_points_fire_only_if_selected(demo: Model) -> None:
     ids = some_ids(demo, 9)
     assert "blocks.0.attn.hook_result" not in demo.hook_names()
     assert "blocks.0.attn.hook_result" not in demo.cache(ids)
@@ -236,26 +256,26 @@ def test_optional_hook_points_fire_only_if_selected(demo):
     assert same_bits(chosen["blocks.1.attn.hook_result"], cache["blocks.1.attn.hook_result"][[3]])
 
 
-def test_an_edited_input_of_a_head_changes_that_head(demo):
+def test_an_edited_input_of_a_head_changes_that_head(demo: Model) -> None:
     ids = some_ids(demo, 9)
-    seen = {}
+    seen: dict[str, np.ndarray] = {}
 
-    def move(x, hook):  # [pos, head, d_model]
+    def move(x: Array, hook: HookPoint) -> None:  # [pos, head, d_model]
         x[5, 2] = x[4, 2]
 
-    hooks = [("blocks.1.hook_q_input", move), ("blocks.1.attn.hook_q", lambda q: seen.update(q=q.copy()))]
+    hooks: list[FwdHook] = [("blocks.1.hook_q_input", move), ("blocks.1.attn.hook_q", lambda q: seen.update(q=q.copy()))]
     edited = demo.run_with_hooks(ids, hooks)
-    plain = demo.cache(ids, "blocks.1.attn.hook_q")["blocks.1.attn.hook_q"].copy()
+    plain = np.array(demo.cache(ids, "blocks.1.attn.hook_q")["q", 1])
     plain[5, 2] = plain[4, 2]
     assert same_bits(seen["q"], plain) and not same_bits(edited, demo(ids))
 
 
-def test_hook_result_cannot_be_edited(demo):
-    def ablate(result, hook):
+def test_hook_result_cannot_be_edited(demo: Model) -> None:
+    def ablate(result: Array, hook: HookPoint) -> None:
         result[:, 0] = 0
 
     with pytest.raises(qkscope.InputError, match="edit attn.hook_z"):
         demo.run_with_hooks([1, 2, 3], [("blocks.0.attn.hook_result", ablate)])
-    looked = []
+    looked: list[tuple[int, ...]] = []
     logits = demo.run_with_hooks([1, 2, 3], [("blocks.0.attn.hook_result", lambda r: looked.append(r.shape))])
     assert looked == [(3, demo.cfg.n_heads, demo.cfg.d_model)] and same_bits(logits, demo([1, 2, 3]))

@@ -1,10 +1,14 @@
 """Batched patching, compared with single patches by hooks."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
-from conftest import GOLDEN, some_ids
+from conftest import GOLDEN, some_ids, untyped
 
 import qkscope
+from qkscope import Array, HookPoint, Model
 from qkscope import patching
 from qkscope._reruns import hooks_by_layer
 from qkscope.path_patching import get_act_patch_direct_path
@@ -26,10 +30,11 @@ SWEEPS = {
     "v": (patching.get_act_patch_attn_head_v_all_pos, "layer head"),
     "pattern": (patching.get_act_patch_attn_head_pattern_all_pos, "layer head"),
 }
+Pair = tuple[Model, np.ndarray, np.ndarray]
 
 
 @pytest.fixture(scope="module")
-def pair():
+def pair() -> Pair:
     """A tiny model and two texts that differ in two tokens."""
     model = qkscope.load(GOLDEN / "llama_gqa", device="cpu")
     clean = some_ids(model, 6)
@@ -38,22 +43,22 @@ def pair():
     return model, clean, corrupted
 
 
-def metric(logits):
+def metric(logits: Array) -> Array:
     return logits[-1, 3] - logits[-1, 7]
 
 
-def by_hand(model, clean, corrupted, name, put):
+def by_hand(model: Model, clean: np.ndarray, corrupted: np.ndarray, name: str, put: Any) -> Any:
     """Returns the metric of a single patch."""
     cache = model.cache(clean, name)
 
-    def patch(activation, hook):
+    def patch(activation: Array, hook: HookPoint) -> None:
         put(activation, cache[name])
 
     return metric(model.run_with_hooks(corrupted, [(name, patch)]))
 
 
 @pytest.mark.parametrize("case", SWEEPS)
-def test_batched_patches_equal_single_patches(pair, case):
+def test_batched_patches_equal_single_patches(pair: Pair, case: str) -> None:
     model, clean, corrupted = pair
     sweep, axes = SWEEPS[case]
     found = sweep(model, corrupted, clean, metric)
@@ -69,7 +74,7 @@ def test_batched_patches_equal_single_patches(pair, case):
         if activation == "pattern" and axes == "layer head":
             place = (index[1],)
 
-        def put(array, clean_array, place=place):
+        def put(array: Array, clean_array: Any, place: Any = place) -> None:
             array[place] = clean_array[place]
 
         assert found[index] == by_hand(model, clean, corrupted, name, put)
@@ -77,7 +82,7 @@ def test_batched_patches_equal_single_patches(pair, case):
 
 # Parallel blocks, post-norms, skipped cross-attention layers, sliding windows, experts.
 @pytest.mark.parametrize("family", ["gpt_neox", "gemma2", "mllama_text", "mistral_window", "qwen3_moe"])
-def test_patches_equal_whole_runs_at_every_position(family):
+def test_patches_equal_whole_runs_at_every_position(family: str) -> None:
     """Rows that a patch cannot reach are not computed again; no bit of any logit differs from that of a whole run."""
     model = qkscope.load(GOLDEN / family, device="cpu")
     clean = np.stack([some_ids(model, 6), some_ids(model, 6)])
@@ -99,7 +104,7 @@ def test_patches_equal_whole_runs_at_every_position(family):
             np.testing.assert_array_equal(logits, model.run_with_hooks(corrupted, [(name, patch)]))
 
 
-def test_functions_of_add_hook_see_whole_texts_in_every_patch(pair):
+def test_functions_of_add_hook_see_whole_texts_in_every_patch(pair: Pair) -> None:
     model, clean, corrupted = (pair[0], pair[1][None], pair[2][None])
     cache = model.cache(clean, "*hook_resid_pre")
     shapes = set()
@@ -120,12 +125,13 @@ def test_functions_of_add_hook_see_whole_texts_in_every_patch(pair):
     assert without[0, 1] != expected and not np.isnan(paths).any()
 
 
-def test_batch_size_changes_no_bit(pair):
+def test_batch_size_changes_no_bit(pair: Pair) -> None:
     model, clean, corrupted = pair
     cache = model.cache(clean, "*hook_z")
     whole = patching.get_act_patch_attn_head_out_all_pos(model, corrupted, cache, metric)
-    for options in ({"batch_size": 1}, {"batch_size": 3}, {"progress": True}):
-        other = patching.get_act_patch_attn_head_out_all_pos(model, corrupted, cache, metric, **options)
+    choices: tuple[dict[str, Any], ...] = ({"batch_size": 1}, {"batch_size": 3}, {"progress": True})
+    for options in choices:
+        other = untyped.patching.get_act_patch_attn_head_out_all_pos(model, corrupted, cache, metric, **options)
         np.testing.assert_array_equal(whole, other)
     last = patching.get_act_patch_attn_head_out_all_pos(model, corrupted, cache, metric, positions=-1)
     np.testing.assert_array_equal(whole, last)
@@ -134,7 +140,7 @@ def test_batch_size_changes_no_bit(pair):
     np.testing.assert_array_equal(whole, both)
 
 
-def test_index_tables_select_patches(pair):
+def test_index_tables_select_patches(pair: Pair) -> None:
     model, clean, corrupted = pair
     whole = patching.get_act_patch_attn_head_out_by_pos(model, corrupted, clean, metric)
     rows = [(1, 2, 3), (0, 5, 1)]
@@ -144,7 +150,7 @@ def test_index_tables_select_patches(pair):
     np.testing.assert_array_equal(index, rows)
 
 
-def test_every_functions_stack_single_results(pair):
+def test_every_functions_stack_single_results(pair: Pair) -> None:
     model, clean, corrupted = pair
     heads = patching.get_act_patch_attn_head_all_pos_every(model, corrupted, clean, metric)
     assert heads.shape == (5, model.cfg.n_layers, model.cfg.n_heads)
@@ -158,11 +164,11 @@ def test_every_functions_stack_single_results(pair):
     np.testing.assert_array_equal(blocks[0], patching.get_act_patch_resid_pre(model, corrupted, clean, metric))
 
 
-def test_patching_the_whole_stream_restores_the_clean_run(pair):
+def test_patching_the_whole_stream_restores_the_clean_run(pair: Pair) -> None:
     """The residual stream before a layer determines the output."""
     model, clean, corrupted = pair
 
-    def everything(activation, index, clean_activation):
+    def everything(activation: Array, index: Any, clean_activation: Any) -> bool:
         return clean_activation
 
     found = patching.generic_activation_patch(
@@ -170,47 +176,54 @@ def test_patching_the_whole_stream_restores_the_clean_run(pair):
     assert found == pytest.approx(np.full(model.cfg.n_layers, metric(model(clean))), abs=1e-5)
 
 
-def with_setter(model, clean, corrupted, answer):
+def with_setter(model: Model, clean: np.ndarray, corrupted: np.ndarray, answer: Any) -> Any:
     return patching.generic_activation_patch(
         model, corrupted, clean, metric, lambda activation, index, clean_activation: answer, "z", ("layer",))
 
 
-def test_patching_functions_have_names_and_documentation():
+def test_patching_functions_have_names_and_documentation() -> None:
     names = [name for name in dir(patching) if name.startswith("get_act_patch_")]
     assert len(names) == 18 and [getattr(patching, name).__name__ for name in names] == names
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, {}, metric), "there is no blocks.0.hook_resid_pre"),
-        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a[:3], metric), r"is of tokens \[1, 3\]"),
-        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, print, "zz", ("layer",)), "has none of"),
-        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, print, "z", ("layer", "x")), "found 'x'"),
-        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, print, "z"), "expected one of the two"),
-        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a, 3), "metric: found 3, expected a function"),
-        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a, lambda x: x), "metric: it gave shape .* a number"),
-        (lambda m, a, b: patching.get_act_patch_resid_pre("m", b, a, metric), "model: found str"),
-        (lambda m, a, b: qkscope.path_patch(m, b, a, lambda x: "1 2", "logits"), "metric: it gave '1 2'"),
-        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, None, metric), "expected a text, integers"),
-        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a, metric, index_df=[[1, 99]]), r"index \[1, 99\]"),
-        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a, metric, index_df="x"), "expected rows of whole"),
-        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a, metric, batch_size="x"), "batch_size='x'"),
-        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a, metric, batch=3), "did you mean 'batch_size'"),
-        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b), "get_act_patch_resid_pre: missing .*'clean_cache'"),
-        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, 5, "z", ("layer",)), "patch_setter: found 5"),
-        (lambda m, a, b: with_setter(m, a, b, "x"), r"patch_setter: it gave 'x', expected the activation, of shape \[1, "),
-        (lambda m, a, b: with_setter(m, a, b, "3"), "patch_setter: it gave '3'"),
-        (lambda m, a, b: with_setter(m, a, b, np.zeros(3)), r"patch_setter: it gave shape \[3\]"),
-        (lambda m, a, b: qkscope.logit_lens(m, None), "expected a text, integers"),
-        (lambda m, a, b: qkscope.logit_lens(m, a, targets=1.5), "targets: found 1.5, expected token ids"),
-        (lambda m, a, b: qkscope.path_patch(m, b, a, metric, "logit"), "receivers='logit'"),
-        (lambda m, a, b: qkscope.path_patch(m, b, a, metric, [(9, 0)]), "no q of layer 9"),
-        (lambda m, a, b: qkscope.path_patch(m, b, a, metric, [(1, 0)], "z"), "component='z'"),
-        (lambda m, a, b: qkscope.path_patch(m, b, a, metric, "logits", senders=[(0, 99)]), "no head 99 of layer 0"),
-    ],
-)
-def test_wrong_arguments_raise_input_errors(pair, call, message):
+def identity(logits: Array) -> Array:
+    return logits
+
+
+def two_numbers(logits: object) -> str:
+    return "1 2"
+
+
+WRONG: list[tuple[Callable[[Any, Any, Any], object], str]] = [
+    (lambda m, a, b: untyped.patching.get_act_patch_resid_pre(m, b, {}, metric), "there is no blocks.0.hook_resid_pre"),
+    (lambda m, a, b: untyped.patching.get_act_patch_resid_pre(m, b, a[:3], metric), r"is of tokens \[1, 3\]"),
+    (lambda m, a, b: untyped.patching.generic_activation_patch(m, b, a, metric, print, "zz", ("layer",)), "has none of"),
+    (lambda m, a, b: untyped.patching.generic_activation_patch(m, b, a, metric, print, "z", ("layer", "x")), "found 'x'"),
+    (lambda m, a, b: untyped.patching.generic_activation_patch(m, b, a, metric, print, "z"), "expected one of the two"),
+    (lambda m, a, b: untyped.patching.get_act_patch_resid_pre(m, b, a, 3), "metric: found 3, expected a function"),
+    (lambda m, a, b: untyped.patching.get_act_patch_resid_pre(m, b, a, identity), "metric: it gave shape .* a number"),
+    (lambda m, a, b: untyped.patching.get_act_patch_resid_pre("m", b, a, metric), "model: found str"),
+    (lambda m, a, b: untyped.path_patch(m, b, a, two_numbers, "logits"), "metric: it gave '1 2'"),
+    (lambda m, a, b: untyped.patching.get_act_patch_resid_pre(m, b, None, metric), "expected a text, integers"),
+    (lambda m, a, b: untyped.patching.get_act_patch_resid_pre(m, b, a, metric, index_df=[[1, 99]]), r"index \[1, 99\]"),
+    (lambda m, a, b: untyped.patching.get_act_patch_resid_pre(m, b, a, metric, index_df="x"), "expected rows of whole"),
+    (lambda m, a, b: untyped.patching.get_act_patch_resid_pre(m, b, a, metric, batch_size="x"), "batch_size='x'"),
+    (lambda m, a, b: untyped.patching.get_act_patch_resid_pre(m, b, a, metric, batch=3), "did you mean 'batch_size'"),
+    (lambda m, a, b: untyped.patching.get_act_patch_resid_pre(m, b), "get_act_patch_resid_pre: missing .*'clean_cache'"),
+    (lambda m, a, b: untyped.patching.generic_activation_patch(m, b, a, metric, 5, "z", ("layer",)), "patch_setter: found 5"),
+    (lambda m, a, b: with_setter(m, a, b, "x"), r"patch_setter: it gave 'x', expected the activation, of shape \[1, "),
+    (lambda m, a, b: with_setter(m, a, b, "3"), "patch_setter: it gave '3'"),
+    (lambda m, a, b: with_setter(m, a, b, np.zeros(3)), r"patch_setter: it gave shape \[3\]"),
+    (lambda m, a, b: untyped.logit_lens(m, None), "expected a text, integers"),
+    (lambda m, a, b: untyped.logit_lens(m, a, targets=1.5), "targets: found 1.5, expected token ids"),
+    (lambda m, a, b: untyped.path_patch(m, b, a, metric, "logit"), "receivers='logit'"),
+    (lambda m, a, b: untyped.path_patch(m, b, a, metric, [(9, 0)]), "no q of layer 9"),
+    (lambda m, a, b: untyped.path_patch(m, b, a, metric, [(1, 0)], "z"), "component='z'"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG)
+def test_wrong_arguments_raise_input_errors(pair: Pair, call: Callable[..., object], message: str) -> None:
     with pytest.raises(qkscope.Error, match=message):
         call(*pair)
 
@@ -230,7 +243,7 @@ def test_metrics_that_need_an_array_get_one(pair):
 # Path patching
 
 
-def test_last_layer_path_equals_activation_patching(pair):
+def test_last_layer_path_equals_activation_patching(pair: Pair) -> None:
     """From the last layer the only path leads through its MLP, as in activation patching."""
     model, clean, corrupted = pair
     paths = qkscope.path_patch(model, corrupted, clean, metric, "logits")
@@ -239,7 +252,8 @@ def test_last_layer_path_equals_activation_patching(pair):
     assert not np.isnan(paths).any() and (paths[0] != patches[0]).any()
 
 
-def edge_by_hand(model, clean, corrupted, sender, receiver, component):
+def edge_by_hand(model: Model, clean: np.ndarray, corrupted: np.ndarray, sender: tuple[int, int], receiver: tuple[int, int],
+                 component: str) -> Array:
     """The direct path in NumPy: adds the change of the sender to the residual stream, normalises and projects it."""
     (source, head), (layer, to) = sender, receiver
     names = [f"blocks.{source}.attn.hook_z", f"blocks.{layer}.hook_resid_pre"]
@@ -250,14 +264,14 @@ def edge_by_hand(model, clean, corrupted, sender, receiver, component):
     block = model.blocks[layer]
     vector = (residual / scale * block.ln1.w) @ getattr(block.attn, f"W_{component.upper()}")[to]
 
-    def put(activation, hook):
+    def put(activation: Array, hook: HookPoint) -> None:
         activation[:, to] = vector
 
     return metric(model.run_with_hooks(corrupted, [(f"blocks.{layer}.attn.hook_{component}", put)]))
 
 
 @pytest.mark.parametrize("component", ["q", "k", "v"])
-def test_direct_paths_match_numpy(pair, component):
+def test_direct_paths_match_numpy(pair: Pair, component: str) -> None:
     model, clean, corrupted = pair
     found = get_act_patch_direct_path(model, corrupted, clean, None, metric, 0, 2, component)
     assert np.isnan(found[0]).all()
@@ -271,7 +285,7 @@ def test_direct_paths_match_numpy(pair, component):
 
 @pytest.mark.parametrize("freeze_mlps", [False, True])
 @pytest.mark.parametrize("receivers", ["logits", [(1, 2), (1, 0)]])
-def test_paths_equal_whole_runs_with_frozen_heads(pair, receivers, freeze_mlps):
+def test_paths_equal_whole_runs_with_frozen_heads(pair: Pair, receivers: Any, freeze_mlps: bool) -> None:
     """Bit-identical to two passes with hooks, the first of which freezes every head of the base run."""
     model, clean, corrupted = pair
     names = ["*hook_z", "*hook_mlp_out"]
@@ -302,11 +316,11 @@ def test_paths_equal_whole_runs_with_frozen_heads(pair, receivers, freeze_mlps):
         assert found[layer, head] == metric(logits)
 
 
-def test_paths_lead_through_mlps_to_several_receivers(demo):
+def test_paths_lead_through_mlps_to_several_receivers(demo: Model) -> None:
     ids = some_ids(demo, 12)
     other = ids.copy()
     other[4] = (other[4] + 1) % demo.cfg.d_vocab
-    options = {"batch_size": 5, "positions": -1}
+    options: dict[str, Any] = {"batch_size": 5, "positions": -1}
     both = qkscope.path_patch(demo, other, ids, metric, [(3, 1), (4, 0)], "v", **options)
     assert np.isnan(both[4:]).all() and not np.isnan(both[:4]).any()
     frozen = qkscope.path_patch(demo, other, ids, metric, [(3, 1), (4, 0)], "v", freeze_mlps=True, **options)

@@ -1,17 +1,24 @@
 """Captures, analyses and figures from Python, compared with the files of the command line."""
 
+# A test compares the table of options of the private engine.
+# pyright: reportPrivateUsage=false
 import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import DEMO, ROOT
+from conftest import DEMO, ROOT, untyped
 
 import qkscope
+from qkscope import CaptureProgress, CaptureResult
+
+Captured = tuple[Path, CaptureResult, list[CaptureProgress]]
 
 
-def configuration(folder):
+def configuration(folder: str | Path) -> dict[str, Any]:
     return {
         "dataset": {"path": str(ROOT / "share/demo/corpus.jsonl"), "split": "train", "text_column": "text"},
         "model": {"name": str(DEMO), "dtype": "float32", "device_map": "cpu"},
@@ -23,18 +30,18 @@ def configuration(folder):
 
 
 @pytest.fixture(scope="module")
-def captured(tmp_path_factory):
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
     folder = tmp_path_factory.mktemp("capture") / "data"
-    seen = []
+    seen: list[CaptureProgress] = []
     result = qkscope.capture(configuration(folder), limit=8, progress=seen.append)
     return folder, result, seen
 
 
-def files(folder):
+def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(Path(folder).rglob("*.parquet"))}
 
 
-def test_capture_reports_progress(captured):
+def test_capture_reports_progress(captured: Captured) -> None:
     folder, result, seen = captured
     assert result.outcome == "finished" and result.examples == 8 and result.rows > 0
     assert [progress.examples for progress in seen] == [2, 4, 6, 8]
@@ -44,7 +51,7 @@ def test_capture_reports_progress(captured):
     assert again.outcome == "already finished"
 
 
-def test_file_with_overrides_equals_mapping(captured, tmp_path):
+def test_file_with_overrides_equals_mapping(captured: Captured, tmp_path: Path) -> None:
     config = configuration("elsewhere")
     path = tmp_path / "run.yaml"
     path.write_text(json.dumps(config))
@@ -52,19 +59,20 @@ def test_file_with_overrides_equals_mapping(captured, tmp_path):
     assert files(tmp_path / "data") == files(captured[0])
 
 
-def test_gpu_options_change_nothing_on_the_cpu(captured, tmp_path):
-    options = {"device": "cpu", "deterministic": True, "device_memory": "8GiB", "batch_tokens": 64}
-    result = qkscope.capture(configuration(tmp_path / "data"), limit=8, **options)
+def test_gpu_options_change_nothing_on_the_cpu(captured: Captured, tmp_path: Path) -> None:
+    config = configuration(tmp_path / "data")
+    result = qkscope.capture(
+        config, limit=8, device="cpu", deterministic=True, device_memory="8GiB", batch_tokens=64)
     assert files(tmp_path / "data") == files(captured[0])
     parts = result.load_seconds + result.forward_seconds + result.input_seconds + result.assembly_seconds
     assert 0 < parts <= result.seconds
 
 
-def test_interrupted_capture_resumes(captured, tmp_path):
+def test_interrupted_capture_resumes(captured: Captured, tmp_path: Path) -> None:
     class Enough(Exception):
         pass
 
-    def stop(progress):
+    def stop(progress: Any) -> None:
         raise Enough
 
     config = configuration(tmp_path / "data")
@@ -74,7 +82,7 @@ def test_interrupted_capture_resumes(captured, tmp_path):
     assert files(tmp_path / "data") == files(captured[0])
 
 
-def test_merged_shards_equal_one_capture(captured, tmp_path):
+def test_merged_shards_equal_one_capture(captured: Captured, tmp_path: Path) -> None:
     config = configuration(tmp_path / "data")
     for index in range(2):
         assert qkscope.capture(config, limit=8, shard=(index, 2)).outcome == "part finished"
@@ -82,7 +90,7 @@ def test_merged_shards_equal_one_capture(captured, tmp_path):
     assert files(tmp_path / "data") == files(captured[0])
 
 
-def test_missing_shards_are_captured_and_merged(captured, tmp_path):
+def test_missing_shards_are_captured_and_merged(captured: Captured, tmp_path: Path) -> None:
     config = configuration(tmp_path / "data")
     assert qkscope.capture(config, limit=8, shard=(1, 3)).outcome == "part finished"
     assert qkscope.capture(config, limit=8, shards=3).outcome == "finished"
@@ -91,7 +99,7 @@ def test_missing_shards_are_captured_and_merged(captured, tmp_path):
         qkscope.capture(config, limit=8, shard=(0, 3), shards=3)
 
 
-def test_chunks_equal_the_overflowing_tokens_of_tokenizers(tmp_path):
+def test_chunks_equal_the_overflowing_tokens_of_tokenizers(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     config = configuration(tmp_path / "data")
     config["tokenizer"] = {"chunk": 100, "chunk_overlap": 10, "chunk_min": 20}
@@ -117,7 +125,7 @@ def test_chunks_equal_the_overflowing_tokens_of_tokenizers(tmp_path):
     assert found == expected
 
 
-def test_interrupted_capture_of_chunks_resumes(tmp_path):
+def test_interrupted_capture_of_chunks_resumes(tmp_path: Path) -> None:
     class Enough(Exception):
         pass
 
@@ -137,7 +145,7 @@ def test_interrupted_capture_of_chunks_resumes(tmp_path):
         qkscope.capture(config, {"tokenizer.chunk_overlap": 128})
 
 
-def test_analyze_returns_the_written_tables(captured, tmp_path):
+def test_analyze_returns_the_written_tables(captured: Captured, tmp_path: Path) -> None:
     tables = qkscope.analyze(captured[0], out=tmp_path)
     assert "qk" in tables
     for name, table in tables.items():
@@ -146,12 +154,12 @@ def test_analyze_returns_the_written_tables(captured, tmp_path):
     assert set(heads["layer"]) == {0, 3}
 
 
-def test_only_selects_analyses(captured):
+def test_only_selects_analyses(captured: Captured) -> None:
     assert set(qkscope.analyze(captured[0], only="pca")) < set(qkscope.analyze(captured[0]))
 
 
 # Option: (value, check of the tables and of the options in summary.json).
-OPTIONS = {
+OPTIONS: dict[str, tuple[Any, Callable[[Any, Any], bool]]] = {
     "layers": ([3], lambda t, o: set(t["qk"]["layer"].to_pylist()) == {3}),
     "heads": ([(0, 1), (3, 2)], lambda t, o: o["heads"] == [[0, 1], [3, 2]]),
     "attention": ("full", lambda t, o: o["attention"] == "full" and set(t["qk"]["attention"].to_pylist()) == {"full"}),
@@ -182,13 +190,13 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_option_changes_the_result(captured, tmp_path, name):
+def test_option_changes_the_result(captured: Captured, tmp_path: Path, name: str) -> None:
     value, holds = OPTIONS[name]
     tables = qkscope.analyze(captured[0], tmp_path, **{name: value})
     assert holds(tables, json.loads((tmp_path / "summary.json").read_text())["options"])
 
 
-def test_a_folder_holds_results_of_one_set_of_options(captured, tmp_path):
+def test_a_folder_holds_results_of_one_set_of_options(captured: Captured, tmp_path: Path) -> None:
     qkscope.analyze(captured[0], tmp_path, only="pca", layers=[3])
     with pytest.raises(qkscope.Error, match=r"layers is \[3\] there, \[0\] here"):
         qkscope.analyze(captured[0], tmp_path, only="rotation", layers=[0])
@@ -198,23 +206,23 @@ def test_a_folder_holds_results_of_one_set_of_options(captured, tmp_path):
     assert not (tmp_path / "qk.parquet").exists()
 
 
-def test_every_row_of_the_table_of_options_is_tested_and_documented():
+def test_every_row_of_the_table_of_options_is_tested_and_documented() -> None:
     rows = {row.name: row for row in qkscope._engine.analysis_options()}
     elsewhere = {"label", "model", "head_counts", "nope_layers", "stage", "keys"}  # tested elsewhere
     assert set(OPTIONS) | elsewhere == set(rows)
     parameters = inspect.signature(qkscope.analyze).parameters
     for name, row in rows.items():
         assert parameters[name].default == row.default and parameters[name].kind == inspect.Parameter.KEYWORD_ONLY
-        assert f"{name}: {row.help}" in qkscope.analyze.__doc__
+        assert f"{name}: {row.help}" in (qkscope.analyze.__doc__ or "")
 
 
-def test_layers_and_heads_may_be_texts(captured):
+def test_layers_and_heads_may_be_texts(captured: Captured) -> None:
     written = qkscope.analyze(captured[0], only="pca", layers="0, 3-3", heads="3.1,3.2")
     listed = qkscope.analyze(captured[0], only="pca", layers=[0, 3], heads=[(3, 1), (3, 2)])
     assert written["qk"].equals(listed["qk"]) and set(written["qk"]["head"].to_pylist()) == {1, 2}
 
 
-def test_captures_without_metadata_need_a_model_or_head_counts(captured, tmp_path):
+def test_captures_without_metadata_need_a_model_or_head_counts(captured: Captured, tmp_path: Path) -> None:
     """Head files without metadata and without a state file, as other programs write them."""
     bare = tmp_path / "bare"
     for path in sorted(captured[0].glob("l*/data.parquet")):
@@ -231,7 +239,7 @@ def test_captures_without_metadata_need_a_model_or_head_counts(captured, tmp_pat
     assert counted["qk"]["r_q"].equals(told["qk"]["r_q"])
 
 
-def test_a_report_compares_two_results(captured, tmp_path):
+def test_a_report_compares_two_results(captured: Captured, tmp_path: Path) -> None:
     for name in ("a", "b"):
         qkscope.analyze(captured[0], only="pca", out=tmp_path / name, label=name)
     page = tmp_path / "both.html"
@@ -243,7 +251,7 @@ def test_a_report_compares_two_results(captured, tmp_path):
         qkscope.report(tmp_path / "a", components=(1, 2, 3))
 
 
-def test_one_figure_is_drawn(captured, tmp_path):
+def test_one_figure_is_drawn(captured: Captured, tmp_path: Path) -> None:
     qkscope.analyze(captured[0], out=tmp_path / "results")
     drawn = qkscope.figures(tmp_path / "results", tmp_path / "figures", only="rq_rk_scatter", formats=["svg"])
     assert drawn.figures == ["rq_rk_scatter"] and drawn.report == ""
@@ -251,7 +259,7 @@ def test_one_figure_is_drawn(captured, tmp_path):
     assert (tmp_path / "figures/rq_rk_scatter.svg").read_text().startswith("<?xml")
 
 
-def test_figures_analyse_a_capture_first(captured, tmp_path):
+def test_figures_analyse_a_capture_first(captured: Captured, tmp_path: Path) -> None:
     drawn = qkscope.figures(captured[0], tmp_path, only="rq_rk_scatter", formats="svg", label="mine")
     assert drawn.figures == ["rq_rk_scatter"]
     assert set(pq.read_table(tmp_path / "results/qk.parquet")["model"].to_pylist()) == {"mine"}
@@ -260,42 +268,42 @@ def test_figures_analyse_a_capture_first(captured, tmp_path):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: qkscope.capture({"capture": {"layres": [0]}}), "config:1: .*layres|dataset|model"),
-        (lambda: qkscope.capture("no/such.yaml"), "no/such.yaml"),
-        (lambda: qkscope.capture(configuration("x"), limit=0), "limit=0"),
-        (lambda: qkscope.capture(configuration("x"), shard=(2, 2)), "shard="),
-        (lambda: qkscope.capture(configuration("x"), device="cuda:99"), "device cuda:99: "),
-        (lambda: qkscope.capture(configuration("x"), dtype="int8"), "dtype: found 'int8'"),
-        (lambda: qkscope.capture(configuration("x"), device_memory="much"), "device_memory: found 'much'"),
-        (lambda: qkscope.capture(configuration("x"), batch_tokens=-1), "batch_tokens=-1"),
-        (lambda: qkscope.analyze("no/such/folder"), "no/such/folder"),
-        (lambda: qkscope.analyze("no/such/folder@main"), "REPO@BRANCH"),
-        (lambda: qkscope.figures("no/such/folder", "x"), "no/such/folder"),
-        (lambda: qkscope.analyze("x", only="pcr"), "expected pca, rotation, plasticity"),
-        (lambda: qkscope.analyze("x", only=()), "only: found none"),
-        (lambda: qkscope.analyze("x", layres=[1]), "analyze: no argument 'layres'; did you mean 'layers'"),
-        (lambda: qkscope.analyze("x", zzz=1), "no argument 'zzz'; expected some of data_root, out, only"),
-        (lambda: qkscope.analyze(), r"missing a required argument: 'data_root'; expected analyze\(data_root, out, \*"),
-        (lambda: qkscope.analyze("x", "out", "pca"), "too many positional arguments"),
-        (lambda: qkscope.analyze(3), "data_root=3: expected a text or a path"),
-        (lambda: qkscope.analyze("x", layers="4-2"), "'4-2' is not a layer; expected numbers and ranges"),
-        (lambda: qkscope.analyze("x", layers=[-1]), "layers=-1: expected a whole number from 0"),
-        (lambda: qkscope.analyze("x", heads=[3, 5]), r"expected pairs \(layer, head\)"),
-        (lambda: qkscope.analyze("x", planes_of="3:5"), "planes_of='3:5': expected pairs"),
-        (lambda: qkscope.analyze("x", errors=1), "errors=1: expected True or False"),
-        (lambda: qkscope.analyze("x", components=0), "components=0: expected a whole number from 1"),
-        (lambda: qkscope.analyze("x", null_draws=1.5), "null_draws=1.5: expected a whole number"),
-        (lambda: qkscope.analyze("x", high=2), "high=2: expected a number from 0 to 1"),
-        (lambda: qkscope.analyze("x", low="0.3"), "low='0.3': expected a number"),
-        (lambda: qkscope.analyze("x", separation="median"), "expected 'mean' or 'eigen' or 'eigen-then-project'"),
-        (lambda: qkscope.analyze("x", fifths="all"), "expected 'range' or 'context'"),
-        (lambda: qkscope.analyze("x", profile_bins="many"), "profile_bins='many': expected 1 to 8192, 'buckets'"),
-        (lambda: qkscope.analyze("x", length_bins=5), "length_bins=5: expected a list of whole numbers"),
-        (lambda: qkscope.analyze("x", head_counts=(4,)), "expected two numbers, of query and of key heads"),
-        (lambda: qkscope.figures("x", "y", formts=["svg"]), "figures: no argument 'formts'; did you mean 'formats'"),
-        (lambda: qkscope.figures("x", "y", components=(1, 2, 3)), "expected two numbers from 0 on"),
+        (lambda: untyped.capture({"capture": {"layres": [0]}}), "config:1: .*layres|dataset|model"),
+        (lambda: untyped.capture("no/such.yaml"), "no/such.yaml"),
+        (lambda: untyped.capture(configuration("x"), limit=0), "limit=0"),
+        (lambda: untyped.capture(configuration("x"), shard=(2, 2)), "shard="),
+        (lambda: untyped.capture(configuration("x"), device="cuda:99"), "device cuda:99: "),
+        (lambda: untyped.capture(configuration("x"), dtype="int8"), "dtype: found 'int8'"),
+        (lambda: untyped.capture(configuration("x"), device_memory="much"), "device_memory: found 'much'"),
+        (lambda: untyped.capture(configuration("x"), batch_tokens=-1), "batch_tokens=-1"),
+        (lambda: untyped.analyze("no/such/folder"), "no/such/folder"),
+        (lambda: untyped.analyze("no/such/folder@main"), "REPO@BRANCH"),
+        (lambda: untyped.figures("no/such/folder", "x"), "no/such/folder"),
+        (lambda: untyped.analyze("x", only="pcr"), "expected pca, rotation, plasticity"),
+        (lambda: untyped.analyze("x", only=()), "only: found none"),
+        (lambda: untyped.analyze("x", layres=[1]), "analyze: no argument 'layres'; did you mean 'layers'"),
+        (lambda: untyped.analyze("x", zzz=1), "no argument 'zzz'; expected some of data_root, out, only"),
+        (lambda: untyped.analyze(), r"missing a required argument: 'data_root'; expected analyze\(data_root, out, \*"),
+        (lambda: untyped.analyze("x", "out", "pca"), "too many positional arguments"),
+        (lambda: untyped.analyze(3), "data_root=3: expected a text or a path"),
+        (lambda: untyped.analyze("x", layers="4-2"), "'4-2' is not a layer; expected numbers and ranges"),
+        (lambda: untyped.analyze("x", layers=[-1]), "layers=-1: expected a whole number from 0"),
+        (lambda: untyped.analyze("x", heads=[3, 5]), r"expected pairs \(layer, head\)"),
+        (lambda: untyped.analyze("x", planes_of="3:5"), "planes_of='3:5': expected pairs"),
+        (lambda: untyped.analyze("x", errors=1), "errors=1: expected True or False"),
+        (lambda: untyped.analyze("x", components=0), "components=0: expected a whole number from 1"),
+        (lambda: untyped.analyze("x", null_draws=1.5), "null_draws=1.5: expected a whole number"),
+        (lambda: untyped.analyze("x", high=2), "high=2: expected a number from 0 to 1"),
+        (lambda: untyped.analyze("x", low="0.3"), "low='0.3': expected a number"),
+        (lambda: untyped.analyze("x", separation="median"), "expected 'mean' or 'eigen' or 'eigen-then-project'"),
+        (lambda: untyped.analyze("x", fifths="all"), "expected 'range' or 'context'"),
+        (lambda: untyped.analyze("x", profile_bins="many"), "profile_bins='many': expected 1 to 8192, 'buckets'"),
+        (lambda: untyped.analyze("x", length_bins=5), "length_bins=5: expected a list of whole numbers"),
+        (lambda: untyped.analyze("x", head_counts=(4,)), "expected two numbers, of query and of key heads"),
+        (lambda: untyped.figures("x", "y", formts=["svg"]), "figures: no argument 'formts'; did you mean 'formats'"),
+        (lambda: untyped.figures("x", "y", components=(1, 2, 3)), "expected two numbers from 0 on"),
     ],
 )
-def test_wrong_arguments_raise_errors(call, message):
+def test_wrong_arguments_raise_errors(call: Callable[[], object], message: str) -> None:
     with pytest.raises(qkscope.Error, match=message):
         call()

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ PROGRAM = ROOT / "build" / "bin" / "qkscope"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stats")
     config = folder / "run.yaml"
     config.write_text(json.dumps({
@@ -28,12 +29,12 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def rows():
+def rows() -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Queries of layer 2 before and after RoPE, concatenated over documents, with positions."""
     model = qkscope.load(DEMO)
     texts = [json.loads(line)["text"] for line in open(ROOT / "share/demo/corpus.jsonl")][:3]
-    found = {"hook_q": [], "hook_rot_q": []}
-    positions = []
+    found: dict[str, list[np.ndarray]] = {"hook_q": [], "hook_rot_q": []}
+    positions: list[np.ndarray] = []
     for text in texts:
         tokens = model.to_tokens(text)[:64]
         cache = model.cache(tokens, ["blocks.2.attn.hook_q", "blocks.2.attn.hook_rot_q"])
@@ -43,7 +44,7 @@ def rows():
     return {name: np.concatenate(parts) for name, parts in found.items()}, np.concatenate(positions)
 
 
-def test_moments_match_numpy(folder, rows):
+def test_moments_match_numpy(folder: Path, rows: tuple[dict[str, np.ndarray], np.ndarray]) -> None:
     stats = qkscope.open_stats(folder)
     vectors, positions = rows
     assert stats.n() == len(positions) and stats.n("first") == 12
@@ -70,7 +71,7 @@ def test_moments_match_numpy(folder, rows):
     np.testing.assert_allclose(stats.second_moment("q")[2], second, atol=1e-11)
 
 
-def test_shapes_and_tables(folder):
+def test_shapes_and_tables(folder: Path) -> None:
     stats = qkscope.open_stats(folder)
     assert stats.cov("k").shape == (8, 2, 16, 16) and stats.bucket_mean("k").shape == (8, 2, 16, 16)
     assert len(stats.layers) == 8 and stats.settings["groups"] == ["A", "B"]
@@ -80,7 +81,7 @@ def test_shapes_and_tables(folder):
     assert tables["qk"].num_rows == 640 and tables["rotated"]["active_planes"].null_count == 64
 
 
-def test_wrong_arguments_raise_errors(folder, tmp_path):
+def test_wrong_arguments_raise_errors(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(qkscope.Error, match="stats_state.json"):
         qkscope.open_stats(tmp_path)
     stats = qkscope.open_stats(folder)

@@ -1,6 +1,7 @@
 """Functions shared with TransformerLens, compared with values of tools/make_transformer_lens_api_golden.py."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 import qkscope
+from qkscope import ActivationCache, Array, HookPoint, Model
 
 FOLDER = ROOT / "tests/python/transformer_lens_api"
 CASES = sorted(path.stem for path in FOLDER.glob("*.safetensors") if path.stem != "demo")
@@ -16,32 +18,38 @@ CASES = sorted(path.stem for path in FOLDER.glob("*.safetensors") if path.stem !
 TOLERANCE = 1e-4
 
 
-def metadata(case):
+def metadata(case: str) -> dict[str, Any]:
     with safe_open(FOLDER / f"{case}.safetensors", "np") as file:
-        return {key: json.loads(text) for key, text in file.metadata().items()}
+        texts: dict[str, str] = file.metadata()
+    return {key: json.loads(text) for key, text in texts.items()}
+
+
+def split_labels(found: Any) -> tuple[np.ndarray, Any]:
+    """Splits (array, labels); labels are None for an array alone."""
+    return (np.asarray(found), None) if hasattr(found, "shape") else (np.asarray(found[0]), found[1])
 
 
 class Golden:
     """Values of TransformerLens for one rewriting of the weights."""
 
-    def __init__(self, case, kind):
+    def __init__(self, case: str, kind: str) -> None:
         self.values = load_file(FOLDER / f"{case}.safetensors")
         self.labels = metadata(case)["labels"]
         self.kind = kind
         self.ids = self.values["token_ids"]
         self.compared = 0
 
-    def check(self, name, ours, tolerance=TOLERANCE):
+    def check(self, name: str, ours: Any, tolerance: float = TOLERANCE) -> None:
         key = f"{self.kind}.{name}"
-        ours, labels = ours if isinstance(ours, tuple) else (ours, None)
+        array, labels = split_labels(ours)
         theirs = self.values[key]
-        assert ours.shape == theirs.shape, name
-        np.testing.assert_allclose(ours, theirs, atol=tolerance, rtol=tolerance, err_msg=name)
+        assert array.shape == theirs.shape, name
+        np.testing.assert_allclose(array, theirs, atol=tolerance, rtol=tolerance, err_msg=name)
         assert labels == self.labels.get(key), name
         self.compared += 1
 
 
-def check_calls(golden, model):
+def check_calls(golden: Any, model: Model) -> None:
     ids = golden.ids
     logits, loss = model(ids, return_type="both")
     middle = model(ids, stop_at_layer=1)
@@ -53,13 +61,13 @@ def check_calls(golden, model):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_calls_match_transformer_lens(case):
+def test_calls_match_transformer_lens(case: str) -> None:
     golden = Golden(case, "plain")
     check_calls(golden, qkscope.load(GOLDEN / case, device="cpu"))
     assert golden.compared == 5
 
 
-def check_weights(golden, model):
+def check_weights(golden: Any, model: Model) -> None:
     golden.check("W_E", model.W_E)
     golden.check("W_U", model.W_U)
     if model.W_pos is not None:
@@ -72,12 +80,12 @@ def check_weights(golden, model):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_weights_match_transformer_lens(case):
+def test_weights_match_transformer_lens(case: str) -> None:
     check_weights(Golden(case, "plain"), qkscope.load(GOLDEN / case, device="cpu"))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_rewritten_weights_match_transformer_lens(case):
+def test_rewritten_weights_match_transformer_lens(case: str) -> None:
     """Rewriting of enable_compatibility_mode; writing weights are centred only with LayerNorm."""
     golden = Golden(case, "processed")
     layer_norm = qkscope.load(GOLDEN / case, device="cpu").cfg.normalization_type == "LN"
@@ -89,7 +97,7 @@ def test_rewritten_weights_match_transformer_lens(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_residual_stacks_match_transformer_lens(case):
+def test_residual_stacks_match_transformer_lens(case: str) -> None:
     golden = Golden(case, "folded")
     model = qkscope.load(GOLDEN / case, device="cpu", fold_ln=True)
     check_calls(golden, model)
@@ -98,8 +106,8 @@ def test_residual_stacks_match_transformer_lens(case):
     assert golden.compared == 5 + 21
 
 
-def check_stacks(golden, model, cache):
-    last = {"pos_slice": -1, "return_labels": True}
+def check_stacks(golden: Any, model: Model, cache: ActivationCache) -> None:
+    last: dict[str, Any] = {"pos_slice": -1, "return_labels": True}
     direction = model.W_U[:, 5] - model.W_U[:, 7]
     has_mid = "blocks.0.hook_resid_mid" in cache
     check = golden.check
@@ -135,7 +143,7 @@ def check_stacks(golden, model, cache):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_optional_hook_points_match_transformer_lens(case):
+def test_optional_hook_points_match_transformer_lens(case: str) -> None:
     golden = Golden(case, "asked")
     model = qkscope.load(GOLDEN / case, device="cpu")
     names = [key.removeprefix("asked.") for key in golden.values if key.startswith("asked.") and "hook_" in key]
@@ -153,11 +161,11 @@ def test_optional_hook_points_match_transformer_lens(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_edited_attention_input_matches_transformer_lens(case):
+def test_edited_attention_input_matches_transformer_lens(case: str) -> None:
     golden = Golden(case, "asked")
     model = qkscope.load(GOLDEN / case, device="cpu")
 
-    def move(x, hook):  # [pos, head, d_model]
+    def move(x: Array, hook: HookPoint) -> None:  # [pos, head, d_model]
         x[5, 0] = x[4, 0]
         x[6, -1] = 0
 
@@ -165,7 +173,7 @@ def test_edited_attention_input_matches_transformer_lens(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_circuits_match_transformer_lens(case):
+def test_circuits_match_transformer_lens(case: str) -> None:
     golden = Golden(case, "folded")
     model = qkscope.load(GOLDEN / case, device="cpu", fold_ln=True)
     golden.check("QK.norm", model.QK.norm())
@@ -183,7 +191,7 @@ def test_circuits_match_transformer_lens(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_attributions_do_not_depend_on_folding(case):
+def test_attributions_do_not_depend_on_folding(case: str) -> None:
     """Attributions of an unfolded model equal those of the folded model of TransformerLens."""
     golden = Golden(case, "folded")
     model = qkscope.load(GOLDEN / case, device="cpu")
@@ -193,7 +201,7 @@ def test_attributions_do_not_depend_on_folding(case):
     golden.check("logit_attrs_difference", cache.logit_attrs(decomposed, 5, 7) / model.cfg.logit_scale)
 
 
-def test_token_functions_match_transformer_lens():
+def test_token_functions_match_transformer_lens() -> None:
     golden = metadata("demo")["text"]
     model = qkscope.load(DEMO, device="cpu")
     texts = golden["texts"]

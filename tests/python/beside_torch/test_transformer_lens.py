@@ -1,5 +1,7 @@
 """Heads and patching compared with TransformerLens on the demo model."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,21 +11,21 @@ from transformer_lens import patching as lens_patching
 from transformer_lens.model_bridge import TransformerBridge
 
 import qkscope
-from qkscope import patching
+from qkscope import Model, patching
 from qkscope.path_patching import get_act_patch_direct_path
 
 TOLERANCE = 2e-4  # float32 logits of both
 
 
 @pytest.fixture(scope="module")
-def both():
+def both() -> tuple[Model, Any]:
     lens = TransformerBridge.boot_transformers(str(DEMO), dtype=torch.float32, device="cpu")
     lens.eval()
     return qkscope.load(DEMO, device="cpu"), lens
 
 
 @pytest.fixture(scope="module")
-def runs(both):
+def runs(both: tuple[Model, Any]) -> Any:
     """Clean and corrupted tokens, a metric for each library, and the cache of TransformerLens."""
     model, lens = both
     clean = some_ids(model, 6)
@@ -33,7 +35,7 @@ def runs(both):
     return clean, corrupted, cache
 
 
-def metric(logits):
+def metric(logits: Any) -> Any:
     return logits[0, -1, 3] - logits[0, -1, 7]
 
 
@@ -43,7 +45,7 @@ SWEEPS = ("resid_pre", "resid_mid", "attn_out", "mlp_out", "attn_head_out_by_pos
 
 
 @pytest.mark.parametrize("name", SWEEPS)
-def test_sweeps(both, runs, name):
+def test_sweeps(both: tuple[Model, Any], runs: Any, name: str) -> None:
     model, lens = both
     clean, corrupted, cache = runs
     with torch.no_grad():
@@ -52,7 +54,7 @@ def test_sweeps(both, runs, name):
     np.testing.assert_allclose(found, expected.numpy(), atol=TOLERANCE)
 
 
-def test_direct_paths(both, runs):
+def test_direct_paths(both: tuple[Model, Any], runs: Any) -> None:
     model, lens = both
     clean, corrupted, cache = runs
     _, ours = lens.run_with_cache(torch.tensor(corrupted)[None])
@@ -65,12 +67,17 @@ def test_direct_paths(both, runs):
 
 @pytest.mark.parametrize("pattern", head_detector.HEAD_NAMES)
 @pytest.mark.parametrize("measure", ["mul", "abs"])
-def test_head_detector(both, pattern, measure):
+def test_head_detector(both: tuple[Model, Any], pattern: Any, measure: str) -> None:
     model, lens = both
+    detect: Any = head_detector.detect_head
     once = some_ids(model, 20)
     ids = np.concatenate([once, once])
     _, cache = lens.run_with_cache(torch.tensor(ids)[None], remove_batch_dim=True)
-    lens.to_tokens = lambda text: torch.tensor(ids)[None]
-    expected = head_detector.detect_head(lens, "text", pattern, cache=cache, error_measure=measure)
+
+    def to_tokens(text: str) -> torch.Tensor:
+        return torch.tensor(ids)[None]
+
+    lens.to_tokens = to_tokens
+    expected = detect(lens, "text", pattern, cache=cache, error_measure=measure)
     found = qkscope.detect_head(model, ids, pattern, error_measure=measure)
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-5 if measure == "mul" else 1.001e-3)

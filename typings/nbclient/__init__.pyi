@@ -1,0 +1,6 @@
+# Of nbclient's types pyright cannot resolve those of traitlets.
+from typing import Any
+
+class NotebookClient:
+    def __init__(self, nb: Any, *, timeout: int | None = None, resources: dict[str, Any] | None = None) -> None: ...
+    def execute(self) -> Any: ...
