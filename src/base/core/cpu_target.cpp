@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <fmt/ranges.h>
-#include <hwy/highway.h>
 
 #include "base/core/error.h"
 #include "base/core/log.h"

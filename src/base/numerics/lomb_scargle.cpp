@@ -11,7 +11,6 @@
 #include <numbers>
 
 #include "base/core/numbers.h"
-#include "base/numerics/phase_sums.h"
 #include "base/numerics/phase_table.h"
 #include "base/numerics/vectors.h"
 

@@ -3,10 +3,8 @@
 #include "base/numerics/youden_j.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 namespace qkscope {

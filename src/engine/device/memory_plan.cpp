@@ -1,6 +1,5 @@
 #include "engine/device/memory_plan.h"
 
-#include <algorithm>
 #include <map>
 #include <string>
 

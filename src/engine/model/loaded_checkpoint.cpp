@@ -12,7 +12,6 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "engine/ops/linear.h"
-#include "input/checkpoint/checkpoint.h"
 
 namespace qkscope {
 namespace {

@@ -6,7 +6,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "base/core/error.h"

@@ -1,10 +1,8 @@
 #include "engine/ops/attention.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "base/core/error.h"
@@ -13,7 +11,6 @@
 #include "engine/ops/gemm.h"
 #include "engine/ops/key_kernels.h"
 #include "engine/ops/packed_keys.h"
-#include "engine/ops/row_kernels.h"
 
 namespace qkscope {
 namespace {

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "base/core/error.h"
-#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/gemm.h"
 #include "engine/ops/linear.h"

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <ranges>
-#include <set>
 #include <span>
-#include <utility>
 
 #include <fmt/format.h>
 

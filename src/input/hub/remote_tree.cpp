@@ -10,7 +10,6 @@
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
-#include "base/io/output_file.h"
 #include "input/checkpoint/hub_cache.h"
 
 namespace qkscope {

@@ -1,6 +1,5 @@
 #include "input/tokenizer/encoder.h"
 
-#include <algorithm>
 #include <iterator>
 
 #include "base/core/error.h"

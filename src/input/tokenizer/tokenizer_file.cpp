@@ -8,7 +8,6 @@
 #include "base/core/text.h"
 #include "base/core/utf8.h"
 #include "base/io/folder.h"
-#include "base/io/json.h"
 #include "base/io/mapped_file.h"
 #include "input/tokenizer/tokenizer_json.h"
 

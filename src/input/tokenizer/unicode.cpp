@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/core/fork_safe_static.h"
-#include "base/core/utf8.h"
 #include "input/tokenizer/tokenizer_components.h"
 
 namespace qkscope::unicode {

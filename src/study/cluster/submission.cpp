@@ -11,7 +11,6 @@
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
-#include "base/io/output_file.h"
 #include "qkscope/experimental/cluster.h"
 #include "study/cluster/slurm.h"
 

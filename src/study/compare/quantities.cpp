@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "base/core/numbers.h"
 #include "base/core/text.h"
 
 namespace qkscope {

@@ -10,7 +10,6 @@
 #include "base/core/text.h"
 #include "base/io/data_folder.h"
 #include "base/io/folder.h"
-#include "qkscope/experimental/study.h"
 
 namespace qkscope {
 namespace {

@@ -2,7 +2,6 @@
 // cuDNN.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <span>
 

@@ -4,7 +4,6 @@
 
 #include "engine/device/cuda/cuda_devices.h"
 #include "engine/device/cuda/hopper_kernels.h"
-#include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
 namespace {

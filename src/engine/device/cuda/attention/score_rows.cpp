@@ -1,7 +1,6 @@
 #include "engine/device/cuda/attention/score_rows.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "base/core/error.h"
 #include "engine/device/backend.h"

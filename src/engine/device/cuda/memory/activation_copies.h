@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/memory/host_transfers.h"

@@ -4,7 +4,6 @@
 
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
-#include "engine/device/cuda/pass_kernels.h"
 #include "engine/ops/linear.h"
 
 namespace qkscope::cuda {
