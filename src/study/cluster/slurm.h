@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/yaml/yaml_config.h"
-#include "qkscope/error.h"
 #include "qkscope/experimental/study.h"
 
 namespace qkscope {

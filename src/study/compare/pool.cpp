@@ -1,6 +1,4 @@
 // Implements pool_results(): statistics over the heads of several analyses.
-#include "study/compare/pool.h"
-
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -12,7 +10,6 @@
 #include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
-#include "base/io/json.h"
 #include "base/numerics/correlation.h"
 #include "base/numerics/sample_statistics.h"
 #include "base/tables/csv.h"

@@ -1,5 +1,3 @@
-#include "study/sweep/checkpoint_branches.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>

@@ -1,6 +1,4 @@
 // pool_results(): statistics over the heads of several analyses, and correlation with scores.
-#include "study/compare/pool.h"
-
 #include <cmath>
 #include <fstream>
 
@@ -11,6 +9,7 @@
 #include "error_message.h"
 #include "qkscope/analysis.h"
 #include "qkscope/experimental/study.h"
+#include "study/compare/published.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

@@ -5,7 +5,6 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
-#include "base/core/numbers.h"
 #include "engine/model/family.h"
 
 namespace qkscope {
