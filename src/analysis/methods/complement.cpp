@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "base/core/numbers.h"
+#include "base/numerics/kolmogorov.h"
 #include "base/numerics/products.h"
 #include "base/numerics/symmetric_eigen.h"
-#include "base/numerics/youden_j.h"
 
 namespace qkscope {
 namespace {

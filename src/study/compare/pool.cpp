@@ -10,7 +10,6 @@
 #include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
-#include "base/numerics/correlation.h"
 #include "base/numerics/sample_statistics.h"
 #include "base/tables/csv.h"
 #include "qkscope/experimental/study.h"

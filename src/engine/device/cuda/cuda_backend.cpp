@@ -13,8 +13,6 @@
 #include "engine/device/cuda/memory/activations.h"
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/memory/device_weights.h"
-#include "engine/device/cuda/memory/host_transfers.h"
-#include "engine/device/cuda/memory/key_value_store.h"
 #include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/pass_rows.h"
 #include "engine/device/cuda/products/expert_mixture.h"

@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/memory/host_transfers.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope::cuda {

@@ -12,7 +12,6 @@
 #include "engine/device/backend.h"
 #include "engine/device/cuda/memory/activation_copies.h"
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/memory/host_transfers.h"
 #include "engine/device/cuda/statistics/statistics_moments.h"
 #include "engine/statistics/moments.h"
 

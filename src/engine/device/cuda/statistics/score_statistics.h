@@ -9,7 +9,6 @@
 #include "engine/device/backend.h"
 #include "engine/device/cuda/attention/score_rows.h"
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/memory/host_transfers.h"
 #include "engine/device/cuda/statistics/statistics_scores.h"
 #include "engine/ops/row_kernels.h"
 
