@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/numerics/phase_table.h"
-#include "base/numerics/position_order.h"
 
 namespace qkscope {
 

@@ -1,6 +1,4 @@
 // Implements the record of a submission, and submit_jobs().
-#include "study/cluster/submission.h"
-
 #include <algorithm>
 #include <fstream>
 

@@ -12,8 +12,6 @@
 #include "capture/run/capture_plan.h"
 #include "qkscope/experimental/cluster.h"
 #include "study/cluster/slurm.h"
-#include "study/cluster/submission.h"
-#include "study/sweep/run_data.h"
 #include "study/sweep/sweep.h"
 
 namespace qkscope {

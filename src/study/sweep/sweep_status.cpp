@@ -11,8 +11,6 @@
 #include "base/core/error.h"
 #include "qkscope/experimental/cluster.h"
 #include "study/cluster/slurm.h"
-#include "study/cluster/submission.h"
-#include "study/sweep/run_data.h"
 #include "study/sweep/sweep.h"
 
 namespace qkscope {
