@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "base/core/numbers.h"
-#include "base/numerics/kolmogorov.h"
 #include "base/numerics/products.h"
+#include "base/numerics/sample_statistics.h"
 #include "base/numerics/symmetric_eigen.h"
 
 namespace qkscope {

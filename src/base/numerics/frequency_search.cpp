@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/numerics/phase_sums.h"
-
 namespace qkscope {
 namespace {
 

@@ -12,7 +12,6 @@
 
 #include "base/numerics/nufft.h"
 #include "base/numerics/phase_sums.h"
-#include "base/numerics/phase_table.h"
 
 namespace qkscope {
 

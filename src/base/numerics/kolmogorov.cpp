@@ -6,8 +6,6 @@
 // are collected, sorted and evaluated exactly. Bounds are single precision, widened by kRounding.
 // Invariants: bin order is value order; before_[b] counts the values in bins below b.
 // kolmogorov_distance_reference() in reference.h is the plain version.
-#include "base/numerics/kolmogorov.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -19,6 +17,7 @@
 #include "base/core/fork_safe_static.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/products.h"
+#include "base/numerics/sample_statistics.h"
 
 namespace qkscope {
 namespace {

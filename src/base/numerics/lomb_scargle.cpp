@@ -10,7 +10,7 @@
 
 #include "base/core/numbers.h"
 #include "base/numerics/frequency_search.h"
-#include "base/numerics/phase_table.h"
+#include "base/numerics/phase_sums.h"
 #include "base/numerics/vectors.h"
 
 namespace qkscope {

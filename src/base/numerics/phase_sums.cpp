@@ -1,7 +1,5 @@
 #include "base/numerics/phase_sums.h"
 
-#include <algorithm>
-
 #include "base/core/cpu_target.h"
 
 #undef HWY_TARGET_INCLUDE

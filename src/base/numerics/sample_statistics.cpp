@@ -8,7 +8,6 @@
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
-#include "base/numerics/kolmogorov.h"
 #include "base/numerics/normal.h"
 
 namespace qkscope {

@@ -10,7 +10,6 @@
 #include "base/core/log.h"
 #include "base/core/text.h"
 #include "engine/model/loaded_checkpoint.h"
-#include "engine/ops/experts.h"
 #include "engine/ops/linear.h"
 
 namespace qkscope {
@@ -53,21 +52,6 @@ std::int64_t attention_layers(const ModelConfig& model) {
   return std::ranges::count(model.layers, false, &LayerConfig::cross_attention);
 }
 
-std::int64_t activation_bytes_on_cpu(const ModelConfig& model, std::int64_t rows) {
-  const auto q_width = model.n_heads * model.d_head;
-  const auto heads = 2 * q_width + 2 * model.n_kv_heads * model.d_head;
-  const auto mlp_rows = std::min(rows, kCpuMlpRows);
-  // Packed operands of gemm.h: input of the widest product, keys and values, and shared weights.
-  const auto mlp_products = model.gated_mlp() ? 2 : 1;
-  const auto packed = std::max(rows * std::max(model.d_model, q_width), mlp_rows * model.d_mlp) +
-                      2 * rows * model.n_kv_heads * model.d_head +
-                      std::min(kMostSharedWeights, mlp_products * model.d_model * model.d_mlp);
-  const auto residuals = (model.parallel_residual ? 4 : 3) * model.d_model;
-  const auto floats = rows * (residuals + heads + rotary_elements(model)) +
-                      mlp_products * mlp_rows * model.d_mlp + packed + expert_floats(model, rows);
-  return floats * static_cast<std::int64_t>(sizeof(float));
-}
-
 // Returns the number of bytes that a mixture of experts needs: router outputs, and gate, up and
 // sorted rows of a chunk.
 std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
@@ -101,7 +85,6 @@ std::int64_t activation_bytes_on_cuda(const ModelConfig& model, std::int64_t row
          expert_bytes_on_cuda(model, rows, dtype);
 }
 
-// Returns the number of elements of the largest layer.
 std::int64_t largest_layer_elements(const ModelConfig& model) {
   std::map<std::string, std::int64_t> layers;  // by "layers.N"
   for (const auto& spec : expected_tensors(model)) {
@@ -140,13 +123,24 @@ std::int64_t cpu_expert_chunk_rows(const ModelConfig& model) {
 }
 
 std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
-  return activation_bytes_on_cpu(model, rows);
+  const auto q_width = model.n_heads * model.d_head;
+  const auto heads = 2 * q_width + 2 * model.n_kv_heads * model.d_head;
+  const auto mlp_rows = std::min(rows, kCpuMlpRows);
+  // Packed operands of gemm.h: input of the widest product, keys and values, and shared weights.
+  const auto mlp_products = model.gated_mlp() ? 2 : 1;
+  const auto packed = std::max(rows * std::max(model.d_model, q_width), mlp_rows * model.d_mlp) +
+                      2 * rows * model.n_kv_heads * model.d_head +
+                      std::min(kMostSharedWeights, mlp_products * model.d_model * model.d_mlp);
+  const auto residuals = (model.parallel_residual ? 4 : 3) * model.d_model;
+  const auto floats = rows * (residuals + heads + rotary_elements(model)) +
+                      mlp_products * mlp_rows * model.d_mlp + packed + expert_floats(model, rows);
+  return floats * static_cast<std::int64_t>(sizeof(float));
 }
 
 std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options) {
   return options.device.kind == Device::Kind::cpu
-             ? activation_bytes_on_cpu(model, rows)
+             ? cpu_activation_bytes(model, rows)
              : activation_bytes_on_cuda(model, rows, options.dtype);
 }
 

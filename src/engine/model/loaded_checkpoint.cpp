@@ -70,7 +70,6 @@ class WeightBinder {
     return weights;
   }
 
-  // Returns names and shapes of all tensors.
   std::vector<TensorSpec> list() {
     bind();
     return std::move(specs_);

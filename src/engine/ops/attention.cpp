@@ -230,23 +230,15 @@ std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std
 }
 
 // A sink is one additional score of the softmax without an entry in the pattern.
-void softmax_with_sink(std::span<const float> scores, float sink, float* pattern) {
-  thread_local std::vector<float> joined;
-  joined.assign(scores.begin(), scores.end());
-  joined.push_back(sink);
-  rows::softmax(joined.data(), std::ssize(joined), joined.data());
-  std::copy_n(joined.begin(), scores.size(), pattern);
-}
-
 void softmax(const AttentionInput& input, std::int64_t head, std::span<const float> scores,
              std::pair<std::int64_t, std::int64_t> visible, std::span<float> pattern) {
   const auto [begin, end] = visible;
+  thread_local std::vector<float> joined;
+  joined.assign(scores.begin() + begin, scores.begin() + end);
+  if (!input.sinks.empty()) joined.push_back(input.sinks[as_index(head)]);
+  rows::softmax(joined.data(), std::ssize(joined), joined.data());
   std::fill(pattern.begin(), pattern.end(), 0.0f);
-  if (input.sinks.empty())
-    rows::softmax(scores.data() + begin, end - begin, pattern.data() + begin);
-  else
-    softmax_with_sink(scores.subspan(as_index(begin), as_index(end - begin)),
-                      input.sinks[as_index(head)], pattern.data() + begin);
+  std::copy_n(joined.begin(), end - begin, pattern.begin() + begin);
 }
 
 // Calls body(row of an output tensor, head, row of q) for each head and selected row.
@@ -268,7 +260,6 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
   return std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
-// Pattern of one row after edits.
 struct EditedPattern {
   std::vector<float> pattern;  // (keys)
   bool changed = false;        // differs from the unedited row

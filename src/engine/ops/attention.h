@@ -14,7 +14,6 @@ namespace qkscope {
 
 class PackedKeys;
 
-// Operands of attention.
 struct AttentionInput {
   ConstTensorView q;  // (queries, n_heads, d_head)
   ConstTensorView k;  // (rows, n_kv_heads, d_head), including cached positions before the batch

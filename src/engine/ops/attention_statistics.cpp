@@ -82,7 +82,6 @@ std::vector<TokenMass> token_masses(const HeadInput& in,
   return masses;
 }
 
-// Statistics of one query head of one document.
 class HeadStatistics {
  public:
   HeadStatistics(const HeadInput& in, const AttentionRequest& request, const KeyVariants& keys,

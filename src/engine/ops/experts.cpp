@@ -1,5 +1,3 @@
-#include "engine/ops/experts.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -43,7 +41,6 @@ float sortable(float logit) {
   return std::isnan(logit) ? std::numeric_limits<float>::infinity() : logit;
 }
 
-// Returns a checked expert number.
 std::int64_t expert_at(ConstTensorView indices, std::int64_t row, std::int64_t place,
                        std::int64_t experts) {
   const auto k = indices.dim(1);

@@ -54,7 +54,6 @@ void pack_left_operand(const StridedVectors& rows, float* packed);
 void pack_left_operand_transposed(const StridedVectors& rows, float* packed);
 void pack_right_operand(const StridedVectors& columns, float* packed);
 
-// Operands of a product of packed blocks.
 struct PackedProduct {
   const float* left;
   const float* right;

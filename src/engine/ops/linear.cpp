@@ -4,12 +4,9 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <span>
-#include <vector>
 
 #include "base/core/convert.h"
 #include "base/core/error.h"
-#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/gemm.h"
 #include "engine/ops/row_kernels.h"

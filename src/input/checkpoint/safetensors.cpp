@@ -44,7 +44,6 @@ std::string shape_text(const TensorEntry& entry) {
   return fmt::format("[{}]", fmt::join(entry.shape, ", "));
 }
 
-// Returns the JSON text of the header.
 std::string_view header_text(std::span<const std::byte> file, const std::string& where) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.starts_with("version https://git-lfs"))

@@ -23,7 +23,6 @@ struct HubSettings {
   double longest_wait = 300.0;  // seconds; give up if the server asks for more
 };
 
-// Reads the settings from the environment.
 HubSettings hub_settings();
 
 struct Repository : RepositoryName {

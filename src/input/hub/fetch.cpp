@@ -1,5 +1,3 @@
-#include "input/hub/fetch.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -55,7 +53,7 @@ bool add_weights(const Paths& paths, const FileReader& read, const std::string& 
   const auto* format = find_format(paths);
   if (format == nullptr)
     bad_input("{}: no weights that can be read: expected {} or {}; it holds {}", where,
-              kWeightFormats[0].single, kWeightFormats[0].index, format_path_list(paths));
+              kWeightFormats[0].single, kWeightFormats[0].index, format_name_list(paths));
   if (contains(paths, format->single)) {
     chosen.push_back(format->single);
     return true;
@@ -77,7 +75,7 @@ bool add_weights(const Paths& paths, const FileReader& read, const std::string& 
 void require_config(const Paths& paths, const std::string& where) {
   if (!contains(paths, kConfig))
     bad_input("{}: no checkpoint: expected a {}; it holds {}", where, kConfig,
-              format_path_list(paths));
+              format_name_list(paths));
 }
 
 // Selects config.json, weights (single file, or index and shards) and tokenizer. Without `weights`,
@@ -102,7 +100,7 @@ FileChoice tokenizer_files() {
   return [](const Paths& paths, const FileReader&, const std::string& where) {
     if (!contains(paths, kTokenizer))
       bad_input("{}: no tokenizer: expected a {}; it holds {}", where, kTokenizer,
-                format_path_list(paths));
+                format_name_list(paths));
     Paths chosen;
     add_tokenizer(paths, chosen);
     return std::optional(chosen);
@@ -173,7 +171,7 @@ class RevisionFetch {
       bad_input(
           "{}: the cache lacks {}, and HF_HUB_OFFLINE forbids to ask the Hub; run 'qkscope "
           "hub download' with the network on",
-          where(commit), format_path_list(missing));
+          where(commit), format_name_list(missing));
     return missing.empty();
   }
 
@@ -271,10 +269,6 @@ CheckpointBytes listed_bytes(const CacheWriter& cache, const std::string& commit
 }
 
 }  // namespace
-
-std::string format_path_list(const std::vector<std::string>& paths) {
-  return format_name_list(paths, 8);
-}
 
 FileChoice dataset_file_choice(const std::string& name, const std::string& split) {
   CorpusOptions corpus;

@@ -54,11 +54,7 @@ void refuse_plain_http(const Url& url, const std::string& what);
 // "stage1 step/x" → "stage1%20step%2Fx". Characters in `keep` stay unescaped ("/" for paths).
 std::string percent_encode(std::string_view text, std::string_view keep = "");
 
-// Returns the current Unix time in seconds.
 double unix_seconds();
-
-// Removes white space at both ends.
-std::string trim_white_space(std::string_view text);
 
 // A byte range of a file, sent as the request body.
 struct FileSlice {

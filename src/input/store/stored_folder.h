@@ -62,7 +62,6 @@ struct StoredManifest {
 std::string manifest_text(const StoredManifest& manifest);
 StoredManifest parse_manifest(const std::string& text, const std::string& where);
 
-// Describes a folder to publish.
 struct FolderUpload {
   std::string folder;  // local folder; hidden files are skipped
   std::string kind;

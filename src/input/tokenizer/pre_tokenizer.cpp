@@ -34,7 +34,6 @@ void merge_with_next(const std::vector<Match>& matches, std::vector<ByteRange>& 
   std::reverse(ranges.begin() + first, ranges.end());
 }
 
-// Appends the ranges of one piece.
 void add_ranges(const std::vector<Match>& matches, Delimiters delimiters,
                 std::vector<ByteRange>& ranges) {
   if (delimiters == Delimiters::merged_with_next) return merge_with_next(matches, ranges);
@@ -156,7 +155,6 @@ void add_prefix_spaces(SectionPieces& pieces) {
   });
 }
 
-// Replaces every byte by its character in the byte-level alphabet.
 void map_bytes(SectionPieces& pieces) {
   rewrite_pieces(pieces, [](AlignedText::Rewriter& rewrite, ByteRange piece) {
     while (rewrite.position() < piece.end) {

@@ -15,7 +15,6 @@
 
 namespace qkscope {
 
-// A half-open range of bytes.
 struct ByteRange {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
@@ -241,7 +240,6 @@ class PostProcessor {
   std::vector<ProcessingStep> steps_;
 };
 
-// Converts token strings back to text.
 using Decoder = std::function<std::string(std::vector<std::string> tokens)>;
 
 // Without a decoder (JSON null), tokens are joined with spaces. Error messages start with `where`.

@@ -52,7 +52,6 @@ class Vocabulary {
   void add(std::string_view token, std::int32_t id);
 
   std::int32_t find(std::string_view token) const;  // -1 if absent
-  // Returns the token with this id, or nullopt.
   std::optional<std::string_view> token(std::int32_t id) const;
   std::size_t size() const { return entries_.size(); }
   std::int32_t id_limit() const { return static_cast<std::int32_t>(by_id_.size()); }
@@ -121,7 +120,6 @@ struct Symbol {
   std::uint32_t size;  // bytes in the vocabulary's spelling
 };
 
-// Memory reused between words.
 struct MergeScratch {
   std::vector<std::uint32_t> ranks;
   std::vector<std::uint32_t> next, previous;
@@ -163,7 +161,6 @@ struct TokenizerFile {
   Json normalizer, pre_tokenizer, post_processor, decoder;  // null if absent
   bool truncates_left = false;
 
-  // Settings of tokenizer_config.json.
   std::optional<bool> add_bos, add_eos;
   std::string bos, eos;                   // empty if absent
   std::vector<AddedToken> config_tokens;  // added_tokens_decoder, sorted by id

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,12 +20,6 @@ using Words = std::vector<std::string>;
 constexpr std::string_view kUnreachable[] = {"Unable to contact", "timed out",     "Zero Bytes",
                                              "Connection",        "Communication", "authentication",
                                              "temporarily",       "Munge"};
-
-std::string trim(std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string_view::npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1));
-}
 
 bool is_digits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
@@ -115,7 +108,8 @@ std::string last_error_text(const std::string& err) {
   std::string last = "it did not say why";
   for (const auto& line : split(err, '\n')) {
     const auto at = line.find(kMark);
-    const auto text = trim(at == std::string::npos ? line : line.substr(at + kMark.size()));
+    const auto text =
+        trim_white_space(at == std::string::npos ? line : line.substr(at + kMark.size()));
     if (!text.empty()) last = text;
   }
   return last;
@@ -275,7 +269,8 @@ std::string submit_script(const std::string& file, const Words& after, bool held
     command.push_back(fmt::format("--dependency=afterany:{}", fmt::join(after, ":")));
   command.push_back(file);
   const auto output = run_slurm(command, "sbatch refused " + file);
-  const auto id = trim(split(output, ';').front());  // federated clusters append ";CLUSTER"
+  const auto id =
+      trim_white_space(split(output, ';').front());  // federated clusters append ";CLUSTER"
   if (!is_digits(id))
     failure("sbatch {}: found {}, expected the id of a job", file, in_quotes(output));
   return id;
@@ -304,7 +299,7 @@ std::vector<QueuedTask> queued_tasks(const Words& jobs) {
   std::vector<QueuedTask> tasks;
   for (const auto& line : split(output, '\n')) {
     auto fields = split(line, '|');
-    std::ranges::transform(fields, fields.begin(), trim);
+    std::ranges::transform(fields, fields.begin(), trim_white_space);
     if (fields.size() < 4 || !wanted.contains(fields[0])) continue;
     tasks.push_back({.job = fields[0],
                      .index = is_digits(fields[1]) ? parse_integer(fields[1], "squeue") : 0,

@@ -23,7 +23,6 @@ SlurmOptions read_slurm_options(YamlSection section);
 // option.
 void check_slurm_options(const SlurmOptions& options);
 
-// Contents of a batch script.
 struct TaskScript {
   std::string job = {};     // job name in the queue
   std::string what = {};    // sentence for the comment at the top of the script
@@ -35,10 +34,8 @@ struct TaskScript {
   bool retries_failures = true;  // false: retry only after a kill or the time limit
 };
 
-// Returns the text of a batch script for sbatch.
 std::string render_batch_script(const TaskScript& task, const SlurmOptions& options);
 
-// Quotes a word for the shell if necessary.
 std::string quote_for_shell(const std::string& text);
 
 // Returns the seconds of a Slurm time limit: "90" (minutes), "1:30:00", "1-12" (days-hours).

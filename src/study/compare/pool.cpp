@@ -166,7 +166,6 @@ std::vector<PooledHead> read_heads(const std::vector<RunFolder>& runs) {
   return all;
 }
 
-// Returns the names of all quantities of these heads, sorted.
 std::vector<std::string> quantities_of(const std::vector<PooledHead>& heads) {
   std::set<std::string> names;
   for (const auto& head : heads)
@@ -179,7 +178,6 @@ using Heads = std::vector<const PooledHead*>;
 
 constexpr char kAll[] = "all";
 
-// Returns the values of the heads that have the quantity.
 std::vector<double> values_of(const Heads& heads, const std::string& quantity) {
   std::vector<double> values;
   for (const auto* head : heads)

@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <map>
 #include <set>
-#include <string>
-#include <vector>
 
 #include <fmt/ranges.h>
 
@@ -225,7 +222,6 @@ void read_components(const PublishedRows& rows, PublishedNumbers& set) {
   }
 }
 
-// Throws a bad-input error if a source gives the same number twice.
 void refuse_repetitions(const PublishedNumbers& set) {
   std::set<std::tuple<std::string, std::string, std::string, std::string>> seen;
   for (const auto& number : set.numbers)

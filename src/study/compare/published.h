@@ -20,7 +20,6 @@ struct ProfileBin {
 };
 
 struct PublishedNumber {
-  // Kind of number.
   enum class ValueKind {
     quantity,    // statistic over the heads of a run, selected by the name of the quantity
     profile,     // mean of the profile over `bin`, minus that over `minus` if set

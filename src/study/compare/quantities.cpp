@@ -1,5 +1,3 @@
-#include "study/compare/quantities.h"
-
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -9,11 +7,11 @@
 #include <fmt/format.h>
 
 #include "base/core/text.h"
+#include "study/compare/run_tables.h"
 
 namespace qkscope {
 namespace {
 
-// A quantity parsed from its name.
 struct Quantity {
   HeadColumn column;
   Statistic statistic;

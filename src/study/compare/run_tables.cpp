@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
-#include "base/core/numbers.h"
 #include "base/io/folder.h"
 #include "base/numerics/sample_statistics.h"
 #include "base/tables/csv.h"

@@ -6,7 +6,7 @@
 
 #include "base/core/numbers.h"
 #include "base/numerics/sample_statistics.h"
-#include "study/compare/quantities.h"
+#include "study/compare/run_tables.h"
 
 namespace qkscope {
 namespace {

@@ -172,7 +172,6 @@ std::string yaml_scalar(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Returns the content of a sweep file over the branches.
 std::string render_sweep_file(const BranchSweep& sweep, const std::string& name,
                               const std::string& config) {
   auto text = fmt::format(

@@ -40,7 +40,6 @@ std::string cluster_folder(const std::string& path) {
   return fs::absolute(path).lexically_normal().string();
 }
 
-// Appends jobs to a plan.
 class JobPlanner {
  public:
   JobPlanner(ClusterPlan& plan, const SlurmOptions& slurm, const TaskProgram& program)

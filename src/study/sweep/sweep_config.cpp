@@ -9,7 +9,6 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
-#include "base/yaml/yaml_config.h"
 #include "capture/stats_run/stats_plan.h"
 #include "input/checkpoint/hub_cache.h"
 #include "qkscope/hub.h"
@@ -260,7 +259,6 @@ class SweepReader {
     section.reject_unknown_keys();
   }
 
-  // Sources of the configuration of a run.
   struct RunConfiguration {
     std::string own = {};               // configuration file instead of the base
     std::vector<YAML::Node> overrides;  // later entries take precedence

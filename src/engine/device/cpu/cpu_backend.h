@@ -14,11 +14,9 @@
 #include "engine/device/memory_plan.h"
 #include "engine/ops/attention.h"
 #include "engine/ops/elementwise.h"
-#include "engine/ops/experts.h"
 #include "engine/ops/gemm.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/packed_keys.h"
-#include "engine/ops/rotary.h"
 #include "qkscope/experimental/cpu.h"
 
 namespace qkscope {

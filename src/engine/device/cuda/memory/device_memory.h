@@ -19,7 +19,6 @@ namespace qkscope::cuda {
 // the device".
 void check(cudaError_t status, const char* operation);
 
-// Call after a kernel launch.
 inline void check_launch(const char* operation) {
   check(cudaGetLastError(), operation);
 }

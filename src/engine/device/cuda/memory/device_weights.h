@@ -52,7 +52,6 @@ class WeightUploader {
          destination, to, 1.0f);
   }
 
-  // Blocks until all copies are complete.
   void wait() {
     for (const auto& buffer : buffers_) buffer.done.wait();
   }

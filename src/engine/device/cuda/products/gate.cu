@@ -83,7 +83,6 @@ __global__ void gate_kernel(GateRows<T> rows, XieluWeights xielu, ClampedSwiglu 
   }
 }
 
-// Elementwise functions of change_kernel.
 struct Clip {
   float limit;
   __device__ float operator()(float x) const { return fminf(fmaxf(x, -limit), limit); }
