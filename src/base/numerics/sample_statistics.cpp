@@ -66,6 +66,38 @@ std::vector<double> ranks_of(std::span<const double> values) {
   return ranks;
 }
 
+// Returns ln of the regularised incomplete beta function I_x(a, 1/2), given x and 1 - x.
+double log_incomplete_beta_half(double a, double x, double one_minus_x) {
+  if (x <= 0) return -std::numeric_limits<double>::infinity();
+  if (one_minus_x <= 0) return 0;
+  // ln(x^a (1 - x)^(1/2) / B(a, 1/2))
+  const double front = a * (one_minus_x < 0.5 ? std::log1p(-one_minus_x) : std::log(x)) +
+                       0.5 * std::log(one_minus_x) + log_gamma_step(a) -
+                       0.5 * std::log(std::numbers::pi);
+  if (x < (a + 1) / (a + 2.5)) return front + std::log(beta_fraction(a, 0.5, x) / a);
+  return std::log1p(-std::exp(front) * beta_fraction(0.5, a, one_minus_x) / 0.5);
+}
+
+// Sums of products around the means of two lists of equal length.
+struct CentredProducts {
+  double xx = 0;
+  double xy = 0;
+  double yy = 0;
+};
+
+CentredProducts centred_products(std::span<const double> x, std::span<const double> y) {
+  const auto n = static_cast<double>(x.size());
+  const double mean_x = std::accumulate(x.begin(), x.end(), 0.0) / n;
+  const double mean_y = std::accumulate(y.begin(), y.end(), 0.0) / n;
+  CentredProducts sums;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    sums.xx += (x[i] - mean_x) * (x[i] - mean_x);
+    sums.xy += (x[i] - mean_x) * (y[i] - mean_y);
+    sums.yy += (y[i] - mean_y) * (y[i] - mean_y);
+  }
+  return sums;
+}
+
 }  // namespace
 
 double mean_of(const std::vector<double>& values) {
@@ -89,19 +121,6 @@ double quantile_of(std::vector<double> values, double fraction) {
   const auto below = static_cast<std::size_t>(place);
   const auto above = std::min(below + 1, values.size() - 1);
   return std::lerp(values[below], values[above], place - static_cast<double>(below));
-}
-
-CentredProducts centred_products(std::span<const double> x, std::span<const double> y) {
-  const auto n = static_cast<double>(x.size());
-  const double mean_x = std::accumulate(x.begin(), x.end(), 0.0) / n;
-  const double mean_y = std::accumulate(y.begin(), y.end(), 0.0) / n;
-  CentredProducts sums;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    sums.xx += (x[i] - mean_x) * (x[i] - mean_x);
-    sums.xy += (x[i] - mean_x) * (y[i] - mean_y);
-    sums.yy += (y[i] - mean_y) * (y[i] - mean_y);
-  }
-  return sums;
 }
 
 double correlation_of(const std::vector<double>& x, const std::vector<double>& y) {
@@ -143,17 +162,6 @@ double median(std::span<double> values) {
   std::nth_element(values.begin(), middle, end);
   if (count % 2 == 1) return *middle;
   return 0.5 * (*middle + *std::max_element(values.begin(), middle));
-}
-
-double log_incomplete_beta_half(double a, double x, double one_minus_x) {
-  if (x <= 0) return -std::numeric_limits<double>::infinity();
-  if (one_minus_x <= 0) return 0;
-  // ln(x^a (1 - x)^(1/2) / B(a, 1/2))
-  const double front = a * (one_minus_x < 0.5 ? std::log1p(-one_minus_x) : std::log(x)) +
-                       0.5 * std::log(one_minus_x) + log_gamma_step(a) -
-                       0.5 * std::log(std::numbers::pi);
-  if (x < (a + 1) / (a + 2.5)) return front + std::log(beta_fraction(a, 0.5, x) / a);
-  return std::log1p(-std::exp(front) * beta_fraction(0.5, a, one_minus_x) / 0.5);
 }
 
 double log_p_of_correlation(double r, std::int64_t n) {

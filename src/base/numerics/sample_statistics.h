@@ -16,13 +16,6 @@ double mean_of(const std::vector<double>& values);
 double standard_deviation_of(const std::vector<double>& values);  // ddof 1; NaN for one value
 // Quantile with linear interpolation, like numpy.quantile.
 double quantile_of(std::vector<double> values, double fraction);
-// Sums of products around the means of two lists of equal length.
-struct CentredProducts {
-  double xx = 0;
-  double xy = 0;
-  double yy = 0;
-};
-CentredProducts centred_products(std::span<const double> x, std::span<const double> y);
 // Pearson's r; NaN for fewer than two values or a constant list.
 double correlation_of(const std::vector<double>& x, const std::vector<double>& y);
 
@@ -51,9 +44,6 @@ double mean_abs_r_by_chance(std::int64_t n);
 // Returns the t with the given two-sided p value under Student's t with `degrees` of freedom: 1.96
 // for 0.05 and many degrees.
 double student_t_quantile(double two_sided_p, std::int64_t degrees);
-
-// Returns ln of the regularised incomplete beta function I_x(a, 1/2), given x and 1 - x.
-double log_incomplete_beta_half(double a, double x, double one_minus_x);
 
 struct PairCorrelation {
   std::int64_t n = 0;    // pairs without NaN

@@ -14,7 +14,7 @@
 #include "capture/format/stored_run.h"
 #include "capture/stats_format/stats_file.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/hub/remote_tree.h"
+#include "input/hub/client.h"
 
 namespace qkscope {
 namespace {

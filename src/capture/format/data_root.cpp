@@ -11,7 +11,7 @@
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"
 #include "capture/format/metadata.h"
-#include "input/hub/remote_tree.h"
+#include "input/hub/client.h"
 
 namespace qkscope {
 namespace {

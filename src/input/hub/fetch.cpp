@@ -12,7 +12,7 @@
 #include "base/io/mapped_file.h"
 #include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/hub/remote_tree.h"
+#include "input/hub/client.h"
 #include "input/texts/dataset_files.h"
 
 namespace qkscope {

@@ -1,5 +1,3 @@
-#include "input/hub/remote_tree.h"
-
 #include <algorithm>
 #include <ranges>
 #include <set>
@@ -11,6 +9,7 @@
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "input/checkpoint/hub_cache.h"
+#include "input/hub/client.h"
 
 namespace qkscope {
 namespace {

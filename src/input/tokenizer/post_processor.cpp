@@ -8,7 +8,6 @@
 #include "base/io/json.h"
 #include "input/tokenizer/tokenizer_components.h"
 #include "input/tokenizer/tokenizer_file.h"
-#include "input/tokenizer/tokenizer_json.h"
 #include "input/tokenizer/unicode.h"
 
 namespace qkscope {

@@ -6,7 +6,6 @@
 #include "base/core/utf8.h"
 #include "base/io/json.h"
 #include "input/tokenizer/tokenizer_components.h"
-#include "input/tokenizer/tokenizer_json.h"
 #include "input/tokenizer/unicode.h"
 
 namespace qkscope {

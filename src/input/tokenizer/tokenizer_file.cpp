@@ -9,7 +9,7 @@
 #include "base/core/utf8.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
-#include "input/tokenizer/tokenizer_json.h"
+#include "input/tokenizer/tokenizer_components.h"
 
 namespace qkscope {
 namespace {

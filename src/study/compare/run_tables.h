@@ -122,9 +122,6 @@ struct StatisticResult {
 };
 StatisticResult compute_statistic(const std::vector<HeadValue>& heads, const Statistic& statistic);
 
-// Named per-head quantities and their table columns, in display order.
-const std::vector<HeadColumn>& named_head_columns();
-
 // Our value of a published quantity.
 struct MeasuredValue {
   double value = kNan;          // NaN if not available

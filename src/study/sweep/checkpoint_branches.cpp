@@ -68,10 +68,6 @@ std::string safe_label(std::string text) {
   return text.empty() ? "run" : text;
 }
 
-bool is_long_context(const std::string& phase) {
-  return ascii_lower(phase).starts_with("lc");
-}
-
 // Abbreviates a phase: "stage1" becomes S1, long-context phases become LC1, LC2, ...
 std::string abbreviate_phase(const std::string& phase,
                              const std::map<std::string, int>& long_contexts) {
@@ -88,7 +84,7 @@ std::string abbreviate_phase(const std::string& phase,
 void assign_labels(std::vector<CheckpointBranch>& branches) {
   std::map<std::string, int> long_contexts;
   for (const auto& branch : branches)
-    if (branch.step && is_long_context(branch.phase))
+    if (branch.step && ascii_lower(branch.phase).starts_with("lc"))
       long_contexts.emplace(branch.phase, std::ssize(long_contexts) + 1);
   std::map<std::string, int> uses;
   for (auto& branch : branches) {

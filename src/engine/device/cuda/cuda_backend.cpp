@@ -5,8 +5,7 @@
 
 #include "engine/device/backend.h"
 #include "engine/device/cuda/attention/attention.h"
-#include "engine/device/cuda/attention/cudnn_attention.h"
-#include "engine/device/cuda/attention/hopper_attention.h"
+#include "engine/device/cuda/attention/library_attention.h"
 #include "engine/device/cuda/attention/score_rows.h"
 #include "engine/device/cuda/cuda_devices.h"
 #include "engine/device/cuda/memory/activation_copies.h"

@@ -1,7 +1,6 @@
-#include "engine/device/cuda/attention/hopper_attention.h"
-
 #include <algorithm>
 
+#include "engine/device/cuda/attention/library_attention.h"
 #include "engine/device/cuda/cuda_devices.h"
 #include "engine/device/cuda/hopper_kernels.h"
 

@@ -1,4 +1,4 @@
-// Attention scores and patterns of selected queries. score_rows.cpp has the checks and the transfer
+// Attention scores and patterns of selected queries. attention.cpp has the checks and the transfer
 // to the host, score_rows.cu the kernels.
 #pragma once
 
