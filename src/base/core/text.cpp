@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -11,7 +10,6 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
-#include "base/core/utf8.h"
 #include "qkscope/version.h"
 
 namespace qkscope {

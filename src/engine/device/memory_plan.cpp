@@ -101,18 +101,12 @@ std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0)));
 }
 
-struct CacheSize {
-  std::int64_t sequences;
-  std::int64_t positions;
-  std::int64_t bytes;
-};
-
-[[noreturn]] void refuse_cache(const CacheSize& cache, std::int64_t room) {
+[[noreturn]] void refuse_cache(std::int64_t sequences, std::int64_t positions, std::int64_t bytes,
+                               std::int64_t room) {
   bad_input(
       "keys and values of {} {} of {} tokens take {}, there is room for {}; take fewer texts or "
       "fewer new tokens",
-      cache.sequences, cache.sequences == 1 ? "text" : "texts", cache.positions,
-      bytes_text(cache.bytes), bytes_text(room));
+      sequences, sequences == 1 ? "text" : "texts", positions, bytes_text(bytes), bytes_text(room));
 }
 
 }  // namespace
@@ -166,7 +160,7 @@ void check_cache_fits_host(const ModelConfig& model, std::int64_t sequences,
                            std::int64_t positions) {
   const auto memory = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   const auto bytes = sequences * positions * cache_token_bytes(model, DType::f32);
-  if (bytes > memory) refuse_cache({sequences, positions, bytes}, memory);
+  if (bytes > memory) refuse_cache(sequences, positions, bytes, memory);
 }
 
 std::int64_t usable_memory(const BackendOptions& options) {
@@ -222,7 +216,7 @@ std::int64_t DeviceBudget::reserve_cache(std::int64_t sequences, std::int64_t po
   const auto bytes = sequences * positions * cache_token_bytes(model_, options_.dtype);
   const auto rest =
       weight_bytes(streams_) + caches_ + activation_bytes(model_, sequences, options_);
-  if (rest + bytes > limit_) refuse_cache({sequences, positions, bytes}, limit_ - rest);
+  if (rest + bytes > limit_) refuse_cache(sequences, positions, bytes, limit_ - rest);
   caches_ += bytes;
   return bytes;
 }

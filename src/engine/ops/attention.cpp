@@ -201,7 +201,6 @@ std::vector<Task> tasks_of(const AttentionInput& input) {
   return tasks;
 }
 
-// Returns the index of the sequence that holds a row of q.
 std::size_t sequence_of(std::span<const Sequence> sequences, std::int64_t row) {
   const auto after =
       std::upper_bound(sequences.begin(), sequences.end(), row,

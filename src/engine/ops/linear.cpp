@@ -80,7 +80,6 @@ struct Block {
   std::int64_t columns;
 };
 
-// Splits the outputs of every product into blocks of at most `columns`.
 std::vector<Block> split_outputs(std::span<const Product> products, std::int64_t columns) {
   std::vector<Block> blocks;
   for (const auto& product : products)

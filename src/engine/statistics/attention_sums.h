@@ -104,7 +104,6 @@ std::vector<std::string> column_names(const StatisticsSettings& settings);
 // tables.
 bool is_per_row_column(std::string_view name);
 
-// Which attention statistics of a layer to accumulate.
 struct AttentionRequest {
   ColumnLayout layout;
   std::int64_t bucket_size = 1;

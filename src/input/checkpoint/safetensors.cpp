@@ -148,7 +148,6 @@ std::map<std::string, std::string> parse_metadata(const Json& json, const std::s
   return metadata;
 }
 
-// Checks that the tensors cover the data section without gaps or overlaps.
 void check_coverage(const SafetensorsHeader& header, std::uint64_t data_size,
                     const std::string& where) {
   using Item = std::pair<const std::string, TensorEntry>;

@@ -107,7 +107,6 @@ FileChoice tokenizer_files() {
   };
 }
 
-// Downloads one revision of a repository into the cache.
 class RevisionFetch {
  public:
   RevisionFetch(const RepositoryRevision& target, FileChoice choice, const FetchOptions& options)

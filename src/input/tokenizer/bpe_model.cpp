@@ -2,7 +2,7 @@
 #include <functional>
 
 #include "base/core/error.h"
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 #include "input/tokenizer/encoder.h"
 #include "input/tokenizer/unicode.h"
 

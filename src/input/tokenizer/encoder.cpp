@@ -3,7 +3,7 @@
 #include <iterator>
 
 #include "base/core/error.h"
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 #include "input/tokenizer/unicode.h"
 
 namespace qkscope {

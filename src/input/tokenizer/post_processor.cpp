@@ -4,7 +4,7 @@
 
 #include <fmt/ranges.h>
 
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 #include "base/io/json.h"
 #include "input/tokenizer/tokenizer_components.h"
 #include "input/tokenizer/tokenizer_file.h"

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 #include "base/io/json.h"
 #include "input/tokenizer/tokenizer_components.h"
 #include "input/tokenizer/unicode.h"
@@ -95,7 +95,6 @@ void rewrite_pieces(SectionPieces& pieces, Change change) {
   rewrite.finish();
 }
 
-// Inserts `prefix` before the first character of the piece.
 void insert_before_piece(AlignedText::Rewriter& rewrite, char32_t prefix) {
   const auto [first, size] = utf8::decode(rewrite.old_text().data() + rewrite.position());
   rewrite.replace(prefix, size);

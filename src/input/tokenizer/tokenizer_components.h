@@ -104,7 +104,6 @@ class AlignedText {
   class Rewriter {
    public:
     explicit Rewriter(AlignedText& target);
-    // Copies the next `size` bytes unchanged.
     void copy(std::size_t size);
     // Writes a character that replaces the next `consumed` bytes. Its alignment is that of the
     // first consumed byte, or of the previous byte if none is consumed.
@@ -215,7 +214,6 @@ class PostProcessor {
   // Returns a processor that produces [first] ids [last]; -1 omits a token.
   static PostProcessor with_first_and_last(std::int32_t first, std::int32_t last);
 
-  // Returns the number of special tokens added to a text.
   std::int64_t added_token_count() const;
 
   struct Tokens {

@@ -2,7 +2,7 @@
 #include <charconv>
 
 #include "base/core/error.h"
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 #include "base/io/json.h"
 #include "input/tokenizer/tokenizer_components.h"
 

@@ -57,7 +57,6 @@ struct QueuedTask {
   std::string state;       // as squeue prints it: "RUNNING"
   std::string reason;      // why the task is pending, for example "Resources"; "" if unknown
 };
-// Returns the queued tasks that belong to these jobs.
 std::vector<QueuedTask> queued_tasks(const std::vector<std::string>& jobs);
 
 struct SubmissionJob {

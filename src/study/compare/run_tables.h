@@ -99,7 +99,6 @@ class RunTables {
   std::optional<Json> options_;
 };
 
-// A statistic over the heads of a run.
 struct Statistic {
   enum class Kind {
     mean,

@@ -200,7 +200,6 @@ class SweepReader {
     return run;
   }
 
-  // Adds one run per selected branch.
   void add_checkpoints(YamlSection& section, SweepConfig& config) {
     const auto rule = read_checkpoint_rule(section, source_.every, source_.log);
     const auto where = fmt::format("{}: checkpoints of {}", source_.file, rule.repository);

@@ -124,7 +124,6 @@ class SweepFolder {
   // Same as download_updates(), for a caller that holds the lock of the tables.
   void download_updates_locked(const SweepConfig& config) const;
   void download_sweep_files() const;
-  // Downloads the results of one run. Returns true if they were newer.
   bool download_run(const std::string& label) const {
     return stored_ && stored_->download_run(label);
   }

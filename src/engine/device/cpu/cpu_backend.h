@@ -130,7 +130,6 @@ class CpuBackend : public Backend {
   void add_update_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
                        ResidualAddition addition);
   bool has_experts() const { return !weights_->experts.empty(); }
-  // View of the current chunk of gate_ or up_.
   TensorView mlp_chunk_view(Tensor& values) const;
   TensorView tensor(ActivationBuffer buffer);
   Tensor selected_part(ConstTensorView whole, const Selection& selection) const;

@@ -1,6 +1,6 @@
 // Launch functions of the kernels of a forward pass, other than attention and matrix products:
-// norms and RoPE (norm_and_rope.cu), rows (row_kernels.cu), activations (gate.cu) and experts
-// (experts.cu).
+// norms and RoPE (norm_and_rope.cu), rows (row_kernels.cu), activations and experts
+// (products/mlp_kernels.cu).
 #pragma once
 
 #include <cstdint>
