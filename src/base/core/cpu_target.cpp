@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/ranges.h>
+#include <hwy/highway.h>
 
 #include "base/core/error.h"
 #include "base/core/log.h"
