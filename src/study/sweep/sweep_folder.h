@@ -133,9 +133,7 @@ class SweepFolder {
   void delete_downloads(const std::string& label) const {
     if (stored_) stored_->delete_downloads(label);
   }
-  // Uploads the files of the whole sweep; the caller holds the lock of the tables. Returns false if
-  // another machine has uploaded files since the last download: download again and rebuild the
-  // tables.
+  // Same as StoredSweep::upload_sweep_files(); the caller holds the lock of the tables.
   bool upload_sweep_files(const SweepConfig& config, bool quiet) const;
   void mark_run_changed(const std::string& label) const {
     if (stored_) stored_->mark_run_changed(label);

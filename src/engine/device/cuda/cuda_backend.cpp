@@ -6,7 +6,6 @@
 #include "engine/device/backend.h"
 #include "engine/device/cuda/attention/attention.h"
 #include "engine/device/cuda/attention/library_attention.h"
-#include "engine/device/cuda/attention/score_rows.h"
 #include "engine/device/cuda/cuda_devices.h"
 #include "engine/device/cuda/memory/activation_copies.h"
 #include "engine/device/cuda/memory/activations.h"

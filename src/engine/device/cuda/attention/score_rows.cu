@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "engine/device/cuda/attention/score_rows.h"
+#include "engine/device/cuda/attention/attention.h"
 #include "engine/device/cuda/elements.cuh"
 
 namespace qkscope::cuda {
