@@ -243,35 +243,23 @@ std::vector<double> normal_cdf_of(std::span<const double> values, double centre,
 
 constexpr std::size_t kHistogramBins = 1024;
 
-// Histogram with equal bins over [low, high]; values outside this range are counted in the first or
-// last bin.
-class Histogram {
- public:
-  Histogram(double low, double high, std::size_t bins)
-      : low_(low),
-        scale_(high > low ? static_cast<double>(bins) / (high - low) : 0),
-        last_(static_cast<double>(bins - 1)),
-        count_(bins) {}
+// Equal bins over [low, high]; values outside this range belong to the first or last bin.
+struct EqualBins {
+  double low;
+  double scale;  // bins per unit
 
-  void add(std::span<const double> values) {
-    for (const double value : values) ++count_[bin_of(value)];
-  }
-  std::size_t size() const { return count_.size(); }
-  std::int64_t count(std::size_t bin) const { return count_[bin]; }
   std::size_t bin_of(double value) const {
-    const double scaled = (value - low_) * scale_;
-    return static_cast<std::size_t>(std::clamp(scaled, 0.0, last_));
+    return static_cast<std::size_t>(std::clamp((value - low) * scale, 0.0, kHistogramBins - 1.0));
   }
-
- private:
-  double low_;
-  double scale_;  // bins per unit
-  double last_;
-  std::vector<std::int32_t> count_;
+  std::vector<double> count(std::span<const double> values) const {
+    std::vector<double> counts(kHistogramBins);
+    for (const double value : values) ++counts[bin_of(value)];
+    return counts;
+  }
 };
 
 // Returns the sorted values of the marked bins.
-std::vector<double> sorted_members(std::span<const double> values, const Histogram& bins,
+std::vector<double> sorted_members(std::span<const double> values, const EqualBins& bins,
                                    const std::vector<char>& marked) {
   std::vector<double> members;
   for (const double value : values)
@@ -320,34 +308,31 @@ double kolmogorov_distance_to_normal(std::span<const double> values, double cent
 double youden_j(std::span<const double> upper, std::span<const double> lower) {
   const auto [upper_low, upper_high] = std::minmax_element(upper.begin(), upper.end());
   const auto [lower_low, lower_high] = std::minmax_element(lower.begin(), lower.end());
-  Histogram bins(std::min(*upper_low, *lower_low), std::max(*upper_high, *lower_high),
-                 kHistogramBins);
-  bins.add(upper);
-  bins.add(lower);
-  std::vector<std::int64_t> lower_count(bins.size());
-  for (const double value : lower) ++lower_count[bins.bin_of(value)];
+  const double range = std::max(*upper_high, *lower_high) - std::min(*upper_low, *lower_low);
+  const EqualBins bins{std::min(*upper_low, *lower_low), range > 0 ? kHistogramBins / range : 0};
+  const auto upper_count = bins.count(upper);
+  const auto lower_count = bins.count(lower);
   const auto nu = static_cast<double>(upper.size());
   const auto nl = static_cast<double>(lower.size());
   // J(x) = fraction of lower <= x - fraction of upper <= x
   double best = 0;
   double j = 0;
-  std::vector<double> bound(bins.size());
-  std::vector<double> j_before(bins.size());
-  for (std::size_t bin = 0; bin < bins.size(); ++bin) {
-    const auto low = static_cast<double>(lower_count[bin]);
+  std::vector<double> bound(kHistogramBins);
+  std::vector<double> j_before(kHistogramBins);
+  for (std::size_t bin = 0; bin < kHistogramBins; ++bin) {
     j_before[bin] = j;
-    bound[bin] = j + low / nl;
-    j += low / nl - (static_cast<double>(bins.count(bin)) - low) / nu;
+    bound[bin] = j + lower_count[bin] / nl;
+    j += lower_count[bin] / nl - upper_count[bin] / nu;
     best = std::max(best, j);
   }
-  std::vector<char> marked(bins.size());
-  for (std::size_t bin = 0; bin < bins.size(); ++bin) marked[bin] = bound[bin] > best ? 1 : 0;
+  std::vector<char> marked(kHistogramBins);
+  for (std::size_t bin = 0; bin < kHistogramBins; ++bin) marked[bin] = bound[bin] > best ? 1 : 0;
   const auto from_lower = sorted_members(lower, bins, marked);
   const auto from_upper = sorted_members(upper, bins, marked);
   std::size_t passed = 0;        // members of from_upper <= x
   std::size_t lower_before = 0;  // members in earlier bins
   std::size_t upper_before = 0;
-  std::size_t bin = bins.size();
+  std::size_t bin = kHistogramBins;
   for (std::size_t i = 0; i < from_lower.size(); ++i) {
     const double x = from_lower[i];
     if (const auto here = bins.bin_of(x); here != bin) {

@@ -274,7 +274,6 @@ void pack_centred(const float* vectors, std::span<const std::int64_t> rows,
   }
 }
 
-// Stores four rows interleaved.
 HWY_INLINE void store_interleaved(Vector a, Vector b, Vector c, Vector e, double* to) {
   const Doubles d;
   if constexpr (kLanes == 2) {  // faster than st4 on Arm

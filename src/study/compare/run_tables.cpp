@@ -138,7 +138,6 @@ MeasuredValue evaluate_profile_line(const PublishedNumber& published, RunTables&
                          fmt::format("head_profile ap at {:.0f} tokens", middle));
 }
 
-// Value of the same heat-map cell, mean over heads.
 MeasuredValue evaluate_heatmap_cell(const PublishedNumber& published, RunTables& run) {
   const auto values =
       run.values_where("pair_heatmap", "ap",
@@ -150,7 +149,6 @@ MeasuredValue evaluate_heatmap_cell(const PublishedNumber& published, RunTables&
   return {.value = mean_of(*values), .column = "mean of pair_heatmap ap"};
 }
 
-// Weight of one dimension, mean over heads.
 MeasuredValue evaluate_component_weight(const PublishedNumber& published, RunTables& run) {
   const auto values = run.values_where("head_component_weights", "component_weight",
                                        {{"component", static_cast<double>(published.index)}});

@@ -97,7 +97,6 @@ std::string read_name(YamlSection& section, const std::string& key) {
   return name;
 }
 
-// Resolves a path relative to the folder of a file.
 std::string resolve_beside(const std::string& file, const std::string& path) {
   return (fs::path(file).parent_path() / path).lexically_normal().string();
 }

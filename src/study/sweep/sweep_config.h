@@ -80,7 +80,6 @@ struct SweepRun {
   std::vector<int> nope_layers;
 };
 
-// Returns name and revision of the run's checkpoint.
 std::pair<std::string, std::string> checkpoint_name_and_revision(const SweepRun& run);
 
 // Returns the configuration of the run's statistics, with `data_root` as output folder.
@@ -104,7 +103,6 @@ AnalyzeOptions read_analysis_options(YamlSection section);
 // take precedence.
 ComputeOptions read_compute_options(YamlSection section, const ComputeOptions& command_line);
 
-// Asks the Hub for the branches of a repository.
 std::vector<std::string> list_hub_branches(const std::string& sweep, const std::string& repository);
 
 // Reads a sweep file. Throws a bad-input error with file, line and expected value.
