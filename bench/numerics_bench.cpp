@@ -16,7 +16,7 @@
 
 #include "base/numerics/fft.h"
 #include "base/numerics/nufft.h"
-#include "base/numerics/position_order.h"
+#include "base/numerics/phase_sums.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"
 #include "base/numerics/symmetric_eigen.h"

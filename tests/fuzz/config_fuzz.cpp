@@ -7,7 +7,7 @@
 #include "base/io/json.h"
 #include "engine/model/loaded_checkpoint.h"
 #include "engine/model/model_config.h"
-#include "engine/ops/rotary.h"
+#include "engine/ops/elementwise.h"
 #include "expect.h"
 
 namespace {

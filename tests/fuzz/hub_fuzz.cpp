@@ -8,7 +8,7 @@
 #include "base/core/error.h"
 #include "expect.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/hub/remote_tree.h"
+#include "input/hub/client.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/core/error.h"
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 #include "expect.h"
 #include "qkscope/tokenizer.h"
 

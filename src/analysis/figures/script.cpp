@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "analysis/figures/style.h"
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 
 namespace qkscope {
 namespace {

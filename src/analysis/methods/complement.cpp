@@ -6,8 +6,8 @@
 
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
+#include "base/numerics/sample_statistics.h"
 #include "base/numerics/symmetric_eigen.h"
-#include "base/numerics/youden_j.h"
 
 namespace qkscope {
 namespace {

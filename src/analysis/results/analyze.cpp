@@ -19,7 +19,7 @@
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
 #include "capture/format/stored_run.h"
-#include "input/hub/fetch.h"
+#include "input/hub/client.h"
 #include "qkscope/analysis.h"
 #include "qkscope/captures.h"
 

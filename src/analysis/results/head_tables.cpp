@@ -5,7 +5,7 @@
 #include "analysis/results/measures.h"
 #include "analysis/results/row_builder.h"
 #include "base/core/numbers.h"
-#include "base/numerics/correlation.h"
+#include "base/numerics/sample_statistics.h"
 
 namespace qkscope {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "analysis/methods/jackknife.h"
 #include "base/core/numbers.h"
-#include "base/numerics/correlation.h"
+#include "base/numerics/sample_statistics.h"
 
 namespace qkscope {
 namespace {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <numeric>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "base/core/error.h"
-#include "base/core/utf8.h"
 #include "qkscope/version.h"
 
 namespace qkscope {
@@ -255,6 +255,19 @@ std::int64_t parse_bytes(std::string_view text, std::string_view what) {
   if (error != std::errc() || !(bytes >= 1.0) || bytes > kMost)
     bad_input("{}: found '{}', expected a size like 8GiB, 512MiB or a number of bytes", what, text);
   return static_cast<std::int64_t>(bytes);
+}
+
+std::string trim_white_space(std::string_view text) {
+  constexpr std::string_view kWhiteSpace = " \t\r\n";
+  text.remove_prefix(std::min(text.find_first_not_of(kWhiteSpace), text.size()));
+  return std::string(text.substr(0, text.find_last_not_of(kWhiteSpace) + 1));
+}
+
+std::string format_name_list(const std::vector<std::string>& names, std::size_t most) {
+  if (names.empty()) return "nothing";
+  const auto shown = std::span(names).first(std::min(most, names.size()));
+  const auto text = fmt::format("{}", fmt::join(shown, ", "));
+  return names.size() > most ? fmt::format("{} and {} more", text, names.size() - most) : text;
 }
 
 std::string encode_base64(std::span<const std::byte> bytes) {

@@ -1,10 +1,13 @@
-// Text functions for use inside the library.
+// Text functions for use inside the library, and decoding and encoding of UTF-8;
+// qkscope/experimental/text.h declares the validation.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "qkscope/experimental/text.h"
 
@@ -20,7 +23,56 @@ std::string ascii_lower(std::string_view text);
 // truncated after 200 bytes.
 std::string in_quotes(std::string_view text);
 
+// Removes white space at both ends.
+std::string trim_white_space(std::string_view text);
+
+// Lists the first `most` names for an error message: "a, b and 3 more", or "nothing" if empty.
+std::string format_name_list(const std::vector<std::string>& names, std::size_t most = 8);
+
 // Returns the bytes in Base64 with padding (RFC 4648).
 std::string encode_base64(std::span<const std::byte> bytes);
 
 }  // namespace qkscope
+
+namespace qkscope::utf8 {
+
+struct DecodedCharacter {
+  char32_t code;
+  std::uint32_t size;  // bytes
+};
+
+inline bool is_continuation(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
+}
+
+// Returns the number of bytes of the character whose first byte is `lead`.
+inline std::uint32_t sequence_length(char lead) {
+  const auto byte = static_cast<unsigned char>(lead);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+// Decodes the character at `at`, which must point to the first byte of a character in valid UTF-8.
+inline DecodedCharacter decode(const char* at) {
+  const auto byte = [at](int i) {
+    return static_cast<char32_t>(static_cast<unsigned char>(at[i]));
+  };
+  const char32_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  if (lead < 0xE0) return {(lead & 0x1F) << 6 | (byte(1) & 0x3F), 2};
+  if (lead < 0xF0) return {(lead & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F), 3};
+  return {(lead & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F),
+          4};
+}
+
+// Decodes the character that ends before `end`; the text before `end` must be valid and not empty.
+inline DecodedCharacter decode_last(const char* end) {
+  std::uint32_t size = 1;
+  while (is_continuation(end[-static_cast<std::ptrdiff_t>(size)])) ++size;
+  return decode(end - size);
+}
+
+void append_code_point(std::string& text, char32_t code);
+std::string encode_code_point(char32_t code);
+std::size_t count_characters(std::string_view text);
+
+}  // namespace qkscope::utf8

@@ -34,7 +34,6 @@ HWY_INLINE const float* floats(const FourComplex& from) {
   return reinterpret_cast<const float*>(&from);
 }
 
-// Transposes 4 x 4 floats.
 HWY_INLINE void transpose(Vector& a, Vector& b, Vector& c, Vector& d) {
   const Floats f;
   const auto ac_low = hn::InterleaveLower(f, a, c);
@@ -90,7 +89,6 @@ HWY_INLINE void dft2(SplitComplex& a, SplitComplex& b) {
   a = sum;
 }
 
-// Discrete Fourier transform of four values.
 HWY_INLINE void dft4(SplitComplex& a, SplitComplex& b, SplitComplex& c, SplitComplex& d) {
   dft2(a, c);
   dft2(b, d);
@@ -102,7 +100,6 @@ HWY_INLINE void dft4(SplitComplex& a, SplitComplex& b, SplitComplex& c, SplitCom
   b = second;
 }
 
-// Discrete Fourier transform of eight values.
 HWY_INLINE void dft8(SplitComplex (&x)[8]) {
   dft4(x[0], x[2], x[4], x[6]);
   dft4(x[1], x[3], x[5], x[7]);

@@ -11,10 +11,8 @@
 
 namespace qkscope {
 
-// One 128-bit SIMD register.
 using FourFloats = float __attribute__((vector_size(16)));
 
-// Four complex values.
 struct alignas(32) FourComplex {
   FourFloats re;
   FourFloats im;

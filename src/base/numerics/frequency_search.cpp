@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <complex>
-
-#include "base/numerics/phase_sums.h"
 
 namespace qkscope {
 namespace {

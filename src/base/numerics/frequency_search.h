@@ -1,5 +1,7 @@
 // Finds the dominant frequency of a signal over position: first on a grid over the whole band that
-// is fine enough to see every peak, then refined to full precision.
+// is fine enough to see every peak, then refined to full precision. Rotations maximise a Fourier
+// sum; sinusoids maximise the Lomb-Scargle periodogram with a floating mean, the least-squares fit
+// of one sinusoid over position.
 #pragma once
 
 #include <complex>
@@ -8,11 +10,61 @@
 #include <span>
 #include <vector>
 
-#include "base/numerics/lomb_scargle.h"
 #include "base/numerics/nufft.h"
-#include "base/numerics/position_order.h"
+#include "base/numerics/phase_sums.h"
 
 namespace qkscope {
+
+struct SinusoidFit {
+  double omega = 0;      // radians per token
+  double r_squared = 0;  // fraction of the variance explained
+};
+
+// Fits c + a cos(omega t) + b sin(omega t) for one set of positions and many value vectors. The
+// constructor computes everything that depends on the positions alone.
+class LombScargle {
+ public:
+  // `spectrum` must have been built for the offsets of `order` and the band; its values are
+  // overwritten.
+  LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& spectrum);
+
+  // Returns the frequency in the band with the largest R^2. The lowest frequency is an eighth of a
+  // period over all positions; slower sinusoids are indistinguishable from a parabola. `values`
+  // must be in the order of `order`; `order` and `spectrum` must be those passed to the
+  // constructor.
+  SinusoidFit best_fit(std::span<const double> values, const PositionOrder& order,
+                       Nufft& spectrum) const;
+
+ private:
+  // Inverse of the centred 2 x 2 normal matrix.
+  struct InverseNormalMatrix {
+    double cosines = 0;
+    double both = 0;
+    double sines = 0;
+  };
+
+  // Frequency i of the search: the low end of the band, then the grid points of the NUFFT.
+  double omega(std::size_t i) const;
+  template <typename Each>
+  void for_each_grid_point(const Nufft& spectrum, const Each& each) const;
+  static InverseNormalMatrix invert_normal_matrix(std::complex<double> once,
+                                                  std::complex<double> twice, double n);
+  static double explained_sum_of_squares(std::complex<double> values,
+                                         const InverseNormalMatrix& inverse);
+  // R^2 at every frequency of the search.
+  std::vector<double> periodogram(const LowFrequencySums& slow, const Nufft& spectrum) const;
+  double parabola_vertex(std::size_t i, std::span<const double> height) const;
+
+  FrequencyBand band_;  // without the frequencies that are too slow
+  double step_;
+  std::int64_t first_;  // first grid point of the band
+  // Number of leading frequencies computed in float64: slow sinusoids are nearly parabolas, which
+  // the single-precision NUFFT cannot tell apart.
+  std::size_t exact_ = 0;
+  std::vector<std::complex<double>> ones_;
+  LowFrequencySums exact_ones_;
+  std::vector<InverseNormalMatrix> inverse_;
+};
 
 struct RotationPeak {
   double omega = 0;       // radians per token, in the band
@@ -30,7 +82,7 @@ class FrequencySearch {
   // Returns the frequency in the band, of either sign, at which the Fourier sum of the unit complex
   // numbers `units` is largest. `units` must be in the order of order().
   RotationPeak strongest_rotation(std::span<const std::complex<double>> units);
-  // Returns the best least-squares sinusoid (lomb_scargle.h). `values` must be in the order of
+  // Returns the best least-squares sinusoid (LombScargle). `values` must be in the order of
   // order().
   SinusoidFit best_sinusoid(std::span<const double> values);
 

@@ -6,8 +6,6 @@
 // are collected, sorted and evaluated exactly. Bounds are single precision, widened by kRounding.
 // Invariants: bin order is value order; before_[b] counts the values in bins below b.
 // kolmogorov_distance_reference() in reference.h is the plain version.
-#include "base/numerics/kolmogorov.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -19,6 +17,7 @@
 #include "base/core/fork_safe_static.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/products.h"
+#include "base/numerics/sample_statistics.h"
 
 namespace qkscope {
 namespace {
@@ -242,6 +241,33 @@ std::vector<double> normal_cdf_of(std::span<const double> values, double centre,
   return cdf;
 }
 
+constexpr std::size_t kHistogramBins = 1024;
+
+// Equal bins over [low, high]; values outside this range belong to the first or last bin.
+struct EqualBins {
+  double low;
+  double scale;  // bins per unit
+
+  std::size_t bin_of(double value) const {
+    return static_cast<std::size_t>(std::clamp((value - low) * scale, 0.0, kHistogramBins - 1.0));
+  }
+  std::vector<double> count(std::span<const double> values) const {
+    std::vector<double> counts(kHistogramBins);
+    for (const double value : values) ++counts[bin_of(value)];
+    return counts;
+  }
+};
+
+// Returns the sorted values of the marked bins.
+std::vector<double> sorted_members(std::span<const double> values, const EqualBins& bins,
+                                   const std::vector<char>& marked) {
+  std::vector<double> members;
+  for (const double value : values)
+    if (marked[bins.bin_of(value)] != 0) members.push_back(value);
+  std::sort(members.begin(), members.end());
+  return members;
+}
+
 }  // namespace
 
 double kolmogorov_p(std::int64_t count, double d) {
@@ -275,6 +301,52 @@ double kolmogorov_distance_to_normal(std::span<const double> values, double cent
       distance = std::max(distance, std::max((below + 1) / n - *next, *next - below / n));
   }
   return distance;
+}
+
+// Avoids sorting both samples: counts per bin bound J inside every bin, and only the bins whose
+// bound exceeds the best J at a bin edge are sorted and scanned.
+double youden_j(std::span<const double> upper, std::span<const double> lower) {
+  const auto [upper_low, upper_high] = std::minmax_element(upper.begin(), upper.end());
+  const auto [lower_low, lower_high] = std::minmax_element(lower.begin(), lower.end());
+  const double range = std::max(*upper_high, *lower_high) - std::min(*upper_low, *lower_low);
+  const EqualBins bins{std::min(*upper_low, *lower_low), range > 0 ? kHistogramBins / range : 0};
+  const auto upper_count = bins.count(upper);
+  const auto lower_count = bins.count(lower);
+  const auto nu = static_cast<double>(upper.size());
+  const auto nl = static_cast<double>(lower.size());
+  // J(x) = fraction of lower <= x - fraction of upper <= x
+  double best = 0;
+  double j = 0;
+  std::vector<double> bound(kHistogramBins);
+  std::vector<double> j_before(kHistogramBins);
+  for (std::size_t bin = 0; bin < kHistogramBins; ++bin) {
+    j_before[bin] = j;
+    bound[bin] = j + lower_count[bin] / nl;
+    j += lower_count[bin] / nl - upper_count[bin] / nu;
+    best = std::max(best, j);
+  }
+  std::vector<char> marked(kHistogramBins);
+  for (std::size_t bin = 0; bin < kHistogramBins; ++bin) marked[bin] = bound[bin] > best ? 1 : 0;
+  const auto from_lower = sorted_members(lower, bins, marked);
+  const auto from_upper = sorted_members(upper, bins, marked);
+  std::size_t passed = 0;        // members of from_upper <= x
+  std::size_t lower_before = 0;  // members in earlier bins
+  std::size_t upper_before = 0;
+  std::size_t bin = kHistogramBins;
+  for (std::size_t i = 0; i < from_lower.size(); ++i) {
+    const double x = from_lower[i];
+    if (const auto here = bins.bin_of(x); here != bin) {
+      bin = here;
+      lower_before = i;
+      while (passed < from_upper.size() && bins.bin_of(from_upper[passed]) < bin) ++passed;
+      upper_before = passed;
+    }
+    while (passed < from_upper.size() && from_upper[passed] <= x) ++passed;
+    if (i + 1 < from_lower.size() && from_lower[i + 1] == x) continue;
+    best = std::max(best, j_before[bin] + static_cast<double>(i + 1 - lower_before) / nl -
+                              static_cast<double>(passed - upper_before) / nu);
+  }
+  return best;
 }
 
 }  // namespace qkscope

@@ -4,15 +4,13 @@
 // A NUFFT in float32 evaluates E and Y on a frequency grid fine enough to see every peak. Grid
 // peaks with at least 0.6 times the highest R^2 are refined in float64 by a Taylor series of E and
 // Y around the grid frequency (phase_sums.h).
-#include "base/numerics/lomb_scargle.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "base/core/numbers.h"
+#include "base/numerics/frequency_search.h"
 #include "base/numerics/phase_sums.h"
-#include "base/numerics/phase_table.h"
 #include "base/numerics/vectors.h"
 
 namespace qkscope {

@@ -1,6 +1,5 @@
 #include "base/numerics/matrix.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "base/core/error.h"

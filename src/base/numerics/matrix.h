@@ -57,7 +57,6 @@ struct BasicMatrix {
 using Matrix = BasicMatrix<double>;
 using FloatMatrix = BasicMatrix<float>;
 
-// Copies the upper triangle to the lower one.
 void fill_lower_triangle(Matrix& matrix);
 double trace(const Matrix& matrix);
 

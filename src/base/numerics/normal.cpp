@@ -1,8 +1,6 @@
 #include "base/numerics/normal.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
 
 #include "base/core/cpu_target.h"
 

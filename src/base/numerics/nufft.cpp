@@ -17,7 +17,6 @@
 #include "base/numerics/nufft.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>

@@ -6,7 +6,6 @@
 #include <complex>
 #include <cstdint>
 #include <memory>
-#include <numbers>
 #include <span>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "base/numerics/nufft_kernels.h"
 
-#include <algorithm>
 #include <memory>
 
 #include "base/core/cpu_target.h"

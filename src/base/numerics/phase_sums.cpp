@@ -1,10 +1,6 @@
 #include "base/numerics/phase_sums.h"
 
-#include <algorithm>
-#include <vector>
-
 #include "base/core/cpu_target.h"
-#include "base/numerics/phase_table.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/numerics/phase_sums.cpp"

@@ -2,16 +2,124 @@
 // that the NUFFT found. t is the position relative to the middle of all positions.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <complex>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "base/numerics/phase_table.h"
-#include "base/numerics/position_order.h"
+#include "base/core/error.h"
 
 namespace qkscope {
+
+// exp(-i omega t) for integers t as the product of two table entries instead of a sine and a
+// cosine. The error is a few ulp for any t.
+class PhaseTable {
+ public:
+  using Phases = std::vector<std::complex<double>>;
+
+  static constexpr std::int64_t kBlock = 256;  // positions per entry of coarse()
+
+  // Valid for 0 <= t < length.
+  PhaseTable(double omega, std::int64_t length)
+      : fine_(multiples(omega, kBlock)),
+        coarse_(multiples(omega * static_cast<double>(kBlock), length / kBlock + 1)) {}
+
+  std::complex<double> operator[](std::int64_t t) const {
+    return product(coarse(t / kBlock), fine(t % kBlock));
+  }
+  // exp(-i omega t) = coarse(t / kBlock) fine(t % kBlock).
+  const std::complex<double>& coarse(std::int64_t block) const {
+    return coarse_[static_cast<std::size_t>(block)];
+  }
+  const std::complex<double>& fine(std::int64_t t) const {
+    return fine_[static_cast<std::size_t>(t)];
+  }
+
+  // Complex product without the infinity checks of std::complex.
+  static std::complex<double> product(const std::complex<double>& a,
+                                      const std::complex<double>& b) {
+    return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
+  }
+
+  // Returns exp(-i angle n) for 0 <= n < count, rounded up to a multiple of 64: every 64th from
+  // sin() and cos(), the others by two products.
+  static Phases multiples(double angle, std::int64_t count) {
+    std::complex<double> small[64];
+    for (std::int64_t n = 0; n < 8; ++n) {
+      small[n] = at_angle(angle, n);
+      small[8 * n] = at_angle(angle, 8 * n);
+    }
+    for (int n = 0; n < 64; ++n) small[n] = product(small[n / 8 * 8], small[n % 8]);
+    Phases all;
+    all.reserve(static_cast<std::size_t>(count) + 64);
+    for (std::int64_t n = 0; n < count; n += 64) {
+      const auto start = at_angle(angle, n);
+      for (const auto& step : small) all.push_back(product(start, step));
+    }
+    return all;
+  }
+
+ private:
+  // Returns exp(-i angle n), corrected for the rounding error of angle * n.
+  static std::complex<double> at_angle(double angle, std::int64_t n) {
+    const double turn = angle * static_cast<double>(n);
+    const double rest = std::fma(angle, static_cast<double>(n), -turn);
+    const double c = std::cos(turn);
+    const double s = std::sin(turn);
+    return {c - rest * s, -s - rest * c};
+  }
+
+  Phases fine_;
+  Phases coarse_;
+};
+
+// Counting sort of rows by position into blocks of 256 positions, so that a Fourier sum over rows
+// needs one coarse phase per block.
+class PositionOrder {
+ public:
+  explicit PositionOrder(std::span<const std::int32_t> positions)
+      : offset_(positions.size()), sorted_rank_(positions.size()) {
+    const auto [low, high] = std::minmax_element(positions.begin(), positions.end());
+    length_ = static_cast<std::int64_t>(*high) - *low + 1;
+    if (length_ > kLongest)
+      bad_input("positions run from {} to {}; frequencies are searched over at most {} tokens",
+                *low, *high, kLongest);
+    const std::int32_t first = *low;
+    const auto block = [&](std::int32_t position) {
+      return static_cast<std::size_t>((position - first) / PhaseTable::kBlock);
+    };
+    begin_.resize(block(*high) + 2);
+    for (const auto position : positions) ++begin_[block(position) + 1];
+    for (std::size_t b = 1; b < begin_.size(); ++b) begin_[b] += begin_[b - 1];
+    auto next = begin_;
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      const auto at = next[block(positions[i])]++;
+      sorted_rank_[i] = static_cast<std::uint32_t>(at);
+      offset_[at] = positions[i] - first;
+    }
+  }
+
+  std::int64_t length() const { return length_; }  // largest position - smallest + 1
+  std::int64_t rows() const { return std::ssize(offset_); }
+  std::int64_t blocks() const { return std::ssize(begin_) - 1; }
+  // Sorted rows [begin(b), begin(b + 1)) have offsets in [256 b, 256 (b + 1)).
+  std::size_t begin(std::int64_t block) const { return begin_[static_cast<std::size_t>(block)]; }
+  // (rows): position minus smallest position, in sorted order.
+  std::span<const std::int32_t> offsets() const { return offset_; }
+  // (rows): index of input row i in sorted order.
+  std::span<const std::uint32_t> sorted_ranks() const { return sorted_rank_; }
+
+ private:
+  static constexpr std::int64_t kLongest = std::int64_t{1} << 24;  // tokens
+
+  std::int64_t length_ = 0;
+  std::vector<std::int32_t> offset_;
+  std::vector<std::uint32_t> sorted_rank_;
+  std::vector<std::size_t> begin_;
+};
 
 // S(omega) with its first and second derivatives with respect to omega.
 struct PhaseSum {
@@ -25,7 +133,6 @@ class PhaseSumSeries {
  public:
   static constexpr int kPowers = 8;
 
-  // Returns S(omega + shift).
   PhaseSum at(double shift) const;
   // Returns the largest |shift| at which the value is accurate to rounding. The truncation errors,
   // relative to sum |z|, are (shift length / 2)^8 / 8! of the series and (128 shift)^4 / 5! of the

@@ -274,7 +274,6 @@ void pack_centred(const float* vectors, std::span<const std::int64_t> rows,
   }
 }
 
-// Stores four rows interleaved.
 HWY_INLINE void store_interleaved(Vector a, Vector b, Vector c, Vector e, double* to) {
   const Doubles d;
   if constexpr (kLanes == 2) {  // faster than st4 on Arm
@@ -287,7 +286,6 @@ HWY_INLINE void store_interleaved(Vector a, Vector b, Vector c, Vector e, double
   }
 }
 
-// centre_and_interleave() for one target.
 void centred_rows_kernel(const float* const* rows, std::int64_t count, const double* mean,
                          std::int64_t cols, double* out) {
   const Doubles d;
@@ -331,7 +329,6 @@ constexpr std::int64_t kGramRows = 64;
 // Rows per panel in memory: not a power of two, which would map all panels to the same cache sets.
 constexpr std::int64_t kGramStride = kGramRows + 1;
 
-// Allocates a packed block, shape (panels, kGramStride, 8).
 CacheAlignedVector<double> gram_panels(std::int64_t cols) {
   const auto panels = (cols + kPanelColumns - 1) / kPanelColumns;
   return CacheAlignedVector<double>(static_cast<std::size_t>(panels * kGramStride * kPanelColumns));

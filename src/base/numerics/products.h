@@ -51,7 +51,6 @@ struct WeightedSum {
 void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
                       std::span<const double> mean, Matrix& sum,
                       std::span<const WeightedSum> weighted);
-// Returns matrix times x.
 std::vector<double> multiply(const Matrix& matrix, std::span<const double> x);
 // Returns x^T matrix x for a symmetric matrix.
 double quadratic_form(const Matrix& matrix, std::span<const double> x);

@@ -1,5 +1,3 @@
-#include "base/numerics/python_random.h"
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -8,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/core/error.h"
+#include "base/numerics/random.h"
 
 namespace qkscope {
 namespace {

@@ -1,10 +1,13 @@
-// SplitMix64 random number generator, which produces the same sequence on every machine.
+// Random number generators that produce the same sequence on every machine: SplitMix64, and
+// bit-exact replicas of Python's random.Random and PyTorch's CPU generator.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <numbers>
+#include <random>
 #include <span>
+#include <vector>
 
 namespace qkscope {
 
@@ -58,6 +61,32 @@ class Random {
 
  private:
   std::uint64_t state_;
+};
+
+class PythonRandom {
+ public:
+  explicit PythonRandom(std::int64_t seed);
+
+  std::uint32_t getrandbits(int bits);       // 1 to 32 bits
+  std::uint32_t randbelow(std::uint32_t n);  // in [0, n), n > 0
+  // Returns random.sample(range(n), k), in the same order as Python.
+  std::vector<std::uint32_t> sample(std::uint32_t n, std::uint32_t k);
+
+ private:
+  std::mt19937 engine_;
+};
+
+// torch.rand of a CPU generator: MT19937 seeded with the low 32 bits of the seed, 24 bits per draw.
+class TorchUniform {
+ public:
+  explicit TorchUniform(std::uint64_t seed) : engine_(static_cast<std::uint32_t>(seed)) {}
+
+  float operator()() {
+    return static_cast<float>(static_cast<std::uint32_t>(engine_()) & 0xFFFFFFu) * 0x1p-24f;
+  }
+
+ private:
+  std::mt19937 engine_;
 };
 
 }  // namespace qkscope

@@ -1,10 +1,14 @@
-// Descriptive statistics of small samples, NaN for empty ones, and tests of normality.
+// Descriptive statistics of small samples, NaN for empty ones; Pearson and Spearman correlation
+// with p values that do not underflow; tests of normality, with the Kolmogorov-Smirnov test against
+// the normal distribution; Youden's J.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
 #include "base/numerics/vectors.h"
+#include "qkscope/correlation.h"
 
 namespace qkscope {
 
@@ -12,13 +16,6 @@ double mean_of(const std::vector<double>& values);
 double standard_deviation_of(const std::vector<double>& values);  // ddof 1; NaN for one value
 // Quantile with linear interpolation, like numpy.quantile.
 double quantile_of(std::vector<double> values, double fraction);
-// Sums of products around the means of two lists of equal length.
-struct CentredProducts {
-  double xx = 0;
-  double xy = 0;
-  double yy = 0;
-};
-CentredProducts centred_products(std::span<const double> x, std::span<const double> y);
 // Pearson's r; NaN for fewer than two values or a constant list.
 double correlation_of(const std::vector<double>& x, const std::vector<double>& y);
 
@@ -34,5 +31,39 @@ NormalityStatistics measure_normality(std::span<const double> values, PowerSums 
 
 // Returns the median, ignoring NaNs, or NaN if there are no other values. Reorders the values.
 double median(std::span<double> values);
+
+// Pearson correlation from centred sums over n rows: xy = sum x y, xx = sum x^2, yy = sum y^2.
+Correlation correlation(double xy, double xx, double yy, std::int64_t n);
+
+// Returns ln of the two-sided p value of r (Student's t with n - 2 degrees of freedom).
+double log_p_of_correlation(double r, std::int64_t n);
+
+// Returns E|r| of n independent rows, where r^2 is Beta(1/2, n/2 - 1).
+double mean_abs_r_by_chance(std::int64_t n);
+
+// Returns the t with the given two-sided p value under Student's t with `degrees` of freedom: 1.96
+// for 0.05 and many degrees.
+double student_t_quantile(double two_sided_p, std::int64_t degrees);
+
+struct PairCorrelation {
+  std::int64_t n = 0;    // pairs without NaN
+  Correlation pearson;   // NaN for fewer than three pairs
+  Correlation spearman;  // ties have their mean rank; p from the same t distribution
+};
+
+// Correlates two lists of equal length; pairs with NaN are ignored.
+PairCorrelation correlate(std::span<const double> x, std::span<const double> y);
+
+// Returns P(D_n >= d) of the Kolmogorov distribution for n independent draws, by the algorithm of
+// Simard and L'Ecuyer (2011): Durbin's matrix for small n d, the one-sided sum in the upper tail,
+// and the Pelz-Good expansion between.
+double kolmogorov_p(std::int64_t n, double d);
+
+// Returns the statistic D_n = sup |F_n - Phi| of the values (value - centre) * scale, in any order.
+double kolmogorov_distance_to_normal(std::span<const double> values, double centre, double scale);
+
+// Returns Youden's J = max over thresholds of (fraction of `upper` above the threshold - fraction
+// of `lower` above it): 1 if a threshold separates the samples, 0 if none helps.
+double youden_j(std::span<const double> upper, std::span<const double> lower);
 
 }  // namespace qkscope

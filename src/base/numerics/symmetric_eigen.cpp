@@ -24,10 +24,6 @@ constexpr int kRelativeSweeps = 10;
 // Negligible relative to a matrix scaled to 1; squares of smaller numbers underflow.
 constexpr double kNegligible = 1e-150;
 
-double hypotenuse(double x, double y) {
-  return std::sqrt(x * x + y * y);
-}
-
 // Householder reduction to tridiagonal form, T = Q^T A Q.
 class Tridiagonal {
  public:
@@ -173,7 +169,7 @@ class QlIteration {
     cosine_.clear();
     sine_.clear();
     const double half = (d_[begin + 1] - d_[begin]) / (2 * e_[begin]);
-    const double root = hypotenuse(half, 1);
+    const double root = std::sqrt(half * half + 1);
     const double shift = d_[begin] - e_[begin] / (half + (half >= 0 ? root : -root));
     double g = d_[end] - shift;
     double s = 1;

@@ -1,5 +1,3 @@
-#include "base/numerics/top_eigenvector.h"
-
 #include <algorithm>
 #include <cmath>
 

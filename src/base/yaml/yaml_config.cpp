@@ -9,7 +9,6 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
-#include "base/core/utf8.h"
 #include "base/io/mapped_file.h"
 
 namespace qkscope {

@@ -14,7 +14,7 @@
 #include "capture/format/stored_run.h"
 #include "capture/stats_format/stats_file.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/hub/fetch.h"
+#include "input/hub/client.h"
 
 namespace qkscope {
 namespace {
@@ -48,7 +48,7 @@ HeadsByFolder group_heads_by_folder(const std::vector<std::string>& paths,
   bad_input(
       "{}: no capture: expected head files such as l00h00q/{}; it holds {}. Captures are often "
       "kept on branches of their own: name one after the @",
-      where, layout::kHeadFile, format_path_list(paths));
+      where, layout::kHeadFile, format_name_list(paths));
 }
 
 void add_if_listed(const std::vector<std::string>& paths, const std::string& path,

@@ -7,10 +7,11 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"
 #include "capture/format/metadata.h"
-#include "input/hub/fetch.h"
+#include "input/hub/client.h"
 
 namespace qkscope {
 namespace {
@@ -300,7 +301,7 @@ void DataRoot::refuse_foreign_files() const {
   bad_input(
       "{}: holds {} that qkscope did not write ({}); choose another output.data_root, or move "
       "them away",
-      path_, names.size() == 1 ? "a file" : "files", format_path_list(names));
+      path_, names.size() == 1 ? "a file" : "files", format_name_list(names));
 }
 
 void DataRoot::remove_run(const Manifest& manifest, const Shard& shard) const {

@@ -13,7 +13,7 @@
 #include "base/io/output_file.h"
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
-#include "input/hub/transfer.h"
+#include "input/hub/http.h"
 #include "input/store/store_address.h"
 
 namespace qkscope {

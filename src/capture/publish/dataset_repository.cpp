@@ -9,7 +9,7 @@
 #include "base/core/text.h"
 #include "base/io/json.h"
 #include "base/io/mapped_file.h"
-#include "input/hub/transfer.h"
+#include "input/hub/http.h"
 
 namespace qkscope {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "input/hub/remote_tree.h"
+#include "input/hub/client.h"
 
 namespace qkscope {
 

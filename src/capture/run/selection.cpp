@@ -9,7 +9,7 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
-#include "base/numerics/python_random.h"
+#include "base/numerics/random.h"
 
 namespace qkscope {
 namespace {

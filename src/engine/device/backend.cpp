@@ -1,13 +1,11 @@
 #include "engine/device/backend.h"
 
-#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <cstring>
 #include <mutex>
 #include <string_view>
 
-#include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/numbers.h"
 #include "engine/device/cpu/cpu_backend.h"

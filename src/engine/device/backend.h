@@ -18,7 +18,6 @@
 
 namespace qkscope {
 
-// Activation buffers of a pass.
 enum class ActivationBuffer : std::uint8_t {
   residual,        // (rows, d_model)
   normalized,      // (rows, d_model)
@@ -68,7 +67,6 @@ class MomentConsumer {
       const NonFiniteLocation& found) = 0;  // throws an error that names the position
 };
 
-// Receives the attention statistics of a layer.
 class AttentionConsumer {
  public:
   virtual ~AttentionConsumer() = default;
@@ -149,7 +147,6 @@ class Backend {
   // Overwrites a whole buffer.
   virtual void put(ActivationBuffer buffer, const ActivationCopy& values) = 0;
 
-  // Computes scores and patterns of selected queries.
   virtual void score_rows(const RowScores& out) = 0;
   // Recomputes the pattern from edited scores; rows with unedited scores stay bit-identical.
   virtual void recompute_pattern(const RowScores& edited) = 0;
@@ -184,7 +181,6 @@ class Backend {
   const LoadedCheckpoint& model_;
 };
 
-// Device, precision and memory of a backend.
 struct BackendOptions {
   Device device;
   DType dtype = DType::bf16;       // CUDA type of weights and activations; the CPU uses float32

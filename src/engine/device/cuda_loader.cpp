@@ -8,7 +8,6 @@
 
 #include "base/core/log.h"
 #include "base/core/numbers.h"
-#include "base/core/thread_pool.h"
 #include "base/io/data_folder.h"
 #include "engine/device/cuda_module.h"
 #include "engine/device/module_stamp.h"
@@ -27,12 +26,8 @@ const CudaHostFunctions kHost{
     .log_wanted = log::is_enabled,
     .log_write = log::write,
     .parallel_for_ranges = parallel_for_ranges,
-    .check_rows_fit = [](const DeviceBudget& budget,
-                         std::int64_t rows) { budget.check_rows_fit(rows); },
-    .reserve_cache =
-        [](DeviceBudget& budget, std::int64_t sequences, std::int64_t positions) {
-          return budget.reserve_cache(sequences, positions);
-        },
+    .check_rows_fit = &DeviceBudget::check_rows_fit,
+    .reserve_cache = &DeviceBudget::reserve_cache,
     .rope_frequencies = rope_frequencies,
     .score_rows = score_rows,
     .recompute_pattern = recompute_pattern,
@@ -107,12 +102,6 @@ std::string load_error_text(const fs::path& file, std::string_view error) {
   return fmt::format("{} cannot be loaded: {}", file.string(), error);
 }
 
-std::string driver_too_old_text(const CudaModule& module, const CudaDriver& driver) {
-  if (driver.version / 1000 >= module.cuda_version / 1000) return "";
-  return fmt::format("{} is built with CUDA {} and the NVIDIA driver serves up to {}: update it",
-                     kModule, version_text(module.cuda_version), version_text(driver.version));
-}
-
 LoadedCudaModule load(const fs::path& file, const CudaDriver& driver) {
   void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return {nullptr, load_error_text(file, ::dlerror())};
@@ -125,9 +114,10 @@ LoadedCudaModule load(const fs::path& file, const CudaDriver& driver) {
                                  "install both together",
                                  file.string(), stamp, QKSCOPE_MODULE_STAMP)};
   const auto* module = entry(&kHost);
-  if (auto why = driver_too_old_text(*module, driver); !why.empty())
-    return {nullptr, std::move(why)};
-  return {module, ""};
+  if (driver.version / 1000 >= module->cuda_version / 1000) return {module, ""};
+  return {nullptr,
+          fmt::format("{} is built with CUDA {} and the NVIDIA driver serves up to {}: update it",
+                      kModule, version_text(module->cuda_version), version_text(driver.version))};
 }
 
 }  // namespace

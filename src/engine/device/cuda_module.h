@@ -5,16 +5,14 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "base/core/thread_pool.h"
 #include "engine/device/backend.h"
 #include "engine/device/memory_plan.h"
 #include "engine/ops/attention.h"
-#include "engine/ops/experts.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/statistics.h"
 #include "qkscope/experimental/log.h"
@@ -29,22 +27,16 @@ namespace qkscope {
 struct CudaHostFunctions {
   bool (*log_wanted)(LogLevel level);
   void (*log_write)(LogLevel level, const std::string& message);
-  void (*parallel_for_ranges)(std::int64_t count, std::int64_t grain,
-                              const std::function<void(std::int64_t, std::int64_t)>& body);
-  void (*check_rows_fit)(const DeviceBudget& budget, std::int64_t rows);
-  std::int64_t (*reserve_cache)(DeviceBudget& budget, std::int64_t sequences,
-                                std::int64_t positions);
-  RopeFrequencies (*rope_frequencies)(const RopeConfig& rope, std::int64_t length);
-  void (*score_rows)(const AttentionInput& input, std::span<const std::int64_t> rows,
-                     TensorView scores, TensorView pattern);
-  void (*recompute_pattern)(const AttentionInput& input, std::span<const std::int64_t> rows,
-                            ConstTensorView scores, TensorView pattern);
-  void (*attend_edited_rows)(const AttentionInput& input, std::span<const std::int64_t> rows,
-                             ConstTensorView scores, ConstTensorView pattern, TensorView z);
-  LayerAttentionSums (*attention_statistics)(const AttentionStatisticsInput& attended,
-                                             const AttentionRequest& request);
-  ExpertRows (*rows_by_expert)(ConstTensorView indices, std::int64_t experts);
-  void (*widen_rows)(const WeightMatrix& matrix, const WeightPart& part, float* out);
+  decltype(&qkscope::parallel_for_ranges) parallel_for_ranges;
+  decltype(&DeviceBudget::check_rows_fit) check_rows_fit;
+  decltype(&DeviceBudget::reserve_cache) reserve_cache;
+  decltype(&qkscope::rope_frequencies) rope_frequencies;
+  decltype(&qkscope::score_rows) score_rows;
+  decltype(&qkscope::recompute_pattern) recompute_pattern;
+  decltype(&qkscope::attend_edited_rows) attend_edited_rows;
+  decltype(&qkscope::attention_statistics) attention_statistics;
+  decltype(&qkscope::rows_by_expert) rows_by_expert;
+  decltype(&qkscope::widen_rows) widen_rows;
 };
 
 // Functions of the module that the library calls.
@@ -77,7 +69,6 @@ struct CudaDriver {
   std::vector<Gpu> gpus;  // empty if why_not is set
   std::string why_not;
 };
-// Opens the driver library and queries its GPUs.
 CudaDriver query_driver(const std::string& library);
 
 // The loaded module, or the reason why there is none.

@@ -1,6 +1,5 @@
 #include "engine/device/memory_plan.h"
 
-#include <algorithm>
 #include <map>
 #include <string>
 
@@ -11,7 +10,6 @@
 #include "base/core/log.h"
 #include "base/core/text.h"
 #include "engine/model/loaded_checkpoint.h"
-#include "engine/ops/experts.h"
 #include "engine/ops/linear.h"
 
 namespace qkscope {
@@ -54,21 +52,6 @@ std::int64_t attention_layers(const ModelConfig& model) {
   return std::ranges::count(model.layers, false, &LayerConfig::cross_attention);
 }
 
-std::int64_t activation_bytes_on_cpu(const ModelConfig& model, std::int64_t rows) {
-  const auto q_width = model.n_heads * model.d_head;
-  const auto heads = 2 * q_width + 2 * model.n_kv_heads * model.d_head;
-  const auto mlp_rows = std::min(rows, kCpuMlpRows);
-  // Packed operands of gemm.h: input of the widest product, keys and values, and shared weights.
-  const auto mlp_products = model.gated_mlp() ? 2 : 1;
-  const auto packed = std::max(rows * std::max(model.d_model, q_width), mlp_rows * model.d_mlp) +
-                      2 * rows * model.n_kv_heads * model.d_head +
-                      std::min(kMostSharedWeights, mlp_products * model.d_model * model.d_mlp);
-  const auto residuals = (model.parallel_residual ? 4 : 3) * model.d_model;
-  const auto floats = rows * (residuals + heads + rotary_elements(model)) +
-                      mlp_products * mlp_rows * model.d_mlp + packed + expert_floats(model, rows);
-  return floats * static_cast<std::int64_t>(sizeof(float));
-}
-
 // Returns the number of bytes that a mixture of experts needs: router outputs, and gate, up and
 // sorted rows of a chunk.
 std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
@@ -102,7 +85,6 @@ std::int64_t activation_bytes_on_cuda(const ModelConfig& model, std::int64_t row
          expert_bytes_on_cuda(model, rows, dtype);
 }
 
-// Returns the number of elements of the largest layer.
 std::int64_t largest_layer_elements(const ModelConfig& model) {
   std::map<std::string, std::int64_t> layers;  // by "layers.N"
   for (const auto& spec : expected_tensors(model)) {
@@ -119,18 +101,12 @@ std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0)));
 }
 
-struct CacheSize {
-  std::int64_t sequences;
-  std::int64_t positions;
-  std::int64_t bytes;
-};
-
-[[noreturn]] void refuse_cache(const CacheSize& cache, std::int64_t room) {
+[[noreturn]] void refuse_cache(std::int64_t sequences, std::int64_t positions, std::int64_t bytes,
+                               std::int64_t room) {
   bad_input(
       "keys and values of {} {} of {} tokens take {}, there is room for {}; take fewer texts or "
       "fewer new tokens",
-      cache.sequences, cache.sequences == 1 ? "text" : "texts", cache.positions,
-      bytes_text(cache.bytes), bytes_text(room));
+      sequences, sequences == 1 ? "text" : "texts", positions, bytes_text(bytes), bytes_text(room));
 }
 
 }  // namespace
@@ -141,13 +117,24 @@ std::int64_t cpu_expert_chunk_rows(const ModelConfig& model) {
 }
 
 std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
-  return activation_bytes_on_cpu(model, rows);
+  const auto q_width = model.n_heads * model.d_head;
+  const auto heads = 2 * q_width + 2 * model.n_kv_heads * model.d_head;
+  const auto mlp_rows = std::min(rows, kCpuMlpRows);
+  // Packed operands of gemm.h: input of the widest product, keys and values, and shared weights.
+  const auto mlp_products = model.gated_mlp() ? 2 : 1;
+  const auto packed = std::max(rows * std::max(model.d_model, q_width), mlp_rows * model.d_mlp) +
+                      2 * rows * model.n_kv_heads * model.d_head +
+                      std::min(kMostSharedWeights, mlp_products * model.d_model * model.d_mlp);
+  const auto residuals = (model.parallel_residual ? 4 : 3) * model.d_model;
+  const auto floats = rows * (residuals + heads + rotary_elements(model)) +
+                      mlp_products * mlp_rows * model.d_mlp + packed + expert_floats(model, rows);
+  return floats * static_cast<std::int64_t>(sizeof(float));
 }
 
 std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options) {
   return options.device.kind == Device::Kind::cpu
-             ? activation_bytes_on_cpu(model, rows)
+             ? cpu_activation_bytes(model, rows)
              : activation_bytes_on_cuda(model, rows, options.dtype);
 }
 
@@ -173,7 +160,7 @@ void check_cache_fits_host(const ModelConfig& model, std::int64_t sequences,
                            std::int64_t positions) {
   const auto memory = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   const auto bytes = sequences * positions * cache_token_bytes(model, DType::f32);
-  if (bytes > memory) refuse_cache({sequences, positions, bytes}, memory);
+  if (bytes > memory) refuse_cache(sequences, positions, bytes, memory);
 }
 
 std::int64_t usable_memory(const BackendOptions& options) {
@@ -229,7 +216,7 @@ std::int64_t DeviceBudget::reserve_cache(std::int64_t sequences, std::int64_t po
   const auto bytes = sequences * positions * cache_token_bytes(model_, options_.dtype);
   const auto rest =
       weight_bytes(streams_) + caches_ + activation_bytes(model_, sequences, options_);
-  if (rest + bytes > limit_) refuse_cache({sequences, positions, bytes}, limit_ - rest);
+  if (rest + bytes > limit_) refuse_cache(sequences, positions, bytes, limit_ - rest);
   caches_ += bytes;
   return bytes;
 }

@@ -13,7 +13,6 @@
 namespace qkscope {
 namespace {
 
-// One pass over one batch.
 class ForwardPass {
  public:
   ForwardPass(Backend& backend, const Batch& batch, Observer& observer, PassPlan plan)
@@ -153,7 +152,6 @@ class ForwardPass {
     return every_row;
   }
 
-  // Chooses the experts of each row.
   void route(std::int64_t layer) {
     backend_.project_router();
     show({Stage::router_logits, layer}, ActivationBuffer::router_logits);

@@ -32,7 +32,6 @@ void forward(Backend& backend, const Batch& batch, Observer& observer,
 // exception the cache keeps its lengths.
 void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store);
 
-// Runs a batch with statistics.
 void forward(Backend& backend, const Batch& batch, Observer& observer, LayerStatistics& statistics);
 
 // Runs a batch on the CPU with a new backend.

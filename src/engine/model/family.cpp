@@ -1,5 +1,3 @@
-#include "engine/model/family.h"
-
 #include <array>
 #include <cmath>
 #include <utility>
@@ -8,6 +6,7 @@
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "engine/model/model_config.h"
 
 namespace qkscope {
 namespace {

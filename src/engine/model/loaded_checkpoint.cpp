@@ -12,7 +12,6 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "engine/ops/linear.h"
-#include "input/checkpoint/checkpoint.h"
 
 namespace qkscope {
 namespace {
@@ -71,7 +70,6 @@ class WeightBinder {
     return weights;
   }
 
-  // Returns names and shapes of all tensors.
   std::vector<TensorSpec> list() {
     bind();
     return std::move(specs_);

@@ -13,7 +13,6 @@
 
 namespace qkscope {
 
-// A model ready to run.
 struct LoadedCheckpoint {
   Checkpoint checkpoint;  // owns the mapped files
   ModelConfig config;
@@ -54,7 +53,6 @@ void center_unembed(LoadedCheckpoint& model);
 // Moves value biases into the bias of the output projection; attention weights sum to one.
 void fold_value_biases(LoadedCheckpoint& model);
 
-// Expected name and shape of one tensor.
 struct TensorSpec {
   std::string name;  // without the language model's prefix: "layers.3.self_attn.q_proj.weight"
   Shape shape;

@@ -9,7 +9,6 @@
 #include "base/core/error.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
-#include "engine/model/family.h"
 #include "engine/model/loaded_checkpoint.h"
 #include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/gguf.h"

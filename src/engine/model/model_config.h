@@ -1,9 +1,11 @@
-// Parsing of config.json of any family into a ModelConfig.
+// Parsing of config.json of any family into a ModelConfig. The readers of model families are in
+// families/, their list and shared readers in family.cpp.
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/io/json_fwd.h"
@@ -57,5 +59,91 @@ class ConfigReader {
 
 // Parses config.json after overrides were merged. `where` names the file in messages.
 ModelConfig parse_model_config(const Json& config, const std::string& where);
+
+// One supported model_type.
+struct FamilySpec {
+  std::string_view model_type;  // value of model_type in config.json
+  std::string_view models;      // common names of the models
+  void (*read)(ModelConfig& model, const ConfigReader& config);
+};
+
+std::span<const FamilySpec> supported_families();
+
+// Defaults of the Llama configuration that most families start from.
+struct LlamaDefaults {
+  double rope_theta = 10000.0;
+  double norm_eps = 1e-6;
+  const char* norm_eps_key = "rms_norm_eps";
+  const char* activation = "silu";
+  bool tied = false;
+  std::int64_t d_head = 0;  // 0 means hidden_size / num_attention_heads
+  double partial_rotary_factor = 1.0;
+  std::int64_t max_positions = 2048;
+};
+void read_llama_base(ModelConfig& model, const ConfigReader& config, const LlamaDefaults& defaults);
+
+// The two parts of read_llama_base: everything but RoPE, and the single RoPE of all layers, spelled
+// as rope_parameters or as rope_theta with rope_scaling.
+void read_llama_without_rope(ModelConfig& model, const ConfigReader& config,
+                             const LlamaDefaults& defaults);
+RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
+                           const LlamaDefaults& defaults);
+
+inline constexpr ConfigReader::Range kNormEps{0.0, 1.0};
+
+// Reads the number of layers. The key is required if `fallback` is 0.
+std::int64_t read_layer_count(const ConfigReader& config, std::int64_t fallback = 0,
+                              const char* key = "num_hidden_layers");
+
+// Reads hidden_activation or hidden_act; some families use their own key.
+Activation read_activation(const ConfigReader& config, const std::string& fallback,
+                           const char* own_key = "hidden_activation");
+
+// Reads layer_types ("sliding_attention" or "full_attention" per layer) and sets the windows.
+void read_layer_types(ModelConfig& model, const ConfigReader& config, std::int64_t window);
+
+// Reads attention_bias, the bias of q, k, v and the output projection.
+void read_attention_bias(ModelConfig& model, const ConfigReader& config, bool fallback);
+
+// Reads layer_types and sliding_window. Without layer_types, the window applies to every second
+// layer starting at layer 0 (alternating), or to all but every `period`-th layer (periodic).
+void read_alternating_windows(ModelConfig& model, const ConfigReader& config, std::int64_t window);
+void read_periodic_windows(ModelConfig& model, const ConfigReader& config, std::int64_t period);
+
+void read_shared_window(ModelConfig& model, const ConfigReader& config);
+
+// Reads two RoPEs, one for full and one for sliding layers. rope_parameters has one object per
+// kind; the older spelling has rope_theta and rope_scaling for full layers.
+void read_ropes_by_layer_kind(ModelConfig& model, const ConfigReader& config, double full_theta,
+                              double sliding_theta);
+
+// Qwen: sliding_window applies only with use_sliding_window, to layers from max_window_layers on.
+void read_windows_of_upper_layers(ModelConfig& model, const ConfigReader& config);
+
+// Reads the number of experts under `count_key`, and num_experts_per_tok.
+struct ExpertsDefaults {
+  const char* count_key;
+  std::int64_t count;
+  std::int64_t per_token;
+  std::int64_t d_mlp;
+};
+void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults);
+
+// Returns tensor names of checkpoints that store all experts of a layer in one tensor.
+ExpertNames stacked_expert_names();
+
+// One reader per family, each with the parameters of FamilySpec::read.
+using FamilyReader = void(ModelConfig& model, const ConfigReader& config);
+FamilyReader read_apertus, read_gemma2, read_gemma3, read_glm, read_glm4, read_gpt2, read_gpt_neox,
+    read_gpt_oss, read_granite, read_llama, read_ministral, read_ministral3, read_mistral,
+    read_mixtral, read_mllama, read_olmo, read_olmo2, read_olmo3, read_phi3, read_qwen2, read_qwen3,
+    read_qwen3_moe, read_smollm3, read_starcoder2;
+
+// Valid RoPE bases: below 1 frequencies would grow with the dimension; published models reach 1e11.
+inline constexpr ConfigReader::Range kRopeTheta{1.01, 1e15};
+
+// Reads a rope_scaling or rope_parameters object on top of `base`, which has theta, dim and
+// max_positions. Accepts rope_type and the older key type.
+RopeConfig read_rope(RopeConfig base, const ConfigReader& parameters);
 
 }  // namespace qkscope

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/core/text.h"
 #include "engine/model/loaded_checkpoint.h"
 
 namespace qkscope {
@@ -13,6 +14,8 @@ namespace {
 
 constexpr std::array kBackbones = {"model.",    "language_model.model.", "model.language_model.",
                                    "gpt_neox.", "transformer.",          ""};
+
+constexpr std::size_t kMostListed = 5;  // names in a message
 
 bool ends_with_any(std::string_view name, const auto& endings) {
   return std::ranges::any_of(endings, [&](const auto& ending) { return name.ends_with(ending); });
@@ -29,16 +32,6 @@ bool is_known_extra(const ModelConfig& model, std::string_view name) {
         name.starts_with(fmt::format("{}.{}.", model.names.layers, i)))
       return true;
   return false;
-}
-
-[[noreturn]] void fail_with_names(const std::string& where, const char* what,
-                                  const std::vector<std::string>& names, const char* advice) {
-  constexpr std::size_t kShown = 5;
-  const auto shown = std::vector(
-      names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, names.size())));
-  const auto more =
-      names.size() > kShown ? fmt::format(" and {} more", names.size() - kShown) : std::string();
-  bad_input("{}: {} {}{}; {}", where, what, fmt::join(shown, ", "), more, advice);
 }
 
 // Returns the naming scheme that the first expert layer uses; the first known one if none fits.
@@ -86,8 +79,10 @@ void check_missing(const ModelConfig& model, const std::set<std::string>& presen
   }
   if (!model.tied && prefix.head.empty()) missing.push_back(model.names.head + ".weight");
   if (!missing.empty())
-    fail_with_names(where, "missing tensor", missing,
-                    "the checkpoint does not hold the model that its config.json describes");
+    bad_input(
+        "{}: missing tensor {}; the checkpoint does not hold the model that its config.json "
+        "describes",
+        where, format_name_list(missing, kMostListed));
 }
 
 void check_surplus(const ModelConfig& model, const std::set<std::string>& present,
@@ -105,8 +100,11 @@ void check_surplus(const ModelConfig& model, const std::set<std::string>& presen
     if (!is_known_extra(model, below)) surplus.push_back(name);
   }
   if (!surplus.empty())
-    fail_with_names(where, "unexpected tensor", surplus,
-                    "config.json describes a model without it, so its results would be wrong");
+    bad_input(
+        "{}: unexpected tensor {}; config.json describes a model without it, so its results would "
+        "be "
+        "wrong",
+        where, format_name_list(surplus, kMostListed));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <numeric>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "base/core/error.h"

@@ -6,7 +6,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "base/core/error.h"
@@ -20,7 +19,6 @@
 
 namespace qkscope {
 
-// Inputs of one query head of one document.
 struct HeadInput {
   const AttentionInput* input;
   const rows::RunningSoftmax* row_sums;  // of position 0; consecutive positions are n_heads apart
@@ -51,7 +49,6 @@ struct HeadInput {
   }
 };
 
-// Scores of a block of queries and a range of keys.
 struct ScoreBlock {
   std::vector<float> values;  // (queries, keys)
   std::int64_t keys = 0;

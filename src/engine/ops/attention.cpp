@@ -1,10 +1,8 @@
 #include "engine/ops/attention.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "base/core/error.h"
@@ -13,7 +11,6 @@
 #include "engine/ops/gemm.h"
 #include "engine/ops/key_kernels.h"
 #include "engine/ops/packed_keys.h"
-#include "engine/ops/row_kernels.h"
 
 namespace qkscope {
 namespace {
@@ -204,7 +201,6 @@ std::vector<Task> tasks_of(const AttentionInput& input) {
   return tasks;
 }
 
-// Returns the index of the sequence that holds a row of q.
 std::size_t sequence_of(std::span<const Sequence> sequences, std::int64_t row) {
   const auto after =
       std::upper_bound(sequences.begin(), sequences.end(), row,
@@ -233,23 +229,15 @@ std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std
 }
 
 // A sink is one additional score of the softmax without an entry in the pattern.
-void softmax_with_sink(std::span<const float> scores, float sink, float* pattern) {
-  thread_local std::vector<float> joined;
-  joined.assign(scores.begin(), scores.end());
-  joined.push_back(sink);
-  rows::softmax(joined.data(), std::ssize(joined), joined.data());
-  std::copy_n(joined.begin(), scores.size(), pattern);
-}
-
 void softmax(const AttentionInput& input, std::int64_t head, std::span<const float> scores,
              std::pair<std::int64_t, std::int64_t> visible, std::span<float> pattern) {
   const auto [begin, end] = visible;
+  thread_local std::vector<float> joined;
+  joined.assign(scores.begin() + begin, scores.begin() + end);
+  if (!input.sinks.empty()) joined.push_back(input.sinks[as_index(head)]);
+  rows::softmax(joined.data(), std::ssize(joined), joined.data());
   std::fill(pattern.begin(), pattern.end(), 0.0f);
-  if (input.sinks.empty())
-    rows::softmax(scores.data() + begin, end - begin, pattern.data() + begin);
-  else
-    softmax_with_sink(scores.subspan(as_index(begin), as_index(end - begin)),
-                      input.sinks[as_index(head)], pattern.data() + begin);
+  std::copy_n(joined.begin(), end - begin, pattern.begin() + begin);
 }
 
 // Calls body(row of an output tensor, head, row of q) for each head and selected row.
@@ -271,7 +259,6 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
   return std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
-// Pattern of one row after edits.
 struct EditedPattern {
   std::vector<float> pattern;  // (keys)
   bool changed = false;        // differs from the unedited row

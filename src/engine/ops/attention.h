@@ -14,7 +14,6 @@ namespace qkscope {
 
 class PackedKeys;
 
-// Operands of attention.
 struct AttentionInput {
   ConstTensorView q;  // (queries, n_heads, d_head)
   ConstTensorView k;  // (rows, n_kv_heads, d_head), including cached positions before the batch
@@ -66,7 +65,7 @@ inline std::int64_t first_visible_key(std::int64_t position, std::int64_t window
 // Computes scaled, capped and masked scores and their softmax for each given row of q, against the
 // keys of its own sequence, for observers. scores, pattern: (n_heads, rows, keys) with keys the
 // longest sequence; invisible keys are -infinity in scores and 0 in pattern. Either may be empty.
-// The CUDA counterpart is in device/cuda/attention/score_rows.h.
+// The CUDA counterpart is in device/cuda/attention/attention.h.
 void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows, TensorView scores,
                 TensorView pattern);
 

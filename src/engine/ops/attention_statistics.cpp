@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <map>
 #include <vector>
@@ -36,14 +35,6 @@ std::vector<std::vector<std::int64_t>> repeated_tokens(std::span<const std::int3
   return repeated;
 }
 
-// Copies the keys at positions + offset into one contiguous array.
-void gather_keys(const HeadInput& in, std::span<const std::int64_t> positions, std::int64_t offset,
-                 std::vector<float>& keys) {
-  keys.clear();
-  for (const auto position : positions)
-    keys.insert(keys.end(), in.key(position + offset), in.key(position + offset) + in.head_width());
-}
-
 // Returns shape (length): dup and ind mass of each query. The positions of one token form a block;
 // a query attends to earlier positions of its block (dup) and to the positions right after them
 // (ind).
@@ -65,7 +56,10 @@ std::vector<TokenMass> token_masses(const HeadInput& in,
   for (const auto& block : repeated) {
     const auto earlier = std::span(block).first(block.size() - 1);
     for (const std::int64_t offset : {0, 1}) {
-      gather_keys(in, earlier, offset, keys);
+      keys.clear();
+      for (const auto position : earlier)
+        keys.insert(keys.end(), in.key(position + offset),
+                    in.key(position + offset) + in.head_width());
       for (std::size_t r = 1; r < block.size(); ++r) {
         const auto query = block[r];
         const auto weights = attend(query, static_cast<std::int64_t>(r));
@@ -83,7 +77,6 @@ std::vector<TokenMass> token_masses(const HeadInput& in,
   return masses;
 }
 
-// Statistics of one query head of one document.
 class HeadStatistics {
  public:
   HeadStatistics(const HeadInput& in, const AttentionRequest& request, const KeyVariants& keys,

@@ -1,5 +1,6 @@
 // Operations between matrix products and attention: embeddings, norms, activations, residual
-// additions. All tensors are contiguous float32, except the weights of embeddings.
+// additions, and the rotary position embedding (RoPE) of q and k (rope_frequencies is declared in
+// qkscope/model.h). All tensors are contiguous float32, except the weights of embeddings.
 #pragma once
 
 #include <span>
@@ -53,5 +54,26 @@ void soft_cap(TensorView logits, double cap);
 // are the ascending rows of the queries; empty: all rows.
 void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Sequence> sequences,
                    std::span<const std::int64_t> queries = {});
+
+// Cosines and sines of all rows of a batch.
+struct RotaryTable {
+  Tensor cos;  // (rows, dim / 2), attention factor included
+  Tensor sin;  // (rows, dim / 2), attention factor included
+};
+
+// Computes the table of a batch. Angles are float32 position times float32 inverse frequency;
+// frequencies are per sequence if they depend on the length.
+RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> sequences);
+
+// Rotates the first `dim` components of every head of x (rows, heads, d_head) in place. Pairs are
+// (i, i + dim/2), or (2i, 2i+1) if interleaved.
+void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x);
+
+// Returns base^exponent in float32. PyTorch uses SLEEF, which is not always correctly rounded: at
+// position 131,072 one ULP of a frequency is up to 0.008 rad. Builds with SLEEF are bit-identical
+// to PyTorch; other builds round correctly.
+float power(float base, float exponent);
+
+bool power_uses_sleef();
 
 }  // namespace qkscope

@@ -1,12 +1,9 @@
-#include "engine/ops/experts.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "base/core/error.h"
-#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/gemm.h"
 #include "engine/ops/linear.h"
@@ -44,7 +41,6 @@ float sortable(float logit) {
   return std::isnan(logit) ? std::numeric_limits<float>::infinity() : logit;
 }
 
-// Returns a checked expert number.
 std::int64_t expert_at(ConstTensorView indices, std::int64_t row, std::int64_t place,
                        std::int64_t experts) {
   const auto k = indices.dim(1);

@@ -33,7 +33,6 @@ constexpr std::int64_t depth_block_size(std::int64_t depth) {
   return count <= 1 ? depth : round_up((depth + count - 1) / count, 4);
 }
 
-// Calls body(begin, length) for each depth block.
 template <typename Body>
 void for_each_depth_block(std::int64_t depth, Body body) {
   for (std::int64_t k = 0; k < depth; k += depth_block_size(depth))
@@ -54,7 +53,6 @@ void pack_left_operand(const StridedVectors& rows, float* packed);
 void pack_left_operand_transposed(const StridedVectors& rows, float* packed);
 void pack_right_operand(const StridedVectors& columns, float* packed);
 
-// Operands of a product of packed blocks.
 struct PackedProduct {
   const float* left;
   const float* right;

@@ -44,7 +44,6 @@ struct ScoreSegment {
   std::int64_t keys;
   float distance;  // distance of the first key to the query; decreases by 1 per key
 };
-// Sums over a segment.
 struct SegmentSums {
   float mass;      // sum of p
   float entropy;   // sum of -p ln p

@@ -4,12 +4,9 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <span>
-#include <vector>
 
 #include "base/core/convert.h"
 #include "base/core/error.h"
-#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/gemm.h"
 #include "engine/ops/row_kernels.h"
@@ -83,7 +80,6 @@ struct Block {
   std::int64_t columns;
 };
 
-// Splits the outputs of every product into blocks of at most `columns`.
 std::vector<Block> split_outputs(std::span<const Product> products, std::int64_t columns) {
   std::vector<Block> blocks;
   for (const auto& product : products)

@@ -44,7 +44,6 @@ std::vector<Chunk> split_document(std::int64_t length, const MomentRequest& requ
   return chunks;
 }
 
-// Accumulates the chunks of one head.
 class HeadSums {
  public:
   // `shape` describes one head.

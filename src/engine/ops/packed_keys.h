@@ -47,7 +47,6 @@ class PackedKeys {
 
   std::int64_t heads() const { return heads_; }
   std::span<const KeyBlock> blocks() const { return blocks_; }
-  // Returns the block that holds the key at `position`.
   const KeyBlock& block(std::size_t sequence, std::int64_t position) const {
     return blocks_[first_block_[sequence] + static_cast<std::size_t>(position / kKeyBlock)];
   }

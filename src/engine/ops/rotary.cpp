@@ -1,5 +1,3 @@
-#include "engine/ops/rotary.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -7,6 +5,7 @@
 #include "base/core/cpu_target.h"
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
+#include "engine/ops/elementwise.h"
 #include "engine/ops/row_kernels.h"
 
 #if QKSCOPE_SLEEF

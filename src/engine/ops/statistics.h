@@ -26,7 +26,6 @@ struct AttentionStatisticsInput {
 LayerAttentionSums attention_statistics(const AttentionStatisticsInput& attended,
                                         const AttentionRequest& request);
 
-// Moments of one of q, k and v over all rows of one document.
 struct DocumentMoments {
   LayerMoments moments;
   std::optional<std::int64_t> bad_head;  // first head with NaN or infinity, if any

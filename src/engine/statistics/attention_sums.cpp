@@ -14,7 +14,6 @@
 namespace qkscope {
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr std::int64_t kSinkRows = 64;  // rows that sink_alpha_64 averages over
 constexpr double kSinkThreshold = 0.3;  // mean weight above which sink_rate_64 counts a sink
 constexpr const char* kDocumentOnly[] = {"prev_first", "alpha_0", "alpha_1", "alpha_2", "alpha_3"};
@@ -210,8 +209,8 @@ void fill_document_values(const ColumnLayout& layout, const PatternPairCounts& p
     values[as_index(key)] = long_enough
                                 ? sums[as_index(ColumnLayout::at(NearKeyColumn::alpha_0) + key)] /
                                       static_cast<double>(kSinkRows - key)
-                                : kNone;
-  values[4] = long_enough ? (values[0] > kSinkThreshold ? 1.0 : 0.0) : kNone;
+                                : kNan;
+  values[4] = long_enough ? (values[0] > kSinkThreshold ? 1.0 : 0.0) : kNan;
   if (!key_sums.empty()) measure_key_concentration(key_sums, values.subspan(5));
 }
 
@@ -265,7 +264,7 @@ ColumnSummary summarize_column(const AttentionStatistics& a, std::int64_t layer,
                                std::int64_t bucket, std::int64_t column) {
   const auto columns = std::ssize(a.columns);
   const auto rows = count_rows(a, bucket);
-  if (rows == 0) return {kNone, kNone, kNone};
+  if (rows == 0) return {kNan, kNan, kNan};
   const auto n = static_cast<double>(rows);
   double sum = 0;
   double square = 0;
@@ -284,19 +283,19 @@ ColumnSummary summarize_column(const AttentionStatistics& a, std::int64_t layer,
   const double residual = std::max(0.0, a.document_square[i] - 2.0 * mean * a.document_cross[i] +
                                             mean * mean * a.row_square[as_index(document_bucket)]);
   const double se =
-      a.documents < 2 ? kNone : std::sqrt(residual * documents / (documents - 1.0)) / n;
+      a.documents < 2 ? kNan : std::sqrt(residual * documents / (documents - 1.0)) / n;
   return {mean, std::sqrt(variance), se};
 }
 
 ColumnSummary summarize_document_column(const AttentionStatistics& a, std::int64_t layer,
                                         std::int64_t head, std::int64_t column) {
   const auto count = a.document_counts[as_index(column)];
-  if (count == 0) return {kNone, kNone, kNone};
+  if (count == 0) return {kNan, kNan, kNan};
   const auto i = as_index((layer * a.heads + head) * std::ssize(a.document_columns) + column);
   const auto n = static_cast<double>(count);
   const double mean = a.document_sum[i] / n;
   const double variance = std::max(0.0, a.document_sum_square[i] / n - mean * mean);
-  const double se = count < 2 ? kNone : std::sqrt(variance / (n - 1.0));
+  const double se = count < 2 ? kNan : std::sqrt(variance / (n - 1.0));
   return {mean, std::sqrt(variance), se};
 }
 

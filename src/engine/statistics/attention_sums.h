@@ -70,7 +70,6 @@ struct ColumnLayout {
   constexpr std::int64_t near_band(std::int64_t band) const {
     return at(NearKeyColumn::near) + band;
   }
-  // Number of near-key columns.
   constexpr std::int64_t near_column_count() const { return near_band(near_bands()); }
   constexpr std::int64_t entropy() const { return near_column_count(); }
   constexpr std::int64_t perplexity() const { return near_column_count() + 1; }  // exp(entropy)
@@ -98,7 +97,6 @@ struct ColumnLayout {
   }
 };
 
-// Returns the column layout that the settings ask for.
 ColumnLayout column_layout(const StatisticsSettings& settings);
 // Returns the column names in layout order: "sink_0" ... "near_8", "entropy", ..., "kl_fp8".
 std::vector<std::string> column_names(const StatisticsSettings& settings);
@@ -106,7 +104,6 @@ std::vector<std::string> column_names(const StatisticsSettings& settings);
 // tables.
 bool is_per_row_column(std::string_view name);
 
-// Which attention statistics of a layer to accumulate.
 struct AttentionRequest {
   ColumnLayout layout;
   std::int64_t bucket_size = 1;
@@ -133,7 +130,6 @@ struct LayerAttentionSums {
   std::vector<std::int64_t> key_sums;
 };
 
-// Returns zero sums of the given shape.
 inline LayerAttentionSums empty_attention(std::int64_t documents, std::int64_t heads,
                                           std::int64_t buckets, std::int64_t columns) {
   LayerAttentionSums attention{documents, heads, buckets, columns, {}, {}, {}, {}};
@@ -152,7 +148,6 @@ struct PatternPairCounts {
   std::int64_t ind = 0;        // 1 <= j <= i with token_(j-1) = token_i
   std::int64_t ind_self = 0;   // pairs of ind with j = i
 };
-// Counts the pattern pairs of a document from its token ids.
 PatternPairCounts count_pattern_pairs(std::span<const std::int32_t> tokens);
 
 // Returns the names of the values per document and head: previous_token_head, duplicate_token_head
@@ -173,7 +168,6 @@ void fill_document_values(const ColumnLayout& layout, const PatternPairCounts& p
 // Returns TransformerLens' "abs" score; `difference` is the sum over pairs of |p - pattern|.
 double transformer_lens_abs_score(double difference, double tokens);
 
-// Returns statistics of zero documents.
 AttentionStatistics empty_attention(const StatisticsSettings& settings, std::int64_t layers,
                                     std::int64_t heads);
 // Appends the documents of `part` to `into`.

@@ -13,7 +13,6 @@
 
 namespace qkscope {
 
-// Dimensions of the moment accumulators of a layer.
 struct MomentShape {
   std::int64_t heads = 0;
   std::int64_t dim = 0;
@@ -94,7 +93,6 @@ void update_position_sums(Statistics& statistics);
 // order of summation. Inline because the CUDA module uses them without linking the library.
 __extension__ using Int128 = __int128;
 
-// Exact sums over a set of positions.
 struct ExactPositionSums {
   std::int64_t n = 0;
   Int128 t = 0;   // sum of t
@@ -169,7 +167,6 @@ struct DocumentPositionSums {
   ExactPositionSums body;
   std::vector<ExactPositionSums> buckets;
 };
-// Computes the position sums of documents with the given lengths in tokens.
 DocumentPositionSums sum_positions(std::span<const std::int64_t> lengths, std::int64_t first,
                                    std::int64_t bucket_size, std::int64_t buckets);
 

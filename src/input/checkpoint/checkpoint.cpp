@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <ranges>
-#include <set>
-#include <span>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -87,13 +84,6 @@ std::map<std::string, std::string> parse_weight_index(std::string_view text,
     shards.emplace(name, shard);
   }
   return shards;
-}
-
-std::string format_name_list(const std::vector<std::string>& names, std::size_t most) {
-  if (names.empty()) return "nothing";
-  const auto shown = std::span(names).first(std::min(most, names.size()));
-  const auto text = fmt::format("{}", fmt::join(shown, ", "));
-  return names.size() > most ? fmt::format("{} and {} more", text, names.size() - most) : text;
 }
 
 std::vector<std::string> weight_files(const std::string& folder) {

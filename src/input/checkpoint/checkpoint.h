@@ -77,9 +77,6 @@ class Checkpoint {
 // there are no weights or a shard is missing.
 std::vector<std::string> weight_files(const std::string& folder);
 
-// Lists the first `most` names for an error message: "a, b and 3 more", or "nothing" if empty.
-std::string format_name_list(const std::vector<std::string>& names, std::size_t most);
-
 // Reads config.json, which must be a JSON object; weights need not exist. For a GGUF file, returns
 // the equivalent config.json.
 Json load_config(const std::string& folder);

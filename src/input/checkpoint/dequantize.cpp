@@ -190,7 +190,6 @@ constexpr std::array kUnsupportedTypes = {
 
 constexpr const char* kExtension = ".gguf";
 
-// DType of the tensor in memory.
 DType memory_dtype(const GgufTensorSource& source) {
   return source.stored_plus_one ? DType::f32 : source.tensor->type->plain.value_or(DType::f32);
 }

@@ -72,7 +72,6 @@ class GgufMetadata {
   const Json& list(const std::string& key) const;
   std::string text(const std::string& key, std::optional<std::string> fallback = {}) const;
   bool flag(const std::string& key, bool fallback) const;
-  // An integer >= 0.
   std::int64_t natural_number(const std::string& key,
                               std::optional<std::int64_t> fallback = {}) const;
   double number(const std::string& key) const;

@@ -44,7 +44,6 @@ std::string shape_text(const TensorEntry& entry) {
   return fmt::format("[{}]", fmt::join(entry.shape, ", "));
 }
 
-// Returns the JSON text of the header.
 std::string_view header_text(std::span<const std::byte> file, const std::string& where) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.starts_with("version https://git-lfs"))
@@ -149,7 +148,6 @@ std::map<std::string, std::string> parse_metadata(const Json& json, const std::s
   return metadata;
 }
 
-// Checks that the tensors cover the data section without gaps or overlaps.
 void check_coverage(const SafetensorsHeader& header, std::uint64_t data_size,
                     const std::string& where) {
   using Item = std::pair<const std::string, TensorEntry>;

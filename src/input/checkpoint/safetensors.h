@@ -79,7 +79,6 @@ class SafetensorsFile {
 
 // ---- Streaming writer: tensors are written piece by piece and need not be in memory together
 
-// Name, dtype and shape of a tensor to be written.
 struct TensorDeclaration {
   std::string name;
   DType dtype = DType::f32;

@@ -11,8 +11,7 @@
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/hub/fetch.h"
-#include "input/hub/remote_tree.h"
+#include "input/hub/client.h"
 
 namespace qkscope {
 namespace {

@@ -1,4 +1,3 @@
-#include "input/hub/client.h"
 
 #include <algorithm>
 #include <chrono>

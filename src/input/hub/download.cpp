@@ -20,8 +20,8 @@
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
-#include "input/hub/remote_tree.h"
-#include "input/hub/transfer.h"
+#include "input/hub/client.h"
+#include "input/hub/http.h"
 
 namespace qkscope {
 namespace {

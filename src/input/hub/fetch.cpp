@@ -1,9 +1,6 @@
-#include "input/hub/fetch.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
-#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -15,7 +12,7 @@
 #include "base/io/mapped_file.h"
 #include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/hub/remote_tree.h"
+#include "input/hub/client.h"
 #include "input/texts/dataset_files.h"
 
 namespace qkscope {
@@ -56,7 +53,7 @@ bool add_weights(const Paths& paths, const FileReader& read, const std::string& 
   const auto* format = find_format(paths);
   if (format == nullptr)
     bad_input("{}: no weights that can be read: expected {} or {}; it holds {}", where,
-              kWeightFormats[0].single, kWeightFormats[0].index, format_path_list(paths));
+              kWeightFormats[0].single, kWeightFormats[0].index, format_name_list(paths));
   if (contains(paths, format->single)) {
     chosen.push_back(format->single);
     return true;
@@ -78,7 +75,7 @@ bool add_weights(const Paths& paths, const FileReader& read, const std::string& 
 void require_config(const Paths& paths, const std::string& where) {
   if (!contains(paths, kConfig))
     bad_input("{}: no checkpoint: expected a {}; it holds {}", where, kConfig,
-              format_path_list(paths));
+              format_name_list(paths));
 }
 
 // Selects config.json, weights (single file, or index and shards) and tokenizer. Without `weights`,
@@ -103,14 +100,13 @@ FileChoice tokenizer_files() {
   return [](const Paths& paths, const FileReader&, const std::string& where) {
     if (!contains(paths, kTokenizer))
       bad_input("{}: no tokenizer: expected a {}; it holds {}", where, kTokenizer,
-                format_path_list(paths));
+                format_name_list(paths));
     Paths chosen;
     add_tokenizer(paths, chosen);
     return std::optional(chosen);
   };
 }
 
-// Downloads one revision of a repository into the cache.
 class RevisionFetch {
  public:
   RevisionFetch(const RepositoryRevision& target, FileChoice choice, const FetchOptions& options)
@@ -174,7 +170,7 @@ class RevisionFetch {
       bad_input(
           "{}: the cache lacks {}, and HF_HUB_OFFLINE forbids to ask the Hub; run 'qkscope "
           "hub download' with the network on",
-          where(commit), format_path_list(missing));
+          where(commit), format_name_list(missing));
     return missing.empty();
   }
 
@@ -271,10 +267,6 @@ CheckpointBytes listed_bytes(const CacheWriter& cache, const std::string& commit
 }
 
 }  // namespace
-
-std::string format_path_list(const std::vector<std::string>& paths) {
-  return format_name_list(paths, 8);
-}
 
 FileChoice dataset_file_choice(const std::string& name, const std::string& split) {
   CorpusOptions corpus;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <chrono>
 
 #include <unistd.h>
 
@@ -102,12 +101,6 @@ std::string percent_encode(std::string_view text, std::string_view keep) {
 
 double unix_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string trim_white_space(std::string_view text) {
-  constexpr std::string_view kWhiteSpace = " \t\r\n";
-  text.remove_prefix(std::min(text.find_first_not_of(kWhiteSpace), text.size()));
-  return std::string(text.substr(0, text.find_last_not_of(kWhiteSpace) + 1));
 }
 
 void HttpResponse::add_header(std::string_view line) {

@@ -1,18 +1,23 @@
-// HTTP requests, URLs, and the hashes by which the Hub identifies content.
+// HTTP requests, URLs, the hashes by which the Hub identifies content, and parallel transfers of
+// many files with one progress line.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "qkscope/experimental/log.h"
 
 struct evp_md_ctx_st;  // EVP_MD_CTX of OpenSSL
 
@@ -49,11 +54,7 @@ void refuse_plain_http(const Url& url, const std::string& what);
 // "stage1 step/x" → "stage1%20step%2Fx". Characters in `keep` stay unescaped ("/" for paths).
 std::string percent_encode(std::string_view text, std::string_view keep = "");
 
-// Returns the current Unix time in seconds.
 double unix_seconds();
-
-// Removes white space at both ends.
-std::string trim_white_space(std::string_view text);
 
 // A byte range of a file, sent as the request body.
 struct FileSlice {
@@ -133,5 +134,30 @@ std::string to_hex(std::span<const unsigned char> bytes);
 
 std::string sha256_of_file(const std::string& path);
 std::string git_sha1_of_file(const std::string& path);
+
+class TransferProgress {
+ public:
+  // `sizes` are the file sizes in bytes.
+  TransferProgress(const std::string& what, const std::vector<std::uint64_t>& sizes, bool quiet);
+
+  // Reports that `bytes` bytes of a file are complete. Thread-safe. The first report of a file
+  // states what an earlier run already transferred.
+  void update(std::size_t file, std::uint64_t bytes);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::uint64_t> sizes_;
+  std::vector<std::uint64_t> done_;
+  std::chrono::steady_clock::time_point start_;
+  std::uint64_t before_ = 0;  // bytes complete before this run
+  std::vector<bool> begun_;
+  Progress progress_;
+};
+
+// Runs task(0) to task(count - 1) on a few dedicated threads, because the tasks wait for the
+// network and not for the CPU. After the first exception no new task starts, `failed` becomes true,
+// and the exception is rethrown at the end.
+using TransferTask = std::function<void(std::size_t index, const std::atomic<bool>& failed)>;
+void run_transfers(std::size_t count, const TransferTask& task);
 
 }  // namespace qkscope

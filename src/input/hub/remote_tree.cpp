@@ -1,5 +1,3 @@
-#include "input/hub/remote_tree.h"
-
 #include <algorithm>
 #include <ranges>
 #include <set>
@@ -10,8 +8,8 @@
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
-#include "base/io/output_file.h"
 #include "input/checkpoint/hub_cache.h"
+#include "input/hub/client.h"
 
 namespace qkscope {
 namespace {

@@ -23,7 +23,6 @@
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
 #include "input/hub/http.h"
-#include "input/hub/transfer.h"
 
 namespace qkscope {
 namespace {

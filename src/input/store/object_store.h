@@ -26,7 +26,6 @@ struct StoredObject {
   double modified = 0.0;  // Unix time in seconds
 };
 
-// Size and checksum of an object.
 struct ObjectFingerprint {
   std::uint64_t bytes = 0;
   std::string checksum;  // XXH3-64 as 16 hexadecimal digits

@@ -15,7 +15,7 @@
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/hub/transfer.h"
+#include "input/hub/http.h"
 
 namespace qkscope {
 namespace {

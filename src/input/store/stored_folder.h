@@ -62,7 +62,6 @@ struct StoredManifest {
 std::string manifest_text(const StoredManifest& manifest);
 StoredManifest parse_manifest(const std::string& text, const std::string& where);
 
-// Describes a folder to publish.
 struct FolderUpload {
   std::string folder;  // local folder; hidden files are skipped
   std::string kind;
@@ -74,7 +73,6 @@ struct FolderUpload {
 
 class StoredFolder {
  public:
-  // Opens the address and reads the newest manifest.
   explicit StoredFolder(const StoreAddress& address);
 
   ObjectStore& store() const { return *store_; }
@@ -98,7 +96,6 @@ class StoredFolder {
   // Like publish(), but returns false if another writer won. Uploads nothing if the files are
   // unchanged.
   bool try_publish(const FolderUpload& upload);
-  // Publishes a manifest that marks the folder as removed.
   void mark_removed(const std::string& run);
 
  private:

@@ -9,7 +9,6 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "base/core/utf8.h"
 #include "base/io/checksum.h"
 #include "base/io/csv_rows.h"
 #include "base/io/mapped_file.h"

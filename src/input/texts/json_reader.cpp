@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "base/core/error.h"
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 #include "base/io/json.h"
 #include "input/texts/dataset_files.h"
 

@@ -10,8 +10,8 @@
 #include <arrow/api.h>
 
 #include "base/core/error.h"
+#include "base/core/text.h"
 #include "base/core/thread_pool.h"
-#include "base/core/utf8.h"
 #include "base/io/arrow_error.h"
 #include "base/io/json.h"
 #include "base/io/output_file.h"

@@ -1,10 +1,9 @@
 #include "input/tokenizer/encoder.h"
 
-#include <algorithm>
 #include <iterator>
 
 #include "base/core/error.h"
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 #include "input/tokenizer/unicode.h"
 
 namespace qkscope {

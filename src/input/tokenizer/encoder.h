@@ -19,7 +19,6 @@
 
 #include "input/tokenizer/tokenizer_components.h"
 #include "input/tokenizer/tokenizer_file.h"
-#include "input/tokenizer/vocabulary.h"
 
 namespace qkscope {
 

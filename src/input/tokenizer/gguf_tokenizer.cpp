@@ -10,7 +10,6 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
-#include "base/core/utf8.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "input/checkpoint/gguf.h"

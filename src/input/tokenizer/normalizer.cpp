@@ -1,10 +1,9 @@
 #include <vector>
 
 #include "base/core/error.h"
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 #include "base/io/json.h"
 #include "input/tokenizer/tokenizer_components.h"
-#include "input/tokenizer/tokenizer_json.h"
 #include "input/tokenizer/unicode.h"
 
 namespace qkscope {
@@ -26,7 +25,6 @@ void lowercase(AlignedText& text, SectionEnds) {
   rewrite.finish();
 }
 
-// Removes white space at the left or right end of a section.
 void strip(AlignedText& text, bool left, bool right) {
   const std::string_view old = text.text();
   std::size_t begin = 0, end = old.size();

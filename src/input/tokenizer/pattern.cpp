@@ -1,4 +1,4 @@
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 #include "input/tokenizer/tokenizer_components.h"
 #include "input/tokenizer/unicode.h"
 

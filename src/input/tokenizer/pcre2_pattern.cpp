@@ -8,7 +8,7 @@
 
 #include "base/core/error.h"
 #include "base/core/fork_safe_static.h"
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 #include "input/tokenizer/unicode.h"
 
 // Expressions are JIT-compiled if possible and run under limits, so that catastrophic backtracking

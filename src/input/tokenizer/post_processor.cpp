@@ -4,12 +4,11 @@
 
 #include <fmt/ranges.h>
 
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 #include "base/io/json.h"
 #include "input/tokenizer/tokenizer_components.h"
-#include "input/tokenizer/tokenizer_json.h"
+#include "input/tokenizer/tokenizer_file.h"
 #include "input/tokenizer/unicode.h"
-#include "input/tokenizer/vocabulary.h"
 
 namespace qkscope {
 namespace {

@@ -3,10 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 #include "base/io/json.h"
 #include "input/tokenizer/tokenizer_components.h"
-#include "input/tokenizer/tokenizer_json.h"
 #include "input/tokenizer/unicode.h"
 
 namespace qkscope {
@@ -34,7 +33,6 @@ void merge_with_next(const std::vector<Match>& matches, std::vector<ByteRange>& 
   std::reverse(ranges.begin() + first, ranges.end());
 }
 
-// Appends the ranges of one piece.
 void add_ranges(const std::vector<Match>& matches, Delimiters delimiters,
                 std::vector<ByteRange>& ranges) {
   if (delimiters == Delimiters::merged_with_next) return merge_with_next(matches, ranges);
@@ -97,7 +95,6 @@ void rewrite_pieces(SectionPieces& pieces, Change change) {
   rewrite.finish();
 }
 
-// Inserts `prefix` before the first character of the piece.
 void insert_before_piece(AlignedText::Rewriter& rewrite, char32_t prefix) {
   const auto [first, size] = utf8::decode(rewrite.old_text().data() + rewrite.position());
   rewrite.replace(prefix, size);
@@ -156,7 +153,6 @@ void add_prefix_spaces(SectionPieces& pieces) {
   });
 }
 
-// Replaces every byte by its character in the byte-level alphabet.
 void map_bytes(SectionPieces& pieces) {
   rewrite_pieces(pieces, [](AlignedText::Rewriter& rewrite, ByteRange piece) {
     while (rewrite.position() < piece.end) {

@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "base/core/error.h"
+#include "base/core/text.h"
 #include "base/core/thread_pool.h"
-#include "base/core/utf8.h"
 #include "base/io/folder.h"
 #include "input/tokenizer/encoder.h"
 #include "input/tokenizer/tokenizer_file.h"
@@ -57,7 +57,6 @@ void append(Encoder::Tokens& to, Encoder::Tokens&& from) {
   std::move(from.strings.begin(), from.strings.end(), std::back_inserter(to.strings));
 }
 
-// Keeps the first or the last `count` tokens.
 void truncate(Encoder::Tokens& tokens, std::size_t count, bool keep_last) {
   const auto shorten = [&](auto& list) {
     if (list.size() <= count) return;

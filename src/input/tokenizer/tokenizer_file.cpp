@@ -6,11 +6,9 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "base/core/utf8.h"
 #include "base/io/folder.h"
-#include "base/io/json.h"
 #include "base/io/mapped_file.h"
-#include "input/tokenizer/tokenizer_json.h"
+#include "input/tokenizer/tokenizer_components.h"
 
 namespace qkscope {
 namespace {

@@ -1,7 +1,10 @@
-// Parsed content of a tokenizer.json and of the tokenizer_config.json next to it.
+// Parsed content of a tokenizer.json and of the tokenizer_config.json next to it, and the
+// vocabulary and merges of byte-pair encoding (BPE).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,9 +12,123 @@
 
 #include "base/io/json.h"
 #include "input/checkpoint/gguf.h"
-#include "input/tokenizer/vocabulary.h"
 
 namespace qkscope {
+
+inline std::uint64_t mix_bits(std::uint64_t a, std::uint64_t b) {
+  __extension__ using Wide = unsigned __int128;
+  const Wide product = static_cast<Wide>(a) * b;
+  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+}
+
+inline std::uint64_t load_bytes(const char* from, std::size_t count) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, from, count);
+  return word;
+}
+
+inline std::uint64_t hash_string(std::string_view text) {
+  constexpr std::uint64_t kSeed = 0x9E3779B97F4A7C15u, kStep = 0xD1B54A32D192ED03u;
+  std::uint64_t hash = kSeed ^ text.size();
+  const char* at = text.data();
+  std::size_t left = text.size();
+  for (; left >= 8; at += 8, left -= 8) hash = mix_bits(hash ^ load_bytes(at, 8), kStep);
+  return mix_bits(hash ^ load_bytes(at, left), kSeed);
+}
+
+// Returns the smallest power of two that keeps a hash table of `count` entries at most half full.
+inline std::size_t hash_table_size(std::size_t count) {
+  std::size_t size = 16;
+  while (size < 2 * count) size *= 2;
+  return size;
+}
+
+class Vocabulary {
+ public:
+  // Largest valid id. Larger ids indicate a corrupt file.
+  static constexpr std::int64_t kMaxId = (1 << 24) - 1;
+
+  // A duplicate token keeps its last id.
+  void add(std::string_view token, std::int32_t id);
+
+  std::int32_t find(std::string_view token) const;  // -1 if absent
+  std::optional<std::string_view> token(std::int32_t id) const;
+  std::size_t size() const { return entries_.size(); }
+  std::int32_t id_limit() const { return static_cast<std::int32_t>(by_id_.size()); }
+
+ private:
+  struct Entry {
+    std::uint32_t offset, size;  // position in text_
+    std::int32_t id;
+    std::uint32_t hash;
+  };
+  std::string_view text(const Entry& entry) const {
+    return std::string_view(text_).substr(entry.offset, entry.size);
+  }
+  std::size_t find_slot(std::string_view token, std::uint32_t hash) const;
+  void grow();
+
+  std::string text_;  // all tokens, concatenated
+  std::vector<Entry> entries_;
+  std::vector<std::uint32_t> slots_;  // hash table of 1 + index into entries_; 0: free
+  std::vector<std::int32_t> by_id_;   // index into entries_; -1: none
+};
+
+// Hash table of all merges: (left id, right id) -> rank and merged id.
+class MergeTable {
+ public:
+  static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+
+  void reserve(std::size_t count) {
+    slots_.assign(hash_table_size(count), Slot{});
+    into_.reserve(count);
+  }
+  // Merges must be added in order of rank. A duplicate pair keeps its last rank.
+  void add(std::int32_t left, std::int32_t right, std::int32_t into) {
+    Slot& slot = slots_[find_slot(left, right)];
+    slot = {left, right, static_cast<std::uint32_t>(into_.size())};
+    into_.push_back(into);
+  }
+
+  // Returns the rank of a pair (lower merges first), or kNone if the pair does not merge.
+  std::uint32_t rank(std::int32_t left, std::int32_t right) const {
+    return slots_[find_slot(left, right)].rank;
+  }
+  std::int32_t merged_id(std::uint32_t rank) const { return into_[rank]; }
+
+ private:
+  struct Slot {
+    std::int32_t left = -1, right = -1;
+    std::uint32_t rank = kNone;
+  };
+  std::size_t find_slot(std::int32_t left, std::int32_t right) const {
+    const std::uint64_t key =
+        std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t at = mix_bits(key, 0x9E3779B97F4A7C15u) & mask;
+    while (slots_[at].rank != kNone && (slots_[at].left != left || slots_[at].right != right))
+      at = (at + 1) & mask;
+    return at;
+  }
+
+  std::vector<Slot> slots_ = std::vector<Slot>(1);  // always contains a free slot
+  std::vector<std::int32_t> into_;                  // merged id by rank
+};
+
+struct Symbol {
+  std::int32_t id;
+  std::uint32_t size;  // bytes in the vocabulary's spelling
+};
+
+struct MergeScratch {
+  std::vector<std::uint32_t> ranks;
+  std::vector<std::uint32_t> next, previous;
+  std::vector<std::uint64_t> heap;
+};
+
+// The merge loop of BPE: merges the adjacent pair with the lowest rank (ties: leftmost first) until
+// no pair can be merged. Works in place, in near-linear time.
+void merge_symbols(const MergeTable& merges, std::vector<Symbol>& symbols, MergeScratch& scratch);
 
 // The "model" object of a tokenizer.json.
 struct BpeModelSpec {
@@ -44,7 +161,6 @@ struct TokenizerFile {
   Json normalizer, pre_tokenizer, post_processor, decoder;  // null if absent
   bool truncates_left = false;
 
-  // Settings of tokenizer_config.json.
   std::optional<bool> add_bos, add_eos;
   std::string bos, eos;                   // empty if absent
   std::vector<AddedToken> config_tokens;  // added_tokens_decoder, sorted by id

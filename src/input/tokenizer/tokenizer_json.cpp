@@ -1,11 +1,10 @@
-#include "input/tokenizer/tokenizer_json.h"
-
 #include <algorithm>
 #include <charconv>
 
 #include "base/core/error.h"
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 #include "base/io/json.h"
+#include "input/tokenizer/tokenizer_components.h"
 
 namespace qkscope {
 namespace {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/core/fork_safe_static.h"
-#include "base/core/utf8.h"
 #include "input/tokenizer/tokenizer_components.h"
 
 namespace qkscope::unicode {
@@ -110,7 +109,6 @@ char32_t compose(char32_t first, char32_t second) {
   return found == table.end() ? 0 : found->second;
 }
 
-// Returns true if the character can be the second of a composition.
 bool composes_backwards(char32_t code) {
   const auto& seconds = fork_safe_static([] {
     std::unordered_set<char32_t> codes;

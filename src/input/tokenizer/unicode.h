@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 
 namespace qkscope {
 class AlignedText;

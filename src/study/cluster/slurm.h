@@ -1,13 +1,16 @@
-// Slurm: validation of options, batch scripts, and the commands sbatch, squeue, scontrol and
-// scancel.
+// Slurm: validation of options, batch scripts, the commands sbatch, squeue, scontrol and scancel,
+// and the record of a submission.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/io/output_file.h"
 #include "base/yaml/yaml_config.h"
-#include "qkscope/error.h"
 #include "qkscope/experimental/study.h"
 
 namespace qkscope {
@@ -20,7 +23,6 @@ SlurmOptions read_slurm_options(YamlSection section);
 // option.
 void check_slurm_options(const SlurmOptions& options);
 
-// Contents of a batch script.
 struct TaskScript {
   std::string job = {};     // job name in the queue
   std::string what = {};    // sentence for the comment at the top of the script
@@ -32,10 +34,8 @@ struct TaskScript {
   bool retries_failures = true;  // false: retry only after a kill or the time limit
 };
 
-// Returns the text of a batch script for sbatch.
 std::string render_batch_script(const TaskScript& task, const SlurmOptions& options);
 
-// Quotes a word for the shell if necessary.
 std::string quote_for_shell(const std::string& text);
 
 // Returns the seconds of a Slurm time limit: "90" (minutes), "1:30:00", "1-12" (days-hours).
@@ -57,7 +57,69 @@ struct QueuedTask {
   std::string state;       // as squeue prints it: "RUNNING"
   std::string reason;      // why the task is pending, for example "Resources"; "" if unknown
 };
-// Returns the queued tasks that belong to these jobs.
 std::vector<QueuedTask> queued_tasks(const std::vector<std::string>& jobs);
+
+struct SubmissionJob {
+  std::string name;
+  std::string id;  // Slurm job id
+  std::int64_t tasks = 1;
+};
+
+// Planned size of a run, for progress estimates.
+struct PlannedRunSize {
+  std::string label;
+  std::int64_t examples = 0;
+  std::int64_t tokens = 0;
+};
+// Returns the size of the capture, else of the statistics; 0 if the run needs neither.
+PlannedRunSize planned_size(const PlannedRun& run);
+
+struct Submission {
+  std::int64_t shards = 1;
+  bool complete = false;  // false: interrupted; its jobs are held and never start
+  std::vector<SubmissionJob> jobs;
+  std::vector<PlannedRunSize> runs;
+
+  std::vector<std::string> job_ids() const;
+};
+
+// The record of a submission, stored beside the results.
+//
+//   FOLDER/submission.json    jobs with their Slurm ids
+//   FOLDER/scripts/NAME.sh    one script per job
+//   FOLDER/logs/NAME.ID.log   output of a job; NAME.ID_INDEX.log for a task of an array
+//   FOLDER/lock               held while jobs are being submitted
+class SubmissionFolder {
+ public:
+  explicit SubmissionFolder(std::string path) : path_(std::move(path)) {}
+
+  std::string script_path(const std::string& job) const {
+    return path_ + "/scripts/" + job + ".sh";
+  }
+  // Path of the log with Slurm's filename patterns for job id and array index.
+  std::string log_path_pattern(const std::string& job, bool array) const;
+  std::string log_path(const SubmissionJob& job, std::int64_t task) const;
+
+  void create() const;
+  // Throws a bad-input error if another submission holds the lock.
+  FileLock lock() const;
+
+  // Returns the last submission, or nullopt if there is none. Throws a bad-input error for a
+  // damaged file.
+  std::optional<Submission> read() const;
+  void write(const Submission& submission) const;
+
+ private:
+  std::string submission_file() const { return path_ + "/submission.json"; }
+
+  std::string path_;
+};
+
+// Returns the line of a log that tells why a task failed: the last line with an error of qkscope,
+// of the script or of Slurm, else the last line that is not blank.
+std::string find_error_line(std::string_view log);
+
+// Returns the error line at the end of a log file; "" if the file does not exist or is empty.
+std::string read_error_line(const std::string& file);
 
 }  // namespace qkscope

@@ -1,6 +1,4 @@
 // Implements the record of a submission, and submit_jobs().
-#include "study/cluster/submission.h"
-
 #include <algorithm>
 #include <fstream>
 
@@ -11,7 +9,6 @@
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
-#include "base/io/output_file.h"
 #include "qkscope/experimental/cluster.h"
 #include "study/cluster/slurm.h"
 

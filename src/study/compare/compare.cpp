@@ -11,7 +11,6 @@
 #include "base/core/text.h"
 #include "qkscope/experimental/study.h"
 #include "study/compare/published.h"
-#include "study/compare/quantities.h"
 #include "study/compare/run_tables.h"
 
 namespace qkscope {
@@ -30,13 +29,7 @@ Names labels_of(const std::vector<RunFolder>& runs) {
   return labels;
 }
 
-// Joins at most a dozen names for a message.
-std::string join_some(const Names& names) {
-  constexpr std::size_t kMost = 12;
-  if (names.size() <= kMost) return fmt::format("{}", fmt::join(names, ", "));
-  const Names some(names.begin(), names.begin() + kMost);
-  return fmt::format("{} and {} more", fmt::join(some, ", "), names.size() - kMost);
-}
+constexpr std::size_t kMostListed = 12;  // names in a message
 
 std::vector<RunFolder> finished_runs(const std::string& results, const Names& only) {
   auto runs = find_run_folders(results);
@@ -44,7 +37,7 @@ std::vector<RunFolder> finished_runs(const std::string& results, const Names& on
   for (const auto& label : only)
     if (!contains(labels, label))
       bad_input("--only {}: {} has no finished run of this name; there are {}", in_quotes(label),
-                results, join_some(labels));
+                results, format_name_list(labels, kMostListed));
   if (!only.empty())
     std::erase_if(runs, [&](const RunFolder& run) { return !contains(only, run.label); });
   return runs;
@@ -61,7 +54,8 @@ std::string known_subject(const std::string& name, const Names& subjects, const 
   if (contains(subjects, name)) return name;
   const auto near = nearest(name, subjects);
   bad_input("--as {}: {} has no such name{}; there are {}", in_quotes(name), file,
-            near.empty() ? "" : fmt::format("; did you mean {}?", near), join_some(subjects));
+            near.empty() ? "" : fmt::format("; did you mean {}?", near),
+            format_name_list(subjects, kMostListed));
 }
 
 std::vector<Match> match_by_order(const PublishedNumbers& set, const std::vector<RunFolder>& runs) {
@@ -86,7 +80,7 @@ std::vector<Match> match_runs(const PublishedNumbers& set, const std::vector<Run
     bad_input(
         "{}: its numbers are of several runs together; say which with --as SCOPE (and --only LABEL "
         "for the runs that belong to it): {}",
-        set.file, join_some(set.subjects()));
+        set.file, format_name_list(set.subjects(), kMostListed));
   if (!set.pooled && !options.as.empty() && runs.size() > 1)
     bad_input("--as {}: {} runs cannot stand for one; choose it with --only LABEL",
               in_quotes(options.as), runs.size());
@@ -152,7 +146,6 @@ Table compare_numbers(const PublishedNumbers& set, std::vector<Match> matches, b
   return table;
 }
 
-// Throws a bad-input error if no number could be compared.
 void refuse_empty(const Table& table, const PublishedNumbers& set) {
   const auto& ours = table.find("ours")->reals;
   if (std::ranges::any_of(ours, [](double value) { return !std::isnan(value); })) return;
@@ -161,7 +154,6 @@ void refuse_empty(const Table& table, const PublishedNumbers& set) {
             notes.empty() ? "" : fmt::format(": {}", notes.front()));
 }
 
-// A pair of runs to compare.
 struct Pair {
   RunTables a;
   RunTables b;
@@ -178,20 +170,19 @@ std::vector<Pair> pairs_of(const std::string& folder_a, const std::string& folde
     for (const auto& b : all_b)
       if (a.label == b.label) pairs.push_back({RunTables({a}), RunTables({b})});
   if (pairs.empty())
-    bad_input("{} and {}: no label is in both: {} and {}", folder_a, folder_b, join_some(labels_a),
-              join_some(labels_b));
+    bad_input("{} and {}: no label is in both: {} and {}", folder_a, folder_b,
+              format_name_list(labels_a, kMostListed), format_name_list(labels_b, kMostListed));
   const auto tell = [](const Names& labels, const Names& others, const std::string& folder) {
     Names alone;
     for (const auto& label : labels)
       if (!contains(others, label)) alone.push_back(label);
-    if (!alone.empty()) log::warn("only in {}: {}", folder, join_some(alone));
+    if (!alone.empty()) log::warn("only in {}: {}", folder, format_name_list(alone, kMostListed));
   };
   tell(labels_a, labels_b, folder_a);
   tell(labels_b, labels_a, folder_b);
   return pairs;
 }
 
-// Warns if two runs were analysed with different options.
 void warn_about_options(Pair& pair) {
   Names others;
   for (const auto& [name, value] : pair.a.options().items())
@@ -199,7 +190,7 @@ void warn_about_options(Pair& pair) {
       others.push_back(fmt::format("{} {} and {}", name, value.dump(), in_b.dump()));
   if (!others.empty())
     log::warn("{} and {} were analysed with other options: {}", pair.a.label(), pair.b.label(),
-              join_some(others));
+              format_name_list(others, kMostListed));
 }
 
 }  // namespace

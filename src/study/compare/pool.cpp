@@ -1,9 +1,6 @@
 // Implements pool_results(): statistics over the heads of several analyses.
-#include "study/compare/pool.h"
-
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -13,8 +10,6 @@
 #include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
-#include "base/io/json.h"
-#include "base/numerics/correlation.h"
 #include "base/numerics/sample_statistics.h"
 #include "base/tables/csv.h"
 #include "qkscope/experimental/study.h"
@@ -171,7 +166,6 @@ std::vector<PooledHead> read_heads(const std::vector<RunFolder>& runs) {
   return all;
 }
 
-// Returns the names of all quantities of these heads, sorted.
 std::vector<std::string> quantities_of(const std::vector<PooledHead>& heads) {
   std::set<std::string> names;
   for (const auto& head : heads)
@@ -184,7 +178,6 @@ using Heads = std::vector<const PooledHead*>;
 
 constexpr char kAll[] = "all";
 
-// Returns the values of the heads that have the quantity.
 std::vector<double> values_of(const Heads& heads, const std::string& quantity) {
   std::vector<double> values;
   for (const auto* head : heads)

@@ -1,7 +1,8 @@
-// Published numbers, read from CSV files in the data folder or supplied by the user.
+// Published numbers and benchmark scores, read from CSV files in the data folder or of the user.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,7 +20,6 @@ struct ProfileBin {
 };
 
 struct PublishedNumber {
-  // Kind of number.
   enum class ValueKind {
     quantity,    // statistic over the heads of a run, selected by the name of the quantity
     profile,     // mean of the profile over `bin`, minus that over `minus` if set
@@ -73,5 +73,14 @@ double parse_uncertainty(std::string_view text);
 
 // Parses text that consists of exactly one number; NaN for any other text.
 double parse_number(std::string_view text);
+
+struct BenchmarkScore {
+  std::string name;                      // "LongBench-Pro / non-thinking / all / Overall"
+  std::map<std::string, double> models;  // score by label
+};
+
+// Reads a CSV file of scores: long format (columns metric and value) or one column per score. The
+// column `by` holds the labels of the models.
+std::vector<BenchmarkScore> read_model_scores(const std::string& file, const std::string& by);
 
 }  // namespace qkscope

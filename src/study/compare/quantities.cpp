@@ -1,5 +1,3 @@
-#include "study/compare/quantities.h"
-
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -8,13 +6,12 @@
 
 #include <fmt/format.h>
 
-#include "base/core/numbers.h"
 #include "base/core/text.h"
+#include "study/compare/run_tables.h"
 
 namespace qkscope {
 namespace {
 
-// A quantity parsed from its name.
 struct Quantity {
   HeadColumn column;
   Statistic statistic;
@@ -76,6 +73,44 @@ Statistic parse_statistic(std::string& name) {
   if (remove_prefix(name, "share_positive_")) return {Kind::share_above, 0};
   if (!remove_prefix(name, "mean_")) remove_prefix(name, "class_");
   return {Kind::mean, 0};
+}
+
+// Named per-head quantities and their table columns, in display order.
+const std::vector<HeadColumn>& named_head_columns() {
+  static const std::vector<HeadColumn> columns = [] {
+    std::vector<HeadColumn> list = {
+        {"r_q", "qk", "r_q"},
+        {"r_k", "qk", "r_k"},
+        {"abs_r_k", "qk", "r_k", true},
+        {"pc0_variance", "qk", "explained_variance"},
+    };
+    for (const std::string suffix : {"", "_axis"})
+      for (const std::string name :
+           {"position_dominated", "q_positional", "k_positional", "content_focused", "mixed"})
+        list.push_back({name + suffix, "taxonomy", "class" + suffix, false, "", name});
+    const std::vector<HeadColumn> more = {
+        {"abs_r_q_axis", "taxonomy", "r_q_axis", true},
+        {"abs_r_k_axis", "taxonomy", "r_k_axis", true},
+        {"bias_strength", "rotated", "bias_strength"},
+        {"alpha_k", "rotated", "alpha_k", true, "", "", 0, "abs_alpha_k"},
+        {"mu_q_a", "rotated", "mu_q_a"},
+        {"slope_ratio", "rotated", "alpha_k", true, "alpha_q"},
+        {"abs_r_q_a", "rotated", "r_q_a", true},
+        {"abs_r_k_a", "rotated", "r_k_a", true},
+        {"separation_strength", "rotated", "separation_strength"},
+        {"var_frac_a", "rotated", "var_frac_a"},
+        {"var_frac_b", "rotated", "var_frac_b"},
+        {"plane_var_fraction", "rotated", "plane_var_fraction"},
+        {"ap_overall", "head_metrics", "ap_profile_overall", false, "", "", 0,
+         "ap_profile_overall"},
+        {"ap_first20", "head_metrics", "ap_first20"},
+        {"ap_last20", "head_metrics", "ap_last20"},
+        {"ap_drop", "head_metrics", "ap_drop"},
+    };
+    list.insert(list.end(), more.begin(), more.end());
+    return list;
+  }();
+  return columns;
 }
 
 // Finds a column of this name in the tables with one row per head.
@@ -235,43 +270,6 @@ MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run)
 }
 
 }  // namespace
-
-const std::vector<HeadColumn>& named_head_columns() {
-  static const std::vector<HeadColumn> columns = [] {
-    std::vector<HeadColumn> list = {
-        {"r_q", "qk", "r_q"},
-        {"r_k", "qk", "r_k"},
-        {"abs_r_k", "qk", "r_k", true},
-        {"pc0_variance", "qk", "explained_variance"},
-    };
-    for (const std::string suffix : {"", "_axis"})
-      for (const std::string name :
-           {"position_dominated", "q_positional", "k_positional", "content_focused", "mixed"})
-        list.push_back({name + suffix, "taxonomy", "class" + suffix, false, "", name});
-    const std::vector<HeadColumn> more = {
-        {"abs_r_q_axis", "taxonomy", "r_q_axis", true},
-        {"abs_r_k_axis", "taxonomy", "r_k_axis", true},
-        {"bias_strength", "rotated", "bias_strength"},
-        {"alpha_k", "rotated", "alpha_k", true, "", "", 0, "abs_alpha_k"},
-        {"mu_q_a", "rotated", "mu_q_a"},
-        {"slope_ratio", "rotated", "alpha_k", true, "alpha_q"},
-        {"abs_r_q_a", "rotated", "r_q_a", true},
-        {"abs_r_k_a", "rotated", "r_k_a", true},
-        {"separation_strength", "rotated", "separation_strength"},
-        {"var_frac_a", "rotated", "var_frac_a"},
-        {"var_frac_b", "rotated", "var_frac_b"},
-        {"plane_var_fraction", "rotated", "plane_var_fraction"},
-        {"ap_overall", "head_metrics", "ap_profile_overall", false, "", "", 0,
-         "ap_profile_overall"},
-        {"ap_first20", "head_metrics", "ap_first20"},
-        {"ap_last20", "head_metrics", "ap_last20"},
-        {"ap_drop", "head_metrics", "ap_drop"},
-    };
-    list.insert(list.end(), more.begin(), more.end());
-    return list;
-  }();
-  return columns;
-}
 
 MeasuredValue unavailable_value(std::string why) {
   return {.missing = std::move(why)};

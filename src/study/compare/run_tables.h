@@ -1,4 +1,5 @@
-// Result tables of one or several runs, as values of heads and of head profiles.
+// Result tables of one or several runs, as values of heads and of head profiles, and the quantities
+// of published numbers computed from them.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,11 @@
 #include <variant>
 #include <vector>
 
+#include "base/core/numbers.h"
 #include "base/io/file_list.h"
 #include "base/io/json.h"
 #include "qkscope/tables.h"
+#include "study/compare/published.h"
 
 namespace qkscope {
 
@@ -96,7 +99,6 @@ class RunTables {
   std::optional<Json> options_;
 };
 
-// A statistic over the heads of a run.
 struct Statistic {
   enum class Kind {
     mean,
@@ -118,5 +120,35 @@ struct StatisticResult {
   double value;             // NaN for too few heads
 };
 StatisticResult compute_statistic(const std::vector<HeadValue>& heads, const Statistic& statistic);
+
+// Our value of a published quantity.
+struct MeasuredValue {
+  double value = kNan;          // NaN if not available
+  double se = kNan;             // standard error; NaN if unknown
+  std::string column = {};      // description of the statistic and its column
+  std::string missing = {};     // why the value is not available
+  bool sign_arbitrary = false;  // compare absolute values
+};
+
+MeasuredValue unavailable_value(std::string why);
+
+MeasuredValue evaluate_published_number(const PublishedNumber& published, RunTables& run);
+
+// Evaluates a quantity by name. A name of named_head_columns(), or of any column of qk (PC0),
+// rotated and head_metrics, means the mean over heads. Suffixes (_std, _median, _p25, _p75,
+// _depth_0.3, _heads) and prefixes (layer_16_, mean_, median_, share_positive_, class_) select
+// another statistic.
+MeasuredValue evaluate_quantity(const std::string& quantity, RunTables& run);
+
+// Returns the quantities that compare_runs() compares: means, and medians of ratios.
+std::vector<std::string> compared_quantities();
+
+// Unweighted mean over the profile bins whose centre lies in the published bin, then over heads.
+MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTables& run);
+// Computes our value of a published profile bin, heat-map cell, weight or PCA component.
+MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run);
+// Share of the complement's variance on one pair of axes of one head.
+MeasuredValue evaluate_complement_share(RunTables& run, std::int64_t layer, std::int64_t head,
+                                        std::int64_t pair);
 
 }  // namespace qkscope

@@ -1,10 +1,7 @@
-#include "study/sweep/checkpoint_branches.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -71,10 +68,6 @@ std::string safe_label(std::string text) {
   return text.empty() ? "run" : text;
 }
 
-bool is_long_context(const std::string& phase) {
-  return ascii_lower(phase).starts_with("lc");
-}
-
 // Abbreviates a phase: "stage1" becomes S1, long-context phases become LC1, LC2, ...
 std::string abbreviate_phase(const std::string& phase,
                              const std::map<std::string, int>& long_contexts) {
@@ -91,7 +84,7 @@ std::string abbreviate_phase(const std::string& phase,
 void assign_labels(std::vector<CheckpointBranch>& branches) {
   std::map<std::string, int> long_contexts;
   for (const auto& branch : branches)
-    if (branch.step && is_long_context(branch.phase))
+    if (branch.step && ascii_lower(branch.phase).starts_with("lc"))
       long_contexts.emplace(branch.phase, std::ssize(long_contexts) + 1);
   std::map<std::string, int> uses;
   for (auto& branch : branches) {
@@ -175,7 +168,6 @@ std::string yaml_scalar(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Returns the content of a sweep file over the branches.
 std::string render_sweep_file(const BranchSweep& sweep, const std::string& name,
                               const std::string& config) {
   auto text = fmt::format(

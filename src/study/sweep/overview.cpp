@@ -56,7 +56,6 @@ const std::vector<Measure> kMeasures = [] {
 constexpr char kErrorSuffix[] = "_se";     // standard error over texts
 constexpr char kExactSuffix[] = "_exact";  // value over every token
 
-// Number of heads in a group of layers.
 std::int64_t count_heads(const Json& summary, const std::string& layers) {
   const Json& counts = summary.at("counts");
   if (layers == "all") return counts.at("analysed").get<std::int64_t>();

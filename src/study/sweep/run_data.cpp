@@ -1,5 +1,3 @@
-#include "study/sweep/run_data.h"
-
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -19,6 +17,7 @@
 #include "capture/stats_run/stats_run.h"
 #include "input/store/store_address.h"
 #include "qkscope/hub.h"
+#include "study/sweep/sweep.h"
 
 namespace qkscope {
 namespace {

@@ -37,7 +37,6 @@ void forget_stored_hash(const std::string& folder) {
   fs::remove(stored_hash_file(folder));
 }
 
-// Downloads files of a stored folder into a local folder.
 void download(const StoredFolder& stored, const std::vector<std::string>& names,
               const std::string& folder) {
   stored.fetch(names, true);

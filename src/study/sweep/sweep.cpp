@@ -1,8 +1,10 @@
-// Implements demo_sweep() and the class Sweep, except Sweep::plan() and Sweep::run().
+// Implements demo_sweep() and the class Sweep, except Sweep::run().
 #include "study/sweep/sweep.h"
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
+#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -10,7 +12,14 @@
 #include "base/core/text.h"
 #include "base/io/data_folder.h"
 #include "base/io/folder.h"
-#include "qkscope/experimental/study.h"
+#include "base/io/json.h"
+#include "capture/format/capture_source.h"
+#include "capture/run/capture_plan.h"
+#include "capture/run/example_source.h"
+#include "capture/stats_run/stats_plan.h"
+#include "qkscope/capture.h"
+#include "qkscope/hub.h"
+#include "qkscope/statistics.h"
 
 namespace qkscope {
 namespace {
@@ -30,6 +39,126 @@ fs::path demo_file(const fs::path& data) {
   constexpr auto kFile = "configs/demo/sweep.yaml";
   const auto inside = data / kFile;
   return path_exists(inside.string()) ? inside : data.parent_path() / kFile;
+}
+
+// Returns a key built from everything that determines the cost of a run: configuration, config.json
+// and tokenizer, without names. Checkpoints of one training run share the key.
+std::string cost_key(Json config, const RunPlan& plan) {
+  config["model"].erase("name");
+  config["model"].erase("revision");
+  config["tokenizer"].erase("name");
+  config["tokenizer"].erase("revision");
+  config["output"] = {};
+  return Json{config, fingerprint_small_inputs(plan)}.dump(-1, ' ', false,
+                                                           Json::error_handler_t::replace);
+}
+
+class SweepPlanner {
+ public:
+  SweepPlanner(const SweepConfig& config, const SweepFolder& folder)
+      : config_(config), folder_(folder) {}
+
+  PlannedRun plan(const SweepRun& run) {
+    PlannedRun planned{
+        .label = run.label, .capture = {}, .statistics = {}, .publish = "", .error = ""};
+    try {
+      fill(run, planned);
+    } catch (const Error& error) {
+      planned.error = error.what();
+      planned.error_kind = error.kind();
+    }
+    return planned;
+  }
+
+ private:
+  void fill(const SweepRun& run, PlannedRun& planned) {
+    if (run.publish) {
+      planned.publish = run.publish->repo + "@" + run.publish->branch;
+      planned.published = folder_.is_published(run);
+    }
+    planned.captured = folder_.has_complete_capture(run);
+    planned.measured = folder_.has_complete_statistics(run);
+    if (!run.data.empty() && !parse_hub_capture_name(run.data))
+      index_capture(run.data);  // throws if damaged
+    const bool ready = planned.captured && planned.measured;
+    planned.analysed = ready && folder_.has_current_analysis(config_, run);
+    if (ready) return;
+    fetch_capture_inputs(run.capture, {.weights = false, .quiet = true});
+    bool beside = false;
+    if (!planned.captured) {
+      const auto plan = make_plan(run.capture, config_.compute);
+      beside = plan.workers() == 1;
+      planned.capture = capture_cost(run, plan);
+    }
+    if (!planned.measured) planned.statistics = statistics_cost(run, beside);
+    const auto [name, revision] = checkpoint_name_and_revision(run);
+    const auto bytes = checkpoint_bytes(name, revision);
+    planned.weights = bytes.weights;
+    planned.to_download = bytes.to_download;
+  }
+
+  PlannedRun::Capture capture_cost(const SweepRun& run, const CapturePlan& plan) {
+    const auto key = cost_key(effective_config(run.capture), plan.run_plan());
+    if (const auto known = captures_.find(key); known != captures_.end()) return known->second;
+    const auto dry = dry_run(plan, {});
+    return captures_[key] = {.examples = dry.examples,
+                             .tokens = dry.tokens,
+                             .files = dry.files,
+                             .rows = dry.rows,
+                             .bytes = dry.bytes,
+                             .flop = dry.flop};
+  }
+
+  // `beside` is true if the statistics share the forward passes of the capture.
+  PlannedRun::Statistics statistics_cost(const SweepRun& run, bool beside) {
+    const auto config = stats_config(run, folder_.statistics_location(run.label));
+    const auto plan = make_stats_plan(config, config_.compute);
+    const auto key = cost_key(effective_stats_config(config), plan.run_plan().run);
+    if (!statistics_.contains(key)) statistics_.emplace(key, dry_run_stats(plan, {}));
+    const auto& dry = statistics_.at(key);
+    return {
+        .examples = dry.examples,
+        .tokens = dry.tokens,
+        .beside = beside,
+        .flop = (beside ? 0 : dry.forward_flop) + dry.moments_flop + dry.near_flop + dry.all_flop};
+  }
+
+  const SweepConfig& config_;
+  const SweepFolder& folder_;
+  std::map<std::string, PlannedRun::Capture> captures_;  // keyed by cost_key()
+  std::map<std::string, StatsDryRun> statistics_;        // keyed by cost_key()
+};
+
+// Fills in the weights on disk at each run while the sweep downloads and evicts checkpoints, and
+// counts the download of a checkpoint once.
+void plan_disk(const std::vector<const SweepRun*>& runs, const SweepOptions& options,
+               std::vector<PlannedRun>& planned) {
+  using CheckpointName = std::pair<std::string, std::string>;
+  std::map<CheckpointName, std::uint64_t> on_disk;  // bytes of weights by checkpoint
+  const auto add = [&](std::size_t i) {
+    if (!path_exists(runs[i]->capture.model.name))
+      on_disk[checkpoint_name_and_revision(*runs[i])] = planned[i].weights;
+  };
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    if (planned[i].to_download < planned[i].weights) add(i);  // cached by an earlier run
+  std::set<CheckpointName> downloaded;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (planned[i].weights == 0) continue;
+    const auto checkpoint = checkpoint_name_and_revision(*runs[i]);
+    if (!downloaded.insert(checkpoint).second) planned[i].to_download = 0;
+    add(i);
+    // With one job the next checkpoint is prefetched; each parallel job keeps one checkpoint.
+    int ahead = std::max(1, options.jobs - 1);
+    bool last_use = true;
+    for (std::size_t later = i + 1; later < runs.size(); ++later) {
+      if (planned[later].weights == 0) continue;
+      const bool same = checkpoint_name_and_revision(*runs[later]) == checkpoint;
+      last_use = last_use && !same;
+      if (!same && ahead-- > 0) add(later);
+    }
+    for (const auto& [name, bytes] : on_disk) planned[i].weights_on_disk += bytes;
+    if (options.evict && last_use) on_disk.erase(checkpoint);
+  }
 }
 
 }  // namespace
@@ -133,6 +262,18 @@ SweepSource demo_sweep() {
         "the demo's checkpoints and texts are not there; looked in {}. Set QKSCOPE_DATA to the "
         "folder share/qkscope of an installation",
         fmt::join(looked, " and "));
+  });
+}
+
+std::vector<PlannedRun> Sweep::plan(const SweepOptions& options) const {
+  return translate_exceptions([&] {
+    state_->folder.download_updates(state_->config);
+    const auto runs = select_runs(state_->config, options);
+    SweepPlanner planner(state_->config, state_->folder);
+    std::vector<PlannedRun> planned;
+    for (const auto* run : runs) planned.push_back(planner.plan(*run));
+    plan_disk(runs, options, planned);
+    return planned;
   });
 }
 

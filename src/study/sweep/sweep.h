@@ -1,6 +1,11 @@
-// Internal interface of a sweep: its state and its combined tables.
+// Internal interface of a sweep: its state, its combined tables, and the capture and statistics of
+// its runs.
 #pragma once
 
+#include <cstdint>
+#include <future>
+#include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -37,5 +42,66 @@ Table overview_table(const SweepFolder& folder, const std::vector<RunEntry>& run
 // Returns the content of sampling.csv: the error from sampling rows, by run and quantity, of the
 // runs that have both a capture and statistics over every token.
 Table sampling_table(const SweepFolder& folder, const std::vector<RunEntry>& runs);
+
+// Progress of a shard (a subset of the texts of a run) that has journal entries.
+struct ShardProgress {
+  std::int64_t count = 1;  // number of shards of the run
+  std::int64_t examples = 0;
+  std::int64_t tokens = 0;
+  bool complete = false;
+  double began = 0;    // start time in seconds since 1970
+  double written = 0;  // time of the last journal entry in seconds since 1970
+};
+
+using ShardMap = std::map<std::int64_t, ShardProgress>;  // by index
+
+// Return the shards of the run's capture and of its statistics, without merged shards and shards of
+// another configuration.
+ShardMap capture_shard_progress(const SweepFolder& folder, const SweepRun& run);
+ShardMap statistics_shard_progress(const SweepFolder& folder, const SweepRun& run);
+
+// Returns the number of shards with which the run was started; 0 if no unmerged shard exists.
+std::int64_t started_shard_count(const SweepFolder& folder, const SweepRun& run);
+
+// Computes captures and statistics, downloads their inputs from the Hub, and evicts weights after
+// their last use. Runs are numbered by their position in `runs`, the execution order.
+class RunDataProducer {
+ public:
+  RunDataProducer(const SweepConfig& config, const SweepFolder& folder, const SweepOptions& options,
+                  std::vector<const SweepRun*> runs, bool quiet);
+
+  // Computes the shard options.texts of the missing capture and statistics of run i.
+  RunReport::Outcome make_shard(std::size_t i);
+  // Computes the missing capture and statistics of run i, and merges shards written by cluster
+  // tasks. With SweepPart::merge, first waits until no task is writing shards of the run.
+  RunReport::Outcome make_run_data(std::size_t i);
+  // Marks run i as finished with its weights. With options.evict, the weights of a checkpoint are
+  // deleted from the Hub cache when all runs of the checkpoint are released. Thread-safe.
+  void release_weights(std::size_t i);
+
+ private:
+  struct MissingData {
+    bool capture = false;
+    bool statistics = false;
+
+    bool any() const { return capture || statistics; }
+  };
+
+  MissingData find_missing_data(const SweepRun& run) const;
+  bool make_missing_data(const SweepRun& run, const MissingData& missing, const Shard& texts) const;
+  bool make_missing_data_in_shards(std::size_t i, const MissingData& missing, std::int64_t count);
+  void wait_for_tasks(const std::string& data_root) const;
+  void fetch_inputs(std::size_t i);
+  bool is_stop_requested() const { return options_.stop != nullptr && options_.stop->load(); }
+
+  const SweepConfig& config_;
+  const SweepFolder& folder_;
+  const SweepOptions& options_;
+  std::vector<const SweepRun*> runs_;
+  bool quiet_;
+  std::mutex mutex_;
+  std::vector<bool> released_;  // by run
+  std::future<void> ahead_;     // the destructor waits for the download
+};
 
 }  // namespace qkscope

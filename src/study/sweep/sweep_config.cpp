@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
-#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -11,7 +9,6 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
-#include "base/yaml/yaml_config.h"
 #include "capture/stats_run/stats_plan.h"
 #include "input/checkpoint/hub_cache.h"
 #include "qkscope/hub.h"
@@ -100,7 +97,6 @@ std::string read_name(YamlSection& section, const std::string& key) {
   return name;
 }
 
-// Resolves a path relative to the folder of a file.
 std::string resolve_beside(const std::string& file, const std::string& path) {
   return (fs::path(file).parent_path() / path).lexically_normal().string();
 }
@@ -203,7 +199,6 @@ class SweepReader {
     return run;
   }
 
-  // Adds one run per selected branch.
   void add_checkpoints(YamlSection& section, SweepConfig& config) {
     const auto rule = read_checkpoint_rule(section, source_.every, source_.log);
     const auto where = fmt::format("{}: checkpoints of {}", source_.file, rule.repository);
@@ -262,7 +257,6 @@ class SweepReader {
     section.reject_unknown_keys();
   }
 
-  // Sources of the configuration of a run.
   struct RunConfiguration {
     std::string own = {};               // configuration file instead of the base
     std::vector<YAML::Node> overrides;  // later entries take precedence

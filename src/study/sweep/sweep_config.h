@@ -1,21 +1,60 @@
-// A sweep file: the same capture and analysis over a list of checkpoints.
+// A sweep file: the same capture and analysis over a list of checkpoints. The section `checkpoints`
+// selects branches of a repository, the checkpoints of a training run.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/yaml/yaml_config.h"
 #include "capture/run/capture_plan.h"
 #include "qkscope/analysis.h"
 #include "qkscope/capture.h"
 #include "qkscope/experimental/study.h"
 #include "qkscope/statistics.h"
-#include "study/sweep/checkpoint_branches.h"
 
 namespace qkscope {
+
+// Parses phase and step from a branch name: "stage1-step-40000", "lc-4k-to-32k-step-4000",
+// "step1000", "stage2-step1000-tokens3B", "checkpoint-500", "iter_20". The label stays empty.
+CheckpointBranch parse_branch(const std::string& name);
+
+// Natural sort order: digits inside names compare as numbers.
+bool natural_less(const std::string& a, const std::string& b);
+
+// Abbreviates a step: "40K", "1.2M", "3.44M", "512".
+std::string abbreviate_step(std::int64_t step);
+
+// One item of the section `checkpoints`.
+struct CheckpointRule {
+  std::string repository;          // "org/name"
+  std::vector<std::string> names;  // branch names given by patterns; empty: the Hub lists them
+  BranchChoice choice;
+  std::string prefix;                        // prefix of labels
+  std::string family;                        // model family for figures; "": from the model's name
+  std::string config;                        // capture configuration instead of the base; "": base
+  YAML::Node overrides;                      // overrides of every run; a map or null
+  std::map<std::string, YAML::Node> phases;  // additional overrides by phase
+};
+
+// Reads one item of the section `checkpoints`. `every` and `log` above 0 replace the values of the
+// file.
+CheckpointRule read_checkpoint_rule(YamlSection& section, std::int64_t every, std::int64_t log);
+
+// Returns the branches of a repository for the sweep of this name.
+using BranchLister = std::function<std::vector<std::string>(const std::string& sweep,
+                                                            const std::string& repository)>;
+
+// Returns the selected branches; their labels include the prefix of the rule. Throws a bad-input
+// error whose message starts with `where` if no branch matches, or if overrides name a phase that
+// no branch has.
+std::vector<CheckpointBranch> select_branches(const CheckpointRule& rule,
+                                              const std::vector<std::string>& names,
+                                              const std::string& where);
 
 // Dataset repository and branch that the capture of a run is published to.
 struct PublishTarget {
@@ -41,7 +80,6 @@ struct SweepRun {
   std::vector<int> nope_layers;
 };
 
-// Returns name and revision of the run's checkpoint.
 std::pair<std::string, std::string> checkpoint_name_and_revision(const SweepRun& run);
 
 // Returns the configuration of the run's statistics, with `data_root` as output folder.
@@ -65,7 +103,6 @@ AnalyzeOptions read_analysis_options(YamlSection section);
 // take precedence.
 ComputeOptions read_compute_options(YamlSection section, const ComputeOptions& command_line);
 
-// Asks the Hub for the branches of a repository.
 std::vector<std::string> list_hub_branches(const std::string& sweep, const std::string& repository);
 
 // Reads a sweep file. Throws a bad-input error with file, line and expected value.

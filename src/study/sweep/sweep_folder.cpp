@@ -4,12 +4,10 @@
 #include <filesystem>
 
 #include "analysis/results/write_results.h"
-#include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
-#include "base/io/output_file.h"
 #include "capture/format/capture_source.h"
 #include "capture/format/data_root.h"
 #include "capture/format/metadata.h"

@@ -21,7 +21,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/core/error.h"
@@ -124,29 +123,22 @@ class SweepFolder {
   void download_updates(const SweepConfig& config) const;
   // Same as download_updates(), for a caller that holds the lock of the tables.
   void download_updates_locked(const SweepConfig& config) const;
-  // Downloads only the files of the whole sweep.
   void download_sweep_files() const;
-  // Downloads the results of one run. Returns true if they were newer.
   bool download_run(const std::string& label) const {
     return stored_ && stored_->download_run(label);
   }
   void upload_run(const std::string& label, bool quiet) const {
     if (stored_) stored_->upload_run(label, quiet);
   }
-  // Deletes the local copies of data that the analysis of a run downloaded from the store.
   void delete_downloads(const std::string& label) const {
     if (stored_) stored_->delete_downloads(label);
   }
-  // Uploads the files of the whole sweep; the caller holds the lock of the tables. Returns false if
-  // another machine has uploaded files since the last download: download again and rebuild the
-  // tables.
+  // Same as StoredSweep::upload_sweep_files(); the caller holds the lock of the tables.
   bool upload_sweep_files(const SweepConfig& config, bool quiet) const;
-  // Marks the local results of a run as different from those in the store.
   void mark_run_changed(const std::string& label) const {
     if (stored_) stored_->mark_run_changed(label);
   }
 
-  // Returns the options for the analysis of a run.
   AnalyzeOptions analysis_options_of_run(const SweepConfig& config, const SweepRun& run) const;
   // Returns the options for the analysis of the statistics of a run that also has a capture;
   // nullopt for any other run.

@@ -14,7 +14,6 @@
 #include "qkscope/analysis.h"
 #include "qkscope/experimental/log.h"
 #include "qkscope/hub.h"
-#include "study/sweep/run_data.h"
 #include "study/sweep/sweep.h"
 
 namespace qkscope {

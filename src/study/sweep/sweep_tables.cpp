@@ -19,8 +19,8 @@
 #include "base/tables/parquet_stream.h"
 #include "input/store/stored_folder.h"
 #include "qkscope/tables.h"
-#include "study/sweep/checkpoint_branches.h"
 #include "study/sweep/sweep.h"
+#include "study/sweep/sweep_config.h"
 
 namespace qkscope {
 namespace {

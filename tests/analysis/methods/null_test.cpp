@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "analysis/methods/rotation.h"
-#include "base/numerics/kolmogorov.h"
 #include "base/numerics/random.h"
+#include "base/numerics/sample_statistics.h"
 #include "planted_rows.h"
 
 namespace qkscope {

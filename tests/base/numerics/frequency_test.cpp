@@ -9,10 +9,9 @@
 #include "base/numerics/frequency_search.h"
 #include "base/numerics/nufft.h"
 #include "base/numerics/phase_sums.h"
-#include "base/numerics/phase_table.h"
 #include "base/numerics/random.h"
 #include "base/numerics/reference.h"
-#include "base/numerics/youden_j.h"
+#include "base/numerics/sample_statistics.h"
 #include "sanitized.h"
 
 namespace qkscope {

@@ -4,8 +4,6 @@
 #include <cstdio>
 #include <vector>
 
-#include "base/numerics/correlation.h"
-#include "base/numerics/kolmogorov.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/random.h"
 #include "base/numerics/sample_statistics.h"

@@ -6,7 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include "base/numerics/kolmogorov.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/random.h"
 #include "base/numerics/reference.h"

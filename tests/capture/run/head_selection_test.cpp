@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "base/core/error.h"
-#include "base/numerics/python_random.h"
+#include "base/numerics/random.h"
 #include "capture/run/selection.h"
 #include "capture_fixture.h"
 #include "engine/model/model_config.h"

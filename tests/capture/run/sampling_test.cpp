@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/io/json.h"
-#include "base/numerics/python_random.h"
+#include "base/numerics/random.h"
 #include "capture/run/selection.h"
 #include "paths.h"
 

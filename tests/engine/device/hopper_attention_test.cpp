@@ -1,11 +1,10 @@
-#include "engine/device/cuda/attention/hopper_attention.h"
-
 #include <map>
 #include <tuple>
 
 #include <gtest/gtest.h>
 
 #include "attention_case.h"
+#include "engine/device/cuda/attention/library_attention.h"
 
 namespace qkscope {
 namespace {

@@ -1,10 +1,9 @@
-#include "engine/device/cuda/attention/score_rows.h"
-
 #include <tuple>
 
 #include <gtest/gtest.h>
 
 #include "attention_case.h"
+#include "engine/device/cuda/attention/attention.h"
 
 namespace qkscope {
 namespace {

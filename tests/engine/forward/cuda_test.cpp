@@ -6,7 +6,7 @@
 #include "base/core/error.h"
 #include "base/io/json.h"
 #include "engine/device/memory_plan.h"
-#include "engine/ops/experts.h"
+#include "engine/ops/linear.h"
 #include "golden_case.h"
 #include "golden_model.h"
 #include "paths.h"

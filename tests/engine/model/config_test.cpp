@@ -8,7 +8,6 @@
 
 #include "base/core/error.h"
 #include "base/io/json.h"
-#include "engine/model/family.h"
 #include "engine/model/model_config.h"
 #include "input/checkpoint/checkpoint.h"
 #include "paths.h"

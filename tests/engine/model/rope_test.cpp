@@ -6,8 +6,8 @@
 
 #include "base/core/error.h"
 #include "base/io/json.h"
-#include "engine/model/family.h"
-#include "engine/ops/rotary.h"
+#include "engine/model/model_config.h"
+#include "engine/ops/elementwise.h"
 #include "paths.h"
 
 namespace qkscope {

@@ -1,5 +1,3 @@
-#include "engine/ops/experts.h"
-
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -9,6 +7,7 @@
 
 #include "cpu_targets.h"
 #include "engine/ops/elementwise.h"
+#include "engine/ops/linear.h"
 #include "error_message.h"
 #include "random_tensor.h"
 

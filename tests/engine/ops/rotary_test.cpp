@@ -1,11 +1,10 @@
-#include "engine/ops/rotary.h"
-
 #include <cmath>
 #include <cstring>
 
 #include <gtest/gtest.h>
 
 #include "cpu_targets.h"
+#include "engine/ops/elementwise.h"
 #include "random_tensor.h"
 
 namespace qkscope {

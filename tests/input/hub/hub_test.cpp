@@ -8,7 +8,6 @@
 #include "error_message.h"
 #include "input/hub/client.h"
 #include "input/hub/http.h"
-#include "input/hub/remote_tree.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

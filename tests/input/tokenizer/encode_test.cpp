@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/core/error.h"
+#include "base/core/text.h"
 #include "base/core/thread_pool.h"
-#include "base/core/utf8.h"
 #include "base/io/json.h"
 #include "error_message.h"
 #include "input/tokenizer/data_files.h"

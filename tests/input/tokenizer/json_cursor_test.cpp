@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/core/error.h"
-#include "input/tokenizer/tokenizer_json.h"
+#include "input/tokenizer/tokenizer_components.h"
 
 namespace qkscope {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "input/tokenizer/vocabulary.h"
+#include "input/tokenizer/tokenizer_file.h"
 
 namespace qkscope {
 namespace {

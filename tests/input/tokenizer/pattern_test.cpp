@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/core/error.h"
-#include "base/core/utf8.h"
+#include "base/core/text.h"
 #include "error_message.h"
 #include "input/tokenizer/sample_text.h"
 #include "input/tokenizer/tokenizer_components.h"

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "base/core/error.h"
+#include "base/core/text.h"
 #include "base/core/thread_pool.h"
-#include "base/core/utf8.h"
 #include "base/io/output_file.h"
 #include "input/tokenizer/data_files.h"
 #include "input/tokenizer/sample_text.h"

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "study/cluster/submission.h"
+#include "study/cluster/slurm.h"
 
 namespace qkscope {
 namespace {

@@ -1,16 +1,15 @@
 // pool_results(): statistics over the heads of several analyses, and correlation with scores.
-#include "study/compare/pool.h"
-
 #include <cmath>
 #include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/numerics/correlation.h"
+#include "base/numerics/sample_statistics.h"
 #include "error_message.h"
 #include "qkscope/analysis.h"
 #include "qkscope/experimental/study.h"
+#include "study/compare/published.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

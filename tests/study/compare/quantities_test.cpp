@@ -1,11 +1,10 @@
 // Published quantities evaluated on hand-made tables.
-#include "study/compare/quantities.h"
-
 #include <cmath>
 
 #include <gmock/gmock.h>
 
 #include "study/compare/result_tables.h"
+#include "study/compare/run_tables.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

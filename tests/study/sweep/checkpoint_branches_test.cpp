@@ -1,6 +1,4 @@
 // Branches as checkpoints: parsing, order, labels and selection.
-#include "study/sweep/checkpoint_branches.h"
-
 #include <gmock/gmock.h>
 
 #include "base/io/folder.h"

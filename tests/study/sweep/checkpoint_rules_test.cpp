@@ -7,7 +7,6 @@
 #include "base/core/error.h"
 #include "capture/run/capture_fixture.h"
 #include "paths.h"
-#include "study/sweep/checkpoint_branches.h"
 #include "study/sweep/sweep_config.h"
 
 namespace qkscope {

@@ -14,11 +14,9 @@
 #include "engine/device/memory_plan.h"
 #include "engine/ops/attention.h"
 #include "engine/ops/elementwise.h"
-#include "engine/ops/experts.h"
 #include "engine/ops/gemm.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/packed_keys.h"
-#include "engine/ops/rotary.h"
 #include "qkscope/experimental/cpu.h"
 
 namespace qkscope {
@@ -132,7 +130,6 @@ class CpuBackend : public Backend {
   void add_update_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
                        ResidualAddition addition);
   bool has_experts() const { return !weights_->experts.empty(); }
-  // View of the current chunk of gate_ or up_.
   TensorView mlp_chunk_view(Tensor& values) const;
   TensorView tensor(ActivationBuffer buffer);
   Tensor selected_part(ConstTensorView whole, const Selection& selection) const;

@@ -25,7 +25,6 @@ std::int64_t free_memory(int device);  // bytes not allocated by any process
 // type and size. Waits for pending work that may write `from`; the copy is complete on return.
 void copy_values(TensorView to, ConstTensorView from);
 
-// Creates the backend that runs forward passes on the GPU given in `options`.
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model, const BackendOptions& options,
                                       const DeviceBudget& budget);
 

@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 
 #include "base/core/log.h"
-#include "base/core/thread_pool.h"
 #include "engine/device/cuda/cuda_devices.h"
 #include "engine/device/cuda_module.h"
 #include "engine/device/module_stamp.h"
@@ -31,11 +30,11 @@ void parallel_for_ranges(std::int64_t count, std::int64_t grain,
 }
 
 void DeviceBudget::check_rows_fit(std::int64_t rows) const {
-  host->check_rows_fit(*this, rows);
+  (this->*host->check_rows_fit)(rows);
 }
 
 std::int64_t DeviceBudget::reserve_cache(std::int64_t sequences, std::int64_t positions) {
-  return host->reserve_cache(*this, sequences, positions);
+  return (this->*host->reserve_cache)(sequences, positions);
 }
 
 RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {

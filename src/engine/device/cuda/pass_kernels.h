@@ -1,6 +1,6 @@
 // Launch functions of the kernels of a forward pass, other than attention and matrix products:
-// norms and RoPE (norm_and_rope.cu), rows (row_kernels.cu), activations (gate.cu) and experts
-// (experts.cu).
+// norms and RoPE (norm_and_rope.cu), rows (row_kernels.cu), activations and experts
+// (products/mlp_kernels.cu).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,6 @@
 
 namespace qkscope::cuda {
 
-// Weights of a norm on the GPU.
 struct DeviceNorm {
   const float* weight = nullptr;  // (n); null: no norm
   const float* bias = nullptr;    // (n) or null
@@ -197,7 +196,7 @@ void soft_cap(void* x, std::int64_t count, float cap, DType dtype, cudaStream_t 
 void interleave_gate_up(const void* from, void* to, std::int64_t n, std::int64_t in,
                         cudaStream_t stream);
 
-// Mixture-of-experts kernels (engine/ops/experts.h has the formulas).
+// Mixture-of-experts kernels (engine/ops/linear.h has the formulas).
 
 // Top-k selection: for each row the k highest logits in descending order; ties go to the lower
 // index.

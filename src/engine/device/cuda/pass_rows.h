@@ -57,7 +57,6 @@ class ActiveRows {
   // Indices of the active rows in the batch, shape (count).
   const std::int32_t* kept_rows() const { return device_kept_.as<std::int32_t>(); }
   const std::int32_t* positions() const { return device_positions_.as<std::int32_t>(); }  // (count)
-  // Returns the index of a batch row among the active rows.
   std::int32_t kept_row_index(std::int64_t row) const {
     return static_cast<std::int32_t>(index_among_kept_rows(kept_, row));
   }

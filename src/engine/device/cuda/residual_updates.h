@@ -16,7 +16,6 @@
 
 namespace qkscope::cuda {
 
-// Destination of an update.
 struct UpdateTarget {
   std::int64_t begin = 0;    // first row of the update among the active rows
   std::int64_t running = 0;  // number of active rows

@@ -5,8 +5,7 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
-#include "base/core/numbers.h"
-#include "engine/model/family.h"
+#include "engine/model/model_config.h"
 
 namespace qkscope {
 namespace {

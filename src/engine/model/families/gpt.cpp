@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "base/core/error.h"
-#include "engine/model/family.h"
+#include "engine/model/model_config.h"
 
 namespace qkscope {
 namespace {

@@ -1,7 +1,7 @@
 // Llama, and families that differ from Llama in a few settings.
 #include "base/core/error.h"
 #include "base/core/numbers.h"
-#include "engine/model/family.h"
+#include "engine/model/model_config.h"
 
 namespace qkscope {
 namespace {

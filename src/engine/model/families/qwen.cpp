@@ -1,7 +1,7 @@
 // Qwen2, Qwen3 and Qwen3-MoE.
 #include <algorithm>
 
-#include "engine/model/family.h"
+#include "engine/model/model_config.h"
 
 namespace qkscope {
 namespace {

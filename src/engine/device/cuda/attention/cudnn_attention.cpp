@@ -1,5 +1,3 @@
-#include "engine/device/cuda/attention/cudnn_attention.h"
-
 #include <algorithm>
 #include <compare>
 #include <future>
@@ -15,6 +13,7 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
+#include "engine/device/cuda/attention/library_attention.h"
 #include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {

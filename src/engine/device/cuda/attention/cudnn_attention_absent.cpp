@@ -1,5 +1,5 @@
 // Stub for builds without cuDNN: attention always uses our own kernel.
-#include "engine/device/cuda/attention/cudnn_attention.h"
+#include "engine/device/cuda/attention/library_attention.h"
 
 namespace qkscope::cuda {
 

@@ -1,10 +1,8 @@
-#include "engine/device/cuda/attention/hopper_attention.h"
-
 #include <algorithm>
 
+#include "engine/device/cuda/attention/library_attention.h"
 #include "engine/device/cuda/cuda_devices.h"
 #include "engine/device/cuda/hopper_kernels.h"
-#include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
 namespace {

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "engine/device/cuda/attention/score_rows.h"
+#include "engine/device/cuda/attention/attention.h"
 #include "engine/device/cuda/elements.cuh"
 
 namespace qkscope::cuda {
@@ -106,7 +106,6 @@ __device__ float reduce_block(float value, Combine combine) {
   return value;
 }
 
-// Softmax of one head and selected row per block.
 __global__ void __launch_bounds__(kSoftmaxThreads) patterns_kernel(const ScoreRowsArguments a) {
   const auto index = static_cast<std::int64_t>(blockIdx.x);  // head * count + row
   const auto row = index % a.count;

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstring>
 
-#include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/pass_kernels.h"
 
 namespace qkscope::cuda {

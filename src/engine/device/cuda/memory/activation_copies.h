@@ -6,10 +6,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/memory/host_transfers.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope::cuda {

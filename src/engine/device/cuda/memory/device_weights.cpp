@@ -1,12 +1,5 @@
 #include "engine/device/cuda/memory/device_weights.h"
 
-#include <algorithm>
-
-#include "base/core/error.h"
-#include "base/core/thread_pool.h"
-#include "engine/device/cuda/pass_kernels.h"
-#include "engine/ops/linear.h"
-
 namespace qkscope::cuda {
 namespace {
 

@@ -2,21 +2,199 @@
 // demand.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
+#include <cstring>
 #include <exception>
+#include <functional>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/memory/weight_uploader.h"
 #include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/products/products.h"
 #include "engine/model/loaded_checkpoint.h"
+#include "engine/ops/linear.h"
 #include "qkscope/model.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope::cuda {
+
+// Uploads weights from the memory-mapped file through two pinned buffers: one is filled while the
+// other is being copied.
+class WeightUploader {
+ public:
+  // Copies are enqueued on `stream`; matrices are converted to `dtype`.
+  WeightUploader(DType dtype, cudaStream_t stream) : dtype_(dtype), stream_(stream) {}
+
+  // Uploads a matrix as (out, in), dense.
+  void upload_matrix(const WeightMatrix& matrix, void* destination) {
+    const bool interleaved = matrix.values.rank() == 2 && !matrix.values.is_contiguous() &&
+                             !(matrix.transposed() && matrix.values.stride(0) == 1);
+    if (matrix.is_mxfp4() || interleaved) return copy_widened(matrix, destination);
+    if (matrix.transposed()) return copy_transposed(matrix, destination);
+    if (!matrix.in_blocks()) return copy(matrix.values, destination, dtype_, matrix.scale);
+    auto* to = static_cast<std::byte*>(destination);
+    for (std::int64_t i = 0; i < matrix.values.dim(0); ++i) {
+      const auto block = block_of(matrix, i);
+      copy(block, to, dtype_, matrix.scale);
+      to += block.size() * static_cast<std::int64_t>(dtype_size(dtype_));
+    }
+  }
+
+  void upload_vector(std::span<const float> values, void* destination, DType to) {
+    copy({reinterpret_cast<const std::byte*>(values.data()), DType::f32, {std::ssize(values)}},
+         destination, to, 1.0f);
+  }
+
+  void wait() {
+    for (const auto& buffer : buffers_) buffer.done.wait();
+  }
+
+  cudaStream_t stream() const { return stream_; }
+
+ private:
+  static constexpr std::int64_t kChunk = 32 << 20;        // bytes of one pinned buffer
+  static constexpr std::int64_t kBytesPerTask = 1 << 20;  // copied by one thread at a time
+  static constexpr std::int64_t kRowsPerTask = 32;        // widened by one thread at a time
+
+  struct StagingBuffer {
+    PinnedMemory host;
+    DeviceMemory device;  // staging for values that need conversion
+    Event done;
+  };
+
+  // Rows that are uploaded a few at a time, through a staging buffer on the GPU or straight to
+  // `direct`.
+  struct RowStream {
+    std::int64_t rows;
+    std::int64_t row_bytes;
+    std::byte* direct = nullptr;
+  };
+  // fill(host, begin, count) writes rows [begin, begin + count) into a pinned buffer;
+  // finish(device, begin, count) is called with their address on the GPU.
+  void stream_rows(
+      const RowStream& source,
+      const std::function<void(std::byte*, std::int64_t, std::int64_t)>& fill,
+      const std::function<void(const void*, std::int64_t, std::int64_t)>& finish = nullptr) {
+    const auto chunk = kChunk / source.row_bytes;
+    for (std::int64_t begin = 0; begin < source.rows; begin += chunk) {
+      const auto count = std::min(chunk, source.rows - begin);
+      auto& buffer = buffers_[next_];
+      next_ = 1 - next_;
+      buffer.done.wait();
+      auto* host = static_cast<std::byte*>(buffer.host.reserve(kChunk, "weights on their way"));
+      fill(host, begin, count);
+      void* landing = source.direct != nullptr
+                          ? source.direct + begin * source.row_bytes
+                          : buffer.device.reserve(kChunk, "weights that are converted");
+      check(cudaMemcpyAsync(landing, host, static_cast<std::size_t>(count * source.row_bytes),
+                            cudaMemcpyHostToDevice, stream_),
+            "copy weights to the GPU");
+      if (finish) finish(landing, begin, count);
+      buffer.done.record(stream_);
+    }
+  }
+
+  void copy(ConstTensorView source, void* destination, DType to, float scale) {
+    QKSCOPE_ASSERT(source.is_contiguous());
+    auto* const target = static_cast<std::byte*>(destination);
+    const auto from_size = static_cast<std::int64_t>(dtype_size(source.dtype()));
+    const auto to_size = static_cast<std::int64_t>(dtype_size(to));
+    const auto fill = [&](std::byte* host, std::int64_t begin, std::int64_t count) {
+      copy_in_parallel(host, source.bytes() + begin * from_size, count * from_size);
+    };
+    if (source.dtype() == to && scale == 1.0f)
+      return stream_rows({source.size(), from_size, target}, fill);
+    stream_rows({source.size(), from_size}, fill,
+                [&](const void* arrived, std::int64_t begin, std::int64_t count) {
+                  convert(arrived, source.dtype(), target + begin * to_size, to, count, scale,
+                          stream_);
+                });
+  }
+
+  // Uploads a weight stored as (in, out), perhaps within wider rows, as (out, in).
+  void copy_transposed(const WeightMatrix& matrix, void* destination) {
+    const auto& values = matrix.values;
+    const auto size = static_cast<std::int64_t>(dtype_size(values.dtype()));
+    const auto row_bytes = matrix.out() * size;
+    if (row_bytes > kChunk)
+      bad_input(
+          "a matrix of {} outputs is too wide to be transposed on its way to the GPU; use cpu",
+          matrix.out());
+    stream_rows(
+        {matrix.in(), row_bytes},
+        [&](std::byte* host, std::int64_t begin, std::int64_t count) {
+          parallel_for_ranges(count, 1, [&](std::int64_t first, std::int64_t end) {
+            for (auto row = first; row < end; ++row)
+              std::memcpy(host + row * row_bytes,
+                          values.bytes() + (begin + row) * values.stride(1) * size,
+                          static_cast<std::size_t>(row_bytes));
+          });
+        },
+        [&](const void* arrived, std::int64_t begin, std::int64_t count) {
+          convert_transposed({.source = arrived,
+                              .from = values.dtype(),
+                              .rows = count,
+                              .columns = matrix.out(),
+                              .destination = destination,
+                              .to = dtype_,
+                              .begin = begin,
+                              .stride = matrix.in(),
+                              .scale = matrix.scale},
+                             stream_);
+        });
+  }
+
+  // Widens a matrix to float32 on the host and uploads it: MXFP4, and rows or columns interleaved
+  // with another matrix.
+  void copy_widened(const WeightMatrix& matrix, void* destination) {
+    const auto row_bytes = matrix.in() * static_cast<std::int64_t>(sizeof(float));
+    const auto element = static_cast<std::int64_t>(dtype_size(dtype_));
+    if (row_bytes > kChunk)
+      bad_input("a matrix of {} inputs is too wide to be widened on its way to the GPU; use cpu",
+                matrix.in());
+    stream_rows(
+        {matrix.out(), row_bytes},
+        [&](std::byte* host, std::int64_t begin, std::int64_t count) {
+          parallel_for_ranges(count, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
+            widen_rows(
+                matrix,
+                {.first = begin + first, .rows = end - first, .begin = 0, .depth = matrix.in()},
+                reinterpret_cast<float*>(host) + first * matrix.in());
+          });
+        },
+        [&](const void* arrived, std::int64_t begin, std::int64_t count) {
+          auto* target = static_cast<std::byte*>(destination) + begin * matrix.in() * element;
+          convert(arrived, DType::f32, target, dtype_, count * matrix.in(), 1.0f, stream_);
+        });
+  }
+
+  static void copy_in_parallel(std::byte* to, const std::byte* from, std::int64_t bytes) {
+    parallel_for_ranges(bytes, kBytesPerTask, [=](std::int64_t begin, std::int64_t end) {
+      std::memcpy(to + begin, from + begin, static_cast<std::size_t>(end - begin));
+    });
+  }
+
+  // Returns block number `block` of a matrix (blocks, rows, columns) that shares its memory with
+  // other matrices: their blocks alternate, as the q, k and v rows of one head in a fused weight.
+  static ConstTensorView block_of(const WeightMatrix& matrix, std::int64_t block) {
+    const auto& values = matrix.values;
+    const auto bytes =
+        block * values.stride(0) * static_cast<std::int64_t>(dtype_size(values.dtype()));
+    return {values.bytes() + bytes, values.dtype(), {values.dim(1), values.dim(2)}};
+  }
+
+  DType dtype_;
+  cudaStream_t stream_;
+  StagingBuffer buffers_[2];
+  int next_ = 0;
+};
 
 // Weights of one layer. q, k and v are stacked into one matrix, and so are gate and up.
 struct DeviceLayer {

@@ -16,7 +16,7 @@
 #include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/products/products.h"
 #include "engine/device/memory_plan.h"
-#include "engine/ops/experts.h"
+#include "engine/ops/linear.h"
 #include "qkscope/model.h"
 
 namespace qkscope::cuda {
@@ -39,7 +39,6 @@ class ExpertMixture {
                         .y = logits_.reserve(rows * router.out * element_, "the router"),
                         .rows = rows});
   }
-  // Selects the top-k experts of each row.
   void choose_experts(std::int64_t rows) {
     rows_ = rows;
     const auto bytes = rows * model_.experts.per_token * static_cast<std::int64_t>(sizeof(float));
@@ -130,7 +129,6 @@ class ExpertMixture {
   }
 
  private:
-  // Range of an expert's rows among the grouped rows.
   struct ExpertRowRange {
     std::int64_t begin = 0;
     std::int64_t rows = 0;

@@ -4,12 +4,10 @@
 #include <bit>
 #include <limits>
 #include <random>
-#include <vector>
 
 #include "base/core/clock.h"
 #include "base/core/error.h"
 #include "engine/device/cuda/cuda_devices.h"
-#include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/pass_kernels.h"
 
 namespace qkscope::cuda {

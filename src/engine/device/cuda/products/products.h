@@ -18,7 +18,6 @@
 
 namespace qkscope::cuda {
 
-// Weights of a linear layer on the GPU.
 struct DeviceLinear {
   const void* weight = nullptr;  // (out, in) dense
   const void* bias = nullptr;    // (out) or null
@@ -62,7 +61,6 @@ class MatrixMultiplier {
   static Key key_of(const MatrixProduct& product);
   Call& call_for(const MatrixProduct& product);
   Algorithm algorithm_for(const MatrixProduct& product, const Call& call);
-  // Times the candidate algorithms and returns the fastest.
   Algorithm fastest_algorithm(const MatrixProduct& product);
   std::vector<Algorithm> candidates(const Call& call);
   bool is_supported(const Call& call, const Algorithm& algorithm) const;

@@ -1,12 +1,9 @@
 #include "engine/device/cuda/statistics/moment_statistics.h"
 
 #include <algorithm>
-#include <cstring>
-#include <vector>
 
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
-#include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
 namespace {

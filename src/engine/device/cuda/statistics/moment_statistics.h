@@ -12,7 +12,6 @@
 #include "engine/device/backend.h"
 #include "engine/device/cuda/memory/activation_copies.h"
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/memory/host_transfers.h"
 #include "engine/device/cuda/statistics/statistics_moments.h"
 #include "engine/statistics/moments.h"
 
@@ -60,7 +59,6 @@ class MomentStatistics {
   // Turns the sums of segments and chunks into centred moments in `result`, on the GPU.
   void center_sums(const MomentArguments& sums, const MomentRequest& request,
                    const DeviceSchedule& schedule, const Partition& partition, std::byte* result);
-  // Sends the result to the host and from there to the consumer.
   void send_result(const MomentRequest& request, std::shared_ptr<const Partition> partition,
                    bool finds_shift, MomentConsumer& sink);
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/core/error.h"
-#include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
 namespace {

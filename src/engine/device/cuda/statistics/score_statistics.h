@@ -7,9 +7,8 @@
 #include <vector>
 
 #include "engine/device/backend.h"
-#include "engine/device/cuda/attention/score_rows.h"
+#include "engine/device/cuda/attention/attention.h"
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/memory/host_transfers.h"
 #include "engine/device/cuda/statistics/statistics_scores.h"
 #include "engine/ops/row_kernels.h"
 

@@ -5,7 +5,6 @@
 // g + 8 (g = lane / 4; "half" 0 and 1) and columns 2t, 2t + 1 (t = lane % 4).
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "engine/device/cuda/attention/attention_16bit.cuh"

@@ -9,7 +9,6 @@
 
 #include "base/core/dtype.h"
 #include "engine/device/cuda/attention/attention.h"
-#include "engine/device/cuda/attention/score_rows.h"
 #include "engine/statistics/attention_sums.h"
 
 namespace qkscope::cuda {

@@ -1,7 +1,9 @@
-// Attention on Hopper with FlashInfer's kernel and a custom tile schedule.
+// Attention with kernels of libraries: FlashInfer's on Hopper, with a custom tile schedule, and
+// cuDNN's fused kernels.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "base/core/dtype.h"
 #include "engine/device/cuda/attention/attention.h"
 #include "engine/device/cuda/memory/device_memory.h"
+#include "engine/ops/attention.h"
 #include "qkscope/forward.h"
 #include "qkscope/model.h"
 
@@ -59,6 +62,26 @@ class HopperAttention {
   int tile_count_ = 0;
   UploadBuffer tiles_;    // AttentionTile
   DeviceMemory counter_;  // int
+};
+
+// cudnn_attention_absent.cpp is the stub for builds without cuDNN.
+class CudnnAttention {
+ public:
+  // Starts cuDNN on a background thread, because start-up takes half a second.
+  CudnnAttention(const ModelConfig& model, DType dtype, int device, cudaStream_t stream);
+  ~CudnnAttention();
+  CudnnAttention(const CudnnAttention&) = delete;
+  CudnnAttention& operator=(const CudnnAttention&) = delete;
+
+  // Declares the sequences of the pass; they occupy consecutive rows.
+  void begin(std::span<const Sequence> sequences);
+
+  // Returns false, without doing anything, if cuDNN has no kernel for the arguments.
+  bool attend(const CausalAttentionArguments& heads);
+
+ private:
+  struct Library;
+  std::unique_ptr<Library> library_;
 };
 
 }  // namespace qkscope::cuda
