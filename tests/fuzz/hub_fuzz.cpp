@@ -52,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Repository repository{{RepositoryKind::model, "org/name"}};
   try {
     const auto commit = fetch_commit(client, repository, "main");
-    FUZZ_EXPECT(is_commit(commit));
+    FUZZ_EXPECT(is_commit_hash(commit));
     for (const auto& file : fetch_tree(client, repository, commit)) {
       FUZZ_EXPECT(is_safe_path(file.path));
       FUZZ_EXPECT(file.etag().find_first_not_of("0123456789abcdef") == std::string::npos);

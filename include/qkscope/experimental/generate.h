@@ -94,8 +94,9 @@ struct Generated {
   GenerateEnd end = GenerateEnd::length;
 };
 
-// Continues each prompt (token ids, at least one). Prompts run in one pass, then one row per text
-// and token with a KV cache. With learned positions a text ends at the last position.
+// Generates a continuation of each prompt (at least one token id). All prompts run in one pass;
+// each later step processes one token per text with a KV cache. With learned position embeddings, a
+// text ends at the last position.
 QKSCOPE_API std::vector<Generated> generate(const Model& model,
                                             std::span<const std::vector<std::int32_t>> prompts,
                                             const GenerateOptions& options = {});

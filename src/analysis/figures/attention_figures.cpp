@@ -188,7 +188,7 @@ Figure key_channel_map(const AnalysisResults& results) {
   const double top = std::max(2.0, quantile_of(ratios, 0.999));
   figure.title = "Channels of keys that stand out";
   const auto settings =
-      palette_command(style::kCividis) +
+      gnuplot_palette_command(style::kCividis) +
       fmt::format(
           "set cbrange [0:{:.4g}]\nset cbtics {}\nunset grid\n"
           "set label 'range over the median' at screen {:.4f}, screen 0.5 center rotate "

@@ -256,25 +256,26 @@ struct MapColours {
 // Returns the colour range of a head map. The gnuplot script multiplies values by `scale`.
 MapColours map_colours(MapScale kind, const std::vector<double>& values, double scale) {
   if (kind == MapScale::to_one)
-    return {palette_command(style::kCividis) + "set cbrange [0:1]\nset cbtics 0.25\n",
+    return {gnuplot_palette_command(style::kCividis) + "set cbrange [0:1]\nset cbtics 0.25\n",
             "Colours run from 0 to 1."};
   if (kind == MapScale::signed_to_one)
-    return {palette_command(style::kAroundZero) + "set cbrange [-1:1]\nset cbtics 0.5\n",
+    return {gnuplot_palette_command(style::kAroundZero) + "set cbrange [-1:1]\nset cbtics 0.5\n",
             "Colours run from -1 (blue) over 0 (white) to 1 (red)."};
   if (kind == MapScale::to_largest) {
     const double largest = std::ranges::max(values);
     const double top = largest > 0 ? largest : 1;
-    return {palette_command(style::kCividis) +
+    return {gnuplot_palette_command(style::kCividis) +
                 fmt::format("set cbrange [0:{}]\nset cbtics {}\n", top, nice_tick_step(top, 4)),
             "Colours run from 0 to the largest head."};
   }
   // Clip at the 98th percentile: a few outlying heads would leave all other heads white.
   const double far = quantile_of(absolute_values(values), 0.98) * scale;
   const double top = far > 0 ? far : 1;
-  return {palette_command(style::kAroundZero) + fmt::format("set cbrange [{}:{}]\nset cbtics {}\n",
-                                                            -top, top, nice_tick_step(top, 2)),
-          "White is 0, red above, blue below; the 2 % of heads farthest from 0 share the last "
-          "colour."};
+  return {
+      gnuplot_palette_command(style::kAroundZero) +
+          fmt::format("set cbrange [{}:{}]\nset cbtics {}\n", -top, top, nice_tick_step(top, 2)),
+      "White is 0, red above, blue below; the 2 % of heads farthest from 0 share the last "
+      "colour."};
 }
 
 Figure head_map(const AnalysisResults& results, const MapMeasure& measure) {

@@ -155,7 +155,7 @@ Figure draw_pair_map(const AnalysisResults& results, const PanelGroups& groups,
                         .x_label = x.label,
                         .y_label = y.label});
   const auto settings =
-      palette_command(style::kCividis) +
+      gnuplot_palette_command(style::kCividis) +
       fmt::format(
           "set cbrange [0:1]\nset cbtics 0.5\nunset grid\n"
           "set label 'plasticity' at screen {:.4f}, screen 0.5 center rotate font ',{}'\n"

@@ -89,7 +89,7 @@ double text_width(std::string_view text, double points) {
   return static_cast<double>(utf8::count_characters(text)) * points * 0.56 / 72;
 }
 
-std::string palette_command(const std::vector<std::string>& colours) {
+std::string gnuplot_palette_command(const std::vector<std::string>& colours) {
   std::string stops;
   for (std::size_t i = 0; i < colours.size(); ++i)
     stops += fmt::format("{}{} '{}'", i > 0 ? ", " : "", i, colours[i]);

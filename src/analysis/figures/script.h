@@ -40,7 +40,7 @@ bool is_multiple_of_thousand(double step);
 double text_width(std::string_view text, double points);
 
 // Returns `set palette` with the colours at even steps.
-std::string palette_command(const std::vector<std::string>& colours);
+std::string gnuplot_palette_command(const std::vector<std::string>& colours);
 
 // Places the plot area. All edges are in inches from the left and lower edge of the figure.
 std::string margin_commands(double left, double right, double bottom, double top);

@@ -30,7 +30,7 @@ class Planter {
   Planter(const PlantedOptions& options, HeadKind kind)
       : options_(options), queries_(kind == HeadKind::query), basis_(planted_basis(options)) {}
 
-  // Adds the noise-free row at a position to x.
+  // Adds the planted query or key vector at position t, without noise, to x.
   void add_structure(double t, std::vector<double>& x) const {
     const double middle = 0.5 * options_.context;
     const double drift = queries_ ? options_.drift_q : options_.drift_k;

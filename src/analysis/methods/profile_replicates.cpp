@@ -27,7 +27,7 @@ struct Gradient {
 
 class GradientSampler {
  public:
-  GradientSampler(const ProfileReplicateInput& source, const PlasticityOptions& options)
+  GradientSampler(const PlasticityReplicateInput& source, const PlasticityOptions& options)
       : source_(source), options_(options), points_(source.model.side.points) {}
 
   Gradient at(std::int64_t point) const {
@@ -116,7 +116,7 @@ class GradientSampler {
     return pairs;
   }
 
-  const ProfileReplicateInput& source_;
+  const PlasticityReplicateInput& source_;
   const PlasticityOptions& options_;
   const QueryPoints& points_;
 };
@@ -124,7 +124,7 @@ class GradientSampler {
 // Change of the profile when the queries of one group are left out: (groups, points). Gradients are
 // computed at points that coincide with a column, and the change is interpolated linearly between
 // these points. If the model has at most two columns, gradients are computed at every point.
-Matrix model_changes(const ProfileReplicateInput& source, const PlasticityOptions& options) {
+Matrix model_changes(const PlasticityReplicateInput& source, const PlasticityOptions& options) {
   const auto& points = source.model.side.points;
   const GradientSampler sampler(source, options);
   std::vector<std::int64_t> anchors;
@@ -157,7 +157,7 @@ Matrix model_changes(const ProfileReplicateInput& source, const PlasticityOption
 }
 
 // Number of queries that remain in each bin when a group is left out: (groups, bins).
-std::vector<double> queries_left(const ProfileReplicateInput& source) {
+std::vector<double> queries_left(const PlasticityReplicateInput& source) {
   const auto bins = source.bins.size();
   std::vector<double> left(static_cast<std::size_t>(source.texts.size()) * bins);
   for (std::size_t at = 0; at < left.size(); ++at)
@@ -171,7 +171,7 @@ std::vector<double> queries_left(const ProfileReplicateInput& source) {
 
 }  // namespace
 
-ProfileReplicates compute_profile_replicates(const ProfileReplicateInput& source,
+ProfileReplicates compute_profile_replicates(const PlasticityReplicateInput& source,
                                              const PlasticityOptions& options) {
   const auto bins = source.bins.size();
   const auto groups = static_cast<std::size_t>(source.texts.size());

@@ -12,7 +12,7 @@
 
 namespace qkscope {
 
-struct ProfileReplicateInput {
+struct PlasticityReplicateInput {
   const SortedQueries& queries;
   const ProfileQueryModel& model;
   std::span<const QueryBin> bins;
@@ -27,7 +27,7 @@ struct ProfileReplicateInput {
 // the effect on the profile is computed to first order: the gradient of the mean plasticity with
 // respect to the model's means and variances, times the change of these parameters. The gradient is
 // estimated from a seeded sample of pairs (options.replicate_pairs per point).
-ProfileReplicates compute_profile_replicates(const ProfileReplicateInput& source,
+ProfileReplicates compute_profile_replicates(const PlasticityReplicateInput& source,
                                              const PlasticityOptions& options);
 
 }  // namespace qkscope

@@ -247,7 +247,7 @@ void check_same_run(const std::string& keys, const Metadata& capture, const Meta
     bad_input(
         "--keys {}: its {} is {}, that of the statistics {}; expected a capture of the same "
         "run",
-        keys, name, in_quotes(a->second), in_quotes(b->second));
+        keys, name, quoted(a->second), quoted(b->second));
   }
   const auto stage = capture.find(metadata::kStage);
   if (stage != capture.end() && stage->second != "post_rope")

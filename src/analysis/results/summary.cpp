@@ -320,7 +320,7 @@ Json options_json(const AnalyzeOptions& options) {
 Json summary_json(const AnalysisRun& run, const UndefinedCounts& undefined,
                   const AnalyzeOptions& options) {
   Json summary = {{"model", run.label},
-                  {"capture_hash", capture_hash(options.data_root)},
+                  {"capture_hash", hash_capture(options.data_root)},
                   {"data_root", short_name(options.data_root)},
                   {"capture", run.capture},
                   {"capture_state", run.state.empty()

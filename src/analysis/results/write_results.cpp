@@ -108,7 +108,7 @@ void check_same_results(const std::string& folder, const Json& there, const Anal
   try {
     if (!label.empty()) add_difference("label", there.at("model"), label, differences);
     add_difference("capture", there.at("data_root"), short_name(options.data_root), differences);
-    const auto hash = capture_hash(options.data_root);
+    const auto hash = hash_capture(options.data_root);
     if (differences.empty() && !hash.empty() && there.at("capture_hash") != hash)
       differences.emplace_back("the capture has changed since");
     add_difference("qkscope", there.at("versions").at("qkscope"), version_string(), differences);
@@ -296,7 +296,7 @@ std::string error_without_path(const std::string& error) {
 void remove_summary(const std::string& folder) {
   if (!is_folder(folder)) return;
   OpenFolder(folder).remove_file(kSummaryFile);
-  sync_folder(folder);
+  fsync_folder(folder);
 }
 
 void check_results_folder(const std::string& folder, const AnalyzeOptions& options) {

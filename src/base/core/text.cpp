@@ -197,7 +197,7 @@ std::string printable(std::string_view text) {
   return result;
 }
 
-std::string in_quotes(std::string_view text) {
+std::string quoted(std::string_view text) {
   constexpr std::size_t kLongest = 200;
   const bool cut = text.size() > kLongest;
   std::string result = "\"";

@@ -78,7 +78,7 @@ std::string make_folders(const std::string& path) {
     const int error = errno;
     if (error != EEXIST || !is_folder(path)) system_error("make the folder", path, error);
   }
-  sync_folder(parent_folder(path));
+  fsync_folder(parent_folder(path));
   return made.empty() ? path : made;
 }
 

@@ -66,7 +66,7 @@ void sync_file(const std::string& path) {
   if (const int error = sync_path(path, 0); error != 0) system_error("sync", path, error);
 }
 
-void sync_folder(const std::string& path) {
+void fsync_folder(const std::string& path) {
   const int error = sync_path(path, O_DIRECTORY);
   // EINVAL: the file system cannot sync folders. EACCES: the folder is writable but not readable.
   if (error != 0 && error != EINVAL && error != EACCES) system_error("sync", path, error);
@@ -75,7 +75,7 @@ void sync_folder(const std::string& path) {
 void move_into_place(const std::string& from, const std::string& to) {
   sync_file(from);
   if (std::rename(from.c_str(), to.c_str()) != 0) system_error("rename to", to, errno);
-  sync_folder(parent_folder(to));
+  fsync_folder(parent_folder(to));
 }
 
 std::string temporary_path(const std::string& path) {
@@ -117,7 +117,7 @@ void OutputFile::commit() {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)
     system_error("rename to", path_, errno == ENOENT ? EAGAIN : errno);
   file_.close();
-  sync_folder(parent_folder(path_));
+  fsync_folder(parent_folder(path_));
 }
 
 void write_file(const std::string& path, std::string_view content) {

@@ -39,7 +39,7 @@ class FileDescriptor {
 // fsync of the file's data.
 void sync_file(const std::string& path);
 // fsync of the folder: makes created, renamed and removed entries durable.
-void sync_folder(const std::string& path);
+void fsync_folder(const std::string& path);
 
 // Renames a file durably: syncs its data, renames it, syncs the folder.
 void move_into_place(const std::string& from, const std::string& to);

@@ -1,6 +1,6 @@
-// Matrix products in float64, and narrow ones in float32. Every element of a result is one chain of
-// fused multiply-adds in the order of the inner dimension, so all targets with fused multiply-adds
-// produce identical bytes.
+// Matrix products in float64, and in float32 for matrices with few columns. Every element is one
+// chain of fused multiply-adds in the order of the inner dimension, so all targets with fused
+// multiply-adds produce identical bytes.
 #pragma once
 
 #include <cstdint>

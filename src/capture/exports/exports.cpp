@@ -20,7 +20,7 @@ struct Export {
 };
 constexpr Export kExports[] = {{"expected-attention", export_expected_attention},
                                {"q-filters", export_q_filters},
-                               {"triattention", export_triattention},
+                               {"triattention", export_triattention_statistics},
                                {"tria", export_tria_file},
                                {"fp8-kv", export_fp8_kv},
                                {"k-ranges", export_key_ranges},
@@ -40,9 +40,9 @@ void check_options(const ExportOptions& options) {
   only(options.margin != 1.0, "--margin", "fp8-kv");
   only(options.queries, "--queries", "fp8-kv");
   if (options.set != "all" && options.set != "body" && options.set != "first")
-    bad_input("--set {}: expected all, body or first", in_quotes(options.set));
+    bad_input("--set {}: expected all, body or first", quoted(options.set));
   if (options.strategy != "tensor" && options.strategy != "attn_head")
-    bad_input("--strategy {}: expected tensor or attn_head", in_quotes(options.strategy));
+    bad_input("--strategy {}: expected tensor or attn_head", quoted(options.strategy));
   if (!(options.margin > 0) || options.margin > 1000)
     bad_input("--margin {}: expected a number above 0, at most 1000", options.margin);
 }
@@ -168,7 +168,7 @@ std::string export_statistics(const ExportOptions& options) {
   return translate_exceptions([&] {
     const auto* chosen = std::ranges::find(kExports, options.to, &Export::name);
     if (chosen == std::end(kExports))
-      bad_input("--to {}: not an export; expected one of {}", in_quotes(options.to),
+      bad_input("--to {}: not an export; expected one of {}", quoted(options.to),
                 fmt::join(export_names(), ", "));
     check_options(options);
     return chosen->write(ExportInput(options));

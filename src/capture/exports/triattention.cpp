@@ -327,7 +327,7 @@ void append_floats(std::string& out, std::span<const float> values) {
 
 }  // namespace
 
-std::string export_triattention(const ExportInput& input) {
+std::string export_triattention_statistics(const ExportInput& input) {
   input.refuse_interleaved_rope();
   input.refuse_partial_rotary();
   const OrderedJson value = {{"metadata", metadata_of(input, input.common_rope())},

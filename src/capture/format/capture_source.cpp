@@ -155,7 +155,7 @@ std::optional<HubCaptureName> parse_hub_capture_name(const std::string& name) {
   if (!is_repository_id(capture.repo)) throw_no_such_capture(name);
   if (!is_revision(capture.branch))
     bad_input("{}: {} is no branch, tag or commit; expected REPO@BRANCH, such as org/name@main",
-              name, in_quotes(capture.branch));
+              name, quoted(capture.branch));
   return capture;
 }
 
@@ -227,7 +227,7 @@ bool names_capture(const std::string& name) {
   });
 }
 
-std::string capture_hash(const std::string& name) {
+std::string hash_capture(const std::string& name) {
   if (const auto address = parse_store_address(name)) return hash_of_stored(*address);
   if (const auto remote = parse_hub_capture_name(name))
     return cached_commit(RepositoryKind::dataset, remote->repo, remote->branch);
@@ -242,9 +242,9 @@ std::string fetch_dataset_revision(const std::string& id, const std::string& rev
   return translate_exceptions([&] {
     if (!is_repository_id(id))
       bad_input("{}: not the id of a dataset on the Hugging Face Hub; expected org/name",
-                in_quotes(id));
+                quoted(id));
     if (!revision.empty() && !is_revision(revision))
-      bad_input("{}: not a branch, tag or commit", in_quotes(revision));
+      bad_input("{}: not a branch, tag or commit", quoted(revision));
     const auto folder = fetch_files({{RepositoryKind::dataset, id}, revision, ""},
                                     choose_capture_or_split(name, split), options);
     if (folder.empty()) refuse_uncached(id, revision.empty() ? "main" : revision);

@@ -58,7 +58,7 @@ class CaptureSource {
 // Returns a hash that changes with the capture: for a finished capture or statistics, in a folder
 // or an object store, the hash of the state file; for a capture on the Hub, its commit, or "" when
 // not cached; otherwise a hash of the names, sizes and Parquet footers of all head files.
-std::string capture_hash(const std::string& name);
+std::string hash_capture(const std::string& name);
 
 // Reads HeadRows::example() of each row of a head file, without reading the vectors.
 std::vector<std::int64_t> read_head_examples(const std::string& path);

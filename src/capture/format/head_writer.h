@@ -1,5 +1,5 @@
-// Writes one head file of a capture incrementally. The file appears under its name at finish().
-// write_head_file() in qkscope/captures.h writes a whole file at once.
+// Writes one head file of a capture incrementally. The file gets its
+// final name in finish(). write_head_file() in qkscope/captures.h writes a whole file at once.
 #pragma once
 
 #include <cstdint>

@@ -200,7 +200,7 @@ void Journal::append(Json line) {
   const int error = errno;
   ::close(file);
   if (!written) system_error("write", path, error);
-  if (first) sync_folder(folder_);
+  if (first) fsync_folder(folder_);
   valid_bytes_ += text.size();
   check_ = check;
   if (follower_)

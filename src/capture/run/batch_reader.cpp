@@ -27,7 +27,8 @@ HeadGroupSample sample_positions(const PreparedBatch& prepared, const HeadGroup&
   return sample;
 }
 
-// The forward pass checks token ids too, but cannot name the text.
+// The forward pass also checks token ids, but its error message cannot say which text they are
+// from.
 void check_ids(const RunPlan& plan, const Example& example) {
   const auto rows = plan.model.embedding_rows;
   for (std::size_t position = 0; position < example.ids.size(); ++position) {

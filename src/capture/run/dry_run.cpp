@@ -58,7 +58,7 @@ double forward_flop(const ModelConfig& model, std::int64_t length) {
 DryRun dry_run(const RunPlan& plan, const Shard& shard) {
   DryRun dry;
   ExampleSource source(plan, shard);
-  if (source.has_dataset_ids()) source.check_unique_ids();
+  if (source.has_dataset_ids()) source.count_documents_with_unique_ids();
   Example example;
   std::int64_t batch_examples = 0;
   std::int64_t batch_tokens = 0;

@@ -36,11 +36,10 @@ constexpr std::uintmax_t kTokenizedBytes = std::uintmax_t{8} << 20;  // when cou
       "{}: rows {} and {} have {} in column {}: their rows could not be told apart; give each row "
       "an id of its own, or number them with --ids row",
       options.path, first, second,
-      first_id == document.source_id
-          ? fmt::format("the same id {}", in_quotes(first_id))
-          : fmt::format("ids of the same 64 bits, {} and {},", in_quotes(first_id),
-                        in_quotes(document.source_id)),
-      in_quotes(options.id_column.value_or("")));
+      first_id == document.source_id ? fmt::format("the same id {}", quoted(first_id))
+                                     : fmt::format("ids of the same 64 bits, {} and {},",
+                                                   quoted(first_id), quoted(document.source_id)),
+      quoted(options.id_column.value_or("")));
 }
 
 namespace fs = std::filesystem;
@@ -54,7 +53,7 @@ Files existing_files(const std::string& folder, const std::vector<std::string>& 
   return files;
 }
 
-// Names `paths` relative to `root`; a root that is a file is named by its file name.
+// Maps each path relative to `root` to the path itself. If `root` is a file, the key is its name.
 Files files_below(const std::string& root, const std::vector<std::string>& paths) {
   Files files;
   for (const auto& path : paths) {
@@ -184,7 +183,7 @@ TextChunks ExampleSource::encode(const Document& document) const {
   } catch (const Error& error) {
     throw Error(error.kind(),
                 fmt::format("{}: row {} (example {}) cannot be tokenized: {}", options_.path,
-                            document.row, in_quotes(document.source_id), error.what()));
+                            document.row, quoted(document.source_id), error.what()));
   }
 }
 
@@ -211,10 +210,10 @@ void ExampleSource::skip_stored_examples(const std::vector<ExampleRecord>& done)
       bad_input(
           "{}: the dataset changed since this run began: row {} was example {}, now it is {}; "
           "start again with --overwrite",
-          options_.path, stored.row, in_quotes(stored.source_id),
+          options_.path, stored.row, quoted(stored.source_id),
           !there                    ? "missing"
           : found.key == stored.key ? "another text"
-                                    : in_quotes(found.source_id));
+                                    : quoted(found.source_id));
     ++next_chunk_;
     ++examples_;
   }
@@ -232,7 +231,7 @@ std::int64_t ExampleSource::count_examples() const {
   return count;
 }
 
-std::int64_t ExampleSource::check_unique_ids() const {
+std::int64_t ExampleSource::count_documents_with_unique_ids() const {
   auto whole = options_;  // ids must be unique over all shards
   whole.shard_index = 0;
   whole.shard_count = 1;
@@ -254,7 +253,7 @@ std::int64_t ExampleSource::check_unique_ids() const {
 std::future<std::int64_t> ExampleSource::start_counting_examples(bool checks_ids,
                                                                  bool wanted) const {
   return std::async(std::launch::async, [this, checks_ids, wanted]() -> std::int64_t {
-    const auto documents = checks_ids ? check_unique_ids() : 0;
+    const auto documents = checks_ids ? count_documents_with_unique_ids() : 0;
     if (checks_ids && tokenizer_config_.chunk.size == 0) return documents;
     return wanted ? count_examples() : 0;
   });

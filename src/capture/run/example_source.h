@@ -49,7 +49,7 @@ class ExampleSource {
   bool has_dataset_ids() const { return options_.id_column && !options_.number_rows; }
   // Reads the whole dataset and throws a bad-input error if two rows have the same id. Returns the
   // number of documents of this shard.
-  std::int64_t check_unique_ids() const;
+  std::int64_t count_documents_with_unique_ids() const;
   // Checks ids if `checks_ids` and counts the examples if `wanted`, in the background. Returns 0
   // for an unknown number.
   std::future<std::int64_t> start_counting_examples(bool checks_ids, bool wanted) const;

@@ -35,10 +35,10 @@ std::vector<double> key_counts_and_top_mass(std::span<const float> pattern) {
   return values;
 }
 
-std::vector<std::vector<double>> mean_key_counts_and_top_mass(Backend& backend,
-                                                              const Sequence& sequence,
-                                                              std::int64_t longest,
-                                                              std::int64_t count) {
+std::vector<std::vector<double>> measure_attention_concentration(Backend& backend,
+                                                                 const Sequence& sequence,
+                                                                 std::int64_t longest,
+                                                                 std::int64_t count) {
   const auto heads = backend.config().n_heads;
   const auto positions = evenly_spaced_rows(sequence.length, count);
   const auto at_once = std::max<std::int64_t>(1, kMostFloats / (heads * longest));

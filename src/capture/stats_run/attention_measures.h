@@ -20,10 +20,10 @@ std::vector<double> key_counts_and_top_mass(std::span<const float> pattern);
 
 // Returns the means of key_counts_and_top_mass() over `count` rows of a document, one vector per
 // head. Must be called after Backend::attend().
-std::vector<std::vector<double>> mean_key_counts_and_top_mass(Backend& backend,
-                                                              const Sequence& sequence,
-                                                              std::int64_t longest,
-                                                              std::int64_t count);
+std::vector<std::vector<double>> measure_attention_concentration(Backend& backend,
+                                                                 const Sequence& sequence,
+                                                                 std::int64_t longest,
+                                                                 std::int64_t count);
 
 // Repeats a head's mean query and mean key at 500 positions, applies RoPE, and returns the area
 // under the cumulative attention of the last query: 1 if all attention goes to the first key, near

@@ -62,7 +62,7 @@ class StatsPass::Moments : public MomentConsumer {
         "infinity; the weights or settings of the model are broken, or numbers left the range of "
         "{} (try --dtype float32)",
         layer_, kWords[static_cast<std::size_t>(kind_)], found.head,
-        stage_ == VectorStage::pre ? "before" : "after", in_quotes(record.source_id), record.row,
+        stage_ == VectorStage::pre ? "before" : "after", quoted(record.source_id), record.row,
         dtype_name(pass_.plan_.run.backend.dtype));
   }
 
@@ -381,8 +381,8 @@ void StatsPass::add_exact_key_counts(Backend& backend, std::int64_t index) {
   for (const auto& sequence : sequences) longest = std::max(longest, sequence.length);
   for (std::size_t d = 0; d < sequences.size(); ++d) {
     ExactKeyCounts rows{d, index,
-                        mean_key_counts_and_top_mass(backend, sequences[d], longest,
-                                                     plan_.config.stats.exact_rows)};
+                        measure_attention_concentration(backend, sequences[d], longest,
+                                                        plan_.config.stats.exact_rows)};
     if (buffered_ != nullptr)
       buffered_->exact.push_back(std::move(rows));
     else

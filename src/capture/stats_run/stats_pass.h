@@ -14,7 +14,7 @@
 
 namespace qkscope {
 
-// Exact key counts (mean_key_counts_and_top_mass()) of one document in one layer.
+// Exact key counts (measure_attention_concentration()) of one document in one layer.
 struct ExactKeyCounts {
   std::size_t document;      // index in the batch
   std::int64_t layer_index;  // in Statistics::layers

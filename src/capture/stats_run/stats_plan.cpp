@@ -208,16 +208,16 @@ void add_work(const StatsRunPlan& plan, std::int64_t length, StatsDryRun& dry) {
 
 }  // namespace
 
-std::string key_scales_file(const std::string& path) {
+std::string key_scales_path(const std::string& path) {
   return file_in(path, kScalesFile);
 }
 
-std::string key_filters_file(const std::string& path) {
+std::string key_filters_path(const std::string& path) {
   return file_in(path, kFiltersFile);
 }
 
 std::vector<float> read_key_scales(const std::string& path, const ModelConfig& model) {
-  const SafetensorsFile file(key_scales_file(path));
+  const SafetensorsFile file(key_scales_path(path));
   std::vector<float> scales;
   for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
     const auto scale = scale_of(file, layer);
@@ -235,7 +235,7 @@ std::vector<float> read_key_scales(const std::string& path, const ModelConfig& m
 }
 
 std::vector<float> read_key_filters(const std::string& path, const ModelConfig& model) {
-  const SafetensorsFile file(key_filters_file(path));
+  const SafetensorsFile file(key_filters_path(path));
   if (!file.header().tensors.contains(kFilters))
     bad_input("{}: has no tensor {}; expected a q-filters export", file.path(), kFilters);
   const auto filters = file.tensor(kFilters);
@@ -328,7 +328,7 @@ void fill_post_moments_of_nope_layers(Statistics& statistics) {
 StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard) {
   StatsDryRun dry;
   ExampleSource source(plan.run, shard);
-  if (source.has_dataset_ids()) source.check_unique_ids();
+  if (source.has_dataset_ids()) source.count_documents_with_unique_ids();
   Example example;
   while (source.next(example)) {
     ++dry.examples;

@@ -48,8 +48,8 @@ StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard);
 // ---- Exports of other statistics (docs/how-to/exports.md) that group C uses ----
 
 // Returns the file of an fp8-kv or q-filters export, given its folder or the file itself.
-std::string key_scales_file(const std::string& path);
-std::string key_filters_file(const std::string& path);
+std::string key_scales_path(const std::string& path);
+std::string key_filters_path(const std::string& path);
 
 // Returns scales of shape (layers, key heads); an export with one scale per tensor repeats it for
 // all heads. Throws a bad-input error if the shapes do not match the model.

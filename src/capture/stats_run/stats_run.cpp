@@ -45,8 +45,8 @@ Manifest manifest_of(const StatsRunPlan& plan) {
     manifest.identity[kInputs][what] = {{file, file_fingerprint(file)}};
   };
   if (!stats.retrieval.empty()) add("retrieval", stats.retrieval);
-  if (!stats.fp8_scales.empty()) add("fp8_scales", key_scales_file(stats.fp8_scales));
-  if (!stats.q_filters.empty()) add("q_filters", key_filters_file(stats.q_filters));
+  if (!stats.fp8_scales.empty()) add("fp8_scales", key_scales_path(stats.fp8_scales));
+  if (!stats.q_filters.empty()) add("q_filters", key_filters_path(stats.q_filters));
   return manifest;
 }
 

@@ -133,7 +133,7 @@ class TimedBackend : public Backend {
          product_flop(active_rows(), config().n_heads * config().d_head, config().d_model),
          &Backend::project_output, addition);
   }
-  void add_update() override { time("output", 0.0, &Backend::add_update); }
+  void add_update_to_residual() override { time("output", 0.0, &Backend::add_update_to_residual); }
   void project_router() override {
     time("router", product_flop(active_rows(), config().d_model, config().experts.count),
          &Backend::project_router);

@@ -38,8 +38,8 @@ enum class ActivationBuffer : std::uint8_t {
 enum class NormSite : std::uint8_t { before_attention, before_mlp, after_layers };
 
 // When the output of attention or of the MLP is added to the residual: immediately (at_once);
-// immediately, with a copy in ActivationBuffer::update for observers (shown); or by add_update(),
-// after an observer has edited ActivationBuffer::update (deferred).
+// immediately, with a copy in ActivationBuffer::update for observers (shown); or by
+// add_update_to_residual(), after an observer has edited ActivationBuffer::update (deferred).
 enum class ResidualAddition : std::uint8_t { at_once, shown, deferred };
 
 // Scores and patterns of selected queries, float32 on the host.
@@ -114,7 +114,7 @@ class Backend {
   virtual void apply_rope() = 0;       // RoPE and query scaling, if the layer has them
   virtual void attend() = 0;           // writes ActivationBuffer::z
   virtual void project_output(ResidualAddition addition) = 0;
-  virtual void add_update() = 0;
+  virtual void add_update_to_residual() = 0;
 
   // Only in layers with experts, before the MLP: project_router() computes router_logits,
   // choose_experts() computes expert_weights and expert_indices.

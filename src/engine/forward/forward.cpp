@@ -52,7 +52,7 @@ class ForwardPass {
     if (!config_.learned_positions()) return;
     backend_.embed_positions();
     show({Stage::pos_embed}, ActivationBuffer::update);
-    backend_.add_update();
+    backend_.add_update_to_residual();
   }
 
   void run_layers() {
@@ -82,7 +82,7 @@ class ForwardPass {
     const auto attention = addition({Stage::attn_out, layer});
     backend_.project_output(attention);
     show({Stage::attn_out, layer}, ActivationBuffer::update);
-    if (attention == ResidualAddition::deferred) backend_.add_update();
+    if (attention == ResidualAddition::deferred) backend_.add_update_to_residual();
     show({Stage::resid_mid, layer}, ActivationBuffer::residual);
     if (plan_.ends_before({Stage::mlp_in, layer})) return;
 
@@ -95,7 +95,7 @@ class ForwardPass {
     run_mlp(layer, mlp);
     if (plan_.ends_before({Stage::mlp_out, layer})) return;
     show({Stage::mlp_out, layer}, ActivationBuffer::update);
-    if (mlp == ResidualAddition::deferred) backend_.add_update();
+    if (mlp == ResidualAddition::deferred) backend_.add_update_to_residual();
     show({Stage::resid_post, layer}, ActivationBuffer::residual);
   }
 

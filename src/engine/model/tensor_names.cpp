@@ -49,7 +49,7 @@ ExpertNames find_experts(const ModelConfig& model, const std::set<std::string>& 
   return spellings.front();
 }
 
-// Finds the prefix of the language model among those of published checkpoints.
+// Finds the prefix of the tensor names by trying the prefixes of published checkpoints.
 TensorNaming find_prefix(const ModelConfig& model, const std::set<std::string>& present,
                          const std::string& where) {
   TensorNaming prefix;

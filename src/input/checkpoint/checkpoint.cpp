@@ -75,12 +75,12 @@ std::map<std::string, std::string> parse_weight_index(std::string_view text,
   for (const auto& [name, value] : weight_map.items()) {
     if (!value.is_string())
       bad_input("{}: weight_map {}: found {}, expected the name of a shard file", where,
-                in_quotes(name), value.type_name());
+                quoted(name), value.type_name());
     const auto& shard = value.get_ref<const std::string&>();
     if (!stays_in_folder(shard))
       bad_input(
           "{}: weight_map puts tensor {} into {}, expected a file inside the checkpoint's folder",
-          where, in_quotes(name), in_quotes(shard));
+          where, quoted(name), quoted(shard));
     shards.emplace(name, shard);
   }
   return shards;
@@ -176,14 +176,14 @@ void Checkpoint::open_shards(const std::string& index) {
     const auto file = index_of[shard];
     if (!files_[file].header().tensors.contains(name))
       bad_input("{}: {} puts tensor {} into {}, which does not hold it", folder_, index,
-                in_quotes(name), shard);
+                quoted(name), shard);
     add_tensor(name, file);
   }
 }
 
 std::size_t Checkpoint::add_file(const std::string& file) {
   const auto path = join(folder_, file);
-  files_.push_back(file.ends_with(".bin") ? SafetensorsFile(path, parse_torch_zip)
+  files_.push_back(file.ends_with(".bin") ? SafetensorsFile(path, parse_torch_zip_header)
                                           : SafetensorsFile(path));
   file_names_.push_back(file);
   return files_.size() - 1;
@@ -215,10 +215,9 @@ const Checkpoint::Location& Checkpoint::locate(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found != tensors_.end()) return found->second;
   const auto near = nearest(name, names());
-  bad_input(
-      "{}: no tensor {} among the {} of this checkpoint{}", folder_, in_quotes(name),
-      tensors_.size(),
-      near.empty() ? std::string() : fmt::format("; the nearest name is {}", in_quotes(near)));
+  bad_input("{}: no tensor {} among the {} of this checkpoint{}", folder_, quoted(name),
+            tensors_.size(),
+            near.empty() ? std::string() : fmt::format("; the nearest name is {}", quoted(near)));
 }
 
 ConstTensorView Checkpoint::tensor(const std::string& name) const {

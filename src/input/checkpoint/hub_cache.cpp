@@ -94,22 +94,22 @@ std::string find_snapshot(const RepositoryName& repository, const std::string& r
     if (commit.empty() || commit.front() == '.' ||
         commit.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)
       bad_input("{}: found {}, expected a commit; remove the file and run '{}'", ref.string(),
-                in_quotes(commit), download);
+                quoted(commit), download);
     if (is_folder(path_of(commit))) return path_of(commit);
     bad_input(
         "{}: revision {} is commit {}, which is not in the cache: looked for {}; revisions "
         "there: {}; download it with '{}'",
-        id, in_quotes(revision), commit, path_of(commit), revisions_in(folder), download);
+        id, quoted(revision), commit, path_of(commit), revisions_in(folder), download);
   }
   const auto matches = matching_commits(folder, revision);
   if (matches.size() == 1) return path_of(matches.front());
   if (matches.size() > 1)
     bad_input("{}: the revision {} stands for several commits in the cache: {}; give more digits",
-              id, in_quotes(revision), fmt::join(matches, ", "));
+              id, quoted(revision), fmt::join(matches, ", "));
   bad_input(
       "{}: revision {} is not in the cache: looked for {} and {}; revisions there: {}; download "
       "it with '{}'",
-      id, in_quotes(revision), (folder / "refs" / revision).string(), path_of(revision),
+      id, quoted(revision), (folder / "refs" / revision).string(), path_of(revision),
       revisions_in(folder), download);
 }
 
@@ -154,7 +154,7 @@ bool is_revision(const std::string& revision) {
   return revision.find('\0') == std::string::npos && is_relative_path(revision);
 }
 
-bool is_commit(const std::string& text) {
+bool is_commit_hash(const std::string& text) {
   return text.size() == kCommitLength && is_commit_prefix(text);
 }
 
@@ -206,7 +206,7 @@ std::string cached_commit(RepositoryKind kind, const std::string& id, const std:
   const fs::path repository = cached_repository(kind, id);
   if (const auto ref = repository / "refs" / revision; is_file(ref)) {
     const auto commit = read_ref(ref);
-    return is_commit(commit) ? commit : "";
+    return is_commit_hash(commit) ? commit : "";
   }
   const auto matches = matching_commits(repository, revision);
   return matches.size() == 1 ? matches.front() : "";
@@ -222,11 +222,10 @@ std::string resolve_checkpoint(const std::string& name_or_folder, const std::str
     bad_input(
         "{}: no such folder, and not a model id, which is 'org/name' or 'name' of letters, digits, "
         "'-', '_' and '.'",
-        in_quotes(id));
+        quoted(id));
   const std::string wanted = revision.empty() ? "main" : revision;
   if (!is_revision(wanted))
-    bad_input("{}: {} is not a revision; expected a branch, a tag or a commit", id,
-              in_quotes(wanted));
+    bad_input("{}: {} is not a revision; expected a branch, a tag or a commit", id, quoted(wanted));
   const fs::path folder = cached_repository(RepositoryKind::model, id);
   if (!is_folder(folder))
     bad_input(

@@ -22,7 +22,7 @@ bool is_relative_path(const std::string& path);
 // Returns true for a valid branch, tag or commit. Slashes are allowed ("refs/pr/3"), ".." is not.
 bool is_revision(const std::string& revision);
 
-bool is_commit(const std::string& text);  // 40 hexadecimal digits
+bool is_commit_hash(const std::string& text);  // 40 hexadecimal digits
 
 // Returns HF_HOME, else XDG_CACHE_HOME/huggingface, else ~/.cache/huggingface.
 std::string hugging_face_home();

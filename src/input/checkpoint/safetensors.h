@@ -110,7 +110,7 @@ class SafetensorsWriter {
 // and one member per storage
 
 // Returns the tensors and their byte ranges in the form of a safetensors header.
-SafetensorsHeader parse_torch_zip(std::span<const std::byte> file, const std::string& where);
+SafetensorsHeader parse_torch_zip_header(std::span<const std::byte> file, const std::string& where);
 
 // A tensor as a strided view of a storage. Each storage is one member of the zip file.
 struct PickledTensor {

@@ -192,9 +192,9 @@ class RevisionFetch {
   }
 
   Listing fetch_listing() const {
-    const auto commit = !pinned_.empty()       ? pinned_
-                        : is_commit(revision_) ? revision_
-                                               : fetch_commit(client_, repository_, revision_);
+    const auto commit = !pinned_.empty()            ? pinned_
+                        : is_commit_hash(revision_) ? revision_
+                                                    : fetch_commit(client_, repository_, revision_);
     if (auto tree = load_tree(cache_.folder(), commit)) return {commit, std::move(*tree)};
     auto tree = fetch_tree(client_, repository_, commit);
     store_tree(cache_.folder(), commit, tree);

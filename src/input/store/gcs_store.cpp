@@ -9,7 +9,7 @@
 namespace qkscope {
 namespace {
 
-// Address of an emulator, as in Google's own clients.
+// Environment variable with the address of a Google Cloud Storage emulator.
 constexpr char kEmulator[] = "STORAGE_EMULATOR_HOST";
 
 arrow::fs::GcsOptions gcs_options() {

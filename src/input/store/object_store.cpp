@@ -46,7 +46,7 @@ class LocalStore : public ObjectStore {
   ObjectFingerprint put(const std::string& name, const std::string& file) override {
     const auto content = ObjectStore::put(name, file);
     sync_file(path_of(name));
-    sync_folder(parent_folder(path_of(name)));
+    fsync_folder(parent_folder(path_of(name)));
     return content;
   }
 
@@ -69,7 +69,7 @@ class LocalStore : public ObjectStore {
     const int error = errno;
     ::unlink(beside.c_str());
     if (!linked && error != EEXIST) system_error("write", path, error);
-    sync_folder(parent_folder(path));
+    fsync_folder(parent_folder(path));
     return linked;
   }
 

@@ -122,7 +122,7 @@ void BpeModel::collect_initial_ids() {
 std::uint32_t BpeModel::size_in_vocabulary(std::string_view text) const {
   if (!bytes_) return static_cast<std::uint32_t>(text.size());
   std::uint32_t size = 0;
-  for (const char byte : text) size += size_in_byte_alphabet(byte);
+  for (const char byte : text) size += utf8_length_of_mapped_byte(byte);
   return size;
 }
 

@@ -226,7 +226,7 @@ void Encoder::encode_word(const EncodeJob& job, ByteRange word) const {
   std::vector<std::uint32_t> places;
   for (std::uint32_t i = 0; i < text.size(); ++i) {
     const bool mapped = parts_.pre_tokenizer.maps_bytes();
-    places.insert(places.end(), mapped ? size_in_byte_alphabet(text[i]) : 1, word.begin + i);
+    places.insert(places.end(), mapped ? utf8_length_of_mapped_byte(text[i]) : 1, word.begin + i);
   }
   std::uint32_t at = 0;
   for (const auto& [id, size] : job.work.symbols) {

@@ -77,7 +77,7 @@ inline char32_t byte_to_character(char byte) {
 }
 
 // Size in bytes of the UTF-8 encoding of byte_to_character(byte).
-inline std::uint32_t size_in_byte_alphabet(char byte) {
+inline std::uint32_t utf8_length_of_mapped_byte(char byte) {
   return byte >= '!' && byte <= '~' ? 1 : 2;
 }
 

@@ -41,7 +41,7 @@ Table overview_table(const SweepFolder& folder, const std::vector<RunEntry>& run
 
 // Returns the content of sampling.csv: the error from sampling rows, by run and quantity, of the
 // runs that have both a capture and statistics over every token.
-Table sampling_table(const SweepFolder& folder, const std::vector<RunEntry>& runs);
+Table make_sampling_table(const SweepFolder& folder, const std::vector<RunEntry>& runs);
 
 // Progress of a shard (a subset of the texts of a run) that has journal entries.
 struct ShardProgress {

@@ -25,7 +25,7 @@ Json publication_record(const SweepRun& run, const std::string& data_root) {
   return {{"endpoint", hub_settings().endpoint.to_string()},
           {"repo", run.publish->repo},
           {"branch", run.publish->branch},
-          {"capture_hash", capture_hash(data_root)}};
+          {"capture_hash", hash_capture(data_root)}};
 }
 
 void write_json(const std::string& path, const Json& json, int indent = 2) {
@@ -67,7 +67,7 @@ bool holds_run(const std::string& place, const RunKind& kind, const Json& effect
 bool up_to_date(const AnalyzeOptions& options, const std::string& results) {
   const Json summary = load_json_or_null(results + "/summary.json");
   const Json wanted = {{"model", options.label},
-                       {"capture_hash", capture_hash(options.data_root)},
+                       {"capture_hash", hash_capture(options.data_root)},
                        {"options", options_json(options)},
                        {"versions", {{"qkscope", version_string()}}}};
   try {

@@ -179,16 +179,16 @@ TEST(CaptureHash, ChangesWithTheCapture) {
   const TemporaryFolder folder;
   const HeadId head{0, 0, HeadKind::query};
   write_head_file(head_file_path(folder.path(), head), one_row(), {});
-  const auto first = capture_hash(folder.path());
-  EXPECT_EQ(first, capture_hash(folder.path()));
+  const auto first = hash_capture(folder.path());
+  EXPECT_EQ(first, hash_capture(folder.path()));
   auto rows = one_row();
   rows.position = {7};
   write_head_file(head_file_path(folder.path(), head), rows, {});
-  const auto second = capture_hash(folder.path());
+  const auto second = hash_capture(folder.path());
   EXPECT_NE(first, second);
   write_file(folder.file("_saver_state.json"), "{}");
-  EXPECT_NE(capture_hash(folder.path()), second);
-  EXPECT_EQ(capture_hash(folder.file("none")), "");
+  EXPECT_NE(hash_capture(folder.path()), second);
+  EXPECT_EQ(hash_capture(folder.file("none")), "");
 }
 
 TEST(ShortName, KeepsIdsAndShortensPaths) {

@@ -22,7 +22,7 @@ std::string torch_file() {
 }
 
 SafetensorsHeader parse_zip(const std::string& file) {
-  return parse_torch_zip(std::as_bytes(std::span(file)), "file");
+  return parse_torch_zip_header(std::as_bytes(std::span(file)), "file");
 }
 
 std::string zip_refusal(const std::string& file) {

@@ -1,4 +1,5 @@
-// Plasticity over the distance between two keys and from their midpoint to the query.
+// Plasticity as a function of the distance between two keys and the distance of their midpoint from
+// the query.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +58,7 @@ class PairHeatmap {
   double width_;
   double weight_ = 1;
   std::span<const double> query_;
-  // The query axis is divided into steps: cell_steps_ per cell, and many per point.
+  // Steps of the query axis per cell of the heatmap.
   std::int64_t cell_steps_;
   double steps_;                           // per token
   std::vector<std::int32_t> first_point_;  // (steps): the first point at or after the step

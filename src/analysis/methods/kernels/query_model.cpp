@@ -56,7 +56,7 @@ void refit(const Moments& queries, LinearQueryModel& model) {
     model.alpha.push_back(mean[j] - model.beta[j] * queries.position_mean);
 }
 
-// Signs, reflection and regression lines, from the moments and the keys' signs.
+// Fits the regression of the queries on position. `signs` are those of the key means.
 LinearQueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
   LinearQueryModel model;
   model.sign = std::move(signs);

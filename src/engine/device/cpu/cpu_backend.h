@@ -53,7 +53,7 @@ class CpuBackend : public Backend {
     linear(as_matrix(z_), weights_->o, update_);
     add_update_rows(0, active_rows(), weights_->post_attention_norm, addition);
   }
-  void add_update() override { add_to(residual_, update_); }
+  void add_update_to_residual() override { add_to(residual_, update_); }
   void project_router() override {
     router_logits_ = Tensor({active_rows(), config().experts.count});
     linear(normalized_, weights_->router, router_logits_);

@@ -227,7 +227,7 @@ class CudaBackend : public Backend {
         {.running = active_rows(), .post_norm = layer_->post_attention_norm, .addition = addition});
   }
 
-  void add_update() override { updates_.add_deferred_update(active_rows()); }
+  void add_update_to_residual() override { updates_.add_deferred_update(active_rows()); }
 
   void project_router() override {
     mixture_.project_router(a_.normalized(), active_rows(), layer_->router);

@@ -37,8 +37,8 @@ class ActiveRows {
     ids_.upload(batch.ids, "row numbers", stream_);
     locate_rows();
   }
-  // Declares that keys are not in the rows of the batch: the keys of sequence s start at row
-  // first_rows[s].
+  // Declares that keys are stored outside the batch, in a KV cache: the keys of sequence s start at
+  // row first_rows[s] of the cache.
   void set_key_rows(std::vector<std::int64_t> first_rows) {
     key_rows_ = std::move(first_rows);
     for (auto& [window, range] : ranges_) range.count = 0;

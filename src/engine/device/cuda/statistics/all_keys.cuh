@@ -21,7 +21,7 @@ template <typename T, int kWidth>
 using SmallShape = ScoreTileShape<T, kWidth, 2, 1>;
 
 template <typename T, typename Shape>
-class AllKeyPass {
+class AllKeysScan {
  public:
   static constexpr int kBlocks = sizeof(T) == 2 && Shape::kWidth <= 128 ? 2 : 1;
   using Options = AllKeysArguments;
@@ -32,8 +32,8 @@ class AllKeyPass {
     float columns[2][Shape::kWarps][Shape::kKeys];
   };
 
-  __device__ AllKeyPass(const ScoreArguments& a, const Options& options, const ScoreBlock& block,
-                        Memory& memory)
+  __device__ AllKeysScan(const ScoreArguments& a, const Options& options, const ScoreBlock& block,
+                         Memory& memory)
       : a_(a),
         options_(options),
         block_(block),

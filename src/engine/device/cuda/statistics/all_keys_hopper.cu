@@ -136,7 +136,7 @@ class KeyTiles {
 template <typename T, typename Shape>
 struct HopperMemory {
   alignas(1024) char tiles[2][Shape::kTileBytes];
-  typename AllKeyPass<T, Shape>::Memory pass;
+  typename AllKeysScan<T, Shape>::Memory pass;
 };
 
 // Two blocks per multiprocessor: one reduces weights while the other computes scores.
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
   const GroupQueries<T, Shape> queries(head_source<T>(a, a.q, block.head), block);
   const KeyTiles<T, Shape> keys(head_source<T>(a, a.k, kv_head), block);
-  AllKeyPass<T, Shape> pass(a, options, block, memory.pass);
+  AllKeysScan<T, Shape> pass(a, options, block, memory.pass);
 
   int key = pass.first_key();
   auto now = shared_address(memory.tiles[0]), next = shared_address(memory.tiles[1]);

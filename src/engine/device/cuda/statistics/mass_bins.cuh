@@ -25,11 +25,11 @@ struct MassBin {
 // Bin b holds weights with floor(-2 log2 p) = b; the last bin also holds all smaller weights. The
 // exponent of p^2 is the bin. A power of two, the largest value of its bin, is replaced by the next
 // smaller float, and so is a weight that exceeds 1 through rounding of the log-sum-exp.
-struct BinnedWeight {
+struct BinnedAttentionWeight {
   std::uint32_t square;  // bits of p^2
   unsigned word;         // increment of its bin
 
-  __device__ __forceinline__ explicit BinnedWeight(float p) {
+  __device__ __forceinline__ explicit BinnedAttentionWeight(float p) {
     constexpr int kBelowOne = 0x3f7fffff, kLeast = 0x2f800001;  // 1 - 2^-24, 2^-32 + 2^-55
     constexpr unsigned kOne = (1u << kCountShift) + (1u << kMassBits);
     constexpr unsigned kMask = (1u << kMassBits) - 1;
@@ -68,12 +68,12 @@ class WeightHistogram {
           bank_skew(lane / 4) * 4;
   }
   __device__ __forceinline__ void add(int half, float p) const {
-    const BinnedWeight weight(p);
+    const BinnedAttentionWeight weight(p);
     weight.add_at((weight.square >> 21 & 4 * (kBins - 1)) ^ first_[half]);
   }
-  // Returns and clears a bin; the mass is in units of the last kept bit.
+  // Returns the attention mass of a bin in units of its least significant bit, and clears the bin.
   __device__ MassBin read_and_clear(int row, int bin) {
-    auto& word = words_[row][BinnedWeight::word_index(bin) ^ bank_skew(row)];
+    auto& word = words_[row][BinnedAttentionWeight::word_index(bin) ^ bank_skew(row)];
     const MassBin taken{word >> kCountShift, static_cast<float>(word & kMassMask)};
     word = 0;
     return taken;

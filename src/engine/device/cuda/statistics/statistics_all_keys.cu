@@ -13,7 +13,7 @@ constexpr std::int64_t kLaunchBlocks = 1024;
 bool is_large(DType dtype, std::int64_t d_head) {
   using Shape = LargeShape<__half, 128>;
   return dtype != DType::f32 && d_head <= 128 &&
-         shared_memory_limit() >= kScoreBytes<__half, Shape, AllKeyPass<__half, Shape>>;
+         shared_memory_limit() >= kScoreBytes<__half, Shape, AllKeysScan<__half, Shape>>;
 }
 
 void launch_large(const ScoreArguments& a, const AllKeysArguments& options, cudaStream_t stream) {
@@ -21,7 +21,7 @@ void launch_large(const ScoreArguments& a, const AllKeysArguments& options, cuda
     using T = decltype(type);
     dispatch_width<64, 128>(a.d_head, [&](auto width) {
       using Shape = LargeShape<T, width>;
-      launch_score_pass<T, Shape, AllKeyPass<T, Shape>>(a, options, stream);
+      launch_score_pass<T, Shape, AllKeysScan<T, Shape>>(a, options, stream);
     });
   });
 }
@@ -47,7 +47,7 @@ void compute_all_key_statistics(const ScoreArguments& arguments, const AllKeysAr
     if (has_hopper_all_keys_kernel(part))
       compute_all_key_statistics_on_hopper(part, more, stream);
     else if (!is_large(part.dtype, part.d_head))
-      launch_pass<SmallShape, AllKeyPass>(part, more, stream);
+      launch_pass<SmallShape, AllKeysScan>(part, more, stream);
     else
       launch_large(part, more, stream);
   }

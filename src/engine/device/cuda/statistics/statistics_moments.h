@@ -47,7 +47,7 @@ struct MomentChunks {
   std::int32_t body = 0;  // index of the first body chunk
 };
 
-// Chunks and segments of one bucket, of the first tokens and of the body.
+// Chunks and segments of one position bucket: the first tokens of each text, and all later tokens.
 struct BucketSegments {
   MomentSegment first_chunks, body_chunks;
   MomentSegment first_segments, body_segments;
