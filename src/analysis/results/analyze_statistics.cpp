@@ -247,7 +247,7 @@ void check_same_run(const std::string& keys, const Metadata& capture, const Meta
     bad_input(
         "--keys {}: its {} is {}, that of the statistics {}; expected a capture of the same "
         "run",
-        keys, name, quoted(a->second), quoted(b->second));
+        keys, name, quote_text(a->second), quote_text(b->second));
   }
   const auto stage = capture.find(metadata::kStage);
   if (stage != capture.end() && stage->second != "post_rope")

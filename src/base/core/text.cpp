@@ -197,7 +197,7 @@ std::string printable(std::string_view text) {
   return result;
 }
 
-std::string quoted(std::string_view text) {
+std::string quote_text(std::string_view text) {
   constexpr std::size_t kLongest = 200;
   const bool cut = text.size() > kLongest;
   std::string result = "\"";

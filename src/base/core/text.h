@@ -21,7 +21,7 @@ std::string ascii_lower(std::string_view text);
 
 // Quotes text from a file for an error message: in double quotes, escaped like printable(), and
 // truncated after 200 bytes.
-std::string quoted(std::string_view text);
+std::string quote_text(std::string_view text);
 
 // Removes white space at both ends.
 std::string trim_white_space(std::string_view text);

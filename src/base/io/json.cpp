@@ -46,7 +46,7 @@ class ParseLimits {
     } else if (event == Json::parse_event_t::key) {
       const auto& key = parsed.get_ref<const std::string&>();
       if (!keys_.back().insert(key).second)
-        bad_input("{}: the key {} appears twice in one object", where_, quoted(key));
+        bad_input("{}: the key {} appears twice in one object", where_, quote_text(key));
     }
   }
 

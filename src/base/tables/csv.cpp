@@ -48,13 +48,13 @@ double parse_real(const std::string& text, const std::string& where) {
   const auto* end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, value);
   if (parsed.ec != std::errc() || parsed.ptr != end)
-    bad_input("{}: found {}, expected a number", where, quoted(text));
+    bad_input("{}: found {}, expected a number", where, quote_text(text));
   return value;
 }
 
 std::int64_t parse_boolean(const std::string& text, const std::string& where) {
   if (text != "true" && text != "false")
-    bad_input("{}: found {}, expected true or false", where, quoted(text));
+    bad_input("{}: found {}, expected true or false", where, quote_text(text));
   return text == "true" ? 1 : 0;
 }
 
@@ -70,7 +70,7 @@ void append_field(Table::Column& column, const std::string& field, const std::st
 
 std::size_t index_of(const std::string& name, const Row& header, const std::string& path) {
   const auto found = std::find(header.begin(), header.end(), name);
-  if (found == header.end()) bad_input("{}: there is no column {}", path, quoted(name));
+  if (found == header.end()) bad_input("{}: there is no column {}", path, quote_text(name));
   return static_cast<std::size_t>(found - header.begin());
 }
 

@@ -48,7 +48,7 @@ std::shared_ptr<arrow::Schema> join_columns(const std::string& column,
     const auto place = static_cast<std::size_t>(known - fields.begin());
     if (place == 0)
       bad_input("{}: it has a column {}, which would say where the rows are from", path,
-                quoted(field->name()));
+                quote_text(field->name()));
     if (place == fields.size()) {
       fields.push_back(arrow::field(field->name(), field->type()));
       origins.push_back(path);
@@ -56,7 +56,7 @@ std::shared_ptr<arrow::Schema> join_columns(const std::string& column,
       bad_input(
           "{}: its column {} is {}, that of {} is {}: they do not stand for the same; "
           "analyse both with one version of the program",
-          path, quoted(field->name()), field->type()->ToString(), origins[place],
+          path, quote_text(field->name()), field->type()->ToString(), origins[place],
           fields[place]->type()->ToString());
     }
   };

@@ -78,7 +78,7 @@ Json to_json(const YAML::Node& node, int depth, int& left) {
 }
 
 std::string describe(const YAML::Node& node) {
-  if (node.IsScalar()) return quoted(node.Scalar());
+  if (node.IsScalar()) return quote_text(node.Scalar());
   return node.IsMap() ? "a map" : node.IsSequence() ? "a list" : "nothing";
 }
 
@@ -126,7 +126,7 @@ void override_values(YamlDocument& document, const std::vector<std::string>& opt
     const auto equals = option.find('=');
     if (equals == std::string::npos || equals == 0)
       bad_input("--set: found {}, expected KEY=VALUE (capture.min_bucket_size=256)",
-                quoted(option));
+                quote_text(option));
     const auto key = option.substr(0, equals);
     override_value(document, key, parse_node(option.substr(equals + 1), "--set " + key), "--set");
   }

@@ -40,9 +40,9 @@ void check_options(const ExportOptions& options) {
   only(options.margin != 1.0, "--margin", "fp8-kv");
   only(options.queries, "--queries", "fp8-kv");
   if (options.set != "all" && options.set != "body" && options.set != "first")
-    bad_input("--set {}: expected all, body or first", quoted(options.set));
+    bad_input("--set {}: expected all, body or first", quote_text(options.set));
   if (options.strategy != "tensor" && options.strategy != "attn_head")
-    bad_input("--strategy {}: expected tensor or attn_head", quoted(options.strategy));
+    bad_input("--strategy {}: expected tensor or attn_head", quote_text(options.strategy));
   if (!(options.margin > 0) || options.margin > 1000)
     bad_input("--margin {}: expected a number above 0, at most 1000", options.margin);
 }
@@ -168,7 +168,7 @@ std::string export_statistics(const ExportOptions& options) {
   return translate_exceptions([&] {
     const auto* chosen = std::ranges::find(kExports, options.to, &Export::name);
     if (chosen == std::end(kExports))
-      bad_input("--to {}: not an export; expected one of {}", quoted(options.to),
+      bad_input("--to {}: not an export; expected one of {}", quote_text(options.to),
                 fmt::join(export_names(), ", "));
     check_options(options);
     return chosen->write(ExportInput(options));

@@ -46,7 +46,7 @@ std::string attention_class(const ExportInput& input, const std::string& model_t
     input.refuse(
         fmt::format("the attention class of its type {} is not known, which scales of "
                     "queries name; leave out --queries",
-                    quoted(model_type)));
+                    quote_text(model_type)));
   return found->second;
 }
 

@@ -155,7 +155,7 @@ std::optional<HubCaptureName> parse_hub_capture_name(const std::string& name) {
   if (!is_repository_id(capture.repo)) throw_no_such_capture(name);
   if (!is_revision(capture.branch))
     bad_input("{}: {} is no branch, tag or commit; expected REPO@BRANCH, such as org/name@main",
-              name, quoted(capture.branch));
+              name, quote_text(capture.branch));
   return capture;
 }
 
@@ -242,9 +242,9 @@ std::string fetch_dataset_revision(const std::string& id, const std::string& rev
   return translate_exceptions([&] {
     if (!is_repository_id(id))
       bad_input("{}: not the id of a dataset on the Hugging Face Hub; expected org/name",
-                quoted(id));
+                quote_text(id));
     if (!revision.empty() && !is_revision(revision))
-      bad_input("{}: not a branch, tag or commit", quoted(revision));
+      bad_input("{}: not a branch, tag or commit", quote_text(revision));
     const auto folder = fetch_files({{RepositoryKind::dataset, id}, revision, ""},
                                     choose_capture_or_split(name, split), options);
     if (folder.empty()) refuse_uncached(id, revision.empty() ? "main" : revision);

@@ -192,7 +192,7 @@ RopeInfo read_rope(const Metadata& metadata, const std::string& where) {
 double positive_number(const std::string& text, const std::string& what) {
   const Json value = parse_json(text, what);
   if (!value.is_number() || !(value.get<double>() > 0))
-    bad_input("{}: found {}, expected a number above 0", what, quoted(text));
+    bad_input("{}: found {}, expected a number above 0", what, quote_text(text));
   return value.get<double>();
 }
 
@@ -205,7 +205,7 @@ std::optional<SamplerOptions> read_sampler(const Metadata& metadata, const std::
   const auto known = sampler_type_from_name(type->second);
   if (!known)
     bad_input("{}: found {}, expected log_uniform, uniform or all", named(metadata::kSampler),
-              quoted(type->second));
+              quote_text(type->second));
   SamplerOptions sampler;
   sampler.type = *known;
   sampler.base_rate = positive_number(rate->second, named(metadata::kBaseRate));
@@ -257,7 +257,7 @@ void check_head_metadata(const CaptureIndex& index, const HeadId& id, const Meta
     const auto found = metadata.find(key);
     if (found != metadata.end() && !expected.empty() && found->second != expected)
       bad_input("{}: its metadata say {} {}, expected {}: the file is of another head or run",
-                head_file_path(index.data_root, id), key, quoted(found->second), expected);
+                head_file_path(index.data_root, id), key, quote_text(found->second), expected);
   };
   expect(metadata::kLayer, std::to_string(id.layer));
   expect(metadata::kHead, std::to_string(id.head));

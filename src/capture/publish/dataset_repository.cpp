@@ -70,7 +70,7 @@ std::string action_url(const Json& actions, const char* name) {
 // content.
 std::optional<UploadAction> parse_upload_action(const Json& object, const FileToPublish& file) {
   if (object.contains("error"))
-    failure("{}: the storage refuses it: {}", file.path, quoted(object["error"].dump()));
+    failure("{}: the storage refuses it: {}", file.path, quote_text(object["error"].dump()));
   const auto actions = object.find("actions");
   if (actions == object.end() || !actions->is_object()) return {};
   UploadAction action;
@@ -260,7 +260,7 @@ void fetch_upload_modes(const HubClient& client, const Repository& repository,
       for (const auto& file : answer["files"]) {
         if (file.value("shouldIgnore", false))
           failure("{}: the repository's .gitignore leaves out {}; change it and publish again",
-                  repository.id, quoted(file.value("path", "")));
+                  repository.id, quote_text(file.value("path", "")));
         modes[file.value("path", "")] = file.value("uploadMode", "");
       }
     });

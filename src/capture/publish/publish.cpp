@@ -287,9 +287,9 @@ PublishOptions with_defaults(PublishOptions options, const FinishedCapture& capt
         data_root);
   if (options.branch.empty()) options.branch = "main";
   if (!is_repository_id(options.repo))
-    bad_input("{}: not the name of a repository, which is 'org/name'", quoted(options.repo));
+    bad_input("{}: not the name of a repository, which is 'org/name'", quote_text(options.repo));
   if (!is_revision(options.branch))
-    bad_input("{}: not the name of a branch", quoted(options.branch));
+    bad_input("{}: not the name of a branch", quote_text(options.branch));
   return options;
 }
 

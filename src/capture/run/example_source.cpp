@@ -36,10 +36,11 @@ constexpr std::uintmax_t kTokenizedBytes = std::uintmax_t{8} << 20;  // when cou
       "{}: rows {} and {} have {} in column {}: their rows could not be told apart; give each row "
       "an id of its own, or number them with --ids row",
       options.path, first, second,
-      first_id == document.source_id ? fmt::format("the same id {}", quoted(first_id))
-                                     : fmt::format("ids of the same 64 bits, {} and {},",
-                                                   quoted(first_id), quoted(document.source_id)),
-      quoted(options.id_column.value_or("")));
+      first_id == document.source_id
+          ? fmt::format("the same id {}", quote_text(first_id))
+          : fmt::format("ids of the same 64 bits, {} and {},", quote_text(first_id),
+                        quote_text(document.source_id)),
+      quote_text(options.id_column.value_or("")));
 }
 
 namespace fs = std::filesystem;
@@ -183,7 +184,7 @@ TextChunks ExampleSource::encode(const Document& document) const {
   } catch (const Error& error) {
     throw Error(error.kind(),
                 fmt::format("{}: row {} (example {}) cannot be tokenized: {}", options_.path,
-                            document.row, quoted(document.source_id), error.what()));
+                            document.row, quote_text(document.source_id), error.what()));
   }
 }
 
@@ -210,10 +211,10 @@ void ExampleSource::skip_stored_examples(const std::vector<ExampleRecord>& done)
       bad_input(
           "{}: the dataset changed since this run began: row {} was example {}, now it is {}; "
           "start again with --overwrite",
-          options_.path, stored.row, quoted(stored.source_id),
+          options_.path, stored.row, quote_text(stored.source_id),
           !there                    ? "missing"
           : found.key == stored.key ? "another text"
-                                    : quoted(found.source_id));
+                                    : quote_text(found.source_id));
     ++next_chunk_;
     ++examples_;
   }

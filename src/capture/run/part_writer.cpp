@@ -117,7 +117,7 @@ class CaptureObserver : public Observer {
         "the weights or settings of the model are broken{}; --non-finite keep stores such rows and "
         "counts them",
         heads.layer, heads.kind == HeadKind::query ? "query" : "key", heads.heads[head],
-        quoted(example.source_id), example.row, position, *found, range);
+        quote_text(example.source_id), example.row, position, *found, range);
   }
 
   const RunPlan& plan_;

@@ -49,7 +49,7 @@ T from_name(const Names<T, N>& names, const std::string& name, const std::string
   for (const auto& [known, text] : names)
     if (name == text) return known;
   bad_input("{}: settings: {} is not known; the file is damaged or of a newer version", where,
-            quoted(name));
+            quote_text(name));
 }
 
 template <typename T, std::size_t N>

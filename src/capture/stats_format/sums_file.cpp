@@ -228,7 +228,8 @@ class SumsReader {
   std::int64_t size_of(const std::string& name) const {
     const auto tensor = file_.tensor(name);
     if (tensor.rank() != 1)
-      bad_input("{}: tensor {} has {} dimensions; expected 1", path_, quoted(name), tensor.rank());
+      bad_input("{}: tensor {} has {} dimensions; expected 1", path_, quote_text(name),
+                tensor.rank());
     return tensor.dim(0);
   }
 
@@ -236,7 +237,7 @@ class SumsReader {
   const T* data(const std::string& name, const Shape& shape) const {
     const auto tensor = file_.tensor(name);
     if (tensor.dtype() != DTypeOf<T>::value || !(tensor.shape() == shape))
-      bad_input("{}: tensor {} is {} {}; expected {} {}", path_, quoted(name),
+      bad_input("{}: tensor {} is {} {}; expected {} {}", path_, quote_text(name),
                 dtype_name(tensor.dtype()), tensor.shape().to_string(),
                 dtype_name(DTypeOf<T>::value), shape.to_string());
     return tensor.data<T>();
@@ -251,7 +252,7 @@ class SumsReader {
     const auto found = file_.header().metadata.find(name);
     if (found == file_.header().metadata.end())
       bad_input("{}: its metadata has no {}; expected a file of `qkscope stats`", path_,
-                quoted(name));
+                quote_text(name));
     return found->second;
   }
   void read_field(const char* name, std::string& value) const { value = text(name); }
@@ -271,8 +272,8 @@ class SumsReader {
 
   void read_metadata(Statistics& s) const {
     if (text(kFormat) != stats_layout::kFormatName)
-      bad_input("{}: its format is {}; expected {}", path_, quoted(text(kFormat)),
-                quoted(stats_layout::kFormatName));
+      bad_input("{}: its format is {}; expected {}", path_, quote_text(text(kFormat)),
+                quote_text(stats_layout::kFormatName));
     s.metadata = file_.header().metadata;
     visit_metadata(s, [&](const char* name, auto& value) {
       read_field(name, value);

@@ -174,7 +174,7 @@ void set_groups(StatisticsSettings& settings, const std::vector<std::string>& gr
     else if (group == "C")
       settings.near_keys = settings.all_keys = true;
     else
-      bad_input("stats.groups: expected A, B and C, found {}", quoted(group));
+      bad_input("stats.groups: expected A, B and C, found {}", quote_text(group));
   }
 }
 

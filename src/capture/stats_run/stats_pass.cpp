@@ -62,7 +62,7 @@ class StatsPass::Moments : public MomentConsumer {
         "infinity; the weights or settings of the model are broken, or numbers left the range of "
         "{} (try --dtype float32)",
         layer_, kWords[static_cast<std::size_t>(kind_)], found.head,
-        stage_ == VectorStage::pre ? "before" : "after", quoted(record.source_id), record.row,
+        stage_ == VectorStage::pre ? "before" : "after", quote_text(record.source_id), record.row,
         dtype_name(pass_.plan_.run.backend.dtype));
   }
 

@@ -75,12 +75,12 @@ std::map<std::string, std::string> parse_weight_index(std::string_view text,
   for (const auto& [name, value] : weight_map.items()) {
     if (!value.is_string())
       bad_input("{}: weight_map {}: found {}, expected the name of a shard file", where,
-                quoted(name), value.type_name());
+                quote_text(name), value.type_name());
     const auto& shard = value.get_ref<const std::string&>();
     if (!stays_in_folder(shard))
       bad_input(
           "{}: weight_map puts tensor {} into {}, expected a file inside the checkpoint's folder",
-          where, quoted(name), quoted(shard));
+          where, quote_text(name), quote_text(shard));
     shards.emplace(name, shard);
   }
   return shards;
@@ -176,7 +176,7 @@ void Checkpoint::open_shards(const std::string& index) {
     const auto file = index_of[shard];
     if (!files_[file].header().tensors.contains(name))
       bad_input("{}: {} puts tensor {} into {}, which does not hold it", folder_, index,
-                quoted(name), shard);
+                quote_text(name), shard);
     add_tensor(name, file);
   }
 }
@@ -215,9 +215,10 @@ const Checkpoint::Location& Checkpoint::locate(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found != tensors_.end()) return found->second;
   const auto near = nearest(name, names());
-  bad_input("{}: no tensor {} among the {} of this checkpoint{}", folder_, quoted(name),
-            tensors_.size(),
-            near.empty() ? std::string() : fmt::format("; the nearest name is {}", quoted(near)));
+  bad_input(
+      "{}: no tensor {} among the {} of this checkpoint{}", folder_, quote_text(name),
+      tensors_.size(),
+      near.empty() ? std::string() : fmt::format("; the nearest name is {}", quote_text(near)));
 }
 
 ConstTensorView Checkpoint::tensor(const std::string& name) const {

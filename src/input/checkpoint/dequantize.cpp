@@ -211,10 +211,10 @@ Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> fil
   const auto heads = source.interleaved_heads;
   if (heads > 0 && rows % (2 * heads) != 0)
     bad_input("{}: tensor {} has {} rows, which {} heads cannot share in pairs", where,
-              quoted(stored.name), rows, heads);
+              quote_text(stored.name), rows, heads);
   if (width % type.elements != 0)
     bad_input("{}: tensor {} has one dimension and is stored as {}; expected F32, F16 or BF16",
-              where, quoted(stored.name), type.name);
+              where, quote_text(stored.name), type.name);
   const auto bytes_of_row = static_cast<std::size_t>(width / type.elements) * type.bytes;
   Tensor result(Shape(std::span(stored.shape)), memory_dtype(source));
   const auto size = dtype_size(result.dtype());

@@ -77,7 +77,7 @@ class GgufParser {
 
   void read_key() {
     const auto key = take_string(kLongestName, "the name of a metadata key");
-    const auto what = fmt::format("metadata {}", quoted(key));
+    const auto what = fmt::format("metadata {}", quote_text(key));
     const auto type = reader_.read<std::uint32_t>(what);
     auto value = type == kList ? read_list(what) : read_value(type, what);
     if (!header_.metadata.emplace(key, std::move(value)).second)
@@ -135,7 +135,7 @@ class GgufParser {
   GgufTensor read_tensor() {
     GgufTensor tensor{};
     tensor.name = take_string(kLongestName, "the name of a tensor");
-    const auto what = fmt::format("tensor {}", quoted(tensor.name));
+    const auto what = fmt::format("tensor {}", quote_text(tensor.name));
     const auto rank = reader_.read<std::uint32_t>(what);
     if (rank > kMostDimensions)
       bad_input("{}: {} has {} dimensions; at most {} are supported", where_, what, rank,
@@ -187,17 +187,17 @@ class GgufParser {
       const auto bytes = tensor.end;
       if (tensor.begin % step != 0)
         bad_input("{}: tensor {} begins at byte {} of the data, expected a multiple of {}", where_,
-                  quoted(tensor.name), tensor.begin, step);
+                  quote_text(tensor.name), tensor.begin, step);
       if (bytes > room || tensor.begin > room - bytes)
         bad_input(
             "{}: tensor {} has {} bytes at byte {} of the data, which has {}; the file is "
             "truncated: download it again",
-            where_, quoted(tensor.name), bytes, tensor.begin, room);
+            where_, quote_text(tensor.name), bytes, tensor.begin, room);
       tensor.begin += data;
       tensor.end = tensor.begin + bytes;
       const auto name = tensor.name;
       if (!header_.tensors.emplace(name, std::move(tensor)).second)
-        bad_input("{}: tensor {} is there twice", where_, quoted(name));
+        bad_input("{}: tensor {} is there twice", where_, quote_text(name));
     }
     check_overlaps();
   }
@@ -208,8 +208,8 @@ class GgufParser {
     std::ranges::sort(order, {}, &GgufTensor::begin);
     for (std::size_t i = 1; i < order.size(); ++i)
       if (order[i]->begin < order[i - 1]->end)
-        bad_input("{}: tensors {} and {} overlap", where_, quoted(order[i - 1]->name),
-                  quoted(order[i]->name));
+        bad_input("{}: tensors {} and {} overlap", where_, quote_text(order[i - 1]->name),
+                  quote_text(order[i]->name));
   }
 
   const std::string& where_;
@@ -230,7 +230,7 @@ GgufHeader parse_gguf(std::span<const std::byte> file, const std::string& where)
 const Json& GgufMetadata::at(const std::string& key) const {
   const auto found = header_->metadata.find(key);
   if (found == header_->metadata.end())
-    bad_input("{}: the metadata has no {}", where_, quoted(key));
+    bad_input("{}: the metadata has no {}", where_, quote_text(key));
   return found->second;
 }
 
@@ -270,7 +270,7 @@ const Json& GgufMetadata::list(const std::string& key) const {
 void GgufMetadata::fail(const std::string& key, std::string_view expected) const {
   std::string found = at(key).dump(-1, ' ', false, Json::error_handler_t::replace);
   if (found.size() > 80) found = found.substr(0, 77) + "...";
-  bad_input("{}: metadata {} is {}, expected {}", where_, quoted(key), found, expected);
+  bad_input("{}: metadata {} is {}, expected {}", where_, quote_text(key), found, expected);
 }
 
 }  // namespace qkscope

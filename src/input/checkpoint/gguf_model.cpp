@@ -43,7 +43,7 @@ const Architecture& find_architecture(const GgufMetadata& metadata) {
   for (const auto& architecture : kArchitectures)
     if (name == architecture.name) return architecture;
   bad_input("{}: the architecture {} is not supported in GGUF files; supported are {}",
-            metadata.where(), quoted(name),
+            metadata.where(), quote_text(name),
             fmt::join(std::views::transform(kArchitectures, &Architecture::name), ", "));
 }
 
@@ -186,7 +186,7 @@ class ConfigWriter {
     const auto& tensor = header_.tensors.at(name);
     if (tensor.element_count() > kMost)
       bad_input("{}: tensor {} has {} elements, expected a factor for each frequency",
-                metadata_.where(), quoted(name), tensor.element_count());
+                metadata_.where(), quote_text(name), tensor.element_count());
     std::vector<float> values(static_cast<std::size_t>(tensor.element_count()));
     dequantize_blocks(*tensor.type, file_.subspan(tensor.begin, tensor.end - tensor.begin),
                       values.data());
@@ -293,7 +293,7 @@ GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> f
     const auto name = checkpoint_name(architecture, stored);
     if (name.empty())
       bad_input("{}: tensor {} is none that a {} model has, so its results would be wrong", where,
-                quoted(stored), architecture.name);
+                quote_text(stored), architecture.name);
     GgufTensorSource source{.tensor = &tensor};
     if (architecture.interleaves_heads && stored.find(".attn_q.") != std::string::npos)
       source.interleaved_heads = model.config["num_attention_heads"].get<std::int64_t>();

@@ -94,22 +94,22 @@ std::string find_snapshot(const RepositoryName& repository, const std::string& r
     if (commit.empty() || commit.front() == '.' ||
         commit.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)
       bad_input("{}: found {}, expected a commit; remove the file and run '{}'", ref.string(),
-                quoted(commit), download);
+                quote_text(commit), download);
     if (is_folder(path_of(commit))) return path_of(commit);
     bad_input(
         "{}: revision {} is commit {}, which is not in the cache: looked for {}; revisions "
         "there: {}; download it with '{}'",
-        id, quoted(revision), commit, path_of(commit), revisions_in(folder), download);
+        id, quote_text(revision), commit, path_of(commit), revisions_in(folder), download);
   }
   const auto matches = matching_commits(folder, revision);
   if (matches.size() == 1) return path_of(matches.front());
   if (matches.size() > 1)
     bad_input("{}: the revision {} stands for several commits in the cache: {}; give more digits",
-              id, quoted(revision), fmt::join(matches, ", "));
+              id, quote_text(revision), fmt::join(matches, ", "));
   bad_input(
       "{}: revision {} is not in the cache: looked for {} and {}; revisions there: {}; download "
       "it with '{}'",
-      id, quoted(revision), (folder / "refs" / revision).string(), path_of(revision),
+      id, quote_text(revision), (folder / "refs" / revision).string(), path_of(revision),
       revisions_in(folder), download);
 }
 
@@ -222,10 +222,11 @@ std::string resolve_checkpoint(const std::string& name_or_folder, const std::str
     bad_input(
         "{}: no such folder, and not a model id, which is 'org/name' or 'name' of letters, digits, "
         "'-', '_' and '.'",
-        quoted(id));
+        quote_text(id));
   const std::string wanted = revision.empty() ? "main" : revision;
   if (!is_revision(wanted))
-    bad_input("{}: {} is not a revision; expected a branch, a tag or a commit", id, quoted(wanted));
+    bad_input("{}: {} is not a revision; expected a branch, a tag or a commit", id,
+              quote_text(wanted));
   const fs::path folder = cached_repository(RepositoryKind::model, id);
   if (!is_folder(folder))
     bad_input(

@@ -77,7 +77,7 @@ void check_fields(const Json& json, const std::string& where) {
   for (const auto& [field, value] : json.items())
     if (field != "dtype" && field != "shape" && field != "data_offsets")
       bad_input("{}: unknown field {}; expected dtype, shape and data_offsets only", where,
-                quoted(field));
+                quote_text(field));
   if (const auto& dtype = json["dtype"]; !dtype.is_string())
     bad_input("{}: dtype: found {}, expected a string", where, dtype.type_name());
   if (const auto& shape = json["shape"]; !shape.is_array())
@@ -141,7 +141,7 @@ std::map<std::string, std::string> parse_metadata(const Json& json, const std::s
     bad_input("{}: {}: found {}, expected a map of strings", where, kMetadata, json.type_name());
   for (const auto& [key, value] : json.items()) {
     if (!value.is_string())
-      bad_input("{}: {} {}: found {}, expected a string", where, kMetadata, quoted(key),
+      bad_input("{}: {} {}: found {}, expected a string", where, kMetadata, quote_text(key),
                 value.type_name());
     metadata.emplace(key, value.get<std::string>());
   }
@@ -164,13 +164,13 @@ void check_coverage(const SafetensorsHeader& header, std::uint64_t data_size,
       bad_input(
           "{}: tensor {} ends at byte {} of the data section, which has {} bytes: the file is "
           "truncated or its header is wrong; download it again",
-          where, quoted(name), entry.end, data_size);
+          where, quote_text(name), entry.end, data_size);
     if (entry.begin < covered)
       bad_input("{}: tensors {} and {} overlap: the second begins at byte {}, the first ends at {}",
-                where, quoted(previous->first), quoted(name), entry.begin, covered);
+                where, quote_text(previous->first), quote_text(name), entry.begin, covered);
     if (entry.begin > covered)
       bad_input("{}: {} bytes before tensor {} belong to no tensor", where, entry.begin - covered,
-                quoted(name));
+                quote_text(name));
     covered = entry.end;
     previous = item;
   }
@@ -187,7 +187,7 @@ std::string header_json(const std::string& path, std::span<const TensorDeclarati
   std::uint64_t offset = 0;
   for (const auto& tensor : tensors) {
     if (tensor.name == "__metadata__" || header.contains(tensor.name))
-      bad_input("{}: cannot write: the tensor name {} is {}", path, quoted(tensor.name),
+      bad_input("{}: cannot write: the tensor name {} is {}", path, quote_text(tensor.name),
                 tensor.name == "__metadata__" ? "reserved" : "given twice");
     Json shape = Json::array();
     for (int i = 0; i < tensor.shape.rank(); ++i) shape.push_back(tensor.shape[i]);
@@ -218,8 +218,8 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
     if (name == kMetadata)
       header.metadata = parse_metadata(value, where);
     else
-      header.tensors.emplace(name,
-                             parse_entry(value, fmt::format("{}: tensor {}", where, quoted(name))));
+      header.tensors.emplace(
+          name, parse_entry(value, fmt::format("{}: tensor {}", where, quote_text(name))));
   }
   check_coverage(header, file.size() - header.data_offset, where);
   return header;
@@ -228,15 +228,15 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
 ConstTensorView SafetensorsFile::tensor(const std::string& name) const {
   const auto found = header_.tensors.find(name);
   if (found == header_.tensors.end())
-    bad_input("{}: no tensor {} in this file", path(), quoted(name));
+    bad_input("{}: no tensor {} in this file", path(), quote_text(name));
   const TensorEntry& entry = found->second;
   if (!entry.readable)
     bad_input(
         "{}: tensor {} is stored as {}, which is not supported; supported: F32, F16, BF16, "
         "F8_E4M3, F64, I64, I32, I16, I8, U8, BOOL",
-        path(), quoted(name), quoted(entry.stored_dtype));
+        path(), quote_text(name), quote_text(entry.stored_dtype));
   if (entry.shape.size() > Shape::kMaxRank)
-    bad_input("{}: tensor {} has {} dimensions; at most {} are supported", path(), quoted(name),
+    bad_input("{}: tensor {} has {} dimensions; at most {} are supported", path(), quote_text(name),
               entry.shape.size(), Shape::kMaxRank);
   const std::byte* bytes = file_.bytes().data() + header_.data_offset + entry.begin;
   const ConstTensorView view(bytes, entry.dtype, Shape(std::span(entry.shape)));
@@ -275,7 +275,7 @@ void write_safetensors(const std::string& path, std::span<const NamedTensor> ten
     for (const auto& [name, tensor] : tensors) {
       if (!tensor.is_contiguous() || tensor.device().kind != Device::Kind::cpu)
         bad_input("{}: cannot write: tensor {} must be contiguous and in host memory", path,
-                  quoted(name));
+                  quote_text(name));
       declarations.push_back({name, tensor.dtype(), tensor.shape()});
     }
     SafetensorsWriter file(path, declarations, metadata);

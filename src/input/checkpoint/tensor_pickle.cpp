@@ -171,7 +171,7 @@ class Unpickler {
   void push_known_global(std::string name) {
     if (name != kDictionary && name != kTensor && name != kParameter &&
         find_storage(name) == nullptr)
-      fail("global {} is none that tensors need, and could be code", quoted(name));
+      fail("global {} is none that tensors need, and could be code", quote_text(name));
     push({.kind = Kind::global, .text = std::move(name)});
   }
   void push_dictionary() {
@@ -228,7 +228,7 @@ class Unpickler {
     const auto& parts = items_of(id, 5);
     if (parts[0].text != "storage") fail("a persistent object is none that tensors need");
     const auto* storage = find_storage(parts[1].text);
-    if (storage == nullptr) fail("a storage of {} is not supported", quoted(parts[1].text));
+    if (storage == nullptr) fail("a storage of {} is not supported", quote_text(parts[1].text));
     expect(parts[2], Kind::text);
     Value value{.kind = Kind::storage};
     value.tensor.storage = parts[2].text;
@@ -250,7 +250,7 @@ class Unpickler {
       expect(tensor, Kind::tensor);
       push(std::move(tensor));
     } else {
-      fail("{} is called, which tensors do not need", quoted(function.text));
+      fail("{} is called, which tensors do not need", quote_text(function.text));
     }
   }
 
@@ -292,7 +292,7 @@ class Unpickler {
         target.dictionary->tensors[name.text] = value.tensor;
       else if (target.dictionary->other.empty())
         target.dictionary->other = fmt::format(
-            "{}, {}", name.kind == Kind::text ? quoted(name.text) : "a key that is no text",
+            "{}, {}", name.kind == Kind::text ? quote_text(name.text) : "a key that is no text",
             name_of(value));
     }
   }

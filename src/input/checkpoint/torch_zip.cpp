@@ -55,7 +55,7 @@ class ZipDirectory {
       const auto extra = at + kCentralSize + name_length;
       file_.bytes_at(extra, extra_length);
       if (!members.emplace(name, read_member(name, at, extra, extra_length)).second)
-        fail(fmt::format("{} is there twice", quoted(name)));
+        fail(fmt::format("{} is there twice", quote_text(name)));
       at = extra + extra_length + file_.integer_at(at + 32, 2);
     }
     return members;
@@ -95,7 +95,7 @@ class ZipDirectory {
     const auto sizes = read_sizes(at, extra, extra_length);
     if (file_.integer_at(at + 10, 2) != 0 || (file_.integer_at(at + 8, 2) & 1) != 0 ||
         sizes.stored != sizes.plain)
-      fail(fmt::format("{} is compressed or encrypted", quoted(name)));
+      fail(fmt::format("{} is compressed or encrypted", quote_text(name)));
     file_.bytes_at(sizes.header, kLocalSize);
     expect(sizes.header, kLocalHeader, "a member is not where its directory says");
     const auto begin = sizes.header + kLocalSize + file_.integer_at(sizes.header + 26, 2) +
@@ -145,9 +145,9 @@ std::uint64_t contiguous_count(const std::string& name, const PickledTensor& ten
       bad_input(
           "{}: tensor {} is stored with gaps or transposed, which is not supported; save it "
           "contiguous",
-          where, quoted(name));
+          where, quote_text(name));
     if (count > std::numeric_limits<std::int64_t>::max() / size)
-      bad_input("{}: tensor {} has more elements than can be counted", where, quoted(name));
+      bad_input("{}: tensor {} has more elements than can be counted", where, quote_text(name));
     count *= size;
   }
   return count;
@@ -161,7 +161,7 @@ TensorEntry locate_tensor(const std::string& name, const PickledTensor& tensor,
   const auto offset = static_cast<std::uint64_t>(tensor.offset);
   if (offset > held || count > held - offset)
     bad_input("{}: tensor {} needs elements {} to {} of storage {}, which has {}", where,
-              quoted(name), offset, offset + count, quoted(tensor.storage), held);
+              quote_text(name), offset, offset + count, quote_text(tensor.storage), held);
   const auto begin = storage.begin + offset * element;
   return {.dtype = tensor.dtype,
           .stored_dtype = std::string(safetensors_name(tensor.dtype)),
@@ -193,13 +193,13 @@ SafetensorsHeader parse_torch_zip_header(std::span<const std::byte> file,
   if (const auto order = members.find(root + "/byteorder");
       order != members.end() && text_of(bytes_of(order->second)) != "little")
     bad_input("{}: its numbers are stored with the byte order {}, expected little", where,
-              quoted(text_of(bytes_of(order->second)).substr(0, 16)));
+              quote_text(text_of(bytes_of(order->second)).substr(0, 16)));
   SafetensorsHeader header;
   for (const auto& [name, tensor] : read_tensor_pickle(bytes_of(pickle->second), where)) {
     const auto storage = members.find(root + "/data/" + tensor.storage);
     if (storage == members.end())
-      bad_input("{}: tensor {} lies in storage {}, which is not in the file", where, quoted(name),
-                quoted(tensor.storage));
+      bad_input("{}: tensor {} lies in storage {}, which is not in the file", where,
+                quote_text(name), quote_text(tensor.storage));
     header.tensors.emplace(name, locate_tensor(name, tensor, storage->second, where));
   }
   return header;

@@ -104,8 +104,8 @@ fs::path require_cached_folder(const RepositoryName& repository) {
   auto folder = cached_repository(repository.kind, repository.id);
   if (!is_repository_id(repository.id) || !is_folder(folder))
     bad_input("{}: no such {} in the cache {}; 'qkscope hub cache' lists what is there",
-              quoted(repository.id), repository.kind == RepositoryKind::model ? "model" : "dataset",
-              hub_cache_folder());
+              quote_text(repository.id),
+              repository.kind == RepositoryKind::model ? "model" : "dataset", hub_cache_folder());
   return folder;
 }
 
@@ -187,7 +187,7 @@ std::uint64_t remove_revision(const RepositoryName& repository, const std::strin
         is_revision(revision) ? cached_commit(repository.kind, repository.id, revision) : "";
     if (commit.empty())
       bad_input("{}: no revision {} in the cache; 'qkscope hub cache' lists what is there",
-                repository.id, quoted(revision));
+                repository.id, quote_text(revision));
     for (const auto& [name, target] : cached_refs(folder.string()))
       if (target == commit) remove_file(folder / "refs" / name);
     remove_file(folder / "trees" / (commit + ".json"));

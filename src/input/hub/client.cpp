@@ -81,7 +81,7 @@ std::string server_explanation(const HttpResponse& response) {
     if (json.is_object() && json.contains("error") && json["error"].is_string())
       text = json["error"].get<std::string>();
   }
-  return text.empty() ? "" : fmt::format(" (it says {})", quoted(text));
+  return text.empty() ? "" : fmt::format(" (it says {})", quote_text(text));
 }
 
 std::string token_advice(const HubClient& client) {

@@ -17,7 +17,7 @@ int default_port(const std::string& scheme) {
 }
 
 [[noreturn]] void fail_not_a_url(const std::string& text) {
-  bad_input("{}: not an address of the kind https://host/path", quoted(text));
+  bad_input("{}: not an address of the kind https://host/path", quote_text(text));
 }
 
 // Parses "host", "host:8080" or "[::1]:8080".
@@ -27,7 +27,7 @@ void parse_server(const std::string& server, const std::string& text, Url& url) 
   url.host = ascii_lower(server.substr(0, colon));
   url.port = default_port(url.scheme);
   if (colon != std::string::npos) {
-    const auto port = parse_integer(server.substr(colon + 1), "the port in " + quoted(text));
+    const auto port = parse_integer(server.substr(colon + 1), "the port in " + quote_text(text));
     if (port < 1 || port > 65535) fail_not_a_url(text);
     url.port = static_cast<int>(port);
   }

@@ -75,7 +75,7 @@ void add_page(const Json& page, const Url& url, RemoteTree& tree) {
     auto file = read_entry(entry);
     if (!file)
       failure("{}: the listing holds an entry that is not safe to store: {}", url.without_query(),
-              quoted(entry.dump(-1, ' ', true, Json::error_handler_t::replace)));
+              quote_text(entry.dump(-1, ' ', true, Json::error_handler_t::replace)));
     tree.push_back(std::move(*file));
   }
 }
@@ -87,7 +87,7 @@ void add_page(const Json& page, const Url& url, RemoteTree& tree) {
   const auto more = branches.size() > kListed ? branches.size() - kListed : 0;
   branches.resize(branches.size() - more);
   bad_input("{} {}: the Hub has no revision {}{}; its branches: {}{}", repository.kind_name(),
-            repository.id, quoted(revision),
+            repository.id, quote_text(revision),
             near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(branches, ", "),
             more > 0 ? fmt::format(" and {} more", more) : "");
 }
@@ -126,7 +126,7 @@ std::string fetch_commit(const HubClient& client, const Repository& repository,
   if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::read);
   auto commit = string_at(parse_response(response, url), "sha");
   if (!is_commit_hash(commit))
-    failure("{}: found {}, expected a commit", url.without_query(), quoted(commit));
+    failure("{}: found {}, expected a commit", url.without_query(), quote_text(commit));
   return commit;
 }
 
@@ -169,7 +169,7 @@ std::vector<std::string> fetch_branches(const HubClient& client, const Repositor
 std::vector<std::string> list_branches(const RepositoryName& repository) {
   return translate_exceptions([&] {
     if (!is_repository_id(repository.id))
-      bad_input("{}: not the name of a repository, which is 'org/name'", quoted(repository.id));
+      bad_input("{}: not the name of a repository, which is 'org/name'", quote_text(repository.id));
     const HubClient client(hub_settings());
     if (client.settings().offline)
       bad_input("HF_HUB_OFFLINE is set: the Hub cannot be asked for the branches of {}",

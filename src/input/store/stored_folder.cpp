@@ -92,7 +92,7 @@ StoredFile parse_stored_file(const Json& json, const std::string& where) {
                   .object = json.at("object"),
                   .content = {json.at("bytes"), json.at("checksum")}};
   if (!is_relative_path(file.name) || !is_relative_path(file.object))
-    bad_input("{}: names {}, which lies outside of the folder", where, quoted(file.name));
+    bad_input("{}: names {}, which lies outside of the folder", where, quote_text(file.name));
   return file;
 }
 

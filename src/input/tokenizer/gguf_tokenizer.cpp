@@ -77,7 +77,7 @@ const PreTokenizerSpec& find_pre_tokenizer(const GgufMetadata& metadata) {
       "put the model's own tokenizer.json beside it and give the folder";
   if (!metadata.has(kPre))
     bad_input("{}: no {}, so that how text is cut into words is not known; {}", metadata.where(),
-              quoted(kPre), kAdvice);
+              quote_text(kPre), kAdvice);
   const auto name = metadata.text(kPre);
   for (const auto& spec : kPreTokenizers) {
     if (name != spec.name) continue;
@@ -85,11 +85,11 @@ const PreTokenizerSpec& find_pre_tokenizer(const GgufMetadata& metadata) {
       log::warn(
           "{}: {} is {}, which stands for a pre-tokenizer that the converter did not know; ids are "
           "llama.cpp's and may not be the model's own: if you can, {}",
-          metadata.where(), quoted(kPre), quoted(name), kAdvice);
+          metadata.where(), quote_text(kPre), quote_text(name), kAdvice);
     return spec;
   }
   bad_input("{}: the pre-tokenizer {} is not one that qkscope knows; it knows {}: {}",
-            metadata.where(), quoted(name),
+            metadata.where(), quote_text(name),
             fmt::join(std::views::transform(kPreTokenizers, &PreTokenizerSpec::name), ", "),
             kAdvice);
 }
@@ -123,7 +123,7 @@ class GgufTokenizerReader {
     const auto kind = metadata_.text("tokenizer.ggml.model");
     if (kind != "gpt2" && kind != "llama")
       bad_input("{}: the tokenizer {} is not one that qkscope knows; it reads gpt2 and llama",
-                metadata_.where(), quoted(kind));
+                metadata_.where(), quote_text(kind));
     read_tokens();
     const bool adds_bos = kind == "gpt2" ? read_byte_level() : read_sentencepiece();
     read_bos_eos(adds_bos);
@@ -179,7 +179,7 @@ class GgufTokenizerReader {
       const auto id = file_.model.vocabulary.find(token);
       if (id < 0 || right.empty())
         bad_input("{}: the merge {} is not two tokens with a space between that make a third",
-                  metadata_.where(), quoted(text));
+                  metadata_.where(), quote_text(text));
       return id;
     };
     const std::string both = std::string(left) + std::string(right);

@@ -255,10 +255,11 @@ void check_slurm_options(const SlurmOptions& options) {
                 number.most);
   for (const auto& text : kSlurmTexts)
     if (const auto& found = options.*text.value; !found.empty() && !text.valid(found))
-      bad_input("{}: found {}, expected {}", option_name(text.key), quoted(found), text.expected);
+      bad_input("{}: found {}, expected {}", option_name(text.key), quote_text(found),
+                text.expected);
   for (const auto& line : options.environment)
     if (!is_single_line(line))
-      bad_input("--environment: found {}, expected {}", quoted(line), "one line of shell");
+      bad_input("--environment: found {}, expected {}", quote_text(line), "one line of shell");
 }
 
 std::string submit_script(const std::string& file, const Words& after, bool held) {
@@ -271,7 +272,7 @@ std::string submit_script(const std::string& file, const Words& after, bool held
   const auto id =
       trim_white_space(split(output, ';').front());  // federated clusters append ";CLUSTER"
   if (!is_digits(id))
-    failure("sbatch {}: found {}, expected the id of a job", file, quoted(output));
+    failure("sbatch {}: found {}, expected the id of a job", file, quote_text(output));
   return id;
 }
 

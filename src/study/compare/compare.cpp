@@ -36,7 +36,7 @@ std::vector<RunFolder> finished_runs(const std::string& results, const Names& on
   const auto labels = labels_of(runs);
   for (const auto& label : only)
     if (!contains(labels, label))
-      bad_input("--only {}: {} has no finished run of this name; there are {}", quoted(label),
+      bad_input("--only {}: {} has no finished run of this name; there are {}", quote_text(label),
                 results, format_name_list(labels, kMostListed));
   if (!only.empty())
     std::erase_if(runs, [&](const RunFolder& run) { return !contains(only, run.label); });
@@ -53,7 +53,7 @@ struct Match {
 std::string known_subject(const std::string& name, const Names& subjects, const std::string& file) {
   if (contains(subjects, name)) return name;
   const auto near = nearest(name, subjects);
-  bad_input("--as {}: {} has no such name{}; there are {}", quoted(name), file,
+  bad_input("--as {}: {} has no such name{}; there are {}", quote_text(name), file,
             near.empty() ? "" : fmt::format("; did you mean {}?", near),
             format_name_list(subjects, kMostListed));
 }
@@ -83,7 +83,7 @@ std::vector<Match> match_runs(const PublishedNumbers& set, const std::vector<Run
         set.file, format_name_list(set.subjects(), kMostListed));
   if (!set.pooled && !options.as.empty() && runs.size() > 1)
     bad_input("--as {}: {} runs cannot stand for one; choose it with --only LABEL",
-              quoted(options.as), runs.size());
+              quote_text(options.as), runs.size());
   if (!options.as.empty())
     return {{known_subject(options.as, set.subjects(), set.file), RunTables(runs)}};
   std::vector<Match> matches;

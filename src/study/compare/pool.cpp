@@ -290,7 +290,7 @@ Table score_table(const std::vector<RunFolder>& folders, const PoolOptions& opti
     for (const auto& [model, value] : score.models) scored.insert(model);
   if (std::ranges::none_of(labels, [&](const auto& label) { return scored.contains(label); }))
     bad_input("{}: no run has a name of column {}; runs are {}, the file has {}", options.scores,
-              quoted(options.by), fmt::join(labels, ", "), fmt::join(scored, ", "));
+              quote_text(options.by), fmt::join(labels, ", "), fmt::join(scored, ", "));
   for (const auto& score : scores)
     for (const auto& measure : overview_measures()) {
       std::vector<double> of_runs;
@@ -312,7 +312,7 @@ std::vector<BenchmarkScore> read_model_scores(const std::string& file, const std
   const auto header = read_csv_header(file);
   const auto has = [&](const std::string& name) { return std::ranges::count(header, name) > 0; };
   if (!has(by))
-    bad_input("{}: there is no column {} with the names of models; it has {}", file, quoted(by),
+    bad_input("{}: there is no column {} with the names of models; it has {}", file, quote_text(by),
               fmt::join(header, ", "));
   std::vector<CsvColumn> columns;
   for (const auto& name : header) columns.push_back({name, Table::Type::text});
@@ -357,7 +357,7 @@ PooledTables pool_results(const PoolOptions& options) {
       for (const auto& name : {x, y}) {
         if (std::ranges::count(known, name) > 0) continue;
         const auto near = nearest(name, known);
-        bad_input("pool: {} is not a number of these heads{}; there are {}", quoted(name),
+        bad_input("pool: {} is not a number of these heads{}; there are {}", quote_text(name),
                   near.empty() ? "" : fmt::format(", is {} meant?", near), fmt::join(known, ", "));
       }
     PooledTables tables;

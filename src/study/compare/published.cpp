@@ -46,7 +46,7 @@ std::string find_published_file(const std::string& name) {
   if (found != files.end()) return found->second;
   const auto known = published_sets();
   bad_input("--published {}: known {} {}, and files of your own, whose names end in .csv",
-            quoted(name), known.size() == 1 ? "is" : "are", fmt::join(known, ", "));
+            quote_text(name), known.size() == 1 ? "is" : "are", fmt::join(known, ", "));
 }
 
 // A CSV file with access to fields by row and column name.
@@ -83,7 +83,7 @@ class PublishedRows {
     const auto field = text(row, column);
     const double value = parse_number(field);
     if (!field.empty() && !std::isfinite(value))
-      bad_input("{}: {}: found {}, expected a number", where(row), column, quoted(field));
+      bad_input("{}: {}: found {}, expected a number", where(row), column, quote_text(field));
     return value;
   }
   std::int64_t integer(std::size_t row, const std::string& column) const {
@@ -107,7 +107,7 @@ double published_standard_error(const PublishedRows& rows, std::size_t row, doub
   const double read = uncertainty.empty() ? 0.0 : parse_uncertainty(uncertainty);
   if (!(read >= 0) || std::isinf(read))
     bad_input("{}: uncertainty: found {}, expected a number or a fraction", rows.where(row),
-              quoted(uncertainty));
+              quote_text(uncertainty));
   double rounding = printed_rounding_error(text, value);
   if (std::isnan(rounding) && uncertainty.empty())
     rounding = printed_rounding_error(rows.text(row, column), value);
@@ -209,7 +209,7 @@ void read_components(const PublishedRows& rows, PublishedNumbers& set) {
     number.index = rows.integer(row, "pca_dim");
     const auto side = rows.text(row, "kind");
     if (side != "q" && side != "k")
-      bad_input("{}: kind: found {}, expected q or k", rows.where(row), quoted(side));
+      bad_input("{}: kind: found {}, expected q or k", rows.where(row), quote_text(side));
     number.side = side[0];
     for (const char* column : {"correlation", "explained_variance_ratio"}) {
       number.value = rows.number(row, column);

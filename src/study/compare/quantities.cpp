@@ -277,7 +277,8 @@ MeasuredValue unavailable_value(std::string why) {
 
 MeasuredValue evaluate_published_number(const PublishedNumber& published, RunTables& run) {
   if (std::isnan(published.value) && published.kind != "setting")
-    return unavailable_value(fmt::format("no number was printed but {}", quoted(published.text)));
+    return unavailable_value(
+        fmt::format("no number was printed but {}", quote_text(published.text)));
   return published.value_kind == PublishedNumber::ValueKind::quantity
              ? evaluate_by_name(published, run)
              : evaluate_table_value(published, run);

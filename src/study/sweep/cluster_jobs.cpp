@@ -30,7 +30,7 @@ void check_path(const std::string& path) {
       path, [](unsigned char c) { return c == '"' || c == '\\' || c == '%' || c < ' '; });
   if (unsafe)
     bad_input("{}: expected a path without \", %, \\ and control characters, for a line of #SBATCH",
-              quoted(path));
+              quote_text(path));
   if (path.find("://") != std::string::npos)
     bad_input(
         "{}: scripts and logs of a submission lie beside its results: expected a folder that "

@@ -225,7 +225,7 @@ SweepPart parse_sweep_part(std::string_view name, std::string_view what) {
   if (name == "merge") return SweepPart::merge;
   if (name == "analyse") return SweepPart::analyse;
   if (name == "tables") return SweepPart::tables;
-  bad_input("{}: found {}, expected capture, merge, analyse or tables", what, quoted(name));
+  bad_input("{}: found {}, expected capture, merge, analyse or tables", what, quote_text(name));
 }
 
 std::vector<const SweepRun*> select_runs(const SweepConfig& config, const SweepOptions& options) {
@@ -234,7 +234,7 @@ std::vector<const SweepRun*> select_runs(const SweepConfig& config, const SweepO
   for (const auto& label : options.only) {
     if (std::ranges::count(labels, label) > 0) continue;
     const auto near = nearest(label, labels);
-    bad_input("--only {}: the sweep {} has no such run; {}", quoted(label), config.name,
+    bad_input("--only {}: the sweep {} has no such run; {}", quote_text(label), config.name,
               near.empty() ? fmt::format("there are {}", fmt::join(labels, ", "))
                            : fmt::format("did you mean {}?", near));
   }

@@ -62,7 +62,7 @@ PublishTarget target_of_run(PublishTarget target, const SweepRun& run, const std
     bad_input(
         "{}: publish.branch: run {} would go to {}, which is not the name of a branch; expected a "
         "pattern with {{label}}, {{phase}} or {{name}}",
-        file, run.label, quoted(target.branch));
+        file, run.label, quote_text(target.branch));
   return target;
 }
 
@@ -215,7 +215,7 @@ class SweepReader {
         bad_input(
             "{}: found {} as a label, expected a name for a folder that no other run has; "
             "`prefix` goes before the labels of one repository",
-            where, quoted(run.label));
+            where, quote_text(run.label));
       run.phase = branch.phase;
       run.family = rule.family;
       run.order = std::ssize(config.runs);

@@ -73,7 +73,7 @@ void expand_pattern(const YamlSection& section, const std::string& pattern, cons
     section.throw_expected("branches", fmt::format("of '{}' {}", printable(pattern), what));
   };
   const auto add = [&](const std::string& name) {
-    if (!is_revision(name)) complain(quoted(name) + " to be the name of a branch");
+    if (!is_revision(name)) complain(quote_text(name) + " to be the name of a branch");
     if (names.size() >= kMostBranches) complain("fewer branches");
     names.push_back(name);
   };
@@ -237,7 +237,7 @@ std::vector<CheckpointBranch> select_branches(const CheckpointRule& rule, const 
   for (const auto& [phase, overrides] : rule.phases)
     if (!phases.contains(phase))
       bad_input("{}: phases: found {}, expected a phase of the branches of {}: {}", where,
-                quoted(phase), rule.repository, fmt::join(phases, ", "));
+                quote_text(phase), rule.repository, fmt::join(phases, ", "));
   auto choice = rule.choice;
   // Branches that the file names explicitly are selected even without a step.
   if (!rule.names.empty() && choice.match.empty()) choice.match = {"*"};

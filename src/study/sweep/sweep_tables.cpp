@@ -127,7 +127,7 @@ NamedSweep open_sweep(const std::string& text) {
       index.runs, [](const RunEntry& run) { return run.state != RunState::done; });
   if (left > 0) log::warn("{}: {} of {} runs are not done", path, left, index.runs.size());
   auto name = named ? text.substr(0, equals) : index.name;
-  if (name.empty()) bad_input("{}: the sweep has no name; expected NAME=FOLDER", quoted(text));
+  if (name.empty()) bad_input("{}: the sweep has no name; expected NAME=FOLDER", quote_text(text));
   return {std::move(name), std::move(folder)};
 }
 
@@ -139,7 +139,7 @@ std::vector<NamedSweep> open_sweeps(const std::vector<std::string>& texts, const
     const auto [found, anew] = taken.try_emplace(sweep.name, sweep.folder.path());
     if (!anew)
       bad_input("{} and {} are both called {}; expected names that differ, as in NAME=FOLDER",
-                found->second, sweep.folder.path(), quoted(sweep.name));
+                found->second, sweep.folder.path(), quote_text(sweep.name));
     std::error_code ignored;
     if (fs::equivalent(sweep.folder.path(), out, ignored))
       bad_input("{}: it is one of the sweeps, whose tables would be replaced; choose another --out",

@@ -35,9 +35,9 @@ TEST(Text, FormatsCountsAndBytes) {
 }
 
 TEST(Text, QuotedNamesAreEscapedAndTruncated) {
-  EXPECT_EQ(quoted("model.norm"), "\"model.norm\"");
-  EXPECT_EQ(quoted("a\x1b[31m\"\n\\"), "\"a\\x1b[31m\\\"\\x0a\\\\\"");
-  EXPECT_EQ(quoted(std::string(5000, 'x')).size(), 205u);
+  EXPECT_EQ(quote_text("model.norm"), "\"model.norm\"");
+  EXPECT_EQ(quote_text("a\x1b[31m\"\n\\"), "\"a\\x1b[31m\\\"\\x0a\\\\\"");
+  EXPECT_EQ(quote_text(std::string(5000, 'x')).size(), 205u);
 }
 
 TEST(Text, PrintableEscapesTerminalControl) {
