@@ -326,7 +326,7 @@ void add_dataset(CLI::App& app) {
       ->add_option("--overlap", made.chunk.overlap,
                    "With --chunk: tokens of text that a chunk repeats from the chunk before "
                    "(default: 0)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->needs(chunk);
   command
       ->add_option("--min-length", made.chunk.min_length,

@@ -144,7 +144,7 @@ TEST_F(BranchSweepFile, ErrorsLeaveNoFile) {
   wrong.config = folder_.file("configs/bad.yaml");
   write_file(wrong.config, "dataset: {pathh: x}\n");
   EXPECT_THAT(bad_input_message([&] { write_branch_sweep(wrong, file); }),
-              HasSubstr("bad.yaml: dataset.path is missing"));
+              HasSubstr("bad.yaml:1: dataset.pathh: there is no such key; did you mean"));
   EXPECT_EQ(names_in(folder_.path()), Names{"configs"});
 }
 

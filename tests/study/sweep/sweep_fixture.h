@@ -77,7 +77,8 @@ class SweepFixture : public testing::Test {
     for (const auto& entry : fs::recursive_directory_iterator(root)) {
       const auto name = fs::relative(entry.path(), root).string();
       if (!entry.is_regular_file() || name.ends_with("summary.json") ||
-          name.ends_with("timings.json") || name.starts_with(".locks"))
+          name.ends_with("timings.json") || name.ends_with(".analyze.lock") ||
+          name.starts_with(".locks"))
         continue;
       all[name] = std::string(MappedFile(entry.path().string()).text());
     }

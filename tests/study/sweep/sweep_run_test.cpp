@@ -208,7 +208,8 @@ TEST_F(SweepRuns, ADamagedCaptureFailsItsRun) {
   std::filesystem::remove(file("out/small/runs/second/summary.json"));
   const auto outcome = sweep("out", "");
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("1 of 16 heads could not be analysed"));
+  EXPECT_THAT(outcome.err,
+              HasSubstr("second: not a whole capture: l00h00q/data.parquet has 11 bytes"));
   EXPECT_EQ(state_of("out", 1), "failed");
 }
 
