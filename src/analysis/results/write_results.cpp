@@ -136,45 +136,43 @@ void remove_results(const std::string& folder) {
       std::filesystem::remove(folder + "/" + name + ending);
 }
 
+constexpr char kStaging[] = ".new";
+
 // Writes tables into a hidden folder and moves them into place together. Other commands refuse a
 // folder of results whose summary is missing or lists other files.
 class StagedTables {
  public:
   explicit StagedTables(const std::string& folder)
       : target_(folder),
-        name_(".new"),
         lock_(folder + "/" + results_layout::kLockFile, FileLock::Mode::exclusive,
               FileLock::Wait::no) {
     if (!lock_.held())
       bad_input("{}: another analysis is writing into this folder; wait until it ends", folder);
-    OpenFolder(folder).remove_tree(name_);  // left by a process that was killed
+    OpenFolder(folder).remove_tree(kStaging);  // left by a process that was killed
     make_folders(path());
   }
   ~StagedTables() {
     try {
-      OpenFolder(target_).remove_tree(name_);
+      OpenFolder(target_).remove_tree(kStaging);
       OpenFolder(target_).remove_file(results_layout::kLockFile);
     } catch (const Error& error) {
       log::debug("{}", error.what());
     }
   }
-  StagedTables(const StagedTables&) = delete;
-  StagedTables& operator=(const StagedTables&) = delete;
 
-  std::string path() const { return target_ + "/" + name_; }
+  std::string path() const { return target_ + "/" + kStaging; }
 
   // The folder has no summary until the caller writes it.
   void move_into_place() const {
     remove_summary(target_);
     const OpenFolder to(target_);
-    const auto from = to.folder(name_);
+    const auto from = to.folder(kStaging);
     for (const auto& name : from.names()) from.move(name, to);
     to.sync();
   }
 
  private:
   std::string target_;
-  std::string name_;
   FileLock lock_;
 };
 

@@ -45,7 +45,6 @@ int cores_available() {
   return quota > 0 ? std::min(cores, quota) : cores;
 }
 
-// More threads than this only wait for each other.
 int limit_threads(int wanted) {
   const int most = std::max(64, 8 * cores_available());
   if (wanted > most) log::warn("{} threads are too many for this machine; taking {}", wanted, most);
@@ -219,11 +218,10 @@ int cgroup_cores(const std::string& membership, const std::string& root) {
 
 void set_thread_count(int count) {
   translate_exceptions([&] {
-    count = count > 0 ? limit_threads(count) : 0;
-    auto replacement = std::make_shared<Pool>(count > 0 ? count : cores_available());
+    auto replacement = std::make_shared<Pool>(count > 0 ? limit_threads(count) : cores_available());
     auto& current = pool_holder();
     const std::lock_guard lock(current.mutex);
-    current.wanted = count;
+    current.wanted = count > 0 ? replacement->threads() : 0;
     current.pool.swap(replacement);
   });
 }

@@ -56,15 +56,12 @@ class FileSnapshot {
 // ---- Folders of analysis results
 
 namespace results_layout {
-
 inline constexpr char kSummaryFile[] = "summary.json";  // written last, lists the tables
 inline constexpr char kLockFile[] = ".analyze.lock";    // exists while tables are written
-
 }  // namespace results_layout
 
 // Throws a bad-input error when an analysis of this folder has not finished, or when a table is
-// missing or has a different size than summary.json says. Accepts tables without a summary that
-// another program wrote.
+// missing or has another size than summary.json says. Accepts tables of other programs.
 void check_whole_results(const std::string& folder);
 
 }  // namespace qkscope

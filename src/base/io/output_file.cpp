@@ -38,9 +38,8 @@ bool lock_file(int file, int operation, const std::string& path) {
     if (errno == EWOULDBLOCK) return false;
     if (errno != EINTR)
       failure(
-          "{}: cannot lock: {}; two writers could mix their files here. Choose a folder on a "
-          "file system with locks (flock), or set QKSCOPE_NO_LOCK=1 if nothing else writes "
-          "into it",
+          "{}: cannot lock: {}; choose a folder on a file system with flock, or set "
+          "QKSCOPE_NO_LOCK=1 if nothing else writes there",
           path, std::strerror(errno));
   }
   return true;
@@ -49,15 +48,6 @@ bool lock_file(int file, int operation, const std::string& path) {
 bool locks_are_off() {
   const char* value = std::getenv("QKSCOPE_NO_LOCK");
   return value != nullptr && std::string_view(value) == "1";
-}
-
-// Returns 64 random bits in hexadecimal. Processes in different containers may have equal process
-// ids, so a process id does not make a name unique.
-std::string random_suffix() {
-  std::uint64_t bits = 0;
-  if (::getrandom(&bits, sizeof bits, 0) != sizeof bits)
-    failure("cannot read random bytes: {}", std::strerror(errno));
-  return fmt::format("{:016x}", bits);
 }
 
 }  // namespace
@@ -78,8 +68,11 @@ void move_into_place(const std::string& from, const std::string& to) {
   fsync_folder(parent_folder(to));
 }
 
+// Processes in different containers may have equal process ids, so the name is random.
 std::string temporary_path(const std::string& path) {
-  return fmt::format("{}.{}.tmp", path, random_suffix());
+  std::uint64_t bits = 0;
+  if (::getrandom(&bits, sizeof bits, 0) != sizeof bits) system_error("name", path, errno);
+  return fmt::format("{}.{:016x}.tmp", path, bits);
 }
 
 OutputFile::OutputFile(const std::string& path) : path_(path), temporary_(temporary_path(path)) {

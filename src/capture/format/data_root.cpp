@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -293,10 +294,9 @@ void DataRoot::refuse_foreign_files() const {
     if (Journal::has_entries(part_folder(shard))) return;
   const OpenFolder root(path_);
   auto names = head_folders(root);
-  for (const auto* name : kind_->files)
-    if (root.has(name)) names.emplace_back(name);
-  for (const auto* name : kind_->folders)
-    if (root.has(name)) names.emplace_back(name);
+  for (const auto& list : {kind_->files, kind_->folders})
+    std::ranges::copy_if(list, std::back_inserter(names),
+                         [&](auto* name) { return root.has(name); });
   if (names.empty()) return;
   bad_input(
       "{}: holds {} that qkscope did not write ({}); choose another output.data_root, or move "

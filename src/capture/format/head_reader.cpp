@@ -113,8 +113,7 @@ class HeadFileReader {
  private:
   std::int64_t row_count() const { return file_.metadata()->num_rows(); }
 
-  // Limits a reservation: numbers that a damaged file claims must not take more memory than a small
-  // multiple of the file. Files that compress better grow their vectors while values arrive.
+  // Limits reserved memory to a small multiple of the file: a damaged file may claim any number.
   std::size_t bounded_by_file(std::int64_t claimed) const {
     return std::min(static_cast<std::size_t>(std::max<std::int64_t>(claimed, 0)),
                     static_cast<std::size_t>(std::filesystem::file_size(path_)));

@@ -29,16 +29,14 @@ void check_each(const Items& items, FolderVerification& found, Check check) {
   for (const auto& item : items) all.push_back(&item);
   std::mutex mutex;
   parallel_for(std::ssize(all), [&](std::int64_t i) {
-    std::string problem;
     try {
       check(*all[static_cast<std::size_t>(i)]);
     } catch (const Error& error) {
-      problem = error.what();
+      const std::lock_guard lock(mutex);
+      found.problems.emplace_back(error.what());
     }
-    const std::lock_guard lock(mutex);
-    ++found.files;
-    if (!problem.empty()) found.problems.push_back(problem);
   });
+  found.files += std::ssize(all);
   std::sort(found.problems.begin(), found.problems.end());
 }
 

@@ -148,16 +148,6 @@ PartRunResult PartRun::run_in_folder(const DataRoot& root, StoredRun* stored) co
   return result;
 }
 
-// Segments computed from inputs that changed meanwhile are dropped.
-void PartRun::check_inputs_unchanged(const Journal& journal) const {
-  try {
-    inputs.check_unchanged();
-  } catch (const Error&) {
-    StoredRun::delete_journal(journal);
-    throw;
-  }
-}
-
 PartRunResult PartRun::run_locked(const DataRoot& root, StoredRun* stored) const {
   if (root.is_finished()) {  // another process finished the run before this one got the lock
     root.check_finished_identity(manifest.identity);
@@ -168,7 +158,12 @@ PartRunResult PartRun::run_locked(const DataRoot& root, StoredRun* stored) const
   journal.remove_unlisted_files();
   if (stored != nullptr) stored->upload_new_lines(journal, shard);
   if (!journal.is_complete()) write_part(root, journal);
-  check_inputs_unchanged(journal);
+  try {
+    inputs.check_unchanged();
+  } catch (const Error&) {  // drop segments that were computed from changed inputs
+    StoredRun::delete_journal(journal);
+    throw;
+  }
   PartRunResult result;
   add_totals(result, journal);
   if (!journal.is_complete()) {

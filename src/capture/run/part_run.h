@@ -54,7 +54,6 @@ struct PartRun {
   PartRunResult run_in_store(const StoreAddress& address) const;
   PartRunResult run_in_folder(const DataRoot& root, StoredRun* stored) const;
   PartRunResult run_locked(const DataRoot& root, StoredRun* stored) const;
-  void check_inputs_unchanged(const Journal& journal) const;
 };
 
 // Assembles and publishes the parts of a sharded run. Throws a bad-input error that names the
