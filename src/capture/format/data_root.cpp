@@ -307,9 +307,10 @@ void DataRoot::refuse_foreign_files() const {
 void DataRoot::remove_run(const Manifest& manifest, const Shard& shard) const {
   const OpenFolder root(path_);
   const auto parts = root.folder(layout::kPartsFolder);
-  // First, so that a half removed folder is not finished. Among the parts, the state file tells the
-  // next run that the remaining files are not foreign.
-  if (root.has(kind_->state_file)) root.move(kind_->state_file, parts);
+  // This file, which stays until the parts are removed, tells the next run that none of the
+  // remaining files is foreign.
+  if (root.has(kind_->state_file)) write_file(parts_folder() + "/" + kind_->state_file, "{}\n");
+  root.remove_file(kind_->state_file);  // first, so that a half removed folder is not finished
   root.sync();
   for (const auto& name : head_folders(root)) {
     root.folder(name).remove_file(layout::kHeadFile);
@@ -317,7 +318,6 @@ void DataRoot::remove_run(const Manifest& manifest, const Shard& shard) const {
   }
   for (const auto* name : kind_->files) root.remove_file(name);
   for (const auto* name : kind_->folders) root.remove_tree(name);
-  parts.remove_file(kind_->state_file);
   for (const auto& other : shards()) {
     if (other == shard) {
       clear_part(parts.folder(part_name(other)));
