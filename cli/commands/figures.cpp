@@ -1,4 +1,4 @@
-// qkscope figures: draws the figures and the report of results.
+// qkscope figures: draws the figures and writes the report of an analysis or sweep.
 #include "qkscope/figures.h"
 
 #include <fmt/ranges.h>

@@ -85,8 +85,8 @@ struct ChunkOptions {
 // A text in chunks.
 struct TextChunks {
   std::vector<Tokenizer::Encoding> chunks = {};  // without offsets
-  // (chunks) The characters of each chunk, if EncodeOptions::offsets is set, else empty. Without
-  // overlap the chunks cover the text.
+  // (chunks) Character range of each chunk; empty unless EncodeOptions::offsets is set. Chunks
+  // without overlap cover the whole text.
   std::vector<TokenOffset> ranges = {};
   std::int64_t tokens = 0;  // of the whole text, special tokens included
   bool dropped = false;     // the last chunk was shorter than min_length

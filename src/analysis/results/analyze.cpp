@@ -74,7 +74,7 @@ TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyHeadG
   parallel_for(std::ssize(list), [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
     try {
-      auto examples = read_head_examples(head_file_path(options.data_root, list[at]));
+      auto examples = read_head_example_ids(head_file_path(options.data_root, list[at]));
       examples.erase(std::unique(examples.begin(), examples.end()), examples.end());
       found[at] = std::move(examples);
     } catch (const Error&) {

@@ -279,7 +279,8 @@ void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) 
   std::set<int> layers;
   for (const auto& key : keys)
     if (layers.insert(key.layer).second)
-      std::ranges::copy(read_head_examples(head_file_path(root, key)), std::back_inserter(texts));
+      std::ranges::copy(read_head_example_ids(head_file_path(root, key)),
+                        std::back_inserter(texts));
   shared.plasticity.text_groups = TextGroups::from_texts(std::move(texts)).first_texts();
 }
 

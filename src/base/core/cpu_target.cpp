@@ -65,7 +65,7 @@ std::vector<std::string> cpu_targets() {
 
 std::string cpu_target() {
   return translate_exceptions([] {
-    ensure_cpu_target();
+    select_cpu_target();
     return std::string(target_name(in_use));
   });
 }

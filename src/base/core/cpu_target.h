@@ -45,12 +45,12 @@ namespace detail {
 extern std::atomic<bool> cpu_target_is_chosen;
 }
 
-inline void ensure_cpu_target() {
+inline void select_cpu_target() {
   if (!detail::cpu_target_is_chosen.load(std::memory_order_acquire)) choose_cpu_target();
 }
 
 // HWY_DYNAMIC_DISPATCH that first reads QKSCOPE_CPU.
-#define QKSCOPE_DISPATCH(function) (::qkscope::ensure_cpu_target(), HWY_DYNAMIC_DISPATCH(function))
+#define QKSCOPE_DISPATCH(function) (::qkscope::select_cpu_target(), HWY_DYNAMIC_DISPATCH(function))
 
 // Defines the function `name`, which calls `name`_kernel of the target in use. `parameters` and
 // `arguments` are parenthesised lists.

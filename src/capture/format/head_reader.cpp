@@ -390,7 +390,7 @@ HeadFile read_head_file(const std::string& path) {
   });
 }
 
-std::vector<std::int64_t> read_head_examples(const std::string& path) {
+std::vector<std::int64_t> read_head_example_ids(const std::string& path) {
   return translate_parquet_errors(path, [&] {
     const auto reader = open(path);
     return HeadFileReader(path, *reader).examples();

@@ -68,9 +68,7 @@ FolderVerification verify_folder(const std::string& folder) {
       verify_head_files(folder, found);
       return found;
     }
-    if (!files)
-      bad_input("{}: its state file lists no files; nothing to compare: made by version 0.1",
-                folder);
+    if (!files) bad_input("{}: made by version 0.1, without checksums to compare", folder);
     for (const auto& [name, record] : *files) found.bytes += record.size;
     check_each(*files, found, [&](const auto& file) {
       check_file_content(folder, file.first, file.second, "make it again");

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <set>
 
 #include <fmt/format.h>
 
@@ -13,14 +12,13 @@
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
-#include "base/io/mapped_file.h"
+#include "capture/format/capture_source.h"
 #include "capture/format/data_root.h"
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
 #include "capture/publish/dataset_repository.h"
 #include "input/checkpoint/hub_cache.h"
 #include "input/hub/http.h"
-#include "input/texts/dataset_files.h"
 #include "qkscope/captures.h"
 #include "qkscope/hub.h"
 
@@ -108,43 +106,14 @@ Json load_state(const DataRoot& root) {
   return state;
 }
 
-// Names of the head folders that the dataset card lists.
-std::set<std::string> heads_of_card(const std::string& data_root) {
-  const auto path = data_root + "/" + layout::kCardFile;
-  const MappedFile file(path);
-  std::set<std::string> names;
-  for (const auto& config : read_card_configs(file.text(), path)) names.insert(config.name);
-  return names;
-}
-
-void check_heads(const std::string& data_root, const CaptureIndex& index, const std::string& hash) {
-  auto expected = heads_of_card(data_root);
-  for (const auto* heads : {&index.queries, &index.keys}) {
-    for (const auto& head : *heads) {
-      if (expected.erase(head_folder_name(head)) == 0)
-        bad_input(
-            "{}: the card does not name {}: files of another capture lie there too; remove "
-            "them, or capture into a folder of its own",
-            data_root, head_folder_name(head));
-      const auto path = head_file_path(data_root, head);
-      const auto metadata = read_head_metadata(path);
-      const auto found = metadata.find(metadata::kConfigHash);
-      if (found == metadata.end() || found->second != hash)
-        bad_input("{}: belongs to another run (configuration {}, expected {})", path,
-                  found == metadata.end() ? "unknown" : found->second, hash);
-    }
-  }
-  if (!expected.empty())
-    bad_input("{}: {} head files that the card names are missing, {} first", data_root,
-              expected.size(), *expected.begin());
-}
-
 // Throws a bad-input error when the capture is not finished, when a head file is missing or belongs
 // to another run, or when another program wrote the capture.
 FinishedCapture check_finished_capture(const std::string& data_root) {
   const auto state = load_state(DataRoot(data_root));
   const auto index = index_capture(data_root);
-  check_heads(data_root, index, state[metadata::kStateConfigurationHash].get<std::string>());
+  for (const auto* heads : {&index.queries, &index.keys})
+    for (const auto& head : *heads)
+      check_head_metadata(index, head, read_head_metadata(head_file_path(data_root, head)));
   FinishedCapture capture;
   capture.model = index.model;
   for (const auto* heads : {&index.queries, &index.keys})

@@ -14,7 +14,7 @@
 namespace qkscope {
 namespace {
 
-// Returns the given indices sorted without duplicates, or all of [0, count).
+// Returns the given indices sorted without duplicates; all of [0, count) if none are given.
 std::vector<std::int64_t> checked_indices(const std::optional<std::vector<std::int64_t>>& given,
                                           std::int64_t count, const std::string& key) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(count));

@@ -117,7 +117,7 @@ void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, st
     cells.emplace_back(bucket);
   cells.emplace_back(count_rows(a, bucket));
   for (std::size_t c = 0; c < a.columns.size(); ++c)
-    if (is_per_row_column(a.columns[c]))
+    if (has_one_value_per_row(a.columns[c]))
       add_statistic(cells, summarize_column(a, layer, head, bucket, static_cast<std::int64_t>(c)));
   cells.emplace_back(largest_logit(a, layer, head, bucket));
   if (!a.key_mass.empty())
@@ -171,7 +171,7 @@ Table attention_table(const Statistics& s) {
   Table table = add_head_columns();
   table.column("bucket", Type::integer).column("rows", Type::integer);
   for (const auto& name : a.columns)
-    if (is_per_row_column(name)) declare_statistic(table, name);
+    if (has_one_value_per_row(name)) declare_statistic(table, name);
   table.column("max_logit_largest", Type::real);
   if (!a.key_mass.empty()) table.column("key_mass", Type::real).column("key_observed", Type::real);
   for (const auto& name : a.document_columns) declare_statistic(table, name);

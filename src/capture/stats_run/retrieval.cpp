@@ -181,7 +181,7 @@ class RetrievalObserver : public Observer {
 
 }  // namespace
 
-double score_retrieval_step(std::span<const float> scores, const NeedleStep& step) {
+double score_retrieval_step(std::span<const float> scores, const NeedleDecodingStep& step) {
   const auto best = std::max_element(scores.begin(), scores.end()) - scores.begin();
   if (best < step.needle_begin || best >= step.needle_end) return 0.0;
   if (step.tokens[static_cast<std::size_t>(best)] != step.answer) return 0.0;

@@ -10,7 +10,7 @@
 namespace qkscope {
 
 // One decoding step of an answer.
-struct NeedleStep {
+struct NeedleDecodingStep {
   std::span<const std::int32_t> tokens;  // of the text
   std::int64_t needle_begin = 0;
   std::int64_t needle_end = 0;
@@ -19,7 +19,7 @@ struct NeedleStep {
 
 // Returns 1 / (needle length) if the largest of `scores`, shape (keys), lies in the needle on the
 // answer's token, else 0. The score of a head is the sum over the steps of an answer.
-double score_retrieval_step(std::span<const float> scores, const NeedleStep& step);
+double score_retrieval_step(std::span<const float> scores, const NeedleDecodingStep& step);
 
 // Runs the trials of the file stats.retrieval; returns none without a file. A line of the file is a
 // JSON object {"text", "needle" or "needle_start" and "needle_end", "answer"}: the needle as text

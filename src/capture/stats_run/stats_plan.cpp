@@ -146,7 +146,7 @@ void add_moments(StatsRunPlan& plan) {
     }
 }
 
-// Replaces the settings of captures by the settings of statistics.
+// Replaces the section "capture" of a configuration with the settings of the statistics.
 Json with_settings(Json configuration, const StatisticsSettings& settings) {
   configuration.erase("capture");
   configuration.erase("output");

@@ -34,7 +34,7 @@ class PassPlan {
   void require_all_keys(const ModelConfig& model);
 
   bool empty() const { return wanted_.empty(); }
-  // Returns true if nothing at or after this point is wanted.
+  // Returns true if no activation at or after this hook point is requested: the pass may stop.
   bool ends_before(HookPoint point) const;
 
   // Returns true if all rows except last_rows() are dropped at this layer, before its attention

@@ -157,7 +157,8 @@ class HeadStatistics {
       const auto seen = first_;
       for (std::int64_t band = 0; band < layout_.near_bands(); ++band) {
         const auto [nearest, farthest] = distances(band);
-        v[layout_.near_band(band)] += mass(std::max(seen, i - farthest + 1), i - nearest + 1);
+        v[layout_.near_band_column(band)] +=
+            mass(std::max(seen, i - farthest + 1), i - nearest + 1);
       }
       v[at(NearKeyColumn::stream)] += mass(std::max(seen, i - layout_.stream_last + 1), i + 1);
       v[at(NearKeyColumn::self)] = p(i);

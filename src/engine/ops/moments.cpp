@@ -174,7 +174,7 @@ class HeadSums {
   bool finite_ = true;
 };
 
-// Copies the moments of one head into the arrays of all heads.
+// Copies the moments of one head to its place in the array of all heads.
 template <typename T>
 void copy_head(const std::vector<T>& one, std::int64_t head, std::vector<T>& all) {
   std::copy(one.begin(), one.end(), all.begin() + head * std::ssize(one));

@@ -114,7 +114,7 @@ std::vector<std::string> column_names(const StatisticsSettings& settings) {
                                     "self",       "prev",    "dup",       "dup_first", "ind",
                                     "ind_self",   "stream",  "max_logit", "top1",      "lse",
                                     "prev_first", "alpha_0", "alpha_1",   "alpha_2",   "alpha_3"};
-  QKSCOPE_ASSERT(std::ssize(names) == layout.near_band(0));
+  QKSCOPE_ASSERT(std::ssize(names) == layout.near_band_column(0));
   for (std::int64_t band = 0; band < layout.near_bands(); ++band)
     names.push_back(fmt::format("near_{}", band));
   if (!settings.all_keys) return names;
@@ -135,7 +135,7 @@ std::vector<std::string> column_names(const StatisticsSettings& settings) {
   return names;
 }
 
-bool is_per_row_column(std::string_view name) {
+bool has_one_value_per_row(std::string_view name) {
   return std::ranges::find(kDocumentOnly, name) == std::end(kDocumentOnly);
 }
 

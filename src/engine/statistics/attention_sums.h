@@ -67,10 +67,10 @@ struct ColumnLayout {
     for (auto width = window; width > 1; width /= 2) ++bands;
     return bands;
   }
-  constexpr std::int64_t near_band(std::int64_t band) const {
+  constexpr std::int64_t near_band_column(std::int64_t band) const {
     return at(NearKeyColumn::near) + band;
   }
-  constexpr std::int64_t near_column_count() const { return near_band(near_bands()); }
+  constexpr std::int64_t near_column_count() const { return near_band_column(near_bands()); }
   constexpr std::int64_t entropy() const { return near_column_count(); }
   constexpr std::int64_t perplexity() const { return near_column_count() + 1; }  // exp(entropy)
   // entropy / ln(i + 1); 0 for i = 0
@@ -102,7 +102,7 @@ ColumnLayout column_layout(const StatisticsSettings& settings);
 std::vector<std::string> column_names(const StatisticsSettings& settings);
 // Returns false for columns that are used only for per-document scores and are not in per-row
 // tables.
-bool is_per_row_column(std::string_view name);
+bool has_one_value_per_row(std::string_view name);
 
 struct AttentionRequest {
   ColumnLayout layout;

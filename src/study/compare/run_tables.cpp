@@ -105,7 +105,7 @@ double mean_over_bins(const HeadProfile& profile, const ProfileBin& wanted) {
   return mean_of(inside);
 }
 
-// Mean of value(profile), without NaN, over all heads or over the heads of the published layer.
+// Mean of value(profile), ignoring NaN, over the heads that the published number covers.
 template <typename Value>
 MeasuredValue mean_over_heads(const PublishedNumber& published, RunTables& run, Value value,
                               const std::string& column) {

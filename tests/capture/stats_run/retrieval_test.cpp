@@ -16,7 +16,7 @@ TEST(Retrieval, ACopyHeadScoresOne) {
   double copy = 0;
   double other = 0;
   for (std::int64_t step = 0; step < 10; ++step) {
-    const NeedleStep needle{tokens, 100, 110, tokens[static_cast<std::size_t>(100 + step)]};
+    const NeedleDecodingStep needle{tokens, 100, 110, tokens[static_cast<std::size_t>(100 + step)]};
     std::vector<float> scores(kTokens);
     for (auto& score : scores) score = static_cast<float>(random() % 1000);
     other += score_retrieval_step(scores, needle);

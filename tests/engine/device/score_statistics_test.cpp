@@ -110,7 +110,7 @@ ExpectedRow expected_row(const FusedRows& rows, const Batch& batch, const Sequen
     }
     if (distance == 0) at(NearKeyColumn::self) = p;
     if (distance == 1) at(NearKeyColumn::prev) = p;
-    if (distance < layout.window) column(layout.near_band(width)) += p;
+    if (distance < layout.window) column(layout.near_band_column(width)) += p;
     if (j < layout.stream_first || distance < layout.stream_last) at(NearKeyColumn::stream) += p;
     if (j < position && token(j) == token(position)) {
       at(NearKeyColumn::dup) += p;

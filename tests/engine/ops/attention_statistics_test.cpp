@@ -134,7 +134,7 @@ std::vector<double> plain_columns(const Pass& pass, const Sequence& sequence, st
     if (j >= 1 && token(j - 1) == token(i)) near(NearKeyColumn::ind) += p;
     if (j >= 1 && j == i && token(j - 1) == token(i)) near(NearKeyColumn::ind_self) = p;
     if (j < layout.stream_first || i - j < layout.stream_last) near(NearKeyColumn::stream) += p;
-    if (i - j < layout.window) v[as_index(layout.near_band(width))] += p;
+    if (i - j < layout.window) v[as_index(layout.near_band_column(width))] += p;
     if (!layout.all_keys || p == 0) continue;
     v[as_index(layout.entropy())] += p * (row.lse - row.s[as_index(j)]);
     v[as_index(layout.distance_mean())] += p * static_cast<double>(i - j);
@@ -241,7 +241,7 @@ Worst compare_rows(const Pass& pass, const AttentionRequest& r, std::span<const 
           grow(worst.mass, sum[c] - expected[as_index(c)], tau);
           means[as_index(c)] +=
               (sum[c] - expected[as_index(c)]) / static_cast<double>(sequence.length);
-          if (c >= layout.near_band(0)) near += sum[c];
+          if (c >= layout.near_band_column(0)) near += sum[c];
         }
         for (std::int64_t j = 0; j <= i - layout.window; ++j) far += row.p[as_index(j)];
         grow(worst.rest, near + far - 1.0, tau);

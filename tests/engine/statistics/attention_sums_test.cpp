@@ -28,15 +28,15 @@ TEST(AttentionColumns, NamesFollowTheColumnLayout) {
   const auto names = column_names(s);
   EXPECT_EQ(names[as_index(ColumnLayout::at(NearKeyColumn::ind_self))], "ind_self");
   EXPECT_EQ(names[as_index(ColumnLayout::at(NearKeyColumn::alpha_3))], "alpha_3");
-  EXPECT_EQ(names[as_index(layout.near_band(8))], "near_8");
+  EXPECT_EQ(names[as_index(layout.near_band_column(8))], "near_8");
   EXPECT_EQ(names[as_index(layout.entropy())], "entropy");
   EXPECT_EQ(names[as_index(layout.distance_mass(17))], "dist_17");
   EXPECT_EQ(names[as_index(layout.key_count_high(2))], "keys_99_high");
   EXPECT_EQ(names[as_index(layout.top_mass_low(4))], "top_1024_low");
   EXPECT_EQ(names[as_index(layout.kl_divergence(0))], "kl_fp8");
   EXPECT_EQ(names.back(), "kl_evicted_first_4_last_16");
-  EXPECT_TRUE(is_per_row_column("near_8"));
-  EXPECT_FALSE(is_per_row_column("prev_first"));
+  EXPECT_TRUE(has_one_value_per_row("near_8"));
+  EXPECT_FALSE(has_one_value_per_row("prev_first"));
 }
 
 // A random attention pattern over tokens with many repetitions, and its sums.

@@ -153,16 +153,16 @@ class Unfinished(PublishTestCase):
         other = self.folder / "other"
         shared = next(path for path in sorted(self.root.glob("l*")) if (other / path.name).exists())
         shutil.copy(other / shared.name / "data.parquet", shared / "data.parquet")
-        self.assert_refused("belongs to another run")
+        self.assert_refused("not a whole capture")
 
     def test_an_extra_head_is_rejected(self):
         head = sorted(self.root.glob("l*"))[0]
         shutil.copytree(head, self.root / "l90h00q")
-        self.assert_refused("the card does not name l90h00q")
+        self.assert_refused("l90h00q/data.parquet is of another run")
 
     def test_a_missing_head_is_rejected(self):
         shutil.rmtree(sorted(self.root.glob("l*"))[0])
-        self.assert_refused("1 head files that the card names are missing")
+        self.assert_refused("data.parquet is missing")
 
     def test_a_capture_of_another_program_is_rejected(self):
         state = self.root / "_saver_state.json"

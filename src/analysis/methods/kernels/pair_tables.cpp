@@ -86,7 +86,7 @@ class ProfileSums {
  public:
   ProfileSums(const PairTableInput& source, const PlasticityOptions& options);
 
-  // Adds all pairs of texts [first, end) at the points with at most max_pairs eligible pairs.
+  // Sums over all key pairs of texts [first, end) in bins with at most max_pairs eligible pairs.
   void add_texts(const KeyTile& block, std::int64_t first, std::int64_t end);
   // Adds a seeded sample of pairs at every point with more than max_pairs eligible pairs.
   void add_samples(const KeyTile& all);

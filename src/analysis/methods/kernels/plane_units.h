@@ -9,7 +9,7 @@
 
 namespace qkscope {
 
-// Computes unit vectors of rows in every plane and their projections on a line in one pass.
+// Unit vectors of all rows in every plane, and their projections onto a line, in one pass.
 class PlaneUnitVectors {
  public:
   // Projects rows minus `centre`, reusing the buffers of the previous call. Rows 2i and 2i+1 of

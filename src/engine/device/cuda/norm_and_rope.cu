@@ -93,7 +93,7 @@ void launch_norm(const NormArguments& a, unsigned blocks, cudaStream_t stream) {
     norm_kernel<T, V, 16, kKind><<<blocks, norm_threads(packs, 16), 0, stream>>>(a);
 }
 
-// Without a weight no norm is applied, so RMSNorm and LayerNorm use the same kernel.
+// Rows without a norm (no weight) use the RMSNorm kernel.
 template <typename T, int V>
 void launch_norm(const NormArguments& a, unsigned blocks, cudaStream_t stream) {
   if (a.kind == NormKind::layer && a.norm.weight != nullptr)
