@@ -1,4 +1,5 @@
-// What `qkscope analyze` prints: classes of heads, means over heads, and the heads at both ends.
+// Output of `qkscope analyze`: head classes, means over heads, and the most positional and most
+// content-focused heads.
 #pragma once
 
 #include "qkscope/analysis.h"

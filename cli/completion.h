@@ -1,5 +1,5 @@
-// Completion scripts for shells, and the manual page. Both are made from the table of options, so a
-// script answers without starting the program.
+// Shell completion scripts and the manual page. Both are generated from the option table, so
+// completion works without starting the program.
 #pragma once
 
 #include <string>

@@ -31,12 +31,12 @@ struct CorpusOptions {
 
 // One text of a dataset.
 struct Document {
-  std::int64_t row = 0;          // row number in the whole dataset from 0; skipped rows count
-  std::int64_t example_key = 0;  // seed for sampling positions of this text: an integer id, or
-                                 // the hash of any other id. The row number if number_rows is set
-                                 // or there is no id column.
-  std::string source_id;         // the id as the dataset spells it
-  std::string text;              // valid UTF-8, not empty
+  std::int64_t row = 0;  // row number in the whole dataset from 0; skipped rows count
+  // Seed for sampling positions of this text: the id if it is an integer, otherwise a hash of the
+  // id; the row number if number_rows is set or there is no id column.
+  std::int64_t example_key = 0;
+  std::string source_id;  // the id as the dataset spells it
+  std::string text;       // valid UTF-8, not empty
 };
 
 struct CorpusColumn {

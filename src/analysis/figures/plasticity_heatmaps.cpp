@@ -107,7 +107,7 @@ std::string plot_few_pairs(std::size_t group) {
 HoverCell pair_hover(const PanelGrid& grid, const PairCell& cell, const PairAxis& x,
                      const PairAxis& y) {
   const auto group = static_cast<std::size_t>(cell.group);
-  const auto box = grid.panel_rectangle(group);
+  const auto box = grid.panel_hover_cell(group);
   const auto across = [&](double value) {
     return box.left +
            (box.right - box.left) * (value - x.low[group]) / (x.high[group] - x.low[group]);

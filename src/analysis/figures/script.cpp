@@ -246,7 +246,7 @@ std::string PanelGrid::panel_settings(int i, const std::string& title) const {
                             i % columns_ == 0 ? options_.y_format : "");
 }
 
-HoverCell PanelGrid::panel_rectangle(std::size_t i) const {
+HoverCell PanelGrid::panel_hover_cell(std::size_t i) const {
   const int place = static_cast<int>(i);
   const double left = options_.left + (place % columns_) * (panel_width_ + gap_x_);
   const double tall = panel_width_ * options_.aspect;

@@ -120,7 +120,7 @@ class PanelGrid {
             const std::function<Panel(std::size_t i)>& panel) const;
 
   // Returns the rectangle of panel `i` as a cell without text.
-  HoverCell panel_rectangle(std::size_t i) const;
+  HoverCell panel_hover_cell(std::size_t i) const;
 
  private:
   std::string panel_settings(int i, const std::string& title) const;

@@ -78,7 +78,8 @@ Matrix planted_basis(const PlantedOptions& options) {
   return basis;
 }
 
-HeadRows plant_rows(const PlantedOptions& options, HeadKind kind, std::uint64_t rows_seed) {
+HeadRows generate_planted_rows(const PlantedOptions& options, HeadKind kind,
+                               std::uint64_t rows_seed) {
   const Planter planter(options, kind);
   Random random(rows_seed);
   HeadRows sampled;

@@ -14,6 +14,7 @@ namespace qkscope {
 Matrix planted_basis(const PlantedOptions& options);
 
 // `rows_seed` determines positions and noise; options.seed determines the basis.
-HeadRows plant_rows(const PlantedOptions& options, HeadKind kind, std::uint64_t rows_seed);
+HeadRows generate_planted_rows(const PlantedOptions& options, HeadKind kind,
+                               std::uint64_t rows_seed);
 
 }  // namespace qkscope

@@ -108,8 +108,8 @@ void add_correlations_table(const AnalysisRun& run, ResultTables& results) {
   rows.finish(results);
 }
 
-void add_rotated_table(const AnalysisRun& run, const AnalyzeOptions& options,
-                       ResultTables& results) {
+void add_rotation_table(const AnalysisRun& run, const AnalyzeOptions& options,
+                        ResultTables& results) {
   ResultTableBuilder rows(
       run, "rotated",
       kHeadSchema +

@@ -88,7 +88,7 @@ void write_head(const PlantedCaptureOptions& options, const HeadId& id) {
   const PlantedOptions head = planted_head(options, id);
   const std::uint64_t rows_seed =
       (head.seed << 8) + static_cast<std::uint64_t>(is_query ? 2 + id.head : 1);
-  HeadRows rows = plant_rows(head, id.kind, rows_seed);
+  HeadRows rows = generate_planted_rows(head, id.kind, rows_seed);
   const bool full = options.full_every > 0 && (id.layer + 1) % options.full_every == 0;
   if (options.sliding_window > 0 && !full) rows.sliding_window = options.sliding_window;
   write_head_file(head_file_path(options.data_root, id), rows, metadata_of(options, id));

@@ -228,7 +228,7 @@ std::vector<AddTables> tables_of(const AnalysisRun& run, const AnalyzeOptions& o
   };
   if (options.pca) append({add_qk_table, with_options(add_taxonomy_tables)});
   if (options.pca && options.pca_options.separate_components > 0) append({add_correlations_table});
-  if (options.rotation) append({with_options(add_rotated_table), add_complement_table});
+  if (options.rotation) append({with_options(add_rotation_table), add_complement_table});
   if (options.plasticity)
     append({add_metrics_table, add_bucket_table, add_profile_table, add_profile_bins_table,
             add_heatmap_table, add_weights_table});

@@ -72,8 +72,8 @@ void add_qk_table(const AnalysisRun& run, ResultTables& results);
 void add_taxonomy_tables(const AnalysisRun& run, const AnalyzeOptions& options,
                          ResultTables& results);
 void add_correlations_table(const AnalysisRun& run, ResultTables& results);
-void add_rotated_table(const AnalysisRun& run, const AnalyzeOptions& options,
-                       ResultTables& results);
+void add_rotation_table(const AnalysisRun& run, const AnalyzeOptions& options,
+                        ResultTables& results);
 void add_complement_table(const AnalysisRun& run, ResultTables& results);
 void add_errors_table(const AnalysisRun& run, const std::vector<MeanError>& errors,
                       ResultTables& results);

@@ -258,8 +258,8 @@ void erfc_in_place(std::span<double> z) {
   QKSCOPE_DISPATCH(erfc_kernel)(z.data(), z.size());
 }
 
-void sum_plasticity(const ZScoreInterpolation& lines, const LanePointRanges& points,
-                    std::uint32_t* running, std::uint32_t* total) {
+void accumulate_plasticity(const ZScoreInterpolation& lines, const LanePointRanges& points,
+                           std::uint32_t* running, std::uint32_t* total) {
   QKSCOPE_DISPATCH(along_kernel)(lines, points, running, total);
 }
 

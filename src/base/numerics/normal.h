@@ -46,8 +46,8 @@ struct LanePointRanges {
 // total (end - first) = sums over the lanes.
 inline constexpr double kPlasticityUnit = 1.0 / (1 << 24);
 inline constexpr std::int32_t kMostPoints = 255;
-void sum_plasticity(const ZScoreInterpolation& lines, const LanePointRanges& points,
-                    std::uint32_t* running, std::uint32_t* total);
+void accumulate_plasticity(const ZScoreInterpolation& lines, const LanePointRanges& points,
+                           std::uint32_t* running, std::uint32_t* total);
 
 // Replaces every z >= 0 by erfc(z). Values above 26.5 are clamped (erfc is about 1e-307 there).
 void erfc_in_place(std::span<double> z);

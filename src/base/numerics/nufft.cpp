@@ -256,8 +256,8 @@ void Nufft::compute(std::span<const std::complex<double>> values) {
   fft().forward(
       std::span(signal_).first(fft().size() / 4), [&](std::size_t begin, std::size_t end) {
         const auto residues = fft().residues().subspan(begin, end - begin);
-        highest_ = std::max(highest_, compute_largest_powers(signal_.data() + 4 * begin, residues,
-                                                             gains, largest_.data()));
+        highest_ = std::max(highest_, find_largest_powers(signal_.data() + 4 * begin, residues,
+                                                          gains, largest_.data()));
       });
   copy_margins();
   // The grid is periodic: the block after the last one is block 0 shifted by one value, so its

@@ -178,8 +178,8 @@ void spread_values(std::span<const std::complex<double>> values, const SpreadRow
   QKSCOPE_DISPATCH(spread_kernel)(values, rows, taps, signal);
 }
 
-float compute_largest_powers(const FourComplex* points, std::span<const std::uint32_t> residues,
-                             const BlockGains& gains, float* largest) {
+float find_largest_powers(const FourComplex* points, std::span<const std::uint32_t> residues,
+                          const BlockGains& gains, float* largest) {
   return QKSCOPE_DISPATCH(largest_kernel)(points, residues, gains, largest);
 }
 

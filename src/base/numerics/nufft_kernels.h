@@ -26,8 +26,8 @@ struct BlockGains {
 
 // Sets largest[residues[i]], shape (4), to the largest gain |S|^2 of each of the four vectors of
 // block i of `points`. Returns the overall maximum.
-float compute_largest_powers(const FourComplex* points, std::span<const std::uint32_t> residues,
-                             const BlockGains& gains, float* largest);
+float find_largest_powers(const FourComplex* points, std::span<const std::uint32_t> residues,
+                          const BlockGains& gains, float* largest);
 
 // The transformed grid.
 struct GridBlocks {
@@ -45,7 +45,7 @@ struct PeakThresholds {
   const float* weights = nullptr;  // (8): interpolation weights of a midpoint
 };
 // Appends the selected points to `found`. `largest`, shape (count + 1, 4): maxima of
-// compute_largest_powers().
+// find_largest_powers().
 void find_peaks(const GridBlocks& grid, const float* largest, const PeakThresholds& wanted,
                 std::vector<PeakCandidate>& found);
 

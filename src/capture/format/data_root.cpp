@@ -304,7 +304,7 @@ void DataRoot::refuse_foreign_files() const {
       path_, names.size() == 1 ? "a file" : "files", format_name_list(names));
 }
 
-void DataRoot::remove_run(const Manifest& manifest, const Shard& shard) const {
+void DataRoot::remove_run_files(const Manifest& manifest, const Shard& shard) const {
   const OpenFolder root(path_);
   const auto parts = root.folder(layout::kPartsFolder);
   // This file, which stays until the parts are removed, tells the next run that none of the

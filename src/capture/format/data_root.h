@@ -89,7 +89,7 @@ class DataRoot {
   void refuse_foreign_files() const;
   // Removes the finished files, the shard's own part, and parts of other runs that no process has
   // locked. Files with unrecognized names are kept.
-  void remove_run(const Manifest& manifest, const Shard& shard) const;
+  void remove_run_files(const Manifest& manifest, const Shard& shard) const;
 
   // Deletes leftovers of an earlier assembly and creates an empty final_folder().
   void make_final_folder() const;

@@ -134,7 +134,7 @@ PartRunResult PartRun::run_in_folder(const DataRoot& root, StoredRun* stored) co
     root.refuse_foreign_files();
     if (replace) {
       check_inputs();
-      root.remove_run(manifest, shard);
+      root.remove_run_files(manifest, shard);
     }
     result = run_locked(root, stored);
   } catch (...) {

@@ -214,8 +214,8 @@ class ForwardPass {
     });
   }
 
-  // Shows the residual stream as the input of each head, for q, k and v together and then for each
-  // of them. Heads with an edited input are projected separately.
+  // Calls hooks with the residual stream as input of each head: first for q, k and v together, then
+  // for each one. Heads whose input a hook edited are projected separately.
   void show_inputs(std::int64_t layer) {
     const auto& weights = layer_weights(layer);
     const auto shared = head_inputs({Stage::attn_in, layer}, config_.n_heads, Tensor());

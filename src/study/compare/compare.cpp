@@ -113,7 +113,7 @@ Table table_with_columns(const Names& texts, const Names& numbers, const Names& 
 
 void add_published(Table& table, const PublishedNumber& number, Match& match) {
   MeasuredValue ours{.missing = "there is no such run here"};
-  if (match.run) ours = evaluate_published_number(number, *match.run);
+  if (match.run) ours = measure_published_quantity(number, *match.run);
   const double published = ours.sign_arbitrary ? std::fabs(number.value) : number.value;
   const double difference = ours.value - published;
   const double se = std::hypot(number.se, ours.se);

@@ -275,7 +275,7 @@ MeasuredValue unavailable_value(std::string why) {
   return {.missing = std::move(why)};
 }
 
-MeasuredValue evaluate_published_number(const PublishedNumber& published, RunTables& run) {
+MeasuredValue measure_published_quantity(const PublishedNumber& published, RunTables& run) {
   if (std::isnan(published.value) && published.kind != "setting")
     return unavailable_value(
         fmt::format("no number was printed but {}", quote_text(published.text)));

@@ -132,7 +132,7 @@ struct MeasuredValue {
 
 MeasuredValue unavailable_value(std::string why);
 
-MeasuredValue evaluate_published_number(const PublishedNumber& published, RunTables& run);
+MeasuredValue measure_published_quantity(const PublishedNumber& published, RunTables& run);
 
 // Evaluates a quantity by name. A name of named_head_columns(), or of any column of qk (PC0),
 // rotated and head_metrics, means the mean over heads. Suffixes (_std, _median, _p25, _p75,

@@ -42,8 +42,8 @@ inline PlantedOptions small_head(std::uint64_t seed) {
 }
 
 inline PlantedHead plant(const PlantedOptions& options, std::uint64_t rows_seed) {
-  return {plant_rows(options, HeadKind::query, 2 * rows_seed),
-          plant_rows(options, HeadKind::key, 2 * rows_seed + 1)};
+  return {generate_planted_rows(options, HeadKind::query, 2 * rows_seed),
+          generate_planted_rows(options, HeadKind::key, 2 * rows_seed + 1)};
 }
 
 // The rows of the texts that are not in the group.

@@ -151,16 +151,16 @@ TEST(Planted, PlasticityIsThatOfTheTrueDistribution) {
 // The standard error over examples, where nothing but the keys is random: coverage close to 95 %.
 TEST(Planted, StandardErrorsCoverTheTruth) {
   auto options = small_head(15);
-  const auto queries = plant_rows(options, HeadKind::query, 1);
+  const auto queries = generate_planted_rows(options, HeadKind::query, 1);
   auto large = options;
   large.examples = kSanitized ? 800 : 6000;
-  const PlantedHead truth_head(queries, plant_rows(large, HeadKind::key, 12345));
+  const PlantedHead truth_head(queries, generate_planted_rows(large, HeadKind::key, 12345));
   const auto truth = attention_plasticity(truth_head.queries, truth_head.keys, {});
   int inside = 0;
   int cells = 0;
   for (int seed = 0; seed < kSeeds; ++seed) {
-    const PlantedHead head(
-        queries, plant_rows(options, HeadKind::key, static_cast<std::uint64_t>(seed) + 7));
+    const PlantedHead head(queries, generate_planted_rows(options, HeadKind::key,
+                                                          static_cast<std::uint64_t>(seed) + 7));
     const auto found = attention_plasticity(head.queries, head.keys, {});
     for (std::size_t i = 4; i < found.profile.size(); ++i) {
       const auto& cell = found.profile[i].mean;

@@ -68,10 +68,10 @@ AnalysisRun run_of(const Drawn& drawn) {
   AnalysisRun run;
   run.texts = drawn.key_texts;
   for (const std::uint64_t number : {1, 2}) {
-    auto q = plant_rows(head_options(drawn.query_texts, number), HeadKind::query,
-                        4 * drawn.query_seed + number);
-    auto k = plant_rows(head_options(drawn.key_texts, number), HeadKind::key,
-                        4 * drawn.key_seed + number + 900000007);
+    auto q = generate_planted_rows(head_options(drawn.query_texts, number), HeadKind::query,
+                                   4 * drawn.query_seed + number);
+    auto k = generate_planted_rows(head_options(drawn.key_texts, number), HeadKind::key,
+                                   4 * drawn.key_seed + number + 900000007);
     shift_texts(q, 2 * drawn.query_seed + 1);
     shift_texts(k, 2 * drawn.key_seed + 2);
     const TextGroups groups(as_rows_view(q), as_rows_view(k));

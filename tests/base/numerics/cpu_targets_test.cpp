@@ -242,8 +242,8 @@ TEST(CpuTargets, PlasticityAlongLinesAgreesWithNormalCdf) {
         }
         std::vector<std::uint32_t> running(static_cast<std::size_t>((end - first + 1) * lanes));
         std::vector<std::uint32_t> total(static_cast<std::size_t>(end - first));
-        sum_plasticity({z.data(), 4, lanes, 3, column.data(), fraction.data()}, points,
-                       running.data(), total.data());
+        accumulate_plasticity({z.data(), 4, lanes, 3, column.data(), fraction.data()}, points,
+                              running.data(), total.data());
         for (auto i = first; i < end; ++i) {
           const auto at = static_cast<std::size_t>(i);
           std::uint32_t sum = 0;
@@ -273,7 +273,7 @@ TEST(CpuTargets, PlasticityOfLargeZIsZero) {
   for_each_cpu_target([&](const std::string&) {
     std::uint32_t running[8] = {};
     std::uint32_t total = 0;
-    sum_plasticity({z, 1, 4, 0, &column, &fraction}, points, running, &total);
+    accumulate_plasticity({z, 1, 4, 0, &column, &fraction}, points, running, &total);
     EXPECT_EQ(total, 1U << 24);
     EXPECT_EQ(running[7], 1U << 24);
   });

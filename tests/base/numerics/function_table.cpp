@@ -49,8 +49,8 @@ void print_normal() {
   for (float z = -9; z <= 9; z += 0.0311F) {
     std::uint32_t running[2 * qkscope::kLaneStep];
     std::uint32_t total = 0;
-    qkscope::sum_plasticity({columns, 2, qkscope::kLaneStep, 0, &column, &z},
-                            {0, 1, {}, {1, 1, 1, 1}}, running, &total);
+    qkscope::accumulate_plasticity({columns, 2, qkscope::kLaneStep, 0, &column, &z},
+                                   {0, 1, {}, {1, 1, 1, 1}}, running, &total);
     std::printf("plasticity,0,%.17g,%.17g\n", double{z},
                 total * qkscope::kPlasticityUnit / qkscope::kLaneStep);
   }

@@ -24,14 +24,14 @@ class Quantities : public testing::Test {
   MeasuredValue of(const std::string& quantity) {
     PublishedNumber number;
     number.quantity = quantity;
-    return evaluate_published_number(number, run_);
+    return measure_published_quantity(number, run_);
   }
   double value(const std::string& quantity) { return of(quantity).value; }
   double profile(double low, double high, bool fraction) {
     PublishedNumber number;
     number.value_kind = PublishedNumber::ValueKind::profile;
     number.bin = {low, high, fraction};
-    return evaluate_published_number(number, run_).value;
+    return measure_published_quantity(number, run_).value;
   }
 
   TemporaryFolder folder_;
@@ -104,7 +104,7 @@ TEST_F(Quantities, UnknownQuantitiesHaveAReason) {
   words.quantity = "content_focused";
   words.value = std::nan("");
   words.text = "under 1%";
-  EXPECT_EQ(evaluate_published_number(words, run_).missing,
+  EXPECT_EQ(measure_published_quantity(words, run_).missing,
             "no number was printed but \"under 1%\"");
 }
 
@@ -124,13 +124,13 @@ TEST_F(Quantities, ProfilesAverageBinsWithTheirCentreInside) {
   drop.value_kind = PublishedNumber::ValueKind::profile;
   drop.bin = {0, 0.2, true};
   drop.minus = ProfileBin{0.8, 1, true};
-  EXPECT_NEAR(evaluate_published_number(drop, run_).value, 0.07, 1e-15);
+  EXPECT_NEAR(measure_published_quantity(drop, run_).value, 0.07, 1e-15);
   PublishedNumber line;
   line.value_kind = PublishedNumber::ValueKind::line;
   line.bin = {410, 450, false};
-  EXPECT_NEAR(evaluate_published_number(line, run_).value, 0.56, 1e-15);
+  EXPECT_NEAR(measure_published_quantity(line, run_).value, 0.56, 1e-15);
   line.layer = 9;
-  EXPECT_NEAR(evaluate_published_number(line, run_).value, 0.46, 1e-15);
+  EXPECT_NEAR(measure_published_quantity(line, run_).value, 0.46, 1e-15);
 }
 
 // Results of analyses with other options are not compared with published numbers.
@@ -167,10 +167,10 @@ TEST_F(Quantities, SeveralRunsArePooled) {
   EXPECT_EQ(both.label(), "2 runs");
   PublishedNumber number;
   number.quantity = "query_heads";
-  EXPECT_DOUBLE_EQ(evaluate_published_number(number, both).value, 4);
+  EXPECT_DOUBLE_EQ(measure_published_quantity(number, both).value, 4);
   number.quantity = "r_q";
-  EXPECT_DOUBLE_EQ(evaluate_published_number(number, both).value, 0.7);
-  EXPECT_TRUE(std::isnan(evaluate_published_number(number, both).se));
+  EXPECT_DOUBLE_EQ(measure_published_quantity(number, both).value, 0.7);
+  EXPECT_TRUE(std::isnan(measure_published_quantity(number, both).se));
 }
 
 }  // namespace

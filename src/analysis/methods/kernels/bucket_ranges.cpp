@@ -19,7 +19,7 @@ DistinctValues::DistinctValues(std::span<const std::int32_t> all) : place(all.si
           std::lower_bound(numbers.begin(), numbers.end(), all[i]) - numbers.begin());
     return;
   }
-  // Holds 1 for each value present, then the value's index.
+  // First 1 for each value that occurs, then overwritten with the index of that value.
   std::vector<std::int32_t> place_of(static_cast<std::size_t>(range));
   for (const auto number : all) place_of[static_cast<std::size_t>(number - low)] = 1;
   for (std::int64_t i = 0; i < range; ++i) {

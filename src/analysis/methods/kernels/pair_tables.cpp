@@ -59,7 +59,7 @@ class PlasticityAtPoints {
         part.lane_first[p] = std::clamp(static_cast<std::int32_t>(from), part.first, part.end);
         part.lane_end[p] = std::clamp(static_cast<std::int32_t>(to), part.first, part.end);
       }
-      sum_plasticity(
+      accumulate_plasticity(
           {lines.z, lines.columns, lines.lanes, static_cast<std::int32_t>(lines.first_column),
            column_.data(), fraction_.data()},
           part, running_.data(), total_.data());

@@ -93,7 +93,7 @@ void launch_norm(const NormArguments& a, unsigned blocks, cudaStream_t stream) {
     norm_kernel<T, V, 16, kKind><<<blocks, norm_threads(packs, 16), 0, stream>>>(a);
 }
 
-// Rows without a norm (no weight) use the RMSNorm kernel.
+// Without a norm (null weight), the RMSNorm kernel copies the rows unchanged.
 template <typename T, int V>
 void launch_norm(const NormArguments& a, unsigned blocks, cudaStream_t stream) {
   if (a.kind == NormKind::layer && a.norm.weight != nullptr)

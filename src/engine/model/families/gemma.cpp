@@ -64,7 +64,7 @@ void read_gemma3(ModelConfig& model, const ConfigReader& config) {
     log::warn(
         "{}: attn_logit_softcapping is not applied, as transformers does not apply it to gemma3",
         config.where());
-  // Published files spell the period of full layers in two ways.
+  // Published config.json files have two keys for the period of full-attention layers.
   read_periodic_windows(
       model, config,
       config.positive_integer("sliding_window_pattern",
