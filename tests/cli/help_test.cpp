@@ -47,8 +47,8 @@ TEST(Help, GroupsOptionsAndGivesDefaults) {
   const auto help = run_program("qkscope generate --help").out;
   for (const auto* part : {"\nUsage: qkscope generate --model MODEL [OPTIONS]\n",
                            "\nInput, one of these:\n", "\nModel:\n",
-                           "\nSampling:\n  --max-new-tokens N      Maximum number of new tokens "
-                           "(default: 128)\n",
+                           ("\nSampling:\n  --max-new-tokens N      Maximum number of new tokens "
+                            "(default: 128)\n"),
                            "\nCommon:\n  -h, --help"})
     EXPECT_THAT(help, HasSubstr(part));
   EXPECT_LT(help.find("\nSampling:"), help.find("\nCommon:"));
