@@ -4,6 +4,7 @@
 # pyright: reportPrivateUsage=false
 import inspect
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -208,12 +209,22 @@ def test_a_folder_holds_results_of_one_set_of_options(captured: Captured, tmp_pa
 
 def test_every_row_of_the_table_of_options_is_tested_and_documented() -> None:
     rows = {row.name: row for row in qkscope._engine.analysis_options()}
-    elsewhere = {"label", "model", "head_counts", "nope_layers", "stage", "keys"}  # tested elsewhere
+    elsewhere = {"label", "model", "head_counts", "nope_layers", "stage", "keys", "partial"}  # tested elsewhere
     assert set(OPTIONS) | elsewhere == set(rows)
     parameters = inspect.signature(qkscope.analyze).parameters
     for name, row in rows.items():
         assert parameters[name].default == row.default and parameters[name].kind == inspect.Parameter.KEYWORD_ONLY
         assert f"{name}: {row.help}" in (qkscope.analyze.__doc__ or "")
+
+
+def test_a_partial_capture_is_refused_or_marked(captured: Captured, tmp_path: Path) -> None:
+    part = tmp_path / "part"
+    shutil.copytree(captured[0], part)
+    shutil.rmtree(sorted(part.glob("l*q"))[0])
+    with pytest.raises(qkscope.InputError, match="not a whole capture"):
+        qkscope.analyze(part)
+    tables = qkscope.analyze(part, only="pca", partial=True, label="x")
+    assert set(tables["qk"]["model"].to_pylist()) == {"x (partial)"}
 
 
 def test_layers_and_heads_may_be_texts(captured: Captured) -> None:
