@@ -111,22 +111,13 @@ void add_commands(CLI::App& app) {
   app.footer(examples);
 }
 
-std::string shell_word(const std::string& word) {
-  constexpr auto kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
-}
-
 std::string replacement_of_old_command(const std::vector<std::string>& words) {
   for (const auto& old : kOldCommands) {
     const auto names = split(std::string(old.name), ' ');
     if (words.size() < names.size() || !std::equal(names.begin(), names.end(), words.begin()))
       continue;
     auto line = fmt::format("qkscope {}", old.now);
-    for (auto i = names.size(); i < words.size(); ++i) line += " " + shell_word(words[i]);
+    for (auto i = names.size(); i < words.size(); ++i) line += " " + quote_for_shell(words[i]);
     return line.append(old.option);
   }
   return "";

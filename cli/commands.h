@@ -41,9 +41,6 @@ void add_trace(CLI::App& app);
 // Adds the options and the action of `qkscope capture` to a command or to the program sniff-qk.
 void set_up_capture(CLI::App& command);
 
-// Quotes a word for a POSIX shell where needed.
-std::string shell_word(const std::string& word);
-
 // Returns the command line that replaces a removed command, or "" if the first word is not a
 // removed command. `words` are the program's arguments.
 std::string replacement_of_old_command(const std::vector<std::string>& words);

@@ -57,7 +57,8 @@ std::string bash_action(const OptionRow& option) {
   return option.value.ends_with("|FILE") ? choose + "; compopt -o default" : choose;
 }
 
-// The cases "COMMAND OPTION" of options with a value. Options with the same action share a case.
+// Branches of the `case "$command $previous"` statement, which complete the value of an option.
+// Options that are completed alike share a branch.
 std::string bash_values(const std::vector<CommandRow>& rows) {
   std::map<std::string, std::vector<std::string>> patterns;  // by action
   for (const auto& row : rows)
@@ -71,7 +72,8 @@ std::string bash_values(const std::vector<CommandRow>& rows) {
   return text;
 }
 
-// The cases of commands: their subcommands, or their options and arguments.
+// Branches of the `case "$command"` statement: options of each command, and what completes its
+// arguments (the names of its subcommands if it has some).
 std::string bash_commands(const std::vector<CommandRow>& rows) {
   std::string text;
   for (const auto& row : rows) {

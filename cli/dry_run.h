@@ -1,4 +1,5 @@
-// What a dry run tells beside its plan: warnings about the configuration, and the time of the run.
+// Warnings about a configuration and an estimate of the run time, which a dry run prints after its
+// plan.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace qkscope::cli {
 
-// A run as the warnings and the measurement see it.
+// Properties of a planned run that its warnings and its time estimate depend on.
 struct PlannedWork {
   const CaptureConfig& config;
   const ModelConfig& model;
@@ -30,8 +31,8 @@ struct TimeEstimate {
   std::string unknown;      // reason why there is no estimate
 };
 
-// Runs one short forward pass on the device of the run. Downloads nothing: without local weights
-// there is no estimate.
+// Estimates the time of a run by timing one short forward pass on the same device. Downloads
+// nothing: without local weights there is no estimate.
 TimeEstimate estimate_time(const PlannedWork& work, const ComputeOptions& compute);
 
 // Returns a warning if texts may be longer than the context of the model.
@@ -41,7 +42,7 @@ std::vector<std::string> length_warnings(const PlannedWork& work);
 // the mean rows of one head file over all shards, `tokens` the tokens of all shards.
 std::vector<std::string> row_warnings(const PlannedWork& work, double rows, double tokens);
 
-// Prints the line of the time, then logs the warnings.
+// Prints the estimated run time on one line, then logs the warnings.
 void print_advice(const TimeEstimate& time, const std::vector<std::string>& warnings);
 
 // Adds "warnings" and "seconds" to the JSON object of a plan.

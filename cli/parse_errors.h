@@ -7,7 +7,7 @@
 
 namespace qkscope::cli {
 
-// Returns what is wrong with the command line, and in a second line the command that prints help.
+// Returns an error message for an invalid command line, and the help command on a second line.
 // `app` is the program whose parse threw `error`.
 std::string parse_error_message(const CLI::App& app, const CLI::ParseError& error);
 

@@ -51,8 +51,8 @@ void choose_analyses(const std::string& only, AnalyzeOptions& options) {
 }
 
 void print_next_steps(const std::string& results, const CLI::App& program) {
-  const auto folder = shell_word(results);
-  const auto below = [&](const char* name) { return shell_word(results + "/" + name); };
+  const auto folder = quote_for_shell(results);
+  const auto below = [&](const char* name) { return quote_for_shell(results + "/" + name); };
   fmt::print("\nnext:\n  qkscope figures {} --out {}\n", folder, below("figures"));
   const auto is_report = [](const CLI::App* command) { return command->get_name() == "report"; };
   if (!program.get_subcommands(is_report).empty())

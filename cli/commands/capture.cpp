@@ -141,7 +141,7 @@ CaptureResult capture(const CapturePlan& plan, const CaptureArguments& options,
                             : run_capture(plan, run);
 }
 
-// Prints the plan with its time and warnings.
+// Prints the plan, the estimated time and the warnings of a dry run.
 void tell_plan(const CapturePlan& plan, const CaptureArguments& options, const Shard& shard) {
   const auto dry = dry_run(plan, shard);
   const PlannedWork work{plan.config(), plan.model(), plan.device(), plan.workers(),

@@ -16,6 +16,9 @@ namespace qkscope {
 // be a typo of it.
 QKSCOPE_API std::string nearest(std::string_view word, std::span<const std::string> candidates);
 
+// Quotes a word for a POSIX shell where needed.
+QKSCOPE_API std::string quote_for_shell(const std::string& text);
+
 QKSCOPE_API std::vector<std::string> split(std::string_view text, char separator);
 
 QKSCOPE_API std::string format_bytes(std::uint64_t bytes);  // "1.5 GiB"

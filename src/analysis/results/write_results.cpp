@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "analysis/results/head_runner.h"
+#include "analysis/results/results_folder.h"
 #include "analysis/results/row_builder.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
@@ -178,12 +179,11 @@ class StagedTables {
 
 // Sizes and checksums of the result tables in the folder.
 FileList list_tables(const std::string& folder) {
-  FileList files = list_files(folder);
-  std::erase_if(files, [](const auto& file) {
-    const std::filesystem::path path = file.first;
-    return path.has_parent_path() || std::ranges::count(kTableNames, path.stem()) == 0;
-  });
-  return files;
+  std::vector<std::string> names;
+  for (const char* table : kTableNames)
+    for (const char* ending : {".csv", ".parquet"})
+      if (path_exists(folder + "/" + table + ending)) names.push_back(std::string(table) + ending);
+  return list_files(folder, names);
 }
 
 // ---- Adds analyses to a folder that already has others with the same options.

@@ -35,10 +35,7 @@ std::string content_checksum(const std::string& path) {
 
 }  // namespace
 
-FileList list_files(const std::string& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_regular_file()) names.push_back(entry.path().lexically_relative(folder).string());
+FileList list_files(const std::string& folder, const std::vector<std::string>& names) {
   std::vector<FileRecord> records(names.size());
   parallel_for(std::ssize(names), [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
@@ -48,6 +45,13 @@ FileList list_files(const std::string& folder) {
   FileList files;
   for (std::size_t i = 0; i < names.size(); ++i) files[names[i]] = std::move(records[i]);
   return files;
+}
+
+FileList list_files(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) names.push_back(entry.path().lexically_relative(folder).string());
+  return list_files(folder, names);
 }
 
 Json to_json(const FileList& files) {
@@ -106,21 +110,6 @@ void FileSnapshot::check_unchanged() const {
   for (const auto& [path, stamp] : stamps_)
     if (stamp_of(path) != stamp)
       bad_input("{}: changed while it was read; run the same command again", path);
-}
-
-void check_whole_results(const std::string& folder) {
-  constexpr char kAdvice[] = "run 'qkscope analyze' again with --overwrite";
-  const auto summary = folder + "/" + results_layout::kSummaryFile;
-  if (!fs::exists(summary)) {
-    if (fs::exists(folder + "/" + results_layout::kLockFile))
-      bad_input(
-          "{}: an analysis is writing these results, or was killed; wait until it ends, or {}",
-          folder, kAdvice);
-    return;
-  }
-  const Json content = load_json(summary);
-  if (const auto files = content.is_object() ? read_file_list(content, summary) : std::nullopt)
-    check_file_sizes(folder, *files, kAdvice);
 }
 
 }  // namespace qkscope

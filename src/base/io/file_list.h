@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/io/json.h"
 
@@ -18,7 +19,8 @@ struct FileRecord {
 
 using FileList = std::map<std::string, FileRecord>;  // keys: paths relative to the folder
 
-// Reads all regular files below the folder.
+// Reads the named files, or all regular files below the folder.
+FileList list_files(const std::string& folder, const std::vector<std::string>& names);
 FileList list_files(const std::string& folder);
 
 Json to_json(const FileList& files);
@@ -52,16 +54,5 @@ class FileSnapshot {
 
   std::map<std::string, Stamp> stamps_;
 };
-
-// ---- Folders of analysis results
-
-namespace results_layout {
-inline constexpr char kSummaryFile[] = "summary.json";  // written last, lists the tables
-inline constexpr char kLockFile[] = ".analyze.lock";    // exists while tables are written
-}  // namespace results_layout
-
-// Throws a bad-input error when an analysis of this folder has not finished, or when a table is
-// missing or has another size than summary.json says. Accepts tables of other programs.
-void check_whole_results(const std::string& folder);
 
 }  // namespace qkscope

@@ -105,7 +105,7 @@ class PositionOrder {
   std::int64_t length() const { return length_; }  // largest position - smallest + 1
   std::int64_t rows() const { return std::ssize(offset_); }
   std::int64_t blocks() const { return std::ssize(begin_) - 1; }
-  // Sorted rows [begin(b), begin(b + 1)) have offsets in [256 b, 256 (b + 1)).
+  // First sorted row of a block. Block b holds the rows with offsets in [256 b, 256 (b + 1)).
   std::size_t begin(std::int64_t block) const { return begin_[static_cast<std::size_t>(block)]; }
   // (rows): position minus smallest position, in sorted order.
   std::span<const std::int32_t> offsets() const { return offset_; }

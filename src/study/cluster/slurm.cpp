@@ -309,14 +309,6 @@ std::vector<QueuedTask> queued_tasks(const Words& jobs) {
   return tasks;
 }
 
-std::string quote_for_shell(const std::string& text) {
-  constexpr auto plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-/=:,@%";
-  if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
-  std::string word = "'";
-  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
-  return word + "'";
-}
-
 std::int64_t parse_time_limit(const std::string& time) {
   const auto dash = time.find('-');
   const bool days = dash != std::string::npos;

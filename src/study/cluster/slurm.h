@@ -36,8 +36,6 @@ struct TaskScript {
 
 std::string render_batch_script(const TaskScript& task, const SlurmOptions& options);
 
-std::string quote_for_shell(const std::string& text);
-
 // Returns the seconds of a Slurm time limit: "90" (minutes), "1:30:00", "1-12" (days-hours).
 std::int64_t parse_time_limit(const std::string& time);
 

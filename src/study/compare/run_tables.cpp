@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "analysis/results/results_folder.h"
 #include "base/core/error.h"
 #include "base/io/folder.h"
 #include "base/numerics/sample_statistics.h"

@@ -89,19 +89,6 @@ TEST_F(FileListTest, ASnapshotNoticesReplacedAndRemovedFiles) {
   EXPECT_THROW(missing.check_unchanged(), Error);
 }
 
-TEST_F(FileListTest, ResultsWithoutASummaryAreRefusedWhileTheyAreWritten) {
-  EXPECT_NO_THROW(check_whole_results(folder_.path()));  // tables of another program
-  write_file(folder_.file(results_layout::kLockFile), "");
-  EXPECT_THAT(bad_input_message([&] { check_whole_results(folder_.path()); }),
-              HasSubstr("an analysis is writing these results, or was killed"));
-  const Json summary = {{"files", {{"sums", 1000}}}};
-  write_file(folder_.file(results_layout::kSummaryFile), summary.dump());
-  EXPECT_NO_THROW(check_whole_results(folder_.path()));
-  write_file(folder_.file("sums"), "");
-  EXPECT_THAT(bad_input_message([&] { check_whole_results(folder_.path()); }),
-              HasSubstr("sums: has 0 bytes, expected 1000"));
-}
-
 // Process ids are equal in different containers, so names must not depend on them.
 TEST(TemporaryPath, IsRandom) {
   std::set<std::string> names;

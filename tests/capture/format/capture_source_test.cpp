@@ -67,7 +67,7 @@ TEST(CaptureName, PrefersAnExistingFolderOverAHubName) {
   EXPECT_EQ(source.index().queries.size(), 1u);
 }
 
-// A finished capture of two query heads and a key head.
+// Writes a finished capture with two query heads and one key head.
 class WholeCapture : public testing::Test {
  protected:
   WholeCapture() {

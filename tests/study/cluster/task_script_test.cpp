@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "capture/run/capture_fixture.h"
+#include "qkscope/experimental/text.h"
 #include "study/cluster/slurm.h"
 
 namespace qkscope {

@@ -215,7 +215,7 @@ class CudaKeyValueStore : public KeyValueStore {
     for (const auto& sequence : sequences) rows.push_back(sequence.slot * positions_);
     return rows;
   }
-  // Rows of the cache that receive the keys and values of the batch.
+  // Returns the rows of the KV cache into which keys and values of the batch are written.
   std::vector<std::int32_t> new_rows(std::span<const Sequence> sequences) const {
     std::vector<std::int32_t> rows;
     for (const auto& sequence : sequences)

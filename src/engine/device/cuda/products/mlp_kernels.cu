@@ -176,8 +176,8 @@ __device__ bool comes_before(Candidate a, Candidate b) {
   return x > y || (x == y && a.expert < b.expert);
 }
 
-// One warp per row. Each of the k rounds finds the best candidate that sorts after the previous
-// one.
+// Selects the top k experts of each row, one warp per row. Each round takes the best expert after
+// the one of the round before.
 template <typename T>
 __global__ void choose_kernel(ChooseExpertsArguments a) {
   const std::int64_t row = blockIdx.x;

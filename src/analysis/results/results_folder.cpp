@@ -1,4 +1,4 @@
-#include "qkscope/experimental/verify.h"
+#include "analysis/results/results_folder.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -13,6 +13,7 @@
 #include "capture/format/capture_source.h"
 #include "capture/format/layout.h"
 #include "capture/stats_format/stats_file.h"
+#include "qkscope/experimental/verify.h"
 
 namespace qkscope {
 namespace {
@@ -50,6 +51,21 @@ void verify_head_files(const std::string& folder, FolderVerification& found) {
 }
 
 }  // namespace
+
+void check_whole_results(const std::string& folder) {
+  constexpr char kAdvice[] = "run 'qkscope analyze' again with --overwrite";
+  const auto summary = folder + "/" + results_layout::kSummaryFile;
+  if (!path_exists(summary)) {
+    if (path_exists(folder + "/" + results_layout::kLockFile))
+      bad_input(
+          "{}: an analysis is writing these results, or was killed; wait until it ends, or {}",
+          folder, kAdvice);
+    return;
+  }
+  const Json content = load_json(summary);
+  if (const auto files = content.is_object() ? read_file_list(content, summary) : std::nullopt)
+    check_file_sizes(folder, *files, kAdvice);
+}
 
 FolderVerification verify_folder(const std::string& folder) {
   return translate_exceptions([&] {
