@@ -25,7 +25,7 @@ inline std::int64_t cuda_expert_chunk_rows(const ModelConfig& model) {
 std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options = {});
 
-// Returns the additional bytes of statistics over every token on the device.
+// Returns the bytes that statistics over all tokens need in addition to the activations.
 struct StatisticsMemory {
   std::int64_t buckets = 16;
   bool moments = true;     // moments of q, k and v

@@ -39,7 +39,7 @@ void for_each_depth_block(std::int64_t depth, Body body) {
     body(k, depth - k < depth_block_size(depth) ? depth - k : depth_block_size(depth));
 }
 
-// `count` vectors of `depth` elements: the rows of a left side or the columns of a right side.
+// `count` vectors of `depth` elements: the rows of a left operand or columns of a right operand.
 struct StridedVectors {
   const float* values;
   std::int64_t stride;

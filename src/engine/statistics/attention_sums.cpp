@@ -146,7 +146,7 @@ PatternPairCounts count_pattern_pairs(std::span<const std::int32_t> tokens) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     auto& before = seen[tokens[i]];
     pairs.dup += before;
-    // Each earlier copy at j < i makes key j + 1 <= i an induction key.
+    // Every earlier occurrence j < i of the token makes key j + 1 <= i an induction key.
     pairs.ind += before;
     if (i > 0 && tokens[0] == tokens[i]) ++pairs.dup_first;
     if (i > 0 && tokens[i - 1] == tokens[i]) ++pairs.ind_self;

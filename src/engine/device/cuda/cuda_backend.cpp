@@ -167,7 +167,7 @@ class CudaBackend : public Backend {
   }
 
   // Defers norm and rotation until q and k are observed or attention needs them, so that both run
-  // in one fused kernel. A norm over the concatenation of all heads has a kernel of its own.
+  // in one fused kernel. A norm over the concatenation of all heads uses a separate kernel.
   void normalize_heads() override {
     if (!config().qk_norm_whole) {
       pending_.norm = true;

@@ -223,7 +223,7 @@ __device__ double shifted_sum(const MomentShift& shift, std::int64_t at, double 
   return sum + n * (static_cast<double>(shift.centre[at]) - shift.product[at]);
 }
 
-// One set of segments and the place of one head's moments.
+// A set of segments, and the destination of the centred moments of one head.
 struct CenteredMoments {
   const CentredMoments& set;
   int head;
@@ -282,7 +282,7 @@ __device__ void center_channel(const MomentArguments& a, const CenteredMoments& 
   to.moments[a.record.largest_offset() + channel] = largest;
 }
 
-// Grid x: rows of the triangle, then one block for everything else; y: heads; z: sets.
+// Grid x: rows of the product triangle, then one block for all other moments; y: heads; z: sets.
 __global__ void __launch_bounds__(kThreads)
     center_kernel(const MomentArguments a, const CentredMomentSets sets) {
   const auto& set = sets.sets[blockIdx.z];
