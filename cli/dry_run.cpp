@@ -18,7 +18,7 @@
 namespace qkscope::cli {
 namespace {
 
-// The analyses warn about heads with fewer rows (queries plus keys) per dimension.
+// The analyses warn about heads with fewer rows (queries plus keys) per dimension than this.
 constexpr double kRowsPerDimension = 10;
 
 // Rounds up to two significant digits: 6.71 becomes 6.8.
@@ -27,7 +27,7 @@ double round_up(double value) {
   return std::ceil(value / unit - 1e-9) * unit;
 }
 
-// Size of the measured pass. On the CPU it takes seconds; a GPU is slow with few tokens.
+// Size of the timed batch: small enough to take seconds on a CPU, large enough to saturate a GPU.
 BenchBatch measured_batch(const PlannedWork& work) {
   constexpr double kCpuFlop = 2.5e11;
   constexpr std::int64_t kCpuTokens = 512;
@@ -44,7 +44,7 @@ BenchBatch measured_batch(const PlannedWork& work) {
   return {.documents = work.device.kind == Device::Kind::cpu ? 1 : most / tokens, .tokens = tokens};
 }
 
-// What a larger base_rate would do about too few rows.
+// Returns advice for too few rows: a larger base_rate, or more texts.
 std::string base_rate_advice(const SamplerOptions& sampler, double rows, double needed) {
   if (sampler.type == SamplerType::all) return "take more or longer texts";
   const double rate = round_up(sampler.base_rate * needed / std::max(rows, 1.0));

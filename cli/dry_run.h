@@ -38,8 +38,8 @@ TimeEstimate estimate_time(const PlannedWork& work, const ComputeOptions& comput
 // Returns a warning if texts may be longer than the context of the model.
 std::vector<std::string> length_warnings(const PlannedWork& work);
 
-// Returns warnings about the position sampler, and about too few rows for the analyses. `rows` are
-// the mean rows of one head file over all shards, `tokens` the tokens of all shards.
+// Returns warnings about the position sampler, and about too few rows for the analyses. `rows` is
+// the mean number of rows per head file and `tokens` the number of tokens, both over all shards.
 std::vector<std::string> row_warnings(const PlannedWork& work, double rows, double tokens);
 
 // Prints the estimated run time on one line, then logs the warnings.

@@ -35,7 +35,7 @@ std::optional<std::int64_t> variable(const char* name) {
   return parse_integer(text, name);
 }
 
-// Returns nullopt if the scheduler set neither variable.
+// Reads the shard from environment variables. Returns nullopt if neither index nor count is set.
 std::optional<Shard> shard_from(const Scheduler& scheduler) {
   const auto id = variable(scheduler.index);
   const auto count = variable(scheduler.count);

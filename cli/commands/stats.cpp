@@ -94,7 +94,7 @@ StatsConfig configuration(const StatsArguments& options) {
 }
 
 // Prints the plan, the estimated time and the warnings of a dry run. Statistics use every token, so
-// none of the warnings is about too few rows.
+// there is no check for too few rows.
 void tell_plan(const StatsPlan& plan, const StatsArguments& options, const Shard& shard) {
   const auto dry = dry_run_stats(plan, shard);
   const double flop = dry.forward_flop + dry.moments_flop + dry.near_flop + dry.all_flop;
