@@ -77,7 +77,7 @@ void take_profile(std::span<const QueryBin> bins, const QueryPoints& points,
   }
 }
 
-// Keys sorted by text and profile bin. Reuses the bucket order if bins ascend in it.
+// Returns keys sorted by text and profile bin. Skips the sort if they are already in this order.
 SortedKeys sort_by_bin(const RowsView& keys, const ProfileGrid& grid, SortedKeys by_bucket) {
   if (grid.bins == 0) return by_bucket;
   bool ascending = true;

@@ -206,7 +206,7 @@ void sum_active(const OrthogonalComplement& complement, RotationResult& result) 
   }
 }
 
-// Row pointers of queries and keys in the order of the frequency search.
+// Returns pointers to the rows of queries and keys, sorted by block of positions (PositionOrder).
 std::vector<const float*> rows_in_order(const CentredRows& queries, const CentredRows& keys,
                                         const PositionOrder& order) {
   std::vector<const float*> rows(static_cast<std::size_t>(order.rows()));

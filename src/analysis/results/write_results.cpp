@@ -38,7 +38,7 @@ constexpr const char* kTableNames[] = {
     "errors",       "head_scatter", "head_planes",     "attention",
     "distance",     "key_channels"};
 
-// Contents of timings.json, the only file that differs between runs with the same numbers.
+// Returns the content of timings.json, the only output file that differs between repeated runs.
 Json timings(const AnalysisRun& run, double write_seconds) {
   return {{"finished", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
           {"threads", thread_count()},
@@ -188,7 +188,7 @@ FileList list_tables(const std::string& folder) {
 
 // ---- Adds analyses to a folder that already has others with the same options.
 
-// Errors of the earlier analyses in errors.parquet, followed by those of this run.
+// Returns the rows of errors.parquet from earlier analyses, followed by the errors of this run.
 std::vector<MeanError> merge_errors(const std::string& folder,
                                     const std::vector<MeanError>& errors) {
   const auto file = folder + "/errors.parquet";
@@ -213,7 +213,7 @@ bool is_all_nan(const Table::Column& column) {
          std::ranges::all_of(column.reals, [](double x) { return std::isnan(x); });
 }
 
-// Fills scatter coordinates of analyses that did not run now from the table of an earlier run,
+// Fills the scatter coordinates of analyses that this run skipped from the table of an earlier run,
 // which has the same rows.
 Table merge_scatter(const std::string& folder, const Table& table) {
   const auto file = folder + "/head_scatter.parquet";

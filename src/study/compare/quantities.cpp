@@ -214,8 +214,8 @@ std::optional<MeasuredValue> evaluate_head(const std::string& name, RunTables& r
   return unavailable_value("not computed by qkscope");
 }
 
-// Converts a published quantity that is a mean over profile bins, such as "ap_drop", to a number of
-// the form `profile`. Returns nullopt for any other quantity.
+// Converts a published quantity that is a mean over profile bins, such as "ap_drop", to a
+// PublishedNumber of ValueKind::profile. Returns nullopt for any other quantity.
 std::optional<PublishedNumber> as_profile(const PublishedNumber& number, RunTables& run) {
   const ProfileBin first{0.0, 0.2, true};
   const ProfileBin last{0.8, 1.0, true};

@@ -99,7 +99,7 @@ double mean_over_bins(const HeadProfile& profile, const ProfileBin& wanted) {
   for (const auto& value : profile.values) {
     const double place =
         wanted.fraction ? (value.middle_position() - first) / range : value.middle_position();
-    // A centre on an edge belongs to the upper bin; the tolerance absorbs rounding of 0.3.
+    // A centre on an edge belongs to the upper bin; the tolerance absorbs rounding errors.
     if (place >= wanted.low - kRounding && place < wanted.high - kRounding)
       inside.push_back(value.ap);
   }

@@ -63,7 +63,7 @@ bool holds_run(const std::string& place, const RunKind& kind, const Json& effect
   return DataRoot(stored.local_folder(), kind).is_finished_with(effective);
 }
 
-// Returns true if the results were made with these options, this version and the present capture.
+// Returns true if the results were made with these options, this version and the current capture.
 bool up_to_date(const AnalyzeOptions& options, const std::string& results) {
   const Json summary = load_json_or_null(results + "/summary.json");
   const Json wanted = {{"model", options.label},

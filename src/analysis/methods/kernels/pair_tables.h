@@ -70,7 +70,7 @@ struct PairTableInput {
 struct PairPlasticityTables {
   // Pairs with both keys in one bucket, for every later query bucket within the window.
   std::vector<BucketCell> buckets;
-  // All pairs of keys before each point, within the window.
+  // All pairs of keys before the point and within the attention window, for every point.
   PlasticityProfileTables profile;
 };
 PairPlasticityTables compute_pair_tables(const PairTableInput& source,
