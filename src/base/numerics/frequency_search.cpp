@@ -139,8 +139,8 @@ RotationPeak FrequencySearch::strongest_rotation(std::span<const std::complex<do
   std::sort(candidates.begin(), candidates.end(),
             [](const Candidate& a, const Candidate& b) { return a.power > b.power; });
   RotationPeak strongest;
-  // Tolerance for the comparison of two estimated powers, each with a relative error of 1 % (NUFFT
-  // and interpolation). Half of it for the comparison of an estimate with an exact power.
+  // Tolerance for comparing two estimated powers, each with a relative error of 1 % (NUFFT and
+  // interpolation). Comparing an estimate with an exact power needs half the tolerance.
   constexpr double kRelativeError = 0.02;
   for (const auto& candidate : candidates) {
     const double exact = strongest.strength * static_cast<double>(order_.rows());

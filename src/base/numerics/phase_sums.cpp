@@ -64,8 +64,8 @@ void row_kernel(const PhaseFactor* fine, const PositionOrder& order,
 }
 
 // Combines the blocks: converts sums of t^m, with t relative to the middle of a block, to sums of
-// (start + t)^m, relative to the middle of all positions. `coarse`, shape (blocks): phase of each
-// block, and its `start` in t[0].
+// (start + t)^m, relative to the middle of all positions. `coarse`, shape (blocks): phase factor of
+// each block; coarse[b].t[0] is the `start` of block b.
 void block_kernel(std::span<const PhaseFactor> coarse, const BlockSums* blocks, double* out) {
   Vector sums[PhaseSumSeries::kPowers];
   for (auto& sum : sums) sum = hn::Zero(Two());

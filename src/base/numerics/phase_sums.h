@@ -134,8 +134,8 @@ class PhaseSumSeries {
   static constexpr int kPowers = 8;
 
   PhaseSum at(double shift) const;
-  // Returns the largest |shift| at which the value is accurate to rounding. The truncation errors,
-  // relative to sum |z|, are (shift length / 2)^8 / 8! of the series and (128 shift)^4 / 5! of the
+  // Returns the largest |shift| at which the value is accurate to rounding. Truncation errors
+  // relative to sum |z|: (shift length / 2)^8 / 8! for the series, and (128 shift)^4 / 5! for the
   // powers of t within a block.
   static double largest_exact_shift(const PositionOrder& order);
 

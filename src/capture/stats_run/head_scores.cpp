@@ -225,7 +225,7 @@ Table head_table(const Model& model, const Texts& texts, const HeadScoreOptions&
   return table;
 }
 
-// Sums over the queries of one head, from which its score for a pattern follows.
+// Sums over the query rows of one head; score() computes the head's score for a pattern from them.
 struct PatternSums {
   double on_pattern = 0;
   double all = 0;

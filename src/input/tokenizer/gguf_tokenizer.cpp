@@ -212,9 +212,9 @@ class GgufTokenizerReader {
     BpeModelSpec::Merge merge;
   };
 
-  // SentencePiece merges the adjacent pair whose merged token has the highest score. The equivalent
-  // merge list contains every split of every token, ordered by score. Gemma's scores do not follow
-  // the training order of its tokens, but its ids do.
+  // SentencePiece merges the adjacent pair that forms the token with the highest score. The
+  // equivalent merge list contains every split of every token, ordered by score. Gemma's scores do
+  // not follow the training order of its tokens, but its ids do.
   void derive_merges() {
     const bool by_id = metadata_.text("general.architecture", "").starts_with("gemma");
     if (!by_id && metadata_.list(kScores).size() != tokens_.size())

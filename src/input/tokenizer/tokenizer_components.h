@@ -105,8 +105,8 @@ class AlignedText {
    public:
     explicit Rewriter(AlignedText& target);
     void copy(std::size_t size);
-    // Writes a character that replaces the next `consumed` bytes. Its alignment is that of the
-    // first consumed byte, or of the previous byte if none is consumed.
+    // Replaces the next `consumed` bytes by one character, aligned to the first consumed byte, or
+    // to the previous byte if `consumed` is 0.
     void replace(char32_t code, std::size_t consumed);
     void skip(std::size_t size) { at_ += size; }
     std::size_t position() const { return at_; }          // read position in the old text
