@@ -6,11 +6,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 readonly source_packages=(  # what `pip install .` needs (docs/start/install.md)
   build-essential cmake ninja-build python3-venv python3-dev
   libhwy-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libfmt-dev
-  libpcre2-dev libsleef-dev libxxhash-dev libcurl4-openssl-dev libssl-dev
+  libpcre2-dev libsleef-dev libxxhash-dev libcurl4-openssl-dev libssl-dev libcpp-httplib-dev pkg-config
 )
 readonly packages=(
   "${source_packages[@]}"
-  ccache mold git ca-certificates pkg-config python3
+  ccache mold git ca-certificates python3
   libgtest-dev libgmock-dev
   gnuplot-nox fonts-liberation
 )

@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
     {"trace", "Model", add_trace,
      "qkscope trace --model Qwen/Qwen3-0.6B --text 'Once upon' --hooks 'blocks.*.attn.hook_rot_q' "
      "--out trace.safetensors"},
+    {"view", "Model", add_view, "qkscope view --model Qwen/Qwen3-0.6B --text-file book.txt"},
     {"tokenize", "Model", add_tokenize,
      "qkscope tokenize --tokenizer Qwen/Qwen3-0.6B --text 'Once upon' --tokens"},
     {"capture", "Capture", add_capture, "qkscope capture --config run.yaml --limit 10"},

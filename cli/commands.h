@@ -37,6 +37,7 @@ void add_sweep(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_trace(CLI::App& app);
+void add_view(CLI::App& app);
 
 // Adds the options and the action of `qkscope capture` to a command or to the program sniff-qk.
 void set_up_capture(CLI::App& command);

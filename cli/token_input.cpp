@@ -58,14 +58,14 @@ std::vector<std::int32_t> TokenInput::read(const std::string& folder) const {
   return tokenizer.encode(content, {.add_special_tokens = !no_special}).ids;
 }
 
-std::vector<std::int64_t> read_positions(const std::string& option, std::int64_t length) {
+std::vector<std::int64_t> read_positions(const std::string& option, std::int64_t length,
+                                         std::string_view name) {
   std::vector<std::int64_t> positions;
   const auto resolve = [&](const std::string& text, std::int64_t highest) {
-    const auto value = parse_integer(text, "--positions");
+    const auto value = parse_integer(text, name);
     const auto position = value < 0 ? value + length : value;
     if (position < 0 || position > highest)
-      bad_input("--positions: {} is outside the text, which has positions 0 to {}", value,
-                length - 1);
+      bad_input("{}: {} is outside the text, which has positions 0 to {}", name, value, length - 1);
     return position;
   };
   if (option.empty()) return positions;
@@ -81,7 +81,7 @@ std::vector<std::int64_t> read_positions(const std::string& option, std::int64_t
   }
   std::sort(positions.begin(), positions.end());
   positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
-  if (positions.empty()) bad_input("--positions: '{}' names no position", option);
+  if (positions.empty()) bad_input("{}: '{}' names no position", name, option);
   return positions;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -24,7 +25,9 @@ struct TokenInput {
 };
 
 // Parses "5", "0,3,7" or "0:128" (end excluded); negative positions count from the end. Returns
-// sorted, distinct positions; an empty list, for an empty option, means all positions.
-std::vector<std::int64_t> read_positions(const std::string& option, std::int64_t length);
+// sorted, distinct positions; an empty list, for an empty option, means all positions. `name` begins
+// error messages.
+std::vector<std::int64_t> read_positions(const std::string& option, std::int64_t length,
+                                         std::string_view name = "--positions");
 
 }  // namespace qkscope::cli

@@ -48,6 +48,7 @@ PUBLIC = {
     "experimental/threads.h": ["base/core"],
     "tokenizer.h": ["input/tokenizer"],
     "version.h": ["base/core"],
+    "experimental/viewer.h": ["analysis/viewer"],
 }
 
 

@@ -32,6 +32,7 @@ from ._progress import show_progress
 from ._runs import analyze, capture, demo_folder, figures, merge, report, stats
 from ._statistics import Statistics, open_stats
 from ._studies import SweepResult, compare, export, publish, sweep
+from ._view import View, view
 from .ablation import ablate
 from .attribution import direct_logit_attribution, logit_lens
 from .heads import detect_head, heads
@@ -42,10 +43,11 @@ from .path_patching import path_patch
 __all__ = [
     "ActivationCache", "Array", "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error",
     "FactoredMatrix", "HookPoint", "HookedTransformer", "InputError", "Model", "PublishResult", "Rope",
-    "SVDInterpreter", "Statistics", "StatsProgress", "StatsResult", "SweepResult", "TransformerBridge", "__version__",
+    "SVDInterpreter", "Statistics", "StatsProgress", "StatsResult", "SweepResult", "TransformerBridge", "View",
+    "__version__",
     "ablate", "analyze", "capture", "compare", "demo_folder", "detect_head", "direct_logit_attribution", "export",
     "figures", "get_act_name", "heads", "load", "logit_lens", "merge", "open_stats", "patching", "path_patch", "plot",
-    "publish", "report", "set_threads", "show_progress", "stats", "sweep", "threads", "utils",
+    "publish", "report", "set_threads", "show_progress", "stats", "sweep", "threads", "utils", "view",
 ]
 
 logging.getLogger("qkscope").addHandler(logging.NullHandler())  # no output unless the program configures logging

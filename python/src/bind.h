@@ -18,5 +18,6 @@ void bind_tables(nanobind::module_& module);
 void bind_heads(nanobind::module_& module);
 void bind_statistics(nanobind::module_& module);
 void bind_studies(nanobind::module_& module);
+void bind_viewer(nanobind::module_& module);
 
 }  // namespace qkscope::python

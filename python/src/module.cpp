@@ -94,4 +94,5 @@ NB_MODULE(_engine, module) {
   python::bind_heads(module);
   python::bind_statistics(module);
   python::bind_studies(module);
+  python::bind_viewer(module);
 }

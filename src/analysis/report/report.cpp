@@ -95,8 +95,18 @@ Json runs_json(const AnalysisResults& results) {
   return runs;
 }
 
-// Serialises JSON for a <script> element: '<' is escaped, so that no text can close the element or
-// open a comment.
+Json part_json(const ReportPart& part, const ReportHeadData& heads) {
+  return {{"name", part.results.sweep_name()},
+          {"folder", std::filesystem::weakly_canonical(part.results.folder()).filename().string()},
+          {"runs", runs_json(part.results)},
+          {"figures", figures_json(part.figures, part.pictures)},
+          {"left_out", part.drawn.left_out},
+          {"of_several", part.drawn.of_several},
+          {"heads", heads.json}};
+}
+
+}  // namespace
+
 std::string escape_for_script(const Json& json) {
   std::string text;
   for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace))
@@ -107,7 +117,6 @@ std::string escape_for_script(const Json& json) {
   return text;
 }
 
-// Replaces each {{name}} of the page in one pass; inserted text is not searched for names.
 std::string fill_placeholders(std::string_view page,
                               const std::vector<std::pair<std::string, std::string>>& parts) {
   std::string text;
@@ -120,18 +129,6 @@ std::string fill_placeholders(std::string_view page,
   }
   return text.append(page);
 }
-
-Json part_json(const ReportPart& part, const ReportHeadData& heads) {
-  return {{"name", part.results.sweep_name()},
-          {"folder", std::filesystem::weakly_canonical(part.results.folder()).filename().string()},
-          {"runs", runs_json(part.results)},
-          {"figures", figures_json(part.figures, part.pictures)},
-          {"left_out", part.drawn.left_out},
-          {"of_several", part.drawn.of_several},
-          {"heads", heads.json}};
-}
-
-}  // namespace
 
 std::string report_page(const ReportPart& part, const ReportPart* other) {
   const ReportHeadData heads = collect_report_head_data(part.results);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "analysis/figures/figure.h"
@@ -40,6 +42,14 @@ struct ReportPart {
 
 // Returns the HTML of the report. `other` may be null, else it must pass check_same_heads().
 std::string report_page(const ReportPart& part, const ReportPart* other = nullptr);
+
+// Serialises JSON for a <script> element: '<' is escaped, so that no text can close the element or
+// open a comment.
+std::string escape_for_script(const Json& json);
+
+// Replaces each {{name}} of the page in one pass; inserted text is not searched for names.
+std::string fill_placeholders(std::string_view page,
+                              const std::vector<std::pair<std::string, std::string>>& parts);
 
 // Throws a bad-input error unless both results have a single run, their models have equal numbers
 // of layers and query heads, and some head is in both.

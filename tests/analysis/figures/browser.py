@@ -92,10 +92,11 @@ class Browser:
         elif method == "Network.requestWillBeSent":
             self.requests.append(parameters["request"]["url"])
 
-    def open(self, path):
-        """Seconds from the start of the navigation until everything is loaded and drawn."""
+    def open(self, place):
+        """Opens a file or a http:// address. Returns the seconds until everything is loaded and drawn."""
         start = time.time()
-        self.send("Page.navigate", url=pathlib.Path(path).resolve().as_uri())
+        is_address = str(place).startswith("http://")
+        self.send("Page.navigate", url=place if is_address else pathlib.Path(place).resolve().as_uri())
         self.wait_for("Page.loadEventFired")
         self.settle()
         return time.time() - start
@@ -151,9 +152,24 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=left, y=top, button="left", clickCount=1)
 
-    def press(self, key):
+    def press(self, key, **more):
         for kind in ("keyDown", "keyUp"):
-            self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+            self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, **more)
+
+    def wait_until(self, condition, seconds=30):
+        """Waits until a JavaScript expression is true."""
+        deadline = time.time() + seconds
+        while not self.run(condition):
+            if time.time() > deadline:
+                raise RuntimeError(f"not true within {seconds} s: {condition}")
+            time.sleep(0.02)
+
+    def use_window(self, width, height, dark=False):
+        """Gives the page a size and a colour scheme."""
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.send("Emulation.setEmulatedMedia",
+                  features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.settle()
 
     def choose(self, selector, value):
         """Sets the value of a form field and fires its input event."""

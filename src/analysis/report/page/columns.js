@@ -1,64 +1,8 @@
 "use strict";
 
-// Titles and meanings of all columns, and the columns of the table of heads.
-const kMeasures = {
-  r_q: ["r_q", "Correlation of the queries with position on the first principal component of queries and keys; its sign is made positive."],
-  r_q_null: ["r_q chance", "Absolute r_q to expect from queries that are independent of position."],
-  r_k: ["r_k", "Correlation of the keys with position on the first principal component, with the sign that makes r_q positive."],
-  r_k_null: ["r_k chance", "Absolute r_k to expect from keys that are independent of position."],
-  explained_variance: ["PC0 var.", "Fraction of the variance of queries and keys on their first principal component."],
-  fisher: ["Fisher", "Squared distance of the means of queries and keys on the first principal component, over the mean of their variances."],
-  positional_variance_q: ["pos. var. q", "Fraction of variance of the queries that position explains, summed over the principal components."],
-  positional_variance_k: ["pos. var. k", "Fraction of variance of the keys that position explains, summed over the principal components."],
-  position_r: ["position r", "Absolute correlation of queries and keys together with position along the drift axis a."],
-  position_r_null: ["pos. r chance", "Mean of position_r when positions are shuffled."],
-  position_r_p: ["pos. r p", "Fraction of shuffles of the positions that reach position_r (permutation p value)."],
-  r_q_a: ["r_q along a", "Correlation of the queries with position along the drift axis a."],
-  r_q_a_null: ["r_q_a chance", "Mean absolute r_q_a when positions are shuffled."],
-  r_q_a_p: ["r_q_a p", "Fraction of shuffles of the positions that reach r_q_a (permutation p value)."],
-  r_k_a: ["r_k along a", "Correlation of the keys with position along the drift axis a."],
-  r_k_a_null: ["r_k_a chance", "Mean absolute r_k_a when positions are shuffled."],
-  r_k_a_p: ["r_k_a p", "Fraction of shuffles of the positions that reach r_k_a (permutation p value)."],
-  alpha_q: ["alpha_q", "Drift of the queries along a, per token."],
-  alpha_k: ["alpha_k", "Drift of the keys along a, per token."],
-  mu_q_a: ["mu_q_a", "Mean of the queries along the drift axis a."],
-  mu_k_a: ["mu_k_a", "Mean of the keys along the drift axis a."],
-  bias_strength: ["bias", "Mean change of the product of query and key per token of key position, mu_q_a times alpha_k: above 0 later keys score higher."],
-  separation_strength: ["separation", "Fraction of the squared distance between queries and keys that lies along the separation axis b."],
-  var_frac_a: ["var. on a", "Fraction of the variance of queries and keys along the drift axis a."],
-  var_frac_b: ["var. on b", "Fraction of the variance of queries and keys along the separation axis b."],
-  plane_var_fraction: ["plane var.", "Fraction of the variance of queries and keys in the plane of drift a and separation b."],
-  omega: ["omega", "Frequency of the sinusoid in position that fits the projection on a best, in radians per token."],
-  omega_r_squared: ["omega R²", "Fraction of the variance along a that the sinusoid of frequency omega explains."],
-  q_R2_pos: ["R² on pos.", "Fraction of the variance of the queries that a linear regression on position explains."],
-  q_beta_norm: ["beta norm", "Length of the slope of the queries in that regression."],
-  ap_profile_overall: ["plasticity", "Attention plasticity: how far the preference between two keys depends on the query (0: the same key always wins, 1: either wins equally often), mean over query positions."],
-  ap_overall: ["plast. buckets", "Attention plasticity of pairs of keys within one bucket of positions, mean over all buckets."],
-  ap_first20: ["first 20 %", "Attention plasticity of queries in the first fifth of the positions."],
-  ap_last20: ["last 20 %", "Attention plasticity of queries in the last fifth of the positions."],
-  ap_drop: ["drop", "Attention plasticity in the first fifth of the positions minus that in the last."],
-  ap_free_overall: ["free plast.", "Attention plasticity counted from the queries themselves, without a Gaussian model of them."],
-  ap_free_first20: ["free first", "Model-free attention plasticity of queries in the first fifth of the positions."],
-  ap_free_last20: ["free last", "Model-free attention plasticity of queries in the last fifth of the positions."],
-  ap_free_drop: ["free drop", "Model-free attention plasticity in the first fifth of the positions minus that in the last."],
-  gaussian: ["Gaussian", "Whether plasticity with and without the Gaussian model agree within their standard errors."],
-  r_q_axis: ["r_q axis", "Correlation of the queries with position along a drift axis that was fitted on other texts."],
-  r_k_axis: ["r_k axis", "Correlation of the keys with position along a drift axis that was fitted on other texts."],
-  pc_position: ["pos. PC", "Number of the principal component that carries position in both queries and keys most."],
-  pc_position_variance: ["pos. PC var.", "Fraction of the variance on the component pc_position."],
-  sink_0: ["sink", "Mean attention on the first token of the text."],
-  previous_token_head: ["previous", "Mean attention on the token before the query (previous-token head)."],
-  induction_head: ["induction", "Mean attention on the token after an earlier occurrence of the query's token (induction head)."],
-  stream: ["stream", "Mean attention on the first tokens of the text and the last tokens before the query together."],
-  entropy: ["entropy", "Mean entropy of the attention weights of a query, in nats."],
-  distance_mean: ["distance", "Mean distance in tokens from the query to the keys, weighted by attention."],
-  perplexity: ["eff. keys", "Effective number of keys of a query: exp(entropy)."],
-};
+// The columns of the table of heads.
 const kMainMeasures = ["r_q", "r_k", "explained_variance", "ap_profile_overall", "ap_last20", "ap_drop", "ap_free_overall", "bias_strength",
   "separation_strength", "plane_var_fraction", "sink_0", "previous_token_head", "induction_head", "entropy", "distance_mean"];
-
-const titleOf = (name) => (kMeasures[name] || [name])[0];
-const meaningOf = (name) => (kMeasures[name] || ["", `Column ${name} of the result tables.`])[1];
 
 // A column: {name, title, meaning, width, value(head)}. A text column also has show(head) and
 // choices, the options of its filter: [{title, passes(head)}].

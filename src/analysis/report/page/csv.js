@@ -1,6 +1,6 @@
 "use strict";
 
-// CSV (RFC 4180) of the rows that the table of heads shows.
+// CSV (RFC 4180) of the rows that a table shows. Columns are {name, value(row)}, or {name, show(row)} for text.
 
 // Spreadsheets run a cell that begins with one of these characters as a formula, also within quotes.
 const kFormulaStart = /^[\s\u0000]*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]/;
@@ -20,9 +20,5 @@ function csvOf(columns, rows) {
 }
 
 function downloadCsv(name, text) {
-  const link = element("a");
-  link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+  downloadFile(name, new Blob([text], { type: "text/csv" }));
 }

@@ -1,0 +1,227 @@
+#include "analysis/viewer/export_page.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "analysis/report/report.h"
+#include "analysis/viewer/page_files.h"
+#include "base/core/error.h"
+#include "base/core/numbers.h"
+#include "base/core/text.h"
+#include "qkscope/experimental/text.h"
+
+namespace qkscope {
+namespace {
+
+constexpr double kOverviewShare = 0.4;     // largest share of the budget that overviews may take
+constexpr std::int64_t kExactKeys = 32;    // keys of a row that are stored without rounding
+constexpr std::int64_t kMostQueries = 512;  // evenly spaced queries, if none are given
+
+// Code of an attention weight in steps of `step` of its logarithm; 0 stands for 0.
+template <typename Code>
+Code logarithm_code(double value, double lowest, double step) {
+  constexpr double kLargest = std::numeric_limits<Code>::max();
+  if (!(value > 0)) return 0;
+  return static_cast<Code>(std::clamp(std::round((std::log(value) - lowest) / step), 1.0, kLargest));
+}
+
+// A row has 16-bit codes of ln p from -32 to 0: a relative error of at most 0.025 %.
+constexpr double kRowLowest = -32.0;
+constexpr double kRowStep = 32.0 / 65535.0;
+// A cell of an overview has 8-bit codes of its logarithm from -16 to 9.5: steps of 10 %.
+constexpr double kCellLowest = -16.0;
+constexpr double kCellStep = 0.1;
+
+template <typename T>
+std::string pack(const std::vector<T>& values) {
+  return encode_base64(std::as_bytes(std::span(values)));
+}
+
+Json row_json(const AttentionRow& row) {
+  std::vector<std::uint16_t> codes;
+  for (const float p : row.pattern)
+    codes.push_back(logarithm_code<std::uint16_t>(p, kRowLowest, kRowStep));
+  std::vector<std::uint32_t> order(row.pattern.size());
+  std::iota(order.begin(), order.end(), 0u);
+  const auto exact = std::min(kExactKeys, std::ssize(order));
+  std::partial_sort(order.begin(), order.begin() + exact, order.end(),
+                    [&](auto a, auto b) { return row.pattern[a] > row.pattern[b]; });
+  order.resize(as_index(exact));
+  std::vector<float> scores;
+  std::vector<float> weights;
+  for (const auto key : order) {
+    scores.push_back(row.scores[key]);
+    weights.push_back(row.pattern[key]);
+  }
+  return {{"first", row.first_key},
+          {"summary", {row.log_sum_exp, row.entropy, row.first_token, row.distance}},
+          {"codes", pack(codes)},
+          {"top", pack(order)},
+          {"top_scores", pack(scores)},
+          {"top_weights", pack(weights)},
+          {"attended", pack(row.attended_by_frequency)},
+          {"mean", pack(row.mean_by_frequency)}};
+}
+
+// Halves the number of cells per side of a square.
+std::vector<float> halve(const std::vector<float>& cells, std::int64_t side, CellValue value) {
+  const auto half = (side + 1) / 2;
+  std::vector<float> result(as_index(half * half));
+  for (std::int64_t i = 0; i < side; ++i)
+    for (std::int64_t j = 0; j < side; ++j) {
+      float& cell = result[as_index(i / 2 * half + j / 2)];
+      const float x = cells[as_index(i * side + j)];
+      cell = value == CellValue::largest ? std::max(cell, x) : cell + x;
+    }
+  return result;
+}
+
+// One overview in base64; `most` is the largest number of cells per side.
+Json overview_json(const HeadAttention& attention, CellValue value, std::int64_t most) {
+  const auto base = attention.base(value);
+  std::vector<float> cells(base.begin(), base.end());
+  auto side = attention.base_cells();
+  int level = attention.base_level();
+  for (; side > most; side = (side + 1) / 2, ++level) cells = halve(cells, side, value);
+  std::vector<std::uint8_t> codes;
+  for (const float x : cells)
+    codes.push_back(logarithm_code<std::uint8_t>(x, kCellLowest, kCellStep));
+  return {{"level", level}, {"side", side}, {"codes", pack(codes)}};
+}
+
+std::vector<std::int64_t> evenly_spaced(std::int64_t rows, std::int64_t shown) {
+  std::vector<std::int64_t> queries = {shown};
+  const auto count = std::min(rows, kMostQueries);
+  for (std::int64_t i = 1; i <= count; ++i) queries.push_back(rows * i / count - 1);
+  std::sort(queries.begin(), queries.end());
+  queries.erase(std::unique(queries.begin(), queries.end()), queries.end());
+  return queries;
+}
+
+// Drops queries evenly until `most` remain; the query that the page shows first stays.
+std::vector<std::int64_t> thin_out(const std::vector<std::int64_t>& queries, std::int64_t most,
+                                   std::int64_t shown) {
+  const auto count = std::ssize(queries);
+  if (count <= most) return queries;
+  std::vector<std::int64_t> kept = {shown};
+  for (std::int64_t i = 1; i < most; ++i) kept.push_back(queries[as_index(i * count / most)]);
+  std::sort(kept.begin(), kept.end());
+  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  return kept;
+}
+
+class PageExport {
+ public:
+  PageExport(ViewerSession& session, const ViewerExportOptions& options)
+      : session_(session), options_(options), data_(session.info()) {
+    for (std::size_t run = 0; run < session.runs(); ++run)
+      for (const auto& [layer, head] : session.options().heads) heads_.push_back({run, layer, head});
+  }
+
+  std::string page() {
+    add_statistics();
+    check_size("the text");
+    add_overviews();
+    add_rows();
+    return page_with(data_);
+  }
+
+ private:
+  static std::string page_with(const Json& data) {
+    return fill_placeholders(embedded::viewer_export_html,
+                             {{"style", embedded::viewer_css},
+                              {"body", embedded::viewer_body},
+                              {"data", escape_for_script(data)},
+                              {"script", embedded::viewer_script}});
+  }
+
+  std::int64_t size() const { return std::ssize(page_with(data_)); }
+
+  void check_size(const char* what) const {
+    if (size() > options_.budget)
+      bad_input("--budget {}: {} alone needs {}; give a larger budget or a shorter text",
+                format_bytes(as_index(options_.budget)), what, format_bytes(as_index(size())));
+  }
+
+  void add_statistics() {
+    Json runs = Json::array();
+    for (std::size_t run = 0; run < session_.runs(); ++run) {
+      Json layers = Json::array();
+      const auto count = std::ssize(data_["layers"]);
+      for (std::int64_t layer = 0; layer < count; ++layer)
+        layers.push_back(data_["layers"][as_index(layer)]["attends"] == true
+                             ? Json(encode_base64(std::as_bytes(
+                                   std::span(session_.statistics_bytes(run, layer)))))
+                             : Json());
+      runs.push_back(std::move(layers));
+    }
+    data_["stored"]["statistics"] = std::move(runs);
+  }
+
+  void add_overviews() {
+    const auto room = kOverviewShare * static_cast<double>(options_.budget - size()) /
+                      static_cast<double>(2 * heads_.size());
+    auto most = kOverviewCells;
+    while (most > kTileCells / 4 && 4.0 / 3.0 * static_cast<double>(most * most) > room) most /= 2;
+    Json overviews = Json::array();
+    for (const auto& head : heads_) {
+      auto& attention = session_.attention(head);
+      while (attention.extend_overview(1.0) < 1.0) {
+      }
+      overviews.push_back({{"run", head.run},
+                           {"layer", head.layer},
+                           {"head", head.head},
+                           {"largest", overview_json(attention, CellValue::largest, most)},
+                           {"sum", overview_json(attention, CellValue::sum, most)}});
+    }
+    data_["stored"]["overviews"] = std::move(overviews);
+    check_size("the text with the smallest matrix");
+  }
+
+  void add_rows() {
+    const auto rows = session_.rows();
+    const auto shown = session_.options().query;
+    auto wanted = options_.queries.empty() ? evenly_spaced(rows, shown) : options_.queries;
+    // The last row is the longest one; its size bounds the size of every row.
+    const auto row_bytes = std::ssize(row_json(session_.row(heads_[0], rows - 1)).dump()) + 64;
+    const auto most = (options_.budget - size()) / (row_bytes * std::ssize(heads_));
+    if (most < 1) check_size("the text with one row of each head");
+    const auto queries = thin_out(wanted, std::max<std::int64_t>(1, most), shown);
+    Json stored = Json::array();
+    for (const auto& head : heads_) {
+      Json by_query = Json::object();
+      for (const auto query : queries)
+        by_query[std::to_string(query)] = row_json(session_.row(head, query));
+      stored.push_back({{"run", head.run},
+                        {"layer", head.layer},
+                        {"head", head.head},
+                        {"rows", std::move(by_query)}});
+    }
+    data_["stored"]["queries"] = queries;
+    data_["stored"]["wanted_queries"] = wanted.size();
+    data_["stored"]["heads"] = std::move(stored);
+    Json attributions = Json::array();
+    for (const auto& [layer, head] : session_.options().heads)
+      for (const auto query : queries)
+        if (auto found = session_.attribution(layer, head, query); !found.empty())
+          attributions.push_back({{"layer", layer}, {"head", head}, {"query", query}, {"rows", found}});
+    data_["stored"]["attributions"] = std::move(attributions);
+  }
+
+  ViewerSession& session_;
+  ViewerExportOptions options_;
+  Json data_;
+  std::vector<RunHead> heads_;
+};
+
+}  // namespace
+
+std::string export_viewer_page(ViewerSession& session, const ViewerExportOptions& options) {
+  return PageExport(session, options).page();
+}
+
+}  // namespace qkscope

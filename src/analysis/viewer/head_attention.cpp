@@ -1,0 +1,361 @@
+#include "analysis/viewer/head_attention.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "base/core/numbers.h"
+#include "base/core/thread_pool.h"
+#include "engine/ops/attention.h"
+#include "engine/ops/gemm.h"
+#include "engine/ops/key_kernels.h"
+#include "engine/ops/row_kernels.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::int64_t kQueryBlock = 64;  // least queries per task
+constexpr std::int64_t kKeysPerProduct = 512;  // keys per product
+constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
+
+// Sum and maximum of a range, in eight lanes that the compiler turns into vectors.
+struct CellSums {
+  float sum = 0;
+  float largest = 0;
+};
+CellSums sum_cell(const float* p, std::int64_t count) {
+  constexpr std::int64_t kLanes = 8;
+  float sums[kLanes] = {};
+  float largest[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      const float value = p[i + lane];
+      sums[lane] += value;
+      largest[lane] = value > largest[lane] ? value : largest[lane];
+    }
+  CellSums cell;
+  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+    cell.sum += sums[lane];
+    cell.largest = std::max(cell.largest, largest[lane]);
+  }
+  for (; i < count; ++i) {
+    cell.sum += p[i];
+    cell.largest = std::max(cell.largest, p[i]);
+  }
+  return cell;
+}
+
+// Adds the attention of one query on keys [begin, begin + p.size()) to cells of 2^level keys. Cell 0
+// starts at key `origin`; `add(cell, sums)` receives each cell.
+template <typename Add>
+void add_to_cells(std::span<const float> p, std::int64_t begin, std::int64_t origin, int level,
+                  Add add) {
+  const auto end = begin + std::ssize(p);
+  for (auto key = begin; key < end;) {
+    const auto cell = (key - origin) >> level;
+    const auto next = std::min(end, origin + ((cell + 1) << level));
+    add(cell, sum_cell(p.data() + (key - begin), next - key));
+    key = next;
+  }
+}
+
+// The log-sum-exp of a row of scores from one entry of its softmax, the largest for accuracy.
+float log_sum_exp_of(std::span<const float> scores, std::span<const float> p) {
+  const auto best = std::ranges::max_element(p) - p.begin();
+  return scores[as_index(best)] - std::log(p[as_index(best)]);
+}
+
+float value_of(const CellSums& sums, CellValue value) {
+  return value == CellValue::largest ? sums.largest : sums.sum;
+}
+
+void combine(float& cell, float value, CellValue kind) {
+  cell = kind == CellValue::largest ? std::max(cell, value) : cell + value;
+}
+
+}  // namespace
+
+HeadAttention::HeadAttention(QueryKeyStore& store, std::int64_t layer, std::int64_t head)
+    : store_(store),
+      layer_(layer),
+      head_(head),
+      scale_(static_cast<float>(store.config().score_scale(layer))),
+      softcap_(static_cast<float>(store.config().attention_softcap)),
+      window_(store.config().layers[as_index(layer)].window),
+      sink_(store.sinks(layer).empty() ? std::span<const float>()
+                                       : store.sinks(layer).subspan(as_index(head), 1)),
+      log_sum_exp_(as_index(store.rows()), kUnknown) {
+  while ((rows() - 1) >> base_level_ >= kOverviewCells) ++base_level_;
+  base_cells_ = ((rows() - 1) >> base_level_) + 1;
+  query_block_ = std::max(kQueryBlock, std::int64_t{1} << base_level_);
+}
+
+HeadVectors HeadAttention::load() {
+  auto vectors = store_.head(layer_, head_);
+  q_ = vectors.q;
+  k_ = vectors.k;
+  return vectors;
+}
+
+AttentionRow HeadAttention::row(std::int64_t query) {
+  const auto vectors = load();
+  const auto d = store_.config().d_head;
+  const auto bytes = [](const float* x) { return reinterpret_cast<const std::byte*>(x); };
+  const Sequence sequence{.length = query + 1};
+  const AttentionInput input{.q = {bytes(q_), DType::f32, {query + 1, 1, d}},
+                             .k = {bytes(k_), DType::f32, {query + 1, 1, d}},
+                             .v = {},
+                             .sequences = {&sequence, 1},
+                             .scale = scale_,
+                             .window = window_,
+                             .softcap = softcap_,
+                             .sinks = sink_};
+  Tensor scores({1, 1, query + 1});
+  Tensor pattern({1, 1, query + 1});
+  score_rows(input, {&query, 1}, scores, pattern);
+  AttentionRow row;
+  row.first_key = first_visible_key(query, window_);
+  row.scores.assign(scores.data<float>() + row.first_key, scores.data<float>() + query + 1);
+  row.pattern.assign(pattern.data<float>() + row.first_key, pattern.data<float>() + query + 1);
+  row.log_sum_exp = log_sum_exp_of(row.scores, row.pattern);
+  row.first_token = row.first_key == 0 ? row.pattern[0] : 0.0;
+  for (std::int64_t i = 0; i < std::ssize(row.pattern); ++i) {
+    const double p = row.pattern[as_index(i)];
+    if (p > 0) row.entropy -= p * std::log(p);
+    row.distance += p * static_cast<double>(query - row.first_key - i);
+  }
+  add_frequencies(query, row);
+  return row;
+}
+
+void HeadAttention::add_frequencies(std::int64_t query, AttentionRow& row) const {
+  const auto* rope = store_.config().rope(layer_);
+  if (rope == nullptr) return;
+  const auto d = store_.config().d_head;
+  std::vector<float> attended(as_index(d));  // mean key, weighted by attention
+  std::vector<float> mean(as_index(d));
+  const float share = 1.0f / static_cast<float>(row.pattern.size());
+  for (std::int64_t i = 0; i < std::ssize(row.pattern); ++i) {
+    const float* key = k_ + (row.first_key + i) * d;
+    rows::add_scaled(attended.data(), key, d, row.pattern[as_index(i)]);
+    rows::add_scaled(mean.data(), key, d, share);
+  }
+  const float* q = q_ + query * d;
+  const auto half = rope->dim / 2;
+  const bool interleaved = store_.config().rope_interleaved;
+  for (std::int64_t pair = 0; pair < half; ++pair) {
+    const auto x = as_index(interleaved ? 2 * pair : pair);
+    const auto y = as_index(interleaved ? 2 * pair + 1 : pair + half);
+    row.attended_by_frequency.push_back(scale_ * (q[x] * attended[x] + q[y] * attended[y]));
+    row.mean_by_frequency.push_back(scale_ * (q[x] * mean[x] + q[y] * mean[y]));
+  }
+}
+
+void HeadAttention::pack_keys() {
+  if (!packed_keys_.empty()) return;
+  const auto d = store_.config().d_head;
+  const auto columns = gemm::tile_shape().columns;
+  packed_keys_.resize(as_index(gemm::round_up(rows(), columns) * d));
+  const auto block = gemm::round_up(kKeysPerProduct, columns);
+  parallel_for((rows() + block - 1) / block, [&](std::int64_t i) {
+    const auto first = i * block;
+    gemm::pack_right_operand({k_ + first * d, d, std::min(block, rows() - first), d},
+                             packed_keys_.data() + first * d);
+  });
+}
+
+// out: (queries, end - begin). `begin` is a multiple of the columns of the gemm tile.
+void HeadAttention::scores(const Queries& queries, std::int64_t begin, std::int64_t end,
+                           float* out) const {
+  const auto d = store_.config().d_head;
+  const auto columns = gemm::tile_shape().columns;
+  const auto block = gemm::round_up(kKeysPerProduct, columns);
+  thread_local std::vector<float> packed;
+  packed.resize(as_index(gemm::round_up(queries.count, gemm::tile_shape().rows) * d));
+  gemm::pack_left_operand(
+      {q_ + queries.first * d, queries.step * d, queries.count, d}, packed.data());
+  rows::scale(packed.data(), std::ssize(packed), scale_);
+  for (auto key = begin; key < end; key += block)
+    gemm::multiply({packed.data(), packed_keys_.data() + key * d, queries.count,
+                    std::min(block, end - key), d},
+                   false, out + (key - begin), end - begin);
+  if (softcap_ > 0.0f) rows::soft_cap(out, queries.count * (end - begin), softcap_);
+}
+
+void HeadAttention::visit_rows(const Queries& queries, const RowVisitor& visit) {
+  pack_keys();
+  const auto columns = gemm::tile_shape().columns;
+  parallel_for((queries.count + query_block_ - 1) / query_block_, [&](std::int64_t block) {
+    const auto first = block * query_block_;
+    const Queries part{queries.at(first), queries.step,
+                       std::min(query_block_, queries.count - first)};
+    const auto begin = first_visible_key(part.first, window_) / columns * columns;
+    const auto end = part.at(part.count - 1) + 1;
+    thread_local std::vector<float> matrix;
+    thread_local std::vector<float> p;
+    matrix.resize(as_index(part.count * (end - begin)));
+    scores(part, begin, end, matrix.data());
+    for (std::int64_t i = 0; i < part.count; ++i) {
+      const auto query = part.at(i);
+      const auto from = first_visible_key(query, window_);
+      const float* row = matrix.data() + i * (end - begin) + (from - begin);
+      p.assign(row, row + (query + 1 - from));
+      if (!sink_.empty()) p.push_back(sink_[0]);
+      rows::softmax(p.data(), std::ssize(p), p.data());
+      const std::span<const float> seen(p.data(), as_index(query + 1 - from));
+      log_sum_exp_[as_index(query)] = log_sum_exp_of({row, seen.size()}, seen);
+      visit(first + i, seen, {from, query + 1});
+    }
+  });
+}
+
+void HeadAttention::visit_keys(const Queries& queries, std::int64_t begin, std::int64_t end,
+                               const RowVisitor& visit) {
+  pack_keys();
+  const auto unknown = [&](std::int64_t i) {
+    return std::isnan(log_sum_exp_[as_index(queries.at(i))]);
+  };
+  std::int64_t first = 0;
+  auto last = queries.count;
+  while (first < last && !unknown(first)) ++first;
+  while (last > first && !unknown(last - 1)) --last;
+  if (first < last)
+    visit_rows({queries.at(first), queries.step, last - first}, [](auto&&...) {});
+  const auto columns = gemm::tile_shape().columns;
+  const auto aligned = begin / columns * columns;
+  parallel_for((queries.count + query_block_ - 1) / query_block_, [&](std::int64_t block) {
+    const auto from = block * query_block_;
+    const Queries part{queries.at(from), queries.step,
+                       std::min(query_block_, queries.count - from)};
+    thread_local std::vector<float> matrix;
+    matrix.resize(as_index(part.count * (end - aligned)));
+    scores(part, aligned, end, matrix.data());
+    for (std::int64_t i = 0; i < part.count; ++i) {
+      const auto query = part.at(i);
+      const auto low = std::max(begin, first_visible_key(query, window_));
+      const auto high = std::min(end, query + 1);
+      if (low >= high) continue;
+      float* row = matrix.data() + i * (end - aligned) + (low - aligned);
+      const keys::SplitLogSumExp lse(log_sum_exp_[as_index(query)]);
+      keys::attention_weights(row, high - low, lse, row);
+      visit(from + i, {row, as_index(high - low)}, {low, high});
+    }
+  });
+}
+
+HeadStatistics HeadAttention::statistics(std::int64_t samples) {
+  const auto vectors = load();
+  const auto count = std::min(samples, rows());
+  const auto step = rows() / count;
+  const Queries queries{step - 1, step, count};
+  std::vector<HeadStatistics> each(as_index(count));
+  visit_rows(queries, [&](std::int64_t i, std::span<const float> p, auto range) {
+    const auto query = queries.at(i);
+    double entropy = 0;
+    double distance = 0;
+    for (std::int64_t j = 0; j < std::ssize(p); ++j) {
+      const double weight = p[as_index(j)];
+      if (weight > 0) entropy -= weight * std::log(weight);
+      distance += weight * static_cast<double>(query - range.first - j);
+    }
+    each[as_index(i)] = {{static_cast<float>(entropy), range.first == 0 ? p.front() : 0.0f,
+                          p.size() > 1 ? p[p.size() - 2] : 0.0f, p.back(),
+                          static_cast<float>(distance), *std::ranges::max_element(p)}};
+  });
+  HeadStatistics mean;
+  for (std::size_t value = 0; value < HeadStatistics::kCount; ++value) {
+    double sum = 0;
+    for (const auto& statistics : each) sum += statistics.values[value];
+    mean.values[value] = static_cast<float>(sum / static_cast<double>(count));
+  }
+  return mean;
+}
+
+double HeadAttention::extend_overview(double seconds) {
+  const auto vectors = load();
+  if (largest_.empty()) {
+    largest_.resize(as_index(base_cells_ * base_cells_));
+    sum_.resize(largest_.size());
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const auto batch = query_block_ * thread_count();
+  while (overview_rows_ < rows()) {
+    const auto first = overview_rows_;
+    const auto count = std::min(batch, rows() - first);
+    const auto add_block = [&](std::int64_t i, std::span<const float> p, auto range) {
+      const auto cell_row = ((first + i) >> base_level_) * base_cells_;
+      add_to_cells(p, range.first, 0, base_level_, [&](std::int64_t cell, const CellSums& sums) {
+        combine(largest_[as_index(cell_row + cell)], sums.largest, CellValue::largest);
+        combine(sum_[as_index(cell_row + cell)], sums.sum, CellValue::sum);
+      });
+    };
+    visit_rows({first, 1, count}, add_block);
+    overview_rows_ += count;
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
+      break;
+  }
+  return static_cast<double>(overview_rows_) / static_cast<double>(rows());
+}
+
+Tile HeadAttention::tile(int level, std::int64_t row, std::int64_t column, CellValue value) {
+  const auto first_query = (row * kTileCells) << level;
+  const auto first_key = (column * kTileCells) << level;
+  if (first_query >= rows() || first_key >= rows() || column > row)
+    return {std::vector<float>(as_index(kTileCells * kTileCells))};
+  const auto vectors = load();
+  if (level < base_level_) return fine_tile(level, row, column, value);
+  const auto end_query = std::min(rows(), first_query + (kTileCells << level));
+  if (overview_rows_ < end_query) return preview(level, row, column, value);
+  Tile tile{std::vector<float>(as_index(kTileCells * kTileCells))};
+  const auto shift = level - base_level_;
+  const auto& base = value == CellValue::largest ? largest_ : sum_;
+  const auto base_row = (row * kTileCells) << shift;
+  const auto base_column = (column * kTileCells) << shift;
+  const auto end = kTileCells << shift;
+  for (std::int64_t i = 0; i < std::min(end, base_cells_ - base_row); ++i)
+    for (std::int64_t j = 0; j < std::min(end, base_cells_ - base_column); ++j)
+      combine(tile.cells[as_index((i >> shift) * kTileCells + (j >> shift))],
+              base[as_index((base_row + i) * base_cells_ + base_column + j)], value);
+  return tile;
+}
+
+Tile HeadAttention::fine_tile(int level, std::int64_t row, std::int64_t column, CellValue value) {
+  Tile tile{std::vector<float>(as_index(kTileCells * kTileCells))};
+  const auto first_query = (row * kTileCells) << level;
+  const auto first_key = (column * kTileCells) << level;
+  const auto tokens = kTileCells << level;
+  const Queries queries{first_query, 1, std::min(tokens, rows() - first_query)};
+  visit_keys(queries, first_key, std::min(rows(), first_key + tokens),
+             [&](std::int64_t i, std::span<const float> p, auto range) {
+               float* cells = tile.cells.data() + (i >> level) * kTileCells;
+               add_to_cells(p, range.first, first_key, level,
+                            [&](std::int64_t cell, const CellSums& sums) {
+                              combine(cells[cell], value_of(sums, value), value);
+                            });
+             });
+  return tile;
+}
+
+Tile HeadAttention::preview(int level, std::int64_t row, std::int64_t column, CellValue value) {
+  Tile tile{std::vector<float>(as_index(kTileCells * kTileCells)), false};
+  const auto first_query = (row * kTileCells) << level;
+  const auto first_key = (column * kTileCells) << level;
+  const auto width = std::int64_t{1} << level;
+  // One query in the middle of each row of cells stands for the others.
+  const auto middle = std::min(first_query + width / 2, rows() - 1);
+  const Queries queries{middle, width, std::min(kTileCells, (rows() - 1 - middle) / width + 1)};
+  const float factor = value == CellValue::sum ? static_cast<float>(width) : 1.0f;
+  visit_keys(queries, first_key, std::min(rows(), first_key + (kTileCells << level)),
+             [&](std::int64_t i, std::span<const float> p, auto range) {
+               float* cells = tile.cells.data() + i * kTileCells;
+               add_to_cells(p, range.first, first_key, level,
+                            [&](std::int64_t cell, const CellSums& sums) {
+                              cells[cell] = factor * value_of(sums, value);
+                            });
+             });
+  return tile;
+}
+
+}  // namespace qkscope

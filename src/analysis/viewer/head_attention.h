@@ -1,0 +1,122 @@
+// Attention of one head over a text, from its queries and keys: single rows, statistics over sampled
+// queries, and tiles of the (query, key) matrix at every zoom level.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "analysis/viewer/query_key_store.h"
+
+namespace qkscope {
+
+// One query of a head. Scores and pattern are bit-identical to `qkscope trace` on the CPU.
+struct AttentionRow {
+  std::int64_t first_key = 0;  // first visible key; the last one is the query itself
+  std::vector<float> scores;   // (visible keys)
+  std::vector<float> pattern;  // (visible keys)
+  double log_sum_exp = 0;      // of the scores, a learned sink included
+  double entropy = 0;          // nats, of the visible keys
+  double first_token = 0;      // attention on position 0 (the attention sink); 0 if invisible
+  double distance = 0;         // mean distance to the keys, weighted by attention
+  // Score by rotary frequency before the soft cap, (rotary pairs) or empty on NoPE layers: mean over
+  // the visible keys, weighted by attention and unweighted.
+  std::vector<float> attended_by_frequency;
+  std::vector<float> mean_by_frequency;
+};
+
+// Statistics of a head as means over sampled queries.
+struct HeadStatistics {
+  static constexpr const char* kNames[] = {"entropy", "sink_0", "prev", "self", "distance_mean",
+                                           "top1"};
+  static constexpr std::size_t kCount = std::size(kNames);
+  float values[kCount] = {};
+};
+
+enum class CellValue { largest, sum };
+
+// A square of cells. Cell (i, j) covers queries [first_query + i * width, ...) and keys
+// [first_key + j * width, ...), with width = 2^level tokens.
+struct Tile {
+  std::vector<float> cells;  // (kTileCells, kTileCells); 0 above the diagonal and beyond the text
+  bool exact = true;         // false: a preview from one query per row of cells
+};
+inline constexpr std::int64_t kTileCells = 256;
+inline constexpr std::int64_t kOverviewCells = 2048;  // most cells per side of an overview
+
+// Memory of one head with an overview: packed keys, log-sum-exp and cells.
+constexpr std::int64_t head_attention_bytes(std::int64_t rows, std::int64_t d_head) {
+  return 4 * (rows * (d_head + 1) + 2 * kOverviewCells * kOverviewCells);
+}
+
+// Attention of one head. Not thread-safe.
+class HeadAttention {
+ public:
+  HeadAttention(QueryKeyStore& store, std::int64_t layer, std::int64_t head);
+
+  AttentionRow row(std::int64_t query);
+  HeadStatistics statistics(std::int64_t samples);  // over evenly spaced queries
+
+  // Tile (row, column) of a zoom level. Levels from base_level() on are read from the overview and
+  // are a preview until extend_overview() has reached the end; finer tiles are always exact.
+  Tile tile(int level, std::int64_t row, std::int64_t column, CellValue value);
+  // Continues the overview for about `seconds`. Returns the share of the text that is done.
+  double extend_overview(double seconds);
+  int base_level() const { return base_level_; }
+  std::int64_t base_cells() const { return base_cells_; }
+  std::span<const float> base(CellValue value) const {  // (base_cells, base_cells)
+    return value == CellValue::largest ? largest_ : sum_;
+  }
+
+ private:
+  // Queries first, first + step, ...
+  struct Queries {
+    std::int64_t first;
+    std::int64_t step;
+    std::int64_t count;
+    std::int64_t at(std::int64_t i) const { return first + i * step; }
+  };
+  // Called on several threads with (index of the query, attention on keys [begin, end), keys range).
+  using RowVisitor =
+      std::function<void(std::int64_t, std::span<const float>, std::pair<std::int64_t, std::int64_t>)>;
+
+  std::int64_t rows() const { return store_.rows(); }
+  // Points q_ and k_ at the vectors, which stay in memory as long as the returned object: between
+  // calls a store that recomputes layers may drop them.
+  [[nodiscard]] HeadVectors load();
+  void pack_keys();
+  void scores(const Queries& queries, std::int64_t begin, std::int64_t end, float* out) const;
+  // Visits the whole rows of the queries, and keeps their log-sum-exp.
+  void visit_rows(const Queries& queries, const RowVisitor& visit);
+  // Visits keys [begin, end) of the queries, whose log-sum-exp is computed first where unknown.
+  void visit_keys(const Queries& queries, std::int64_t begin, std::int64_t end,
+                  const RowVisitor& visit);
+  void add_frequencies(std::int64_t query, AttentionRow& row) const;
+  Tile fine_tile(int level, std::int64_t row, std::int64_t column, CellValue value);
+  Tile preview(int level, std::int64_t row, std::int64_t column, CellValue value);
+
+  QueryKeyStore& store_;
+  std::int64_t layer_;
+  std::int64_t head_;
+  const float* q_ = nullptr;  // (rows, d_head), valid during a call
+  const float* k_ = nullptr;  // (rows, d_head), valid during a call
+  float scale_;
+  float softcap_;
+  std::int64_t window_;
+  std::span<const float> sink_;              // the learned sink of the head, or empty
+  std::vector<float> packed_keys_;           // keys as the right operand of gemm.h
+  std::vector<float> log_sum_exp_;           // (rows); NaN: not computed yet
+  int base_level_ = 0;            // the overview has at most kOverviewCells per side
+  std::int64_t base_cells_ = 0;
+  std::int64_t query_block_ = 0;  // queries per task: whole rows of cells, so that no two tasks
+                                  // share a cell
+  std::vector<float> largest_;               // (base_cells, base_cells)
+  std::vector<float> sum_;                   // (base_cells, base_cells)
+  std::int64_t overview_rows_ = 0;           // queries that the overview contains
+};
+
+}  // namespace qkscope

@@ -1,0 +1,94 @@
+// Queries and keys of one text: the output of one forward pass, kept in host memory for all layers,
+// or recomputed layer by layer where they do not fit.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "qkscope/forward.h"
+#include "qkscope/model.h"
+#include "qkscope/tensor.h"
+
+namespace qkscope {
+
+// How much of a run stays in host memory. The plan is made before the pass.
+struct QueryKeyPlan {
+  DType dtype = DType::f32;         // type of the stored q and k: the type the pass computes in
+  std::int64_t layers = 0;          // layers with attention over the text
+  std::int64_t kept_layers = 0;     // layers whose q and k are in memory at a time
+  std::int64_t snapshot_step = 0;   // the residual stream is kept before every step-th layer;
+                                    // 0: all layers are kept and nothing is recomputed
+  std::int64_t layer_bytes = 0;     // q and k of one layer
+  std::int64_t residual_bytes = 0;  // residual stream before one layer
+  std::int64_t pass_bytes = 0;      // host activations of the pass
+
+  bool recomputes() const { return snapshot_step > 0; }
+  std::int64_t snapshots() const;  // kept residual streams
+  std::int64_t bytes() const;      // host memory of the run, activations of the pass included
+};
+
+// Chooses what fits into `memory` bytes: all layers, else as many residual snapshots as fit beside
+// two layers. Throws a bad-input error if not even two layers and one snapshot fit.
+QueryKeyPlan plan_query_keys(const ModelConfig& config, Device device, DType dtype,
+                             std::int64_t rows, std::int64_t memory);
+
+// One sentence for the user: what is kept, in how much memory, and what is recomputed.
+std::string describe_plan(const QueryKeyPlan& plan);
+
+// Rotated queries and keys of one layer in the plan's type.
+struct LayerVectors {
+  Tensor q;  // (n_heads, rows, d_head)
+  Tensor k;  // (n_kv_heads, rows, d_head)
+};
+
+// Queries and keys of one head as float32, contiguous.
+struct HeadVectors {
+  const float* q = nullptr;  // (rows, d_head)
+  const float* k = nullptr;  // (rows, d_head)
+  std::shared_ptr<const void> memory;
+};
+
+// Not thread-safe: the caller holds the lock of the compute queue.
+class QueryKeyStore {
+ public:
+  // Runs the pass. `model` is released afterwards unless the plan recomputes layers.
+  QueryKeyStore(std::shared_ptr<const Model> model, std::span<const std::int32_t> ids,
+                const QueryKeyPlan& plan, bool quiet);
+
+  const ModelConfig& config() const { return config_; }
+  std::int64_t rows() const { return batch_.rows(); }
+  const QueryKeyPlan& plan() const { return plan_; }
+  bool has_layer(std::int64_t layer) const;
+  std::span<const float> sinks(std::int64_t layer) const;  // (n_heads) or empty
+  // Recomputes the layer if it is not in memory.
+  HeadVectors head(std::int64_t layer, std::int64_t head);
+
+ private:
+  class Keeper;
+
+  std::shared_ptr<const LayerVectors> layer(std::int64_t layer);
+  void run(Observer& observer, std::int64_t first_layer) const;
+
+  std::shared_ptr<const Model> model_;
+  ModelConfig config_;
+  Batch batch_;
+  QueryKeyPlan plan_;
+  std::vector<std::vector<float>> sinks_;       // (n_layers) of (n_heads) or empty
+  std::map<std::int64_t, Tensor> snapshots_;    // (rows, d_model) by layer
+  std::map<std::int64_t, std::shared_ptr<const LayerVectors>> layers_;
+  std::list<std::int64_t> used_;  // layers in memory, the least recently used first
+  // Heads of 16-bit layers widened to float32, the least recently used first.
+  struct WidenedHead {
+    std::int64_t layer;
+    std::int64_t head;
+    std::shared_ptr<const LayerVectors> vectors;  // q and k: (1, rows, d_head)
+  };
+  std::list<WidenedHead> widened_;
+};
+
+}  // namespace qkscope

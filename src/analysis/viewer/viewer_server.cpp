@@ -1,0 +1,232 @@
+#include "analysis/viewer/viewer_server.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <mutex>
+#include <random>
+#include <string_view>
+#include <thread>
+
+#include <fmt/format.h>
+#include <httplib.h>
+
+#include "analysis/report/report.h"
+#include "analysis/viewer/page_files.h"
+#include "base/core/error.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::size_t kThreads = 8;
+constexpr std::size_t kLargestRequestBody = 0;  // every request is a GET without a body
+constexpr double kOverviewSeconds = 0.06;       // work per request, so that rows do not wait long
+constexpr int kNoContent = 204;
+constexpr int kNotFound = 404;
+constexpr int kForbidden = 403;
+constexpr int kBadRequest = 400;
+constexpr int kFailed = 500;
+
+std::string random_token() {
+  std::random_device random;
+  std::string token;
+  for (int i = 0; i < 4; ++i) token += fmt::format("{:08x}", random());
+  return token;
+}
+
+// Compares in a time that does not depend on the first different character.
+bool is_same_secret(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  unsigned different = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    different |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  return different == 0;
+}
+
+// Removes the port of a Host header: "localhost:8000" and "[::1]:8000".
+std::string host_name(const std::string& host) {
+  const auto colon = host.rfind(':');
+  const auto bracket = host.rfind(']');
+  if (colon == std::string::npos || (bracket != std::string::npos && bracket > colon)) return host;
+  return host.substr(0, colon);
+}
+
+bool is_loopback(const std::string& name) {
+  return name == "127.0.0.1" || name == "localhost" || name == "[::1]" || name == "::1";
+}
+
+// Reads a whole number of a query string.
+std::int64_t number(const httplib::Request& request, const char* name) {
+  const auto text = request.get_param_value(name);
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    bad_input("{}: found '{}', expected a whole number", name, text);
+  return value;
+}
+
+RunHead run_head(const httplib::Request& request) {
+  const auto run = number(request, "run");
+  if (run < 0) bad_input("run {}: expected a number from 0", run);
+  return {static_cast<std::size_t>(run), number(request, "layer"), number(request, "head")};
+}
+
+}  // namespace
+
+struct ViewerServer::State {
+  State(ViewerSession& viewed, const ViewerServerOptions& wanted)
+      : session(viewed), options(wanted), token(random_token()) {}
+
+  // Rejects requests that another web page could send: a foreign Host (DNS rebinding) or Origin. A
+  // port is not compared, because `ssh -L` changes it.
+  bool is_allowed(const httplib::Request& request) const {
+    const auto host = request.get_header_value("Host");
+    if (is_loopback(options.host) && !is_loopback(host_name(host))) return false;
+    const auto origin = request.get_header_value("Origin");
+    return origin.empty() || origin == "http://" + host;
+  }
+
+  void set_up() {
+    server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+    server.set_payload_max_length(kLargestRequestBody);
+    server.set_read_timeout(5);
+    server.set_default_headers(
+        {{"Content-Security-Policy",
+          "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src "
+          "data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors " +
+              options.frame_ancestors},
+         {"X-Content-Type-Options", "nosniff"},
+         {"Referrer-Policy", "no-referrer"},
+         {"Cross-Origin-Resource-Policy", "same-origin"},
+         {"Cache-Control", "no-store"}});
+    server.Get(".*", [this](const httplib::Request& request, httplib::Response& response) {
+      answer(request, response);
+    });
+  }
+
+  void answer(const httplib::Request& request, httplib::Response& response) {
+    if (!is_allowed(request)) {
+      response.status = kForbidden;
+      response.set_content("This Host or Origin may not use the viewer.\n", "text/plain");
+      return;
+    }
+    const std::string_view path = request.path;
+    if (path.size() < token.size() + 2 || !is_same_secret(path.substr(1, token.size()), token) ||
+        path[token.size() + 1] != '/') {
+      response.status = kNotFound;
+      response.set_content("Not found. The address of the viewer contains a token.\n", "text/plain");
+      return;
+    }
+    try {
+      answer_path(std::string(path.substr(token.size() + 2)), request, response);
+    } catch (const Error& error) {
+      response.status = error.kind() == ErrorKind::bad_input ? kBadRequest : kFailed;
+      response.set_content(std::string(error.what()) + "\n", "text/plain; charset=utf-8");
+    }
+  }
+
+  void answer_path(const std::string& name, const httplib::Request& request,
+                   httplib::Response& response) {
+    if (name.empty())
+      return response.set_content(
+          fill_placeholders(embedded::viewer_html, {{"body", embedded::viewer_body}}),
+          "text/html; charset=utf-8");
+    if (name == "viewer.js")
+      return response.set_content(embedded::viewer_script, "text/javascript; charset=utf-8");
+    if (name == "viewer.css")
+      return response.set_content(embedded::viewer_css, "text/css; charset=utf-8");
+    const bool superseded_before = note(request);
+    const std::lock_guard lock(compute);
+    if (superseded_before || is_superseded(request)) {
+      response.status = kNoContent;
+      return;
+    }
+    answer_data(name, request, response);
+  }
+
+  void answer_data(const std::string& name, const httplib::Request& request,
+                   httplib::Response& response) {
+    const auto json = [&](const Json& value) {
+      response.set_content(value.dump(-1, ' ', false, Json::error_handler_t::replace),
+                           "application/json");
+    };
+    const auto binary = [&](std::string bytes) {
+      response.set_content(std::move(bytes), "application/octet-stream");
+    };
+    if (name == "info") return json(session.info());
+    if (name == "row") return binary(session.row_bytes(run_head(request), number(request, "query")));
+    if (name == "statistics")
+      return binary(session.statistics_bytes(run_head(request).run, number(request, "layer")));
+    if (name == "tile")
+      return binary(session.tile_bytes(
+          run_head(request), static_cast<int>(std::clamp<std::int64_t>(number(request, "level"), -1, 64)),
+          number(request, "row"), number(request, "column"),
+          number(request, "sum") != 0 ? CellValue::sum : CellValue::largest));
+    if (name == "overview")
+      return json({{"done", session.extend_overview(run_head(request), kOverviewSeconds)}});
+    if (name == "attribution")
+      return json(session.attribution(number(request, "layer"), number(request, "head"),
+                                      number(request, "query")));
+    response.status = kNotFound;
+    response.set_content("Not found.\n", "text/plain");
+  }
+
+  // A page numbers the requests of a channel, such as the rows of one head. A request that waits is
+  // dropped once a later one of its channel has arrived. Returns whether that is already so.
+  bool note(const httplib::Request& request) {
+    if (!request.has_param("channel")) return false;
+    const auto channel = request.get_param_value("channel");
+    const auto sequence = number(request, "sequence");
+    const std::lock_guard lock(channels);
+    if (latest.size() > kMostChannels) latest.clear();
+    auto& newest = latest[channel];
+    if (sequence < newest) return true;
+    newest = sequence;
+    return false;
+  }
+
+  bool is_superseded(const httplib::Request& request) {
+    if (!request.has_param("channel")) return false;
+    const std::lock_guard lock(channels);
+    const auto found = latest.find(request.get_param_value("channel"));
+    return found != latest.end() && found->second > number(request, "sequence");
+  }
+
+  static constexpr std::size_t kMostChannels = 10'000;
+
+  ViewerSession& session;
+  ViewerServerOptions options;
+  std::string token;
+  std::string url;
+  httplib::Server server;
+  std::mutex compute;  // held while the session works
+  std::mutex channels;
+  std::map<std::string, std::int64_t> latest;  // newest sequence number of each channel
+  std::thread thread;
+};
+
+ViewerServer::ViewerServer(ViewerSession& session, const ViewerServerOptions& options)
+    : state_(std::make_unique<State>(session, options)) {
+  auto& server = state_->server;
+  state_->set_up();
+  const auto port = options.port == 0 ? server.bind_to_any_port(options.host.c_str())
+                    : server.bind_to_port(options.host.c_str(), options.port) ? options.port
+                                                                              : -1;
+  if (port <= 0)
+    bad_input("viewer: cannot listen on {}:{}; is the port in use, or the address of another "
+              "machine?",
+              options.host, options.port);
+  state_->url = fmt::format("http://{}:{}/{}/", options.host, port, state_->token);
+  state_->thread = std::thread([&server] { server.listen_after_bind(); });
+}
+
+ViewerServer::~ViewerServer() {
+  state_->server.stop();
+  if (state_->thread.joinable()) state_->thread.join();
+}
+
+const std::string& ViewerServer::url() const {
+  return state_->url;
+}
+
+}  // namespace qkscope

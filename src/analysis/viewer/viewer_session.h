@@ -1,0 +1,78 @@
+// Data of the viewer's page: the answers to its requests, and the data of an exported page.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "analysis/viewer/head_attention.h"
+#include "analysis/viewer/query_key_store.h"
+#include "base/io/json.h"
+#include "qkscope/experimental/viewer.h"
+#include "qkscope/tables.h"
+
+namespace qkscope {
+
+// A head of one run.
+struct RunHead {
+  std::size_t run = 0;
+  std::int64_t layer = 0;
+  std::int64_t head = 0;
+
+  bool operator==(const RunHead&) const = default;
+};
+
+// Not thread-safe: the server calls it from one request at a time. Functions throw a bad-input error
+// for a head, query or tile that does not exist. Binary answers are little-endian.
+class ViewerSession {
+ public:
+  explicit ViewerSession(ViewerOptions options);
+  void add_run(const std::string& name, std::shared_ptr<const Model> model);
+
+  const ViewerOptions& options() const { return options_; }
+  std::int64_t rows() const { return std::ssize(options_.ids); }
+  std::size_t runs() const { return runs_.size(); }
+
+  // JSON object: texts of the tokens, runs, layers, columns of the results folder.
+  Json info() const;
+  AttentionRow row(const RunHead& head, std::int64_t query);
+  // float64: first key, keys, log-sum-exp, entropy, attention on token 0, mean distance, rotary
+  // pairs, 0; float32: scores (keys), pattern (keys), attended and mean score by frequency (pairs).
+  std::string row_bytes(const RunHead& head, std::int64_t query);
+  // float32 (n_heads, statistics), in the order of HeadStatistics::kNames.
+  std::string statistics_bytes(std::size_t run, std::int64_t layer);
+  // float32: 1 if exact, else 0; cells (kTileCells, kTileCells).
+  std::string tile_bytes(const RunHead& head, int level, std::int64_t row, std::int64_t column,
+                         CellValue value);
+  // Works on the overview of a head for about `seconds`; returns the share that is done.
+  double extend_overview(const RunHead& head, double seconds);
+  HeadAttention& attention(const RunHead& head);
+  // JSON list of [key, score, q_component, k_component, value] from attribution.csv.
+  Json attribution(std::int64_t layer, std::int64_t head, std::int64_t query) const;
+
+ private:
+  struct Run {
+    std::string name;
+    std::unique_ptr<QueryKeyStore> store;
+  };
+  struct CachedHead {
+    RunHead head;
+    HeadAttention attention;
+  };
+
+  QueryKeyStore& store(const RunHead& head);
+  Json layers_json() const;
+  void read_results();
+
+  ViewerOptions options_;
+  std::int64_t run_memory_ = 0;
+  std::vector<std::string> texts_;  // (rows) text of each token
+  std::vector<Run> runs_;
+  std::list<CachedHead> cache_;  // heads with tiles, the least recently used first
+  Json columns_;                 // heads of the results folder as the report packs them, or null
+  Table attribution_;            // attribution.csv, or empty
+};
+
+}  // namespace qkscope
