@@ -25,8 +25,8 @@ struct TokenInput {
 };
 
 // Parses "5", "0,3,7" or "0:128" (end excluded); negative positions count from the end. Returns
-// sorted, distinct positions; an empty list, for an empty option, means all positions. `name` begins
-// error messages.
+// sorted, distinct positions; an empty list, for an empty option, means all positions. `name`
+// begins error messages.
 std::vector<std::int64_t> read_positions(const std::string& option, std::int64_t length,
                                          std::string_view name = "--positions");
 

@@ -1,14 +1,14 @@
 // qkscope view: shows the attention of a model over one text in the browser.
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string_view>
 #include <thread>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <spawn.h>
 #include <unistd.h>
-
-#include <fmt/format.h>
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
@@ -77,7 +77,7 @@ std::vector<ViewerHead> read_heads(const std::string& option) {
 
 std::string text_title(const ViewArguments& options) {
   if (!options.dataset.empty()) return fmt::format("{}, row {}", options.dataset, options.row);
-  return options.input.text_file;
+  return std::filesystem::path(options.input.text_file).filename().string();
 }
 
 // Opens the page in the user's browser. The address is printed too, so a missing xdg-open is no
@@ -97,9 +97,10 @@ void open_browser(const std::string& url) {
 
 void serve(Viewer& viewer, const ViewArguments& options) {
   if (options.host != "127.0.0.1" && options.host != "localhost" && options.host != "::1")
-    warn("--host {}: everybody who can reach this address and has the link sees the text, without "
-         "encryption; 'ssh -L' is safer",
-         options.host);
+    warn(
+        "--host {}: everybody who can reach this address and has the link sees the text, without "
+        "encryption; 'ssh -L' is safer",
+        options.host);
   const auto& stop = watch_stop_signals();
   const auto url = viewer.serve({.host = options.host, .port = options.port});
   fmt::print("{}\n", url);
@@ -132,8 +133,8 @@ void run(ViewArguments& options) {
   for (const auto& name : options.checkpoints) {
     auto other = options.model;
     other.name = name;
-    viewer.add_run(name, std::make_shared<Model>(
-                             other.load(other.fetch(options.common.quiet), tokens)));
+    viewer.add_run(name,
+                   std::make_shared<Model>(other.load(other.fetch(options.common.quiet), tokens)));
   }
   if (options.export_file.empty()) return serve(viewer, options);
   const auto bytes = viewer.write_page(options.export_file, exported);
@@ -142,7 +143,9 @@ void run(ViewArguments& options) {
 
 void add_server_options(CLI::App& command, ViewArguments& options) {
   start_section(command, "Server");
-  command.add_option("--host", options.host, "Address to listen on; others than 127.0.0.1 are open to the network")
+  command
+      .add_option("--host", options.host,
+                  "Address to listen on; others than 127.0.0.1 are open to the network")
       ->type_name("ADDRESS")
       ->capture_default_str();
   command.add_option("--port", options.port, "Port to listen on (default: any free port)")
@@ -152,10 +155,14 @@ void add_server_options(CLI::App& command, ViewArguments& options) {
 
 void add_export_options(CLI::App& command, ViewArguments& options) {
   start_section(command, "Export");
-  command.add_option("--export", options.export_file, "Write the page as one HTML file instead of serving it")
+  command
+      .add_option("--export", options.export_file,
+                  "Write the page as one HTML file instead of serving it")
       ->type_name("FILE");
-  command.add_option("--queries", options.queries,
-                     "Queries whose rows the file holds: 5, 0,3,7 or 0:128 (default: evenly spaced ones)")
+  command
+      .add_option(
+          "--queries", options.queries,
+          "Queries whose rows the file holds: 5, 0,3,7 or 0:128 (default: evenly spaced ones)")
       ->type_name("POSITIONS");
   command.add_option("--budget", options.budget, "Largest size of the file, as in 30MB")
       ->type_name("SIZE")
@@ -169,8 +176,9 @@ void add_view(CLI::App& app) {
       app, "view", "Look at the attention of every head over one text, in the browser", run);
   options->model.add_to(*command);
   command
-      ->add_option("--checkpoint", options->checkpoints,
-                   "A further checkpoint over the same text, for the slider of the page; repeatable")
+      ->add_option(
+          "--checkpoint", options->checkpoints,
+          "A further checkpoint over the same text, for the slider of the page; repeatable")
       ->type_name("MODEL")
       ->allow_extra_args(false);
   auto& input = options->input.add_to(*command);
@@ -182,17 +190,20 @@ void add_view(CLI::App& app) {
   command->add_option("--text-column", options->text_column, "Column of the dataset with the text")
       ->capture_default_str();
   start_section(*command, "View");
-  command->add_option("--heads", options->heads,
-                      "Heads to show first, up to four, as in 3.1,5.0; an exported file holds these");
+  command->add_option(
+      "--heads", options->heads,
+      "Heads to show first, up to four, as in 3.1,5.0; an exported file holds these");
   command->add_option("--query", options->query, "Query to show first (default: the last token)")
       ->check(not_negative());
-  command->add_option("--results", options->results,
-                      "Results of 'qkscope analyze', to colour the map of heads, and of "
-                      "attribution.csv")
+  command
+      ->add_option("--results", options->results,
+                   "Results of 'qkscope analyze', to colour the map of heads, and of "
+                   "attribution.csv")
       ->type_name("FOLDER");
-  command->add_option("--memory", options->memory,
-                      "Host memory for queries and keys, as in 4GiB (default: three quarters of "
-                      "the free memory); layers that do not fit are recomputed")
+  command
+      ->add_option("--memory", options->memory,
+                   "Host memory for queries and keys, as in 4GiB (default: three quarters of "
+                   "the free memory); layers that do not fit are recomputed")
       ->type_name("SIZE");
   add_server_options(*command, *options);
   add_export_options(*command, *options);

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _engine, _options
-from ._batch import batch_of_ids
 from ._engine import InputError
+from .heads import text_ids
 
 if TYPE_CHECKING:
     from .model import Model
@@ -61,7 +61,7 @@ def view(
     text: Any,
     *,
     checkpoints: Iterable[Model] = (),
-    heads: Iterable[tuple[int, int]] = (),
+    heads: _options.Heads = (),
     query: int = -1,
     results: Any = None,
     memory: int = 0,
@@ -79,16 +79,15 @@ def view(
     The page comes from a server of this process, which only this machine can reach. inline=True embeds the page in the
     notebook instead, with the first heads alone; use it where the notebook runs on another machine.
     """
-    batch = batch_of_ids(model, text, prepend_bos)
-    if len(batch.ids) != 1:
-        raise InputError(f"text: found {len(batch.ids)} texts, expected one")
+    texts = text_ids(model, text, _options.flag_or_none("prepend_bos", prepend_bos))
+    if len(texts) != 1:
+        raise InputError(f"text: found {len(texts)} texts, expected one")
     models = [model, *checkpoints]
     for one in models:
         _options.check_model(one)
-    chosen = [(_options.whole("heads", layer, 0), _options.whole("heads", head, 0)) for layer, head in heads]
     viewer = _engine.Viewer(
-        batch.ids[0].tolist(), "", _options.path("results", results or ""), chosen, _options.whole("query", query, -1, 1 << 31),
-        _options.whole("memory", memory, 0, 1 << 50), len(models))
+        texts[0].tolist(), "", _options.path("results", results or ""), _options.heads("heads", heads),
+        _options.whole("query", query, -1, 1 << 31), _options.whole("memory", memory, 0, 1 << 50), len(models))
     for one in models:
         viewer.add_run(Path(one.folder).name, one._engine)
     return View(viewer, _options.flag("inline", inline), _options.whole("height", height, 100, 10_000))

@@ -26,13 +26,13 @@ struct ViewerHead {
 struct ViewerOptions {
   std::vector<std::int32_t> ids = {};  // token ids of the text
   std::string title = {};              // name of the text on the page
-  std::string results = {};  // folder of `qkscope analyze`, whose columns colour the map of heads, and
-                             // of attribution.csv; "": none
+  std::string results = {};  // folder of `qkscope analyze`, whose columns colour the map of heads,
+                             // and of attribution.csv; "": none
   std::vector<ViewerHead> heads = {};  // heads that the page shows first; empty: head 0 of layer 0
   std::int64_t query = -1;             // query that the page shows first; -1: the last token
-  std::int64_t memory = 0;             // host bytes for all runs; 0: three quarters of the free memory
-  int runs = 1;                        // number of runs that will be added; they share `memory`
-  bool quiet = false;                  // no progress
+  std::int64_t memory = 0;  // host bytes for all runs; 0: three quarters of the free memory
+  int runs = 1;             // number of runs that will be added; they share `memory`
+  bool quiet = false;       // no progress
   // Called before the pass of each run with one sentence: what is kept in how much memory.
   std::function<void(const std::string&)> on_plan = {};
 };
@@ -57,9 +57,9 @@ class QKSCOPE_API Viewer {
   Viewer(Viewer&&) noexcept;
   Viewer& operator=(Viewer&&) noexcept;
 
-  // Runs a model over the text and keeps its queries and keys. Further runs are other checkpoints of
-  // the same model: layers, heads and vocabulary must agree. The viewer holds the model only if the
-  // queries and keys do not fit into memory.
+  // Runs a model over the text and keeps its queries and keys. Further runs are other checkpoints
+  // of the same model: layers, heads and vocabulary must agree. The viewer holds the model only if
+  // the queries and keys do not fit into memory.
   void add_run(const std::string& name, std::shared_ptr<const Model> model);
 
   // Starts the server on a thread of its own and returns the address of the page, which contains a
@@ -68,8 +68,8 @@ class QKSCOPE_API Viewer {
   // Ends the server; without one, does nothing.
   void stop();
 
-  // Returns the page as one HTML file with the heads of ViewerOptions::heads and as many rows as fit
-  // into the budget. Throws a bad-input error if not even the text fits.
+  // Returns the page as one HTML file with the heads of ViewerOptions::heads and as many rows as
+  // fit into the budget. Throws a bad-input error if not even the text fits.
   std::string export_page(const ViewerExportOptions& options);
   // Writes that page to a file atomically and returns its size in bytes.
   std::uint64_t write_page(const std::string& path, const ViewerExportOptions& options);

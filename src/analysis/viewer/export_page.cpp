@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "analysis/report/report.h"
@@ -17,8 +20,8 @@
 namespace qkscope {
 namespace {
 
-constexpr double kOverviewShare = 0.4;     // largest share of the budget that overviews may take
-constexpr std::int64_t kExactKeys = 32;    // keys of a row that are stored without rounding
+constexpr double kOverviewShare = 0.4;      // largest share of the budget that overviews may take
+constexpr std::int64_t kExactKeys = 32;     // keys of a row that are stored without rounding
 constexpr std::int64_t kMostQueries = 512;  // evenly spaced queries, if none are given
 
 // Code of an attention weight in steps of `step` of its logarithm; 0 stands for 0.
@@ -26,7 +29,8 @@ template <typename Code>
 Code logarithm_code(double value, double lowest, double step) {
   constexpr double kLargest = std::numeric_limits<Code>::max();
   if (!(value > 0)) return 0;
-  return static_cast<Code>(std::clamp(std::round((std::log(value) - lowest) / step), 1.0, kLargest));
+  return static_cast<Code>(
+      std::clamp(std::round((std::log(value) - lowest) / step), 1.0, kLargest));
 }
 
 // A row has 16-bit codes of ln p from -32 to 0: a relative error of at most 0.025 %.
@@ -102,15 +106,17 @@ std::vector<std::int64_t> evenly_spaced(std::int64_t rows, std::int64_t shown) {
   return queries;
 }
 
-// Drops queries evenly until `most` remain; the query that the page shows first stays.
+// Drops queries evenly until `most` remain. The query that the page shows first stays.
 std::vector<std::int64_t> thin_out(const std::vector<std::int64_t>& queries, std::int64_t most,
                                    std::int64_t shown) {
   const auto count = std::ssize(queries);
   if (count <= most) return queries;
-  std::vector<std::int64_t> kept = {shown};
-  for (std::int64_t i = 1; i < most; ++i) kept.push_back(queries[as_index(i * count / most)]);
-  std::sort(kept.begin(), kept.end());
-  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  std::vector<std::int64_t> kept;
+  for (std::int64_t i = 0; i < most; ++i) kept.push_back(queries[as_index(i * count / most)]);
+  if (std::ranges::binary_search(queries, shown) && !std::ranges::binary_search(kept, shown)) {
+    kept.back() = shown;
+    std::ranges::sort(kept);
+  }
   return kept;
 }
 
@@ -119,7 +125,8 @@ class PageExport {
   PageExport(ViewerSession& session, const ViewerExportOptions& options)
       : session_(session), options_(options), data_(session.info()) {
     for (std::size_t run = 0; run < session.runs(); ++run)
-      for (const auto& [layer, head] : session.options().heads) heads_.push_back({run, layer, head});
+      for (const auto& [layer, head] : session.options().heads)
+        heads_.push_back({run, layer, head});
   }
 
   std::string page() {
@@ -132,11 +139,10 @@ class PageExport {
 
  private:
   static std::string page_with(const Json& data) {
-    return fill_placeholders(embedded::viewer_export_html,
-                             {{"style", embedded::viewer_css},
-                              {"body", embedded::viewer_body},
-                              {"data", escape_for_script(data)},
-                              {"script", embedded::viewer_script}});
+    return fill_placeholders(embedded::viewer_export_html, {{"style", embedded::viewer_css},
+                                                            {"body", embedded::viewer_body},
+                                                            {"data", escape_for_script(data)},
+                                                            {"script", embedded::viewer_script}});
   }
 
   std::int64_t size() const { return std::ssize(page_with(data_)); }
@@ -151,12 +157,12 @@ class PageExport {
     Json runs = Json::array();
     for (std::size_t run = 0; run < session_.runs(); ++run) {
       Json layers = Json::array();
-      const auto count = std::ssize(data_["layers"]);
-      for (std::int64_t layer = 0; layer < count; ++layer)
-        layers.push_back(data_["layers"][as_index(layer)]["attends"] == true
-                             ? Json(encode_base64(std::as_bytes(
-                                   std::span(session_.statistics_bytes(run, layer)))))
-                             : Json());
+      for (std::size_t layer = 0; layer < data_["layers"].size(); ++layer) {
+        layers.push_back(nullptr);
+        if (!data_["layers"][layer]["attends"]) continue;
+        const auto bytes = session_.statistics_bytes(run, static_cast<std::int64_t>(layer));
+        layers.back() = encode_base64(std::as_bytes(std::span<const char>(bytes)));
+      }
       runs.push_back(std::move(layers));
     }
     data_["stored"]["statistics"] = std::move(runs);
@@ -208,7 +214,8 @@ class PageExport {
     for (const auto& [layer, head] : session_.options().heads)
       for (const auto query : queries)
         if (auto found = session_.attribution(layer, head, query); !found.empty())
-          attributions.push_back({{"layer", layer}, {"head", head}, {"query", query}, {"rows", found}});
+          attributions.push_back(
+              {{"layer", layer}, {"head", head}, {"query", query}, {"rows", found}});
     data_["stored"]["attributions"] = std::move(attributions);
   }
 

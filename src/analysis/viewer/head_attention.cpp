@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <tuple>
+#include <utility>
 
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
@@ -15,7 +17,7 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kQueryBlock = 64;  // least queries per task
+constexpr std::int64_t kQueryBlock = 64;       // least queries per task
 constexpr std::int64_t kKeysPerProduct = 512;  // keys per product
 constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
 
@@ -47,8 +49,8 @@ CellSums sum_cell(const float* p, std::int64_t count) {
   return cell;
 }
 
-// Adds the attention of one query on keys [begin, begin + p.size()) to cells of 2^level keys. Cell 0
-// starts at key `origin`; `add(cell, sums)` receives each cell.
+// Adds the attention of one query on keys [begin, begin + p.size()) to cells of 2^level keys. Cell
+// 0 starts at key `origin`; `add(cell, sums)` receives each cell.
 template <typename Add>
 void add_to_cells(std::span<const float> p, std::int64_t begin, std::int64_t origin, int level,
                   Add add) {
@@ -65,6 +67,18 @@ void add_to_cells(std::span<const float> p, std::int64_t begin, std::int64_t ori
 float log_sum_exp_of(std::span<const float> scores, std::span<const float> p) {
   const auto best = std::ranges::max_element(p) - p.begin();
   return scores[as_index(best)] - std::log(p[as_index(best)]);
+}
+
+// Entropy in nats, and mean distance to the query, which is the last key.
+std::pair<double, double> entropy_and_distance(std::span<const float> pattern) {
+  double entropy = 0;
+  double distance = 0;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    const double p = pattern[i];
+    if (p > 0) entropy -= p * std::log(p);
+    distance += p * static_cast<double>(pattern.size() - 1 - i);
+  }
+  return {entropy, distance};
 }
 
 float value_of(const CellSums& sums, CellValue value) {
@@ -121,11 +135,7 @@ AttentionRow HeadAttention::row(std::int64_t query) {
   row.pattern.assign(pattern.data<float>() + row.first_key, pattern.data<float>() + query + 1);
   row.log_sum_exp = log_sum_exp_of(row.scores, row.pattern);
   row.first_token = row.first_key == 0 ? row.pattern[0] : 0.0;
-  for (std::int64_t i = 0; i < std::ssize(row.pattern); ++i) {
-    const double p = row.pattern[as_index(i)];
-    if (p > 0) row.entropy -= p * std::log(p);
-    row.distance += p * static_cast<double>(query - row.first_key - i);
-  }
+  std::tie(row.entropy, row.distance) = entropy_and_distance(row.pattern);
   add_frequencies(query, row);
   return row;
 }
@@ -174,8 +184,8 @@ void HeadAttention::scores(const Queries& queries, std::int64_t begin, std::int6
   const auto block = gemm::round_up(kKeysPerProduct, columns);
   thread_local std::vector<float> packed;
   packed.resize(as_index(gemm::round_up(queries.count, gemm::tile_shape().rows) * d));
-  gemm::pack_left_operand(
-      {q_ + queries.first * d, queries.step * d, queries.count, d}, packed.data());
+  gemm::pack_left_operand({q_ + queries.first * d, queries.step * d, queries.count, d},
+                          packed.data());
   rows::scale(packed.data(), std::ssize(packed), scale_);
   for (auto key = begin; key < end; key += block)
     gemm::multiply({packed.data(), packed_keys_.data() + key * d, queries.count,
@@ -221,8 +231,7 @@ void HeadAttention::visit_keys(const Queries& queries, std::int64_t begin, std::
   auto last = queries.count;
   while (first < last && !unknown(first)) ++first;
   while (last > first && !unknown(last - 1)) --last;
-  if (first < last)
-    visit_rows({queries.at(first), queries.step, last - first}, [](auto&&...) {});
+  if (first < last) visit_rows({queries.at(first), queries.step, last - first}, [](auto&&...) {});
   const auto columns = gemm::tile_shape().columns;
   const auto aligned = begin / columns * columns;
   parallel_for((queries.count + query_block_ - 1) / query_block_, [&](std::int64_t block) {
@@ -252,14 +261,7 @@ HeadStatistics HeadAttention::statistics(std::int64_t samples) {
   const Queries queries{step - 1, step, count};
   std::vector<HeadStatistics> each(as_index(count));
   visit_rows(queries, [&](std::int64_t i, std::span<const float> p, auto range) {
-    const auto query = queries.at(i);
-    double entropy = 0;
-    double distance = 0;
-    for (std::int64_t j = 0; j < std::ssize(p); ++j) {
-      const double weight = p[as_index(j)];
-      if (weight > 0) entropy -= weight * std::log(weight);
-      distance += weight * static_cast<double>(query - range.first - j);
-    }
+    const auto [entropy, distance] = entropy_and_distance(p);
     each[as_index(i)] = {{static_cast<float>(entropy), range.first == 0 ? p.front() : 0.0f,
                           p.size() > 1 ? p[p.size() - 2] : 0.0f, p.back(),
                           static_cast<float>(distance), *std::ranges::max_element(p)}};
@@ -305,9 +307,9 @@ Tile HeadAttention::tile(int level, std::int64_t row, std::int64_t column, CellV
   if (first_query >= rows() || first_key >= rows() || column > row)
     return {std::vector<float>(as_index(kTileCells * kTileCells))};
   const auto vectors = load();
-  if (level < base_level_) return fine_tile(level, row, column, value);
+  if (level < base_level_) return computed_tile(level, row, column, value, false);
   const auto end_query = std::min(rows(), first_query + (kTileCells << level));
-  if (overview_rows_ < end_query) return preview(level, row, column, value);
+  if (overview_rows_ < end_query) return computed_tile(level, row, column, value, true);
   Tile tile{std::vector<float>(as_index(kTileCells * kTileCells))};
   const auto shift = level - base_level_;
   const auto& base = value == CellValue::largest ? largest_ : sum_;
@@ -321,38 +323,24 @@ Tile HeadAttention::tile(int level, std::int64_t row, std::int64_t column, CellV
   return tile;
 }
 
-Tile HeadAttention::fine_tile(int level, std::int64_t row, std::int64_t column, CellValue value) {
-  Tile tile{std::vector<float>(as_index(kTileCells * kTileCells))};
-  const auto first_query = (row * kTileCells) << level;
-  const auto first_key = (column * kTileCells) << level;
-  const auto tokens = kTileCells << level;
-  const Queries queries{first_query, 1, std::min(tokens, rows() - first_query)};
-  visit_keys(queries, first_key, std::min(rows(), first_key + tokens),
-             [&](std::int64_t i, std::span<const float> p, auto range) {
-               float* cells = tile.cells.data() + (i >> level) * kTileCells;
-               add_to_cells(p, range.first, first_key, level,
-                            [&](std::int64_t cell, const CellSums& sums) {
-                              combine(cells[cell], value_of(sums, value), value);
-                            });
-             });
-  return tile;
-}
-
-Tile HeadAttention::preview(int level, std::int64_t row, std::int64_t column, CellValue value) {
-  Tile tile{std::vector<float>(as_index(kTileCells * kTileCells)), false};
+Tile HeadAttention::computed_tile(int level, std::int64_t row, std::int64_t column, CellValue value,
+                                  bool preview) {
+  Tile tile{std::vector<float>(as_index(kTileCells * kTileCells)), !preview};
   const auto first_query = (row * kTileCells) << level;
   const auto first_key = (column * kTileCells) << level;
   const auto width = std::int64_t{1} << level;
-  // One query in the middle of each row of cells stands for the others.
-  const auto middle = std::min(first_query + width / 2, rows() - 1);
-  const Queries queries{middle, width, std::min(kTileCells, (rows() - 1 - middle) / width + 1)};
-  const float factor = value == CellValue::sum ? static_cast<float>(width) : 1.0f;
+  // In a preview, the query in the middle of a row of cells stands for the others.
+  const auto first = preview ? std::min(first_query + width / 2, rows() - 1) : first_query;
+  const auto step = preview ? width : 1;
+  const Queries queries{first, step,
+                        std::min((kTileCells << level) / step, (rows() - 1 - first) / step + 1)};
+  const float factor = preview && value == CellValue::sum ? static_cast<float>(width) : 1.0f;
   visit_keys(queries, first_key, std::min(rows(), first_key + (kTileCells << level)),
              [&](std::int64_t i, std::span<const float> p, auto range) {
-               float* cells = tile.cells.data() + i * kTileCells;
+               float* cells = tile.cells.data() + (i * step >> level) * kTileCells;
                add_to_cells(p, range.first, first_key, level,
                             [&](std::int64_t cell, const CellSums& sums) {
-                              cells[cell] = factor * value_of(sums, value);
+                              combine(cells[cell], factor * value_of(sums, value), value);
                             });
              });
   return tile;

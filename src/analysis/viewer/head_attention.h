@@ -1,5 +1,5 @@
-// Attention of one head over a text, from its queries and keys: single rows, statistics over sampled
-// queries, and tiles of the (query, key) matrix at every zoom level.
+// Attention of one head over a text, from its queries and keys: single rows, statistics over
+// sampled queries, and tiles of the (query, key) matrix at every zoom level.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,16 @@ struct AttentionRow {
   double entropy = 0;          // nats, of the visible keys
   double first_token = 0;      // attention on position 0 (the attention sink); 0 if invisible
   double distance = 0;         // mean distance to the keys, weighted by attention
-  // Score by rotary frequency before the soft cap, (rotary pairs) or empty on NoPE layers: mean over
-  // the visible keys, weighted by attention and unweighted.
+  // Score by rotary frequency before the soft cap, (rotary pairs) or empty on NoPE layers: mean
+  // over the visible keys, weighted by attention and unweighted.
   std::vector<float> attended_by_frequency;
   std::vector<float> mean_by_frequency;
 };
 
 // Statistics of a head as means over sampled queries.
 struct HeadStatistics {
-  static constexpr const char* kNames[] = {"entropy", "sink_0", "prev", "self", "distance_mean",
-                                           "top1"};
+  static constexpr const char* kNames[] = {"entropy", "sink_0",        "prev",
+                                           "self",    "distance_mean", "top1"};
   static constexpr std::size_t kCount = std::size(kNames);
   float values[kCount] = {};
 };
@@ -80,9 +80,10 @@ class HeadAttention {
     std::int64_t count;
     std::int64_t at(std::int64_t i) const { return first + i * step; }
   };
-  // Called on several threads with (index of the query, attention on keys [begin, end), keys range).
-  using RowVisitor =
-      std::function<void(std::int64_t, std::span<const float>, std::pair<std::int64_t, std::int64_t>)>;
+  // Called on several threads with (index of the query, attention on keys [begin, end), keys
+  // range).
+  using RowVisitor = std::function<void(std::int64_t, std::span<const float>,
+                                        std::pair<std::int64_t, std::int64_t>)>;
 
   std::int64_t rows() const { return store_.rows(); }
   // Points q_ and k_ at the vectors, which stay in memory as long as the returned object: between
@@ -96,8 +97,9 @@ class HeadAttention {
   void visit_keys(const Queries& queries, std::int64_t begin, std::int64_t end,
                   const RowVisitor& visit);
   void add_frequencies(std::int64_t query, AttentionRow& row) const;
-  Tile fine_tile(int level, std::int64_t row, std::int64_t column, CellValue value);
-  Tile preview(int level, std::int64_t row, std::int64_t column, CellValue value);
+  // A tile from scores. `preview`: from one query per row of cells.
+  Tile computed_tile(int level, std::int64_t row, std::int64_t column, CellValue value,
+                     bool preview);
 
   QueryKeyStore& store_;
   std::int64_t layer_;
@@ -107,16 +109,16 @@ class HeadAttention {
   float scale_;
   float softcap_;
   std::int64_t window_;
-  std::span<const float> sink_;              // the learned sink of the head, or empty
-  std::vector<float> packed_keys_;           // keys as the right operand of gemm.h
-  std::vector<float> log_sum_exp_;           // (rows); NaN: not computed yet
-  int base_level_ = 0;            // the overview has at most kOverviewCells per side
+  std::span<const float> sink_;     // the learned sink of the head, or empty
+  std::vector<float> packed_keys_;  // keys as the right operand of gemm.h
+  std::vector<float> log_sum_exp_;  // (rows); NaN: not computed yet
+  int base_level_ = 0;              // the overview has at most kOverviewCells per side
   std::int64_t base_cells_ = 0;
-  std::int64_t query_block_ = 0;  // queries per task: whole rows of cells, so that no two tasks
-                                  // share a cell
-  std::vector<float> largest_;               // (base_cells, base_cells)
-  std::vector<float> sum_;                   // (base_cells, base_cells)
-  std::int64_t overview_rows_ = 0;           // queries that the overview contains
+  std::int64_t query_block_ = 0;    // queries per task: whole rows of cells, so that no two tasks
+                                    // share a cell
+  std::vector<float> largest_;      // (base_cells, base_cells)
+  std::vector<float> sum_;          // (base_cells, base_cells)
+  std::int64_t overview_rows_ = 0;  // queries that the overview contains
 };
 
 }  // namespace qkscope

@@ -120,8 +120,8 @@ std::string describe_plan(const QueryKeyPlan& plan) {
       "q and k of all {} layers need {} and do not fit: keeps {} layers and {} residual streams "
       "({} with the pass), and recomputes the other layers on request, each from at most {} "
       "layer{} before it",
-      plan.layers, format_bytes(plan.layers * plan.layer_bytes), plan.kept_layers,
-      plan.snapshots(), total, plan.snapshot_step - 1, plan.snapshot_step == 2 ? "" : "s");
+      plan.layers, format_bytes(plan.layers * plan.layer_bytes), plan.kept_layers, plan.snapshots(),
+      total, plan.snapshot_step - 1, plan.snapshot_step == 2 ? "" : "s");
 }
 
 // Observer that stores q and k of layers [first, end) and the residual snapshots before them.

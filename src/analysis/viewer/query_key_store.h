@@ -78,8 +78,8 @@ class QueryKeyStore {
   ModelConfig config_;
   Batch batch_;
   QueryKeyPlan plan_;
-  std::vector<std::vector<float>> sinks_;       // (n_layers) of (n_heads) or empty
-  std::map<std::int64_t, Tensor> snapshots_;    // (rows, d_model) by layer
+  std::vector<std::vector<float>> sinks_;     // (n_layers) of (n_heads) or empty
+  std::map<std::int64_t, Tensor> snapshots_;  // (rows, d_model) by layer
   std::map<std::int64_t, std::shared_ptr<const LayerVectors>> layers_;
   std::list<std::int64_t> used_;  // layers in memory, the least recently used first
   // Heads of 16-bit layers widened to float32, the least recently used first.

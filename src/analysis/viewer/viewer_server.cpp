@@ -18,14 +18,10 @@
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kThreads = 8;
+constexpr std::size_t kThreads = 32;            // an idle connection holds a thread
+constexpr int kIdleSeconds = 2;                 // until an idle connection is closed
 constexpr std::size_t kLargestRequestBody = 0;  // every request is a GET without a body
 constexpr double kOverviewSeconds = 0.06;       // work per request, so that rows do not wait long
-constexpr int kNoContent = 204;
-constexpr int kNotFound = 404;
-constexpr int kForbidden = 403;
-constexpr int kBadRequest = 400;
-constexpr int kFailed = 500;
 
 std::string random_token() {
   std::random_device random;
@@ -90,6 +86,9 @@ struct ViewerServer::State {
     server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
     server.set_payload_max_length(kLargestRequestBody);
     server.set_read_timeout(5);
+    server.set_keep_alive_timeout(kIdleSeconds);
+    server.set_keep_alive_max_count(1000);
+    server.set_tcp_nodelay(true);  // answers are small; Nagle's algorithm would delay them by 40 ms
     server.set_default_headers(
         {{"Content-Security-Policy",
           "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src "
@@ -106,21 +105,22 @@ struct ViewerServer::State {
 
   void answer(const httplib::Request& request, httplib::Response& response) {
     if (!is_allowed(request)) {
-      response.status = kForbidden;
+      response.status = 403;
       response.set_content("This Host or Origin may not use the viewer.\n", "text/plain");
       return;
     }
     const std::string_view path = request.path;
     if (path.size() < token.size() + 2 || !is_same_secret(path.substr(1, token.size()), token) ||
         path[token.size() + 1] != '/') {
-      response.status = kNotFound;
-      response.set_content("Not found. The address of the viewer contains a token.\n", "text/plain");
+      response.status = 404;
+      response.set_content("Not found. The address of the viewer contains a token.\n",
+                           "text/plain");
       return;
     }
     try {
       answer_path(std::string(path.substr(token.size() + 2)), request, response);
     } catch (const Error& error) {
-      response.status = error.kind() == ErrorKind::bad_input ? kBadRequest : kFailed;
+      response.status = error.kind() == ErrorKind::bad_input ? 400 : 500;
       response.set_content(std::string(error.what()) + "\n", "text/plain; charset=utf-8");
     }
   }
@@ -135,10 +135,10 @@ struct ViewerServer::State {
       return response.set_content(embedded::viewer_script, "text/javascript; charset=utf-8");
     if (name == "viewer.css")
       return response.set_content(embedded::viewer_css, "text/css; charset=utf-8");
-    const bool superseded_before = note(request);
+    is_superseded(request);
     const std::lock_guard lock(compute);
-    if (superseded_before || is_superseded(request)) {
-      response.status = kNoContent;
+    if (is_superseded(request)) {
+      response.status = 204;
       return;
     }
     answer_data(name, request, response);
@@ -154,12 +154,14 @@ struct ViewerServer::State {
       response.set_content(std::move(bytes), "application/octet-stream");
     };
     if (name == "info") return json(session.info());
-    if (name == "row") return binary(session.row_bytes(run_head(request), number(request, "query")));
+    if (name == "row")
+      return binary(session.row_bytes(run_head(request), number(request, "query")));
     if (name == "statistics")
       return binary(session.statistics_bytes(run_head(request).run, number(request, "layer")));
     if (name == "tile")
       return binary(session.tile_bytes(
-          run_head(request), static_cast<int>(std::clamp<std::int64_t>(number(request, "level"), -1, 64)),
+          run_head(request),
+          static_cast<int>(std::clamp<std::int64_t>(number(request, "level"), -1, 64)),
           number(request, "row"), number(request, "column"),
           number(request, "sum") != 0 ? CellValue::sum : CellValue::largest));
     if (name == "overview")
@@ -167,29 +169,21 @@ struct ViewerServer::State {
     if (name == "attribution")
       return json(session.attribution(number(request, "layer"), number(request, "head"),
                                       number(request, "query")));
-    response.status = kNotFound;
+    response.status = 404;
     response.set_content("Not found.\n", "text/plain");
   }
 
   // A page numbers the requests of a channel, such as the rows of one head. A request that waits is
-  // dropped once a later one of its channel has arrived. Returns whether that is already so.
-  bool note(const httplib::Request& request) {
-    if (!request.has_param("channel")) return false;
-    const auto channel = request.get_param_value("channel");
-    const auto sequence = number(request, "sequence");
-    const std::lock_guard lock(channels);
-    if (latest.size() > kMostChannels) latest.clear();
-    auto& newest = latest[channel];
-    if (sequence < newest) return true;
-    newest = sequence;
-    return false;
-  }
-
+  // dropped once a later one of its channel has arrived. Notes the request and returns whether it
+  // is out of date.
   bool is_superseded(const httplib::Request& request) {
     if (!request.has_param("channel")) return false;
     const std::lock_guard lock(channels);
-    const auto found = latest.find(request.get_param_value("channel"));
-    return found != latest.end() && found->second > number(request, "sequence");
+    if (latest.size() > kMostChannels) latest.clear();
+    auto& newest = latest[request.get_param_value("channel")];
+    const auto sequence = number(request, "sequence");
+    newest = std::max(newest, sequence);
+    return sequence < newest;
   }
 
   static constexpr std::size_t kMostChannels = 10'000;
@@ -213,9 +207,10 @@ ViewerServer::ViewerServer(ViewerSession& session, const ViewerServerOptions& op
                     : server.bind_to_port(options.host.c_str(), options.port) ? options.port
                                                                               : -1;
   if (port <= 0)
-    bad_input("viewer: cannot listen on {}:{}; is the port in use, or the address of another "
-              "machine?",
-              options.host, options.port);
+    bad_input(
+        "viewer: cannot listen on {}:{}; is the port in use, or the address of another "
+        "machine?",
+        options.host, options.port);
   state_->url = fmt::format("http://{}:{}/{}/", options.host, port, state_->token);
   state_->thread = std::thread([&server] { server.listen_after_bind(); });
 }

@@ -12,8 +12,8 @@ namespace qkscope {
 // wait for each other, because a session answers one at a time.
 class ViewerServer {
  public:
-  // `session` must outlive the server. Throws a bad-input error if the address cannot be used, or if
-  // the library was built without cpp-httplib.
+  // `session` must outlive the server. Throws a bad-input error if the address cannot be used, or
+  // if the library was built without cpp-httplib.
   ViewerServer(ViewerSession& session, const ViewerServerOptions& options);
   ~ViewerServer();
 

@@ -36,8 +36,7 @@ std::int64_t default_memory() {
 }
 
 // Returns the text of each token. Without a tokenizer, the ids stand for the tokens.
-std::vector<std::string> token_texts(const std::string& folder,
-                                     std::span<const std::int32_t> ids) {
+std::vector<std::string> token_texts(const std::string& folder, std::span<const std::int32_t> ids) {
   std::vector<std::string> texts;
   if (!has_tokenizer(folder)) {
     for (const auto id : ids) texts.push_back(fmt::format("<{}>", id));
@@ -73,7 +72,7 @@ void check_same_shape(const ModelConfig& first, const ModelConfig& other, const 
 ViewerSession::ViewerSession(ViewerOptions options) : options_(std::move(options)) {
   if (options_.ids.empty()) bad_input("viewer: the text has no tokens");
   if (options_.query >= rows())
-    bad_input("--query {}: the text has positions 0 to {}", options_.query, rows() - 1);
+    bad_input("query {}: the text has positions 0 to {}", options_.query, rows() - 1);
   if (options_.query < 0) options_.query = rows() - 1;
   if (options_.heads.empty()) options_.heads.push_back({});
   const auto memory = options_.memory > 0 ? options_.memory : default_memory();
@@ -106,7 +105,7 @@ void ViewerSession::add_run(const std::string& name, std::shared_ptr<const Model
   if (runs_.empty()) {
     for (const auto& [layer, head] : options_.heads)
       if (layer < 0 || layer >= config.n_layers || head < 0 || head >= config.n_heads)
-        bad_input("--heads {}.{}: the model has layers 0 to {} and heads 0 to {}", layer, head,
+        bad_input("heads {}.{}: the model has layers 0 to {} and heads 0 to {}", layer, head,
                   config.n_layers - 1, config.n_heads - 1);
     texts_ = token_texts(model->folder(), options_.ids);
   } else {
@@ -114,11 +113,11 @@ void ViewerSession::add_run(const std::string& name, std::shared_ptr<const Model
   }
   const auto cache = static_cast<std::int64_t>(kCachedHeads) *
                      head_attention_bytes(rows(), config.d_head) / std::max(1, options_.runs);
-  const auto plan = plan_query_keys(config, model->device(), model->dtype(), rows(),
-                                    run_memory_ - cache);
+  const auto plan =
+      plan_query_keys(config, model->device(), model->dtype(), rows(), run_memory_ - cache);
   if (options_.on_plan) options_.on_plan(fmt::format("{}: {}", name, describe_plan(plan)));
-  runs_.push_back(
-      {name, std::make_unique<QueryKeyStore>(std::move(model), options_.ids, plan, options_.quiet)});
+  runs_.push_back({display_label(name), std::make_unique<QueryKeyStore>(
+                                            std::move(model), options_.ids, plan, options_.quiet)});
 }
 
 QueryKeyStore& ViewerSession::store(const RunHead& head) {
@@ -193,8 +192,7 @@ std::string ViewerSession::statistics_bytes(std::size_t run, std::int64_t layer)
   auto& queries_and_keys = store({run, layer, 0});
   std::vector<float> values;
   for (std::int64_t head = 0; head < queries_and_keys.config().n_heads; ++head) {
-    const auto found =
-        HeadAttention(queries_and_keys, layer, head).statistics(kStatisticsQueries);
+    const auto found = HeadAttention(queries_and_keys, layer, head).statistics(kStatisticsQueries);
     values.insert(values.end(), std::begin(found.values), std::end(found.values));
   }
   std::string bytes;

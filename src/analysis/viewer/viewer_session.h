@@ -24,8 +24,8 @@ struct RunHead {
   bool operator==(const RunHead&) const = default;
 };
 
-// Not thread-safe: the server calls it from one request at a time. Functions throw a bad-input error
-// for a head, query or tile that does not exist. Binary answers are little-endian.
+// Not thread-safe: the server calls it from one request at a time. Functions throw a bad-input
+// error for a head, query or tile that does not exist. Binary answers are little-endian.
 class ViewerSession {
  public:
   explicit ViewerSession(ViewerOptions options);

@@ -106,9 +106,8 @@ class Tiles : public testing::Test {
     const auto width = std::int64_t{1} << level;
     for (std::int64_t i = 0; i < kTileCells; i += 5)
       for (std::int64_t j = 0; j < kTileCells; j += 3) {
-        const double expected =
-            reference_cell(pattern_, (row * kTileCells + i) * width,
-                           (column * kTileCells + j) * width, width, value);
+        const double expected = reference_cell(pattern_, (row * kTileCells + i) * width,
+                                               (column * kTileCells + j) * width, width, value);
         // Scores have float32 rounding errors of about 1e-6.
         ASSERT_NEAR(tile.cells[as_index(i * kTileCells + j)], expected, 1e-5 * expected + 1e-9)
             << "level " << level << " cell " << i << ", " << j;

@@ -24,8 +24,7 @@ TEST(QueryKeyPlan, KeepsAllLayersWhereTheyFit) {
   const auto plan = plan_query_keys(config, {}, DType::f32, kTokens, std::int64_t{1} << 30);
   EXPECT_FALSE(plan.recomputes());
   EXPECT_EQ(plan.kept_layers, config.n_layers);
-  EXPECT_EQ(plan.layer_bytes,
-            kTokens * (config.n_heads + config.n_kv_heads) * config.d_head * 4);
+  EXPECT_EQ(plan.layer_bytes, kTokens * (config.n_heads + config.n_kv_heads) * config.d_head * 4);
   EXPECT_THAT(describe_plan(plan), testing::HasSubstr("keeps q and k of all 4 layers"));
 }
 

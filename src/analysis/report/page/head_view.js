@@ -81,6 +81,13 @@ const headView = (() => {
     return line;
   }
 
+  // The command that shows the attention of this head over a text.
+  function viewerLine(head) {
+    const line = element("p", "Look at its attention: ", "links");
+    line.append(element("code", `qkscope view --model ${report.runs[heads.run[head]].label} --text-file FILE --heads ${heads.layer[head]}.${heads.head[head]}`));
+    return line;
+  }
+
   function describe(head) {
     const axisClass = axisClassOf(head).title;
     const words = [ropeOf(head), attentionOf(head), (others ? "A: " : "") + classOf(head).title, axisClass && `${axisClass} along the drift axis`];
@@ -94,7 +101,7 @@ const headView = (() => {
     view.replaceChildren(element("h3", `${run}: layer ${heads.layer[head]}, head ${heads.head[head]}`));
     const own = pointsOf(head), second = others && pointsOf(matchOf(head), others);
     const legend = own || second ? "Blue circles: queries, red squares: keys; darker is later in the text." : "No points were kept of this head (qkscope analyze --scatter).";
-    view.append(element("p", `${describe(head)}. ${legend}`, "note"), mapLinks(head));
+    view.append(element("p", `${describe(head)}. ${legend}`, "note"), mapLinks(head), viewerLine(head));
     const rows = others ? [planes(own, "A: "), planes(second, "B: "), profilePlot(head)] : [[...planes(own, ""), ...profilePlot(head)]];
     for (const made of rows) {
       const row = element("div", undefined, "plots");

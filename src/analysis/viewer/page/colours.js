@@ -22,5 +22,5 @@ const colours = (() => {
   }
 
   const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-  return { heads, scale, shade, variable, onChange: (handler) => darkMode.addEventListener("change", handler) };
+  return { heads, scale, shade, variable, isDark: () => darkMode.matches, onChange: (handler) => darkMode.addEventListener("change", handler) };
 })();

@@ -14,9 +14,9 @@ const headMap = (() => {
     [canvas, info, actions] = [at, data, handlers];
     info.statistics.forEach((name, i) => columns.set(name, { title: titleOf(name), meaning: `${meaningOf(name)} Over ${info.statistics_queries} evenly spaced queries of this text.`, statistic: i, values: new Float32Array(layers() * info.heads).fill(NaN) }));
     addResults();
-    for (const [name, { title, values, statistic }] of columns) {
+    for (const [name, { title, meaning, statistic }] of columns) {
       const option = new Option(statistic === undefined ? `results: ${title}` : title, name);
-      option.title = name;
+      option.title = meaning;
       select.append(option);
     }
     column = columns.keys().next().value;
@@ -69,7 +69,7 @@ const headMap = (() => {
     }
   }
 
-  const size = () => Math.max(3, Math.min(20, Math.floor((canvas.clientWidth - 26) / info.heads), Math.floor(280 / layers())));
+  const size = () => Math.max(3, Math.min(20, Math.floor((canvas.clientWidth - 26) / info.heads), Math.floor(184 / layers())));
 
   function headAt(event) {
     const box = canvas.getBoundingClientRect();
@@ -78,11 +78,11 @@ const headMap = (() => {
   }
 
   function describe(head) {
-    const { title, values, classes } = columns.get(column);
+    const { title, meaning, values, classes } = columns.get(column);
     const value = values[cellOf(head)];
     const text = Number.isNaN(value) ? "not known yet" : classes ? classes[value].title : shown(value);
     const { attention, wavelengths } = info.layers[head[0]];
-    return `layer ${head[0]}, head ${head[1]}: ${title} ${text}\n${wavelengths.length > 0 ? "RoPE" : "NoPE"}, ${attention} attention${source.has(head) ? "" : "; not in this file"}`;
+    return `layer ${head[0]}, head ${head[1]}: ${title} ${text}\n${meaning}\n${wavelengths.length > 0 ? "RoPE" : "NoPE"}, ${attention} attention${source.has(head) ? "" : "; not in this file"}`;
   }
 
   function walk(event) {
@@ -93,7 +93,7 @@ const headMap = (() => {
       walked = walked ? [Math.min(layers() - 1, Math.max(0, from[0] + direction[1])), Math.min(info.heads - 1, Math.max(0, from[1] + direction[0]))] : from;
       const box = canvas.getBoundingClientRect();
       hint.show(box.left + 26 + (walked[1] + 0.5) * size(), box.top + (walked[0] + 0.5) * size(), describe(walked));
-      actions.announce(describe(walked).replace("\n", "; "));
+      actions.announce(describe(walked).replaceAll("\n", "; "));
       draw();
     } else return;
     event.preventDefault();
@@ -141,9 +141,11 @@ const headMap = (() => {
     };
     selected.forEach((head, i) => outline(head, colours.heads[i]));
     if (walked) outline(walked, colours.variable("ink"));
-    document.getElementById("head-scale").textContent = classes ? meaning : `${title}: ${Number.isFinite(low) ? `${shown(low)} (${document.documentElement ? scaleWord() : ""}) to ${shown(high)}` : "computing"}. ${meaning}`;
+    const scale = document.getElementById("head-scale");
+    const known = Number.isFinite(low) ? `${shown(low)} (${colours.isDark() ? "dark" : "light"}) to ${shown(high)}` : "computing";
+    scale.textContent = classes ? classes.map((kind) => kind.title).join(", ") : `${title}: ${known}`;
+    scale.title = meaning;
   }
-  const scaleWord = () => (window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 
   return {
     start, draw, loadStatistics,

@@ -173,7 +173,7 @@ const matrixMap = (() => {
     context.stroke();
     const width = 1 << level;
     const exact = visible(level).every(([row, column]) => tiles.get(nameOf(level, row, column))?.exact !== false);
-    document.getElementById("matrix-scale").textContent = `Queries ${Math.floor(view.query)} to ${Math.ceil(view.query + view.span) - 1}, cells of ${width} × ${width} token${width > 1 ? "s" : ""}. Logarithmic colours from 0.00001 to 1.${exact ? "" : ` Preview from one query per row of cells; exact picture: ${Math.round(100 * overviewDone)} %.`}`;
+    document.getElementById("matrix-scale").textContent = `Queries ${Math.floor(view.query)} to ${Math.ceil(view.query + view.span) - 1}, cells of ${width} × ${width} token${width > 1 ? "s" : ""}, logarithmic colours from 0.00001 to 1.${exact ? "" : ` Preview from one query per row of cells, exact: ${Math.round(100 * overviewDone)} %.`}`;
     if (!exact) finishOverview();
   }
 

@@ -266,7 +266,8 @@ const textPanes = (() => {
       const height = this.map.clientHeight, width = this.map.clientWidth;
       if (height === 0) return;
       [this.map.width, this.map.height] = [width, height];
-      const context = this.map.getContext("2d");
+      this.mapPicture = new OffscreenCanvas(width, height);
+      const context = this.mapPicture.getContext("2d");
       const pixel = (token) => Math.min(height - 1, Math.floor((this.layout.line[token] + 0.5) / this.layout.lines * height));
       if (this.row) {
         const best = new Float32Array(height);
@@ -283,14 +284,14 @@ const textPanes = (() => {
         context.fillStyle = colours.variable("ink");
         context.fillRect(width - 8, pixel(this.row.query) - 1, 8, 3);
       }
-      this.mapPicture = context.getImageData(0, 0, width, height);
       this.drawMapFrame();
     }
 
     drawMapFrame() {
       if (!this.mapPicture) return;
       const context = this.map.getContext("2d");
-      context.putImageData(this.mapPicture, 0, 0);
+      context.clearRect(0, 0, this.map.width, this.map.height);
+      context.drawImage(this.mapPicture, 0, 0);
       const all = this.layout.lines * kLine;
       context.strokeStyle = colours.variable("ink");
       context.strokeRect(0.5, Math.round(this.scroll.scrollTop / all * this.map.height) + 0.5, this.map.width - 1, Math.max(3, Math.min(this.map.height - 1, this.scroll.clientHeight / all * this.map.height)));
