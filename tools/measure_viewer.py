@@ -148,7 +148,7 @@ def measure_export(options, ids, folder):
     file = folder / "page.html"
     start = time.time()
     subprocess.run([options.qkscope, "view", "--quiet", "--device", options.device, "--model", options.model, "--token-ids", str(ids), "--heads",
-                    "10.0,20.1", "--export", str(file)], check=True)
+                    "1.0,2.1", "--export", str(file)], check=True)
     report("export with the pass", time.time() - start, "s")
     report("size of the exported page", file.stat().st_size / 1e6, "MB")
     with ViewerPage() as page:

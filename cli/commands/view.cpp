@@ -63,6 +63,7 @@ std::vector<std::int32_t> dataset_row(const ViewArguments& options, const std::s
 
 std::vector<ViewerHead> read_heads(const std::string& option) {
   std::vector<ViewerHead> heads;
+  if (option.empty()) return heads;
   for (const auto& part : split(option, ',')) {
     const auto dot = part.find('.');
     if (dot == std::string::npos)

@@ -159,7 +159,7 @@ class PageExport {
       Json layers = Json::array();
       for (std::size_t layer = 0; layer < data_["layers"].size(); ++layer) {
         layers.push_back(nullptr);
-        if (!data_["layers"][layer]["attends"]) continue;
+        if (!data_["layers"][layer]["attends"].get<bool>()) continue;
         const auto bytes = session_.statistics_bytes(run, static_cast<std::int64_t>(layer));
         layers.back() = encode_base64(std::as_bytes(std::span<const char>(bytes)));
       }

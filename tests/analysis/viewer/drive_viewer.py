@@ -99,7 +99,7 @@ def check_text(page, tokens):
     page.hover('.pane .token[data-token="20"]', 0.5, 0.5)
     expect_true(f"tooltip: {page.told()}", "key 20" in page.told() and "distance 20" in page.told() and "query 40" in page.told())
     page.run("document.querySelector('.pane-scroll').focus()")
-    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowUp", "ArrowLeft", "Enter"):
+    for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "Enter"):
         page.press(key)
     page.wait_for_row()
     expect("query chosen by keys", page.state()["query"], "41")

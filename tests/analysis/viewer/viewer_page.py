@@ -48,8 +48,7 @@ class ViewerPage(Browser):
         self.wait_for_row()
 
     def wait_for_row(self):
-        self.wait_until("""document.querySelectorAll("#top-keys tr").length > 1
-            && ![...document.querySelectorAll("#row-summary td")].some((cell) => cell.textContent === "…")""")
+        self.wait_until("""document.querySelector("main").getAttribute("aria-busy") === "false" """)
         self.settle()
 
     def text_of(self, selector):

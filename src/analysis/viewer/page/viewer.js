@@ -63,6 +63,7 @@
     const mine = ++asked;
     const { run, heads, query } = state;
     rows = heads.map(() => null);
+    document.querySelector("main").setAttribute("aria-busy", true);
     showSelection();
     try {
       await Promise.all(heads.map(async (head, i) => {
@@ -76,6 +77,7 @@
     } catch (error) {
       failed(error);
     }
+    if (mine === asked) document.querySelector("main").setAttribute("aria-busy", false);
   }
 
   function showRow() {
