@@ -48,8 +48,8 @@ struct ProfileQueryModel {
   WindowFits fits_without_group(int group) const;
 };
 
-// Builds the model that options.profile_model selects. Without rows (`queries` null) `local`
-// interpolates between bucket means and `bin` has no points.
+// Builds the query model named by options.profile_model. If `queries` is null (statistics without
+// rows), the model "local" interpolates between bucket means and "bin" is empty.
 ProfileQueryModel fit_profile_query_model(const LinearQueryModel& model,
                                           std::span<const QueryBin> bins,
                                           const BucketRanges& buckets, const SortedQueries* queries,

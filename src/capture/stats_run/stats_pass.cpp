@@ -301,7 +301,7 @@ void StatsPass::begin_documents() {
                                    std::numeric_limits<double>::quiet_NaN());
     record.attention.key_sums.resize(state_.statistics.settings.columns.size());
     documents_.push_back(std::move(record));
-    pairs_.push_back(count_pattern_pairs(example.ids));
+    pairs_.push_back(count_token_pattern_pairs(example.ids));
   }
 }
 
