@@ -44,7 +44,7 @@ struct ProfileQueryModel {
   Matrix slope;                     // (knots, dim): slopes of the local fits; empty without rows
   LocalFitKnots knots;
 
-  // Leave-one-group-out fits of the columns; group -1 returns the fits to all texts.
+  // Leave-one-group-out fits of the columns; group -1 leaves out no text.
   WindowFits fits_without_group(int group) const;
 };
 
