@@ -144,7 +144,8 @@ RunAdvice advise(const CapturePlan& plan, const DryRun& dry, const Shard& shard,
   const PlannedWork work{plan.config(), plan.model(), plan.device(), plan.workers(),
                          plan.dtype(),  dry.longest,  dry.flop};
   const auto shards = static_cast<double>(shard.count);
-  RunAdvice advice{.warnings = length_warnings(work)};
+  RunAdvice advice;
+  advice.warnings = length_warnings(work);
   for (auto& warning :
        row_warnings(work, shards * static_cast<double>(dry.rows) / static_cast<double>(dry.files),
                     shards * static_cast<double>(dry.tokens)))
@@ -157,7 +158,8 @@ RunAdvice advise(const StatsPlan& plan, const StatsDryRun& dry, const ComputeOpt
   const double flop = dry.forward_flop + dry.moments_flop + dry.near_flop + dry.all_flop;
   const PlannedWork work{plan.config().run, plan.model(), plan.device(), plan.workers(),
                          plan.dtype(),      dry.longest,  flop};
-  RunAdvice advice{.warnings = length_warnings(work)};
+  RunAdvice advice;
+  advice.warnings = length_warnings(work);
   estimate_time(work, compute, advice);
   return advice;
 }
