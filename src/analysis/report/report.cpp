@@ -95,7 +95,7 @@ Json runs_json(const AnalysisResults& results) {
   return runs;
 }
 
-Json part_json(const ReportPart& part, const ReportHeadData& heads) {
+Json part_json(const ReportResults& part, const ReportHeadData& heads) {
   return {{"name", part.results.sweep_name()},
           {"folder", std::filesystem::weakly_canonical(part.results.folder()).filename().string()},
           {"runs", runs_json(part.results)},
@@ -130,7 +130,7 @@ std::string fill_placeholders(std::string_view page,
   return text.append(page);
 }
 
-std::string report_page(const ReportPart& part, const ReportPart* other) {
+std::string report_page(const ReportResults& part, const ReportResults* other) {
   const ReportHeadData heads = collect_report_head_data(part.results);
   const ReportHeadData others = other ? collect_report_head_data(other->results) : ReportHeadData();
   Json data = part_json(part, heads);

@@ -33,7 +33,7 @@ struct ReportHeadData {
 ReportHeadData collect_report_head_data(const AnalysisResults& results);
 
 // Results of one analysis or sweep in the report.
-struct ReportPart {
+struct ReportResults {
   AnalysisResults results;
   Drawn drawn = {};
   std::vector<NamedFigure> figures = {};
@@ -41,7 +41,7 @@ struct ReportPart {
 };
 
 // Returns the HTML of the report. `other` may be null, else it must pass check_same_heads().
-std::string report_page(const ReportPart& part, const ReportPart* other = nullptr);
+std::string report_page(const ReportResults& part, const ReportResults* other = nullptr);
 
 // Serialises JSON for a <script> element: '<' is escaped, so that no text can close the element or
 // open a comment.

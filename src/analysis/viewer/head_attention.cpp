@@ -163,7 +163,7 @@ void HeadAttention::add_frequencies(std::int64_t query, AttentionRow& row) const
   }
 }
 
-void HeadAttention::pack_keys() {
+void HeadAttention::pack_key_values() {
   if (!packed_keys_.empty()) return;
   const auto d = store_.config().d_head;
   const auto columns = gemm::tile_shape().columns;
@@ -195,7 +195,7 @@ void HeadAttention::scores(const Queries& queries, std::int64_t begin, std::int6
 }
 
 void HeadAttention::visit_rows(const Queries& queries, const RowVisitor& visit) {
-  pack_keys();
+  pack_key_values();
   const auto columns = gemm::tile_shape().columns;
   parallel_for((queries.count + query_block_ - 1) / query_block_, [&](std::int64_t block) {
     const auto first = block * query_block_;
@@ -223,7 +223,7 @@ void HeadAttention::visit_rows(const Queries& queries, const RowVisitor& visit) 
 
 void HeadAttention::visit_keys(const Queries& queries, std::int64_t begin, std::int64_t end,
                                const RowVisitor& visit) {
-  pack_keys();
+  pack_key_values();
   const auto unknown = [&](std::int64_t i) {
     return std::isnan(log_sum_exp_[as_index(queries.at(i))]);
   };

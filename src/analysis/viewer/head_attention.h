@@ -89,7 +89,7 @@ class HeadAttention {
   // Points q_ and k_ at the vectors, which stay in memory as long as the returned object: between
   // calls a store that recomputes layers may drop them.
   [[nodiscard]] HeadVectors load();
-  void pack_keys();
+  void pack_key_values();
   void scores(const Queries& queries, std::int64_t begin, std::int64_t end, float* out) const;
   // Visits the whole rows of the queries, and keeps their log-sum-exp.
   void visit_rows(const Queries& queries, const RowVisitor& visit);
