@@ -28,6 +28,7 @@ PUBLIC = {
     "experimental/cluster.h": ["study/cluster", "study/sweep"],
     "correlation.h": ["base/numerics"],
     "experimental/cpu.h": ["base/core"],
+    "experimental/engine.h": ["capture/run", "capture/stats_run"],
     "error.h": ["base/core"],
     "experimental/exports.h": ["capture/exports"],
     "figures.h": ["analysis/report"],

@@ -3,29 +3,14 @@
 #include "base/core/clock.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
-#include "base/core/thread_pool.h"
-#include "capture/run/selection.h"
+#include "base/core/text.h"
 
 namespace qkscope {
 namespace {
 
 constexpr std::size_t kBatchesAhead = 2;
 
-HeadGroupSample sample_positions(const PreparedBatch& prepared, const HeadGroup& group,
-                                 const PositionSampler& sampler) {
-  HeadGroupSample sample;
-  for (std::size_t s = 0; s < prepared.sequence.size(); ++s) {
-    const auto& example = prepared.examples[prepared.sequence[s]];
-    const auto& sequence = prepared.batch.sequences[s];
-    const auto seed = sampling_seed(example.record.key, group.layer, static_cast<char>(group.kind));
-    for (const auto position : sampler.sample(seed, sequence.length)) {
-      sample.positions.push_back(position);
-      sample.rows.push_back(sequence.begin + position);
-    }
-    sample.ends.push_back(sample.positions.size());
-  }
-  return sample;
-}
+}  // namespace
 
 // The forward pass also checks token ids, but its error message cannot say which text they are
 // from.
@@ -34,6 +19,9 @@ void check_ids(const RunPlan& plan, const Example& example) {
   for (std::size_t position = 0; position < example.ids.size(); ++position) {
     const auto id = example.ids[position];
     if (id >= 0 && id < rows) continue;
+    if (plan.engine)
+      bad_input("text {}: token id {} at position {} is outside the model's vocabulary of {}",
+                quote_text(example.record.source_id), id, position, rows);
     bad_input(
         "{}: row {}: token id {} at position {} is outside the model's vocabulary of {}; does the "
         "tokenizer {} belong to the model {}?",
@@ -42,26 +30,9 @@ void check_ids(const RunPlan& plan, const Example& example) {
   }
 }
 
-}  // namespace
-
 PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples) {
-  PreparedBatch prepared;
-  prepared.examples = std::move(examples);
-  for (std::size_t i = 0; i < prepared.examples.size(); ++i) {
-    const auto& ids = prepared.examples[i].ids;
-    if (ids.empty()) continue;  // a text without tokens has no rows
-    check_ids(plan, prepared.examples[i]);
-    prepared.batch.add(ids);
-    prepared.sequence.push_back(i);
-  }
-  const auto& groups = plan.manifest.groups;
-  const PositionSampler sampler(plan.manifest.sampler);
-  prepared.samples.resize(groups.size());
-  parallel_for(static_cast<std::int64_t>(groups.size()), [&](std::int64_t i) {
-    const auto group = static_cast<std::size_t>(i);
-    prepared.samples[group] = sample_positions(prepared, groups[group], sampler);
-  });
-  return prepared;
+  for (const auto& example : examples) check_ids(plan, example);
+  return prepare_batch(plan.manifest, std::move(examples));
 }
 
 BatchReader::BatchReader(const RunPlan& plan, ExampleSource& source, const std::atomic<bool>* stop)

@@ -159,7 +159,7 @@ bool RunDataProducer::make_missing_data(const SweepRun& run, const MissingData& 
       .quiet = quiet_,
       .stop = options_.stop};
   if (!missing.statistics) return finished(run_capture(plan, options));
-  if (plan.run_plan().workers.size() > 1)
+  if (plan.run_plan().workers.size() > 1 || plan.run_plan().engine)
     return finished(run_capture(plan, options)) && finished(run_stats(stats_plan(), stats_options));
   const JointCapture capture{.plan = plan.run_plan(), .options = options};
   const auto joint = run_stats(stats_plan().run_plan(), stats_options, &capture);

@@ -6,8 +6,8 @@
 #include "base/core/error.h"
 #include "capture/run/batch_reader.h"
 #include "capture/run/capture_run.h"
-#include "capture/run/part_writer.h"
-#include "capture/run/selection.h"
+#include "capture/writer/part_writer.h"
+#include "capture/writer/selection.h"
 #include "capture_fixture.h"
 #include "engine/device/cpu/cpu_backend.h"
 

@@ -1,4 +1,4 @@
-#include "capture/run/assemble.h"
+#include "capture/writer/assemble.h"
 
 #include <algorithm>
 #include <optional>

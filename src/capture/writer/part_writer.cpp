@@ -1,4 +1,4 @@
-#include "capture/run/part_writer.h"
+#include "capture/writer/part_writer.h"
 
 #include <algorithm>
 #include <bit>
@@ -13,7 +13,6 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "capture/format/layout.h"
-#include "engine/forward/hooks.h"
 
 namespace qkscope {
 namespace {
@@ -41,7 +40,7 @@ std::span<const float> vector_at(ConstTensorView vectors, std::int64_t row, std:
 
 class CaptureObserver : public Observer {
  public:
-  CaptureObserver(const RunPlan& plan, const PreparedBatch& prepared, RowSink sink)
+  CaptureObserver(const WriterPlan& plan, const PreparedBatch& prepared, RowSink sink)
       : plan_(plan), prepared_(prepared), sink_(std::move(sink)) {
     QKSCOPE_ASSERT(prepared.samples.size() == plan.points.size());
   }
@@ -60,6 +59,7 @@ class CaptureObserver : public Observer {
   void see(HookPoint point, ConstTensorView activation) override {
     const auto start = Clock::now();
     const auto group = group_of(point);
+    check_shape(group, activation);
     const auto& sample = prepared_.samples[group];
     std::size_t begin = 0;
     for (std::size_t sequence = 0; sequence < sample.ends.size(); ++sequence) {
@@ -74,7 +74,19 @@ class CaptureObserver : public Observer {
       begin = end;
     }
     count_.rows += activation.dim(0) * activation.dim(1);
+    ++seen_[group];
     seconds_ += seconds_since(start);
+  }
+
+  // Throws a bad-input error unless every wanted point was shown exactly once. A pass of this
+  // library always does; an external engine may not.
+  void check_complete() const {
+    for (std::size_t group = 0; group < seen_.size(); ++group) {
+      const auto point = plan_.points[group];
+      if (seen_[group] == (wants(point) ? 1 : 0)) continue;
+      bad_input("layer {}: the engine passed {} {} times in one forward pass; expected once",
+                point.layer, hook_name(point), seen_[group]);
+    }
   }
 
   const CapturedBatch::Totals& count() const { return count_; }
@@ -87,6 +99,20 @@ class CaptureObserver : public Observer {
     return static_cast<std::size_t>(found - plan_.points.begin());
   }
 
+  void check_shape(std::size_t group, ConstTensorView activation) const {
+    if (group == plan_.points.size())
+      bad_input("the engine passed a hook point that the capture does not want");
+    const auto& heads = plan_.manifest.groups[group].heads;
+    const Shape expected = {std::ssize(prepared_.samples[group].rows), std::ssize(heads),
+                            plan_.manifest.head_dim};
+    if (activation.shape() != expected || activation.dtype() != DType::f32)
+      bad_input(
+          "{}: the engine passed {} of shape {}; expected float32 of shape {}: (sampled rows, "
+          "selected heads, width of a head)",
+          hook_name(plan_.points[group]), dtype_name(activation.dtype()),
+          activation.shape().to_string(), expected.to_string());
+  }
+
   // vectors: shape (positions, selected heads, head_dim)
   void check_finite(std::size_t group, const ExampleRecord& example,
                     std::span<const std::int32_t> positions, ConstTensorView vectors) {
@@ -95,7 +121,7 @@ class CaptureObserver : public Observer {
         const auto vector = vector_at(vectors, row, head);
         if (all_finite(vector)) continue;
         ++count_.non_finite;
-        if (!plan_.config.capture.keep_non_finite)
+        if (!plan_.keep_non_finite)
           refuse_non_finite(group, static_cast<std::size_t>(head), example,
                             positions[static_cast<std::size_t>(row)], vector);
       }
@@ -120,23 +146,21 @@ class CaptureObserver : public Observer {
         quote_text(example.source_id), example.row, position, *found, range);
   }
 
-  const RunPlan& plan_;
+  const WriterPlan& plan_;
   const PreparedBatch& prepared_;
   RowSink sink_;
   CapturedBatch::Totals count_;
+  std::vector<int> seen_ = std::vector<int>(plan_.points.size());  // (groups) calls of see()
   double seconds_ = 0.0;
 };
 
-CapturedBatch::Totals capture_batch(const RunPlan& plan, Backend& backend,
-                                    const PreparedBatch& prepared, LayerStatistics* statistics,
-                                    RowSink sink) {
+CapturedBatch::Totals capture_batch(const WriterPlan& plan, const PreparedBatch& prepared,
+                                    const RunPass& run, RowSink sink) {
   if (prepared.sequence.empty()) return {};
   CaptureObserver observer(plan, prepared, std::move(sink));
   const auto start = Clock::now();
-  if (statistics == nullptr)
-    forward(backend, prepared.batch, observer);
-  else
-    forward(backend, prepared.batch, observer, *statistics);
+  run(prepared.batch, observer);
+  observer.check_complete();
   auto count = observer.count();
   count.forward_seconds = seconds_since(start);
   // A GPU computes while rows are stored; on the CPU storing rows delays the forward pass.
@@ -146,8 +170,8 @@ CapturedBatch::Totals capture_batch(const RunPlan& plan, Backend& backend,
 
 }  // namespace
 
-CapturedBatch capture_to_memory(const RunPlan& plan, Backend& backend,
-                                const PreparedBatch& prepared) {
+CapturedBatch capture_to_memory(const WriterPlan& plan, const PreparedBatch& prepared,
+                                const RunPass& run) {
   CapturedBatch captured;
   const auto keep = [&](const SampledRows& rows, ConstTensorView vectors) {
     Tensor copy(vectors.shape());
@@ -157,11 +181,11 @@ CapturedBatch capture_to_memory(const RunPlan& plan, Backend& backend,
         to = std::ranges::copy(vector_at(vectors, row, head), to).out;
     captured.blocks.push_back({rows, std::move(copy)});
   };
-  captured.count = capture_batch(plan, backend, prepared, nullptr, keep);
+  captured.count = capture_batch(plan, prepared, run, keep);
   return captured;
 }
 
-PartWriter::PartWriter(const RunPlan& plan, Journal& journal,
+PartWriter::PartWriter(const WriterPlan& plan, Journal& journal,
                        std::function<void(const JournalEntry&)> stored)
     : plan_(plan),
       journal_(journal),
@@ -172,13 +196,12 @@ PartWriter::PartWriter(const RunPlan& plan, Journal& journal,
   done_.tokens = journal.tokens();
 }
 
-void PartWriter::capture(const PreparedBatch& prepared, Backend& backend,
-                         LayerStatistics* statistics) {
+void PartWriter::capture(const PreparedBatch& prepared, const RunPass& run) {
   begin_batch(prepared);
   const auto store = [&](const SampledRows& rows, ConstTensorView vectors) {
     add_rows(prepared, rows, vectors);
   };
-  finish_batch(prepared, capture_batch(plan_, backend, prepared, statistics, store));
+  finish_batch(prepared, capture_batch(plan_, prepared, run, store));
 }
 
 void PartWriter::append(const PreparedBatch& prepared, const CapturedBatch& captured) {
