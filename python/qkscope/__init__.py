@@ -18,8 +18,9 @@ import ssl  # noqa: F401  loads OpenSSL before pyarrow's libparquet, which expor
 
 import pyarrow  # noqa: F401  loads libarrow, which the engine links to
 
-from . import _looks, patching, plot, utils
+from . import _engine, _looks, _transformers, patching, plot, utils
 from ._arrays import Array
+from ._audit import Audit, audit
 from ._cache import ActivationCache, get_act_name
 from ._circuits import SVDInterpreter
 from ._engine import (
@@ -32,6 +33,8 @@ from ._progress import show_progress
 from ._runs import analyze, capture, demo_folder, figures, merge, report, stats
 from ._statistics import Statistics, open_stats
 from ._studies import SweepResult, compare, export, publish, sweep
+from ._transformers import TransformersEngine
+from ._writers import CaptureWriter, StatsWriter
 from .ablation import ablate
 from .attribution import direct_logit_attribution, logit_lens
 from .heads import detect_head, heads
@@ -40,13 +43,14 @@ from .model import Model, load, set_threads
 from .path_patching import path_patch
 
 __all__ = [
-    "ActivationCache", "Array", "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error",
+    "ActivationCache", "Array", "Audit", "CaptureProgress", "CaptureResult", "CaptureWriter", "Config", "DeviceArray", "Drawn", "Error",
     "FactoredMatrix", "HookPoint", "HookedTransformer", "InputError", "Model", "PublishResult", "Rope",
-    "SVDInterpreter", "Statistics", "StatsProgress", "StatsResult", "SweepResult", "TransformerBridge", "__version__",
-    "ablate", "analyze", "capture", "compare", "demo_folder", "detect_head", "direct_logit_attribution", "export",
+    "SVDInterpreter", "Statistics", "StatsProgress", "StatsResult", "StatsWriter", "SweepResult", "TransformerBridge", "TransformersEngine", "__version__",
+    "ablate", "analyze", "audit", "capture", "compare", "demo_folder", "detect_head", "direct_logit_attribution", "export",
     "figures", "get_act_name", "heads", "load", "logit_lens", "merge", "open_stats", "patching", "path_patch", "plot",
     "publish", "report", "set_threads", "show_progress", "stats", "sweep", "threads", "utils",
 ]
 
 logging.getLogger("qkscope").addHandler(logging.NullHandler())  # no output unless the program configures logging
 _looks.install()
+_engine.register_engine("transformers", _transformers.load_engine)

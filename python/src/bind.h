@@ -10,6 +10,7 @@ void bind_weights(nanobind::module_& module);
 void bind_device_array(nanobind::module_& module);
 void bind_model(nanobind::module_& module);
 void bind_tokenizer(nanobind::module_& module);
+void bind_engine(nanobind::module_& module);
 void bind_capture(nanobind::module_& module);
 void bind_analysis(nanobind::module_& module);
 void bind_generate(nanobind::module_& module);

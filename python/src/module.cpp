@@ -87,6 +87,7 @@ NB_MODULE(_engine, module) {
   python::bind_model(module);
   python::bind_tokenizer(module);
   python::bind_generate(module);
+  python::bind_engine(module);
   python::bind_capture(module);
   python::bind_analysis(module);
   python::bind_figures(module);
