@@ -17,7 +17,7 @@ import qkscope
 from qkscope import Array, Model
 
 # Blocks with these words need a GPU or torch (see beside_torch); lines with these words need the Hub.
-ELSEWHERE = ('device="cuda"', "to_torch_module")
+ELSEWHERE = ('device="cuda"', "to_torch_module", "AutoModelForCausalLM", "import torch", "optimizer.step()")
 AT_A_HUB = '"org/'
 
 
