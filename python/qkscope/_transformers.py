@@ -84,6 +84,11 @@ class TransformersEngine:
     def config(self) -> Any:
         return text_config(self.model)
 
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids."""
+        return int(self.model.get_input_embeddings().weight.shape[0])
+
     def forward(self, ids: Any, see: Seen, **more: Any) -> Any:
         """Runs the decoder without its output layer; calls see() before every attention call."""
         body = _body(self.model)
@@ -161,7 +166,7 @@ class TransformersEngine:
             "d_value": calls[0].d_value,
             "d_model": int(getattr(config, "hidden_size", None) or 1),
             "d_mlp": _whole(getattr(config, "intermediate_size", None), 1),
-            "d_vocab": int(self.model.get_input_embeddings().weight.shape[0]),
+            "d_vocab": self.vocabulary,
             "n_ctx": _whole(getattr(config, "max_position_embeddings", None), 1 << 40),
             "softcap": calls[0].softcap,
             "sinks": any(call.sinks for call in calls),
@@ -180,23 +185,26 @@ class _Rows:
         self._shape = shape
         self._begins = np.cumsum([0, *(len(one) for one in request.sequences)])
         self._wanted: dict[int, list[tuple[str, Any, Any]]] = {}
-        for layer, kind, rows, heads in request.wanted:
-            self._wanted.setdefault(layer, []).append((kind, rows, heads))
+        wanted = request.wanted
+        for (layer, kind, _, heads), places in zip(wanted, self._places([rows for _, _, rows, _ in wanted])):
+            self._wanted.setdefault(layer, []).append((kind, places, heads))
         self._waiting: list[tuple[int, str, Any]] = []
         self._bytes = 0
 
     def see(self, module: Any, query: Any, key: Any, value: Any, options: Mapping[str, Any]) -> None:
         layer = layer_of(module)
         _check_call(layer, self._shape, query, key, options)
-        for kind, rows, heads in self._wanted.get(layer, ()):
-            self._put(layer, kind, self._gather(layer, kind, {"q": query, "k": key, "v": value}[kind], rows, heads))
+        for kind, places, heads in self._wanted.get(layer, ()):
+            self._put(layer, kind, self._gather(layer, kind, {"q": query, "k": key, "v": value}[kind], places, heads))
 
     def finish(self) -> None:
         """Copies the rows that wait on a GPU, in one transfer."""
         if not self._waiting:
             return
         torch = self._engine._torch
-        together = torch.cat([rows.reshape(-1) for _, _, rows in self._waiting]).cpu()
+        gathered = torch.cat([rows.reshape(-1) for _, _, rows in self._waiting])
+        together = torch.empty(gathered.shape, pin_memory=True)
+        together.copy_(gathered)
         begin = 0
         for layer, kind, rows in self._waiting:
             self._request.put(layer, kind, together[begin : begin + rows.numel()].reshape(rows.shape).numpy())
@@ -204,19 +212,27 @@ class _Rows:
         self._waiting = []
         self._bytes = 0
 
-    def _gather(self, layer: int, kind: str, vectors: Any, rows: Any, heads: Any) -> Any:
-        """vectors: (sequences, heads, positions, width). Returns (rows, heads, width) in float32."""
+    def _places(self, rows: list[np.ndarray | None]) -> list[tuple[Any, Any]]:
+        """Sequences and positions of the rows of each tensor, copied to the device of the model before the pass at once: a copy in a
+        layer would keep the CPU from launching kernels ahead."""
         torch = self._engine._torch
-        chosen = self._engine.indices((layer, kind), heads, vectors.shape[1], vectors.device)
-        if rows is None:
-            rows = np.arange(self._begins[-1])
+        flat = np.concatenate([np.arange(self._begins[-1]) if one is None else one for one in rows] or [np.zeros(0, np.int64)])
+        sequence = np.searchsorted(self._begins, flat, side="right") - 1
+        both = torch.from_numpy(np.stack([sequence, flat - self._begins[sequence]]))
+        device = self._engine.model.device
+        if device.type == "cuda":
+            both = both.pin_memory().to(device, non_blocking=True)
+        sizes = [int(self._begins[-1]) if one is None else len(one) for one in rows]
+        return list(zip(both[0].split(sizes), both[1].split(sizes)))
+
+    def _gather(self, layer: int, kind: str, vectors: Any, places: tuple[Any, Any], heads: Any) -> Any:
+        """vectors: (sequences, heads, positions, width). Returns (rows, heads, width) in float32."""
+        device = vectors.device
+        chosen = self._engine.indices((layer, kind), heads, vectors.shape[1], device)
+        sequence, position = (index.to(device) for index in places)
         if len(self._begins) == 2:  # one sequence
-            at = torch.from_numpy(rows).to(vectors.device)
-            return vectors[0][chosen[None, :], at[:, None]].float()
-        sequence = np.searchsorted(self._begins, rows, side="right") - 1
-        position = torch.from_numpy(rows - self._begins[sequence]).to(vectors.device)
-        number = torch.from_numpy(sequence).to(vectors.device)
-        return vectors[number[:, None], chosen[None, :], position[:, None]].float()
+            return vectors[0][chosen[None, :], position[:, None]].float()
+        return vectors[sequence[:, None], chosen[None, :], position[:, None]].float()
 
     def _put(self, layer: int, kind: str, rows: Any) -> None:
         if rows.device.type == "cpu":

@@ -170,7 +170,9 @@ TEST_F(CaptureFlow, RunsEveryBatchOnOneBackend) {
   std::vector<std::int64_t> expected;
   for (const auto& batch : all_batches(packed)) {
     expected.push_back(batch.tokens());
-    writer.capture(batch, backend);
+    writer.capture(batch, [&](const Batch& rows, Observer& observer) {
+      forward(backend, rows, observer);
+    });
   }
   writer.flush();
   EXPECT_EQ(backend.rows, expected);
@@ -196,7 +198,10 @@ TEST_F(CaptureFlow, FailedForwardPassLeavesNoThreadAndNoSegment) {
     ExampleSource source(unpacked, {});
     BatchReader reader(unpacked, source);
     PartWriter writer(unpacked, journal);
-    EXPECT_THROW(writer.capture(*reader.next(), backend), Error);
+    const auto run = [&](const Batch& rows, Observer& observer) {
+      forward(backend, rows, observer);
+    };
+    EXPECT_THROW(writer.capture(*reader.next(), run), Error);
   }
   for (const auto& [name, content] : contents("part")) EXPECT_EQ(name, "manifest.json");
 }

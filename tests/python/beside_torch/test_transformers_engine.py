@@ -186,6 +186,16 @@ def test_statistics_agree_with_the_native_engine(tmp_path: Path) -> None:
             np.testing.assert_allclose(one, two, atol=2e-3 * np.nanmax(np.abs(one) + 1e-9), rtol=0, err_msg=name)
 
 
+def test_scores_of_heads_agree_with_the_native_engine() -> None:
+    ids = [np.tile(np.arange(3, 35), 2)]
+    ours, theirs = qkscope.heads(qkscope.load(DEMO, device="cpu"), ids), qkscope.heads(demo_model(), ids)
+    for name in ("layer", "head", "k_head", "rope", "attention", "tokens"):
+        assert ours[name].to_pylist() == theirs[name].to_pylist()
+    for name in ("induction_head", "previous_token_head", "entropy", "sink_0", "distance_mean"):
+        np.testing.assert_allclose(ours[name].to_numpy(), theirs[name].to_numpy(), rtol=1e-3, atol=1e-4)
+    assert qkscope.heads(families.tiny_model("stablelm")).num_rows == 4 * 4
+
+
 def test_texts_of_unknown_tokenizers_are_tokenized_by_transformers(tmp_path: Path) -> None:
     def tokenizer(text: str) -> dict[str, list[int]]:
         return {"input_ids": [3 + ord(letter) % 90 for letter in text]}
