@@ -78,7 +78,12 @@ class TransformersEngine:
         self._door = _find_door(self)
         self._layers = _describe_layers(self)
         self._heads: dict[tuple[Any, ...], Any] = {}  # head indices on the devices
-        self.handle = _engine.ExternalEngine(self, self._description())
+        self._described = self._description()
+
+    @property
+    def handle(self) -> _engine.ExternalEngine:
+        """The engine of the library, which refers to this object; not kept, because a cycle of both would never be freed."""
+        return _engine.ExternalEngine(self, self._described)
 
     @property
     def config(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, TypeVar, Union
@@ -181,17 +182,13 @@ def described(model: Any) -> _engine.ExternalEngine:
         raise InputError(f"model: {sorted(unknown)[0]!r} is unknown; expected some of {', '.join([*_WIDTHS, *_REST, 'd_value', 'layers'])}")
     values = {**_REST, "d_value": model["d_head"], **model}
     if not isinstance(values["identity"], str):
-        import json
-
         values["identity"] = json.dumps(values["identity"])
     given = list(model.get("layers") or [{}] * model["n_layers"])
     values["layers"] = [_layer(layer, model["d_head"]) for layer in given]
-    return _engine.ExternalEngine(None, values)
+    return _engine.ExternalEngine((), values)  # the caller runs the model
 
 
 def _layer(given: Mapping[str, Any], width: int) -> dict[str, Any]:
-    import json
-
     layer = {**_LAYER, "scale": width**-0.5, **given}
     rope = layer["rope"]
     if rope is None:

@@ -67,7 +67,9 @@ def heads(
     own = _options.flag("exclude_current_token", exclude_current_token)
     every = _options.flag("all_keys", all_keys)
     _options.flag_or_none("prepend_bos", prepend_bos)
-    if not hasattr(model, "cfg"):
+    if not isinstance(model, _options.ModelType):
+        if not isinstance(model, TransformersEngine) and not hasattr(model, "config"):
+            _options.check_model(model)
         if pattern is not None:
             raise InputError("pattern: your own patterns need a model of qkscope.load()")
         engine = engine_of(model)

@@ -2,6 +2,7 @@
 #include "engine.h"
 
 #include <exception>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -238,6 +239,26 @@ void bind_writer(nb::module_& module, const char* name) {
 using Pair = std::pair<std::int64_t, std::int64_t>;
 using Engine = std::shared_ptr<PythonEngine>;
 
+// Python functions that make engines, by name; guarded by the GIL.
+std::map<std::string, nb::object>& factories() {
+  static std::map<std::string, nb::object> registered;
+  return registered;
+}
+
+std::shared_ptr<ExternalEngine> make_engine(const std::string& name, const CaptureConfig& config,
+                                            const ComputeOptions& compute) {
+  const nb::gil_scoped_acquire python;
+  try {
+    const auto dtype = compute.dtype.value_or(config.model.dtype);
+    return nb::cast<Engine>(factories().at(name)(
+        config.model.name, config.model.revision, std::string(dtype_name(dtype)),
+        compute.device.empty() ? config.model.device_map : compute.device,
+        config.model.config_overrides, config.tokenizer.name));
+  } catch (nb::python_error& error) {
+    throw_python_error(error);
+  }
+}
+
 }  // namespace
 
 void throw_python_error(nb::python_error& error) {
@@ -264,14 +285,9 @@ PythonEngine::~PythonEngine() {
 }
 
 void PythonEngine::run(const Batch& batch, Observer& observer) {
-  nb::object call;
-  {
-    const nb::gil_scoped_acquire python;
-    call = object_.attr("run");
-  }
-  run_request(call, model_.config, batch, observer);
   const nb::gil_scoped_acquire python;
-  call.reset();
+  const nb::object call = object_.attr("run");
+  run_request(call, model_.config, batch, observer);
 }
 
 Tokenizer::Encoding PythonEngine::encode(const std::string& text, std::int64_t max_length) {
@@ -301,7 +317,7 @@ void bind_engine(nb::module_& module) {
       "open_capture_writer",
       [](const CaptureConfig& config, const Engine& engine, Pair shard, bool overwrite) {
         return run_without_gil([&] {
-          return std::make_unique<PythonWriter<CaptureWriter>>(
+          return std::make_shared<PythonWriter<CaptureWriter>>(
               std::make_unique<CaptureWriter>(
                   make_plan(config, {}, engine),
                   CaptureOptions{
@@ -314,7 +330,7 @@ void bind_engine(nb::module_& module) {
       "open_stats_writer",
       [](const StatsConfig& config, const Engine& engine, Pair shard, bool overwrite) {
         return run_without_gil([&] {
-          return std::make_unique<PythonWriter<StatsWriter>>(
+          return std::make_shared<PythonWriter<StatsWriter>>(
               std::make_unique<StatsWriter>(
                   make_stats_plan(config, {}, engine),
                   StatsOptions{
@@ -325,24 +341,14 @@ void bind_engine(nb::module_& module) {
       nb::arg("config"), nb::arg("engine"), nb::arg("shard"), nb::arg("overwrite"));
   module.def(
       "register_engine",
-      [](const std::string& name, const nb::object& factory) {
-        // The registry outlives the interpreter, so the function is never released.
-        auto* const kept = new nb::object(factory);
-        register_engine(
-            name,
-            [kept](const CaptureConfig& config,
-                   const ComputeOptions& compute) -> std::shared_ptr<ExternalEngine> {
-              const nb::gil_scoped_acquire python;
-              try {
-                const auto dtype = compute.dtype.value_or(config.model.dtype);
-                return nb::cast<Engine>((*kept)(
-                    config.model.name, config.model.revision, std::string(dtype_name(dtype)),
-                    compute.device.empty() ? config.model.device_map : compute.device,
-                    config.model.config_overrides, config.tokenizer.name));
-              } catch (nb::python_error& error) {
-                throw_python_error(error);
-              }
-            });
+      [](const std::string& name, nb::object factory) {
+        if (factories().empty())  // the registry of the library outlives the interpreter
+          nb::module_::import_("atexit").attr("register")(
+              nb::cpp_function([] { factories().clear(); }));
+        factories()[name] = std::move(factory);
+        register_engine(name, [name](const CaptureConfig& config, const ComputeOptions& compute) {
+          return make_engine(name, config, compute);
+        });
       },
       nb::arg("name"), nb::arg("factory"));
 }

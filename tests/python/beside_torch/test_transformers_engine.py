@@ -183,7 +183,8 @@ def test_statistics_agree_with_the_native_engine(tmp_path: Path) -> None:
     for name in a.column_names:
         if a[name].type == "double":
             one, two = np.array(a[name].to_pylist(), dtype=float), np.array(b[name].to_pylist(), dtype=float)
-            np.testing.assert_allclose(one, two, atol=2e-3 * np.nanmax(np.abs(one) + 1e-9), rtol=0, err_msg=name)
+            # standard deviations of sums that are zero up to rounding differ as a whole
+            np.testing.assert_allclose(one, two, atol=max(1e-6, 2e-3 * np.nanmax(np.abs(one))), rtol=0, err_msg=name)
 
 
 def test_scores_of_heads_agree_with_the_native_engine() -> None:
@@ -279,7 +280,9 @@ def test_engines_agree_on_every_native_family(name: str) -> None:
     with warnings_off():
         result = qkscope.audit(DEMO if name == "demo" else GOLDEN / name, length=40)
     assert result.agrees, str(result)
-    assert {row.stage for row in result.rows} >= {"embedding", "norm", "rotated q", "rotated k", "scores", "z", "residual", "logits"}
+    stages = {"embedding", "norm", "rotated q", "rotated k", "scores", "z", "residual", "logits"}
+    stages -= {"norm"} if name in ("olmo2", "olmo3") else set()  # no norm before attention
+    assert {row.stage for row in result.rows} >= stages
     assert result.logits["equal_tokens"] == 1.0
 
 
