@@ -14,6 +14,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -270,16 +271,18 @@ def load_model(name: str, revision: str | None = None, dtype: str = "float32", d
     if not on_gpu and dtype != "float32":
         logging.getLogger("qkscope").info("model.dtype %s: on the CPU transformers computes in float32", dtype)
         dtype = "float32"
+    source: dict[str, Any] = {"revision": revision or "main", "trust_remote_code": False}
+    if name.endswith(".gguf"):
+        source["gguf_file"] = Path(name).name
+        name = str(Path(name).parent)
     try:
-        config = transformers.AutoConfig.from_pretrained(name, revision=revision or "main", trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(name, **source)
         _merge(config, json.loads(overrides) if overrides else {})
         causal = type(config) in transformers.AutoModelForCausalLM._model_mapping
         loader = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
         model = loader.from_pretrained(
-            name, config=config, revision=revision or "main", dtype=getattr(torch, dtype), trust_remote_code=False,
-            device_map="auto" if on_gpu and device == "auto" else None,
-        )
-    except (OSError, ValueError, KeyError) as error:
+            name, config=config, dtype=getattr(torch, dtype), device_map="auto" if on_gpu and device == "auto" else None, **source)
+    except (OSError, ValueError, KeyError, ImportError) as error:
         raise InputError(f"transformers cannot load {name!r}: {error}")
     if on_gpu and device != "auto":
         model.to(device)

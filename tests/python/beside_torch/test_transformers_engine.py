@@ -310,7 +310,7 @@ def faulty(fault: str) -> tuple[str, Any]:
     model = hf_model(name)
     for layer in model.model.layers:
         if fault == "qk_norm":
-            layer.self_attn.q_norm = layer.self_attn.k_norm = torch.nn.Identity()
+            layer.self_attn.q_norm, layer.self_attn.k_norm = torch.nn.Identity(), torch.nn.Identity()
         if fault == "scale":
             layer.self_attn.scaling *= 1.05
         if fault == "epsilon":
