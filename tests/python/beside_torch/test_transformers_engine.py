@@ -217,6 +217,16 @@ def test_the_command_line_runs_it(tmp_path: Path) -> None:
     assert done.returncode == 0 and "CaptureResult('finished', examples=2" in done.stdout, done.stderr
 
 
+def test_sweeps_run_through_transformers(tmp_path: Path) -> None:
+    base = demo_config(tmp_path, "unused", 2, engine="transformers")
+    del base["output"]
+    runs = [{"label": name, "overrides": {"model.name": str(DEMO.parent / name)}} for name in ("S1-40", "S3-4720")]
+    (tmp_path / "sweep.yaml").write_text(json.dumps({"name": "sweep", "base": base, "runs": runs}, default=str))
+    qkscope.sweep(tmp_path / "sweep.yaml", out=tmp_path / "results", figures=False)
+    states = list((tmp_path / "results").rglob("_saver_state.json"))
+    assert len(states) == 2 and all("transformers" in path.read_text() for path in states)
+
+
 # ---- Models that cannot be captured: a clear line before anything is written ----
 
 
