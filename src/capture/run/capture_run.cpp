@@ -229,7 +229,7 @@ class CaptureRun {
 
   void log_memory() const {
     const auto& memory = plan_.memory;
-    if (plan_.backend.device.kind == Device::Kind::cpu) return;
+    if (plan_.engine || plan_.backend.device.kind == Device::Kind::cpu) return;
     log::info(
         "{}{}: {} of weights{}, {} of activations at up to {} tokens together, {} free before",
         device_name(plan_.backend.device),

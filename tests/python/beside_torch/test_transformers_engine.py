@@ -159,7 +159,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "killed/.parts").exists()
     seen: list[int] = []
     qkscope.capture(config, progress=lambda done: seen.append(done.examples))
-    assert 64 <= seen[0] <= 101, "the run resumed after the stored segments"
+    assert 1 < seen[0] <= 101, "the run resumed after the stored segments"
     whole = demo_config(tmp_path, "whole", count, tokenizer={"max_length": 16}, engine="transformers")
     qkscope.capture(whole)
     assert content(tmp_path / "whole") == content(tmp_path / "killed")
