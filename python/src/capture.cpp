@@ -12,6 +12,7 @@
 
 #include "bind.h"
 #include "engine.h"
+#include "qkscope/experimental/run_advice.h"
 #include "qkscope/experimental/text.h"
 #include "qkscope/hub.h"
 #include "watcher.h"
@@ -69,7 +70,8 @@ std::string dry_run_json(CaptureConfig config, const ComputeOptions& compute, Sh
   return run_without_gil([&] {
     fetch_capture_inputs(config, {.weights = false, .quiet = true});
     const auto plan = make_plan(config, compute, engine);
-    return plan_json(plan, dry_run(plan, shard));
+    const auto dry = dry_run(plan, shard);
+    return with_advice(plan_json(plan, dry), advise(plan, dry, shard, compute));
   });
 }
 

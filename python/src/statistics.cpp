@@ -10,6 +10,7 @@
 #include "bind.h"
 #include "engine.h"
 #include "qkscope/experimental/exports.h"
+#include "qkscope/experimental/run_advice.h"
 #include "qkscope/hub.h"
 #include "watcher.h"
 
@@ -45,7 +46,8 @@ std::string dry_run_json(StatsConfig config, const ComputeOptions& compute, Pair
   return run_without_gil([&] {
     fetch_capture_inputs(config.run, {.weights = false, .quiet = true});
     const auto plan = make_stats_plan(config, compute, engine);
-    return plan_json(plan, dry_run_stats(plan, {shard.first, shard.second}));
+    const auto dry = dry_run_stats(plan, {shard.first, shard.second});
+    return with_advice(plan_json(plan, dry), advise(plan, dry, compute));
   });
 }
 

@@ -65,8 +65,8 @@ class PartWriter {
   PartWriter(const WriterPlan& plan, Journal& journal,
              std::function<void(const JournalEntry&)> stored = {});
 
-  // Runs a batch and stores its sampled rows as capture_to_memory() returns them, but without the
-  // buffer.
+  // Runs a batch and stores the same sampled rows as capture_to_memory() and append(), but without
+  // buffering them in memory.
   void capture(const PreparedBatch& prepared, const RunPass& run);
   // Stores the rows of a batch that ran on another worker.
   void append(const PreparedBatch& prepared, const CapturedBatch& captured);
