@@ -139,12 +139,12 @@ class CaptureRun {
   };
 
   std::optional<StoredBatch> capture_next(BatchReader& reader, const Engine& engine,
-                                          PartWriter& writer) {
+                                          CapturePartWriter& writer) {
     auto batch = reader.next();
     if (!batch) return {};
     const StoredBatch added{batch->examples.size(), batch->tokens()};
     if (companion_ == nullptr)
-      writer.capture(*batch, engine.pass);
+      writer.capture_and_store(*batch, engine.pass);
     else
       capture_with_companion(std::move(*batch), engine, writer);
     return added;
@@ -152,7 +152,7 @@ class CaptureRun {
 
   // Devices compute batches concurrently; rows are written in batch order.
   bool capture_with_workers(BatchReader& reader, const LoadedCheckpoint& model,
-                            PartWriter& writer) {
+                            CapturePartWriter& writer) {
     BatchWorkers<CapturedBatch> workers(reader, plan_.workers.size(), [&](std::size_t worker) {
       const std::shared_ptr<Backend> backend = make_backend(model, plan_.workers[worker]);
       return [this, backend](const PreparedBatch& batch) {
@@ -170,7 +170,7 @@ class CaptureRun {
   }
 
   // Calls `add_next` until the texts end (returns true) or the run is stopped (returns false).
-  bool add_batches(PartWriter& writer,
+  bool add_batches(CapturePartWriter& writer,
                    const std::function<std::optional<StoredBatch>()>& add_next) {
     Progress progress({.what = "capture",
                        .unit = "examples",
@@ -197,7 +197,8 @@ class CaptureRun {
 
   // After a crash, the capture and its companion may have stored different numbers of examples. The
   // missing examples run again only for the one that lacks them.
-  void capture_with_companion(PreparedBatch batch, const Engine& engine, PartWriter& writer) {
+  void capture_with_companion(PreparedBatch batch, const Engine& engine,
+                              CapturePartWriter& writer) {
     const auto lacking = most_examples_ - shared_examples_;
     if (lacking > 0 && std::ssize(batch.examples) > lacking) {
       auto& all = batch.examples;
@@ -211,14 +212,14 @@ class CaptureRun {
     if (lacking == 0) {
       most_examples_ = shared_examples_;
       auto& statistics = companion_->observe(batch);
-      writer.capture(batch, [&](const Batch& rows, Observer& observer) {
+      writer.capture_and_store(batch, [&](const Batch& rows, Observer& observer) {
         forward(*engine.backend, rows, observer, statistics);
       });
-      companion_->take(batch);
+      companion_->add_observed_batch(batch);
     } else if (writer.examples() < companion_->examples()) {
-      writer.capture(batch, engine.pass);
+      writer.capture_and_store(batch, engine.pass);
     } else {
-      companion_->run_alone(batch);
+      companion_->run_batch_alone(batch);
     }
   }
 

@@ -10,7 +10,7 @@ CapturePart::CapturePart(const WriterPlan& plan, PartRun run)
   if (!session_.is_open()) return;
   auto& journal = session_.journal();
   assembler_ = std::make_unique<CaptureAssembler>(session_.root(), std::vector{journal});
-  writer_ = std::make_unique<PartWriter>(
+  writer_ = std::make_unique<CapturePartWriter>(
       plan, journal, [this](const JournalEntry& entry) { assembler_->announce_segment(entry); });
 }
 

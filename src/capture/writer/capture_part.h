@@ -22,7 +22,7 @@ class CapturePart {
   // Whether examples are missing; the methods below, except finish(), need an open part.
   bool is_open() const { return writer_ != nullptr; }
   const Journal& journal() { return session_.journal(); }
-  PartWriter& writer() { return *writer_; }
+  CapturePartWriter& writer() { return *writer_; }
   // Writes final files while the caller computes (CaptureAssembler).
   void start_background_assembly() { assembler_->start_background_assembly(); }
   // Stores everything on disk and, if `all` examples were added, marks the part complete.
@@ -37,7 +37,7 @@ class CapturePart {
   bool quiet_;
   std::unique_ptr<CaptureAssembler> assembler_ = nullptr;  // of the open part
   PartSession session_;
-  std::unique_ptr<PartWriter> writer_;
+  std::unique_ptr<CapturePartWriter> writer_;
 };
 
 }  // namespace qkscope

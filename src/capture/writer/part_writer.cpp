@@ -89,7 +89,7 @@ class CaptureObserver : public Observer {
     }
   }
 
-  const CapturedBatch::Totals& count() const { return count_; }
+  const CapturedBatch::BatchTotals& count() const { return count_; }
   double seconds() const { return seconds_; }  // spent in see()
 
  private:
@@ -149,13 +149,13 @@ class CaptureObserver : public Observer {
   const WriterPlan& plan_;
   const PreparedBatch& prepared_;
   RowSink sink_;
-  CapturedBatch::Totals count_;
+  CapturedBatch::BatchTotals count_;
   std::vector<int> seen_ = std::vector<int>(plan_.points.size());  // (groups) calls of see()
   double seconds_ = 0.0;
 };
 
-CapturedBatch::Totals capture_batch(const WriterPlan& plan, const PreparedBatch& prepared,
-                                    const RunPass& run, RowSink sink) {
+CapturedBatch::BatchTotals capture_batch(const WriterPlan& plan, const PreparedBatch& prepared,
+                                         const RunPass& run, RowSink sink) {
   if (prepared.sequence.empty()) return {};
   CaptureObserver observer(plan, prepared, std::move(sink));
   const auto start = Clock::now();
@@ -185,8 +185,8 @@ CapturedBatch capture_to_memory(const WriterPlan& plan, const PreparedBatch& pre
   return captured;
 }
 
-PartWriter::PartWriter(const WriterPlan& plan, Journal& journal,
-                       std::function<void(const JournalEntry&)> stored)
+CapturePartWriter::CapturePartWriter(const WriterPlan& plan, Journal& journal,
+                                     std::function<void(const JournalEntry&)> stored)
     : plan_(plan),
       journal_(journal),
       stored_(std::move(stored)),
@@ -196,7 +196,7 @@ PartWriter::PartWriter(const WriterPlan& plan, Journal& journal,
   done_.tokens = journal.tokens();
 }
 
-void PartWriter::capture(const PreparedBatch& prepared, const RunPass& run) {
+void CapturePartWriter::capture_and_store(const PreparedBatch& prepared, const RunPass& run) {
   begin_batch(prepared);
   const auto store = [&](const SampledRows& rows, ConstTensorView vectors) {
     add_rows(prepared, rows, vectors);
@@ -204,13 +204,13 @@ void PartWriter::capture(const PreparedBatch& prepared, const RunPass& run) {
   finish_batch(prepared, capture_batch(plan_, prepared, run, store));
 }
 
-void PartWriter::append(const PreparedBatch& prepared, const CapturedBatch& captured) {
+void CapturePartWriter::append(const PreparedBatch& prepared, const CapturedBatch& captured) {
   begin_batch(prepared);
   for (const auto& [rows, vectors] : captured.blocks) add_rows(prepared, rows, vectors);
   finish_batch(prepared, captured.count);
 }
 
-void PartWriter::begin_batch(const PreparedBatch& prepared) {
+void CapturePartWriter::begin_batch(const PreparedBatch& prepared) {
   if (!segment_) {
     open_ = JournalEntry{};
     open_.segment = segment_name(segments_++);
@@ -222,8 +222,8 @@ void PartWriter::begin_batch(const PreparedBatch& prepared) {
   for (const auto& example : prepared.examples) segment_->add_example(example.record);
 }
 
-void PartWriter::add_rows(const PreparedBatch& prepared, const SampledRows& rows,
-                          ConstTensorView vectors) {
+void CapturePartWriter::add_rows(const PreparedBatch& prepared, const SampledRows& rows,
+                                 ConstTensorView vectors) {
   const auto positions =
       std::span(prepared.samples[rows.group].positions).subspan(rows.begin, rows.end - rows.begin);
   std::vector<std::string_view> strings;
@@ -234,7 +234,8 @@ void PartWriter::add_rows(const PreparedBatch& prepared, const SampledRows& rows
   segment_->add_block(first_ + rows.example, rows.group, positions, strings, vectors);
 }
 
-void PartWriter::finish_batch(const PreparedBatch& prepared, const CapturedBatch::Totals& count) {
+void CapturePartWriter::finish_batch(const PreparedBatch& prepared,
+                                     const CapturedBatch::BatchTotals& count) {
   for (auto* entry : {&open_, &done_}) {
     entry->examples += std::ssize(prepared.examples);
     entry->rows += count.rows;
@@ -247,21 +248,21 @@ void PartWriter::finish_batch(const PreparedBatch& prepared, const CapturedBatch
     begin_closing_segment();
 }
 
-void PartWriter::begin_closing_segment() {
+void CapturePartWriter::begin_closing_segment() {
   finish_closing_segment();
   closing_ = std::async(std::launch::async,
                         [this, entry = open_, segment = std::move(segment_)]() mutable {
                           entry.checksum = segment->commit();
-                          journal_.add(entry);
+                          journal_.append_entry(entry);
                           if (stored_) stored_(entry);
                         });
 }
 
-void PartWriter::finish_closing_segment() {
+void CapturePartWriter::finish_closing_segment() {
   if (closing_.valid()) closing_.get();
 }
 
-void PartWriter::flush() {
+void CapturePartWriter::flush() {
   if (segment_) begin_closing_segment();
   finish_closing_segment();
 }

@@ -150,9 +150,9 @@ class CountingBackend : public CpuBackend {
  public:
   using CpuBackend::CpuBackend;
 
-  void begin(const Batch& batch) override {
+  void begin_pass(const Batch& batch) override {
     rows.push_back(batch.rows());
-    CpuBackend::begin(batch);
+    CpuBackend::begin_pass(batch);
   }
 
   std::vector<std::int64_t> rows;
@@ -166,13 +166,12 @@ TEST_F(CaptureFlow, RunsEveryBatchOnOneBackend) {
   std::filesystem::create_directories(file("part"));
   Journal::create(file("part"), packed.manifest);
   Journal journal(file("part"));
-  PartWriter writer(packed, journal);
+  CapturePartWriter writer(packed, journal);
   std::vector<std::int64_t> expected;
   for (const auto& batch : all_batches(packed)) {
     expected.push_back(batch.tokens());
-    writer.capture(batch, [&](const Batch& rows, Observer& observer) {
-      forward(backend, rows, observer);
-    });
+    writer.capture_and_store(
+        batch, [&](const Batch& rows, Observer& observer) { forward(backend, rows, observer); });
   }
   writer.flush();
   EXPECT_EQ(backend.rows, expected);
@@ -184,7 +183,7 @@ TEST_F(CaptureFlow, RunsEveryBatchOnOneBackend) {
 class FailingBackend : public CpuBackend {
  public:
   using CpuBackend::CpuBackend;
-  void finish() override { failure("the GPU is gone"); }
+  void finish_pass() override { failure("the GPU is gone"); }
 };
 
 TEST_F(CaptureFlow, FailedForwardPassLeavesNoThreadAndNoSegment) {
@@ -197,11 +196,11 @@ TEST_F(CaptureFlow, FailedForwardPassLeavesNoThreadAndNoSegment) {
   {
     ExampleSource source(unpacked, {});
     BatchReader reader(unpacked, source);
-    PartWriter writer(unpacked, journal);
+    CapturePartWriter writer(unpacked, journal);
     const auto run = [&](const Batch& rows, Observer& observer) {
       forward(backend, rows, observer);
     };
-    EXPECT_THROW(writer.capture(*reader.next(), run), Error);
+    EXPECT_THROW(writer.capture_and_store(*reader.next(), run), Error);
   }
   for (const auto& [name, content] : contents("part")) EXPECT_EQ(name, "manifest.json");
 }
