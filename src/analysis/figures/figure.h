@@ -78,6 +78,8 @@ MakeFigure attention_onset, class_counts, distance_by_class, explained_variance,
     nope_vs_rope, taxonomy_evolution, variance_decomposition;
 MakeFigure bias_vs_separation, distributions, head_planes, pc_roles, rq_rk_scatter;
 MakeFigure bucket_heatmap, component_weights, plasticity_heatmap, plasticity_profile;
+MakeFigure attribution_bars, attribution_matrix, composition_graph, composition_over_runs,
+    score_by_distance, score_by_frequency;
 MakeFigure ap_drop_vs_score, bias_histogram, family_scatter;
 
 // If gnuplot cannot be run, throws a failure error that names the package to install.

@@ -35,7 +35,16 @@ const std::vector<FigureKind>& figure_kinds() {
          {"attention_onset", {"attention", "taxonomy"}, attention_onset, RunRequirement::several}},
         attention_head_map_kinds(),
         {{"distance_by_class", {"distance", "taxonomy"}, distance_by_class, RunRequirement::one},
-         {"key_channel_map", {"key_channels"}, key_channel_map, RunRequirement::one}}};
+         {"key_channel_map", {"key_channels"}, key_channel_map, RunRequirement::one},
+         {"attribution_matrix", {"attribution", "attribution_components"}, attribution_matrix},
+         {"attribution_bars", {"attribution"}, attribution_bars},
+         {"score_by_frequency", {"pairs"}, score_by_frequency},
+         {"score_by_distance", {"distance_curve"}, score_by_distance},
+         {"composition_graph", {"composition_components"}, composition_graph},
+         {"composition_over_runs",
+          {"composition_components"},
+          composition_over_runs,
+          RunRequirement::several}}};
     std::vector<FigureKind> all;
     for (const auto& group : groups) all.insert(all.end(), group.begin(), group.end());
     return all;
