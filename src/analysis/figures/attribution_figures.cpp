@@ -1,6 +1,7 @@
 // Figures of score attribution: contributions to a score, the score by frequency and by distance,
 // and the composition of heads, for one checkpoint and over a series.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -79,8 +80,9 @@ std::size_t place_of(const std::vector<std::string>& labels, const std::string& 
   return as_index(std::ranges::find(labels, label) - labels.begin());
 }
 
-// Curves of a table with one line per score: x and y are columns.
-Figure score_curves(const ResultFrame& frame, const char* x, const std::string& settings) {
+// Curves of the column `value` over the column `x`, one per score.
+Figure score_curves(const ResultFrame& frame, const char* x, const char* y_label,
+                    const std::string& settings) {
   auto scores = rows_by_score(frame);
   scores.resize(std::min(scores.size(), kShownScores));
   if (scores.empty()) return {};
@@ -106,7 +108,10 @@ Figure score_curves(const ResultFrame& frame, const char* x, const std::string& 
   figure.script =
       margin_commands(0.55, style::kColumn - 0.1, 0.45 + legend.height(), figure.height - 0.1) +
       legend.label_commands() + settings +
-      "set label 'contribution to the score' at screen 0.1/width, graph 0.5 center rotate\n" +
+      fmt::format(
+          "set logscale x\nset format x '10^{{%L}}'\n"
+          "set label '{}' at screen 0.1/width, graph 0.5 center rotate\n",
+          y_label) +
       plots + "\n";
   return figure;
 }
@@ -233,9 +238,8 @@ Figure attribution_bars(const AnalysisResults& results) {
 }
 
 Figure score_by_frequency(const AnalysisResults& results) {
-  auto figure =
-      score_curves(results.frame("pairs"), "wavelength",
-                   "set logscale x\nset xlabel 'wavelength of the rotary pair (tokens)'\n");
+  auto figure = score_curves(results.frame("pairs"), "wavelength", "contribution to the score",
+                             "set xlabel 'wavelength of the rotary pair (tokens)'\n");
   figure.title = "Scores by rotary frequency";
   figure.caption =
       "Contribution of every rotary pair to the score, by its wavelength in tokens. Dimensions "
@@ -244,9 +248,9 @@ Figure score_by_frequency(const AnalysisResults& results) {
 }
 
 Figure score_by_distance(const AnalysisResults& results) {
-  auto figure = score_curves(results.frame("distance_curve"), "distance",
+  auto figure = score_curves(results.frame("distance_curve"), "distance", "score",
                              "set xlabel 'distance from query to key (tokens)'\n"
-                             "set logscale x\nset xrange [1:*]\n");
+                             "set xrange [1:*]\n");
   figure.title = "Scores of the same content at other distances";
   figure.caption =
       "The score that the same query and key content would have at another distance: the rotation "
@@ -289,14 +293,21 @@ Figure composition_graph(const AnalysisResults& results) {
                       style::kPage / 1.4);
   figure.width = style::kPage / 1.4;
   figure.height = style::kHeight * 1.2 + legend.height();
+  // gnuplot has no variable line width: shares below 0.1, below 0.3 and above have one each.
   const auto edges = [](int key_side, const char* colour, int point) {
-    return fmt::format(
-        "data using ($6 == {0} ? $1 : NaN):2:3:4:(0.5 + 6*abs($5)) with vectors nohead lw variable "
-        "lc rgb '{1}', \\\n  data using ($6 == {0} ? $1 : NaN):2:(0.3 + abs($5)) with points pt "
-        "{2} "
-        "ps variable lc rgb '{1}', \\\n  data using ($6 == {0} && abs($5) >= 0.1 ? $1 : NaN):2:7 "
-        "with labels offset 0, 0.7 font ',{3}' tc rgb '{1}'",
-        key_side, colour, point, style::kNote);
+    std::string plots;
+    for (const auto& [low, high, width] :
+         {std::array{0.0, 0.1, 0.5}, std::array{0.1, 0.3, 1.5}, std::array{0.3, 1e9, 3.0}})
+      plots += fmt::format(
+          "data using ($6 == {} && abs($5) >= {} && abs($5) < {} ? $1 : NaN):2:3:4 with vectors "
+          "nohead lw {} lc rgb '{}', \\\n  ",
+          key_side, low, high, width, colour);
+    return plots +
+           fmt::format(
+               "data using ($6 == {0} ? $1 : NaN):2:(0.3 + abs($5)) with points pt {2} ps variable "
+               "lc rgb '{1}', \\\n  data using ($6 == {0} && abs($5) >= 0.1 ? $1 : NaN):2:7 with "
+               "labels offset 0, 0.7 font ',{3}' tc rgb '{1}'",
+               key_side, colour, point, style::kNote);
   };
   figure.title = "Which components feed the queries and keys of heads";
   figure.script =
@@ -333,18 +344,24 @@ Figure composition_over_runs(const AnalysisResults& results) {
       values.resize(runs, kNan);
       values[frame.run_indices()[row]] = explained[row];
     }
-  std::vector<std::pair<double, std::string>> order;
-  for (const auto& [component, values] : shares) {
-    double most = 0;
-    for (const double value : values) most = std::max(most, std::fabs(value));
-    order.emplace_back(-most, component);
+  // The three heads and the three other components with the largest share in any run.
+  std::vector<std::string> shown;
+  for (const bool heads : {true, false}) {
+    std::vector<std::pair<double, std::string>> order;
+    for (const auto& [component, values] : shares) {
+      double most = 0;
+      for (const double value : values) most = std::max(most, std::fabs(value));
+      if ((graph_place(component).x >= 0 && component.starts_with('L')) == heads)
+        order.emplace_back(-most, component);
+    }
+    std::ranges::sort(order);
+    for (std::size_t i = 0; i < std::min<std::size_t>(order.size(), 3); ++i)
+      shown.push_back(order[i].second);
   }
-  std::ranges::sort(order);
-  order.resize(std::min<std::size_t>(order.size(), 5));
   TrajectoryTable table(results);
   std::vector<PlotSeries> series;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const auto& component = order[i].second;
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    const auto& component = shown[i];
     const auto column = fmt::format("${}", table.add(component, shares[component]));
     series.push_back({{escape_markup(component), style::kFamilies[i], style::kFamilyPoints[i]},
                       column,
@@ -355,8 +372,9 @@ Figure composition_over_runs(const AnalysisResults& results) {
   figure.title = "What feeds the keys of a head during training";
   figure.caption = fmt::format(
       "Share of the variance of the scores of head {}.{} that each component of its keys explains, "
-      "over sampled pairs of query and key: the five components with the largest share in any run. "
-      "Dashed lines separate phases.",
+      "over sampled pairs of query and key: the three heads and the three other components with "
+      "the "
+      "largest share in any run. Dashed lines separate phases.",
       layer, head);
   return table.draw(std::move(figure),
                     {{"explained variance", "set yrange [*:1.02]\n", plot_series(series, runs)}},

@@ -152,7 +152,7 @@ TEST(Demo, PreviousTokenHeadFeedsTheKeysOfTheInductionHead) {
   const auto tokenizer = Tokenizer::load(folder);
   CorpusOptions corpus;
   corpus.path = source_path("share/demo/corpus.jsonl");
-  corpus.max_samples = 6;
+  corpus.max_samples = 12;
   std::vector<std::vector<std::int32_t>> texts;
   const auto documents = open_corpus(corpus);
   for (Document document; documents->next(document);)
@@ -161,7 +161,7 @@ TEST(Demo, PreviousTokenHeadFeedsTheKeysOfTheInductionHead) {
   const auto induction = strongest(heads, "induction_head", model.config().n_layers);
   const auto previous = strongest(heads, "previous_token_head", induction.layer);
   EXPECT_EQ(previous.layer, induction.layer - 1);
-  const auto found = composition(model, texts, {.heads = {induction}, .samples = 300});
+  const auto found = composition(model, texts, {.heads = {induction}, .samples = 2400});
   EXPECT_EQ(leading_key_head(found.components),
             "L" + std::to_string(previous.layer) + "H" + std::to_string(previous.head));
 }
