@@ -32,27 +32,6 @@ void check_size(const ModelConfig& model, const std::vector<SplitRequest>& reque
         requests.size(), format_bytes(floats * sizeof(float)));
 }
 
-std::vector<SplitRequest> make_requests(const std::vector<AttentionHead>& heads,
-                                        const std::vector<ChosenPair>& pairs, bool whole_rows) {
-  std::vector<SplitRequest> requests;
-  for (std::size_t h = 0; h < heads.size(); ++h) {
-    std::set<std::int64_t> queries;
-    std::set<std::int64_t> keys;
-    for (const auto& pair : pairs)
-      if (pair.head == h) {
-        queries.insert(pair.query);
-        keys.insert(pair.key);
-      }
-    std::vector<std::int64_t> all_keys(keys.begin(), keys.end());
-    if (whole_rows) {
-      all_keys.resize(as_index(*queries.rbegin()) + 1);
-      std::iota(all_keys.begin(), all_keys.end(), 0);
-    }
-    requests.push_back({heads[h], {queries.begin(), queries.end()}, std::move(all_keys)});
-  }
-  return requests;
-}
-
 std::map<std::int64_t, std::string> token_texts(const Model& model,
                                                 const std::vector<std::int32_t>& tokens,
                                                 const std::vector<ChosenPair>& pairs) {
@@ -130,6 +109,27 @@ std::shared_ptr<const ScoreAttribution::State> attribute(const Model& model,
 }
 
 }  // namespace
+
+std::vector<SplitRequest> make_requests(const std::vector<AttentionHead>& heads,
+                                        const std::vector<ChosenPair>& pairs, bool whole_rows) {
+  std::vector<SplitRequest> requests;
+  for (std::size_t h = 0; h < heads.size(); ++h) {
+    std::set<std::int64_t> queries;
+    std::set<std::int64_t> keys;
+    for (const auto& pair : pairs)
+      if (pair.head == h) {
+        queries.insert(pair.query);
+        keys.insert(pair.key);
+      }
+    std::vector<std::int64_t> all_keys(keys.begin(), keys.end());
+    if (whole_rows) {
+      all_keys.resize(as_index(*queries.rbegin()) + 1);
+      std::iota(all_keys.begin(), all_keys.end(), 0);
+    }
+    requests.push_back({heads[h], {queries.begin(), queries.end()}, std::move(all_keys)});
+  }
+  return requests;
+}
 
 double SplitHead::score(const ModelConfig& model, std::int64_t i, std::int64_t j) const {
   const auto d = rotated_q.dim(1);

@@ -40,12 +40,20 @@ struct ScoreAttribution::State {
   }
 };
 
+// Returns a table with the columns that identify a score, and the cells of a score in them.
+Table pair_columns();
+std::vector<Table::Cell> pair_cells(const ScoreAttribution::State& state, std::size_t pair);
+
 // Heads, with the positions of their queries and keys, whose vectors a pass splits.
 struct SplitRequest {
   AttentionHead head;
   std::vector<std::int64_t> queries;  // ascending
   std::vector<std::int64_t> keys;     // ascending
 };
+
+// Collects the positions of each head's pairs. With `whole_rows` all keys up to the last query.
+std::vector<SplitRequest> make_requests(const std::vector<AttentionHead>& heads,
+                                        const std::vector<ChosenPair>& pairs, bool whole_rows);
 
 // A split head, and its vectors as they enter the dot product.
 struct SplitHead {

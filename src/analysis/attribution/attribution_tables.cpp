@@ -17,22 +17,6 @@ using State = ScoreAttribution::State;
 
 constexpr char kOthers[] = "others";
 
-// Table that begins with the columns that identify a score.
-Table pair_columns() {
-  Table table;
-  table.column("model", Type::text).column("text", Type::text);
-  for (const char* name : {"layer", "head", "query", "key"}) table.column(name, Type::integer);
-  table.column("query_token", Type::text).column("key_token", Type::text);
-  table.column("score", Type::real).column("attention", Type::real);
-  return table;
-}
-
-std::vector<Table::Cell> pair_cells(const State& state, std::size_t pair) {
-  const auto& p = state.pairs[pair];
-  return {state.label, state.text_name,          p.head.layer,           p.head.head, p.query,
-          p.key,       state.tokens.at(p.query), state.tokens.at(p.key), p.score,     p.attention};
-}
-
 // One entry of the matrix of contributions.
 struct Contribution {
   std::int64_t q = 0;
@@ -104,6 +88,21 @@ Table components_table(bool components) {
 }
 
 }  // namespace
+
+Table pair_columns() {
+  Table table;
+  table.column("model", Type::text).column("text", Type::text);
+  for (const char* name : {"layer", "head", "query", "key"}) table.column(name, Type::integer);
+  table.column("query_token", Type::text).column("key_token", Type::text);
+  table.column("score", Type::real).column("attention", Type::real);
+  return table;
+}
+
+std::vector<Table::Cell> pair_cells(const State& state, std::size_t pair) {
+  const auto& p = state.pairs[pair];
+  return {state.label, state.text_name,          p.head.layer,           p.head.head, p.query,
+          p.key,       state.tokens.at(p.query), state.tokens.at(p.key), p.score,     p.attention};
+}
 
 const std::vector<ScorePair>& ScoreAttribution::pairs() const {
   return state_->pairs;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <set>
 
 #include "analysis/attribution/attribution_state.h"
 #include "base/core/error.h"
@@ -137,19 +136,8 @@ class Sampler {
 
   void add(const std::vector<std::int32_t>& text, std::int64_t samples) {
     const auto pairs = draw(text, samples);
-    std::vector<SplitRequest> requests;
-    for (std::size_t h = 0; h < heads_.size(); ++h) {
-      std::set<std::int64_t> queries;
-      std::set<std::int64_t> keys;
-      for (const auto& pair : pairs)
-        if (pair.head == h) {
-          queries.insert(pair.query);
-          keys.insert(pair.key);
-        }
-      requests.push_back(
-          {options_.heads[h], {queries.begin(), queries.end()}, {keys.begin(), keys.end()}});
-    }
-    const auto split = split_heads(model_, text, requests, {.biases = options_.biases});
+    const auto split = split_heads(model_, text, make_requests(options_.heads, pairs, false),
+                                   {.biases = options_.biases});
     for (std::size_t h = 0; h < heads_.size(); ++h) {
       const auto& head = split[h].decomposition;
       std::vector<std::pair<std::int64_t, std::int64_t>> rows;

@@ -119,14 +119,10 @@ Table ScoreAttribution::effect_table() const {
     const auto& state = *state_;
     if (state.outputs.empty())
       bad_input("effects were not computed; set AttributionOptions::effect");
-    Table table;
+    Table table = pair_columns();
     using Type = Table::Type;
-    table.column("model", Type::text).column("text", Type::text);
-    for (const char* name : {"layer", "head", "query", "key"}) table.column(name, Type::integer);
-    for (const char* name : {"query_token", "key_token", "side", "component"})
-      table.column(name, Type::text);
-    for (const char* name : {"attention", "attention_without", "output_change"})
-      table.column(name, Type::real);
+    table.column("side", Type::text).column("component", Type::text);
+    table.column("attention_without", Type::real).column("output_change", Type::real);
     std::map<std::pair<std::size_t, std::int64_t>, std::vector<Effect>> rows;
     for (std::size_t p = 0; p < state.pairs.size(); ++p) {
       const auto& pair = state.pairs[p];
@@ -134,12 +130,14 @@ Table ScoreAttribution::effect_table() const {
       auto& effects = rows[{state.head_of_pair[p], pair.query}];
       if (effects.empty())
         effects = RowEffects(head, state.outputs[state.head_of_pair[p]], pair.query).all();
-      for (const auto& effect : effects)
-        table.add({state.label, state.text_name, pair.head.layer, pair.head.head, pair.query,
-                   pair.key, state.tokens.at(pair.query), state.tokens.at(pair.key),
-                   std::string(effect.query_side ? "q" : "k"),
-                   (effect.query_side ? head.q : head.k).labels[as_index(effect.component)],
-                   pair.attention, effect.attention[as_index(pair.key)], effect.output_change});
+      for (const auto& effect : effects) {
+        auto cells = pair_cells(state, p);
+        cells.insert(cells.end(),
+                     {std::string(effect.query_side ? "q" : "k"),
+                      (effect.query_side ? head.q : head.k).labels[as_index(effect.component)],
+                      effect.attention[as_index(pair.key)], effect.output_change});
+        table.add(std::move(cells));
+      }
     }
     return table;
   });

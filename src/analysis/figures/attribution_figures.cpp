@@ -67,12 +67,11 @@ SideSums largest_components(const ResultFrame& frame, const std::vector<std::siz
   return sums;
 }
 
-// Returns "'name' place, ..." for `set xtics (...)`; ticks from `first` on, `step` apart.
-std::string label_ticks(const std::vector<std::string>& labels, double first, double step) {
+// Returns "'name' place, ..." for `set xtics (...)`, with places from 0 on.
+std::string label_ticks(const std::vector<std::string>& labels) {
   std::string ticks;
   for (std::size_t i = 0; i < labels.size(); ++i)
-    ticks += fmt::format("{}{} {}", i == 0 ? "" : ", ", gnuplot_literal(labels[i]),
-                         first + step * static_cast<double>(i));
+    ticks += fmt::format("{}{} {}", i == 0 ? "" : ", ", gnuplot_literal(labels[i]), i);
   return ticks;
 }
 
@@ -114,6 +113,33 @@ Figure score_curves(const ResultFrame& frame, const char* x, const char* y_label
           y_label) +
       plots + "\n";
   return figure;
+}
+
+// Sets size and script of a matrix of contributions, with sums beside and below it.
+void draw_matrix(Figure& figure, std::vector<std::string> rows, std::vector<std::string> columns,
+                 double largest, const std::string& title) {
+  for (auto* labels : {&rows, &columns}) labels->insert(labels->end(), {"", "sum"});
+  const double wide = 0.17 * static_cast<double>(columns.size());
+  const double tall = 0.17 * static_cast<double>(rows.size());
+  figure.width = 0.8 + wide + 0.65;
+  figure.height = 0.7 + tall + 0.35;
+  figure.script =
+      margin_commands(0.8, 0.8 + wide, 0.7, figure.height - 0.35) +
+      gnuplot_palette_command(style::kAroundZero) +
+      fmt::format(
+          "unset grid\nset border 0\nset tics scale 0 font ',{}'\n"
+          "set xrange [-0.5:{}]\nset yrange [{}:-0.5]\nset xtics ({}) rotate by 90 right\n"
+          "set ytics ({})\nset cbrange [{}:{}]\nset cbtics {}\n"
+          "set colorbox user origin screen {:.4f}, screen 0.3 size screen {:.4f}, screen 0.4 "
+          "noborder\n"
+          "set label 'component of the key' at graph 0.5, screen 0.08/height center\n"
+          "set label 'component of the query' at screen 0.1/width, graph 0.5 center rotate\n"
+          "set label {} at screen 0.5, screen 1 - 0.12/height center font ',{}'\n",
+          style::kTiny, static_cast<double>(columns.size()) - 0.5,
+          static_cast<double>(rows.size()) - 0.5, label_ticks(columns), label_ticks(rows), -largest,
+          largest, nice_tick_step(largest, 2), 1 - 0.5 / figure.width, 0.09 / figure.width,
+          gnuplot_literal(shorten_text(title, 60)), style::kSmall) +
+      "plot " + plot_heatmap_cells(1, 2, 3) + "\n";
 }
 
 // Place of a component in the graph: layer and row. Heads are at their number, MLPs below them.
@@ -161,32 +187,8 @@ Figure attribution_matrix(const AnalysisResults& results) {
     add(k.labels.size() + 1, y, q.values[y], q.labels[y], "all");
   for (std::size_t x = 0; x < k.labels.size(); ++x)
     add(x, q.labels.size() + 1, k.values[x], "all", k.labels[x]);
-  const auto side = [](std::size_t n) { return 0.17 * static_cast<double>(n + 2); };
-  figure.width = 0.8 + side(k.labels.size()) + 0.65;
-  figure.height = 0.7 + side(q.labels.size()) + 0.35;
-  auto columns = k.labels;
-  columns.insert(columns.end(), {"", "sum"});
-  auto rows = q.labels;
-  rows.insert(rows.end(), {"", "sum"});
   figure.title = "Which components of query and key make a score";
-  figure.script =
-      margin_commands(0.8, 0.8 + side(k.labels.size()), 0.7, figure.height - 0.35) +
-      gnuplot_palette_command(style::kAroundZero) +
-      fmt::format(
-          "unset grid\nset border 0\nset tics scale 0 font ',{}'\n"
-          "set xrange [-0.5:{}]\nset yrange [{}:-0.5]\nset xtics ({}) rotate by 90 right\n"
-          "set ytics ({})\nset cbrange [{}:{}]\nset cbtics {}\n"
-          "set colorbox user origin screen {:.4f}, screen 0.3 size screen {:.4f}, screen 0.4 "
-          "noborder\n"
-          "set label 'component of the key' at graph 0.5, screen 0.08/height center\n"
-          "set label 'component of the query' at screen 0.1/width, graph 0.5 center rotate\n"
-          "set label {} at screen 0.5, screen 1 - 0.12/height center font ',{}'\n",
-          style::kTiny, static_cast<double>(columns.size()) - 0.5,
-          static_cast<double>(rows.size()) - 0.5, label_ticks(columns, 0, 1),
-          label_ticks(rows, 0, 1), -largest, largest, nice_tick_step(largest, 2),
-          1 - 0.5 / figure.width, 0.09 / figure.width,
-          gnuplot_literal(shorten_text(scores[0].title, 60)), style::kSmall) +
-      "plot " + plot_heatmap_cells(1, 2, 3) + "\n";
+  draw_matrix(figure, q.labels, k.labels, largest, scores[0].title);
   figure.caption = fmt::format(
       "Contributions to the score of {}: rows are components of the query, columns components of "
       "the key, the {} largest of each side. Red raises the score, blue lowers it. The column and "
