@@ -352,7 +352,7 @@ void ComponentCollector::add_experts(std::int64_t layer, ConstTensorView post) {
   const auto by_expert = rows_by_expert(expert_indices_, model_.experts.count);
   const auto width = post.dim(2);
   for (std::int64_t expert = 0; expert < model_.experts.count; ++expert) {
-    const auto slots = by_expert.slots_of(expert);
+    const auto slots = by_expert.expert_slots(expert);
     if (slots.empty()) continue;
     Tensor inner({std::ssize(slots), width});
     for (std::size_t i = 0; i < slots.size(); ++i)
