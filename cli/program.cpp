@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "cli/common_options.h"
 #include "cli/logging.h"
 #include "cli/option_table.h"
 #include "cli/parse_errors.h"
@@ -72,6 +73,7 @@ int run(const std::function<int()>& program) {
 
 int parse_and_run(CLI::App& app, int argc, char** argv) {
   use_table_for_help(app);
+  check_all_numbers(app);
   app.failure_message([](const CLI::App* program, const CLI::Error& error) {
     return parse_error_message(*program, dynamic_cast<const CLI::ParseError&>(error));
   });

@@ -38,6 +38,8 @@ std::optional<OptionValue> decode_as(const YAML::Node& node) {
 // Decodes the node as a value of the option's type. Returns nullopt if the node does not match the
 // type.
 std::optional<OptionValue> decode(const AnalysisOption& option, const YAML::Node& node) {
+  const bool is_text = option.kind == OptionKind::choice || option.kind == OptionKind::text;
+  if (!is_text && has_octal_number(node)) return {};
   switch (option.kind) {
     case OptionKind::flag:
       return decode_as<bool>(node);
@@ -84,8 +86,7 @@ void expand_pattern(const YamlSection& section, const std::string& pattern, cons
   }
   const auto number = [&](const YAML::Node& node, const char* expected) {
     std::int64_t value = -1;
-    const bool decoded =
-        node && node.IsScalar() && YAML::convert<std::int64_t>::decode(node, value);
+    const bool decoded = node && decode_integer(node, value);
     if (!decoded || value < 0) complain(expected);
     return value;
   };
