@@ -14,6 +14,8 @@ constexpr double kParabolaThreshold = 0.8;
 // |S|^2 at the grid point nearest to a peak is at least 0.64 of the peak, so midpoints between two
 // grid points below this threshold are skipped.
 constexpr double kMidpointThreshold = 0.4;
+// One row far from all others ripples a broad peak into many local maxima of nearly equal height.
+constexpr std::size_t kMostRefinedRotations = 256;
 
 // Returns the height of the vertex of a parabola through a local maximum and its neighbours.
 double parabola_top(double left, double middle, double right) {
@@ -138,6 +140,7 @@ RotationPeak FrequencySearch::strongest_rotation(std::span<const std::complex<do
   }
   std::sort(candidates.begin(), candidates.end(),
             [](const Candidate& a, const Candidate& b) { return a.power > b.power; });
+  if (candidates.size() > kMostRefinedRotations) candidates.resize(kMostRefinedRotations);
   RotationPeak strongest;
   // Tolerance for the comparison of two estimated powers, each with a relative error of 1 % (NUFFT
   // and interpolation). Half of it for the comparison of an estimate with an exact power.
