@@ -1,11 +1,16 @@
 // Additions to the thread pool of qkscope/experimental/threads.h.
 #pragma once
 
+#include <future>
 #include <string>
 
 #include "qkscope/experimental/threads.h"
 
 namespace qkscope {
+
+// Policy of std::async for work that may also run on the thread that waits for its result:
+// libstdc++ starts a thread, and defers the work if the system refuses one (`ulimit -u`).
+inline constexpr std::launch kThreadIfPossible = std::launch::async | std::launch::deferred;
 
 // Calls body(begin, end) in parallel for consecutive ranges of at most `grain` indices.
 void parallel_for_ranges(std::int64_t count, std::int64_t grain,

@@ -12,6 +12,7 @@
 #include "base/core/dtype.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/core/thread_pool.h"
 #include "capture/format/layout.h"
 #include "engine/forward/hooks.h"
 
@@ -226,12 +227,12 @@ void PartWriter::finish_batch(const PreparedBatch& prepared, const CapturedBatch
 
 void PartWriter::begin_closing_segment() {
   finish_closing_segment();
-  closing_ = std::async(std::launch::async,
-                        [this, entry = open_, segment = std::move(segment_)]() mutable {
-                          entry.checksum = segment->commit();
-                          journal_.add(entry);
-                          if (stored_) stored_(entry);
-                        });
+  closing_ =
+      std::async(kThreadIfPossible, [this, entry = open_, segment = std::move(segment_)]() mutable {
+        entry.checksum = segment->commit();
+        journal_.add(entry);
+        if (stored_) stored_(entry);
+      });
 }
 
 void PartWriter::finish_closing_segment() {
