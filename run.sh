@@ -181,6 +181,15 @@ check_types() {
   build/venv-torch/bin/pyright --pythonpath build/venv-torch/bin/python
 }
 
+# The n-th allocation, write, rename, fsync, open or thread of every command fails, n = 1, 2, 3 ...
+test_faults() {  # test_faults [OPTIONS OF run.py]
+  need_python requirements-test.txt
+  configure release
+  cmake --build build --target qkscope fault_preload
+  [ $# -gt 0 ] || set -- --all
+  .venv/bin/python tests/faults/run.py build/bin/qkscope build/tests/fault_preload.so --jobs "$(nproc)" "$@"
+}
+
 # A sweep through a real slurmctld and slurmd on this machine, with tasks killed on the way.
 test_slurm() {
   configure release
@@ -383,6 +392,7 @@ usage() {
   test-exports   load exports of statistics with kvpress, torch and compressed-tensors from PyPI: before each release
   test-torch     the Python package beside torch and TransformerLens from PyPI, and the types of the package and its tests
                  (mypy and pyright, strict): before each release
+  test-faults    make the n-th allocation, write, rename, fsync, open and thread of every command fail: before each release
   test-slurm     submit a sweep to a real Slurm on this machine, kill tasks, compare the bytes (root or sudo): before each
                  release
   test-store     captures, statistics and results in an S3 server (moto from PyPI) that is killed, busy, and refuses:
@@ -420,6 +430,7 @@ case "$command" in
   test-python) test_python "$@" ;;
   test-exports) test_exports "$@" ;;
   test-torch) test_torch "$@" ;;
+  test-faults) test_faults "$@" ;;
   test-slurm) test_slurm ;;
   test-store) test_store "$@" ;;
   wheel) wheel "$@" ;;
