@@ -73,7 +73,9 @@ TEST(Help, NumbersOfEveryOptionAreChecked) {
     EXPECT_THAT(run_program(std::string("qkscope ") + line).err,
                 HasSubstr("expected a whole number"))
         << line;
-  EXPECT_THAT(run_program("qkscope capture --config x --shard 0/2147483648").err,
+  EXPECT_THAT(run_program("qkscope dataset " + source_path("share/demo/corpus.jsonl") +
+                          " --shard 0/2147483648")
+                  .err,
               HasSubstr("--shard 0/2147483648: "));
 }
 

@@ -229,12 +229,13 @@ std::optional<T> YamlSection::scalar(const std::string& key, const std::string& 
 }
 
 std::optional<std::int64_t> YamlSection::integer(const std::string& key, std::int64_t least) {
-  const bool any = least == INT64_MIN;
-  const auto what = any ? std::string("a whole number")
-                        : fmt::format("a whole number from {} on, at most {}", least, kMostCount);
-  return scalar<std::int64_t>(key, what, [&](std::int64_t value) {
-    return any || (value >= least && value <= kMostCount);
-  });
+  const auto what = least == INT64_MIN ? std::string("a whole number")
+                                       : fmt::format("a whole number from {} on", least);
+  const auto found =
+      scalar<std::int64_t>(key, what, [&](std::int64_t value) { return value >= least; });
+  if (least != INT64_MIN && found && *found > kMostCount)
+    throw_expected(key, fmt::format("at most {}", kMostCount));
+  return found;
 }
 
 std::optional<double> YamlSection::positive_number(const std::string& key) {

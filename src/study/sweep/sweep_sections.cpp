@@ -28,6 +28,14 @@ std::optional<OptionValue> decode_heads(const YAML::Node& list) {
   return heads;
 }
 
+std::optional<OptionValue> decode_integers(const YAML::Node& list) {
+  if (!list.IsSequence()) return {};
+  std::vector<std::int64_t> values(list.size());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (!decode_integer(list[i], values[i])) return {};
+  return values;
+}
+
 template <typename T>
 std::optional<OptionValue> decode_as(const YAML::Node& node) {
   T value{};
@@ -55,7 +63,7 @@ std::optional<OptionValue> decode(const AnalysisOption& option, const YAML::Node
       return decode_as<std::string>(node);
     case OptionKind::counts:
     case OptionKind::layers:
-      return node.IsSequence() ? decode_as<std::vector<std::int64_t>>(node) : std::nullopt;
+      return decode_integers(node);
     case OptionKind::heads:
       return decode_heads(node);
   }

@@ -169,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"tokenizer: {padding_side: left}", "tokenizer.padding_side: found \"left\""},
         Mistake{"tokenizer: {max_length: 010}", "found \"010\", expected a whole number"},
         Mistake{"tokenizer: {max_length: 9000000000000000000}", "at most 1099511627776"},
-        Mistake{"tokenizer: {max_length: 99999999999999999999}", "at most 1099511627776"},
+        Mistake{"tokenizer: {max_length: 99999999999999999999}", "expected a whole number from 1"},
         Mistake{"capture: {layers: [1, 010]}", "found \"010\" in the list"},
         Mistake{"capture: {heads: [[1, 02]]}", "expected pairs [layer, head] only"},
         Mistake{"capture: {sampler: {base_rate: 010}}", "without leading zeros"},
