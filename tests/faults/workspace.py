@@ -42,7 +42,7 @@ COMMANDS = [
     ("stats", "stats --config stats.yaml", "stats"),
     ("check", "check data", None),
     ("analyze", "analyze synth --out results", "results"),
-    ("export", "export stats --to k-ranges --out ranges.json", "ranges.json"),
+    ("export", "export stats --to k-ranges --out ranges.json --overwrite", "ranges.json"),
     ("figures", "figures results --out figures --only bias_strength --format svg", "figures"),
     ("pool", "pool results --out pool", "pool"),
     ("compare", "compare results results --out compare", "compare"),

@@ -250,8 +250,7 @@ void CaptureAssembler::append_newest_segment() {
     }
   };
   std::vector<std::future<void>> others;
-  for (int i = 1; i < thread_count() / 2; ++i)
-    others.push_back(std::async(kThreadIfPossible, append));
+  for (int i = 1; i < thread_count() / 2; ++i) others.push_back(run_in_background(append));
   append();
   for (auto& other : others) other.get();
 }

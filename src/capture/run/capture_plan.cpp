@@ -269,8 +269,7 @@ MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
 
 std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan) {
   if (plan.tokenizer.valid()) return plan.tokenizer;
-  return std::async(kThreadIfPossible,
-                    [folder = plan.tokenizer_folder] { return Tokenizer::load(folder); });
+  return run_in_background([folder = plan.tokenizer_folder] { return Tokenizer::load(folder); });
 }
 
 RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute) {

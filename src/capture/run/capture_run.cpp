@@ -137,8 +137,7 @@ class CaptureRun {
     if (all) assembler_ = std::move(assembler);
     result_.forward_seconds = writer.forward_seconds() / static_cast<double>(plan_.workers.size());
     result_.input_seconds = reader.seconds_waited();
-    unloading_ =
-        std::async(kThreadIfPossible, [engine = std::move(engine)]() mutable { engine.reset(); });
+    unloading_ = run_in_background([engine = std::move(engine)]() mutable { engine.reset(); });
   }
 
   // Model and backend. Freeing GPU memory takes a while, so another thread destroys them during

@@ -253,7 +253,7 @@ std::int64_t ExampleSource::count_documents_with_unique_ids() const {
 
 std::future<std::int64_t> ExampleSource::start_counting_examples(bool checks_ids,
                                                                  bool wanted) const {
-  return std::async(kThreadIfPossible, [this, checks_ids, wanted]() -> std::int64_t {
+  return run_in_background([this, checks_ids, wanted]() -> std::int64_t {
     const auto documents = checks_ids ? count_documents_with_unique_ids() : 0;
     if (checks_ids && tokenizer_config_.chunk.size == 0) return documents;
     return wanted ? count_examples() : 0;

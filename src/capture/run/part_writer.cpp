@@ -227,12 +227,11 @@ void PartWriter::finish_batch(const PreparedBatch& prepared, const CapturedBatch
 
 void PartWriter::begin_closing_segment() {
   finish_closing_segment();
-  closing_ =
-      std::async(kThreadIfPossible, [this, entry = open_, segment = std::move(segment_)]() mutable {
-        entry.checksum = segment->commit();
-        journal_.add(entry);
-        if (stored_) stored_(entry);
-      });
+  closing_ = run_in_background([this, entry = open_, segment = std::move(segment_)]() mutable {
+    entry.checksum = segment->commit();
+    journal_.add(entry);
+    if (stored_) stored_(entry);
+  });
 }
 
 void PartWriter::finish_closing_segment() {

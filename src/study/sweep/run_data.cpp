@@ -215,7 +215,7 @@ void RunDataProducer::fetch_inputs(std::size_t i) {
   if (next == runs_.end()) return;
   // The current run owns the progress line.
   const FetchOptions options{.quiet = true, .stop = options_.stop};
-  ahead_ = std::async(kThreadIfPossible, [capture = (*next)->capture, options] {
+  ahead_ = run_in_background([capture = (*next)->capture, options] {
     try {
       fetch_capture_inputs(capture, options);
     } catch (const Error&) {  // fetch_inputs() reports it as the failure of that run

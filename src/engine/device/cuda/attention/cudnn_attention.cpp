@@ -165,7 +165,7 @@ CudnnAttention::CudnnAttention(const ModelConfig& model, DType dtype, int device
                                cudaStream_t stream)
     : library_(std::make_unique<Library>(model, dtype, stream)) {
   auto& l = *library_;
-  if (l.serves()) l.started = std::async(kThreadIfPossible, [&l, device] { l.start(device); });
+  if (l.serves()) l.started = run_in_background([&l, device] { l.start(device); });
 }
 
 CudnnAttention::~CudnnAttention() = default;
