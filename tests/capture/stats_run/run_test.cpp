@@ -246,7 +246,8 @@ TEST_F(StatsRun, ScoresOfHeadsEndAtNan) {
   std::filesystem::copy(tiny_checkpoint(), file("model"), std::filesystem::copy_options::recursive);
   break_weight(file("model"), "model.layers.1.self_attn.k_proj.weight");
   write_text(file("pattern.csv"), "1,0,0\n0,1,0\n0,0,1\n");
-  for (const std::string options : {"", "--near-only", "--pattern " + file("pattern.csv")}) {
+  for (const auto& options :
+       std::vector<std::string>{"", "--near-only", "--pattern " + file("pattern.csv")}) {
     const auto run = run_program(
         fmt::format("qkscope heads --token-ids 1,2,3 {} --model {}", options, file("model")));
     EXPECT_EQ(run.status, 2) << options;
