@@ -38,12 +38,14 @@ std::vector<std::string> head_folders(const OpenFolder& root) {
   return folders;
 }
 
-// Whether the part belongs to the run with this manifest; false for an unreadable part.
+// Whether the part belongs to the run with this manifest; false for a damaged part. A failure of
+// the machine says nothing about the part.
 bool belongs_to_run(const std::string& part, const Manifest& manifest) {
   try {
     return describe_manifest_difference(load_manifest(part + "/" + layout::kManifestFile), manifest)
         .empty();
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::failure) throw;
     return false;
   }
 }

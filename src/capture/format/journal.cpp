@@ -126,9 +126,13 @@ bool Journal::exists(const std::string& folder) {
 }
 
 bool Journal::has_entries(const std::string& folder) {
-  std::error_code none;
-  const auto size = fs::file_size(folder + "/" + layout::kJournalFile, none);
-  return !none && size > 0;
+  const auto path = folder + "/" + layout::kJournalFile;
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error == std::errc::no_such_file_or_directory) return false;
+  // Parts without entries are deleted: a disk that fails must not look like one.
+  if (error) system_error("read", path, error.value());
+  return size > 0;
 }
 
 Journal::Journal(const std::string& folder) : folder_(folder) {
