@@ -98,7 +98,7 @@ class Faults:
 def lists_failures(folder):
     """Returns whether the folder holds results whose summary says that heads could not be analysed."""
     summary = folder / "summary.json"
-    return summary.is_file() and bool(json.loads(summary.read_text()).get("failures"))
+    return summary.is_file() and json.loads(summary.read_text()).get("counts", {}).get("failed", 0) > 0
 
 
 def difference(found, expected):
