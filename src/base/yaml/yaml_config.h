@@ -33,9 +33,9 @@ YamlDocument parse_yaml(const std::string& text, const std::string& where,
                         const std::vector<std::string>& overrides = {});
 
 // Sets the value of a dotted key; `origin` precedes the key in error messages.
-void override_value(YamlDocument& document, const std::string& key, const YAML::Node& value,
-                    const std::string& origin);
-void override_values(YamlDocument& document, const std::vector<std::string>& options);
+void override_yaml_value(YamlDocument& document, const std::string& key, const YAML::Node& value,
+                         const std::string& origin);
+void override_yaml_values(YamlDocument& document, const std::vector<std::string>& options);
 
 // Returns true for a whole number with leading zeros, and for a list with one: 010 is 8 in YAML 1.1
 // and 10 in YAML 1.2. Readers of numbers refuse it.
@@ -88,7 +88,7 @@ class YamlSection {
   std::optional<T> scalar(const std::string& key, const std::string& what, const Valid& valid);
   std::string full_key(const std::string& key) const;
   // Throws a bad-input error if an unknown key looks like a misspelling of the missing `key`.
-  void reject_misspelt(const std::string& key) const;
+  void reject_misspelt_key(const std::string& key) const;
 
   const YamlDocument& document_;
   YAML::Node node_;

@@ -68,8 +68,8 @@ struct HttpResponse {
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;                            // only if no sink consumed the body
   std::string fault;                           // reason of a connection failure
-  bool too_slow = false;  // the transfer was aborted because it was below the least speed
-  bool transient = false;                      // the fault may disappear on retry
+  bool too_slow = false;   // the transfer was aborted because it was below the least speed
+  bool transient = false;  // the fault may disappear on retry
 
   // Parses one header line "Name: value"; other lines are ignored.
   void add_header(std::string_view line);
@@ -112,23 +112,23 @@ HttpResponse perform_http_request(const HttpRequest& request);
 // Incremental SHA-1 or SHA-256.
 class Digest {
  public:
-  enum class Kind { sha1, sha256 };
+  enum class Algorithm { sha1, sha256 };
 
-  explicit Digest(Kind kind);
+  explicit Digest(Algorithm kind);
 
   void add(std::span<const std::byte> bytes);
   void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
   std::string hex();  // finalizes the digest; call once
 
  private:
-  struct ContextDeleter {
+  struct HashContextDeleter {
     void operator()(evp_md_ctx_st* context) const;
   };
-  std::unique_ptr<evp_md_ctx_st, ContextDeleter> context_;
+  std::unique_ptr<evp_md_ctx_st, HashContextDeleter> context_;
 };
 
 // Starts the git blob hash of a file: SHA-1 over "blob SIZE\0" followed by the content.
-Digest git_digest(std::uint64_t size);
+Digest start_git_blob_digest(std::uint64_t size);
 
 std::string sha256_hex(std::string_view text);
 std::string to_hex(std::span<const unsigned char> bytes);

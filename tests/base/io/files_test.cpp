@@ -83,7 +83,7 @@ TEST(OutputFile, AppearsOnlyWhenCommitted) {
 TEST(OutputFile, LeftoversOfKilledProcessesAreRemoved) {
   const TemporaryFolder folder;
   const auto path = folder.file("out.txt");
-  const auto names = [&] { return names_in(folder.path()); };
+  const auto names = [&] { return entry_names(folder.path()); };
   const pid_t child = ::fork();
   if (child == 0) {
     OutputFile file(path);
@@ -113,7 +113,7 @@ TEST(OutputFile, ConcurrentWritersDoNotInterfere) {
   first.commit();
   second.commit();
   EXPECT_EQ(MappedFile(path).text(), "two");
-  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"x"});
+  EXPECT_EQ(entry_names(folder.path()), std::vector<std::string>{"x"});
 }
 
 TEST(OutputFile, MissingFolderIsNamed) {
@@ -151,13 +151,13 @@ TEST(Folder, QueriesDoNotThrow) {
   const TemporaryFolder folder;
   write_file(folder.file("b"), "");
   write_file(folder.file("a"), "");
-  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(entry_names(folder.path()), (std::vector<std::string>{"a", "b"}));
   EXPECT_TRUE(is_folder(folder.path()));
   EXPECT_FALSE(is_folder(folder.file("a")));
   EXPECT_TRUE(path_exists(folder.file("a")));
   EXPECT_FALSE(path_exists(folder.file("c")));
   EXPECT_FALSE(path_exists(std::string(5000, 'x')));  // longer than NAME_MAX
-  EXPECT_THROW(names_in(folder.file("c")), Error);
+  EXPECT_THROW(entry_names(folder.file("c")), Error);
 }
 
 TEST(OpenFiles, AnOpenDescriptorReducesTheCount) {
