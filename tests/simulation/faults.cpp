@@ -6,6 +6,7 @@
 // fault. Whether an operation fails depends on the seed, the operation, its path and how often it
 // was applied to this path. The decision does not depend on the order in which threads run, so a
 // seed gives the same faults again.
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -20,7 +21,9 @@
 #include <string>
 #include <string_view>
 
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/file.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -100,7 +103,7 @@ void log_fault(const std::string& line) {
 }
 
 void wait_real(std::int64_t nanoseconds) {
-  timespec time{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+  const timespec time{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
   ::syscall(SYS_nanosleep, &time, nullptr);
 }
 
@@ -144,11 +147,43 @@ bool is_full(char what, std::size_t bytes) {
 
 std::atomic<std::int64_t> slept{0};  // nanoseconds that sleeps were shortened by
 
+constexpr std::int64_t kShorter = 100;  // factor by which waiting is shortened
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+std::int64_t nanoseconds_of(const timespec& time) {
+  return time.tv_sec * kSecond + time.tv_nsec;
+}
+
+timespec time_of(std::int64_t nanoseconds) {
+  return {nanoseconds / kSecond, nanoseconds % kSecond};
+}
+
+std::int64_t real_now(clockid_t clock) {
+  timespec time{};
+  ::syscall(SYS_clock_gettime, clock, &time);
+  return nanoseconds_of(time);
+}
+
+// The time that the program sees.
+std::int64_t simulated_now(clockid_t clock) {
+  const auto now = real_now(clock) + slept;
+  return clock == CLOCK_REALTIME ? now + settings().value("clock") * kSecond : now;
+}
+
 int sleep_shortly(std::int64_t nanoseconds) {
-  constexpr std::int64_t kShorter = 100;
   wait_real(nanoseconds / kShorter);
   slept += nanoseconds - nanoseconds / kShorter;
   return 0;
+}
+
+// Waits for a condition variable until a simulated time: `wait` gets the real one.
+template <typename Wait>
+int wait_shortly(clockid_t clock, const timespec* until, Wait wait) {
+  const auto left = std::max<std::int64_t>(0, nanoseconds_of(*until) - simulated_now(clock));
+  const auto end = time_of(real_now(clock) + left / kShorter);
+  const int result = wait(&end);
+  if (result == ETIMEDOUT) slept += left - left / kShorter;
+  return result;
 }
 
 }  // namespace
@@ -196,28 +231,36 @@ pid_t getpid() noexcept {
 }
 
 int clock_gettime(clockid_t clock, timespec* time) noexcept {
-  const auto result = static_cast<int>(::syscall(SYS_clock_gettime, clock, time));
-  if (result != 0 || (clock != CLOCK_REALTIME && clock != CLOCK_MONOTONIC)) return result;
-  constexpr std::int64_t kSecond = 1'000'000'000;
-  auto total = time->tv_nsec + slept;
-  if (clock == CLOCK_REALTIME) time->tv_sec += settings().value("clock");
-  time->tv_sec += total / kSecond;
-  time->tv_nsec = total % kSecond;
-  return result;
+  if (clock != CLOCK_REALTIME && clock != CLOCK_MONOTONIC)
+    return static_cast<int>(::syscall(SYS_clock_gettime, clock, time));
+  *time = time_of(simulated_now(clock));
+  return 0;
 }
 
 int nanosleep(const timespec* time, timespec*) {
-  return sleep_shortly(time->tv_sec * 1'000'000'000 + time->tv_nsec);
+  return sleep_shortly(nanoseconds_of(*time));
 }
 
 int clock_nanosleep(clockid_t clock, int flags, const timespec* time, timespec*) {
-  auto nanoseconds = time->tv_sec * 1'000'000'000 + time->tv_nsec;
-  if ((flags & TIMER_ABSTIME) != 0) {
-    timespec now{};
-    clock_gettime(clock, &now);
-    nanoseconds -= now.tv_sec * 1'000'000'000 + now.tv_nsec;
-  }
-  return nanoseconds > 0 ? sleep_shortly(nanoseconds) : 0;
+  const auto end = nanoseconds_of(*time);
+  const auto left = (flags & TIMER_ABSTIME) != 0 ? end - simulated_now(clock) : end;
+  return left > 0 ? sleep_shortly(left) : 0;
+}
+
+int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
+                           const timespec* until) {
+  using Function = int (*)(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*);
+  static const auto next = reinterpret_cast<Function>(::dlsym(RTLD_NEXT, "pthread_cond_clockwait"));
+  return wait_shortly(clock, until,
+                      [&](const timespec* end) { return next(condition, mutex, clock, end); });
+}
+
+int pthread_cond_timedwait(pthread_cond_t* condition, pthread_mutex_t* mutex,
+                           const timespec* until) {
+  using Function = int (*)(pthread_cond_t*, pthread_mutex_t*, const timespec*);
+  static const auto next = reinterpret_cast<Function>(::dlsym(RTLD_NEXT, "pthread_cond_timedwait"));
+  return wait_shortly(CLOCK_REALTIME, until,
+                      [&](const timespec* end) { return next(condition, mutex, end); });
 }
 
 }  // extern "C"

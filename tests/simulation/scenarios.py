@@ -16,6 +16,7 @@ dataset: {{path: {inputs}/texts.jsonl, id_column: id}}
 model: {{name: {model}, dtype: float32, device_map: cpu}}
 tokenizer: {{max_length: 40}}
 capture:
+  head_sampling: {{count: 3, seed: 0}}
   sampler: {{type: uniform, base_rate: 4.0}}
   min_bucket_size: 16
 stats: {{groups: [A], kinds: [q, k], stages: [post]}}
@@ -38,7 +39,8 @@ runs:
 # Commands whose output, without faults, the scenarios expect. {out} is the folder that they write.
 CLEAN = {
     "capture": ("capture", "--config", "{inputs}/run.yaml", "--set", "output.data_root={out}"),
-    "old": ("capture", "--config", "{inputs}/run.yaml", "--set", "output.data_root={out}", "--set", "capture.min_bucket_size=8"),
+    "old": ("capture", "--config", "{inputs}/run.yaml", "--set", "output.data_root={out}", "--set", "capture.min_bucket_size=8",
+            "--set", "capture.head_sampling.count=4"),
     "stats": ("stats", "--config", "{inputs}/run.yaml", "--set", "output.data_root={out}"),
     "results": ("analyze", "{inputs}/capture", "--out", "{out}"),
     "sweep": ("sweep", "{inputs}/sweep.yaml", "--out", "{out}", "--no-figures"),
@@ -92,7 +94,7 @@ class Task:
 class Scenario:
     weight = 10      # how often it is drawn, relative to the others
     together = 0.15  # probability that two tasks run at the same time
-    foreign = {"notes.txt": b"mine", "other/data.parquet": b"not a capture", ".hidden": b"mine too", "l99h99q/notes": b"mine"}
+    foreign = {"notes.txt": b"mine", "other/data.parquet": b"not a capture", ".hidden": b"mine too"}
 
     def __init__(self, world):
         self.world, self.random = world, world.random
@@ -167,6 +169,12 @@ class Overwrite(Capture):
 
     def words(self):
         return [*super().words(), "--overwrite"]
+
+    def stages(self):
+        if not hasattr(self, "made"):
+            self.made = super().stages()
+            self.made[0].append(self.task(*super().words()))  # continues what --overwrite began
+        return self.made
 
 
 class Statistics(Capture):

@@ -155,7 +155,7 @@ class World:
 
     def run(self):
         """Runs one seed."""
-        names = sorted(scenarios.ALL) if not self.base.only else [self.base.only]
+        names = self.base.names
         name = self.random.choices(names, [scenarios.ALL[name].weight for name in names])[0]
         scenario = scenarios.ALL[name](self)
         self.counts[f"scenario {name}"] += 1
@@ -186,8 +186,8 @@ class World:
 class Base:
     """What all seeds of one process share: inputs, servers and the outputs of runs without faults."""
 
-    def __init__(self, build, folder, only=None):
-        self.build, self.folder, self.only = build, pathlib.Path(folder), only
+    def __init__(self, build, folder, names):
+        self.build, self.folder, self.names = build, pathlib.Path(folder), names
         self.hub, self.store = SimulatedHub(), SimulatedStore()
         self.inputs = self.folder / "inputs"
         self.clean = {}
@@ -213,9 +213,9 @@ class Base:
 base = None
 
 
-def set_up(build, folder, only):
+def set_up(build, folder, names):
     global base
-    base = Base(build, folder, only)
+    base = Base(build, folder, names)
     scenarios.load_inputs(base)
 
 
@@ -229,7 +229,8 @@ def parse_options():
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seed", type=int, help="run one seed and print its log")
-    parser.add_argument("--only", choices=sorted(scenarios.ALL), help="one scenario alone; it changes what a seed does")
+    parser.add_argument("--only", choices=sorted(scenarios.ALL), help="this scenario alone; a seed then does something else")
+    parser.add_argument("--without", action="append", default=[], choices=sorted(scenarios.ALL), help="leave a scenario out")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     return parser.parse_args()
 
@@ -241,8 +242,9 @@ def main():
     begin, failed, counts = time.monotonic(), [], collections.Counter()
     scenarios.make_inputs(options.build, pathlib.Path(folder))
     seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
+    names = [options.only] if options.only else sorted(set(scenarios.ALL) - set(options.without))
     with concurrent.futures.ProcessPoolExecutor(min(options.jobs, len(seeds)), initializer=set_up,
-                                                initargs=(options.build, folder, options.only)) as pool:
+                                                initargs=(options.build, folder, names)) as pool:
         for seed, log, counted, trouble in pool.map(run_seed, seeds):
             counts.update(counted)
             if trouble or options.seed is not None:
