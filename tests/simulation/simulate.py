@@ -83,7 +83,7 @@ class World:
         self.say(f"   drawn: {faults}")
         return process, log
 
-    def finish(self, task, process, log, network=0, alone=True):
+    def finish(self, task, process, log, alone):
         """Waits for a command and checks its exit code. Returns whether the command succeeded."""
         try:
             out = process.communicate(timeout=SECONDS)[0]
@@ -91,7 +91,7 @@ class World:
             process.kill()
             raise Violation(f"{task.words[0]} hangs: {process.communicate()[0]}") from None
         code = process.returncode
-        faults = log.read_text().splitlines()
+        faults, network = log.read_text().splitlines(), len(self.hub.injected) + len(self.store.injected)
         for line in faults:
             self.counts[line.split(":")[0]] += 1
         self.counts["commands"] += 1
@@ -103,7 +103,7 @@ class World:
             return False
         if code == 1 and (serious or network) and "error" in out:
             return False
-        if code == 2 and not alone and task.may_be_refused(out):
+        if code in (1, 2) and not alone and task.may_be_refused(out):
             self.counts["refused while another task was at work"] += 1
             return False
         raise Violation(f"exit code {code} of {task.words[0]} after {len(serious)} faults of the disk and {network} of the network")
@@ -138,9 +138,8 @@ class World:
         ended, violation = [], None
         for task, process, log in running:
             try:
-                injected = len(self.hub.injected) + len(self.store.injected)
-                if self.finish(task, process, log, injected, alone=len(tasks) == 1):
-                    ended.append(task)
+                if self.finish(task, process, log, alone=len(tasks) == 1):
+                    ended.append(task.stands_for or task)
                 killed = process.returncode == -9
             except Violation as error:
                 violation = violation or error
@@ -168,7 +167,7 @@ class World:
             while len(done) < len(stage):
                 faulty -= 1
                 left = [task for task in stage if task not in done]
-                tasks = [self.random.choice(left)]
+                tasks = [scenario.variant(self.random.choice(left))]
                 if faulty >= 0 and self.random.random() < scenario.together:
                     tasks.append(self.random.choice(stage))  # the same task twice, or another one at the same time
                 ended = self.step(tasks, faulty >= 0)

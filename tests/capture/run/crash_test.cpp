@@ -104,10 +104,10 @@ TEST_F(InterruptedCapture, RemovesTheOldHeadsOfAnOverwriteThatWasKilled) {
   if (kSanitized) GTEST_SKIP() << "the sanitizer refuses a library loaded before its own";
   ASSERT_EQ(capture("expected").status, 0);
   ASSERT_EQ(capture("out", "--set capture.head_sampling.count=8").status, 0);
-  const auto killed = run_recorded(
-      command("out", "--overwrite"),
-      fmt::format("QKSCOPE_RECORD_BELOW={} QKSCOPE_KILL_AT='u _saver_state.json 1'",
-                  std::filesystem::canonical(file("")).string()));
+  const auto killed =
+      run_recorded(command("out", "--overwrite"),
+                   fmt::format("QKSCOPE_RECORD_BELOW={} QKSCOPE_KILL_AT='u _saver_state.json 1'",
+                               std::filesystem::canonical(file("")).string()));
   ASSERT_EQ(killed.status, 128 + SIGKILL) << killed.err;
   const auto resumed = capture("out");
   ASSERT_EQ(resumed.status, 0) << resumed.err;
