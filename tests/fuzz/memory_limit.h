@@ -10,9 +10,9 @@ namespace qkscope {
 // time.
 class MemoryLimit {
  public:
-  // Buffers and thread pools that do not depend on the file.
-  static constexpr std::size_t kBaseBytes = std::size_t{32} << 20;
-  static constexpr std::size_t kBytesPerByte = 256;
+  // More than the limit of FileMemoryPool (base/io), with room for copies.
+  static constexpr std::size_t kBaseBytes = std::size_t{128} << 20;
+  static constexpr std::size_t kBytesPerByte = 1100;
 
   explicit MemoryLimit(std::size_t file_bytes);
   ~MemoryLimit();
