@@ -54,7 +54,7 @@ class ThriftReader {
       const auto head = byte();
       const auto type = static_cast<std::uint8_t>(head & 15);
       if (type == 0) return result;
-      field = head >> 4 != 0 ? field + (head >> 4) : signed_number();
+      field = static_cast<std::int16_t>(head >> 4 != 0 ? field + (head >> 4) : signed_number());
       auto value = type == kTrue || type == kFalse ? Value{.type = type} : read(type, depth + 1);
       value.field = field;
       result.children.push_back(std::move(value));
