@@ -175,6 +175,8 @@ class World:
                 if faulty < 0 and not ended:
                     raise Violation("the command does not succeed without faults")
                 done.update(ended)
+        if not scenario.is_complete():
+            raise Violation("all tasks ended with exit code 0, but the output is not complete")
         again = self.random.choice(scenario.stages()[-1])  # a task that a scheduler starts once more
         if not self.step([again], False):
             raise Violation("a finished task fails when it is started again")
