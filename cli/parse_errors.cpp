@@ -13,7 +13,7 @@
 namespace qkscope::cli {
 namespace {
 
-// An option of earlier versions and its present name.
+// A renamed option: its old and its current name.
 struct OldOption {
   std::string_view command;  // "": any command that has the present name
   std::string_view name;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "cli/error.h"
+#include "cli/logging.h"
 #include "cli/numbers.h"
 #include "qkscope/experimental/text.h"
 #include "qkscope/forward.h"
@@ -182,6 +183,16 @@ Shard RunArguments::chosen_shard() const {
 void RunArguments::apply_to(DatasetConfig& dataset) const {
   if (limit > 0) dataset.max_samples = std::min(limit, dataset.max_samples.value_or(limit));
   if (!ids.empty()) dataset.number_rows = ids == "row";
+}
+
+void print_advice(const RunAdvice& advice) {
+  if (advice.seconds)
+    fmt::print("time       about {}, from a pass of {} tokens here ({:.3g} GFLOP/s)\n",
+               *advice.seconds < 1 ? "a second" : format_duration(*advice.seconds),
+               number(advice.tokens), advice.flop_per_second / 1e9);
+  else
+    fmt::print("time       unknown: {}\n", printable(advice.unknown));
+  for (const auto& warning : advice.warnings) warn("{}", warning);
 }
 
 std::string shown_cuts(const TokenizerConfig& tokenizer, std::int64_t truncated,

@@ -9,6 +9,7 @@
 
 #include "cli/common_options.h"
 #include "qkscope/capture.h"
+#include "qkscope/experimental/run_advice.h"
 
 namespace qkscope::cli {
 
@@ -73,6 +74,9 @@ struct RunArguments {
   // Whether to print text: with --json, standard output contains only the JSON object.
   bool prints_text() const { return !common.quiet && !json; }
 };
+
+// Prints the estimated run time of a dry run on one line, then logs the warnings.
+void print_advice(const RunAdvice& advice);
 
 // Parses --shard: "i/n" is one of n equal parts of a dataset or a sweep; "auto" reads i and n from
 // environment variables of the scheduler.

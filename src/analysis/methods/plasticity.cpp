@@ -59,7 +59,7 @@ void weigh_components(PlasticityResult& result) {
     result.component_weight.push_back(total > 0 ? std::max(0.0, r2) / total : uniform);
 }
 
-// Fills one profile point per bin. Bins without a query model get NaN.
+// Fills one profile point per bin. Bins with too few queries for a fit get NaN.
 void take_profile(std::span<const QueryBin> bins, const QueryPoints& points,
                   const PlasticityProfileTables& tables, PlasticityResult& result) {
   std::size_t next = 0;  // index into points

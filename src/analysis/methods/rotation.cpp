@@ -173,7 +173,7 @@ void without_separation(RotationResult& result) {
   result.undefined = nothing.undefined;
 }
 
-// OrthogonalComplement with axes for options.pairs planes, at least one.
+// Returns an OrthogonalComplement with two axes for each of max(1, options.pairs) planes.
 OrthogonalComplement complement_for(const PooledMoments& pooled, const RotationResult& result,
                                     const RotationOptions& options) {
   return orthogonal_complement(pooled, result.a, result.b,

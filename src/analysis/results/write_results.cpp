@@ -54,7 +54,7 @@ Json timings(const AnalysisRun& run, double write_seconds) {
             {"errors", run.times.errors}}}};
 }
 
-// ---- Checks that all results in a folder were computed with the same options.
+// ---- One set of options per results folder ----
 
 // Analysis that an option belongs to; "" for options that all analyses share. Options that are not
 // listed belong to the plasticity analysis.
@@ -187,7 +187,7 @@ FileList list_tables(const std::string& folder) {
   return list_files(folder, names);
 }
 
-// ---- Adds analyses to a folder that already has others with the same options.
+// ---- Adding analyses to an existing folder; the options must match ----
 
 // Returns the rows of errors.parquet from earlier analyses, followed by the errors of this run.
 std::vector<MeanError> merge_errors(const std::string& folder,

@@ -90,9 +90,9 @@ class Nufft {
   // Range of half grid points, for one sign of the frequency, that covers the band.
   std::int64_t band_first_half_step() const { return tables_->first; }
   std::int64_t band_last_half_step() const { return tables_->last; }
-  // Returns whether grid point k (either sign) is well inside the band.
+  // Returns whether grid point k, which may be negative, and its neighbours lie in the band.
   bool is_inside_band(std::int64_t k) const { return tables_->is_inside_band(std::abs(k)); }
-  // Returns S at grid point k (either sign).
+  // Returns S at grid point k, which may be negative.
   std::complex<double> at(std::int64_t k) const {
     const auto value = raw_value(k);
     const double gain = tables_->gain[static_cast<std::size_t>(std::abs(signed_index(k)))];

@@ -86,7 +86,7 @@ class HeadSums : public LayerStatistics {
     pairs_.clear();
     for (const auto& text : texts) {
       batch.add(text);
-      pairs_.push_back(count_pattern_pairs(text));
+      pairs_.push_back(count_token_pattern_pairs(text));
     }
     NoObserver nobody;
     model.run(batch, nobody, *this);

@@ -21,7 +21,7 @@ inline std::int64_t cuda_expert_chunk_rows(const ModelConfig& model) {
   return std::clamp<std::int64_t>(kMostSlots / model.experts.per_token, 1, kCudaMlpRows);
 }
 
-// Returns the bytes of activations of a batch of `rows` tokens, in addition to the weights.
+// Returns the size in bytes of the activations of a batch of `rows` tokens, without the weights.
 std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options = {});
 

@@ -195,7 +195,7 @@ class AllKeysAccumulator {
   static constexpr std::int64_t kRows = 4;     // queries per histogram loop
   static constexpr std::int64_t kKeys = 256;   // keys per block
 
-  // Running KL divergence of one query from its scores with replaced keys.
+  // KL divergence of one query's attention from that with replaced keys, accumulated by key.
   struct RunningKlDivergence {
     double difference = 0;  // sum p (s - s')
     double highest = 0;     // maximum of s'

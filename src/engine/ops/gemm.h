@@ -78,7 +78,7 @@ namespace qkscope::gemv {
 
 // Largest number of rows for which gemv is faster than a product with packed operands.
 inline constexpr std::int64_t kMostRows = 8;
-// Outputs per group; a task should begin at a multiple of the group size.
+// Output columns that the kernel computes together. Threads split columns at multiples of it.
 inline constexpr std::int64_t kGroup = 32;
 
 // Operands of y = x weightᵀ.

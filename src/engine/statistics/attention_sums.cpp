@@ -139,7 +139,7 @@ bool has_one_value_per_row(std::string_view name) {
   return std::ranges::find(kDocumentOnly, name) == std::end(kDocumentOnly);
 }
 
-PatternPairCounts count_pattern_pairs(std::span<const std::int32_t> tokens) {
+PatternPairCounts count_token_pattern_pairs(std::span<const std::int32_t> tokens) {
   PatternPairCounts pairs;
   pairs.tokens = std::ssize(tokens);
   std::unordered_map<std::int32_t, std::int64_t> seen;

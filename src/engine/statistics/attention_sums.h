@@ -148,7 +148,7 @@ struct PatternPairCounts {
   std::int64_t ind = 0;        // 1 <= j <= i with token_(j-1) = token_i
   std::int64_t ind_self = 0;   // pairs of ind with j = i
 };
-PatternPairCounts count_pattern_pairs(std::span<const std::int32_t> tokens);
+PatternPairCounts count_token_pattern_pairs(std::span<const std::int32_t> tokens);
 
 // Returns the names of the values per document and head: previous_token_head, duplicate_token_head
 // and induction_head with suffixes "", _nobos, _nocur, _nobos_nocur and _abs; sink_alpha_64_k,

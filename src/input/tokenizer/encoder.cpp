@@ -141,7 +141,7 @@ std::size_t AddedTokens::count_outside(const Vocabulary& vocabulary) const {
   }));
 }
 
-Encoder::Encoder(Components parts) : parts_(std::move(parts)) {
+Encoder::Encoder(TokenizationPipeline parts) : parts_(std::move(parts)) {
   const auto& normalizer = parts_.normalizer;
   keeps_alignment_ = normalizer && parts_.pre_tokenizer.needs_alignment();
   if (!parts_.added_tokens.allows_normalized_cuts()) return;

@@ -156,7 +156,7 @@ PostProcessor::PostProcessor(const Json& spec, const std::string& where) {
   if (!spec.is_null()) read(spec, where);
 }
 
-PostProcessor PostProcessor::with_first_and_last(std::int32_t first, std::int32_t last) {
+PostProcessor PostProcessor::adding_bos_and_eos(std::int32_t first, std::int32_t last) {
   ProcessingStep step;
   if (first >= 0) step.pieces.push_back({false, {first}, {""}});
   step.pieces.push_back({true, {}, {}});

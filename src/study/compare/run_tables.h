@@ -148,7 +148,7 @@ MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTa
 // Computes our value of a published profile bin, heat-map cell, weight or PCA component.
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run);
 // Fraction of the complement's variance in the plane of one pair of axes, for one head.
-MeasuredValue evaluate_complement_share(RunTables& run, std::int64_t layer, std::int64_t head,
-                                        std::int64_t pair);
+MeasuredValue evaluate_share_outside_planes(RunTables& run, std::int64_t layer, std::int64_t head,
+                                            std::int64_t pair);
 
 }  // namespace qkscope

@@ -203,7 +203,7 @@ bool SweepFolder::has_current_analysis(const SweepConfig& config, const SweepRun
 bool SweepFolder::is_finished(const SweepConfig& config, const SweepRun& run) const {
   if (!path_exists(results_folder(run.label) + "/summary.json")) return false;
   if (stored_ && !stored_->has_run(run.label)) return false;
-  if (stored_ && stored_->is_recorded_finished(run.label)) return true;
+  if (stored_ && stored_->is_marked_finished(run.label)) return true;
   try {
     const bool all = has_complete_data(run) && has_current_analysis(config, run);
     if (all && stored_) stored_->record_finished(run.label);

@@ -67,7 +67,7 @@ class StoredSweep {
   bool upload_sweep_files(const std::vector<std::string>& labels, bool quiet) const;
 
   // Cache of finished runs, which saves requests to the store.
-  bool is_recorded_finished(const std::string& label) const;
+  bool is_marked_finished(const std::string& label) const;
   void record_finished(const std::string& label);
 
  private:

@@ -21,8 +21,8 @@ struct GroupPairSums {
   std::vector<double> weight;  // (groups, points): pairs
 };
 
-// Sums of plasticity by text and point. The standard error of the mean over pairs treats texts as
-// independent.
+// Sums of plasticity per text and query position. Standard errors of means over key pairs treat
+// texts as independent.
 class ExamplePlasticitySums {
  public:
   ExamplePlasticitySums(std::int64_t examples, std::int64_t points)

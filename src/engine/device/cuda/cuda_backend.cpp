@@ -153,7 +153,7 @@ class CudaBackend : public Backend {
   }
 
   void project_qkv(bool values) override {
-    a_.switch_to_qkv_queries();
+    a_.read_queries_from_qkv();
     auto qkv = layer_->qkv;
     if (!values) qkv.out -= a_.kv_width();
     products_.multiply({.x = a_.normalized(),

@@ -42,7 +42,7 @@ class Activations {
     residual_kept_ = queries_kept_ = true;
   }
   // Switches queries back to the q part of qkv, before the next projection.
-  void switch_to_qkv_queries() { queries_kept_ = false; }
+  void read_queries_from_qkv() { queries_kept_ = false; }
 
   // Allocates a copy of the residual as it enters a layer, for MLPs that read it (parallel
   // residual), and a buffer for the kept rows of that copy.

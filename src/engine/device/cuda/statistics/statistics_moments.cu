@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads) norms_kernel(const MomentArguments a
   for (int pair = threadIdx.x; pair < pairs; pair += kThreads) {
     double sum = 0;
     for (int i = 0; i < kWarps; ++i) sum += of_pairs[i][pair];
-    record[a.record.pair_abs_offset() + pair] = sum;
+    record[a.record.offset_of_pair_magnitudes() + pair] = sum;
   }
   if (threadIdx.x != 0) return;
   double sum = 0, most = 0;
@@ -294,8 +294,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int channel = threadIdx.x; channel < dim; channel += kThreads)
     center_channel(a, to, channel);
   for (int i = threadIdx.x; i < a.record.pairs + 1; i += kThreads)  // mean norm after the pairs
-    to.moments[a.record.pair_abs_offset() + i] =
-        record_sum(a, set.segments, head, a.record.pair_abs_offset() + i) / set.rows.n;
+    to.moments[a.record.offset_of_pair_magnitudes() + i] =
+        record_sum(a, set.segments, head, a.record.offset_of_pair_magnitudes() + i) / set.rows.n;
   if (threadIdx.x != 0) return;
   double most = 0;
 #pragma unroll 8

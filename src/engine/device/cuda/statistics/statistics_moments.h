@@ -72,8 +72,12 @@ struct MomentRecord {
   }  // (6, dim), see below
   __host__ __device__ std::int64_t least_offset() const { return sums_offset() + 6 * dim; }
   __host__ __device__ std::int64_t largest_offset() const { return least_offset() + dim; }
-  __host__ __device__ std::int64_t pair_abs_offset() const { return largest_offset() + dim; }
-  __host__ __device__ std::int64_t norm_offset() const { return pair_abs_offset() + pairs; }
+  __host__ __device__ std::int64_t offset_of_pair_magnitudes() const {
+    return largest_offset() + dim;
+  }
+  __host__ __device__ std::int64_t norm_offset() const {
+    return offset_of_pair_magnitudes() + pairs;
+  }
   __host__ __device__ std::int64_t norm_max_offset() const { return norm_offset() + 1; }
   __host__ __device__ std::int64_t size() const { return norm_offset() + 2; }
 };

@@ -67,7 +67,7 @@ class RowNorms {
     if (thread < pairs_) {
       double sum = 0;
       for (int i = 0; i < Tile::kWarps; ++i) sum += memory.pairs[i][thread];
-      record[a.record.pair_abs_offset() + thread] = sum;
+      record[a.record.offset_of_pair_magnitudes() + thread] = sum;
     }
     if (thread != 0) return;
     double sum = 0;
