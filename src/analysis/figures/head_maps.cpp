@@ -371,7 +371,7 @@ std::vector<FigureKind> measure_maps(bool of_attention) {
           {fmt::format("head_map_{}", measure.name),
            {measure.table},
            [&measure](const AnalysisResults& results) { return head_map(results, measure); },
-           RunRequirement::one});
+           RunCountRequirement::one});
   return kinds;
 }
 
@@ -384,7 +384,7 @@ std::vector<FigureKind> head_map_kinds() {
                  {fmt::format("head_map_{}", kClassMaps[i].column),
                   {"taxonomy"},
                   [i](const AnalysisResults& results) { return class_map(results, kClassMaps[i]); },
-                  RunRequirement::one});
+                  RunCountRequirement::one});
   return kinds;
 }
 
