@@ -63,8 +63,8 @@ FrequencySearch::FrequencySearch(std::span<const std::int32_t> positions, Freque
     : order_(positions), band_(band), spectrum_(order_.offsets(), order_.length(), band) {}
 
 // The result stays within one grid step of `start` and inside the band.
-RotationPeak FrequencySearch::refine_rotation(double start,
-                                              std::span<const std::complex<double>> units) const {
+RotationFrequencyPeak FrequencySearch::refine_rotation(
+    double start, std::span<const std::complex<double>> units) const {
   const double step = spectrum_.step();
   const double sign = start < 0 ? -1 : 1;
   const double low = std::max(band_.low, std::fabs(start) - step);
@@ -121,7 +121,8 @@ std::vector<FrequencySearch::GridPeak> FrequencySearch::peaks_above_threshold() 
   return peaks;
 }
 
-RotationPeak FrequencySearch::strongest_rotation(std::span<const std::complex<double>> units) {
+RotationFrequencyPeak FrequencySearch::strongest_rotation(
+    std::span<const std::complex<double>> units) {
   spectrum_.compute(units);
   const auto peaks = peaks_above_threshold();
   const double step = spectrum_.step();
@@ -141,7 +142,7 @@ RotationPeak FrequencySearch::strongest_rotation(std::span<const std::complex<do
   std::sort(candidates.begin(), candidates.end(),
             [](const Candidate& a, const Candidate& b) { return a.power > b.power; });
   if (candidates.size() > kMostRefinedRotations) candidates.resize(kMostRefinedRotations);
-  RotationPeak strongest;
+  RotationFrequencyPeak strongest;
   // Tolerance for comparing two estimated powers, each with a relative error of 1 % (NUFFT and
   // interpolation). Comparing an estimate with an exact power needs half the tolerance.
   constexpr double kRelativeError = 0.02;

@@ -248,7 +248,7 @@ std::vector<CheckpointBranch> select_branches(const CheckpointRule& rule, const 
       bad_input("{}: phases: found {}, expected a phase of the branches of {}: {}", where,
                 quote_text(phase), rule.repository, fmt::join(phases, ", "));
   auto choice = rule.choice;
-  // Branches that the file names explicitly are selected even without a step.
+  // Branches listed in the file are selected even if their names contain no training step.
   if (!rule.names.empty() && choice.match.empty()) choice.match = {"*"};
   auto branches = checkpoint_branches(names, choice);
   if (branches.empty())
