@@ -34,6 +34,8 @@ const std::vector<FigureKind>& figure_kinds() {
          {"ap_drop_vs_score", {"head_metrics"}, ap_drop_vs_score, RunRequirement::several},
          {"attention_onset", {"attention", "taxonomy"}, attention_onset, RunRequirement::several}},
         attention_head_map_kinds(),
+        geometry_over_runs_kinds(),
+        geometry_head_map_kinds(),
         {{"distance_by_class", {"distance", "taxonomy"}, distance_by_class, RunRequirement::one},
          {"key_channel_map", {"key_channels"}, key_channel_map, RunRequirement::one}}};
     std::vector<FigureKind> all;

@@ -132,7 +132,7 @@ AnalysisResults::AnalysisResults(std::string folder, FigureChoices choices)
   for (const char* name :
        {"qk", "taxonomy", "rotated", "complement", "head_metrics", "head_profile", "pair_heatmap",
         "head_component_weights", "head_scatter", "head_planes", "head_bucket_plasticity",
-        "attention", "distance", "key_channels"}) {
+        "attention", "distance", "key_channels", "geometry"}) {
     if (!has(name)) continue;
     any = true;
     // The first table with rows names all runs: every analysis of a sweep covers the same runs.
