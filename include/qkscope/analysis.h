@@ -342,8 +342,8 @@ struct PlasticityResult {
 // every column.
 
 struct GeometryOptions {
-  std::int64_t score_pairs = 16384;  // (query, key) pairs per head of distance_share and the like
-  int swap_queries = 64;             // queries per head whose keys are swapped for symbolic_score
+  std::int64_t score_pairs = 8192;  // (query, key) pairs per head of distance_share and the like
+  int swap_queries = 64;            // queries per head whose keys are swapped for symbolic_score
 };
 
 // A pair of dimensions that RoPE turns with one frequency. Vectors are those before RoPE.

@@ -175,30 +175,44 @@ std::vector<std::int64_t> permuted_positions(const RowsView& keys,
   return positions;
 }
 
-// Draws stratified pairs: pair k comes from the k-th of `draws` equal parts of all pairs, which are
-// listed query by query. Takes every pair if there are at most `draws`.
+// Returns `draws` independent uniform numbers below `total` in ascending order, or every number if
+// there are at most `draws`. Spacings of sorted uniform numbers are exponential.
+std::vector<std::uint64_t> draw_sorted(std::uint64_t draws, std::uint64_t total, Random& random) {
+  std::vector<std::uint64_t> drawn(std::min(draws, total));
+  if (drawn.size() == total) {
+    std::iota(drawn.begin(), drawn.end(), std::uint64_t{0});
+    return drawn;
+  }
+  std::vector<double> reached;
+  double sum = 0;
+  for (std::size_t i = 0; i <= drawn.size(); ++i)
+    reached.push_back(sum -= std::log(1 - random.uniform()));
+  for (std::size_t i = 0; i < drawn.size(); ++i)
+    drawn[i] = std::min(total - 1,
+                        static_cast<std::uint64_t>(reached[i] / sum * static_cast<double>(total)));
+  return drawn;
+}
+
+// Draws pairs of a query and a key that it attends to, with replacement. Takes every pair once if
+// there are at most `draws`.
 ScoredPairs sample_pairs(const ScoreRows& rows, std::uint64_t draws, Random& random) {
   const auto keys = sorted_rows(rows.keys);
   const auto attended = attended_keys(rows, keys);
   const auto shuffled = permuted_positions(rows.keys, keys, random);
   std::uint64_t total = 0;
   for (const auto& query : attended) total += query.count();
-  draws = std::min(draws, total);
+  const auto drawn = draw_sorted(draws, total, random);
   ScoredPairs pairs;
   std::vector<double> vector;
   const auto dim = static_cast<std::size_t>(rows.keys.dim);
   std::uint64_t before = 0;  // pairs of the queries before this one
-  std::uint64_t draw = 0;
+  auto next = drawn.begin();
   for (const auto& query : attended) {
     vector.clear();
     const std::int64_t position = rows.queries.position[query.query];
-    for (; draw < draws; ++draw) {
-      const auto part = static_cast<double>(draw) + (draws < total ? random.uniform() : 0);
-      const auto at = static_cast<std::uint64_t>(part * static_cast<double>(total) /
-                                                 static_cast<double>(draws));
-      if (at >= before + query.count()) break;
+    for (; next != drawn.end() && *next < before + query.count(); ++next) {
       if (vector.empty()) vector = widened(rows.queries, query.query);
-      const auto key = query.first + (std::max(at, before) - before);
+      const auto key = query.first + (*next - before);
       pairs.score.push_back(dot(rows.keys.vectors.subspan(keys[key] * dim, dim), vector));
       pairs.group.push_back(query.group);
       pairs.bin.push_back(distance_bin(position - rows.keys.position[keys[key]]));
@@ -217,7 +231,7 @@ ScoredPairs sample_pairs(const ScoreRows& rows, std::uint64_t draws, Random& ran
 
 constexpr std::size_t kSwapKeys = 16;  // keys of a query, at most
 constexpr std::size_t kLeastKeys = 6;  // three swaps
-constexpr int kPairings = 4;           // random pairings of the keys of a query
+constexpr int kPairings = 2;           // random pairings of the keys of a query
 
 // Sums of products around the means of single queries.
 struct WithinSums {
