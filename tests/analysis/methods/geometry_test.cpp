@@ -39,8 +39,8 @@ GeometryResult shares_of(const HeadRows& queries, const HeadRows& keys,
   const RowsView k = as_rows_view(keys);
   const TextGroups texts(q, k);
   GeometryResult result;
-  add_score_shares({q, k, texts}, options, 1, result);
-  add_swap_scores({q, k, texts}, rope, options, 2, result);
+  add_score_shares({q, k, texts, 0}, options, 1, result);
+  add_swap_scores({q, k, texts, 0}, rope, options, 2, result);
   return result;
 }
 
@@ -62,7 +62,9 @@ TEST(Ranks, OfEqualEigenvaluesIsTheirNumber) {
 TEST(Ranks, OfAPlantedGaussianIsItsNumberOfDirections) {
   constexpr int kDim = 24, kRank = 6;
   Random random(5);
-  Matrix basis = planted_basis({.dim = kDim, .seed = 3});
+  PlantedOptions planted;
+  planted.dim = kDim;
+  const Matrix basis = planted_basis(planted);
   const auto rows = make_rows(kDim, 1, 40000, [&](int, int) {
     std::vector<double> x(kDim, 10.0);  // the mean does not count
     for (int i = 0; i < kRank; ++i) add_scaled(random.normal(), {basis.row(i), as_index(kDim)}, x);
