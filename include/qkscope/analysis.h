@@ -343,7 +343,7 @@ struct PlasticityResult {
 
 struct GeometryOptions {
   std::int64_t score_pairs = 8192;  // (query, key) pairs per head of distance_share and the like
-  int swap_queries = 64;            // queries per head whose keys are swapped for symbolic_score
+  int swap_queries = 48;            // queries per head whose keys are swapped for symbolic_score
 };
 
 // A pair of dimensions that RoPE turns with one frequency. Vectors are those before RoPE.

@@ -36,13 +36,20 @@ struct QueryKeys {
   std::size_t count() const { return last - first; }
 };
 
-std::vector<QueryKeys> attended_keys(const ScoreRows& rows, const std::vector<std::size_t>& keys) {
+// Queries with at least one key, and the rows of the keys in sorted order.
+struct AttendedKeys {
+  std::vector<std::size_t> keys;
+  std::vector<QueryKeys> queries;
+};
+
+AttendedKeys attended_keys(const ScoreRows& rows) {
   const auto place = [](const RowsView& view) {
     return [&view](std::size_t i) {
       return std::pair(view.example(i), std::int64_t{view.position[i]});
     };
   };
-  std::vector<QueryKeys> found;
+  AttendedKeys found{sorted_rows(rows.keys), {}};
+  const auto& keys = found.keys;
   for (const auto query : sorted_rows(rows.queries)) {
     const auto [text, position] = place(rows.queries)(query);
     const auto oldest = rows.window > 0 ? position - rows.window + 1 : std::int64_t{0};
@@ -51,8 +58,8 @@ std::vector<QueryKeys> attended_keys(const ScoreRows& rows, const std::vector<st
     const auto last =
         std::ranges::lower_bound(keys, std::pair(text, position), {}, place(rows.keys));
     if (first < last)
-      found.push_back({query, as_index(first - keys.begin()), as_index(last - keys.begin()),
-                       rows.texts.group_of(text)});
+      found.queries.push_back({query, as_index(first - keys.begin()), as_index(last - keys.begin()),
+                               rows.texts.group_of(text)});
   }
   return found;
 }
@@ -195,19 +202,19 @@ std::vector<std::uint64_t> draw_sorted(std::uint64_t draws, std::uint64_t total,
 
 // Draws pairs of a query and a key that it attends to, with replacement. Takes every pair once if
 // there are at most `draws`.
-ScoredPairs sample_pairs(const ScoreRows& rows, std::uint64_t draws, Random& random) {
-  const auto keys = sorted_rows(rows.keys);
-  const auto attended = attended_keys(rows, keys);
+ScoredPairs sample_pairs(const ScoreRows& rows, const AttendedKeys& attended, std::uint64_t draws,
+                         Random& random) {
+  const auto& keys = attended.keys;
   const auto shuffled = permuted_positions(rows.keys, keys, random);
   std::uint64_t total = 0;
-  for (const auto& query : attended) total += query.count();
+  for (const auto& query : attended.queries) total += query.count();
   const auto drawn = draw_sorted(draws, total, random);
   ScoredPairs pairs;
   std::vector<double> vector;
   const auto dim = static_cast<std::size_t>(rows.keys.dim);
   std::uint64_t before = 0;  // pairs of the queries before this one
   auto next = drawn.begin();
-  for (const auto& query : attended) {
+  for (const auto& query : attended.queries) {
     vector.clear();
     const std::int64_t position = rows.queries.position[query.query];
     for (; next != drawn.end() && *next < before + query.count(); ++next) {
@@ -322,12 +329,10 @@ void set_with_error(const char* column, int groups, const std::function<double(i
   result.columns[column] = std::move(found);
 }
 
-}  // namespace
-
-void add_score_shares(const ScoreRows& rows, const GeometryOptions& options, std::uint64_t seed,
-                      GeometryResult& result) {
-  Random random(seed);
-  const auto pairs = sample_pairs(rows, static_cast<std::uint64_t>(options.score_pairs), random);
+void add_variance_shares(const ScoreRows& rows, const AttendedKeys& attended,
+                         const GeometryOptions& options, Random& random, GeometryResult& result) {
+  const auto pairs =
+      sample_pairs(rows, attended, static_cast<std::uint64_t>(options.score_pairs), random);
   if (pairs.score.size() < 2) return;
   const int groups = rows.texts.size();
   const auto set_share = [&](const char* column, const std::vector<std::size_t>& levels,
@@ -344,11 +349,10 @@ void add_score_shares(const ScoreRows& rows, const GeometryOptions& options, std
                                    result.value("query_share"));
 }
 
-void add_swap_scores(const ScoreRows& rows, const RotaryEmbedding& rope,
-                     const GeometryOptions& options, std::uint64_t seed, GeometryResult& result) {
-  Random random(seed);
-  const auto keys = sorted_rows(rows.keys);
-  auto attended = attended_keys(rows, keys);
+void add_swap_scores(const ScoreRows& rows, AttendedKeys sorted, const RotaryEmbedding& rope,
+                     const GeometryOptions& options, Random& random, GeometryResult& result) {
+  const auto& keys = sorted.keys;
+  auto& attended = sorted.queries;
   std::erase_if(attended, [](const QueryKeys& query) { return query.count() < kLeastKeys; });
   const auto queries = std::min(attended.size(), static_cast<std::size_t>(options.swap_queries));
   if (queries == 0) return;
@@ -369,6 +373,16 @@ void add_swap_scores(const ScoreRows& rows, const RotaryEmbedding& rope,
   set_with_error("symbolic_score", rows.texts.size(), correlation(kContent), result);
   set_with_error("positional_score", rows.texts.size(), correlation(kPosition), result);
   result.set("swap_null", swap_correlation(groups, kNeither, -1));
+}
+
+}  // namespace
+
+void add_score_columns(const ScoreRows& rows, const RotaryEmbedding* rope,
+                       const GeometryOptions& options, std::uint64_t seed, GeometryResult& result) {
+  auto attended = attended_keys(rows);
+  Random random(seed);
+  add_variance_shares(rows, attended, options, random, result);
+  if (rope != nullptr) add_swap_scores(rows, std::move(attended), *rope, options, random, result);
 }
 
 }  // namespace qkscope

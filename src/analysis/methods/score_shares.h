@@ -23,15 +23,16 @@ struct ScoreRows {
 // the key before the query that a one-way analysis of variance explains (omega squared) by the bin
 // of the distance, by the key, by the query; residual_share, the rest; and distance_share_null with
 // the positions of a text's keys permuted. Uses every pair if there are at most
-// options.score_pairs, else a seeded sample. The result does not depend on the order of rows.
-void add_score_shares(const ScoreRows& rows, const GeometryOptions& options, std::uint64_t seed,
-                      GeometryResult& result);
-
-// Adds symbolic_score and positional_score. Two keys of a query's text exchange their vectors
-// before RoPE while their positions stay: the score before is correlated, within queries, with the
-// score of the same content at the other position (symbolic) and of the other content at the same
-// position (positional). swap_null keeps neither.
-void add_swap_scores(const ScoreRows& rows, const RotaryEmbedding& rope,
-                     const GeometryOptions& options, std::uint64_t seed, GeometryResult& result);
+// options.score_pairs, else a seeded sample.
+//
+// Adds symbolic_score and positional_score unless `rope` is null (unknown; NoPE layers have an
+// embedding without pairs). Two keys of a query's text exchange their vectors before RoPE while
+// their positions stay: the score before is correlated, within queries, with the score of the same
+// content at the other position (symbolic) and of the other content at the same position
+// (positional). swap_null keeps neither.
+//
+// The result does not depend on the order of rows.
+void add_score_columns(const ScoreRows& rows, const RotaryEmbedding* rope,
+                       const GeometryOptions& options, std::uint64_t seed, GeometryResult& result);
 
 }  // namespace qkscope

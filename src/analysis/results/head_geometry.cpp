@@ -243,8 +243,7 @@ GeometryResult capture_geometry(const CaptureHead& head, RopeUse rope_use,
     keys.vectors = rotated_keys = rotated_vectors(head.key_file.rows, rope);
   }
   const ScoreRows rows{queries, keys, head.texts, head.query_file.rows.sliding_window.value_or(0)};
-  add_score_shares(rows, options, seed, result);
-  if (can_rotate) add_swap_scores(rows, rope, options, seed + 1, result);
+  add_score_columns(rows, can_rotate ? &rope : nullptr, options, seed, result);
   return result;
 }
 

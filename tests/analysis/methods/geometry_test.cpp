@@ -39,8 +39,7 @@ GeometryResult shares_of(const HeadRows& queries, const HeadRows& keys,
   const RowsView k = as_rows_view(keys);
   const TextGroups texts(q, k);
   GeometryResult result;
-  add_score_shares({q, k, texts, 0}, options, 1, result);
-  add_swap_scores({q, k, texts, 0}, rope, options, 2, result);
+  add_score_columns({q, k, texts, 0}, &rope, options, 1, result);
   return result;
 }
 
