@@ -1,7 +1,7 @@
 #include "analysis/results/head_geometry.h"
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -195,9 +195,12 @@ struct LayerGeometry {
     const Moments keys = moments_of(*body.k_pre, key_head);
     add_frequency_columns({queries, pair_abs(*body.q_pre, head)},
                           {keys, pair_abs(*body.k_pre, key_head)}, rope, result);
+    const double scale = score_scale(s, layer);
     add_preference_columns(
-        mean_score_by_distance(queries, keys, rope, score_scale(s, layer), std::ssize(documents)),
+        mean_score_by_distance(queries, keys, rope, std::isnan(scale) ? 1 : scale,
+                               std::ssize(documents)),
         measured, result);
+    if (std::isnan(scale)) result.columns.erase("distance_preference_range");
   }
 
  private:
