@@ -31,7 +31,7 @@ HeadCorrelations along_axis(const HeadReport& head) {
   return head.pca ? HeadCorrelations{head.pca->r_q_axis, head.pca->r_k_axis} : HeadCorrelations{};
 }
 
-// A quantity of the heads whose mean is printed.
+// A quantity of heads; its mean over heads is printed.
 struct ShownMean {
   const char* quantity;  // in AnalysisRun::errors
   const char* title;
@@ -68,7 +68,7 @@ std::vector<ShownMean> shown_means() {
            plasticity(&PlasticityResult::ap_drop)}};
 }
 
-// Returns the standard error of a mean over all heads; NaN without one.
+// Returns the standard error of the mean of `quantity` over all heads; NaN if it was not computed.
 double error_of(const AnalysisRun& run, const std::string& quantity) {
   for (const auto& error : run.errors)
     if (error.quantity == quantity && error.heads == "all") return error.se;
@@ -107,7 +107,7 @@ void print_classes(const AnalysisRun& run, const TaxonomyOptions& taxonomy) {
     return classify(r.q, r.k, taxonomy);
   };
   const auto by_axis = [&](const HeadReport& head) { return classify_axis(*head.pca, taxonomy); };
-  // Standard errors are of the fraction of heads that have a class.
+  // AnalysisRun::errors has errors of the fraction of classified heads; the table shows counts.
   const auto classified = std::ranges::count_if(run.heads, [&](const HeadReport& head) {
     return head.pca && by_component(head) != undefined;
   });
@@ -144,8 +144,8 @@ void print_heads(const std::string& title, const std::vector<RankedHead>& heads)
   }
 }
 
-// Prints the heads whose queries and keys both follow position, and those in which neither does.
-// The drift axis decides; PC0 where the axis is undefined, as with a single text.
+// Prints the most positional and the most content-focused heads, ranked by correlation with
+// position along the drift axis; on PC0 if no head has a drift axis (a single text).
 void print_extremes(const AnalysisRun& run) {
   const bool has_axis = std::ranges::any_of(
       run.heads, [](const HeadReport& head) { return !std::isnan(along_axis(head).q); });

@@ -24,7 +24,7 @@ struct CommonOptions {
   void apply() const;
 };
 
-// Options that are added to the command from now on stand under this heading of its help.
+// Sets the help heading for options that are added to the command after this call.
 inline void start_section(CLI::App& command, const std::string& title) {
   command.option_defaults()->group(title);
 }

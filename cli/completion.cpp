@@ -58,7 +58,7 @@ std::string bash_action(const OptionRow& option) {
 }
 
 // Branches of the `case "$command $previous"` statement, which complete the value of an option.
-// Options that are completed alike share a branch.
+// Options with the same completion share a branch.
 std::string bash_values(const std::vector<CommandRow>& rows) {
   std::map<std::string, std::vector<std::string>> patterns;  // by action
   for (const auto& row : rows)
@@ -72,8 +72,8 @@ std::string bash_values(const std::vector<CommandRow>& rows) {
   return text;
 }
 
-// Branches of the `case "$command"` statement: options of each command, and what completes its
-// arguments (the names of its subcommands if it has some).
+// Branches of the `case "$command"` statement: options of each command, and completion of its
+// arguments or subcommands.
 std::string bash_commands(const std::vector<CommandRow>& rows) {
   std::string text;
   for (const auto& row : rows) {

@@ -9,8 +9,8 @@
 namespace qkscope::cli {
 namespace {
 
-// Escapes text for roff: backslashes, hyphens that are no line breaks, and control characters at
-// the beginning of a line.
+// Escapes text for roff: backslashes, hyphens (as \-), and control characters at the beginning of a
+// line.
 std::string roff(const std::string& text) {
   std::string escaped;
   for (const char c : text) {

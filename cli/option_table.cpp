@@ -17,8 +17,8 @@ std::string upper(std::string text) {
   return text;
 }
 
-// Placeholders of options and arguments whose value is text. An option means the same in every
-// command; one that differs calls type_name().
+// Placeholders for text values of options and arguments, by name. A command that needs another
+// placeholder for an option calls type_name().
 struct TextValue {
   std::string_view name;
   const char* placeholder;
@@ -86,7 +86,7 @@ void add_sections(const CLI::App& app, const std::string& title,
   }
 }
 
-// Arguments come first and the options of every command last.
+// Order of help sections: arguments, options of the command, options common to all commands.
 int rank(const OptionSection& section) {
   return section.title == "Arguments" ? 0 : section.title == kCommonGroup ? 2 : 1;
 }

@@ -21,7 +21,7 @@ struct OptionRow {
   bool repeatable = false;
 
   bool positional() const { return !names.front().starts_with('-'); }
-  // Returns the words that the value can be, without placeholders such as N.
+  // Returns the fixed values that the option accepts, without placeholders such as N.
   std::vector<std::string> words() const;
   bool takes_files() const;    // FILE, PATH and FOLDER
   bool takes_folders() const;  // FOLDER

@@ -13,7 +13,7 @@
 namespace qkscope::cli {
 namespace {
 
-// An option of earlier versions and its present name.
+// A renamed option: its old and its current name.
 struct OldOption {
   std::string_view command;  // "": any command that has the present name
   std::string_view name;
@@ -102,7 +102,7 @@ std::string unknown_word(const CLI::App& command) {
                                  : unknown_command(row, words.front());
 }
 
-// Returns the option that a message of CLI11 is about: the first whose name is a word of it.
+// Returns the option that a CLI11 message refers to: the first option named in the message.
 const CLI::Option* option_in(const CLI::App& command, std::string_view message) {
   std::vector<const CLI::App*> places = {&command};
   for (const auto* group : command.get_subcommands({}))

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "cli/error.h"
+#include "cli/logging.h"
 #include "cli/numbers.h"
 #include "qkscope/experimental/text.h"
 #include "qkscope/forward.h"
@@ -35,7 +36,7 @@ std::optional<std::int64_t> variable(const char* name) {
   return parse_integer(text, name);
 }
 
-// Returns nullopt if the scheduler set neither variable.
+// Reads the shard from environment variables. Returns nullopt if neither index nor count is set.
 std::optional<Shard> shard_from(const Scheduler& scheduler) {
   const auto id = variable(scheduler.index);
   const auto count = variable(scheduler.count);
@@ -182,6 +183,16 @@ Shard RunArguments::chosen_shard() const {
 void RunArguments::apply_to(DatasetConfig& dataset) const {
   if (limit > 0) dataset.max_samples = std::min(limit, dataset.max_samples.value_or(limit));
   if (!ids.empty()) dataset.number_rows = ids == "row";
+}
+
+void print_advice(const RunAdvice& advice) {
+  if (advice.seconds)
+    fmt::print("time       about {}, from a pass of {} tokens here ({:.3g} GFLOP/s)\n",
+               *advice.seconds < 1 ? "a second" : format_duration(*advice.seconds),
+               number(advice.tokens), advice.flop_per_second / 1e9);
+  else
+    fmt::print("time       unknown: {}\n", printable(advice.unknown));
+  for (const auto& warning : advice.warnings) warn("{}", warning);
 }
 
 std::string shown_cuts(const TokenizerConfig& tokenizer, std::int64_t truncated,

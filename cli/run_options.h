@@ -9,6 +9,7 @@
 
 #include "cli/common_options.h"
 #include "qkscope/capture.h"
+#include "qkscope/experimental/run_advice.h"
 
 namespace qkscope::cli {
 
@@ -62,24 +63,27 @@ struct RunArguments {
   bool json = false;
 
   void add_to(CLI::App& command);
-  // Adds only the options that define the run's output and how its model runs.
+  // Adds only --set, --limit, --ids and the compute options.
   void add_run_to(CLI::App& command);
-  // Returns the options of add_run_to() for another process that runs in the same folder.
+  // Returns --config and the options of add_run_to() for a process in the same working directory.
   std::vector<std::string> run_arguments() const;
 
   Shard chosen_shard() const;
-  // Applies --limit and --ids, which override the file.
+  // Applies --limit and --ids, which override the configuration file.
   void apply_to(DatasetConfig& dataset) const;
   // Whether to print text: with --json, standard output contains only the JSON object.
   bool prints_text() const { return !common.quiet && !json; }
 };
 
+// Prints the estimated run time of a dry run on one line, then logs the warnings.
+void print_advice(const RunAdvice& advice);
+
 // Parses --shard: "i/n" is one of n equal parts of a dataset or a sweep; "auto" reads i and n from
 // environment variables of the scheduler.
 Shard parse_shard(const std::string& text);
 
-// Formats how texts became examples: "3 cut at 4,096", or "in chunks of 4,096, 2 shorter than 256
-// dropped".
+// Formats the truncation or chunking of texts: "3 cut at 4,096", or "in chunks of 4,096, 2 shorter
+// than 256 dropped".
 std::string shown_cuts(const TokenizerConfig& tokenizer, std::int64_t truncated,
                        std::int64_t dropped_chunks);
 

@@ -19,7 +19,7 @@ namespace {
 using RunOutcome = RunReport::Outcome;
 using Publication = RunReport::Publication;
 
-// Returns the labels of the runs whose outcome or publication status equals `value`.
+// Returns the labels of the runs with outcome or publication status `value`.
 template <typename Value>
 std::vector<std::string> labels_with(const std::vector<RunReport>& reports, Value value) {
   std::vector<std::string> labels;
@@ -155,7 +155,7 @@ void report_problems(const std::vector<RunReport>& reports) {
               "their results are whole, and the same command tries to publish them again");
 }
 
-// A task that runs one stage of some runs leaves the tables to another task.
+// On a cluster, only the task that runs the part `tables` writes tables.
 bool makes_tables(const SweepCommand& command) {
   return command.options.part == SweepPart::all || command.options.part == SweepPart::tables;
 }

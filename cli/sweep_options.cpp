@@ -63,7 +63,7 @@ void print_planned(const PlannedRun& run) {
   }
 }
 
-// Returns the FLOP that a run still needs.
+// Returns the remaining work of a run in FLOP.
 double work_of(const PlannedRun& run) {
   return (run.capture ? run.capture->flop : 0) + (run.statistics ? run.statistics->flop : 0);
 }

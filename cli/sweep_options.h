@@ -1,4 +1,4 @@
-// Options of commands that read a sweep file, and their dry run: sweep, submit.
+// Options of commands that read a sweep file (sweep, submit), and output of the sweep plan.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct SweepFileArguments {
 
   void add_to(CLI::App& command);
   Sweep read();
-  // Returns these options as arguments for another process that runs in the same folder.
+  // Returns the sweep file and its options for a process in the same working directory.
   std::vector<std::string> arguments() const;
 };
 

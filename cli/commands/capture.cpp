@@ -9,7 +9,6 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "cli/dry_run.h"
 #include "cli/error.h"
 #include "cli/logging.h"
 #include "cli/numbers.h"
@@ -144,21 +143,13 @@ CaptureResult capture(const CapturePlan& plan, const CaptureArguments& options,
 // Prints the plan, the estimated time and the warnings of a dry run.
 void tell_plan(const CapturePlan& plan, const CaptureArguments& options, const Shard& shard) {
   const auto dry = dry_run(plan, shard);
-  const PlannedWork work{plan.config(), plan.model(), plan.device(), plan.workers(),
-                         plan.dtype(),  dry.longest,  dry.flop};
-  const auto shards = static_cast<double>(shard.count);
-  auto warnings = length_warnings(work);
-  for (auto& warning :
-       row_warnings(work, shards * static_cast<double>(dry.rows) / static_cast<double>(dry.files),
-                    shards * static_cast<double>(dry.tokens)))
-    warnings.push_back(std::move(warning));
-  const auto time = estimate_time(work, options.compute.options());
+  const auto advice = advise(plan, dry, shard, options.compute.options());
   if (options.json) {
-    fmt::print("{}\n", with_advice(plan_json(plan, dry), time, warnings));
+    fmt::print("{}\n", with_advice(plan_json(plan, dry), advice));
     return;
   }
   print_plan(plan, dry, options.common.verbose);
-  print_advice(time, warnings);
+  print_advice(advice);
 }
 
 void run(const CaptureArguments& options) {

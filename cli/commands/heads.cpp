@@ -88,7 +88,7 @@ std::string input_name(const HeadsArguments& options, const HeadTexts& texts) {
   return fmt::format("{} texts of {}", number(std::ssize(texts)), options.dataset);
 }
 
-// Returns the full name of a known pattern, or "" if the option is empty or a file.
+// Returns the full name of a built-in pattern; "" for any other value of --pattern.
 std::string known_pattern(const std::string& option) {
   for (const std::string_view name : kPatterns)
     if (option == name || option + "_token_head" == name || option + "_head" == name)

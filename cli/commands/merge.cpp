@@ -1,5 +1,5 @@
-// qkscope merge: writes the final files of a capture or of statistics that ran in shards, or joins
-// finished statistics.
+// qkscope merge: writes the final files of a capture or statistics run that was split into shards,
+// or joins finished statistics.
 
 #include <fmt/format.h>
 

@@ -5,7 +5,6 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "cli/dry_run.h"
 #include "cli/error.h"
 #include "cli/numbers.h"
 #include "cli/run_options.h"
@@ -94,20 +93,16 @@ StatsConfig configuration(const StatsArguments& options) {
 }
 
 // Prints the plan, the estimated time and the warnings of a dry run. Statistics use every token, so
-// none of the warnings is about too few rows.
+// there is no check for too few rows.
 void tell_plan(const StatsPlan& plan, const StatsArguments& options, const Shard& shard) {
   const auto dry = dry_run_stats(plan, shard);
-  const double flop = dry.forward_flop + dry.moments_flop + dry.near_flop + dry.all_flop;
-  const PlannedWork work{plan.config().run, plan.model(), plan.device(), plan.workers(),
-                         plan.dtype(),      dry.longest,  flop};
-  const auto warnings = length_warnings(work);
-  const auto time = estimate_time(work, options.compute.options());
+  const auto advice = advise(plan, dry, options.compute.options());
   if (options.json) {
-    fmt::print("{}\n", with_advice(plan_json(plan, dry), time, warnings));
+    fmt::print("{}\n", with_advice(plan_json(plan, dry), advice));
     return;
   }
   print_plan(plan, dry);
-  print_advice(time, warnings);
+  print_advice(advice);
 }
 
 void run(const StatsArguments& options) {

@@ -1,4 +1,4 @@
-// qkscope sweep: captures and analyses a list of checkpoints, or prints the progress.
+// qkscope sweep: captures and analyses a list of checkpoints; --status prints the progress.
 
 #include "cli/commands.h"
 #include "cli/common_options.h"

@@ -54,8 +54,8 @@ struct PcaResult {
   double positional_variance_q = 0;
   double positional_variance_k = 0;
   double qk_accuracy = 0;  // linear discriminant of queries against keys on components 0 and 1
-  // Shape (groups of texts): rows, and rows that the discriminant classifies correctly. Empty
-  // without jackknife errors.
+  // Shape (groups of texts): number of rows, and number of rows that the discriminant classifies
+  // correctly. Empty without jackknife errors.
   std::vector<std::int64_t> qk_rows;
   std::vector<std::int64_t> qk_right;
   // Correlation with position along the drift axis Cov(X, t), cross-fitted: the axis of each group
@@ -91,10 +91,11 @@ struct TaxonomyOptions {
   double low = 0.3;
 };
 
-// The published class: r_q and r_k are components[0].q.r and components[0].k.r.
+// Classifies a head as in the publication: r_q and r_k are the correlations of queries and keys
+// with position on PC0 (components[0].q.r and components[0].k.r).
 QKSCOPE_API HeadClass classify(double r_q, double r_k, const TaxonomyOptions& options = {});
-// The class by the same thresholds on |r_q_axis| and |r_k_axis|. Differs from the published class
-// where the first component is the offset between queries and keys.
+// Classifies a head by |r_q_axis| and |r_k_axis|. The class can differ from classify(), for example
+// if PC0 is the offset between queries and keys.
 QKSCOPE_API HeadClass classify_axis(const PcaResult& pca, const TaxonomyOptions& options = {});
 QKSCOPE_API std::string to_string(HeadClass head_class);  // "mixed"; "" for undefined
 
@@ -119,8 +120,8 @@ struct RotationOptions {
   std::uint64_t seed = 0;        // seed of the shuffles
 };
 
-// Permutation null: correlations along a after shuffling positions among rows and refitting a. NaN
-// without shuffles.
+// Permutation null: correlations with position along the drift direction `a` after shuffling
+// positions among rows and refitting `a`. NaN without shuffles.
 struct PositionNull {
   double position_r = std::numeric_limits<double>::quiet_NaN();  // mean |r| over the shuffles
   double r_q_a = std::numeric_limits<double>::quiet_NaN();
@@ -131,7 +132,7 @@ struct PositionNull {
   double r_k_a_p = std::numeric_limits<double>::quiet_NaN();
 };
 
-// Plane i of the complement: principal axes 2i and 2i + 1.
+// Plane i of the orthogonal complement of a and b, spanned by principal axes 2i and 2i + 1.
 struct ComplementPair {
   double variance_share = 0;        // of the variance without a and b
   double variance_share_total = 0;  // of the total variance
@@ -181,8 +182,8 @@ struct RotationResult {
 };
 
 // ---- Attention plasticity: how often the choice between two keys of one text would flip with the
-// query's content, at each query position. Exact over all eligible pairs unless a cell holds too
-// many.
+// query's content, at each query position. Cells with more than max_pairs eligible key pairs use a
+// random sample of pairs.
 
 struct PlasticityOptions {
   // Gaussian model of the queries at a bin of the profile. local: local linear regression on
@@ -199,26 +200,26 @@ struct PlasticityOptions {
   std::uint64_t seed = 0;
   double p_alpha = 0.01;  // significance level of the normality tests
   int heatmap_bins = 16;  // per axis
-  // Number of profile bins of equal width over the context. 0: chosen so that a bin holds about 50
-  // queries and a bucket a whole number of bins; kBuckets: the capture's own buckets.
+  // Number of equal-width profile bins over the context. 0: automatic, with about 50 queries per
+  // bin and a whole number of bins per bucket; kBuckets: one bin per bucket of the capture.
   static constexpr int kBuckets = -1;
   static constexpr int kMostBins = 8192;
   int profile_bins = 0;
   std::int64_t context = 0;  // tokens; 0: inferred from the rows
-  // Quintiles and deciles of the range of bins that have values, or of the whole context.
+  // Quintiles and deciles divide the range of bins with values, or the whole context.
   enum class Fifths { range, context };
   Fifths fifths = Fifths::range;
   // Edges of the length bins, ascending; empty: 0, 1024, 2048, 4096 and so on, doubling.
   std::vector<std::int64_t> length_bins;
   std::optional<std::int32_t> sliding_window;
   std::optional<SamplerOptions> sampler;  // sampler of the capture; none: buckets are inferred
-  // First text key of each jackknife group; empty: up to 20 groups of the head's texts.
+  // Smallest example key of each jackknife group of texts; empty: up to 20 groups are formed.
   std::vector<std::int64_t> text_groups;
   bool replicates = true;  // compute jackknife replicates, for standard errors
   // Approximate number of key pairs per bin from which jackknife gradients are estimated.
   std::int64_t replicate_pairs = 256;
-  // Approximate number of keys per bin whose pairs ap_free compares: all pairs of a seeded sample
-  // of texts. kAllKeys: every pair.
+  // Approximate limit on the keys per bin that ap_free compares in pairs; above the limit, ap_free
+  // uses a seeded sample of texts and keys. kAllKeys: no limit.
   static constexpr std::int64_t kAllKeys = std::int64_t{1} << 40;
   std::int64_t free_keys = 80;
 };
@@ -260,7 +261,7 @@ struct ProfilePoint {
   double centre() const { return 0.5 * (low + high); }
 };
 
-// Mean of the profile over the bins whose centre lies in [low, high).
+// Mean of the profile over bins with centre in [low, high).
 struct ProfileBinMean {
   enum class Kind { decile, quintile, length };
   Kind kind = Kind::decile;
@@ -285,7 +286,7 @@ struct HeatmapCell {
   std::int64_t eligible = 0;  // all key pairs of the cell; more than `pairs` if bins are sampled
 };
 
-// Normality of the queries' residuals around their drift, in rotated coordinates (drift first).
+// Normality of query residuals in rotated coordinates; the first coordinate is along the drift.
 struct ResidualNormality {
   double first_skew = 0;
   double first_kurtosis = 0;  // excess
@@ -323,7 +324,7 @@ struct PlasticityResult {
   double ap_free_last20 = 0;
   double ap_free_drop = 0;
   // Whether ap_profile_overall and ap_free_overall agree within their standard errors (added in
-  // quadrature); empty where there are no errors.
+  // quadrature); nullopt without standard errors.
   std::optional<bool> gaussian;
   std::vector<BucketCell> table;
   std::vector<ProfilePoint> profile;  // bins that hold queries
@@ -400,14 +401,14 @@ enum class AttentionKind { any, full, sliding };
 
 // Options of analyze_capture().
 struct AnalyzeOptions {
-  // Local folder, or REPO@BRANCH of a dataset on the Hugging Face Hub, whose head files are
+  // Local folder, or REPO@BRANCH of a dataset on the Hugging Face Hub; its head files are
   // downloaded into the cache. An existing folder takes precedence.
   std::string data_root;
   std::string label;  // value of the column `model`; empty: the model name in the capture
-  // Only for statistics as input: analyse the vectors before RoPE.
+  // Only for the output of `qkscope stats`: analyse the vectors before RoPE.
   bool pre_rope = false;
-  // Only for statistics as input: a capture of the same run, whose keys the plasticity analysis
-  // compares; empty: no plasticity analysis.
+  // Only for the output of `qkscope stats`: capture of the same run that provides the keys for the
+  // plasticity analysis; empty: no plasticity analysis.
   std::string keys;
   bool pca = true;
   bool rotation = true;
@@ -420,8 +421,8 @@ struct AnalyzeOptions {
   GeometryOptions geometry_options;
   std::string weights;  // model (folder, id or ID@REVISION) of weight_rank_90; empty: none
   std::optional<HeadCounts> head_counts;  // for captures without head counts in their metadata
-  // For captures without metadata: a model (folder, id or ID@REVISION) whose config.json gives head
-  // counts, RoPE and windows.
+  // For captures without metadata: folder, id or ID@REVISION of a model; its config.json provides
+  // head counts, RoPE and sliding windows.
   std::string model;
   std::vector<int> nope_layers;  // for captures without metadata: layers without RoPE
   std::int64_t max_tokens = 0;   // rows sampled per head file; 0: every row
@@ -454,9 +455,8 @@ struct HeadReport {
   std::vector<SideComponent> q_components;
   std::vector<SideComponent> k_components;  // set only on the first query head of each key head
   std::vector<ScatterPoint> scatter;
-  // Jackknife replicates: the head without each group of texts. Only quantities whose mean over
-  // heads gets a standard error are set; all others are NaN. Empty if standard errors are not
-  // computed.
+  // Jackknife replicates: the results without each group of texts; empty if standard errors are not
+  // computed. Only quantities with a standard error of the mean over heads are set; others are NaN.
   std::vector<HeadReport> without_group;
   std::string error;  // reason why the head has no results; empty on success
   ErrorKind error_kind = ErrorKind::bad_input;

@@ -138,7 +138,7 @@ QKSCOPE_API void fetch_capture_inputs(const CaptureConfig& config,
 
 // ---- Plan ----
 
-// Overrides how the configuration runs the model.
+// Overrides the compute settings of a configuration.
 struct ComputeOptions {
   std::string device;  // "": model.device_map
   // Several devices of one kind that share the texts, instead of `device`: cpu, cuda:N (repeats are

@@ -77,14 +77,14 @@ struct SamplerOptions {
 
 // ---- Index of heads ----
 
-// The heads of a capture and what its state file says about the model.
+// Heads of a capture, and the metadata in its state file _saver_state.json.
 struct CaptureIndex {
   std::string data_root;             // folder that contains the head folders
   std::string model;                 // "" if the capture does not name its model
   std::vector<HeadId> queries;       // ascending
   std::vector<HeadId> keys;          // ascending
   std::optional<HeadCounts> counts;  // from _saver_state.json
-  // From _saver_state.json, for head files without sampler metadata; base_rate is unknown.
+  // Sampler in _saver_state.json, for head files without sampler metadata; base_rate is unknown.
   std::optional<SamplerOptions> sampler;
   std::string config_hash;  // of the run that wrote the capture; "" if unknown
   bool partial = false;     // files of the finished run are missing, or the run is not finished

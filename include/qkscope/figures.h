@@ -1,4 +1,4 @@
-// Draws the figures of result tables, and the report that shows them together with every head.
+// Draws figures from result tables and writes a report with the figures and all heads.
 #pragma once
 
 #include <array>

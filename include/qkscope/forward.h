@@ -16,7 +16,7 @@
 
 namespace qkscope {
 
-// Hook points carry the names of TransformerLens; docs/reference/hooks.md lists their shapes.
+// Hook points use the names of TransformerLens; docs/reference/hooks.md lists their shapes.
 
 // Stages in the order of computation. Stages outside the layers have layer -1.
 enum class Stage : std::uint8_t {
@@ -111,7 +111,7 @@ struct QKSCOPE_API Batch {
   std::int64_t longest() const;  // number of positions of the longest sequence
 };
 
-// Start of a forward pass, if not from the tokens of the batch.
+// Options to start a forward pass from a residual stream instead of token ids.
 struct RunOptions {
   // Residual stream before layer start_at_layer: (rows of the batch, d_model), contiguous float32
   // on the host or on the GPU of the model. Earlier layers do not run and token ids are ignored.
@@ -150,7 +150,7 @@ class QKSCOPE_API Observer {
   virtual void begin_layer(std::int64_t /*layer*/) {}
 
   // Returns the part of a wanted point to pass to see(); all by default. Must be constant during
-  // the pass. The end of the network then runs for the selected rows only.
+  // the pass. Once attention no longer needs all rows, only the selected rows are computed.
   virtual Selection selection(HookPoint /*point*/) const { return {}; }
 
   // Called once per wanted point in firing order on the calling thread. The tensor is float32 on
@@ -187,7 +187,7 @@ class QKSCOPE_API Collector : public Observer {
     Tensor activation;
   };
 
-  // Keeps the given rows of the batch, which are query rows for scores and patterns; empty: all.
+  // Keeps the given rows of the batch (query rows for scores and patterns); empty: all rows.
   Collector(std::vector<HookPoint> points, std::vector<std::int64_t> rows)
       : points_(std::move(points)), rows_(std::move(rows)) {}
 

@@ -136,8 +136,8 @@ struct TensorNames {
   std::string post_mlp_norm;              // norm of the MLP output before the residual addition
 
   std::string sinks;  // (n_heads) learned attention sinks
-  // Known naming schemes of experts, of which a checkpoint uses one. Parameter counts follow the
-  // first, which stores unpacked numbers.
+  // Known naming schemes of expert tensors; a checkpoint uses one of them. Parameter counts use the
+  // first scheme, which has no packed (MXFP4) tensors.
   std::vector<ExpertNames> experts;
 
   bool qkv_by_head = false;          // rows of qkv are ordered as (head, q / k / v, d_head)
@@ -213,8 +213,7 @@ QKSCOPE_API ModelConfig read_model_config(const std::string& folder);
 // vision part of a multimodal checkpoint does not count.
 QKSCOPE_API std::int64_t parameter_count(const ModelConfig& model);
 
-// Returns the bytes of activations of a batch of `rows` tokens on the CPU, in addition to the
-// weights.
+// Returns the activation memory of a CPU batch of `rows` tokens in bytes, without the weights.
 QKSCOPE_API std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows);
 
 // A tensor as stored in a checkpoint.
@@ -249,8 +248,8 @@ QKSCOPE_API std::vector<ModelFamily> model_families();
 
 // A weight matrix as a view into its checkpoint, in the stored type.
 struct WeightMatrix {
-  // (out, in), or (blocks, out / blocks, in) if rows of other matrices are interleaved. Matrices
-  // stored as (in, out) have transposed strides.
+  // Shape (out, in), or (blocks, out / blocks, in) if rows of other matrices are interleaved.
+  // Matrices stored as (in, out) have transposed strides.
   ConstTensorView values;
   float scale = 1.0f;  // multiplies every value; differs from 1 only for FP8
   // MXFP4 only: E8M0 scales (out, in / 32), one power of two per 32 values. `values` then holds

@@ -79,7 +79,7 @@ struct HeadMoments {
   std::int64_t n() const { return positions.n; }
 };
 
-// Moments per bucket of positions, over first and body rows.
+// Moments per bucket of positions, over all rows (RowSet::first and RowSet::body).
 struct BucketMoments {
   std::int64_t heads = 0;
   std::int64_t buckets = 0;
@@ -106,7 +106,7 @@ QKSCOPE_API HeadMoments all_rows(const LayerMoments& moments);
 // with quantized keys from attention with the original keys.
 struct KeyReplacement {
   enum class Scheme : std::uint8_t { fp8, int8, int4 };
-  // Values that share a scale; exported: scales come from an fp8-kv export.
+  // Granularity of the scales; `exported` reads the scales from an fp8-kv export.
   enum class Scale : std::uint8_t { channel, token, group, head, exported };
   Scheme scheme = Scheme::fp8;
   Scale scale = Scale::head;
@@ -169,7 +169,7 @@ struct AttentionStatistics {
   std::vector<double> row_square;       // (buckets + 1): sum of rows^2
   std::vector<double> document_square;  // (layers, heads, buckets + 1, columns): sum^2 per document
   std::vector<double> document_cross;   // (layers, heads, buckets + 1, columns): sum * rows
-  // Sums of values per document, over the documents that have a value.
+  // Sums of the per-document values in document_columns, over the documents with a value.
   std::vector<std::string> document_columns;
   std::vector<std::int64_t> document_counts;  // (document_columns)
   std::vector<double> document_sum;           // (layers, heads, document_columns)
@@ -189,7 +189,7 @@ struct DocumentAttention {
   std::int64_t tokens = 0;
   std::vector<double> mean;    // (layers, heads, columns): mean over rows
   std::vector<double> values;  // (layers, heads, document_columns); NaN: no value
-  // Attention that each key receives: shape (settings.columns), each (tokens).
+  // Attention that each key receives: one vector of shape (tokens) per head in settings.columns.
   std::vector<std::vector<double>> key_sums;
 };
 
@@ -230,11 +230,11 @@ struct Statistics {
   bool interleaved = false;           // rotary pairs (2i, 2i+1)
   std::vector<std::int64_t> lengths;  // tokens of each document, in dataset order
 
-  // Moments (group A): moments[kind, stage] has one entry per element of moment_layers; the pair is
-  // missing if it was not configured. On layers without RoPE the stages pre and post are equal.
+  // Moments (group A): moments[kind, stage] has one entry per element of moment_layers. Pairs
+  // (kind, stage) outside the settings are missing. Without RoPE, stages pre and post are equal.
   std::vector<std::int64_t> moment_layers;  // ascending
   std::map<std::pair<VectorKind, VectorStage>, std::vector<LayerMoments>> moments;
-  // Computed from `lengths` in exact integer arithmetic.
+  // Position sums, computed from `lengths` in exact integer arithmetic.
   std::array<PositionSums, 2> positions;       // by RowSet
   std::vector<PositionSums> bucket_positions;  // (buckets)
 

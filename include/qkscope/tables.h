@@ -22,7 +22,7 @@ class QKSCOPE_API Table {
   struct Column {
     std::string name;
     Type type;
-    // Exactly one of the three vectors is filled, with shape (rows).
+    // Only the vector for `type` is filled; its shape is (rows).
     std::vector<std::int64_t> integers;  // integer, and boolean as 0 and 1; kNoInteger is null
     std::vector<double> reals;           // NaN is null
     std::vector<std::string> texts;

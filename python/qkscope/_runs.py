@@ -93,7 +93,7 @@ def capture(
     example from the i-th; merge() joins the shards. shards: N captures, one after another, the shards that no task has
     finished, and joins all. overwrite: start again. non_finite: a vector with NaN or infinity ends the run ("refuse",
     the default) or is stored and counted ("keep"). publish=False: do not publish, even if output.hf_repo_id is set.
-    dry_run: returns the plan and its cost as a dict and writes nothing.
+    dry_run: returns the plan, its cost, the estimated seconds and warnings as a dict and writes nothing.
 
     progress: a function that is called after every batch with a CaptureProgress; True: a tqdm bar; None: a bar in
     notebooks only. An exception in the function, or Ctrl-C, stops the run; the same call resumes it.

@@ -10,6 +10,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
+#include "qkscope/experimental/run_advice.h"
 #include "qkscope/experimental/text.h"
 #include "qkscope/hub.h"
 #include "watcher.h"
@@ -64,7 +65,8 @@ CaptureResult capture(const CaptureConfig& config, const ComputeOptions& compute
 std::string dry_run_json(const CaptureConfig& config, const ComputeOptions& compute, Shard shard) {
   fetch_capture_inputs(config, {.weights = false, .quiet = true});
   const auto plan = make_plan(config, compute);
-  return plan_json(plan, dry_run(plan, shard));
+  const auto dry = dry_run(plan, shard);
+  return with_advice(plan_json(plan, dry), advise(plan, dry, shard, compute));
 }
 
 void bind_results(nb::module_& module) {

@@ -56,7 +56,7 @@ class HookRunner : public Observer {
   bool edits(HookPoint point) const override {
     return point.stage != Stage::logits && can_be_edited(point.stage);
   }
-  // Activations that can be edited are passed with all rows.
+  // Only logits are restricted to some rows; hooks may edit all rows of other activations.
   Selection selection(HookPoint point) const override {
     if (point.stage != Stage::logits) return {};
     return {.rows = wanted_.logit_rows, .heads = {}};

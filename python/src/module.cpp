@@ -71,6 +71,8 @@ void bind_errors(nb::module_& module) {
 
 NB_MODULE(_engine, module) {
   using namespace qkscope;
+  // An object that the traceback of a script's last exception holds is alive at exit, not leaked.
+  nb::set_leak_warnings(false);
   python::send_messages_to_logging();
   module.attr("__version__") = version_string();
   python::bind_errors(module);

@@ -8,6 +8,7 @@
 
 #include "bind.h"
 #include "qkscope/experimental/exports.h"
+#include "qkscope/experimental/run_advice.h"
 #include "qkscope/hub.h"
 #include "watcher.h"
 
@@ -39,7 +40,8 @@ StatsResult stats(const StatsConfig& config, const ComputeOptions& compute, Pair
 std::string dry_run_json(const StatsConfig& config, const ComputeOptions& compute, Pair shard) {
   fetch_capture_inputs(config.run, {.weights = false, .quiet = true});
   const auto plan = make_stats_plan(config, compute);
-  return plan_json(plan, dry_run_stats(plan, {shard.first, shard.second}));
+  const auto dry = dry_run_stats(plan, {shard.first, shard.second});
+  return with_advice(plan_json(plan, dry), advise(plan, dry, compute));
 }
 
 void bind_results(nb::module_& module) {

@@ -15,7 +15,8 @@ namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
 
-// None if the family has no such weight. Typed as Any: the package knows which weights exist.
+// A weight array, or None if the model family does not have the weight. Typed as Any, so that type
+// checkers do not require a None check for weights that every family has.
 using MaybeArray = nb::typed<nb::object, nb::any>;
 
 // Returns float32 weights as a view of the mapped file; other types are converted to a new array.

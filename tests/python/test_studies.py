@@ -92,9 +92,10 @@ def test_an_exception_interrupts_statistics(tmp_path: Path) -> None:
 
 def test_dry_runs_return_the_plan(tmp_path: Path) -> None:
     planned = qkscope.capture(configuration(tmp_path / "data"), limit=3, dry_run=True)
-    assert planned["examples"] == 3 and planned["rows"] > 0
+    assert planned["examples"] == 3 and planned["rows"] > 0 and planned["seconds"] > 0
+    assert any("rows are few for the analyses" in warning for warning in planned["warnings"])
     planned = qkscope.stats(stats_configuration(tmp_path / "data"), limit=3, dry_run=True)
-    assert planned["examples"] == 3
+    assert planned["examples"] == 3 and planned["seconds"] > 0 and planned["warnings"] == []
     assert not (tmp_path / "data").exists()
 
 

@@ -1,5 +1,5 @@
-// Benchmark of the forward pass of a model, as needed for a capture, relative to the matrix product
-// rate of the device.
+// Benchmark of the forward pass of a capture, relative to the matrix multiplication throughput of
+// the device.
 #pragma once
 
 #include <cstdint>
@@ -61,9 +61,9 @@ struct BenchReport {
   std::vector<BenchResult> results;
 };
 
-// Measures the speed of a model; the first two parameters are those of Model::load. The pass
-// computes rotated q and k of all layers for one position in 256, like a capture, and runs the end
-// of the network for those rows only.
+// Measures the speed of a model; the first two parameters are those of Model::load. Like a capture,
+// the pass outputs rotated q and k of all layers at one position in 256, and drops all other rows
+// once attention no longer needs them.
 QKSCOPE_API BenchReport measure_speed(const std::string& folder_or_id, const ModelOptions& model,
                                       const BenchOptions& options = {});
 

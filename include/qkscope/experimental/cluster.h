@@ -13,7 +13,7 @@
 
 namespace qkscope {
 
-// Command line of qkscope in the tasks of a job.
+// Program, arguments and working folder of the Slurm tasks that run qkscope.
 struct TaskProgram {
   std::string program;                 // path of the program, the same on every node
   std::vector<std::string> arguments;  // "sweep", the file and options; tasks append their part

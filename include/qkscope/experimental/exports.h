@@ -15,11 +15,11 @@ struct ExportOptions {
   std::string to;          // one of export_names()
   std::string out;         // the file or folder to write
   bool overwrite = false;  // replace existing files
-  // k-ranges: rows to use, "all", "body" (without the first tokens of a document) or "first".
+  // Only for "k-ranges": "all" rows, "first" (first tokens of a document) or "body" (the rest).
   std::string set = "all";
-  // q-filters: model name; the folder becomes OUT/nthngdy/NAME_qfilt, where kvpress expects it.
+  // Only for "q-filters": model name; kvpress expects the folder OUT/nthngdy/NAME_qfilt.
   std::string kvpress_name = {};
-  // fp8-kv:
+  // Only for "fp8-kv":
   std::string checkpoint = {};      // folder or model id; "" for the model of the statistics
   std::string strategy = "tensor";  // one scale per "tensor" or per "attn_head"
   double margin = 1.0;              // factor applied to every scale

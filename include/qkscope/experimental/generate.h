@@ -49,7 +49,7 @@ class QKSCOPE_API KeyValueCache {
   std::unique_ptr<State> state_;
 };
 
-// Returns the KV cache bytes of one token.
+// Returns the KV cache size per token in bytes.
 QKSCOPE_API std::int64_t cache_bytes_per_token(const Model& model);
 
 // Returns the end-of-text tokens (eos_token_id) of generation_config.json or config.json; empty if
@@ -60,8 +60,8 @@ QKSCOPE_API std::vector<std::int32_t> end_tokens(const Model& model);
 struct GeneratedToken {
   std::int64_t sequence = 0;  // index of the prompt
   std::int32_t id = 0;
-  // Text that became readable with this token; only with a tokenizer. Empty while a character is
-  // incomplete or a stop text may follow.
+  // Text decoded with this token; requires a tokenizer. Empty while a UTF-8 character is incomplete
+  // or the text may be the beginning of a stop text.
   std::string_view text;
 };
 
@@ -76,7 +76,7 @@ struct GenerateOptions {
   bool stops_at_end = true;                    // stop at end_tokens()
   std::vector<std::string> stop_texts = {};    // require the tokenizer
   const Tokenizer* tokenizer = nullptr;
-  // Called for every new token; return false to end the text.
+  // Called for every new token; return false to stop generating this text.
   std::function<bool(const GeneratedToken&)> on_token = {};
   // Observes every pass: first the prompts, then one row per running text. Logits are those of the
   // last position of each text, (texts, vocab_size), and may be edited before sampling. selection()
@@ -95,8 +95,8 @@ struct Generated {
 };
 
 // Generates a continuation of each prompt (at least one token id). All prompts run in one pass;
-// each later step processes one token per text with a KV cache. With learned position embeddings, a
-// text ends at the last position.
+// each later step processes one token per text with a KV cache. With learned position embeddings,
+// generation stops at the last position.
 QKSCOPE_API std::vector<Generated> generate(const Model& model,
                                             std::span<const std::vector<std::int32_t>> prompts,
                                             const GenerateOptions& options = {});

@@ -42,8 +42,8 @@ struct RepeatedTextOptions {
 QKSCOPE_API std::vector<std::vector<std::int32_t>> repeated_texts(
     const Model& model, const RepeatedTextOptions& options = {});
 
-// Mean next-token loss (nats) over the last `tokens - 1` tokens of every text: over the second copy
-// of repeated_texts(), without its first token. Near 0 for a model that repeats.
+// Mean next-token loss (nats) over the last `tokens - 1` tokens of every text. For repeated_texts()
+// these are the second copy without its first token, and the loss is near 0 if the model copies.
 QKSCOPE_API double second_copy_loss(const Model& model,
                                     const std::vector<std::vector<std::int32_t>>& texts,
                                     std::int64_t tokens);

@@ -52,7 +52,7 @@ struct AnalysisOption {
   // Stores a valid value in the field of `options` that the option sets.
   std::function<void(AnalyzeOptions& options, const OptionValue& value)> store = {};
 
-  // Returns "--max-omega", or "--no-errors" for a flag that is on by default.
+  // Returns the option name: "--max-omega", or "--no-errors" for a flag that is on by default.
   QKSCOPE_API std::string command_line_name() const;
   // Returns the default as text; "" for an empty list and for a default without a fixed value.
   QKSCOPE_API std::string default_text() const;

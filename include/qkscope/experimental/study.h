@@ -30,7 +30,7 @@ struct SweepSource {
   std::string data_folder;
   ComputeOptions compute = {};  // override the compute options of the file and configurations
   // Override the selection of `checkpoints` rules: every n-th checkpoint, or at most `log` per
-  // phase, evenly in log(step). 0: as in the file.
+  // phase, evenly spaced in log(step). 0: as in the file.
   std::int64_t every = 0;
   std::int64_t log = 0;
 };
@@ -238,7 +238,7 @@ struct BranchSweep {
   std::vector<CheckpointBranch> branches;
 };
 
-// Writes a sweep file over the branches, replacing an existing file. The sweep is named after it.
+// Writes a sweep file over the branches, replacing an existing file. The file name names the sweep.
 QKSCOPE_API void write_branch_sweep(const BranchSweep& sweep, const std::string& file);
 
 // Returns the names of the installed sets of published numbers: "smollm3", "models", ...
@@ -248,7 +248,8 @@ QKSCOPE_API std::vector<std::string> published_sets();
 struct CompareOptions {
   std::string published = "smollm3";  // name of a set, or path of a CSV file
   std::vector<std::string> only;      // labels of runs; empty: all finished runs
-  // Published name of a single run, or published scope of all runs together; "": match by label.
+  // Published checkpoint to compare a single run with, or, for numbers pooled over runs, published
+  // scope to compare all runs with. "": match runs by label.
   std::string as;
   bool every_source = false;  // include sources that are not preferred
 };

@@ -1,5 +1,5 @@
-// One figure (its data, its caption and the gnuplot script that draws it), the list of all figures,
-// and the program gnuplot.
+// One figure (data, caption and gnuplot script), the list of all figures, and functions that run
+// gnuplot.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ struct Figure {
   std::vector<HoverCell> hover;
 };
 
-// Returns a figure without content and the reason why it cannot be drawn. Figures whose `data` has
-// no rows need no reason of their own.
+// Returns a figure without content, with the reason why it cannot be drawn. make_figure() sets the
+// reason for figures without rows in `data`.
 inline Figure empty_figure(std::string why) {
   Figure figure;
   figure.missing = std::move(why);

@@ -1,5 +1,5 @@
-// Maps of one model: a cell per head, layers from left to right. kMaps lists the maps of one
-// column, kClassMaps the maps of a class; every column of the geometry has a map.
+// Heat maps of one model: one cell per head, layers from left to right. kMaps lists maps of numeric
+// columns, kClassMaps maps of head classes; every column of the geometry has a map.
 #include <algorithm>
 #include <cmath>
 #include <set>

@@ -92,8 +92,8 @@ struct PanelRow {
   std::size_t row;
 };
 
-// Returns the CSV of shaded points. The panel number is in `panel_column`; the shade is the
-// position over the last position of all rows.
+// Returns the CSV of shaded points. `panel_column` is the name of the column with the panel number;
+// the shade is the position divided by the largest position.
 Table shaded_points(const AnalysisResults& results, const ResultFrame& frame,
                     const std::vector<PanelRow>& rows, const std::string& panel_column,
                     const std::string& x, const std::string& y) {

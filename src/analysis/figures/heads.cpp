@@ -144,8 +144,8 @@ Figure draw_scatter(const AnalysisResults& results, ScatterFigure scatter,
   return figure;
 }
 
-// Plots the mean in the CSV column `mean` with whiskers of the standard deviation in the column
-// after it; `shift` moves x, the component.
+// Plots the mean in the CSV column `mean`, with whiskers of the standard deviation in the next
+// column. `shift` is added to x, the component number.
 std::string plot_spread(std::size_t run, int mean, double shift, const LegendEntry& look) {
   return fmt::format(
       "  data using {0}:(${1} - ${2}):(0):(2 * ${2}) with vectors nohead lw 0.7 lc rgb '{4}', \\\n"

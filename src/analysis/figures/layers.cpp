@@ -37,7 +37,7 @@ const DepthMeasure kDepthMeasures[] = {
 
 using RunCells = std::map<std::pair<std::size_t, std::int64_t>, std::vector<double>>;  // (run, x)
 
-// One row per cell: x, the run as a row of the map, mean over heads, number of heads, model.
+// Heat map data, one row per cell: x, row index of the run, mean over heads, head count, model.
 Table mean_table(const AnalysisResults& results, const RunCells& cells, const char* x,
                  const char* mean) {
   Table table = empty_table(

@@ -1,5 +1,5 @@
-// Figures of head classes, of variance and of RoPE against NoPE layers. Figures that only plot
-// table columns over runs are rows in trajectories.cpp.
+// Figures of head classes, variance, and RoPE against NoPE layers. kTrajectories in
+// trajectories.cpp lists the figures that only plot table columns over runs.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 namespace qkscope {
 namespace {
 
-// gnuplot settings of a panel with stacked bars of shares.
+// gnuplot settings of a panel with stacked bars of fractions.
 constexpr char kStackedBars[] =
     "set yrange [0:1]\nset ytics 0.2\nunset grid\nset boxwidth 0.78\n"
     "set style data histograms\nset style histogram rowstacked\n";

@@ -26,8 +26,8 @@ struct ProfileTable {
   bool model_free = false;               // ap_free is known
 };
 
-// Shape (rows of head_profile): number of the bin that all heads of a group share. Bins may be made
-// for each head; where they differ between heads, the shared bins are as wide as the widest bin.
+// Shape (rows of head_profile): bin number on a grid that all heads of a group share. If bins
+// differ between heads, the shared bins are as wide as the widest bin.
 std::vector<std::int64_t> shared_bins(const PanelGroups& groups, const ResultFrame& frame) {
   auto numbers = frame.integer_column(frame.has("bin") ? "bin" : "q_bucket");
   if (!frame.has("bin_low") || !frame.has("bin_high")) return numbers;

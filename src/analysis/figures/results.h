@@ -38,8 +38,8 @@ struct SweepMetadata {
   std::vector<Json> runs_without_rows;  // entries of runs.json that have no rows in any table
 };
 
-// Completes `runs`, whose label, phase and order are set, from runs.json, summary.json and
-// timings.json in `folder`.
+// Fills in `runs` from runs.json, summary.json and timings.json in `folder`. The caller has set
+// label, phase and order of each run.
 SweepMetadata read_run_metadata(const std::string& folder, std::vector<ResultRun>& runs);
 
 // Returns the label as figures show it: the last component of a path, the repository name of a

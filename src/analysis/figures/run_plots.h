@@ -33,8 +33,8 @@ struct PlotSeries {
   std::string bar_high = "";
 };
 
-// Plots lines with points, bands and error bars over column 1, the run; with a single run whiskers
-// replace the band. Values are multiplied by `scale`; `below` is drawn first.
+// Plots lines with points, bands (whiskers for a single run) and error bars against column 1, the
+// run. Values are multiplied by `scale`. `below`: plot commands to draw below the series.
 std::string plot_series(const std::vector<PlotSeries>& series, std::size_t runs, double scale = 1,
                         const std::string& below = "");
 // Plots points with whiskers, the series side by side, without lines between runs.
@@ -63,7 +63,7 @@ struct TrajectoryLayout {
   std::vector<LegendEntry> legend = {};  // at the bottom of the figure
 };
 
-// How a measure over the heads of a run is summarised: the value of its line and its band.
+// Statistics of a measure over the heads of a run: the value of the line, and its band.
 enum class SummaryStatistic { mean, mean_and_deviation, mean_and_quartiles, median_and_quartiles };
 
 struct TrajectoryMeasure {

@@ -14,7 +14,7 @@
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kFewestRuns = 3;  // a correlation needs at least this many runs
+constexpr std::size_t kMinRuns = 3;  // a correlation needs at least this many runs
 
 // Scores of one benchmark metric, for example "LongBench-Pro Overall".
 struct BenchmarkScores {
@@ -51,8 +51,8 @@ std::optional<std::size_t> find_run_named(const AnalysisResults& results,
   return std::nullopt;
 }
 
-// Reads the benchmark scores of runs with a known plasticity drop. Sets of scores of fewer than
-// kFewestRuns runs are left out.
+// Reads the benchmark scores of runs with a known plasticity drop. Skips benchmarks with scores for
+// fewer than kMinRuns runs.
 std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& results,
                                                    const std::string& path,
                                                    const std::vector<double>& drops) {
@@ -76,7 +76,7 @@ std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& result
     if (fresh) sets.push_back({name, {}});
     sets[found->second].of_run.emplace(*run, values[row]);
   }
-  std::erase_if(sets, [](const BenchmarkScores& set) { return set.of_run.size() < kFewestRuns; });
+  std::erase_if(sets, [](const BenchmarkScores& set) { return set.of_run.size() < kMinRuns; });
   return sets;
 }
 
@@ -157,8 +157,7 @@ Figure ap_drop_vs_score(const AnalysisResults& results) {
   const auto drops = run_means(metrics.group_by_run("ap_drop"));
   const auto sets = read_benchmark_scores(results, path, drops);
   if (sets.empty())
-    return empty_figure(
-        fmt::format("{} has no score of {} or more of these runs", path, kFewestRuns));
+    return empty_figure(fmt::format("{} has no score of {} or more of these runs", path, kMinRuns));
   ScorePoints points = score_points(results, sets, drops);
   std::vector<LegendEntry> legend;
   for (const auto& family : points.families)

@@ -159,7 +159,7 @@ const std::vector<Trajectory> kTrajectories = {
      {},
      true}};
 
-// Shape (rows). Values of a line; NaN where its divisor is 0.
+// Returns the values of a line, shape (rows); NaN where the divisor column is 0.
 std::vector<double> line_values(const ResultFrame& frame, const LineSpec& line) {
   auto values = frame.real_column(line.column);
   if (line.absolute) values = absolute_values(std::move(values));

@@ -31,7 +31,7 @@ class BinQueries {
   std::int64_t size() const { return size_; }
   const FloatMatrix& columns() const { return columns_; }
   std::size_t words() const { return static_cast<std::size_t>((size_ + kWord - 1) / kWord); }
-  // (groups, words): bits of the queries of each group.
+  // Bit masks (groups, words): bit i is set if query i belongs to the group.
   const std::uint64_t* masks() const { return masks_.data(); }
   // Returns the number of queries outside the group.
   std::int64_t others(std::size_t group) const { return others_[group]; }
@@ -97,7 +97,7 @@ class FreeProfile {
         eligible_(eligible),
         groups_(options.replicates ? source.texts.size() : 0) {}
 
-  // `gaussian`: mean over all pairs of the bin.
+  // `gaussian`: mean Gaussian plasticity of the bin, for texts without evaluated pairs.
   BinSums bin(std::size_t bin, std::int64_t gaussian_point, double gaussian);
 
  private:

@@ -1,5 +1,5 @@
-// Plasticity without a model of the queries: the share p of a bin's queries that prefer one key of
-// a pair to the other, and the unbiased estimate 4 n / (n - 1) p (1 - p) for n queries.
+// Plasticity without a model of the queries: the fraction p of a bin's n queries that prefer one
+// key of a pair to the other gives the unbiased estimate 4 n / (n - 1) p (1 - p).
 #pragma once
 
 #include <span>

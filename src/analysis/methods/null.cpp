@@ -79,7 +79,7 @@ std::vector<double> variances(const Matrix& lines, const Matrix& scatter) {
   return result;
 }
 
-// Null draws of one |r|, compared with the observed |r|.
+// Mean of |r| under the permutation null, and p-value of the observed |r|.
 class NullOf {
  public:
   explicit NullOf(double observed) : observed_(std::fabs(observed)) {}
@@ -134,7 +134,7 @@ PositionNull sample_position_null(const CentredRows& queries, const CentredRows&
     const auto i = static_cast<std::size_t>(draw);
     if (!(drift[i] > 0)) continue;
     const std::span<const double> line(a.row(draw), static_cast<std::size_t>(a.cols));
-    // The pooled scatter is that of queries and keys and a part between their means.
+    // Pooled scatter: scatter of queries, scatter of keys, and scatter between their means.
     const double apart = dot(line, pooled.delta);
     position.add(drift[i], variance_q[i] + variance_k[i] + nq * nk / (nq + nk) * apart * apart,
                  pooled.position_scatter);

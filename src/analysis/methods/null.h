@@ -7,9 +7,9 @@
 
 namespace qkscope {
 
-// Permutation null: options.null_draws times, shuffles positions among queries and among keys,
-// refits the drift axis `a` and computes the correlations along it. Seeded by options.seed; the
-// result does not depend on row order.
+// Permutation test. Each of options.null_draws draws shuffles the positions of queries and of keys
+// separately, refits the drift axis and computes the correlations along it. The result depends on
+// options.seed, not on row order.
 PositionNull sample_position_null(const CentredRows& queries, const CentredRows& keys,
                                   const PooledMoments& pooled, const RotationResult& observed,
                                   const RotationOptions& options);

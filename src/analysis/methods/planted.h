@@ -9,8 +9,8 @@
 
 namespace qkscope {
 
-// Orthonormal basis (dim, dim) of a planted head: rows 0 and 1 are a and b, then two rows per
-// plane.
+// Orthonormal basis (dim, dim) of a synthetic head: row 0 is the drift axis, row 1 the separation
+// axis, and each following pair of rows spans a rotation plane.
 Matrix planted_basis(const PlantedOptions& options);
 
 // `rows_seed` determines positions and noise; options.seed determines the basis.

@@ -59,7 +59,7 @@ void weigh_components(PlasticityResult& result) {
     result.component_weight.push_back(total > 0 ? std::max(0.0, r2) / total : uniform);
 }
 
-// Fills one profile point per bin. Bins without a query model get NaN.
+// Fills one profile point per bin. Bins with too few queries for a fit get NaN.
 void take_profile(std::span<const QueryBin> bins, const QueryPoints& points,
                   const PlasticityProfileTables& tables, PlasticityResult& result) {
   std::size_t next = 0;  // index into points
@@ -77,7 +77,7 @@ void take_profile(std::span<const QueryBin> bins, const QueryPoints& points,
   }
 }
 
-// Keys sorted by text and profile bin. Reuses the bucket order if bins ascend in it.
+// Returns keys sorted by text and profile bin. Skips the sort if they are already in this order.
 SortedKeys sort_by_bin(const RowsView& keys, const ProfileGrid& grid, SortedKeys by_bucket) {
   if (grid.bins == 0) return by_bucket;
   bool ascending = true;

@@ -52,8 +52,8 @@ struct QueryBin {
   double centre() const { return 0.5 * (low + high); }
 };
 
-// Returns the bins that have queries, ascending. `times` (rows): number of queries at each row;
-// empty: one each.
+// Returns the bins with at least one query, ascending. `times` (rows): number of queries that each
+// row represents; if empty, 1 per row.
 std::vector<QueryBin> query_bins(const ProfileGrid& grid, const RowsView& queries,
                                  const BucketRanges& buckets,
                                  std::span<const std::int64_t> times = {});

@@ -47,9 +47,8 @@ QueryModelsAtPoints linear_at_bins(const LinearQueryModel& model, std::span<cons
   return linear_side(model, position, number);
 }
 
-// One column per bucket that has a variance. The drift coordinate is that of the linear model at
-// the bucket's mean position; mean and variance of the other coordinates are those of the bucket's
-// queries.
+// One column per bucket that has a variance. The linear model at the bucket's mean position gives
+// the drift coordinate; the bucket's queries give mean and variance of all other coordinates.
 QueryModelsAtPoints bucket_side(const LinearQueryModel& model, std::span<const QueryBin> bins) {
   QueryModelsAtPoints side;
   std::vector<std::int32_t> numbers;

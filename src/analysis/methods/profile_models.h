@@ -44,12 +44,12 @@ struct ProfileQueryModel {
   Matrix slope;                     // (knots, dim): slopes of the local fits; empty without rows
   LocalFitKnots knots;
 
-  // Leave-one-group-out fits of the columns; group -1 returns the fits to all texts.
+  // Leave-one-group-out fits of the columns; group -1 leaves out no text.
   WindowFits fits_without_group(int group) const;
 };
 
-// Builds the model that options.profile_model selects. Without rows (`queries` null) `local`
-// interpolates between bucket means and `bin` has no points.
+// Builds the query model named by options.profile_model. If `queries` is null (statistics without
+// rows), the model "local" interpolates between bucket means and "bin" is empty.
 ProfileQueryModel fit_profile_query_model(const LinearQueryModel& model,
                                           std::span<const QueryBin> bins,
                                           const BucketRanges& buckets, const SortedQueries* queries,

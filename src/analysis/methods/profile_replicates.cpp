@@ -35,7 +35,7 @@ class GradientSampler {
     const auto& columns = source_.model.side.columns;
     const std::vector<double> mean = between(columns.mean, point);
     const std::vector<double> variance = between(columns.variance, point);
-    // In float32: the gradients are averages over a sample of pairs.
+    // float32 suffices: the gradients are averages over a sample of pairs.
     std::vector<float> delta(dim);
     std::vector<float> squares(dim);
     std::vector<float> by_mean(dim);  // sums over pairs

@@ -173,7 +173,7 @@ void without_separation(RotationResult& result) {
   result.undefined = nothing.undefined;
 }
 
-// OrthogonalComplement with axes for options.pairs planes, at least one.
+// Returns an OrthogonalComplement with two axes for each of max(1, options.pairs) planes.
 OrthogonalComplement complement_for(const PooledMoments& pooled, const RotationResult& result,
                                     const RotationOptions& options) {
   return orthogonal_complement(pooled, result.a, result.b,
@@ -206,7 +206,7 @@ void sum_active(const OrthogonalComplement& complement, RotationResult& result) 
   }
 }
 
-// Row pointers of queries and keys in the order of the frequency search.
+// Returns pointers to the rows of queries and keys, sorted by block of positions (PositionOrder).
 std::vector<const float*> rows_in_order(const CentredRows& queries, const CentredRows& keys,
                                         const PositionOrder& order) {
   std::vector<const float*> rows(static_cast<std::size_t>(order.rows()));

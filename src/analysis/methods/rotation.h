@@ -13,8 +13,8 @@
 
 namespace qkscope {
 
-// Directions a and b and the numbers along them, from the moments only: no complement, frequencies
-// or null. `near_b`: starting vector for an eigenvector b, from a head with nearly the same rows.
+// Finds a and b and the numbers along them from moments only; skips complement, frequencies and
+// permutation null. `near_b`: initial vector for the eigenvector b, from a head with similar rows.
 RotationResult find_drift_and_separation(const Moments& queries, const Moments& keys,
                                          const PooledMoments& pooled,
                                          const RotationOptions& options,
@@ -41,7 +41,7 @@ class RotationWorkspace {
   std::optional<FrequencySearch> search_;
 };
 
-// Full analysis from rows. `memory` may be null.
+// Full analysis from rows. `memory` provides reusable buffers; may be null.
 RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
                                const PooledMoments& pooled, const RotationOptions& options,
                                RotationWorkspace* memory = nullptr);

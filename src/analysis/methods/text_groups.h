@@ -22,8 +22,8 @@ class TextGroups {
   explicit TextGroups(std::vector<std::int64_t> first) : first_(std::move(first)) {}
 
   int size() const { return static_cast<int>(first_.size()); }
-  // Returns the group of a text key (RowsView::example). Keys below the first group's belong to
-  // group 0.
+  // Returns the group of a text, given its key (RowsView::example). Keys smaller than all keys of
+  // group 0 also map to group 0.
   int group_of(std::int64_t example) const;
   const std::vector<std::int64_t>& first_texts() const { return first_; }
 

@@ -95,7 +95,7 @@ void add_file(const std::string& path, Json& files) {
   if (path_exists(path)) files[path] = file_fingerprint(path);
 }
 
-// Names of all files of a figure, beginning with "/".
+// Returns the names of all files of a figure, with a leading slash: "/NAME.csv".
 std::vector<std::string> files_of(const std::string& figure, const DrawOptions& options) {
   std::vector<std::string> endings = options.formats;
   endings.insert(endings.end(), {"csv", "gp", "txt"});

@@ -38,7 +38,7 @@ struct ReportPart {
   std::string pictures = "";  // folder with NAME.svg and NAME.png of every figure
 };
 
-// Returns the HTML of the report. `other` is compared with `part` and passed check_same_heads().
+// Returns the HTML of the report. `other` may be null, else it must pass check_same_heads().
 std::string report_page(const ReportPart& part, const ReportPart* other = nullptr);
 
 // Throws a bad-input error unless both results have a single run, their models have equal numbers

@@ -66,7 +66,7 @@ class HeadIndex {
     return rows;
   }
 
-  // Shape (heads), packed: one element of each key.
+  // Encodes one element of the key of every head (0: run, 1: layer, 2: head) as base64.
   std::string packed_part(std::size_t part) const {
     std::vector<std::uint16_t> numbers;
     for (const auto& [key, place] : places_)
@@ -83,8 +83,8 @@ class HeadIndex {
   std::map<Key, std::size_t> places_;
 };
 
-// Tables and their columns that the page shows for every head, in the order of the page. A question
-// mark: older results do not have the column.
+// Tables and columns that the page shows for every head, in page order. A '?' marks a column that
+// older results do not have.
 const std::vector<std::pair<const char*, std::string>> kHeadMeasures = {
     {"qk",
      "r_q r_q_null? r_k r_k_null? explained_variance fisher positional_variance_q "
@@ -268,9 +268,9 @@ void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportH
   report.points = pack_base64(points.bytes);
 }
 
-// Number of layers (part 1 of a key) or of query heads per layer (part 2) of the model: as the
-// capture recorded it, else one more than the highest number of a head; 0 if the analysis left out
-// some.
+// Number of layers (part 1 of a key) or query heads per layer (part 2) of the model: from the
+// capture's metadata, else the highest index plus 1; 0 if the analysis covers only selected layers
+// or heads.
 std::int64_t model_size(const AnalysisResults& results, const HeadIndex& heads, std::size_t part) {
   const Json& facts = results.runs().front().facts;
   const auto recorded = facts.value(

@@ -36,7 +36,7 @@ OptionValue value_of(const Field& field, const AnalysisOption& option) {
     return field;
 }
 
-// Inverse of value_of(). The only count that accepts a word is profile_bins (`buckets`).
+// Inverse of value_of(). profile_bins is the only integer option that accepts a word (`buckets`).
 template <typename Field>
 void store_value(const OptionValue& value, const std::vector<std::string_view>& words,
                  Field& field) {
@@ -79,7 +79,7 @@ AnalysisOption row(AnalysisOption option, Access access) {
   }
 // NOLINTEND(bugprone-macro-parentheses)
 
-// A namespace of its own keeps the short names out of the files that share this unity build.
+// Separate namespace: the short names would clash with other files of the unity build.
 namespace option_table {
 using enum OptionKind;
 using Group = OptionGroup;

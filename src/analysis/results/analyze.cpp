@@ -79,7 +79,7 @@ TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyHeadG
       examples.erase(std::unique(examples.begin(), examples.end()), examples.end());
       found[at] = std::move(examples);
     } catch (const Error&) {
-      // The error is stored in the report of the head when the head is analysed.
+      // Ignored: the analysis of this head reports the error.
     }
   });
   std::set<std::int64_t> texts;
@@ -153,7 +153,7 @@ AnalyzeOptions complete_options(AnalyzeOptions options, const CaptureIndex& inde
   return options;
 }
 
-// Returns the metadata of a head file that is the same for the whole capture.
+// Returns the metadata fields that have the same value in all head files of a capture.
 Metadata capture_metadata(const std::string& file) {
   Metadata common;
   try {
@@ -165,7 +165,7 @@ Metadata capture_metadata(const std::string& file) {
     if (const auto model = common.find(metadata::kModel); model != common.end())
       model->second = short_name(model->second);
   } catch (const Error&) {
-    // The error is stored in the report of the head when the head is analysed.
+    // Ignored: the analysis of this head reports the error.
   }
   return common;
 }
@@ -203,8 +203,8 @@ std::vector<HeadId> select_queries(const AnalyzeOptions& options, const CaptureS
   return queries;
 }
 
-// Throws a bad-input error when a head file is of another run or another head. Returns the state of
-// all files, to detect changes during the analysis.
+// Throws a bad-input error if a head file belongs to another run or another head. Returns a
+// snapshot of all files, to detect changes during the analysis.
 FileSnapshot check_head_files(const CaptureIndex& index, const std::vector<HeadId>& heads) {
   parallel_for(std::ssize(heads), [&](std::int64_t i) {
     const auto& head = heads[static_cast<std::size_t>(i)];
@@ -212,7 +212,7 @@ FileSnapshot check_head_files(const CaptureIndex& index, const std::vector<HeadI
     try {
       metadata = read_head_metadata(head_file_path(index.data_root, head));
     } catch (const Error&) {
-      // The error is stored in the report of the head when the head is analysed.
+      // Ignored: the analysis of this head reports the error.
     }
     check_head_metadata(index, head, metadata);
   });

@@ -288,7 +288,7 @@ void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) 
   shared.plasticity.text_groups = TextGroups::from_texts(std::move(texts)).first_texts();
 }
 
-// Index of the query heads in layers with moments.
+// Returns an index that lists the query heads of all layers with moments.
 CaptureIndex statistics_index(const Statistics& s, const std::string& folder) {
   CaptureIndex index;
   index.data_root = folder;

@@ -307,7 +307,7 @@ PlasticityOptions with_shared_profile_bins(const AnalyzeOptions& options,
                        shared);
       break;
     } catch (const Error&) {
-      // The error is stored in the report of the head when the head is analysed.
+      // Ignored: the analysis of this head reports the error.
     }
   }
   return shared;

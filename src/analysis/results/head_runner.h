@@ -1,5 +1,5 @@
-// Analyses of the heads of a capture: which heads are analysed, what a model's config.json says
-// about them, the query heads that share one key head, and statistics as input.
+// Analyses of the heads of a capture or of statistics: selection of heads, facts from a model's
+// config.json, and groups of query heads that share a key head (GQA).
 #pragma once
 
 #include <chrono>
@@ -68,8 +68,8 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// Runs the analyses of all groups on all cores and fills run.heads. `model` is null where the
-// capture describes itself. An error of a head is stored in its report.
+// Runs the analyses of all groups on all cores and fills run.heads. `model` is null without
+// --model. Errors of a head are stored in its report.
 void analyze_key_head_groups(const AnalyzeOptions& options, const CaptureIndex& index,
                              const ModelFacts* model, const TextGroups& texts,
                              std::vector<KeyHeadGroup> groups, AnalysisRun& run);
@@ -85,8 +85,8 @@ struct ScatterPlotInput {
   const std::vector<std::string>& key_tokens;
 };
 
-// Returns at most `per_side` queries, then as many keys, at even steps in the order of position.
-// The selection does not depend on the order of rows. `pairs`: complement planes with coordinates.
+// Returns queries, then keys, at most `per_side` of each, evenly spaced in position order and
+// independent of row order. `pairs`: number of complement planes with coordinates.
 std::vector<ScatterPoint> scatter_points(const ScatterPlotInput& source, int per_side, int pairs);
 
 // Stores the error in the report and drops its partial results.
@@ -109,7 +109,7 @@ bool is_statistics_folder(const std::string& folder);
 AnalysisRun analyze_statistics(const AnalyzeOptions& options);
 
 // Returns the tables attention (near keys and all keys), distance (all keys) and key_channels
-// (moments) of the chosen query heads, as far as the statistics have them.
+// (moments) of the chosen query heads, without tables that the statistics do not contain.
 std::vector<ResultTable> statistics_tables(const Statistics& statistics, const std::string& label,
                                            const std::vector<HeadId>& queries);
 

@@ -77,8 +77,8 @@ void add_taxonomy_tables(const AnalysisRun& run, const AnalyzeOptions& options,
     const auto published = classify_head(head, ClassCriterion::first_component, options.taxonomy);
     const auto on_axis = classify_head(head, ClassCriterion::drift_axis, options.taxonomy);
     const int pc = position_component(pca);
-    // If the head has a class in the published classification, only the columns of the drift axis
-    // can be empty.
+    // A head with a class by the published thresholds has values in all columns but those of the
+    // drift axis.
     const bool lacks_axis_only = published != HeadClass::undefined;
     rows.add(
         head_cells(run, head, first.q.r, first.k.r, to_string(published), has_few_rows(head),

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kOutside = 0.05;  // two-sided error probability of the confidence intervals
 
-// Returns 1 if the condition holds, else 0; NaN if the number behind the condition is NaN.
+// Returns 1 if the condition holds and 0 if not; NaN if `decided_by` is NaN.
 double indicator(bool holds, double decided_by) {
   return std::isnan(decided_by) ? kNan : holds ? 1 : 0;
 }

@@ -1,5 +1,5 @@
-// Numbers of a head whose means over heads appear in summary.json and errors.csv, and sentences
-// about them.
+// Measures of a head that summary.json and errors.csv average over heads, and warnings and notes
+// about a run.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// A folder of analysis results is whole when summary.json, which is written last, lists its tables.
+// A results folder is complete if it has summary.json, which is written last and lists tables.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ inline constexpr char kSummaryFile[] = "summary.json";
 inline constexpr char kLockFile[] = ".analyze.lock";  // exists while tables are written
 }  // namespace results_layout
 
-// Throws a bad-input error when an analysis of this folder has not finished, or when a table is
-// missing or has another size than summary.json says. Accepts tables of other programs.
+// Throws a bad-input error if an analysis of this folder has not finished, if a table is missing,
+// or if the size of a table differs from summary.json. Accepts tables of other programs.
 void check_whole_results(const std::string& folder);
 
 }  // namespace qkscope

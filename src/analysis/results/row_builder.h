@@ -67,7 +67,7 @@ class ResultTableBuilder {
   std::map<std::string, std::map<std::string, int>> undefined_;
 };
 
-// Returns the reason why numbers of this head are undefined.
+// Returns the reason why statistics of this head are undefined.
 std::string undefined_reason(const HeadReport& head);
 
 // Tables of the PCA (qk, taxonomy and taxonomy_counts, correlations), of the rotation (rotated,

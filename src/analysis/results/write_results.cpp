@@ -38,7 +38,7 @@ constexpr const char* kTableNames[] = {
     "errors",       "head_scatter", "head_planes",     "attention",
     "distance",     "key_channels", "geometry",        "pairs"};
 
-// Contents of timings.json, the only file that differs between runs with the same numbers.
+// Returns the content of timings.json, the only output file that differs between repeated runs.
 Json timings(const AnalysisRun& run, double write_seconds) {
   return {{"finished", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
           {"threads", thread_count()},
@@ -55,7 +55,7 @@ Json timings(const AnalysisRun& run, double write_seconds) {
             {"errors", run.times.errors}}}};
 }
 
-// ---- Checks that all results in a folder were computed with the same options.
+// ---- One set of options per results folder ----
 
 // Analysis that an option belongs to; "" for options that all analyses share. Options that are not
 // listed belong to the plasticity analysis.
@@ -189,9 +189,9 @@ FileList list_tables(const std::string& folder) {
   return list_files(folder, names);
 }
 
-// ---- Adds analyses to a folder that already has others with the same options.
+// ---- Adding analyses to an existing folder; the options must match ----
 
-// Errors of the earlier analyses in errors.parquet, followed by those of this run.
+// Returns the rows of errors.parquet from earlier analyses, followed by the errors of this run.
 std::vector<MeanError> merge_errors(const std::string& folder,
                                     const std::vector<MeanError>& errors) {
   const auto file = folder + "/errors.parquet";
@@ -216,7 +216,7 @@ bool is_all_nan(const Table::Column& column) {
          std::ranges::all_of(column.reals, [](double x) { return std::isnan(x); });
 }
 
-// Fills scatter coordinates of analyses that did not run now from the table of an earlier run,
+// Fills the scatter coordinates of analyses that this run skipped from the table of an earlier run,
 // which has the same rows.
 Table merge_scatter(const std::string& folder, const Table& table) {
   const auto file = folder + "/head_scatter.parquet";

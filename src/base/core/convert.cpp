@@ -19,9 +19,9 @@ using Floats = hn::ScalableTag<float>;
 using Bits = hn::ScalableTag<std::uint32_t>;
 using BitVector = hn::Vec<Bits>;
 
-// Rescales a narrow float whose exponent and mantissa were shifted to their float32 positions. The
-// shifted bits are the value times a power of two; `factor` is its inverse. Subnormal values scale
-// correctly too.
+// Rescales a narrow float after its exponent and mantissa were shifted to their float32 positions.
+// The shifted bits are the value times a power of two; `factor` is the inverse of that power.
+// Subnormal values scale correctly too.
 HWY_INLINE BitVector rescaled(BitVector magnitude, float factor) {
   const Floats floats;
   return hn::BitCast(Bits(), hn::Mul(hn::BitCast(floats, magnitude), hn::Set(floats, factor)));

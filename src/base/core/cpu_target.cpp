@@ -42,8 +42,8 @@ void use_target(std::int64_t target) {
   detail::cpu_target_is_chosen.store(true, std::memory_order_release);
 }
 
-// Returns the target with the given name. Throws a bad-input error, whose message starts with
-// `asked_by`, if the build or the CPU does not support the target.
+// Returns the target with the given name. Throws a bad-input error that starts with `asked_by` if
+// the build or the CPU does not support the target.
 std::int64_t find_target(std::string_view name, std::string_view asked_by) {
   for (const auto target : available_targets())
     if (name == target_name(target)) return target;

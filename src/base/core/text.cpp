@@ -20,15 +20,15 @@ struct CheckedCharacter {
   bool valid;
 };
 
-// Checks the first character of `text`. The size of an invalid sequence is that of its longest
-// valid prefix, at least one byte.
+// Checks the first character of `text`. An invalid sequence has the size of its longest valid
+// prefix, at least one byte.
 CheckedCharacter check_first_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
   if (lead < 0x80) return {1, true};
   if (lead < 0xC2 || lead > 0xF4) return {1, false};
   const std::uint32_t size = utf8::sequence_length(text[0]);
-  // Some first bytes restrict the second: no overlong forms, surrogates or codes above U+10FFFF.
+  // The second byte must not give an overlong form, surrogate or code point above U+10FFFF.
   const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   if (text.size() < 2 || byte(1) < low || byte(1) > high) return {1, false};

@@ -45,7 +45,7 @@ inline bool is_continuation(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
 }
 
-// Returns the number of bytes of the character whose first byte is `lead`.
+// Returns the size in bytes of a UTF-8 character that starts with the byte `lead`.
 inline std::uint32_t sequence_length(char lead) {
   const auto byte = static_cast<unsigned char>(lead);
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;

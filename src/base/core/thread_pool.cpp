@@ -35,7 +35,7 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Cores of the affinity mask, at most those of the cgroup's quota.
+// Returns the number of cores in the affinity mask, limited by the cgroup's CPU quota.
 int cores_available() {
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -32,7 +32,7 @@ std::optional<FileList> read_file_list(const Json& state, const std::string& whe
 // Throws a bad-input error that ends with `advice` when a listed file is missing or has a different
 // size.
 void check_file_sizes(const std::string& folder, const FileList& files, const std::string& advice);
-// Also compares the checksum of one listed file. A file without a checksum passes.
+// Like check_file_sizes() for one file, but also compares the checksum if the record has one.
 void check_file_content(const std::string& folder, const std::string& name,
                         const FileRecord& record, const std::string& advice);
 

@@ -28,7 +28,7 @@ std::string parent_folder(const std::string& path);
 // "" if the folder existed.
 std::string make_folders(const std::string& path);
 
-// An open folder whose operations (openat, unlinkat, renameat) never follow symbolic links, so that
+// An open folder. Its operations (openat, unlinkat, renameat) never follow symbolic links, so that
 // a link planted by another user cannot redirect a read, write or delete.
 class OpenFolder {
  public:
@@ -47,14 +47,14 @@ class OpenFolder {
   OpenFolder folder(const std::string& name) const;
   OpenFolder make_folder(const std::string& name) const;  // creates the folder if missing
 
-  // Both delete an entry; a missing name is not an error. A symbolic link is deleted, not its
-  // target.
+  // remove_file() and remove_tree() delete an entry; a missing name is not an error. They delete a
+  // symbolic link, not its target.
   void remove_file(const std::string& name) const;
   void remove_tree(const std::string& name) const;
   // Returns false if the folder is not empty.
   bool remove_empty_folder(const std::string& name) const;
 
-  // Moves a file to the other folder and replaces a file of the same name there.
+  // Moves a file to the folder `to` and replaces a file of the same name there.
   void move(const std::string& name, const OpenFolder& to) const;
 
   // fsync of the folder.

@@ -106,7 +106,7 @@ void OutputFile::write(std::string_view text) {
 
 void OutputFile::commit() {
   if (::fsync(file_.number()) != 0) system_error("sync", path_, errno);
-  // A missing temporary file means that another process removed it: worth another try.
+  // If the temporary file is missing, another process removed it: a retry may succeed.
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)
     system_error("rename to", path_, errno == ENOENT ? EAGAIN : errno);
   file_.close();

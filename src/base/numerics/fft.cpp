@@ -262,7 +262,7 @@ Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(blocks())
   }
   radices.insert(radices.end(), static_cast<std::size_t>(block_bits_ / 3), 8);
   set_block_indices(radices);
-  // Twiddles of the lanes, which the wide passes and the transform across vectors left out.
+  // Twiddle factors per lane, which the wide passes and the transform across vectors omit.
   for (std::size_t block = 0; block < blocks(); block += tables_.part / 4)
     for (std::size_t m = 1; m < 4; ++m)
       tables_.last.push_back(four_roots(

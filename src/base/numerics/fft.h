@@ -30,7 +30,7 @@ struct FftTables {
   std::vector<int> radices;                // per wide pass
   std::vector<std::vector<Twiddle>> wide;  // per wide pass: (length / radix, radix - 1)
   std::size_t part = 0;                    // vectors per part; a part fits into the L1 cache
-  // Deep passes transform within a part, with radix 8.
+  // Deep passes have radix 8 and transform within one cache-sized part of the signal.
   std::vector<std::vector<FourComplex>> deep;  // per deep pass: (length / 8, 7)
   std::vector<FourComplex> last;               // (parts, 3): last pass, over the lanes of vectors
 };

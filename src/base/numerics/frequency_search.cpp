@@ -41,7 +41,7 @@ Candidate top_of_peak(const Nufft& spectrum, std::int64_t half) {
 
 // Returns the offset in [low, high] that maximises |S|^2: Newton's method, with uphill steps of
 // `step` where |S|^2 is convex.
-double step_to_maximum(const PhaseSumSeries& sums, double low, double high, double step) {
+double step_to_maximum(const PhaseSumTaylorSeries& sums, double low, double high, double step) {
   double move = 0;
   for (int round = 0; round < 30; ++round) {
     const auto [value, slope, bend] = sums.at(move);
@@ -71,10 +71,10 @@ RotationPeak FrequencySearch::refine_rotation(double start,
   // Each iteration moves to the maximum of a Taylor series, by at most `reach`. The last one moves
   // by at most `exact`, where the series is accurate to rounding.
   const double reach = 0.25 * step;
-  const double exact = PhaseSumSeries::largest_exact_shift(order_);
+  const double exact = PhaseSumTaylorSeries::largest_exact_shift(order_);
   double at = sign * first;
   for (int round = 0;; ++round) {
-    const auto sums = phase_sum_series(at, order_, units);
+    const auto sums = expand_phase_sum(at, order_, units);
     const double before = sign > 0 ? low - at : -high - at;
     const double behind = sign > 0 ? high - at : -low - at;
     double move = step_to_maximum(sums, std::max(before, -reach), std::min(behind, reach), reach);
@@ -139,8 +139,8 @@ RotationPeak FrequencySearch::strongest_rotation(std::span<const std::complex<do
   std::sort(candidates.begin(), candidates.end(),
             [](const Candidate& a, const Candidate& b) { return a.power > b.power; });
   RotationPeak strongest;
-  // Tolerance for the comparison of two estimated powers, each with a relative error of 1 % (NUFFT
-  // and interpolation). Half of it for the comparison of an estimate with an exact power.
+  // Tolerance for comparing two estimated powers, each with a relative error of 1 % (NUFFT and
+  // interpolation). Comparing an estimate with an exact power needs half the tolerance.
   constexpr double kRelativeError = 0.02;
   for (const auto& candidate : candidates) {
     const double exact = strongest.strength * static_cast<double>(order_.rows());

@@ -168,7 +168,7 @@ const std::array<float, kBins + 1>& cdf_at_edges() {
   return cdf;
 }
 
-// Histogram of the standardised values, with bounds on the distance inside each bin.
+// Histogram of the standardised values, with bounds on the Kolmogorov distance inside each bin.
 class NormalHistogram {
  public:
   NormalHistogram(std::span<const double> values, double centre, double scale)
@@ -187,7 +187,7 @@ class NormalHistogram {
       if (upper_bound_[bin] >= lower_bound_) bins.push_back(static_cast<std::uint16_t>(bin));
     return bins;
   }
-  // Returns the sorted values of ascending bins.
+  // Returns the values in the given bins, sorted. `bins` must be ascending.
   std::vector<double> members(std::span<const std::uint16_t> bins) const;
   // Returns the number of values in bins below `bin`.
   std::int64_t before(std::size_t bin) const { return before_[bin]; }
@@ -303,8 +303,8 @@ double kolmogorov_distance_to_normal(std::span<const double> values, double cent
   return distance;
 }
 
-// Avoids sorting both samples: counts per bin bound J inside every bin, and only the bins whose
-// bound exceeds the best J at a bin edge are sorted and scanned.
+// Avoids sorting both samples: counts per bin give an upper bound of J inside every bin, and only
+// bins with a bound above the best J at a bin edge are sorted and scanned.
 double youden_j(std::span<const double> upper, std::span<const double> lower) {
   const auto [upper_low, upper_high] = std::minmax_element(upper.begin(), upper.end());
   const auto [lower_low, lower_high] = std::minmax_element(lower.begin(), lower.end());
@@ -314,7 +314,7 @@ double youden_j(std::span<const double> upper, std::span<const double> lower) {
   const auto lower_count = bins.count(lower);
   const auto nu = static_cast<double>(upper.size());
   const auto nl = static_cast<double>(lower.size());
-  // J(x) = fraction of lower <= x - fraction of upper <= x
+  // J(x) = (fraction of `lower` values <= x) - (fraction of `upper` values <= x)
   double best = 0;
   double j = 0;
   std::vector<double> bound(kHistogramBins);

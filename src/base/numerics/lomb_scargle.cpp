@@ -71,9 +71,9 @@ class PeriodogramSeries {
                     std::span<const std::complex<double>> values,
                     std::span<const std::complex<double>> ones)
       : n_(static_cast<double>(ones.size())),
-        values_(phase_sum_series(omega, order, values)),
-        once_(phase_sum_series(omega, order, ones)),
-        twice_(phase_sum_series(2 * omega, order, ones)) {}
+        values_(expand_phase_sum(omega, order, values)),
+        once_(expand_phase_sum(omega, order, ones)),
+        twice_(expand_phase_sum(2 * omega, order, ones)) {}
 
   PeriodogramValue at(double move) const {
     return periodogram_value(values_.at(move), once_.at(move), twice_.at(2 * move), n_);
@@ -95,9 +95,9 @@ class PeriodogramSeries {
 
  private:
   double n_;
-  PhaseSumSeries values_;
-  PhaseSumSeries once_;
-  PhaseSumSeries twice_;
+  PhaseSumTaylorSeries values_;
+  PhaseSumTaylorSeries once_;
+  PhaseSumTaylorSeries twice_;
 };
 
 // Below this many radians over all positions, errors of the series and the NUFFT are visible in
@@ -144,7 +144,7 @@ SinusoidFit refine(double start, FrequencyBand band, const PositionOrder& order,
   // by at most `exact`, where the series is accurate to rounding.
   const double reach = 0.5 / length;
   const double exact =
-      0.5 * PhaseSumSeries::largest_exact_shift(
+      0.5 * PhaseSumTaylorSeries::largest_exact_shift(
                 order);  // halved, because the series at 2 omega moves twice as far
   double at = start;
   for (int round = 0;; ++round) {

@@ -159,14 +159,14 @@ constexpr float kPlasticity[] = {1.0F,           0.159153864F,    0.0102773225F,
 
 using Floats = hn::CappedTag<float, kLaneStep>;
 
-// Returns the plasticity in units of kPlasticityUnit.
+// Returns the plasticity 4 Phi(z) (1 - Phi(z)) in units of kPlasticityUnit.
 HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, Floats>> plasticity_of(hn::Vec<Floats> z) {
   constexpr float kRootOfUnits = 1 << 12;
   const Floats d;
   const auto term = [&](int i) HWY_ATTR { return hn::Set(d, kPlasticity[i]); };
   const auto square = hn::Mul(z, z);
   const auto fourth = hn::Mul(square, square);
-  // Estrin's scheme: fewer copies of terms and a shorter chain than Horner's.
+  // Estrin's scheme: fewer copies of coefficients and a shorter dependency chain than Horner's.
   const auto high = hn::MulAdd(term(6), fourth, hn::MulAdd(term(5), square, term(4)));
   const auto middle = hn::MulAdd(high, fourth, hn::MulAdd(term(3), square, term(2)));
   const auto sum = hn::MulAdd(middle, fourth, hn::MulAdd(term(1), square, term(0)));
@@ -174,7 +174,7 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, Floats>> plasticity_of(hn::Vec<Floa
   return hn::BitCast(hn::Rebind<std::uint32_t, Floats>(), hn::NearestInt(hn::Mul(root, root)));
 }
 
-// Each lane is one pair: z is a single multiply-add, whose start and slope stay in registers.
+// Each lane is one pair. Each z is a single multiply-add; start and slope stay in registers.
 template <int kVectors>
 HWY_INLINE void along_lines(const ZScoreInterpolation& lines, const LanePointRanges& points,
                             std::uint32_t* running, std::uint32_t* total) {
@@ -190,7 +190,7 @@ HWY_INLINE void along_lines(const ZScoreInterpolation& lines, const LanePointRan
     for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[v], units, running + v * kLaneStep);
     running += kLanes;
   };
-  // Adds points [first, end), which have the same column. `whole`: no lane excludes any of them.
+  // Adds points [first, end) of one column. `whole`: every lane includes all these points.
   const auto add_points = [&](std::int32_t first, std::int32_t end, auto whole) HWY_ATTR {
     const auto row = lines.column[first] - lines.first_column;
     const float* const z = lines.z + row * kLanes;

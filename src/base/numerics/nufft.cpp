@@ -102,7 +102,7 @@ const Weights& interpolation() {
   return weights;
 }
 
-// Single-precision weights of the eight points around the midpoint of two grid points.
+// Single-precision weights that interpolate the midpoint of two grid points from eight neighbours.
 const float* halfway_weights() {
   const auto& weights = fork_safe_static([] {
     std::array<float, 8> taps;

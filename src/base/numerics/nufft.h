@@ -18,7 +18,7 @@ struct FrequencyBand {
   double high = 1;
 };
 
-// A frequency with a large |S|^2, known to about 1 %.
+// A frequency with a large |S|^2; `power` is |S|^2 with a relative error of about 1 %.
 struct PeakCandidate {
   std::int64_t half = 0;  // in half grid steps: 2 i at grid point i, 2 i + 1 halfway to i + 1
   float power = 0;
@@ -38,7 +38,7 @@ struct IndexRange {
 
 // Constants shared by all transforms of one grid size and band.
 struct NufftTables {
-  // The grid has five points per `tokens` positions.
+  // The grid spacing is `tokens` / 5 positions.
   NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand band);
   // Returns cached tables; one instance per process and set of arguments.
   static std::shared_ptr<const NufftTables> cached(std::size_t size, std::int64_t tokens,
@@ -85,27 +85,27 @@ class Nufft {
   double step() const { return tables_->step; }
   double origin() const { return static_cast<double>(middle_) * tokens_per_point(); }
   std::int64_t size() const { return static_cast<std::int64_t>(fft().size()); }
-  // Grid points this far apart are adjacent in memory; iterate in that order over many points.
+  // Grid points k and k + stride() are adjacent in memory; iterate over points in this order.
   std::size_t stride() const { return fft().blocks(); }
   // Range of half grid points, for one sign of the frequency, that covers the band.
   std::int64_t band_first_half_step() const { return tables_->first; }
   std::int64_t band_last_half_step() const { return tables_->last; }
-  // Returns whether grid point k (either sign) is well inside the band.
+  // Returns whether grid point k, which may be negative, and its neighbours lie in the band.
   bool is_inside_band(std::int64_t k) const { return tables_->is_inside_band(std::abs(k)); }
-  // Returns S at grid point k (either sign).
+  // Returns S at grid point k, which may be negative.
   std::complex<double> at(std::int64_t k) const {
     const auto value = raw_value(k);
     const double gain = tables_->gain[static_cast<std::size_t>(std::abs(signed_index(k)))];
     return {gain * value.real(), gain * value.imag()};
   }
-  // Returns |S|^2 at a half grid point. Odd ones are interpolated from eight neighbours, with an
-  // error of a few percent.
+  // Returns |S|^2 at a half grid point. Midpoints (odd `half`) are interpolated from eight
+  // neighbours, with an error of a few percent.
   double power(std::int64_t half) const;
   // Returns the largest |S|^2 over the grid points inside the band, to about 1 %.
   float max_power_in_band() const { return highest_; }
-  // Appends the half grid points of the band, of both signs, with |S|^2 > `least`; duplicates are
-  // possible. A negative frequency is reported as 2 size() + half. A point between two grid points
-  // is considered only if one of them is above `near`.
+  // Appends the grid points and midpoints in the band with |S|^2 > `least`, for both signs of the
+  // frequency; duplicates are possible. PeakCandidate::half of a negative frequency is taken modulo
+  // 2 size(). A midpoint is considered only if one of its two grid points is above `near`.
   void find_peaks_above(float least, float near, std::vector<PeakCandidate>& found) const;
   // Returns |S|^2 at -2, -1, 0, 1 and 2 quarter steps from a half grid point, each interpolated
   // from 16 neighbours.

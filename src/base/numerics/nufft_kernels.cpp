@@ -65,7 +65,7 @@ HWY_INLINE Vector power_at(const FourComplex& four) {
   return power_of(hn::Load(Four(), at), hn::Load(Four(), at + 4));
 }
 
-// Returns a vector whose lane i is the maximum of vector i.
+// Returns the maxima of the four vectors: the maximum of vector i in lane i.
 HWY_INLINE Vector largest_of_each(Vector a, Vector b, Vector c, Vector d) {
   const Four f;
   const Vector ac = hn::Max(hn::InterleaveLower(f, a, c), hn::InterleaveUpper(f, a, c));
@@ -118,9 +118,9 @@ HWY_NOINLINE void append_above(std::int64_t half, std::int64_t apart, Vector pow
     if (powers[i] > least) found.push_back({half + i * apart, powers[i]});
 }
 
-// Lists the vectors whose maximum, or that of the next block, is above `near`; returns their
-// number. Branch-free: every index is written and the count advances only for hits, so `list` needs
-// one entry more than there are vectors.
+// Lists the vectors with a maximum above `near` in their own block or in the next one; returns the
+// number listed. Branch-free: every index is written and the count advances only for hits, so
+// `list` needs room for one extra entry.
 std::size_t list_vectors_above(const float* largest, std::int64_t vectors, float near,
                                std::uint32_t* list) {
   std::size_t count = 0;

@@ -24,8 +24,8 @@ struct BlockGains {
   const FourFloats* at_block(std::int64_t block) const { return lines + (block >> shift) * 4; }
 };
 
-// Sets largest[residues[i]], shape (4), to the largest gain |S|^2 of each of the four vectors of
-// block i of `points`. Returns the overall maximum.
+// Stores the maximum of |S|^2, scaled by `gains`, over each of the four vectors of block i of
+// `points` in largest[residues[i]], shape (4). Returns the overall maximum.
 float find_largest_powers(const FourComplex* points, std::span<const std::uint32_t> residues,
                           const BlockGains& gains, float* largest);
 

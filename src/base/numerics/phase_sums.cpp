@@ -64,10 +64,10 @@ void row_kernel(const PhaseFactor* fine, const PositionOrder& order,
 }
 
 // Combines the blocks: converts sums of t^m, with t relative to the middle of a block, to sums of
-// (start + t)^m, relative to the middle of all positions. `coarse`, shape (blocks): phase of each
-// block, and its `start` in t[0].
+// (start + t)^m, relative to the middle of all positions. `coarse`, shape (blocks): phase factor of
+// each block; coarse[b].t[0] is the `start` of block b.
 void block_kernel(std::span<const PhaseFactor> coarse, const BlockSums* blocks, double* out) {
-  Vector sums[PhaseSumSeries::kPowers];
+  Vector sums[PhaseSumTaylorSeries::kPowers];
   for (auto& sum : sums) sum = hn::Zero(Two());
   for (std::size_t block = 0; block < coarse.size(); ++block) {
     const PhaseFactor& turn = coarse[block];
@@ -85,7 +85,7 @@ void block_kernel(std::span<const PhaseFactor> coarse, const BlockSums* blocks, 
       part[kBlockPowers - 1] = hn::Mul(start, part[kBlockPowers - 1]);
     }
   }
-  for (int m = 0; m < PhaseSumSeries::kPowers; ++m) hn::StoreU(sums[m], Two(), out + 2 * m);
+  for (int m = 0; m < PhaseSumTaylorSeries::kPowers; ++m) hn::StoreU(sums[m], Two(), out + 2 * m);
 }
 
 }  // namespace
@@ -106,7 +106,7 @@ PhaseFactor turn_of(const std::complex<double>& e, double t) {
 
 }  // namespace
 
-PhaseSum PhaseSumSeries::at(double shift) const {
+PhaseSum PhaseSumTaylorSeries::at(double shift) const {
   // S = sum over m of (-i shift)^m / m! sum[m]; derivative j uses sum[m + j].
   PhaseSum result;
   std::complex<double> factor = 1;
@@ -122,12 +122,12 @@ PhaseSum PhaseSumSeries::at(double shift) const {
   return result;
 }
 
-double PhaseSumSeries::largest_exact_shift(const PositionOrder& order) {
+double PhaseSumTaylorSeries::largest_exact_shift(const PositionOrder& order) {
   return std::min(0.12 / static_cast<double>(order.length()), 8e-6);
 }
 
-PhaseSumSeries phase_sum_series(double omega, const PositionOrder& order,
-                                std::span<const std::complex<double>> values) {
+PhaseSumTaylorSeries expand_phase_sum(double omega, const PositionOrder& order,
+                                      std::span<const std::complex<double>> values) {
   const PhaseTable phase(omega, order.length());
   PhaseFactor fine[kBlock];
   constexpr double kHalf = 0.5 * kBlock;
@@ -138,7 +138,7 @@ PhaseSumSeries phase_sum_series(double omega, const PositionOrder& order,
   for (std::int64_t block = 0; block < order.blocks(); ++block)
     coarse.push_back(
         turn_of(phase.coarse(block), static_cast<double>(block * kBlock) + kHalf - middle));
-  PhaseSumSeries sums;
+  PhaseSumTaylorSeries sums;
   std::vector<BlockSums> blocks(coarse.size());
   QKSCOPE_DISPATCH(row_kernel)(fine, order, values.data(), blocks.data());
   QKSCOPE_DISPATCH(block_kernel)

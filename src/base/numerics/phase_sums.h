@@ -129,13 +129,13 @@ struct PhaseSum {
 };
 
 // Taylor series of S around one frequency: one pass over the rows serves all nearby frequencies.
-class PhaseSumSeries {
+class PhaseSumTaylorSeries {
  public:
   static constexpr int kPowers = 8;
 
   PhaseSum at(double shift) const;
-  // Returns the largest |shift| at which the value is accurate to rounding. The truncation errors,
-  // relative to sum |z|, are (shift length / 2)^8 / 8! of the series and (128 shift)^4 / 5! of the
+  // Returns the largest |shift| at which the value is accurate to rounding. Truncation errors
+  // relative to sum |z|: (shift length / 2)^8 / 8! for the series, and (128 shift)^4 / 5! for the
   // powers of t within a block.
   static double largest_exact_shift(const PositionOrder& order);
 
@@ -143,8 +143,8 @@ class PhaseSumSeries {
 };
 
 // `values` are in the order of `order`.
-PhaseSumSeries phase_sum_series(double omega, const PositionOrder& order,
-                                std::span<const std::complex<double>> values);
+PhaseSumTaylorSeries expand_phase_sum(double omega, const PositionOrder& order,
+                                      std::span<const std::complex<double>> values);
 
 // Exact sums of real values at low frequencies. The positions are divided into at most 128
 // segments; within a segment exp(-i omega t) is a short power series in t, so a query costs the
@@ -154,7 +154,7 @@ class LowFrequencySums {
   // `values` are in the order of `order`.
   LowFrequencySums(const PositionOrder& order, std::span<const double> values);
 
-  // Returns the same as phase_sum_series(omega).at(0), to rounding, for frequencies up to 48
+  // Returns the same as expand_phase_sum(omega).at(0), to rounding, for frequencies up to 48
   // radians over all positions.
   PhaseSum at(double omega) const;
 

@@ -95,8 +95,8 @@ HWY_INLINE void tile_product(std::int64_t depth, const LeftRows& left, const dou
   }
 }
 
-// out (kRows, 8) = product. Functions with a tile are not inlined: in a larger function the
-// compiler would spill the sums.
+// out (kRows, 8) = left (kRows, depth) times panel (depth, 8). Functions that compute a tile are
+// not inlined: in a larger function the compiler would spill the sums.
 template <int kRows>
 HWY_NOINLINE void store_tile(std::int64_t depth, const LeftRows& left, const double* panel,
                              double* out) {
@@ -109,7 +109,7 @@ HWY_NOINLINE void store_tile(std::int64_t depth, const LeftRows& left, const dou
       hn::StoreU(sum[row][v], Doubles(), out + row * kPanelColumns + v * kLanes);
 }
 
-// Adds the product to `to` (kTileRows, 8), whose rows are `stride` numbers apart.
+// to (kTileRows, 8; row stride `stride`) += left (kTileRows, depth) times panel (depth, 8).
 HWY_NOINLINE void add_tile(std::int64_t depth, const LeftRows& left, const double* panel,
                            double* to, std::int64_t stride) {
   Vector sum[kTileRows][kVectors];
@@ -149,7 +149,7 @@ HWY_NOINLINE void narrow_tile(const float* left, std::int64_t depth, const float
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::Zero(d);
-  // Adds row k of `right` times left(row, k), which number(row) broadcasts.
+  // Adds row k of `right` times left(row, k); number(row) returns left(row, k) in all lanes.
   const auto add = [&](const auto& number) HWY_ATTR {
     FloatVector line[kWidth];
 #pragma GCC unroll 8

@@ -12,8 +12,8 @@
 
 namespace qkscope {
 
-// multiply_narrow(): out (rows, columns) = left (rows, depth) times right (depth, columns), whose
-// rows are `stride` numbers apart. All targets with fused multiply-adds give the same bits.
+// multiply_narrow(): out (rows, columns) = left (rows, depth) times right (depth, columns), which
+// has row stride `stride`. All targets with fused multiply-adds give the same bits.
 inline void multiply_narrow_reference(const float* left, std::int64_t rows, std::int64_t depth,
                                       const float* right, std::int64_t stride, std::int64_t columns,
                                       float* out) {

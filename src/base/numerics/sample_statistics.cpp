@@ -78,7 +78,7 @@ double log_incomplete_beta_half(double a, double x, double one_minus_x) {
   return std::log1p(-std::exp(front) * beta_fraction(0.5, a, one_minus_x) / 0.5);
 }
 
-// Sums of products around the means of two lists of equal length.
+// Centred sums of squares and products of two lists of equal length.
 struct CentredProducts {
   double xx = 0;
   double xy = 0;
@@ -130,7 +130,7 @@ double correlation_of(const std::vector<double>& x, const std::vector<double>& y
 
 NormalityStatistics measure_normality(std::span<const double> values, PowerSums sums) {
   const auto n = static_cast<double>(values.size());
-  // Power sums around 0 are accurate enough if the mean is small relative to the deviation.
+  // Power sums around 0 are accurate if the mean is small relative to the standard deviation.
   double centre = 0;
   if (sums.first * sums.first > 1e-4 * n * sums.second) {
     centre = sums.first / n;

@@ -250,9 +250,9 @@ class InverseIteration {
   static constexpr int kMostRounds = 6;  // two are typical
   static constexpr double kSolved = 1e-14;
 
-  // One row of the LU decomposition with partial pivoting: inverse pivot, two elements to its
-  // right, and the factor by which the row was subtracted from the next one. `swapped`: the two
-  // rows were exchanged.
+  // One row of the LU decomposition with partial pivoting: inverse pivot, the two elements to its
+  // right, and the multiplier that eliminates the next row. `swapped`: this row and the next one
+  // were exchanged.
   struct Row {
     double inverse;
     double off_diagonal;

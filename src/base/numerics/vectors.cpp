@@ -195,7 +195,7 @@ float bounds_kernel(const std::int32_t* before, const float* cdf, std::size_t bi
   return hn::GetLane(hn::MaxOfLanes(d, reached));
 }
 
-// All sums of eight columns stay in registers; columns past the last one are skipped.
+// The accumulators of eight columns stay in registers; columns past the end are skipped.
 void weighted_sums_kernel(const WeightedRow* rows, std::int64_t count, std::int64_t cols,
                           double* sums) {
   constexpr std::int64_t kColumns = 8;

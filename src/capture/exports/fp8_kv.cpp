@@ -69,7 +69,7 @@ void add_scale(OwnedTensors& tensors, const ExportOptions& options, const std::s
   const Shape shape = per_head ? Shape{moments.heads, 1, 1} : Shape{1};
   Tensor& scale = tensors.add(name + "_scale", shape);
   for (std::size_t i = 0; i < largest.size(); ++i)
-    // A head whose values are all zero gets scale 1, because readers divide by the scale.
+    // An all-zero head gets scale 1, because readers divide by the scale.
     scale.data<float>()[i] =
         largest[i] > 0
             ? static_cast<float>(static_cast<double>(largest[i]) / kLargestE4m3 * options.margin)

@@ -1,6 +1,6 @@
 // Exports for triattention (a PyTorch file) and triattention-ggml (TRIA): means of the queries
-// before RoPE, one complex number per rotary pair. The PyTorch file is one that
-// torch.load(weights_only=True) reads, written without PyTorch: a ZIP archive of a pickle.
+// before RoPE, one complex number per rotary pair. The PyTorch file is a ZIP archive with a pickle,
+// written without PyTorch and readable by torch.load(weights_only=True).
 #include <array>
 #include <bit>
 #include <cmath>
@@ -154,9 +154,8 @@ std::string ZipFile::finish() {
 // A pickle of protocol 2 and the archive members of its tensors.
 class TorchFile {
  public:
-  // Returns the bytes of a file that holds one value: dictionaries, lists, strings, 32-bit
-  // integers, reals, booleans, and float32 tensors of one dimension, which are binary values in the
-  // JSON.
+  // Returns the bytes of a PyTorch file that holds `value`: dictionaries, lists, strings, 32-bit
+  // integers, reals, booleans, and one-dimensional float32 tensors (binary values in the JSON).
   // `name` is the folder inside the archive.
   std::string write(const std::string& name, const OrderedJson& value) {
     pickle_ = {op::kProto, '\x02'};

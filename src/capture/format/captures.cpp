@@ -59,8 +59,8 @@ std::optional<SamplerOptions> sampler_from_state(const Json& details) {
   return sampler;
 }
 
-// Describes why the heads are not those that the finished run wrote; "" if they are. Captures of
-// older versions and of other programs have no list of files.
+// Describes how the head files differ from the file list of the finished run; "" if they agree or
+// there is no list, as in captures of older versions and of other programs.
 std::string missing_part(const CaptureIndex& index, const Json& state, const std::string& where) {
   const auto files = read_file_list(state, where);
   if (!files) return "";

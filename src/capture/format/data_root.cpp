@@ -307,8 +307,8 @@ void DataRoot::refuse_foreign_files() const {
 void DataRoot::remove_run_files(const Manifest& manifest, const Shard& shard) const {
   const OpenFolder root(path_);
   const auto parts = root.folder(layout::kPartsFolder);
-  // This file, which stays until the parts are removed, tells the next run that none of the
-  // remaining files is foreign.
+  // A state file in the parts folder tells the next run that none of the remaining files is
+  // foreign. It stays until the parts are removed.
   if (root.has(kind_->state_file)) write_file(parts_folder() + "/" + kind_->state_file, "{}\n");
   root.remove_file(kind_->state_file);  // first, so that a half removed folder is not finished
   root.sync();

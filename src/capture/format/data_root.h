@@ -73,7 +73,7 @@ class DataRoot {
   // identity.
   void check_finished_identity(const Json& identity) const;
 
-  // Shards whose parts have a manifest, ascending.
+  // Returns the shards that have a part with a manifest, in ascending order.
   std::vector<Shard> shards() const;
 
   // Opens the shard's part: resumes it when it has journal entries of this run, else creates it.
@@ -84,8 +84,8 @@ class DataRoot {
   // Removes the shard's part if its journal is empty, then the empty folders that `lock` created.
   void remove_unused_part(const Shard& shard, const DataRootLock& lock) const;
 
-  // Throws a bad-input error that names files at the paths of this run which no run of this program
-  // wrote: neither a state file nor a part with entries claims them. Such files are never replaced.
+  // Throws a bad-input error that names existing files at the output paths if no state file and no
+  // part with journal entries shows that this program wrote them. Such files are never replaced.
   void refuse_foreign_files() const;
   // Removes the finished files, the shard's own part, and parts of other runs that no process has
   // locked. Files with unrecognized names are kept.
@@ -96,7 +96,7 @@ class DataRoot {
   // Moves the files of final_folder() into the root, the state file last and only after all others
   // are synced to disk, then removes the parts. Needs the lock of the whole root.
   void publish() const;
-  // Removes the parts of a finished run whose process was killed between publishing and cleanup.
+  // Removes the parts of a finished run that was killed between publishing and cleanup.
   void remove_leftover_parts() const;
 
  private:

@@ -191,7 +191,7 @@ class HeadFileReader {
     return schema_.Column(leaf)->path()->ToDotVector().front();
   }
 
-  // Reads a flat column. With `defined`, nulls are allowed and marked 0, values 1.
+  // Reads a flat column. Nulls are allowed only with `defined`, a list of 1 (value) or 0 (null).
   template <typename Type>
   std::vector<typename Type::c_type> numbers(int leaf,
                                              std::vector<std::int16_t>* defined = nullptr) {

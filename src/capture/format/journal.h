@@ -66,8 +66,8 @@ class Journal {
   void set_append_callback(std::function<void(const JournalLine&)> follower) {
     follower_ = std::move(follower);
   }
-  // Copy for a thread that reads segments while another thread appends them: it begins without
-  // entries, and add_in_memory() adds entries without writing the file.
+  // Returns a journal for a thread that reads segments while another thread appends them. The
+  // journal starts without entries; add_in_memory() adds entries without writing the file.
   Journal copy_without_entries() const;
   void add_in_memory(const JournalEntry& entry) { entries_.push_back(entry); }
   // Removes files of the part that the journal does not list, which a crash left behind.

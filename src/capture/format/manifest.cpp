@@ -132,7 +132,7 @@ std::string join_differences(std::vector<std::string> differences) {
   return fmt::format("{}", fmt::join(differences, "; "));
 }
 
-// Names of files that only one side has or whose fingerprints differ.
+// Returns the names of files that exist on one side only or have different fingerprints.
 std::vector<std::string> changed_files(const Json& there, const Json& now) {
   std::set<std::string> names;
   for (const auto& [name, print] : there.items())

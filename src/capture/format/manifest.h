@@ -67,7 +67,7 @@ Manifest load_manifest(const std::string& path);
 // Parses the content of manifest.json; `where` names the source in messages.
 Manifest parse_manifest_file(const std::string& text, const std::string& where);
 
-// ---- Files of a finished capture that derive from the manifest ----
+// ---- Files of a finished capture that are derived from the manifest ----
 
 using BucketCounts = std::map<std::int32_t, std::int64_t>;  // bucket to rows over all heads
 

@@ -125,8 +125,8 @@ class SegmentReader {
   void check_all() const;
 
   std::vector<ExampleRecord> read_example_table() const;
-  // Reads the example whose record begins `offset` bytes into the table and advances `offset` to
-  // the next record.
+  // Reads the example record at byte `offset` of the table and advances `offset` to the next
+  // record.
   ExampleRecord read_example(std::uint64_t& offset) const;
   std::vector<BlockIndexEntry> read_block_index(std::size_t group) const;  // (examples)
   // Reads the rows of one block for a range of heads.

@@ -22,8 +22,8 @@
 namespace qkscope {
 namespace {
 
-// Upper limit of heads whose files one thread writes at the same time. Every head keeps up to one
-// row group in memory.
+// Maximum number of heads that one thread writes at the same time. Every head keeps up to one row
+// group in memory.
 constexpr std::size_t kMaxHeadsPerJob = 4;
 constexpr std::size_t kMaxOpenSegments = 1024;
 constexpr std::size_t kReservedFiles = 16;  // reserve for folders, the log and a host program
@@ -235,8 +235,8 @@ bool CaptureAssembler::wait_for_segment() {
 }
 
 // Appends the rows of the newest segment to the head files of the background jobs. Skips files that
-// have too many row groups, and the rest when background work is stopped; finish() appends their
-// rows.
+// have too many row groups, and all remaining files once background work is stopped; finish()
+// appends the skipped rows.
 void CaptureAssembler::append_newest_segment() {
   SegmentCache segments(parts_, 1);
   std::atomic<std::size_t> next = 0;

@@ -205,8 +205,8 @@ void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
   for (auto& worker : plan.workers) worker.longest_batch = plan.memory.batch_tokens;
 }
 
-// Upper limit of tokens per batch: needs more memory than any machine has, but byte counts still
-// fit 64 bits.
+// Upper limit of tokens per batch. A batch of this size exceeds the memory of any machine, but its
+// byte count still fits 64 bits.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
 std::int64_t least_tokens(const BatchRequirements& needs) {

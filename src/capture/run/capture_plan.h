@@ -42,7 +42,7 @@ struct BatchPacking {
   std::int64_t examples = 1;  // minimal number of examples
   std::int64_t tokens = 0;    // beyond the minimum, pack up to this many tokens; 0: do not pack
 
-  // Whether a batch of `count` examples with `held` tokens accepts one more of `length` tokens.
+  // Whether a batch of `count` examples and `held` tokens can take an example of `length` tokens.
   bool accepts(std::int64_t count, std::int64_t held, std::int64_t length) const {
     constexpr std::int64_t kMostPacked = 1024;  // limit for very short or empty texts
     if (count < examples) return true;

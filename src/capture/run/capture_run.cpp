@@ -208,8 +208,8 @@ class CaptureRun {
     return false;
   }
 
-  // After a kill, capture and companion may have stored different numbers of examples: examples
-  // stored by one of them run again for the other alone.
+  // After a crash, the capture and its companion may have stored different numbers of examples. The
+  // missing examples run again only for the one that lacks them.
   void capture_with_companion(PreparedBatch batch, Backend& backend, PartWriter& writer) {
     const auto lacking = most_examples_ - shared_examples_;
     if (lacking > 0 && std::ssize(batch.examples) > lacking) {

@@ -10,9 +10,9 @@
 
 namespace qkscope {
 
-// Statistics over every token that share the forward passes of a capture. Capture and companion
-// have separate journals, so after a kill one may have stored more examples than the other; these
-// examples run again for the other alone.
+// Statistics over every token that share the forward passes of a capture. Capture and statistics
+// have separate journals. If a crash leaves one journal behind the other, the missing examples run
+// again for that journal only.
 class SharedPassStatistics {
  public:
   virtual ~SharedPassStatistics() = default;

@@ -24,7 +24,7 @@ std::int64_t count_rows(const RunPlan& plan, const Example& example) {
   return rows;
 }
 
-// Number of weights of the matrices that one row passes through in the layer.
+// Number of weights in the matrix products of one layer for one row; counts active experts only.
 double layer_weights(const ModelConfig& model, const LayerConfig& layer) {
   const auto d_model = to_double(model.d_model);
   const auto attention = 2 * to_double(model.n_heads + model.n_kv_heads) * to_double(model.d_head) *

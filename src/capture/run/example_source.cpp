@@ -202,7 +202,7 @@ ExampleRecord ExampleSource::record() const {
 
 void ExampleSource::skip_stored_examples(const std::vector<ExampleRecord>& done) {
   for (const auto& stored : done) {
-    // Documents are not encoded, so a document without chunks is passed over unchecked.
+    // Documents are not encoded here, so documents without chunks are skipped without a check.
     bool there = !encoded_ && document_.row == stored.row;
     while (!there && read_document())
       there = document_.row >= stored.row || tokenizer_config_.chunk.size == 0;

@@ -81,7 +81,7 @@ class CaptureObserver : public Observer {
   double seconds() const { return seconds_; }  // spent in see()
 
  private:
-  // Returns the number of groups if the point is not captured.
+  // Returns the index of the hook point's group, or the number of groups if it is not captured.
   std::size_t group_of(HookPoint point) const {
     const auto found = std::find(plan_.points.begin(), plan_.points.end(), point);
     return static_cast<std::size_t>(found - plan_.points.begin());

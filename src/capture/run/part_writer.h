@@ -57,8 +57,8 @@ class PartWriter {
   PartWriter(const RunPlan& plan, Journal& journal,
              std::function<void(const JournalEntry&)> stored = {});
 
-  // Runs a batch and stores its sampled rows as capture_to_memory() returns them, but without the
-  // buffer. `statistics` observes the same forward pass.
+  // Runs a batch and stores the same sampled rows as capture_to_memory() and append(), but without
+  // buffering them in memory. `statistics` observes the same forward pass.
   void capture(const PreparedBatch& prepared, Backend& backend,
                LayerStatistics* statistics = nullptr);
   // Stores the rows of a batch that ran on another worker.

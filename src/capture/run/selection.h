@@ -33,7 +33,7 @@ HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter);
 // Seed for sampling one example, layer and kind ('q' or 'k').
 std::uint64_t sampling_seed(std::int64_t example_key, std::int64_t layer, char kind);
 
-// Samples token positions of an example. The result equals that of qk-sniffer bit for bit.
+// Samples token positions of an example. The positions are bit-identical to those of qk-sniffer.
 class PositionSampler {
  public:
   explicit PositionSampler(const SamplerOptions& options);

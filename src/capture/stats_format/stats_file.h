@@ -1,10 +1,9 @@
 // Files of finished statistics. docs/reference/statistics.md describes them.
 //
-//   stats.safetensors               all sums; the tables except those per document derive from them
-//   channels.parquet                moments per channel (group A)
-//   attention.parquet               columns of groups B and C per head and bucket
-//   attention_documents.parquet     columns of groups B and C per head and document
-//   distance.parquet                attention mass by distance (group C)
+//   stats.safetensors               all sums, from which all tables but those per document are
+//   derived channels.parquet                moments per channel (group A) attention.parquet columns
+//   of groups B and C per head and bucket attention_documents.parquet     columns of groups B and C
+//   per head and document distance.parquet                attention mass by distance (group C)
 //   columns/l03h12.parquet          key sums of selected heads (group C)
 //   retrieval.parquet               retrieval trials
 //   examples.parquet                maps example ids to texts; written by capture/stats_run

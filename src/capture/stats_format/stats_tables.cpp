@@ -130,7 +130,7 @@ void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, st
   table.add(std::move(cells));
 }
 
-// Distances i - j of this bit width, [low, high).
+// Returns the range [low, high) of distances i - j with std::bit_width(i - j) == width.
 std::pair<std::int64_t, std::int64_t> distances_of(std::int64_t width) {
   return width == 0 ? std::pair(std::int64_t{0}, std::int64_t{1})
                     : std::pair(std::int64_t{1} << (width - 1), std::int64_t{1} << width);

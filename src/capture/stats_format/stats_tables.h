@@ -54,7 +54,7 @@ inline Table add_head_columns(Table table = {}) {
                             {"rope", Table::Type::text}},
                            std::move(table));
 }
-// Returns the cells of add_head_columns()'s columns. `layer` is an index into Statistics::layers.
+// Returns the cells of the head columns (add_head_columns()). `layer` indexes Statistics::layers.
 inline std::vector<Table::Cell> head_cells(const Statistics& s, std::int64_t layer,
                                            std::int64_t head) {
   const bool rope = s.rotary[as_index(layer)] > 0;

@@ -36,9 +36,9 @@ auto& set_of(Layer& layer, RowSet set) {
   return set == RowSet::first ? layer.first : layer.body;
 }
 
-// Visits the tensors of the moments of one kind and stage in file order. Calls rows(name, set) for
-// the number of rows, and visit(name, shape, values) for each tensor, where values(layer) returns
-// the slice of one layer.
+// Visits the moment tensors of one kind and stage in file order: rows(name, set) receives the row
+// count of a MomentSet, visit(name, shape, values) each tensor; values(layer) returns the slice of
+// one layer.
 template <typename Layers, typename Rows, typename Visit>
 void visit_moments(Layers& layers, const MomentKey& key, const Rows& rows, const Visit& visit) {
   const auto count = std::ssize(layers);
@@ -80,7 +80,7 @@ void visit_moments(Layers& layers, const MomentKey& key, const Rows& rows, const
   if (!any.cov.empty()) visit_bucket("cov", &BucketMoments::cov, triangle_size(any.dim));
 }
 
-// Visits the tensors of groups B and C in file order; the last two exist only with group C.
+// Visits the attention tensors in file order; the last two exist only if all keys were summed.
 template <typename Attention, typename Visit>
 void visit_attention(Attention& a, bool all_keys, const Visit& visit) {
   const auto columns = static_cast<std::int64_t>(a.columns.size());

@@ -86,7 +86,7 @@ class HeadSums : public LayerStatistics {
     pairs_.clear();
     for (const auto& text : texts) {
       batch.add(text);
-      pairs_.push_back(count_pattern_pairs(text));
+      pairs_.push_back(count_token_pattern_pairs(text));
     }
     NoObserver nobody;
     model.run(batch, nobody, *this);
@@ -225,7 +225,7 @@ Table head_table(const Model& model, const Texts& texts, const HeadScoreOptions&
   return table;
 }
 
-// Sums over the queries of one head, from which its score for a pattern follows.
+// Sums over the query rows of one head; score() computes the head's score for a pattern from them.
 struct PatternSums {
   double on_pattern = 0;
   double all = 0;

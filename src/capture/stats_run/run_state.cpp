@@ -68,7 +68,7 @@ class StateWriter {
 
 class StateReader {
  public:
-  // Continues at `offset` in a file whose checksum was verified before.
+  // Continues at `offset`. The caller must have verified the checksum of the file.
   StateReader(const std::string& path, std::size_t offset)
       : file_(path), bytes_(file_.text(), [this](const TruncatedRead&) { damaged(); }) {
     bytes_.read_bytes(offset);

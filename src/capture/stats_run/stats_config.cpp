@@ -145,7 +145,7 @@ void require_group_c(YamlSection& section, const char* key, bool asked,
     section.throw_expected(key, "group C as well: stats.groups: [A, C]");
 }
 
-// Reads the paths of exports and checks that each path is used by a setting and vice versa.
+// Reads the paths of exports. Rejects an unused path and a setting without its path.
 void read_exports(YamlSection& section, StatisticsSettings& settings) {
   settings.fp8_scales = section.text("fp8_scales").value_or("");
   settings.q_filters = section.text("q_filters").value_or("");

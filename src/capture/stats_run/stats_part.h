@@ -26,7 +26,7 @@ class StatsPartWriter {
   StatsRunState& state() { return state_; }
   bool is_new() const { return journal_.entries().empty(); }
 
-  // Records the examples of a batch whose sums are already part of state().
+  // Records the examples of a batch. state() must already include the sums of the batch.
   void add_batch(const PreparedBatch& prepared, std::vector<DocumentRecord> documents);
   // Stores everything so far on disk.
   void flush();

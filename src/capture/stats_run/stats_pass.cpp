@@ -301,7 +301,7 @@ void StatsPass::begin_documents() {
                                    std::numeric_limits<double>::quiet_NaN());
     record.attention.key_sums.resize(state_.statistics.settings.columns.size());
     documents_.push_back(std::move(record));
-    pairs_.push_back(count_pattern_pairs(example.ids));
+    pairs_.push_back(count_token_pattern_pairs(example.ids));
   }
 }
 
@@ -390,7 +390,7 @@ void StatsPass::add_exact_key_counts(Backend& backend, std::int64_t index) {
   }
 }
 
-// Copies the exact key counts into the last document columns, which are reserved for them.
+// Stores the integer key counts in the last columns of the per-document values.
 void StatsPass::store_exact_key_counts(const ExactKeyCounts& rows) {
   for (std::int64_t head = 0; head < std::ssize(rows.heads); ++head) {
     const auto& values = rows.heads[as_index(head)];

@@ -60,7 +60,7 @@ class StatsPass : public LayerStatistics {
   class Moments;    // group A of one kind, stage and layer
   class Attention;  // groups B and C of one layer
 
-  // Adds a batch whose statistics the callback `fill` supplies.
+  // Adds a batch; calls `fill` to accumulate its statistics.
   std::vector<DocumentRecord> add(const PreparedBatch& prepared, const std::function<void()>& fill);
   void run(const PreparedBatch& prepared, Backend& backend);
   void add_moments(VectorStage stage, std::int64_t layer);
@@ -84,7 +84,7 @@ class StatsPass : public LayerStatistics {
   std::vector<std::unique_ptr<Attention>> attention_;  // (layers)
   AttentionRequest attention_request_;
   std::vector<MeanAttentionArea> areas_;  // (layers); empty if the settings do not ask for it
-  // Means before RoPE of the batch's documents in the current layer.
+  // Mean queries and keys before RoPE of every document of the batch in the current layer.
   std::vector<std::vector<double>> query_means_;  // (documents), each (heads, d)
   std::vector<std::vector<double>> key_means_;    // (documents), each (key heads, d)
   std::vector<DocumentRecord> documents_;         // of the batch

@@ -25,7 +25,7 @@ struct StatsRunPlan {
   std::vector<float> key_filters;  // (model layers, key heads, d) of stats.q_filters, or empty
 
   bool accumulates_attention() const { return config.stats.near_keys; }
-  // Whether moments are accumulated; false for moments after RoPE that equal those before RoPE.
+  // Whether moments are accumulated; false for post-RoPE moments equal to the pre-RoPE moments.
   bool accumulates(VectorKind kind, VectorStage stage, std::int64_t layer) const;
   MomentRequest moment_request(VectorKind kind, VectorStage stage) const;
 };

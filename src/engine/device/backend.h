@@ -186,7 +186,7 @@ struct BackendOptions {
   DType dtype = DType::bf16;       // CUDA type of weights and activations; the CPU uses float32
   std::int64_t device_memory = 0;  // CUDA bytes to use at most; 0: all free memory
   std::int64_t longest_batch = 0;  // rows, 0 if unknown; weights are streamed if they do not fit
-                                   // in addition to the activations of such a batch
+                                   // together with the activations of the longest batch
   bool stream_weights = false;     // stream even if the weights fit
 };
 

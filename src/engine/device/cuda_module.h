@@ -71,7 +71,7 @@ struct CudaDriver {
 };
 CudaDriver query_driver(const std::string& library);
 
-// The loaded module, or the reason why there is none.
+// The loaded module, or the reason why it could not be loaded.
 struct LoadedCudaModule {
   const CudaModule* module = nullptr;  // never unloaded
   std::string why_not;                 // set if module is null

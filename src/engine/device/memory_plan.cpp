@@ -142,7 +142,7 @@ std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
                               const StatisticsMemory& statistics, const BackendOptions& options) {
   const auto row_sums = statistics.attention ? rows * model.n_heads * 8 : 0;
   if (options.device.kind == Device::Kind::cpu) return row_sums;
-  // As allocated by device/cuda/statistics: row segments, values, histogram bins and results.
+  // Allocations of device/cuda/statistics: row segments, values, histogram bins and results.
   const auto d = model.d_head;
   const auto record = (d * (d + 1) / 2 + 8 * d + d / 2 + 2) * 8;
   const auto segments = 256 + model.n_heads * 2 * statistics.buckets;

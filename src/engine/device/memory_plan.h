@@ -21,11 +21,11 @@ inline std::int64_t cuda_expert_chunk_rows(const ModelConfig& model) {
   return std::clamp<std::int64_t>(kMostSlots / model.experts.per_token, 1, kCudaMlpRows);
 }
 
-// Returns the bytes of activations of a batch of `rows` tokens, in addition to the weights.
+// Returns the size in bytes of the activations of a batch of `rows` tokens, without the weights.
 std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options = {});
 
-// Returns the additional bytes of statistics over every token on the device.
+// Returns the bytes that statistics over all tokens need in addition to the activations.
 struct StatisticsMemory {
   std::int64_t buckets = 16;
   bool moments = true;     // moments of q, k and v

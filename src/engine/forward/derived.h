@@ -97,7 +97,7 @@ inline Tensor select_rows(ConstTensorView all, std::span<const std::int64_t> row
   return some;
 }
 
-// q, k or v of one head whose input an observer replaced.
+// q, k or v of one head, computed from an input that an observer replaced.
 struct ProjectedHead {
   std::int64_t head;
   Tensor values;  // (rows, d_head)

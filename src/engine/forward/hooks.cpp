@@ -313,7 +313,7 @@ bool PassPlan::try_drop_rows_in(std::int64_t layer, const Observer& observer, st
     const auto chosen = observer.selection(point).rows;
     if (chosen.empty()) return false;
     for (const auto row : chosen) {
-      // Checked before, but an observer may answer differently the second time.
+      // Checked again: the observer may return a different selection on the second call.
       if (row < 0 || row >= rows)
         bad_input("an observer chooses row {}, the pass has rows 0 to {}", row, rows - 1);
       needed[as_index(row)] = true;

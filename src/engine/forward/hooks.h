@@ -27,7 +27,7 @@ class PassPlan {
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, Start start);
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows)
       : PassPlan(model, observer, rows, Start()) {}
-  // Plan for statistics over all rows, which need every layer up to this stage.
+  // Plan for statistics over all rows: runs at least up to the given stage of the last layer.
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, Stage statistics);
 
   // Makes the attention of every layer run for all rows, to fill a KV cache.

@@ -79,7 +79,7 @@ const FamilySpec& find_family(const std::string& model_type, const std::string& 
             fmt::join(known, ", "));
 }
 
-// Supports FP8 with one scale per tensor or block, and MXFP4 in families published in it.
+// Accepts FP8 with one scale per tensor or block, and MXFP4 if the family has MXFP4 experts.
 void read_quantization(ModelConfig& model, const ConfigReader& config) {
   if (!config.has_value("quantization_config")) return;
   const auto quantization = config.section("quantization_config");

@@ -42,7 +42,7 @@ class ConfigReader {
   double number(const std::string& key, double fallback, Range range) const {
     return has_value(key) ? number(key, range) : fallback;
   }
-  // Optional values with a fallback, and required lists.
+  // flag() and string() return `fallback` if the key is absent. Lists are required.
   bool flag(const std::string& key, bool fallback) const;
   std::string string(const std::string& key, const std::string& fallback) const;
   std::vector<std::int64_t> integers(const std::string& key) const;
@@ -132,7 +132,7 @@ void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsD
 // Returns tensor names of checkpoints that store all experts of a layer in one tensor.
 ExpertNames stacked_expert_names();
 
-// One reader per family, each with the parameters of FamilySpec::read.
+// One reader per model family, with the signature of FamilySpec::read.
 using FamilyReader = void(ModelConfig& model, const ConfigReader& config);
 FamilyReader read_apertus, read_gemma2, read_gemma3, read_glm, read_glm4, read_gpt2, read_gpt_neox,
     read_gpt_oss, read_granite, read_llama, read_ministral, read_ministral3, read_mistral,

@@ -170,8 +170,8 @@ class AllKeysAccumulator {
                      std::int64_t* key_sums)
       : in_(in), request_(request), layout_(request.layout), keys_(keys), key_sums_(key_sums) {}
 
-  // Computes the all-keys columns of queries [begin, end), which `queries` holds. values: (queries,
-  // columns), where the all-keys columns are 0 on entry.
+  // Computes the all-keys columns of queries [begin, end), the contents of `queries`. values:
+  // (queries, columns), with 0 in the all-keys columns on entry.
   void add(QueryTile& queries, std::int64_t begin, std::int64_t end, double* values) {
     QKSCOPE_ASSERT(in_.sequence.length < WeightHistogram::kMostKeys);
     queries_ = {begin, end};
@@ -195,7 +195,7 @@ class AllKeysAccumulator {
   static constexpr std::int64_t kRows = 4;     // queries per histogram loop
   static constexpr std::int64_t kKeys = 256;   // keys per block
 
-  // Running KL divergence of one query from its scores with replaced keys.
+  // KL divergence of one query's attention from that with replaced keys, accumulated by key.
   struct RunningKlDivergence {
     double difference = 0;  // sum p (s - s')
     double highest = 0;     // maximum of s'

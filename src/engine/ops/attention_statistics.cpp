@@ -111,7 +111,7 @@ class HeadStatistics {
   double* values(std::int64_t query) { return block_.data() + query * layout_.columns(); }
   static std::int64_t at(NearKeyColumn column) { return ColumnLayout::at(column); }
 
-  // Weights of query i for visible keys of [first, end); scores_ starts at key `held`.
+  // Computes the weights of query i for visible keys in [first, end); scores_ starts at key `held`.
   void weigh(std::int64_t i, std::int64_t begin, std::int64_t held, std::int64_t first,
              std::int64_t end) {
     first_ = std::max(first, in_.first_key(i));
@@ -167,7 +167,7 @@ class HeadStatistics {
     }
   }
 
-  // Distances [nearest, farthest) of a bit width.
+  // Returns the range [nearest, farthest) of distances with the given bit width.
   static std::pair<std::int64_t, std::int64_t> distances(std::int64_t width) {
     if (width == 0) return {0, 1};
     return {std::int64_t{1} << (width - 1), std::int64_t{1} << width};

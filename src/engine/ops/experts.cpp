@@ -16,7 +16,7 @@ TensorView floats(Workspace& memory, std::int64_t rows, std::int64_t width) {
   return {reinterpret_cast<std::byte*>(memory.floats(rows * width)), DType::f32, {rows, width}};
 }
 
-// Calls body(i, slot) for every slot, in parallel.
+// Calls body(i, slots[i]) for every i, in parallel.
 template <typename Body>
 void for_each_slot(std::span<const std::int64_t> slots, Body body) {
   constexpr std::int64_t kSlotsPerTask = 16;

@@ -32,7 +32,7 @@ namespace qkscope::gemm::HWY_NAMESPACE {
 
 using namespace qkscope::HWY_NAMESPACE;  // vector_math-inl.h
 
-// As many sums as fit: AVX-512 and NEON have 32 vector registers, AVX2 and SSE4 have 16.
+// Accumulators of a tile: 24 of 32 vector registers (AVX-512, NEON) or 12 of 16 (AVX2, SSE4).
 constexpr int kVectors = 3;
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
 constexpr int kRows = 4;
@@ -58,7 +58,7 @@ HWY_INLINE void add_rows(std::integer_sequence<int, row...>, const LeftValues& l
   (add_row<row, vectors>(left, right, sum), ...);
 }
 
-// First `vectors` vectors of a register tile: c (kRows, kColumns) = or += a (depth, kRows)ᵀ b.
+// Computes `vectors` vectors per row of a tile: c (kRows, kColumns) = or += a (depth, kRows)ᵀ b.
 template <int vectors>
 void tile(std::int64_t depth, const float* a, const float* b, bool add, float* c,
           std::int64_t c_stride) {

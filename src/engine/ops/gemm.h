@@ -39,7 +39,7 @@ void for_each_depth_block(std::int64_t depth, Body body) {
     body(k, depth - k < depth_block_size(depth) ? depth - k : depth_block_size(depth));
 }
 
-// `count` vectors of `depth` elements: the rows of a left side or the columns of a right side.
+// `count` vectors of `depth` elements: the rows of a left operand or columns of a right operand.
 struct StridedVectors {
   const float* values;
   std::int64_t stride;
@@ -78,7 +78,7 @@ namespace qkscope::gemv {
 
 // Largest number of rows for which gemv is faster than a product with packed operands.
 inline constexpr std::int64_t kMostRows = 8;
-// Outputs per group; a task should begin at a multiple of the group size.
+// Output columns that the kernel computes together. Threads split columns at multiples of it.
 inline constexpr std::int64_t kGroup = 32;
 
 // Operands of y = x weightᵀ.

@@ -30,7 +30,7 @@
 #define QKSCOPE_OPS_GEMV_PART
 namespace qkscope::gemv {
 
-// Outputs computed together: enough sums for the FMA pipeline, few enough weight streams.
+// Outputs per tile: enough sums to hide the FMA latency, but few concurrent weight streams.
 constexpr std::int64_t kTile = 8;
 
 // kTile outputs over one depth block.
@@ -68,7 +68,7 @@ HWY_INLINE Vector load_four(const Fp16* from) {
   return hn::PromoteTo(Four(), hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(from)));
 }
 
-// Loads weights k to k + kStep - 1 of four outputs, transposed: columns[i] has weight k + i of all.
+// Loads weights k to k + kStep - 1 of four outputs; columns[i] holds weight k + i of each output.
 template <typename T>
 struct Columns {
   static constexpr int kStep = 4;
@@ -241,7 +241,7 @@ void multiply_block(const WeightProduct& product, TileOutput& output, DType dtyp
   QKSCOPE_DISPATCH(multiply_tile_kernel)(tile, product.rows);
 }
 
-// Multiplies one tile with weights in their stored type; `rest` outputs follow it.
+// Multiplies one tile with weights in their stored type. `rest`: number of outputs after this tile.
 void multiply_stored(const WeightProduct& product, std::int64_t first, std::int64_t count,
                      std::int64_t rest) {
   const auto& weight = product.weight;

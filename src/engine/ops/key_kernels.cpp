@@ -126,7 +126,7 @@ KlDivergenceSums compute_kl_divergence_sums_kernel(const float* p, const float* 
   return {difference.total(), highest, sum.total()};
 }
 
-// Updates one vector of columns of a panel.
+// Online softmax update of one vector of columns (queries) of a panel.
 class PanelColumns {
  public:
   PanelColumns(const ScorePanel& panel, std::int64_t column)
@@ -136,7 +136,7 @@ class PanelColumns {
     mask();
     const auto before = hn::LoadU(kTag, panel_.highest + column_);
     const auto highest = highest_score(before);
-    // Before the first visible key any finite value works: -infinity minus it stays -infinity.
+    // Replaces a maximum of -infinity (no visible key yet) by 0: -infinity minus itself is NaN.
     const auto top = hn::IfThenElse(hn::Eq(highest, minus_infinity()), hn::Zero(kTag), highest);
     exponentials(top);
     const auto rescale = exp_of_negative(kTag, hn::Sub(before, top));

@@ -177,8 +177,8 @@ void multiply(const PackedInput& x, const Block& block, const float* packed, std
     rows::add(out + row * y.stride(0), block.product->bias + block.first, block.columns);
 }
 
-// Multiplies all blocks. Few small blocks (`shared`) are packed once for all threads; otherwise
-// each task packs its own block, which is repeated for every range of rows.
+// Multiplies all blocks. If `shared`, each block is packed once for all threads. Otherwise each
+// task packs its block, so a block is packed once per range of rows.
 void multiply_blocks(PackedInput& x, std::span<const Block> blocks, bool shared) {
   const auto block_floats = packed_floats(x.depth());
   const auto count = std::ssize(blocks);

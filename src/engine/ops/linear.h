@@ -21,7 +21,7 @@ namespace qkscope {
 void linear(ConstTensorView x, const Linear& layer, TensorView y);
 void linear(ConstTensorView x, const WeightMatrix& weight, TensorView y);
 
-// Computes several layers of one input, which is packed only once.
+// Applies several linear layers to one input, which is packed only once.
 struct Projection {
   const Linear& layer;
   TensorView y;

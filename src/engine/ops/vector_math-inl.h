@@ -162,7 +162,7 @@ class BroadcastValues {
 #endif
 };
 
-// Returns the maximum of `start` and a row; max instructions of CPUs would differ for NaN.
+// Returns the maximum of `start` and the values of a row. Max instructions of CPUs differ for NaN.
 HWY_INLINE float lane_max(const float* row, std::int64_t count, float start) {
   FloatVector largest[kSumVectors];
   for (auto& vector : largest) vector = hn::Set(Floats(), start);

@@ -144,14 +144,14 @@ bool has_one_value_per_row(std::string_view name) {
   return std::ranges::find(kDocumentOnly, name) == std::end(kDocumentOnly);
 }
 
-PatternPairCounts count_pattern_pairs(std::span<const std::int32_t> tokens) {
+PatternPairCounts count_token_pattern_pairs(std::span<const std::int32_t> tokens) {
   PatternPairCounts pairs;
   pairs.tokens = std::ssize(tokens);
   std::unordered_map<std::int32_t, std::int64_t> seen;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     auto& before = seen[tokens[i]];
     pairs.dup += before;
-    // Each earlier copy at j < i makes key j + 1 <= i an induction key.
+    // Every earlier occurrence j < i of the token makes key j + 1 <= i an induction key.
     pairs.ind += before;
     if (i > 0 && tokens[0] == tokens[i]) ++pairs.dup_first;
     if (i > 0 && tokens[i - 1] == tokens[i]) ++pairs.ind_self;

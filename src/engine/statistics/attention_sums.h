@@ -154,13 +154,13 @@ struct PatternPairCounts {
   std::int64_t ind = 0;        // 1 <= j <= i with token_(j-1) = token_i
   std::int64_t ind_self = 0;   // pairs of ind with j = i
 };
-PatternPairCounts count_pattern_pairs(std::span<const std::int32_t> tokens);
+PatternPairCounts count_token_pattern_pairs(std::span<const std::int32_t> tokens);
 
 // Returns the names of the values per document and head: previous_token_head, duplicate_token_head
 // and induction_head with suffixes "", _nobos, _nocur, _nobos_nocur and _abs; sink_alpha_64_k,
 // sink_rate_64; optionally key_share_N, key_gini, mean_qk_area and the exact columns.
 std::vector<std::string> document_column_names(const StatisticsSettings& settings);
-// kvpress' measure of how far back a head looks.
+// Column of kvpress' on-the-fly DuoAttention score.
 inline constexpr char kMeanArea[] = "mean_qk_area";
 // Returns true if q and k means before RoPE exist in every layer, as mean_qk_area needs.
 bool has_mean_qk_area(const StatisticsSettings& settings);
@@ -185,10 +185,10 @@ struct ColumnSummary {
   double sd;  // standard deviation over rows
   double se;  // standard error of the mean, over documents
 };
-// Returns mean, sd and se of a row column; bucket -1 means all rows.
+// Returns mean, sd and se of a per-row column; bucket -1 means all rows.
 ColumnSummary summarize_column(const AttentionStatistics& attention, std::int64_t layer,
                                std::int64_t head, std::int64_t bucket, std::int64_t column);
-// Returns mean and sd over documents of a document column.
+// Returns mean and sd of a per-document column over the documents.
 ColumnSummary summarize_document_column(const AttentionStatistics& attention, std::int64_t layer,
                                         std::int64_t head, std::int64_t column);
 // Returns the number of rows in a bucket; bucket -1 means all rows.

@@ -145,7 +145,7 @@ void check_mergeable(const Statistics& into, const Statistics& part, const std::
           where, part_where, there[i].first, there[i].second, here[i].second);
 }
 
-// Sums of `count` copies of the same rows.
+// Returns the sums over `count` documents of equal length, given the sums of one document.
 ExactPositionSums multiply_sums(const ExactPositionSums& sums, std::int64_t count) {
   return {sums.n * count, sums.t * count,  sums.tt * count,
           sums.u * count, sums.uu * count, sums.tu * count};

@@ -76,7 +76,7 @@ class GgufMetadata {
                               std::optional<std::int64_t> fallback = {}) const;
   double number(const std::string& key) const;
 
-  // Throws a bad-input error whose message shows the key, its value and `expected`.
+  // Throws a bad-input error that shows the key, its value and `expected`.
   [[noreturn]] void fail(const std::string& key, std::string_view expected) const;
 
  private:

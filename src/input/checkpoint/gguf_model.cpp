@@ -165,8 +165,8 @@ class ConfigWriter {
       write_scaling(metadata_.text(key("rope.scaling.type"), "none"));
   }
 
-  // GGUF stores one divisor per RoPE frequency, also for models whose config.json says llama3. Both
-  // forms are expressed as longrope.
+  // GGUF stores one divisor per RoPE frequency for longrope and for llama3 models. The config.json
+  // returned here uses longrope for both.
   void write_factors(const char* short_name, const char* long_name) {
     const auto positions = config_["max_position_embeddings"].get<std::int64_t>();
     Json& scaling = config_["rope_scaling"];
@@ -176,7 +176,7 @@ class ConfigWriter {
     scaling["factor"] = 1.0;
     scaling["attention_factor"] =
         has("rope.scaling.attn_factor") ? number("rope.scaling.attn_factor") : 1.0;
-    // With identical short and long factors, the switch position has no effect.
+    // longrope switches factors at this position; no effect if both factor lists are identical.
     scaling["original_max_position_embeddings"] =
         metadata_.natural_number(key("rope.scaling.original_context_length"), positions);
   }
@@ -215,7 +215,7 @@ class ConfigWriter {
   }
 
   void write_gemma() {
-    // The query scale is not stored in the file; only the largest model deviates from d_head.
+    // GGUF does not store query_pre_attn_scalar. It is d_head except in the largest Gemma variant.
     config_["query_pre_attn_scalar"] =
         n_layers_ == architecture_.largest_layers ? d_model_ / n_heads_ : d_head_;
     for (const auto* name : {"attn_logit_softcapping", "final_logit_softcapping"})

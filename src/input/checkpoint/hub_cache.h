@@ -16,7 +16,7 @@ std::string environment_variable(const char* name);
 // Returns true for a valid Hub id, "name" or "org/name". Valid ids cannot escape a folder.
 bool is_repository_id(const std::string& id);
 
-// Returns true if every component of a path is a name: not empty, "." or "..".
+// Returns true if no component of the path is empty, "." or "..".
 bool is_relative_path(const std::string& path);
 
 // Returns true for a valid branch, tag or commit. Slashes are allowed ("refs/pr/3"), ".." is not.

@@ -59,7 +59,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
 // A memory-mapped safetensors file. Tensor views must not outlive the SafetensorsFile.
 class SafetensorsFile {
  public:
-  // For other formats, `parse` must describe the tensors as a safetensors header.
+  // To read another file format, pass a `parse` that describes its tensors as a safetensors header.
   using Parse = SafetensorsHeader(std::span<const std::byte> file, const std::string& where);
   explicit SafetensorsFile(const std::string& path, Parse* parse = parse_safetensors_header)
       : file_(path), header_(parse(file_.bytes(), path)) {}
@@ -67,8 +67,8 @@ class SafetensorsFile {
   const std::string& path() const { return file_.path(); }
   const SafetensorsHeader& header() const { return header_; }
 
-  // Returns a zero-copy view. A tensor whose address is not aligned for its dtype, as old writers
-  // produce, is copied once and the copy is cached. Thread-safe.
+  // Returns a zero-copy view. If a tensor is not aligned for its dtype, as in files of old writers,
+  // it is copied once and the copy is cached. Thread-safe.
   ConstTensorView tensor(const std::string& name) const;
 
  private:

@@ -43,8 +43,8 @@ constexpr std::array kKindNames = {"a mark",  "None",   "a number", "text",     
 
 using Tensors = std::map<std::string, PickledTensor>;
 
-// Dictionaries store tensors by value and remember only one other entry for the error message;
-// lists store nothing. Values can therefore never contain themselves.
+// A dictionary stores tensors by value and describes one non-tensor entry for the error message; a
+// list stores nothing. Values can therefore never contain themselves.
 struct Dictionary {
   Tensors tensors;
   std::string other;  // e.g. "'epoch', a number"

@@ -213,7 +213,7 @@ std::string fetch_files(const RepositoryRevision& target, const FileChoice& choi
                         const FetchOptions& options);
 
 // Returns all file paths of a cached snapshot's commit, or nullopt if the cache has no listing of
-// it, as with older clients.
+// the commit. Older Hub clients store no listing.
 std::optional<std::vector<std::string>> list_snapshot_files(const RepositoryName& repository,
                                                             const std::string& snapshot);
 

@@ -91,7 +91,7 @@ struct BlobDownload {
   const Repository& repository;
   Url url;
   const RemoteFile& file;
-  // Receives the number of bytes complete, including those of earlier runs. May throw to cancel.
+  // Receives the number of bytes downloaded by this and earlier runs. May throw to cancel.
   std::function<void(std::uint64_t)> progress;
 
   // Returns once the blob is in place; throws if the download fails for good.

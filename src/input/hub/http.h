@@ -31,7 +31,7 @@ struct Url {
 
   std::string server() const;  // host, and the port unless it is the default one
   std::string to_string() const;
-  // For error messages: omits the query, which may contain a signature.
+  // Returns the URL without its query, which may contain a signature; for error messages.
   std::string without_query() const;
 };
 
@@ -141,7 +141,7 @@ class TransferProgress {
   TransferProgress(const std::string& what, const std::vector<std::uint64_t>& sizes, bool quiet);
 
   // Reports that `bytes` bytes of a file are complete. Thread-safe. The first report of a file
-  // states what an earlier run already transferred.
+  // gives the number of bytes that an earlier run transferred.
   void update(std::size_t file, std::uint64_t bytes);
 
  private:

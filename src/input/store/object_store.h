@@ -60,7 +60,7 @@ class ObjectStore {
   bool put_if_absent(const std::string& name, const std::string& content) {
     return put_new(name, content) || read(name) == content;
   }
-  // Lists the objects whose name starts with "prefix/" (all objects for ""), sorted by name.
+  // Lists the objects below "prefix/" (all objects for ""), sorted by name.
   std::vector<StoredObject> list(const std::string& prefix);
   // Removes an object. No effect if it does not exist.
   virtual void remove(const std::string& name) = 0;

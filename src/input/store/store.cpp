@@ -166,8 +166,8 @@ std::string fetch_stored(const std::string& path_or_address, bool quiet) {
   return translate_exceptions([&] { return fetch_folder(path_or_address, quiet); });
 }
 
-// Objects whose size or modification time changed are downloaded again, but only once per process,
-// so that inputs stay constant during a run.
+// Downloads an object again if its size or modification time changed, but only once per process, so
+// that inputs stay constant during a run.
 std::string fetch_input(const std::string& path_or_address, const FetchOptions& options) {
   return translate_exceptions([&] {
     const auto address = parse_store_address(path_or_address);
@@ -227,7 +227,7 @@ std::vector<StoredObject> find_garbage_objects(ObjectStore& store, double now, d
   std::map<std::string, std::vector<StoredObject>> folders;
   for (const auto& object : store.list(""))
     if (const auto root = stored_folder_of(object.name)) folders[*root].push_back(object);
-  // Manifests are read after the listing, so that objects published in between are not garbage.
+  // Read manifests after listing: an object published in the meantime does not count as garbage.
   std::set<std::string> referenced;
   for (const auto& [root, objects] : folders) add_referenced(store, root, objects, referenced);
   std::vector<StoredObject> garbage;

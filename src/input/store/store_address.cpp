@@ -50,7 +50,7 @@ std::string scratch_base() {
       "and HOME is set; set QKSCOPE_SCRATCH");
 }
 
-// Includes the endpoint, because the same path may exist at several endpoints.
+// The hash includes the endpoint, because the same path may exist at several endpoints.
 std::string hash_of(const StoreAddress& address) {
   std::string all = address.to_string();
   if (address.scheme == StoreAddress::Scheme::s3)

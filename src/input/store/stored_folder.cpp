@@ -73,7 +73,7 @@ std::optional<NumberedObject> read_newest_object(ObjectStore& store, const std::
     const auto number = parse_object_number(it->name);
     if (!number) continue;
     auto content = store.read(it->name);
-    // A newer object replaced this one between listing and reading.
+    // A newer object replaced the listed object before it was read: list again.
     if (!content) return read_newest_object(store, prefix);
     return NumberedObject{*number, std::move(*content)};
   }

@@ -15,8 +15,8 @@
 
 namespace qkscope {
 
-// Supported file extensions in order of preference: if a split exists in several formats, the first
-// of them is read.
+// Supported file extensions in order of preference: if a split exists in several formats, the
+// format listed first is read.
 inline constexpr std::array<std::string_view, 6> kDataEndings = {".parquet", ".jsonl", ".ndjson",
                                                                  ".json",    ".csv",   ".txt"};
 
@@ -34,8 +34,8 @@ struct DatasetCardConfig {
 std::vector<DatasetCardConfig> read_card_configs(std::string_view card, const std::string& where);
 
 // Returns the files of a split in reading order. `paths` lists all files of the dataset relative to
-// its root; `card` is the content of README.md or "". Throws a bad-input error, whose message
-// starts with `where`, if no file matches.
+// its root; `card` is the content of README.md or "". Throws a bad-input error that starts with
+// `where` if no file matches.
 std::vector<std::string> choose_split_files(const std::vector<std::string>& paths,
                                             const std::string& card, const CorpusOptions& options,
                                             const std::string& where);

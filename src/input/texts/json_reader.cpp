@@ -89,7 +89,7 @@ class RowHandler : public nlohmann::json_sax<Json> {
   bool in_text_ = false, in_id_ = false;
 };
 
-// Rejects input that nlohmann::json reports badly or not at all: a zero byte would end the text.
+// Rejects zero bytes, at which nlohmann::json would stop reading, and invalid UTF-8.
 void check_json_row(std::string_view text, const std::string& where) {
   if (text.find('\0') != std::string_view::npos)
     bad_input("{}: not valid JSON: a zero byte", where);

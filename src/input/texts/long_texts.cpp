@@ -149,7 +149,7 @@ struct TextParts {
   bool dropped_chunk = false;
 };
 
-// Counts the tokens of the part encoded alone, as in a capture of the new dataset.
+// Counts the tokens of `part` alone: a capture of the new dataset encodes rows separately.
 TextRow make_row(const Tokenizer& tokenizer, const LongTextOptions& options,
                  std::string_view part) {
   const auto encoding = tokenizer.encode(part, {.add_special_tokens = options.special_tokens});

@@ -171,7 +171,7 @@ bool parts_match(const std::vector<std::string>& pattern, const std::vector<std:
 
 // Returns the paths that match any pattern of a dataset card, sorted.
 Paths match_patterns(const Paths& paths, const Paths& patterns, const std::string& where) {
-  // Limits the time to about a second; published datasets need a thousandth of that.
+  // Limits glob matching to about one second; published datasets need about a millisecond.
   constexpr std::size_t kMaxComparisons = 5'000'000;
   constexpr std::size_t kMaxPatternLength = 1000;
   std::map<std::string, std::vector<std::string>> parts_of;

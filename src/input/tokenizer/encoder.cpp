@@ -141,7 +141,7 @@ std::size_t AddedTokens::count_outside(const Vocabulary& vocabulary) const {
   }));
 }
 
-Encoder::Encoder(Components parts) : parts_(std::move(parts)) {
+Encoder::Encoder(TokenizationPipeline parts) : parts_(std::move(parts)) {
   const auto& normalizer = parts_.normalizer;
   keeps_alignment_ = normalizer && parts_.pre_tokenizer.needs_alignment();
   if (!parts_.added_tokens.allows_normalized_cuts()) return;
@@ -222,7 +222,7 @@ void Encoder::encode_word(const EncodeJob& job, ByteRange word) const {
   const SectionPieces& pieces = job.work.pieces;
   const std::string_view text = pieces.text.text().substr(word.begin, word.end - word.begin);
   parts_.model.encode_symbols(text, job.work.model, job.work.symbols);
-  // For every byte of the vocabulary's spelling, the byte of the text it encodes.
+  // Maps every byte of the word, as spelled in the vocabulary, to a byte position in the text.
   std::vector<std::uint32_t> places;
   for (std::uint32_t i = 0; i < text.size(); ++i) {
     const bool mapped = parts_.pre_tokenizer.maps_bytes();

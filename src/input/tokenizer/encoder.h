@@ -195,13 +195,13 @@ class AddedTokens {
 
 class Encoder {
  public:
-  struct Components {
+  struct TokenizationPipeline {
     std::optional<Normalizer> normalizer;
     PreTokenizer pre_tokenizer;
     AddedTokens added_tokens;
     BpeModel model;
   };
-  explicit Encoder(Components parts);
+  explicit Encoder(TokenizationPipeline parts);
 
   struct Workspace {
     BpeModel::Workspace model;
@@ -246,7 +246,7 @@ class Encoder {
   bool is_cut_position(std::string_view document, std::size_t at) const;
   bool is_cut_before_space(std::string_view document, std::size_t at) const;
 
-  Components parts_;
+  TokenizationPipeline parts_;
   bool keeps_alignment_ = false;  // track alignment even if sources are not requested
   SpaceRepresentation space_form_ = SpaceRepresentation::uncertain;
   bool cut_by_model_ = false;  // a cut also requires BpeModel::never_merges_across()

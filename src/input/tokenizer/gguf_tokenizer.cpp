@@ -38,7 +38,7 @@ struct PreTokenizerSpec {
   bool add_bos = false;  // default of add_bos_token
 };
 
-// Splitting expression of GPT-4o, which Phi-4-mini uses.
+// Pre-tokenizer split regex of GPT-4o, also used by Phi-4-mini.
 constexpr const char* kGpt4oExpression =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
@@ -212,9 +212,9 @@ class GgufTokenizerReader {
     BpeModelSpec::Merge merge;
   };
 
-  // SentencePiece merges the adjacent pair whose merged token has the highest score. The equivalent
-  // merge list contains every split of every token, ordered by score. Gemma's scores do not follow
-  // the training order of its tokens, but its ids do.
+  // SentencePiece merges the adjacent pair that forms the token with the highest score. The
+  // equivalent merge list contains every split of every token, ordered by score. Gemma's scores do
+  // not follow the training order of its tokens, but its ids do.
   void derive_merges() {
     const bool by_id = metadata_.text("general.architecture", "").starts_with("gemma");
     if (!by_id && metadata_.list(kScores).size() != tokens_.size())

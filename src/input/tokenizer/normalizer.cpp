@@ -64,8 +64,8 @@ void replace(AlignedText& text, const Pattern& pattern, const std::string& conte
   rewrite.finish();
 }
 
-// Returns SpaceRepresentation::uncertain except for two kinds of replacement: a space by U+2581, or
-// one character by other characters, where neither side contains white space or U+2581.
+// Returns as_mark if U+2581 replaces a space, as_space if a nonempty text replaces one character
+// and neither contains white space or U+2581, and uncertain otherwise.
 SpaceRepresentation space_form_of_replace(const std::string& literal, const std::string& content) {
   if (literal == " ")
     return content == unicode::kSpaceMarkUtf8 ? SpaceRepresentation::as_mark

@@ -247,7 +247,7 @@ Pattern make_string_pattern(std::string literal) {
   }};
 }
 
-Pattern make_property_pattern(std::uint16_t flags) {
+Pattern make_unicode_class_pattern(std::uint16_t flags) {
   const auto find = [flags](std::string_view text, std::vector<Match>& out) {
     MatchCollector matches(out);
     const std::uint16_t* properties = unicode::character_property_table();

@@ -115,7 +115,7 @@ const std::vector<ExtendedClass>& extended_classes() {
   });
 }
 
-// Replaces character classes by the extended ones. Negated classes inside [...] are left unchanged.
+// Replaces \w, \s, \p{L}, \p{N} and, outside of [...], their negations by extended_classes().
 std::string expand_character_classes(std::string_view expression) {
   std::string out;
   bool in_class = false;

@@ -140,7 +140,7 @@ void add_decoder_steps(const Json& json, const std::string& where,
     if (utf8::count_characters(mark) != 1) spec.fail("\"replacement\" must be one character");
     const bool prepended =
         spec.text("prepend_scheme", "always") != "never" && spec.flag("add_prefix_space", true);
-    // The first token loses the mark that the encoder prepended.
+    // Replace the mark by a space; in the first token, remove the mark that the encoder prepended.
     steps.push_back([=, pattern = make_string_pattern(mark)](TokenStrings& tokens) {
       for (std::size_t i = 0; i < tokens.size(); ++i)
         tokens[i] = replace_matches(pattern, i == 0 && prepended ? "" : " ", tokens[i]);
@@ -156,7 +156,7 @@ PostProcessor::PostProcessor(const Json& spec, const std::string& where) {
   if (!spec.is_null()) read(spec, where);
 }
 
-PostProcessor PostProcessor::with_first_and_last(std::int32_t first, std::int32_t last) {
+PostProcessor PostProcessor::adding_bos_and_eos(std::int32_t first, std::int32_t last) {
   ProcessingStep step;
   if (first >= 0) step.pieces.push_back({false, {first}, {""}});
   step.pieces.push_back({true, {}, {}});

@@ -201,12 +201,13 @@ PreTokenizerStage make_stage(const ComponentSpec& spec, bool last) {
     spec.refuse_other_keys({"individual_digits"});
     const auto behavior =
         spec.flag("individual_digits") ? Delimiters::isolated : Delimiters::contiguous;
-    return make_split_stage(make_property_pattern(unicode::kDigit), {behavior, false, true});
+    return make_split_stage(make_unicode_class_pattern(unicode::kDigit), {behavior, false, true});
   }
   if (type == "Punctuation") {
     spec.refuse_other_keys({"behavior"});
     const auto behavior = parse_delimiters(spec, spec.text("behavior", "Isolated"));
-    return make_split_stage(make_property_pattern(unicode::kPunctuation), {behavior, false, true});
+    return make_split_stage(make_unicode_class_pattern(unicode::kPunctuation),
+                            {behavior, false, true});
   }
   if (type == "Whitespace") {
     spec.refuse_other_keys({});
@@ -214,7 +215,7 @@ PreTokenizerStage make_stage(const ComponentSpec& spec, bool last) {
   }
   if (type == "WhitespaceSplit") {
     spec.refuse_other_keys({});
-    return make_split_stage(make_property_pattern(unicode::kSpace), {Delimiters::removed});
+    return make_split_stage(make_unicode_class_pattern(unicode::kSpace), {Delimiters::removed});
   }
   spec.fail_unknown_type();
 }

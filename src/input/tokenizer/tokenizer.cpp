@@ -21,8 +21,8 @@ constexpr std::size_t kParallelBytes = 4 * kPieceBytes;   // longer texts are en
 constexpr std::size_t kUnlimited = std::size_t{1} << 60;  // ids; kUnlimited * kBytesPerId fits
 constexpr std::size_t kBytesPerId = 5;                    // estimated bytes of text per id
 
-Encoder::Components make_parts(TokenizerFile& file) {
-  Encoder::Components parts;
+Encoder::TokenizationPipeline make_parts(TokenizerFile& file) {
+  Encoder::TokenizationPipeline parts;
   parts.normalizer = make_normalizer(file.normalizer, file.path);
   parts.pre_tokenizer = PreTokenizer(file.pre_tokenizer, file.path);
   parts.model = BpeModel(std::move(file.model), parts.pre_tokenizer.maps_bytes(), file.path);
@@ -46,7 +46,7 @@ std::int32_t find_id(const Encoder& encoder, const std::string& token) {
 // post-processor.
 PostProcessor make_post_processor(const TokenizerFile& file, const Encoder& encoder) {
   if (!file.post_processor.is_null()) return PostProcessor(file.post_processor, file.path);
-  return PostProcessor::with_first_and_last(
+  return PostProcessor::adding_bos_and_eos(
       file.add_bos.value_or(false) ? find_id(encoder, file.bos) : -1,
       file.add_eos.value_or(false) ? find_id(encoder, file.eos) : -1);
 }

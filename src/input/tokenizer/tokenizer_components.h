@@ -46,7 +46,7 @@ struct Pattern {
 // The splitting expressions of known model families.
 inline constexpr const char* kGpt2Expression =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-// Splitting expression of Llama 3, SmolLM3 and GLM 4.
+// Pre-tokenizer split regex of Llama 3, SmolLM3 and GLM 4.
 inline constexpr const char* kLlama3Expression =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 inline constexpr const char* kQwen2Expression =
@@ -64,7 +64,7 @@ Pattern make_regex_pattern(const std::string& expression, const std::string& whe
 
 Pattern make_string_pattern(std::string literal);
 // Every character with one of the unicode.h flags is a match of its own.
-Pattern make_property_pattern(std::uint16_t flags);
+Pattern make_unicode_class_pattern(std::uint16_t flags);
 // The regular expression \w+|[^\w\s]+ of the Whitespace pre-tokenizer.
 Pattern make_words_pattern();
 
@@ -105,8 +105,8 @@ class AlignedText {
    public:
     explicit Rewriter(AlignedText& target);
     void copy(std::size_t size);
-    // Writes a character that replaces the next `consumed` bytes. Its alignment is that of the
-    // first consumed byte, or of the previous byte if none is consumed.
+    // Replaces the next `consumed` bytes by one character, aligned to the first consumed byte, or
+    // to the previous byte if `consumed` is 0.
     void replace(char32_t code, std::size_t consumed);
     void skip(std::size_t size) { at_ += size; }
     std::size_t position() const { return at_; }          // read position in the old text
@@ -212,7 +212,7 @@ class PostProcessor {
   PostProcessor(const Json& spec, const std::string& where);  // null: ids stay unchanged
 
   // Returns a processor that produces [first] ids [last]; -1 omits a token.
-  static PostProcessor with_first_and_last(std::int32_t first, std::int32_t last);
+  static PostProcessor adding_bos_and_eos(std::int32_t first, std::int32_t last);
 
   std::int64_t added_token_count() const;
 

@@ -178,7 +178,7 @@ TokenizerFile parse_tokenizer(std::string_view text, const std::string& path);
 // folder without tokenizer.json. Returns "" if there is none.
 std::string find_tokenizer_gguf(const std::string& folder_or_file);
 
-// Both functions throw a bad-input error for an unsupported tokenizer type or pre-tokenizer.
+// Throw a bad-input error for an unsupported tokenizer type or pre-tokenizer.
 TokenizerFile read_gguf_tokenizer(const std::string& path);
 TokenizerFile parse_gguf_tokenizer(const GgufMetadata& metadata);
 

@@ -205,7 +205,7 @@ while true; do
   [ -n "$interrupted" ] || break
 done
 
-# A task continues where it was. Slurm requeues by itself what it ended (told=end) and means to run again.
+# A requeued task resumes from its journal. Slurm itself requeues tasks that it ended (told=end) and will run again.
 again=no
 case "$status" in
   {never}) ;;

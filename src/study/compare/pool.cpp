@@ -55,8 +55,8 @@ void set_value(PooledHead& head, const std::string& quantity, double value) {
   if (std::isfinite(value)) head.values[quantity] = value;
 }
 
-// Returns 1 for a positive value, 0 for any other and NaN for NaN. The mean over heads is the share
-// of heads with a positive value.
+// Returns 1 for a positive value, NaN for NaN, else 0. The mean over heads is the fraction of heads
+// with a positive value.
 double is_positive(double value) {
   return std::isnan(value) ? kNan : value > 0 ? 1 : 0;
 }

@@ -1,4 +1,4 @@
-// Published numbers and benchmark scores, read from CSV files in the data folder or of the user.
+// Published numbers and benchmark scores, from CSV files in the data folder or given by the user.
 #pragma once
 
 #include <cstdint>

@@ -213,12 +213,12 @@ std::optional<MeasuredValue> evaluate_head(const std::string& name, RunTables& r
     return evaluate_column_of_head(layer, head, column, run);
   }
   if (int pair = 0; std::sscanf(what.c_str(), "complement_pair_%d", &pair) == 1)
-    return evaluate_complement_share(run, layer, head, pair);
+    return evaluate_share_outside_planes(run, layer, head, pair);
   return unavailable_value("not computed by qkscope");
 }
 
-// Converts a published quantity that is a mean over profile bins, such as "ap_drop", to a number of
-// the form `profile`. Returns nullopt for any other quantity.
+// Converts a published quantity that is a mean over profile bins, such as "ap_drop", to a
+// PublishedNumber of ValueKind::profile. Returns nullopt for any other quantity.
 std::optional<PublishedNumber> as_profile(const PublishedNumber& number, RunTables& run) {
   const ProfileBin first{0.0, 0.2, true};
   const ProfileBin last{0.8, 1.0, true};

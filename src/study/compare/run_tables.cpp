@@ -89,8 +89,8 @@ std::vector<double> values_at_depth(const std::vector<HeadValue>& heads, double 
   return values;
 }
 
-// Unweighted mean over the bins whose centre lies in the wanted bin. Fractions refer to the range
-// from the first to the last bin with a value, as in ap_first20 and ap_last20.
+// Unweighted mean over the profile bins whose centres lie in the `wanted` interval. The interval is
+// a fraction of the range from the first to the last non-empty bin, as for ap_first20.
 double mean_over_bins(const HeadProfile& profile, const ProfileBin& wanted) {
   constexpr double kRounding = 1e-9;
   const double first = profile.values.front().low;
@@ -99,7 +99,7 @@ double mean_over_bins(const HeadProfile& profile, const ProfileBin& wanted) {
   for (const auto& value : profile.values) {
     const double place =
         wanted.fraction ? (value.middle_position() - first) / range : value.middle_position();
-    // A centre on an edge belongs to the upper bin; the tolerance absorbs rounding of 0.3.
+    // A centre on an edge belongs to the upper bin; the tolerance absorbs rounding errors.
     if (place >= wanted.low - kRounding && place < wanted.high - kRounding)
       inside.push_back(value.ap);
   }
@@ -351,8 +351,8 @@ MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& 
   return unavailable_value("not computed by qkscope");
 }
 
-MeasuredValue evaluate_complement_share(RunTables& run, std::int64_t layer, std::int64_t head,
-                                        std::int64_t pair) {
+MeasuredValue evaluate_share_outside_planes(RunTables& run, std::int64_t layer, std::int64_t head,
+                                            std::int64_t pair) {
   const auto values = run.values_where("complement", "variance_share",
                                        {{"layer", static_cast<double>(layer)},
                                         {"head", static_cast<double>(head)},

@@ -1,5 +1,5 @@
-// Result tables of one or several runs, as values of heads and of head profiles, and the quantities
-// of published numbers computed from them.
+// Result tables of one or several runs as values per head and head profiles, and our values of
+// published numbers, computed from these tables.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +80,7 @@ class RunTables {
   // Returns the analysis options from summary.json of the first run, or an empty object.
   const Json& options();
 
-  // Column and its wanted value; numbers match within 0.5.
+  // Column and required value; numbers match within 0.5.
   using Condition = std::pair<std::string, std::variant<double, std::string>>;
   // Returns the values of a column, without NaN, in the rows of all runs that meet the conditions;
   // nullopt if the table or a column is missing.
@@ -147,8 +147,8 @@ std::vector<std::string> compared_quantities();
 MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTables& run);
 // Computes our value of a published profile bin, heat-map cell, weight or PCA component.
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run);
-// Share of the complement's variance on one pair of axes of one head.
-MeasuredValue evaluate_complement_share(RunTables& run, std::int64_t layer, std::int64_t head,
-                                        std::int64_t pair);
+// Fraction of the complement's variance in the plane of one pair of axes, for one head.
+MeasuredValue evaluate_share_outside_planes(RunTables& run, std::int64_t layer, std::int64_t head,
+                                            std::int64_t pair);
 
 }  // namespace qkscope

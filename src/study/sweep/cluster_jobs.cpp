@@ -51,8 +51,8 @@ class JobPlanner {
     check_path(program.folder);
   }
 
-  // Appends a job and returns its index. `task` provides the description, the script flags, and the
-  // arguments to append to those of the program.
+  // Appends a job and returns its index. `task` provides the description, the script flags, and
+  // extra program arguments.
   std::size_t add(ClusterJob job, TaskScript task) {
     task.job = plan_.name + "." + job.name;
     task.folder = program_.folder;
@@ -217,7 +217,7 @@ class StatusReader {
     for (std::int64_t index = 0; index < count; ++index) {
       const auto* capture = find_value(captures, index);
       const auto* stats = find_value(statistics, index);
-      // Progress is that of the capture until the capture is complete.
+      // Show the progress of the capture until it is complete, then of the statistics.
       const auto* shown = captured ? stats : capture;
       const bool complete = (captured || (capture != nullptr && capture->complete)) &&
                             (measured || (stats != nullptr && stats->complete));

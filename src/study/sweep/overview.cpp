@@ -133,7 +133,7 @@ template <typename T>
 using ByHead = std::map<std::pair<std::int64_t, std::int64_t>, T>;  // by layer and head
 
 // Reads a column of numbers (T = double) or texts (T = std::string); empty if there is no such
-// table or column. Tables with several principal components contribute the first.
+// table or column. Tables with several principal components are filtered to PC0.
 template <typename T>
 ByHead<T> read_by_head(const std::string& folder, const char* table_name, const char* column) {
   const auto file = folder + "/" + table_name + ".parquet";

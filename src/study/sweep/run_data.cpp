@@ -139,8 +139,7 @@ bool RunDataProducer::make_missing_data(const SweepRun& run, const MissingData& 
   };
   const auto statistics = folder_.statistics_location(run.label);
   if (missing.statistics && !folder_.is_in_store()) make_folders(parent_folder(statistics));
-  // If statistics are missing, any finished statistics in the folder belong to another
-  // configuration.
+  // If the folder contains finished statistics here, they belong to another configuration.
   const StatsOptions stats_options{
       .shard = texts,
       .overwrite = options_.overwrite && folder_.has_any_statistics(run.label),

@@ -146,7 +146,7 @@ bool StoredSweep::upload_sweep_files(const std::vector<std::string>& labels, boo
   return true;
 }
 
-bool StoredSweep::is_recorded_finished(const std::string& label) const {
+bool StoredSweep::is_marked_finished(const std::string& label) const {
   const std::lock_guard lock(mutex_);
   return finished_.contains(label);
 }

@@ -129,8 +129,8 @@ class SweepPlanner {
   std::map<std::string, StatsDryRun> statistics_;        // keyed by cost_key()
 };
 
-// Fills in the weights on disk at each run while the sweep downloads and evicts checkpoints, and
-// counts the download of a checkpoint once.
+// Sets weights_on_disk of each run, given downloads, prefetching and eviction. Sets to_download to
+// 0 if an earlier run downloads the same checkpoint.
 void plan_disk(const std::vector<const SweepRun*>& runs, const SweepOptions& options,
                std::vector<PlannedRun>& planned) {
   using CheckpointName = std::pair<std::string, std::string>;

@@ -55,8 +55,7 @@ struct ShardProgress {
 
 using ShardMap = std::map<std::int64_t, ShardProgress>;  // by index
 
-// Return the shards of the run's capture and of its statistics, without merged shards and shards of
-// another configuration.
+// Return the unmerged shards of the run's capture or statistics that have the run's configuration.
 ShardMap capture_shard_progress(const SweepFolder& folder, const SweepRun& run);
 ShardMap statistics_shard_progress(const SweepFolder& folder, const SweepRun& run);
 

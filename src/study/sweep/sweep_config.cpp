@@ -115,7 +115,7 @@ void apply_overrides(YamlDocument& document, const YAML::Node& node, const std::
   }
 }
 
-// Replaces a relative path by the same path in the folder if that exists.
+// Prepends `folder` to a relative path if the resulting path exists.
 void prefer_folder(const std::string& folder, std::string& path) {
   if (folder.empty() || path.empty() || fs::path(path).is_absolute()) return;
   const auto there = (fs::path(folder) / path).lexically_normal().string();
@@ -165,7 +165,7 @@ class SweepReader {
     std::ranges::stable_sort(config.runs, {}, &SweepRun::order);
     if (config.compute.dtype)
       for (auto& run : config.runs) {
-        // Captures of different dtypes are different, so the dtype is part of their configuration.
+        // The dtype changes the captured values, so it is part of the capture configuration.
         run.capture.model.dtype = *config.compute.dtype;
         run.capture.inference.autocast_dtype.reset();
       }
@@ -295,7 +295,7 @@ class SweepReader {
         bad_input("{} {}: a sweep chooses the folders of its captures; leave it out", origin, key);
   }
 
-  // Loads the base again for each run, because overrides modify it.
+  // Loads the base configuration again for each run, because overrides modify it.
   YamlDocument base_document(const std::string& own) const {
     if (!own.empty()) return load_yaml(resolve_beside(source_.file, own));
     if (base_.IsScalar()) return load_yaml(resolve_beside(source_.file, base_.Scalar()));

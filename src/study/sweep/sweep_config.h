@@ -95,8 +95,8 @@ struct SweepConfig {
   std::map<std::string, std::vector<std::string>> listed;
 };
 
-// Reads the section `analysis`, whose keys are the options of `qkscope analyze`. Options that
-// describe a capture are keys of its run instead, and options of statistics do not apply.
+// Reads the section `analysis`. Its keys are the options of `qkscope analyze`, without options that
+// describe a capture (keys of each entry of `runs`) and options of statistics.
 AnalyzeOptions read_analysis_options(YamlSection section);
 
 // Reads the section `compute`, whose keys are options of `qkscope capture`. Command-line options

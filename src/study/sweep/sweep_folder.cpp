@@ -63,7 +63,7 @@ bool holds_run(const std::string& place, const RunKind& kind, const Json& effect
   return DataRoot(stored.local_folder(), kind).is_finished_with(effective);
 }
 
-// Returns true if the results were made with these options, this version and the present capture.
+// Returns true if the results were made with these options, this version and the current capture.
 bool up_to_date(const AnalyzeOptions& options, const std::string& results) {
   const Json summary = load_json_or_null(results + "/summary.json");
   const Json wanted = {{"model", options.label},
@@ -213,7 +213,7 @@ bool SweepFolder::has_current_analysis(const SweepConfig& config, const SweepRun
 bool SweepFolder::is_finished(const SweepConfig& config, const SweepRun& run) const {
   if (!path_exists(results_folder(run.label) + "/summary.json")) return false;
   if (stored_ && !stored_->has_run(run.label)) return false;
-  if (stored_ && stored_->is_recorded_finished(run.label)) return true;
+  if (stored_ && stored_->is_marked_finished(run.label)) return true;
   try {
     const bool all = has_complete_data(run) && has_current_analysis(config, run);
     if (all && stored_) stored_->record_finished(run.label);

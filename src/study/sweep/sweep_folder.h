@@ -58,16 +58,16 @@ class StoredSweep {
   // Uploads the results of a run that the store does not have. If two machines upload at once, one
   // wins and the other downloads the winner's results.
   void upload_run(const std::string& label, bool quiet);
-  // Returns true if the local results are those of the store.
+  // Returns true if the local results match the store.
   bool has_run(const std::string& label) const;
-  // Marks the local results as different from those of the store.
+  // Records that the local results differ from the store.
   void mark_run_changed(const std::string& label) const;
   // Uploads the files of the whole sweep. Returns false if another machine has uploaded files since
   // the last download: the tables must be rebuilt.
   bool upload_sweep_files(const std::vector<std::string>& labels, bool quiet) const;
 
   // Cache of finished runs, which saves requests to the store.
-  bool is_recorded_finished(const std::string& label) const;
+  bool is_marked_finished(const std::string& label) const;
   void record_finished(const std::string& label);
 
  private:
@@ -155,16 +155,16 @@ class SweepFolder {
   }
   // Returns true if there are finished statistics of any configuration.
   bool has_any_statistics(const std::string& label) const;
-  // Removes parts that killed processes left beside finished captures and statistics.
+  // Removes partial data that killed processes left behind after a capture or statistics finished.
   void remove_leftover_parts(const SweepRun& run) const;
-  // Returns true if all analyses of the run were made with these options, this version and the
-  // present capture.
+  // Returns true if all analyses of the run used these options, this version and the current
+  // capture.
   bool has_current_analysis(const SweepConfig& config, const SweepRun& run) const;
   // Returns true if the run is captured, analysed and uploaded. Damaged results count as
   // unfinished.
   bool is_finished(const SweepConfig& config, const SweepRun& run) const;
 
-  // Returns true if the present capture was published to the run's target.
+  // Returns true if the current capture was published to the run's target.
   bool is_published(const SweepRun& run) const;
   void record_published(const SweepRun& run, const std::string& address) const;
 

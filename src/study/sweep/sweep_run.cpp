@@ -176,7 +176,7 @@ class SweepRunner {
     return true;
   }
 
-  // Publishes the capture. A failed publication does not fail the run, whose results are complete.
+  // Publishes the capture. If this fails, the run still succeeds: its results are complete.
   void publish(const SweepRun& run, RunReport& report) {
     using Publication = RunReport::Publication;
     if (!run.publish || !publishes_ || is_stop_requested()) return;

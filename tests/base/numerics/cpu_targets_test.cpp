@@ -140,7 +140,7 @@ std::uint64_t digest_of_fourier_kernels() {
     digest.add(static_cast<double>(half));
     digest.add(power);
   }
-  for (const auto& sum : phase_sum_series(0.37, order, signal).sum) {
+  for (const auto& sum : expand_phase_sum(0.37, order, signal).sum) {
     digest.add(sum.real());
     digest.add(sum.imag());
   }

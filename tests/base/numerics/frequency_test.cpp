@@ -75,17 +75,17 @@ std::vector<std::complex<double>> noise(std::size_t count, Random& random) {
   return values;
 }
 
-TEST(PhaseSumSeries, AgreesWithDirectSumsWithinItsReach) {
+TEST(PhaseSumTaylorSeries, AgreesWithDirectSumsWithinItsReach) {
   for (const std::int32_t length : {300, 4096, 131072}) {
     Random random(5);
     const auto positions = random_positions(1000, length, random);
     const PositionOrder order(positions);
     const auto values = noise(positions.size(), random);
     const double omega = 0.37;
-    const auto sums = phase_sum_series(omega, order, values);
+    const auto sums = expand_phase_sum(omega, order, values);
     const double middle = 0.5 * static_cast<double>(order.length() - 1);
     for (const double share : {0.0, 0.2, -1.0, 1.0}) {
-      const double move = share * PhaseSumSeries::largest_exact_shift(order);
+      const double move = share * PhaseSumTaylorSeries::largest_exact_shift(order);
       std::complex<long double> sum;
       std::complex<long double> slope;
       for (std::size_t i = 0; i < values.size(); ++i) {

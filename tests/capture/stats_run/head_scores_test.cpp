@@ -24,7 +24,7 @@ StatisticsSettings settings() {
 // Scores per layer and head of one document.
 class Scores : public LayerStatistics, public AttentionConsumer {
  public:
-  explicit Scores(std::vector<std::int32_t> tokens) : pairs_(count_pattern_pairs(tokens)) {
+  explicit Scores(std::vector<std::int32_t> tokens) : pairs_(count_token_pattern_pairs(tokens)) {
     request_.layout = column_layout(settings());
     request_.bucket_size = settings().bucket_size;
     request_.buckets = 1;

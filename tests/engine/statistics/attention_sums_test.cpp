@@ -113,7 +113,7 @@ TEST_F(PatternScores, MatchTheTransformerLensFormulas) {
     }
   const auto names = document_column_names(settings());
   std::vector<double> values(names.size());
-  fill_document_values(layout, count_pattern_pairs(tokens), sums, {}, values);
+  fill_document_values(layout, count_token_pattern_pairs(tokens), sums, {}, values);
   const auto value = [&](const std::string& name) {
     const auto found = std::find(names.begin(), names.end(), name);
     EXPECT_NE(found, names.end()) << name;
@@ -136,7 +136,7 @@ TEST_F(PatternScores, MatchTheTransformerLensFormulas) {
 TEST_F(PatternScores, SinkAlphaAveragesTheFirst64Rows) {
   const auto names = document_column_names(settings());
   std::vector<double> values(names.size());
-  fill_document_values(layout, count_pattern_pairs(tokens), sums, {}, values);
+  fill_document_values(layout, count_token_pattern_pairs(tokens), sums, {}, values);
   const auto at = std::find(names.begin(), names.end(), "sink_alpha_64_0") - names.begin();
   for (std::size_t k = 0; k < 4; ++k) {
     double expected = 0;
@@ -144,7 +144,7 @@ TEST_F(PatternScores, SinkAlphaAveragesTheFirst64Rows) {
     EXPECT_NEAR(values[static_cast<std::size_t>(at) + k], expected, 1e-12);
   }
   const auto short_text = std::span(tokens).first(63);
-  fill_document_values(layout, count_pattern_pairs(short_text), sums, {}, values);
+  fill_document_values(layout, count_token_pattern_pairs(short_text), sums, {}, values);
   EXPECT_TRUE(std::isnan(values[static_cast<std::size_t>(at)]));
 }
 

@@ -42,7 +42,7 @@ struct WindowFits {
 
 class GroupedFits {
  public:
-  // rows (rows, dim), centred; position and group of texts (rows).
+  // `rows` (rows, dim) must be centred. `position` and `group` (group of texts) have shape (rows).
   GroupedFits(const FloatMatrix& rows, std::span<const double> position, std::span<const int> group,
               int groups, std::span<const FitWindow> windows);
 

@@ -1,4 +1,4 @@
-// Keys of a text that a query at each point can choose between.
+// Eligible keys of each text and point: keys before the point and within the attention window.
 #pragma once
 
 #include <cstdint>

@@ -37,8 +37,8 @@ struct SortedKeys {
 // `bin` (rows): the position bin of each key.
 SortedKeys sort_keys(const RowsView& keys, std::span<const std::int32_t> bin);
 
-// Borrows consecutive sorted keys in rotated coordinates, centred. Pairs are compared in float32
-// and summed in float64: the rounding of one pair is far below the spread over pairs.
+// View of consecutive sorted keys, centred, in rotated coordinates. Pairs are compared in float32
+// and summed in float64: rounding of one pair is far below the spread over pairs.
 struct KeyTile {
   std::int64_t first = 0;  // index into SortedKeys
   std::int64_t count = 0;
@@ -96,8 +96,8 @@ struct KeyPair {
 
 inline constexpr std::int64_t kTilePairs = kMostLanes;
 
-// z of up to kTilePairs pairs at a range of columns, one lane per pair. Unused lanes after the last
-// pair contain a large z, whose plasticity is 0.
+// z scores of up to kTilePairs pairs at a range of columns, one lane per pair. Unused lanes are
+// filled with a large z, which has plasticity 0.
 struct PairScoreTile {
   std::span<const KeyPair> pairs;
   std::int64_t first_column = 0;
@@ -114,8 +114,8 @@ class PairEvaluator {
 
   // Sets the keys of all pairs added from now on.
   void set_keys(const KeyTile& keys);
-  // Sets the columns [first, end) at which pairs added from now on are evaluated, possibly among
-  // others.
+  // Sets the columns [first, end) that pairs added from now on need. A tile is evaluated at the
+  // columns of all its pairs.
   void set_columns(std::int64_t first, std::int64_t end) {
     first_column_ = first;
     end_column_ = end;

@@ -32,8 +32,8 @@ class PairHeatmap {
   // of them represents.
   void set_weight(double weight);
 
-  // Adds one pair of keys at several points. Neighbouring points mostly share a cell, whose sum is
-  // the difference of two running sums.
+  // Adds one pair of keys at several points. Consecutive points in the same cell are added at once,
+  // as the difference of two running sums.
   void add(const PairRunningSums& pair);
 
   // Returns the cells with at least one pair.
@@ -58,7 +58,7 @@ class PairHeatmap {
   double width_;
   double weight_ = 1;
   std::span<const double> query_;
-  // Steps of the query axis per cell of the heatmap.
+  // Number of steps of first_point_ per heatmap cell.
   std::int64_t cell_steps_;
   double steps_;                           // per token
   std::vector<std::int32_t> first_point_;  // (steps): the first point at or after the step

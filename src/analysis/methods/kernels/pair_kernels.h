@@ -21,8 +21,8 @@
 
 namespace qkscope {
 
-// mean / sqrt(variance), and 0 without variance. Bounded: the plasticity is 0 far below the bound,
-// and differences of z scores stay finite.
+// mean / sqrt(variance); 0 if the variance is 0. |z| is limited to 1e4, where the plasticity is
+// already 0, so that differences of z scores stay finite.
 inline float z_score(float mean, float variance) {
   const float least = 1e-8F * mean * mean;  // bounds |z| by 1e4; a clamp of z vectorises badly
   const float z = mean / std::sqrt(std::max(variance, least));

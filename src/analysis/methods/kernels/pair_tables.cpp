@@ -34,7 +34,7 @@ void add_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64
   }
 }
 
-// Plasticity of a few pairs at ranges of points.
+// Computes the plasticity of a tile of pairs at ranges of points.
 class PlasticityAtPoints {
  public:
   explicit PlasticityAtPoints(const QueryPoints& points)
@@ -68,7 +68,7 @@ class PlasticityAtPoints {
   }
   // Running sums (points + 1, lanes) over the points of the part.
   const std::uint32_t* running() const { return running_.data(); }
-  // Adds the sums over the pairs at the points of the part to sum (all points).
+  // Adds the plasticity at each point of the part, summed over pairs, to `sum` (all points).
   void add_totals(const LanePointRanges& part, double* sum) const {
     for (auto i = part.first; i < part.end; ++i)
       sum[i] += kPlasticityUnit * total_.data()[i - part.first];
@@ -81,7 +81,7 @@ class PlasticityAtPoints {
   std::vector<std::uint32_t> total_;  // (points): sums over pairs
 };
 
-// Sums over all eligible pairs of each point by text, and the heatmap.
+// Accumulates the plasticity of all eligible pairs by text and point, and the heatmap.
 class ProfileSums {
  public:
   ProfileSums(const PairTableInput& source, const PlasticityOptions& options);
@@ -192,8 +192,8 @@ void ProfileSums::take_part(const PairScoreTile& lines, const LanePointRanges& p
 }
 
 // Queues the pairs of one text in the order of their later key, because consecutive pairs share
-// most points. A tile of pairs is flushed before a pair whose first point is far from the first
-// point of the tile: by more than a quarter of the points of the pair.
+// most points. Flushes the tile when the first point has advanced by more than a quarter of the
+// number of points of the next pair.
 void ProfileSums::add_example(std::int64_t example) {
   const auto begin = keys_.begin[static_cast<std::size_t>(example)];
   const auto last = keys_.begin[static_cast<std::size_t>(example) + 1];
@@ -391,8 +391,8 @@ std::vector<BucketCell> BucketPairs::cells(const BucketRanges& ranges) const {
   return cells;
 }
 
-// Calls body(tile, first, end) with the keys of texts [first, end): one text, or as many as stay in
-// the L2 cache while their pairs are compared.
+// Calls body(tile, first, end) with the keys of texts [first, end). Combines short texts into one
+// tile that stays in the L2 cache while its pairs are compared.
 template <typename Body>
 void for_each_tile(const KeyTile& keys, const SortedKeys& sorted, const Body& body) {
   constexpr std::int64_t kKeysTogether = 128;

@@ -21,8 +21,8 @@ struct GroupPairSums {
   std::vector<double> weight;  // (groups, points): pairs
 };
 
-// Sums of plasticity by text and point. The standard error of the mean over pairs treats texts as
-// independent.
+// Sums of plasticity per text and query position. Standard errors of means over key pairs treat
+// texts as independent.
 class ExamplePlasticitySums {
  public:
   ExamplePlasticitySums(std::int64_t examples, std::int64_t points)
@@ -70,7 +70,7 @@ struct PairTableInput {
 struct PairPlasticityTables {
   // Pairs with both keys in one bucket, for every later query bucket within the window.
   std::vector<BucketCell> buckets;
-  // All pairs of keys before each point, within the window.
+  // All pairs of keys before the point and within the attention window, for every point.
   PlasticityProfileTables profile;
 };
 PairPlasticityTables compute_pair_tables(const PairTableInput& source,

@@ -17,7 +17,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Two = hn::CappedTag<double, 2>;
 
-// Unit vectors of kRows independent rows, so that divisions and square roots overlap.
+// Normalizes kRows independent rows at a time, so that divisions and square roots overlap.
 template <int kRows>
 HWY_INLINE void write_units(const double* xy, std::complex<double>* to, std::int64_t stride) {
   const Two d;

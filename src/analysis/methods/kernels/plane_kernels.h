@@ -12,8 +12,8 @@
 
 namespace qkscope {
 
-// to[stride p + i] = row i of xy (rows, 8) as a unit vector in plane p of four. (0, 0) becomes
-// (1, 0).
+// Normalizes the vectors of each row in four planes: to[stride p + i] is the unit vector of row i
+// in plane p. xy (rows, 8): four x, then four y. (0, 0) becomes (1, 0).
 void to_unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* to,
                      std::int64_t stride);
 // The definition as plain loops, against which to_unit_vectors() is tested.

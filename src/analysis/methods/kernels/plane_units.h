@@ -25,8 +25,8 @@ class PlaneUnitVectors {
   std::span<const double> projections_on_line() const { return on_line_; }
 
  private:
-  // Interleaved axes (groups, dim, 8): the first axes of four planes, then their second axes. The
-  // line is stored as one more plane after the last.
+  // Interleaved axes (groups, dim, 8): the first axes of four planes, then their second axes.
+  // `line` is appended as the first axis of an extra plane.
   static CacheAlignedVector<double> interleave_axes(const Matrix& axes,
                                                     std::span<const double> line);
 

@@ -56,7 +56,7 @@ void refit(const Moments& queries, LinearQueryModel& model) {
     model.alpha.push_back(mean[j] - model.beta[j] * queries.position_mean);
 }
 
-// Fits the regression of the queries on position. `signs` are those of the key means.
+// Fits the regression of the queries on position. `signs` (dim): signs of the key means.
 LinearQueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
   LinearQueryModel model;
   model.sign = std::move(signs);
@@ -72,8 +72,8 @@ LinearQueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
   return model;
 }
 
-// Diagonal of a scatter matrix C in rotated coordinates: of H S C S H with signs S and H = I - 2 w
-// w^T.
+// Diagonal of a scatter matrix C in rotated coordinates, H S C S H, with signs S and the reflection
+// H = I - 2 w w^T.
 std::vector<double> rotated_diagonal(const Matrix& scatter, const LinearQueryModel& model) {
   const auto dim = model.sign.size();
   std::vector<double> diagonal;

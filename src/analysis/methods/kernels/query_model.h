@@ -46,7 +46,7 @@ inline constexpr double kVarianceFloor = 1e-12;
 // Returns 1 or -1 per dimension: the sign of the key mean averaged over buckets, shared by all
 // query heads that read these keys.
 std::vector<double> key_mean_signs(const CentredRows& keys);
-// Without `bucket_variances`, buckets have no variance, and the mean of all queries.
+// Without `bucket_variances`, every bucket has the mean of all queries and no variance.
 LinearQueryModel fit_query_model(const CentredRows& queries, std::vector<double> signs,
                                  bool bucket_variances = true);
 

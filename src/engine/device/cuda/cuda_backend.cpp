@@ -153,7 +153,7 @@ class CudaBackend : public Backend {
   }
 
   void project_qkv(bool values) override {
-    a_.switch_to_qkv_queries();
+    a_.read_queries_from_qkv();
     auto qkv = layer_->qkv;
     if (!values) qkv.out -= a_.kv_width();
     products_.multiply({.x = a_.normalized(),
@@ -167,7 +167,7 @@ class CudaBackend : public Backend {
   }
 
   // Defers norm and rotation until q and k are observed or attention needs them, so that both run
-  // in one fused kernel. A norm over the concatenation of all heads has a kernel of its own.
+  // in one fused kernel. A norm over the concatenation of all heads uses a separate kernel.
   void normalize_heads() override {
     if (!config().qk_norm_whole) {
       pending_.norm = true;

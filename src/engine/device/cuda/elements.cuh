@@ -73,7 +73,7 @@ __device__ __forceinline__ float quad_sum(float x) {
 }
 
 // Butterfly reduction of many values over lanes kDistance apart: each lane sends the kHalf values
-// that it does not keep. Lanes whose number has the bit kDistance keep the upper half.
+// that it does not keep. Lanes with bit kDistance set keep the upper half.
 template <int kHalf, int kDistance, int kValues>
 __device__ __forceinline__ void reduce_across_lanes(float (&values)[kValues]) {
   static_assert(2 * kHalf <= kValues);

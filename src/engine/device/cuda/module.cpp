@@ -1,6 +1,6 @@
-// Entry point of libqkscope_cuda.so, and functions of libqkscope that this module uses: they
-// forward through the library's function table. The module must not link copies of them, which
-// would have a log and a thread pool of their own.
+// Entry point of libqkscope_cuda.so, and definitions of the libqkscope functions that this module
+// uses: each calls the library through its function table. Linking copies of these functions
+// instead would duplicate the log and the thread pool.
 #include <cuda_runtime.h>
 
 #include "base/core/log.h"

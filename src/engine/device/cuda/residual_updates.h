@@ -65,7 +65,7 @@ class ResidualUpdates {
   void mark_edited() {
     if (deferred_) deferred_->edited = true;
   }
-  // Adds the deferred update. An update that was not edited is added exactly as without an
+  // Adds the deferred update. If it was not edited, the result is bit-identical to a run without an
   // observer.
   void add_deferred_update(std::int64_t running) {
     if (deferred_ && !deferred_->edited && !deferred_->normalized)

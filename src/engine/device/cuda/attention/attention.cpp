@@ -18,7 +18,7 @@ namespace {
 constexpr int kHopper = 90;        // sm_90a code runs on no other architecture
 constexpr int kFirstWithMma = 80;  // oldest architecture of cuDNN's fused kernels
 
-// Cases in which FlashInfer's kernel measured fastest.
+// Returns true if FlashInfer's kernel was the fastest in benchmarks.
 bool flash_infer_is_fastest(const AttentionCase& attention) {
   if (attention.capability != kHopper) return false;
   if (attention.softcap) return attention.d_head == 128 || attention.d_head == 256;

@@ -74,8 +74,8 @@ struct CausalAttentionArguments {
   const void* v = nullptr;  // (rows, n_kv_heads, d_head)
   void* z = nullptr;        // (rows, n_heads, d_head)
   std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it
-  // Multiplies q.k. cuDNN plans are built for the model's scale, so layers with a scale of their
-  // own use another kernel.
+  // Factor of the scores q.k. cuDNN plans are built for the model's scale, so layers with a
+  // different scale use another kernel.
   float scale = 1;
 };
 

@@ -285,7 +285,7 @@ __device__ HeadRows<const std::uint16_t, kVectors> source_rows(const void* data,
   return {static_cast<const std::uint16_t*>(data) + head * d_head, stride, d_head};
 }
 
-// Stores z of the warp's rows through the shared memory of its queries, which no other warp reads.
+// Stores z of the warp's rows, staged in the warp's query buffer, which no other warp reads.
 template <typename T, typename Shape, bool kVectors, typename Block>
 __device__ __forceinline__ void store_output(
     char* q_warp, const AttentionArguments& a, const Block& block, int row,

@@ -82,8 +82,8 @@ __device__ AttentionBlock this_block(const AttentionArguments& a) {
           static_cast<int>(min(a.queries - query, std::int64_t{kRows}))};
 }
 
-// Fills `ranges` for the queries from `query` on and ends with a barrier. Rows past the last query
-// repeat it, so that they request no tile of their own.
+// Fills `ranges` for kRows queries starting at `query` and ends with a barrier. Rows past the last
+// query get the range of the last query, so that they add no key tiles.
 template <int kRows>
 __device__ void load_key_ranges(KeyRanges<kRows>& ranges, const AttentionArguments& a,
                                 std::int64_t query) {

@@ -86,7 +86,7 @@ struct Epilogue : flashinfer::CollectiveEpilogue<Traits> {
     const auto of_thread = copy.get_thread_slice(thread);
     const auto rounded = flashinfer::convert_type<typename Base::DTypeO>(z);
     auto to = of_thread.partition_D(rows);
-    // All warps have finished reading the values, whose shared memory is reused for z.
+    // Waits until all warps have read the values, because z reuses the shared memory of the values.
     cutlass::arch::NamedBarrier::sync(
         Base::NUM_MMA_THREADS, static_cast<std::uint32_t>(flashinfer::NamedBarriers::kValueEmpty));
     cute::copy(copy, of_thread.retile_S(rounded), to);
@@ -129,8 +129,8 @@ struct TileQueue {
     int4 tile;
 
     CUTLASS_DEVICE bool is_valid(const Params& params) const { return index < params.count; }
-    // Returns tile, query head, key head, first query row, first key row, their counts, and batch
-    // index.
+    // Returns (tile, query head, key head, first query row, first key row, query count, key count,
+    // batch index).
     CUTLASS_DEVICE auto get_block_coord(const Params& params) const {
       return cute::tuple{tile.z, tile.w, int(params.group.divide(tile.w)), tile.x, tile.x, tile.y,
                          tile.y, 0};
@@ -142,7 +142,7 @@ struct TileQueue {
   static constexpr int kSharedBytes = kNextAt + 16;
   static constexpr int kThreads =
       Traits::NUM_MMA_THREADS + 32;  // consumer threads and one producer warp
-  // Named barriers that the kernel itself uses only with paged keys.
+  // Named barriers that are free because FlashInfer's kernel uses them only with paged keys.
   static constexpr std::uint32_t kEmpty = 5;
   static constexpr std::uint32_t kFull = 7;
 

@@ -86,7 +86,7 @@ std::shared_ptr<void> ActivationCopier::copy_on_device(const DeviceView& view,
 }
 
 bool ActivationCopier::put(const float* values, const DeviceView& view) {
-  // The observer wrote the values on a stream of its own.
+  // Waits for all streams: the observer may have written the values on a different stream.
   check(cudaDeviceSynchronize(), "wait for an edited activation");
   if (equals_values(values, view)) return false;
   scatter_floats(values, view.data, view.rows, view.heads * view.width, view.row_stride, view.dtype,

@@ -46,11 +46,11 @@ class ActivationCopier {
   // the copy.
   std::shared_ptr<void> copy_on_device(const DeviceView& view, const SelectedIndices& selected,
                                        Shape& shape);
-  // Overwrites the activation with float32 values on the GPU. Returns false if it already held
-  // them.
+  // Overwrites the activation with float32 values in GPU memory. Returns false if the activation
+  // already has these values.
   bool put(const float* values, const DeviceView& view);
 
-  // Copies a whole activation to the host (complete on return), and back.
+  // Copies a whole activation to the host (fetch) or from the host (put); complete on return.
   Tensor fetch(const DeviceView& view);
   void put(ConstTensorView values, const DeviceView& view);
 

@@ -35,14 +35,14 @@ class Activations {
     qkv_.reserve(rows * qkv_width() * element_, "queries, keys and values");
     residual_kept_ = queries_kept_ = has_layer_input_ = false;
   }
-  // From now on residual and queries hold only `rows` kept rows, in buffers of their own.
+  // Switches residual and queries to separate buffers with space for `rows` kept rows.
   void switch_to_kept_rows(std::int64_t rows) {
     kept_residual_.reserve_with_slack(rows * model_.d_model * element_, "kept rows");
     kept_queries_.reserve_with_slack(rows * q_width_ * element_, "kept queries");
     residual_kept_ = queries_kept_ = true;
   }
-  // The next projection writes its queries into qkv.
-  void switch_to_qkv_queries() { queries_kept_ = false; }
+  // Switches queries back to the q part of qkv, before the next projection.
+  void read_queries_from_qkv() { queries_kept_ = false; }
 
   // Allocates a copy of the residual as it enters a layer, for MLPs that read it (parallel
   // residual), and a buffer for the kept rows of that copy.

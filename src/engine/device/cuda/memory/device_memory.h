@@ -40,8 +40,8 @@ class GrowingMemory {
     if (bytes > bytes_ || !memory_) allocate(bytes, what);
     return memory_.get();
   }
-  // Same with 25 % headroom, for buffers that grow slightly from batch to batch: allocation
-  // synchronizes the GPU.
+  // Like reserve(), with 25 % headroom for buffers that grow slightly from batch to batch, because
+  // allocation synchronizes the GPU.
   void* reserve_with_slack(std::int64_t bytes, const char* what) {
     if (bytes > bytes_ || !memory_) allocate(bytes + bytes / 4, what);
     return memory_.get();

@@ -181,7 +181,7 @@ DeviceLinear DeviceWeights::output_head() {
   }
   if (head_.data() == nullptr) {
     const auto element = static_cast<std::int64_t>(dtype_size(options_.dtype));
-    // The upload thread owns uploader_, so this upload needs one of its own.
+    // uploader_ belongs to the upload thread, so this upload needs a separate uploader.
     WeightUploader uploader(options_.dtype, copies_);
     uploader.upload_matrix(
         from.weight, head_.reserve(from.weight.values.size() * element, "the output embedding"));

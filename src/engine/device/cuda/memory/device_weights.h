@@ -69,8 +69,8 @@ class WeightUploader {
     Event done;
   };
 
-  // Rows that are uploaded a few at a time, through a staging buffer on the GPU or straight to
-  // `direct`.
+  // Rows to upload in chunks, to `direct` in GPU memory or, if `direct` is null, through a staging
+  // buffer on the GPU.
   struct RowStream {
     std::int64_t rows;
     std::int64_t row_bytes;
@@ -118,7 +118,7 @@ class WeightUploader {
                 });
   }
 
-  // Uploads a weight stored as (in, out), perhaps within wider rows, as (out, in).
+  // Uploads a weight stored as (in, out), possibly as part of a wider matrix, as (out, in).
   void copy_transposed(const WeightMatrix& matrix, void* destination) {
     const auto& values = matrix.values;
     const auto size = static_cast<std::int64_t>(dtype_size(values.dtype()));
@@ -181,8 +181,8 @@ class WeightUploader {
     });
   }
 
-  // Returns block number `block` of a matrix (blocks, rows, columns) that shares its memory with
-  // other matrices: their blocks alternate, as the q, k and v rows of one head in a fused weight.
+  // Returns block number `block` of a matrix (blocks, rows, columns). In memory its blocks
+  // alternate with blocks of other matrices, like q, k and v of each head in a fused weight.
   static ConstTensorView block_of(const WeightMatrix& matrix, std::int64_t block) {
     const auto& values = matrix.values;
     const auto bytes =

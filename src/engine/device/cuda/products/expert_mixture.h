@@ -211,7 +211,7 @@ class ExpertMixture {
   std::int64_t count_ = 0;             // rows of the chunk
   std::int64_t padded_ = 0;            // grouped rows, padding included
   std::vector<ExpertRowRange> spans_;  // (experts)
-  // int32: row and slot of each grouped row, then the grouped row of each slot.
+  // int32: source row and slot of each grouped row, then the grouped row of each slot.
   UploadBuffer numbers_;
   DeviceMemory sorted_;  // (padded, d_model or d_mlp) inputs of the products
   DeviceMemory made_;    // (padded, 2 d_mlp or d_model) outputs of the products

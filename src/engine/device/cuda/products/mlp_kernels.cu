@@ -35,7 +35,7 @@ __device__ float clamped_swiglu(float gate, float up, const ClampedSwiglu& swigl
   return (u + 1.0f) * (g / (1.0f + expf(-swiglu.alpha * g)));
 }
 
-// Location of a row: rows of gate and of up are `stride` packs apart.
+// Rows of the gate kernel. Consecutive rows of gate, and of up, are `stride` packs apart.
 template <typename T>
 struct GateRows {
   const T* gate;
@@ -176,8 +176,8 @@ __device__ bool comes_before(Candidate a, Candidate b) {
   return x > y || (x == y && a.expert < b.expert);
 }
 
-// Selects the top k experts of each row, one warp per row. Each round takes the best expert after
-// the one of the round before.
+// Selects the top k experts of each row, one warp per row. Each round selects the best expert that
+// ranks below the previously selected one.
 template <typename T>
 __global__ void choose_kernel(ChooseExpertsArguments a) {
   const std::int64_t row = blockIdx.x;

@@ -200,7 +200,7 @@ class AllKeysScan {
     reduce_across_lanes<kValues / 2, 16>(v);
     reduce_across_lanes<kValues / 4, 8>(v);
     reduce_across_lanes<kValues / 8, 4>(v);
-    // First of the values that this lane still holds after the reduction.
+    // Index of the first value that this lane holds after the reduction.
     const int first = (lane_ & 16 ? kValues / 2 : 0) + (lane_ & 8 ? kValues / 4 : 0) +
                       (lane_ & 4 ? kValues / 8 : 0);
     float* const columns = memory_.columns[parity_][warp_];

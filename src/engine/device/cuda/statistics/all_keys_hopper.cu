@@ -78,7 +78,7 @@ class GroupQueries {
     }
   }
 
-  // q.k of the warpgroup's rows with the keys of a tile; called by all four warps.
+  // Computes q.k of the warpgroup's queries and the keys of a tile; called by all four warps.
   __device__ __forceinline__ void multiply(ScoreFragments<Shape>& scores,
                                            std::uint32_t tile) const {
     const auto keys = wgmma_descriptor(tile);

@@ -41,7 +41,7 @@ struct BinnedAttentionWeight {
         : "=r"(word)
         : "r"(static_cast<unsigned>(bits) >> (23 - kMassBits)), "n"(kMask), "r"(kOne));
   }
-  // Bins are stored in exponent order, at index exponent % kBins; this is the index of bin b.
+  // Returns the index of a bin. Bins are stored in exponent order, at index exponent % kBins.
   __device__ static int word_index(int bin) { return (126 - bin) % kBins; }
 
   __device__ __forceinline__ void add_at(std::uint32_t address) const {
@@ -49,8 +49,8 @@ struct BinnedAttentionWeight {
   }
 };
 
-// Bins of each of a warp's rows, shared by the four lanes of a row; eight rows fall into different
-// banks.
+// Histogram bins of the warp's rows. The four lanes of a row share its bins; the bins of eight rows
+// fall into different banks.
 template <typename Shape>
 class WeightHistogram {
  public:
@@ -87,8 +87,8 @@ class WeightHistogram {
   std::uint32_t first_[2];
 };
 
-// Concentration of four rows at a time: cumulative mass before each bin, from which every lane
-// brackets one of eight measures of a row.
+// Cumulative mass and key counts of four rows. Each lane computes bounds on one of eight
+// concentration measures of one row.
 class Concentration {
  public:
   static constexpr int kRows = 4;
@@ -127,8 +127,8 @@ class Concentration {
     memory_.keys[row][2 * lane + 1] = keys + count[0];
     memory_.held[row][2 * lane + 1] = held + mass[0];
     if (lane < 31) return;
-    // The last bin also holds smaller weights, counted as its least value; its mass cannot exceed 1
-    // minus the mass of the other bins.
+    // Smaller weights are counted in the last bin with its smallest value, so its mass is limited
+    // to 1 minus the mass of the other bins.
     const double last = fmin(mass[1], fmax(0.0, 1.0 - held - mass[0]));
     memory_.keys[row][kBins] = keys + count[0] + count[1];
     memory_.held[row][kBins] = held + mass[0] + last;

@@ -69,7 +69,7 @@ struct TileIterator {
   }
 };
 
-// Sums over a lane's rows of one channel, relative to its centre.
+// Sums of x - centre and of its powers for one channel, over the rows of one lane.
 struct ChannelSums {
   float y = 0, y2 = 0, yt = 0, yu = 0, y3 = 0, y4 = 0;  // sums of the chunk
   double far3 = 0, far4 = 0;                            // powers of outliers, sums of the segment

@@ -81,7 +81,7 @@ void read_head_moments(HeadMoments& moments, const MomentRecord& record, const d
     moments.min[to] = static_cast<float>(from[record.least_offset() + i]);
     moments.max[to] = static_cast<float>(from[record.largest_offset() + i]);
   }
-  std::copy_n(from + record.pair_abs_offset(), record.pairs,
+  std::copy_n(from + record.offset_of_pair_magnitudes(), record.pairs,
               moments.pair_abs.begin() + head * record.pairs);
   moments.norm_mean[static_cast<std::size_t>(head)] = from[record.norm_offset()];
   moments.norm_max[static_cast<std::size_t>(head)] =

@@ -29,7 +29,7 @@ class ScoreStatistics {
   // Copies the row sums to the host, in the format of the CPU attention.
   std::vector<rows::RunningSoftmax> fetch_row_sums(const ScoreSource& source) const;
 
-  // Adds a layer, whose row sums are known. `sink` must stay valid until the results are delivered.
+  // Adds a layer with known row sums. `sink` must stay valid until the results are delivered.
   void add(const ScoreSource& source, const AttentionRequest& request, AttentionConsumer& sink);
 
  private:
@@ -47,7 +47,7 @@ class ScoreStatistics {
   UploadBuffer key_tiles_;    // RowTile, of the pass over all keys
   UploadBuffer token_rows_;   // RepeatedTokenRow
   UploadBuffer token_tiles_;  // RepeatedTokenTile
-  // Null: not built yet. Pending results keep a reference.
+  // Null until prepare_cells(). Pending results keep a reference.
   std::shared_ptr<const std::vector<DocumentBucketCell>> cells_;
   UploadBuffer device_cells_;
 

@@ -6,8 +6,7 @@
 namespace qkscope::cuda {
 namespace {
 
-// Blocks per launch, limited by the scratch for the bins of their rows: several per multiprocessor
-// of a large GPU.
+// Blocks per launch: several per multiprocessor of a large GPU. Bounds the scratch memory for bins.
 constexpr std::int64_t kLaunchBlocks = 1024;
 
 bool is_large(DType dtype, std::int64_t d_head) {

@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads) norms_kernel(const MomentArguments a
   for (int pair = threadIdx.x; pair < pairs; pair += kThreads) {
     double sum = 0;
     for (int i = 0; i < kWarps; ++i) sum += of_pairs[i][pair];
-    record[a.record.pair_abs_offset() + pair] = sum;
+    record[a.record.offset_of_pair_magnitudes() + pair] = sum;
   }
   if (threadIdx.x != 0) return;
   double sum = 0, most = 0;
@@ -223,7 +223,7 @@ __device__ double shifted_sum(const MomentShift& shift, std::int64_t at, double 
   return sum + n * (static_cast<double>(shift.centre[at]) - shift.product[at]);
 }
 
-// One set of segments and the place of one head's moments.
+// A set of segments, and the destination of the centred moments of one head.
 struct CenteredMoments {
   const CentredMoments& set;
   int head;
@@ -282,7 +282,7 @@ __device__ void center_channel(const MomentArguments& a, const CenteredMoments& 
   to.moments[a.record.largest_offset() + channel] = largest;
 }
 
-// Grid x: rows of the triangle, then one block for everything else; y: heads; z: sets.
+// Grid x: rows of the product triangle, then one block for all other moments; y: heads; z: sets.
 __global__ void __launch_bounds__(kThreads)
     center_kernel(const MomentArguments a, const CentredMomentSets sets) {
   const auto& set = sets.sets[blockIdx.z];
@@ -294,8 +294,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int channel = threadIdx.x; channel < dim; channel += kThreads)
     center_channel(a, to, channel);
   for (int i = threadIdx.x; i < a.record.pairs + 1; i += kThreads)  // mean norm after the pairs
-    to.moments[a.record.pair_abs_offset() + i] =
-        record_sum(a, set.segments, head, a.record.pair_abs_offset() + i) / set.rows.n;
+    to.moments[a.record.offset_of_pair_magnitudes() + i] =
+        record_sum(a, set.segments, head, a.record.offset_of_pair_magnitudes() + i) / set.rows.n;
   if (threadIdx.x != 0) return;
   double most = 0;
 #pragma unroll 8

@@ -28,8 +28,8 @@ struct MomentChunk {
   std::int32_t sequence;  // index in the batch
 };
 
-// Chunks [begin, end) of one set and one bucket, summed by one block. Also used for other index
-// ranges.
+// Chunks [begin, end) of one set and one bucket, summed by one block. Also used for ranges of
+// segments.
 struct MomentSegment {
   std::int32_t begin = 0, end = 0;
 };
@@ -47,7 +47,7 @@ struct MomentChunks {
   std::int32_t body = 0;  // index of the first body chunk
 };
 
-// Chunks and segments of one position bucket: the first tokens of each text, and all later tokens.
+// Chunks and segments of one bucket, separately for first tokens of documents and body tokens.
 struct BucketSegments {
   MomentSegment first_chunks, body_chunks;
   MomentSegment first_segments, body_segments;
@@ -72,8 +72,12 @@ struct MomentRecord {
   }  // (6, dim), see below
   __host__ __device__ std::int64_t least_offset() const { return sums_offset() + 6 * dim; }
   __host__ __device__ std::int64_t largest_offset() const { return least_offset() + dim; }
-  __host__ __device__ std::int64_t pair_abs_offset() const { return largest_offset() + dim; }
-  __host__ __device__ std::int64_t norm_offset() const { return pair_abs_offset() + pairs; }
+  __host__ __device__ std::int64_t offset_of_pair_magnitudes() const {
+    return largest_offset() + dim;
+  }
+  __host__ __device__ std::int64_t norm_offset() const {
+    return offset_of_pair_magnitudes() + pairs;
+  }
   __host__ __device__ std::int64_t norm_max_offset() const { return norm_offset() + 1; }
   __host__ __device__ std::int64_t size() const { return norm_offset() + 2; }
 };
@@ -117,7 +121,7 @@ bool moments_fit_tensor_cores(const MomentArguments& arguments);
 void sum_moments_16bit(const MomentArguments& arguments, cudaStream_t stream);
 void sum_moments_float64(const MomentArguments& arguments, cudaStream_t stream);
 
-// Properties of the rows of a set that follow from positions alone.
+// Number of rows in a set, and the means of t and u over these rows.
 struct PositionMeans {
   double n = 0;
   double t_mean = 0;

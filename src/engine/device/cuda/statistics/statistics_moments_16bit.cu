@@ -67,7 +67,7 @@ class RowNorms {
     if (thread < pairs_) {
       double sum = 0;
       for (int i = 0; i < Tile::kWarps; ++i) sum += memory.pairs[i][thread];
-      record[a.record.pair_abs_offset() + thread] = sum;
+      record[a.record.offset_of_pair_magnitudes() + thread] = sum;
     }
     if (thread != 0) return;
     double sum = 0;
@@ -128,7 +128,7 @@ class RowNorms {
     }
   }
 
-  // Interleaved pairs, or partial rotation of some channels.
+  // Adds rotary pairs that are interleaved or cover only some of the channels.
   __device__ void add_other_pairs(const char* rows, float (&squares)[kWarpRows]) {
 #pragma unroll
     for (int i = 0; i < kWarpRows; ++i) {
@@ -232,8 +232,8 @@ __device__ void each_product(std::int64_t dim, Use use) {
   }
 }
 
-// Products of a tile with few rows in float64; each thread computes the products that
-// each_product lists.
+// Adds the products of the channels over a tile with few rows, in float64. A thread computes the
+// same products as in each_product().
 template <typename T, typename Tile>
 __device__ void multiply_short_tile(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
                                     const char* tile, int rows) {

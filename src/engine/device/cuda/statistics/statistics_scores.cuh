@@ -94,7 +94,7 @@ class WarpQueries {
     }
   }
 
-  // q.k of the rows with the keys of a tile.
+  // Computes q.k of the warp's queries and the keys of a tile.
   __device__ __forceinline__ void multiply(ScoreFragments<Shape>& scores, const char* keys) const {
     if constexpr (sizeof(T) == 2) {
       const auto k = shared_address(keys) + ldmatrix_key_lane_offset<Shape::kWidth>();
@@ -193,7 +193,7 @@ __device__ __forceinline__ float mass_up_to(const ScoreFragments<Shape>& p, int 
   return sum;
 }
 
-// Log-sum-exp of rows beyond the document: their weights become 0 and the logarithms stay finite.
+// Log-sum-exp of rows past the end of a document: weights become 0 and logarithms stay finite.
 constexpr float kBeyond = 1e4f;
 
 // Base-2 log-sum-exp of each of a lane's rows, and conversion of scores to weights.
@@ -282,7 +282,7 @@ template <typename T, typename Shape, typename Pass>
 constexpr auto kScoreBytes = static_cast<int>(ScoreTiles<T, Shape>::kBytes +
                                               sizeof(typename Pass::Memory));
 
-// Launches Pass over `a`, whose tiles have Shape::kRows rows.
+// Launches Pass over the tiles of `a`, which must have Shape::kRows rows each.
 template <typename T, typename Shape, typename Pass>
 void launch_score_pass(const ScoreArguments& a, const typename Pass::Options& options,
                        cudaStream_t stream) {

@@ -58,8 +58,8 @@ void compute_equal_token_statistics(const ScoreArguments& arguments, const Repea
                                     const RepeatedTokenTile* tiles, std::int64_t tile_count,
                                     cudaStream_t stream);
 
-// Computes the all-key columns except derived ones, and sums over queries. The pass has a tile size
-// of its own.
+// Computes the all-key columns except derived ones, and the attention mass that each key receives.
+// Tiles have all_keys_tile_rows() rows.
 struct AllKeysArguments {
   std::int64_t* key_sums = nullptr;  // (rows, n_heads) in units of 2^-40; accumulated
   void* bins = nullptr;              // scratch of all_keys_histogram_bytes() bytes

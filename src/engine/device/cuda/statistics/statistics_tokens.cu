@@ -22,7 +22,7 @@ struct TokenQuery {
   float dup = 0, dup_first = 0, ind = 0, ind_self = 0;
 };
 
-// Lists the lane's queries; `warp_entry` is the first list entry of the warp.
+// Loads the two queries of this lane; `warp_entry` is the warp's first entry in the token list.
 __device__ __forceinline__ void load_queries(TokenQuery (&queries)[2], const ScoreArguments& a,
                                              const TokenList& list, const RepeatedTokenTile& tile,
                                              int warp_entry, int head) {
@@ -37,7 +37,7 @@ __device__ __forceinline__ void load_queries(TokenQuery (&queries)[2], const Sco
   }
 }
 
-// A tile of keys: `count` entries of the list, starting at `entry`, and their rows in the text.
+// A tile of keys: entries [entry, entry + count) of the token list, and the row of each entry.
 struct ListedKeys {
   int entry, count;
   const std::int32_t* rows;

@@ -1,13 +1,11 @@
-#include "cli/dry_run.h"
+#include "qkscope/experimental/run_advice.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
 
-#include "cli/json.h"
-#include "cli/logging.h"
-#include "cli/numbers.h"
+#include "base/io/json.h"
 #include "qkscope/error.h"
 #include "qkscope/experimental/bench.h"
 #include "qkscope/experimental/store.h"
@@ -15,10 +13,21 @@
 #include "qkscope/forward.h"
 #include "qkscope/hub.h"
 
-namespace qkscope::cli {
+namespace qkscope {
 namespace {
 
-// The analyses warn about heads with fewer rows (queries plus keys) per dimension.
+// Properties of a planned run that its warnings and its time estimate depend on.
+struct PlannedWork {
+  const CaptureConfig& config;
+  const ModelConfig& model;
+  Device device;
+  std::size_t workers = 1;
+  DType dtype = DType::f32;
+  std::int64_t longest = 0;  // tokens of the longest text
+  double flop = 0;           // of the whole run
+};
+
+// The analyses warn about heads with fewer rows (queries plus keys) per dimension than this.
 constexpr double kRowsPerDimension = 10;
 
 // Rounds up to two significant digits: 6.71 becomes 6.8.
@@ -27,7 +36,7 @@ double round_up(double value) {
   return std::ceil(value / unit - 1e-9) * unit;
 }
 
-// Size of the measured pass. On the CPU it takes seconds; a GPU is slow with few tokens.
+// Size of the timed batch: small enough to take seconds on a CPU, large enough to saturate a GPU.
 BenchBatch measured_batch(const PlannedWork& work) {
   constexpr double kCpuFlop = 2.5e11;
   constexpr std::int64_t kCpuTokens = 512;
@@ -44,7 +53,7 @@ BenchBatch measured_batch(const PlannedWork& work) {
   return {.documents = work.device.kind == Device::Kind::cpu ? 1 : most / tokens, .tokens = tokens};
 }
 
-// What a larger base_rate would do about too few rows.
+// Returns advice for too few rows: a larger base_rate, or more texts.
 std::string base_rate_advice(const SamplerOptions& sampler, double rows, double needed) {
   if (sampler.type == SamplerType::all) return "take more or longer texts";
   const double rate = round_up(sampler.base_rate * needed / std::max(rows, 1.0));
@@ -55,18 +64,15 @@ std::string base_rate_advice(const SamplerOptions& sampler, double rows, double 
                      sampler.base_rate);
 }
 
-}  // namespace
-
-TimeEstimate estimate_time(const PlannedWork& work, const ComputeOptions& compute) {
-  TimeEstimate time;
+void estimate_time(const PlannedWork& work, const ComputeOptions& compute, RunAdvice& advice) {
   const auto& model = work.config.model;
   const FetchOptions fetch{.weights = false, .quiet = true};
   try {
     const auto folder =
         fetch_checkpoint(fetch_input(model.name, fetch), model.revision.value_or(""), fetch);
     if (!inspect_checkpoint(folder).has_weights) {
-      time.unknown = "the weights are not on this machine";
-      return time;
+      advice.unknown = "the weights are not on this machine";
+      return;
     }
     const auto batch = measured_batch(work);
     const ModelOptions options{.device = device_name(work.device),
@@ -77,15 +83,15 @@ TimeEstimate estimate_time(const PlannedWork& work, const ComputeOptions& comput
     const auto report =
         measure_speed(folder, options, {.batches = {batch}, .repeats = 1, .ceiling_seconds = 0.01});
     const auto& result = report.results.front();
-    time.flop_per_second = result.flop / result.seconds;
-    time.tokens = result.rows;
-    time.seconds = work.flop / time.flop_per_second / static_cast<double>(work.workers);
+    advice.flop_per_second = result.flop / result.seconds;
+    advice.tokens = result.rows;
+    advice.seconds = work.flop / advice.flop_per_second / static_cast<double>(work.workers);
   } catch (const Error& error) {
-    time.unknown = error.what();
+    advice.unknown = error.what();
   }
-  return time;
 }
 
+// Returns a warning if texts may be longer than the context of the model.
 std::vector<std::string> length_warnings(const PlannedWork& work) {
   const auto length = work.config.tokenizer.max_length;
   const auto context = work.model.max_positions;
@@ -94,9 +100,11 @@ std::vector<std::string> length_warnings(const PlannedWork& work) {
       "tokenizer.max_length {} is above the context of the model, {} positions; the longest text "
       "has {} tokens. Vectors behind the context are of positions that the model was not trained "
       "on: set tokenizer.max_length to {}",
-      number(length), number(context), number(work.longest), context)};
+      format_count(static_cast<std::uint64_t>(length)), format_count(static_cast<std::uint64_t>(context)), format_count(static_cast<std::uint64_t>(work.longest)), context)};
 }
 
+// Returns warnings about the position sampler, and about too few rows for the analyses. `rows` is
+// the mean number of rows per head file and `tokens` the number of tokens, both over all shards.
 std::vector<std::string> row_warnings(const PlannedWork& work, double rows, double tokens) {
   std::vector<std::string> warnings;
   const auto& capture = work.config.capture;
@@ -129,22 +137,38 @@ std::vector<std::string> row_warnings(const PlannedWork& work, double rows, doub
   return warnings;
 }
 
-void print_advice(const TimeEstimate& time, const std::vector<std::string>& warnings) {
-  if (time.seconds)
-    fmt::print("time       about {}, from a pass of {} tokens here ({:.3g} GFLOP/s)\n",
-               *time.seconds < 1 ? "a second" : format_duration(*time.seconds), number(time.tokens),
-               time.flop_per_second / 1e9);
-  else
-    fmt::print("time       unknown: {}\n", printable(time.unknown));
-  for (const auto& warning : warnings) warn("{}", warning);
+}  // namespace
+
+RunAdvice advise(const CapturePlan& plan, const DryRun& dry, const Shard& shard,
+                 const ComputeOptions& compute) {
+  const PlannedWork work{plan.config(), plan.model(), plan.device(), plan.workers(),
+                         plan.dtype(),  dry.longest,  dry.flop};
+  const auto shards = static_cast<double>(shard.count);
+  RunAdvice advice;
+  advice.warnings = length_warnings(work);
+  for (auto& warning :
+       row_warnings(work, shards * static_cast<double>(dry.rows) / static_cast<double>(dry.files),
+                    shards * static_cast<double>(dry.tokens)))
+    advice.warnings.push_back(std::move(warning));
+  estimate_time(work, compute, advice);
+  return advice;
 }
 
-std::string with_advice(const std::string& plan_json, const TimeEstimate& time,
-                        const std::vector<std::string>& warnings) {
+RunAdvice advise(const StatsPlan& plan, const StatsDryRun& dry, const ComputeOptions& compute) {
+  const double flop = dry.forward_flop + dry.moments_flop + dry.near_flop + dry.all_flop;
+  const PlannedWork work{plan.config().run, plan.model(), plan.device(), plan.workers(),
+                         plan.dtype(),      dry.longest,  flop};
+  RunAdvice advice;
+  advice.warnings = length_warnings(work);
+  estimate_time(work, compute, advice);
+  return advice;
+}
+
+std::string with_advice(const std::string& plan_json, const RunAdvice& advice) {
   Json plan = Json::parse(plan_json);
-  plan["warnings"] = warnings;
-  plan["seconds"] = time.seconds ? Json(*time.seconds) : Json(nullptr);
-  return dump_json(plan);
+  plan["warnings"] = advice.warnings;
+  plan["seconds"] = advice.seconds ? Json(*advice.seconds) : Json(nullptr);
+  return plan.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-}  // namespace qkscope::cli
+}  // namespace qkscope
