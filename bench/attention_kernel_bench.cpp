@@ -100,13 +100,13 @@ void run(std::int64_t documents, std::int64_t length, const Heads& heads, const 
 
   HopperAttention hopper(model, DType::bf16, 0, nullptr);
   if (hopper.has_kernel()) {
-    hopper.begin(sequences);
+    hopper.set_sequences(sequences);
     show([&] { hopper.attend(arguments); });
   } else {
     fmt::print(" |");
   }
   CudnnAttention cudnn(model, DType::bf16, 0, nullptr);
-  cudnn.begin(sequences);
+  cudnn.set_sequences(sequences);
   if (heads.softcap == 0 && cudnn.attend(arguments))
     show([&] { cudnn.attend(arguments); });
   else

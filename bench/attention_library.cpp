@@ -65,6 +65,6 @@ extern "C" __attribute__((visibility("default"))) int qkscope_attention(
                            .tiles = tiles->memory.as<AttentionTile>(),
                            .tile_count = tiles->count,
                            .counter = tiles->counter.as<int>(),
-                           .multiprocessors = multiprocessors(0)},
+                           .multiprocessors = multiprocessor_count(0)},
                           stream);
 }

@@ -142,7 +142,9 @@ std::vector<Series> make_series(const ModelConfig& model, const Batch& batch,
 class BatchTimes {
  public:
   BatchTimes(const Options& options, Clock::time_point start)
-      : options_(options), device_(choose_device(options.device)), free_(free_memory(device_)) {
+      : options_(options),
+        device_(choose_device(options.device)),
+        free_(free_memory_bytes(device_)) {
     const auto dtype = compute_dtype_from_name(options.dtype);
     if (!dtype)
       bad_input("--dtype: found '{}', expected float32, float16 or bfloat16", options.dtype);
@@ -177,7 +179,7 @@ class BatchTimes {
     for (auto& one : series) {  // warm-up; also records memory and residuals
       residuals.emplace_back(model_->config, batch);
       forward(*backend_, batch, residuals.back(), one);
-      memory.push_back(free_ - free_memory(device_) - weight_bytes_);
+      memory.push_back(free_ - free_memory_bytes(device_) - weight_bytes_);
     }
     NoObserver nobody;
     for (int i = 0; i < options_.repeats; ++i)
@@ -209,7 +211,7 @@ class BatchTimes {
   void report(const std::string& text, const Batch& batch, const Series& series, double first) {
     const auto seconds = median(series.runs);
     const bool on_gpu = device_.kind == Device::Kind::cuda;
-    const auto used = on_gpu ? free_ - free_memory(device_)
+    const auto used = on_gpu ? free_ - free_memory_bytes(device_)
                              : weight_bytes_ + activation_bytes(model_->config, batch.rows());
     print({{"engine", "qkscope"},
            {"device", device_name(device_)},

@@ -160,7 +160,7 @@ void race_eigenvectors(int size) {
 
 void race_transforms(int size) {
   const int times = std::max(1, 4 * 65536 / size);
-  const auto fft = Fft::of_size(static_cast<std::size_t>(size));
+  const auto fft = Fft::cached_of_size(static_cast<std::size_t>(size));
   std::vector<FourComplex> signal(static_cast<std::size_t>(size) / 4);
   std::vector<std::complex<float>> from(static_cast<std::size_t>(size));
   auto to = from;

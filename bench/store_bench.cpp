@@ -38,7 +38,7 @@ void write_shard(const Options& options, const PlantedRows& rows, const Shard& s
     return;
   }
   StoredRun stored(*address, StoredRun::kCapture);
-  stored.begin_or_join(planted_manifest(options.parts), shard, false);
+  stored.begin_or_join_run(planted_manifest(options.parts), shard, false);
   write_planted_part(DataRoot(stored.local_root()), options.parts, rows, shard, &stored);
 }
 

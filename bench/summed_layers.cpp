@@ -32,7 +32,7 @@ class SummedLayers::Moments : public MomentConsumer {
   }
   const MomentRequest& request() const { return request_; }
   void add(const LayerMoments& part) override { merge(sums_, part); }
-  void refuse(const NonFiniteLocation& found) override {
+  void throw_non_finite(const NonFiniteLocation& found) override {
     failure("head {} of document {} holds a number that is not finite", found.head, found.sequence);
   }
 

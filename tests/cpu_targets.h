@@ -15,18 +15,18 @@ void for_each_cpu_target(Body body) {
   const auto before = cpu_target();
   for (const auto& name : cpu_targets()) {
     SCOPED_TRACE("CPU target " + name);
-    use_cpu_target(name);
+    force_cpu_target(name);
     body(name);
   }
-  use_cpu_target(before);
+  force_cpu_target(before);
 }
 
 // A test case per target: `class Linear : public EachCpuTarget {};`, TEST_P(Linear, ...), and
 // QKSCOPE_EACH_CPU_TARGET(Linear); after them.
 class EachCpuTarget : public testing::TestWithParam<std::string> {
  protected:
-  void SetUp() override { use_cpu_target(GetParam()); }
-  void TearDown() override { use_cpu_target(before_); }
+  void SetUp() override { force_cpu_target(GetParam()); }
+  void TearDown() override { force_cpu_target(before_); }
 
  private:
   std::string before_ = cpu_target();

@@ -99,7 +99,7 @@ inline double write_planted_part(const DataRoot& root, const PlantedParts& parts
                                  StoredRun* stored = nullptr) {
   const auto lock = root.lock(shard);
   auto journal = root.open_part(planted_manifest(parts), shard);
-  if (stored != nullptr) stored->upload_new_lines(journal, shard);
+  if (stored != nullptr) stored->upload_new_journal_lines(journal, shard);
   const auto& groups = journal.manifest().groups;
   double seconds = 0.0;
   const std::string_view text = "made up";
@@ -126,7 +126,7 @@ inline double write_planted_part(const DataRoot& root, const PlantedParts& parts
     }
     seconds += seconds_since(start);
     entry.checksum = segment.commit();
-    journal.add(entry);
+    journal.append_entry(entry);
   }
   journal.mark_complete();
   return seconds;

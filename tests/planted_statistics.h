@@ -184,7 +184,7 @@ inline void add_moments(PlantedStatistics& planted, VectorKind kind, VectorStage
 
 inline void add_attention(PlantedStatistics& planted, std::mt19937& random) {
   Statistics& s = planted.statistics;
-  AttentionStatistics& a = s.attention = empty_attention(s.settings, 3, s.heads);
+  AttentionStatistics& a = s.attention = empty_attention_statistics(s.settings, 3, s.heads);
   a.documents = 3;
   for (std::size_t b = 0; b < a.rows.size(); ++b) a.rows[b] = s.bucket_positions[b].n;
   for (auto* values : {&a.sum, &a.square, &a.row_square, &a.document_square, &a.document_cross,

@@ -128,7 +128,7 @@ void check_bytes(const TemporaryFolder& folder, std::string_view input) {
   refuses_or_reads([&] { load_manifest(path); });
   refuses_or_reads([&] {
     const SegmentReader segment(path, 1);
-    segment.check_all();
+    segment.check_all_bytes();
     segment.read_example_table();
   });
 }

@@ -31,7 +31,7 @@ void run_input(const std::string& input, const std::string& name) {
 
 std::vector<std::string> load_corpus(const std::string& folder) {
   std::vector<std::string> corpus;
-  for (const auto& name : names_in(folder))
+  for (const auto& name : entry_names(folder))
     corpus.emplace_back(MappedFile(fmt::format("{}/{}", folder, name)).text());
   if (corpus.empty()) bad_input("{}: the corpus is empty", folder);
   return corpus;

@@ -94,9 +94,9 @@ Figure attention_onset(const AnalysisResults& results) {
     largest.push_back(heads.empty() ? kNan : std::ranges::max(heads));
   add("induction_largest", std::move(largest),
       {"strongest induction head", style::kKey, style::kDiamond});
-  add("sink_rate", run_means(frame.group_by_run("sink_rate_64")),
+  add("sink_rate", mean_by_run(frame.group_by_run("sink_rate_64")),
       {"sinks", style::kNope, style::kSquare});
-  add("position_dominated", run_means(group_class_members(results, "position_dominated")),
+  add("position_dominated", mean_by_run(group_class_members(results, "position_dominated")),
       {"position-dominated heads", style::kQuery, style::kCircle});
   Figure figure;
   figure.title = "When induction, sinks and position-dominance appear";

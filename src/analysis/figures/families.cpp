@@ -118,7 +118,7 @@ std::pair<Table, std::vector<LegendEntry>> family_table(const AnalysisResults& r
   std::size_t place = 0;
   for (std::size_t i = 0; i < families.size(); ++i) {
     const auto& [name, rows] = families[i];
-    const double r = correlation_of(values_at(separation, rows), values_at(bias, rows));
+    const double r = pearson_r(values_at(separation, rows), values_at(bias, rows));
     legend.push_back(
         family_legend_entry(i, fmt::format("{}, {{/:Italic r}} = {:.2f}", escape_markup(name), r)));
     for (const auto row : rows)
@@ -217,7 +217,7 @@ Figure family_scatter(const AnalysisResults& results) {
       "with its sign. r is Pearson's correlation over the heads of a family; over all heads it is "
       "{:.2f}. The half hundredth of heads at either end of the bias lies outside the picture. The "
       "heads farthest from the medians carry their names (run, layer.head).",
-      correlation_of(points.separation, points.bias));
+      pearson_r(points.separation, points.bias));
   return figure;
 }
 

@@ -49,7 +49,7 @@ inline Figure empty_figure(std::string why) {
 }
 
 // Number of runs that a figure is meant for.
-enum class RunRequirement {
+enum class RunCountRequirement {
   any,
   one,      // shows a single run, never a sweep of several
   several,  // compares runs; drawn for a single run only if the user names the figure
@@ -59,7 +59,7 @@ struct FigureKind {
   std::string name;
   std::vector<std::string> tables;  // required result tables; the figure is skipped without them
   std::function<Figure(const AnalysisResults& results)> make;
-  RunRequirement runs = RunRequirement::any;
+  RunCountRequirement runs = RunCountRequirement::any;
 };
 
 // Every figure, in the order of the report.

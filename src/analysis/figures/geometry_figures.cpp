@@ -101,7 +101,7 @@ std::vector<FigureKind> geometry_over_runs_kinds() {
         {fmt::format("geometry_{}", row.question),
          {"geometry"},
          [&row](const AnalysisResults& results) { return geometry_over_runs(results, row); },
-         RunRequirement::several});
+         RunCountRequirement::several});
   return kinds;
 }
 

@@ -367,7 +367,7 @@ FigureKind map_kind(const std::string& name, const MapMeasure& measure) {
   return {"head_map_" + name,
           {measure.table},
           [measure](const AnalysisResults& results) { return head_map(results, measure); },
-          RunRequirement::one};
+          RunCountRequirement::one};
 }
 
 // Returns the maps of measures in the table "attention", or of measures in all other tables.
@@ -414,7 +414,7 @@ std::vector<FigureKind> head_map_kinds() {
                  {fmt::format("head_map_{}", kClassMaps[i].column),
                   {"taxonomy"},
                   [i](const AnalysisResults& results) { return class_map(results, kClassMaps[i]); },
-                  RunRequirement::one});
+                  RunCountRequirement::one});
   return kinds;
 }
 

@@ -121,7 +121,7 @@ struct ScatterFigure {
   const char* title;
   std::string caption;  // first sentences
   PointColumns points;
-  PanelGrid::Options grid;
+  PanelGrid::GridOptions grid;
   std::string settings;  // of all panels
 };
 

@@ -100,7 +100,7 @@ Figure layer_heatmap(const AnalysisResults& results, const DepthMeasure& measure
   if (figure.data.rows() == 0) return {};
   figure.title = measure.title;
   figure.height = height_of(results) + (measure.to_one ? 0 : 0.16);
-  figure.script = gnuplot_palette_command(measure.colours) + run_axis_commands(results) +
+  figure.script = gnuplot_palette_command(measure.colours) + commands_for_run_axis(results) +
                   "unset colorbox\nunset grid\nunset border\nset xrange [-0.5:9.5]\n"
                   "set xtics ('0' -0.5, '0.2' 1.5, '0.4' 3.5, '0.6' 5.5, '0.8' 7.5, '1' 9.5)\n"
                   "set xlabel 'depth (layer / last layer)' offset 0, 0.3\nset rmargin 2\n";
@@ -128,7 +128,7 @@ std::vector<FigureKind> layer_heatmap_kinds() {
         {fmt::format("layer_heatmap_{}", measure.name),
          {measure.table},
          [&measure](const AnalysisResults& results) { return layer_heatmap(results, measure); },
-         RunRequirement::several});
+         RunCountRequirement::several});
   return kinds;
 }
 
@@ -154,7 +154,7 @@ Figure component_weights(const AnalysisResults& results) {
     return figure;
   }
   figure.height = height_of(results);
-  figure.script = gnuplot_palette_command(style::kGreens) + run_axis_commands(results) +
+  figure.script = gnuplot_palette_command(style::kGreens) + commands_for_run_axis(results) +
                   "set cbrange [0:*]\nunset grid\nunset border\nset autoscale xfix\n"
                   "set xlabel 'dimension of the head' offset 0, 0.3\nset tmargin 1.5\n"
                   "set rmargin 6\n" +

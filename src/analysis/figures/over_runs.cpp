@@ -104,7 +104,7 @@ Figure taxonomy_evolution(const AnalysisResults& results) {
     total.clear();
     for (const auto& run : members) total.push_back(static_cast<double>(run.size()));
     legend.push_back({c.title, c.colour, style::kSquare});
-    plots += fmt::format("  data using {} lc rgb '{}'{}\n", table.add(c.name, run_means(members)),
+    plots += fmt::format("  data using {} lc rgb '{}'{}\n", table.add(c.name, mean_by_run(members)),
                          c.colour, &c == std::end(style::kClasses) - 1 ? "" : ", \\");
   }
   table.add("all_heads", total);
@@ -153,8 +153,8 @@ Figure explained_variance(const AnalysisResults& results) {
 
 Figure variance_decomposition(const AnalysisResults& results) {
   const ResultFrame& rotated = results.frame("rotated");
-  const auto a = run_means(rotated.group_by_run("var_frac_a"));
-  const auto b = run_means(rotated.group_by_run("var_frac_b"));
+  const auto a = mean_by_run(rotated.group_by_run("var_frac_a"));
+  const auto b = mean_by_run(rotated.group_by_run("var_frac_b"));
   std::vector<double> rest;
   for (std::size_t i = 0; i < a.size(); ++i) rest.push_back(1 - a[i] - b[i]);
   TrajectoryTable table(results);

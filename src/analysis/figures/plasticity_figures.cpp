@@ -185,7 +185,7 @@ Figure plasticity_profile(const AnalysisResults& results) {
                         .x_label = "query position (tokens)",
                         .y_label = "attention plasticity"});
   const bool alone = groups.groups.size() == 1;
-  const auto last = largest_by_group(groups, frame, "position");
+  const auto last = largest_value_by_group(groups, frame, "position");
   const auto settings = fmt::format(
       "set yrange [0:1]\nset ytics {}\nunset grid\nset format x '%.0s%c'\n", alone ? 0.2 : 0.5);
   grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {

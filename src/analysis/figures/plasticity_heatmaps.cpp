@@ -212,9 +212,9 @@ Figure plasticity_heatmap(const AnalysisResults& results) {
        "by bin; cells without pairs are white.",
        std::move(cells),
        {"distance between keys (tokens)", "key_distance", zeros,
-        largest_by_group(groups, frame, "key_distance_high"), 2},
+        largest_value_by_group(groups, frame, "key_distance_high"), 2},
        {"distance to query (tokens)", "query_distance", zeros,
-        largest_by_group(groups, frame, "query_distance_high"), 3}});
+        largest_value_by_group(groups, frame, "query_distance_high"), 3}});
 }
 
 Figure bucket_heatmap(const AnalysisResults& results) {

@@ -260,8 +260,8 @@ std::vector<double> absolute_values(std::vector<double> values) {
   return values;
 }
 
-std::vector<double> largest_by_group(const PanelGroups& groups, const ResultFrame& frame,
-                                     const std::string& column) {
+std::vector<double> largest_value_by_group(const PanelGroups& groups, const ResultFrame& frame,
+                                           const std::string& column) {
   std::vector<double> largest(groups.groups.size(), kNan);
   const auto& values = frame.real_column(column);
   for (std::size_t row = 0; row < frame.rows(); ++row) {

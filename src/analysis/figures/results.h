@@ -211,8 +211,8 @@ std::vector<double> absolute_values(std::vector<double> values);
 
 // Returns the largest value of a column in each group of heads, or 1 for a group without values.
 // Figures use the maxima as axis limits.
-std::vector<double> largest_by_group(const PanelGroups& groups, const ResultFrame& frame,
-                                     const std::string& column);
+std::vector<double> largest_value_by_group(const PanelGroups& groups, const ResultFrame& frame,
+                                           const std::string& column);
 
 // Returns the indices of up to `count` outliers of a scatter plot, farthest first. The distance of
 // a point from (median of x, median of y) is measured in interquartile ranges of x and y. A point

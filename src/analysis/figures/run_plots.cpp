@@ -151,7 +151,7 @@ std::vector<double> of_each(const RunGroups& groups, const Statistic& statistic)
 
 }  // namespace
 
-std::string run_axis_commands(const AnalysisResults& results) {
+std::string commands_for_run_axis(const AnalysisResults& results) {
   return fmt::format("set yrange [{}:0.5]\nset ytics ({}) scale 0 font ',{}'\n",
                      0.5 - static_cast<double>(results.runs().size()), run_titles(results, -1),
                      style::kSmall);
@@ -221,7 +221,7 @@ RunGroups group_class_members(const AnalysisResults& results, const std::string&
   return frame.group_by_run(is);
 }
 
-std::vector<double> run_means(const RunGroups& groups) {
+std::vector<double> mean_by_run(const RunGroups& groups) {
   return of_each(groups, mean_of);
 }
 

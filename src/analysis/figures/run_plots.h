@@ -12,7 +12,7 @@
 namespace qkscope {
 
 // Returns a vertical axis on which run i is at y = -i, so that the first run is at the top.
-std::string run_axis_commands(const AnalysisResults& results);
+std::string commands_for_run_axis(const AnalysisResults& results);
 
 // Scale factor of an axis and the matching unit in gnuplot markup, "10^{-3} per token".
 struct AxisUnit {
@@ -48,7 +48,7 @@ std::vector<LegendEntry> legend_entries(const std::vector<PlotSeries>& series);
 RunGroups group_class_members(const AnalysisResults& results, const std::string& name);
 
 // Shape (runs). Mean of each run; NaN for a run without values.
-std::vector<double> run_means(const RunGroups& groups);
+std::vector<double> mean_by_run(const RunGroups& groups);
 
 struct TrajectoryPanel {
   std::string y_label;   // gnuplot markup
@@ -95,7 +95,7 @@ class TrajectoryTable {
               const TrajectoryLayout& layout) const;
 
  private:
-  struct Column {
+  struct TrajectoryColumn {
     std::string name;
     std::vector<double> values;  // (runs)
   };
@@ -104,7 +104,7 @@ class TrajectoryTable {
   Table table() const;
 
   const AnalysisResults& results_;
-  std::vector<Column> columns_;
+  std::vector<TrajectoryColumn> columns_;
   bool bars_ = false;
 };
 

@@ -111,7 +111,7 @@ ScorePoints score_points(const AnalysisResults& results, const std::vector<Bench
       x.push_back(drops[run]);
       y.push_back(score);
     }
-    const double r = correlation_of(x, y);
+    const double r = pearson_r(x, y);
     for (const auto& [run, score] : set.of_run) {
       const auto& who = results.runs()[run];
       const auto interval = results.confidence_interval(run, "ap_drop");
@@ -154,7 +154,7 @@ Figure ap_drop_vs_score(const AnalysisResults& results) {
   const auto& path = results.choices().scores;
   if (path.empty()) return empty_figure("it needs scores: --scores FILE.csv");
   const ResultFrame& metrics = results.frame("head_metrics");
-  const auto drops = run_means(metrics.group_by_run("ap_drop"));
+  const auto drops = mean_by_run(metrics.group_by_run("ap_drop"));
   const auto sets = read_benchmark_scores(results, path, drops);
   if (sets.empty())
     return empty_figure(fmt::format("{} has no score of {} or more of these runs", path, kMinRuns));

@@ -55,7 +55,7 @@ std::string shorten_text(std::string_view text, std::size_t characters) {
   std::string result;
   std::size_t index = 0;
   for (std::size_t at = 0; at < whole.size(); ++index) {
-    const auto size = utf8::sequence_length(whole[at]);
+    const auto size = utf8::character_size(whole[at]);
     if (index == head) result += "…";
     if (index < head || index >= count - tail) result += whole.substr(at, size);
     at += size;
@@ -186,7 +186,7 @@ std::string Legend::label_commands(double bottom) const {
   return text;
 }
 
-PanelGrid::PanelGrid(Options options)
+PanelGrid::PanelGrid(GridOptions options)
     : options_(std::move(options)),
       count_(static_cast<int>(options_.count)),
       columns_(std::min(options_.columns, count_)),

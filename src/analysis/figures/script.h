@@ -78,18 +78,18 @@ class Legend {
   std::string label_commands(double bottom = 0) const;
 
  private:
-  struct Row {
+  struct LegendRow {
     std::vector<LegendEntry> entries;
     double width = 0;  // inches
   };
   double figure_width_;
-  std::vector<Row> rows_;
+  std::vector<LegendRow> rows_;
 };
 
 // A grid of panels that share the labels of their axes.
 class PanelGrid {
  public:
-  struct Options {
+  struct GridOptions {
     std::size_t count = 1;
     int columns = 5;    // at most
     double aspect = 1;  // height of a panel over its width
@@ -108,7 +108,7 @@ class PanelGrid {
     std::string commands;  // settings and the plot command
   };
 
-  explicit PanelGrid(Options options);
+  explicit PanelGrid(GridOptions options);
 
   double width() const { return width_; }  // of the figure, in inches
   double height() const { return height_; }
@@ -125,7 +125,7 @@ class PanelGrid {
  private:
   std::string panel_settings(int i, const std::string& title) const;
 
-  Options options_;
+  GridOptions options_;
   int count_;
   int columns_;
   int rows_;

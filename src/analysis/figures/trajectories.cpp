@@ -196,7 +196,7 @@ TrajectoryPanel make_panel(const AnalysisResults& results, const Trajectory& fig
     if (!frame.has(line.null_column)) continue;
     const auto null = group_heads(frame, frame.real_column(line.null_column));
     below += fmt::format("  data using 1:{} with lines lw 0.9 dt 3 lc rgb '{}', \\\n",
-                         table.add(line.null_column, run_means(null)),
+                         table.add(line.null_column, mean_by_run(null)),
                          panel.lines.size() > 1 ? line.look.colour : style::kInk);
   }
   if (panel.shade_between)
@@ -242,7 +242,7 @@ FigureKind trajectory_kind(std::string_view name) {
   return {row->name,
           {tables.begin(), tables.end()},
           [row](const AnalysisResults& results) { return draw_trajectory(results, *row); },
-          RunRequirement::several};
+          RunCountRequirement::several};
 }
 
 }  // namespace qkscope

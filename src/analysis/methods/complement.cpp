@@ -149,9 +149,10 @@ std::vector<ComplementPair> complement_planes(const PooledMoments& pooled,
   return result;
 }
 
-void search_planes(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
-                   const Matrix& axes, PlaneSearch search, const RotationOptions& options,
-                   std::vector<ComplementPair>& planes) {
+void search_plane_rotations(const CentredRows& queries, const CentredRows& keys,
+                            const PooledMoments& pooled, const Matrix& axes,
+                            PlaneSearchInput search, const RotationOptions& options,
+                            std::vector<ComplementPair>& planes) {
   separate(queries, keys, pooled, axes, planes);
   for (std::size_t i = 0; i < planes.size(); ++i) {
     const auto peak = search.frequencies.strongest_rotation(

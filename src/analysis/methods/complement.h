@@ -25,7 +25,7 @@ OrthogonalComplement orthogonal_complement(const PooledMoments& pooled, std::spa
                                            std::span<const double> b, std::int64_t wanted);
 
 // Inputs to the search for planes in which rows rotate with position.
-struct PlaneSearch {
+struct PlaneSearchInput {
   FrequencySearch& frequencies;   // for the positions of all queries, then all keys
   const PlaneUnitVectors& units;  // directions of the same rows, in the order of `frequencies`
 };
@@ -38,8 +38,9 @@ std::vector<ComplementPair> complement_planes(const PooledMoments& pooled,
 
 // Fills the fields of the planes that need rows: angle_r, omega, separability. `axes` has two axes
 // per plane.
-void search_planes(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
-                   const Matrix& axes, PlaneSearch search, const RotationOptions& options,
-                   std::vector<ComplementPair>& planes);
+void search_plane_rotations(const CentredRows& queries, const CentredRows& keys,
+                            const PooledMoments& pooled, const Matrix& axes,
+                            PlaneSearchInput search, const RotationOptions& options,
+                            std::vector<ComplementPair>& planes);
 
 }  // namespace qkscope

@@ -246,8 +246,7 @@ void add_preference_columns(const std::vector<double>& score, std::span<const Di
     preferred.push_back(dot(in_bin, bin.pairs) / bin.pair_count());
     measured.push_back(bin.log_attention());
   }
-  if (preferred.size() > 2)
-    result.set("distance_preference_r", correlation_of(preferred, measured));
+  if (preferred.size() > 2) result.set("distance_preference_r", pearson_r(preferred, measured));
 }
 
 void add_decay_columns(std::span<const DistanceBin> bins, std::int64_t length,

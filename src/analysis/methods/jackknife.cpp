@@ -55,7 +55,7 @@ void active_without(const RotationResult& all, const Matrix& projection,
 
 // Leave-one-group-out means of the profile; numbers that need rows are NaN.
 PlasticityResult plasticity_without(const PlasticityResult& all, int group) {
-  const auto means = profile_means_without(all, ProfileKind::gaussian, group);
+  const auto means = profile_means_without_group(all, ProfileKind::gaussian, group);
   PlasticityResult result;
   result.r2_pos = result.beta_norm = result.r2_scalar = result.mae_ratio = result.ap_overall = kNan;
   result.ap_profile_overall = means.overall;
@@ -65,7 +65,7 @@ PlasticityResult plasticity_without(const PlasticityResult& all, int group) {
   result.ap_free_overall = result.ap_free_first20 = kNan;
   result.ap_free_last20 = result.ap_free_drop = kNan;
   if (all.profile_without.free.empty()) return result;
-  const auto free = profile_means_without(all, ProfileKind::free, group);
+  const auto free = profile_means_without_group(all, ProfileKind::free, group);
   result.ap_free_overall = free.overall;
   result.ap_free_first20 = free.first20;
   result.ap_free_last20 = free.last20;

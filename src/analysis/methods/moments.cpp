@@ -53,7 +53,7 @@ CentredRows make_centred_rows(const RowsView& source) {
   CentredRows rows = with_means(source);
   std::vector<std::int64_t> all(static_cast<std::size_t>(rows.size()));
   std::iota(all.begin(), all.end(), std::int64_t{0});
-  GroupSums sums = sum_group(rows, all);
+  TextGroupSums sums = sum_text_group(rows, all);
   rows.scatter = std::move(sums.scatter);
   rows.cross_scatter = std::move(sums.cross_scatter);
   return rows;
@@ -67,17 +67,17 @@ GroupedRows make_grouped_rows(const RowsView& source, const TextGroups& texts) {
     members[static_cast<std::size_t>(texts.group_of(source.example(static_cast<std::size_t>(i))))]
         .push_back(i);
   for (const auto& group : members) {
-    result.groups.push_back(sum_group(rows, group));
-    const GroupSums& sums = result.groups.back();
+    result.groups.push_back(sum_text_group(rows, group));
+    const TextGroupSums& sums = result.groups.back();
     add_scaled(1, sums.scatter.data, rows.scatter.data);
     add_scaled(1, sums.cross_scatter, rows.cross_scatter);
   }
   return result;
 }
 
-GroupSums sum_group(const CentredRows& rows, std::span<const std::int64_t> members) {
+TextGroupSums sum_text_group(const CentredRows& rows, std::span<const std::int64_t> members) {
   const auto dim = static_cast<std::size_t>(rows.dim());
-  GroupSums sums;
+  TextGroupSums sums;
   sums.count = std::ssize(members);
   sums.sum.resize(dim);
   sums.cross_scatter.resize(dim);
@@ -96,7 +96,7 @@ GroupSums sum_group(const CentredRows& rows, std::span<const std::int64_t> membe
   return sums;
 }
 
-Moments moments_without_group(const Moments& all, const GroupSums& group) {
+Moments moments_without_group(const Moments& all, const TextGroupSums& group) {
   Moments rest;
   rest.count = all.count - group.count;
   if (rest.count == 0) return rest;

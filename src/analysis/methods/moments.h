@@ -52,7 +52,7 @@ struct CentredRows : Moments {
 CentredRows make_centred_rows(const RowsView& rows);
 
 // Sums over the rows of one group of texts, around the means of all rows.
-struct GroupSums {
+struct TextGroupSums {
   std::int64_t count = 0;
   std::vector<double> sum;  // (dim)
   Matrix scatter;           // (dim, dim)
@@ -63,16 +63,16 @@ struct GroupSums {
 
 struct GroupedRows {
   CentredRows rows;
-  std::vector<GroupSums> groups;  // one for each group of texts
+  std::vector<TextGroupSums> groups;  // one for each group of texts
 };
 
 // Like make_centred_rows(), and also sums by group of texts, in one pass over the rows.
 GroupedRows make_grouped_rows(const RowsView& rows, const TextGroups& texts);
 
 // Returns the sums over the given rows.
-GroupSums sum_group(const CentredRows& rows, std::span<const std::int64_t> members);
+TextGroupSums sum_text_group(const CentredRows& rows, std::span<const std::int64_t> members);
 // Returns the moments of the rows outside the group.
-Moments moments_without_group(const Moments& all, const GroupSums& group);
+Moments moments_without_group(const Moments& all, const TextGroupSums& group);
 
 // Writes rows [begin, end) minus the mean to `out` (end - begin, dim). Rows stay in float32 and are
 // widened block by block, which halves memory traffic without loss.

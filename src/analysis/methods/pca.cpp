@@ -163,7 +163,7 @@ struct AxisSums {
   }
 };
 
-AxisSums sums_along(const GroupSums& group, std::span<const double> axis) {
+AxisSums sums_along(const TextGroupSums& group, std::span<const double> axis) {
   return {static_cast<double>(group.count),
           dot(group.sum, axis),
           quadratic_form(group.scatter, axis),
@@ -260,9 +260,9 @@ PcaResult find_first_component(const Moments& queries, const Moments& keys,
   return result;
 }
 
-void correlate_along_axis(const GroupedRows& queries, const GroupedRows& keys,
-                          std::span<const Moments> queries_without,
-                          std::span<const Moments> keys_without, PcaResult& result) {
+void correlate_along_drift_axis(const GroupedRows& queries, const GroupedRows& keys,
+                                std::span<const Moments> queries_without,
+                                std::span<const Moments> keys_without, PcaResult& result) {
   std::vector<AxisSums> q(queries_without.size());
   std::vector<AxisSums> k(queries_without.size());
   for (std::size_t group = 0; group < q.size(); ++group) {

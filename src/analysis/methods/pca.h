@@ -25,9 +25,9 @@ PcaResult find_first_component(const Moments& queries, const Moments& keys,
 // group of texts are projected on the drift axis of the other groups. Queries are centred by their
 // common mean, keys by theirs. The pooled projections are correlated with position.
 // `queries_without` and `keys_without` are leave-one-group-out moments.
-void correlate_along_axis(const GroupedRows& queries, const GroupedRows& keys,
-                          std::span<const Moments> queries_without,
-                          std::span<const Moments> keys_without, PcaResult& result);
+void correlate_along_drift_axis(const GroupedRows& queries, const GroupedRows& keys,
+                                std::span<const Moments> queries_without,
+                                std::span<const Moments> keys_without, PcaResult& result);
 
 // PCA of the rows of one kind (queries or keys). The largest coordinate of every component is
 // positive.

@@ -121,7 +121,7 @@ PlasticityResult plasticity_with_keys(const FittedQueries& queries, const Centre
       choose_profile_grid(queries.positions, keys.source, buckets, queries.count, options);
   result.profile_bins = grid.bins;
   result.profile_context = static_cast<double>(grid.context);
-  const auto bins = query_bins(grid, queries.positions, buckets, queries.times);
+  const auto bins = occupied_query_bins(grid, queries.positions, buckets, queries.times);
   const TextGroups texts = options.text_groups.empty() ? TextGroups(queries.positions, keys.source)
                                                        : TextGroups(options.text_groups);
   std::optional<SortedQueries> rows;

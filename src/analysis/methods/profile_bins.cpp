@@ -73,10 +73,11 @@ std::vector<std::int32_t> profile_bins_of_rows(const ProfileGrid& grid, const Ro
   return bins;
 }
 
-std::vector<QueryBin> query_bins(const ProfileGrid& grid, const RowsView& queries,
-                                 const BucketRanges& buckets, std::span<const std::int64_t> times) {
-  const DistinctValues bins(profile_bins_of_rows(grid, queries));
-  const DistinctValues in_buckets(queries.bucket);
+std::vector<QueryBin> occupied_query_bins(const ProfileGrid& grid, const RowsView& queries,
+                                          const BucketRanges& buckets,
+                                          std::span<const std::int64_t> times) {
+  const DistinctIntegers bins(profile_bins_of_rows(grid, queries));
+  const DistinctIntegers in_buckets(queries.bucket);
   const auto bucket_count = in_buckets.numbers.size();
   struct Sum {
     double position = 0;  // sum of integers, exact in float64

@@ -54,8 +54,8 @@ struct QueryBin {
 
 // Returns the bins with at least one query, ascending. `times` (rows): number of queries that each
 // row represents; if empty, 1 per row.
-std::vector<QueryBin> query_bins(const ProfileGrid& grid, const RowsView& queries,
-                                 const BucketRanges& buckets,
-                                 std::span<const std::int64_t> times = {});
+std::vector<QueryBin> occupied_query_bins(const ProfileGrid& grid, const RowsView& queries,
+                                          const BucketRanges& buckets,
+                                          std::span<const std::int64_t> times = {});
 
 }  // namespace qkscope

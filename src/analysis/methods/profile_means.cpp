@@ -95,7 +95,7 @@ double error_of(const PlasticityResult& result, ProfileKind kind, const Of& of) 
 double overall_error(const PlasticityResult& result, ProfileKind kind) {
   std::vector<double> numbers;
   for (int group = 0; group < result.profile_without.groups; ++group)
-    numbers.push_back(profile_means_without(result, kind, group).overall);
+    numbers.push_back(profile_means_without_group(result, kind, group).overall);
   return jackknife_error(numbers);
 }
 
@@ -137,7 +137,8 @@ std::string to_string(ProfileBinMean::Kind kind) {
   });
 }
 
-ProfileMeans profile_means_without(const PlasticityResult& result, ProfileKind kind, int group) {
+ProfileMeans profile_means_without_group(const PlasticityResult& result, ProfileKind kind,
+                                         int group) {
   return means_of(result, part_of(result, replicates_of(result, kind), group),
                   part_of(result, result.profile_without.queries, group));
 }

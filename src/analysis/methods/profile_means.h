@@ -18,7 +18,8 @@ struct ProfileMeans {
 // Returns the means of the Gaussian or the model-free profile with one group of texts left out.
 // Ignores bins whose value is NaN.
 enum class ProfileKind { gaussian, free };
-ProfileMeans profile_means_without(const PlasticityResult& result, ProfileKind kind, int group);
+ProfileMeans profile_means_without_group(const PlasticityResult& result, ProfileKind kind,
+                                         int group);
 
 // Fills profile_low, profile_high, profile_bin_means, the head's means, the standard errors of all
 // bins and the `gaussian` flag from the profile and its replicates.

@@ -104,7 +104,7 @@ std::vector<FitWindow> local_windows(const LocalFitKnots& knots, const SortedQue
   std::vector<FitWindow> windows;
   for (std::size_t k = 0; k < knots.position.size(); ++k)
     windows.push_back(
-        epanechnikov_window(queries.position, knots.position[k], knots.half_width[k]));
+        epanechnikov_fit_window(queries.position, knots.position[k], knots.half_width[k]));
   return windows;
 }
 
@@ -115,7 +115,7 @@ FitWindow window_where(const SortedQueries& queries, double centre, int degree,
   std::vector<std::int64_t> rows;
   for (std::size_t i = 0; i < queries.position.size(); ++i)
     if (matches(i)) rows.push_back(static_cast<std::int64_t>(i));
-  return uniform_window(std::move(rows), centre, degree);
+  return uniform_fit_window(std::move(rows), centre, degree);
 }
 
 // Copies means and variances of the fits into the columns.
@@ -132,7 +132,7 @@ std::vector<FitWindow> bin_windows(std::span<const QueryBin> bins, const SortedQ
   for (std::size_t b = 0; b < bins.size(); ++b) {
     if (bins[b].queries < 2) continue;
     points.add(bins[b].bin, bins[b].position, static_cast<std::int32_t>(windows.size()), 0);
-    windows.push_back(uniform_window(queries.rows_of_bin[b], bins[b].position, 0));
+    windows.push_back(uniform_fit_window(queries.rows_of_bin[b], bins[b].position, 0));
   }
   return windows;
 }
@@ -175,7 +175,7 @@ void take_covariances(const SortedQueries& queries, std::span<const FitWindow> w
 SortedQueries sort_queries(const CentredRows& queries, const LinearQueryModel& model,
                            const ProfileGrid& grid, const TextGroups& texts) {
   const RowsView& source = queries.source;
-  const DistinctValues bins(profile_bins_of_rows(grid, source));
+  const DistinctIntegers bins(profile_bins_of_rows(grid, source));
   std::vector<std::int64_t> order(static_cast<std::size_t>(queries.size()));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {

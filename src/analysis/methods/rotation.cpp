@@ -290,7 +290,8 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
   result.omega = wave.omega;
   result.omega_r_squared = wave.r_squared;
   if (!result.complement.empty())
-    search_planes(queries, keys, pooled, axes, {search, units}, options, result.complement);
+    search_plane_rotations(queries, keys, pooled, axes, {search, units}, options,
+                           result.complement);
   sum_active(complement, result);
   return result;
 }

@@ -114,7 +114,7 @@ bool all_files_exist(const DrawOptions& options, const Drawn& drawn) {
 // Returns everything that figures depend on: program version, options and checksums of input files.
 Json drawing_inputs(const DrawOptions& options, const AnalysisResults& results) {
   Json files = Json::object();
-  for (const auto& name : names_in(options.results))
+  for (const auto& name : entry_names(options.results))
     if (name.ends_with(".parquet")) add_file(options.results + "/" + name, files);
   for (const char* name : {"runs.json", "summary.json", "timings.json"})
     add_file(options.results + "/" + name, files);
@@ -145,17 +145,17 @@ std::optional<Drawn> find_earlier_drawing(const DrawOptions& options, const Json
 }
 
 // Makes every figure, or the one named `only`; figures without data go to part.drawn.left_out.
-void make_figures(const std::string& only, ReportPart& part) {
+void make_figures(const std::string& only, ReportResults& part) {
   const auto& results = part.results;
   Drawn& drawn = part.drawn;
   for (const auto& kind : figure_kinds()) {
     const bool asked_for = only == kind.name;
     if (!only.empty() && !asked_for) continue;
-    if (!asked_for && kind.runs == RunRequirement::several && results.has_single_run()) {
+    if (!asked_for && kind.runs == RunCountRequirement::several && results.has_single_run()) {
       drawn.of_several.push_back(kind.name);
       continue;
     }
-    if (kind.runs == RunRequirement::one && !results.has_single_run()) {
+    if (kind.runs == RunCountRequirement::one && !results.has_single_run()) {
       if (!asked_for) continue;
       bad_input("no figure '{}': it is of one run, and {} has {}; give the folder of one of them",
                 kind.name, results.folder(), results.runs().size());
@@ -189,7 +189,7 @@ void draw_all(const std::vector<NamedFigure>& figures, const std::string& folder
 
 Drawn draw_results(const DrawOptions& options) {
   check_draw_options(options);
-  ReportPart part{AnalysisResults(
+  ReportResults part{AnalysisResults(
       options.results, {options.components, options.head, options.scores, options.attention})};
   const bool record = options.only.empty() && !options.again;
   Json inputs;
@@ -232,7 +232,7 @@ Drawn draw_results(const DrawOptions& options) {
 
 Drawn write_report_alone(const ReportOptions& options) {
   const FigureChoices choices = {options.components, "", "", options.attention};
-  std::vector<ReportPart> parts;
+  std::vector<ReportResults> parts;
   parts.push_back({AnalysisResults(options.results, choices)});
   if (!options.compare.empty()) {
     parts.push_back({AnalysisResults(options.compare, choices)});

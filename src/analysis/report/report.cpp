@@ -131,7 +131,7 @@ Json questions_json() {
   return questions;
 }
 
-Json part_json(const ReportPart& part, const ReportHeadData& heads) {
+Json part_json(const ReportResults& part, const ReportHeadData& heads) {
   return {{"name", part.results.sweep_name()},
           {"folder", std::filesystem::weakly_canonical(part.results.folder()).filename().string()},
           {"runs", runs_json(part.results)},
@@ -143,7 +143,7 @@ Json part_json(const ReportPart& part, const ReportHeadData& heads) {
 
 }  // namespace
 
-std::string report_page(const ReportPart& part, const ReportPart* other) {
+std::string report_page(const ReportResults& part, const ReportResults* other) {
   const ReportHeadData heads = collect_report_head_data(part.results);
   const ReportHeadData others = other ? collect_report_head_data(other->results) : ReportHeadData();
   Json data = part_json(part, heads);

@@ -31,7 +31,7 @@ struct ReportHeadData {
 ReportHeadData collect_report_head_data(const AnalysisResults& results);
 
 // Results of one analysis or sweep in the report.
-struct ReportPart {
+struct ReportResults {
   AnalysisResults results;
   Drawn drawn = {};
   std::vector<NamedFigure> figures = {};
@@ -39,7 +39,7 @@ struct ReportPart {
 };
 
 // Returns the HTML of the report. `other` may be null, else it must pass check_same_heads().
-std::string report_page(const ReportPart& part, const ReportPart* other = nullptr);
+std::string report_page(const ReportResults& part, const ReportResults* other = nullptr);
 
 // Throws a bad-input error unless both results have a single run, their models have equal numbers
 // of layers and query heads, and some head is in both.

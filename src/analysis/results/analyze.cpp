@@ -172,7 +172,7 @@ Metadata capture_metadata(const std::string& file) {
 
 // The model name in the capture, else the name of its folder or branch.
 std::string default_label(const CaptureSource& source, const Metadata& capture) {
-  if (!source.index().model.empty()) return short_name(source.index().model);
+  if (!source.capture_index().model.empty()) return short_name(source.capture_index().model);
   if (const auto model = capture.find(metadata::kModel); model != capture.end())
     return short_name(model->second);
   return source.short_name();
@@ -180,7 +180,7 @@ std::string default_label(const CaptureSource& source, const Metadata& capture) 
 
 AnalysisRun analyze_stored_statistics(const AnalyzeOptions& given, const StoreAddress& address) {
   auto options = given;
-  options.data_root = fetch_folder(given.data_root, given.quiet);
+  options.data_root = fetch_stored_folder(given.data_root, given.quiet);
   auto run = analyze_statistics(options);
   // Statistics without a model name are labelled by their address, not by the local cache folder.
   if (run.label == short_name(options.data_root)) run.label = address.last_path_component();
@@ -190,8 +190,8 @@ AnalysisRun analyze_stored_statistics(const AnalyzeOptions& given, const StoreAd
 // Returns the query heads to analyse. With --attention, one file per layer is read for its window.
 std::vector<HeadId> select_queries(const AnalyzeOptions& options, const CaptureSource& source,
                                    const ModelFacts* model) {
-  auto queries = select_query_heads(source.index(), options);
-  keep_heads_with_attention(queries, options, [&](int layer) {
+  auto queries = select_query_heads(source.capture_index(), options);
+  keep_heads_of_attention_kind(queries, options, [&](int layer) {
     const auto first = std::ranges::find(queries, layer, &HeadId::layer);
     source.fetch_heads({*first});
     const auto path = head_file_path(options.data_root, *first);
@@ -227,7 +227,7 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
     bad_input("{}: not a folder of statistics; --keys and --stage are for those", given.data_root);
   const CaptureSource source(given.data_root, {.quiet = given.quiet, .stop = given.stop},
                              given.partial);
-  const CaptureIndex& index = source.index();
+  const CaptureIndex& index = source.capture_index();
   std::optional<ModelFacts> model;
   if (!given.model.empty()) model.emplace(given.model, given.quiet);
   const ModelFacts* facts = model ? &*model : nullptr;
@@ -253,7 +253,7 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
   files.check_unchanged();
   if (options.geometry && !options.weights.empty())
     add_weight_ranks(options.weights, options.quiet, run);
-  if (options.errors) run.errors = mean_errors(run, options);
+  if (options.errors) run.errors = compute_errors_of_means(run, options);
   add_warnings_and_notes(run, options);
   run.seconds = watch.lap();
   return run;
@@ -277,8 +277,8 @@ std::vector<HeadId> select_query_heads(const CaptureIndex& index, const AnalyzeO
   return chosen;
 }
 
-void keep_heads_with_attention(std::vector<HeadId>& queries, const AnalyzeOptions& options,
-                               const WindowOfLayer& window_of) {
+void keep_heads_of_attention_kind(std::vector<HeadId>& queries, const AnalyzeOptions& options,
+                                  const WindowOfLayer& window_of) {
   if (options.attention == AttentionKind::any) return;
   const bool sliding = options.attention == AttentionKind::sliding;
   std::map<int, bool> kept;

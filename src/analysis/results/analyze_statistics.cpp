@@ -144,9 +144,10 @@ std::vector<QueryBucketMoments> query_buckets(const Statistics& s, const BucketM
 
 LinearQueryModel query_model(const SharedInputs& shared, const QueryKeyMoments& layer,
                              const Moments& queries, std::int64_t head, std::int64_t key_head) {
-  const LogPositions log_positions{layer.all_queries.positions.u_m2,
-                                   mean_log_deviation(shared.times, layer.all_queries.positions),
-                                   matrix_row(layer.all_queries.cu, head, layer.all_queries.dim)};
+  const LogPositionSums log_positions{
+      layer.all_queries.positions.u_m2,
+      mean_log_deviation(shared.times, layer.all_queries.positions),
+      matrix_row(layer.all_queries.cu, head, layer.all_queries.dim)};
   return fit_query_model_from_moments(
       queries, log_positions, key_mean_signs(layer.keys.buckets, key_head),
       query_buckets(shared.statistics, layer.queries.buckets, head));
@@ -154,7 +155,7 @@ LinearQueryModel query_model(const SharedInputs& shared, const QueryKeyMoments& 
 
 // Reads a key head of the --keys capture and assigns its rows to the buckets of the statistics.
 HeadFile read_key_head(const SharedInputs& shared, const HeadId& key) {
-  HeadFile file = read_capture_head(shared.capture->index(), key);
+  HeadFile file = read_capture_head(shared.capture->capture_index(), key);
   if (file.rows.head_dim != shared.statistics.dim)
     bad_input("--keys {}: vectors have {} numbers, those of the statistics {}", shared.options.keys,
               file.rows.head_dim, shared.statistics.dim);
@@ -268,7 +269,7 @@ void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) 
   std::set<HeadId> keys;
   for (const auto& query : queries)
     keys.insert({query.layer, query.head / is_in_head_group, HeadKind::key});
-  const auto& there = shared.capture->index().keys;
+  const auto& there = shared.capture->capture_index().keys;
   for (const auto& key : keys)
     if (!std::binary_search(there.begin(), there.end(), key))
       bad_input(
@@ -276,7 +277,7 @@ void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) 
           "capture them",
           options.keys, key.head, key.layer);
   shared.capture->fetch_heads({keys.begin(), keys.end()});
-  const auto& root = shared.capture->index().data_root;
+  const auto& root = shared.capture->capture_index().data_root;
   check_same_run(options.keys, read_head_metadata(head_file_path(root, *keys.begin())),
                  shared.statistics.metadata);
   std::vector<std::int64_t> texts;
@@ -366,7 +367,7 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
               options.data_root);
   Stopwatch watch;
   auto queries = select_query_heads(statistics_index(s, options.data_root), options);
-  keep_heads_with_attention(queries, options, [&](int layer) { return window_of(s, layer); });
+  keep_heads_of_attention_kind(queries, options, [&](int layer) { return window_of(s, layer); });
   SharedInputs shared = make_inputs(options, s);
   AnalysisRun run;
   run.from_sums = true;

@@ -219,7 +219,7 @@ class HeadRunner {
     times.errors += watch.lap();
     if (options_.pca) {
       report.pca = combined_pca(queries, keys, pooled, options_.pca_options, &texts_);
-      correlate_along_axis(grouped, key.rows, without_group, key.without_group, *report.pca);
+      correlate_along_drift_axis(grouped, key.rows, without_group, key.without_group, *report.pca);
       report.q_components = separate_pca(queries, options_.pca_options.separate_components);
     }
     times.pca += watch.lap();
@@ -240,10 +240,11 @@ class HeadRunner {
     times.errors += watch.lap();
     if (options_.scatter <= 0) return;
     const bool planes = std::ranges::count(options_.planes_of, report.query) > 0;
-    report.scatter = scatter_points({queries, keys, pooled, report.pca ? &*report.pca : nullptr,
-                                     report.rotation ? &*report.rotation : nullptr,
-                                     file.rows.token_str, key.file.rows.token_str},
-                                    options_.scatter, planes ? options_.rotation_options.pairs : 0);
+    report.scatter =
+        sample_scatter_points({queries, keys, pooled, report.pca ? &*report.pca : nullptr,
+                               report.rotation ? &*report.rotation : nullptr, file.rows.token_str,
+                               key.file.rows.token_str},
+                              options_.scatter, planes ? options_.rotation_options.pairs : 0);
   }
 
   const AnalyzeOptions& options_;

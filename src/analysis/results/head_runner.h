@@ -27,8 +27,8 @@ using WindowOfLayer = std::function<std::optional<std::int32_t>(int layer)>;
 
 // Removes query heads of layers whose attention kind differs from options.attention. Throws a
 // bad-input error if no head remains.
-void keep_heads_with_attention(std::vector<HeadId>& queries, const AnalyzeOptions& options,
-                               const WindowOfLayer& window_of);
+void keep_heads_of_attention_kind(std::vector<HeadId>& queries, const AnalyzeOptions& options,
+                                  const WindowOfLayer& window_of);
 
 // Head counts, RoPE and windows from a model's config.json, for captures without metadata.
 class ModelFacts {
@@ -87,7 +87,8 @@ struct ScatterPlotInput {
 
 // Returns queries, then keys, at most `per_side` of each, evenly spaced in position order and
 // independent of row order. `pairs`: number of complement planes with coordinates.
-std::vector<ScatterPoint> scatter_points(const ScatterPlotInput& source, int per_side, int pairs);
+std::vector<ScatterPoint> sample_scatter_points(const ScatterPlotInput& source, int per_side,
+                                                int pairs);
 
 // Stores the error in the report and drops its partial results.
 void mark_head_failed(HeadReport& report, ErrorKind kind, const std::string& message);

@@ -259,8 +259,8 @@ std::vector<HeadMeasure> geometry_measures() {
   return measures;
 }
 
-std::vector<double> measure_values(const AnalysisRun& run, const HeadMeasure& measure,
-                                   const std::string& group) {
+std::vector<double> values_of_measure(const AnalysisRun& run, const HeadMeasure& measure,
+                                      const std::string& group) {
   std::vector<double> values;
   for (const auto& head : run.heads) {
     if (!is_in_head_group(head, group)) continue;
@@ -272,11 +272,12 @@ std::vector<double> measure_values(const AnalysisRun& run, const HeadMeasure& me
 
 ClassCount count_heads_of_class(const AnalysisRun& run, const HeadMeasure& one_class,
                                 const std::string& group) {
-  const auto values = measure_values(run, one_class, group);
+  const auto values = values_of_measure(run, one_class, group);
   return {std::ranges::count(values, 1.0), std::ssize(values)};
 }
 
-std::vector<MeanError> mean_errors(const AnalysisRun& run, const AnalyzeOptions& options) {
+std::vector<MeanError> compute_errors_of_means(const AnalysisRun& run,
+                                               const AnalyzeOptions& options) {
   std::size_t groups = 0;
   for (const auto& head : run.heads) groups = std::max(groups, head.without_group.size());
   const double reach =
@@ -302,8 +303,8 @@ std::vector<MeanError> mean_errors(const AnalysisRun& run, const AnalyzeOptions&
   return errors;
 }
 
-const MeanError* find_mean_error(const AnalysisRun& run, const std::string& quantity,
-                                 const std::string& heads) {
+const MeanError* find_error_of_mean(const AnalysisRun& run, const std::string& quantity,
+                                    const std::string& heads) {
   const auto found = std::ranges::find_if(run.errors, [&](const MeanError& error) {
     return error.quantity == quantity && error.heads == heads;
   });

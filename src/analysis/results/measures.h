@@ -43,8 +43,8 @@ bool is_in_head_group(const HeadReport& head, const std::string& group);
 bool has_single_attention_kind(const AnalysisRun& run, const std::string& group);
 
 // Returns the defined values of a measure over the heads of a group.
-std::vector<double> measure_values(const AnalysisRun& run, const HeadMeasure& measure,
-                                   const std::string& group);
+std::vector<double> values_of_measure(const AnalysisRun& run, const HeadMeasure& measure,
+                                      const std::string& group);
 
 // Number of heads of one class (`heads`) out of all classified heads in a group (`of`).
 struct ClassCount {
@@ -58,11 +58,12 @@ ClassCount count_heads_of_class(const AnalysisRun& run, const HeadMeasure& one_c
 
 // Returns the jackknife error of every mean in the summary, for each group of heads. Only measures
 // with replicates are included.
-std::vector<MeanError> mean_errors(const AnalysisRun& run, const AnalyzeOptions& options);
+std::vector<MeanError> compute_errors_of_means(const AnalysisRun& run,
+                                               const AnalyzeOptions& options);
 
 // Returns null if the mean has no error.
-const MeanError* find_mean_error(const AnalysisRun& run, const std::string& quantity,
-                                 const std::string& heads);
+const MeanError* find_error_of_mean(const AnalysisRun& run, const std::string& quantity,
+                                    const std::string& heads);
 
 // ---- Sentences about the results of a run.
 

@@ -63,7 +63,7 @@ void check_whole_results(const std::string& folder) {
     return;
   }
   const Json content = load_json(summary);
-  if (const auto files = content.is_object() ? read_file_list(content, summary) : std::nullopt)
+  if (const auto files = content.is_object() ? parse_file_list(content, summary) : std::nullopt)
     check_file_sizes(folder, *files, kAdvice);
 }
 
@@ -76,7 +76,7 @@ FolderVerification verify_folder(const std::string& folder) {
       if (!path_exists(path)) continue;
       found.kind = kind;
       const Json state = load_json(path);
-      files = state.is_object() ? read_file_list(state, path) : std::nullopt;
+      files = state.is_object() ? parse_file_list(state, path) : std::nullopt;
       break;
     }
     if (found.kind.empty() || (found.kind == "capture" && !files)) {

@@ -134,7 +134,8 @@ void add_scatter_points(HeadKind side, const CentredRows& rows,
 
 }  // namespace
 
-std::vector<ScatterPoint> scatter_points(const ScatterPlotInput& source, int per_side, int pairs) {
+std::vector<ScatterPoint> sample_scatter_points(const ScatterPlotInput& source, int per_side,
+                                                int pairs) {
   const Directions directions = directions_of(source, pairs);
   std::vector<ScatterPoint> points;
   const auto& mean = source.pooled.mean;

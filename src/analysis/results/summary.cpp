@@ -19,7 +19,7 @@ namespace {
 // Adds the jackknife error of a mean and its confidence interval, where defined.
 void add_error(Json& entry, const AnalysisRun& run, const HeadMeasure& measure,
                const std::string& heads) {
-  const auto* error = find_mean_error(run, measure.quantity(), heads);
+  const auto* error = find_error_of_mean(run, measure.quantity(), heads);
   if (error == nullptr || std::isnan(error->se)) return;
   entry["se"] = error->se;
   entry["low"] = error->low;
@@ -33,7 +33,7 @@ Json measure_means(const AnalysisRun& run, const std::vector<HeadMeasure>& measu
   for (const char* group : kHeadGroups) {
     Json of_group = Json::object();
     for (const auto& measure : measures) {
-      const auto values = measure_values(run, measure, group);
+      const auto values = values_of_measure(run, measure, group);
       if (values.empty()) continue;
       const double centre = measure.central_value(values);
       Json entry = {{measure.median ? "median" : "mean", centre}, {"heads", values.size()}};

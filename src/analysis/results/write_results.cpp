@@ -133,7 +133,7 @@ void check_same_results(const std::string& folder, const Json& there, const Anal
 // Deletes all results, so that tables of an interrupted run or of other options cannot remain
 // beside new ones.
 void remove_results(const std::string& folder) {
-  remove_summary(folder);
+  remove_summary_file(folder);
   if (is_statistics_folder(folder)) return;  // its own tables have some of the same names
   for (const char* name : kTableNames)
     for (const char* ending : {".csv", ".parquet"})
@@ -148,8 +148,8 @@ class StagedTables {
  public:
   explicit StagedTables(const std::string& folder)
       : target_(folder),
-        lock_(folder + "/" + results_layout::kLockFile, FileLock::Mode::exclusive,
-              FileLock::Wait::no) {
+        lock_(folder + "/" + results_layout::kLockFile, FileLock::LockMode::exclusive,
+              FileLock::LockWait::no) {
     if (!lock_.held())
       bad_input("{}: another analysis is writing into this folder; wait until it ends", folder);
     OpenFolder(folder).remove_tree(kStaging);  // left by a process that was killed
@@ -168,7 +168,7 @@ class StagedTables {
 
   // The folder has no summary until the caller writes it.
   void move_into_place() const {
-    remove_summary(target_);
+    remove_summary_file(target_);
     const OpenFolder to(target_);
     const auto from = to.folder(kStaging);
     for (const auto& name : from.names()) from.move(name, to);
@@ -294,7 +294,7 @@ std::string error_without_path(const std::string& error) {
 
 }  // namespace
 
-void remove_summary(const std::string& folder) {
+void remove_summary_file(const std::string& folder) {
   if (!is_folder(folder)) return;
   OpenFolder(folder).remove_file(kSummaryFile);
   fsync_folder(folder);

@@ -18,6 +18,6 @@ Json summary_json(const AnalysisRun& run, const UndefinedCounts& undefined,
 
 // Deletes summary.json before tables change: a folder without summary.json counts as having no
 // results.
-void remove_summary(const std::string& folder);
+void remove_summary_file(const std::string& folder);
 
 }  // namespace qkscope

@@ -65,12 +65,12 @@ std::vector<std::string> cpu_targets() {
 
 std::string cpu_target() {
   return translate_exceptions([] {
-    select_cpu_target();
+    initialize_cpu_target_once();
     return std::string(target_name(in_use));
   });
 }
 
-void choose_cpu_target() {
+void initialize_cpu_target() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   if (detail::cpu_target_is_chosen) return;
@@ -86,8 +86,8 @@ void choose_cpu_target() {
         target_name(in_use));
 }
 
-void use_cpu_target(std::string_view name) {
-  use_target(find_target(name, "use_cpu_target"));
+void force_cpu_target(std::string_view name) {
+  use_target(find_target(name, "force_cpu_target"));
 }
 
 bool has_fused_multiply_add(std::string_view name) {

@@ -32,11 +32,11 @@
 namespace qkscope {
 
 // Selects the target named by QKSCOPE_CPU, else the best one. Only the first call has an effect.
-void choose_cpu_target();
+void initialize_cpu_target();
 
 // Selects a target by name, for tests that run under each one. Throws a bad-input error if the name
 // is not in cpu_targets(). Must not be called while a kernel runs.
-void use_cpu_target(std::string_view name);
+void force_cpu_target(std::string_view name);
 
 // Returns whether the target has fused multiply-adds. All such targets produce identical bytes.
 bool has_fused_multiply_add(std::string_view name);
@@ -45,12 +45,13 @@ namespace detail {
 extern std::atomic<bool> cpu_target_is_chosen;
 }
 
-inline void select_cpu_target() {
-  if (!detail::cpu_target_is_chosen.load(std::memory_order_acquire)) choose_cpu_target();
+inline void initialize_cpu_target_once() {
+  if (!detail::cpu_target_is_chosen.load(std::memory_order_acquire)) initialize_cpu_target();
 }
 
 // HWY_DYNAMIC_DISPATCH that first reads QKSCOPE_CPU.
-#define QKSCOPE_DISPATCH(function) (::qkscope::select_cpu_target(), HWY_DYNAMIC_DISPATCH(function))
+#define QKSCOPE_DISPATCH(function) \
+  (::qkscope::initialize_cpu_target_once(), HWY_DYNAMIC_DISPATCH(function))
 
 // Defines the function `name`, which calls `name`_kernel of the target in use. `parameters` and
 // `arguments` are parenthesised lists.

@@ -27,13 +27,13 @@ CheckedCharacter check_first_character(std::string_view text) {
   const unsigned char lead = byte(0);
   if (lead < 0x80) return {1, true};
   if (lead < 0xC2 || lead > 0xF4) return {1, false};
-  const std::uint32_t size = utf8::sequence_length(text[0]);
+  const std::uint32_t size = utf8::character_size(text[0]);
   // The second byte must not give an overlong form, surrogate or code point above U+10FFFF.
   const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   if (text.size() < 2 || byte(1) < low || byte(1) > high) return {1, false};
   for (std::uint32_t i = 2; i < size; ++i) {
-    if (text.size() <= i || !utf8::is_continuation(text[i])) return {i, false};
+    if (text.size() <= i || !utf8::is_continuation_byte(text[i])) return {i, false};
   }
   return {size, true};
 }
@@ -82,7 +82,7 @@ bool is_bidi_control(char32_t code) {
 // Moves the first character of `text` to `result`, escaped unless it is printable or `plain` is
 // set.
 void append_escaped(std::string& result, std::string_view& text, bool plain) {
-  const auto size = std::min<std::size_t>(utf8::sequence_length(text.front()), text.size());
+  const auto size = std::min<std::size_t>(utf8::character_size(text.front()), text.size());
   if (find_invalid_utf8(text.substr(0, size)) != std::string_view::npos) {
     result += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
     text.remove_prefix(1);
@@ -141,7 +141,7 @@ std::string utf8::encode_code_point(char32_t code) {
 
 std::size_t utf8::count_characters(std::string_view text) {
   return text.size() -
-         static_cast<std::size_t>(std::count_if(text.begin(), text.end(), is_continuation));
+         static_cast<std::size_t>(std::count_if(text.begin(), text.end(), is_continuation_byte));
 }
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {

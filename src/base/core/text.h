@@ -41,12 +41,12 @@ struct DecodedCharacter {
   std::uint32_t size;  // bytes
 };
 
-inline bool is_continuation(char byte) {
+inline bool is_continuation_byte(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
 }
 
 // Returns the size in bytes of a UTF-8 character that starts with the byte `lead`.
-inline std::uint32_t sequence_length(char lead) {
+inline std::uint32_t character_size(char lead) {
   const auto byte = static_cast<unsigned char>(lead);
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
@@ -65,9 +65,9 @@ inline DecodedCharacter decode(const char* at) {
 }
 
 // Decodes the character that ends before `end`; the text before `end` must be valid and not empty.
-inline DecodedCharacter decode_last(const char* end) {
+inline DecodedCharacter decode_last_character(const char* end) {
   std::uint32_t size = 1;
-  while (is_continuation(end[-static_cast<std::ptrdiff_t>(size)])) ++size;
+  while (is_continuation_byte(end[-static_cast<std::ptrdiff_t>(size)])) ++size;
   return decode(end - size);
 }
 

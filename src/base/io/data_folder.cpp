@@ -11,9 +11,9 @@ namespace qkscope {
 namespace fs = std::filesystem;
 
 // For a statically linked program dladdr() reports argv[0], which is a path only if it has a slash.
-fs::path library_file() {
+fs::path own_library_path() {
   Dl_info info{};
-  if (::dladdr(reinterpret_cast<const void*>(&library_file), &info) == 0 ||
+  if (::dladdr(reinterpret_cast<const void*>(&own_library_path), &info) == 0 ||
       info.dli_fname == nullptr || std::string(info.dli_fname).find('/') == std::string::npos)
     return {};
   std::error_code error;
@@ -21,7 +21,7 @@ fs::path library_file() {
   return error ? fs::path() : file;
 }
 
-fs::path program_file() {
+fs::path own_program_path() {
   std::error_code error;
   const auto file = fs::read_symlink("/proc/self/exe", error);
   return error ? fs::path() : file;
@@ -37,14 +37,14 @@ std::vector<std::string> installed_folders(const char* from_library, const char*
     if (!file.empty() && std::find(folders.begin(), folders.end(), folder) == folders.end())
       folders.push_back(std::move(folder));
   };
-  add(library_file(), from_library);
-  add(program_file(), from_program);
+  add(own_library_path(), from_library);
+  add(own_program_path(), from_program);
   return folders;
 }
 
 }  // namespace
 
-std::vector<std::string> data_folders() {
+std::vector<std::string> shared_data_folders() {
   if (const char* chosen = std::getenv("QKSCOPE_DATA"); chosen != nullptr && *chosen != '\0')
     return {chosen};
   auto folders = installed_folders(QKSCOPE_LIBRARY_TO_DATA, QKSCOPE_PROGRAM_TO_DATA);

@@ -10,14 +10,14 @@ namespace qkscope {
 
 // Returns the path of the shared library that holds this code, or of the program if it is linked
 // statically; "" if the dynamic loader does not know.
-std::filesystem::path library_file();
+std::filesystem::path own_library_path();
 // Returns the path of the running program.
-std::filesystem::path program_file();
+std::filesystem::path own_program_path();
 
 // Returns candidate folders that hold demo/, published/ and configs/, in order of preference; they
 // need not exist. $QKSCOPE_DATA alone if set. Otherwise share/qkscope of the installation, then
 // share/ of the source tree, except in packages.
-std::vector<std::string> data_folders();
+std::vector<std::string> shared_data_folders();
 
 // Returns candidate folders for helper programs such as a bundled gnuplot: libexec/qkscope of the
 // installation. The folders need not exist.

@@ -61,7 +61,7 @@ Json to_json(const FileList& files) {
   return json;
 }
 
-std::optional<FileList> read_file_list(const Json& state, const std::string& where) {
+std::optional<FileList> parse_file_list(const Json& state, const std::string& where) {
   const auto list = state.find("files");
   if (list == state.end()) return {};
   FileList files;
@@ -95,7 +95,7 @@ void check_file_content(const std::string& folder, const std::string& name,
             advice);
 }
 
-FileSnapshot::Stamp FileSnapshot::stamp_of(const std::string& path) {
+FileSnapshot::FileStamp FileSnapshot::read_stamp(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return {};
   return {status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size),
@@ -103,12 +103,12 @@ FileSnapshot::Stamp FileSnapshot::stamp_of(const std::string& path) {
 }
 
 void FileSnapshot::add(const std::string& path) {
-  stamps_.try_emplace(path, stamp_of(path));
+  stamps_.try_emplace(path, read_stamp(path));
 }
 
 void FileSnapshot::check_unchanged() const {
   for (const auto& [path, stamp] : stamps_)
-    if (stamp_of(path) != stamp)
+    if (read_stamp(path) != stamp)
       bad_input("{}: changed while it was read; run the same command again", path);
 }
 

@@ -27,7 +27,7 @@ Json to_json(const FileList& files);
 
 // Parses the key "files" of a state file. Returns nullopt when the key is missing. Throws a
 // bad-input error for a damaged list; `where` names the state file.
-std::optional<FileList> read_file_list(const Json& state, const std::string& where);
+std::optional<FileList> parse_file_list(const Json& state, const std::string& where);
 
 // Throws a bad-input error that ends with `advice` when a listed file is missing or has a different
 // size.
@@ -45,14 +45,14 @@ class FileSnapshot {
   void check_unchanged() const;
 
  private:
-  struct Stamp {
+  struct FileStamp {
     std::uint64_t device = 0, inode = 0, size = 0;
     std::int64_t modified_ns = 0;
-    bool operator==(const Stamp&) const = default;
+    bool operator==(const FileStamp&) const = default;
   };
-  static Stamp stamp_of(const std::string& path);
+  static FileStamp read_stamp(const std::string& path);
 
-  std::map<std::string, Stamp> stamps_;
+  std::map<std::string, FileStamp> stamps_;
 };
 
 }  // namespace qkscope

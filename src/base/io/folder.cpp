@@ -51,7 +51,7 @@ void check_regular_file(const std::string& path) {
     bad_input("{}: not a regular file; copy what it gives into one first", path);
 }
 
-std::vector<std::string> names_in(const std::string& folder) {
+std::vector<std::string> entry_names(const std::string& folder) {
   std::vector<std::string> names;
   try {
     for (const auto& entry : fs::directory_iterator(folder))

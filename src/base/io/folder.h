@@ -19,7 +19,7 @@ bool is_folder(const std::string& path);
 void check_regular_file(const std::string& path);
 
 // Returns the sorted names of all entries, without "." and "..".
-std::vector<std::string> names_in(const std::string& folder);
+std::vector<std::string> entry_names(const std::string& folder);
 
 // Returns the parent of a path; "." for a bare name.
 std::string parent_folder(const std::string& path);

@@ -119,9 +119,9 @@ void write_file(const std::string& path, std::string_view content) {
   file.commit();
 }
 
-FileLock::FileLock(const std::string& file, Mode mode, Wait wait) {
+FileLock::FileLock(const std::string& file, LockMode mode, LockWait wait) {
   const int operation =
-      (mode == Mode::exclusive ? LOCK_EX : LOCK_SH) | (wait == Wait::no ? LOCK_NB : 0);
+      (mode == LockMode::exclusive ? LOCK_EX : LOCK_SH) | (wait == LockWait::no ? LOCK_NB : 0);
   while (true) {
     file_ = FileDescriptor(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
     if (!file_.is_open() && errno == ENOENT) {  // the previous holder may have deleted the folder

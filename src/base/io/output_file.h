@@ -75,13 +75,13 @@ void write_file(const std::string& path, std::string_view content);
 // deletes the lock file must hold the lock and delete everything the lock protects first.
 class FileLock {
  public:
-  enum class Mode { shared, exclusive };
-  enum class Wait { no, yes };
+  enum class LockMode { shared, exclusive };
+  enum class LockWait { no, yes };
 
-  // Creates the file and its folder if needed. With Wait::no the constructor does not block, and
-  // held() tells whether the lock was acquired. Throws a failure when the file system cannot lock;
-  // with QKSCOPE_NO_LOCK=1 in the environment, every lock counts as held.
-  FileLock(const std::string& file, Mode mode, Wait wait);
+  // Creates the file and its folder if needed. With LockWait::no the constructor does not block,
+  // and held() tells whether the lock was acquired. Throws a failure when the file system cannot
+  // lock; with QKSCOPE_NO_LOCK=1 in the environment, every lock counts as held.
+  FileLock(const std::string& file, LockMode mode, LockWait wait);
 
   bool held() const { return file_.is_open(); }
 

@@ -155,8 +155,8 @@ void reflect_columns(PaddedRows rows, std::int64_t first, std::int64_t last, std
   QKSCOPE_DISPATCH(reflect_kernel)(rows, first, last, column, v, factor, sum);
 }
 
-void rotate_rows(PaddedRows rows, std::int64_t top, std::span<const double> cosine,
-                 std::span<const double> sine) {
+void apply_givens_rotations(PaddedRows rows, std::int64_t top, std::span<const double> cosine,
+                            std::span<const double> sine) {
   QKSCOPE_DISPATCH(rotate_kernel)
   (rows, top, cosine.data(), sine.data(), std::ssize(cosine));
 }

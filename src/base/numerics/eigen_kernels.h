@@ -36,7 +36,7 @@ void reflect_columns(PaddedRows rows, std::int64_t first, std::int64_t last, std
 
 // Givens rotations of rows (top, top - 1), (top - 1, top - 2), ...: rotation k sets x = c x + s y
 // and y = c y - s x for the row x with the higher index and the row y with the lower one.
-void rotate_rows(PaddedRows rows, std::int64_t top, std::span<const double> cosine,
-                 std::span<const double> sine);
+void apply_givens_rotations(PaddedRows rows, std::int64_t top, std::span<const double> cosine,
+                            std::span<const double> sine);
 
 }  // namespace qkscope

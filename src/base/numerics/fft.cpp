@@ -288,7 +288,7 @@ void Fft::set_block_indices(std::span<const int> radices) {
   }
 }
 
-std::shared_ptr<const Fft> Fft::of_size(std::size_t size) {
+std::shared_ptr<const Fft> Fft::cached_of_size(std::size_t size) {
   QKSCOPE_ASSERT(std::has_single_bit(size) && size >= 128);
   static std::mutex mutex;
   static std::map<std::size_t, std::shared_ptr<const Fft>> made;

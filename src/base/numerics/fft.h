@@ -40,7 +40,7 @@ class Fft {
   static constexpr std::size_t kBlock = 16;  // output frequencies per block
 
   // Returns the cached transform of a size (a power of two, at least 128).
-  static std::shared_ptr<const Fft> of_size(std::size_t size);
+  static std::shared_ptr<const Fft> cached_of_size(std::size_t size);
 
   std::size_t size() const { return size_; }
   std::size_t blocks() const { return size_ / kBlock; }
@@ -60,8 +60,8 @@ class Fft {
     const auto number = k >> block_bits_;
     return {4 * block_index(k & (blocks() - 1)) + number / 4, number % 4};
   }
-  // Inverse of block_index(): residues()[block_index(r)] == r.
-  std::span<const std::uint32_t> residues() const { return residues_; }
+  // Inverse of block_index(): block_residues()[block_index(r)] == r.
+  std::span<const std::uint32_t> block_residues() const { return residues_; }
 
  private:
   explicit Fft(std::size_t size);

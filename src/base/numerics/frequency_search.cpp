@@ -87,7 +87,7 @@ RotationPeak FrequencySearch::refine_rotation(double start,
   }
 }
 
-std::vector<FrequencySearch::Peak> FrequencySearch::peaks_above_threshold() const {
+std::vector<FrequencySearch::GridPeak> FrequencySearch::peaks_above_threshold() const {
   const auto size = spectrum_.size();
   float highest = spectrum_.max_power_in_band();
   std::vector<PeakCandidate> found;
@@ -99,7 +99,7 @@ std::vector<FrequencySearch::Peak> FrequencySearch::peaks_above_threshold() cons
   }
   const auto first = spectrum_.band_first_half_step();
   const auto last = spectrum_.band_last_half_step();
-  std::vector<Peak> peaks;
+  std::vector<GridPeak> peaks;
   for (const auto& [half, power] : found) {
     const auto steps = std::abs(half);
     if (steps < first || steps > last ||
@@ -113,8 +113,8 @@ std::vector<FrequencySearch::Peak> FrequencySearch::peaks_above_threshold() cons
     if (edge || here >= behind) peaks.push_back({half, here, parabola_top(before, here, behind)});
   }
   std::sort(peaks.begin(), peaks.end(),
-            [](const Peak& a, const Peak& b) { return a.half < b.half; });
-  const auto same = [](const Peak& a, const Peak& b) { return a.half == b.half; };
+            [](const GridPeak& a, const GridPeak& b) { return a.half < b.half; });
+  const auto same = [](const GridPeak& a, const GridPeak& b) { return a.half == b.half; };
   peaks.erase(std::unique(peaks.begin(), peaks.end(), same), peaks.end());
   return peaks;
 }

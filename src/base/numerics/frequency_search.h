@@ -87,14 +87,14 @@ class FrequencySearch {
   SinusoidFit best_sinusoid(std::span<const double> values);
 
  private:
-  struct Peak {
+  struct GridPeak {
     std::int64_t half = 0;  // half grid point, of either sign
     double power = 0;
     double top = 0;  // vertex of the parabola through it and its neighbours
   };
 
   // Returns the local maxima of |S|^2 that are high enough to be candidates for the global maximum.
-  std::vector<Peak> peaks_above_threshold() const;
+  std::vector<GridPeak> peaks_above_threshold() const;
   RotationPeak refine_rotation(double omega, std::span<const std::complex<double>> units) const;
 
   PositionOrder order_;

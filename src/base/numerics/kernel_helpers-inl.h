@@ -19,9 +19,9 @@ namespace qkscope::HWY_NAMESPACE {
 // Calls body(std::integral_constant<int, n>()) with n = min(count, kMost): sums stay in registers
 // only if the compiler knows their number.
 template <int kMost, typename Body>
-HWY_INLINE void dispatch_count(std::int64_t count, const Body& body) {
+HWY_INLINE void dispatch_constant_count(std::int64_t count, const Body& body) {
   if constexpr (kMost > 1)
-    if (count < kMost) return dispatch_count<kMost - 1>(count, body);
+    if (count < kMost) return dispatch_constant_count<kMost - 1>(count, body);
   body(std::integral_constant<int, kMost>());
 }
 

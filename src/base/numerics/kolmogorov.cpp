@@ -270,7 +270,7 @@ std::vector<double> sorted_members(std::span<const double> values, const EqualBi
 
 }  // namespace
 
-double kolmogorov_p(std::int64_t count, double d) {
+double kolmogorov_p_value(std::int64_t count, double d) {
   const auto n = static_cast<double>(count);
   const double nd = n * d;
   if (d >= 1) return 0;

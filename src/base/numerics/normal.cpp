@@ -236,9 +236,9 @@ HWY_INLINE void along_lines(const ZScoreInterpolation& lines, const LanePointRan
 
 void along_kernel(const ZScoreInterpolation& lines, const LanePointRanges& points,
                   std::uint32_t* running, std::uint32_t* total) {
-  dispatch_count<kMostLanes / kLaneStep>(lines.lanes / kLaneStep, [&](auto vectors) HWY_ATTR {
-    along_lines<vectors>(lines, points, running, total);
-  });
+  dispatch_constant_count<kMostLanes / kLaneStep>(
+      lines.lanes / kLaneStep,
+      [&](auto vectors) HWY_ATTR { along_lines<vectors>(lines, points, running, total); });
 }
 
 }  // namespace

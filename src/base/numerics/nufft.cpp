@@ -116,7 +116,7 @@ const float* halfway_weights() {
 }  // namespace
 
 NufftTables::NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand band)
-    : fft(Fft::of_size(size)),
+    : fft(Fft::cached_of_size(size)),
       step(2 * std::numbers::pi * kGridPoints /
            static_cast<double>(tokens * static_cast<std::int64_t>(size))),
       first(static_cast<std::int64_t>(std::floor(2 * band.low / step))),
@@ -172,9 +172,9 @@ void NufftTables::set_block_gains() {
   const auto blocks = static_cast<std::int64_t>(fft->blocks());
   shift = std::max(0, std::countr_zero(fft->blocks()) - std::countr_zero(kLines));
   const std::int64_t together = std::int64_t{1} << shift;
-  const IndexRange negative{size - inner.end + 1, size - inner.begin + 1};
+  const GridRange negative{size - inner.end + 1, size - inner.begin + 1};
   const auto shared = [&](std::int64_t begin) {
-    const auto within = [&](const IndexRange& all) {
+    const auto within = [&](const GridRange& all) {
       return !has_few_points() && begin >= all.begin && begin + together <= all.end;
     };
     const auto middle = begin + together / 2;
@@ -186,17 +186,17 @@ void NufftTables::set_block_gains() {
       if (number % 4 == 0) shared_gain.emplace_back();
       shared_gain.back()[number % 4] = shared((block + number * blocks) % size);
     }
-  const IndexRange all{first / 2, last / 2 + 2};
+  const GridRange all{first / 2, last / 2 + 2};
   add_band_edges(all, inner);
   add_band_edges({size - all.end + 1, size - all.begin + 1}, negative);
 }
 
 // Adds to `edges` the ranges at both ends of `all` for which there is no shared gain. The upper
 // range starts one grid point early, to include the midpoint before its first point.
-void NufftTables::add_band_edges(IndexRange all, IndexRange inside) {
+void NufftTables::add_band_edges(GridRange all, GridRange inside) {
   const std::int64_t together = std::int64_t{1} << shift;
-  const IndexRange whole{(inside.begin + together - 1) / together * together,
-                         inside.end / together * together};
+  const GridRange whole{(inside.begin + together - 1) / together * together,
+                        inside.end / together * together};
   if (has_few_points() || whole.begin >= whole.end) {
     edges.push_back(all);
     return;
@@ -255,9 +255,9 @@ void Nufft::compute(std::span<const std::complex<double>> values) {
   highest_ = 0;
   fft().forward(
       std::span(signal_).first(fft().size() / 4), [&](std::size_t begin, std::size_t end) {
-        const auto residues = fft().residues().subspan(begin, end - begin);
-        highest_ = std::max(highest_, find_largest_powers(signal_.data() + 4 * begin, residues,
-                                                          gains, largest_.data()));
+        const auto block_residues = fft().block_residues().subspan(begin, end - begin);
+        highest_ = std::max(highest_, find_largest_powers(signal_.data() + 4 * begin,
+                                                          block_residues, gains, largest_.data()));
       });
   copy_margins();
   // The grid is periodic: the block after the last one is block 0 shifted by one value, so its
@@ -280,7 +280,7 @@ void Nufft::copy_margins() {
     FourComplex* const to =
         signal_.data() + tables_->places[static_cast<std::size_t>(block + kMarginBlocks)];
     for (std::int64_t number = 0; number < 16; ++number) {
-      const auto value = raw_value(block + number * blocks);
+      const auto value = value_before_deconvolution(block + number * blocks);
       to[number / 4].re[number % 4] = value.real();
       to[number / 4].im[number % 4] = value.imag();
     }
@@ -300,7 +300,7 @@ double Nufft::power(std::int64_t half) const {
 }
 
 // find_peaks() for points with individual gains.
-void Nufft::find_edge_peaks(IndexRange stretch, std::span<const float> powers, float least,
+void Nufft::find_edge_peaks(GridRange stretch, std::span<const float> powers, float least,
                             float near, std::vector<PeakCandidate>& found) const {
   const auto add = [&](std::int64_t half, float here) {
     if (here > least) found.push_back({half, here});

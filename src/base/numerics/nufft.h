@@ -31,7 +31,7 @@ struct SpreadRow {
 };
 
 // Grid points [begin, end).
-struct IndexRange {
+struct GridRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
@@ -52,13 +52,13 @@ struct NufftTables {
   double step;
   std::int64_t first;  // half grid points that cover the band: first..last
   std::int64_t last;
-  IndexRange inner;              // grid points well inside the band
+  GridRange inner;               // grid points well inside the band
   std::vector<FourFloats> taps;  // (tokens, 4, 3): ES kernel weights per phase and lane
   std::vector<float> gain;  // (size / 2 + 1): deconvolution, 1 / Fourier transform of the kernel
   int shift = 0;            // 2^shift blocks share one line of gains
   std::vector<FourFloats>
-      shared_gain;                // ((blocks >> shift) + 1, 4): squared gains; 0 outside the band
-  std::vector<IndexRange> edges;  // grid points of the band that shared_gain excludes
+      shared_gain;               // ((blocks >> shift) + 1, 4): squared gains; 0 outside the band
+  std::vector<GridRange> edges;  // grid points of the band that shared_gain excludes
   std::vector<std::uint32_t>
       places;  // (margin + blocks + margin): index of each block's first vector
 
@@ -66,7 +66,7 @@ struct NufftTables {
   void set_kernel_taps(std::int64_t tokens);
   void set_deconvolution_gains(double highest);
   void set_block_gains();
-  void add_band_edges(IndexRange all, IndexRange inside);
+  void add_band_edges(GridRange all, GridRange inside);
   void set_block_offsets();
 };
 
@@ -94,7 +94,7 @@ class Nufft {
   bool is_inside_band(std::int64_t k) const { return tables_->is_inside_band(std::abs(k)); }
   // Returns S at grid point k, which may be negative.
   std::complex<double> at(std::int64_t k) const {
-    const auto value = raw_value(k);
+    const auto value = value_before_deconvolution(k);
     const double gain = tables_->gain[static_cast<std::size_t>(std::abs(signed_index(k)))];
     return {gain * value.real(), gain * value.imag()};
   }
@@ -121,14 +121,14 @@ class Nufft {
     const auto at = static_cast<std::int64_t>(index(k));
     return 2 * at > size() ? at - size() : at;
   }
-  std::complex<float> raw_value(std::int64_t k) const {
+  std::complex<float> value_before_deconvolution(std::int64_t k) const {
     const auto [vector, lane] = fft().locate_frequency(index(k));
     const FourComplex& four = signal_[vector];
     return {four.re[lane], four.im[lane]};
   }
   void spread(std::span<const std::complex<double>> values);
   void copy_margins();
-  void find_edge_peaks(IndexRange stretch, std::span<const float> powers, float least, float near,
+  void find_edge_peaks(GridRange stretch, std::span<const float> powers, float least, float near,
                        std::vector<PeakCandidate>& found) const;
 
   std::int64_t tokens_;

@@ -73,16 +73,16 @@ HWY_INLINE Vector largest_of_each(Vector a, Vector b, Vector c, Vector d) {
   return hn::Max(hn::InterleaveLower(f, ac, bd), hn::InterleaveUpper(f, ac, bd));
 }
 
-float largest_kernel(const FourComplex* points, std::span<const std::uint32_t> residues,
+float largest_kernel(const FourComplex* points, std::span<const std::uint32_t> block_residues,
                      const BlockGains& gains, float* largest) {
   Vector highest = hn::Zero(Four());
-  for (std::size_t block = 0; block < residues.size(); ++block, points += 4) {
-    const FourFloats* const gain = gains.at_block(residues[block]);
+  for (std::size_t block = 0; block < block_residues.size(); ++block, points += 4) {
+    const FourFloats* const gain = gains.at_block(block_residues[block]);
     Vector power[4];
 #pragma GCC unroll 4
     for (std::size_t v = 0; v < 4; ++v) power[v] = hn::Mul(power_at(points[v]), loaded(gain[v]));
     const Vector here = largest_of_each(power[0], power[1], power[2], power[3]);
-    hn::Store(here, Four(), largest + 4 * residues[block]);
+    hn::Store(here, Four(), largest + 4 * block_residues[block]);
     highest = hn::Max(highest, here);
   }
   return hn::GetLane(hn::MaxOfLanes(Four(), highest));
@@ -178,9 +178,9 @@ void spread_values(std::span<const std::complex<double>> values, const SpreadRow
   QKSCOPE_DISPATCH(spread_kernel)(values, rows, taps, signal);
 }
 
-float find_largest_powers(const FourComplex* points, std::span<const std::uint32_t> residues,
+float find_largest_powers(const FourComplex* points, std::span<const std::uint32_t> block_residues,
                           const BlockGains& gains, float* largest) {
-  return QKSCOPE_DISPATCH(largest_kernel)(points, residues, gains, largest);
+  return QKSCOPE_DISPATCH(largest_kernel)(points, block_residues, gains, largest);
 }
 
 void find_peaks(const GridBlocks& grid, const float* largest, const PeakThresholds& wanted,

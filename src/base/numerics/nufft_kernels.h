@@ -25,8 +25,8 @@ struct BlockGains {
 };
 
 // Stores the maximum of |S|^2, scaled by `gains`, over each of the four vectors of block i of
-// `points` in largest[residues[i]], shape (4). Returns the overall maximum.
-float find_largest_powers(const FourComplex* points, std::span<const std::uint32_t> residues,
+// `points` in largest[block_residues[i]], shape (4). Returns the overall maximum.
+float find_largest_powers(const FourComplex* points, std::span<const std::uint32_t> block_residues,
                           const BlockGains& gains, float* largest);
 
 // The transformed grid.

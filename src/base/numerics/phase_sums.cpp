@@ -42,14 +42,14 @@ struct RunningSums {
 
 // Computes the sums of every block. `fine`, shape (256): exp(-i omega t) within a block.
 void row_kernel(const PhaseFactor* fine, const PositionOrder& order,
-                const std::complex<double>* values, BlockSums* blocks) {
+                const std::complex<double>* values, BlockPhaseSums* blocks) {
   const std::int32_t* const offsets = order.offsets().data();
   const auto turn = [&](std::size_t i) -> const PhaseFactor& {
     return fine[static_cast<std::uint32_t>(offsets[i]) % kBlock];
   };
   for (std::int64_t block = 0; block < order.blocks(); ++block) {
-    const auto end = order.begin(block + 1);
-    auto i = order.begin(block);
+    const auto end = order.first_row_of_block(block + 1);
+    auto i = order.first_row_of_block(block);
     RunningSums even;  // two independent sums hide the latency of the additions
     RunningSums odd;
     for (; i + 2 <= end; i += 2) {
@@ -66,7 +66,7 @@ void row_kernel(const PhaseFactor* fine, const PositionOrder& order,
 // Combines the blocks: converts sums of t^m, with t relative to the middle of a block, to sums of
 // (start + t)^m, relative to the middle of all positions. `coarse`, shape (blocks): phase factor of
 // each block; coarse[b].t[0] is the `start` of block b.
-void block_kernel(std::span<const PhaseFactor> coarse, const BlockSums* blocks, double* out) {
+void block_kernel(std::span<const PhaseFactor> coarse, const BlockPhaseSums* blocks, double* out) {
   Vector sums[PhaseSumTaylorSeries::kPowers];
   for (auto& sum : sums) sum = hn::Zero(Two());
   for (std::size_t block = 0; block < coarse.size(); ++block) {
@@ -139,7 +139,7 @@ PhaseSumTaylorSeries expand_phase_sum(double omega, const PositionOrder& order,
     coarse.push_back(
         turn_of(phase.coarse(block), static_cast<double>(block * kBlock) + kHalf - middle));
   PhaseSumTaylorSeries sums;
-  std::vector<BlockSums> blocks(coarse.size());
+  std::vector<BlockPhaseSums> blocks(coarse.size());
   QKSCOPE_DISPATCH(row_kernel)(fine, order, values.data(), blocks.data());
   QKSCOPE_DISPATCH(block_kernel)
   (coarse, blocks.data(), reinterpret_cast<double*>(sums.sum.data()));

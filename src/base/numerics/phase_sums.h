@@ -49,14 +49,14 @@ class PhaseTable {
   static Phases multiples(double angle, std::int64_t count) {
     std::complex<double> small[64];
     for (std::int64_t n = 0; n < 8; ++n) {
-      small[n] = at_angle(angle, n);
-      small[8 * n] = at_angle(angle, 8 * n);
+      small[n] = phase_of_multiple(angle, n);
+      small[8 * n] = phase_of_multiple(angle, 8 * n);
     }
     for (int n = 0; n < 64; ++n) small[n] = product(small[n / 8 * 8], small[n % 8]);
     Phases all;
     all.reserve(static_cast<std::size_t>(count) + 64);
     for (std::int64_t n = 0; n < count; n += 64) {
-      const auto start = at_angle(angle, n);
+      const auto start = phase_of_multiple(angle, n);
       for (const auto& step : small) all.push_back(product(start, step));
     }
     return all;
@@ -64,7 +64,7 @@ class PhaseTable {
 
  private:
   // Returns exp(-i angle n), corrected for the rounding error of angle * n.
-  static std::complex<double> at_angle(double angle, std::int64_t n) {
+  static std::complex<double> phase_of_multiple(double angle, std::int64_t n) {
     const double turn = angle * static_cast<double>(n);
     const double rest = std::fma(angle, static_cast<double>(n), -turn);
     const double c = std::cos(turn);
@@ -106,7 +106,9 @@ class PositionOrder {
   std::int64_t rows() const { return std::ssize(offset_); }
   std::int64_t blocks() const { return std::ssize(begin_) - 1; }
   // First sorted row of a block. Block b holds the rows with offsets in [256 b, 256 (b + 1)).
-  std::size_t begin(std::int64_t block) const { return begin_[static_cast<std::size_t>(block)]; }
+  std::size_t first_row_of_block(std::int64_t block) const {
+    return begin_[static_cast<std::size_t>(block)];
+  }
   // (rows): position minus smallest position, in sorted order.
   std::span<const std::int32_t> offsets() const { return offset_; }
   // (rows): index of input row i in sorted order.
@@ -186,7 +188,7 @@ struct alignas(64) PhaseFactor {
   double t[kBlockPowers - 1];  // t, t^2, t^3 relative to the middle of the block
 };
 
-struct BlockSums {
+struct BlockPhaseSums {
   double sum[kBlockPowers][2];
 };
 

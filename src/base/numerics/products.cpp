@@ -191,7 +191,7 @@ void narrow_strip(const float* left, std::int64_t rows, std::int64_t depth, cons
   for (std::int64_t first = 0; first < rows;) {
     const auto tiles = (rows - first + kRows - 1) / kRows;
     const auto height = (rows - first + tiles - 1) / tiles;  // tiles of nearly equal height
-    dispatch_count<kRows>(height, [&](auto tile_rows) HWY_ATTR {
+    dispatch_constant_count<kRows>(height, [&](auto tile_rows) HWY_ATTR {
       narrow_tile<tile_rows, kWidth>(left + first * depth, depth, right, stride,
                                      out + first * out_stride, out_stride);
     });
@@ -210,7 +210,7 @@ void narrow_product(const float* left, std::int64_t rows, std::int64_t depth, co
     for (auto strip = strips - 1; strip >= 0; --strip) {
       const auto begin = vectors * strip / strips;
       const auto column = begin * kFloatLanes;
-      dispatch_count<kFloatVectors>(
+      dispatch_constant_count<kFloatVectors>(
           vectors * (strip + 1) / strips - begin, [&](auto width) HWY_ATTR {
             narrow_strip<width>(left + first * depth, std::min(kCacheRows, rows - first), depth,
                                 right + column, stride, out + first * columns + column, columns);
@@ -303,7 +303,7 @@ void centred_rows_kernel(const float* const* rows, std::int64_t count, const dou
     for (; j < cols; ++j)
       for (int row = 0; row < kInterleaved; ++row) *out++ = rows[row][j] - mean[j];
   }
-  for (; i < round_up_rows(count); i += kInterleaved, rows += kInterleaved)
+  for (; i < padded_row_count(count); i += kInterleaved, rows += kInterleaved)
     for (std::int64_t j = 0; j < cols; ++j)
       for (int row = 0; row < kInterleaved; ++row)
         *out++ = i + row < count ? rows[row][j] - mean[j] : 0.0;
@@ -357,7 +357,7 @@ struct PackedColumns {
 // Interleaves rows of a matrix by four, padded with zero rows to a multiple of eight.
 CacheAlignedVector<double> interleaved(const Matrix& matrix, std::int64_t first,
                                        std::int64_t rows) {
-  CacheAlignedVector<double> packed(static_cast<std::size_t>(round_up_rows(rows) * matrix.cols));
+  CacheAlignedVector<double> packed(static_cast<std::size_t>(padded_row_count(rows) * matrix.cols));
   for (std::int64_t row = 0; row < rows; ++row) {
     double* const to =
         packed.data() + row / kInterleaved * kInterleaved * matrix.cols + row % kInterleaved;

@@ -16,14 +16,15 @@ inline constexpr int kPanelColumns = 8;
 // The left operand of multiply_panel() has groups of four rows interleaved, shape (rows / 4, depth,
 // 4), and is padded with zero rows to a multiple of eight.
 inline constexpr int kInterleaved = 4;
-inline constexpr std::int64_t round_up_rows(std::int64_t rows) {
+inline constexpr std::int64_t padded_row_count(std::int64_t rows) {
   return (rows + 7) / 8 * 8;
 }
-// out (round_up_rows(rows), cols), interleaved, = rows (rows, cols) in float64 minus mean (cols).
+// out (padded_row_count(rows), cols), interleaved, = rows (rows, cols) in float64 minus mean
+// (cols).
 void centre_and_interleave(std::span<const float* const> rows, std::span<const double> mean,
                            double* out);
 
-// out (round_up_rows(rows), 8) = interleaved left (rows, depth) times panel (depth, 8).
+// out (padded_row_count(rows), 8) = interleaved left (rows, depth) times panel (depth, 8).
 void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                     double* out);
 

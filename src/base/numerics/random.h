@@ -77,9 +77,9 @@ class PythonRandom {
 };
 
 // torch.rand of a CPU generator: MT19937 seeded with the low 32 bits of the seed, 24 bits per draw.
-class TorchUniform {
+class TorchRandom {
  public:
-  explicit TorchUniform(std::uint64_t seed) : engine_(static_cast<std::uint32_t>(seed)) {}
+  explicit TorchRandom(std::uint64_t seed) : engine_(static_cast<std::uint32_t>(seed)) {}
 
   float operator()() {
     return static_cast<float>(static_cast<std::uint32_t>(engine_()) & 0xFFFFFFu) * 0x1p-24f;

@@ -123,7 +123,7 @@ double quantile_of(std::vector<double> values, double fraction) {
   return std::lerp(values[below], values[above], place - static_cast<double>(below));
 }
 
-double correlation_of(const std::vector<double>& x, const std::vector<double>& y) {
+double pearson_r(const std::vector<double>& x, const std::vector<double>& y) {
   const auto [xx, xy, yy] = centred_products(x, y);
   return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : kNan;
 }
@@ -148,8 +148,8 @@ NormalityStatistics measure_normality(std::span<const double> values, PowerSums 
     result.excess_kurtosis =
         ((n * n - 1) * m4 / (m2 * m2) - 3 * (n - 1) * (n - 1)) / ((n - 2) * (n - 3));
   const double scale = 1 / std::sqrt(m2 * n / (n - 1));
-  result.ks_p = kolmogorov_p(static_cast<std::int64_t>(values.size()),
-                             kolmogorov_distance_to_normal(values, centre + off, scale));
+  result.ks_p = kolmogorov_p_value(static_cast<std::int64_t>(values.size()),
+                                   kolmogorov_distance_to_normal(values, centre + off, scale));
   return result;
 }
 
@@ -204,7 +204,7 @@ Correlation correlation(double xy, double xx, double yy, std::int64_t n) {
   return result;
 }
 
-PairCorrelation correlate(std::span<const double> x, std::span<const double> y) {
+PairCorrelation correlate_pairs(std::span<const double> x, std::span<const double> y) {
   std::vector<double> both_x;
   std::vector<double> both_y;
   for (std::size_t i = 0; i < x.size(); ++i) {

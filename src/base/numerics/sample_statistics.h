@@ -17,7 +17,7 @@ double standard_deviation_of(const std::vector<double>& values);  // ddof 1; NaN
 // Quantile with linear interpolation, like numpy.quantile.
 double quantile_of(std::vector<double> values, double fraction);
 // Pearson's r; NaN for fewer than two values or a constant list.
-double correlation_of(const std::vector<double>& x, const std::vector<double>& y);
+double pearson_r(const std::vector<double>& x, const std::vector<double>& y);
 
 // Tests of normality of a sample.
 struct NormalityStatistics {
@@ -52,12 +52,12 @@ struct PairCorrelation {
 };
 
 // Correlates two lists of equal length; pairs with NaN are ignored.
-PairCorrelation correlate(std::span<const double> x, std::span<const double> y);
+PairCorrelation correlate_pairs(std::span<const double> x, std::span<const double> y);
 
 // Returns P(D_n >= d) of the Kolmogorov distribution for n independent draws, by the algorithm of
 // Simard and L'Ecuyer (2011): Durbin's matrix for small n d, the one-sided sum in the upper tail,
 // and the Pelz-Good expansion between.
-double kolmogorov_p(std::int64_t n, double d);
+double kolmogorov_p_value(std::int64_t n, double d);
 
 // Returns the statistic D_n = sup |F_n - Phi| of the values (value - centre) * scale, in any order.
 double kolmogorov_distance_to_normal(std::span<const double> values, double centre, double scale);

@@ -204,7 +204,8 @@ class QlIteration {
       }
     }
     e_[end] = 0;
-    if (axes_.data != nullptr) rotate_rows(axes_, static_cast<std::int64_t>(end), cosine_, sine_);
+    if (axes_.data != nullptr)
+      apply_givens_rotations(axes_, static_cast<std::int64_t>(end), cosine_, sine_);
   }
 
   std::vector<double>& d_;

@@ -23,9 +23,9 @@ class CsvFile {
   // Returns false after the last row.
   bool next(Row& row) {
     const auto status = rows_.next(row);
-    if (status == CsvParser::Status::unclosed_quote)
+    if (status == CsvParser::RowStatus::unclosed_quote)
       bad_input("{}: a quote is opened and not closed", where());
-    return status == CsvParser::Status::row;
+    return status == CsvParser::RowStatus::row;
   }
 
   Row header() {

@@ -101,12 +101,12 @@ YamlDocument parse_yaml(const std::string& text, const std::string& where,
   YamlDocument document{.file = where, .root = parse_node(text, where), .overridden = {}};
   if (document.root.IsNull()) document.root = YAML::Node(YAML::NodeType::Map);
   if (!document.root.IsMap()) bad_input("{}: expected a map of keys and values", where);
-  override_values(document, overrides);
+  override_yaml_values(document, overrides);
   return document;
 }
 
-void override_value(YamlDocument& document, const std::string& key, const YAML::Node& value,
-                    const std::string& origin) {
+void override_yaml_value(YamlDocument& document, const std::string& key, const YAML::Node& value,
+                         const std::string& origin) {
   const auto parts = split(key, '.');
   YAML::Node node = document.root;
   std::string path;
@@ -121,14 +121,15 @@ void override_value(YamlDocument& document, const std::string& key, const YAML::
   document.overridden[key] = origin;
 }
 
-void override_values(YamlDocument& document, const std::vector<std::string>& options) {
+void override_yaml_values(YamlDocument& document, const std::vector<std::string>& options) {
   for (const auto& option : options) {
     const auto equals = option.find('=');
     if (equals == std::string::npos || equals == 0)
       bad_input("--set: found {}, expected KEY=VALUE (capture.min_bucket_size=256)",
                 quote_text(option));
     const auto key = option.substr(0, equals);
-    override_value(document, key, parse_node(option.substr(equals + 1), "--set " + key), "--set");
+    override_yaml_value(document, key, parse_node(option.substr(equals + 1), "--set " + key),
+                        "--set");
   }
 }
 
@@ -161,7 +162,7 @@ YAML::Node YamlSection::node(const std::string& key) {
   return found.IsDefined() && !found.IsNull() ? found : YAML::Node(YAML::NodeType::Null);
 }
 
-void YamlSection::reject_misspelt(const std::string& key) const {
+void YamlSection::reject_misspelt_key(const std::string& key) const {
   for (const auto& entry : node_) {
     const auto name = entry.first.as<std::string>("");
     if (name != key && !known_.contains(name) && nearest(name, {&key, 1}) == key)
@@ -173,9 +174,9 @@ void YamlSection::reject_misspelt(const std::string& key) const {
 void YamlSection::throw_expected(const std::string& key, const std::string& what) const {
   const YAML::Node found = std::as_const(node_)[key];
   if (!found.IsDefined()) {
-    reject_misspelt(key);
+    reject_misspelt_key(key);
     if (!path_.empty())
-      YamlSection(document_, document_.root, "").reject_misspelt(split(path_, '.').front());
+      YamlSection(document_, document_.root, "").reject_misspelt_key(split(path_, '.').front());
     bad_input("{}: {} is missing: expected {}", document_.file, full_key(key), what);
   }
   bad_input("{}: found {}, expected {}", document_.where(full_key(key), found), describe(found),

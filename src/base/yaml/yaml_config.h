@@ -33,9 +33,9 @@ YamlDocument parse_yaml(const std::string& text, const std::string& where,
                         const std::vector<std::string>& overrides = {});
 
 // Sets the value of a dotted key; `origin` precedes the key in error messages.
-void override_value(YamlDocument& document, const std::string& key, const YAML::Node& value,
-                    const std::string& origin);
-void override_values(YamlDocument& document, const std::vector<std::string>& options);
+void override_yaml_value(YamlDocument& document, const std::string& key, const YAML::Node& value,
+                         const std::string& origin);
+void override_yaml_values(YamlDocument& document, const std::vector<std::string>& options);
 
 // Converts a node; plain scalars become null, booleans, numbers or strings by the rules of YAML.
 Json yaml_to_json(const YAML::Node& node);
@@ -80,7 +80,7 @@ class YamlSection {
   std::optional<T> scalar(const std::string& key, const std::string& what, const Valid& valid);
   std::string full_key(const std::string& key) const;
   // Throws a bad-input error if an unknown key looks like a misspelling of the missing `key`.
-  void reject_misspelt(const std::string& key) const;
+  void reject_misspelt_key(const std::string& key) const;
 
   const YamlDocument& document_;
   YAML::Node node_;

@@ -38,7 +38,7 @@ class ExportInput {
   std::int64_t heads() const { return statistics_.heads; }
   std::int64_t key_heads() const { return statistics_.key_heads; }
   std::int64_t heads_per_key() const { return heads() / key_heads(); }
-  std::int64_t dim() const { return statistics_.dim; }
+  std::int64_t head_dim() const { return statistics_.dim; }
   bool has_rope(std::int64_t layer) const;
   // Whether the statistics have moments of the layer; false for cross-attention layers.
   bool has_moments(std::int64_t layer) const;

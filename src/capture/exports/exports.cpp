@@ -107,11 +107,11 @@ void ExportInput::refuse_interleaved_rope() const {
 
 void ExportInput::refuse_partial_rotary() const {
   for (std::size_t i = 0; i < statistics_.layers.size(); ++i)
-    if (const auto rotary = statistics_.rotary[i]; rotary > 0 && rotary != dim())
+    if (const auto rotary = statistics_.rotary[i]; rotary > 0 && rotary != head_dim())
       refuse(
           fmt::format("RoPE turns {} of its {} dimensions, and readers of these files take all "
                       "of them as turned",
-                      rotary, dim()));
+                      rotary, head_dim()));
 }
 
 ExportRope ExportInput::common_rope() const {
@@ -145,7 +145,7 @@ Matrix scatter_matrix(const HeadMoments& moments, std::int64_t head) {
 void prepare_output_folder(const ExportOptions& options, const std::string& folder) {
   if (path_exists(folder) && !is_folder(folder))
     bad_input("{}: is a file; {} is a folder of files: give another --out", folder, options.to);
-  if (is_folder(folder) && !names_in(folder).empty() && !options.overwrite)
+  if (is_folder(folder) && !entry_names(folder).empty() && !options.overwrite)
     bad_input("{}: is not empty; give another --out, or --overwrite", folder);
   make_folders(folder);
 }

@@ -127,7 +127,7 @@ std::map<std::string, std::string> weight_map(const std::string& folder,
 
 // Links every file of the checkpoint except those that the export writes.
 void link_files(const std::string& from, const std::string& to) {
-  for (const auto& name : names_in(from)) {
+  for (const auto& name : entry_names(from)) {
     if (name == "config.json" || name == kWeightIndexFile || name == kScalesFile) continue;
     const auto link = fs::path(to) / (name == kSingleFile ? kLinkedSingleFile : name);
     std::error_code error;
@@ -142,12 +142,12 @@ void check_checkpoint(const ExportInput& input, const std::string& folder, const
     input.refuse("its checkpoint has a quantization_config already, and a file holds one");
   const ModelConfig model = read_model_config(folder);
   if (model.n_layers != input.layers() || model.n_kv_heads != input.key_heads() ||
-      model.n_heads != input.heads() || model.d_head != input.dim())
+      model.n_heads != input.heads() || model.d_head != input.head_dim())
     bad_input(
         "{}: {} layers, {} query and {} key heads of {}; the statistics are of {}, {}, {} "
         "and {}: give the --model they were made with",
         folder, model.n_layers, model.n_heads, model.n_kv_heads, model.d_head, input.layers(),
-        input.heads(), input.key_heads(), input.dim());
+        input.heads(), input.key_heads(), input.head_dim());
   for (std::int64_t layer = 0; layer < input.layers(); ++layer)
     if (!input.has_moments(layer))
       input.refuse(

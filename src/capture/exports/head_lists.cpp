@@ -16,7 +16,7 @@ namespace {
 // Attention mass of a head outside the sink and recent keys.
 double mass_outside_stream(const AttentionStatistics& attention, std::int64_t layer,
                            std::int64_t head) {
-  const auto column = ColumnLayout::at(NearKeyColumn::stream);
+  const auto column = AttentionColumnLayout::offset(NearKeyColumn::stream);
   return std::clamp(1 - summarize_column(attention, layer, head, -1, column).mean, 0.0, 1.0);
 }
 

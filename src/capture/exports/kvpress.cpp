@@ -43,7 +43,7 @@ std::vector<double> principal_direction(const HeadMoments& moments, std::int64_t
 std::string export_expected_attention(const ExportInput& input) {
   input.refuse_interleaved_rope();
   input.refuse_partial_rotary();
-  const auto dim = input.dim();
+  const auto dim = input.head_dim();
   Tensor mean = zeros({input.layers(), input.heads(), dim});
   Tensor covariance = zeros({input.layers(), input.heads(), dim, dim});
   for (const auto layer : input.statistics().layers) {
@@ -74,7 +74,7 @@ std::string export_expected_attention(const ExportInput& input) {
 }
 
 std::string export_q_filters(const ExportInput& input) {
-  const auto dim = input.dim();
+  const auto dim = input.head_dim();
   const auto group = input.heads_per_key();
   Tensor filters = zeros({input.layers(), input.key_heads(), dim});
   for (const auto layer : input.statistics().layers) {

@@ -281,7 +281,7 @@ OrderedJson metadata_of(const ExportInput& input, const ExportRope& rope) {
     for (std::int64_t head = 0; head < input.heads(); ++head)
       sampled.push_back(OrderedJson::array({layer, head}));
   return {{"sampled_heads", sampled},
-          {"head_dim", input.dim()},
+          {"head_dim", input.head_dim()},
           {"rope_style", "half"},
           {"num_traces", std::ssize(input.statistics().lengths)},
           {"dtype", input.metadata_text(metadata::kDtype)},

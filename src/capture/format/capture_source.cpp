@@ -173,8 +173,8 @@ CaptureSource::CaptureSource(const std::string& name, const FetchOptions& option
 }
 
 void CaptureSource::open_hub_capture(const HubCaptureName& remote) {
-  const auto snapshot =
-      fetch_files({repository_of(remote), remote.branch, ""}, choose_state_file(remote), options_);
+  const auto snapshot = fetch_repository_files({repository_of(remote), remote.branch, ""},
+                                               choose_state_file(remote), options_);
   if (snapshot.empty()) refuse_uncached(remote.repo, remote.branch);
   short_name_ = remote.branch == "main" ? fs::path(remote.repo).filename().string() : remote.branch;
   commit_ = fs::path(snapshot).filename().string();
@@ -210,8 +210,8 @@ void CaptureSource::fetch_heads(const std::vector<HeadId>& heads) const {
   for (const auto& head : heads)
     files.push_back(prefix_ + head_folder_name(head) + "/" + layout::kHeadFile);
   if (stored_) return stored_->fetch(files, options_.quiet);
-  fetch_files({repository_of(*remote_), remote_->branch, commit_}, choose_files(std::move(files)),
-              options_);
+  fetch_repository_files({repository_of(*remote_), remote_->branch, commit_},
+                         choose_files(std::move(files)), options_);
 }
 
 bool names_capture(const std::string& name) {
@@ -245,8 +245,8 @@ std::string fetch_dataset_revision(const std::string& id, const std::string& rev
                 quote_text(id));
     if (!revision.empty() && !is_revision(revision))
       bad_input("{}: not a branch, tag or commit", quote_text(revision));
-    const auto folder = fetch_files({{RepositoryKind::dataset, id}, revision, ""},
-                                    choose_capture_or_split(name, split), options);
+    const auto folder = fetch_repository_files({{RepositoryKind::dataset, id}, revision, ""},
+                                               choose_capture_or_split(name, split), options);
     if (folder.empty()) refuse_uncached(id, revision.empty() ? "main" : revision);
     return folder;
   });

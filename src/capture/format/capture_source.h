@@ -32,9 +32,10 @@ class CaptureSource {
   explicit CaptureSource(const std::string& name, const FetchOptions& options = {},
                          bool allow_partial = false);
 
-  const CaptureIndex& index() const { return index_; }
+  const CaptureIndex& capture_index() const { return index_; }
 
-  // Downloads the files of these heads to index().data_root. Ignores heads that the capture lacks.
+  // Downloads the files of these heads to capture_index().data_root. Ignores heads that the capture
+  // lacks.
   void fetch_heads(const std::vector<HeadId>& heads) const;
 
   // Display name of a capture that does not name its model: the last folder or the branch.

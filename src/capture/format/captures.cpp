@@ -62,7 +62,7 @@ std::optional<SamplerOptions> sampler_from_state(const Json& details) {
 // Describes how the head files differ from the file list of the finished run; "" if they agree or
 // there is no list, as in captures of older versions and of other programs.
 std::string missing_part(const CaptureIndex& index, const Json& state, const std::string& where) {
-  const auto files = read_file_list(state, where);
+  const auto files = parse_file_list(state, where);
   if (!files) return "";
   std::set<std::string> present;
   for (const auto* heads : {&index.queries, &index.keys})

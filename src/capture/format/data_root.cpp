@@ -91,7 +91,7 @@ void refuse_missing_shards(const std::string& where, std::vector<std::string> mi
             fmt::join(missing, ", "));
 }
 
-bool has_configuration(const Json& identity, const Json& effective) {
+bool identity_has_config(const Json& identity, const Json& effective) {
   if (!identity.is_object()) return false;
   for (const auto& [key, value] : effective.items())
     if (identity.value(key, Json()) != value) return false;
@@ -124,8 +124,8 @@ void DataRoot::refuse_symbolic_links(const std::optional<Shard>& own) const {
   }
 }
 
-FileLock DataRoot::lock_folder(const std::string& folder, FileLock::Mode mode) const {
-  FileLock lock(folder + "/" + layout::kLockFile, mode, FileLock::Wait::no);
+FileLock DataRoot::lock_folder(const std::string& folder, FileLock::LockMode mode) const {
+  FileLock lock(folder + "/" + layout::kLockFile, mode, FileLock::LockWait::no);
   if (!lock.held())
     bad_input("{}: another capture is running into this folder; wait until it ends", path_);
   return lock;
@@ -138,10 +138,10 @@ DataRootLock DataRoot::lock(const Shard& shard) const {
   lock.made = make_folders(path_);
   refuse_symbolic_links(shard);
   if (shard.count == 1) {
-    lock.files.push_back(lock_folder(parts_folder(), FileLock::Mode::exclusive));
+    lock.files.push_back(lock_folder(parts_folder(), FileLock::LockMode::exclusive));
   } else {
-    lock.files.push_back(lock_folder(parts_folder(), FileLock::Mode::shared));
-    lock.files.push_back(lock_folder(part_folder(shard), FileLock::Mode::exclusive));
+    lock.files.push_back(lock_folder(parts_folder(), FileLock::LockMode::shared));
+    lock.files.push_back(lock_folder(part_folder(shard), FileLock::LockMode::exclusive));
   }
   make_folders(part_folder(shard));
   refuse_symbolic_links(shard);  // again: a link may have appeared before the lock was held
@@ -151,7 +151,7 @@ DataRootLock DataRoot::lock(const Shard& shard) const {
 DataRootLock DataRoot::lock_whole_root() const {
   DataRootLock lock;
   refuse_symbolic_links();
-  lock.files.push_back(lock_folder(parts_folder(), FileLock::Mode::exclusive));
+  lock.files.push_back(lock_folder(parts_folder(), FileLock::LockMode::exclusive));
   refuse_symbolic_links();
   return lock;
 }
@@ -160,16 +160,16 @@ bool DataRoot::is_finished() const {
   return path_exists(state_file());
 }
 
-bool DataRoot::is_finished_with(const Json& effective) const {
+bool DataRoot::is_finished_with_config(const Json& effective) const {
   if (!is_finished()) return false;
   const Json state = load_json(state_file());
   return state.is_object() &&
-         has_configuration(state.value(metadata::kStateConfiguration, Json()), effective);
+         identity_has_config(state.value(metadata::kStateConfiguration, Json()), effective);
 }
 
 bool DataRoot::can_be_resumed_by(const Manifest& manifest) const {
   if (is_finished()) return false;
-  for (const auto& shard : shards())
+  for (const auto& shard : list_started_shards())
     if (Journal::has_entries(part_folder(shard)))
       return belongs_to_run(part_folder(shard), manifest);
   return false;
@@ -190,14 +190,14 @@ void DataRoot::check_finished_identity(const Json& identity) const {
 std::vector<Shard> DataRoot::list_part_shards() const {
   std::vector<Shard> found;
   if (!is_folder(parts_folder())) return found;
-  for (const auto& name : names_in(parts_folder()))
+  for (const auto& name : entry_names(parts_folder()))
     if (const auto shard = parse_part_name(name)) found.push_back(*shard);
   std::sort(found.begin(), found.end(),
             [](const Shard& a, const Shard& b) { return a.index < b.index; });
   return found;
 }
 
-std::vector<Shard> DataRoot::shards() const {
+std::vector<Shard> DataRoot::list_started_shards() const {
   auto found = list_part_shards();
   std::erase_if(found, [&](const Shard& shard) { return !Journal::exists(part_folder(shard)); });
   return found;
@@ -247,8 +247,8 @@ void DataRoot::check_other_part(const Manifest& manifest, const Shard& shard,
   const bool same_count = other.count == shard.count;
   if (same_count && belongs_to_run(folder, manifest)) return;
   if (!Journal::has_entries(folder)) {  // an empty part is removed unless a process has locked it
-    const FileLock lock(folder + "/" + layout::kLockFile, FileLock::Mode::exclusive,
-                        FileLock::Wait::no);
+    const FileLock lock(folder + "/" + layout::kLockFile, FileLock::LockMode::exclusive,
+                        FileLock::LockWait::no);
     if (lock.held() && !Journal::has_entries(folder))
       return remove_part(OpenFolder(parts_folder()), other);
   }
@@ -277,7 +277,7 @@ void DataRoot::remove_unused_part(const Shard& shard, const DataRootLock& lock) 
     const auto parts = root.folder(layout::kPartsFolder);
     remove_part(parts, shard);
     const bool alone = shard.count == 1 || lock.files.front().try_upgrade();
-    if (!alone || !shards().empty()) return;
+    if (!alone || !list_started_shards().empty()) return;
   }
   remove_parts();
   if (lock.made.empty()) return;
@@ -290,7 +290,7 @@ void DataRoot::remove_unused_part(const Shard& shard, const DataRootLock& lock) 
 
 void DataRoot::refuse_foreign_files() const {
   if (is_finished() || path_exists(parts_folder() + "/" + kind_->state_file)) return;
-  for (const auto& shard : shards())
+  for (const auto& shard : list_started_shards())
     if (Journal::has_entries(part_folder(shard))) return;
   const OpenFolder root(path_);
   auto names = head_folders(root);
@@ -318,14 +318,14 @@ void DataRoot::remove_run_files(const Manifest& manifest, const Shard& shard) co
   }
   for (const auto* name : kind_->files) root.remove_file(name);
   for (const auto* name : kind_->folders) root.remove_tree(name);
-  for (const auto& other : shards()) {
+  for (const auto& other : list_started_shards()) {
     if (other == shard) {
       clear_part(parts.folder(part_name(other)));
       continue;
     }
     if (other.count == shard.count && belongs_to_run(part_folder(other), manifest))
       continue;  // a shard of this very run
-    const auto lock = lock_folder(part_folder(other), FileLock::Mode::exclusive);
+    const auto lock = lock_folder(part_folder(other), FileLock::LockMode::exclusive);
     remove_part(parts, other);
   }
 }

@@ -66,7 +66,7 @@ class DataRoot {
   bool is_finished() const;
   // Whether the folder is finished and its run had this effective configuration, on any device and
   // from any commit.
-  bool is_finished_with(const Json& effective) const;
+  bool is_finished_with_config(const Json& effective) const;
   // Whether the folder holds an unfinished run that a run with this manifest would resume.
   bool can_be_resumed_by(const Manifest& manifest) const;
   // Throws a bad-input error that describes the difference if the finished run has a different
@@ -74,7 +74,7 @@ class DataRoot {
   void check_finished_identity(const Json& identity) const;
 
   // Returns the shards that have a part with a manifest, in ascending order.
-  std::vector<Shard> shards() const;
+  std::vector<Shard> list_started_shards() const;
 
   // Opens the shard's part: resumes it when it has journal entries of this run, else creates it.
   // The other parts must belong to the same run and number of shards. Only the first few manifests
@@ -105,7 +105,7 @@ class DataRoot {
   void check_other_parts(const Manifest& manifest, const Shard& shard) const;
   std::vector<Shard> list_part_shards() const;  // ascending, with and without a manifest
   void check_other_part(const Manifest& manifest, const Shard& shard, const Shard& other) const;
-  FileLock lock_folder(const std::string& folder, FileLock::Mode mode) const;
+  FileLock lock_folder(const std::string& folder, FileLock::LockMode mode) const;
   void remove_part(const OpenFolder& parts, const Shard& shard) const;
 
   std::string path_;
@@ -114,7 +114,7 @@ class DataRoot {
 
 // Whether a run of this identity used the effective configuration. An identity is the effective
 // configuration plus device, commits and input fingerprints.
-bool has_configuration(const Json& identity, const Json& effective);
+bool identity_has_config(const Json& identity, const Json& effective);
 
 // Throws a bad-input error that lists up to twelve of the missing shards.
 [[noreturn]] void refuse_missing_shards(const std::string& where, std::vector<std::string> missing);

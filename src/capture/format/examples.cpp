@@ -35,7 +35,7 @@ bool OrderedExampleReader::next() {
   return true;
 }
 
-void OrderedExampleReader::add(Cursor cursor) {
+void OrderedExampleReader::add(SegmentCursor cursor) {
   const auto segments = segments_.parts()[cursor.part].entries().size();
   for (; cursor.segment < segments; ++cursor.segment, cursor.number = 0, cursor.offset = 0) {
     const auto segment = segments_.open(cursor.part, cursor.segment);

@@ -18,7 +18,7 @@ namespace qkscope {
 
 // A heap of cursors over parts. Cursor::row() returns the dataset row of the cursor.
 template <typename Cursor>
-class CursorHeap {
+class RowOrderHeap {
  public:
   bool empty() const { return heap_.empty(); }
   void add(Cursor cursor) {
@@ -72,7 +72,7 @@ class OrderedExampleReader {
 
  private:
   // Position in one part.
-  struct Cursor {
+  struct SegmentCursor {
     std::size_t part = 0;
     std::size_t segment = 0;
     std::size_t number = 0;    // index of the example in the segment
@@ -83,10 +83,10 @@ class OrderedExampleReader {
   };
 
   // Adds the cursor with its next example to the heap, unless the part has no more examples.
-  void add(Cursor cursor);
+  void add(SegmentCursor cursor);
 
   SegmentCache& segments_;
-  CursorHeap<Cursor> order_;
+  RowOrderHeap<SegmentCursor> order_;
   ExampleRecord example_;
   std::shared_ptr<const SegmentReader> segment_;
   std::size_t number_ = 0;

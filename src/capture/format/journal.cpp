@@ -79,7 +79,7 @@ RowRange verify_segment(const Journal& journal, const JournalEntry& entry) {
   const SegmentReader segment(path, manifest.groups.size());
   if (segment.checksum() != entry.checksum)
     bad_input("{}: not the segment that the journal means; start again with --overwrite", path);
-  segment.check_all();
+  segment.check_all_bytes();
   const auto table = segment.read_example_table();
   std::int64_t rows = 0;  // over all heads
   for (std::size_t group = 0; group < manifest.groups.size(); ++group) {
@@ -178,13 +178,13 @@ bool Journal::parse_line(std::string_view text) {
   }
 }
 
-std::int64_t Journal::sum(std::int64_t JournalEntry::*member) const {
+std::int64_t Journal::sum_entries(std::int64_t JournalEntry::*member) const {
   std::int64_t sum = 0;
   for (const auto& entry : entries_) sum += entry.*member;
   return sum;
 }
 
-void Journal::append(Json line) {
+void Journal::append_line(Json line) {
   const auto path = folder_ + "/" + layout::kJournalFile;
   const bool first = !path_exists(path);
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
@@ -208,19 +208,19 @@ void Journal::append(Json line) {
         {.number = entries_.size(), .text = line.dump(), .segment = line.value("segment", "")});
 }
 
-void Journal::add(const JournalEntry& entry) {
+void Journal::append_entry(const JournalEntry& entry) {
   Json line = {{"segment", entry.segment},
                {"examples", entry.examples},
                {"rows", entry.rows},
                {"tokens", entry.tokens},
                {"checksum", checksum_text(entry.checksum)}};
   if (entry.non_finite > 0) line["non_finite"] = entry.non_finite;
-  append(std::move(line));
+  append_line(std::move(line));
   entries_.push_back(entry);
 }
 
 void Journal::mark_complete() {
-  append({{"complete", true}});
+  append_line({{"complete", true}});
   complete_ = true;
 }
 

@@ -50,26 +50,26 @@ class Journal {
   const Manifest& manifest() const { return *manifest_; }
   // Shares the manifest object of another part, so that a thousand parts of one run need only one
   // copy.
-  void share_manifest(const Journal& other) { manifest_ = other.manifest_; }
+  void share_manifest_of(const Journal& other) { manifest_ = other.manifest_; }
   const std::vector<JournalEntry>& entries() const { return entries_; }
   bool is_complete() const { return complete_; }  // all examples of the part are stored
-  std::int64_t examples() const { return sum(&JournalEntry::examples); }
-  std::int64_t rows() const { return sum(&JournalEntry::rows); }
-  std::int64_t tokens() const { return sum(&JournalEntry::tokens); }
-  std::int64_t non_finite() const { return sum(&JournalEntry::non_finite); }
+  std::int64_t examples() const { return sum_entries(&JournalEntry::examples); }
+  std::int64_t rows() const { return sum_entries(&JournalEntry::rows); }
+  std::int64_t tokens() const { return sum_entries(&JournalEntry::tokens); }
+  std::int64_t non_finite_rows() const { return sum_entries(&JournalEntry::non_finite); }
 
   std::string segment_path(const std::string& name) const { return folder_ + "/" + name; }
 
-  void add(const JournalEntry& entry);
+  void append_entry(const JournalEntry& entry);
   void mark_complete();
   // Calls `follower` with every line appended from now on, after the line is on disk.
   void set_append_callback(std::function<void(const JournalLine&)> follower) {
     follower_ = std::move(follower);
   }
   // Returns a journal for a thread that reads segments while another thread appends them. The
-  // journal starts without entries; add_in_memory() adds entries without writing the file.
+  // journal starts without entries; add_without_writing() adds entries without writing the file.
   Journal copy_without_entries() const;
-  void add_in_memory(const JournalEntry& entry) { entries_.push_back(entry); }
+  void add_without_writing(const JournalEntry& entry) { entries_.push_back(entry); }
   // Removes files of the part that the journal does not list, which a crash left behind.
   void remove_unlisted_files() const;
 
@@ -77,8 +77,8 @@ class Journal {
   Journal() = default;
   void read();
   bool parse_line(std::string_view text);
-  void append(Json line);
-  std::int64_t sum(std::int64_t JournalEntry::*member) const;
+  void append_line(Json line);
+  std::int64_t sum_entries(std::int64_t JournalEntry::*member) const;
 
   std::string folder_;
   std::shared_ptr<const Manifest> manifest_;

@@ -31,7 +31,7 @@ std::optional<T> parse_optional(const Json& json, const std::string& where) {
 
 Json group_to_json(const HeadGroup& group) {
   return {{"layer", group.layer}, {"kind", std::string(1, static_cast<char>(group.kind))},
-          {"heads", group.heads}, {"window", or_null(group.window)},
+          {"heads", group.heads}, {"window", value_or_null(group.window)},
           {"rope", group.rope},   {"rope_inv_freq", group.rope_inv_freq}};
 }
 
@@ -242,7 +242,7 @@ Json to_json(const Manifest& manifest) {
            {{"type", sampler_type_name(sampler.type)},
             {"base_rate", sampler.base_rate},
             {"min_bucket_size", sampler.min_bucket_size},
-            {"max_rows", or_null(sampler.max_rows)}}},
+            {"max_rows", value_or_null(sampler.max_rows)}}},
           {"groups", groups},
           {"metadata", manifest.metadata},
           {"model_name", manifest.model_name},

@@ -18,7 +18,7 @@ namespace qkscope {
 inline constexpr char kInputs[] = "inputs";
 
 template <typename T>
-Json or_null(const std::optional<T>& value) {
+Json value_or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 

@@ -129,7 +129,7 @@ SegmentReader::SegmentReader(const std::string& path, std::size_t groups)
   if (::fstat(file_.number(), &status) != 0) system_error("read", path, errno);
   size_ = static_cast<std::uint64_t>(status.st_size);
   if (size_ < sizeof kSegmentMagic + sizeof trailer_) throw_damaged();
-  read_at(size_ - sizeof trailer_, &trailer_, sizeof trailer_);
+  read_bytes_at(size_ - sizeof trailer_, &trailer_, sizeof trailer_);
   if (std::memcmp(trailer_.magic, kSegmentMagic, sizeof kSegmentMagic) != 0 ||
       trailer_.checksum != checksum_of_trailer(trailer_) || trailer_.groups != groups ||
       trailer_.examples > size_ / kFixedRecordBytes || trailer_.index_offset > size_ ||
@@ -145,7 +145,7 @@ void SegmentReader::check_index() const {
     throw_damaged();
 }
 
-void SegmentReader::check_all() const {
+void SegmentReader::check_all_bytes() const {
   check_index();
   if (checksum_of_bytes(0, trailer_.index_offset) != trailer_.data_checksum) throw_damaged();
 }
@@ -155,7 +155,7 @@ std::uint64_t SegmentReader::checksum_of_bytes(std::uint64_t begin, std::uint64_
   std::vector<std::byte> buffer(std::min<std::uint64_t>(kCheckedBytes, end - begin));
   while (begin < end) {
     const auto piece = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), end - begin));
-    read_at(begin, piece.data(), piece.size());
+    read_bytes_at(begin, piece.data(), piece.size());
     sum.add(piece);
     begin += piece.size();
   }
@@ -166,7 +166,7 @@ void SegmentReader::throw_damaged() const {
   bad_input("{}: damaged: not a whole part of this capture; start again with --overwrite", path_);
 }
 
-void SegmentReader::read_at(std::uint64_t offset, void* into, std::size_t bytes) const {
+void SegmentReader::read_bytes_at(std::uint64_t offset, void* into, std::size_t bytes) const {
   if (offset > size_ || bytes > size_ - offset) throw_damaged();
   auto* destination = static_cast<char*>(into);
   while (bytes > 0) {
@@ -193,7 +193,7 @@ ExampleRecord SegmentReader::read_example(std::uint64_t& offset) const {
     const auto at = trailer_.table_offset + offset;
     if (at > end || bytes > end - at) throw_damaged();
     std::string text(bytes, '\0');
-    read_at(at, text.data(), text.size());
+    read_bytes_at(at, text.data(), text.size());
     offset += bytes;
     return text;
   };
@@ -213,7 +213,7 @@ std::vector<BlockIndexEntry> SegmentReader::read_block_index(std::size_t group) 
   QKSCOPE_ASSERT(group < trailer_.groups);
   std::vector<BlockIndexEntry> entries(trailer_.examples);
   const auto bytes = entries.size() * sizeof(BlockIndexEntry);
-  read_at(trailer_.index_offset + group * bytes, entries.data(), bytes);
+  read_bytes_at(trailer_.index_offset + group * bytes, entries.data(), bytes);
   return entries;
 }
 
@@ -227,18 +227,18 @@ void SegmentReader::read_block(const BlockIndexEntry& entry, const HeadRange& he
   block.vectors.resize(heads.count * rows * width);
   block.token_strings.clear();
   auto offset = entry.offset;
-  read_at(offset, block.positions.data(), rows * sizeof(std::int32_t));
+  read_bytes_at(offset, block.positions.data(), rows * sizeof(std::int32_t));
   offset += rows * sizeof(std::int32_t);
   if (entry.string_bytes > 0) {
     std::string bytes(entry.string_bytes, '\0');
-    read_at(offset, bytes.data(), bytes.size());
+    read_bytes_at(offset, bytes.data(), bytes.size());
     ByteReader strings(bytes, [&](const TruncatedRead&) { throw_damaged(); });
     block.token_strings.resize(rows);
     for (auto& text : block.token_strings) text = strings.read_text(strings.read<std::uint32_t>());
     offset += entry.string_bytes;
   }
   const auto of_head = rows * width * sizeof(float);
-  read_at(offset + heads.first * of_head, block.vectors.data(), heads.count * of_head);
+  read_bytes_at(offset + heads.first * of_head, block.vectors.data(), heads.count * of_head);
 }
 
 }  // namespace qkscope

@@ -122,7 +122,7 @@ class SegmentReader {
   // Verify the checksums of index and example table, or of the whole file. Throw a bad-input error
   // on damage.
   void check_index() const;
-  void check_all() const;
+  void check_all_bytes() const;
 
   std::vector<ExampleRecord> read_example_table() const;
   // Reads the example record at byte `offset` of the table and advances `offset` to the next
@@ -134,7 +134,7 @@ class SegmentReader {
                   HeadBlock& block) const;
 
  private:
-  void read_at(std::uint64_t offset, void* into, std::size_t bytes) const;
+  void read_bytes_at(std::uint64_t offset, void* into, std::size_t bytes) const;
   std::uint64_t checksum_of_bytes(std::uint64_t begin, std::uint64_t end) const;
   [[noreturn]] void throw_damaged() const;
 

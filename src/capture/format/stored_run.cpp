@@ -49,7 +49,7 @@ std::vector<std::string> files_of_line(const std::string& folder, const std::str
   std::vector<std::string> files;
   if (segment.empty()) return files;
   const auto stem = fs::path(segment).stem().string();
-  for (const auto& name : names_in(folder))
+  for (const auto& name : entry_names(folder))
     if (fs::path(name).stem() == stem) files.push_back(name);
   return files;
 }
@@ -95,7 +95,8 @@ void StoredRun::check_finished_identity(const Json& identity, const std::string&
 std::optional<StoredRun::ActiveRun> StoredRun::find_active_run() const {
   const auto newest = read_newest_object(folder_.store(), runs_prefix());
   if (!newest) return {};
-  const auto where = folder_.store().full_address(numbered_name(runs_prefix(), newest->number));
+  const auto where =
+      folder_.store().object_address(numbered_object_name(runs_prefix(), newest->number));
   const auto json = parse_json(newest->content, where);
   try {
     if (json.at("format") != kRunFormat)
@@ -145,7 +146,7 @@ bool StoredRun::can_be_resumed_by(const Manifest& manifest) const {
   return true;
 }
 
-void StoredRun::begin_or_join(const Manifest& manifest, const Shard& shard, bool overwrite) {
+void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, bool overwrite) {
   if (overwrite && folder_.is_published()) folder_.mark_removed(folder_.manifest().run);
   while (true) {
     const auto there = find_active_run();
@@ -176,7 +177,7 @@ void StoredRun::begin_or_join(const Manifest& manifest, const Shard& shard, bool
                        {"kind", run_.kind},
                        {"shards", run_.shards},
                        {"manifest", run_.manifest}};
-    const auto name = numbered_name(runs_prefix(), run_.number);
+    const auto name = numbered_object_name(runs_prefix(), run_.number);
     const auto text = json.dump(1) + "\n";
     if (folder_.store().put_if_absent(name, text)) {
       verify_conditional_put(folder_.store(), name);
@@ -210,12 +211,12 @@ std::string StoredRun::part_prefix(const Shard& shard) const {
   return fmt::format("{}/{}/{}", store_layout::kParts, run_.run, part_name(shard));
 }
 
-std::vector<StoredRun::StoredLine> StoredRun::read_lines(const Shard& shard) const {
+std::vector<StoredRun::StoredJournalLine> StoredRun::read_journal_lines(const Shard& shard) const {
   auto& store = folder_.store();
   const auto read_object = [&](const std::string& name) {
-    const auto where = store.full_address(name);
+    const auto where = store.object_address(name);
     const auto json = parse_json(store.read(name).value_or(""), where);
-    std::vector<StoredLine> records;
+    std::vector<StoredJournalLine> records;
     try {
       for (const auto& item : name.ends_with(kComplete) ? json : Json::array({json})) {
         auto& record = records.emplace_back();
@@ -233,17 +234,18 @@ std::vector<StoredRun::StoredLine> StoredRun::read_lines(const Shard& shard) con
     if (object.name.ends_with(kComplete)) return read_object(object.name);
     if (parse_object_number(object.name)) names.push_back(object.name);
   }
-  std::vector<StoredLine> records(names.size());
+  std::vector<StoredJournalLine> records(names.size());
   run_transfers(names.size(), [&](std::size_t i, const std::atomic<bool>&) {
     if (parse_object_number(names[i]) != i)
-      damaged(store.full_address(names[i]), fmt::format("line {} is missing", i));
+      damaged(store.object_address(names[i]), fmt::format("line {} is missing", i));
     records[i] = std::move(read_object(names[i]).front());
   });
   return records;
 }
 
-void StoredRun::fetch_files_of_lines(const Shard& shard, const std::vector<StoredLine>& records,
-                                     std::size_t present) const {
+void StoredRun::fetch_journal_files(const Shard& shard,
+                                    const std::vector<StoredJournalLine>& records,
+                                    std::size_t present) const {
   const auto part = local_part_folder(shard);
   make_folders(part);
   std::vector<const StoredFile*> files;
@@ -266,7 +268,7 @@ void StoredRun::fetch_files_of_lines(const Shard& shard, const std::vector<Store
 
 void StoredRun::download_part(const Shard& shard) {
   const auto part = local_part_folder(shard);
-  records_ = read_lines(shard);
+  records_ = read_journal_lines(shard);
   const auto lines = local_lines(part);
   std::size_t same = 0;
   while (same < std::min(lines.size(), records_.size()) && lines[same] == records_[same].line)
@@ -274,23 +276,23 @@ void StoredRun::download_part(const Shard& shard) {
   if (records_.size() > same) {
     if (lines.size() > same) {  // another machine continued the part: discard the local copy
       same = 0;
-      for (const auto& name : names_in(part))
+      for (const auto& name : entry_names(part))
         if (name != layout::kLockFile) fs::remove_all(part + "/" + name);
     }
-    return fetch_files_of_lines(shard, records_, same);
+    return fetch_journal_files(shard, records_, same);
   }
   for (std::size_t i = same; i < lines.size(); ++i)
-    upload_line(shard, {.number = i,
-                        .text = lines[i],
-                        .segment = parse_json(lines[i], "journal").value("segment", "")});
+    upload_journal_line(shard, {.number = i,
+                                .text = lines[i],
+                                .segment = parse_json(lines[i], "journal").value("segment", "")});
 }
 
 void StoredRun::download_all_parts(const std::string& unit) {
-  std::vector<std::vector<StoredLine>> parts(static_cast<std::size_t>(run_.shards));
+  std::vector<std::vector<StoredJournalLine>> parts(static_cast<std::size_t>(run_.shards));
   std::vector<std::string> missing;
   for (std::int64_t index = 0; index < run_.shards; ++index) {
     auto& records = parts[static_cast<std::size_t>(index)];
-    records = read_lines({index, run_.shards});
+    records = read_journal_lines({index, run_.shards});
     std::int64_t examples = 0;
     for (const auto& record : records)
       examples += parse_json(record.line, "journal").value("examples", std::int64_t{0});
@@ -305,14 +307,14 @@ void StoredRun::download_all_parts(const std::string& unit) {
     const Shard shard{index, run_.shards};
     const auto& records = parts[static_cast<std::size_t>(index)];
     if (local_lines(local_part_folder(shard)).size() != records.size())
-      fetch_files_of_lines(shard, records, 0);
+      fetch_journal_files(shard, records, 0);
   }
 }
 
-void StoredRun::upload_line(const Shard& shard, const JournalLine& line) {
+void StoredRun::upload_journal_line(const Shard& shard, const JournalLine& line) {
   auto& store = folder_.store();
   const auto part = local_part_folder(shard);
-  StoredLine record{.line = line.text, .files = {}};
+  StoredJournalLine record{.line = line.text, .files = {}};
   for (const auto& name : files_of_line(part, line.segment)) {
     const fs::path path = name;
     StoredFile file{.name = name,
@@ -328,7 +330,7 @@ void StoredRun::upload_line(const Shard& shard, const JournalLine& line) {
   if (complete)
     for (const auto& each : records_) json.push_back(to_json(each.line, each.files));
   const auto name = complete ? part_prefix(shard) + "/" + kComplete
-                             : numbered_name(part_prefix(shard), line.number);
+                             : numbered_object_name(part_prefix(shard), line.number);
   if (!store.put_if_absent(name, json.dump() + "\n"))
     bad_input(
         "{}: another process writes shard {}/{} of this run; this one stops, and nothing of the "
@@ -339,8 +341,9 @@ void StoredRun::upload_line(const Shard& shard, const JournalLine& line) {
     if (file.name.ends_with(layout::kStateSuffix)) store.remove(file.object);
 }
 
-void StoredRun::upload_new_lines(Journal& journal, const Shard& shard) {
-  journal.set_append_callback([this, shard](const JournalLine& line) { upload_line(shard, line); });
+void StoredRun::upload_new_journal_lines(Journal& journal, const Shard& shard) {
+  journal.set_append_callback(
+      [this, shard](const JournalLine& line) { upload_journal_line(shard, line); });
 }
 
 void StoredRun::delete_journal(const Journal& journal) {
@@ -358,7 +361,7 @@ void StoredRun::publish(bool quiet) {
   for (const auto& object : store.list(fmt::format("{}/{}", store_layout::kParts, run_.run)))
     old.push_back(object.name);
   for (std::size_t number = 0; number <= run_.number; ++number)
-    old.push_back(numbered_name(runs_prefix(), number));
+    old.push_back(numbered_object_name(runs_prefix(), number));
   remove_objects(store, old);
   fs::remove_all(local_root());
 }
@@ -367,7 +370,7 @@ void StoredRun::remove_unused_run(const Shard& shard) {
   if (shard.count > 1) return;
   auto& store = folder_.store();
   if (!store.list(fmt::format("{}/{}", store_layout::kParts, run_.run)).empty()) return;
-  store.remove(numbered_name(runs_prefix(), run_.number));
+  store.remove(numbered_object_name(runs_prefix(), run_.number));
 }
 
 std::string stored_run_kind(const StoreAddress& address) {

@@ -47,11 +47,11 @@ class StoredRun {
   // Joins the active run or begins a new one. Throws a bad-input error when the active run has
   // another manifest, kind or number of shards. With `overwrite`, replaces that run and hides
   // finished files.
-  void begin_or_join(const Manifest& manifest, const Shard& shard, bool overwrite);
+  void begin_or_join_run(const Manifest& manifest, const Shard& shard, bool overwrite);
   // Joins the active run for a merge. Returns false if there is none.
   bool join_active_run();
 
-  // Local working folder of the run; valid after begin_or_join() or join_active_run().
+  // Local working folder of the run; valid after begin_or_join_run() or join_active_run().
   std::string local_root() const;
 
   // Makes the local part equal to the part in the store. Uploads journal lines that exist only
@@ -60,7 +60,7 @@ class StoredRun {
   // Downloads all parts for a merge. Throws a bad-input error that names the incomplete shards.
   void download_all_parts(const std::string& unit);
   // Uploads every line that is appended to the journal from now on, together with its files.
-  void upload_new_lines(Journal& journal, const Shard& shard);
+  void upload_new_journal_lines(Journal& journal, const Shard& shard);
   // Deletes the local journal of a part that is complete in the store, so that
   // DataRoot::remove_unused_part() removes the local copy.
   static void delete_journal(const Journal& journal);
@@ -73,7 +73,7 @@ class StoredRun {
 
  private:
   // A journal line in the store and the files that it refers to.
-  struct StoredLine {
+  struct StoredJournalLine {
     std::string line;
     std::vector<StoredFile> files;
   };
@@ -90,16 +90,16 @@ class StoredRun {
   void check_same_run(const ActiveRun& active, const Manifest& manifest, const Shard& shard) const;
   std::string part_prefix(const Shard& shard) const;
   std::string local_part_folder(const Shard& shard) const;
-  std::vector<StoredLine> read_lines(const Shard& shard) const;
+  std::vector<StoredJournalLine> read_journal_lines(const Shard& shard) const;
   // Skips the files of the first `present` records, which this machine already has.
-  void fetch_files_of_lines(const Shard& shard, const std::vector<StoredLine>& records,
-                            std::size_t present) const;
-  void upload_line(const Shard& shard, const JournalLine& line);
+  void fetch_journal_files(const Shard& shard, const std::vector<StoredJournalLine>& records,
+                           std::size_t present) const;
+  void upload_journal_line(const Shard& shard, const JournalLine& line);
 
   StoredFolder folder_;
   std::string kind_;
   ActiveRun run_;
-  std::vector<StoredLine> records_;  // of the part that this process writes
+  std::vector<StoredJournalLine> records_;  // of the part that this process writes
 };
 
 // Returns the kind of the finished or active run at an address; "" if there is none.

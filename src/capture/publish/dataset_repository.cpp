@@ -273,7 +273,7 @@ void fetch_upload_modes(const HubClient& client, const Repository& repository,
 }
 
 HttpResponse send_commit(const HubClient& client, const Repository& repository,
-                         const std::string& branch, const Commit& commit) {
+                         const std::string& branch, const HubCommit& commit) {
   const Json header = {
       {"summary", commit.message}, {"description", ""}, {"parentCommit", commit.parent}};
   auto lines = Json{{"key", "header"}, {"value", header}}.dump(-1, ' ', false,

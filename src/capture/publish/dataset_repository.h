@@ -29,7 +29,7 @@ void ensure_branch(const HubClient& client, const Repository& repository,
 void fetch_upload_modes(const HubClient& client, const Repository& repository,
                         const std::string& branch, std::vector<FileToPublish>& files);
 
-struct Commit {
+struct HubCommit {
   std::string message;
   std::string parent;  // expected head of the branch; the Hub refuses the commit otherwise
   std::vector<FileToPublish> files;
@@ -43,7 +43,7 @@ struct Commit {
 // failed, or the branch has moved (409, 412). After an inconclusive response the caller must read
 // the branch to see whether the commit was accepted. Throws on any other error response.
 HttpResponse send_commit(const HubClient& client, const Repository& repository,
-                         const std::string& branch, const Commit& commit);
+                         const std::string& branch, const HubCommit& commit);
 
 // Uploads large files that are missing from the storage via Git LFS, whole or in parts as the
 // server requests. An interrupted upload resumes with the missing files.

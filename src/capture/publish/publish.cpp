@@ -90,7 +90,7 @@ struct FinishedCapture {
 Json load_state(const DataRoot& root) {
   if (!is_folder(root.path())) bad_input("{}: no such folder; expected a capture", root.path());
   root.refuse_symbolic_links();  // a link could publish a file from outside the data root
-  if (!root.shards().empty())
+  if (!root.list_started_shards().empty())
     bad_input(
         "{}: the capture is not finished: parts of it are in {}; run the capture again to finish "
         "it, or 'qkscope merge' when it ran in shards",
@@ -125,7 +125,7 @@ FinishedCapture check_finished_capture(const std::string& data_root) {
     capture.files.emplace_back(name);
   }
   std::sort(capture.files.begin(), capture.files.end());
-  for (const auto& name : names_in(data_root))
+  for (const auto& name : entry_names(data_root))
     if (std::none_of(capture.files.begin(), capture.files.end(), [&](const std::string& file) {
           return file == name || file.starts_with(name + "/");
         }))
@@ -181,11 +181,11 @@ class Publication {
   // Adds a dataset card to the main branch. The card explains that captures are on other branches.
   void ensure_main_card() {
     commit_with_retries("main", [&] {
-      Commit commit{.message = "Say what the branches hold",
-                    .parent = fetch_commit(client_, repository_, "main"),
-                    .files = {},
-                    .texts = {},
-                    .removed = {}};
+      HubCommit commit{.message = "Say what the branches hold",
+                       .parent = fetch_commit(client_, repository_, "main"),
+                       .files = {},
+                       .texts = {},
+                       .removed = {}};
       if (find_remote_file(fetch_tree(client_, repository_, commit.parent), layout::kCardFile) ==
           nullptr)
         commit.texts[layout::kCardFile] =
@@ -196,7 +196,8 @@ class Publication {
 
   // Sends the commits that `next` returns until `next` returns an empty one. After a lost response,
   // `next` reads the branch to find out whether the commit was accepted.
-  void commit_with_retries(const std::string& branch, const std::function<Commit()>& next) const {
+  void commit_with_retries(const std::string& branch,
+                           const std::function<HubCommit()>& next) const {
     Backoff backoff(client_.settings(), client_.stop_flag());
     for (int conflicts = 0; conflicts < kMostConflicts;) {
       const auto commit = next();
@@ -204,7 +205,7 @@ class Publication {
       const auto response = send_commit(client_, repository_, branch, commit);
       if (response.ok()) return;
       log::debug("the commit is not confirmed; looking at the branch");
-      if (is_retryable(response) && !backoff.wait_after(response)) {
+      if (is_retryable(response) && !backoff.wait_before_retry(response)) {
         if (response.status == 0)
           throw_connection_error(response, client_.url_of(repository_.page_path()));
         throw_refusal(client_, response, repository_, RepositoryAccess::write);
@@ -217,8 +218,8 @@ class Publication {
 
   // Returns the commit after which this is the only capture on the branch. Files that are not part
   // of any capture are kept.
-  Commit missing_changes(const std::vector<FileToPublish>& files, PublishResult& result) const {
-    Commit commit;
+  HubCommit missing_changes(const std::vector<FileToPublish>& files, PublishResult& result) const {
+    HubCommit commit;
     commit.parent = fetch_commit(client_, repository_, options_.branch);
     const auto tree = fetch_tree(client_, repository_, commit.parent);
     for (const auto& file : files) {

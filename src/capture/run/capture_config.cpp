@@ -184,15 +184,15 @@ Json capture_json(const CaptureSettings& capture) {
   return {
       {"capture_queries", capture.queries},
       {"capture_keys", capture.keys},
-      {"layers", or_null(capture.heads.layers)},
+      {"layers", value_or_null(capture.heads.layers)},
       {"heads",
-       capture.heads.pairs ? pairs_json(*capture.heads.pairs) : or_null(capture.heads.heads)},
+       capture.heads.pairs ? pairs_json(*capture.heads.pairs) : value_or_null(capture.heads.heads)},
       {"head_sampling",
        sampling ? Json{{"count", sampling->count}, {"seed", sampling->seed}} : Json(nullptr)},
       {"full_attention_only", capture.heads.full_attention_only},
       {"sampler", {{"type", sampler_type_name(sampler.type)}, {"base_rate", sampler.base_rate}}},
       {"min_bucket_size", sampler.min_bucket_size},
-      {"max_rows_per_batch", or_null(sampler.max_rows)},
+      {"max_rows_per_batch", value_or_null(sampler.max_rows)},
       {"capture_pre_rope", capture.pre_rope},
       {"capture_token_strings", capture.token_strings}};
 }
@@ -242,11 +242,11 @@ Json config_overrides(const ModelSource& model) {
 Json effective_config(const CaptureConfig& config) {
   const auto& dataset = config.dataset;
   Json texts = {{"path", dataset.path},
-                {"name", or_null(dataset.name)},
+                {"name", value_or_null(dataset.name)},
                 {"split", dataset.split},
                 {"text_column", dataset.text_column},
-                {"id_column", or_null(dataset.id_column)},
-                {"max_samples", or_null(dataset.max_samples)}};
+                {"id_column", value_or_null(dataset.id_column)},
+                {"max_samples", value_or_null(dataset.max_samples)}};
   if (dataset.number_rows) texts["ids"] = "row";
   if (dataset.replace_invalid) texts["errors"] = "replace";
   Json tokenizer = {{"name", config.tokenizer.name}, {"max_length", config.tokenizer.max_length}};
@@ -259,7 +259,7 @@ Json effective_config(const CaptureConfig& config) {
       {"dataset", texts},
       {"model",
        {{"name", config.model.name},
-        {"revision", or_null(config.model.revision)},
+        {"revision", value_or_null(config.model.revision)},
         {"dtype", dtype_name(config.model.dtype)},
         {"config_overrides", config_overrides(config.model)}}},
       {"tokenizer", tokenizer},

@@ -174,15 +174,15 @@ void plan_workers(RunPlan& plan, const ComputeOptions& compute) {
     worker.device = device;
     worker.device_memory = compute.device_memory;
     const auto sharing = std::count(devices.begin(), devices.end(), device);
-    if (on_cuda(plan) && sharing > 1) worker.device_memory = usable_memory(worker) / sharing;
+    if (on_cuda(plan) && sharing > 1) worker.device_memory = usable_memory_bytes(worker) / sharing;
     plan.workers.push_back(worker);
   }
 }
 
 // Memory that every worker has at least.
 std::int64_t memory_per_worker(const RunPlan& plan) {
-  auto least = usable_memory(plan.workers.front());
-  for (const auto& worker : plan.workers) least = std::min(least, usable_memory(worker));
+  auto least = usable_memory_bytes(plan.workers.front());
+  for (const auto& worker : plan.workers) least = std::min(least, usable_memory_bytes(worker));
   return least;
 }
 

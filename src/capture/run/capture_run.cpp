@@ -106,7 +106,7 @@ class CaptureRun {
     const auto& model = engine->model;
     log_milestone("the model is mapped");
     if (assembles_ahead()) assembler->start_background_assembly();
-    PartWriter writer(plan_, journal, [&assembler](const JournalEntry& entry) {
+    CapturePartWriter writer(plan_, journal, [&assembler](const JournalEntry& entry) {
       assembler->announce_segment(entry);
     });
     const auto begin = [&] {
@@ -121,7 +121,7 @@ class CaptureRun {
       engine->backend = make_backend(model, plan_.backend);
       auto& backend = *engine->backend;
       begin();
-      if (companion_ != nullptr) companion_->start(backend);
+      if (companion_ != nullptr) companion_->begin_run(backend);
       all = add_batches(writer, [&] { return capture_next(reader, backend, writer); });
     } else {
       QKSCOPE_ASSERT(companion_ == nullptr);
@@ -154,12 +154,12 @@ class CaptureRun {
   };
 
   std::optional<StoredBatch> capture_next(BatchReader& reader, Backend& backend,
-                                          PartWriter& writer) {
+                                          CapturePartWriter& writer) {
     auto batch = reader.next();
     if (!batch) return {};
     const StoredBatch added{batch->examples.size(), batch->tokens()};
     if (companion_ == nullptr)
-      writer.capture(*batch, backend);
+      writer.capture_and_store(*batch, backend);
     else
       capture_with_companion(std::move(*batch), backend, writer);
     return added;
@@ -167,7 +167,7 @@ class CaptureRun {
 
   // Devices compute batches concurrently; rows are written in batch order.
   bool capture_with_workers(BatchReader& reader, const LoadedCheckpoint& model,
-                            PartWriter& writer) {
+                            CapturePartWriter& writer) {
     BatchWorkers<CapturedBatch> workers(reader, plan_.workers.size(), [&](std::size_t worker) {
       const std::shared_ptr<Backend> backend = make_backend(model, plan_.workers[worker]);
       return [this, backend](const PreparedBatch& batch) {
@@ -183,7 +183,7 @@ class CaptureRun {
   }
 
   // Calls `add_next` until the texts end (returns true) or the run is stopped (returns false).
-  bool add_batches(PartWriter& writer,
+  bool add_batches(CapturePartWriter& writer,
                    const std::function<std::optional<StoredBatch>()>& add_next) {
     Progress progress({.what = "capture",
                        .unit = "examples",
@@ -210,7 +210,7 @@ class CaptureRun {
 
   // After a crash, the capture and its companion may have stored different numbers of examples. The
   // missing examples run again only for the one that lacks them.
-  void capture_with_companion(PreparedBatch batch, Backend& backend, PartWriter& writer) {
+  void capture_with_companion(PreparedBatch batch, Backend& backend, CapturePartWriter& writer) {
     const auto lacking = most_examples_ - shared_examples_;
     if (lacking > 0 && std::ssize(batch.examples) > lacking) {
       auto& all = batch.examples;
@@ -223,12 +223,12 @@ class CaptureRun {
     shared_examples_ += std::ssize(batch.examples);
     if (lacking == 0) {
       most_examples_ = shared_examples_;
-      writer.capture(batch, backend, &companion_->observe(batch));
-      companion_->take(batch);
+      writer.capture_and_store(batch, backend, &companion_->observe(batch));
+      companion_->add_observed_batch(batch);
     } else if (writer.examples() < companion_->examples()) {
-      writer.capture(batch, backend);
+      writer.capture_and_store(batch, backend);
     } else {
-      companion_->run_alone(batch);
+      companion_->run_batch_alone(batch);
     }
   }
 

@@ -17,13 +17,14 @@ class SharedPassStatistics {
  public:
   virtual ~SharedPassStatistics() = default;
 
-  virtual std::int64_t examples() const = 0;  // stored for this shard
-  virtual void start(Backend& backend) = 0;   // called once, before the first pass
-  // Returns the statistics that observe the forward pass of the batch. Call take() after the pass.
+  virtual std::int64_t examples() const = 0;     // stored for this shard
+  virtual void begin_run(Backend& backend) = 0;  // called once, before the first pass
+  // Returns the statistics that observe the forward pass of the batch. Call add_observed_batch()
+  // after the pass.
   virtual LayerStatistics& observe(const PreparedBatch& batch) = 0;
-  virtual void take(const PreparedBatch& batch) = 0;
+  virtual void add_observed_batch(const PreparedBatch& batch) = 0;
   // Runs a batch for the statistics alone, because the capture has already stored it.
-  virtual void run_alone(const PreparedBatch& batch) = 0;
+  virtual void run_batch_alone(const PreparedBatch& batch) = 0;
   // Writes all statistics so far to disk; `all` is true after the last example.
   virtual void finish(bool all) = 0;
 };

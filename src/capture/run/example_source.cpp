@@ -160,7 +160,7 @@ bool ExampleSource::next(Example& example) {
     encoded_ = true;
   }
   auto& chunk = chunks_[next_chunk_];
-  example.record = record();
+  example.record = make_record();
   example.record.tokens = static_cast<std::int32_t>(chunk.ids.size());
   example.record.truncated = chunk.truncated;
   example.ids = std::move(chunk.ids);
@@ -188,7 +188,7 @@ TextChunks ExampleSource::encode(const Document& document) const {
   }
 }
 
-ExampleRecord ExampleSource::record() const {
+ExampleRecord ExampleSource::make_record() const {
   ExampleRecord record{.row = document_.row,
                        .key = document_.example_key,
                        .source_id = document_.source_id,
@@ -206,7 +206,7 @@ void ExampleSource::skip_stored_examples(const std::vector<ExampleRecord>& done)
     bool there = !encoded_ && document_.row == stored.row;
     while (!there && read_document())
       there = document_.row >= stored.row || tokenizer_config_.chunk.size == 0;
-    const auto found = record();
+    const auto found = make_record();
     if (!there || found.row != stored.row || found.key != stored.key || found.text != stored.text)
       bad_input(
           "{}: the dataset changed since this run began: row {} was example {}, now it is {}; "

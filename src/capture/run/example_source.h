@@ -61,7 +61,7 @@ class ExampleSource {
   TextChunks encode(const Document& document) const;
   // Returns the record of the chunk next_chunk_ of document_, or of the whole document, without
   // `tokens` and `truncated`.
-  ExampleRecord record() const;
+  ExampleRecord make_record() const;
 
   CorpusOptions options_;
   std::unique_ptr<Corpus> corpus_;

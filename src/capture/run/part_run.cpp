@@ -26,7 +26,7 @@ void add_totals(PartRunResult& result, const Journal& part) {
   result.examples += part.examples();
   result.rows += part.rows();
   result.tokens += part.tokens();
-  result.non_finite += part.non_finite();
+  result.non_finite += part.non_finite_rows();
 }
 
 void assemble_and_publish(const DataRoot& root, std::vector<Journal> parts,
@@ -40,7 +40,7 @@ void assemble_and_publish(const DataRoot& root, std::vector<Journal> parts,
 }
 
 void expect_parts(const DataRoot& root, const RunKind& kind) {
-  if (root.shards().empty())
+  if (root.list_started_shards().empty())
     bad_input("{}: there are no parts of {}; run 'qkscope {} --shard i/n' first", root.path(),
               kind.noun, kind.command);
 }
@@ -56,7 +56,7 @@ void check_one_run(const DataRoot& root, const Journal& first, const Journal& pa
 // Returns all shards in order; they share one manifest object.
 std::vector<Journal> complete_parts(const DataRoot& root, const RunKind& kind) {
   expect_parts(root, kind);
-  const auto count = root.shards().front().count;
+  const auto count = root.list_started_shards().front().count;
   std::vector<Journal> parts;
   std::vector<std::string> missing;
   for (std::int64_t index = 0; index < count; ++index) {
@@ -71,7 +71,7 @@ std::vector<Journal> complete_parts(const DataRoot& root, const RunKind& kind) {
           fmt::format("{}/{} (unfinished, {} {})", index, count, part.examples(), kind.unit));
     if (!parts.empty() && missing.empty()) {
       check_one_run(root, parts.front(), part);
-      part.share_manifest(parts.front());
+      part.share_manifest_of(parts.front());
     }
     parts.push_back(std::move(part));
   }
@@ -81,7 +81,8 @@ std::vector<Journal> complete_parts(const DataRoot& root, const RunKind& kind) {
 
 PartRunResult merge_in_folder(const DataRoot& root, const RunKind& kind,
                               const AssembleParts& assemble) {
-  if (root.is_finished() && root.shards().empty()) return {.outcome = RunOutcome::already_finished};
+  if (root.is_finished() && root.list_started_shards().empty())
+    return {.outcome = RunOutcome::already_finished};
   expect_parts(root, kind);  // before the lock creates a folder
   const auto lock = root.lock_whole_root();
   auto parts = complete_parts(root, kind);
@@ -105,7 +106,7 @@ PartRunResult PartRun::run_in_store(const StoreAddress& address) const {
     stored.check_finished_identity(manifest.identity, kind.state_file);
     return {.outcome = RunOutcome::already_finished};
   }
-  stored.begin_or_join(manifest, shard, overwrite);
+  stored.begin_or_join_run(manifest, shard, overwrite);
   PartRunResult result;
   try {
     // A finished local root means that an earlier process ended before it uploaded the files.
@@ -156,7 +157,7 @@ PartRunResult PartRun::run_locked(const DataRoot& root, StoredRun* stored) const
   if (stored != nullptr) stored->download_part(shard);
   auto journal = root.open_part(manifest, shard);
   journal.remove_unlisted_files();
-  if (stored != nullptr) stored->upload_new_lines(journal, shard);
+  if (stored != nullptr) stored->upload_new_journal_lines(journal, shard);
   if (!journal.is_complete()) write_part(root, journal);
   try {
     inputs.check_unchanged();

@@ -77,7 +77,7 @@ class CaptureObserver : public Observer {
     seconds_ += seconds_since(start);
   }
 
-  const CapturedBatch::Totals& count() const { return count_; }
+  const CapturedBatch::BatchTotals& count() const { return count_; }
   double seconds() const { return seconds_; }  // spent in see()
 
  private:
@@ -123,13 +123,13 @@ class CaptureObserver : public Observer {
   const RunPlan& plan_;
   const PreparedBatch& prepared_;
   RowSink sink_;
-  CapturedBatch::Totals count_;
+  CapturedBatch::BatchTotals count_;
   double seconds_ = 0.0;
 };
 
-CapturedBatch::Totals capture_batch(const RunPlan& plan, Backend& backend,
-                                    const PreparedBatch& prepared, LayerStatistics* statistics,
-                                    RowSink sink) {
+CapturedBatch::BatchTotals capture_batch(const RunPlan& plan, Backend& backend,
+                                         const PreparedBatch& prepared, LayerStatistics* statistics,
+                                         RowSink sink) {
   if (prepared.sequence.empty()) return {};
   CaptureObserver observer(plan, prepared, std::move(sink));
   const auto start = Clock::now();
@@ -161,8 +161,8 @@ CapturedBatch capture_to_memory(const RunPlan& plan, Backend& backend,
   return captured;
 }
 
-PartWriter::PartWriter(const RunPlan& plan, Journal& journal,
-                       std::function<void(const JournalEntry&)> stored)
+CapturePartWriter::CapturePartWriter(const RunPlan& plan, Journal& journal,
+                                     std::function<void(const JournalEntry&)> stored)
     : plan_(plan),
       journal_(journal),
       stored_(std::move(stored)),
@@ -172,8 +172,8 @@ PartWriter::PartWriter(const RunPlan& plan, Journal& journal,
   done_.tokens = journal.tokens();
 }
 
-void PartWriter::capture(const PreparedBatch& prepared, Backend& backend,
-                         LayerStatistics* statistics) {
+void CapturePartWriter::capture_and_store(const PreparedBatch& prepared, Backend& backend,
+                                          LayerStatistics* statistics) {
   begin_batch(prepared);
   const auto store = [&](const SampledRows& rows, ConstTensorView vectors) {
     add_rows(prepared, rows, vectors);
@@ -181,13 +181,13 @@ void PartWriter::capture(const PreparedBatch& prepared, Backend& backend,
   finish_batch(prepared, capture_batch(plan_, backend, prepared, statistics, store));
 }
 
-void PartWriter::append(const PreparedBatch& prepared, const CapturedBatch& captured) {
+void CapturePartWriter::append(const PreparedBatch& prepared, const CapturedBatch& captured) {
   begin_batch(prepared);
   for (const auto& [rows, vectors] : captured.blocks) add_rows(prepared, rows, vectors);
   finish_batch(prepared, captured.count);
 }
 
-void PartWriter::begin_batch(const PreparedBatch& prepared) {
+void CapturePartWriter::begin_batch(const PreparedBatch& prepared) {
   if (!segment_) {
     open_ = JournalEntry{};
     open_.segment = segment_name(segments_++);
@@ -199,8 +199,8 @@ void PartWriter::begin_batch(const PreparedBatch& prepared) {
   for (const auto& example : prepared.examples) segment_->add_example(example.record);
 }
 
-void PartWriter::add_rows(const PreparedBatch& prepared, const SampledRows& rows,
-                          ConstTensorView vectors) {
+void CapturePartWriter::add_rows(const PreparedBatch& prepared, const SampledRows& rows,
+                                 ConstTensorView vectors) {
   const auto positions =
       std::span(prepared.samples[rows.group].positions).subspan(rows.begin, rows.end - rows.begin);
   std::vector<std::string_view> strings;
@@ -211,7 +211,8 @@ void PartWriter::add_rows(const PreparedBatch& prepared, const SampledRows& rows
   segment_->add_block(first_ + rows.example, rows.group, positions, strings, vectors);
 }
 
-void PartWriter::finish_batch(const PreparedBatch& prepared, const CapturedBatch::Totals& count) {
+void CapturePartWriter::finish_batch(const PreparedBatch& prepared,
+                                     const CapturedBatch::BatchTotals& count) {
   for (auto* entry : {&open_, &done_}) {
     entry->examples += std::ssize(prepared.examples);
     entry->rows += count.rows;
@@ -224,21 +225,21 @@ void PartWriter::finish_batch(const PreparedBatch& prepared, const CapturedBatch
     begin_closing_segment();
 }
 
-void PartWriter::begin_closing_segment() {
+void CapturePartWriter::begin_closing_segment() {
   finish_closing_segment();
   closing_ = std::async(std::launch::async,
                         [this, entry = open_, segment = std::move(segment_)]() mutable {
                           entry.checksum = segment->commit();
-                          journal_.add(entry);
+                          journal_.append_entry(entry);
                           if (stored_) stored_(entry);
                         });
 }
 
-void PartWriter::finish_closing_segment() {
+void CapturePartWriter::finish_closing_segment() {
   if (closing_.valid()) closing_.get();
 }
 
-void PartWriter::flush() {
+void CapturePartWriter::flush() {
   if (segment_) begin_closing_segment();
   finish_closing_segment();
 }

@@ -30,7 +30,7 @@ struct SampledRows {
 // The sampled rows of one batch, buffered in memory until the batch is next in order.
 struct CapturedBatch {
   // Totals over all heads.
-  struct Totals {
+  struct BatchTotals {
     std::int64_t rows = 0;
     std::int64_t non_finite = 0;  // rows with NaN or infinity, if the configuration keeps them
     double forward_seconds = 0.0;
@@ -40,7 +40,7 @@ struct CapturedBatch {
     Tensor vectors;  // (positions, selected heads, head_dim)
   };
   std::vector<RowBlock> blocks;
-  Totals count;
+  BatchTotals count;
 };
 
 // Runs a batch and returns its sampled rows. Throws a bad-input error for a vector with NaN or
@@ -50,17 +50,17 @@ CapturedBatch capture_to_memory(const RunPlan& plan, Backend& backend,
 
 // Writes rows to the open segment of a part. Segments are closed often, so that a crash loses
 // little work. Closing waits for the disk and therefore runs on another thread.
-class PartWriter {
+class CapturePartWriter {
  public:
   // The journal must not be used elsewhere until flush() returns or the writer is destroyed.
   // `stored` is called on another thread after a segment is recorded in the journal.
-  PartWriter(const RunPlan& plan, Journal& journal,
-             std::function<void(const JournalEntry&)> stored = {});
+  CapturePartWriter(const RunPlan& plan, Journal& journal,
+                    std::function<void(const JournalEntry&)> stored = {});
 
   // Runs a batch and stores the same sampled rows as capture_to_memory() and append(), but without
   // buffering them in memory. `statistics` observes the same forward pass.
-  void capture(const PreparedBatch& prepared, Backend& backend,
-               LayerStatistics* statistics = nullptr);
+  void capture_and_store(const PreparedBatch& prepared, Backend& backend,
+                         LayerStatistics* statistics = nullptr);
   // Stores the rows of a batch that ran on another worker.
   void append(const PreparedBatch& prepared, const CapturedBatch& captured);
   // Closes the open segment and waits until everything so far is on disk.
@@ -74,7 +74,7 @@ class PartWriter {
  private:
   void begin_batch(const PreparedBatch& prepared);
   void add_rows(const PreparedBatch& prepared, const SampledRows& rows, ConstTensorView vectors);
-  void finish_batch(const PreparedBatch& prepared, const CapturedBatch::Totals& count);
+  void finish_batch(const PreparedBatch& prepared, const CapturedBatch::BatchTotals& count);
   void begin_closing_segment();
   void finish_closing_segment();
 

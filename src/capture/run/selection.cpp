@@ -177,12 +177,12 @@ float PositionSampler::probability(std::int32_t bucket) const {
 
 std::vector<std::int32_t> PositionSampler::sample(std::uint64_t seed, std::int64_t length) const {
   std::vector<std::int32_t> positions;
-  TorchUniform uniform(seed);
+  TorchRandom uniform(seed);
   std::int64_t bucket_end = 0;
   float p = 0.0f;
   for (std::int64_t i = 0; i < length; ++i) {
     if (i >= bucket_end) {
-      const auto here = bucket(i);
+      const auto here = bucket_of(i);
       bucket_end = buckets_.positions(here).end;
       p = probability(here);
     }

@@ -14,13 +14,13 @@ namespace qkscope {
 
 // The selected query heads and the key heads that they read.
 struct HeadSelection {
-  struct Layer {
+  struct LayerHeads {
     std::set<std::int64_t> queries;
     std::set<std::int64_t> keys;
   };
   // Selected heads by layer. Cross-attention layers are candidates too, so that draws agree with
   // published captures, but heads drawn there produce no vectors and are left out.
-  std::map<std::int64_t, Layer> layers;
+  std::map<std::int64_t, LayerHeads> layers;
   std::vector<std::int64_t> eligible_layers;  // layers with candidates
   std::vector<std::int64_t> excluded_layers;  // sliding-window layers under full_attention_only
   Json metadata;  // keys head_sampling_* of the state file and the dataset card
@@ -38,7 +38,7 @@ class PositionSampler {
  public:
   explicit PositionSampler(const SamplerOptions& options);
 
-  std::int32_t bucket(std::int64_t position) const { return buckets_.bucket_of(position); }
+  std::int32_t bucket_of(std::int64_t position) const { return buckets_.bucket_of(position); }
   float probability(std::int32_t bucket) const;  // of keeping a position in this bucket
 
   // Returns the sampled positions of [0, length), ascending. If more than max_rows are sampled,

@@ -51,7 +51,7 @@ void add_document(Table& table, const Statistics& s, const std::vector<std::size
   for (std::int64_t layer = 0; layer < a.layers; ++layer)
     for (std::int64_t head = 0; head < a.heads; ++head) {
       std::vector<Table::Cell> cells = {example_id_of(document.example_key), document.example_key};
-      for (auto& cell : head_cells(s, layer, head)) cells.push_back(std::move(cell));
+      for (auto& cell : head_id_cells(s, layer, head)) cells.push_back(std::move(cell));
       cells.emplace_back(document.tokens);
       for (const auto c : columns) cells.emplace_back(mean[c]);
       for (std::size_t c = 0; c < a.document_columns.size(); ++c) cells.emplace_back(value[c]);

@@ -127,7 +127,7 @@ void check_files(const std::string& folder) {
         "folder of a finished `qkscope stats`",
         folder, stats_layout::kStateFile);
   const Json state = load_json(file);
-  const auto files = state.is_object() ? read_file_list(state, file) : std::nullopt;
+  const auto files = state.is_object() ? parse_file_list(state, file) : std::nullopt;
   if (!files) bad_input("{}: has no list of files; it is damaged", file);
   constexpr char kAdvice[] = "make the statistics again";
   check_file_sizes(folder, *files, kAdvice);

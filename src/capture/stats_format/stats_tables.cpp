@@ -103,19 +103,19 @@ double key_mean(const AttentionStatistics& a, const std::vector<double>& sums, s
   double sum = 0;
   for (std::int64_t b = 0; b < a.buckets; ++b)
     if (bucket < 0 || b == bucket) sum += of_head[b];
-  const auto keys = count_rows(a, bucket);
+  const auto keys = count_query_rows(a, bucket);
   return keys > 0 ? sum / static_cast<double>(keys) : kNan;
 }
 
 void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, std::int64_t head,
                        std::int64_t bucket) {
   const AttentionStatistics& a = s.attention;
-  auto cells = head_cells(s, layer, head);
+  auto cells = head_id_cells(s, layer, head);
   if (bucket < 0)
     cells.emplace_back(kNan);
   else
     cells.emplace_back(bucket);
-  cells.emplace_back(count_rows(a, bucket));
+  cells.emplace_back(count_query_rows(a, bucket));
   for (std::size_t c = 0; c < a.columns.size(); ++c)
     if (has_one_value_per_row(a.columns[c]))
       add_statistic(cells, summarize_column(a, layer, head, bucket, static_cast<std::int64_t>(c)));
@@ -178,13 +178,13 @@ Table attention_table(const Statistics& s) {
   for (std::int64_t layer = 0; layer < a.layers; ++layer)
     for (std::int64_t head = 0; head < a.heads; ++head)
       for (std::int64_t bucket = -1; bucket < a.buckets; ++bucket)
-        if (count_rows(a, bucket) > 0) add_attention_row(table, s, layer, head, bucket);
+        if (count_query_rows(a, bucket) > 0) add_attention_row(table, s, layer, head, bucket);
   return table;
 }
 
 Table distance_table(const Statistics& s) {
   const AttentionStatistics& a = s.attention;
-  const ColumnLayout layout = column_layout(s.settings);
+  const AttentionColumnLayout layout = attention_column_layout(s.settings);
   Table table = add_table_columns({{"bucket", Type::integer},
                                    {"rows", Type::integer},
                                    {"width", Type::integer},
@@ -197,12 +197,12 @@ Table distance_table(const Statistics& s) {
     for (std::int64_t head = 0; head < a.heads; ++head)
       for (std::int64_t bucket = -1; bucket < a.buckets; ++bucket)
         for (std::int64_t width = 0; width < kDistances; ++width) {
-          if (count_rows(a, bucket) == 0) continue;
+          if (count_query_rows(a, bucket) == 0) continue;
           const auto value = summarize_column(a, layer, head, bucket, layout.distance_mass(width));
-          auto cells = head_cells(s, layer, head);
+          auto cells = head_id_cells(s, layer, head);
           cells.push_back(bucket < 0 ? Table::Cell(kNan) : Table::Cell(bucket));
           const auto [low, high] = distances_of(width);
-          for (const auto number : {count_rows(a, bucket), width, low, high})
+          for (const auto number : {count_query_rows(a, bucket), width, low, high})
             cells.emplace_back(number);
           cells.emplace_back(value.mean);
           cells.emplace_back(value.se);

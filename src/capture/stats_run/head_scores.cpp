@@ -72,7 +72,7 @@ class HeadSums : public LayerStatistics {
   HeadSums(const ModelConfig& model, const StatisticsSettings& settings)
       : heads_(as_index(model.n_heads)),
         values_(document_column_names(settings).size()),
-        request_{.layout = column_layout(settings),
+        request_{.layout = attention_column_layout(settings),
                  .bucket_size = settings.bucket_size,
                  .buckets = 1,
                  .replacements = {},
@@ -126,7 +126,7 @@ class HeadSums : public LayerStatistics {
         for (std::size_t text = 0; text < as_index(part.documents); ++text) {
           const auto from =
               std::span(part.sum).subspan((text * as_index(part.heads) + head) * columns, columns);
-          fill_document_values(all.request_.layout, all.pairs_[text], from, {}, of_text);
+          fill_document_columns(all.request_.layout, all.pairs_[text], from, {}, of_text);
           for (std::size_t c = 0; c < columns; ++c) sums[head * columns + c] += from[c];
           for (std::size_t c = 0; c < of_text.size(); ++c)
             values[head * of_text.size() + c] += of_text[c];

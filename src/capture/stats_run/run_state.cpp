@@ -175,7 +175,7 @@ void visit(Archive& archive, T& value) {
 
 }  // namespace
 
-void save_state(const std::string& path, const StatsRunState& state) {
+void save_stats_state(const std::string& path, const StatsRunState& state) {
   StateWriter writer(path);
   writer(settings_json(state.statistics.settings).dump());
   visit(writer, state.statistics);
@@ -183,7 +183,7 @@ void save_state(const std::string& path, const StatsRunState& state) {
   writer.finish();
 }
 
-StatsRunState load_state(const std::string& path) {
+StatsRunState load_stats_state(const std::string& path) {
   StateReader reader(path);
   StatsRunState state;
   std::string settings;

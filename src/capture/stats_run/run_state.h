@@ -19,9 +19,9 @@ struct StatsRunState {
 };
 
 // Writes the file atomically, with a checksum.
-void save_state(const std::string& path, const StatsRunState& state);
-// Reads a file written by save_state(). Throws a bad-input error if the file is damaged.
-StatsRunState load_state(const std::string& path);
+void save_stats_state(const std::string& path, const StatsRunState& state);
+// Reads a file written by save_stats_state(). Throws a bad-input error if the file is damaged.
+StatsRunState load_stats_state(const std::string& path);
 
 // Attention statistics (groups B and C) of one document.
 struct DocumentRecord {

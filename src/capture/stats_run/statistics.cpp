@@ -146,7 +146,7 @@ bool holds_statistics(const std::string& folder) {
       return stored_run_kind(*address) == StoredRun::kStatistics;
     const DataRoot statistics(folder, kStatisticsRun);
     if (statistics.is_finished()) return true;
-    const auto shards = statistics.shards();
+    const auto shards = statistics.list_started_shards();
     return !shards.empty() &&
            Journal(statistics.part_folder(shards.front())).manifest().identity.contains("stats");
   });

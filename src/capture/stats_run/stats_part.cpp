@@ -72,13 +72,14 @@ class PartDocumentReader : public DocumentSource {
     if (!cursor.done()) order_.add(std::move(cursor));
   }
 
-  CursorHeap<DocumentCursor> order_;
+  RowOrderHeap<DocumentCursor> order_;
 };
 
 }  // namespace
 
 StatsPartWriter::StatsPartWriter(Journal& journal, StatsRunState fresh)
-    : journal_(journal), state_(is_new() ? std::move(fresh) : load_last_state(journal)) {
+    : journal_(journal),
+      state_(has_no_segments() ? std::move(fresh) : load_last_stats_state(journal)) {
   done_.examples = journal.examples();
   done_.tokens = journal.tokens();
 }
@@ -96,7 +97,7 @@ void StatsPartWriter::flush() {
   if (examples_.empty()) return;
   JournalEntry entry;
   entry.segment = segment_name(journal_.entries().size());
-  save_state(with_suffix(journal_, entry.segment, layout::kStateSuffix), state_);
+  save_stats_state(with_suffix(journal_, entry.segment, layout::kStateSuffix), state_);
   if (!documents_.empty())
     save_documents(with_suffix(journal_, entry.segment, layout::kDocumentsSuffix), documents_);
   SegmentWriter segment(journal_.segment_path(entry.segment), journal_.manifest().groups.size());
@@ -106,7 +107,7 @@ void StatsPartWriter::flush() {
   }
   entry.examples = std::ssize(examples_);
   entry.checksum = segment.commit();
-  journal_.add(entry);
+  journal_.append_entry(entry);
   const auto& entries = journal_.entries();
   if (entries.size() > kKeptStates)
     fs::remove(with_suffix(journal_, entries[entries.size() - kKeptStates - 1].segment,
@@ -116,8 +117,9 @@ void StatsPartWriter::flush() {
   saved_ = Clock::now();
 }
 
-StatsRunState load_last_state(const Journal& journal) {
-  return load_state(with_suffix(journal, journal.entries().back().segment, layout::kStateSuffix));
+StatsRunState load_last_stats_state(const Journal& journal) {
+  return load_stats_state(
+      with_suffix(journal, journal.entries().back().segment, layout::kStateSuffix));
 }
 
 void for_each_example(const std::vector<Journal>& parts,

@@ -24,7 +24,7 @@ class StatsPartWriter {
   StatsPartWriter(Journal& journal, StatsRunState fresh);
 
   StatsRunState& state() { return state_; }
-  bool is_new() const { return journal_.entries().empty(); }
+  bool has_no_segments() const { return journal_.entries().empty(); }
 
   // Records the examples of a batch. state() must already include the sums of the batch.
   void add_batch(const PreparedBatch& prepared, std::vector<DocumentRecord> documents);
@@ -44,7 +44,7 @@ class StatsPartWriter {
 };
 
 // Returns the newest state of a part.
-StatsRunState load_last_state(const Journal& journal);
+StatsRunState load_last_stats_state(const Journal& journal);
 
 // Visits the examples of all parts in dataset order. Throws a bad-input error on damage before the
 // first visit.

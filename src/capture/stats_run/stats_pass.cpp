@@ -53,7 +53,7 @@ class StatsPass::Moments : public MomentConsumer {
     if (!pass_.areas_.empty() && stage_ == VectorStage::pre) keep_means(part);
   }
 
-  void refuse(const NonFiniteLocation& found) override {
+  void throw_non_finite(const NonFiniteLocation& found) override {
     constexpr std::string_view kWords[] = {"query", "key", "value"};
     const auto& prepared = *pass_.prepared_;
     const auto& record = prepared.examples[prepared.sequence[as_index(found.sequence)]].record;
@@ -167,8 +167,8 @@ class StatsPass::Attention : public AttentionConsumer {
     const auto keys = key_sums(part, document, head);
     const auto count = a.document_columns.size();
     const std::span values(record.values.data() + as_index(cell) * count, count);
-    fill_document_values(pass_.attention_request_.layout, pass_.pairs_[as_index(document)], whole,
-                         keys, values);
+    fill_document_columns(pass_.attention_request_.layout, pass_.pairs_[as_index(document)], whole,
+                          keys, values);
     for (std::size_t c = 0; c < count; ++c) {
       if (std::isnan(values[c])) continue;
       a.document_sum[as_index(cell) * count + c] += values[c];
@@ -215,10 +215,10 @@ StatsPass::StatsPass(const StatsRunPlan& plan, StatsRunState& state) : plan_(pla
   for (const auto layer : plan.statistics.moment_layers)
     for (const auto stage : {VectorStage::pre, VectorStage::post})
       for (const auto kind : {VectorKind::query, VectorKind::key, VectorKind::value})
-        if (plan.accumulates(kind, stage, layer))
+        if (plan.accumulates_moments(kind, stage, layer))
           moments_.push_back(std::make_unique<Moments>(*this, kind, stage, layer));
   const auto& settings = plan.config.stats;
-  attention_request_ = {.layout = column_layout(settings),
+  attention_request_ = {.layout = attention_column_layout(settings),
                         .bucket_size = settings.bucket_size,
                         .buckets = settings.buckets,
                         .replacements = settings.kl,
@@ -232,11 +232,11 @@ StatsPass::StatsPass(const StatsRunPlan& plan, StatsRunState& state) : plan_(pla
 
 StatsPass::~StatsPass() = default;
 
-std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, Backend& backend) {
-  return add(prepared, [&] { run(prepared, backend); });
+std::vector<DocumentRecord> StatsPass::add_batch(const PreparedBatch& prepared, Backend& backend) {
+  return add_batch(prepared, [&] { run(prepared, backend); });
 }
 
-BatchStatistics StatsPass::compute(const PreparedBatch& prepared, Backend& backend) {
+BatchStatistics StatsPass::compute_batch(const PreparedBatch& prepared, Backend& backend) {
   BatchStatistics held;
   if (prepared.sequence.empty()) return held;
   prepared_ = &prepared;
@@ -246,8 +246,9 @@ BatchStatistics StatsPass::compute(const PreparedBatch& prepared, Backend& backe
   return held;
 }
 
-std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, BatchStatistics held) {
-  return add(prepared, [&] {
+std::vector<DocumentRecord> StatsPass::add_batch(const PreparedBatch& prepared,
+                                                 BatchStatistics held) {
+  return add_batch(prepared, [&] {
     for (const auto& [index, part] : held.moments) moments_[index]->add(part);
     for (const auto& rows : held.exact)
       store_exact_key_counts(rows);  // first: attention sums include these columns
@@ -255,8 +256,8 @@ std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, BatchS
   });
 }
 
-std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared,
-                                           const std::function<void()>& fill) {
+std::vector<DocumentRecord> StatsPass::add_batch(const PreparedBatch& prepared,
+                                                 const std::function<void()>& fill) {
   if (prepared.sequence.empty()) return {};
   begin_batch(prepared);
   fill();
@@ -267,7 +268,7 @@ void StatsPass::begin_batch(const PreparedBatch& prepared) {
   prepared_ = &prepared;
   for (const auto& moments : moments_) moments->begin_batch();
   documents_.clear();
-  if (wants_attention()) begin_documents();
+  if (wants_attention()) make_document_records();
 }
 
 std::vector<DocumentRecord> StatsPass::finish_batch() {
@@ -286,7 +287,7 @@ bool StatsPass::has_fixed_shifts() const {
                      [](const auto& moments) { return moments->has_shift(); });
 }
 
-void StatsPass::begin_documents() {
+void StatsPass::make_document_records() {
   const auto& a = state_.statistics.attention;
   const auto cells = as_index(a.layers * a.heads);
   pairs_.clear();
@@ -355,7 +356,8 @@ std::int64_t StatsPass::layer_index(std::int64_t layer) const {
   return std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
 }
 
-double* StatsPass::document_values(std::size_t document, std::int64_t index, std::int64_t head) {
+double* StatsPass::document_statistics(std::size_t document, std::int64_t index,
+                                       std::int64_t head) {
   const auto& a = state_.statistics.attention;
   return documents_[document].attention.values.data() +
          (index * a.heads + head) * std::ssize(a.document_columns);
@@ -369,7 +371,7 @@ void StatsPass::add_mean_attention_areas(std::size_t document, std::int64_t inde
   const std::span<const double> queries = query_means_[document];
   const std::span<const double> keys = key_means_[document];
   parallel_for(plan_.statistics.heads, [&](std::int64_t head) {
-    document_values(document, index, head)[column] =
+    document_statistics(document, index, head)[column] =
         areas_[as_index(index)].compute(queries.subspan(as_index(head) * dim, dim),
                                         keys.subspan(as_index(head / group) * dim, dim));
   });
@@ -395,7 +397,7 @@ void StatsPass::store_exact_key_counts(const ExactKeyCounts& rows) {
   for (std::int64_t head = 0; head < std::ssize(rows.heads); ++head) {
     const auto& values = rows.heads[as_index(head)];
     std::copy(values.begin(), values.end(),
-              document_values(rows.document, rows.layer_index, head + 1) - std::ssize(values));
+              document_statistics(rows.document, rows.layer_index, head + 1) - std::ssize(values));
   }
 }
 

@@ -36,18 +36,18 @@ class StatsPass : public LayerStatistics {
 
   // Runs a batch and adds it to the state. Returns the attention statistics (groups B and C) of
   // each document.
-  std::vector<DocumentRecord> add(const PreparedBatch& prepared, Backend& backend);
+  std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared, Backend& backend);
 
   // Called before and after a forward pass that a capture runs with these statistics. The batch
   // must live until finish_batch().
   void begin_batch(const PreparedBatch& prepared);
   std::vector<DocumentRecord> finish_batch();
 
-  // The two halves of add() for several devices: each device has a StatsPass that computes, and one
-  // StatsPass adds the results in batch order. compute() changes the state only by setting missing
-  // shifts.
-  BatchStatistics compute(const PreparedBatch& prepared, Backend& backend);
-  std::vector<DocumentRecord> add(const PreparedBatch& prepared, BatchStatistics held);
+  // The two halves of add_batch() for several devices: each device has a StatsPass that computes,
+  // and one StatsPass adds the results in batch order. compute_batch() changes the state only by
+  // setting missing shifts.
+  BatchStatistics compute_batch(const PreparedBatch& prepared, Backend& backend);
+  std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared, BatchStatistics held);
   // Whether the shift vectors of all moments are set, so that batches may be computed concurrently.
   bool has_fixed_shifts() const;
 
@@ -61,15 +61,16 @@ class StatsPass : public LayerStatistics {
   class Attention;  // groups B and C of one layer
 
   // Adds a batch; calls `fill` to accumulate its statistics.
-  std::vector<DocumentRecord> add(const PreparedBatch& prepared, const std::function<void()>& fill);
+  std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared,
+                                        const std::function<void()>& fill);
   void run(const PreparedBatch& prepared, Backend& backend);
   void add_moments(VectorStage stage, std::int64_t layer);
-  void begin_documents();
+  void make_document_records();
   std::int64_t layer_index(std::int64_t layer) const;  // in Statistics::layers
   // Query rows of a document in a bucket of positions.
   std::int64_t bucket_rows(std::int64_t length, std::int64_t bucket) const;
   // Returns the values per document of one layer and head, shape (document columns).
-  double* document_values(std::size_t document, std::int64_t layer_index, std::int64_t head);
+  double* document_statistics(std::size_t document, std::int64_t layer_index, std::int64_t head);
   void add_mean_attention_areas(std::size_t document, std::int64_t layer_index);
   void add_exact_key_counts(Backend& backend, std::int64_t layer_index);
   void store_exact_key_counts(const ExactKeyCounts& rows);

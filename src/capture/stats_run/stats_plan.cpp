@@ -144,7 +144,7 @@ void add_moments(StatsRunPlan& plan) {
       if (kind == VectorKind::value && stage == VectorStage::post) continue;
       auto& layers = statistics.moments[{kind, stage}];
       for (const auto layer : statistics.moment_layers)
-        layers.push_back(plan.accumulates(kind, stage, layer)
+        layers.push_back(plan.accumulates_moments(kind, stage, layer)
                              ? empty_layer_moments(plan.moment_request(kind, stage).shape)
                              : LayerMoments());
     }
@@ -255,7 +255,8 @@ Json effective_stats_config(const StatsConfig& config) {
   return with_settings(effective_config(config.run), with_bucket_size(config));
 }
 
-bool StatsRunPlan::accumulates(VectorKind kind, VectorStage stage, std::int64_t layer) const {
+bool StatsRunPlan::accumulates_moments(VectorKind kind, VectorStage stage,
+                                       std::int64_t layer) const {
   const auto& s = config.stats;
   const auto& layers = statistics.moment_layers;
   if (!s.moments || !std::binary_search(layers.begin(), layers.end(), layer)) return false;
@@ -303,8 +304,8 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   if (!settings.q_filters.empty())
     plan.key_filters = read_key_filters(settings.q_filters, plan.run.model);
   if (plan.accumulates_attention())
-    plan.statistics.attention =
-        empty_attention(settings, std::ssize(plan.statistics.layers), plan.statistics.heads);
+    plan.statistics.attention = empty_attention_statistics(
+        settings, std::ssize(plan.statistics.layers), plan.statistics.heads);
   // Statistics sample no rows, but the format of parts needs one group of heads.
   manifest.groups.resize(1);
   manifest.groups.front().heads.clear();

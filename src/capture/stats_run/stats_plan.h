@@ -26,7 +26,7 @@ struct StatsRunPlan {
 
   bool accumulates_attention() const { return config.stats.near_keys; }
   // Whether moments are accumulated; false for post-RoPE moments equal to the pre-RoPE moments.
-  bool accumulates(VectorKind kind, VectorStage stage, std::int64_t layer) const;
+  bool accumulates_moments(VectorKind kind, VectorStage stage, std::int64_t layer) const;
   MomentRequest moment_request(VectorKind kind, VectorStage stage) const;
 };
 

@@ -58,10 +58,10 @@ Statistics merge_part_sums(const std::vector<Journal>& parts) {
   if (part == parts.end())
     bad_input("{}: none of the shards has a document", parts.front().folder());
   const auto& first = *part;
-  auto statistics = load_last_state(first).statistics;
+  auto statistics = load_last_stats_state(first).statistics;
   for (++part; part != parts.end(); ++part)
     if (!part->entries().empty())
-      merge_statistics(statistics, load_last_state(*part).statistics, first.folder(),
+      merge_statistics(statistics, load_last_stats_state(*part).statistics, first.folder(),
                        part->folder());
   statistics.configuration = parts.front().manifest().identity.dump();
   statistics.lengths.clear();
@@ -94,8 +94,8 @@ class CaptureStatistics : public SharedPassStatistics {
       : plan_(plan), shard_(shard), journal_(journal), part_(journal, {plan.statistics, {}}) {}
 
   std::int64_t examples() const override { return part_.examples(); }
-  void start(Backend& backend) override {
-    if (part_.is_new() && shard_.index == 0)
+  void begin_run(Backend& backend) override {
+    if (part_.has_no_segments() && shard_.index == 0)
       part_.state().statistics.retrieval = run_retrieval_trials(plan_, backend);
     backend_ = &backend;
     pass_.emplace(plan_, part_.state());
@@ -104,9 +104,11 @@ class CaptureStatistics : public SharedPassStatistics {
     pass_->begin_batch(batch);
     return *pass_;
   }
-  void take(const PreparedBatch& batch) override { part_.add_batch(batch, pass_->finish_batch()); }
-  void run_alone(const PreparedBatch& batch) override {
-    part_.add_batch(batch, pass_->add(batch, *backend_));
+  void add_observed_batch(const PreparedBatch& batch) override {
+    part_.add_batch(batch, pass_->finish_batch());
+  }
+  void run_batch_alone(const PreparedBatch& batch) override {
+    part_.add_batch(batch, pass_->add_batch(batch, *backend_));
   }
   void finish(bool all) override {
     part_.flush();
@@ -124,7 +126,8 @@ class CaptureStatistics : public SharedPassStatistics {
 
 class StatisticsRun {
  public:
-  StatisticsRun(const StatsRunPlan& plan, const StatsOptions& options, const JointCapture* capture)
+  StatisticsRun(const StatsRunPlan& plan, const StatsOptions& options,
+                const SharedPassCapture* capture)
       : plan_(plan), options_(options), capture_(capture) {}
 
   StatsAndCaptureResult run() {
@@ -162,9 +165,9 @@ class StatisticsRun {
     ExampleSource source(plan_.run, options_.shard);
     StatsPartWriter part(journal, {plan_.statistics, {}});
     // Ids are checked for duplicates when a run begins; a resumed run skips this check.
-    auto counting =
-        source.start_counting_examples(part.is_new() && source.has_dataset_ids(), shows_progress());
-    if (!part.is_new()) {
+    auto counting = source.start_counting_examples(
+        part.has_no_segments() && source.has_dataset_ids(), shows_progress());
+    if (!part.has_no_segments()) {
       log::info("continuing after {} documents",
                 format_count(static_cast<std::uint64_t>(journal.examples())));
       for_each_example(
@@ -173,8 +176,8 @@ class StatisticsRun {
     BatchReader reader(plan_.run, source, options_.stop);  // reads while the model loads
     const auto model = load_model(plan_.run.model_folder, config_overrides(plan_.run.config.model));
     const bool alone = plan_.run.workers.size() == 1;
-    const bool runs_trials =
-        part.is_new() && options_.shard.index == 0 && !plan_.config.stats.retrieval.empty();
+    const bool runs_trials = part.has_no_segments() && options_.shard.index == 0 &&
+                             !plan_.config.stats.retrieval.empty();
     std::unique_ptr<Backend> backend;
     if (alone || runs_trials) backend = make_backend(model, plan_.run.backend);
     source.wait_for_tokenizer();
@@ -194,7 +197,7 @@ class StatisticsRun {
       const auto batch = reader.next();
       if (!batch) return false;
       const auto start = Clock::now();
-      auto documents = pass.add(*batch, backend);
+      auto documents = pass.add_batch(*batch, backend);
       result_.forward_seconds += seconds_since(start);
       part.add_batch(*batch, std::move(documents));
       return true;
@@ -216,7 +219,7 @@ class StatisticsRun {
       const std::shared_ptr<Backend> backend = make_backend(model, plan_.run.workers[worker]);
       return [backend, &own = *passes[worker]](const PreparedBatch& batch) {
         const auto start = Clock::now();
-        auto held = own.compute(batch, *backend);
+        auto held = own.compute_batch(batch, *backend);
         return Computed{std::move(held), seconds_since(start)};
       };
     };
@@ -225,7 +228,7 @@ class StatisticsRun {
       auto done = workers.next();
       if (!done) return false;
       result_.forward_seconds += done->result.seconds / static_cast<double>(count);
-      part.add_batch(done->batch, pass.add(done->batch, std::move(done->result.held)));
+      part.add_batch(done->batch, pass.add_batch(done->batch, std::move(done->result.held)));
       return true;
     });
   }
@@ -254,7 +257,7 @@ class StatisticsRun {
 
   const StatsRunPlan& plan_;
   const StatsOptions& options_;
-  const JointCapture* capture_;
+  const SharedPassCapture* capture_;
   Clock::time_point start_ = Clock::now();
   StatsResult result_;
   std::optional<CaptureResult> captured_;
@@ -279,7 +282,7 @@ const RunKind kStatisticsRun = {
 };
 
 StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
-                                const JointCapture* capture) {
+                                const SharedPassCapture* capture) {
   return StatisticsRun(plan, options, capture).run();
 }
 

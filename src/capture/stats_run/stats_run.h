@@ -20,12 +20,12 @@ struct StatsAndCaptureResult {
   StatsResult statistics;
   std::optional<CaptureResult> capture;  // nullopt if the statistics needed no forward pass
 };
-struct JointCapture {
+struct SharedPassCapture {
   const RunPlan& plan;
   CaptureOptions options;
 };
 StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
-                                const JointCapture* capture = nullptr);
+                                const SharedPassCapture* capture = nullptr);
 
 // Throws a bad-input error when the folder holds a finished capture.
 void refuse_finished_capture(const std::string& folder);

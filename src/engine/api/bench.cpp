@@ -96,16 +96,16 @@ class TimedBackend : public Backend {
   const std::vector<BenchPart>& parts() const { return parts_; }
   const std::vector<BenchKernel>& kernels() const { return kernels_; }
 
-  void begin(const Batch& batch) override {
+  void begin_pass(const Batch& batch) override {
     batch_ = &batch;
     kept_.clear();
-    time("start and end", 0.0, &Backend::begin, batch);
+    time("start and end", 0.0, &Backend::begin_pass, batch);
   }
-  std::unique_ptr<KeyValueStore> make_store(std::int64_t sequences,
-                                            std::int64_t positions) override {
-    return timed_.make_store(sequences, positions);
+  std::unique_ptr<KeyValueStore> make_key_value_store(std::int64_t sequences,
+                                                      std::int64_t positions) override {
+    return timed_.make_key_value_store(sequences, positions);
   }
-  void use_store(KeyValueStore& store) override { timed_.use_store(store); }
+  void use_key_value_store(KeyValueStore& store) override { timed_.use_key_value_store(store); }
   void embed() override { time("embedding", 0.0, &Backend::embed); }
   void embed_positions() override { time("embedding", 0.0, &Backend::embed_positions); }
   void put_residual(ConstTensorView residual) override {
@@ -163,19 +163,21 @@ class TimedBackend : public Backend {
     time("captured rows", 0.0, &Backend::keep_rows, rows);
   }
   std::int64_t active_rows() const override { return timed_.active_rows(); }
-  void read(ActivationBuffer buffer, const Selection& selection, Show show) override {
-    time("captured rows", 0.0, &Backend::read, buffer, selection, std::move(show));
+  void read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) override {
+    time("captured rows", 0.0, &Backend::read_buffer, buffer, selection, std::move(show));
   }
-  void edit(ActivationBuffer buffer, const std::function<void(TensorView)>& change) override {
-    time("captured rows", 0.0, &Backend::edit, buffer, change);
+  void edit_buffer(ActivationBuffer buffer,
+                   const std::function<void(TensorView)>& change) override {
+    time("captured rows", 0.0, &Backend::edit_buffer, buffer, change);
   }
-  ActivationCopy copy(ActivationBuffer buffer, const Selection& selection) override {
+  ActivationCopy copy_buffer(ActivationBuffer buffer, const Selection& selection) override {
     ActivationCopy copied;
-    time("captured rows", 0.0, [&](Backend& timed) { copied = timed.copy(buffer, selection); });
+    time("captured rows", 0.0,
+         [&](Backend& timed) { copied = timed.copy_buffer(buffer, selection); });
     return copied;
   }
-  void put(ActivationBuffer buffer, const ActivationCopy& values) override {
-    time("captured rows", 0.0, &Backend::put, buffer, values);
+  void put_buffer(ActivationBuffer buffer, const ActivationCopy& values) override {
+    time("captured rows", 0.0, &Backend::put_buffer, buffer, values);
   }
   void score_rows(const RowScores& out) override { time("scores", 0.0, &Backend::score_rows, out); }
   void recompute_pattern(const RowScores& edited) override {
@@ -192,7 +194,7 @@ class TimedBackend : public Backend {
   void add_attention_statistics(const AttentionRequest& request, AttentionConsumer& sink) override {
     time("statistics", 0.0, &Backend::add_attention_statistics, request, sink);
   }
-  void finish() override { time("start and end", 0.0, &Backend::finish); }
+  void finish_pass() override { time("start and end", 0.0, &Backend::finish_pass); }
   std::string describe_hardware() const override { return timed_.describe_hardware(); }
   void wait() override { timed_.wait(); }
   std::string attention_kernel() const override { return timed_.attention_kernel(); }
@@ -257,7 +259,7 @@ class Bench {
       : options_(options),
         checkpoint_(load_checkpoint(folder, model)),
         setup_(make_backend_options(checkpoint_, model)),
-        free_(free_memory(setup_.device)) {
+        free_(free_memory_bytes(setup_.device)) {
     if (options_.batches.empty())
       options_.batches = default_batches(setup_.device, checkpoint_.config);
     setup_.longest_batch = 0;
@@ -311,7 +313,7 @@ class Bench {
 
   std::int64_t activation_bytes(std::int64_t rows) const {
     if (on_cpu()) return qkscope::activation_bytes(checkpoint_.config, rows, setup_);
-    return std::max<std::int64_t>(0, free_ - free_memory(setup_.device) - weight_bytes());
+    return std::max<std::int64_t>(0, free_ - free_memory_bytes(setup_.device) - weight_bytes());
   }
 
   BenchOptions options_;

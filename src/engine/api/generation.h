@@ -37,8 +37,8 @@ inline double softmax_weight(float logit, float highest, double temperature) {
 }
 
 // Returns the `count` most likely tokens in descending order of probability.
-inline TokenCandidates top_tokens(std::span<const float> logits, std::size_t count,
-                                  double temperature) {
+inline TokenCandidates top_candidates(std::span<const float> logits, std::size_t count,
+                                      double temperature) {
   TokenCandidates found;
   found.tokens.resize(logits.size());
   std::iota(found.tokens.begin(), found.tokens.end(), 0);
@@ -56,7 +56,7 @@ inline TokenCandidates top_tokens(std::span<const float> logits, std::size_t cou
   return found;
 }
 
-inline TokenCandidates all_tokens(std::span<const float> logits, double temperature) {
+inline TokenCandidates all_candidates(std::span<const float> logits, double temperature) {
   TokenCandidates found;
   found.tokens.resize(logits.size());
   std::iota(found.tokens.begin(), found.tokens.end(), 0);
@@ -66,7 +66,7 @@ inline TokenCandidates all_tokens(std::span<const float> logits, double temperat
   return found;
 }
 
-inline double sum_weights(std::span<const double> weights) {
+inline double total_weight(std::span<const double> weights) {
   return std::accumulate(weights.begin(), weights.end(), 0.0);
 }
 
@@ -84,23 +84,24 @@ inline bool truncate_to_nucleus(TokenCandidates& candidates, double enough) {
   return false;
 }
 
-inline TokenCandidates find_candidates(std::span<const float> logits,
-                                       const SamplingOptions& options) {
+inline TokenCandidates find_token_candidates(std::span<const float> logits,
+                                             const SamplingOptions& options) {
   if (options.top_k > 0) {
     const auto count = std::min(logits.size(), as_index(options.top_k));
-    auto found = top_tokens(logits, count, options.temperature);
-    if (options.top_p < 1.0) truncate_to_nucleus(found, options.top_p * sum_weights(found.weights));
+    auto found = top_candidates(logits, count, options.temperature);
+    if (options.top_p < 1.0)
+      truncate_to_nucleus(found, options.top_p * total_weight(found.weights));
     return found;
   }
-  auto all = all_tokens(logits, options.temperature);
+  auto all = all_candidates(logits, options.temperature);
   if (options.top_p >= 1.0) return all;
   // The nucleus is usually small; sorting the whole vocabulary would be slow.
-  const auto enough = options.top_p * sum_weights(all.weights);
+  const auto enough = options.top_p * total_weight(all.weights);
   for (std::size_t count = 128; count < logits.size(); count *= 8) {
-    auto found = top_tokens(logits, count, options.temperature);
+    auto found = top_candidates(logits, count, options.temperature);
     if (truncate_to_nucleus(found, enough)) return found;
   }
-  auto found = top_tokens(logits, logits.size(), options.temperature);
+  auto found = top_candidates(logits, logits.size(), options.temperature);
   truncate_to_nucleus(found, enough);
   return found;
 }
@@ -121,9 +122,9 @@ class Sampler {
       if (std::isnan(logits[i])) failure("generate: the logit of token {} is not a number", i);
     if (options_.temperature == 0.0)
       return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
-    const auto [tokens, weights] = find_candidates(logits, options_);
+    const auto [tokens, weights] = find_token_candidates(logits, options_);
     const double uniform = static_cast<double>(generator_() >> 11) * 0x1p-53;  // in [0, 1)
-    auto left = uniform * sum_weights(weights);
+    auto left = uniform * total_weight(weights);
     std::size_t chosen = 0;
     while (chosen + 1 < weights.size() && left >= weights[chosen]) left -= weights[chosen++];
     return tokens[chosen];

@@ -118,7 +118,7 @@ void Model::run(const Batch& batch, Observer& observer) const {
 }
 
 void Model::run(const Batch& batch, Observer& observer, const RunOptions& options) const {
-  run_observed(observer, [&](Observer& recorder) {
+  run_with_observer(observer, [&](Observer& recorder) {
     if (state_->backend)
       state_->run_exclusive([&] { forward(*state_->backend, batch, recorder, options); });
     else
@@ -127,7 +127,7 @@ void Model::run(const Batch& batch, Observer& observer, const RunOptions& option
 }
 
 void Model::run(const Batch& batch, Observer& observer, LayerStatistics& statistics) const {
-  run_observed(observer, [&](Observer& recorder) {
+  run_with_observer(observer, [&](Observer& recorder) {
     const auto pass = [&](Backend& backend) { forward(backend, batch, recorder, statistics); };
     if (state_->backend)
       state_->run_exclusive([&] { pass(*state_->backend); });
@@ -189,7 +189,7 @@ KeyValueCache::KeyValueCache(const Model& model, std::int64_t sequences, std::in
     state_->lengths.resize(as_index(sequences));
     if (!owner.backend) state_->own_backend = make_backend(owner.checkpoint);
     if (!owner.backend) check_cache_fits_host(owner.checkpoint.config, sequences, positions);
-    state_->store = state_->backend().make_store(sequences, positions);
+    state_->store = state_->backend().make_key_value_store(sequences, positions);
   });
 }
 
@@ -238,7 +238,7 @@ void KeyValueCache::add_to(Batch& batch, std::int64_t sequence,
 }
 
 void KeyValueCache::run(const Batch& batch, Observer& observer) {
-  run_observed(observer, [&](Observer& recorder) {
+  run_with_observer(observer, [&](Observer& recorder) {
     state_->check(batch);
     const auto pass = [&] { forward(state_->backend(), batch, recorder, *state_->store); };
     if (state_->own_backend)

@@ -81,7 +81,7 @@ class ExceptionRecorder : public Observer {
 // Calls run(observer). Exceptions thrown by the observer propagate unchanged; all others become
 // qkscope::Error.
 template <typename Run>
-void run_observed(Observer& observer, Run run) {
+void run_with_observer(Observer& observer, Run run) {
   ExceptionRecorder recorder(observer);
   try {
     run(recorder);

@@ -126,8 +126,8 @@ std::string why_no_cuda() {
   return translate_exceptions([] { return cuda_module().why_not; });
 }
 
-std::int64_t free_memory(Device device) {
-  return is_cpu(device) ? 0 : require_cuda_module().free_memory(device.index);
+std::int64_t free_memory_bytes(Device device) {
+  return is_cpu(device) ? 0 : require_cuda_module().free_memory_bytes(device.index);
 }
 
 void copy_values(TensorView to, ConstTensorView from) {

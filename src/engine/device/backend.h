@@ -63,7 +63,7 @@ class MomentConsumer {
   // Adds the float64 moments of the next documents. The CPU calls this once per document; CUDA may
   // merge the documents of a batch first, always in the same order.
   virtual void add(const LayerMoments& part) = 0;
-  virtual void refuse(
+  virtual void throw_non_finite(
       const NonFiniteLocation& found) = 0;  // throws an error that names the position
 };
 
@@ -91,13 +91,13 @@ class Backend {
   const ModelConfig& config() const { return model_.config; }
 
   // Starts a pass and discards an unfinished one. The batch must outlive the pass.
-  virtual void begin(const Batch& batch) = 0;
+  virtual void begin_pass(const Batch& batch) = 0;
   // Allocates a KV cache for `sequences` sequences of up to `positions` tokens.
-  virtual std::unique_ptr<KeyValueStore> make_store(std::int64_t sequences,
-                                                    std::int64_t positions) = 0;
-  // Call after begin(): attention appends the keys and values of this pass to the store and attends
-  // to its earlier positions. The store must outlive the pass.
-  virtual void use_store(KeyValueStore& store) = 0;
+  virtual std::unique_ptr<KeyValueStore> make_key_value_store(std::int64_t sequences,
+                                                              std::int64_t positions) = 0;
+  // Call after begin_pass(): attention appends the keys and values of this pass to the store and
+  // attends to its earlier positions. The store must outlive the pass.
+  virtual void use_key_value_store(KeyValueStore& store) = 0;
   virtual void embed() = 0;
   virtual void embed_positions() = 0;  // writes ActivationBuffer::update; learned positions only
   // Sets the residual instead of embedding tokens: (rows, d_model) float32 on host or device.
@@ -135,17 +135,18 @@ class Backend {
   virtual std::int64_t active_rows() const = 0;
 
   // Passes the selected part of a buffer, float32 on the host, to `show`: now or later, in call
-  // order, before finish() returns. `selection` must stay valid until then.
+  // order, before finish_pass() returns. `selection` must stay valid until then.
   using Show = std::function<void(ConstTensorView)>;
-  virtual void read(ActivationBuffer buffer, const Selection& selection, Show show) = 0;
+  virtual void read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) = 0;
   // Lets `change` modify a buffer; the pass continues with the modified values.
-  virtual void edit(ActivationBuffer buffer, const std::function<void(TensorView)>& change) = 0;
+  virtual void edit_buffer(ActivationBuffer buffer,
+                           const std::function<void(TensorView)>& change) = 0;
 
-  // Copies the selected part to new device memory; the copy is complete when wait() or finish()
-  // returns.
-  virtual ActivationCopy copy(ActivationBuffer buffer, const Selection& selection) = 0;
+  // Copies the selected part to new device memory; the copy is complete when wait() or
+  // finish_pass() returns.
+  virtual ActivationCopy copy_buffer(ActivationBuffer buffer, const Selection& selection) = 0;
   // Overwrites a whole buffer.
-  virtual void put(ActivationBuffer buffer, const ActivationCopy& values) = 0;
+  virtual void put_buffer(ActivationBuffer buffer, const ActivationCopy& values) = 0;
 
   virtual void score_rows(const RowScores& out) = 0;
   // Recomputes the pattern from edited scores; rows with unedited scores stay bit-identical.
@@ -153,10 +154,11 @@ class Backend {
   // Call after attend(): recomputes z of edited rows.
   virtual void attend_edited_rows(const RowScores& edited) = 0;
 
-  // Statistics. Request and consumer must stay valid until finish() returns. Consumers are called
-  // on the calling thread, in call order, before finish() returns.
+  // Statistics. Request and consumer must stay valid until finish_pass() returns. Consumers are
+  // called on the calling thread, in call order, before finish_pass() returns.
 
-  // Accumulates the moments of all rows of q, k or v. Reports NaN and infinity to sink.refuse().
+  // Accumulates the moments of all rows of q, k or v. Reports NaN and infinity to
+  // sink.throw_non_finite().
   virtual void add_moments(ActivationBuffer buffer, const MomentRequest& request,
                            MomentConsumer& sink) = 0;
   // Sets whether attend() keeps the log-sum-exp and maximum of each row until the next layer. Does
@@ -167,7 +169,7 @@ class Backend {
   virtual void add_attention_statistics(const AttentionRequest& request,
                                         AttentionConsumer& sink) = 0;
 
-  virtual void finish() = 0;
+  virtual void finish_pass() = 0;
 
   // For benchmarks.
   virtual std::string describe_hardware() const = 0;  // "neon, 2 threads", "NVIDIA H200"
@@ -201,7 +203,7 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
 std::vector<Device> choose_devices(const std::vector<std::string>& wanted);
 
 // Returns the free bytes of a GPU; 0 for the CPU.
-std::int64_t free_memory(Device device);
+std::int64_t free_memory_bytes(Device device);
 
 // Throws a bad-input error unless every token id is within the embedding and no sequence is empty.
 void check_batch(const Batch& batch, const ModelConfig& model);

@@ -32,7 +32,7 @@ const CudaHostFunctions kHost{
     .score_rows = score_rows,
     .recompute_pattern = recompute_pattern,
     .attend_edited_rows = attend_edited_rows,
-    .attention_statistics = attention_statistics,
+    .compute_attention_statistics = compute_attention_statistics,
     .rows_by_expert = rows_by_expert,
     .widen_rows = widen_rows,
 };
@@ -122,7 +122,7 @@ LoadedCudaModule load(const fs::path& file, const CudaDriver& driver) {
 
 }  // namespace
 
-CudaDriver query_driver(const std::string& library) {
+CudaDriver probe_driver(const std::string& library) {
   CudaDriver answer;
   const auto unusable = [&](std::string why_not) {
     answer.why_not = std::move(why_not);
@@ -169,7 +169,7 @@ std::vector<std::string> cuda_module_files() {
   if (const char* chosen = std::getenv("QKSCOPE_CUDA_MODULE"); chosen != nullptr && *chosen != '\0')
     return {chosen};
   std::vector<std::string> files;
-  for (const auto& file : {library_file(), program_file()}) {
+  for (const auto& file : {own_library_path(), own_program_path()}) {
     if (file.empty()) continue;
     for (const auto* way : {".", "qkscope", "../lib"})
       files.push_back((file.parent_path() / way / kModule).lexically_normal().string());
@@ -178,7 +178,7 @@ std::vector<std::string> cuda_module_files() {
 }
 
 const CudaDriver& cuda_driver() {
-  static const CudaDriver driver = query_driver(kDriver);
+  static const CudaDriver driver = probe_driver(kDriver);
   return driver;
 }
 
@@ -199,7 +199,7 @@ std::string gpu_unavailable_reason(int gpu) {
     return fmt::format("the GPU has compute capability {}.{}, and {}.0 or later is needed", major,
                        minor, kOldestGpu);
   const auto& part = cuda_module();
-  return part.module == nullptr ? part.why_not : part.module->why_unusable(gpu);
+  return part.module == nullptr ? part.why_not : part.module->unusable_reason(gpu);
 }
 
 }  // namespace qkscope

@@ -34,16 +34,16 @@ struct CudaHostFunctions {
   decltype(&qkscope::score_rows) score_rows;
   decltype(&qkscope::recompute_pattern) recompute_pattern;
   decltype(&qkscope::attend_edited_rows) attend_edited_rows;
-  decltype(&qkscope::attention_statistics) attention_statistics;
+  decltype(&qkscope::compute_attention_statistics) compute_attention_statistics;
   decltype(&qkscope::rows_by_expert) rows_by_expert;
   decltype(&qkscope::widen_rows) widen_rows;
 };
 
 // Functions of the module that the library calls.
 struct CudaModule {
-  int cuda_version;                      // version of the CUDA toolkit of the build, e.g. 13000
-  std::string (*why_unusable)(int gpu);  // "" if the module has code for the GPU
-  std::int64_t (*free_memory)(int gpu);  // bytes
+  int cuda_version;                         // version of the CUDA toolkit of the build, e.g. 13000
+  std::string (*unusable_reason)(int gpu);  // "" if the module has code for the GPU
+  std::int64_t (*free_memory_bytes)(int gpu);  // bytes
   void (*copy_values)(TensorView to, ConstTensorView from);
   std::unique_ptr<Backend> (*make_backend)(const LoadedCheckpoint& model,
                                            const BackendOptions& options,
@@ -69,7 +69,7 @@ struct CudaDriver {
   std::vector<Gpu> gpus;  // empty if why_not is set
   std::string why_not;
 };
-CudaDriver query_driver(const std::string& library);
+CudaDriver probe_driver(const std::string& library);
 
 // The loaded module, or the reason why it could not be loaded.
 struct LoadedCudaModule {

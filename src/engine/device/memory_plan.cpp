@@ -163,8 +163,8 @@ void check_cache_fits_host(const ModelConfig& model, std::int64_t sequences,
   if (bytes > memory) refuse_cache(sequences, positions, bytes, memory);
 }
 
-std::int64_t usable_memory(const BackendOptions& options) {
-  const auto free = free_memory(options.device);
+std::int64_t usable_memory_bytes(const BackendOptions& options) {
+  const auto free = free_memory_bytes(options.device);
   const auto usable =
       std::max<std::int64_t>(0, free - std::max(kLeastReserve, free / kReservedShare));
   return options.device_memory > 0 ? std::min(options.device_memory, usable) : usable;
@@ -197,7 +197,7 @@ std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
 }
 
 DeviceBudget::DeviceBudget(const ModelConfig& model, const BackendOptions& options)
-    : model_(model), options_(options), limit_(usable_memory(options)) {
+    : model_(model), options_(options), limit_(usable_memory_bytes(options)) {
   const auto rows = options.longest_batch > 0 ? options.longest_batch : kDefaultBatch;
   const auto activations = activation_bytes(model, rows, options);
   streams_ = options.stream_weights || weight_bytes(false) + activations > limit_;

@@ -45,7 +45,7 @@ void check_cache_fits_host(const ModelConfig& model, std::int64_t sequences,
 
 // Returns the bytes that a run may use on its GPU: the free memory minus a reserve for late
 // allocations of driver and libraries, or options.device_memory if less. 0 for the CPU.
-std::int64_t usable_memory(const BackendOptions& options);
+std::int64_t usable_memory_bytes(const BackendOptions& options);
 
 // Returns the largest number of tokens, at most `wanted`, whose activations fit into `room` bytes.
 std::int64_t tokens_that_fit(const ModelConfig& model, const BackendOptions& options,

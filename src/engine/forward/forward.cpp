@@ -32,8 +32,8 @@ class ForwardPass {
         bad_input("a sequence goes on at position {}: that needs the cache that add_to() is of",
                   sequence.past);
     if (plan_.empty()) return;
-    backend_.begin(batch_);
-    if (store_ != nullptr) backend_.use_store(*store_);
+    backend_.begin_pass(batch_);
+    if (store_ != nullptr) backend_.use_key_value_store(*store_);
     backend_.keep_row_sums(adds_attention());
     if (options_.residual.empty())
       embed();
@@ -42,7 +42,7 @@ class ForwardPass {
     drop_rows(options_.start_at_layer - 1);
     run_layers();
     unembed();
-    backend_.finish();
+    backend_.finish_pass();
   }
 
  private:
@@ -104,7 +104,7 @@ class ForwardPass {
     backend_.project_qkv(statistics_ != nullptr || observer_.wants({Stage::v, layer}) ||
                          !plan_.ends_before({Stage::attn_scores, layer}));
     for (const auto& [buffer, heads] : projected_)
-      backend_.edit(buffer, [&](TensorView all) { replace_heads(heads, all); });
+      backend_.edit_buffer(buffer, [&](TensorView all) { replace_heads(heads, all); });
     projected_.clear();
     show({Stage::q, layer}, ActivationBuffer::q);
     show({Stage::k, layer}, ActivationBuffer::k);
@@ -199,8 +199,8 @@ class ForwardPass {
   template <typename Compute>
   void show_derived(HookPoint point, ActivationBuffer buffer, Compute compute) {
     if (!wants_derived(point)) return;
-    backend_.read(buffer, observer_.selection(point),
-                  [=, this](ConstTensorView x) { observer_.see(point, compute(x)); });
+    backend_.read_buffer(buffer, observer_.selection(point),
+                         [=, this](ConstTensorView x) { observer_.see(point, compute(x)); });
   }
 
   void show_scale(HookPoint point) {
@@ -256,7 +256,7 @@ class ForwardPass {
   }
 
   Tensor residual() {  // (rows, d_model) on the host
-    const auto copy = backend_.copy(ActivationBuffer::residual, {});
+    const auto copy = backend_.copy_buffer(ActivationBuffer::residual, {});
     Tensor x(copy.view.shape());
     copy_values(x, copy.view);
     return x;
@@ -266,15 +266,16 @@ class ForwardPass {
   void normalize_mlp_input(std::int64_t layer) {
     const HookPoint point{Stage::mlp_in, layer};
     const bool edits = wants_derived(point) && observer_.edits(point);
-    const auto residual = edits ? backend_.copy(ActivationBuffer::residual, {}) : ActivationCopy();
+    const auto residual =
+        edits ? backend_.copy_buffer(ActivationBuffer::residual, {}) : ActivationCopy();
     if (edits)
-      backend_.edit(ActivationBuffer::residual,
-                    [=, this](TensorView x) { observer_.edit(point, x); });
+      backend_.edit_buffer(ActivationBuffer::residual,
+                           [=, this](TensorView x) { observer_.edit(point, x); });
     else
       show_derived(point, ActivationBuffer::residual, [](ConstTensorView x) { return x; });
     show_scale({Stage::ln2_scale, layer});
     backend_.normalize(NormSite::before_mlp);
-    if (edits) backend_.put(ActivationBuffer::residual, residual);
+    if (edits) backend_.put_buffer(ActivationBuffer::residual, residual);
   }
 
   const LayerWeights& layer_weights(std::int64_t layer) const {
@@ -299,20 +300,20 @@ class ForwardPass {
     if (observer_.keeps_on_device())
       keep(point, buffer);
     else if (observer_.edits(point))
-      backend_.edit(buffer, [=, this](TensorView tensor) { observer_.edit(point, tensor); });
+      backend_.edit_buffer(buffer, [=, this](TensorView tensor) { observer_.edit(point, tensor); });
     else
-      backend_.read(buffer, observer_.selection(point),
-                    [=, this](ConstTensorView tensor) { observer_.see(point, tensor); });
+      backend_.read_buffer(buffer, observer_.selection(point),
+                           [=, this](ConstTensorView tensor) { observer_.see(point, tensor); });
   }
 
   void keep(HookPoint point, ActivationBuffer buffer) {
-    const auto copy = backend_.copy(buffer, observer_.selection(point));
+    const auto copy = backend_.copy_buffer(buffer, observer_.selection(point));
     if (observer_.edits(point)) backend_.wait();  // keep() reads the values immediately
     if (observer_.keep(point, copy)) {
       if (!observer_.edits(point))
         bad_input("observer: keep() gave values back at {}, where edits() is false",
                   hook_name(point));
-      backend_.put(buffer, copy);
+      backend_.put_buffer(buffer, copy);
     }
   }
 
@@ -367,7 +368,8 @@ void check_start(const RunOptions& options, const Batch& batch, const ModelConfi
 void forward(Backend& backend, const Batch& batch, Observer& observer, const RunOptions& options) {
   check_batch(batch, backend.config());
   check_start(options, batch, backend.config());
-  const PassPlan::Start start{.layer = options.start_at_layer, .embeds = options.residual.empty()};
+  const PassPlan::PassStart start{.layer = options.start_at_layer,
+                                  .embeds = options.residual.empty()};
   ForwardPass pass(backend, batch, observer, {backend.config(), observer, batch.rows(), start});
   pass.start_from(options);
   pass.run();

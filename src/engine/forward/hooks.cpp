@@ -251,7 +251,7 @@ void check_score_size(const ModelConfig& model, std::span<const HookPoint> point
 }
 
 PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
-                   Start start)
+                   PassStart start)
     : n_layers_(model.n_layers) {
   const auto first = start.embeds ? -1 : start.layer;
   const auto points = observer.wants_derived() ? all_hook_points(model) : hook_points(model);

@@ -18,15 +18,15 @@ bool has_hook_point(const ModelConfig& model, HookPoint point);
 class PassPlan {
  public:
   // First layer that runs, and whether the embedding runs. Hooks before the start do not fire.
-  struct Start {
+  struct PassStart {
     std::int64_t layer = 0;
     bool embeds = true;
   };
 
   // Throws a bad-input error if the observer selects rows or heads that do not exist.
-  PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, Start start);
+  PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, PassStart start);
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows)
-      : PassPlan(model, observer, rows, Start()) {}
+      : PassPlan(model, observer, rows, PassStart()) {}
   // Plan for statistics over all rows: runs at least up to the given stage of the last layer.
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, Stage statistics);
 

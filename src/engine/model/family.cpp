@@ -29,8 +29,8 @@ RopeType read_rope_type(const ConfigReader& parameters) {
 
 // Range of valid RoPE scaling factors. Published models are far inside it; outside, angles could
 // overflow.
-constexpr ConfigReader::Range kFactor{1e-3, 1e6};
-constexpr ConfigReader::Range kMagnitude{0.0, 1e3};
+constexpr ConfigReader::NumberRange kFactor{1e-3, 1e6};
+constexpr ConfigReader::NumberRange kMagnitude{0.0, 1e3};
 
 void read_longrope(RopeConfig& rope, const ConfigReader& parameters) {
   const auto read = [&](const char* key) {
@@ -124,7 +124,7 @@ RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
                                 config.section(key).has_value("sliding_attention")))
     bad_input("{}: '{}' has one map per layer type, which only gemma3 and olmo3 models may have",
               config.where(), key);
-  constexpr ConfigReader::Range kPart{0.0, 1.0};
+  constexpr ConfigReader::NumberRange kPart{0.0, 1.0};
   double partial = config.number("partial_rotary_factor", defaults.partial_rotary_factor, kPart);
   if (config.has_value(key))
     partial = config.section(key).number("partial_rotary_factor", partial, kPart);

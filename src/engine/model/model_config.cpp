@@ -134,7 +134,7 @@ void check_sizes(const ModelConfig& model, const ConfigReader& config) {
 // Returns true if the folder has weights; an index of shards alone does not count.
 bool has_weight_files(const std::string& folder) {
   if (!find_gguf(folder).empty()) return true;
-  return std::ranges::any_of(names_in(folder), [](const std::string& name) {
+  return std::ranges::any_of(entry_names(folder), [](const std::string& name) {
     return name.ends_with(".safetensors") || name.ends_with(".bin");
   });
 }
@@ -149,7 +149,7 @@ void inspect_weights(const std::string& folder, CheckpointInfo& info) {
 
 }  // namespace
 
-std::string ConfigReader::Range::to_string() const {
+std::string ConfigReader::NumberRange::to_string() const {
   return fmt::format("a number from {} to {}", least, most);
 }
 
@@ -186,7 +186,7 @@ std::int64_t ConfigReader::non_negative_integer(const std::string& key,
   return has_value(key) ? read_integer(*this, key, 0) : fallback;
 }
 
-double ConfigReader::number(const std::string& key, Range range) const {
+double ConfigReader::number(const std::string& key, NumberRange range) const {
   const auto value = as_number(at(key));
   if (!value || !std::isfinite(*value)) fail(key, "a finite number");
   if (!range.holds(*value)) fail(key, range.to_string());
@@ -209,7 +209,7 @@ std::vector<std::int64_t> ConfigReader::integers(const std::string& key) const {
   return read_list(*this, key, "a list of integers", as_integer);
 }
 
-std::vector<double> ConfigReader::numbers(const std::string& key, Range range) const {
+std::vector<double> ConfigReader::numbers(const std::string& key, NumberRange range) const {
   return read_list(*this, key, fmt::format("a list of numbers, each {}", range.to_string()),
                    [&](const Json& item) {
                      const auto value = as_number(item);

@@ -18,7 +18,7 @@ namespace qkscope {
 class ConfigReader {
  public:
   // Inclusive range of valid values; contains no NaN.
-  struct Range {
+  struct NumberRange {
     double least, most;
     bool holds(double value) const { return value >= least && value <= most; }
     std::string to_string() const;
@@ -38,15 +38,15 @@ class ConfigReader {
     return has_value(key) ? positive_integer(key) : fallback;
   }
   std::int64_t non_negative_integer(const std::string& key, std::int64_t fallback) const;
-  double number(const std::string& key, Range range) const;
-  double number(const std::string& key, double fallback, Range range) const {
+  double number(const std::string& key, NumberRange range) const;
+  double number(const std::string& key, double fallback, NumberRange range) const {
     return has_value(key) ? number(key, range) : fallback;
   }
   // flag() and string() return `fallback` if the key is absent. Lists are required.
   bool flag(const std::string& key, bool fallback) const;
   std::string string(const std::string& key, const std::string& fallback) const;
   std::vector<std::int64_t> integers(const std::string& key) const;
-  std::vector<double> numbers(const std::string& key, Range range) const;
+  std::vector<double> numbers(const std::string& key, NumberRange range) const;
   std::vector<std::string> strings(const std::string& key) const;
 
   // Throws a bad_input error that quotes the value of `key`.
@@ -89,7 +89,7 @@ void read_llama_without_rope(ModelConfig& model, const ConfigReader& config,
 RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
                            const LlamaDefaults& defaults);
 
-inline constexpr ConfigReader::Range kNormEps{0.0, 1.0};
+inline constexpr ConfigReader::NumberRange kNormEps{0.0, 1.0};
 
 // Reads the number of layers. The key is required if `fallback` is 0.
 std::int64_t read_layer_count(const ConfigReader& config, std::int64_t fallback = 0,
@@ -140,7 +140,7 @@ FamilyReader read_apertus, read_gemma2, read_gemma3, read_glm, read_glm4, read_g
     read_qwen3_moe, read_smollm3, read_starcoder2;
 
 // Valid RoPE bases: below 1 frequencies would grow with the dimension; published models reach 1e11.
-inline constexpr ConfigReader::Range kRopeTheta{1.01, 1e15};
+inline constexpr ConfigReader::NumberRange kRopeTheta{1.01, 1e15};
 
 // Reads a rope_scaling or rope_parameters object on top of `base`, which has theta, dim and
 // max_positions. Accepts rope_type and the older key type.

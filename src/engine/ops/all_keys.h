@@ -19,7 +19,7 @@
 
 namespace qkscope {
 
-struct HeadInput {
+struct HeadAttentionInput {
   const AttentionInput* input;
   const rows::RunningSoftmax* row_sums;  // of position 0; consecutive positions are n_heads apart
   const std::int32_t* ids;               // token id of position 0
@@ -60,7 +60,7 @@ struct ScoreBlock {
 // in attention(): queries are scaled first, and each score is one chain of fused multiply-adds.
 class QueryTile {
  public:
-  void load(const HeadInput& in, std::int64_t begin, std::int64_t count) {
+  void load(const HeadAttentionInput& in, std::int64_t begin, std::int64_t count) {
     d_ = in.head_width();
     queries_ = count;
     softcap_ = in.input->softcap;
@@ -90,7 +90,7 @@ class QueryTile {
 
 // Histogram of the attention weights of one query: count and mass of keys in bins of half octaves.
 // Each bin is one integer: mass in units of 2^-40 in the low bits, key count in the high bits.
-struct WeightHistogram {
+struct AttentionWeightHistogram {
   static constexpr std::int32_t kPaddingBin = keys::kBins;  // bin for padding
   static constexpr std::int64_t kMostKeys = std::int64_t{1} << 21;
   static constexpr int kMassBits = keys::kUnitBits + 2;  // room for a total mass of 1
@@ -102,23 +102,24 @@ struct WeightHistogram {
 // Bounds on the number of keys that hold a given mass, and on the mass of the top keys.
 class HistogramBounds {
  public:
-  struct Bounds {
+  struct Interval {
     double low;
     double high;
   };
 
-  explicit HistogramBounds(const WeightHistogram& histogram) {
+  explicit HistogramBounds(const AttentionWeightHistogram& histogram) {
     constexpr double kUnit = 1.0 / static_cast<double>(std::int64_t{1} << keys::kUnitBits);
     for (std::size_t b = 0; b < keys::kBins; ++b) {
       const auto cell = histogram.bins[b];
-      const double count = static_cast<double>(cell >> WeightHistogram::kMassBits);
-      const double mass = static_cast<double>(cell & (WeightHistogram::kOneKey - 1)) * kUnit;
+      const double count = static_cast<double>(cell >> AttentionWeightHistogram::kMassBits);
+      const double mass =
+          static_cast<double>(cell & (AttentionWeightHistogram::kOneKey - 1)) * kUnit;
       keys_[b + 1] = keys_[b] + count;
       held_[b + 1] = held_[b] + mass;
     }
   }
 
-  Bounds key_count_for_share(double share) const {
+  Interval key_count_for_share(double share) const {
     const auto b = first_bin_reaching(held_, share);
     if (b == keys::kBins) return {keys_[b], keys_[b]};
     const double missing = share - held_[b];
@@ -130,7 +131,7 @@ class HistogramBounds {
     return {std::min(high, keys_[b] + std::max(1.0, std::ceil(missing / upper_edge(b)))), high};
   }
 
-  Bounds mass_of_top_keys(std::int64_t top) const {
+  Interval mass_of_top_keys(std::int64_t top) const {
     const auto b = first_bin_reaching(keys_, static_cast<double>(top));
     if (b == keys::kBins) return {held_[b], held_[b]};
     const double taken = static_cast<double>(top) - keys_[b];
@@ -166,14 +167,14 @@ class AllKeysAccumulator {
  public:
   // All references must outlive the object. key_sums points to the sum of key 0; the
   // sums of consecutive keys are n_heads apart.
-  AllKeysAccumulator(const HeadInput& in, const AttentionRequest& request, const KeyVariants& keys,
-                     std::int64_t* key_sums)
+  AllKeysAccumulator(const HeadAttentionInput& in, const AttentionRequest& request,
+                     const KeyVariants& keys, std::int64_t* key_sums)
       : in_(in), request_(request), layout_(request.layout), keys_(keys), key_sums_(key_sums) {}
 
   // Computes the all-keys columns of queries [begin, end), the contents of `queries`. values:
   // (queries, columns), with 0 in the all-keys columns on entry.
   void add(QueryTile& queries, std::int64_t begin, std::int64_t end, double* values) {
-    QKSCOPE_ASSERT(in_.sequence.length < WeightHistogram::kMostKeys);
+    QKSCOPE_ASSERT(in_.sequence.length < AttentionWeightHistogram::kMostKeys);
     queries_ = {begin, end};
     histograms_.assign(as_index((end - begin + kRows - 1) / kRows * kRows), {});
     divergences_.assign(as_index(end - begin) * keys_.replaced.size(), {});
@@ -216,7 +217,7 @@ class AllKeysAccumulator {
       const auto width = keys::padded_key_count(last - block.begin);
       for (std::int64_t slot = 0; slot < kRows; ++slot) {
         std::fill_n(p_[slot], width, 0.0f);
-        std::fill_n(bin_[slot], width, WeightHistogram::kPaddingBin);
+        std::fill_n(bin_[slot], width, AttentionWeightHistogram::kPaddingBin);
         if (slot < rows)
           add_row(query + slot, slot, block,
                   values + (query + slot - queries_.begin) * layout_.columns());
@@ -245,7 +246,7 @@ class AllKeysAccumulator {
       const auto end = std::min(seen.end, i - nearest + 1);
       const bool all = end - j == seen.end - seen.begin;
       v[layout_.distance_mass(std::min(width, kDistances - 1))] +=
-          all ? sums.mass : keys::sum_short_range(p_[slot] + j - block.begin, end - j);
+          all ? sums.mass : keys::sum_range(p_[slot] + j - block.begin, end - j);
       j = end;
     }
     add_kl_divergences(i, p_[slot], block, seen);
@@ -291,10 +292,10 @@ class AllKeysAccumulator {
 
   // Interleaving the rows hides the latency of dependent additions to one bin.
   void add_to_histograms(std::int64_t query, std::int64_t width) {
-    WeightHistogram* const histograms = histograms_.data() + query;
+    AttentionWeightHistogram* const histograms = histograms_.data() + query;
     for (std::int64_t j = 0; j < width; ++j)
       for (std::int64_t slot = 0; slot < kRows; ++slot)
-        histograms[slot].bins[bin_[slot][j]] += units_[slot][j] + WeightHistogram::kOneKey;
+        histograms[slot].bins[bin_[slot][j]] += units_[slot][j] + AttentionWeightHistogram::kOneKey;
   }
 
   void finish_row(std::int64_t i, double* v) const {
@@ -327,17 +328,17 @@ class AllKeysAccumulator {
       v[layout_.kl_evicted(s)] = -std::log(std::max(kLeastKept, v[layout_.kept_mass(s)]));
   }
 
-  const HeadInput& in_;
+  const HeadAttentionInput& in_;
   const AttentionRequest& request_;
-  const ColumnLayout& layout_;
+  const AttentionColumnLayout& layout_;
   const KeyVariants& keys_;
   std::int64_t* key_sums_;
   Range queries_ = {0, 0};
   ScoreBlock scores_;
   std::vector<ScoreBlock> replaced_scores_;
-  std::vector<WeightHistogram> histograms_;       // (queries rounded up to kRows)
-  std::vector<RunningKlDivergence> divergences_;  // (queries, replacements)
-  std::int64_t block_sums_[kKeys] = {};           // fixed-point sums of the keys of the block
+  std::vector<AttentionWeightHistogram> histograms_;  // (queries rounded up to kRows)
+  std::vector<RunningKlDivergence> divergences_;      // (queries, replacements)
+  std::int64_t block_sums_[kKeys] = {};               // fixed-point sums of the keys of the block
   // Weights, bins and fixed-point weights of kRows queries; padding has weight 0 and kPaddingBin.
   float p_[kRows][kKeys] = {};
   std::int32_t bin_[kRows][kKeys] = {};

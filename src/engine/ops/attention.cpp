@@ -30,7 +30,7 @@ struct Task {
 // group of head c % group. Columns are stored in panels as wide as the register tile.
 class QueryBlock {
  public:
-  QueryBlock(const AttentionInput& input, const PackedKeys& packed, const Task& task)
+  QueryBlock(const AttentionInput& input, const PackedKeyValues& packed, const Task& task)
       : input_(input),
         packed_(packed),
         task_(task),
@@ -160,7 +160,7 @@ class QueryBlock {
   }
 
   const AttentionInput& input_;
-  const PackedKeys& packed_;
+  const PackedKeyValues& packed_;
   const Task& task_;
   const Sequence& sequence_;
   std::int64_t group_;  // query heads per key head
@@ -309,7 +309,7 @@ void attention(const AttentionInput& input, TensorView z,
   const auto tasks = tasks_of(input);
   if (tasks.empty()) return;
   const auto packed =
-      input.packed != nullptr ? *input.packed : pack_keys(input.k, input.v, input.sequences);
+      input.packed != nullptr ? *input.packed : pack_key_values(input.k, input.v, input.sequences);
   parallel_for(std::ssize(tasks), [&](std::int64_t index) {
     QueryBlock(input, packed, tasks[as_index(index)]).run(z, row_sums);
   });

@@ -12,7 +12,7 @@
 
 namespace qkscope {
 
-class PackedKeys;
+class PackedKeyValues;
 
 struct AttentionInput {
   ConstTensorView q;  // (queries, n_heads, d_head)
@@ -24,7 +24,7 @@ struct AttentionInput {
   std::int64_t window = 0;  // visible keys of a query, itself included; 0: all before it
   float softcap = 0.0f;     // scores become cap tanh(score / cap) before masking; 0: no cap
   // Packed keys and values of a KV cache; attention() then does not read k and v.
-  const PackedKeys* packed = nullptr;
+  const PackedKeyValues* packed = nullptr;
   std::span<const float> sinks =
       {};  // (n_heads) learned sink: an additional score without a value in each softmax
 };

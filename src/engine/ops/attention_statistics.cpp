@@ -38,7 +38,7 @@ std::vector<std::vector<std::int64_t>> repeated_tokens(std::span<const std::int3
 // Returns shape (length): dup and ind mass of each query. The positions of one token form a block;
 // a query attends to earlier positions of its block (dup) and to the positions right after them
 // (ind).
-std::vector<TokenMass> token_masses(const HeadInput& in,
+std::vector<TokenMass> token_masses(const HeadAttentionInput& in,
                                     std::span<const std::vector<std::int64_t>> repeated) {
   std::vector<TokenMass> masses(as_index(in.sequence.length));
   std::vector<float> keys;
@@ -79,8 +79,8 @@ std::vector<TokenMass> token_masses(const HeadInput& in,
 
 class HeadStatistics {
  public:
-  HeadStatistics(const HeadInput& in, const AttentionRequest& request, const KeyVariants& keys,
-                 LayerAttentionSums& out, std::int64_t document)
+  HeadStatistics(const HeadAttentionInput& in, const AttentionRequest& request,
+                 const KeyVariants& keys, LayerAttentionSums& out, std::int64_t document)
       : in_(in),
         request_(request),
         layout_(request.layout),
@@ -109,7 +109,7 @@ class HeadStatistics {
   }
 
   double* values(std::int64_t query) { return block_.data() + query * layout_.columns(); }
-  static std::int64_t at(NearKeyColumn column) { return ColumnLayout::at(column); }
+  static std::int64_t at(NearKeyColumn column) { return AttentionColumnLayout::offset(column); }
 
   // Computes the weights of query i for visible keys in [first, end); scores_ starts at key `held`.
   void weigh(std::int64_t i, std::int64_t begin, std::int64_t held, std::int64_t first,
@@ -124,7 +124,7 @@ class HeadStatistics {
   double p(std::int64_t key) const { return p_[as_index(key - first_)]; }
   // Attention mass on keys [begin, end).
   double mass(std::int64_t begin, std::int64_t end) const {
-    return keys::sum_short_range(p_.data() + (begin - first_), end - begin);
+    return keys::sum_range(p_.data() + (begin - first_), end - begin);
   }
 
   void add_first_keys(std::int64_t begin, std::int64_t end) {
@@ -197,9 +197,9 @@ class HeadStatistics {
     largest = std::max(largest, static_cast<float>(in_.max_logit(i)));
   }
 
-  const HeadInput& in_;
+  const HeadAttentionInput& in_;
   const AttentionRequest& request_;
-  const ColumnLayout& layout_;
+  const AttentionColumnLayout& layout_;
   LayerAttentionSums& out_;
   std::int64_t cell_;          // index of the first bucket of the document
   std::vector<double> block_;  // (queries of the block, columns)
@@ -211,8 +211,8 @@ class HeadStatistics {
   AllKeysAccumulator all_keys_;
 };
 
-HeadInput head_input(const AttentionStatisticsInput& attended, std::int64_t document,
-                     std::int64_t head) {
+HeadAttentionInput head_input(const AttentionStatisticsInput& attended, std::int64_t document,
+                              std::int64_t head) {
   const auto& sequence = attended.input.sequences[as_index(document)];
   return {.input = &attended.input,
           .row_sums = attended.row_sums.data() + sequence.begin * attended.input.q.dim(1) + head,
@@ -221,7 +221,7 @@ HeadInput head_input(const AttentionStatisticsInput& attended, std::int64_t docu
           .head = head};
 }
 
-KeyVariants prepare_keys(const HeadInput& in, const AttentionRequest& request) {
+KeyVariants prepare_keys(const HeadAttentionInput& in, const AttentionRequest& request) {
   KeyVariants keys;
   const KeyRows rows{in.key(0), in.key_stride(), in.sequence.length, in.head_width()};
   for (const auto& replacement : request.replacements) {
@@ -242,14 +242,15 @@ KeyVariants prepare_keys(const HeadInput& in, const AttentionRequest& request) {
 
 }  // namespace
 
-LayerAttentionSums attention_statistics(const AttentionStatisticsInput& attended,
-                                        const AttentionRequest& request) {
+LayerAttentionSums compute_attention_statistics(const AttentionStatisticsInput& attended,
+                                                const AttentionRequest& request) {
   const auto& input = attended.input;
   QKSCOPE_ASSERT(input.queries.empty());
   const auto heads = input.q.dim(1);
   const auto key_heads = input.k.dim(1);
   const auto documents = std::ssize(input.sequences);
-  auto out = empty_attention(documents, heads, request.buckets, request.layout.columns());
+  auto out =
+      empty_attention_statistics(documents, heads, request.buckets, request.layout.columns());
   if (request.layout.all_keys) out.key_sums.resize(as_index(input.q.dim(0) * heads));
   std::vector<std::vector<std::vector<std::int64_t>>> repeated(as_index(documents));
   std::vector<KeyVariants> keys(as_index(documents * key_heads));

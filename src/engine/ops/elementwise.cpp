@@ -134,7 +134,7 @@ void scale_by(TensorView x, double factor) {
   });
 }
 
-void add_to(TensorView residual, ConstTensorView update) {
+void add_update(TensorView residual, ConstTensorView update) {
   QKSCOPE_ASSERT(residual.shape() == update.shape() && update.is_contiguous());
   for_each_range(residual, kElementsPerTask, [&](float* values, std::int64_t count) {
     rows::add(values, update.data<float>() + (values - residual.data<float>()), count);

@@ -45,7 +45,7 @@ void clip(TensorView x, double limit);
 void scale_by(TensorView x, double factor);  // x *= factor
 
 // residual += update, tensors of the same shape.
-void add_to(TensorView residual, ConstTensorView update);
+void add_update(TensorView residual, ConstTensorView update);
 
 // logits = cap * tanh(logits / cap)
 void soft_cap(TensorView logits, double cap);

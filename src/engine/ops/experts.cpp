@@ -29,7 +29,7 @@ void for_each_slot(std::span<const std::int64_t> slots, Body body) {
 template <typename Body>
 void for_each_expert(const ExpertRows& rows, Body body) {
   for (std::int64_t expert = 0; expert + 1 < std::ssize(rows.begin); ++expert) {
-    const auto slots = rows.slots_of(expert);
+    const auto slots = rows.expert_slots(expert);
     for (std::size_t first = 0; first < slots.size(); first += kMostExpertRows)
       body(as_index(expert),
            slots.subspan(first, std::min<std::size_t>(kMostExpertRows, slots.size() - first)));

@@ -42,7 +42,7 @@ constexpr int kRows = 8;
 constexpr int kLanes = static_cast<int>(kFloats);
 constexpr int kColumns = kVectors * kLanes;
 
-using LeftValues = BroadcastValues<Floats, kRows>;
+using LeftValues = BroadcastScalars<Floats, kRows>;
 
 template <int row, int vectors>
 HWY_INLINE void add_row(const LeftValues& left, const FloatVector (&right)[vectors],

@@ -101,7 +101,7 @@ struct Columns<Bf16> {
 template <int kStep, int... i>
 HWY_INLINE Vector add_columns(std::integer_sequence<int, i...>, const Vector (&columns)[kStep],
                               const float* x, Vector sum) {
-  const BroadcastValues<Four, kStep> values(x);
+  const BroadcastScalars<Four, kStep> values(x);
   ((sum = hn::MulAdd(columns[i], values.template get<i>(), sum)), ...);
   return sum;
 }

@@ -38,10 +38,10 @@ HWY_INLINE FloatVector log_weight(FloatVector scores, SplitLogSumExp lse) {
 }
 
 // Sets lanes beyond the end of a row to 0.
-HWY_INLINE FloatVector mask_tail(FloatVector values, FullVector) {
+HWY_INLINE FloatVector mask_tail(FloatVector values, FullLanes) {
   return values;
 }
-HWY_INLINE FloatVector mask_tail(FloatVector values, PartialVector part) {
+HWY_INLINE FloatVector mask_tail(FloatVector values, PartialLanes part) {
   return hn::IfThenElseZero(hn::FirstN(kTag, static_cast<std::size_t>(part.count)), values);
 }
 
@@ -57,11 +57,11 @@ float sum_kernel(const float* x, std::int64_t count) {
                              HWY_ATTR { return hn::Add(so_far, load(x + i, extent)); });
 }
 
-HWY_INLINE void store_bins(hn::Vec<hn::RebindToSigned<Floats>> bins, std::int32_t* to, FullVector) {
+HWY_INLINE void store_bins(hn::Vec<hn::RebindToSigned<Floats>> bins, std::int32_t* to, FullLanes) {
   hn::StoreU(bins, hn::RebindToSigned<Floats>(), to);
 }
 HWY_INLINE void store_bins(hn::Vec<hn::RebindToSigned<Floats>> bins, std::int32_t* to,
-                           PartialVector part) {
+                           PartialLanes part) {
   HWY_ALIGN std::int32_t lanes[kFloats];
   hn::Store(bins, hn::RebindToSigned<Floats>(), lanes);
   std::memcpy(to, lanes, static_cast<std::size_t>(part.count) * sizeof(std::int32_t));

@@ -31,7 +31,7 @@ void attention_weights(const float* scores, std::int64_t keys, SplitLogSumExp ls
 float sum(const float* x, std::int64_t count);
 
 // Sum that adds short ranges sequentially; most ranges have only a few keys.
-inline float sum_short_range(const float* x, std::int64_t count) {
+inline float sum_range(const float* x, std::int64_t count) {
   if (count >= kPadding) return sum(x, count);
   float total = 0;
   for (std::int64_t i = 0; i < count; ++i) total += x[i];

@@ -258,7 +258,7 @@ void linear(ConstTensorView x, const WeightMatrix& weight, TensorView y) {
   multiply(x, {&product, 1});
 }
 
-void linear(ConstTensorView x, std::initializer_list<Projection> projections) {
+void linear(ConstTensorView x, std::initializer_list<LinearOutput> projections) {
   std::vector<Product> products;
   for (const auto& [layer, y] : projections)
     products.push_back({layer.weight, layer.bias.empty() ? nullptr : layer.bias.data(), y});

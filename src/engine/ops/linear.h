@@ -22,11 +22,11 @@ void linear(ConstTensorView x, const Linear& layer, TensorView y);
 void linear(ConstTensorView x, const WeightMatrix& weight, TensorView y);
 
 // Applies several linear layers to one input, which is packed only once.
-struct Projection {
+struct LinearOutput {
   const Linear& layer;
   TensorView y;
 };
-void linear(ConstTensorView x, std::initializer_list<Projection> projections);
+void linear(ConstTensorView x, std::initializer_list<LinearOutput> projections);
 
 // Limit of weights packed for all threads together, in floats: 64 MiB.
 inline constexpr std::int64_t kMostSharedWeights = std::int64_t{1} << 24;
@@ -63,7 +63,7 @@ struct ExpertRows {
   std::vector<std::int64_t> begin;  // (experts + 1) offsets into slots
   std::vector<std::int64_t> slots;  // ordered by expert, ascending within each
 
-  std::span<const std::int64_t> slots_of(std::int64_t expert) const {
+  std::span<const std::int64_t> expert_slots(std::int64_t expert) const {
     const auto first = begin[as_index(expert)];
     return std::span(slots).subspan(as_index(first), as_index(begin[as_index(expert) + 1] - first));
   }

@@ -37,8 +37,8 @@ std::vector<Chunk> split_document(std::int64_t length, const MomentRequest& requ
     auto end = std::min(length, (begin / kChunkRows + 1) * kChunkRows);
     if (begin < request.first) end = std::min(end, request.first);
     if (bucket < last) end = std::min(end, (bucket + 1) * request.bucket_size);
-    chunks.push_back(
-        {begin, end, begin < request.first, bucket, table.range(begin, end).to_position_sums()});
+    chunks.push_back({begin, end, begin < request.first, bucket,
+                      table.sums_over(begin, end).to_position_sums()});
     begin = end;
   }
   return chunks;

@@ -36,9 +36,9 @@ struct KeyBlock {
 };
 
 // Key blocks of several sequences.
-class PackedKeys {
+class PackedKeyValues {
  public:
-  PackedKeys(std::int64_t heads, std::int64_t d) : heads_(heads), d_(d) {}
+  PackedKeyValues(std::int64_t heads, std::int64_t d) : heads_(heads), d_(d) {}
 
   // add() appends a block to the sequence started by the last begin_sequence(). The blocks of a
   // sequence are added in order, from position 0 on.
@@ -74,11 +74,11 @@ class PackedKeys {
 };
 
 // Packs k and v (rows, heads, d) of whole sequences; valid until the same thread packs again.
-inline PackedKeys pack_keys(ConstTensorView k, ConstTensorView v,
-                            std::span<const Sequence> sequences) {
+inline PackedKeyValues pack_key_values(ConstTensorView k, ConstTensorView v,
+                                       std::span<const Sequence> sequences) {
   const auto heads = k.dim(1);
   const auto d = k.dim(2);
-  PackedKeys packed(heads, d);
+  PackedKeyValues packed(heads, d);
   std::int64_t k_floats = 0;
   std::int64_t v_floats = 0;
   for (const auto& sequence : sequences)
@@ -126,7 +126,7 @@ class LayerKeyValueStore {
 
   // Writes rows of k and v (rows, heads, d) after the past positions of their sequences.
   void append(ConstTensorView k, ConstTensorView v, std::span<const Sequence> sequences) {
-    const PackedKeys sizes(heads_, d_);
+    const PackedKeyValues sizes(heads_, d_);
     for (const auto& sequence : sequences) {
       auto& blocks = slots_[as_index(sequence.slot)];
       const auto needed = (sequence.end() + kKeyBlock - 1) / kKeyBlock;
@@ -151,8 +151,8 @@ class LayerKeyValueStore {
   }
 
   // Returns views of all positions of the sequences.
-  PackedKeys packed(std::span<const Sequence> sequences) {
-    PackedKeys packed(heads_, d_);
+  PackedKeyValues packed(std::span<const Sequence> sequences) {
+    PackedKeyValues packed(heads_, d_);
     for (const auto& sequence : sequences) {
       packed.begin_sequence();
       auto& blocks = slots_[as_index(sequence.slot)];
@@ -195,7 +195,7 @@ class LayerKeyValueStore {
   // (keys, panel) panel of v, as gemm.h packs left sides.
   template <typename AnyBlock, typename Copy>
   void for_each_element(AnyBlock& block, std::int64_t key, Copy copy) const {
-    const PackedKeys sizes(heads_, d_);
+    const PackedKeyValues sizes(heads_, d_);
     const auto panel = gemm::tile_shape().rows;
     auto* const k_values = block.k.template data<float>();
     auto* const v_values = block.v.template data<float>();

@@ -57,7 +57,7 @@ inline void fake_quantize(const std::vector<float*>& shared, KeyReplacement::Sch
 
 // Mask: 1 for the given fraction of keys with the smallest value; ties go to the lower index.
 template <typename Value>
-std::vector<float> mask_of_smallest(const KeyRows& keys, double share, Value value_of) {
+std::vector<float> mask_of_smallest_keys(const KeyRows& keys, double share, Value value_of) {
   std::vector<double> value(as_index(keys.rows));
   for (std::int64_t j = 0; j < keys.rows; ++j)
     value[as_index(j)] = value_of(keys.values + j * keys.stride);
@@ -117,7 +117,7 @@ inline std::vector<float> round_to_fp8(const KeyRows& keys, float scale) {
 
 // Shape (rows). Mask: 1 for the given fraction of keys with the smallest L2 norm.
 inline std::vector<float> mask_of_shortest_keys(const KeyRows& keys, double share) {
-  return mask_of_smallest(keys, share, [&](const float* key) {
+  return mask_of_smallest_keys(keys, share, [&](const float* key) {
     return std::inner_product(key, key + keys.dim, key, 0.0);
   });
 }
@@ -126,7 +126,7 @@ inline std::vector<float> mask_of_shortest_keys(const KeyRows& keys, double shar
 // -(filter . key) as in kvpress. filter: (dim).
 inline std::vector<float> mask_of_filtered_keys(const KeyRows& keys, const float* filter,
                                                 double share) {
-  return mask_of_smallest(keys, share, [&](const float* key) {
+  return mask_of_smallest_keys(keys, share, [&](const float* key) {
     return std::inner_product(key, key + keys.dim, filter, 0.0);
   });
 }

@@ -265,13 +265,13 @@ void rotate_kernel(float* x, const float* cos, const float* sin, std::int64_t ha
   if (!interleaved) return rotate_halves(x, cos, sin, half);
   std::int64_t i = 0;
   for (; i + kFloats <= half; i += kFloats)
-    rotate_interleaved(x + 2 * i, load(cos + i, FullVector()), load(sin + i, FullVector()));
+    rotate_interleaved(x + 2 * i, load(cos + i, FullLanes()), load(sin + i, FullLanes()));
   if (i == half) return;
   float pairs[2 * kFloats] = {};
   const auto bytes = static_cast<std::size_t>(half - i) * 2 * sizeof(float);
   std::memcpy(pairs, x + 2 * i, bytes);
-  rotate_interleaved(pairs, load(cos + i, PartialVector{half - i}),
-                     load(sin + i, PartialVector{half - i}));
+  rotate_interleaved(pairs, load(cos + i, PartialLanes{half - i}),
+                     load(sin + i, PartialLanes{half - i}));
   std::memcpy(x + 2 * i, pairs, bytes);
 }
 

@@ -23,8 +23,8 @@ struct AttentionStatisticsInput {
 // of each document, head and bucket. Scores are bit-identical to those in attention(), except
 // scores of equal tokens, which are separate dot products in another order. Sums over rows are
 // float64 in a fixed order.
-LayerAttentionSums attention_statistics(const AttentionStatisticsInput& attended,
-                                        const AttentionRequest& request);
+LayerAttentionSums compute_attention_statistics(const AttentionStatisticsInput& attended,
+                                                const AttentionRequest& request);
 
 struct DocumentMoments {
   LayerMoments moments;

@@ -26,26 +26,26 @@ using FloatVector = hn::Vec<Floats>;
 inline constexpr std::int64_t kFloats = hn::MaxLanes(Floats());
 
 // Extent of a load or store: a full vector, or the first `count` lanes at the end of a row.
-struct FullVector {};
-struct PartialVector {
+struct FullLanes {};
+struct PartialLanes {
   std::int64_t count;
 };
 
-HWY_INLINE FloatVector load(const float* from, FullVector) {
+HWY_INLINE FloatVector load(const float* from, FullLanes) {
   return hn::LoadU(Floats(), from);
 }
 
-HWY_INLINE FloatVector load(const float* from, PartialVector part) {  // the other lanes become 0
+HWY_INLINE FloatVector load(const float* from, PartialLanes part) {  // the other lanes become 0
   HWY_ALIGN float lanes[kFloats] = {};
   std::memcpy(lanes, from, static_cast<std::size_t>(part.count) * sizeof(float));
   return hn::Load(Floats(), lanes);
 }
 
-HWY_INLINE void store(FloatVector values, float* to, FullVector) {
+HWY_INLINE void store(FloatVector values, float* to, FullLanes) {
   hn::StoreU(values, Floats(), to);
 }
 
-HWY_INLINE void store(FloatVector values, float* to, PartialVector part) {
+HWY_INLINE void store(FloatVector values, float* to, PartialLanes part) {
   HWY_ALIGN float lanes[kFloats];
   hn::Store(values, Floats(), lanes);
   std::memcpy(to, lanes, static_cast<std::size_t>(part.count) * sizeof(float));
@@ -55,8 +55,8 @@ HWY_INLINE void store(FloatVector values, float* to, PartialVector part) {
 template <typename Body>
 HWY_INLINE void for_each_vector(std::int64_t count, Body body) {
   std::int64_t i = 0;
-  for (; i + kFloats <= count; i += kFloats) body(i, FullVector());
-  if (i < count) body(i, PartialVector{count - i});
+  for (; i + kFloats <= count; i += kFloats) body(i, FullLanes());
+  if (i < count) body(i, PartialLanes{count - i});
 }
 
 // Reductions use 16 interleaved lanes on every target: lane l handles elements l, l + 16, ...
@@ -100,14 +100,14 @@ HWY_INLINE void for_each_summed_vector(std::int64_t count, Body body) {
   std::int64_t i = 0;
   for (; i + kSumLanes <= count; i += kSumLanes)
 #pragma GCC unroll 4
-    for (std::int64_t v = 0; v < kSumVectors; ++v) body(i + v * kFloats, FullVector(), v);
+    for (std::int64_t v = 0; v < kSumVectors; ++v) body(i + v * kFloats, FullLanes(), v);
   if (i == count) return;
 #pragma GCC unroll 4
   for (std::int64_t v = 0; v < kSumVectors; ++v, i += kFloats) {
     if (i + kFloats <= count)
-      body(i, FullVector(), v);
+      body(i, FullLanes(), v);
     else if (i < count)
-      body(i, PartialVector{count - i}, v);
+      body(i, PartialLanes{count - i}, v);
   }
 }
 
@@ -136,10 +136,10 @@ HWY_INLINE void transpose(D d, V (&rows)[4]) {
 
 // `count` scalars; get<i>() returns scalar i in every lane of a vector.
 template <typename D, int count>
-class BroadcastValues {
+class BroadcastScalars {
  public:
 #if HWY_ARCH_ARM_A64  // NEON multiplies by one lane of a register
-  HWY_INLINE explicit BroadcastValues(const float* x) {
+  HWY_INLINE explicit BroadcastScalars(const float* x) {
     for (int i = 0; i < count / kWidth; ++i) values_[i] = hn::LoadU(D(), x + i * kWidth);
   }
   template <int i>
@@ -151,7 +151,7 @@ class BroadcastValues {
   static constexpr int kWidth = static_cast<int>(hn::MaxLanes(D()));
   hn::Vec<D> values_[count / kWidth];
 #else
-  HWY_INLINE explicit BroadcastValues(const float* x) : values_(x) {}
+  HWY_INLINE explicit BroadcastScalars(const float* x) : values_(x) {}
   template <int i>
   HWY_INLINE hn::Vec<D> get() const {
     return hn::Set(D(), values_[i]);
@@ -170,7 +170,7 @@ HWY_INLINE float lane_max(const float* row, std::int64_t count, float start) {
   for (; i + kSumLanes <= count; i += kSumLanes)
 #pragma GCC unroll 4
     for (std::int64_t v = 0; v < kSumVectors; ++v) {
-      const auto values = load(row + i + v * kFloats, FullVector());
+      const auto values = load(row + i + v * kFloats, FullLanes());
       largest[v] = hn::IfThenElse(hn::Lt(largest[v], values), values, largest[v]);
     }
   HWY_ALIGN float lanes[kSumLanes];
@@ -187,7 +187,7 @@ inline constexpr float kLowestExponent = -87.5f;  // exp_approx is 0 below
 
 // exp(x); `within` is x clamped to the exponent range of float32.
 template <typename D, typename V = hn::Vec<D>>
-HWY_INLINE V exp_within(D d, V x, V within) {
+HWY_INLINE V exp_from_clamped(D d, V x, V within) {
   const auto round = hn::Set(d, 0x1.8p23f);  // adding 1.5 * 2^23 rounds to an integer
   const auto shifted = hn::MulAdd(within, hn::Set(d, 1.44269504088896341f), round);
   const auto whole = hn::Sub(shifted, round);
@@ -214,14 +214,14 @@ HWY_INLINE V exp_approx(D d, V x) {
   const auto lowest = hn::Set(d, kLowestExponent);
   const auto highest = hn::Set(d, 88.0f);
   const auto above = hn::IfThenElse(hn::Gt(x, lowest), x, lowest);
-  return exp_within(d, x, hn::IfThenElse(hn::Lt(above, highest), above, highest));
+  return exp_from_clamped(d, x, hn::IfThenElse(hn::Lt(above, highest), above, highest));
 }
 
 // exp(x) for x <= 0 or NaN; bit-identical to exp_approx with fewer instructions.
 template <typename D, typename V = hn::Vec<D>>
 HWY_INLINE V exp_of_negative(D d, V x) {
   const auto lowest = hn::Set(d, kLowestExponent);
-  return exp_within(d, x, hn::IfThenElse(hn::Gt(x, lowest), x, lowest));
+  return exp_from_clamped(d, x, hn::IfThenElse(hn::Gt(x, lowest), x, lowest));
 }
 
 // The functions below compute in float64 and round once: at most 0.51 ULP of float32.

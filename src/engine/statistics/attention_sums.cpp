@@ -43,7 +43,9 @@ struct Pattern {
 };
 
 std::vector<Pattern> head_patterns(const PatternPairCounts& pairs, std::span<const double> sums) {
-  const auto sum = [&](NearKeyColumn column) { return sums[as_index(ColumnLayout::at(column))]; };
+  const auto sum = [&](NearKeyColumn column) {
+    return sums[as_index(AttentionColumnLayout::offset(column))];
+  };
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
   return {{"previous_token_head", sum(NearKeyColumn::prev), sum(NearKeyColumn::prev_first), 0.0,
            count(pairs.tokens - 1), pairs.tokens > 1 ? 1.0 : 0.0, 0.0},
@@ -116,7 +118,7 @@ void add_all_keys_names(const StatisticsSettings& settings, std::vector<std::str
 
 }  // namespace
 
-ColumnLayout column_layout(const StatisticsSettings& settings) {
+AttentionColumnLayout attention_column_layout(const StatisticsSettings& settings) {
   return {.window = settings.window,
           .stream_first = settings.stream_first,
           .stream_last = settings.stream_last,
@@ -126,7 +128,7 @@ ColumnLayout column_layout(const StatisticsSettings& settings) {
 }
 
 std::vector<std::string> column_names(const StatisticsSettings& settings) {
-  const auto layout = column_layout(settings);
+  const auto layout = attention_column_layout(settings);
   std::vector<std::string> names = {"sink_0",     "sink_1",  "sink_2",    "sink_3",    "sink_4",
                                     "self",       "prev",    "dup",       "dup_first", "ind",
                                     "ind_self",   "stream",  "max_logit", "top1",      "lse",
@@ -197,12 +199,14 @@ bool has_mean_qk_area(const StatisticsSettings& settings) {
          chosen(settings.stages, VectorStage::pre);
 }
 
-void fill_document_values(const ColumnLayout& layout, const PatternPairCounts& pairs,
-                          std::span<const double> sums, std::span<const double> key_sums,
-                          std::span<double> values) {
+void fill_document_columns(const AttentionColumnLayout& layout, const PatternPairCounts& pairs,
+                           std::span<const double> sums, std::span<const double> key_sums,
+                           std::span<double> values) {
   QKSCOPE_ASSERT(std::ssize(sums) == layout.columns());
   constexpr auto kScores = std::size(kExclusions);
-  const auto sum = [&](NearKeyColumn column) { return sums[as_index(ColumnLayout::at(column))]; };
+  const auto sum = [&](NearKeyColumn column) {
+    return sums[as_index(AttentionColumnLayout::offset(column))];
+  };
   for (const auto& pattern : head_patterns(pairs, sums)) {
     pattern_scores(pattern, static_cast<double>(pairs.tokens), sum(NearKeyColumn::sink_0),
                    sum(NearKeyColumn::self), values.subspan(0, kScores),
@@ -211,16 +215,16 @@ void fill_document_values(const ColumnLayout& layout, const PatternPairCounts& p
   }
   const bool long_enough = pairs.tokens >= kSinkRows;
   for (std::int64_t key = 0; key < 4; ++key)
-    values[as_index(key)] = long_enough
-                                ? sums[as_index(ColumnLayout::at(NearKeyColumn::alpha_0) + key)] /
-                                      static_cast<double>(kSinkRows - key)
-                                : kNan;
+    values[as_index(key)] =
+        long_enough ? sums[as_index(AttentionColumnLayout::offset(NearKeyColumn::alpha_0) + key)] /
+                          static_cast<double>(kSinkRows - key)
+                    : kNan;
   values[4] = long_enough ? (values[0] > kSinkThreshold ? 1.0 : 0.0) : kNan;
   if (!key_sums.empty()) measure_key_concentration(key_sums, values.subspan(5));
 }
 
-AttentionStatistics empty_attention(const StatisticsSettings& settings, std::int64_t layers,
-                                    std::int64_t heads) {
+AttentionStatistics empty_attention_statistics(const StatisticsSettings& settings,
+                                               std::int64_t layers, std::int64_t heads) {
   AttentionStatistics a;
   a.columns = column_names(settings);
   a.document_columns = document_column_names(settings);
@@ -260,7 +264,7 @@ void merge(AttentionStatistics& into, const AttentionStatistics& part) {
                          [](float a, float b) { return std::max(a, b); });
 }
 
-std::int64_t count_rows(const AttentionStatistics& attention, std::int64_t bucket) {
+std::int64_t count_query_rows(const AttentionStatistics& attention, std::int64_t bucket) {
   if (bucket >= 0) return attention.rows[as_index(bucket)];
   return std::accumulate(attention.rows.begin(), attention.rows.end(), std::int64_t{0});
 }
@@ -268,7 +272,7 @@ std::int64_t count_rows(const AttentionStatistics& attention, std::int64_t bucke
 ColumnSummary summarize_column(const AttentionStatistics& a, std::int64_t layer, std::int64_t head,
                                std::int64_t bucket, std::int64_t column) {
   const auto columns = std::ssize(a.columns);
-  const auto rows = count_rows(a, bucket);
+  const auto rows = count_query_rows(a, bucket);
   if (rows == 0) return {kNan, kNan, kNan};
   const auto n = static_cast<double>(rows);
   double sum = 0;

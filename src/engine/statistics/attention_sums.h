@@ -53,7 +53,7 @@ inline constexpr char kSinkAboveHalf[] = "sink_above_half";
 constexpr std::int64_t kSinkAboveHalfFrom = 8;  // first position that sink_above_half counts
 
 // Offset of each column in a row of sums; the CPU and CUDA kernels share this layout.
-struct ColumnLayout {
+struct AttentionColumnLayout {
   std::int64_t window = 256;
   std::int64_t stream_first = 128;
   std::int64_t stream_last = 256;
@@ -61,7 +61,7 @@ struct ColumnLayout {
   std::int64_t replacements = 0;  // number of kl columns
   std::int64_t kept_sets = 0;     // number of kept / kl_evicted pairs
 
-  static constexpr std::int64_t at(NearKeyColumn column) {
+  static constexpr std::int64_t offset(NearKeyColumn column) {
     return static_cast<std::int64_t>(column);
   }
   // Number of bands near_0 ... near_log2(window).
@@ -71,7 +71,7 @@ struct ColumnLayout {
     return bands;
   }
   constexpr std::int64_t near_band_column(std::int64_t band) const {
-    return at(NearKeyColumn::near) + band;
+    return offset(NearKeyColumn::near) + band;
   }
   constexpr std::int64_t near_column_count() const { return near_band_column(near_bands()); }
   constexpr std::int64_t entropy() const { return near_column_count(); }
@@ -103,7 +103,7 @@ struct ColumnLayout {
   constexpr std::int64_t columns() const { return sink_above_half() + 1; }
 };
 
-ColumnLayout column_layout(const StatisticsSettings& settings);
+AttentionColumnLayout attention_column_layout(const StatisticsSettings& settings);
 // Returns the column names in layout order: "sink_0" ... "near_8", "entropy", ..., "kl_fp8".
 std::vector<std::string> column_names(const StatisticsSettings& settings);
 // Returns false for columns that are used only for per-document scores and are not in per-row
@@ -111,7 +111,7 @@ std::vector<std::string> column_names(const StatisticsSettings& settings);
 bool has_one_value_per_row(std::string_view name);
 
 struct AttentionRequest {
-  ColumnLayout layout;
+  AttentionColumnLayout layout;
   std::int64_t bucket_size = 1;
   std::int64_t buckets = 0;
   std::span<const KeyReplacement> replacements;  // one kl column each
@@ -136,8 +136,8 @@ struct LayerAttentionSums {
   std::vector<std::int64_t> key_sums;
 };
 
-inline LayerAttentionSums empty_attention(std::int64_t documents, std::int64_t heads,
-                                          std::int64_t buckets, std::int64_t columns) {
+inline LayerAttentionSums empty_attention_statistics(std::int64_t documents, std::int64_t heads,
+                                                     std::int64_t buckets, std::int64_t columns) {
   LayerAttentionSums attention{documents, heads, buckets, columns, {}, {}, {}, {}};
   const auto cells = static_cast<std::size_t>(documents * heads * buckets);
   attention.sum.resize(cells * static_cast<std::size_t>(columns));
@@ -167,15 +167,15 @@ bool has_mean_qk_area(const StatisticsSettings& settings);
 
 // Computes the values of one document and head. sums: (columns) over its rows; key_sums: (tokens)
 // or empty.
-void fill_document_values(const ColumnLayout& layout, const PatternPairCounts& pairs,
-                          std::span<const double> sums, std::span<const double> key_sums,
-                          std::span<double> values);
+void fill_document_columns(const AttentionColumnLayout& layout, const PatternPairCounts& pairs,
+                           std::span<const double> sums, std::span<const double> key_sums,
+                           std::span<double> values);
 
 // Returns TransformerLens' "abs" score; `difference` is the sum over pairs of |p - pattern|.
 double transformer_lens_abs_score(double difference, double tokens);
 
-AttentionStatistics empty_attention(const StatisticsSettings& settings, std::int64_t layers,
-                                    std::int64_t heads);
+AttentionStatistics empty_attention_statistics(const StatisticsSettings& settings,
+                                               std::int64_t layers, std::int64_t heads);
 // Appends the documents of `part` to `into`.
 void merge(AttentionStatistics& into, const AttentionStatistics& part);
 
@@ -192,6 +192,6 @@ ColumnSummary summarize_column(const AttentionStatistics& attention, std::int64_
 ColumnSummary summarize_document_column(const AttentionStatistics& attention, std::int64_t layer,
                                         std::int64_t head, std::int64_t column);
 // Returns the number of rows in a bucket; bucket -1 means all rows.
-std::int64_t count_rows(const AttentionStatistics& attention, std::int64_t bucket);
+std::int64_t count_query_rows(const AttentionStatistics& attention, std::int64_t bucket);
 
 }  // namespace qkscope

@@ -232,13 +232,13 @@ DocumentPositionSums sum_positions(std::span<const std::int64_t> lengths, std::i
   for (const auto length : lengths) ++counts[length];
   PositionPrefixSums table;
   for (const auto& [length, count] : counts) {
-    sums.first += multiply_sums(table.range(0, std::min(first, length)), count);
-    sums.body += multiply_sums(table.range(first, length), count);
+    sums.first += multiply_sums(table.sums_over(0, std::min(first, length)), count);
+    sums.body += multiply_sums(table.sums_over(first, length), count);
     for (std::int64_t bucket = 0; bucket < buckets; ++bucket) {
       const auto end =
           bucket + 1 == buckets ? length : std::min(length, (bucket + 1) * bucket_size);
       sums.buckets[as_index(bucket)] +=
-          multiply_sums(table.range(bucket * bucket_size, end), count);
+          multiply_sums(table.sums_over(bucket * bucket_size, end), count);
     }
   }
   return sums;

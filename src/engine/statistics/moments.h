@@ -136,7 +136,7 @@ struct ExactPositionSums {
 class PositionPrefixSums {
  public:
   // Returns the sums over positions [begin, end).
-  ExactPositionSums range(std::int64_t begin, std::int64_t end) {
+  ExactPositionSums sums_over(std::int64_t begin, std::int64_t end) {
     if (begin >= end) return {};
     grow(end);
     return before_[static_cast<std::size_t>(end)] - before_[static_cast<std::size_t>(begin)];

@@ -26,7 +26,7 @@ constexpr std::size_t kMaxListed = 12;
   for (const auto& format : kWeightFormats)
     expected += fmt::format("{} or {} with its shards, or ", format.single, format.index);
   bad_input("{}: no weights: expected {}one .gguf file; the folder holds {}", folder, expected,
-            format_name_list(names_in(folder), kMaxListed));
+            format_name_list(entry_names(folder), kMaxListed));
 }
 
 std::map<std::string, std::string> load_weight_index(const std::string& folder,
@@ -163,7 +163,8 @@ void Checkpoint::open_gguf(const std::string& path) {
   const auto file = std::filesystem::path(path).filename().string();
   for (const auto& [name, source] : gguf_->model().tensors)
     tensors_.emplace(
-        name, Location{{name, source.tensor->shape, source.tensor->type->name, file}, 0, name});
+        name,
+        TensorLocation{{name, source.tensor->shape, source.tensor->type->name, file}, 0, name});
 }
 
 void Checkpoint::open_shards(const std::string& index) {
@@ -192,7 +193,7 @@ std::size_t Checkpoint::add_file(const std::string& file) {
 void Checkpoint::add_tensor(const std::string& name, std::size_t file) {
   const TensorEntry& entry = files_[file].header().tensors.at(name);
   tensors_.emplace(
-      name, Location{{name, entry.shape, entry.stored_dtype, file_names_[file]}, file, name});
+      name, TensorLocation{{name, entry.shape, entry.stored_dtype, file_names_[file]}, file, name});
   // In PyTorch files several tensors may share one storage.
   if (counted_.emplace(file, entry.begin).second) bytes_ += entry.end - entry.begin;
 }
@@ -204,14 +205,14 @@ void Checkpoint::add_aliases() {
     for (const auto& [alias, stored] : file.header().metadata) {
       const auto target = tensors_.find(stored);
       if (target == tensors_.end() || target->second.stored != stored) continue;
-      Location location = target->second;
+      TensorLocation location = target->second;
       location.info.name = alias;
       tensors_.emplace(alias, std::move(location));
     }
   }
 }
 
-const Checkpoint::Location& Checkpoint::locate(const std::string& name) const {
+const Checkpoint::TensorLocation& Checkpoint::tensor_location(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found != tensors_.end()) return found->second;
   const auto near = nearest(name, names());
@@ -222,7 +223,7 @@ const Checkpoint::Location& Checkpoint::locate(const std::string& name) const {
 }
 
 ConstTensorView Checkpoint::tensor(const std::string& name) const {
-  const Location& found = locate(name);
+  const TensorLocation& found = tensor_location(name);
   if (gguf_ != nullptr) return gguf_->tensor(found.stored);
   return files_[found.file].tensor(found.stored);
 }

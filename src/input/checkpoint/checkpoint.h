@@ -35,7 +35,7 @@ class Checkpoint {
 
   // Aliases declared in the metadata of a safetensors file count as tensors.
   bool has(const std::string& name) const { return tensors_.contains(name); }
-  const TensorInfo& info(const std::string& name) const { return locate(name).info; }
+  const TensorInfo& info(const std::string& name) const { return tensor_location(name).info; }
   ConstTensorView tensor(const std::string& name) const;
   // Returns the dequantized float32 copy of a float8 matrix with block scales; computed on first
   // use and cached.
@@ -47,7 +47,7 @@ class Checkpoint {
   std::uint64_t widened_bytes() const { return gguf_ == nullptr ? 0 : gguf_->widened_bytes(); }
 
  private:
-  struct Location {
+  struct TensorLocation {
     TensorInfo info;
     std::size_t file;    // index into files_
     std::string stored;  // name in the file; differs from info.name for an alias
@@ -59,7 +59,7 @@ class Checkpoint {
   std::size_t add_file(const std::string& file);
   void add_tensor(const std::string& name, std::size_t file);
   void add_aliases();
-  const Location& locate(const std::string& name) const;
+  const TensorLocation& tensor_location(const std::string& name) const;
 
   std::string folder_;
   std::shared_ptr<const Json> config_;
@@ -68,7 +68,7 @@ class Checkpoint {
   std::unique_ptr<TensorCache> dequantized_ = std::make_unique<TensorCache>();
   std::vector<SafetensorsFile> files_;
   std::vector<std::string> file_names_;
-  std::map<std::string, Location> tensors_;
+  std::map<std::string, TensorLocation> tensors_;
   std::set<std::pair<std::size_t, std::uint64_t>> counted_;  // (file, offset)
   std::uint64_t bytes_ = 0;
 };
@@ -97,14 +97,14 @@ IndexedTensors indexed_tensors(const std::string& folder);
 // ---- Weight files and the shard index
 
 // A single weight file, or an index of shards.
-struct WeightFormat {
+struct WeightFileNames {
   const char* single;
   const char* index;
 };
 // Weight file formats in order of preference.
 inline constexpr std::array kWeightFormats = {
-    WeightFormat{"model.safetensors", "model.safetensors.index.json"},
-    WeightFormat{"pytorch_model.bin", "pytorch_model.bin.index.json"},
+    WeightFileNames{"model.safetensors", "model.safetensors.index.json"},
+    WeightFileNames{"pytorch_model.bin", "pytorch_model.bin.index.json"},
 };
 
 // Parses a shard index and returns tensor name → shard file. Throws a bad-input error for a shard

@@ -266,7 +266,7 @@ std::string find_gguf(const std::string& path) {
   for (const auto& format : kWeightFormats)
     for (const auto* name : {format.single, format.index})
       if (path_exists((folder / name).string())) return "";
-  auto names = names_in(path);
+  auto names = entry_names(path);
   std::erase_if(names, [](const std::string& name) { return !name.ends_with(kExtension); });
   if (names.size() > 1)
     bad_input("{}: {} GGUF files are there; give the one to use: {}", path, names.size(),
@@ -282,7 +282,7 @@ GgufFile::GgufFile(const std::string& path)
 ConstTensorView GgufFile::tensor(const std::string& name) const {
   const auto& source = model_->tensors.at(name);
   const auto& stored = *source.tensor;
-  if (source.is_view())
+  if (source.needs_no_conversion())
     return {file_.bytes().data() + stored.begin, *stored.type->plain,
             Shape(std::span(stored.shape))};
   return dequantized_->get(name, [&] { return dequantize(source, file_.bytes(), path()); });
@@ -298,7 +298,7 @@ std::uint64_t GgufFile::stored_bytes() const {
 std::uint64_t GgufFile::widened_bytes() const {
   std::uint64_t bytes = 0;
   for (const auto& [name, source] : model_->tensors)
-    if (!source.is_view())
+    if (!source.needs_no_conversion())
       bytes += static_cast<std::uint64_t>(source.tensor->element_count()) *
                dtype_size(memory_dtype(source));
   return bytes;

@@ -91,7 +91,7 @@ struct GgufTensorSource {
   bool stored_plus_one = false;        // Gemma norm: the file stores 1 + weight
 
   // Returns true if the stored bytes can be used without conversion.
-  bool is_view() const {
+  bool needs_no_conversion() const {
     return tensor->type->plain.has_value() && interleaved_heads == 0 && !stored_plus_one;
   }
 };

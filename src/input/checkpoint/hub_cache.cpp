@@ -38,7 +38,7 @@ fs::path expand_home(const std::string& path) {
 
 std::vector<std::string> folders_in(const fs::path& folder) {
   if (!is_folder(folder)) return {};
-  auto names = names_in(folder);
+  auto names = entry_names(folder);
   std::erase_if(names, [&](const std::string& name) { return !is_folder(folder / name); });
   return names;
 }

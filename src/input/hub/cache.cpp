@@ -36,7 +36,7 @@ std::vector<fs::path> files_below(const fs::path& folder) {
 
 std::vector<std::string> commits_of(const fs::path& repository) {
   const auto snapshots = (repository / "snapshots").string();
-  return is_folder(snapshots) ? names_in(snapshots) : std::vector<std::string>();
+  return is_folder(snapshots) ? entry_names(snapshots) : std::vector<std::string>();
 }
 
 // Returns the blob that a snapshot file links to; "" if the file is not a link.
@@ -116,26 +116,27 @@ bool is_file_of_size(const std::string& path, std::uint64_t size) {
 
 }  // namespace
 
-CacheWriter::CacheWriter(const Repository& repository)
+HubCacheWriter::HubCacheWriter(const Repository& repository)
     : folder_(cached_repository(repository.kind, repository.id)) {
   const fs::path path = folder_;
   locks_ = (path.parent_path() / ".locks" / path.filename()).string();
 }
 
-bool CacheWriter::has_blob(const RemoteFile& file) const {
+bool HubCacheWriter::has_blob(const RemoteFile& file) const {
   return is_file_of_size(blob_path(file), file.size);
 }
 
-bool CacheWriter::has_file(const std::string& commit, const RemoteFile& file) const {
+bool HubCacheWriter::has_file(const std::string& commit, const RemoteFile& file) const {
   return is_file_of_size(snapshot_folder(commit) + "/" + file.path, file.size);
 }
 
-FileLock CacheWriter::lock_blob(const RemoteFile& file) const {
+FileLock HubCacheWriter::lock_blob(const RemoteFile& file) const {
   make_folders(locks_);
-  return {locks_ + "/" + file.etag() + ".lock", FileLock::Mode::exclusive, FileLock::Wait::yes};
+  return {locks_ + "/" + file.etag() + ".lock", FileLock::LockMode::exclusive,
+          FileLock::LockWait::yes};
 }
 
-void CacheWriter::link_blob(const std::string& commit, const RemoteFile& file) const {
+void HubCacheWriter::link_blob(const std::string& commit, const RemoteFile& file) const {
   const fs::path path = fs::path(snapshot_folder(commit)) / file.path;
   if (has_file(commit, file)) return;
   make_folders(path.parent_path().string());
@@ -148,7 +149,7 @@ void CacheWriter::link_blob(const std::string& commit, const RemoteFile& file) c
     system_error("rename to", path.string(), errno);
 }
 
-void CacheWriter::set_ref(const std::string& revision, const std::string& commit) const {
+void HubCacheWriter::set_ref(const std::string& revision, const std::string& commit) const {
   if (revision == commit) return;
   const fs::path path = fs::path(folder_) / "refs" / revision;
   if (path_exists(path.string()) && MappedFile(path.string()).text() == commit) return;
@@ -161,7 +162,7 @@ CacheListing list_cache() {
     CacheListing listing{.folder = hub_cache_folder(), .entries = {}};
     const fs::path cache = listing.folder;
     if (!is_folder(listing.folder)) return listing;
-    for (const auto& name : names_in(listing.folder))
+    for (const auto& name : entry_names(listing.folder))
       if (const auto repository = parse_cache_folder_name(name);
           repository && is_folder(cache / name))
         listing.entries.push_back(describe_repository(*repository, cache / name));

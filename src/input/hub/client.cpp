@@ -147,7 +147,7 @@ HttpResponse HubClient::send_once(HttpRequest request) const {
 HttpResponse HubClient::send(const HttpRequest& request) const {
   Backoff backoff(settings_, stop_);
   auto response = send_once(request);
-  while (backoff.wait_after(response)) response = send_once(request);
+  while (backoff.wait_before_retry(response)) response = send_once(request);
   if (response.status == 0) throw_connection_error(response, request.url);
   return response;
 }
@@ -227,7 +227,7 @@ std::optional<double> parse_retry_after(const std::string& header, double now) {
   return std::max(0.0, static_cast<double>(::timegm(&time)) - now);
 }
 
-bool Backoff::wait_after(const HttpResponse& response) {
+bool Backoff::wait_before_retry(const HttpResponse& response) {
   if (!is_retryable(response) || ++tries_ >= settings_.attempts || stopped(stop_)) return false;
   const auto asked = parse_retry_after(response.header("retry-after"), unix_seconds());
   const double own =

@@ -105,7 +105,7 @@ class Backoff {
 
   // Sleeps with doubling delays, or as long as Retry-After says. Returns false if no attempt is
   // left.
-  bool wait_after(const HttpResponse& response);
+  bool wait_before_retry(const HttpResponse& response);
   void reset_tries() { tries_ = 0; }
 
  private:
@@ -142,19 +142,19 @@ std::vector<std::string> fetch_branches(const HubClient& client, const Repositor
 
 // Reads CACHED/trees/COMMIT.json, a listing that huggingface_hub also uses. Returns nullopt if it
 // is absent or not understood.
-std::optional<RemoteTree> load_tree(const std::string& cached_repository,
-                                    const std::string& commit);
-void store_tree(const std::string& cached_repository, const std::string& commit,
-                const RemoteTree& tree);
+std::optional<RemoteTree> load_cached_tree(const std::string& cached_repository,
+                                           const std::string& commit);
+void save_cached_tree(const std::string& cached_repository, const std::string& commit,
+                      const RemoteTree& tree);
 
 // Returns true if a path received from a server stays inside its folder.
 bool is_safe_path(const std::string& path);
 
 // Write access to one repository in the cache: blobs named by content hash, snapshots of symbolic
 // links to blobs, and refs that name commits. Layout and locks are compatible with huggingface_hub.
-class CacheWriter {
+class HubCacheWriter {
  public:
-  explicit CacheWriter(const Repository& repository);
+  explicit HubCacheWriter(const Repository& repository);
 
   const std::string& folder() const { return folder_; }
   std::string snapshot_folder(const std::string& commit) const {
@@ -209,8 +209,8 @@ struct RepositoryRevision {
 
 // Downloads the missing files and returns the snapshot folder. Returns "" in offline mode if the
 // revision is not cached.
-std::string fetch_files(const RepositoryRevision& target, const FileChoice& choice,
-                        const FetchOptions& options);
+std::string fetch_repository_files(const RepositoryRevision& target, const FileChoice& choice,
+                                   const FetchOptions& options);
 
 // Returns all file paths of a cached snapshot's commit, or nullopt if the cache has no listing of
 // the commit. Older Hub clients store no listing.

@@ -29,7 +29,7 @@ namespace {
 constexpr int kMaxWrongHashes = 2;  // complete downloads with a wrong hash before giving up
 
 Digest new_digest(const RemoteFile& file) {
-  return file.sha256.empty() ? git_digest(file.size) : Digest(Digest::Kind::sha256);
+  return file.sha256.empty() ? start_git_blob_digest(file.size) : Digest(Digest::Algorithm::sha256);
 }
 
 HttpResponse transient_fault(const std::string& why) {
@@ -96,7 +96,7 @@ struct BlobDownload {
 
   // Returns once the blob is in place; throws if the download fails for good.
   void run() const {
-    const CacheWriter cache(repository);
+    const HubCacheWriter cache(repository);
     make_folders(cache.folder() + "/blobs");
     const auto lock = cache.lock_blob(file);
     if (!cache.has_blob(file)) {  // else another process was faster
@@ -130,7 +130,7 @@ struct BlobDownload {
         response = transient_fault(
             fmt::format("the file ended after {} of {} bytes", partial.size(), file.size));
       }
-      if (backoff.wait_after(response)) continue;
+      if (backoff.wait_before_retry(response)) continue;
       if (client.stop_flag() != nullptr && client.stop_flag()->load())
         failure("the download was stopped");
       if (response.status == 0) throw_connection_error(response, url);
@@ -157,7 +157,7 @@ struct BlobDownload {
 };
 
 // Returns the missing blobs, each once even if several files share the content.
-std::vector<RemoteFile> missing_blobs(const CacheWriter& cache, const std::string& commit,
+std::vector<RemoteFile> missing_blobs(const HubCacheWriter& cache, const std::string& commit,
                                       const std::vector<RemoteFile>& files) {
   std::vector<RemoteFile> missing;
   std::set<std::string> seen;
@@ -167,7 +167,7 @@ std::vector<RemoteFile> missing_blobs(const CacheWriter& cache, const std::strin
   return missing;
 }
 
-void check_space(const CacheWriter& cache, const std::vector<RemoteFile>& files) {
+void check_space(const HubCacheWriter& cache, const std::vector<RemoteFile>& files) {
   std::uint64_t needed = 0;
   for (const auto& file : files) {
     std::error_code none;
@@ -248,7 +248,7 @@ void run_transfers(std::size_t count, const TransferTask& task) {
 
 void download_files(const HubClient& client, const Repository& repository,
                     const std::string& commit, const std::vector<RemoteFile>& files, bool quiet) {
-  const CacheWriter cache(repository);
+  const HubCacheWriter cache(repository);
   make_folders(cache.folder());
   auto missing = missing_blobs(cache, commit, files);
   if (!missing.empty()) {

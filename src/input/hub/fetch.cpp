@@ -41,7 +41,7 @@ void add_tokenizer(const Paths& paths, Paths& chosen) {
   add_if_listed(paths, kTokenizer, chosen);
 }
 
-const WeightFormat* find_format(const Paths& paths) {
+const WeightFileNames* find_format(const Paths& paths) {
   for (const auto& format : kWeightFormats)
     if (contains(paths, format.single) || contains(paths, format.index)) return &format;
   return nullptr;
@@ -126,7 +126,7 @@ class RevisionFetch {
     if (!known.empty() && (offline || !options_.refresh) && is_complete(known, offline))
       return cache_.snapshot_folder(known);
     const bool usable = !known.empty() && is_folder(cache_.snapshot_folder(known)) &&
-                        !load_tree(cache_.folder(), known);
+                        !load_cached_tree(cache_.folder(), known);
     if (offline) return usable ? cache_.snapshot_folder(known) : "";
     Listing listing;
     try {
@@ -157,7 +157,7 @@ class RevisionFetch {
 
   // Returns true if the cache has the listing of the commit and all needed files.
   bool is_complete(const std::string& commit, bool explain) const {
-    const auto tree = load_tree(cache_.folder(), commit);
+    const auto tree = load_cached_tree(cache_.folder(), commit);
     if (!tree) return false;
     std::vector<std::string> missing;
     try {
@@ -195,9 +195,9 @@ class RevisionFetch {
     const auto commit = !pinned_.empty()            ? pinned_
                         : is_commit_hash(revision_) ? revision_
                                                     : fetch_commit(client_, repository_, revision_);
-    if (auto tree = load_tree(cache_.folder(), commit)) return {commit, std::move(*tree)};
+    if (auto tree = load_cached_tree(cache_.folder(), commit)) return {commit, std::move(*tree)};
     auto tree = fetch_tree(client_, repository_, commit);
-    store_tree(cache_.folder(), commit, tree);
+    save_cached_tree(cache_.folder(), commit, tree);
     return {commit, std::move(tree)};
   }
 
@@ -223,7 +223,7 @@ class RevisionFetch {
   FileChoice choice_;
   FetchOptions options_;
   HubClient client_;
-  CacheWriter cache_;
+  HubCacheWriter cache_;
 };
 
 // "texts.jsonl" and "model.gguf" are missing files, not names to look up on the Hub.
@@ -241,12 +241,13 @@ std::string fetch_model(const std::string& name_or_folder, const std::string& re
                         const FileChoice& choice, const FetchOptions& options) {
   const auto folder =
       is_remote_checkpoint(name_or_folder, revision)
-          ? fetch_files({{RepositoryKind::model, name_or_folder}, revision, ""}, choice, options)
+          ? fetch_repository_files({{RepositoryKind::model, name_or_folder}, revision, ""}, choice,
+                                   options)
           : "";
   return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
 }
 
-CheckpointBytes listed_bytes(const CacheWriter& cache, const std::string& commit,
+CheckpointBytes listed_bytes(const HubCacheWriter& cache, const std::string& commit,
                              const RemoteTree& tree) {
   const auto folder = cache.snapshot_folder(commit);
   const auto read = [&](const std::string& path) -> std::optional<std::string> {
@@ -286,15 +287,15 @@ FileChoice dataset_file_choice(const std::string& name, const std::string& split
   };
 }
 
-std::string fetch_files(const RepositoryRevision& target, const FileChoice& choice,
-                        const FetchOptions& options) {
+std::string fetch_repository_files(const RepositoryRevision& target, const FileChoice& choice,
+                                   const FetchOptions& options) {
   return RevisionFetch(target, choice, options).run();
 }
 
 std::optional<std::vector<std::string>> list_snapshot_files(const RepositoryName& repository,
                                                             const std::string& snapshot) {
   const auto commit = std::filesystem::path(snapshot).filename().string();
-  const auto tree = load_tree(cached_repository(repository.kind, repository.id), commit);
+  const auto tree = load_cached_tree(cached_repository(repository.kind, repository.id), commit);
   return tree ? std::optional(list_paths(*tree)) : std::nullopt;
 }
 
@@ -318,9 +319,9 @@ CheckpointBytes checkpoint_bytes(const std::string& name_or_folder, const std::s
   return translate_exceptions([&]() -> CheckpointBytes {
     const auto folder = resolve_checkpoint(name_or_folder, revision);
     const auto commit = std::filesystem::path(folder).filename().string();
-    const CacheWriter cache(Repository{{RepositoryKind::model, name_or_folder}});
+    const HubCacheWriter cache(Repository{{RepositoryKind::model, name_or_folder}});
     const auto tree = is_remote_checkpoint(name_or_folder, revision)
-                          ? load_tree(cache.folder(), commit)
+                          ? load_cached_tree(cache.folder(), commit)
                           : std::nullopt;
     if (tree) return listed_bytes(cache, commit, *tree);
     CheckpointBytes bytes;
@@ -341,8 +342,8 @@ std::string fetch_dataset(const std::string& name_or_path, const std::string& na
                           const std::string& split, const FetchOptions& options) {
   return translate_exceptions([&] {
     if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
-    const auto folder = fetch_files({{RepositoryKind::dataset, name_or_path}, "", ""},
-                                    dataset_file_choice(name, split), options);
+    const auto folder = fetch_repository_files({{RepositoryKind::dataset, name_or_path}, "", ""},
+                                               dataset_file_choice(name, split), options);
     return folder.empty() ? resolve_dataset(name_or_path) : folder;
   });
 }

@@ -111,23 +111,23 @@ HttpResponse perform_http_request(const HttpRequest& request);
 // Incremental SHA-1 or SHA-256.
 class Digest {
  public:
-  enum class Kind { sha1, sha256 };
+  enum class Algorithm { sha1, sha256 };
 
-  explicit Digest(Kind kind);
+  explicit Digest(Algorithm kind);
 
   void add(std::span<const std::byte> bytes);
   void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
   std::string hex();  // finalizes the digest; call once
 
  private:
-  struct ContextDeleter {
+  struct HashContextDeleter {
     void operator()(evp_md_ctx_st* context) const;
   };
-  std::unique_ptr<evp_md_ctx_st, ContextDeleter> context_;
+  std::unique_ptr<evp_md_ctx_st, HashContextDeleter> context_;
 };
 
 // Starts the git blob hash of a file: SHA-1 over "blob SIZE\0" followed by the content.
-Digest git_digest(std::uint64_t size);
+Digest start_git_blob_digest(std::uint64_t size);
 
 std::string sha256_hex(std::string_view text);
 std::string to_hex(std::span<const unsigned char> bytes);

@@ -279,14 +279,14 @@ HttpResponse perform_http_request(const HttpRequest& request) {
   return std::move(state.response);
 }
 
-void Digest::ContextDeleter::operator()(EVP_MD_CTX* context) const {
+void Digest::HashContextDeleter::operator()(EVP_MD_CTX* context) const {
   EVP_MD_CTX_free(context);
 }
 
-Digest::Digest(Kind kind) : context_(EVP_MD_CTX_new()) {
-  const EVP_MD* method = kind == Kind::sha1 ? EVP_sha1() : EVP_sha256();
+Digest::Digest(Algorithm kind) : context_(EVP_MD_CTX_new()) {
+  const EVP_MD* method = kind == Algorithm::sha1 ? EVP_sha1() : EVP_sha256();
   if (EVP_DigestInit_ex(context_.get(), method, nullptr) != 1)
-    failure("OpenSSL: this build of it has no {}", kind == Kind::sha1 ? "SHA-1" : "SHA-256");
+    failure("OpenSSL: this build of it has no {}", kind == Algorithm::sha1 ? "SHA-1" : "SHA-256");
 }
 
 void Digest::add(std::span<const std::byte> bytes) {
@@ -305,13 +305,13 @@ std::string to_hex(std::span<const unsigned char> bytes) {
 }
 
 std::string sha256_hex(std::string_view text) {
-  Digest digest(Digest::Kind::sha256);
+  Digest digest(Digest::Algorithm::sha256);
   digest.add(text);
   return digest.hex();
 }
 
-Digest git_digest(std::uint64_t size) {
-  Digest digest(Digest::Kind::sha1);
+Digest start_git_blob_digest(std::uint64_t size) {
+  Digest digest(Digest::Algorithm::sha1);
   const auto head = fmt::format("blob {}", size);
   digest.add(std::string_view(head.c_str(), head.size() + 1));
   return digest;
@@ -323,7 +323,7 @@ std::string sha256_of_file(const std::string& path) {
 
 std::string git_sha1_of_file(const std::string& path) {
   const MappedFile file(path);
-  auto digest = git_digest(file.bytes().size());
+  auto digest = start_git_blob_digest(file.bytes().size());
   digest.add(file.bytes());
   return digest.hex();
 }

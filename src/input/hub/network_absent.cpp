@@ -18,7 +18,7 @@ HttpResponse perform_http_request(const HttpRequest&) {
   no_network();
 }
 
-void Digest::ContextDeleter::operator()(evp_md_ctx_st*) const {}
+void Digest::HashContextDeleter::operator()(evp_md_ctx_st*) const {}
 Digest::Digest(Kind) {
   no_network();
 }
@@ -29,7 +29,7 @@ std::string Digest::hex() {
   no_network();
 }
 
-Digest git_digest(std::uint64_t) {
+Digest start_git_blob_digest(std::uint64_t) {
   no_network();
 }
 std::string sha256_of_file(const std::string&) {

@@ -178,8 +178,8 @@ std::vector<std::string> list_branches(const RepositoryName& repository) {
   });
 }
 
-std::optional<RemoteTree> load_tree(const std::string& cached_repository,
-                                    const std::string& commit) {
+std::optional<RemoteTree> load_cached_tree(const std::string& cached_repository,
+                                           const std::string& commit) {
   const auto path = tree_path(cached_repository, commit);
   if (!path_exists(path)) return {};
   try {
@@ -206,8 +206,8 @@ std::optional<RemoteTree> load_tree(const std::string& cached_repository,
   }
 }
 
-void store_tree(const std::string& cached_repository, const std::string& commit,
-                const RemoteTree& tree) {
+void save_cached_tree(const std::string& cached_repository, const std::string& commit,
+                      const RemoteTree& tree) {
   Json files = Json::object();
   for (const auto& file : tree) {
     Json entry = {{"size", file.size}, {"blob_id", file.git_sha1}};

@@ -38,16 +38,16 @@ class GcsStore : public ObjectStore {
 
   void remove(const std::string& name) override {
     const auto status = file_system().DeleteFile(path_of(name));
-    if (!status.ok() && find(name)) throw_status(status, full_address(name));
+    if (!status.ok() && find(name)) throw_status(status, object_address(name));
   }
 
  protected:
-  bool put_new(const std::string& name, const std::string& content) override {
+  bool try_conditional_put(const std::string& name, const std::string& content) override {
     const auto write = [this](const std::string& each, const std::string& text) {
       const auto output =
-          value_or_throw(file_system().OpenOutputStream(path_of(each)), full_address(each));
-      check_status(output->Write(text), full_address(each));
-      check_status(output->Close(), full_address(each));
+          value_or_throw(file_system().OpenOutputStream(path_of(each)), object_address(each));
+      check_status(output->Write(text), object_address(each));
+      check_status(output->Close(), object_address(each));
     };
     return put_with_lease({.read = [this](const std::string& each) { return read(each); },
                            .write = write,

@@ -60,7 +60,7 @@ class LocalStore : public ObjectStore {
   }
 
  protected:
-  bool put_new(const std::string& name, const std::string& content) override {
+  bool try_conditional_put(const std::string& name, const std::string& content) override {
     make_parent_folders(name);
     const auto path = path_of(name);
     const auto beside = temporary_path(path);
@@ -111,13 +111,13 @@ std::string ObjectStore::path_of(const std::string& name) const {
 }
 
 std::optional<StoredObject> ObjectStore::find(const std::string& name) {
-  const auto info = value_or_throw(files_->GetFileInfo(path_of(name)), full_address(name));
+  const auto info = value_or_throw(files_->GetFileInfo(path_of(name)), object_address(name));
   if (info.type() != arrow::fs::FileType::File) return {};
   return to_stored_object(info, name);
 }
 
 std::optional<std::string> ObjectStore::read(const std::string& name) {
-  const auto doing = full_address(name);
+  const auto doing = object_address(name);
   const auto info = value_or_throw(files_->GetFileInfo(path_of(name)), doing);
   if (info.type() != arrow::fs::FileType::File) return {};
   const auto input = value_or_throw(files_->OpenInputFile(info), doing);
@@ -126,7 +126,7 @@ std::optional<std::string> ObjectStore::read(const std::string& name) {
 
 void ObjectStore::get(const std::string& name, const std::string& file,
                       const std::optional<ObjectFingerprint>& expected) {
-  const auto doing = full_address(name);
+  const auto doing = object_address(name);
   for (int download = 1;; ++download) {
     const auto input = value_or_throw(files_->OpenInputStream(path_of(name)), doing);
     OutputFile output(file);
@@ -149,7 +149,7 @@ void ObjectStore::get(const std::string& name, const std::string& file,
 }
 
 ObjectFingerprint ObjectStore::put(const std::string& name, const std::string& file) {
-  const auto doing = full_address(name);
+  const auto doing = object_address(name);
   const MappedFile content(file);
   const auto text = content.text();
   make_parent_folders(name);
@@ -169,7 +169,7 @@ std::vector<StoredObject> ObjectStore::list(const std::string& prefix) {
   selector.base_dir = path_of(prefix);
   selector.recursive = true;
   selector.allow_not_found = true;
-  const auto found = value_or_throw(files_->GetFileInfo(selector), full_address(prefix));
+  const auto found = value_or_throw(files_->GetFileInfo(selector), object_address(prefix));
   const auto base = path_of("") + "/";
   std::vector<StoredObject> objects;
   for (const auto& info : found) {
@@ -180,7 +180,7 @@ std::vector<StoredObject> ObjectStore::list(const std::string& prefix) {
   return objects;
 }
 
-std::string ObjectStore::full_address(const std::string& name) const {
+std::string ObjectStore::object_address(const std::string& name) const {
   const auto base = address_.to_string();
   return name.empty() ? base : base + "/" + name;
 }
@@ -207,7 +207,7 @@ void download_objects(ObjectStore& store, const std::vector<ObjectDownload>& dow
     store.get(name, path, content.checksum.empty() ? std::nullopt : std::optional(content));
     if (std::filesystem::file_size(path) != content.bytes)
       failure("{}: {} bytes came, expected {}; run the same command again",
-              store.full_address(name), std::filesystem::file_size(path), content.bytes);
+              store.object_address(name), std::filesystem::file_size(path), content.bytes);
     meter.update(i, content.bytes);
   });
 }

@@ -45,7 +45,7 @@ class ObjectStore {
 
   const StoreAddress& address() const { return address_; }
   // Returns the full address of an object, for messages.
-  std::string full_address(const std::string& name) const;
+  std::string object_address(const std::string& name) const;
 
   std::optional<StoredObject> find(const std::string& name);
   // Returns the content of a small object, or nullopt if it does not exist.
@@ -58,7 +58,7 @@ class ObjectStore {
   // Conditional put: returns false if an object of this name exists with other content. Identical
   // content counts as success, because an earlier attempt may have lost its response.
   bool put_if_absent(const std::string& name, const std::string& content) {
-    return put_new(name, content) || read(name) == content;
+    return try_conditional_put(name, content) || read(name) == content;
   }
   // Lists the objects below "prefix/" (all objects for ""), sorted by name.
   std::vector<StoredObject> list(const std::string& prefix);
@@ -67,7 +67,7 @@ class ObjectStore {
 
  protected:
   // Attempts the conditional put once; returns false if the object exists.
-  virtual bool put_new(const std::string& name, const std::string& content) = 0;
+  virtual bool try_conditional_put(const std::string& name, const std::string& content) = 0;
   // Creates parent folders before an object is written, in stores that have folders.
   virtual void make_parent_folders(const std::string& /*name*/) {}
   // Translates an unsuccessful Arrow status of this store into an Error and throws it.

@@ -152,16 +152,16 @@ class S3Store : public ObjectStore {
 
   void remove(const std::string& name) override {
     const auto response = send("DELETE", target_of(name));
-    if (!response.ok() && response.status != 404) refuse(response, "remove", full_address(name));
+    if (!response.ok() && response.status != 404) refuse(response, "remove", object_address(name));
   }
 
  protected:
-  bool put_new(const std::string& name, const std::string& content) override {
+  bool try_conditional_put(const std::string& name, const std::string& content) override {
     const auto response = send("PUT", target_of(name), content,
                                {{"If-None-Match", "*"}, {"Content-Type", "application/json"}});
     // 409: a concurrent conditional put is in progress.
     if (response.status == 412 || response.status == 409) return false;
-    if (!response.ok()) refuse(response, "write", full_address(name));
+    if (!response.ok()) refuse(response, "write", object_address(name));
     return true;
   }
 
@@ -198,7 +198,7 @@ class S3Store : public ObjectStore {
                     .session_token = options_.GetSessionToken()},
                    unix_seconds());
       response = perform_http_request(request);
-    } while (backoff.wait_after(response));
+    } while (backoff.wait_before_retry(response));
     if (response.status == 0)
       failure("{}: the store cannot be reached, after {} attempts: {}", server_.without_query(),
               settings_.attempts, response.fault);

@@ -62,7 +62,7 @@ void fetch_objects(ObjectStore& store, const std::vector<StoredObject>& objects,
 
 // Fetches an address that names either a folder of objects or a single object.
 std::string fetch_plain_objects(const StoreAddress& address, const FetchOptions& options) {
-  const auto place = fetched_scratch_folder(address) + "/input";
+  const auto place = download_scratch_folder(address) + "/input";
   const auto store = open_store(address);
   const auto objects = store->list("");
   if (objects.size() > kMostObjects)
@@ -122,9 +122,9 @@ void collect_objects(const Json& json, const std::string& root, std::set<std::st
 Json add_newest(ObjectStore& store, const std::string& prefix, std::set<std::string>& referenced) {
   const auto newest = read_newest_object(store, prefix);
   if (!newest) return {};
-  const auto name = numbered_name(prefix, newest->number);
+  const auto name = numbered_object_name(prefix, newest->number);
   referenced.insert(name);
-  return parse_json(newest->content, store.full_address(name));
+  return parse_json(newest->content, store.object_address(name));
 }
 
 // Adds the objects that the stored folder `root` still needs. All folders share one set, because
@@ -146,7 +146,7 @@ void add_referenced(ObjectStore& store, const std::string& root,
     if (!object.name.starts_with(parts) || !object.name.ends_with(".json")) continue;
     referenced.insert(object.name);
     if (const auto text = store.read(object.name))
-      collect_objects(parse_json(*text, store.full_address(object.name)), root, referenced);
+      collect_objects(parse_json(*text, store.object_address(object.name)), root, referenced);
   }
 }
 
@@ -163,7 +163,7 @@ void check_store(const std::string& path_or_address) {
 }
 
 std::string fetch_stored(const std::string& path_or_address, bool quiet) {
-  return translate_exceptions([&] { return fetch_folder(path_or_address, quiet); });
+  return translate_exceptions([&] { return fetch_stored_folder(path_or_address, quiet); });
 }
 
 // Downloads an object again if its size or modification time changed, but only once per process, so
@@ -244,7 +244,7 @@ std::vector<GarbageObject> find_garbage(const std::string& address, double older
     const auto now = unix_seconds();
     std::vector<GarbageObject> found;
     for (const auto& object : find_garbage_objects(*store, now, older_than))
-      found.push_back({store->full_address(object.name), object.bytes, now - object.modified});
+      found.push_back({store->object_address(object.name), object.bytes, now - object.modified});
     return found;
   });
 }
@@ -252,7 +252,7 @@ std::vector<GarbageObject> find_garbage(const std::string& address, double older
 void remove_garbage(const std::string& address, const std::vector<GarbageObject>& garbage) {
   translate_exceptions([&] {
     const auto store = open_store(require_store_address(address));
-    const auto base = store->full_address("") + "/";
+    const auto base = store->object_address("") + "/";
     std::vector<std::string> names;
     for (const auto& object : garbage) {
       if (!object.address.starts_with(base))

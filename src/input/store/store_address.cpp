@@ -111,7 +111,7 @@ std::string run_scratch_folder(const StoreAddress& address, const std::string& r
   return fmt::format("{}/runs/{}-{}", scratch_base(), hash_of(address), run);
 }
 
-std::string fetched_scratch_folder(const StoreAddress& address) {
+std::string download_scratch_folder(const StoreAddress& address) {
   return fmt::format("{}/stores/{}", scratch_base(), hash_of(address));
 }
 

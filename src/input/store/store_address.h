@@ -32,7 +32,7 @@ std::optional<StoreAddress> parse_store_address(const std::string& text);
 //   results/HASH-NAME/   output files before their upload
 //   sweeps/HASH/NAME/    folder of a sweep, without captures and statistics
 std::string run_scratch_folder(const StoreAddress& address, const std::string& run);
-std::string fetched_scratch_folder(const StoreAddress& address);
+std::string download_scratch_folder(const StoreAddress& address);
 std::string output_scratch_folder(const StoreAddress& address, const std::string& name);
 std::string sweep_scratch_folder(const StoreAddress& address);
 

@@ -53,7 +53,7 @@ bool same_files(const StoredManifest& a, const StoredManifest& b) {
 
 }  // namespace
 
-std::string numbered_name(const std::string& prefix, std::size_t number) {
+std::string numbered_object_name(const std::string& prefix, std::size_t number) {
   return fmt::format("{}/{:08}{}", prefix, number, kSuffix);
 }
 
@@ -139,9 +139,8 @@ void StoredFolder::read_newest_manifest() {
   if (!newest) return;
   next_ = newest->number + 1;
   hash_ = fmt::format("{:016x}", blake2b_64(newest->content));
-  manifest_ =
-      parse_manifest(newest->content,
-                     store_->full_address(numbered_name(store_layout::kManifests, newest->number)));
+  manifest_ = parse_manifest(newest->content, store_->object_address(numbered_object_name(
+                                                  store_layout::kManifests, newest->number)));
 }
 
 std::vector<std::string> StoredFolder::names() const {
@@ -150,7 +149,7 @@ std::vector<std::string> StoredFolder::names() const {
 }
 
 std::string StoredFolder::local_folder() const {
-  return fetched_scratch_folder(address()) + "/" + hash_;
+  return download_scratch_folder(address()) + "/" + hash_;
 }
 
 void StoredFolder::fetch(const std::vector<std::string>& names, bool quiet) const {
@@ -168,7 +167,7 @@ void StoredFolder::fetch(const std::vector<std::string>& names, bool quiet) cons
 }
 
 bool StoredFolder::put_manifest(const StoredManifest& manifest) {
-  return store_->put_if_absent(numbered_name(store_layout::kManifests, next_),
+  return store_->put_if_absent(numbered_object_name(store_layout::kManifests, next_),
                                manifest_text(manifest));
 }
 
@@ -191,7 +190,7 @@ void StoredFolder::put_files(const std::string& folder, const std::string& prefi
     const auto found = stored.find(file.object);
     if (found == stored.end() || found->second != file.content.bytes)
       failure("{}: {} bytes were put, but the store has {}; run the same command again",
-              store_->full_address(file.object), file.content.bytes,
+              store_->object_address(file.object), file.content.bytes,
               found == stored.end() ? "no such object" : std::to_string(found->second));
   }
 }
@@ -245,7 +244,7 @@ StoredFolder open_stored_folder(const StoreAddress& address) {
             store_layout::kManifests);
 }
 
-std::string fetch_folder(const std::string& path_or_address, bool quiet) {
+std::string fetch_stored_folder(const std::string& path_or_address, bool quiet) {
   const auto address = parse_store_address(path_or_address);
   if (!address) return path_or_address;
   const auto folder = open_stored_folder(*address);

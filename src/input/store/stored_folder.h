@@ -35,7 +35,7 @@ struct NumberedObject {
   std::size_t number = 0;
   std::string content;
 };
-std::string numbered_name(const std::string& prefix, std::size_t number);
+std::string numbered_object_name(const std::string& prefix, std::size_t number);
 std::optional<std::size_t> parse_object_number(const std::string& name);
 std::optional<NumberedObject> read_newest_object(ObjectStore& store, const std::string& prefix);
 
@@ -122,6 +122,6 @@ StoredFolder open_stored_folder(const StoreAddress& address);
 std::vector<StoredObject> find_garbage_objects(ObjectStore& store, double now, double older_than);
 
 // Downloads a published folder and returns the local copy. A local path is returned unchanged.
-std::string fetch_folder(const std::string& path_or_address, bool quiet);
+std::string fetch_stored_folder(const std::string& path_or_address, bool quiet);
 
 }  // namespace qkscope

@@ -54,12 +54,12 @@ class CsvReader : public RecordReader {
   // Returns false at the end of the file.
   bool read_row(std::vector<std::string>& fields) {
     const auto status = rows_.next(fields);
-    if (status == CsvParser::Status::unclosed_quote)
+    if (status == CsvParser::RowStatus::unclosed_quote)
       bad_input("{}: line {}: a quoted field has no end", where_, rows_.error_line());
-    if (status == CsvParser::Status::text_after_quote)
+    if (status == CsvParser::RowStatus::text_after_quote)
       bad_input("{}: line {}: expected a comma or a line end after a quoted field", where_,
                 rows_.error_line());
-    return status == CsvParser::Status::row;
+    return status == CsvParser::RowStatus::row;
   }
 
   std::string where_;

@@ -134,7 +134,7 @@ constexpr std::size_t kBlockBytes = 32 << 20;  // bytes of text held in memory a
 // Returns the substring of characters [begin, end).
 std::string_view characters(std::string_view text, std::int64_t begin, std::int64_t end) {
   const auto skip = [&](std::size_t at, std::int64_t count) {
-    for (; count > 0 && at < text.size(); --count) at += utf8::sequence_length(text[at]);
+    for (; count > 0 && at < text.size(); --count) at += utf8::character_size(text[at]);
     return std::min(at, text.size());
   };
   const auto first = skip(0, begin);

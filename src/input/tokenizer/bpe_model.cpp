@@ -21,7 +21,7 @@ std::size_t byte_pair_index(char last, char first) {
 constexpr std::size_t kShort = 40;  // symbols; up to here a linear search beats a heap
 constexpr std::uint32_t kNone = MergeTable::kNone;
 
-void merge_short(const MergeTable& merges, std::vector<Symbol>& symbols,
+void merge_short(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
                  std::vector<std::uint32_t>& ranks) {
   std::size_t count = symbols.size();
   ranks.resize(count);
@@ -43,7 +43,7 @@ void merge_short(const MergeTable& merges, std::vector<Symbol>& symbols,
 
 // Heap of (rank, position) with lazy deletion. ranks[i] is always the current rank of the pair that
 // starts at i; heap entries with another rank are stale and skipped.
-void merge_long(const MergeTable& merges, std::vector<Symbol>& symbols, MergeScratch& scratch) {
+void merge_long(const MergeTable& merges, std::vector<BpeSymbol>& symbols, MergeScratch& scratch) {
   auto& ranks = scratch.ranks;
   auto& next = scratch.next;
   auto& previous = scratch.previous;
@@ -119,7 +119,7 @@ void BpeModel::collect_initial_ids() {
   divisible_ = file_.continuing_prefix.empty() && (unknown_id_ < 0 || all_fallbacks);
 }
 
-std::uint32_t BpeModel::size_in_vocabulary(std::string_view text) const {
+std::uint32_t BpeModel::vocabulary_spelling_size(std::string_view text) const {
   if (!bytes_) return static_cast<std::uint32_t>(text.size());
   std::uint32_t size = 0;
   for (const char byte : text) size += utf8_length_of_mapped_byte(byte);
@@ -151,27 +151,27 @@ void BpeModel::collect_mergeable_byte_pairs() {
     joins_.set(byte_pair_index(before.last, after.first));
     if (!bytes_ && after.begins_with_mark) {
       const std::string_view text = *file_.vocabulary.token(left);
-      joins_mark_.insert(utf8::decode_last(text.data() + text.size()).code);
+      joins_mark_.insert(utf8::decode_last_character(text.data() + text.size()).code);
     }
   }
 }
 
 bool BpeModel::is_merge_boundary(const char* at) const {
-  if (!joins_[byte_pair_index(at[-1], at[0])]) return bytes_ || !utf8::is_continuation(*at);
+  if (!joins_[byte_pair_index(at[-1], at[0])]) return bytes_ || !utf8::is_continuation_byte(*at);
   return !bytes_ && *at == kSpaceMarkUtf8[0] && at[1] == kSpaceMarkUtf8[1] &&
-         at[2] == kSpaceMarkUtf8[2] && !joins_mark_.contains(utf8::decode_last(at).code);
+         at[2] == kSpaceMarkUtf8[2] && !joins_mark_.contains(utf8::decode_last_character(at).code);
 }
 
 bool BpeModel::never_merges_across(std::string_view left, std::string_view next) const {
   if (!divisible_ || file_.ignore_merges || left.empty() || next.empty()) return false;
   if (!joins_[byte_pair_index(left.back(), next.front())]) return true;
   return !bytes_ && next.starts_with(kSpaceMarkUtf8) &&
-         !joins_mark_.contains(utf8::decode_last(left.data() + left.size()).code);
+         !joins_mark_.contains(utf8::decode_last_character(left.data() + left.size()).code);
 }
 
 void BpeModel::add_initial_symbol(std::string_view character, bool first,
-                                  std::vector<Symbol>& symbols, Symbol& pending) const {
-  const std::uint32_t size = size_in_vocabulary(character);
+                                  std::vector<BpeSymbol>& symbols, BpeSymbol& pending) const {
+  const std::uint32_t size = vocabulary_spelling_size(character);
   std::int32_t id;
   std::string text;  // spelling of the character, if it differs from the character
   if (first || file_.continuing_prefix.empty()) {
@@ -204,11 +204,11 @@ void BpeModel::add_initial_symbol(std::string_view character, bool first,
   pending.size += size;
 }
 
-void BpeModel::split_into_symbols(std::string_view word, std::vector<Symbol>& symbols) const {
+void BpeModel::split_into_symbols(std::string_view word, std::vector<BpeSymbol>& symbols) const {
   symbols.clear();
-  Symbol pending{unknown_id_, 0};  // unknown characters not yet appended
+  BpeSymbol pending{unknown_id_, 0};  // unknown characters not yet appended
   for (std::size_t at = 0; at < word.size();) {
-    const std::size_t size = bytes_ ? 1 : utf8::sequence_length(word[at]);
+    const std::size_t size = bytes_ ? 1 : utf8::character_size(word[at]);
     add_initial_symbol(word.substr(at, size), at == 0, symbols, pending);
     at += size;
   }
@@ -216,10 +216,10 @@ void BpeModel::split_into_symbols(std::string_view word, std::vector<Symbol>& sy
 }
 
 void BpeModel::encode_symbols(std::string_view word, Workspace& work,
-                              std::vector<Symbol>& symbols) const {
+                              std::vector<BpeSymbol>& symbols) const {
   if (file_.ignore_merges) {
     if (const std::int32_t id = whole_.find(word); id >= 0) {
-      symbols.assign(1, {id, size_in_vocabulary(word)});
+      symbols.assign(1, {id, vocabulary_spelling_size(word)});
       return;
     }
   }
@@ -228,18 +228,20 @@ void BpeModel::encode_symbols(std::string_view word, Workspace& work,
 }
 
 // Splits the word at boundaries that no merge crosses, so that the parts can be cached like words.
-void BpeModel::encode_in_parts(Word word, Workspace& work, std::vector<std::int32_t>& ids) const {
+void BpeModel::encode_in_parts(BpeWord word, Workspace& work,
+                               std::vector<std::int32_t>& ids) const {
   const char* begin = word.text.data();
   const char* const end = begin + word.text.size();
   for (const char* at = begin + 1; at <= end; ++at) {
     if (at < end && !is_merge_boundary(at)) continue;
-    const Word part{{begin, static_cast<std::size_t>(at - begin)}, word.readable_end, true};
+    const BpeWord part{{begin, static_cast<std::size_t>(at - begin)}, word.readable_end, true};
     encode(part, work, ids);
     begin = at;
   }
 }
 
-void BpeModel::encode_uncached(Word word, Workspace& work, std::vector<std::int32_t>& ids) const {
+void BpeModel::encode_uncached(BpeWord word, Workspace& work,
+                               std::vector<std::int32_t>& ids) const {
   if (!word.is_part && file_.ignore_merges) {
     if (const std::int32_t id = whole_.find(word.text); id >= 0) return ids.push_back(id);
   }
@@ -248,14 +250,14 @@ void BpeModel::encode_uncached(Word word, Workspace& work, std::vector<std::int3
   } else {
     split_into_symbols(word.text, work.symbols);
     merge_symbols(merges_, work.symbols, work.merging);
-    for (const Symbol& symbol : work.symbols) ids.push_back(symbol.id);
+    for (const BpeSymbol& symbol : work.symbols) ids.push_back(symbol.id);
   }
 }
 
-void BpeModel::encode(Word word, Workspace& work, std::vector<std::int32_t>& ids) const {
+void BpeModel::encode(BpeWord word, Workspace& work, std::vector<std::int32_t>& ids) const {
   if (word.text.size() > WordCache::kMaxBytes) return encode_uncached(word, work, ids);
-  const WordCache::Key key(word.text, word.readable_end, word.is_part);
-  WordCache::Entry& entry = work.cache.entry_for(key);
+  const WordCache::WordKey key(word.text, word.readable_end, word.is_part);
+  WordCache::CachedWord& entry = work.cache.entry_for(key);
   if (entry.matches(key)) {
     ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
     return;
@@ -269,7 +271,7 @@ std::size_t Vocabulary::find_slot(std::string_view token, std::uint32_t hash) co
   const std::size_t mask = slots_.size() - 1;
   std::size_t at = hash & mask;
   while (slots_[at] != 0) {
-    const Entry& entry = entries_[slots_[at] - 1];
+    const VocabularyEntry& entry = entries_[slots_[at] - 1];
     if (entry.hash == hash && text(entry) == token) break;
     at = (at + 1) & mask;
   }
@@ -316,7 +318,8 @@ std::optional<std::string_view> Vocabulary::token(std::int32_t id) const {
   return text(entries_[static_cast<std::size_t>(entry)]);
 }
 
-void merge_symbols(const MergeTable& merges, std::vector<Symbol>& symbols, MergeScratch& scratch) {
+void merge_symbols(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
+                   MergeScratch& scratch) {
   if (symbols.size() <= kShort) return merge_short(merges, symbols, scratch.ranks);
   merge_long(merges, symbols, scratch);
 }

@@ -11,7 +11,7 @@ namespace {
 
 bool ends_with(std::string_view text, std::uint16_t flags) {
   return !text.empty() &&
-         unicode::has_property(utf8::decode_last(text.data() + text.size()).code, flags);
+         unicode::has_property(utf8::decode_last_character(text.data() + text.size()).code, flags);
 }
 
 bool starts_with(std::string_view text, std::uint16_t flags) {
@@ -103,9 +103,9 @@ void AddedTokens::split_at_tokens(std::string_view text, bool normalized,
       continue;
     }
     while (token.lstrip && begin > done && ends_with(text.substr(0, begin), unicode::kSpace))
-      begin -= utf8::decode_last(text.data() + begin).size;
+      begin -= utf8::decode_last_character(text.data() + begin).size;
     while (token.rstrip && starts_with(text.substr(end), unicode::kSpace))
-      end += utf8::sequence_length(text[end]);
+      end += utf8::character_size(text[end]);
     if (done < begin) sections.push_back({{done, begin}, -1});
     sections.push_back({{begin, end}, found->id});
     done = end;
@@ -115,7 +115,7 @@ void AddedTokens::split_at_tokens(std::string_view text, bool normalized,
 
 // The text is split into parts that are searched for normalized tokens one by one; a split is
 // allowed only where no normalized token can span it.
-bool AddedTokens::allows_normalized_cuts() const {
+bool AddedTokens::allows_cuts_in_normalized_text() const {
   return std::none_of(by_id_.begin(), by_id_.end(), [](const auto& entry) {
     const auto& [token, shown] = entry.second;
     return token.normalized &&
@@ -135,7 +135,7 @@ std::int32_t AddedTokens::find(std::string_view content) const {
   return found == ids_.end() ? -1 : found->second;
 }
 
-std::size_t AddedTokens::count_outside(const Vocabulary& vocabulary) const {
+std::size_t AddedTokens::count_missing_from(const Vocabulary& vocabulary) const {
   return static_cast<std::size_t>(std::count_if(ids_.begin(), ids_.end(), [&](const auto& entry) {
     return vocabulary.find(entry.first) < 0;
   }));
@@ -144,7 +144,7 @@ std::size_t AddedTokens::count_outside(const Vocabulary& vocabulary) const {
 Encoder::Encoder(TokenizationPipeline parts) : parts_(std::move(parts)) {
   const auto& normalizer = parts_.normalizer;
   keeps_alignment_ = normalizer && parts_.pre_tokenizer.needs_alignment();
-  if (!parts_.added_tokens.allows_normalized_cuts()) return;
+  if (!parts_.added_tokens.allows_cuts_in_normalized_text()) return;
   const SpaceRepresentation space =
       normalizer ? normalizer->space_form : SpaceRepresentation::as_space;
   const CutBehavior at_cut = parts_.pre_tokenizer.cut_behavior(space);
@@ -156,7 +156,7 @@ Encoder::Encoder(TokenizationPipeline parts) : parts_(std::move(parts)) {
 }
 
 void Encoder::encode(std::string_view document, ByteRange piece, bool with_sources, Workspace& work,
-                     Tokens& tokens) const {
+                     EncodedTokens& tokens) const {
   const std::string_view text = document.substr(piece.begin, piece.end - piece.begin);
   if (const auto at = find_invalid_utf8(text); at != std::string_view::npos)
     bad_input("the text is not UTF-8 at byte {}", piece.begin + at);
@@ -225,7 +225,7 @@ void Encoder::encode_word(const EncodeJob& job, ByteRange word) const {
   // Maps every byte of the word, as spelled in the vocabulary, to a byte position in the text.
   std::vector<std::uint32_t> places;
   for (std::uint32_t i = 0; i < text.size(); ++i) {
-    const bool mapped = parts_.pre_tokenizer.maps_bytes();
+    const bool mapped = parts_.pre_tokenizer.is_byte_level();
     places.insert(places.end(), mapped ? utf8_length_of_mapped_byte(text[i]) : 1, word.begin + i);
   }
   std::uint32_t at = 0;
@@ -249,7 +249,7 @@ bool Encoder::is_cut_before_space(std::string_view document, std::size_t at) con
   const std::string_view left = document.substr(at - reach, reach);
   if (before >= 0x80) {
     std::size_t lead = left.size() - 1;
-    while (lead > 0 && utf8::is_continuation(left[lead])) --lead;
+    while (lead > 0 && utf8::is_continuation_byte(left[lead])) --lead;
     const std::string_view character = left.substr(lead);
     if (find_invalid_utf8(character) != std::string_view::npos) return false;
     if (unicode::has_property(utf8::decode(character.data()).code, unicode::kSpace)) return false;
@@ -273,7 +273,7 @@ bool Encoder::is_cut_position(std::string_view document, std::size_t at) const {
     const std::string_view next = document.substr(at, 3);
     if (std::find(std::begin(kMarks), std::end(kMarks), next) == std::end(kMarks)) return false;
   }
-  return parts_.added_tokens.allows_cut(document, at);
+  return parts_.added_tokens.allows_cut_at(document, at);
 }
 
 std::size_t Encoder::next_cut_position(std::string_view document, std::size_t from) const {

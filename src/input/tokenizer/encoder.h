@@ -29,12 +29,12 @@ class WordCache {
   static constexpr std::size_t kMaxIds = 23;
 
   // The zero-padded word, its length, and a flag for parts of longer words.
-  struct Key {
+  struct WordKey {
     std::array<std::uint64_t, 4> words{};
 
     // Memory up to `readable_end` may be read: far from the end, 32 bytes are loaded at once and
     // masked.
-    Key(std::string_view word, const char* readable_end, bool part) {
+    WordKey(std::string_view word, const char* readable_end, bool part) {
       if (readable_end - word.data() >= 32) {
         std::memcpy(words.data(), word.data(), 32);
         for (std::size_t i = 0; i < 4; ++i) words[i] &= byte_mask(word.size(), 8 * i);
@@ -54,30 +54,30 @@ class WordCache {
     }
   };
 
-  struct Entry {
+  struct CachedWord {
     std::array<std::uint64_t, 4> words{};  // the key; the last byte is never 0 in a used entry
     std::int32_t count = 0;
     std::array<std::int32_t, kMaxIds> ids{};
 
-    bool matches(const Key& key) const { return words == key.words; }
+    bool matches(const WordKey& key) const { return words == key.words; }
     // Stores the ids of a word; words with more than kMaxIds ids are not cached.
-    void store(const Key& key, std::span<const std::int32_t> of_word) {
+    void store(const WordKey& key, std::span<const std::int32_t> of_word) {
       if (of_word.size() > kMaxIds) return;
       words = key.words;
       count = static_cast<std::int32_t>(of_word.size());
       std::copy(of_word.begin(), of_word.end(), ids.begin());
     }
   };
-  static_assert(sizeof(Entry) == 128,
+  static_assert(sizeof(CachedWord) == 128,
                 "two cache lines, and up to seven ids only the first is read");
 
   // Direct-mapped cache: returns the one entry in which the key can be stored. The entry holds this
   // key, or another key that the caller may overwrite.
-  Entry& entry_for(const Key& key) { return entries_[key.hash() & (entries_.size() - 1)]; }
+  CachedWord& entry_for(const WordKey& key) { return entries_[key.hash() & (entries_.size() - 1)]; }
 
  private:
   static constexpr std::size_t kEntries = 1 << 15;
-  std::vector<Entry> entries_ = std::vector<Entry>(kEntries);
+  std::vector<CachedWord> entries_ = std::vector<CachedWord>(kEntries);
 };
 
 // Byte-pair encoding (BPE) of single words: the `model` of a tokenizer.json.
@@ -86,7 +86,7 @@ class BpeModel {
   // Reusable memory of one encoding thread.
   struct Workspace {
     WordCache cache;
-    std::vector<Symbol> symbols;
+    std::vector<BpeSymbol> symbols;
     MergeScratch merging;
   };
 
@@ -94,17 +94,18 @@ class BpeModel {
   // `bytes`: words are raw bytes and the vocabulary is spelled in the byte-level alphabet.
   BpeModel(BpeModelSpec file, bool bytes, const std::string& where);
 
-  struct Word {
+  struct BpeWord {
     std::string_view text;     // not empty
     const char* readable_end;  // end of the readable memory that contains the text
     bool is_part = false;      // a part of a longer word
   };
 
   // Appends the ids of one word.
-  void encode(Word word, Workspace& work, std::vector<std::int32_t>& ids) const;
+  void encode(BpeWord word, Workspace& work, std::vector<std::int32_t>& ids) const;
   // Like encode(), but also returns the size of each token in bytes of the vocabulary's spelling.
   // Not cached.
-  void encode_symbols(std::string_view word, Workspace& work, std::vector<Symbol>& symbols) const;
+  void encode_symbols(std::string_view word, Workspace& work,
+                      std::vector<BpeSymbol>& symbols) const;
 
   const Vocabulary& vocabulary() const { return file_.vocabulary; }
 
@@ -114,15 +115,15 @@ class BpeModel {
 
  private:
   // Appends the initial symbol of one character or byte.
-  void add_initial_symbol(std::string_view character, bool first, std::vector<Symbol>& symbols,
-                          Symbol& pending) const;
-  void split_into_symbols(std::string_view word, std::vector<Symbol>& symbols) const;
-  void encode_in_parts(Word word, Workspace& work, std::vector<std::int32_t>& ids) const;
-  void encode_uncached(Word word, Workspace& work, std::vector<std::int32_t>& ids) const;
+  void add_initial_symbol(std::string_view character, bool first, std::vector<BpeSymbol>& symbols,
+                          BpeSymbol& pending) const;
+  void split_into_symbols(std::string_view word, std::vector<BpeSymbol>& symbols) const;
+  void encode_in_parts(BpeWord word, Workspace& work, std::vector<std::int32_t>& ids) const;
+  void encode_uncached(BpeWord word, Workspace& work, std::vector<std::int32_t>& ids) const;
   bool is_merge_boundary(const char* at) const;
   void collect_mergeable_byte_pairs();
   void collect_initial_ids();
-  std::uint32_t size_in_vocabulary(std::string_view text) const;
+  std::uint32_t vocabulary_spelling_size(std::string_view text) const;
 
   BpeModelSpec file_;
   bool bytes_ = false;
@@ -170,16 +171,16 @@ class AddedTokens {
                        std::vector<TextSection>& sections) const;
 
   // Returns true if no raw added token can span a cut before position `at`.
-  bool allows_cut(std::string_view text, std::size_t at) const {
+  bool allows_cut_at(std::string_view text, std::size_t at) const {
     return !raw_.has_occurrence_at(text, at);
   }
-  bool allows_normalized_cuts() const;
+  bool allows_cuts_in_normalized_text() const;
 
   // Returns the token's string as the decoder uses it.
   std::optional<std::string_view> token(std::int32_t id) const;
   std::int32_t find(std::string_view content) const;  // -1 if unknown
   bool is_special(std::string_view token) const { return special_.contains(std::string(token)); }
-  std::size_t count_outside(const Vocabulary& vocabulary) const;
+  std::size_t count_missing_from(const Vocabulary& vocabulary) const;
 
  private:
   struct IndexedToken {
@@ -206,11 +207,11 @@ class Encoder {
   struct Workspace {
     BpeModel::Workspace model;
     std::vector<TextSection> sections, inner_sections;
-    std::vector<Symbol> symbols;
+    std::vector<BpeSymbol> symbols;
     SectionPieces pieces;
   };
 
-  struct Tokens {
+  struct EncodedTokens {
     std::vector<std::int32_t> ids;
     std::vector<ByteRange> sources;    // byte ranges in the document; only if requested
     std::vector<std::string> strings;  // token strings; only together with sources
@@ -219,7 +220,7 @@ class Encoder {
   // Appends the tokens of document[piece]. The piece must start and end at a cut or at an end of
   // the document. Throws a bad-input error if the piece is not valid UTF-8.
   void encode(std::string_view document, ByteRange piece, bool with_sources, Workspace& work,
-              Tokens& tokens) const;
+              EncodedTokens& tokens) const;
 
   // Returns the first cut at or after `from`, or the size of the document if there is none.
   std::size_t next_cut_position(std::string_view document, std::size_t from) const;
@@ -234,7 +235,7 @@ class Encoder {
     std::string_view document;
     bool with_sources;
     Workspace& work;
-    Tokens& tokens;
+    EncodedTokens& tokens;
   };
   // Appends an added token. `string` is its text in the document or after normalization.
   static void add_token(const EncodeJob& job, std::int32_t id, ByteRange source,

@@ -209,7 +209,7 @@ class GgufTokenizerReader {
   struct MergeCandidate {
     double score;
     std::size_t left_length, right_length;  // lengths in characters
-    BpeModelSpec::Merge merge;
+    BpeModelSpec::BpeMerge merge;
   };
 
   // SentencePiece merges the adjacent pair that forms the token with the highest score. The
@@ -247,7 +247,7 @@ class GgufTokenizerReader {
     std::vector<MergeCandidate> splits;
     std::size_t before = 0;  // characters left of the split
     for (std::size_t at = 1; at < token.size(); ++at) {
-      if (utf8::is_continuation(token[at])) continue;
+      if (utf8::is_continuation_byte(token[at])) continue;
       ++before;
       const auto left = file_.model.vocabulary.find(token.substr(0, at));
       const auto right = left < 0 ? -1 : file_.model.vocabulary.find(token.substr(at));

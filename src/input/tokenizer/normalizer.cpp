@@ -34,7 +34,7 @@ void strip(AlignedText& text, bool left, bool right) {
     begin += size;
   }
   while (right && end > begin) {
-    const auto [code, size] = utf8::decode_last(old.data() + end);
+    const auto [code, size] = utf8::decode_last_character(old.data() + end);
     if (!unicode::has_property(code, unicode::kSpace)) break;
     end -= size;
   }
@@ -46,7 +46,7 @@ void strip(AlignedText& text, bool left, bool right) {
 }
 
 void replace(AlignedText& text, const Pattern& pattern, const std::string& content) {
-  std::vector<Match> matches;
+  std::vector<PatternPiece> matches;
   pattern.find(text.text(), matches);
   AlignedText::Rewriter rewrite(text);
   for (const auto& [range, matched] : matches) {
@@ -102,7 +102,7 @@ AlignedText::AlignedText(std::string_view text, std::uint32_t offset, bool align
   if (!aligned) return;
   spans_.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
-    const std::uint32_t size = utf8::sequence_length(text[at]);
+    const std::uint32_t size = utf8::character_size(text[at]);
     const auto begin = offset + static_cast<std::uint32_t>(at);
     spans_.insert(spans_.end(), size, ByteRange{begin, begin + size});
     at += size;
@@ -161,9 +161,9 @@ void AlignedText::Rewriter::finish() {
 
 std::optional<Normalizer> make_normalizer(const Json& json, const std::string& where) {
   if (json.is_null()) return std::nullopt;
-  const ComponentSpec spec(json, "normalizer", where);
+  const TokenizerComponentSpec spec(json, "normalizer", where);
   const std::string& type = spec.type();
-  const auto form = [&](unicode::Form f) {
+  const auto form = [&](unicode::NormalizationForm f) {
     spec.refuse_other_keys({});
     return Normalizer{.apply = [f](AlignedText& text, SectionEnds) { unicode::normalize(text, f); },
                       .allows_cut_after_ideograph = true};

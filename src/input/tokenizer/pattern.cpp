@@ -180,7 +180,7 @@ class Scanner {
 };
 
 template <typename Family>
-void find_pieces(std::string_view text, std::vector<Match>& matches) {
+void find_pieces(std::string_view text, std::vector<PatternPiece>& matches) {
   const Scanner<Family> scanner(text);
   const char* const begin = text.data();
   const char* const end = begin + text.size();
@@ -195,7 +195,7 @@ void find_pieces(std::string_view text, std::vector<Match>& matches) {
 // Collects matches in order and fills in the gaps between them.
 class MatchCollector {
  public:
-  explicit MatchCollector(std::vector<Match>& matches) : matches_(matches) {}
+  explicit MatchCollector(std::vector<PatternPiece>& matches) : matches_(matches) {}
 
   void add(std::size_t begin, std::size_t end) {
     fill_gap(begin);
@@ -212,7 +212,7 @@ class MatchCollector {
     end_ = end;
   }
 
-  std::vector<Match>& matches_;
+  std::vector<PatternPiece>& matches_;
   std::size_t end_ = 0;  // of the last match or gap
 };
 
@@ -248,7 +248,7 @@ Pattern make_string_pattern(std::string literal) {
 }
 
 Pattern make_unicode_class_pattern(std::uint16_t flags) {
-  const auto find = [flags](std::string_view text, std::vector<Match>& out) {
+  const auto find = [flags](std::string_view text, std::vector<PatternPiece>& out) {
     MatchCollector matches(out);
     const std::uint16_t* properties = unicode::character_property_table();
     for (std::size_t at = 0; at < text.size();) {
@@ -262,13 +262,13 @@ Pattern make_unicode_class_pattern(std::uint16_t flags) {
 }
 
 Pattern make_words_pattern() {
-  const auto find = [](std::string_view text, std::vector<Match>& out) {
+  const auto find = [](std::string_view text, std::vector<PatternPiece>& out) {
     MatchCollector matches(out);
     for (std::size_t at = 0; at < text.size();) {
       const auto kind = kind_at(text, at);
       std::size_t end = at;
       while (end < text.size() && kind_at(text, end) == kind)
-        end += utf8::sequence_length(text[end]);
+        end += utf8::character_size(text[end]);
       if (kind != CharacterKind::space) matches.add(at, end);
       at = end;
     }

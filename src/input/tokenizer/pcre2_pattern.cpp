@@ -142,7 +142,7 @@ std::string expand_character_classes(std::string_view expression) {
 
 // Appends all matches and the gaps between them. Error messages start with `where`.
 void find_matches(const pcre2_code* code, std::string_view text, const std::string& where,
-                  std::vector<Match>& out) {
+                  std::vector<PatternPiece>& out) {
   const Workspace& work = Workspace::of_this_thread();
   std::size_t last_end = 0;
   bool any = false;
@@ -156,7 +156,7 @@ void find_matches(const pcre2_code* code, std::string_view text, const std::stri
       bad_input("{}: the pattern gave up at byte {} of a text: {}", where, from, message(found));
     const std::size_t begin = work.begin(), end = work.end();
     if (begin == end && any && last_end == end) {  // an empty match directly after another match
-      from = end + (end < text.size() ? utf8::sequence_length(text[end]) : 1);
+      from = end + (end < text.size() ? utf8::character_size(text[end]) : 1);
       continue;
     }
     if (last_end < begin) push(last_end, begin, false);
@@ -175,7 +175,7 @@ Pattern make_pcre2_pattern(const std::string& expression, const std::string& whe
     bad_input("{}: a pattern of {} bytes; at most {} are read", where, expression.size(), kLongest);
   const std::shared_ptr<const pcre2_code> code =
       compile(expand_character_classes(expression), expression, where);
-  return {.find = [=](std::string_view text, std::vector<Match>& matches) {
+  return {.find = [=](std::string_view text, std::vector<PatternPiece>& matches) {
     find_matches(code.get(), text, where, matches);
   }};
 }

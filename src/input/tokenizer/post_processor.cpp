@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-std::int32_t parse_id(const ComponentSpec& spec, const Json& json) {
+std::int32_t parse_id(const TokenizerComponentSpec& spec, const Json& json) {
   if (!json.is_number_integer()) spec.fail("has an id that is no integer");
   const auto id = json.get<std::int64_t>();
   if (id < 0 || id > Vocabulary::kMaxId) spec.fail(fmt::format("has the id {}", id));
@@ -26,15 +26,15 @@ bool is_space(const char* at) {
 }
 
 // Excludes leading and trailing white space of each token from its offsets.
-void trim(PostProcessor::Tokens& tokens, bool prefix_space) {
+void trim(PostProcessor::EncodedTokens& tokens, bool prefix_space) {
   for (std::size_t i = 0; i < tokens.offsets.size(); ++i) {
     const std::string& text = tokens.strings[i];
     auto& [begin, end] = tokens.offsets[i];
     std::int64_t leading = 0, trailing = 0;
     for (auto at = text.data(); at < text.data() + text.size() && is_space(at); ++leading)
-      at += utf8::sequence_length(*at);
+      at += utf8::character_size(*at);
     for (auto at = text.data() + text.size(); at > text.data(); ++trailing) {
-      const auto size = utf8::decode_last(at).size;
+      const auto size = utf8::decode_last_character(at).size;
       if (!is_space(at - size)) break;
       at -= size;
     }
@@ -94,7 +94,7 @@ void strip(std::string& token, const std::string& content, std::int64_t front, s
 
 std::string replace_matches(const Pattern& pattern, const std::string& content,
                             const std::string& token) {
-  std::vector<Match> matches;
+  std::vector<PatternPiece> matches;
   pattern.find(token, matches);
   std::string out;
   for (const auto& [range, matched] : matches)
@@ -104,7 +104,7 @@ std::string replace_matches(const Pattern& pattern, const std::string& content,
 
 void add_decoder_steps(const Json& json, const std::string& where,
                        std::vector<DecoderStep>& steps) {
-  const ComponentSpec spec(json, "decoder", where);
+  const TokenizerComponentSpec spec(json, "decoder", where);
   const std::string& type = spec.type();
   if (type == "Sequence") {
     spec.refuse_other_keys({"decoders"});
@@ -167,7 +167,7 @@ PostProcessor PostProcessor::adding_bos_and_eos(std::int32_t first, std::int32_t
 }
 
 void PostProcessor::read(const Json& json, const std::string& where) {
-  const ComponentSpec spec(json, "post_processor", where);
+  const TokenizerComponentSpec spec(json, "post_processor", where);
   const std::string& type = spec.type();
   ProcessingStep step;
   if (type == "Sequence") {
@@ -200,7 +200,8 @@ void PostProcessor::read(const Json& json, const std::string& where) {
   steps_.push_back(std::move(step));
 }
 
-std::vector<PostProcessor::TemplatePiece> PostProcessor::read_template(const ComponentSpec& spec) {
+std::vector<PostProcessor::TemplatePiece> PostProcessor::read_template(
+    const TokenizerComponentSpec& spec) {
   spec.refuse_other_keys({"single", "pair", "special_tokens"});
   const Json& specials = spec.value("special_tokens");
   if (!specials.is_object()) spec.fail("\"special_tokens\" must be an object");
@@ -238,12 +239,12 @@ std::int64_t PostProcessor::added_token_count() const {
   return count;
 }
 
-void PostProcessor::apply(Tokens& tokens, bool add_special) const {
+void PostProcessor::apply(EncodedTokens& tokens, bool add_special) const {
   const bool offsets = !tokens.offsets.empty() || tokens.ids.empty();
   for (const ProcessingStep& step : steps_) {
     if (step.trim) trim(tokens, step.prefix_space);
     if (step.pieces.empty()) continue;
-    Tokens out;
+    EncodedTokens out;
     for (const TemplatePiece& piece : step.pieces) {
       const auto append = [](auto& to, const auto& from) {
         to.insert(to.end(), from.begin(), from.end());

@@ -20,7 +20,7 @@ struct SplitRule {
   bool by_character = false;  // the pattern matches single characters only
 };
 
-void merge_with_next(const std::vector<Match>& matches, std::vector<ByteRange>& ranges) {
+void merge_with_next(const std::vector<PatternPiece>& matches, std::vector<ByteRange>& ranges) {
   const auto first = static_cast<std::ptrdiff_t>(ranges.size());
   bool following = false;
   for (auto at = matches.rbegin(); at != matches.rend(); ++at) {
@@ -33,7 +33,7 @@ void merge_with_next(const std::vector<Match>& matches, std::vector<ByteRange>& 
   std::reverse(ranges.begin() + first, ranges.end());
 }
 
-void add_ranges(const std::vector<Match>& matches, Delimiters delimiters,
+void add_ranges(const std::vector<PatternPiece>& matches, Delimiters delimiters,
                 std::vector<ByteRange>& ranges) {
   if (delimiters == Delimiters::merged_with_next) return merge_with_next(matches, ranges);
   const std::size_t first = ranges.size();
@@ -53,14 +53,14 @@ void add_ranges(const std::vector<Match>& matches, Delimiters delimiters,
 // Splits every piece at the matches of the pattern and replaces `pieces.ranges`.
 void split_pieces(const Pattern& pattern, SplitRule rule, SectionPieces& pieces) {
   const std::string_view text = pieces.text.text();
-  std::vector<Match> matches;
+  std::vector<PatternPiece> matches;
   std::vector<ByteRange> ranges;
   matches.reserve(text.size() / 4);
   ranges.reserve(text.size() / 4);
   for (const ByteRange piece : pieces.ranges) {
     matches.clear();
     pattern.find(text.substr(piece.begin, piece.end - piece.begin), matches);
-    for (Match& match : matches) {
+    for (PatternPiece& match : matches) {
       match.range.begin += piece.begin;
       match.range.end += piece.begin;
       match.matched ^= rule.invert;
@@ -110,7 +110,7 @@ void replace_space(AlignedText::Rewriter& rewrite, std::size_t end, char32_t mar
   rewrite.replace(mark, 1);
 }
 
-PreTokenizerStage make_metaspace(const ComponentSpec& spec) {
+PreTokenizerStage make_metaspace(const TokenizerComponentSpec& spec) {
   spec.refuse_other_keys({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
   const std::string replacement = spec.text("replacement");
   if (utf8::count_characters(replacement) != 1) spec.fail("\"replacement\" must be one character");
@@ -124,7 +124,7 @@ PreTokenizerStage make_metaspace(const ComponentSpec& spec) {
   const char32_t mark = utf8::decode(replacement.data()).code;
   const auto wants_mark = [=](const SectionPieces& pieces, ByteRange piece) {
     if (never || (piece.begin == 0 && !pieces.begins)) return false;
-    if (only_first && !pieces.text.starts_document(piece.begin)) return false;
+    if (only_first && !pieces.text.is_document_start(piece.begin)) return false;
     const char32_t first = utf8::decode(pieces.text.text().data() + piece.begin).code;
     return first != U' ' && first != mark;
   };
@@ -157,7 +157,7 @@ void map_bytes(SectionPieces& pieces) {
   rewrite_pieces(pieces, [](AlignedText::Rewriter& rewrite, ByteRange piece) {
     while (rewrite.position() < piece.end) {
       const char* at = rewrite.old_text().data() + rewrite.position();
-      const std::uint32_t size = utf8::sequence_length(*at);
+      const std::uint32_t size = utf8::character_size(*at);
       for (std::uint32_t i = 0; i < size; ++i)
         rewrite.replace(byte_to_character(at[i]), i == 0 ? size : 0);
     }
@@ -165,7 +165,7 @@ void map_bytes(SectionPieces& pieces) {
 }
 
 // The last stage leaves bytes unmapped: BpeModel reads raw bytes.
-PreTokenizerStage make_byte_level(const ComponentSpec& spec, bool last) {
+PreTokenizerStage make_byte_level(const TokenizerComponentSpec& spec, bool last) {
   spec.refuse_other_keys({"add_prefix_space", "trim_offsets", "use_regex"});
   const bool prefix_space = spec.flag("add_prefix_space");
   PreTokenizerStage stage;
@@ -179,7 +179,7 @@ PreTokenizerStage make_byte_level(const ComponentSpec& spec, bool last) {
   return stage;
 }
 
-Delimiters parse_delimiters(const ComponentSpec& spec, const std::string& name) {
+Delimiters parse_delimiters(const TokenizerComponentSpec& spec, const std::string& name) {
   if (name == "Removed") return Delimiters::removed;
   if (name == "Isolated") return Delimiters::isolated;
   if (name == "MergedWithPrevious") return Delimiters::merged_with_previous;
@@ -188,7 +188,7 @@ Delimiters parse_delimiters(const ComponentSpec& spec, const std::string& name) 
   spec.fail(fmt::format("has the unknown behavior \"{}\"", name));
 }
 
-PreTokenizerStage make_stage(const ComponentSpec& spec, bool last) {
+PreTokenizerStage make_stage(const TokenizerComponentSpec& spec, bool last) {
   const std::string& type = spec.type();
   if (type == "Split") {
     spec.refuse_other_keys({"pattern", "behavior", "invert"});
@@ -222,7 +222,7 @@ PreTokenizerStage make_stage(const ComponentSpec& spec, bool last) {
 
 // Flattens nested Sequence components into one list of stages.
 void flatten(const Json& json, const std::string& where, std::vector<const Json*>& out) {
-  const ComponentSpec spec(json, "pre_tokenizer", where);
+  const TokenizerComponentSpec spec(json, "pre_tokenizer", where);
   if (spec.type() != "Sequence") return out.push_back(&json);
   spec.refuse_other_keys({"pretokenizers"});
   for (const Json& part : spec.list("pretokenizers")) flatten(part, where, out);
@@ -235,9 +235,9 @@ PreTokenizer::PreTokenizer(const Json& json, const std::string& where) {
   std::vector<const Json*> specs;
   flatten(json, where, specs);
   for (const Json* part : specs) {
-    const ComponentSpec spec(*part, "pre_tokenizer", where);
+    const TokenizerComponentSpec spec(*part, "pre_tokenizer", where);
     const bool last = part == specs.back();
-    maps_bytes_ = last && spec.type() == "ByteLevel";
+    is_byte_level_ = last && spec.type() == "ByteLevel";
     stages_.push_back(make_stage(spec, last));
   }
 }

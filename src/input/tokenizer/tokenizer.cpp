@@ -25,7 +25,7 @@ Encoder::TokenizationPipeline make_parts(TokenizerFile& file) {
   Encoder::TokenizationPipeline parts;
   parts.normalizer = make_normalizer(file.normalizer, file.path);
   parts.pre_tokenizer = PreTokenizer(file.pre_tokenizer, file.path);
-  parts.model = BpeModel(std::move(file.model), parts.pre_tokenizer.maps_bytes(), file.path);
+  parts.model = BpeModel(std::move(file.model), parts.pre_tokenizer.is_byte_level(), file.path);
   const auto add = [&](const AddedToken& token) {
     parts.added_tokens.add(token, parts.model.vocabulary(), parts.normalizer);
   };
@@ -51,13 +51,13 @@ PostProcessor make_post_processor(const TokenizerFile& file, const Encoder& enco
       file.add_eos.value_or(false) ? find_id(encoder, file.eos) : -1);
 }
 
-void append(Encoder::Tokens& to, Encoder::Tokens&& from) {
+void append(Encoder::EncodedTokens& to, Encoder::EncodedTokens&& from) {
   to.ids.insert(to.ids.end(), from.ids.begin(), from.ids.end());
   to.sources.insert(to.sources.end(), from.sources.begin(), from.sources.end());
   std::move(from.strings.begin(), from.strings.end(), std::back_inserter(to.strings));
 }
 
-void truncate(Encoder::Tokens& tokens, std::size_t count, bool keep_last) {
+void truncate(Encoder::EncodedTokens& tokens, std::size_t count, bool keep_last) {
   const auto shorten = [&](auto& list) {
     if (list.size() <= count) return;
     if (keep_last) {
@@ -79,7 +79,7 @@ std::vector<TokenOffset> to_character_offsets(std::string_view text,
   std::vector<std::int64_t> characters(text.size() + 1);
   std::int64_t count = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    count += !utf8::is_continuation(text[i]);
+    count += !utf8::is_continuation_byte(text[i]);
     characters[i] = count - 1;
   }
   characters[text.size()] = count;
@@ -122,9 +122,9 @@ struct Tokenizer::State {
     return *workspace;
   }
 
-  Encoder::Tokens encode_piece(std::string_view text, std::size_t begin, std::size_t end,
-                               bool sources) {
-    Encoder::Tokens tokens;
+  Encoder::EncodedTokens encode_piece(std::string_view text, std::size_t begin, std::size_t end,
+                                      bool sources) {
+    Encoder::EncodedTokens tokens;
     encoder.encode(text, {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)},
                    sources, thread_workspace(), tokens);
     return tokens;
@@ -138,7 +138,7 @@ struct Tokenizer::State {
       bad_input("max_length is {}, but the tokenizer adds {} special tokens to every text",
                 options.max_length, added);
     Encoding encoding;
-    Encoder::Tokens tokens;
+    Encoder::EncodedTokens tokens;
     if (options.max_length == 0) {
       tokens = encode_all(text, options.offsets);
     } else {
@@ -148,7 +148,7 @@ struct Tokenizer::State {
       encoding.truncated = tokens.ids.size() > wanted;
       truncate(tokens, wanted, truncates_left);
     }
-    PostProcessor::Tokens out{std::move(tokens.ids), {}, std::move(tokens.strings)};
+    PostProcessor::EncodedTokens out{std::move(tokens.ids), {}, std::move(tokens.strings)};
     if (options.offsets) out.offsets = to_character_offsets(text, tokens.sources);
     post_processor.apply(out, options.add_special_tokens);
     encoding.ids = std::move(out.ids);
@@ -156,24 +156,24 @@ struct Tokenizer::State {
     return encoding;
   }
 
-  Encoder::Tokens encode_all(std::string_view text, bool sources) {
+  Encoder::EncodedTokens encode_all(std::string_view text, bool sources) {
     if (text.size() < kParallelBytes) return encode_first(text, kUnlimited, sources);
     std::vector<std::size_t> cuts = {0};
     while (cuts.back() < text.size())
       cuts.push_back(
           encoder.next_cut_position(text, std::min(cuts.back() + kPieceBytes, text.size())));
-    std::vector<Encoder::Tokens> parts(cuts.size() - 1);
+    std::vector<Encoder::EncodedTokens> parts(cuts.size() - 1);
     parallel_for(std::ssize(parts), [&](std::int64_t i) {
       const auto at = static_cast<std::size_t>(i);
       parts[at] = encode_piece(text, cuts[at], cuts[at + 1], sources);
     });
-    Encoder::Tokens all;
+    Encoder::EncodedTokens all;
     for (auto& part : parts) append(all, std::move(part));
     return all;
   }
 
-  Encoder::Tokens encode_first(std::string_view text, std::size_t wanted, bool sources) {
-    Encoder::Tokens tokens;
+  Encoder::EncodedTokens encode_first(std::string_view text, std::size_t wanted, bool sources) {
+    Encoder::EncodedTokens tokens;
     for (std::size_t at = 0; at < text.size() && tokens.ids.size() <= wanted;) {
       const std::size_t missing = wanted + 1 - tokens.ids.size();
       const std::size_t size = std::min(missing * kBytesPerId, kPieceBytes);
@@ -184,8 +184,8 @@ struct Tokenizer::State {
     return tokens;
   }
 
-  Encoder::Tokens encode_last(std::string_view text, std::size_t wanted, bool sources) {
-    std::vector<Encoder::Tokens> parts;
+  Encoder::EncodedTokens encode_last(std::string_view text, std::size_t wanted, bool sources) {
+    std::vector<Encoder::EncodedTokens> parts;
     std::size_t count = 0;
     for (std::size_t end = text.size(); end > 0 && count <= wanted;) {
       const std::size_t size = std::min((wanted + 1 - count) * kBytesPerId, kPieceBytes);
@@ -194,7 +194,7 @@ struct Tokenizer::State {
       count += parts.back().ids.size();
       end = begin;
     }
-    Encoder::Tokens tokens;
+    Encoder::EncodedTokens tokens;
     std::for_each(parts.rbegin(), parts.rend(),
                   [&](auto& part) { append(tokens, std::move(part)); });
     return tokens;
@@ -272,7 +272,7 @@ std::int64_t Tokenizer::vocab_size() const {
   return translate_exceptions([&] {
     const auto& vocabulary = state_->encoder.vocabulary();
     return static_cast<std::int64_t>(vocabulary.size() +
-                                     state_->encoder.added_tokens().count_outside(vocabulary));
+                                     state_->encoder.added_tokens().count_missing_from(vocabulary));
   });
 }
 

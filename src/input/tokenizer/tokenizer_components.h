@@ -26,7 +26,7 @@ struct ByteRange {
 };
 
 // A range of text that either matched the pattern or lies between two matches.
-struct Match {
+struct PatternPiece {
   ByteRange range;
   bool matched;
 };
@@ -35,7 +35,7 @@ struct Match {
 struct Pattern {
   // Appends matches and the gaps between them in order; together they cover `text`. Positions are
   // relative to the start of `text`.
-  std::function<void(std::string_view text, std::vector<Match>& matches)> find;
+  std::function<void(std::string_view text, std::vector<PatternPiece>& matches)> find;
   // True if no match can ever span a non-space character followed by U+0020, so that a text may be
   // cut there.
   bool breaks_before_space = false;
@@ -95,7 +95,7 @@ class AlignedText {
 
   // Returns true if byte `at` is the first byte of the document. Without alignment, the result is
   // only valid while the text is unmodified.
-  bool starts_document(std::uint32_t at) const {
+  bool is_document_start(std::uint32_t at) const {
     return aligned_ ? spans_[at].begin == 0 : offset_ + at == 0;
   }
 
@@ -190,7 +190,7 @@ class PreTokenizer {
   }
   // Returns true if the last stage is ByteLevel. Words are then raw bytes; BpeModel applies the
   // byte-level alphabet.
-  bool maps_bytes() const { return maps_bytes_; }
+  bool is_byte_level() const { return is_byte_level_; }
   bool needs_alignment() const;
   CutBehavior cut_behavior(SpaceRepresentation space) const;
   bool breaks_after_ideograph() const {
@@ -199,12 +199,12 @@ class PreTokenizer {
 
  private:
   std::vector<PreTokenizerStage> stages_;
-  bool maps_bytes_ = false;
+  bool is_byte_level_ = false;
 };
 
 // ---- Post-processor: adds special tokens and trims offsets
 
-class ComponentSpec;
+class TokenizerComponentSpec;
 
 class PostProcessor {
  public:
@@ -216,12 +216,12 @@ class PostProcessor {
 
   std::int64_t added_token_count() const;
 
-  struct Tokens {
+  struct EncodedTokens {
     std::vector<std::int32_t> ids;
     std::vector<TokenOffset> offsets;  // empty, or one per id
     std::vector<std::string> strings;  // like offsets; needed for trimming
   };
-  void apply(Tokens& tokens, bool add_special) const;
+  void apply(EncodedTokens& tokens, bool add_special) const;
 
  private:
   // An element of a template: the sequence of ids, or special tokens.
@@ -236,7 +236,7 @@ class PostProcessor {
     std::vector<TemplatePiece> pieces;  // empty: ids stay unchanged
   };
   void read(const Json& spec, const std::string& where);
-  static std::vector<TemplatePiece> read_template(const ComponentSpec& spec);
+  static std::vector<TemplatePiece> read_template(const TokenizerComponentSpec& spec);
 
   std::vector<ProcessingStep> steps_;
 };
@@ -288,10 +288,10 @@ class JsonCursor {
 };
 
 // One component ("normalizer", "decoder", ...) of a tokenizer.json. Errors name the component.
-class ComponentSpec {
+class TokenizerComponentSpec {
  public:
   // `part` is the key of the component in the file, for error messages.
-  ComponentSpec(const Json& json, std::string part, std::string where);
+  TokenizerComponentSpec(const Json& json, std::string part, std::string where);
 
   const std::string& type() const { return type_; }
   const std::string& where() const { return where_; }

@@ -21,7 +21,7 @@ inline std::uint64_t mix_bits(std::uint64_t a, std::uint64_t b) {
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
-inline std::uint64_t load_bytes(const char* from, std::size_t count) {
+inline std::uint64_t load_word(const char* from, std::size_t count) {
   std::uint64_t word = 0;
   std::memcpy(&word, from, count);
   return word;
@@ -32,8 +32,8 @@ inline std::uint64_t hash_string(std::string_view text) {
   std::uint64_t hash = kSeed ^ text.size();
   const char* at = text.data();
   std::size_t left = text.size();
-  for (; left >= 8; at += 8, left -= 8) hash = mix_bits(hash ^ load_bytes(at, 8), kStep);
-  return mix_bits(hash ^ load_bytes(at, left), kSeed);
+  for (; left >= 8; at += 8, left -= 8) hash = mix_bits(hash ^ load_word(at, 8), kStep);
+  return mix_bits(hash ^ load_word(at, left), kSeed);
 }
 
 // Returns the smallest power of two that keeps a hash table of `count` entries at most half full.
@@ -57,19 +57,19 @@ class Vocabulary {
   std::int32_t id_limit() const { return static_cast<std::int32_t>(by_id_.size()); }
 
  private:
-  struct Entry {
+  struct VocabularyEntry {
     std::uint32_t offset, size;  // position in text_
     std::int32_t id;
     std::uint32_t hash;
   };
-  std::string_view text(const Entry& entry) const {
+  std::string_view text(const VocabularyEntry& entry) const {
     return std::string_view(text_).substr(entry.offset, entry.size);
   }
   std::size_t find_slot(std::string_view token, std::uint32_t hash) const;
   void grow();
 
   std::string text_;  // all tokens, concatenated
-  std::vector<Entry> entries_;
+  std::vector<VocabularyEntry> entries_;
   std::vector<std::uint32_t> slots_;  // hash table of 1 + index into entries_; 0: free
   std::vector<std::int32_t> by_id_;   // index into entries_; -1: none
 };
@@ -80,12 +80,12 @@ class MergeTable {
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
   void reserve(std::size_t count) {
-    slots_.assign(hash_table_size(count), Slot{});
+    slots_.assign(hash_table_size(count), MergeSlot{});
     into_.reserve(count);
   }
   // Merges must be added in order of rank. A duplicate pair keeps its last rank.
   void add(std::int32_t left, std::int32_t right, std::int32_t into) {
-    Slot& slot = slots_[find_slot(left, right)];
+    MergeSlot& slot = slots_[find_slot(left, right)];
     slot = {left, right, static_cast<std::uint32_t>(into_.size())};
     into_.push_back(into);
   }
@@ -97,7 +97,7 @@ class MergeTable {
   std::int32_t merged_id(std::uint32_t rank) const { return into_[rank]; }
 
  private:
-  struct Slot {
+  struct MergeSlot {
     std::int32_t left = -1, right = -1;
     std::uint32_t rank = kNone;
   };
@@ -111,11 +111,11 @@ class MergeTable {
     return at;
   }
 
-  std::vector<Slot> slots_ = std::vector<Slot>(1);  // always contains a free slot
-  std::vector<std::int32_t> into_;                  // merged id by rank
+  std::vector<MergeSlot> slots_ = std::vector<MergeSlot>(1);  // always contains a free slot
+  std::vector<std::int32_t> into_;                            // merged id by rank
 };
 
-struct Symbol {
+struct BpeSymbol {
   std::int32_t id;
   std::uint32_t size;  // bytes in the vocabulary's spelling
 };
@@ -128,15 +128,16 @@ struct MergeScratch {
 
 // The merge loop of BPE: merges the adjacent pair with the lowest rank (ties: leftmost first) until
 // no pair can be merged. Works in place, in near-linear time.
-void merge_symbols(const MergeTable& merges, std::vector<Symbol>& symbols, MergeScratch& scratch);
+void merge_symbols(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
+                   MergeScratch& scratch);
 
 // The "model" object of a tokenizer.json.
 struct BpeModelSpec {
   Vocabulary vocabulary;
-  struct Merge {
+  struct BpeMerge {
     std::int32_t left, right, into;
   };
-  std::vector<Merge> merges;
+  std::vector<BpeMerge> merges;
   std::optional<std::string> unknown;  // unk_token
   std::string continuing_prefix;       // continuing_subword_prefix
   bool fuse_unknown = false;           // fuse_unk

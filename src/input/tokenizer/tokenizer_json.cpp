@@ -164,7 +164,8 @@ void JsonCursor::finish() {
   if (at_ != text_.size()) fail("there is more after the end of the JSON");
 }
 
-ComponentSpec::ComponentSpec(const Json& json, std::string part, std::string where)
+TokenizerComponentSpec::TokenizerComponentSpec(const Json& json, std::string part,
+                                               std::string where)
     : json_(json), part_(std::move(part)), where_(std::move(where)) {
   if (!json.is_object()) fail("must be an object");
   const auto type = json.find("type");
@@ -172,46 +173,47 @@ ComponentSpec::ComponentSpec(const Json& json, std::string part, std::string whe
   type_ = type->get<std::string>();
 }
 
-void ComponentSpec::refuse_other_keys(std::initializer_list<std::string_view> keys) const {
+void TokenizerComponentSpec::refuse_other_keys(std::initializer_list<std::string_view> keys) const {
   for (const auto& [key, value] : json_.items()) {
     if (key != "type" && std::find(keys.begin(), keys.end(), key) == keys.end())
       fail(fmt::format("has the key \"{}\", which qkscope does not know", key));
   }
 }
 
-const Json& ComponentSpec::value(const std::string& key) const {
+const Json& TokenizerComponentSpec::value(const std::string& key) const {
   const auto found = json_.find(key);
   if (found == json_.end()) fail(fmt::format("has no \"{}\"", key));
   return *found;
 }
 
-bool ComponentSpec::flag(const std::string& key, std::optional<bool> fallback) const {
+bool TokenizerComponentSpec::flag(const std::string& key, std::optional<bool> fallback) const {
   if (fallback && json_.value(key, Json()).is_null()) return *fallback;
   const Json& found = value(key);
   if (!found.is_boolean()) fail(fmt::format("\"{}\" must be true or false", key));
   return found.get<bool>();
 }
 
-std::string ComponentSpec::text(const std::string& key, std::optional<std::string> fallback) const {
+std::string TokenizerComponentSpec::text(const std::string& key,
+                                         std::optional<std::string> fallback) const {
   if (fallback && json_.value(key, Json()).is_null()) return *fallback;
   const Json& found = value(key);
   if (!found.is_string()) fail(fmt::format("\"{}\" must be a string", key));
   return found.get<std::string>();
 }
 
-std::int64_t ComponentSpec::integer(const std::string& key) const {
+std::int64_t TokenizerComponentSpec::integer(const std::string& key) const {
   const Json& found = value(key);
   if (!found.is_number_integer()) fail(fmt::format("\"{}\" must be an integer", key));
   return found.get<std::int64_t>();
 }
 
-const Json& ComponentSpec::list(const std::string& key) const {
+const Json& TokenizerComponentSpec::list(const std::string& key) const {
   const Json& found = value(key);
   if (!found.is_array()) fail(fmt::format("\"{}\" must be a list", key));
   return found;
 }
 
-Pattern ComponentSpec::pattern(std::string* literal) const {
+Pattern TokenizerComponentSpec::pattern(std::string* literal) const {
   const Json& found = value("pattern");
   if (found.is_object() && found.size() == 1 && found.begin()->is_string()) {
     const auto content = found.begin()->get<std::string>();
@@ -226,11 +228,11 @@ Pattern ComponentSpec::pattern(std::string* literal) const {
   fail("\"pattern\" must be {\"String\": ...} or {\"Regex\": ...}");
 }
 
-void ComponentSpec::fail_unknown_type() const {
+void TokenizerComponentSpec::fail_unknown_type() const {
   bad_input("{}: the {} type \"{}\" is not one that qkscope knows", where_, part_, type_);
 }
 
-void ComponentSpec::fail(const std::string& what) const {
+void TokenizerComponentSpec::fail(const std::string& what) const {
   bad_input("{}: {}{}{} {}", where_, part_, type_.empty() ? "" : " ", type_, what);
 }
 

@@ -151,7 +151,7 @@ struct Part {
 
 // Returns the size in bytes of the longest prefix that normalization leaves unchanged: inert
 // characters, without the last one if a non-inert character follows.
-std::size_t normalized_prefix_size(std::string_view text, Form form) {
+std::size_t normalized_prefix_size(std::string_view text, NormalizationForm form) {
   const std::uint8_t* const non_inert = non_inert_forms();
   std::size_t at = 0, last = 0;
   while (at < text.size()) {
@@ -165,7 +165,7 @@ std::size_t normalized_prefix_size(std::string_view text, Form form) {
 
 class Normalization {
  public:
-  Normalization(AlignedText& text, Form form) : rewrite_(text), form_(form) {}
+  Normalization(AlignedText& text, NormalizationForm form) : rewrite_(text), form_(form) {}
 
   void run() {
     const std::string_view old = rewrite_.old_text();
@@ -270,7 +270,7 @@ class Normalization {
   }
 
   AlignedText::Rewriter rewrite_;
-  Form form_;
+  NormalizationForm form_;
   std::vector<Part> parts_;           // decomposed characters of the current group
   std::vector<std::uint32_t> sizes_;  // bytes of each source character of the group
   std::size_t pending_bytes_ = 0;
@@ -287,7 +287,7 @@ std::u32string_view lowercase(char32_t code) {
   return look_up(kLowercase, code);
 }
 
-void normalize(AlignedText& text, Form form) {
+void normalize(AlignedText& text, NormalizationForm form) {
   if (normalized_prefix_size(text.text(), form) == text.text().size()) return;
   Normalization(text, form).run();
 }

@@ -21,7 +21,7 @@ inline constexpr char32_t kSpaceMark = 0x2581;
 inline constexpr std::string_view kSpaceMarkUtf8 = "\xE2\x96\x81";
 
 // Property flags of a character, with the regular expression each one corresponds to.
-enum Property : std::uint16_t {
+enum CharacterProperty : std::uint16_t {
   kLetter = 1 << 0,       // \p{L}
   kNumber = 1 << 1,       // \p{N}
   kSpace = 1 << 2,        // \s
@@ -45,9 +45,9 @@ inline bool has_property(char32_t code, std::uint16_t flags) {
 std::u32string_view lowercase(char32_t code);
 
 // Unicode normalization forms, one bit each.
-enum Form : std::uint8_t { kNfc = 1, kNfd = 2, kNfkc = 4, kNfkd = 8 };
+enum NormalizationForm : std::uint8_t { kNfc = 1, kNfd = 2, kNfkc = 4, kNfkd = 8 };
 
-void normalize(AlignedText& text, Form form);
+void normalize(AlignedText& text, NormalizationForm form);
 
 }  // namespace qkscope::unicode
 

@@ -290,7 +290,7 @@ void cancel_jobs(const Words& ids) {
   });
 }
 
-std::vector<QueuedTask> queued_tasks(const Words& jobs) {
+std::vector<QueuedTask> list_queued_tasks(const Words& jobs) {
   // Query all jobs of the user: squeue fails for the id of a job that ended long ago.
   const auto output = run_slurm({"squeue", "--noheader", "--array",
                                  fmt::format("--user={}", ::getuid()), "--format=%F|%K|%T|%r"},

@@ -55,7 +55,7 @@ struct QueuedTask {
   std::string state;       // as squeue prints it: "RUNNING"
   std::string reason;      // why the task is pending, for example "Resources"; "" if unknown
 };
-std::vector<QueuedTask> queued_tasks(const std::vector<std::string>& jobs);
+std::vector<QueuedTask> list_queued_tasks(const std::vector<std::string>& jobs);
 
 struct SubmissionJob {
   std::string name;
@@ -70,9 +70,9 @@ struct PlannedRunSize {
   std::int64_t tokens = 0;
 };
 // Returns the size of the capture, else of the statistics; 0 if the run needs neither.
-PlannedRunSize planned_size(const PlannedRun& run);
+PlannedRunSize planned_run_size(const PlannedRun& run);
 
-struct Submission {
+struct SlurmSubmission {
   std::int64_t shards = 1;
   bool complete = false;  // false: interrupted; its jobs are held and never start
   std::vector<SubmissionJob> jobs;
@@ -104,8 +104,8 @@ class SubmissionFolder {
 
   // Returns the last submission, or nullopt if there is none. Throws a bad-input error for a
   // damaged file.
-  std::optional<Submission> read() const;
-  void write(const Submission& submission) const;
+  std::optional<SlurmSubmission> read() const;
+  void write(const SlurmSubmission& submission) const;
 
  private:
   std::string submission_file() const { return path_ + "/submission.json"; }

@@ -17,7 +17,7 @@ namespace qkscope {
 // Keys of submission.json.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SubmissionJob, name, id, tasks)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PlannedRunSize, label, examples, tokens)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Submission, shards, complete, jobs, runs)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SlurmSubmission, shards, complete, jobs, runs)
 
 namespace {
 
@@ -34,8 +34,8 @@ bool is_error_line(std::string_view line) {
 // complete submission are queued. Always queries the queue: an unreachable controller fails here,
 // before anything is submitted.
 void cancel_interrupted(const SubmissionFolder& folder, const std::string& path) {
-  const auto earlier = folder.read().value_or(Submission{});
-  const auto tasks = queued_tasks(earlier.job_ids());
+  const auto earlier = folder.read().value_or(SlurmSubmission{});
+  const auto tasks = list_queued_tasks(earlier.job_ids());
   if (tasks.empty()) return;
   if (!earlier.complete) {
     log::info("cancelling {} held jobs of a submission that was broken off", earlier.jobs.size());
@@ -51,7 +51,7 @@ void cancel_interrupted(const SubmissionFolder& folder, const std::string& path)
 
 // Submits all jobs, then releases the jobs without dependencies: no job starts before the release.
 void submit_all(const ClusterPlan& plan, const SubmissionFolder& folder,
-                const std::atomic<bool>* stop, Submission& submission) {
+                const std::atomic<bool>* stop, SlurmSubmission& submission) {
   std::vector<std::string> held;
   for (const auto& job : plan.jobs) {
     if (stop != nullptr && stop->load()) failure("stopped");
@@ -83,13 +83,13 @@ void submit_all(const ClusterPlan& plan, const SubmissionFolder& folder,
 
 }  // namespace
 
-PlannedRunSize planned_size(const PlannedRun& run) {
+PlannedRunSize planned_run_size(const PlannedRun& run) {
   if (run.capture) return {run.label, run.capture->examples, run.capture->tokens};
   if (run.statistics) return {run.label, run.statistics->examples, run.statistics->tokens};
   return {.label = run.label};
 }
 
-std::vector<std::string> Submission::job_ids() const {
+std::vector<std::string> SlurmSubmission::job_ids() const {
   std::vector<std::string> all;
   for (const auto& job : jobs) all.push_back(job.id);
   return all;
@@ -109,24 +109,24 @@ void SubmissionFolder::create() const {
 }
 
 FileLock SubmissionFolder::lock() const {
-  FileLock lock(path_ + "/lock", FileLock::Mode::exclusive, FileLock::Wait::no);
+  FileLock lock(path_ + "/lock", FileLock::LockMode::exclusive, FileLock::LockWait::no);
   if (!lock.held())
     bad_input("{}: another 'qkscope submit' is at work here; wait until it ends", path_);
   return lock;
 }
 
-std::optional<Submission> SubmissionFolder::read() const {
+std::optional<SlurmSubmission> SubmissionFolder::read() const {
   if (!path_exists(submission_file())) return {};
   const Json json = load_json(submission_file());
   try {
-    return json.get<Submission>();
+    return json.get<SlurmSubmission>();
   } catch (const Json::exception& error) {
     bad_input("{}: not a list of jobs as 'qkscope submit' writes it: {}", submission_file(),
               error.what());
   }
 }
 
-void SubmissionFolder::write(const Submission& submission) const {
+void SubmissionFolder::write(const SlurmSubmission& submission) const {
   write_file(submission_file(), Json(submission).dump(1) + "\n");
 }
 
@@ -160,8 +160,8 @@ std::vector<SubmittedJob> submit_jobs(const ClusterPlan& plan, const std::atomic
     const auto lock = folder.lock();
     cancel_interrupted(folder, plan.folder);
     for (const auto& job : plan.jobs) write_file(folder.script_path(job.name), job.script);
-    Submission submission{.shards = plan.shards, .jobs = {}, .runs = {}};
-    for (const auto& run : plan.runs) submission.runs.push_back(planned_size(run));
+    SlurmSubmission submission{.shards = plan.shards, .jobs = {}, .runs = {}};
+    for (const auto& run : plan.runs) submission.runs.push_back(planned_run_size(run));
     try {
       submit_all(plan, folder, stop, submission);
     } catch (const Error& error) {

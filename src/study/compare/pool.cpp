@@ -275,7 +275,7 @@ Table correlation_table(const std::vector<PooledHead>& heads,
         of_x.push_back(head->value(x));
         of_y.push_back(head->value(y));
       }
-      add_correlation(table, {model, x, y}, correlate(of_x, of_y));
+      add_correlation(table, {model, x, y}, correlate_pairs(of_x, of_y));
     }
   }
   return table;
@@ -307,7 +307,7 @@ Table score_table(const std::vector<RunFolder>& folders, const PoolOptions& opti
         of_runs.push_back(run.value(measure));
         of_score.push_back(found == score.models.end() ? kNan : found->second);
       }
-      const auto found = correlate(of_runs, of_score);
+      const auto found = correlate_pairs(of_runs, of_score);
       if (found.n > 0) add_correlation(table, {score.name, measure}, found);
     }
   return table;

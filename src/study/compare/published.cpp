@@ -22,10 +22,10 @@ constexpr std::string_view kEnding = ".csv";
 // Files of published numbers by set name. Earlier data folders take precedence.
 std::map<std::string, std::string> published_files() {
   std::map<std::string, std::string> files;
-  for (const auto& data : data_folders()) {
+  for (const auto& data : shared_data_folders()) {
     const auto folder = data + "/published";
     if (!is_folder(folder)) continue;
-    for (const auto& name : names_in(folder))
+    for (const auto& name : entry_names(folder))
       if (name.ends_with(kEnding))
         files.emplace(name.substr(0, name.size() - kEnding.size()),
                       fmt::format("{}/{}", folder, name));
@@ -41,7 +41,7 @@ std::string find_published_file(const std::string& name) {
     bad_input(
         "the published numbers are not there; looked in {}. Set QKSCOPE_DATA to the folder "
         "share/qkscope of an installation",
-        fmt::join(data_folders(), " and "));
+        fmt::join(shared_data_folders(), " and "));
   const auto found = files.find(name);
   if (found != files.end()) return found->second;
   const auto known = published_sets();
@@ -153,19 +153,20 @@ void split_layer(const PublishedRows& rows, std::size_t row, PublishedNumber& nu
 }
 
 // Returns the two bins of a published difference, such as the drop from the first to the last bin.
-std::optional<std::pair<ProfileBin, ProfileBin>> difference_of_bins(const std::string& table,
-                                                                    const std::string& bin) {
+std::optional<std::pair<PublishedProfileBin, PublishedProfileBin>> difference_of_bins(
+    const std::string& table, const std::string& bin) {
   if (table == "length_bins" && bin == "total drop")
-    return std::pair(ProfileBin{65536, 131072, false}, ProfileBin{0, 8192, false});
+    return std::pair(PublishedProfileBin{65536, 131072, false},
+                     PublishedProfileBin{0, 8192, false});
   if (table == "quintiles" && bin == "AP_drop")
-    return std::pair(ProfileBin{0, 0.2, true}, ProfileBin{0.8, 1, true});
+    return std::pair(PublishedProfileBin{0, 0.2, true}, PublishedProfileBin{0.8, 1, true});
   if (table == "layer_double_deciles" && bin == "recovery")
-    return std::pair(ProfileBin{0.6, 0.8, true}, ProfileBin{0.4, 0.6, true});
+    return std::pair(PublishedProfileBin{0.6, 0.8, true}, PublishedProfileBin{0.4, 0.6, true});
   return {};
 }
 
 PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
-  using ValueKind = PublishedNumber::ValueKind;
+  using PublishedValueKind = PublishedNumber::PublishedValueKind;
   auto number = read_common_fields(rows, row);
   const auto table = rows.text(row, "table");
   const auto bin = rows.text(row, "bin");
@@ -175,7 +176,7 @@ PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
   split_layer(rows, row, number);
   const bool edges = number.bin.low < number.bin.high;
   if (const auto difference = difference_of_bins(table, bin)) {
-    number.value_kind = ValueKind::profile;
+    number.value_kind = PublishedValueKind::profile;
     number.bin = difference->first;
     number.minus = difference->second;
   } else if (table == "heatmap") {
@@ -184,13 +185,14 @@ PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
     if (at == std::string::npos || !edges)
       bad_input("{}: expected the edges of the keys' distance, and 'query distance N' in bin",
                 rows.where(row));
-    number.value_kind = ValueKind::heatmap;
+    number.value_kind = PublishedValueKind::heatmap;
     number.index = parse_integer(bin.substr(at + kQuery.size()), rows.where(row) + ": bin");
   } else if (table == "component_weights") {
-    number.value_kind = ValueKind::weight;
+    number.value_kind = PublishedValueKind::weight;
     number.index = rows.integer(row, "bin_low");
   } else if (edges) {
-    number.value_kind = table == "profile_mean_line" ? ValueKind::line : ValueKind::profile;
+    number.value_kind =
+        table == "profile_mean_line" ? PublishedValueKind::line : PublishedValueKind::profile;
     number.bin.fraction = number.bin.high <= 1.0;
   }
   return number;  // a row without edges stays a quantity that qkscope does not compute
@@ -200,7 +202,7 @@ PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
 void read_components(const PublishedRows& rows, PublishedNumbers& set) {
   for (std::size_t row = 0; row < rows.count(); ++row) {
     PublishedNumber number;
-    number.value_kind = PublishedNumber::ValueKind::components;
+    number.value_kind = PublishedNumber::PublishedValueKind::components;
     number.subject = rows.text(row, "run");
     number.kind = "printed";
     number.source = rows.text(row, "source");

@@ -13,14 +13,14 @@
 namespace qkscope {
 
 // A range of query positions, in tokens or as fractions of the range that has values.
-struct ProfileBin {
+struct PublishedProfileBin {
   double low = 0;
   double high = 0;
   bool fraction = false;  // false: tokens
 };
 
 struct PublishedNumber {
-  enum class ValueKind {
+  enum class PublishedValueKind {
     quantity,    // statistic over the heads of a run, selected by the name of the quantity
     profile,     // mean of the profile over `bin`, minus that over `minus` if set
     line,        // profile value at the centre of `bin`
@@ -30,7 +30,7 @@ struct PublishedNumber {
   };
   std::string subject;   // checkpoint, model or scope
   std::string quantity;  // for a profile: table and bin, "deciles 0-10%"
-  ValueKind value_kind = ValueKind::quantity;
+  PublishedValueKind value_kind = PublishedValueKind::quantity;
   double value = 0;  // NaN if no number was printed
   double se = 0;     // standard error from rounding and from reading a figure; NaN if unknown
   std::string text;  // the number as printed
@@ -38,8 +38,8 @@ struct PublishedNumber {
   std::string source;
   bool preferred = true;
 
-  ProfileBin bin;
-  std::optional<ProfileBin> minus;
+  PublishedProfileBin bin;
+  std::optional<PublishedProfileBin> minus;
   std::optional<std::int64_t> layer;
   std::int64_t head = 0;
   char side = 'q';

@@ -14,8 +14,8 @@ namespace qkscope {
 namespace {
 
 struct Quantity {
-  HeadColumn column;
-  Statistic statistic;
+  HeadQuantity column;
+  HeadStatistic statistic;
   std::optional<std::int64_t> layer;  // nullopt: heads of all layers
 };
 
@@ -48,38 +48,40 @@ std::optional<double> remove_number_after(std::string& name, std::string_view wo
 // Returns the quantity of a published name that does not follow the general naming scheme; nullopt
 // for any other name.
 std::optional<Quantity> special_quantity(const std::string& name) {
-  using Kind = Statistic::Kind;
+  using StatisticKind = HeadStatistic::StatisticKind;
   if (name == "heads" || name == "query_heads" || name == "heads_analysed")
-    return Quantity{{"", "taxonomy", "layer"}, {Kind::heads, 0}, {}};
+    return Quantity{{"", "taxonomy", "layer"}, {StatisticKind::heads, 0}, {}};
   if (name == "share_positive_bias")
-    return Quantity{{"", "rotated", "bias_strength"}, {Kind::share_above, 0}, {}};
+    return Quantity{{"", "rotated", "bias_strength"}, {StatisticKind::share_above, 0}, {}};
   if (name == "heads_negative_bias")
-    return Quantity{{"", "rotated", "bias_strength"}, {Kind::heads_below, 0}, {}};
+    return Quantity{{"", "rotated", "bias_strength"}, {StatisticKind::heads_below, 0}, {}};
   if (name == "share_var_b_above_a")
-    return Quantity{{"", "rotated", "var_frac_b", false, "var_frac_a"}, {Kind::share_above, 1}, {}};
+    return Quantity{
+        {"", "rotated", "var_frac_b", false, "var_frac_a"}, {StatisticKind::share_above, 1}, {}};
   return {};
 }
 
 // Parses the statistic and removes its prefix or suffix from the name.
-Statistic parse_statistic(std::string& name) {
-  using Kind = Statistic::Kind;
-  if (const auto begin = remove_number_after(name, "_depth_")) return {Kind::depth, *begin};
-  if (remove_suffix(name, "_std")) return {Kind::deviation, 0};
-  if (remove_suffix(name, "_p25")) return {Kind::quantile, 0.25};
-  if (remove_suffix(name, "_p75")) return {Kind::quantile, 0.75};
+HeadStatistic parse_statistic(std::string& name) {
+  using StatisticKind = HeadStatistic::StatisticKind;
+  if (const auto begin = remove_number_after(name, "_depth_"))
+    return {StatisticKind::depth, *begin};
+  if (remove_suffix(name, "_std")) return {StatisticKind::deviation, 0};
+  if (remove_suffix(name, "_p25")) return {StatisticKind::quantile, 0.25};
+  if (remove_suffix(name, "_p75")) return {StatisticKind::quantile, 0.75};
   if (remove_suffix(name, "_median") || remove_prefix(name, "median_"))
-    return {Kind::quantile, 0.5};
-  if (remove_suffix(name, "_heads")) return {Kind::heads_with, 0};
-  if (remove_prefix(name, "max_")) return {Kind::maximum, 0};
-  if (remove_prefix(name, "share_positive_")) return {Kind::share_above, 0};
+    return {StatisticKind::quantile, 0.5};
+  if (remove_suffix(name, "_heads")) return {StatisticKind::heads_with, 0};
+  if (remove_prefix(name, "max_")) return {StatisticKind::maximum, 0};
+  if (remove_prefix(name, "share_positive_")) return {StatisticKind::share_above, 0};
   if (!remove_prefix(name, "mean_")) remove_prefix(name, "class_");
-  return {Kind::mean, 0};
+  return {StatisticKind::mean, 0};
 }
 
 // Named per-head quantities and their table columns, in display order.
-const std::vector<HeadColumn>& named_head_columns() {
-  static const std::vector<HeadColumn> columns = [] {
-    std::vector<HeadColumn> list = {
+const std::vector<HeadQuantity>& named_head_columns() {
+  static const std::vector<HeadQuantity> columns = [] {
+    std::vector<HeadQuantity> list = {
         {"r_q", "qk", "r_q"},
         {"r_k", "qk", "r_k"},
         {"abs_r_k", "qk", "r_k", true},
@@ -89,7 +91,7 @@ const std::vector<HeadColumn>& named_head_columns() {
       for (const std::string name :
            {"position_dominated", "q_positional", "k_positional", "content_focused", "mixed"})
         list.push_back({name + suffix, "taxonomy", "class" + suffix, false, "", name});
-    const std::vector<HeadColumn> more = {
+    const std::vector<HeadQuantity> more = {
         {"abs_r_q_axis", "taxonomy", "r_q_axis", true},
         {"abs_r_k_axis", "taxonomy", "r_k_axis", true},
         {"bias_strength", "rotated", "bias_strength"},
@@ -117,12 +119,12 @@ const std::vector<HeadColumn>& named_head_columns() {
 }
 
 // Finds a column of this name in the tables with one row per head.
-std::optional<HeadColumn> find_column(const std::string& name, RunTables& run) {
+std::optional<HeadQuantity> find_column(const std::string& name, RunTables& run) {
   for (const auto& column : named_head_columns())
     if (column.quantity == name) return column;
   for (const char* prefix : {"", "q_"})
     for (const char* table : {"rotated", "qk", "head_metrics"}) {
-      const HeadColumn column{name, table, prefix + name};
+      const HeadQuantity column{name, table, prefix + name};
       if (run.head_values(column)) return column;
     }
   return {};
@@ -139,7 +141,8 @@ std::optional<Quantity> parse_quantity(std::string name, RunTables& run) {
   quantity.statistic = parse_statistic(name);
   const auto component = remove_number_after(name, "_pc");
   // The published figure is titled r_k_a, but its numbers are absolute values.
-  if (quantity.statistic.kind == Statistic::Kind::depth && name == "r_k_a") name = "abs_r_k_a";
+  if (quantity.statistic.kind == HeadStatistic::StatisticKind::depth && name == "r_k_a")
+    name = "abs_r_k_a";
   const auto column = find_column(name, run);
   if (!column) return {};
   quantity.column = *column;
@@ -162,7 +165,7 @@ MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own
     return unavailable_value(
         fmt::format("the results have no {} in a table {}", column.column, column.table));
   if (layer) std::erase_if(*heads, [&](const HeadValue& head) { return head.layer != *layer; });
-  const auto [description, value] = compute_statistic(*heads, quantity.statistic);
+  const auto [description, value] = compute_head_statistic(*heads, quantity.statistic);
   if (std::isnan(value)) return unavailable_value("no head of ours has this number");
   MeasuredValue ours{.value = value, .column = description + column.describe()};
   if (layer) {
@@ -171,9 +174,10 @@ MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own
   }
   const auto error = run.standard_error(column.error.empty() ? column.quantity : column.error);
   if (column.pc == 0) {
-    if (kind == Statistic::Kind::heads) ours.se = 0;
-    if (kind == Statistic::Kind::mean) ours.se = error;
-    if (kind == Statistic::Kind::heads_with) ours.se = error * static_cast<double>(heads->size());
+    if (kind == HeadStatistic::StatisticKind::heads) ours.se = 0;
+    if (kind == HeadStatistic::StatisticKind::mean) ours.se = error;
+    if (kind == HeadStatistic::StatisticKind::heads_with)
+      ours.se = error * static_cast<double>(heads->size());
   }
   const bool of_class = !column.equals.empty();
   // A jackknife error of 0 (every replicate has no head or all heads in the class) is treated as
@@ -184,7 +188,7 @@ MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own
 }
 
 MeasuredValue evaluate_column_of_head(std::int64_t layer, std::int64_t head,
-                                      const HeadColumn& column, RunTables& run) {
+                                      const HeadQuantity& column, RunTables& run) {
   const auto heads = run.head_values(column);
   if (!heads) return unavailable_value(fmt::format("the results have no {}", column.describe()));
   for (const auto& found : *heads)
@@ -208,36 +212,36 @@ std::optional<MeasuredValue> evaluate_head(const std::string& name, RunTables& r
   length = 0;
   if (int pc = 0; std::sscanf(what.c_str(), "pc%d_%n", &pc, &length) == 1 && length > 0) {
     const auto field = what.substr(static_cast<std::size_t>(length));
-    HeadColumn column{"", "qk", field == "variance" ? "explained_variance" : field, true};
+    HeadQuantity column{"", "qk", field == "variance" ? "explained_variance" : field, true};
     column.pc = pc;
     return evaluate_column_of_head(layer, head, column, run);
   }
   if (int pair = 0; std::sscanf(what.c_str(), "complement_pair_%d", &pair) == 1)
-    return evaluate_share_outside_planes(run, layer, head, pair);
+    return evaluate_complement_plane_share(run, layer, head, pair);
   return unavailable_value("not computed by qkscope");
 }
 
 // Converts a published quantity that is a mean over profile bins, such as "ap_drop", to a
-// PublishedNumber of ValueKind::profile. Returns nullopt for any other quantity.
+// PublishedNumber of PublishedValueKind::profile. Returns nullopt for any other quantity.
 std::optional<PublishedNumber> as_profile(const PublishedNumber& number, RunTables& run) {
-  const ProfileBin first{0.0, 0.2, true};
-  const ProfileBin last{0.8, 1.0, true};
-  const ProfileBin dip{0.4, 0.6, true};
-  const ProfileBin recovery{0.6, 0.8, true};
-  const std::tuple<const char*, ProfileBin, std::optional<ProfileBin>, bool> quantities[] = {
-      {"ap_first20", first, {}, true},
-      {"ap_last20", last, {}, true},
-      {"ap_drop", first, last, true},
-      {"ap_dip_d4_5", dip, {}, false},
-      {"ap_recovery_d6_7", recovery, {}, false},
-      {"ap_recovery", recovery, dip, false}};
+  const PublishedProfileBin first{0.0, 0.2, true};
+  const PublishedProfileBin last{0.8, 1.0, true};
+  const PublishedProfileBin dip{0.4, 0.6, true};
+  const PublishedProfileBin recovery{0.6, 0.8, true};
+  const std::tuple<const char*, PublishedProfileBin, std::optional<PublishedProfileBin>, bool>
+      quantities[] = {{"ap_first20", first, {}, true},
+                      {"ap_last20", last, {}, true},
+                      {"ap_drop", first, last, true},
+                      {"ap_dip_d4_5", dip, {}, false},
+                      {"ap_recovery_d6_7", recovery, {}, false},
+                      {"ap_recovery", recovery, dip, false}};
   // Published quintiles divide the range that has values; an analysis may divide the whole context
   // instead.
   const bool other_fifths = run.options().value("fifths", Json("range")) != "range";
   for (const auto& [name, bin, minus, of_fifths] : quantities) {
     if (number.quantity != name || (of_fifths && !other_fifths)) continue;
     PublishedNumber profile = number;
-    profile.value_kind = PublishedNumber::ValueKind::profile;
+    profile.value_kind = PublishedNumber::PublishedValueKind::profile;
     profile.bin = bin;
     profile.minus = minus;
     return profile;
@@ -282,7 +286,7 @@ MeasuredValue measure_published_quantity(const PublishedNumber& published, RunTa
   if (std::isnan(published.value) && published.kind != "setting")
     return unavailable_value(
         fmt::format("no number was printed but {}", quote_text(published.text)));
-  return published.value_kind == PublishedNumber::ValueKind::quantity
+  return published.value_kind == PublishedNumber::PublishedValueKind::quantity
              ? evaluate_by_name(published, run)
              : evaluate_table_value(published, run);
 }

@@ -38,7 +38,7 @@ std::optional<std::vector<const Table::Column*>> find_columns(
 }
 
 // Appends the heads of a table that have a value. Returns false if a column is missing.
-bool append_heads(const Table& table, const HeadColumn& wanted, std::vector<HeadValue>& heads) {
+bool append_heads(const Table& table, const HeadQuantity& wanted, std::vector<HeadValue>& heads) {
   const bool is_text = !wanted.equals.empty();
   const auto& divisor = wanted.divisor.empty() ? wanted.column : wanted.divisor;
   const auto columns = find_columns(table, {"layer", "head", wanted.column, divisor});
@@ -91,7 +91,7 @@ std::vector<double> values_at_depth(const std::vector<HeadValue>& heads, double 
 
 // Unweighted mean over the profile bins whose centres lie in the `wanted` interval. The interval is
 // a fraction of the range from the first to the last non-empty bin, as for ap_first20.
-double mean_over_bins(const HeadProfile& profile, const ProfileBin& wanted) {
+double mean_over_bins(const HeadProfile& profile, const PublishedProfileBin& wanted) {
   constexpr double kRounding = 1e-9;
   const double first = profile.values.front().low;
   const double range = profile.values.back().high - first;
@@ -122,7 +122,7 @@ MeasuredValue mean_over_heads(const PublishedNumber& published, RunTables& run, 
   return {.value = mean_of(values), .column = column};
 }
 
-std::string describe(const ProfileBin& bin) {
+std::string describe(const PublishedProfileBin& bin) {
   return bin.fraction ? fmt::format("{:g} to {:g} % of the range", 100 * bin.low, 100 * bin.high)
                       : fmt::format("{:g} to {:g} tokens", bin.low, bin.high);
 }
@@ -141,18 +141,19 @@ MeasuredValue evaluate_profile_line(const PublishedNumber& published, RunTables&
 
 MeasuredValue evaluate_heatmap_cell(const PublishedNumber& published, RunTables& run) {
   const auto values =
-      run.values_where("pair_heatmap", "ap",
-                       {{"key_distance_low", published.bin.low},
-                        {"key_distance_high", published.bin.high},
-                        {"query_distance_low", static_cast<double>(published.index)}});
+      run.select_column_values("pair_heatmap", "ap",
+                               {{"key_distance_low", published.bin.low},
+                                {"key_distance_high", published.bin.high},
+                                {"query_distance_low", static_cast<double>(published.index)}});
   if (!values) return unavailable_value("the results have no table pair_heatmap");
   if (values->empty()) return unavailable_value("our heatmap has no such cell");
   return {.value = mean_of(*values), .column = "mean of pair_heatmap ap"};
 }
 
 MeasuredValue evaluate_component_weight(const PublishedNumber& published, RunTables& run) {
-  const auto values = run.values_where("head_component_weights", "component_weight",
-                                       {{"component", static_cast<double>(published.index)}});
+  const auto values =
+      run.select_column_values("head_component_weights", "component_weight",
+                               {{"component", static_cast<double>(published.index)}});
   if (!values) return unavailable_value("the results have no table head_component_weights");
   if (values->empty()) return unavailable_value("our heads have no such dimension");
   return {.value = mean_of(*values), .column = "mean of head_component_weights component_weight"};
@@ -162,11 +163,11 @@ MeasuredValue evaluate_component_weight(const PublishedNumber& published, RunTab
 MeasuredValue evaluate_pca_component(const PublishedNumber& published, RunTables& run) {
   const bool correlation = published.quantity.starts_with("correlation");
   const std::string column = correlation ? "correlation" : "explained_variance_ratio";
-  const auto values = run.values_where("correlations", column,
-                                       {{"layer", static_cast<double>(*published.layer)},
-                                        {"head", static_cast<double>(published.head)},
-                                        {"kind", std::string(1, published.side)},
-                                        {"pca_dim", static_cast<double>(published.index)}});
+  const auto values = run.select_column_values("correlations", column,
+                                               {{"layer", static_cast<double>(*published.layer)},
+                                                {"head", static_cast<double>(published.head)},
+                                                {"kind", std::string(1, published.side)},
+                                                {"pca_dim", static_cast<double>(published.index)}});
   if (!values) return unavailable_value("the results have no table correlations");
   if (values->empty()) return unavailable_value("this head was not analysed");
   return {.value = std::fabs(values->back()),
@@ -191,7 +192,7 @@ std::vector<RunFolder> find_run_folders(const std::string& folder) {
   return {{summary["model"].get<std::string>(), folder}};
 }
 
-std::string HeadColumn::describe() const {
+std::string HeadQuantity::describe() const {
   auto name = divisor.empty() ? column : column + " / " + divisor;
   if (absolute) name = "|" + name + "|";
   if (!equals.empty()) name += " " + equals;
@@ -219,7 +220,7 @@ const std::vector<Table>* RunTables::tables(const std::string& name) {
   return found->second ? &*found->second : nullptr;
 }
 
-std::optional<std::vector<HeadValue>> RunTables::head_values(const HeadColumn& column) {
+std::optional<std::vector<HeadValue>> RunTables::head_values(const HeadQuantity& column) {
   const auto* all = tables(column.table);
   if (all == nullptr) return {};
   std::vector<HeadValue> heads;
@@ -263,7 +264,7 @@ const Json& RunTables::options() {
   return *options_;
 }
 
-std::optional<std::vector<double>> RunTables::values_where(
+std::optional<std::vector<double>> RunTables::select_column_values(
     const std::string& table, const std::string& column, const std::vector<Condition>& conditions) {
   const auto* all = tables(table);
   if (all == nullptr) return {};
@@ -288,7 +289,8 @@ std::optional<std::vector<double>> RunTables::values_where(
   return values;
 }
 
-StatisticResult compute_statistic(const std::vector<HeadValue>& heads, const Statistic& statistic) {
+HeadStatisticResult compute_head_statistic(const std::vector<HeadValue>& heads,
+                                           const HeadStatistic& statistic) {
   std::vector<double> values;
   for (const auto& head : heads) values.push_back(head.value);
   const double at = statistic.at;
@@ -297,25 +299,25 @@ StatisticResult compute_statistic(const std::vector<HeadValue>& heads, const Sta
     return static_cast<double>(std::ranges::count_if(values, condition));
   };
   switch (statistic.kind) {
-    case Statistic::Kind::mean:
+    case HeadStatistic::StatisticKind::mean:
       return {"mean of ", mean_of(values)};
-    case Statistic::Kind::deviation:
+    case HeadStatistic::StatisticKind::deviation:
       return {"standard deviation of ", standard_deviation_of(values)};
-    case Statistic::Kind::quantile:
+    case HeadStatistic::StatisticKind::quantile:
       return {fmt::format("{:g} % quantile of ", 100 * at), quantile_of(values, at)};
-    case Statistic::Kind::maximum:
+    case HeadStatistic::StatisticKind::maximum:
       return {"largest ", values.empty() ? kNan : std::ranges::max(values)};
-    case Statistic::Kind::share_above:
+    case HeadStatistic::StatisticKind::share_above:
       return {fmt::format("share above {:g} of ", at),
               values.empty() ? kNan : count([&](double value) { return value > at; }) / n};
-    case Statistic::Kind::heads_below:
+    case HeadStatistic::StatisticKind::heads_below:
       return {fmt::format("heads below {:g} in ", at),
               count([&](double value) { return value < at; })};
-    case Statistic::Kind::heads_with:
+    case HeadStatistic::StatisticKind::heads_with:
       return {"heads with ", count([](double value) { return value != 0; })};
-    case Statistic::Kind::heads:
+    case HeadStatistic::StatisticKind::heads:
       return {"heads with ", n};
-    case Statistic::Kind::depth:
+    case HeadStatistic::StatisticKind::depth:
       return {fmt::format("mean at depth {:.1f} to {:.1f} of ", at, at + 0.1),
               mean_of(values_at_depth(heads, at))};
   }
@@ -333,30 +335,30 @@ MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTa
 }
 
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run) {
-  using ValueKind = PublishedNumber::ValueKind;
+  using PublishedValueKind = PublishedNumber::PublishedValueKind;
   switch (published.value_kind) {
-    case ValueKind::profile:
+    case PublishedValueKind::profile:
       return evaluate_published_profile(published, run);
-    case ValueKind::line:
+    case PublishedValueKind::line:
       return evaluate_profile_line(published, run);
-    case ValueKind::heatmap:
+    case PublishedValueKind::heatmap:
       return evaluate_heatmap_cell(published, run);
-    case ValueKind::weight:
+    case PublishedValueKind::weight:
       return evaluate_component_weight(published, run);
-    case ValueKind::components:
+    case PublishedValueKind::components:
       return evaluate_pca_component(published, run);
-    case ValueKind::quantity:
+    case PublishedValueKind::quantity:
       break;
   }
   return unavailable_value("not computed by qkscope");
 }
 
-MeasuredValue evaluate_share_outside_planes(RunTables& run, std::int64_t layer, std::int64_t head,
-                                            std::int64_t pair) {
-  const auto values = run.values_where("complement", "variance_share",
-                                       {{"layer", static_cast<double>(layer)},
-                                        {"head", static_cast<double>(head)},
-                                        {"pair", static_cast<double>(pair)}});
+MeasuredValue evaluate_complement_plane_share(RunTables& run, std::int64_t layer, std::int64_t head,
+                                              std::int64_t pair) {
+  const auto values = run.select_column_values("complement", "variance_share",
+                                               {{"layer", static_cast<double>(layer)},
+                                                {"head", static_cast<double>(head)},
+                                                {"pair", static_cast<double>(pair)}});
   if (!values) return unavailable_value("the results have no table complement");
   if (values->empty())
     return unavailable_value(fmt::format("layer {} head {} was not analysed", layer, head));

@@ -49,7 +49,7 @@ struct HeadProfile {
 };
 
 // A quantity of heads: a table column, its absolute value, or its ratio to another column.
-struct HeadColumn {
+struct HeadQuantity {
   std::string quantity;  // name in published tables
   std::string table;
   std::string column;
@@ -71,7 +71,7 @@ class RunTables {
   std::string label() const;
 
   // Returns the heads that have a value, or nullopt if the table or a column is missing.
-  std::optional<std::vector<HeadValue>> head_values(const HeadColumn& column);
+  std::optional<std::vector<HeadValue>> head_values(const HeadQuantity& column);
   // Returns one profile per head that has a value; empty if the results have no binned profile.
   const std::vector<HeadProfile>& profiles();
   // Returns the standard error over texts of the mean over heads; NaN if errors.csv does not have
@@ -84,9 +84,9 @@ class RunTables {
   using Condition = std::pair<std::string, std::variant<double, std::string>>;
   // Returns the values of a column, without NaN, in the rows of all runs that meet the conditions;
   // nullopt if the table or a column is missing.
-  std::optional<std::vector<double>> values_where(const std::string& table,
-                                                  const std::string& column,
-                                                  const std::vector<Condition>& conditions);
+  std::optional<std::vector<double>> select_column_values(const std::string& table,
+                                                          const std::string& column,
+                                                          const std::vector<Condition>& conditions);
 
  private:
   const std::vector<Table>* tables(const std::string& name);
@@ -99,8 +99,8 @@ class RunTables {
   std::optional<Json> options_;
 };
 
-struct Statistic {
-  enum class Kind {
+struct HeadStatistic {
+  enum class StatisticKind {
     mean,
     deviation,
     quantile,
@@ -111,15 +111,16 @@ struct Statistic {
     heads,       // number of heads
     depth,       // mean over a tenth of the depth
   };
-  Kind kind = Kind::mean;
+  StatisticKind kind = StatisticKind::mean;
   double at = 0;  // quantile, bound, or start of the depth bin
 };
 
-struct StatisticResult {
+struct HeadStatisticResult {
   std::string description;  // without the quantity: "mean of "
   double value;             // NaN for too few heads
 };
-StatisticResult compute_statistic(const std::vector<HeadValue>& heads, const Statistic& statistic);
+HeadStatisticResult compute_head_statistic(const std::vector<HeadValue>& heads,
+                                           const HeadStatistic& statistic);
 
 // Our value of a published quantity.
 struct MeasuredValue {
@@ -148,7 +149,7 @@ MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTa
 // Computes our value of a published profile bin, heat-map cell, weight or PCA component.
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run);
 // Fraction of the complement's variance in the plane of one pair of axes, for one head.
-MeasuredValue evaluate_share_outside_planes(RunTables& run, std::int64_t layer, std::int64_t head,
-                                            std::int64_t pair);
+MeasuredValue evaluate_complement_plane_share(RunTables& run, std::int64_t layer, std::int64_t head,
+                                              std::int64_t pair);
 
 }  // namespace qkscope

@@ -149,7 +149,7 @@ class StatusReader {
         submissions_(folder_.path() + "/cluster") {
     status_.name = sweep.name();
     status_.folder = sweep.place();
-    for (const auto& run : plan) sizes_[run.label] = planned_size(run);
+    for (const auto& run : plan) sizes_[run.label] = planned_run_size(run);
   }
 
   SweepStatus read() {
@@ -176,7 +176,7 @@ class StatusReader {
     std::map<std::string, std::string> names;  // by job id
     for (const auto& job : submission_->jobs) names[job.id] = job.name;
     try {
-      for (const auto& task : queued_tasks(submission_->job_ids())) {
+      for (const auto& task : list_queued_tasks(submission_->job_ids())) {
         queue_[{names[task.job], task.index}] = task;
         ++(is_at_work(task) ? status_.running : status_.queued);
       }
@@ -294,7 +294,7 @@ class StatusReader {
   const SweepConfig& config_;
   const SweepFolder& folder_;
   SubmissionFolder submissions_;
-  std::optional<Submission> submission_;
+  std::optional<SlurmSubmission> submission_;
   std::map<std::pair<std::string, std::int64_t>, QueuedTask> queue_;  // by job name and array index
   std::map<std::string, PlannedRunSize> sizes_;                       // by label
   SweepStatus status_;
@@ -343,13 +343,13 @@ ClusterPlan plan_jobs(const CapturePlan& capture, const SlurmOptions& slurm,
                      .jobs = {},
                      .runs = {}};
     check_path(plan.name);
-    for (const auto& shard : root.shards())
+    for (const auto& shard : root.list_started_shards())
       if (shard.count != slurm.shards)
         bad_input(
             "{}: its texts were begun in {} shards, not in {}; submit with --shards {}, or "
             "remove it to begin again",
             root.path(), shard.count, slurm.shards, shard.count);
-    if (root.is_finished() && root.shards().empty()) return plan;
+    if (root.is_finished() && root.list_started_shards().empty()) return plan;
     const auto dry = dry_run(capture);
     const auto shards = slurm.shards;
     JobPlanner jobs(plan, slurm, program);

@@ -35,11 +35,11 @@ ShardMap read_shards(const std::string& folder, const Json& effective) {
   ShardMap found;
   if (parse_store_address(folder)) return found;  // runs in a store have no shards
   const DataRoot root(folder);
-  for (const auto& shard : root.shards()) {
+  for (const auto& shard : root.list_started_shards()) {
     const auto part = root.part_folder(shard);
     if (!Journal::has_entries(part)) continue;
     const Journal journal(part);
-    if (!has_configuration(journal.manifest().identity, effective)) continue;
+    if (!identity_has_config(journal.manifest().identity, effective)) continue;
     found[shard.index] = {.count = shard.count,
                           .examples = journal.examples(),
                           .tokens = journal.tokens(),
@@ -65,7 +65,7 @@ ShardMap capture_shard_progress(const SweepFolder& folder, const SweepRun& run) 
 ShardMap statistics_shard_progress(const SweepFolder& folder, const SweepRun& run) {
   if (folder.has_complete_statistics(run)) return {};
   const auto statistics = folder.statistics_location(run.label);
-  return read_shards(statistics, effective_stats_config(stats_config(run, statistics)));
+  return read_shards(statistics, effective_stats_config(stats_config_of_run(run, statistics)));
 }
 
 std::int64_t started_shard_count(const SweepFolder& folder, const SweepRun& run) {
@@ -84,15 +84,15 @@ RunDataProducer::RunDataProducer(const SweepConfig& config, const SweepFolder& f
       quiet_(quiet),
       released_(runs_.size()) {}
 
-RunReport::Outcome RunDataProducer::make_shard(std::size_t i) {
+RunReport::Outcome RunDataProducer::produce_shard(std::size_t i) {
   const auto missing = find_missing_data(*runs_[i]);
   if (!missing.any()) return RunReport::Outcome::already_done;
   fetch_inputs(i);
-  return make_missing_data(*runs_[i], missing, options_.texts) ? RunReport::Outcome::done
-                                                               : RunReport::Outcome::interrupted;
+  return produce_missing_data(*runs_[i], missing, options_.texts) ? RunReport::Outcome::done
+                                                                  : RunReport::Outcome::interrupted;
 }
 
-RunReport::Outcome RunDataProducer::make_run_data(std::size_t i) {
+RunReport::Outcome RunDataProducer::produce_run_data(std::size_t i) {
   const auto& run = *runs_[i];
   if (options_.part == SweepPart::merge)
     for (const auto& folder :
@@ -105,8 +105,8 @@ RunReport::Outcome RunDataProducer::make_run_data(std::size_t i) {
     const auto begun = started_shard_count(folder_, run);
     const auto count = begun > 0 ? begun : options_.texts.count;
     if (count == 1) fetch_inputs(i);
-    if (!(count == 1 ? make_missing_data(run, missing, {})
-                     : make_missing_data_in_shards(i, missing, count)))
+    if (!(count == 1 ? produce_missing_data(run, missing, {})
+                     : produce_missing_data_in_shards(i, missing, count)))
       return RunReport::Outcome::interrupted;
   }
   release_weights(i);
@@ -125,15 +125,15 @@ void RunDataProducer::release_weights(std::size_t i) {
   if (freed > 0) log::info("{}: {} of weights evicted", runs_[i]->label, format_bytes(freed));
 }
 
-RunDataProducer::MissingData RunDataProducer::find_missing_data(const SweepRun& run) const {
+RunDataProducer::MissingRunData RunDataProducer::find_missing_data(const SweepRun& run) const {
   return {.capture = !folder_.has_complete_capture(run),
           .statistics = !folder_.has_complete_statistics(run)};
 }
 
 // Computes the missing capture and statistics of a shard. A single device computes both in the same
 // forward passes. Returns false if stopped.
-bool RunDataProducer::make_missing_data(const SweepRun& run, const MissingData& missing,
-                                        const Shard& texts) const {
+bool RunDataProducer::produce_missing_data(const SweepRun& run, const MissingRunData& missing,
+                                           const Shard& texts) const {
   const auto finished = [](const auto& result) {
     return result.outcome != CaptureResult::Outcome::interrupted;
   };
@@ -146,7 +146,7 @@ bool RunDataProducer::make_missing_data(const SweepRun& run, const MissingData& 
       .quiet = quiet_,
       .stop = options_.stop};
   const auto stats_plan = [&] {
-    return make_stats_plan(stats_config(run, statistics), config_.compute);
+    return make_stats_plan(stats_config_of_run(run, statistics), config_.compute);
   };
   if (!missing.capture) return finished(run_stats(stats_plan(), stats_options));
   CaptureConfig config = run.capture;
@@ -160,7 +160,7 @@ bool RunDataProducer::make_missing_data(const SweepRun& run, const MissingData& 
   if (!missing.statistics) return finished(run_capture(plan, options));
   if (plan.run_plan().workers.size() > 1)
     return finished(run_capture(plan, options)) && finished(run_stats(stats_plan(), stats_options));
-  const JointCapture capture{.plan = plan.run_plan(), .options = options};
+  const SharedPassCapture capture{.plan = plan.run_plan(), .options = options};
   const auto joint = run_stats(stats_plan().run_plan(), stats_options, &capture);
   return finished(joint.statistics) &&
          finished(joint.capture ? *joint.capture : run_capture(plan, options));
@@ -168,18 +168,18 @@ bool RunDataProducer::make_missing_data(const SweepRun& run, const MissingData& 
 
 // Completes unfinished shards, then merges all. Loads the model only if a shard is unfinished, so
 // a pure merge needs no GPU. Returns false if stopped.
-bool RunDataProducer::make_missing_data_in_shards(std::size_t i, const MissingData& missing,
-                                                  std::int64_t count) {
+bool RunDataProducer::produce_missing_data_in_shards(std::size_t i, const MissingRunData& missing,
+                                                     std::int64_t count) {
   const auto& run = *runs_[i];
   const auto captured = capture_shard_progress(folder_, run);
   const auto measured = statistics_shard_progress(folder_, run);
   bool fetched = false;
   for (std::int64_t index = 0; index < count; ++index) {
-    const MissingData here{.capture = missing.capture && !is_complete(captured, index),
-                           .statistics = missing.statistics && !is_complete(measured, index)};
+    const MissingRunData here{.capture = missing.capture && !is_complete(captured, index),
+                              .statistics = missing.statistics && !is_complete(measured, index)};
     if (!here.any()) continue;
     if (!std::exchange(fetched, true)) fetch_inputs(i);
-    if (!make_missing_data(run, here, {index, count})) return false;
+    if (!produce_missing_data(run, here, {index, count})) return false;
   }
   if (missing.capture) merge_capture(folder_.capture_location(run.label), quiet_);
   if (missing.statistics) merge_stats_shards(folder_.statistics_location(run.label));
@@ -192,7 +192,7 @@ void RunDataProducer::wait_for_tasks(const std::string& data_root) const {
   const auto lock_file = DataRoot(data_root).parts_folder() + "/" + layout::kLockFile;
   bool told = false;
   while (path_exists(lock_file) && !is_stop_requested()) {
-    const FileLock lock(lock_file, FileLock::Mode::exclusive, FileLock::Wait::no);
+    const FileLock lock(lock_file, FileLock::LockMode::exclusive, FileLock::LockWait::no);
     if (lock.held()) return;
     if (!std::exchange(told, true)) log::info("{}: waiting for a task that is at it", data_root);
     std::this_thread::sleep_for(kLockPollInterval);

@@ -73,7 +73,7 @@ StoreAddress StoredSweep::run_address(const std::string& label) const {
 
 void StoredSweep::delete_downloads(const std::string& label) const {
   for (const char* what : {"captures/", "statistics/"})
-    fs::remove_all(fetched_scratch_folder(address_.child(what + label)));
+    fs::remove_all(download_scratch_folder(address_.child(what + label)));
 }
 
 void StoredSweep::download_sweep_files() const {
@@ -91,8 +91,8 @@ void StoredSweep::download_sweep_files() const {
 bool StoredSweep::download_run(const std::string& label) {
   const auto folder = run_folder(label);
   const StoredFolder stored(run_address(label));
-  const auto last = has_run(label) ? read_stored_hash(folder) : last_recorded_version(label);
-  record_version(label, stored.manifest_hash());
+  const auto last = has_run(label) ? read_stored_hash(folder) : last_recorded_run_version(label);
+  record_run_version(label, stored.manifest_hash());
   if (!stored.is_published()) forget_stored_hash(folder);
   if (!stored.is_published() || stored.manifest_hash() == last) return false;
   fs::remove_all(folder);
@@ -110,7 +110,7 @@ void StoredSweep::upload_run(const std::string& label, bool quiet) {
     return;
   }
   write_stored_hash(folder, stored.manifest_hash());
-  record_version(label, stored.manifest_hash());
+  record_run_version(label, stored.manifest_hash());
 }
 
 bool StoredSweep::has_run(const std::string& label) const {
@@ -156,13 +156,13 @@ void StoredSweep::record_finished(const std::string& label) {
   finished_.insert(label);
 }
 
-std::string StoredSweep::last_recorded_version(const std::string& label) const {
+std::string StoredSweep::last_recorded_run_version(const std::string& label) const {
   const std::lock_guard lock(mutex_);
   const auto found = versions_.find(label);
   return found == versions_.end() ? "" : found->second;
 }
 
-void StoredSweep::record_version(const std::string& label, const std::string& hash) {
+void StoredSweep::record_run_version(const std::string& label, const std::string& hash) {
   const std::lock_guard lock(mutex_);
   if (std::exchange(versions_[label], hash) != hash) finished_.erase(label);
 }

@@ -111,7 +111,7 @@ class SweepPlanner {
 
   // `beside` is true if the statistics share the forward passes of the capture.
   PlannedRun::Statistics statistics_cost(const SweepRun& run, bool beside) {
-    const auto config = stats_config(run, folder_.statistics_location(run.label));
+    const auto config = stats_config_of_run(run, folder_.statistics_location(run.label));
     const auto plan = make_stats_plan(config, config_.compute);
     const auto key = cost_key(effective_stats_config(config), plan.run_plan().run);
     if (!statistics_.contains(key)) statistics_.emplace(key, dry_run_stats(plan, {}));
@@ -251,7 +251,7 @@ std::vector<const SweepRun*> select_runs(const SweepConfig& config, const SweepO
 SweepSource demo_sweep() {
   return translate_exceptions([&]() -> SweepSource {
     std::vector<std::string> looked;
-    for (const fs::path folder : data_folders()) {
+    for (const fs::path folder : shared_data_folders()) {
       const auto data = folder / "demo";
       const auto file = demo_file(folder);
       if (path_exists((data / "corpus.jsonl").string()) && path_exists(file.string()))

@@ -70,25 +70,27 @@ class RunDataProducer {
                   std::vector<const SweepRun*> runs, bool quiet);
 
   // Computes the shard options.texts of the missing capture and statistics of run i.
-  RunReport::Outcome make_shard(std::size_t i);
+  RunReport::Outcome produce_shard(std::size_t i);
   // Computes the missing capture and statistics of run i, and merges shards written by cluster
   // tasks. With SweepPart::merge, first waits until no task is writing shards of the run.
-  RunReport::Outcome make_run_data(std::size_t i);
+  RunReport::Outcome produce_run_data(std::size_t i);
   // Marks run i as finished with its weights. With options.evict, the weights of a checkpoint are
   // deleted from the Hub cache when all runs of the checkpoint are released. Thread-safe.
   void release_weights(std::size_t i);
 
  private:
-  struct MissingData {
+  struct MissingRunData {
     bool capture = false;
     bool statistics = false;
 
     bool any() const { return capture || statistics; }
   };
 
-  MissingData find_missing_data(const SweepRun& run) const;
-  bool make_missing_data(const SweepRun& run, const MissingData& missing, const Shard& texts) const;
-  bool make_missing_data_in_shards(std::size_t i, const MissingData& missing, std::int64_t count);
+  MissingRunData find_missing_data(const SweepRun& run) const;
+  bool produce_missing_data(const SweepRun& run, const MissingRunData& missing,
+                            const Shard& texts) const;
+  bool produce_missing_data_in_shards(std::size_t i, const MissingRunData& missing,
+                                      std::int64_t count);
   void wait_for_tasks(const std::string& data_root) const;
   void fetch_inputs(std::size_t i);
   bool is_stop_requested() const { return options_.stop != nullptr && options_.stop->load(); }

@@ -110,8 +110,8 @@ void apply_overrides(YamlDocument& document, const YAML::Node& node, const std::
     if (entry.second.IsMap() && entry.second.size() > 0)
       apply_overrides(document, entry.second, key, file);
     else
-      override_value(document, key, entry.second,
-                     fmt::format("{}:{}:", file, entry.first.Mark().line + 1));
+      override_yaml_value(document, key, entry.second,
+                          fmt::format("{}:{}:", file, entry.first.Mark().line + 1));
   }
 }
 
@@ -286,10 +286,10 @@ class SweepReader {
     for (const auto& more : from.overrides) apply_overrides(document, more, "", source_.file);
     if (!from.repository.empty()) {
       const auto origin = source_.file + ": checkpoints:";
-      override_value(document, "model.name", YAML::Node(from.repository), origin);
-      override_value(document, "model.revision", YAML::Node(from.branch), origin);
+      override_yaml_value(document, "model.name", YAML::Node(from.repository), origin);
+      override_yaml_value(document, "model.revision", YAML::Node(from.branch), origin);
     }
-    override_values(document, source_.overrides);
+    override_yaml_values(document, source_.overrides);
     for (const auto& [key, origin] : document.overridden)
       if (key == "output.data_root")
         bad_input("{} {}: a sweep chooses the folders of its captures; leave it out", origin, key);
@@ -322,7 +322,7 @@ std::pair<std::string, std::string> checkpoint_name_and_revision(const SweepRun&
   return {run.capture.model.name, run.capture.model.revision.value_or("")};
 }
 
-StatsConfig stats_config(const SweepRun& run, const std::string& data_root) {
+StatsConfig stats_config_of_run(const SweepRun& run, const std::string& data_root) {
   StatsConfig config{run.capture, *run.statistics};
   config.run.capture = {};  // irrelevant for statistics
   config.run.output = {};

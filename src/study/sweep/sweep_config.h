@@ -83,7 +83,7 @@ struct SweepRun {
 std::pair<std::string, std::string> checkpoint_name_and_revision(const SweepRun& run);
 
 // Returns the configuration of the run's statistics, with `data_root` as output folder.
-StatsConfig stats_config(const SweepRun& run, const std::string& data_root);
+StatsConfig stats_config_of_run(const SweepRun& run, const std::string& data_root);
 
 struct SweepConfig {
   std::string name;

@@ -56,11 +56,11 @@ Json without_folders(const CaptureConfig& capture) {
 // effective configuration.
 bool holds_run(const std::string& place, const RunKind& kind, const Json& effective) {
   const auto address = parse_store_address(place);
-  if (!address) return DataRoot(place, kind).is_finished_with(effective);
+  if (!address) return DataRoot(place, kind).is_finished_with_config(effective);
   const StoredFolder stored(*address);
   if (!stored.is_published() || stored.manifest().find(kind.state_file) == nullptr) return false;
   stored.fetch({kind.state_file}, true);
-  return DataRoot(stored.local_folder(), kind).is_finished_with(effective);
+  return DataRoot(stored.local_folder(), kind).is_finished_with_config(effective);
 }
 
 // Returns true if the results were made with these options, this version and the current capture.
@@ -187,7 +187,8 @@ bool SweepFolder::has_complete_capture(const SweepRun& run) const {
 bool SweepFolder::has_complete_statistics(const SweepRun& run) const {
   if (!run.statistics) return true;
   const auto folder = statistics_location(run.label);
-  return holds_run(folder, kStatisticsRun, effective_stats_config(stats_config(run, folder)));
+  return holds_run(folder, kStatisticsRun,
+                   effective_stats_config(stats_config_of_run(run, folder)));
 }
 
 bool SweepFolder::has_any_statistics(const std::string& label) const {

@@ -73,8 +73,8 @@ class StoredSweep {
  private:
   std::string run_folder(const std::string& label) const;
   StoreAddress run_address(const std::string& label) const;
-  std::string last_recorded_version(const std::string& label) const;
-  void record_version(const std::string& label, const std::string& hash);
+  std::string last_recorded_run_version(const std::string& label) const;
+  void record_run_version(const std::string& label, const std::string& hash);
 
   StoreAddress address_;
   std::string folder_;
@@ -108,11 +108,12 @@ class SweepFolder {
   void create_folders() const;
   // Tries to lock a run; the lock is not acquired if another process has locked the run.
   FileLock lock_run(const std::string& label) const {
-    return {path_ + "/.locks/" + label + ".run", FileLock::Mode::exclusive, FileLock::Wait::no};
+    return {path_ + "/.locks/" + label + ".run", FileLock::LockMode::exclusive,
+            FileLock::LockWait::no};
   }
   // Locks the files of the whole sweep; blocks until the lock is free.
   FileLock lock_tables() const {
-    return {path_ + "/.locks/tables", FileLock::Mode::exclusive, FileLock::Wait::yes};
+    return {path_ + "/.locks/tables", FileLock::LockMode::exclusive, FileLock::LockWait::yes};
   }
 
   // Downloads and uploads do nothing for a local sweep. The caller of a function for one run holds

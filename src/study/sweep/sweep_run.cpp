@@ -121,14 +121,14 @@ class SweepRunner {
   Outcome run_one(std::size_t i, RunReport& report) {
     const auto& run = *runs_[i];
     // Tasks capture different shards of one run in parallel, so the run is not locked.
-    if (options_.part == SweepPart::capture) return data_.make_shard(i);
+    if (options_.part == SweepPart::capture) return data_.produce_shard(i);
     const auto lock = folder_.lock_run(run.label);
     if (!lock.held()) return Outcome::elsewhere;
     folder_.download_run(run.label);
     if (options_.part == SweepPart::analyse) check_captured(run);
     folder_.delete_failure(run.label);
     auto outcome = Outcome::already_done;
-    if (options_.part != SweepPart::analyse) outcome = data_.make_run_data(i);
+    if (options_.part != SweepPart::analyse) outcome = data_.produce_run_data(i);
     if (outcome == Outcome::interrupted || options_.part == SweepPart::merge) return outcome;
     if (outcome == Outcome::done || !folder_.has_current_analysis(config_, run)) {
       if (!analyse(run)) return Outcome::interrupted;
@@ -169,7 +169,7 @@ class SweepRunner {
       if (is_stop_requested()) return false;
       throw;
     }
-    remove_summary(results);
+    remove_summary_file(results);
     std::filesystem::remove_all(results);  // may contain tables of other options
     write_results(results, *analysed, analysis);
     report_failed_heads(*analysed, results);
@@ -188,11 +188,12 @@ class SweepRunner {
       // Publish one capture at a time, because publications share the repository and the network
       // connection.
       const std::lock_guard one_at_a_time(publishing_);
-      const auto result = publish_capture(fetch_folder(folder_.capture_location(run.label), quiet_),
-                                          {.repo = run.publish->repo,
-                                           .branch = run.publish->branch,
-                                           .private_repo = run.publish->private_repo,
-                                           .quiet = quiet_});
+      const auto result =
+          publish_capture(fetch_stored_folder(folder_.capture_location(run.label), quiet_),
+                          {.repo = run.publish->repo,
+                           .branch = run.publish->branch,
+                           .private_repo = run.publish->private_repo,
+                           .quiet = quiet_});
       folder_.record_published(run, result.address);
       report.publication = result.sent + result.removed > 0 ? Publication::published
                                                             : Publication::already_published;

@@ -32,7 +32,7 @@ constexpr std::string_view kParquet = ".parquet";
 // Returns the names, without the extension, of the Parquet files of a folder.
 std::vector<std::string> parquet_names(const std::string& folder) {
   std::vector<std::string> names;
-  for (const auto& file : names_in(folder))
+  for (const auto& file : entry_names(folder))
     if (file.ends_with(kParquet)) names.push_back(file.substr(0, file.size() - kParquet.size()));
   return names;
 }
@@ -118,7 +118,7 @@ void combine_finished_runs(const SweepFolder& folder, const SweepConfig& config)
   };
   write("overview", overview_table(folder, done));
   write("sampling", make_sampling_table(folder, done));
-  for (const auto& file : names_in(folder.path())) {
+  for (const auto& file : entry_names(folder.path())) {
     const fs::path path(file);
     const bool table = path.extension() == ".csv" || path.extension() == kParquet;
     if (path.extension() == ".tmp" || (table && !names.contains(path.stem().string())))
@@ -139,7 +139,7 @@ NamedSweep open_sweep(const std::string& text) {
   const auto equals = text.find('=');
   const bool named = equals != std::string::npos && !is_folder(text);
   const auto path = named ? text.substr(equals + 1) : text;
-  SweepFolder folder(fetch_folder(path, true));
+  SweepFolder folder(fetch_stored_folder(path, true));
   const auto index = read_sweep_index(folder);
   const auto left = std::ranges::count_if(
       index.runs, [](const RunEntry& run) { return run.state != RunState::done; });

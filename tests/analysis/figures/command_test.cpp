@@ -65,7 +65,7 @@ TEST_F(Figures, OnlyWritesOneFigureWithDataScriptAndCaption) {
   const auto done = figures("--only position_signal");
   EXPECT_EQ(done.status, 0) << done.err;
   EXPECT_THAT(
-      names_in(out()),
+      entry_names(out()),
       ::testing::ElementsAre("position_signal.csv", "position_signal.gp", "position_signal.pdf",
                              "position_signal.png", "position_signal.svg", "position_signal.txt"));
 }
@@ -122,7 +122,7 @@ TEST_F(Figures, TheReportAloneIsOneFile) {
   const auto path = folder_.file("reports/one.html");
   const auto done = run_program("qkscope report " + results() + " --out " + path);
   EXPECT_EQ(done.status, 0) << done.err;
-  EXPECT_THAT(names_in(folder_.file("reports")), ::testing::ElementsAre("one.html"));
+  EXPECT_THAT(entry_names(folder_.file("reports")), ::testing::ElementsAre("one.html"));
   EXPECT_THAT(std::string(MappedFile(path).text()), HasSubstr("\"other\":null"));
 }
 
@@ -188,7 +188,7 @@ TEST_F(Figures, WithoutNopeLayersNoFigureMentionsThem) {
   write_capture(0);
   analyze();
   EXPECT_EQ(figures("--format svg --no-report").status, 0);
-  for (const auto& name : names_in(out())) {
+  for (const auto& name : entry_names(out())) {
     if (!name.ends_with(".gp") && !name.ends_with(".txt")) continue;
     EXPECT_THAT(text(name), Not(HasSubstr("NoPE"))) << name;
   }
@@ -358,7 +358,7 @@ TEST_F(Figures, AnErrorOfGnuplotIsQuotedAndLeavesNoOutput) {
       run_program("PATH=" + bin + ":$PATH; qkscope figures " + results() + " --out " + out());
   EXPECT_EQ(done.status, 1);
   EXPECT_THAT(done.err, AllOf(HasSubstr("gnuplot could not draw"), HasSubstr("broken")));
-  EXPECT_THAT(names_in(out()), IsEmpty());
+  EXPECT_THAT(entry_names(out()), IsEmpty());
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ TEST(FromMoments, TheRotationHasEverythingButFrequenciesAndTheNull) {
 
 // Sums of the queries that a model takes, from the rows.
 struct QuerySums {
-  LogPositions log_positions;
+  LogPositionSums log_positions;
   std::vector<QueryBucketMoments> buckets;
 };
 

@@ -177,7 +177,7 @@ TEST(PairEvaluator, GivesOneLanePerPairAndCertainChoicesBehindThem) {
   });
   evaluator.set_keys(KeyTile(vectors));
   for (std::int64_t j = 1; j < 6; ++j) {
-    evaluator.set_columns(j % 2 == 1 ? 1 : 2, j % 2 == 1 ? 3 : 4);
+    evaluator.set_column_range(j % 2 == 1 ? 1 : 2, j % 2 == 1 ? 3 : 4);
     for (std::int64_t i = 0; i < j; ++i) evaluator.add({i, j});
     if (j == 3) evaluator.flush();
   }
@@ -227,9 +227,9 @@ TEST(PairHeatmap, CountsEveryPointInTheCellOfItsDistance) {
   }
 }
 
-TEST(DistinctValues, AreNumberedInAscendingOrder) {
+TEST(DistinctIntegers, AreNumberedInAscendingOrder) {
   const std::vector<std::int32_t> all = {5, -3, 5, 261, 1 << 30, -3, 5 + 256};
-  const DistinctValues distinct(all);
+  const DistinctIntegers distinct(all);
   EXPECT_EQ(distinct.numbers, (std::vector<std::int32_t>{-3, 5, 261, 1 << 30}));
   EXPECT_EQ(distinct.place, (std::vector<std::int32_t>{1, 0, 1, 2, 3, 0, 2}));
 }

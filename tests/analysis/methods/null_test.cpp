@@ -49,7 +49,7 @@ double uniformity(std::vector<double> p, int draws) {
   for (std::size_t i = 0; i < p.size(); ++i)
     distance = std::max(
         {distance, static_cast<double>(i + 1) / n - p[i], p[i] - static_cast<double>(i) / n});
-  return kolmogorov_p(std::ssize(p), distance);
+  return kolmogorov_p_value(std::ssize(p), distance);
 }
 
 // Without drift p values are uniform, whether rows are shuffled one by one or sums are drawn.

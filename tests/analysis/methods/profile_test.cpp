@@ -345,8 +345,9 @@ TEST_P(ProfileReplicatesOf, AreTheProfileWithoutTheTexts) {
     }
     overall.push_back(expected.ap_profile_overall);
     free.push_back(expected.ap_free_overall);
-    overall_found.push_back(profile_means_without(result, ProfileKind::gaussian, group).overall);
-    free_found.push_back(profile_means_without(result, ProfileKind::free, group).overall);
+    overall_found.push_back(
+        profile_means_without_group(result, ProfileKind::gaussian, group).overall);
+    free_found.push_back(profile_means_without_group(result, ProfileKind::free, group).overall);
   }
   EXPECT_LT(squares, 0.05 * errors);
   EXPECT_NEAR(jackknife_error(overall_found) / jackknife_error(overall), 1, 0.1);

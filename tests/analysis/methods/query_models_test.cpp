@@ -225,14 +225,14 @@ TEST(FreePlasticity, OfEqualKeysIsOne) {
 TEST(EpanechnikovWindow, WidensUntilAHundredRowsAreEffective) {
   std::vector<double> position(1000);
   for (std::size_t i = 0; i < position.size(); ++i) position[i] = static_cast<double>(i);
-  const auto wide = epanechnikov_window(position, 500, 200);
+  const auto wide = epanechnikov_fit_window(position, 500, 200);
   EXPECT_EQ(wide.scale, 200);
   EXPECT_EQ(wide.row.size(), 399u);
-  const auto narrow = epanechnikov_window(position, 500, 5);
+  const auto narrow = epanechnikov_fit_window(position, 500, 5);
   EXPECT_GT(narrow.scale, 59);  // n effective = (4/3 h)^2 / (16/15 h) = 5/3 h
   EXPECT_LT(narrow.scale, 67);
   // Fewer rows than that: all of them, nearly equal.
-  const auto few = epanechnikov_window(std::span(position).first(50), 25, 5);
+  const auto few = epanechnikov_fit_window(std::span(position).first(50), 25, 5);
   EXPECT_EQ(few.row.size(), 50u);
   EXPECT_GT(few.weight.front(), 0.9);
 }

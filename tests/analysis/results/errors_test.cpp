@@ -91,7 +91,7 @@ AnalysisRun run_of(const Drawn& drawn) {
                                               leave_one_group_out_moments(keys), options);
     run.heads.push_back(std::move(head));
   }
-  run.errors = mean_errors(run, options);
+  run.errors = compute_errors_of_means(run, options);
   return run;
 }
 
@@ -103,8 +103,8 @@ std::map<std::string, int> coverage(const std::vector<std::string>& quantities, 
   for (int seed = 0; seed < seeds; ++seed) {
     const auto run = run_of_seed(static_cast<std::uint64_t>(seed));
     for (const auto& quantity : quantities) {
-      const auto* error = find_mean_error(run, quantity, "all");
-      const auto* expected = find_mean_error(truth, quantity, "all");
+      const auto* error = find_error_of_mean(run, quantity, "all");
+      const auto* expected = find_error_of_mean(truth, quantity, "all");
       if (error == nullptr || expected == nullptr) {
         ADD_FAILURE() << quantity << " has no error";
         return covered;
@@ -191,8 +191,8 @@ TEST(MeanErrors, AreThoseOfTheJackknife) {
   }
   AnalyzeOptions options;
   options.pca = options.plasticity = false;
-  run.errors = mean_errors(run, options);
-  const auto* error = find_mean_error(run, "alpha_k", "all");
+  run.errors = compute_errors_of_means(run, options);
+  const auto* error = find_error_of_mean(run, "alpha_k", "all");
   ASSERT_NE(error, nullptr);
   EXPECT_DOUBLE_EQ(error->mean, 2);
   // Means without a group: 2.25, 2, 1.5.
@@ -205,8 +205,8 @@ TEST(MeanErrors, AreThoseOfTheJackknife) {
   EXPECT_NEAR(error->high - error->mean, t * error->se, 1e-12);
   // A head that does not exist without some group does not make the mean jump.
   run.heads[1].without_group[1].rotation.reset();
-  run.errors = mean_errors(run, options);
-  error = find_mean_error(run, "alpha_k", "all");
+  run.errors = compute_errors_of_means(run, options);
+  error = find_error_of_mean(run, "alpha_k", "all");
   EXPECT_DOUBLE_EQ(error->mean, 2);
   EXPECT_NEAR(error->se, std::sqrt((0.25 + 0.25) * 2 / 3), 1e-14);  // 1.5, 0.5, 1
 }
@@ -240,7 +240,7 @@ TEST_F(AnalysedCapture, HasErrorsForEveryMeanAndGroupOfHeads) {
   for (const char* quantity : {"r_q", "pc0_variance", "mixed", "bias_strength", "abs_alpha_k",
                                "slope_ratio_median", "share_positive_bias"})
     for (const char* heads : {"all", "rope", "nope"}) {
-      const auto* error = find_mean_error(run, quantity, heads);
+      const auto* error = find_error_of_mean(run, quantity, heads);
       ASSERT_NE(error, nullptr) << quantity << " " << heads;
       EXPECT_GE(error->se, 0) << quantity;
       EXPECT_LE(error->low, error->mean);
@@ -251,7 +251,7 @@ TEST_F(AnalysedCapture, HasErrorsForEveryMeanAndGroupOfHeads) {
 
 TEST_F(AnalysedCapture, OfOneTextHasNoErrors) {
   const auto run = analyse(small(1));
-  const auto* error = find_mean_error(run, "r_q", "all");
+  const auto* error = find_error_of_mean(run, "r_q", "all");
   ASSERT_NE(error, nullptr);
   EXPECT_TRUE(std::isnan(error->se));
   EXPECT_EQ(error->texts, 1);

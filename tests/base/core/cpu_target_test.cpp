@@ -21,7 +21,7 @@ TEST(CpuTarget, EveryTargetCanBeSelected) {
 
 TEST(CpuTarget, AnUnknownNameListsTheAvailableTargets) {
   const auto before = cpu_target();
-  const auto message = bad_input_message([] { use_cpu_target("mmx"); });
+  const auto message = bad_input_message([] { force_cpu_target("mmx"); });
   EXPECT_THAT(message, HasSubstr("'mmx' is not a target"));
   EXPECT_THAT(message, HasSubstr(cpu_targets().back()));
   EXPECT_EQ(cpu_target(), before);

@@ -11,13 +11,13 @@ namespace {
 
 TEST(DataFolder, TheEnvironmentVariableReplacesAllOthers) {
   setenv("QKSCOPE_DATA", "/some/where", 1);
-  EXPECT_EQ(data_folders(), std::vector<std::string>{"/some/where"});
+  EXPECT_EQ(shared_data_folders(), std::vector<std::string>{"/some/where"});
   unsetenv("QKSCOPE_DATA");
 }
 
 TEST(DataFolder, TheInstallationComesBeforeTheSourceTree) {
   unsetenv("QKSCOPE_DATA");
-  const auto folders = data_folders();
+  const auto folders = shared_data_folders();
   ASSERT_GE(folders.size(), 2u);
   EXPECT_TRUE(folders.front().ends_with("/share/qkscope")) << folders.front();
   EXPECT_EQ(folders.back(), source_path("share"));

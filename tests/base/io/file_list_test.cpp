@@ -37,7 +37,7 @@ TEST_F(FileListTest, SurvivesJson) {
   const FileList files = list_files(folder_.path());
   ASSERT_EQ(files.size(), 2u);
   EXPECT_EQ(files.at("columns/a.parquet").size, 7u);
-  const auto read = read_file_list(Json{{"files", to_json(files)}}, "state.json");
+  const auto read = parse_file_list(Json{{"files", to_json(files)}}, "state.json");
   ASSERT_TRUE(read);
   EXPECT_EQ(read->at("sums").checksum, files.at("sums").checksum);
   for (const auto& [name, record] : *read)
@@ -45,16 +45,16 @@ TEST_F(FileListTest, SurvivesJson) {
 }
 
 TEST_F(FileListTest, AMissingListIsNotADamagedOne) {
-  EXPECT_FALSE(read_file_list(Json::object(), "state.json"));
+  EXPECT_FALSE(parse_file_list(Json::object(), "state.json"));
   for (const Json& files : {Json(7), Json{{"sums", "x"}}, Json{{"sums", {{"bytes", -1}}}}})
     EXPECT_THAT(bad_input_message([&] {
-                  read_file_list(Json{{"files", files}}, "state.json");
+                  parse_file_list(Json{{"files", files}}, "state.json");
                 }),
                 HasSubstr("state.json: the list of files is damaged"));
 }
 
 TEST_F(FileListTest, AcceptsSizesWithoutChecksums) {
-  const auto files = read_file_list(Json{{"files", {{"sums", 1000}}}}, "state.json");
+  const auto files = parse_file_list(Json{{"files", {{"sums", 1000}}}}, "state.json");
   ASSERT_TRUE(files);
   EXPECT_NO_THROW(check_file_content(folder_.path(), "sums", files->at("sums"), ""));
 }
@@ -113,10 +113,10 @@ void refuse_flock(int error) {
 
 TEST(FileLock, AFileSystemWithoutLocksIsNotABusyOne) {
   const TemporaryFolder folder;
-  const auto lock = [&](int error, FileLock::Wait wait) {
+  const auto lock = [&](int error, FileLock::LockWait wait) {
     refuse_flock(error);
     try {
-      const FileLock held(folder.file("lock"), FileLock::Mode::exclusive, wait);
+      const FileLock held(folder.file("lock"), FileLock::LockMode::exclusive, wait);
       std::_Exit(held.held() ? 3 : 4);
     } catch (const Error& refused) {
       std::fputs(refused.what(), stderr);
@@ -124,13 +124,13 @@ TEST(FileLock, AFileSystemWithoutLocksIsNotABusyOne) {
     }
   };
   for (const int error : {ENOSYS, ENOLCK, EOPNOTSUPP, EIO})
-    for (const auto wait : {FileLock::Wait::no, FileLock::Wait::yes})
+    for (const auto wait : {FileLock::LockWait::no, FileLock::LockWait::yes})
       EXPECT_EXIT(lock(error, wait), testing::ExitedWithCode(1), "lock: cannot lock: .*NO_LOCK=1");
-  EXPECT_EXIT(lock(EWOULDBLOCK, FileLock::Wait::no), testing::ExitedWithCode(4), "");
+  EXPECT_EXIT(lock(EWOULDBLOCK, FileLock::LockWait::no), testing::ExitedWithCode(4), "");
   EXPECT_EXIT(
       {
         ::setenv("QKSCOPE_NO_LOCK", "1", 1);
-        lock(ENOSYS, FileLock::Wait::no);
+        lock(ENOSYS, FileLock::LockWait::no);
       },
       testing::ExitedWithCode(3), "");
 }

@@ -66,7 +66,7 @@ TEST(OutputFile, ConcurrentWritersDoNotInterfere) {
   first.commit();
   second.commit();
   EXPECT_EQ(MappedFile(path).text(), "two");
-  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"x"});
+  EXPECT_EQ(entry_names(folder.path()), std::vector<std::string>{"x"});
 }
 
 TEST(OutputFile, MissingFolderIsNamed) {
@@ -104,13 +104,13 @@ TEST(Folder, QueriesDoNotThrow) {
   const TemporaryFolder folder;
   write_file(folder.file("b"), "");
   write_file(folder.file("a"), "");
-  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(entry_names(folder.path()), (std::vector<std::string>{"a", "b"}));
   EXPECT_TRUE(is_folder(folder.path()));
   EXPECT_FALSE(is_folder(folder.file("a")));
   EXPECT_TRUE(path_exists(folder.file("a")));
   EXPECT_FALSE(path_exists(folder.file("c")));
   EXPECT_FALSE(path_exists(std::string(5000, 'x')));  // longer than NAME_MAX
-  EXPECT_THROW(names_in(folder.file("c")), Error);
+  EXPECT_THROW(entry_names(folder.file("c")), Error);
 }
 
 TEST(OpenFiles, AnOpenDescriptorReducesTheCount) {

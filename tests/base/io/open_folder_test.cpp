@@ -70,11 +70,12 @@ TEST(MakeFolders, ReturnsTheOutermostFolderCreated) {
 
 TEST(FileLock, CreatesItsFolderAndRefusesLinks) {
   const TemporaryFolder folder;
-  const FileLock lock(folder.file("made/lock"), FileLock::Mode::shared, FileLock::Wait::no);
+  const FileLock lock(folder.file("made/lock"), FileLock::LockMode::shared, FileLock::LockWait::no);
   EXPECT_TRUE(lock.held());
   EXPECT_TRUE(lock.try_upgrade());
   fs::create_symlink(folder.file("elsewhere"), folder.file("link"));
-  EXPECT_THROW(FileLock(folder.file("link"), FileLock::Mode::shared, FileLock::Wait::no), Error);
+  EXPECT_THROW(FileLock(folder.file("link"), FileLock::LockMode::shared, FileLock::LockWait::no),
+               Error);
   EXPECT_FALSE(fs::exists(folder.file("elsewhere")));
 }
 

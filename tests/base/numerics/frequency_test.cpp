@@ -35,7 +35,7 @@ TEST(Fft, AgreesWithTheDirectSum) {
         point.im[lane] = static_cast<float>(random.normal());
         values.emplace_back(float{point.re[lane]}, float{point.im[lane]});
       }
-    const auto fft = Fft::of_size(size);
+    const auto fft = Fft::cached_of_size(size);
     std::size_t done = 0;
     fft->forward(signal, [&](std::size_t begin, std::size_t end) {
       EXPECT_EQ(begin, done);
@@ -52,7 +52,7 @@ TEST(Fft, AgreesWithTheDirectSum) {
       const auto [vector, lane] = fft->locate_frequency(k);
       EXPECT_NEAR(signal[vector].re[lane], sum.real(), 1e-5 * static_cast<double>(size));
       EXPECT_NEAR(signal[vector].im[lane], sum.imag(), 1e-5 * static_cast<double>(size));
-      EXPECT_EQ(fft->residues()[fft->block_index(k % fft->blocks())], k % fft->blocks());
+      EXPECT_EQ(fft->block_residues()[fft->block_index(k % fft->blocks())], k % fft->blocks());
     }
   }
 }

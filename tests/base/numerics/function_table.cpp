@@ -32,7 +32,7 @@ void print_kolmogorov() {
     for (const double z :
          {0.02, 0.2, 0.4, 0.55, 0.7, 0.86, 0.9, 1.0, 1.2, 1.4, 1.6, 2.0, 2.5, 3.5, 5.0, 8.0, 15.0})
       if (const double d = z / std::sqrt(static_cast<double>(n)); d < 1)
-        std::printf("kolmogorov,%ld,%.17g,%.17g\n", n, d, qkscope::kolmogorov_p(n, d));
+        std::printf("kolmogorov,%ld,%.17g,%.17g\n", n, d, qkscope::kolmogorov_p_value(n, d));
 }
 
 void print_normal() {

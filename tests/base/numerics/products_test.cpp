@@ -78,11 +78,11 @@ void check_interleaved_rows() {
       const Matrix x = random_matrix(rows, cols, 5);
       const std::vector<float> narrow(x.data.begin(), x.data.end());
       const Matrix mean = random_matrix(1, cols, 6);
-      std::vector<double> out(static_cast<std::size_t>(round_up_rows(rows) * cols), -1.0);
+      std::vector<double> out(static_cast<std::size_t>(padded_row_count(rows) * cols), -1.0);
       std::vector<const float*> starts;
       for (std::int64_t i = 0; i < rows; ++i) starts.push_back(narrow.data() + i * cols);
       centre_and_interleave(starts, mean.data, out.data());
-      for (std::int64_t i = 0; i < round_up_rows(rows); ++i)
+      for (std::int64_t i = 0; i < padded_row_count(rows); ++i)
         for (std::int64_t j = 0; j < cols; ++j) {
           const double expected =
               i < rows ? narrow[static_cast<std::size_t>(i * cols + j)] - mean(0, j) : 0.0;

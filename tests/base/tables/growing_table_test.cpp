@@ -61,7 +61,7 @@ TEST_F(GrowingTables, OtherColumnsAreRefusedAndNoFileIsLeft) {
     other.column("row", Type::real).column("half", Type::real).column("text", Type::text);
     EXPECT_FALSE(table.append(other.columns()));
   }
-  EXPECT_TRUE(names_in(folder_.path()).empty());
+  EXPECT_TRUE(entry_names(folder_.path()).empty());
 }
 
 }  // namespace

@@ -301,8 +301,9 @@ TEST_F(Exports, DuoScoreIsAttentionOutsideSinkAndRecentKeys) {
   const auto& a = planted_.statistics.attention;
   double need = 0;
   for (const std::int64_t head : {0, 1})
-    need +=
-        0.5 * (1 - summarize_column(a, 0, head, -1, ColumnLayout::at(NearKeyColumn::stream)).mean);
+    need += 0.5 * (1 - summarize_column(a, 0, head, -1,
+                                        AttentionColumnLayout::offset(NearKeyColumn::stream))
+                           .mean);
   EXPECT_DOUBLE_EQ(std::stod(text), need);
 }
 

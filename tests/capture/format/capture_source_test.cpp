@@ -64,7 +64,7 @@ TEST(CaptureName, PrefersAnExistingFolderOverAHubName) {
   EXPECT_FALSE(names_capture("org/name"));
   const CaptureSource source(name);
   EXPECT_EQ(source.short_name(), "name@main");
-  EXPECT_EQ(source.index().queries.size(), 1u);
+  EXPECT_EQ(source.capture_index().queries.size(), 1u);
 }
 
 // Writes a finished capture with two query heads and one key head.

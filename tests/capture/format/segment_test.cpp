@@ -126,10 +126,10 @@ TEST_F(SegmentFile, DetectsEveryFlippedBit) {
     auto damaged = whole;
     damaged[at / 8] = static_cast<char>(damaged[at / 8] ^ (1 << at % 8));
     write_text(path(), damaged);
-    EXPECT_THROW(SegmentReader(path(), kGroups).check_all(), Error) << at;
+    EXPECT_THROW(SegmentReader(path(), kGroups).check_all_bytes(), Error) << at;
   }
   write_text(path(), whole);
-  EXPECT_NO_THROW(SegmentReader(path(), kGroups).check_all());
+  EXPECT_NO_THROW(SegmentReader(path(), kGroups).check_all_bytes());
 }
 
 Manifest small_manifest() {
@@ -206,7 +206,7 @@ TEST(Journal, RefusesADamagedLineAndIgnoresATornLastLine) {
     Journal journal(folder.path());
     for (std::size_t i = 0; i < 3; ++i) {
       write_text(folder.file(segment_name(i)), "x");
-      journal.add({.segment = segment_name(i), .examples = 1, .rows = 1, .tokens = 1});
+      journal.append_entry({.segment = segment_name(i), .examples = 1, .rows = 1, .tokens = 1});
     }
     journal.mark_complete();
   }
@@ -237,7 +237,7 @@ TEST(Journal, SumsTheCountsOfItsEntries) {
   Journal journal(folder.path());
   write_file(folder.file("00000000.seg"), "x");
   write_file(folder.file("stray.seg.12.tmp"), "x");
-  journal.add({.segment = segment_name(0), .examples = 3, .rows = 5, .tokens = 70});
+  journal.append_entry({.segment = segment_name(0), .examples = 3, .rows = 5, .tokens = 70});
   journal.remove_unlisted_files();
   EXPECT_FALSE(std::filesystem::exists(folder.file("stray.seg.12.tmp")));
   EXPECT_EQ(segment_name(1), "00000001.seg");
@@ -258,7 +258,7 @@ TEST(Journal, RefusesCountsOutOfRange) {
     Journal journal(folder.path());
     for (std::size_t i = 0; i < 2; ++i) {
       write_text(folder.file(segment_name(i)), "x");
-      journal.add({.segment = segment_name(i), .examples = count, .rows = 1, .tokens = 1});
+      journal.append_entry({.segment = segment_name(i), .examples = count, .rows = 1, .tokens = 1});
     }
     EXPECT_THROW(Journal(folder.path()), Error) << count;
   }
@@ -276,11 +276,11 @@ class PartOfOneRow : public testing::Test {
     const std::vector<std::int32_t> positions = {2};
     writer.add_block(0, 0, positions, token_strings, Tensor({1, 2, 2}));
     Journal(folder_.path())
-        .add({.segment = segment_name(0),
-              .examples = 1,
-              .rows = 2,
-              .tokens = tokens,
-              .checksum = writer.commit()});
+        .append_entry({.segment = segment_name(0),
+                       .examples = 1,
+                       .rows = 2,
+                       .tokens = tokens,
+                       .checksum = writer.commit()});
   }
 
   TemporaryFolder folder_;

@@ -150,9 +150,9 @@ class CountingBackend : public CpuBackend {
  public:
   using CpuBackend::CpuBackend;
 
-  void begin(const Batch& batch) override {
+  void begin_pass(const Batch& batch) override {
     rows.push_back(batch.rows());
-    CpuBackend::begin(batch);
+    CpuBackend::begin_pass(batch);
   }
 
   std::vector<std::int64_t> rows;
@@ -166,11 +166,11 @@ TEST_F(CaptureFlow, RunsEveryBatchOnOneBackend) {
   std::filesystem::create_directories(file("part"));
   Journal::create(file("part"), packed.manifest);
   Journal journal(file("part"));
-  PartWriter writer(packed, journal);
+  CapturePartWriter writer(packed, journal);
   std::vector<std::int64_t> expected;
   for (const auto& batch : all_batches(packed)) {
     expected.push_back(batch.tokens());
-    writer.capture(batch, backend);
+    writer.capture_and_store(batch, backend);
   }
   writer.flush();
   EXPECT_EQ(backend.rows, expected);
@@ -182,7 +182,7 @@ TEST_F(CaptureFlow, RunsEveryBatchOnOneBackend) {
 class FailingBackend : public CpuBackend {
  public:
   using CpuBackend::CpuBackend;
-  void finish() override { failure("the GPU is gone"); }
+  void finish_pass() override { failure("the GPU is gone"); }
 };
 
 TEST_F(CaptureFlow, FailedForwardPassLeavesNoThreadAndNoSegment) {
@@ -195,8 +195,8 @@ TEST_F(CaptureFlow, FailedForwardPassLeavesNoThreadAndNoSegment) {
   {
     ExampleSource source(unpacked, {});
     BatchReader reader(unpacked, source);
-    PartWriter writer(unpacked, journal);
-    EXPECT_THROW(writer.capture(*reader.next(), backend), Error);
+    CapturePartWriter writer(unpacked, journal);
+    EXPECT_THROW(writer.capture_and_store(*reader.next(), backend), Error);
   }
   for (const auto& [name, content] : contents("part")) EXPECT_EQ(name, "manifest.json");
 }

@@ -63,12 +63,12 @@ TEST(PositionSampler, LogBucketsRoundAsFloat32Does) {
       {.type = SamplerType::log_uniform, .min_bucket_size = 1, .max_rows = {}});
   const auto& cases = golden()["log_buckets"];
   for (std::size_t i = 0; i < cases["positions"].size(); ++i)
-    EXPECT_EQ(sampler.bucket(cases["positions"][i]), cases["buckets"][i].get<int>())
+    EXPECT_EQ(sampler.bucket_of(cases["positions"][i]), cases["buckets"][i].get<int>())
         << "position " << cases["positions"][i];
   std::int32_t last = -1;
   std::vector<std::int64_t> first_of_each;
   for (std::int64_t position = 0; position < (1 << 22); ++position) {
-    const auto bucket = sampler.bucket(position);
+    const auto bucket = sampler.bucket_of(position);
     if (bucket != last) first_of_each.push_back(position);
     last = bucket;
   }
@@ -78,8 +78,8 @@ TEST(PositionSampler, LogBucketsRoundAsFloat32Does) {
 TEST(PositionSampler, AllKeepsEveryPosition) {
   const PositionSampler sampler({.type = SamplerType::all, .min_bucket_size = 10, .max_rows = {}});
   EXPECT_EQ(sampler.sample(1, 25).size(), 25u);
-  EXPECT_EQ(sampler.bucket(9), 0);
-  EXPECT_EQ(sampler.bucket(10), 1);
+  EXPECT_EQ(sampler.bucket_of(9), 0);
+  EXPECT_EQ(sampler.bucket_of(10), 1);
 }
 
 TEST(PositionSampler, RatesAboveOneKeepAllOfABucket) {

@@ -25,7 +25,7 @@ StatisticsSettings settings() {
 class Scores : public LayerStatistics, public AttentionConsumer {
  public:
   explicit Scores(std::vector<std::int32_t> tokens) : pairs_(count_token_pattern_pairs(tokens)) {
-    request_.layout = column_layout(settings());
+    request_.layout = attention_column_layout(settings());
     request_.bucket_size = settings().bucket_size;
     request_.buckets = 1;
     batch_.add(tokens);
@@ -60,9 +60,9 @@ class Scores : public LayerStatistics, public AttentionConsumer {
     const auto columns = as_index(part.columns);
     for (std::int64_t head = 0; head < part.heads; ++head) {
       std::vector<double> values(document_column_names(settings()).size());
-      fill_document_values(request_.layout, pairs_,
-                           std::span(part.sum).subspan(as_index(head) * columns, columns), {},
-                           values);
+      fill_document_columns(request_.layout, pairs_,
+                            std::span(part.sum).subspan(as_index(head) * columns, columns), {},
+                            values);
       values_.back().push_back(values);
     }
   }

@@ -44,10 +44,10 @@ void write_part(const DataRoot& root, const PlantedStatistics& planted, const Sh
       ++entry.examples;
       entry.tokens += tokens;
     }
-    save_state(path + ".state", state);
+    save_stats_state(path + ".state", state);
     save_documents(path + ".docs", records);
     entry.checksum = segment.commit();
-    journal.add(entry);
+    journal.append_entry(entry);
   }
   journal.mark_complete();
 }

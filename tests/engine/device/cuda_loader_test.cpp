@@ -24,7 +24,7 @@ std::string fake(const std::string& name) {
 }
 
 CudaDriver fake_driver(const std::string& folder) {
-  return query_driver(fake(folder + "/libcuda.so.1"));
+  return probe_driver(fake(folder + "/libcuda.so.1"));
 }
 
 LoadedCudaModule opened(const std::string& file) {
@@ -32,7 +32,7 @@ LoadedCudaModule opened(const std::string& file) {
 }
 
 TEST(CudaDriver, AMissingDriverIsReported) {
-  const auto driver = query_driver("no-such-folder/libcuda.so.1");
+  const auto driver = probe_driver("no-such-folder/libcuda.so.1");
   EXPECT_FALSE(driver.found);
   EXPECT_TRUE(driver.gpus.empty());
   EXPECT_EQ(driver.why_not,
@@ -64,7 +64,7 @@ TEST(CudaDriver, AMissingGpuIsReported) {
 }
 
 TEST(CudaDriver, ALibraryThatIsNoDriverIsReported) {
-  EXPECT_THAT(query_driver(fake("libgood.so")).why_not,
+  EXPECT_THAT(probe_driver(fake("libgood.so")).why_not,
               MatchesRegex(".*libgood.so is not an NVIDIA driver"));
 }
 
@@ -120,10 +120,10 @@ TEST(CudaModule, UsesErrorsLogAndThreadsOfTheLibrary) {
   std::vector<std::string> heard;
   set_log_callback([&](LogLevel, std::string_view message) { heard.emplace_back(message); },
                    LogLevel::debug);
-  EXPECT_EQ(part.module->why_unusable(3), "it is a fake");
+  EXPECT_EQ(part.module->unusable_reason(3), "it is a fake");
   set_log_callback(nullptr);
   EXPECT_THAT(heard, ElementsAre("asked for GPU 3"));
-  EXPECT_EQ(part.module->free_memory(0), 1000);
+  EXPECT_EQ(part.module->free_memory_bytes(0), 1000);
   Tensor tensor({2});
   try {
     part.module->copy_values(tensor, tensor);

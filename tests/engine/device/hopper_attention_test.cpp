@@ -65,7 +65,7 @@ class HopperAttention : public GpuTest<testing::TestWithParam<std::tuple<DType, 
     z.poison();
     lse.poison();
     largest.poison();
-    attention.begin(sequences_of(mask));
+    attention.set_sequences(sequences_of(mask));
     attention.attend({.q = rows.device.get(),
                       .k = rows.on_device(rows.k(0, 0)),
                       .v = rows.on_device(rows.v(0, 0)),

@@ -67,7 +67,7 @@ struct Refused : std::runtime_error {
 class KeptMoments : public MomentConsumer {
  public:
   void add(const LayerMoments& part) override { parts.push_back(part); }
-  void refuse(const NonFiniteLocation& found) override { throw Refused(found); }
+  void throw_non_finite(const NonFiniteLocation& found) override { throw Refused(found); }
   std::vector<LayerMoments> parts;
 };
 
@@ -77,7 +77,7 @@ LayerMoments on_gpu(const PlantedRows& rows, const Batch& batch, const MomentReq
   cuda::MomentStatistics moments(results, stream);
   require(cudaDeviceSynchronize());
   KeptMoments sink;
-  moments.begin(batch);
+  moments.begin_batch(batch);
   moments.add(rows.view(batch.rows()), request, sink);
   results.deliver_all();
   return sink.parts.at(0);

@@ -31,7 +31,7 @@ Batch batch_of(const std::vector<std::int32_t>& lengths, std::uint32_t tokens) {
   return batch;
 }
 
-cuda::ScoreSource source_of(const FusedRows& rows, std::int64_t window) {
+cuda::QueriesAndKeys source_of(const FusedRows& rows, std::int64_t window) {
   return {.q = rows.device.get(),
           .k = rows.on_device(rows.k(0, 0)),
           .row_stride = rows.stride,
@@ -51,7 +51,7 @@ LayerAttentionSums on_gpu(const FusedRows& rows, const Batch& batch, std::int64_
   require(cudaDeviceSynchronize());
   const auto source = source_of(rows, window);
   KeptAttention sink;
-  statistics.begin(batch);
+  statistics.begin_batch(batch);
   statistics.reserve_row_sums(rows.heads.n_heads);
   statistics.compute_row_sums(source);
   statistics.add(source, request, sink);
@@ -69,10 +69,10 @@ struct ExpectedRow {
 
 ExpectedRow expected_row(const FusedRows& rows, const Batch& batch, const Sequence& sequence,
                          std::int64_t position, std::int64_t head, std::int64_t window,
-                         const ColumnLayout& layout) {
+                         const AttentionColumnLayout& layout) {
   ExpectedRow row;
   const auto at = [&](NearKeyColumn column) -> double& {
-    return row.columns[static_cast<std::size_t>(ColumnLayout::at(column))];
+    return row.columns[static_cast<std::size_t>(AttentionColumnLayout::offset(column))];
   };
   const auto column = [&](std::int64_t number) -> double& {
     return row.columns[static_cast<std::size_t>(number)];
@@ -104,9 +104,9 @@ ExpectedRow expected_row(const FusedRows& rows, const Batch& batch, const Sequen
     const auto width = std::bit_width(static_cast<std::uint64_t>(distance));
     if (j < 4) {
       if (j == 0 && position >= kSinkAboveHalfFrom && p > 0.5) column(layout.sink_above_half()) = 1;
-      column(ColumnLayout::at(NearKeyColumn::sink_0) + j) = p;
+      column(AttentionColumnLayout::offset(NearKeyColumn::sink_0) + j) = p;
       at(NearKeyColumn::sink_4) += p;
-      if (position < 64) column(ColumnLayout::at(NearKeyColumn::alpha_0) + j) = p;
+      if (position < 64) column(AttentionColumnLayout::offset(NearKeyColumn::alpha_0) + j) = p;
       if (position == 1 && j == 0) at(NearKeyColumn::prev_first) = p;
     }
     if (distance == 0) at(NearKeyColumn::self) = p;
@@ -135,10 +135,10 @@ ExpectedRow expected_row(const FusedRows& rows, const Batch& batch, const Sequen
 }
 
 // How far a column of a row may be off.
-double allowed(const ColumnLayout& layout, std::int64_t column, const ExpectedRow& row) {
+double allowed(const AttentionColumnLayout& layout, std::int64_t column, const ExpectedRow& row) {
   const double tau = 2e-6 + 5e-7 * row.largest;
-  if (column == ColumnLayout::at(NearKeyColumn::max_logit) ||
-      column == ColumnLayout::at(NearKeyColumn::lse))
+  if (column == AttentionColumnLayout::offset(NearKeyColumn::max_logit) ||
+      column == AttentionColumnLayout::offset(NearKeyColumn::lse))
     return 2 * tau;  // scores themselves, sums of up to 256 products in float32
   if (!layout.all_keys) return tau;
   const double entropy = 1e-5 + 1e-6 * row.largest;
@@ -153,7 +153,7 @@ double allowed(const ColumnLayout& layout, std::int64_t column, const ExpectedRo
 
 // How many of the largest weights hold a share of the mass, and the mass of the largest, must lie
 // within the brackets; their mass is counted in steps of 2^-13 of a weight.
-void expect_brackets(const ColumnLayout& layout, ExpectedRow row, const double* found) {
+void expect_brackets(const AttentionColumnLayout& layout, ExpectedRow row, const double* found) {
   std::sort(row.weights.rbegin(), row.weights.rend());
   constexpr double kSlack = 3e-4;
   for (std::int64_t k = 0; k < kKeyShares; ++k) {
@@ -333,7 +333,7 @@ TEST(PlantedHeads, AreFoundByTheirScores) {
   const auto found = on_gpu(rows, batch, 0, request);
   const auto mean = [&](std::int64_t head, NearKeyColumn column) {
     return found.sum[static_cast<std::size_t>((head * 2 + 1) * found.columns +
-                                              ColumnLayout::at(column))] /
+                                              AttentionColumnLayout::offset(column))] /
            kHalf;
   };
   EXPECT_GT(mean(0, NearKeyColumn::ind), 0.99);

@@ -56,7 +56,9 @@ class CollectedStatistics : public LayerStatistics, public AttentionConsumer {
  private:
   struct Sums : MomentConsumer {
     void add(const LayerMoments& part) override { merge(moments, part); }
-    void refuse(const NonFiniteLocation&) override { throw std::runtime_error("not finite"); }
+    void throw_non_finite(const NonFiniteLocation&) override {
+      throw std::runtime_error("not finite");
+    }
     MomentRequest request;
     std::vector<float> shift;
     LayerMoments moments;
@@ -183,7 +185,7 @@ TEST_P(CudaStatistics, AreThoseOfTheCpu) {
       EXPECT_LT(relative(moments[i].buckets.m2, of_cpu[i].buckets.m2), 1e-4);
     }
     ASSERT_EQ(found.attention.size(), expected.attention.size());
-    const ColumnLayout layout{.window = 32, .all_keys = true};
+    const AttentionColumnLayout layout{.window = 32, .all_keys = true};
     for (std::size_t i = 0; i < found.attention.size(); ++i) {
       SCOPED_TRACE("layer " + std::to_string(i));
       const auto& a = found.attention[i];

@@ -43,7 +43,7 @@ struct Pass {
     attention(input(), z, sums);
   }
   LayerAttentionSums statistics(const AttentionRequest& request) const {
-    return attention_statistics({input(), sums, ids}, request);
+    return compute_attention_statistics({input(), sums, ids}, request);
   }
 };
 
@@ -112,20 +112,20 @@ PlainRow plain_row(const Pass& pass, const Sequence& sequence, std::int64_t head
 
 // Computes the columns of one row directly from their definitions.
 std::vector<double> plain_columns(const Pass& pass, const Sequence& sequence, std::int64_t i,
-                                  const PlainRow& row, const ColumnLayout& layout) {
+                                  const PlainRow& row, const AttentionColumnLayout& layout) {
   std::vector<double> v(as_index(layout.columns()));
   const auto token = [&](std::int64_t j) { return pass.ids[as_index(sequence.begin + j)]; };
   const auto near = [&](NearKeyColumn column) -> double& {
-    return v[as_index(ColumnLayout::at(column))];
+    return v[as_index(AttentionColumnLayout::offset(column))];
   };
   for (std::int64_t j = 0; j <= i; ++j) {
     const double p = row.p[as_index(j)];
     const auto width = static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(i - j)));
     if (j < 4) {
       if (j == 0 && i >= kSinkAboveHalfFrom && p > 0.5) v[as_index(layout.sink_above_half())] = 1;
-      v[as_index(ColumnLayout::at(NearKeyColumn::sink_0) + j)] = p;
+      v[as_index(AttentionColumnLayout::offset(NearKeyColumn::sink_0) + j)] = p;
       near(NearKeyColumn::sink_4) += p;
-      if (i < 64) v[as_index(ColumnLayout::at(NearKeyColumn::alpha_0) + j)] = p;
+      if (i < 64) v[as_index(AttentionColumnLayout::offset(NearKeyColumn::alpha_0) + j)] = p;
     }
     if (i == j) near(NearKeyColumn::self) = p;
     if (i == j + 1) near(NearKeyColumn::prev) = p;
@@ -184,7 +184,7 @@ double outside(double value, double low, double high) {
   return std::max({0.0, low - value, value - high});
 }
 
-void compare_all_keys(const ColumnLayout& layout, const double* found,
+void compare_all_keys(const AttentionColumnLayout& layout, const double* found,
                       std::span<const double> expected, const PlainRow& row, Worst& worst) {
   const double tau = 2e-6 + 5e-7 * row.size;
   const auto difference = [&](std::int64_t c) { return found[c] - expected[as_index(c)]; };
@@ -258,8 +258,8 @@ Worst compare_rows(const Pass& pass, const AttentionRequest& r, std::span<const 
       if (layout.all_keys)
         grow(worst.sums, std::ldexp(static_cast<double>(all), -40) - n, 1e-5 * n);
       for (std::int64_t c = 0; c < layout.near_column_count(); ++c)
-        if (c != ColumnLayout::at(NearKeyColumn::lse) &&
-            c != ColumnLayout::at(NearKeyColumn::max_logit))
+        if (c != AttentionColumnLayout::offset(NearKeyColumn::lse) &&
+            c != AttentionColumnLayout::offset(NearKeyColumn::max_logit))
           grow(worst.near_mean, means[as_index(c)], 1e-6);
     }
   return worst;
@@ -361,8 +361,8 @@ TEST_P(AttentionStatisticsTest, ScoresHaveTheBitsOfAttention) {
   const auto found = pass.statistics(r);
   for (std::int64_t cell = 0; cell < 200 * kHeads; ++cell) {
     const double* sum = found.sum.data() + cell * r.layout.columns();
-    EXPECT_EQ(sum[ColumnLayout::at(NearKeyColumn::self)], 1.0);
-    EXPECT_EQ(sum[ColumnLayout::at(NearKeyColumn::sink_0)], 1.0);
+    EXPECT_EQ(sum[AttentionColumnLayout::offset(NearKeyColumn::self)], 1.0);
+    EXPECT_EQ(sum[AttentionColumnLayout::offset(NearKeyColumn::sink_0)], 1.0);
     EXPECT_EQ(sum[r.layout.distance_mass(0)], 1.0);
     EXPECT_EQ(sum[r.layout.entropy()], 0.0);
   }
@@ -556,7 +556,8 @@ TEST(AttentionStatistics, PlantedInductionAndPreviousTokenHeadsScoreHigh) {
   r.buckets = 2;
   const auto found = pass.statistics(r);
   const auto mean = [&](std::int64_t head, NearKeyColumn column) {  // over the second half
-    return found.sum[as_index((head * 2 + 1) * r.layout.columns() + ColumnLayout::at(column))] /
+    return found.sum[as_index((head * 2 + 1) * r.layout.columns() +
+                              AttentionColumnLayout::offset(column))] /
            kCopies;
   };
   EXPECT_GT(mean(0, NearKeyColumn::ind), 0.99);

@@ -76,7 +76,7 @@ TEST_P(Experts, SlotsAreGroupedByExpert) {
   const auto rows = rows_by_expert(indices, 4);
   EXPECT_EQ(rows.begin, (std::vector<std::int64_t>{0, 2, 4, 6, 6}));
   EXPECT_EQ(rows.slots, (std::vector<std::int64_t>{1, 2, 3, 5, 0, 4}));
-  EXPECT_TRUE(rows.slots_of(3).empty());
+  EXPECT_TRUE(rows.expert_slots(3).empty());
 }
 
 TEST_P(Experts, InvalidExpertIndicesThrow) {

@@ -24,10 +24,10 @@ TEST(AttentionColumns, NamesFollowTheColumnLayout) {
   auto s = settings(true);
   s.kl.push_back({.name = "fp8"});
   s.keep.push_back({.name = "first_4_last_16"});
-  const auto layout = column_layout(s);
+  const auto layout = attention_column_layout(s);
   const auto names = column_names(s);
-  EXPECT_EQ(names[as_index(ColumnLayout::at(NearKeyColumn::ind_self))], "ind_self");
-  EXPECT_EQ(names[as_index(ColumnLayout::at(NearKeyColumn::alpha_3))], "alpha_3");
+  EXPECT_EQ(names[as_index(AttentionColumnLayout::offset(NearKeyColumn::ind_self))], "ind_self");
+  EXPECT_EQ(names[as_index(AttentionColumnLayout::offset(NearKeyColumn::alpha_3))], "alpha_3");
   EXPECT_EQ(names[as_index(layout.near_band_column(8))], "near_8");
   EXPECT_EQ(names[as_index(layout.entropy())], "entropy");
   EXPECT_EQ(names[as_index(layout.distance_mass(17))], "dist_17");
@@ -54,7 +54,9 @@ class PatternScores : public testing::Test {
     }
   }
 
-  double& sum(NearKeyColumn column) { return sums[as_index(ColumnLayout::at(column))]; }
+  double& sum(NearKeyColumn column) {
+    return sums[as_index(AttentionColumnLayout::offset(column))];
+  }
 
   void add_row(std::size_t i) {
     sum(NearKeyColumn::sink_0) += pattern[i][0];
@@ -73,7 +75,7 @@ class PatternScores : public testing::Test {
       }
     if (i < 64)
       for (std::size_t k = 0; k < 4 && k <= i; ++k)
-        sums[as_index(ColumnLayout::at(NearKeyColumn::alpha_0)) + k] += pattern[i][k];
+        sums[as_index(AttentionColumnLayout::offset(NearKeyColumn::alpha_0)) + k] += pattern[i][k];
   }
 
   // Reference: the TransformerLens formulas on the full square.
@@ -96,7 +98,7 @@ class PatternScores : public testing::Test {
   }
 
   const std::size_t n = 100;
-  ColumnLayout layout = column_layout(settings());
+  AttentionColumnLayout layout = attention_column_layout(settings());
   std::vector<std::int32_t> tokens = std::vector<std::int32_t>(100);
   std::vector<std::vector<double>> pattern;
   std::vector<double> sums;
@@ -113,7 +115,7 @@ TEST_F(PatternScores, MatchTheTransformerLensFormulas) {
     }
   const auto names = document_column_names(settings());
   std::vector<double> values(names.size());
-  fill_document_values(layout, count_token_pattern_pairs(tokens), sums, {}, values);
+  fill_document_columns(layout, count_token_pattern_pairs(tokens), sums, {}, values);
   const auto value = [&](const std::string& name) {
     const auto found = std::find(names.begin(), names.end(), name);
     EXPECT_NE(found, names.end()) << name;
@@ -136,7 +138,7 @@ TEST_F(PatternScores, MatchTheTransformerLensFormulas) {
 TEST_F(PatternScores, SinkAlphaAveragesTheFirst64Rows) {
   const auto names = document_column_names(settings());
   std::vector<double> values(names.size());
-  fill_document_values(layout, count_token_pattern_pairs(tokens), sums, {}, values);
+  fill_document_columns(layout, count_token_pattern_pairs(tokens), sums, {}, values);
   const auto at = std::find(names.begin(), names.end(), "sink_alpha_64_0") - names.begin();
   for (std::size_t k = 0; k < 4; ++k) {
     double expected = 0;
@@ -144,13 +146,13 @@ TEST_F(PatternScores, SinkAlphaAveragesTheFirst64Rows) {
     EXPECT_NEAR(values[static_cast<std::size_t>(at) + k], expected, 1e-12);
   }
   const auto short_text = std::span(tokens).first(63);
-  fill_document_values(layout, count_token_pattern_pairs(short_text), sums, {}, values);
+  fill_document_columns(layout, count_token_pattern_pairs(short_text), sums, {}, values);
   EXPECT_TRUE(std::isnan(values[static_cast<std::size_t>(at)]));
 }
 
 TEST(KeyShares, AreSharesOfTheKeysWithMostMass) {
   const auto s = settings(true);
-  const auto layout = column_layout(s);
+  const auto layout = attention_column_layout(s);
   const std::vector<double> sums(as_index(layout.columns()));
   const auto names = document_column_names(s);
   std::vector<double> values(names.size());
@@ -159,17 +161,17 @@ TEST(KeyShares, AreSharesOfTheKeysWithMostMass) {
   };
   std::vector<double> keys(100, 0.0);
   keys[17] = 3.0;
-  fill_document_values(layout, {.tokens = 100}, sums, keys, values);
+  fill_document_columns(layout, {.tokens = 100}, sums, keys, values);
   EXPECT_DOUBLE_EQ(value("key_share_1"), 1.0);
   EXPECT_NEAR(value("key_gini"), 0.99, 1e-12);  // Gini of one that has all
-  fill_document_values(layout, {.tokens = 100}, sums, std::vector<double>(100, 2.0), values);
+  fill_document_columns(layout, {.tokens = 100}, sums, std::vector<double>(100, 2.0), values);
   EXPECT_NEAR(value("key_share_20"), 0.2, 1e-12);
   EXPECT_NEAR(value("key_gini"), 0.0, 1e-12);
 }
 
 // Two documents of 10 and 30 rows with row values 1 and 3.
 TEST(AttentionTables, MeanDeviationAndClusteredErrorHaveClosedForms) {
-  auto a = empty_attention(settings(), 1, 1);
+  auto a = empty_attention_statistics(settings(), 1, 1);
   const auto columns = a.columns.size();
   a.documents = 2;
   a.rows = {20, 20};
@@ -186,7 +188,7 @@ TEST(AttentionTables, MeanDeviationAndClusteredErrorHaveClosedForms) {
   // Residuals of the document sums: 10 - 25 and 90 - 75.
   EXPECT_NEAR(all.se, std::sqrt(2 * 15.0 * 15.0 * 2) / 40, 1e-12);
   EXPECT_DOUBLE_EQ(summarize_column(a, 0, 0, 1, 0).mean, 3.0);
-  EXPECT_EQ(count_rows(a, -1), 40);
+  EXPECT_EQ(count_query_rows(a, -1), 40);
   auto twice = a;
   merge(twice, a);
   EXPECT_DOUBLE_EQ(summarize_column(twice, 0, 0, -1, 0).mean, 2.5);

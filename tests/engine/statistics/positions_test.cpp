@@ -41,9 +41,9 @@ TEST(Positions, RangeSumsMatchDirectSums) {
   PositionPrefixSums table;
   std::vector<std::int64_t> positions;
   for (std::int64_t t = 100; t < 5000; ++t) positions.push_back(t);
-  expect_near(table.range(100, 5000).to_position_sums(), straight(positions));
-  EXPECT_EQ(table.range(7, 7).n, 0);
-  const auto one = table.range(7, 8).to_position_sums();
+  expect_near(table.sums_over(100, 5000).to_position_sums(), straight(positions));
+  EXPECT_EQ(table.sums_over(7, 7).n, 0);
+  const auto one = table.sums_over(7, 8).to_position_sums();
   EXPECT_EQ(one.t_mean, 7.0);
   EXPECT_EQ(one.t_m2, 0.0);
   EXPECT_EQ(one.u_m2, 0.0);

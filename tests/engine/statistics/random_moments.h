@@ -46,7 +46,7 @@ inline HeadMoments moments_of(const TestRows& rows, std::int64_t pairs = 2) {
   if (rows.rows() == 0) return m;
   PositionPrefixSums table;
   ExactPositionSums positions;
-  for (const auto t : rows.position) positions += table.range(t, t + 1);
+  for (const auto t : rows.position) positions += table.sums_over(t, t + 1);
   m.positions = positions.to_position_sums();
   const auto n = static_cast<double>(rows.rows());
   const auto i = [&](std::int64_t head, std::int64_t j) {

@@ -20,7 +20,7 @@ std::vector<std::string> shared(const std::string& part) {
   const auto folder = std::filesystem::path(source_path()) / ".." / "shared" / part;
   std::vector<std::string> folders;
   if (is_folder(folder))
-    for (const auto& name : names_in(folder)) folders.push_back(folder / name);
+    for (const auto& name : entry_names(folder)) folders.push_back(folder / name);
   else
     fmt::print("{} is not there\n", folder.string());
   return folders;

@@ -8,7 +8,7 @@
 namespace qkscope {
 namespace {
 
-std::vector<Symbol> merge_plainly(const MergeTable& merges, std::vector<Symbol> symbols) {
+std::vector<BpeSymbol> merge_plainly(const MergeTable& merges, std::vector<BpeSymbol> symbols) {
   while (true) {
     std::uint32_t best = MergeTable::kNone;
     std::size_t at = 0;
@@ -37,8 +37,8 @@ TEST(Merging, MatchesTheReferenceImplementation) {
       };
       merges.add(pick(), pick(), next);
     }
-    std::vector<Symbol> symbols(1 + random() % 200);
-    for (Symbol& symbol : symbols) symbol = {static_cast<std::int32_t>(random() % 4), 1};
+    std::vector<BpeSymbol> symbols(1 + random() % 200);
+    for (BpeSymbol& symbol : symbols) symbol = {static_cast<std::int32_t>(random() % 4), 1};
     const auto expected = merge_plainly(merges, symbols);
     MergeScratch scratch;
     merge_symbols(merges, symbols, scratch);

@@ -16,7 +16,7 @@ const std::string kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 std::vector<std::string> pieces(const Pattern& pattern, const std::string& text) {
-  std::vector<Match> found;
+  std::vector<PatternPiece> found;
   pattern.find(text, found);
   std::vector<std::string> out;
   for (const auto& [range, matched] : found) {

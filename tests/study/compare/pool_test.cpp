@@ -118,7 +118,7 @@ TEST_F(Pool, CorrelatesTheOverviewWithScores) {
   const auto tables = pool_results(options);
   const auto row = find_row(tables.scores, {"B / F1", "bias_strength"});
   ASSERT_TRUE(row);
-  const auto expected = correlate(bias, std::vector<double>{10, 30, 20, 50});
+  const auto expected = correlate_pairs(bias, std::vector<double>{10, 30, 20, 50});
   EXPECT_EQ(tables.scores.columns()[2].integers[*row], 4);
   EXPECT_NEAR(tables.scores.columns()[3].reals[*row], expected.pearson.r, 1e-12);
   EXPECT_NEAR(tables.scores.columns()[5].reals[*row], expected.spearman.r, 1e-12);
@@ -158,13 +158,13 @@ TEST_F(Pool, ReadsScoresInColumns) {
 TEST(PairCorrelation, AgreesWithScipy) {
   const std::vector<double> x = {1, 2, 2, 4, 5.5, 7};
   const std::vector<double> y = {3, 1, 4, 4, std::nan(""), 9};
-  const auto found = correlate(x, y);
+  const auto found = correlate_pairs(x, y);
   EXPECT_EQ(found.n, 5);
   EXPECT_NEAR(found.pearson.r, 0.8804296005407636, 1e-12);
   EXPECT_NEAR(found.pearson.p, 0.0487329438261018, 1e-12);
   EXPECT_NEAR(found.spearman.r, 0.7631578947368421, 1e-12);
   EXPECT_NEAR(found.spearman.p, 0.13333911953180624, 1e-12);
-  EXPECT_TRUE(std::isnan(correlate({x.data(), 2}, {y.data(), 2}).pearson.r));
+  EXPECT_TRUE(std::isnan(correlate_pairs({x.data(), 2}, {y.data(), 2}).pearson.r));
 }
 
 }  // namespace

@@ -68,11 +68,11 @@ TEST(PublishedSets, EveryNumberHasAStandardError) {
 }
 
 TEST(PublishedSets, ProfileRowsHaveTheirBins) {
-  using ValueKind = PublishedNumber::ValueKind;
+  using PublishedValueKind = PublishedNumber::PublishedValueKind;
   const auto set = read_published_numbers("profiles");
   const auto* length = find(set, "qwen3-4b", "length_bins 8K-16K");
   ASSERT_NE(length, nullptr);
-  EXPECT_EQ(length->value_kind, ValueKind::profile);
+  EXPECT_EQ(length->value_kind, PublishedValueKind::profile);
   EXPECT_EQ(length->bin.low, 8192);
   EXPECT_FALSE(length->bin.fraction);
   EXPECT_TRUE(find(set, "qwen3-4b", "deciles 0-10%")->bin.fraction);
@@ -82,7 +82,7 @@ TEST(PublishedSets, ProfileRowsHaveTheirBins) {
   const auto* layer = find(set, "llama3.1-8b", "layer_double_deciles d0-1 layer 14");
   ASSERT_NE(layer, nullptr);
   EXPECT_EQ(layer->layer, 14);
-  EXPECT_EQ(find(set, "llama3.1-8b", "ruler_lengths 4K")->value_kind, ValueKind::quantity);
+  EXPECT_EQ(find(set, "llama3.1-8b", "ruler_lengths 4K")->value_kind, PublishedValueKind::quantity);
   const auto* cell = find(set, "qwen3-14b", "heatmap key distance 0 query distance 106496");
   ASSERT_NE(cell, nullptr);
   EXPECT_EQ(cell->index, 106496);

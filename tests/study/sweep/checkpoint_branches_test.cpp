@@ -145,7 +145,7 @@ TEST_F(BranchSweepFile, ErrorsLeaveNoFile) {
   write_file(wrong.config, "dataset: {pathh: x}\n");
   EXPECT_THAT(bad_input_message([&] { write_branch_sweep(wrong, file); }),
               HasSubstr("bad.yaml:1: dataset.pathh: there is no such key; did you mean"));
-  EXPECT_EQ(names_in(folder_.path()), Names{"configs"});
+  EXPECT_EQ(entry_names(folder_.path()), Names{"configs"});
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 namespace qkscope {
 
-DistinctValues::DistinctValues(std::span<const std::int32_t> all) : place(all.size()) {
+DistinctIntegers::DistinctIntegers(std::span<const std::int32_t> all) : place(all.size()) {
   if (all.empty()) return;
   const auto [least, most] = std::minmax_element(all.begin(), all.end());
   const std::int64_t low = *least;

@@ -12,8 +12,8 @@
 namespace qkscope {
 
 // Distinct values of a list in ascending order, and the index of every element among them.
-struct DistinctValues {
-  explicit DistinctValues(std::span<const std::int32_t> all);
+struct DistinctIntegers {
+  explicit DistinctIntegers(std::span<const std::int32_t> all);
 
   std::vector<std::int32_t> numbers;  // ascending
   std::vector<std::int32_t> place;    // (elements): index into `numbers`

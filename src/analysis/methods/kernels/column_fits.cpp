@@ -7,7 +7,8 @@
 #include "base/core/numbers.h"
 
 namespace qkscope {
-FitWindow epanechnikov_window(std::span<const double> position, double centre, double half_width) {
+FitWindow epanechnikov_fit_window(std::span<const double> position, double centre,
+                                  double half_width) {
   constexpr double kGrowth = 1.1;
   const double reach = position.empty() ? 0
                                         : std::max(std::fabs(position.front() - centre),
@@ -32,7 +33,7 @@ FitWindow epanechnikov_window(std::span<const double> position, double centre, d
   }
 }
 
-FitWindow uniform_window(std::vector<std::int64_t> rows, double centre, int degree) {
+FitWindow uniform_fit_window(std::vector<std::int64_t> rows, double centre, int degree) {
   FitWindow window{centre, 1, degree, std::move(rows), {}};
   window.weight.assign(window.row.size(), 1);
   return window;
@@ -75,7 +76,8 @@ GroupedFits::GroupedFits(const FloatMatrix& rows, std::span<const double> positi
   }
 }
 
-GroupedFits::Moments GroupedFits::window_moments_without(std::int64_t window, int group) const {
+GroupedFits::Moments GroupedFits::window_moments_without_group(std::int64_t window,
+                                                               int group) const {
   Moments total;
   for (int g = 0; g < groups_; ++g) {
     if (g == group) continue;
@@ -90,7 +92,7 @@ GroupedFits::Moments GroupedFits::window_moments_without(std::int64_t window, in
 }
 
 void GroupedFits::fit(std::int64_t window, int group, WindowFits& fits) const {
-  const Moments m = window_moments_without(window, group);
+  const Moments m = window_moments_without_group(window, group);
   const double* const total = totals_.row(window);
   const std::vector<double> nothing(group < 0 ? static_cast<std::size_t>(3 * dim_) : 0);
   const double* const left = group < 0 ? nothing.data() : sums_.row(window * groups_ + group);

@@ -29,9 +29,10 @@ struct FitWindow {
 // 10 % until the effective number of rows (sum w)^2 / sum w^2 reaches kEffectiveRows, or until the
 // window extends far beyond all rows. `position` must be ascending.
 inline constexpr double kEffectiveRows = 100;
-FitWindow epanechnikov_window(std::span<const double> position, double centre, double half_width);
+FitWindow epanechnikov_fit_window(std::span<const double> position, double centre,
+                                  double half_width);
 // Equal weights for the given rows.
-FitWindow uniform_window(std::vector<std::int64_t> rows, double centre, int degree);
+FitWindow uniform_fit_window(std::vector<std::int64_t> rows, double centre, int degree);
 
 // Fits of all windows; rows of windows without enough data are NaN.
 struct WindowFits {
@@ -57,7 +58,7 @@ class GroupedFits {
     double w[3] = {};
     double w2[3] = {};
   };
-  Moments window_moments_without(std::int64_t window, int group) const;
+  Moments window_moments_without_group(std::int64_t window, int group) const;
   void fit(std::int64_t window, int group, WindowFits& fits) const;
 
   int groups_;

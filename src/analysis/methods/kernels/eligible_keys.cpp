@@ -27,7 +27,7 @@ void EligibleKeys::add_keys_of_example(const SortedKeys& keys, std::int64_t exam
                                        std::optional<std::int32_t> window) {
   const auto begin = keys.begin[static_cast<std::size_t>(example)];
   const auto last = keys.begin[static_cast<std::size_t>(example) + 1];
-  Range* const ranges = ranges_.data() + example * points_;
+  CompactKeyRange* const ranges = ranges_.data() + example * points_;
   auto end = begin;
   for (std::int64_t c = 0; c < points_; ++c) {
     const auto at = static_cast<std::size_t>(c);
@@ -54,10 +54,11 @@ void EligibleKeys::add_keys_of_example(const SortedKeys& keys, std::int64_t exam
   for (auto c = points_ - 2; c >= 0; --c)
     ranges[c].begin = std::min(ranges[c].begin, ranges[c + 1].begin);
   for (auto key = begin; key < last; ++key)
-    end_.push_back(
-        std::upper_bound(ranges, ranges + points_, key,
-                         [](std::int64_t k, const Range& range) { return k < range.begin; }) -
-        ranges);
+    end_.push_back(std::upper_bound(ranges, ranges + points_, key,
+                                    [](std::int64_t k, const CompactKeyRange& range) {
+                                      return k < range.begin;
+                                    }) -
+                   ranges);
 }
 
 }  // namespace qkscope

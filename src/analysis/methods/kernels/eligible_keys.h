@@ -28,14 +28,14 @@ class EligibleKeys {
                std::optional<std::int32_t> window);
 
   KeyRange at(std::int64_t example, std::int64_t point) const {
-    const Range& range = ranges_[static_cast<std::size_t>(example * points_ + point)];
+    const CompactKeyRange& range = ranges_[static_cast<std::size_t>(example * points_ + point)];
     return {range.begin, range.end};
   }
   std::int64_t first_point(std::int64_t key) const { return first_[static_cast<std::size_t>(key)]; }
   std::int64_t end_point(std::int64_t key) const { return end_[static_cast<std::size_t>(key)]; }
 
  private:
-  struct Range {  // a KeyRange in half the memory
+  struct CompactKeyRange {  // a KeyRange in half the memory
     std::int32_t begin = 0;
     std::int32_t end = 0;
   };
@@ -44,9 +44,9 @@ class EligibleKeys {
                            std::optional<std::int32_t> window);
 
   std::int64_t points_;
-  std::vector<Range> ranges_;        // (examples, points)
-  std::vector<std::int64_t> first_;  // (keys)
-  std::vector<std::int64_t> end_;    // (keys)
+  std::vector<CompactKeyRange> ranges_;  // (examples, points)
+  std::vector<std::int64_t> first_;      // (keys)
+  std::vector<std::int64_t> end_;        // (keys)
 };
 
 }  // namespace qkscope

@@ -116,7 +116,7 @@ class PairEvaluator {
   void set_keys(const KeyTile& keys);
   // Sets the columns [first, end) that pairs added from now on need. A tile is evaluated at the
   // columns of all its pairs.
-  void set_columns(std::int64_t first, std::int64_t end) {
+  void set_column_range(std::int64_t first, std::int64_t end) {
     first_column_ = first;
     end_column_ = end;
   }

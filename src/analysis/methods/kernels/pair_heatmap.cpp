@@ -28,7 +28,7 @@ PairHeatmap::PairHeatmap(double extent, int bins, std::span<const double> query)
 void PairHeatmap::add(const PairRunningSums& pair) {
   if (pair.begin >= pair.end) return;
   const double middle = 0.5 * (pair.first + pair.second);
-  Cell* const row = cells_.data() + distance_bin(pair.second - pair.first) * bins_;
+  PlasticityCell* const row = cells_.data() + distance_bin(pair.second - pair.first) * bins_;
   const auto step = std::min(static_cast<std::int64_t>(middle * steps_), cell_steps_ * bins_ - 1);
   const std::int32_t* const first_point = first_point_.data() + step;
   const double* const query = query_.data();
@@ -55,7 +55,7 @@ void PairHeatmap::set_weight(double weight) {
     weighted_[i].sum += weight_ * kPlasticityUnit * static_cast<double>(cells_[i].sum);
     weighted_[i].weight += weight_ * count;
     weighted_[i].count += count;
-    cells_[i] = Cell{};
+    cells_[i] = PlasticityCell{};
   }
   weight_ = weight;
 }

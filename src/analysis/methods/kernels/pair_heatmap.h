@@ -40,7 +40,7 @@ class PairHeatmap {
   std::vector<HeatmapCell> cells();
 
  private:
-  struct Cell {
+  struct PlasticityCell {
     std::uint64_t sum = 0;  // in units of kPlasticityUnit
     std::uint64_t count = 0;
   };
@@ -62,7 +62,7 @@ class PairHeatmap {
   std::int64_t cell_steps_;
   double steps_;                           // per token
   std::vector<std::int32_t> first_point_;  // (steps): the first point at or after the step
-  std::vector<Cell> cells_;                // (key distance, query distance), at the current weight
+  std::vector<PlasticityCell> cells_;      // (key distance, query distance), at the current weight
   std::vector<WeightedCell> weighted_;     // (key distance, query distance), at earlier weights
 };
 

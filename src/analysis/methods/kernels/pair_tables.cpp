@@ -204,8 +204,8 @@ void ProfileSums::add_example(std::int64_t example) {
     if (first >= end) continue;
     if (4 * (first - tile_first) > end - first) evaluator_.flush();
     if (evaluator_.empty()) tile_first = first;
-    evaluator_.set_columns(first_column_[static_cast<std::size_t>(first)],
-                           last_column_[static_cast<std::size_t>(end)] + 1);
+    evaluator_.set_column_range(first_column_[static_cast<std::size_t>(first)],
+                                last_column_[static_cast<std::size_t>(end)] + 1);
     for (auto i = keys_before_.at(example, first).begin; i < j; ++i) {
       evaluator_.add({i, j});
       if (evaluator_.empty()) tile_first = first;
@@ -233,7 +233,7 @@ void ProfileSums::add_samples(const KeyTile& all) {
     at_work_ = {{c, c + 1}};
     heatmap_.set_weight(static_cast<double>(eligible_[at]) /
                         static_cast<double>(options_.max_pairs));
-    evaluator_.set_columns(points_.column[at], last_column_[at + 1] + 1);
+    evaluator_.set_column_range(points_.column[at], last_column_[at + 1] + 1);
     add_sample(ranges_at(c), options_.max_pairs,
                options_.seed ^ (static_cast<std::uint64_t>(c + 1) << 32), evaluator_);
   }
@@ -255,7 +255,7 @@ struct BucketRun {
   std::size_t bucket = 0;  // index into the distinct bucket numbers
 };
 
-std::vector<BucketRun> runs_of(const SortedKeys& keys, const DistinctValues& buckets) {
+std::vector<BucketRun> runs_of(const SortedKeys& keys, const DistinctIntegers& buckets) {
   std::vector<BucketRun> runs;
   const auto count = std::ssize(keys.bin);
   for (std::int64_t begin = 0, end = 0; begin < count; begin = end) {
@@ -297,7 +297,7 @@ class BucketPairs {
 
   const QueryPoints& points_;
   const PlasticityOptions& options_;
-  DistinctValues numbers_;
+  DistinctIntegers numbers_;
   std::vector<BucketRun> runs_;
   std::size_t next_run_ = 0;  // first run of the next tile
   std::vector<Bucket> buckets_;

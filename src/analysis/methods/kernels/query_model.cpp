@@ -93,7 +93,7 @@ std::vector<double> rotated_diagonal(const Matrix& scatter, const LinearQueryMod
 
 // predict_position() from sums alone: mae_projection stays NaN. `drift_scatter`: scatter of the
 // drift coordinate.
-void predict_position(const LogPositions& u, double drift_scatter, LinearQueryModel& model) {
+void predict_position(const LogPositionSums& u, double drift_scatter, LinearQueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
   if (!(u.scatter > 0)) return;
   model.mae_baseline = u.mean_deviation;
@@ -102,8 +102,9 @@ void predict_position(const LogPositions& u, double drift_scatter, LinearQueryMo
   model.scalar_r_squared = along * along / (drift_scatter * u.scatter);
 }
 
-QueryBucket rotated_bucket(const QueryBucketMoments& from, const LinearQueryModel& model) {
-  QueryBucket bucket{from.bucket, from.count, from.position, rotate_vector(from.mean, model), {}};
+QueryBucketGaussian rotated_bucket(const QueryBucketMoments& from, const LinearQueryModel& model) {
+  QueryBucketGaussian bucket{
+      from.bucket, from.count, from.position, rotate_vector(from.mean, model), {}};
   if (from.count < 2 || from.scatter.data.empty()) return bucket;
   bucket.variance = rotated_diagonal(from.scatter, model);
   for (double& x : bucket.variance)
@@ -121,7 +122,7 @@ std::vector<double> log_positions(const RowsView& rows) {
 
 // Number, mean position and, with `variances`, mean and variance of the queries of every bucket.
 void describe_buckets(const CentredRows& queries, bool variances, LinearQueryModel& model) {
-  const DistinctValues buckets(queries.source.bucket);
+  const DistinctIntegers buckets(queries.source.bucket);
   std::vector<std::vector<std::int64_t>> members(buckets.numbers.size());
   for (std::size_t i = 0; i < buckets.place.size(); ++i)
     members[static_cast<std::size_t>(buckets.place[i])].push_back(static_cast<std::int64_t>(i));
@@ -132,7 +133,7 @@ void describe_buckets(const CentredRows& queries, bool variances, LinearQueryMod
       bucket.position += queries.source.position[static_cast<std::size_t>(row)];
     bucket.position /= static_cast<double>(count);
     if (variances) {
-      GroupSums sums = sum_group(queries, members[b]);
+      TextGroupSums sums = sum_text_group(queries, members[b]);
       for (double& x : sums.sum) x /= static_cast<double>(count);
       for (std::int64_t j = 0; j < queries.dim(); ++j)
         add_scaled(-static_cast<double>(count) * sums.sum[static_cast<std::size_t>(j)], sums.sum,
@@ -237,7 +238,7 @@ std::vector<double> signs_of_bucket_means(const Matrix& means) {
 }
 
 std::vector<double> key_mean_signs(const CentredRows& keys) {
-  const DistinctValues buckets(keys.source.bucket);
+  const DistinctIntegers buckets(keys.source.bucket);
   const auto dim = static_cast<std::size_t>(keys.dim());
   Matrix means(std::ssize(buckets.numbers), keys.dim());
   std::vector<double> count(buckets.numbers.size());
@@ -261,7 +262,7 @@ LinearQueryModel fit_query_model(const CentredRows& queries, std::vector<double>
 }
 
 LinearQueryModel fit_query_model_from_moments(const Moments& queries,
-                                              const LogPositions& log_positions,
+                                              const LogPositionSums& log_positions,
                                               std::vector<double> signs,
                                               std::span<const QueryBucketMoments> buckets) {
   LinearQueryModel model = fit_drift(queries, std::move(signs));

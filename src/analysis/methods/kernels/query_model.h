@@ -12,7 +12,7 @@
 namespace qkscope {
 
 // Mean and variance of the queries of one position bucket in rotated coordinates.
-struct QueryBucket {
+struct QueryBucketGaussian {
   std::int32_t bucket = 0;
   std::int64_t count = 0;
   double position = 0;           // mean position of the queries
@@ -38,7 +38,7 @@ struct LinearQueryModel {
   std::vector<double> beta;                    // (dim): per token
   std::vector<double> residual_variance;       // (dim)
   std::vector<NormalityStatistics> normality;  // (dim): normality of residuals; empty without rows
-  std::vector<QueryBucket> buckets;            // ascending by bucket
+  std::vector<QueryBucketGaussian> buckets;    // ascending by bucket
 };
 
 inline constexpr double kVarianceFloor = 1e-12;
@@ -52,7 +52,7 @@ LinearQueryModel fit_query_model(const CentredRows& queries, std::vector<double>
 
 // Sums of u = log2(position + 1) over all queries, for models that are fitted from statistics
 // instead of stored rows.
-struct LogPositions {
+struct LogPositionSums {
   double scatter = 0;                 // sum of (u - mean)^2
   double mean_deviation = 0;          // mean of |u - mean|
   std::vector<double> cross_scatter;  // (dim): sum of centred * (u - mean)
@@ -69,7 +69,7 @@ struct QueryBucketMoments {
 
 // Fits the model from moments. `signs` (dim): key signs. mae_projection is NaN and normality empty.
 LinearQueryModel fit_query_model_from_moments(const Moments& queries,
-                                              const LogPositions& log_positions,
+                                              const LogPositionSums& log_positions,
                                               std::vector<double> signs,
                                               std::span<const QueryBucketMoments> buckets);
 

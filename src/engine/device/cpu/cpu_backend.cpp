@@ -26,7 +26,7 @@ struct CpuStore : KeyValueStore {
 
 }  // namespace
 
-void CpuBackend::begin(const Batch& batch) {
+void CpuBackend::begin_pass(const Batch& batch) {
   batch_ = &batch;
   stored_ = nullptr;
   kept_.clear();
@@ -35,14 +35,15 @@ void CpuBackend::begin(const Batch& batch) {
   for (const auto& rope : config().ropes) tables_.push_back(rotary_table(rope, batch.sequences));
 }
 
-std::unique_ptr<KeyValueStore> CpuBackend::make_store(std::int64_t sequences, std::int64_t) {
+std::unique_ptr<KeyValueStore> CpuBackend::make_key_value_store(std::int64_t sequences,
+                                                                std::int64_t) {
   auto store = std::make_unique<CpuStore>();
   for (std::int64_t layer = 0; layer < config().n_layers; ++layer)
     store->layers.emplace_back(sequences, config().n_kv_heads, config().d_head);
   return store;
 }
 
-void CpuBackend::use_store(KeyValueStore& store) {
+void CpuBackend::use_key_value_store(KeyValueStore& store) {
   stored_ = &dynamic_cast<CpuStore&>(store).layers;
 }
 
@@ -166,30 +167,30 @@ void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
   if (has_experts()) {
     by_expert_ =
         rows_by_expert(expert_indices_.view().rows(begin, begin + count), config().experts.count);
-    project_experts_gate_up(x, by_expert_, weights_->experts, tensor(ActivationBuffer::gate),
-                            tensor(ActivationBuffer::up));
+    project_experts_gate_up(x, by_expert_, weights_->experts, buffer_view(ActivationBuffer::gate),
+                            buffer_view(ActivationBuffer::up));
   } else if (config().gated_mlp()) {
-    linear(x, {{weights_->gate, tensor(ActivationBuffer::gate)},
-               {weights_->up, tensor(ActivationBuffer::up)}});
+    linear(x, {{weights_->gate, buffer_view(ActivationBuffer::gate)},
+               {weights_->up, buffer_view(ActivationBuffer::up)}});
   } else {
-    linear(x, weights_->up, tensor(ActivationBuffer::gate));
+    linear(x, weights_->up, buffer_view(ActivationBuffer::gate));
   }
 }
 
 void CpuBackend::apply_gate(std::int64_t count) {
   QKSCOPE_ASSERT(count == chunk_rows_);
-  const auto gate = tensor(ActivationBuffer::gate);
+  const auto gate = buffer_view(ActivationBuffer::gate);
   if (config().activation == Activation::clamped_swiglu)
-    clamped_swiglu(config().swiglu, gate, tensor(ActivationBuffer::up), gate);
+    clamped_swiglu(config().swiglu, gate, buffer_view(ActivationBuffer::up), gate);
   else if (config().gated_mlp())
-    gated_activation(config().activation, gate, tensor(ActivationBuffer::up), gate);
+    gated_activation(config().activation, gate, buffer_view(ActivationBuffer::up), gate);
   else
     apply_activation(config().activation, weights_->xielu, gate);
 }
 
 void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) {
   if (has_experts()) {
-    project_experts_down(tensor(ActivationBuffer::gate), by_expert_, weights_->experts,
+    project_experts_down(buffer_view(ActivationBuffer::gate), by_expert_, weights_->experts,
                          expert_weights_.view().rows(begin, begin + count),
                          update_.view().rows(begin, begin + count));
     return add_update_rows(begin, count, weights_->post_mlp_norm, addition);
@@ -197,7 +198,7 @@ void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAd
   // At most kCpuMlpRows rows at a time: the packed input is as wide as the MLP.
   for (std::int64_t row = 0; row < count; row += kCpuMlpRows) {
     const auto end = std::min(row + kCpuMlpRows, count);
-    linear(tensor(ActivationBuffer::gate).rows(row, end), weights_->down,
+    linear(buffer_view(ActivationBuffer::gate).rows(row, end), weights_->down,
            update_.view().rows(begin + row, begin + end));
   }
   add_update_rows(begin, count, weights_->post_mlp_norm, addition);
@@ -209,7 +210,7 @@ void CpuBackend::add_update_rows(std::int64_t begin, std::int64_t count,
   if (config().residual_scale != 1.0) scale_by(update, config().residual_scale);
   if (!post_norm.empty()) normalize_rows(update, post_norm, update);
   if (addition != ResidualAddition::deferred)
-    add_to(residual_.view().rows(begin, begin + count), update);
+    add_update(residual_.view().rows(begin, begin + count), update);
 }
 
 void CpuBackend::project_logits() {
@@ -234,7 +235,7 @@ void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
   z_ = Tensor(q_.shape());
 }
 
-TensorView CpuBackend::tensor(ActivationBuffer buffer) {
+TensorView CpuBackend::buffer_view(ActivationBuffer buffer) {
   Tensor* const tensors[] = {
       &residual_,       &normalized_,     &q_,    &k_,  &v_,     &z_, &update_, &router_logits_,
       &expert_weights_, &expert_indices_, &gate_, &up_, &logits_};  // in the order of
@@ -244,7 +245,7 @@ TensorView CpuBackend::tensor(ActivationBuffer buffer) {
                                                                             : chosen.view();
 }
 
-Tensor CpuBackend::selected_part(ConstTensorView whole, const Selection& selection) const {
+Tensor CpuBackend::copy_selected_rows(ConstTensorView whole, const Selection& selection) const {
   Shape shape = whole.shape();
   shape[0] = std::ssize(selection.rows);
   const bool by_head = !selection.heads.empty();
@@ -263,16 +264,16 @@ Tensor CpuBackend::selected_part(ConstTensorView whole, const Selection& selecti
   return part;
 }
 
-void CpuBackend::read(ActivationBuffer buffer, const Selection& selection, Show show) {
+void CpuBackend::read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) {
   if (selection.rows.empty())
-    show(tensor(buffer));
+    show(buffer_view(buffer));
   else
-    show(selected_part(tensor(buffer), selection));
+    show(copy_selected_rows(buffer_view(buffer), selection));
 }
 
-ActivationCopy CpuBackend::copy(ActivationBuffer buffer, const Selection& selection) {
+ActivationCopy CpuBackend::copy_buffer(ActivationBuffer buffer, const Selection& selection) {
   auto copy = std::make_shared<Tensor>();
-  read(buffer, selection, [&](ConstTensorView values) {
+  read_buffer(buffer, selection, [&](ConstTensorView values) {
     *copy = Tensor(values.shape());
     copy_rows(*copy, values);
   });
@@ -281,10 +282,11 @@ ActivationCopy CpuBackend::copy(ActivationBuffer buffer, const Selection& select
 
 void CpuBackend::add_moments(ActivationBuffer buffer, const MomentRequest& request,
                              MomentConsumer& sink) {
-  const auto x = tensor(buffer);
+  const auto x = buffer_view(buffer);
   for (std::size_t i = 0; i < batch_->sequences.size(); ++i) {
     const auto document = document_moments(x, batch_->sequences[i], request);
-    if (document.bad_head) sink.refuse({*document.bad_head, static_cast<std::int64_t>(i)});
+    if (document.bad_head)
+      sink.throw_non_finite({*document.bad_head, static_cast<std::int64_t>(i)});
     sink.add(document.moments);
   }
 }
@@ -292,7 +294,7 @@ void CpuBackend::add_moments(ActivationBuffer buffer, const MomentRequest& reque
 void CpuBackend::add_attention_statistics(const AttentionRequest& request,
                                           AttentionConsumer& sink) {
   QKSCOPE_ASSERT(!row_sums_.empty() && kept_.empty());
-  sink.add(attention_statistics({attention_input(), row_sums_, batch_->ids}, request));
+  sink.add(compute_attention_statistics({attention_input(), row_sums_, batch_->ids}, request));
 }
 
 }  // namespace qkscope

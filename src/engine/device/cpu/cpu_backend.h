@@ -26,10 +26,10 @@ class CpuBackend : public Backend {
  public:
   using Backend::Backend;
 
-  void begin(const Batch& batch) override;
-  std::unique_ptr<KeyValueStore> make_store(std::int64_t sequences,
-                                            std::int64_t positions) override;
-  void use_store(KeyValueStore& store) override;
+  void begin_pass(const Batch& batch) override;
+  std::unique_ptr<KeyValueStore> make_key_value_store(std::int64_t sequences,
+                                                      std::int64_t positions) override;
+  void use_key_value_store(KeyValueStore& store) override;
   void embed() override;
   void embed_positions() override {
     qkscope::embed_positions(batch_->sequences, model().weights.positions, update_);
@@ -53,7 +53,7 @@ class CpuBackend : public Backend {
     linear(as_matrix(z_), weights_->o, update_);
     add_update_rows(0, active_rows(), weights_->post_attention_norm, addition);
   }
-  void add_update_to_residual() override { add_to(residual_, update_); }
+  void add_update_to_residual() override { add_update(residual_, update_); }
   void project_router() override {
     router_logits_ = Tensor({active_rows(), config().experts.count});
     linear(normalized_, weights_->router, router_logits_);
@@ -73,13 +73,14 @@ class CpuBackend : public Backend {
   void project_logits() override;
   void keep_rows(std::span<const std::int64_t> rows) override;
   std::int64_t active_rows() const override { return residual_.dim(0); }
-  void read(ActivationBuffer buffer, const Selection& selection, Show show) override;
-  void edit(ActivationBuffer buffer, const std::function<void(TensorView)>& change) override {
-    change(tensor(buffer));
+  void read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) override;
+  void edit_buffer(ActivationBuffer buffer,
+                   const std::function<void(TensorView)>& change) override {
+    change(buffer_view(buffer));
   }
-  ActivationCopy copy(ActivationBuffer buffer, const Selection& selection) override;
-  void put(ActivationBuffer buffer, const ActivationCopy& values) override {
-    const auto whole = tensor(buffer);
+  ActivationCopy copy_buffer(ActivationBuffer buffer, const Selection& selection) override;
+  void put_buffer(ActivationBuffer buffer, const ActivationCopy& values) override {
+    const auto whole = buffer_view(buffer);
     QKSCOPE_ASSERT(values.view.shape() == whole.shape());
     copy_rows(whole, values.view);
   }
@@ -98,7 +99,7 @@ class CpuBackend : public Backend {
                    MomentConsumer& sink) override;
   void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
   void add_attention_statistics(const AttentionRequest& request, AttentionConsumer& sink) override;
-  void finish() override {}
+  void finish_pass() override {}
   std::string describe_hardware() const override {
     return fmt::format("{}, {} {}", cpu_target(), thread_count(),
                        thread_count() == 1 ? "thread" : "threads");
@@ -131,8 +132,8 @@ class CpuBackend : public Backend {
                        ResidualAddition addition);
   bool has_experts() const { return !weights_->experts.empty(); }
   TensorView mlp_chunk_view(Tensor& values) const;
-  TensorView tensor(ActivationBuffer buffer);
-  Tensor selected_part(ConstTensorView whole, const Selection& selection) const;
+  TensorView buffer_view(ActivationBuffer buffer);
+  Tensor copy_selected_rows(ConstTensorView whole, const Selection& selection) const;
 
   const Batch* batch_ = nullptr;
   std::int64_t layer_ = 0;

@@ -61,40 +61,40 @@ class CudaBackend : public Backend {
         moments_(results_, stream_),
         scores_(results_, stream_) {}
 
-  void begin(const Batch& batch) override {
+  void begin_pass(const Batch& batch) override {
     use_device(device_);
-    copies_.drop_all();
-    results_.drop_all();
+    copies_.discard_all();
+    results_.discard_all();
     pending_ = {};
-    updates_.begin();
+    updates_.discard_deferred_update();
     batch_ = &batch;
     keeps_row_sums_ = false;
     store_ = nullptr;
     continues_ = std::ranges::any_of(batch.sequences,
                                      [](const Sequence& sequence) { return sequence.past > 0; });
     budget_.check_rows_fit(batch.rows());
-    rows_.begin(batch);
+    rows_.begin_pass(batch);
     if (!continues_) begin_attention(batch.sequences);
     a_.begin_pass(batch.rows());
-    moments_.begin(batch);
-    scores_.begin(batch);
+    moments_.begin_batch(batch);
+    scores_.begin_batch(batch);
   }
 
-  std::unique_ptr<KeyValueStore> make_store(std::int64_t sequences,
-                                            std::int64_t positions) override {
+  std::unique_ptr<KeyValueStore> make_key_value_store(std::int64_t sequences,
+                                                      std::int64_t positions) override {
     use_device(device_);
     return std::make_unique<CudaKeyValueStore>(config(), dtype_, budget_, sequences, positions);
   }
 
-  void use_store(KeyValueStore& store) override {
+  void use_key_value_store(KeyValueStore& store) override {
     store_ = static_cast<CudaKeyValueStore*>(&store);
     stored_rows_.upload(store_->new_rows(batch_->sequences), "row numbers", stream_);
-    if (continues_) rows_.set_key_rows(store_->first_rows(batch_->sequences));
+    if (continues_) rows_.set_key_rows(store_->first_cache_rows(batch_->sequences));
   }
 
   void embed() override {
     cuda::embed({.table = weights_.embedding(),
-                 .ids = rows_.ids(),
+                 .ids = rows_.token_ids(),
                  .y = a_.residual(),
                  .count = batch_->rows(),
                  .n = config().d_model,
@@ -105,9 +105,9 @@ class CudaBackend : public Backend {
 
   void embed_positions() override {
     a_.reserve_update(batch_->rows());
-    cuda::embed({.table = weights_.positions(),
+    cuda::embed({.table = weights_.position_embedding(),
                  .ids = rows_.positions(),
-                 .y = a_.update(),
+                 .y = a_.residual_update(),
                  .count = batch_->rows(),
                  .n = config().d_model,
                  .dtype = dtype_},
@@ -277,7 +277,7 @@ class CudaBackend : public Backend {
                               .addition = addition};
     if (layer_config_.experts) {
       a_.reserve_update(active_rows());
-      mixture_.project_down(layer_->experts_down, a_.update(begin));
+      mixture_.project_down(layer_->experts_down, a_.residual_update(begin));
       return updates_.add_computed_update(count, target);
     }
     updates_.add_product({.x = a_.gated(), .linear = layer_->down, .rows = count}, target);
@@ -298,7 +298,7 @@ class CudaBackend : public Backend {
 
   void keep_rows(std::span<const std::int64_t> rows) override {
     apply_pending();
-    rows_.keep(rows);
+    rows_.keep_rows(rows);
     const auto count = active_rows();
     const auto take = [&](const void* from, std::int64_t stride, void* to, std::int64_t n) {
       copy_rows({.x = from,
@@ -322,12 +322,13 @@ class CudaBackend : public Backend {
 
   std::int64_t active_rows() const override { return rows_.count(); }
 
-  void read(ActivationBuffer buffer, const Selection& selection, Show show) override {
+  void read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) override {
     apply_pending_for(buffer);
     copies_.copy_to_host(view(buffer), indices_of(selection), std::move(show));
   }
 
-  void edit(ActivationBuffer buffer, const std::function<void(TensorView)>& change) override {
+  void edit_buffer(ActivationBuffer buffer,
+                   const std::function<void(TensorView)>& change) override {
     apply_pending_for(buffer);
     copies_.deliver_copies();
     const auto whole = view(buffer);
@@ -341,7 +342,7 @@ class CudaBackend : public Backend {
     if (buffer == ActivationBuffer::update) updates_.mark_edited();
   }
 
-  ActivationCopy copy(ActivationBuffer buffer, const Selection& selection) override {
+  ActivationCopy copy_buffer(ActivationBuffer buffer, const Selection& selection) override {
     apply_pending_for(buffer);
     Shape shape;
     auto memory = copies_.copy_on_device(view(buffer), indices_of(selection), shape);
@@ -350,7 +351,7 @@ class CudaBackend : public Backend {
     return {std::move(memory), copied};
   }
 
-  void put(ActivationBuffer buffer, const ActivationCopy& values) override {
+  void put_buffer(ActivationBuffer buffer, const ActivationCopy& values) override {
     apply_pending_for(buffer);
     const bool changed = copies_.put(values.view.data<float>(), view(buffer));
     if (changed && buffer == ActivationBuffer::update) updates_.mark_edited();
@@ -397,10 +398,10 @@ class CudaBackend : public Backend {
     results_.deliver_all();
     const auto heads = fetch_heads();
     const auto row_sums = scores_.fetch_row_sums(score_source());
-    sink.add(attention_statistics({host_input(heads), row_sums, batch_->ids}, request));
+    sink.add(compute_attention_statistics({host_input(heads), row_sums, batch_->ids}, request));
   }
 
-  void finish() override {
+  void finish_pass() override {
     copies_.deliver_copies();
     results_.deliver_all();
     check(cudaStreamSynchronize(stream_), "finish the forward pass");
@@ -425,9 +426,9 @@ class CudaBackend : public Backend {
   // Plans FlashInfer's or cuDNN's attention. A pass with a KV cache uses our own kernel instead.
   void begin_attention(std::span<const Sequence> sequences) {
     if (hopper_attention_.has_kernel())
-      hopper_attention_.begin(sequences);
+      hopper_attention_.set_sequences(sequences);
     else
-      cudnn_attention_->begin(sequences);
+      cudnn_attention_->set_sequences(sequences);
   }
 
   float scale() const { return static_cast<float>(config().score_scale(layer_number_)); }
@@ -534,7 +535,7 @@ class CudaBackend : public Backend {
                    stream_);
   }
 
-  ScoreSource score_source() const {
+  QueriesAndKeys score_source() const {
     return {.q = a_.qkv(),
             .k = key_rows(),
             .row_stride = a_.qkv_width(),
@@ -576,7 +577,7 @@ class CudaBackend : public Backend {
     auto* to = all.view().bytes();
     for (const auto& sequence : batch_->sequences) {
       void* const data = keys ? store_->k(layer_number_) : store_->v(layer_number_);
-      const auto part = copies_.fetch(store_->rows_of(data, sequence));
+      const auto part = copies_.fetch(store_->sequence_view(data, sequence));
       std::memcpy(to, part.view().bytes(), part.view().size_bytes());
       to += part.view().size_bytes();
     }

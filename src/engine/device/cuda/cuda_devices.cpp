@@ -24,7 +24,7 @@ void synchronize(Device device) {
 
 }  // namespace
 
-std::string why_unusable(int device) {
+std::string unusable_reason(int device) {
   if (const auto status = cudaSetDevice(device); status != cudaSuccess) {
     cudaGetLastError();  // clears the error: "no device" is a valid answer
     return fmt::format("the GPU cannot be used: {}", cudaGetErrorString(status));
@@ -46,11 +46,11 @@ int compute_capability(int device) {
          device_attribute(cudaDevAttrComputeCapabilityMinor, device);
 }
 
-int multiprocessors(int device) {
+int multiprocessor_count(int device) {
   return device_attribute(cudaDevAttrMultiProcessorCount, device);
 }
 
-std::int64_t free_memory(int device) {
+std::int64_t free_memory_bytes(int device) {
   std::size_t free = 0;
   std::size_t total = 0;
   check(cudaSetDevice(device), "use the GPU");

@@ -17,9 +17,9 @@ struct LoadedCheckpoint;
 namespace qkscope::cuda {
 
 // Returns why this build cannot use the GPU (no code for its compute capability), or "".
-std::string why_unusable(int device);
+std::string unusable_reason(int device);
 
-std::int64_t free_memory(int device);  // bytes not allocated by any process
+std::int64_t free_memory_bytes(int device);  // bytes not allocated by any process
 
 // Copies between host and GPU or between GPUs; both tensors must be contiguous and have the same
 // type and size. Waits for pending work that may write `from`; the copy is complete on return.
@@ -30,6 +30,6 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model, const Backe
 
 bool is_hopper(int device);
 int compute_capability(int device);  // 90: compute capability 9.0
-int multiprocessors(int device);
+int multiprocessor_count(int device);
 
 }  // namespace qkscope::cuda

@@ -46,7 +46,7 @@ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
 
 // Returns x rounded to T and back, as if it had been stored.
 template <typename T>
-__device__ float round_to(float x) {
+__device__ float round_to_type(float x) {
   return to_float(from_float<T>(x));
 }
 
@@ -109,16 +109,16 @@ void dispatch_16bit_type(DType dtype, Run run) {
 // Calls run(width), a std::integral_constant, with the smallest of the ascending kWidths that is at
 // least d_head, or with the last one.
 template <int kWidth, int... kWider, typename Run>
-void dispatch_width(std::int64_t d_head, Run run) {
+void dispatch_head_width(std::int64_t d_head, Run run) {
   if constexpr (sizeof...(kWider) > 0)
-    if (d_head > kWidth) return dispatch_width<kWider...>(d_head, run);
+    if (d_head > kWidth) return dispatch_head_width<kWider...>(d_head, run);
   run(std::integral_constant<int, kWidth>{});
 }
 
 // Calls launch(T{}, blocks), which launches a kernel, unless there are no blocks. `operation` names
 // the kernel in error messages.
 template <typename Launch>
-void launch_typed(DType dtype, std::int64_t blocks, const char* operation, Launch launch) {
+void launch_for_dtype(DType dtype, std::int64_t blocks, const char* operation, Launch launch) {
   if (blocks == 0) return;
   dispatch_type(dtype, [&](auto type) { launch(type, static_cast<unsigned>(blocks)); });
   check_launch(operation);

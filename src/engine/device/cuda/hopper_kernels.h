@@ -54,7 +54,7 @@ struct HopperKernelInstance {
 // Heads of kHead elements in tiles of kRows queries and kKeys keys. Each head size is instantiated
 // in its own file (hopper_64.cu, ...), because an instance takes minutes to compile.
 template <bool kCapped, int kHead, int kRows, int kKeys>
-HopperKernelInstance hopper_instance();
+HopperKernelInstance hopper_kernel_instance();
 
 // Gate/up product with SwiGLU in the epilogue of a CUTLASS GEMM: the (rows, 2 d_mlp) intermediate
 // is never written to memory.

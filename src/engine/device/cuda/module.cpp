@@ -56,9 +56,9 @@ void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_
   host->attend_edited_rows(input, rows, scores, pattern, z);
 }
 
-LayerAttentionSums attention_statistics(const AttentionStatisticsInput& attended,
-                                        const AttentionRequest& request) {
-  return host->attention_statistics(attended, request);
+LayerAttentionSums compute_attention_statistics(const AttentionStatisticsInput& attended,
+                                                const AttentionRequest& request) {
+  return host->compute_attention_statistics(attended, request);
 }
 
 ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts) {
@@ -82,8 +82,8 @@ const char qkscope_cuda_stamp[] = QKSCOPE_MODULE_STAMP;
     const CudaHostFunctions* table) {
   static constexpr CudaModule kModule{
       .cuda_version = CUDART_VERSION,
-      .why_unusable = cuda::why_unusable,
-      .free_memory = cuda::free_memory,
+      .unusable_reason = cuda::unusable_reason,
+      .free_memory_bytes = cuda::free_memory_bytes,
       .copy_values = cuda::copy_values,
       .make_backend = cuda::make_backend,
   };

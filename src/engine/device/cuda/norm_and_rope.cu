@@ -152,8 +152,8 @@ struct PairGroup {
   __device__ void apply_norm(float* x, const float* weight, float scale) const {
 #pragma unroll
     for (int i = 0; i < P; ++i) {
-      x[i] = round_to<T>(__fmul_rn(__fmul_rn(x[i], scale), weight[first + i]));
-      x[P + i] = round_to<T>(__fmul_rn(__fmul_rn(x[P + i], scale), weight[second + i]));
+      x[i] = round_to_type<T>(__fmul_rn(__fmul_rn(x[i], scale), weight[first + i]));
+      x[P + i] = round_to_type<T>(__fmul_rn(__fmul_rn(x[P + i], scale), weight[second + i]));
     }
   }
 
@@ -181,7 +181,7 @@ __global__ void heads_kernel(NormalizeAndRotateArguments a) {
   const int heads = static_cast<int>(a.n_heads + a.n_kv_heads);
   const T* cos = static_cast<const T*>(a.rotary.cos) + row * half;
   const T* sin = static_cast<const T*>(a.rotary.sin) + row * half;
-  const float query_scale = a.query_scale == nullptr ? 1.0f : round_to<T>(a.query_scale[row]);
+  const float query_scale = a.query_scale == nullptr ? 1.0f : round_to_type<T>(a.query_scale[row]);
   for (int number = static_cast<int>(threadIdx.x) / 32; number < heads; number += kWarps) {
     const bool is_query = number < a.n_heads;
     T* head = is_query
@@ -243,7 +243,7 @@ __global__ void sinks_kernel(SinkArguments a) {
 void normalize_rows(const NormArguments& arguments, cudaStream_t stream) {
   auto a = arguments;
   if (a.row_stride == 0) a.row_stride = a.n;
-  launch_typed(a.dtype, a.rows, "normalise activations", [&](auto type, unsigned blocks) {
+  launch_for_dtype(a.dtype, a.rows, "normalise activations", [&](auto type, unsigned blocks) {
     using T = decltype(type);
     const auto aligned = [](const void* data) {
       return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
@@ -257,26 +257,27 @@ void normalize_rows(const NormArguments& arguments, cudaStream_t stream) {
 
 void normalize_and_rotate(const NormalizeAndRotateArguments& a, cudaStream_t stream) {
   const bool in_twos = a.d_head % 4 == 0 && a.rotary.dim % 4 == 0 && a.row_stride % 2 == 0;
-  launch_typed(a.dtype, a.rows, "normalise and rotate q and k", [&](auto type, unsigned blocks) {
-    using T = decltype(type);
-    const auto kernel = in_twos ? heads_kernel<T, 2> : heads_kernel<T, 1>;
-    kernel<<<blocks, 32 * kWarps, 0, stream>>>(a);
-  });
+  launch_for_dtype(a.dtype, a.rows, "normalise and rotate q and k",
+                   [&](auto type, unsigned blocks) {
+                     using T = decltype(type);
+                     const auto kernel = in_twos ? heads_kernel<T, 2> : heads_kernel<T, 1>;
+                     kernel<<<blocks, 32 * kWarps, 0, stream>>>(a);
+                   });
 }
 
 void apply_sinks(const SinkArguments& a, cudaStream_t stream) {
-  launch_typed(a.dtype, (a.rows * a.n_heads + kWarps - 1) / kWarps, "let sinks join the softmax",
-               [&](auto type, unsigned blocks) {
-                 sinks_kernel<decltype(type)><<<blocks, 32 * kWarps, 0, stream>>>(a);
-               });
+  launch_for_dtype(a.dtype, (a.rows * a.n_heads + kWarps - 1) / kWarps,
+                   "let sinks join the softmax", [&](auto type, unsigned blocks) {
+                     sinks_kernel<decltype(type)><<<blocks, 32 * kWarps, 0, stream>>>(a);
+                   });
 }
 
 void fill_rotary_table(const RotaryTableArguments& a, cudaStream_t stream) {
   constexpr int kThreads = 256;
-  launch_typed(a.dtype, (a.rows * a.half + kThreads - 1) / kThreads, "compute rotary tables",
-               [&](auto type, unsigned blocks) {
-                 rotary_table_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
-               });
+  launch_for_dtype(a.dtype, (a.rows * a.half + kThreads - 1) / kThreads, "compute rotary tables",
+                   [&](auto type, unsigned blocks) {
+                     rotary_table_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
+                   });
 }
 
 }  // namespace qkscope::cuda

@@ -143,8 +143,8 @@ void copy_rows(const CopyRowsArguments& arguments, cudaStream_t stream);
 
 // destination (count) of type `to` = scale * source (count) of type `from`, which is f32, f16, bf16
 // or f8_e4m3.
-void convert(const void* source, DType from, void* destination, DType to, std::int64_t count,
-             float scale, cudaStream_t stream);
+void convert_elements(const void* source, DType from, void* destination, DType to,
+                      std::int64_t count, float scale, cudaStream_t stream);
 
 // destination (columns, stride) of type `to`, from column `begin` on, = scale * transpose of source
 // (rows, columns) of type `from`.

@@ -30,7 +30,7 @@ class ActiveRows {
   ActiveRows(const ModelConfig& model, DType dtype, cudaStream_t stream)
       : model_(model), dtype_(dtype), stream_(stream) {}
 
-  void begin(const Batch& batch) {
+  void begin_pass(const Batch& batch) {
     batch_ = &batch;
     kept_.clear();
     key_rows_.clear();
@@ -44,7 +44,7 @@ class ActiveRows {
     for (auto& [window, range] : ranges_) range.count = 0;
   }
   // Restricts the pass to these rows of the batch from now on.
-  void keep(std::span<const std::int64_t> rows) {
+  void keep_rows(std::span<const std::int64_t> rows) {
     kept_.assign(rows.begin(), rows.end());
     const std::vector<std::int32_t> kept_rows(rows.begin(), rows.end());
     device_kept_.upload(kept_rows, "row numbers", stream_);
@@ -53,7 +53,7 @@ class ActiveRows {
 
   std::int64_t count() const { return has_dropped_rows() ? std::ssize(kept_) : batch_->rows(); }
   bool has_dropped_rows() const { return !kept_.empty(); }
-  const std::int32_t* ids() const { return ids_.as<std::int32_t>(); }  // (batch rows)
+  const std::int32_t* token_ids() const { return ids_.as<std::int32_t>(); }  // (batch rows)
   // Indices of the active rows in the batch, shape (count).
   const std::int32_t* kept_rows() const { return device_kept_.as<std::int32_t>(); }
   const std::int32_t* positions() const { return device_positions_.as<std::int32_t>(); }  // (count)

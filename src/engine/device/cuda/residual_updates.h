@@ -33,7 +33,9 @@ class ResidualUpdates {
         activations_(activations),
         stream_(stream) {}
 
-  void begin() { deferred_.reset(); }  // discards the deferred update of an earlier pass
+  void discard_deferred_update() {
+    deferred_.reset();
+  }  // discards the deferred update of an earlier pass
 
   // Adds the product to the residual rows from target.begin on; product.y is ignored. If the update
   // is observed, it is computed a second time for the observer, so that the residual stays
@@ -44,7 +46,7 @@ class ResidualUpdates {
     product.factor = static_cast<float>(model_.residual_scale);
     if (normalized || target.addition != ResidualAddition::at_once) {
       activations_.reserve_update(target.running);
-      product.y = activations_.update(target.begin);
+      product.y = activations_.residual_update(target.begin);
       products_.multiply(product);
     }
     if (deferred) deferred_ = DeferredUpdate{.product = product, .normalized = normalized};
@@ -54,7 +56,8 @@ class ResidualUpdates {
       add_to_residual(product, target.begin);
   }
 
-  // Like add_product() for an update that is already in Activations::update(), not yet normalised.
+  // Like add_product() for an update that is already in Activations::residual_update(), not yet
+  // normalised.
   void add_computed_update(std::int64_t count, const UpdateTarget& target) {
     const bool deferred = target.addition == ResidualAddition::deferred;
     if (!deferred || target.post_norm.weight != nullptr)
@@ -92,7 +95,7 @@ class ResidualUpdates {
   // `add` is set.
   void finish_update_rows(std::int64_t begin, std::int64_t count, const DeviceNorm& post_norm,
                           bool add) {
-    void* update = activations_.update(begin);
+    void* update = activations_.residual_update(begin);
     normalize_rows({.x = update,
                     .norm = post_norm,
                     .kind = model_.norm,

@@ -14,7 +14,7 @@ __global__ void embed_kernel(EmbedArguments a) {
   const std::int64_t row = blockIdx.x;
   const T* from = static_cast<const T*>(a.table) + static_cast<std::int64_t>(a.ids[row]) * a.n;
   T* to = static_cast<T*>(a.y) + row * a.n;
-  const float scale = round_to<T>(a.scale);
+  const float scale = round_to_type<T>(a.scale);
   for (std::int64_t i = threadIdx.x; i < a.n; i += blockDim.x)
     to[i] = from_float<T>(to_float(from[i]) * scale);
 }
@@ -89,33 +89,33 @@ void with_stored_type(DType dtype, Run run) {
 }  // namespace
 
 void embed(const EmbedArguments& a, cudaStream_t stream) {
-  launch_typed(a.dtype, a.count, "embed tokens", [&](auto type, unsigned blocks) {
+  launch_for_dtype(a.dtype, a.count, "embed tokens", [&](auto type, unsigned blocks) {
     embed_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
   });
 }
 
 void gather_floats(const GatherArguments& a, cudaStream_t stream) {
-  launch_typed(a.dtype, a.row_count, "gather rows", [&](auto type, unsigned blocks) {
+  launch_for_dtype(a.dtype, a.row_count, "gather rows", [&](auto type, unsigned blocks) {
     gather_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
   });
 }
 
 void scatter_floats(const float* x, void* y, std::int64_t rows, std::int64_t n,
                     std::int64_t row_stride, DType dtype, cudaStream_t stream) {
-  launch_typed(dtype, rows, "put edited rows back", [&](auto type, unsigned blocks) {
+  launch_for_dtype(dtype, rows, "put edited rows back", [&](auto type, unsigned blocks) {
     scatter_kernel<<<blocks, kThreads, 0, stream>>>(x, static_cast<decltype(type)*>(y), n,
                                                     row_stride);
   });
 }
 
 void copy_rows(const CopyRowsArguments& a, cudaStream_t stream) {
-  launch_typed(a.dtype, a.count, "copy rows", [&](auto type, unsigned blocks) {
+  launch_for_dtype(a.dtype, a.count, "copy rows", [&](auto type, unsigned blocks) {
     copy_rows_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
   });
 }
 
-void convert(const void* source, DType from, void* destination, DType to, std::int64_t count,
-             float scale, cudaStream_t stream) {
+void convert_elements(const void* source, DType from, void* destination, DType to,
+                      std::int64_t count, float scale, cudaStream_t stream) {
   if (count == 0) return;
   constexpr std::int64_t kMostBlocks = 8192;
   const auto blocks =

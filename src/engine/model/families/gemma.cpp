@@ -12,7 +12,7 @@ namespace {
 
 // Reads a soft cap; null switches it off.
 double read_cap(const ConfigReader& config, const char* key, double fallback) {
-  constexpr ConfigReader::Range kCap{1e-3, 1e9};
+  constexpr ConfigReader::NumberRange kCap{1e-3, 1e9};
   return config.contains_key(key) && !config.has_value(key) ? 0.0
                                                             : config.number(key, fallback, kCap);
 }

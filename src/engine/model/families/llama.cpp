@@ -75,7 +75,7 @@ void read_mllama(ModelConfig& model, const ConfigReader& config) {
 
 // Granite: Llama with scale factors on embeddings, scores, residual updates and logits.
 void read_granite(ModelConfig& model, const ConfigReader& config) {
-  constexpr ConfigReader::Range kFactor{1e-6, 1e6};
+  constexpr ConfigReader::NumberRange kFactor{1e-6, 1e6};
   read_llama_base(model, config, {});
   read_attention_bias(model, config, false);
   model.mlp_bias = config.flag("mlp_bias", false);

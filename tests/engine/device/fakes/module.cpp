@@ -47,8 +47,8 @@ const char qkscope_cuda_stamp[] = FAKE_STAMP;
 [[gnu::visibility("default")]] const qkscope::CudaModule* qkscope_cuda_module(
     const qkscope::CudaHostFunctions* table) {
   static constexpr qkscope::CudaModule kModule{.cuda_version = 13000,
-                                               .why_unusable = qkscope::fake_reason,
-                                               .free_memory = qkscope::fake_memory,
+                                               .unusable_reason = qkscope::fake_reason,
+                                               .free_memory_bytes = qkscope::fake_memory,
                                                .copy_values = qkscope::fake_copy,
                                                .make_backend = qkscope::fake_backend};
   qkscope::host = table;

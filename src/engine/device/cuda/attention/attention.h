@@ -81,7 +81,7 @@ struct CausalAttentionArguments {
 
 enum class AttentionKernel : std::uint8_t { flash_infer, cudnn, own };
 
-struct AttentionCase {
+struct AttentionTraits {
   int capability = 0;  // compute capability of the GPU: 90 is Hopper
   DType dtype = DType::bf16;
   std::int64_t d_head = 0;
@@ -101,13 +101,13 @@ struct AttentionLibraries {
 // other GPUs and for other head sizes, and our own for everything else. The choice depends on GPU
 // and model alone, so repeated runs use the same kernel. cuDNN may still lack a kernel for a shape;
 // the caller then falls back to our own.
-AttentionKernel choose_attention_kernel(const AttentionCase& attention,
+AttentionKernel choose_attention_kernel(const AttentionTraits& attention,
                                         const AttentionLibraries& has);
 
 // ---- Attention scores and patterns of selected queries; score_rows.cu has the kernels
 
 // q and k of one layer on the GPU.
-struct ScoreSource {
+struct QueriesAndKeys {
   const void* q = nullptr;      // (rows, n_heads, d_head)
   const void* k = nullptr;      // (rows, n_kv_heads, d_head)
   std::int64_t row_stride = 0;  // elements from one row of q to the next
@@ -122,7 +122,7 @@ struct ScoreSource {
 };
 
 // All pointers are device pointers.
-struct ScoreRowsArguments : ScoreSource {
+struct ScoreRowsArguments : QueriesAndKeys {
   const std::int32_t* rows = nullptr;            // (count) selected rows of q
   const std::int32_t* first_key = nullptr;       // (count) first visible row of k
   const std::int32_t* last_key = nullptr;        // (count) last visible row of k, >= first_key
@@ -144,7 +144,7 @@ void launch_patterns(const ScoreRowsArguments& arguments, cudaStream_t stream);
 
 // Copies scores and patterns of out.rows to the host in blocks of rows; the full (queries, keys)
 // square is never on the GPU.
-void copy_scores_to_host(const RowScores& out, const ScoreSource& source, ActiveRows& rows,
+void copy_scores_to_host(const RowScores& out, const QueriesAndKeys& source, ActiveRows& rows,
                          cudaStream_t stream);
 
 }  // namespace qkscope::cuda

@@ -225,7 +225,7 @@ __device__ __forceinline__ void store_row_sums(const AttentionArguments& a,
 
 // Writes values / sum, rounded to T, into the warp's rows of a tile.
 template <typename T, int kWidth, int kBands>
-__device__ __forceinline__ void write_normalized_values(char* tile,
+__device__ __forceinline__ void write_normalized_output(char* tile,
                                                         const RunningSoftmax<kBands>& softmax,
                                                         const Fragments<kBands, kWidth>& values) {
   const int lane = threadIdx.x % 32;
@@ -263,25 +263,25 @@ struct AttentionShape {
 
 // Visibility of a key tile for the queries of a warp: fully masked, partly visible, or fully
 // visible.
-enum class Visibility { none, some, all };
+enum class TileVisibility { none, some, all };
 
 template <typename Shape>
-__device__ __forceinline__ Visibility tile_visibility(KeyTile tile,
-                                                      const KeyRanges<Shape::kRows>& ranges,
-                                                      int row) {
+__device__ __forceinline__ TileVisibility tile_visibility(KeyTile tile,
+                                                          const KeyRanges<Shape::kRows>& ranges,
+                                                          int row) {
   const int query = row + static_cast<int>(threadIdx.x) % Shape::kWarpRows;
   const auto first = ranges.first[query], last = ranges.last[query];
-  if (!__any_sync(kAllLanes, first < tile.end && last >= tile.begin)) return Visibility::none;
+  if (!__any_sync(kAllLanes, first < tile.end && last >= tile.begin)) return TileVisibility::none;
   // The last tile may be short; its zero rows are outside every query's range.
   const auto end = tile.begin + Shape::kKeys;
   const bool all = first <= tile.begin && last >= end - 1 && tile.end == end;
-  return __all_sync(kAllLanes, all) ? Visibility::all : Visibility::some;
+  return __all_sync(kAllLanes, all) ? TileVisibility::all : TileVisibility::some;
 }
 
 template <bool kVectors>
-__device__ HeadRows<const std::uint16_t, kVectors> source_rows(const void* data,
-                                                               std::int64_t stride,
-                                                               std::int64_t head, int d_head) {
+__device__ HeadRows<const std::uint16_t, kVectors> head_input_rows(const void* data,
+                                                                   std::int64_t stride,
+                                                                   std::int64_t head, int d_head) {
   return {static_cast<const std::uint16_t*>(data) + head * d_head, stride, d_head};
 }
 
@@ -293,7 +293,7 @@ __device__ __forceinline__ void store_output(
     const Fragments<Shape::kBands, Shape::kWidth>& values) {
   const auto d_head = static_cast<int>(a.d_head);
   __syncwarp();
-  write_normalized_values<T, Shape::kWidth, Shape::kBands>(q_warp, softmax, values);
+  write_normalized_output<T, Shape::kWidth, Shape::kBands>(q_warp, softmax, values);
   __syncwarp();
   const HeadRows<std::uint16_t, kVectors> z_rows{
       static_cast<std::uint16_t*>(a.z) + block.head * d_head, a.z_stride, d_head};
@@ -313,13 +313,13 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
 
   const auto block = this_block<Shape::kRows>(a);
   const auto d_head = static_cast<int>(a.d_head);
-  const auto k_rows = source_rows<kVectors>(a.k, a.k_stride, block.kv_head, d_head);
-  const auto v_rows = source_rows<kVectors>(a.v, a.v_stride, block.kv_head, d_head);
+  const auto k_rows = head_input_rows<kVectors>(a.k, a.k_stride, block.kv_head, d_head);
+  const auto v_rows = head_input_rows<kVectors>(a.v, a.v_stride, block.kv_head, d_head);
   const auto load_keys = [&](char* target, const auto& rows, KeyTile tile) {
     load_rows<kKeys, kWidth, Shape::kThreads>(target, rows, tile.begin, tile.end - tile.begin);
   };
   load_rows<Shape::kRows, kWidth, Shape::kThreads>(
-      q_tile, source_rows<kVectors>(a.q, a.q_stride, block.head, d_head), block.query,
+      q_tile, head_input_rows<kVectors>(a.q, a.q_stride, block.head, d_head), block.query,
       block.queries);
   load_key_ranges(ranges, a, block.query);
 
@@ -334,21 +334,21 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   const KeyTileIterator<Shape::kRows, kKeys> walk(ranges);
   auto tile = walk.next(0);
   load_keys(k_tile, k_rows, tile);
-  while (tile.exists()) {
+  while (tile.is_valid()) {
     Fragments<kBands, kKeys> scores;
     const auto visible = tile_visibility<Shape>(tile, ranges, row);
     wait_for_copies();
     __syncthreads();  // k has arrived, and every warp is done with the previous v
     load_keys(v_tile, v_rows, tile);
-    if (visible != Visibility::none)
+    if (visible != TileVisibility::none)
       multiply_queries_by_keys<T, kWidth, kBands, kKeys>(scores, q_lane, k_lane);
     const auto next = walk.next(tile.end);
     wait_for_copies();
     __syncthreads();  // v has arrived, and every warp is done with k
-    if (next.exists()) load_keys(k_tile, k_rows, next);
-    if (visible != Visibility::none) {
+    if (next.is_valid()) load_keys(k_tile, k_rows, next);
+    if (visible != TileVisibility::none) {
       if (a.softcap > 0.0f) soft_cap_scores<kBands, kKeys>(scores, a.scale, a.softcap);
-      if (visible == Visibility::some) mask_scores<kBands, kKeys>(scores, ranges, row, tile);
+      if (visible == TileVisibility::some) mask_scores<kBands, kKeys>(scores, ranges, row, tile);
       update_softmax<kWidth, kBands, kKeys>(scores, softmax, values, scale);
       add_weighted_values<T, kWidth, kBands, kKeys>(values, scores, v_lane);
     }
@@ -375,7 +375,7 @@ void launch_attention(const AttentionArguments& a, cudaStream_t stream) {
 
 template <typename T>
 void attention_16bit(const AttentionArguments& a, cudaStream_t stream) {
-  dispatch_width<16, 32, 64, 96, 128, 256>(
+  dispatch_head_width<16, 32, 64, 96, 128, 256>(
       a.d_head, [&](auto width) { launch_attention<T, width>(a, stream); });
 }
 

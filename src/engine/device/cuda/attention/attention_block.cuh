@@ -14,7 +14,7 @@ constexpr std::int32_t kNoKey = 0x7fffffff;
 // Key rows [begin, end), at most one tile.
 struct KeyTile {
   std::int32_t begin, end;
-  __device__ bool exists() const { return begin != kNoKey; }
+  __device__ bool is_valid() const { return begin != kNoKey; }
 };
 
 // Key ranges of a block's queries, in shared memory.

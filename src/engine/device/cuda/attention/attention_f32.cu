@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
   Values<Shape> values = {};
   RunningQuery<Shape> running[Shape::kQueries];
   const KeyTileIterator<Shape::kRows, Shape::kKeys> walk(ranges);
-  for (auto tile = walk.next(0); tile.exists(); tile = walk.next(tile.end)) {
+  for (auto tile = walk.next(0); tile.is_valid(); tile = walk.next(tile.end)) {
     const auto count = tile.end - tile.begin;
     Scores<Shape> scores;
     __syncthreads();  // every warp is done with the previous v
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
 }  // namespace
 
 void attention_f32(const AttentionArguments& a, cudaStream_t stream) {
-  dispatch_width<32, 64, 128, 256>(a.d_head, [&](auto width) {
+  dispatch_head_width<32, 64, 128, 256>(a.d_head, [&](auto width) {
     using Shape = Float32Shape<width>;
     launch_attention_blocks<Shape>(attention_f32_kernel<Shape>, sizeof(Float32Memory<Shape>), a,
                                    stream);

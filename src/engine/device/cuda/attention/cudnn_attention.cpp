@@ -152,7 +152,7 @@ CudnnAttention::CudnnAttention(const ModelConfig& model, DType dtype, int device
 
 CudnnAttention::~CudnnAttention() = default;
 
-void CudnnAttention::begin(std::span<const Sequence> sequences) {
+void CudnnAttention::set_sequences(std::span<const Sequence> sequences) {
   auto& l = *library_;
   l.wait_for_start();
   l.sequences.assign(sequences.begin(), sequences.end());

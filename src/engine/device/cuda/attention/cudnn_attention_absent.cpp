@@ -8,7 +8,7 @@ struct CudnnAttention::Library {};
 CudnnAttention::CudnnAttention(const ModelConfig&, DType, int, cudaStream_t) {}
 CudnnAttention::~CudnnAttention() = default;
 
-void CudnnAttention::begin(std::span<const Sequence>) {}
+void CudnnAttention::set_sequences(std::span<const Sequence>) {}
 
 bool CudnnAttention::attend(const CausalAttentionArguments&) {
   return false;

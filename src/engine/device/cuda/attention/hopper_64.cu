@@ -1,4 +1,6 @@
 #include "engine/device/cuda/attention/hopper_kernel.cuh"
 
-template qkscope::cuda::HopperKernelInstance qkscope::cuda::hopper_instance<false, 64, 128, 128>();
-template qkscope::cuda::HopperKernelInstance qkscope::cuda::hopper_instance<false, 64, 192, 128>();
+template qkscope::cuda::HopperKernelInstance
+qkscope::cuda::hopper_kernel_instance<false, 64, 128, 128>();
+template qkscope::cuda::HopperKernelInstance
+qkscope::cuda::hopper_kernel_instance<false, 64, 192, 128>();

@@ -57,18 +57,21 @@ std::vector<AttentionTile> schedule_attention_tiles(std::span<const Sequence> se
 
 HopperAttention::HopperAttention(const ModelConfig& model, DType dtype, int device,
                                  cudaStream_t stream)
-    : model_(model), dtype_(dtype), stream_(stream), multiprocessors_(multiprocessors(device)) {
+    : model_(model),
+      dtype_(dtype),
+      stream_(stream),
+      multiprocessors_(multiprocessor_count(device)) {
   const bool softcap = model.attention_softcap > 0.0;
-  const AttentionCase any_layer{.capability = compute_capability(device),
-                                .dtype = dtype,
-                                .d_head = model.d_head,
-                                .softcap = softcap,
-                                .sinks = model.has_sinks()};
+  const AttentionTraits any_layer{.capability = compute_capability(device),
+                                  .dtype = dtype,
+                                  .d_head = model.d_head,
+                                  .softcap = softcap,
+                                  .sinks = model.has_sinks()};
   const AttentionLibraries has{.flash_infer = hopper_tile_rows(model.d_head, softcap, 0) > 0};
   serves_ = choose_attention_kernel(any_layer, has) == AttentionKernel::flash_infer;
 }
 
-void HopperAttention::begin(std::span<const Sequence> sequences) {
+void HopperAttention::set_sequences(std::span<const Sequence> sequences) {
   rows_ = 0;
   longest_ = 0;
   for (const auto& sequence : sequences) {

@@ -9,11 +9,11 @@ namespace {
 constexpr std::int64_t kLongText = 8192;
 
 const HopperKernelInstance* kernel_for(std::int64_t d_head, bool softcap, std::int64_t longest) {
-  static const auto long_texts = hopper_instance<false, 64, 192, 128>();
+  static const auto long_texts = hopper_kernel_instance<false, 64, 192, 128>();
   static const HopperKernelInstance kernels[] = {
-      hopper_instance<false, 64, 128, 128>(),  hopper_instance<false, 96, 192, 96>(),
-      hopper_instance<false, 128, 128, 128>(), hopper_instance<false, 256, 128, 64>(),
-      hopper_instance<true, 128, 128, 128>(),  hopper_instance<true, 256, 128, 64>()};
+      hopper_kernel_instance<false, 64, 128, 128>(),  hopper_kernel_instance<false, 96, 192, 96>(),
+      hopper_kernel_instance<false, 128, 128, 128>(), hopper_kernel_instance<false, 256, 128, 64>(),
+      hopper_kernel_instance<true, 128, 128, 128>(),  hopper_kernel_instance<true, 256, 128, 64>()};
   if (d_head == long_texts.d_head && !softcap && longest >= kLongText) return &long_texts;
   for (const auto& kernel : kernels)
     if (kernel.d_head == d_head && kernel.softcap == softcap) return &kernel;

@@ -226,7 +226,7 @@ cudaError_t launch_with_element_type(const HopperAttentionArguments& a, cudaStre
 }
 
 template <bool kCapped, int kHead, int kRows, int kKeys>
-HopperKernelInstance hopper_instance() {
+HopperKernelInstance hopper_kernel_instance() {
   using Scores = std::conditional_t<kCapped, SoftCappedAttentionVariant, PlainAttentionVariant>;
   return {kHead, kCapped, kRows, [](const HopperAttentionArguments& a, cudaStream_t stream) {
             return a.bf16

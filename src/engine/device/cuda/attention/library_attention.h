@@ -47,7 +47,7 @@ class HopperAttention {
   bool has_kernel() const { return serves_; }
 
   // Declares the sequences of the pass; they occupy consecutive rows.
-  void begin(std::span<const Sequence> sequences);
+  void set_sequences(std::span<const Sequence> sequences);
 
   void attend(const CausalAttentionArguments& heads, const SoftmaxRowSums& row_sums = {});
 
@@ -74,7 +74,7 @@ class CudnnAttention {
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
   // Declares the sequences of the pass; they occupy consecutive rows.
-  void begin(std::span<const Sequence> sequences);
+  void set_sequences(std::span<const Sequence> sequences);
 
   // Returns false, without doing anything, if cuDNN has no kernel for the arguments.
   bool attend(const CausalAttentionArguments& heads);

@@ -68,7 +68,7 @@ void ActivationCopier::copy_to_host(const DeviceView& view, const SelectedIndice
   const auto capacity =
       std::max(kLeastBytes, static_cast<std::int64_t>(std::bit_ceil(float_bytes(shape.count()))));
   auto* gathered = transfers_.begin_transfer(bytes, capacity, "captured rows");
-  gather_selected(view, selected, transfers_.indices(), reinterpret_cast<float*>(gathered));
+  gather_selected(view, selected, transfers_.index_buffer(), reinterpret_cast<float*>(gathered));
   transfers_.send([shape, show = std::move(show)](const std::byte* values) {
     show({values, DType::f32, shape});
   });
@@ -88,14 +88,14 @@ std::shared_ptr<void> ActivationCopier::copy_on_device(const DeviceView& view,
 bool ActivationCopier::put(const float* values, const DeviceView& view) {
   // Waits for all streams: the observer may have written the values on a different stream.
   check(cudaDeviceSynchronize(), "wait for an edited activation");
-  if (equals_values(values, view)) return false;
+  if (has_values(values, view)) return false;
   scatter_floats(values, view.data, view.rows, view.heads * view.width, view.row_stride, view.dtype,
                  compute_);
   check(cudaStreamSynchronize(compute_), "take an edited activation");
   return true;
 }
 
-bool ActivationCopier::equals_values(const float* values, const DeviceView& view) {
+bool ActivationCopier::has_values(const float* values, const DeviceView& view) {
   const auto row = view.heads * view.width;
   const auto step = rows_per_piece(view);
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {

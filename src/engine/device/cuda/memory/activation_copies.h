@@ -40,7 +40,7 @@ class ActivationCopier {
   // in call order.
   void copy_to_host(const DeviceView& view, const SelectedIndices& selected, Show show);
   void deliver_copies() { transfers_.deliver_all(); }
-  void drop_all() { transfers_.drop_all(); }  // waits for the copies and discards them
+  void discard_all() { transfers_.discard_all(); }  // waits for the copies and discards them
 
   // Copies the selected part into new GPU memory and waits for it. `shape` receives the shape of
   // the copy.
@@ -59,7 +59,7 @@ class ActivationCopier {
                        UploadBuffer& indices, float* to);
   // Gathers rows [begin, begin + count) as float32 into piece_.
   const float* gather_row_range(const DeviceView& view, std::int64_t begin, std::int64_t count);
-  bool equals_values(const float* values, const DeviceView& view);
+  bool has_values(const float* values, const DeviceView& view);
 
   cudaStream_t compute_;
   HostTransfers transfers_;

@@ -58,10 +58,10 @@ class Activations {
 
   // Pointers to the given row of each buffer.
   void* residual(std::int64_t row = 0) const {  // (rows, d_model)
-    return at(residual_kept_ ? kept_residual_ : residual_, row * model_.d_model);
+    return element_address(residual_kept_ ? kept_residual_ : residual_, row * model_.d_model);
   }
   void* normalized(std::int64_t row = 0) const {  // (rows, d_model), until z overwrites it
-    return at(hidden_, row * model_.d_model);
+    return element_address(hidden_, row * model_.d_model);
   }
   void* layer_input() const {  // (rows, d_model), null until reserve_layer_input
     if (!has_layer_input_) return nullptr;
@@ -69,14 +69,14 @@ class Activations {
   }
   void* z() const { return hidden_.data(); }  // (rows, n_heads * d_head)
   void* qkv() const { return qkv_.data(); }   // (rows, qkv_width)
-  void* k() const { return at(qkv_, q_width_); }
-  void* v() const { return at(qkv_, q_width_ + kv_width_); }
+  void* k() const { return element_address(qkv_, q_width_); }
+  void* v() const { return element_address(qkv_, q_width_ + kv_width_); }
   void* queries() const {  // (rows, n_heads * d_head) with query_stride
     return queries_kept_ ? kept_queries_.data() : qkv_.data();
   }
   std::int64_t query_stride() const { return queries_kept_ ? q_width_ : qkv_width(); }
-  void* update(std::int64_t row = 0) const {  // (rows, d_model), after reserve_update
-    return at(update_, row * model_.d_model);
+  void* residual_update(std::int64_t row = 0) const {  // (rows, d_model), after reserve_update
+    return element_address(update_, row * model_.d_model);
   }
   void reserve_update(std::int64_t rows) {
     update_.reserve(rows * model_.d_model * element_, "updates");
@@ -127,12 +127,12 @@ class Activations {
       case ActivationBuffer::z:
         return heads(z(), m.n_heads, q_width_);
       case ActivationBuffer::update:
-        return plain(update(), m.d_model, m.d_model, rows);
+        return plain(residual_update(), m.d_model, m.d_model, rows);
       case ActivationBuffer::gate:
         if (is_gated_) return plain(gated(), m.d_mlp, m.d_mlp, mlp_rows_);
         return plain(gate_up(), m.d_mlp, mlp_width(), mlp_rows_);
       case ActivationBuffer::up:
-        return plain(at(gate_up_, m.d_mlp), m.d_mlp, mlp_width(), mlp_rows_);
+        return plain(element_address(gate_up_, m.d_mlp), m.d_mlp, mlp_width(), mlp_rows_);
       case ActivationBuffer::router_logits:
       case ActivationBuffer::expert_weights:
       case ActivationBuffer::expert_indices:
@@ -144,7 +144,7 @@ class Activations {
   }
 
  private:
-  void* at(const DeviceMemory& block, std::int64_t element) const {
+  void* element_address(const DeviceMemory& block, std::int64_t element) const {
     return block.as<std::byte>() + element * element_;
   }
 
@@ -210,7 +210,7 @@ class CudaKeyValueStore : public KeyValueStore {
   std::int64_t row_stride() const { return 2 * width_; }
 
   // First row of each sequence in the cache.
-  std::vector<std::int64_t> first_rows(std::span<const Sequence> sequences) const {
+  std::vector<std::int64_t> first_cache_rows(std::span<const Sequence> sequences) const {
     std::vector<std::int64_t> rows;
     for (const auto& sequence : sequences) rows.push_back(sequence.slot * positions_);
     return rows;
@@ -225,7 +225,7 @@ class CudaKeyValueStore : public KeyValueStore {
   }
 
   // View of all cached positions of a sequence. `data` is k() or v() of a layer.
-  DeviceView rows_of(void* data, const Sequence& sequence) const {
+  DeviceView sequence_view(void* data, const Sequence& sequence) const {
     auto* first =
         static_cast<std::byte*>(data) + sequence.slot * positions_ * row_stride() * element_bytes();
     return {first, row_stride(), sequence.end(), model_.n_kv_heads, model_.d_head, true, dtype_};

@@ -101,7 +101,8 @@ double Event::seconds_since(const Event& earlier) const {
   return static_cast<double>(milliseconds) / 1000.0;
 }
 
-void UploadBuffer::copy(std::span<const std::byte> values, const char* what, cudaStream_t stream) {
+void UploadBuffer::upload_bytes(std::span<const std::byte> values, const char* what,
+                                cudaStream_t stream) {
   const auto bytes = static_cast<std::int64_t>(values.size());
   if (copied_)
     copied_->wait();
@@ -130,7 +131,7 @@ std::byte* HostTransfers::begin_transfer(std::int64_t bytes, std::int64_t capaci
         (best == idle_.end() || (*it)->device.bytes() < (*best)->device.bytes()))
       best = it;
   if (best == idle_.end()) {
-    next_ = std::make_unique<Transfer>();
+    next_ = std::make_unique<HostTransfer>();
     next_->device.reserve(capacity, what);
     next_->host.reserve(capacity, what);
   } else {
@@ -168,7 +169,7 @@ void HostTransfers::deliver_all() {
   while (!pending_.empty()) deliver_first();
 }
 
-void HostTransfers::drop_all() {
+void HostTransfers::discard_all() {
   for (auto& transfer : pending_) {
     transfer->arrived.wait();
     transfer->deliver = nullptr;

@@ -110,7 +110,7 @@ class UploadBuffer {
   template <typename T>
   const T* upload(const std::vector<T>& values, const char* what, cudaStream_t stream) {
     count_ = std::ssize(values);
-    copy(std::as_bytes(std::span(values)), what, stream);
+    upload_bytes(std::as_bytes(std::span(values)), what, stream);
     return as<T>();
   }
   template <typename T>
@@ -120,7 +120,7 @@ class UploadBuffer {
   std::int64_t count() const { return count_; }  // values of the last upload
 
  private:
-  void copy(std::span<const std::byte> values, const char* what, cudaStream_t stream);
+  void upload_bytes(std::span<const std::byte> values, const char* what, cudaStream_t stream);
 
   PinnedMemory host_;
   DeviceMemory device_;
@@ -144,16 +144,16 @@ class HostTransfers {
   std::byte* begin_transfer(std::int64_t bytes, std::int64_t capacity, const char* what);
   // Upload buffer for indices that are read by the kernel filling the memory returned by
   // begin_transfer().
-  UploadBuffer& indices() { return next_->indices; }
+  UploadBuffer& index_buffer() { return next_->indices; }
   // Copies the data written so far by the compute stream to the host and passes it to `deliver`,
   // immediately or later, in call order.
   void send(Deliver deliver);
 
   void deliver_all();
-  void drop_all();  // waits for the copies and discards them
+  void discard_all();  // waits for the copies and discards them
 
  private:
-  struct Transfer {
+  struct HostTransfer {
     UploadBuffer indices;
     DeviceMemory device;
     PinnedMemory host;
@@ -168,10 +168,10 @@ class HostTransfers {
   cudaStream_t compute_;
   std::int64_t most_bytes_;
   Stream copies_;
-  std::unique_ptr<Transfer> next_;
-  std::deque<std::unique_ptr<Transfer>> pending_;  // in the order of the calls
+  std::unique_ptr<HostTransfer> next_;
+  std::deque<std::unique_ptr<HostTransfer>> pending_;  // in the order of the calls
   std::int64_t pending_bytes_ = 0;
-  std::vector<std::unique_ptr<Transfer>> idle_;
+  std::vector<std::unique_ptr<HostTransfer>> idle_;
 };
 
 }  // namespace qkscope::cuda

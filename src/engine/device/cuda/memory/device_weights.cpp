@@ -132,8 +132,8 @@ DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, const WeightOptions&
   uploader_.upload_vector(weights.final_norm.bias, norms + d_model, DType::f32);
   final_norm_ = {norms, weights.final_norm.bias.empty() ? nullptr : norms + d_model};
   for (std::size_t i = 0; i < slots_.size(); ++i)
-    if (streamed() || !model.config.layers[i].cross_attention)
-      slots_[i].memory.reserve(streamed() ? largest_layer_bytes() : layer_bytes(i), "weights");
+    if (is_streamed() || !model.config.layers[i].cross_attention)
+      slots_[i].memory.reserve(is_streamed() ? largest_layer_bytes() : layer_bytes(i), "weights");
   uploader_.wait();
   next_ = next_layer(-1);
   thread_ = std::thread([this] { run_uploads(); });
@@ -205,7 +205,7 @@ std::int64_t DeviceWeights::next_layer(std::int64_t layer) const {
 }
 
 const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream) {
-  if (!streamed()) {
+  if (!is_streamed()) {
     const auto& slot = wait_for_layer(layer);
     slot.arrived.make_stream_wait(stream);
     return slot.layer;
@@ -244,7 +244,7 @@ const DeviceWeights::LayerSlot& DeviceWeights::wait_for_layer(std::int64_t layer
 }
 
 void DeviceWeights::wait() {
-  if (streamed()) return;
+  if (is_streamed()) return;
   for (std::int64_t layer = 0; layer < model_.config.n_layers; ++layer)
     if (!model_.config.layers[static_cast<std::size_t>(layer)].cross_attention)
       wait_for_layer(layer).arrived.wait();
@@ -253,7 +253,7 @@ void DeviceWeights::wait() {
 void DeviceWeights::run_uploads() {
   try {
     check(cudaSetDevice(options_.device), "use the GPU");
-    streamed() ? stream_layers() : upload_layers();
+    is_streamed() ? stream_layers() : upload_layers();
   } catch (...) {
     const std::lock_guard lock(mutex_);
     failed_ = std::current_exception();

@@ -41,7 +41,7 @@ class WeightUploader {
     if (!matrix.in_blocks()) return copy(matrix.values, destination, dtype_, matrix.scale);
     auto* to = static_cast<std::byte*>(destination);
     for (std::int64_t i = 0; i < matrix.values.dim(0); ++i) {
-      const auto block = block_of(matrix, i);
+      const auto block = matrix_block(matrix, i);
       copy(block, to, dtype_, matrix.scale);
       to += block.size() * static_cast<std::int64_t>(dtype_size(dtype_));
     }
@@ -71,7 +71,7 @@ class WeightUploader {
 
   // Rows to upload in chunks, to `direct` in GPU memory or, if `direct` is null, through a staging
   // buffer on the GPU.
-  struct RowStream {
+  struct RowUpload {
     std::int64_t rows;
     std::int64_t row_bytes;
     std::byte* direct = nullptr;
@@ -79,7 +79,7 @@ class WeightUploader {
   // fill(host, begin, count) writes rows [begin, begin + count) into a pinned buffer;
   // finish(device, begin, count) is called with their address on the GPU.
   void stream_rows(
-      const RowStream& source,
+      const RowUpload& source,
       const std::function<void(std::byte*, std::int64_t, std::int64_t)>& fill,
       const std::function<void(const void*, std::int64_t, std::int64_t)>& finish = nullptr) {
     const auto chunk = kChunk / source.row_bytes;
@@ -113,8 +113,8 @@ class WeightUploader {
       return stream_rows({source.size(), from_size, target}, fill);
     stream_rows({source.size(), from_size}, fill,
                 [&](const void* arrived, std::int64_t begin, std::int64_t count) {
-                  convert(arrived, source.dtype(), target + begin * to_size, to, count, scale,
-                          stream_);
+                  convert_elements(arrived, source.dtype(), target + begin * to_size, to, count,
+                                   scale, stream_);
                 });
   }
 
@@ -171,7 +171,7 @@ class WeightUploader {
         },
         [&](const void* arrived, std::int64_t begin, std::int64_t count) {
           auto* target = static_cast<std::byte*>(destination) + begin * matrix.in() * element;
-          convert(arrived, DType::f32, target, dtype_, count * matrix.in(), 1.0f, stream_);
+          convert_elements(arrived, DType::f32, target, dtype_, count * matrix.in(), 1.0f, stream_);
         });
   }
 
@@ -183,7 +183,7 @@ class WeightUploader {
 
   // Returns block number `block` of a matrix (blocks, rows, columns). In memory its blocks
   // alternate with blocks of other matrices, like q, k and v of each head in a fused weight.
-  static ConstTensorView block_of(const WeightMatrix& matrix, std::int64_t block) {
+  static ConstTensorView matrix_block(const WeightMatrix& matrix, std::int64_t block) {
     const auto& values = matrix.values;
     const auto bytes =
         block * values.stride(0) * static_cast<std::int64_t>(dtype_size(values.dtype()));
@@ -228,7 +228,7 @@ class DeviceWeights {
   DeviceWeights(const DeviceWeights&) = delete;
   DeviceWeights& operator=(const DeviceWeights&) = delete;
 
-  bool streamed() const { return options_.streamed; }
+  bool is_streamed() const { return options_.streamed; }
 
   // Makes `stream` wait for the layer's upload and returns its weights. Work on the previously
   // requested layer must already be enqueued on the same stream, because its slot may be
@@ -236,7 +236,7 @@ class DeviceWeights {
   const DeviceLayer& layer(std::int64_t layer, cudaStream_t stream);
 
   const void* embedding() const { return embedding_.data(); }
-  const void* positions() const { return positions_.data(); }
+  const void* position_embedding() const { return positions_.data(); }
   DeviceNorm final_norm() const { return final_norm_; }
   DeviceLinear output_head();  // uploaded on first use
   void wait();                 // blocks until all resident layers are uploaded

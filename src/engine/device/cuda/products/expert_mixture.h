@@ -68,7 +68,7 @@ class ExpertMixture {
     gather_rows(made_.data(), 2 * width, places,
                 gate_.reserve_with_slack(slot_count() * width * element_, "the experts"),
                 slot_count(), width);
-    gather_rows(at(made_, width), 2 * width, places,
+    gather_rows(element_address(made_, width), 2 * width, places,
                 up_.reserve_with_slack(slot_count() * width * element_, "the experts"),
                 slot_count(), width);
   }
@@ -144,7 +144,7 @@ class ExpertMixture {
     spans_.clear();
     padded_ = 0;
     for (std::int64_t expert = 0; expert < model_.experts.count; ++expert) {
-      const auto used = std::ssize(by_expert.slots_of(expert));
+      const auto used = std::ssize(by_expert.expert_slots(expert));
       const auto rows = (used + kExpertRowUnit - 1) / kExpertRowUnit * kExpertRowUnit;
       spans_.push_back({padded_, rows});
       padded_ += rows;
@@ -154,7 +154,7 @@ class ExpertMixture {
     std::fill(numbers.begin(), numbers.begin() + padded_, static_cast<std::int32_t>(begin));
     for (std::int64_t expert = 0; expert < model_.experts.count; ++expert) {
       auto place = spans_[static_cast<std::size_t>(expert)].begin;
-      for (const auto slot : by_expert.slots_of(expert)) {
+      for (const auto slot : by_expert.expert_slots(expert)) {
         numbers[static_cast<std::size_t>(place)] = static_cast<std::int32_t>(begin + slot / k);
         numbers[static_cast<std::size_t>(padded_ + place)] = static_cast<std::int32_t>(slot);
         places[slot] = static_cast<std::int32_t>(place++);
@@ -183,14 +183,14 @@ class ExpertMixture {
     made_.reserve_with_slack(padded_ * out * element_, "the experts");
     for (std::size_t expert = 0; expert < spans_.size(); ++expert) {
       const auto [begin, rows] = spans_[expert];
-      products_.multiply({.x = at(sorted_, begin * in),
+      products_.multiply({.x = element_address(sorted_, begin * in),
                           .linear = weights[expert],
-                          .y = at(made_, begin * out),
+                          .y = element_address(made_, begin * out),
                           .rows = rows});
     }
   }
   std::int64_t slot_count() const { return count_ * model_.experts.per_token; }
-  void* at(const DeviceMemory& block, std::int64_t element) const {
+  void* element_address(const DeviceMemory& block, std::int64_t element) const {
     return block.as<std::byte>() + element * element_;
   }
 

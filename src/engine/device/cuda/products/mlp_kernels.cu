@@ -103,11 +103,11 @@ __global__ void change_kernel(T* x, std::int64_t count, Change change) {
 template <typename Change>
 void change_values(void* x, std::int64_t count, Change change, DType dtype, const char* operation,
                    cudaStream_t stream) {
-  launch_typed(dtype, (count + kThreads - 1) / kThreads, operation,
-               [&](auto type, unsigned blocks) {
-                 change_kernel<<<blocks, kThreads, 0, stream>>>(static_cast<decltype(type)*>(x),
-                                                                count, change);
-               });
+  launch_for_dtype(dtype, (count + kThreads - 1) / kThreads, operation,
+                   [&](auto type, unsigned blocks) {
+                     change_kernel<<<blocks, kThreads, 0, stream>>>(static_cast<decltype(type)*>(x),
+                                                                    count, change);
+                   });
 }
 
 constexpr int kGroup = 64;  // rows of gate and up in one interleaved group
@@ -236,7 +236,7 @@ __global__ void combine_kernel(CombineExpertsArguments a) {
 }  // namespace
 
 void apply_gate(const GateArguments& a, cudaStream_t stream) {
-  launch_typed(a.dtype, a.rows, "apply the MLP's activation", [&](auto type, unsigned) {
+  launch_for_dtype(a.dtype, a.rows, "apply the MLP's activation", [&](auto type, unsigned) {
     using T = decltype(type);
     a.gated ? launch<T, true>(a, stream) : launch<T, false>(a, stream);
   });
@@ -259,13 +259,13 @@ void interleave_gate_up(const void* from, void* to, std::int64_t n, std::int64_t
 }
 
 void choose_experts(const ChooseExpertsArguments& a, cudaStream_t stream) {
-  launch_typed(a.dtype, a.rows, "choose experts", [&](auto type, unsigned blocks) {
+  launch_for_dtype(a.dtype, a.rows, "choose experts", [&](auto type, unsigned blocks) {
     choose_kernel<decltype(type)><<<blocks, kWarp, 0, stream>>>(a);
   });
 }
 
 void combine_experts(const CombineExpertsArguments& a, cudaStream_t stream) {
-  launch_typed(a.dtype, a.rows, "add up what experts made", [&](auto type, unsigned blocks) {
+  launch_for_dtype(a.dtype, a.rows, "add up what experts made", [&](auto type, unsigned blocks) {
     combine_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
   });
 }

@@ -132,18 +132,18 @@ MatrixMultiplier::~MatrixMultiplier() {
 
 void MatrixMultiplier::multiply(const MatrixProduct& product) {
   if (product.rows == 0) return;
-  auto& call = call_for(product);
+  auto& call = find_or_make_call(product);
   const auto* bias = product.linear.bias;
   if (bias != nullptr) call.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-  run(call, product);
+  run_call(call, product);
 }
 
-MatrixMultiplier::Key MatrixMultiplier::key_of(const MatrixProduct& p) {
+MatrixMultiplier::CallKey MatrixMultiplier::call_key(const MatrixProduct& p) {
   return {p.rows, p.linear.in, p.linear.out, y_stride(p), p.linear.bias != nullptr, p.accumulate};
 }
 
-MatrixMultiplier::Call& MatrixMultiplier::call_for(const MatrixProduct& product) {
-  const auto key = key_of(product);
+MatrixMultiplier::Call& MatrixMultiplier::find_or_make_call(const MatrixProduct& product) {
+  const auto key = call_key(product);
   const auto found = calls_.find(key);
   if (found != calls_.end()) return *found->second;
   if (calls_.size() >= kMostShapes) calls_.clear();
@@ -159,7 +159,7 @@ MatrixMultiplier::Algorithm MatrixMultiplier::algorithm_for(const MatrixProduct&
     rounded.rows = std::min(
         kMostMeasuredRows,
         static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(product.rows))));
-    const auto key = key_of(rounded);
+    const auto key = call_key(rounded);
     if (!fastest_.contains(key)) fastest_[key] = fastest_algorithm(rounded);
     if (is_supported(call, fastest_[key])) return fastest_[key];
   }
@@ -206,7 +206,7 @@ MatrixMultiplier::Algorithm MatrixMultiplier::fastest_algorithm(const MatrixProd
   double shortest = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < choices.size(); ++i) {
     call.algorithm = choices[i];
-    run(call, trial);
+    run_call(call, trial);
     const double seconds = measure_shortest_seconds(call, trial);
     if (i == 0)
       cuda::check(cudaMemcpyAsync(expected.data(), trial.y, static_cast<std::size_t>(compared),
@@ -229,7 +229,7 @@ bool MatrixMultiplier::is_supported(const Call& call, const Algorithm& algorithm
          result.workspaceSize <= static_cast<std::size_t>(kWorkspace);
 }
 
-void MatrixMultiplier::run(const Call& call, const MatrixProduct& product) {
+void MatrixMultiplier::run_call(const Call& call, const MatrixProduct& product) {
   const float beta = product.accumulate ? 1.0f : 0.0f;
   check(cublasLtMatmul(handle_, call.description, &product.factor, product.linear.weight,
                        call.weight.layout, product.x, call.x.layout, &beta, product.y,
@@ -244,7 +244,7 @@ double MatrixMultiplier::measure_shortest_seconds(const Call& call, const Matrix
   double shortest = std::numeric_limits<double>::infinity();
   for (int i = 0; i < kRepeats; ++i) {
     begin.record(stream_);
-    run(call, product);
+    run_call(call, product);
     end.record(stream_);
     end.wait();
     shortest = std::min(shortest, end.seconds_since(begin));
@@ -289,7 +289,7 @@ bool has_gated_product(const ModelConfig& model, DType dtype, int device) {
 
 void multiply_gated(GatedProductArguments arguments, cudaStream_t stream) {
   if (arguments.rows == 0) return;
-  arguments.multiprocessors = multiprocessors(arguments.device);
+  arguments.multiprocessors = multiprocessor_count(arguments.device);
   cuda::check(launch_gated_kernel(arguments, stream), "multiply by the MLP's weights");
 }
 

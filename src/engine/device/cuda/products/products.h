@@ -52,27 +52,27 @@ class MatrixMultiplier {
  private:
   struct Call;  // cuBLASLt descriptors of one shape and its algorithm
   using Algorithm = cublasLtMatmulAlgo_t;
-  struct Key {
+  struct CallKey {
     std::int64_t rows, in, out, y_stride;
     bool bias, accumulate;
-    auto operator<=>(const Key&) const = default;
+    auto operator<=>(const CallKey&) const = default;
   };
 
-  static Key key_of(const MatrixProduct& product);
-  Call& call_for(const MatrixProduct& product);
+  static CallKey call_key(const MatrixProduct& product);
+  Call& find_or_make_call(const MatrixProduct& product);
   Algorithm algorithm_for(const MatrixProduct& product, const Call& call);
   Algorithm fastest_algorithm(const MatrixProduct& product);
   std::vector<Algorithm> candidates(const Call& call);
   bool is_supported(const Call& call, const Algorithm& algorithm) const;
-  void run(const Call& call, const MatrixProduct& product);
+  void run_call(const Call& call, const MatrixProduct& product);
   // Returns the shortest wall-clock time of a few runs.
   double measure_shortest_seconds(const Call& call, const MatrixProduct& product);
 
   DType dtype_;
   cudaStream_t stream_;
   cublasLtHandle_t handle_ = nullptr;
-  std::map<Key, std::unique_ptr<Call>> calls_;
-  std::map<Key, Algorithm> fastest_;  // key: shape with rows rounded down to a power of two
+  std::map<CallKey, std::unique_ptr<Call>> calls_;
+  std::map<CallKey, Algorithm> fastest_;  // key: shape with rows rounded down to a power of two
   DeviceMemory workspace_;
 };
 

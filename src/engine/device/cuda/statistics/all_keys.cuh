@@ -25,15 +25,15 @@ class AllKeysScan {
  public:
   static constexpr int kBlocks = sizeof(T) == 2 && Shape::kWidth <= 128 ? 2 : 1;
   using Options = AllKeysArguments;
-  struct Memory {
-    typename WeightHistogram<Shape>::Memory bins;
+  struct SharedStorage {
+    typename AttentionWeightHistogram<Shape>::SharedStorage bins;
     double entropy[Shape::kRows], distance[Shape::kRows];
     double masses[Shape::kRows][kWidths];
     float columns[2][Shape::kWarps][Shape::kKeys];
   };
 
   __device__ AllKeysScan(const ScoreArguments& a, const Options& options, const ScoreBlock& block,
-                         Memory& memory)
+                         SharedStorage& memory)
       : a_(a),
         options_(options),
         block_(block),
@@ -62,7 +62,7 @@ class AllKeysScan {
     parity_ = 1 - parity_;
   }
 
-  __device__ void skip(int key) {
+  __device__ void skip_tile(int key) {
     column_key_ = key;
     for (int i = lane_; i < Shape::kKeys; i += 32) memory_.columns[parity_][warp_][i] = 0;
   }
@@ -78,7 +78,7 @@ class AllKeysScan {
     add_distance_masses(scores, key, max(nearest, 0), farthest);
     store_column_sums(scores);
     if (++tiles_ % kSumTiles == 0) flush_sums();
-    if (tiles_ % WeightHistogram<Shape>::kTiles == 0) flush_bins();
+    if (tiles_ % AttentionWeightHistogram<Shape>::kTiles == 0) flush_bins();
   }
 
   __device__ void finish() {
@@ -88,8 +88,8 @@ class AllKeysScan {
     add_to_key_sums();
     if (lane_ < 16 && block_.row + lane_ < block_.tile.length) store_row(lane_);
     const int rows = min(16, block_.tile.length - block_.row);
-    for (int row = 0; row < rows; row += Concentration::kRows)
-      store_concentration(row, min(rows - row, Concentration::kRows));
+    for (int row = 0; row < rows; row += ConcentrationBounds::kRows)
+      store_concentration(row, min(rows - row, ConcentrationBounds::kRows));
   }
 
  private:
@@ -139,8 +139,8 @@ class AllKeysScan {
     for (int half = 0; half < 2; ++half) {
       float left = tile_mass_[half];
       for (int width = least; width < most; ++width) {
-        const float beyond =
-            mass_up_to<Shape>(p, 0, half, block_.row + half * 8 + lane_ / 4 - key - (1 << width));
+        const float beyond = mass_up_to_column<Shape>(
+            p, 0, half, block_.row + half * 8 + lane_ / 4 - key - (1 << width));
         add_distance_mass(half, width, left - beyond);
         left = beyond;
       }
@@ -224,7 +224,7 @@ class AllKeysScan {
               static_cast<unsigned long long>(__double2ll_rn(sum * kUnits)));
   }
 
-  __device__ void store(int row, std::int64_t column, double value) const {
+  __device__ void store_column(int row, std::int64_t column, double value) const {
     a_.values[(column * a_.heads + block_.head - a_.first_head) * a_.rows +
               block_.batch_row(block_.row + row)] = static_cast<float>(value);
   }
@@ -234,16 +234,17 @@ class AllKeysScan {
     // The weights sum to 1 except for the rounding error of the log-sum-exp, which is divided out.
     double total = 0;
     for (const double mass : memory_.masses[row_ + row]) total += mass;
-    store(row, layout.entropy(),
-          (memory_.entropy[row_ + row] / total + log2(total)) * static_cast<double>(kLn2));
-    store(row, layout.distance_mean(), memory_.distance[row_ + row]);
+    store_column(row, layout.entropy(),
+                 (memory_.entropy[row_ + row] / total + log2(total)) * static_cast<double>(kLn2));
+    store_column(row, layout.distance_mean(), memory_.distance[row_ + row]);
     for (int width = 0; width < kWidths; ++width)
-      store(row, layout.distance_mass(width), memory_.masses[row_ + row][width]);
+      store_column(row, layout.distance_mass(width), memory_.masses[row_ + row][width]);
   }
 
   // Called by the whole warp.
   __device__ void store_concentration(int first, int rows) {
-    Concentration concentration(bins_.memory());  // reuses the memory of the bins, which are empty
+    ConcentrationBounds concentration(
+        bins_.memory());  // reuses the memory of the bins, which are empty
     for (int row = 0; row < rows; ++row) concentration.add_row(row, kept_ + (first + row) * kBins);
     __syncwarp();
     const int row = lane_ / 8, number = lane_ % 8;
@@ -256,9 +257,10 @@ class AllKeysScan {
       const auto bracket = is_share
                                ? concentration.key_count_for_share(row, kShares[k])
                                : concentration.mass_of_top_keys(row, static_cast<int>(kTops[k]));
-      store(first + row, is_share ? layout.key_count_low(k) : layout.top_mass_low(k), bracket.low);
-      store(first + row, is_share ? layout.key_count_high(k) : layout.top_mass_high(k),
-            bracket.high);
+      store_column(first + row, is_share ? layout.key_count_low(k) : layout.top_mass_low(k),
+                   bracket.low);
+      store_column(first + row, is_share ? layout.key_count_high(k) : layout.top_mass_high(k),
+                   bracket.high);
     }
     __syncwarp();
   }
@@ -266,11 +268,11 @@ class AllKeysScan {
   const ScoreArguments& a_;
   const Options& options_;
   const ScoreBlock& block_;
-  Memory& memory_;
-  RowWeights<Shape> weights_;
+  SharedStorage& memory_;
+  SoftmaxNormalizer<Shape> weights_;
   int lane_, warp_;
   int row_;  // the warp's first row in the block
-  WeightHistogram<Shape> bins_;
+  AttentionWeightHistogram<Shape> bins_;
   MassBin* kept_;         // bins of the warp's whole rows
   bool is_kept_ = false;  // kept_ holds values
   int tiles_ = 0;

@@ -62,7 +62,7 @@ __device__ __forceinline__ void multiply_group(float (&c)[8][4], const std::uint
 template <typename T, typename Shape>
 class GroupQueries {
  public:
-  __device__ GroupQueries(const HeadSource<T>& q, const ScoreBlock& block) {
+  __device__ GroupQueries(const GlobalHeadRows<T>& q, const ScoreBlock& block) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -107,7 +107,7 @@ class GroupQueries {
 template <typename T, typename Shape>
 class KeyTiles {
  public:
-  __device__ KeyTiles(const HeadSource<T>& k, const ScoreBlock& block)
+  __device__ KeyTiles(const GlobalHeadRows<T>& k, const ScoreBlock& block)
       : row_(static_cast<int>(threadIdx.x) / kPieces),
         end_(block.end),
         stride_(k.stride),
@@ -136,7 +136,7 @@ class KeyTiles {
 template <typename T, typename Shape>
 struct HopperMemory {
   alignas(1024) char tiles[2][Shape::kTileBytes];
-  typename AllKeysScan<T, Shape>::Memory pass;
+  typename AllKeysScan<T, Shape>::SharedStorage pass;
 };
 
 // Two blocks per multiprocessor: one reduces weights while the other computes scores.
@@ -148,8 +148,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   const auto block = this_score_block<Shape>(a);
   const int group_end = block.tile.first + (static_cast<int>(threadIdx.x) / 128 + 1) * kGroupRows;
   const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
-  const GroupQueries<T, Shape> queries(head_source<T>(a, a.q, block.head), block);
-  const KeyTiles<T, Shape> keys(head_source<T>(a, a.k, kv_head), block);
+  const GroupQueries<T, Shape> queries(global_head_rows<T>(a, a.q, block.head), block);
+  const KeyTiles<T, Shape> keys(global_head_rows<T>(a, a.k, kv_head), block);
   AllKeysScan<T, Shape> pass(a, options, block, memory.pass);
 
   int key = pass.first_key();
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
       cap_scores<Shape>(scores, a);
       pass.add(scores, key);
     } else {
-      pass.skip(key);
+      pass.skip_tile(key);
     }
     const auto free = now;
     now = next;
@@ -191,7 +191,7 @@ void compute_all_key_statistics_on_hopper(const ScoreArguments& a, const AllKeys
                                           cudaStream_t stream) {
   dispatch_16bit_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    dispatch_width<64, 128>(a.d_head, [&](auto width) {
+    dispatch_head_width<64, 128>(a.d_head, [&](auto width) {
       using Shape = HopperShape<T, width>;
       launch_with_shared_memory("statistics of all keys", all_keys_kernel<T, Shape>,
                                 a.tile_count * a.heads, Shape::kThreads,

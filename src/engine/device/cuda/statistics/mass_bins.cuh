@@ -42,9 +42,9 @@ struct BinnedAttentionWeight {
         : "r"(static_cast<unsigned>(bits) >> (23 - kMassBits)), "n"(kMask), "r"(kOne));
   }
   // Returns the index of a bin. Bins are stored in exponent order, at index exponent % kBins.
-  __device__ static int word_index(int bin) { return (126 - bin) % kBins; }
+  __device__ static int bin_word_index(int bin) { return (126 - bin) % kBins; }
 
-  __device__ __forceinline__ void add_at(std::uint32_t address) const {
+  __device__ __forceinline__ void add_to_bin(std::uint32_t address) const {
     asm volatile("red.shared.add.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
   }
 };
@@ -52,14 +52,15 @@ struct BinnedAttentionWeight {
 // Histogram bins of the warp's rows. The four lanes of a row share its bins; the bins of eight rows
 // fall into different banks.
 template <typename Shape>
-class WeightHistogram {
+class AttentionWeightHistogram {
  public:
   static constexpr int kTiles = kMostCount / Shape::kKeys;  // tiles until a count may overflow
-  struct Memory {
+  struct SharedStorage {
     alignas(4 * kBins) unsigned words[Shape::kWarps][16][kBins];
   };
 
-  __device__ explicit WeightHistogram(Memory& memory) : words_(memory.words[threadIdx.x / 32]) {
+  __device__ explicit AttentionWeightHistogram(SharedStorage& memory)
+      : words_(memory.words[threadIdx.x / 32]) {
     const int lane = threadIdx.x % 32;
     for (int i = lane; i < 16 * kBins; i += 32) words_[i / kBins][i % kBins] = 0;
     for (int half = 0; half < 2; ++half)
@@ -69,11 +70,11 @@ class WeightHistogram {
   }
   __device__ __forceinline__ void add(int half, float p) const {
     const BinnedAttentionWeight weight(p);
-    weight.add_at((weight.square >> 21 & 4 * (kBins - 1)) ^ first_[half]);
+    weight.add_to_bin((weight.square >> 21 & 4 * (kBins - 1)) ^ first_[half]);
   }
   // Returns the attention mass of a bin in units of its least significant bit, and clears the bin.
   __device__ MassBin read_and_clear(int row, int bin) {
-    auto& word = words_[row][BinnedAttentionWeight::word_index(bin) ^ bank_skew(row)];
+    auto& word = words_[row][BinnedAttentionWeight::bin_word_index(bin) ^ bank_skew(row)];
     const MassBin taken{word >> kCountShift, static_cast<float>(word & kMassMask)};
     word = 0;
     return taken;
@@ -89,17 +90,18 @@ class WeightHistogram {
 
 // Cumulative mass and key counts of four rows. Each lane computes bounds on one of eight
 // concentration measures of one row.
-class Concentration {
+class ConcentrationBounds {
  public:
   static constexpr int kRows = 4;
-  struct Memory {
+  struct SharedStorage {
     double held[kRows][kBins + 1];  // cumulative mass before the bin
     int keys[kRows][kBins + 1];
   };
-  static_assert(sizeof(Memory) <= sizeof(unsigned) * 16 * kBins);
+  static_assert(sizeof(SharedStorage) <= sizeof(unsigned) * 16 * kBins);
   static_assert(kKeyShares + kTopKeys == 32 / kRows);
 
-  __device__ explicit Concentration(void* memory) : memory_(*static_cast<Memory*>(memory)) {}
+  __device__ explicit ConcentrationBounds(void* memory)
+      : memory_(*static_cast<SharedStorage*>(memory)) {}
 
   // Two bins per lane of the warp.
   __device__ void add_row(int row, const MassBin* bins) {
@@ -134,11 +136,11 @@ class Concentration {
     memory_.held[row][kBins] = held + mass[0] + last;
   }
 
-  struct Bounds {
+  struct Interval {
     double low, high;
   };
   // Brackets the number of keys that hold a given share of the mass.
-  __device__ Bounds key_count_for_share(int row, double share) const {
+  __device__ Interval key_count_for_share(int row, double share) const {
     const auto& held = memory_.held[row];
     const auto& keys = memory_.keys[row];
     const int bin = first_bin_where([&](int b) { return held[b + 1] >= share; });
@@ -150,7 +152,7 @@ class Concentration {
     return {fmin(high, before + fmax(1.0, ceil(missing / largest_weight(bin)))), high};
   }
   // Brackets the mass of the `top` largest weights.
-  __device__ Bounds mass_of_top_keys(int row, int top) const {
+  __device__ Interval mass_of_top_keys(int row, int top) const {
     const auto& held = memory_.held[row];
     const auto& keys = memory_.keys[row];
     const int bin = first_bin_where([&](int b) { return keys[b + 1] >= top; });
@@ -179,7 +181,7 @@ class Concentration {
     return bin % 2 == 0 ? power : 0.70710678118654752440 * power;
   }
 
-  Memory& memory_;
+  SharedStorage& memory_;
 };
 
 }  // namespace qkscope::cuda

@@ -54,9 +54,9 @@ struct TileIterator {
 
   __device__ TileIterator(const MomentChunk* all, MomentSegment segment)
       : chunks(all), index(segment.begin), end(segment.end) {
-    if (exists()) chunk = chunks[index];
+    if (has_tile()) chunk = chunks[index];
   }
-  __device__ bool exists() const { return index < end; }
+  __device__ bool has_tile() const { return index < end; }
   __device__ int rows() const { return min(chunk.rows - offset, Tile::kRows); }
   __device__ bool ends_chunk() const { return offset + Tile::kRows >= chunk.rows; }
   __device__ void next() {
@@ -112,7 +112,7 @@ struct PairType<__half> {
 
 // Minimum and maximum of two channels.
 template <typename T>
-struct PairRange {
+struct ChannelPairRange {
   using Pair = typename PairType<T>::Type;
   Pair least = broadcast_to_pair(INFINITY), largest = broadcast_to_pair(-INFINITY);
 
@@ -121,10 +121,10 @@ struct PairRange {
     least = __hmin2(least, x);
     largest = __hmax2(largest, x);
   }
-  __device__ float least_of(int channel) const {
+  __device__ float channel_min(int channel) const {
     return to_float(channel == 0 ? least.x : least.y);
   }
-  __device__ float largest_of(int channel) const {
+  __device__ float channel_max(int channel) const {
     return to_float(channel == 0 ? largest.x : largest.y);
   }
   __device__ static Pair broadcast_to_pair(float x) {
@@ -180,7 +180,7 @@ class ChannelMoments {
       if (channel >= dim) return;
       double sum = 0, squares = 0;
       for (int row = 0; row < walk.rows(); ++row) {
-        const float x = to_float(reinterpret_cast<const T*>(at(tile, row))[c]);
+        const float x = to_float(reinterpret_cast<const T*>(channel_address(tile, row))[c]);
         const double y = static_cast<double>(x) - centre_[c], t = walk.chunk.position + row;
         sum += y;
         squares += y * y;
@@ -194,7 +194,7 @@ class ChannelMoments {
       to[channel] = static_cast<float>(sum);
       to[dim + channel] = static_cast<float>(squares);
     }
-    for (int row = 0; row < walk.rows(); ++row) range_.add(pair_at(tile, row));
+    for (int row = 0; row < walk.rows(); ++row) range_.add(load_pair(tile, row));
   }
 
   // Subtracts the shift of each channel (MomentShift::product) from the rows of the tile.
@@ -203,7 +203,7 @@ class ChannelMoments {
     for (int i = 0; i < Tile::kRows / 4; ++i) {
       const int row = lane_row(i);
       if (row >= rows) continue;
-      auto& pair = *reinterpret_cast<Pack<T, 2>*>(at(tile, row));
+      auto& pair = *reinterpret_cast<Pack<T, 2>*>(channel_address(tile, row));
       for (int c = 0; c < 2; ++c)
         pair.values[c] = from_float<T>(to_float(pair.values[c]) - product_[c]);
     }
@@ -243,7 +243,7 @@ class ChannelMoments {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       auto& s = sums_[c];
-      float least = range_.least_of(c), largest = range_.largest_of(c);
+      float least = range_.channel_min(c), largest = range_.channel_max(c);
       for (int distance = 8; distance <= 16; distance *= 2) {
         least = fminf(least, __shfl_xor_sync(kAllLanes, least, distance));
         largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, distance));
@@ -273,7 +273,7 @@ class ChannelMoments {
       const float u = __shfl_sync(kAllLanes, row_u, row);
       if (!kWhole && row >= rows) continue;
       const float t = begin + static_cast<float>(i / 2 * 8 + i % 2);
-      const auto pair = pair_at(tile, row);
+      const auto pair = load_pair(tile, row);
       range_.add(pair);
 #pragma unroll
       for (int c = 0; c < 2; ++c)
@@ -285,7 +285,7 @@ class ChannelMoments {
   __device__ __forceinline__ void add_outliers(const char* tile, int rows) {
     for (int i = 0; i < Tile::kRows / 4; ++i) {
       if (lane_row(i) >= rows) continue;
-      const auto pair = pair_at(tile, lane_row(i));
+      const auto pair = load_pair(tile, lane_row(i));
       for (int c = 0; c < 2; ++c)
         sums_[c].add_outliers(to_float(pair.values[c]), centre_[c], limit_[c]);
     }
@@ -294,11 +294,11 @@ class ChannelMoments {
   __device__ int lane_row(int i) const {
     return i / 2 * 8 + lane_ / 8 * 2 + i % 2;
   }
-  __device__ Pack<T, 2> pair_at(const char* tile, int row) const {
-    return *reinterpret_cast<const Pack<T, 2>*>(at(tile, row));
+  __device__ Pack<T, 2> load_pair(const char* tile, int row) const {
+    return *reinterpret_cast<const Pack<T, 2>*>(channel_address(tile, row));
   }
   template <typename Char>
-  __device__ Char* at(Char* tile, int row) const {
+  __device__ Char* channel_address(Char* tile, int row) const {
     return tile + row * kPitch<Tile::kWidth> + channel_ * 2;
   }
   // u = log2(position + 1) of the chunk's first row; within the chunk, u is summed relative to this
@@ -311,7 +311,7 @@ class ChannelMoments {
   int channel_;
   float centre_[2] = {}, limit_[2] = {}, product_[2] = {};
   ChannelSums sums_[2];
-  PairRange<T> range_;  // range of the segment
+  ChannelPairRange<T> range_;  // range of the segment
 };
 
 }  // namespace qkscope::cuda

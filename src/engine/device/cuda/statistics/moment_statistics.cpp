@@ -119,8 +119,8 @@ void copy_shift(const std::vector<float>& known, std::int64_t count, float* to,
           "copy shifts to the GPU");
 }
 
-CentredMoments moment_set(MomentSegment segments, const PositionSums& positions,
-                          std::byte* moments) {
+MomentSetResult moment_set(MomentSegment segments, const PositionSums& positions,
+                           std::byte* moments) {
   return {.segments = segments,
           .rows = {static_cast<double>(positions.n), positions.t_mean, positions.u_mean},
           .moments = reinterpret_cast<double*>(moments)};
@@ -184,25 +184,25 @@ MomentSchedule schedule_moments(const MomentChunks& chunks, std::int64_t buckets
   return schedule;
 }
 
-void MomentStatistics::begin(const Batch& batch) {
+void MomentStatistics::begin_batch(const Batch& batch) {
   batch_ = &batch;
   for (auto& [key, partition] : partitions_) partition.partition.reset();
   for (auto& [key, schedule] : schedules_) schedule.is_made = false;
 }
 
-const MomentStatistics::DevicePartition& MomentStatistics::partition_for(
+const MomentStatistics::UploadedChunks& MomentStatistics::partition_for(
     const MomentRequest& request) {
   const auto key = partition_of(request);
   auto& known = partitions_[key];
   if (known.partition) return known;
-  auto partition = std::make_shared<Partition>();
+  auto partition = std::make_shared<BatchChunks>();
   partition->chunks = cut_into_chunks(batch_->sequences, key);
   partition->bucket_rows.resize(static_cast<std::size_t>(request.shape.buckets));
   for (std::size_t i = 0; i < partition->chunks.chunks.size(); ++i) {
     const auto& chunk = partition->chunks.chunks[i];
     const bool is_body = static_cast<std::int32_t>(i) >= partition->chunks.body;
     partition->positions[is_body ? 1 : 0] +=
-        table_.range(chunk.position, chunk.position + chunk.rows);
+        table_.sums_over(chunk.position, chunk.position + chunk.rows);
     partition->bucket_rows[static_cast<std::size_t>(chunk.bucket)] += chunk.rows;
   }
   known.chunks.upload(partition->chunks.chunks, "statistics", stream_);
@@ -210,8 +210,8 @@ const MomentStatistics::DevicePartition& MomentStatistics::partition_for(
   return known;
 }
 
-const MomentStatistics::DeviceSchedule& MomentStatistics::schedule_for(const MomentRequest& request,
-                                                                       const Partition& partition) {
+const MomentStatistics::UploadedSchedule& MomentStatistics::schedule_for(
+    const MomentRequest& request, const BatchChunks& partition) {
   auto& schedule = schedules_[{partition_of(request), request.shape.heads}];
   if (schedule.is_made) return schedule;
   schedule.is_made = true;
@@ -274,7 +274,7 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
 }
 
 void MomentStatistics::center_sums(const MomentArguments& sums, const MomentRequest& request,
-                                   const DeviceSchedule& schedule, const Partition& partition,
+                                   const UploadedSchedule& schedule, const BatchChunks& partition,
                                    std::byte* result) {
   const ResultLayout layout(request);
   const auto body = schedule.schedule.body;
@@ -298,14 +298,14 @@ void MomentStatistics::center_sums(const MomentArguments& sums, const MomentRequ
 }
 
 void MomentStatistics::send_result(const MomentRequest& request,
-                                   std::shared_ptr<const Partition> partition, bool finds_shift,
+                                   std::shared_ptr<const BatchChunks> partition, bool finds_shift,
                                    MomentConsumer& sink) {
   const ResultLayout layout(request);
   results_.send([this, layout, partition = std::move(partition), finds_shift, request = &request,
                  sink = &sink](const std::byte* bytes) {
     const auto bad = *at<std::int32_t>(bytes, layout.not_finite());
     if (bad != kAllFinite)
-      sink->refuse(
+      sink->throw_non_finite(
           {.head = bad % layout.shape.heads,
            .sequence = partition->chunks.chunks[static_cast<std::size_t>(bad / layout.shape.heads)]
                            .sequence});

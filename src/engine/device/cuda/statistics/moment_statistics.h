@@ -27,48 +27,49 @@ class MomentStatistics {
   MomentStatistics(HostTransfers& results, cudaStream_t stream)
       : results_(results), stream_(stream) {}
 
-  void begin(const Batch& batch);
+  void begin_batch(const Batch& batch);
   // Adds x (rows of the batch, heads, d_head). `request` and `sink` must stay valid until the
   // results are delivered.
   void add(const DeviceView& x, const MomentRequest& request, MomentConsumer& sink);
 
  private:
   // Partition of the batch's rows into chunks. Pending results keep a reference.
-  struct Partition {
+  struct BatchChunks {
     MomentChunks chunks;
     ExactPositionSums positions[2];  // sums over first tokens, and over body tokens
     std::vector<std::int64_t> bucket_rows;
   };
   // Device copy of a partition; its memory is reused from batch to batch.
-  struct DevicePartition {
-    std::shared_ptr<const Partition> partition;  // null: not built for this batch yet
-    UploadBuffer chunks;                         // MomentChunk
+  struct UploadedChunks {
+    std::shared_ptr<const BatchChunks> partition;  // null: not built for this batch yet
+    UploadBuffer chunks;                           // MomentChunk
   };
-  struct DeviceSchedule {
+  struct UploadedSchedule {
     bool is_made = false;  // built for this batch
     MomentSchedule schedule;
     UploadBuffer segments;  // MomentSegment
     UploadBuffer buckets;   // BucketSegments
   };
 
-  const DevicePartition& partition_for(const MomentRequest& request);
-  const DeviceSchedule& schedule_for(const MomentRequest& request, const Partition& partition);
+  const UploadedChunks& partition_for(const MomentRequest& request);
+  const UploadedSchedule& schedule_for(const MomentRequest& request, const BatchChunks& partition);
   // Returns the host buffer that a consumer sees. The buffer is reused: allocating it costs more
   // than filling it.
   LayerMoments& moments_buffer(const MomentShape& shape);
   // Turns the sums of segments and chunks into centred moments in `result`, on the GPU.
   void center_sums(const MomentArguments& sums, const MomentRequest& request,
-                   const DeviceSchedule& schedule, const Partition& partition, std::byte* result);
-  void send_result(const MomentRequest& request, std::shared_ptr<const Partition> partition,
+                   const UploadedSchedule& schedule, const BatchChunks& partition,
+                   std::byte* result);
+  void send_result(const MomentRequest& request, std::shared_ptr<const BatchChunks> partition,
                    bool finds_shift, MomentConsumer& sink);
 
   HostTransfers& results_;
   cudaStream_t stream_;
   const Batch* batch_ = nullptr;
   PositionPrefixSums table_;
-  std::map<MomentPartition, DevicePartition> partitions_;
+  std::map<MomentPartition, UploadedChunks> partitions_;
   // By partition and number of heads.
-  std::map<std::pair<MomentPartition, std::int64_t>, DeviceSchedule> schedules_;
+  std::map<std::pair<MomentPartition, std::int64_t>, UploadedSchedule> schedules_;
   std::vector<std::pair<MomentShape, std::unique_ptr<LayerMoments>>> moments_;
   DeviceMemory records_;     // double, per segment
   DeviceMemory chunk_sums_;  // float

@@ -27,7 +27,7 @@ struct ResultLayout {
 LayerAttentionSums read_result(const ResultLayout& layout,
                                const std::vector<DocumentBucketCell>& cells, std::int64_t documents,
                                std::int64_t buckets, const std::byte* bytes) {
-  auto attention = empty_attention(documents, layout.heads, buckets, layout.columns);
+  auto attention = empty_attention_statistics(documents, layout.heads, buckets, layout.columns);
   const auto* sum = reinterpret_cast<const double*>(bytes);
   const auto* square = reinterpret_cast<const double*>(bytes + layout.square());
   const auto* max_logit = reinterpret_cast<const float*>(bytes + layout.max_logit());
@@ -114,7 +114,7 @@ std::vector<DocumentBucketCell> list_row_cells(std::span<const Sequence> sequenc
 
 }  // namespace
 
-void ScoreStatistics::begin(const Batch& batch) {
+void ScoreStatistics::begin_batch(const Batch& batch) {
   batch_ = &batch;
   is_prepared_ = false;
   cells_.reset();
@@ -126,7 +126,7 @@ SoftmaxRowSums ScoreStatistics::reserve_row_sums(std::int64_t heads) {
           static_cast<float*>(largest_.reserve(bytes, "row sums"))};
 }
 
-void ScoreStatistics::prepare_tiles(const ScoreSource& source) {
+void ScoreStatistics::prepare_tiles(const QueriesAndKeys& source) {
   if (is_prepared_) return;
   const auto upload_tiles = [&](UploadBuffer& to, std::int64_t tile_rows) {
     to.upload(list_row_tiles(batch_->sequences, tile_rows), "statistics", stream_);
@@ -139,7 +139,7 @@ void ScoreStatistics::prepare_tiles(const ScoreSource& source) {
   is_prepared_ = true;
 }
 
-void ScoreStatistics::prepare_cells(const AttentionRequest& request) {
+void ScoreStatistics::prepare_bucket_cells(const AttentionRequest& request) {
   if (cells_) return;  // one partition of the rows per pass
   auto cells = std::make_shared<std::vector<DocumentBucketCell>>(
       list_row_cells(batch_->sequences, request.bucket_size, request.buckets));
@@ -147,7 +147,7 @@ void ScoreStatistics::prepare_cells(const AttentionRequest& request) {
   cells_ = std::move(cells);
 }
 
-ScoreArguments ScoreStatistics::arguments(const ScoreSource& source) const {
+ScoreArguments ScoreStatistics::make_arguments(const QueriesAndKeys& source) const {
   const auto aligned = [&](const void* data) {
     return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
   };
@@ -163,12 +163,13 @@ ScoreArguments ScoreStatistics::arguments(const ScoreSource& source) const {
   return a;
 }
 
-void ScoreStatistics::compute_row_sums(const ScoreSource& source) {
+void ScoreStatistics::compute_row_sums(const QueriesAndKeys& source) {
   prepare_tiles(source);
-  cuda::compute_row_sums(arguments(source), stream_);
+  cuda::compute_row_sums(make_arguments(source), stream_);
 }
 
-std::vector<rows::RunningSoftmax> ScoreStatistics::fetch_row_sums(const ScoreSource& source) const {
+std::vector<rows::RunningSoftmax> ScoreStatistics::fetch_row_sums(
+    const QueriesAndKeys& source) const {
   const auto count = static_cast<std::size_t>(batch_->rows() * source.n_heads);
   std::vector<float> lse(count);
   std::vector<float> largest(count);
@@ -186,12 +187,12 @@ std::vector<rows::RunningSoftmax> ScoreStatistics::fetch_row_sums(const ScoreSou
   return sums;
 }
 
-void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& request,
+void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& request,
                           AttentionConsumer& sink) {
   QKSCOPE_ASSERT(request.replacements.empty() && request.kept.empty());
   prepare_tiles(source);
-  prepare_cells(request);
-  auto scores = arguments(source);
+  prepare_bucket_cells(request);
+  auto scores = make_arguments(source);
   scores.layout = request.layout;
   const auto rows = batch_->rows();
   const auto columns = request.layout.columns();
@@ -214,8 +215,9 @@ void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& req
     constexpr auto kTokenColumns = 4;  // dup, dup_first, ind, ind_self
     check(
         cudaMemsetAsync(
-            scores.values + ColumnLayout::at(NearKeyColumn::dup) * scores.heads * rows, 0,
-            static_cast<std::size_t>(kTokenColumns * scores.heads * rows) * sizeof(float), stream_),
+            scores.values + AttentionColumnLayout::offset(NearKeyColumn::dup) * scores.heads * rows,
+            0, static_cast<std::size_t>(kTokenColumns * scores.heads * rows) * sizeof(float),
+            stream_),
         "clear statistics of rows");
     compute_near_key_statistics(scores, stream_);
     compute_equal_token_statistics(scores, token_rows_.as<RepeatedTokenRow>(),
@@ -230,13 +232,13 @@ void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& req
           {.key_sums = key_sums, .bins = bins_.reserve(all_keys_histogram_bytes(), "statistics")},
           stream_);
     }
-    sum_cell_rows({.scores = scores,
-                   .cells = device_cells_.as<DocumentBucketCell>(),
-                   .cell_count = layout.cells,
-                   .sum = reinterpret_cast<double*>(result),
-                   .square = reinterpret_cast<double*>(result + layout.square()),
-                   .max_logit = reinterpret_cast<float*>(result + layout.max_logit())},
-                  stream_);
+    sum_bucket_cells({.scores = scores,
+                      .cells = device_cells_.as<DocumentBucketCell>(),
+                      .cell_count = layout.cells,
+                      .sum = reinterpret_cast<double*>(result),
+                      .square = reinterpret_cast<double*>(result + layout.square()),
+                      .max_logit = reinterpret_cast<float*>(result + layout.max_logit())},
+                     stream_);
   }
   results_.send([layout, cells = cells_, sink = &sink, buckets = request.buckets,
                  documents = std::ssize(batch_->sequences)](const std::byte* bytes) {

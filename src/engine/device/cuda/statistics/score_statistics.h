@@ -19,23 +19,23 @@ class ScoreStatistics {
   ScoreStatistics(HostTransfers& results, cudaStream_t stream)
       : results_(results), stream_(stream) {}
 
-  void begin(const Batch& batch);
+  void begin_batch(const Batch& batch);
 
   // Returns the buffer that attention fills with the row sums of the batch.
   SoftmaxRowSums reserve_row_sums(std::int64_t heads);
   // Computes the row sums where attention does not provide them.
-  void compute_row_sums(const ScoreSource& source);
+  void compute_row_sums(const QueriesAndKeys& source);
 
   // Copies the row sums to the host, in the format of the CPU attention.
-  std::vector<rows::RunningSoftmax> fetch_row_sums(const ScoreSource& source) const;
+  std::vector<rows::RunningSoftmax> fetch_row_sums(const QueriesAndKeys& source) const;
 
   // Adds a layer with known row sums. `sink` must stay valid until the results are delivered.
-  void add(const ScoreSource& source, const AttentionRequest& request, AttentionConsumer& sink);
+  void add(const QueriesAndKeys& source, const AttentionRequest& request, AttentionConsumer& sink);
 
  private:
-  void prepare_tiles(const ScoreSource& source);
-  void prepare_cells(const AttentionRequest& request);
-  ScoreArguments arguments(const ScoreSource& source) const;
+  void prepare_tiles(const QueriesAndKeys& source);
+  void prepare_bucket_cells(const AttentionRequest& request);
+  ScoreArguments make_arguments(const QueriesAndKeys& source) const;
 
   HostTransfers& results_;
   cudaStream_t stream_;
@@ -47,7 +47,7 @@ class ScoreStatistics {
   UploadBuffer key_tiles_;    // RowTile, of the pass over all keys
   UploadBuffer token_rows_;   // RepeatedTokenRow
   UploadBuffer token_tiles_;  // RepeatedTokenTile
-  // Null until prepare_cells(). Pending results keep a reference.
+  // Null until prepare_bucket_cells(). Pending results keep a reference.
   std::shared_ptr<const std::vector<DocumentBucketCell>> cells_;
   UploadBuffer device_cells_;
 

@@ -18,7 +18,7 @@ bool is_large(DType dtype, std::int64_t d_head) {
 void launch_large(const ScoreArguments& a, const AllKeysArguments& options, cudaStream_t stream) {
   dispatch_16bit_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    dispatch_width<64, 128>(a.d_head, [&](auto width) {
+    dispatch_head_width<64, 128>(a.d_head, [&](auto width) {
       using Shape = LargeShape<T, width>;
       launch_score_pass<T, Shape, AllKeysScan<T, Shape>>(a, options, stream);
     });
@@ -46,7 +46,7 @@ void compute_all_key_statistics(const ScoreArguments& arguments, const AllKeysAr
     if (has_hopper_all_keys_kernel(part))
       compute_all_key_statistics_on_hopper(part, more, stream);
     else if (!is_large(part.dtype, part.d_head))
-      launch_pass<SmallShape, AllKeysScan>(part, more, stream);
+      dispatch_score_pass<SmallShape, AllKeysScan>(part, more, stream);
     else
       launch_large(part, more, stream);
   }

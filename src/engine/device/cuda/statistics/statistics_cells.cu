@@ -27,15 +27,15 @@ struct ScoreRow {
   __device__ float largest() const { return a.row_sums.largest[row * a.n_heads + head] * a.scale; }
 
   // Returns whether a pass over scores stores the column; all other columns are derived.
-  __device__ static bool is_stored(const ColumnLayout& layout, std::int64_t column) {
+  __device__ static bool is_stored(const AttentionColumnLayout& layout, std::int64_t column) {
     if (column == layout.sink_above_half()) return false;
     if (column >= layout.near_column_count())
       return column != layout.perplexity() && column != layout.entropy_relative() &&
              (column < layout.kept_mass(0) || (column - layout.kept_mass(0)) % 2 == 0);
-    return column < ColumnLayout::at(NearKeyColumn::sink_4) ||
-           (column > ColumnLayout::at(NearKeyColumn::sink_4) &&
-            column < ColumnLayout::at(NearKeyColumn::max_logit)) ||
-           column >= ColumnLayout::at(NearKeyColumn::near);
+    return column < AttentionColumnLayout::offset(NearKeyColumn::sink_4) ||
+           (column > AttentionColumnLayout::offset(NearKeyColumn::sink_4) &&
+            column < AttentionColumnLayout::offset(NearKeyColumn::max_logit)) ||
+           column >= AttentionColumnLayout::offset(NearKeyColumn::near);
   }
 
   // Value of a column; some columns are derived from others.
@@ -43,7 +43,7 @@ struct ScoreRow {
     const auto& layout = a.layout;
     if (column == layout.sink_above_half())
       return position >= kSinkAboveHalfFrom &&
-                     stored(ColumnLayout::at(NearKeyColumn::sink_0)) > 0.5f
+                     stored(AttentionColumnLayout::offset(NearKeyColumn::sink_0)) > 0.5f
                  ? 1
                  : 0;
     if (column < layout.near_column_count())
@@ -60,7 +60,7 @@ struct ScoreRow {
  private:
   __device__ double near(NearKeyColumn which, std::int64_t column) const {
     const auto sink = [&](int key) {
-      return stored(ColumnLayout::at(NearKeyColumn::sink_0) + key);
+      return stored(AttentionColumnLayout::offset(NearKeyColumn::sink_0) + key);
     };
     switch (which) {
       case NearKeyColumn::sink_4:
@@ -78,7 +78,8 @@ struct ScoreRow {
       case NearKeyColumn::alpha_2:
       case NearKeyColumn::alpha_3:
         return position < kSinkRows
-                   ? sink(static_cast<int>(column - ColumnLayout::at(NearKeyColumn::alpha_0)))
+                   ? sink(static_cast<int>(column -
+                                           AttentionColumnLayout::offset(NearKeyColumn::alpha_0)))
                    : 0.0f;
       default:
         return stored(column);
@@ -87,7 +88,7 @@ struct ScoreRow {
 };
 
 // One block per cell and head; each warp processes one column at a time.
-__global__ void __launch_bounds__(kThreads) cells_kernel(const CellSumArguments arguments) {
+__global__ void __launch_bounds__(kThreads) cells_kernel(const BucketCellSumArguments arguments) {
   const auto& a = arguments.scores;
   const auto cell = arguments.cells[blockIdx.x];
   const int head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.y);
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(kThreads) cells_kernel(const CellSumArguments 
 
 }  // namespace
 
-void sum_cell_rows(const CellSumArguments& a, cudaStream_t stream) {
+void sum_bucket_cells(const BucketCellSumArguments& a, cudaStream_t stream) {
   if (a.cell_count == 0) return;
   cells_kernel<<<dim3(static_cast<unsigned>(a.cell_count), static_cast<unsigned>(a.scores.heads)),
                  kThreads, 0, stream>>>(a);

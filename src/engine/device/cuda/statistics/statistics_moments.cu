@@ -173,7 +173,7 @@ constexpr double kShiftRatio<__half> = 4;
 // Mean rounded to an eighth of the spread, so that x - c is exact in float32.
 template <typename T>
 __device__ float centre_of(double mean, double variance) {
-  if (variance == 0) return round_to<T>(static_cast<float>(mean));
+  if (variance == 0) return round_to_type<T>(static_cast<float>(mean));
   const double step = exp2(floor(0.5 * log2(variance)) - 3);
   return static_cast<float>(rint(mean / step) * step);
 }
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(kMostChannels)
   const auto at = head * dim + channel, part = a.heads * dim;
   const double ratio = kShiftRatio<T>;
   shifts[at] =
-      mean * mean <= ratio * ratio * variance ? 0.0f : round_to<T>(static_cast<float>(mean));
+      mean * mean <= ratio * ratio * variance ? 0.0f : round_to_type<T>(static_cast<float>(mean));
   shifts[part + at] = centre_of<T>(mean, variance);
   shifts[2 * part + at] = static_cast<float>(256 * variance);
 }
@@ -225,7 +225,7 @@ __device__ double shifted_sum(const MomentShift& shift, std::int64_t at, double 
 
 // A set of segments, and the destination of the centred moments of one head.
 struct CenteredMoments {
-  const CentredMoments& set;
+  const MomentSetResult& set;
   int head;
   double* moments;
 };
@@ -284,7 +284,7 @@ __device__ void center_channel(const MomentArguments& a, const CenteredMoments& 
 
 // Grid x: rows of the product triangle, then one block for all other moments; y: heads; z: sets.
 __global__ void __launch_bounds__(kThreads)
-    center_kernel(const MomentArguments a, const CentredMomentSets sets) {
+    center_kernel(const MomentArguments a, const MomentSetResults sets) {
   const auto& set = sets.sets[blockIdx.z];
   if (set.rows.n == 0) return;
   const int head = blockIdx.y, row_begin = static_cast<int>(blockIdx.x) * kTriangleRows;
@@ -350,14 +350,14 @@ __global__ void __launch_bounds__(kMostChannels)
 
 void estimate_moment_shift(const MomentArguments& a, MomentSegment chunks, float* shift,
                            cudaStream_t stream) {
-  launch_typed(a.dtype, a.heads, "shifts of moments", [&](auto type, unsigned blocks) {
+  launch_for_dtype(a.dtype, a.heads, "shifts of moments", [&](auto type, unsigned blocks) {
     shift_kernel<decltype(type)><<<blocks, kMostChannels, 0, stream>>>(a, chunks, shift);
   });
 }
 
 void sum_moments_float64(const MomentArguments& a, cudaStream_t stream) {
   const auto edges = static_cast<unsigned>((a.record.dim + kEdge - 1) / kEdge);
-  launch_typed(a.dtype, a.segment_count * a.heads, "moments", [&](auto type, unsigned blocks) {
+  launch_for_dtype(a.dtype, a.segment_count * a.heads, "moments", [&](auto type, unsigned blocks) {
     using T = decltype(type);
     products_kernel<T><<<dim3(blocks, edges * (edges + 1) / 2), kThreads, 0, stream>>>(
         a, static_cast<int>(edges));
@@ -366,7 +366,7 @@ void sum_moments_float64(const MomentArguments& a, cudaStream_t stream) {
   });
 }
 
-void center_moments(const MomentArguments& sums, const CentredMomentSets& sets,
+void center_moments(const MomentArguments& sums, const MomentSetResults& sets,
                     cudaStream_t stream) {
   const auto parts =
       static_cast<unsigned>((sums.record.dim + kTriangleRows - 1) / kTriangleRows + 1);

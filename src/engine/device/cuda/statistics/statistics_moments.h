@@ -130,16 +130,15 @@ struct PositionMeans {
 
 // Centred moments of a set, in the layout of a record: the triangle is M2, the sums are mean,
 // unused, ct, cu, m3 and m4; pair_abs and norm are means. A set without rows is not written.
-struct CentredMoments {
+struct MomentSetResult {
   MomentSegment segments;
   PositionMeans rows;
   double* moments = nullptr;  // (heads, record)
 };
-struct CentredMomentSets {
-  CentredMoments sets[2];  // first tokens, body tokens
+struct MomentSetResults {
+  MomentSetResult sets[2];  // first tokens, body tokens
 };
-void center_moments(const MomentArguments& sums, const CentredMomentSets& sets,
-                    cudaStream_t stream);
+void center_moments(const MomentArguments& sums, const MomentSetResults& sets, cudaStream_t stream);
 
 // Moments per bucket: mean and m2 of each dimension, and the full M2 if `cov` is given.
 struct BucketMomentResults {

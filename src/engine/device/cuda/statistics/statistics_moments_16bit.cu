@@ -303,7 +303,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
 
   TileIterator<Tile> ahead(a.chunks, a.segments[segment]);
   const auto load_ahead = [&](int stage) {
-    if (ahead.exists()) {
+    if (ahead.has_tile()) {
       load_rows<Tile::kRows, Tile::kWidth, Tile::kThreads>(
           memory.tiles[stage], rows, ahead.chunk.row + ahead.offset, ahead.rows());
       ahead.next();
@@ -317,7 +317,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
   GramFragments<Tile> products = {};
   const bool shifted = __syncthreads_or(channels.has_shift());
   int stage = 0;
-  for (TileIterator<Tile> walk(a.chunks, a.segments[segment]); walk.exists(); walk.next()) {
+  for (TileIterator<Tile> walk(a.chunks, a.segments[segment]); walk.has_tile(); walk.next()) {
     wait_for_older_copy_groups<Tile::kStages - 2>();
     __syncthreads();  // the tile has arrived, and every warp is done with the previous one
     load_ahead((stage + Tile::kStages - 1) % Tile::kStages);
@@ -361,7 +361,7 @@ bool moments_fit_tensor_cores(const MomentArguments& a) {
 void sum_moments_16bit(const MomentArguments& a, cudaStream_t stream) {
   dispatch_16bit_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    dispatch_width<64, 128>(a.record.dim, [&](auto width) {
+    dispatch_head_width<64, 128>(a.record.dim, [&](auto width) {
       using Tile = MomentTile<width>;
       launch_with_shared_memory("moments", moments_kernel<T, Tile>, a.segment_count * a.heads,
                                 Tile::kThreads, sizeof(MomentMemory<Tile>), stream, a);

@@ -19,12 +19,12 @@ class NearKeyPass {
  public:
   static constexpr int kBlocks = sizeof(T) == 2 ? 3 : 1;
   using Options = NearOptions;
-  struct Memory {
+  struct SharedStorage {
     float bands[Shape::kRows][kMostBands];
   };
 
   __device__ NearKeyPass(const ScoreArguments& a, const Options& options, const ScoreBlock& block,
-                         Memory& memory)
+                         SharedStorage& memory)
       : a_(a),
         options_(options),
         block_(block),
@@ -59,20 +59,21 @@ class NearKeyPass {
   }
 
   __device__ void begin_tile() {}
-  __device__ void skip(int) {}
+  __device__ void skip_tile(int) {}
 
   __device__ void finish() {
     const int lane = threadIdx.x % 32;
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
       const float stream = quad_sum(stream_[band][half]);
       if (lane % 4 != 0) return;
-      store(ColumnLayout::at(NearKeyColumn::stream), position, stream);
-      if (position == 0) store(ColumnLayout::at(NearKeyColumn::prev), 0, 0.0f);
+      store(AttentionColumnLayout::offset(NearKeyColumn::stream), position, stream);
+      if (position == 0) store(AttentionColumnLayout::offset(NearKeyColumn::prev), 0, 0.0f);
     });
     __syncwarp();
     for (int i = lane; i < Shape::kWarpRows * options_.bands; i += 32) {
       const int row = i % Shape::kWarpRows, band = i / Shape::kWarpRows;
-      store(ColumnLayout::at(NearKeyColumn::near) + band, block_.row + row, bands_[row][band]);
+      store(AttentionColumnLayout::offset(NearKeyColumn::near) + band, block_.row + row,
+            bands_[row][band]);
     }
   }
 
@@ -120,7 +121,7 @@ class NearKeyPass {
       for (int width = first; width <= last; ++width) {
         const int end = 1 << width;  // first distance after the band
         const float beyond =
-            farthest < end ? 0.0f : mass_up_to<Shape>(p, band, half, position - key - end);
+            farthest < end ? 0.0f : mass_up_to_column<Shape>(p, band, half, position - key - end);
         const float sum = quad_sum(left - beyond);
         if (threadIdx.x % 4 == 0) bands_[position - block_.row][width] += sum;
         left = beyond;
@@ -134,7 +135,7 @@ class NearKeyPass {
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        store(ColumnLayout::at(NearKeyColumn::sink_0) + 2 * pair + i, position,
+        store(AttentionColumnLayout::offset(NearKeyColumn::sink_0) + 2 * pair + i, position,
               p[band][0][2 * half + i]);
     });
   }
@@ -147,8 +148,10 @@ class NearKeyPass {
         for (int i = 0; i < 2; ++i) {
           const int distance = position - key - fragment_key_column(n, i);
           const float value = p[band][n][2 * half + i];
-          if (distance == 0) store(ColumnLayout::at(NearKeyColumn::self), position, value);
-          if (distance == 1) store(ColumnLayout::at(NearKeyColumn::prev), position, value);
+          if (distance == 0)
+            store(AttentionColumnLayout::offset(NearKeyColumn::self), position, value);
+          if (distance == 1)
+            store(AttentionColumnLayout::offset(NearKeyColumn::prev), position, value);
         }
     });
   }
@@ -156,7 +159,7 @@ class NearKeyPass {
   const ScoreArguments& a_;
   const Options& options_;
   const ScoreBlock& block_;
-  RowWeights<Shape> weights_;
+  SoftmaxNormalizer<Shape> weights_;
   float (*bands_)[kMostBands];  // mass per distance band of the warp's rows
   float stream_[Shape::kBands][2] = {};
 };
@@ -169,9 +172,10 @@ class RowSumPass {
  public:
   static constexpr int kBlocks = sizeof(T) == 2 ? 3 : 1;
   using Options = NoOptions;
-  struct Memory {};
+  struct SharedStorage {};
 
-  __device__ RowSumPass(const ScoreArguments& a, const Options&, const ScoreBlock& block, Memory&)
+  __device__ RowSumPass(const ScoreArguments& a, const Options&, const ScoreBlock& block,
+                        SharedStorage&)
       : a_(a), block_(block), scale_(a.scale * kLog2E) {
     for_each_block_row<Shape>(block, [&](int band, int half, int) {
       largest_[band][half] = -INFINITY;
@@ -212,7 +216,7 @@ class RowSumPass {
   }
 
   __device__ void begin_tile() {}
-  __device__ void skip(int) {}
+  __device__ void skip_tile(int) {}
 
   __device__ void finish() {
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
@@ -245,11 +249,11 @@ void compute_near_key_statistics(const ScoreArguments& a, cudaStream_t stream) {
                             .stream_first = static_cast<int>(layout.stream_first),
                             .stream_last = static_cast<int>(layout.stream_last),
                             .reach = static_cast<int>(std::max(layout.window, layout.stream_last))};
-  launch_pass<ScoreShape, NearKeyPass>(a, options, stream);
+  dispatch_score_pass<ScoreShape, NearKeyPass>(a, options, stream);
 }
 
 void compute_row_sums(const ScoreArguments& a, cudaStream_t stream) {
-  launch_pass<ScoreShape, RowSumPass>(a, NoOptions{}, stream);
+  dispatch_score_pass<ScoreShape, RowSumPass>(a, NoOptions{}, stream);
 }
 
 }  // namespace qkscope::cuda

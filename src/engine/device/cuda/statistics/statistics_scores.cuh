@@ -40,7 +40,7 @@ using ScoreShape = ScoreTileShape<T, kWidth, 4, sizeof(T) == 2 && kWidth <= 128 
 
 // Rows of one head in global memory.
 template <typename T>
-struct HeadSource {
+struct GlobalHeadRows {
   const T* data;  // row 0
   std::int64_t stride;
   int d_head;
@@ -48,14 +48,14 @@ struct HeadSource {
 };
 
 template <typename T>
-__device__ HeadSource<T> head_source(const ScoreArguments& a, const void* data, int head) {
+__device__ GlobalHeadRows<T> global_head_rows(const ScoreArguments& a, const void* data, int head) {
   const auto d_head = static_cast<int>(a.d_head);
   return {static_cast<const T*>(data) + head * d_head, a.row_stride, d_head, a.vectors};
 }
 
 // Loads rows into shared memory: tile row r is source row at(r); rows from `count` on become zero.
 template <typename T, typename Shape, int kRows, typename At>
-__device__ void load_tile(char* tile, const HeadSource<T>& source, int count, At at) {
+__device__ void load_tile(char* tile, const GlobalHeadRows<T>& source, int count, At at) {
   constexpr int kElements = 16 / sizeof(T), kChunks = Shape::kWidth / kElements;
   for (int item = threadIdx.x; item < kRows * kChunks; item += Shape::kThreads) {
     const int row = item / kChunks, column = item % kChunks * kElements;
@@ -181,8 +181,8 @@ __device__ __forceinline__ int fragment_key_column(int n, int i) {
 
 // Returns this lane's part of the sum of one row's weights over the tile's columns [0, last].
 template <typename Shape>
-__device__ __forceinline__ float mass_up_to(const ScoreFragments<Shape>& p, int band, int half,
-                                            int last) {
+__device__ __forceinline__ float mass_up_to_column(const ScoreFragments<Shape>& p, int band,
+                                                   int half, int last) {
   const int own = last - static_cast<int>(threadIdx.x) % 4 * 2;
   float sum = 0;
 #pragma unroll
@@ -198,11 +198,11 @@ constexpr float kBeyond = 1e4f;
 
 // Base-2 log-sum-exp of each of a lane's rows, and conversion of scores to weights.
 template <typename Shape>
-struct RowWeights {
+struct SoftmaxNormalizer {
   float lse[Shape::kBands][2];
   float scale;
 
-  __device__ RowWeights(const ScoreArguments& a, const ScoreBlock& block)
+  __device__ SoftmaxNormalizer(const ScoreArguments& a, const ScoreBlock& block)
       : scale(a.scale * kLog2E) {
     for_each_block_row<Shape>(block, [&](int band, int half, int position) {
       lse[band][half] = position < block.tile.length
@@ -233,14 +233,14 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
     score_kernel(const ScoreArguments a, const typename Pass::Options options) {
   extern __shared__ __align__(16) char shared[];
   using Tiles = ScoreTiles<T, Shape>;
-  static_assert(Tiles::kBytes % alignof(typename Pass::Memory) == 0);
+  static_assert(Tiles::kBytes % alignof(typename Pass::SharedStorage) == 0);
   char* const k_tiles = shared + Tiles::kKeys;
-  auto& memory = *reinterpret_cast<typename Pass::Memory*>(shared + Tiles::kBytes);
+  auto& memory = *reinterpret_cast<typename Pass::SharedStorage*>(shared + Tiles::kBytes);
 
   const auto block = this_score_block<Shape>(a);
   const auto& tile = block.tile;
   const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
-  const auto q = head_source<T>(a, a.q, block.head), k = head_source<T>(a, a.k, kv_head);
+  const auto q = global_head_rows<T>(a, a.q, block.head), k = global_head_rows<T>(a, a.k, kv_head);
   const auto load_keys = [&](int stage, int key) {
     load_tile<T, Shape, Shape::kKeys>(k_tiles + stage * Tiles::kKeyBytes, k, block.end - key,
                                       [&](int row) { return block.batch_row(key + row); });
@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
       cap_scores<Shape>(scores, a);
       pass.add(scores, key);
     } else {
-      pass.skip(key);
+      pass.skip_tile(key);
     }
     key = next;
     stage = 1 - stage;
@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
 
 template <typename T, typename Shape, typename Pass>
 constexpr auto kScoreBytes = static_cast<int>(ScoreTiles<T, Shape>::kBytes +
-                                              sizeof(typename Pass::Memory));
+                                              sizeof(typename Pass::SharedStorage));
 
 // Launches Pass over the tiles of `a`, which must have Shape::kRows rows each.
 template <typename T, typename Shape, typename Pass>
@@ -294,11 +294,11 @@ void launch_score_pass(const ScoreArguments& a, const typename Pass::Options& op
 // Dispatches on the type and the head size, padded to 64, 128 or 256.
 template <template <typename, int> typename Shape, template <typename, typename> typename Pass,
           typename Options>
-void launch_pass(const ScoreArguments& a, const Options& options, cudaStream_t stream) {
+void dispatch_score_pass(const ScoreArguments& a, const Options& options, cudaStream_t stream) {
   if (a.tile_count == 0) return;
   dispatch_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    dispatch_width<64, 128, 256>(a.d_head, [&](auto width) {
+    dispatch_head_width<64, 128, 256>(a.d_head, [&](auto width) {
       using ThisShape = Shape<T, width>;
       launch_score_pass<T, ThisShape, Pass<T, ThisShape>>(a, options, stream);
     });

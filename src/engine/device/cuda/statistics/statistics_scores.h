@@ -21,7 +21,7 @@ struct RowTile {
 };
 
 // All pointers are device pointers. Rows of k have the stride of q.
-struct ScoreArguments : ScoreSource {
+struct ScoreArguments : QueriesAndKeys {
   std::int64_t rows = 0;
   std::int64_t first_head = 0, heads = 0;  // heads of this launch
   bool vectors = false;  // every row of a head is 16-byte aligned and a multiple of 16 bytes long
@@ -29,7 +29,7 @@ struct ScoreArguments : ScoreSource {
   const RowTile* tiles = nullptr;  // tiles of the pass's row count, long ones first
   std::int64_t tile_count = 0;
   float* values = nullptr;  // (columns of the layout, heads, rows)
-  ColumnLayout layout = {};
+  AttentionColumnLayout layout = {};
 };
 
 // Rows of a tile for all passes except the all-key pass.
@@ -84,7 +84,7 @@ struct DocumentBucketCell {
   std::int32_t bucket;
 };
 
-struct CellSumArguments {
+struct BucketCellSumArguments {
   ScoreArguments scores;
   const DocumentBucketCell* cells = nullptr;
   std::int64_t cell_count = 0;
@@ -93,6 +93,6 @@ struct CellSumArguments {
   float* max_logit = nullptr;  // (cells, n_heads)
 };
 // Sums every column over the rows of each cell, in a fixed order.
-void sum_cell_rows(const CellSumArguments& arguments, cudaStream_t stream);
+void sum_bucket_cells(const BucketCellSumArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

@@ -73,7 +73,8 @@ __device__ __forceinline__ void store_sums(const TokenQuery (&queries)[2], const
                             quad_sum(query.ind_self)};
     if (threadIdx.x % 4 != 0 || query.entry >= last) continue;
     for (int i = 0; i < 4; ++i)
-      a.values[((ColumnLayout::at(NearKeyColumn::dup) + i) * a.heads + head - a.first_head) *
+      a.values[((AttentionColumnLayout::offset(NearKeyColumn::dup) + i) * a.heads + head -
+                a.first_head) *
                    a.rows +
                query.row] = values[i];
   }
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
   const auto tile = list.tiles[blockIdx.x / heads];
   const int head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads;
   const int kv_head = head / static_cast<int>(a.n_heads / a.n_kv_heads);
-  const auto q = head_source<T>(a, a.q, head), k = head_source<T>(a, a.k, kv_head);
+  const auto q = global_head_rows<T>(a, a.q, head), k = global_head_rows<T>(a, a.k, kv_head);
   load_tile<T, Shape, Shape::kRows>(
       shared, q, tile.last - tile.first,
       [&](int row) -> std::int64_t { return list.rows[tile.first + row].row; });
@@ -143,7 +144,7 @@ void compute_equal_token_statistics(const ScoreArguments& a, const RepeatedToken
   const TokenList list{rows, tiles};
   dispatch_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    dispatch_width<64, 128, 256>(a.d_head, [&](auto width) {
+    dispatch_head_width<64, 128, 256>(a.d_head, [&](auto width) {
       using Shape = TokenShape<T, width>;
       constexpr int kBytes = ScoreTiles<T, Shape>::kBytes + Shape::kKeys * 4;
       launch_with_shared_memory("attention to equal tokens", tokens_kernel<T, Shape>,
