@@ -172,6 +172,7 @@ class StagedTables {
     const OpenFolder to(target_);
     const auto from = to.folder(kStaging);
     for (const auto& name : from.names()) from.move(name, to);
+    to.remove_empty_folder(kStaging);  // synced here: nobody looks for it once there is a summary
     to.sync();
   }
 

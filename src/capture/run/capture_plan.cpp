@@ -6,6 +6,7 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
+#include "base/core/thread_pool.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "capture/format/metadata.h"
@@ -270,8 +271,7 @@ MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
 
 std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan) {
   if (plan.tokenizer.valid()) return plan.tokenizer;
-  return std::async(std::launch::async,
-                    [folder = plan.tokenizer_folder] { return Tokenizer::load(folder); });
+  return run_in_background([folder = plan.tokenizer_folder] { return Tokenizer::load(folder); });
 }
 
 RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute) {

@@ -136,6 +136,8 @@ PartRunResult PartRun::run_in_folder(const DataRoot& root, StoredRun* stored) co
     if (replace) {
       check_inputs();
       root.remove_run_files(manifest, shard);
+    } else if (root.is_being_replaced()) {  // an earlier --overwrite ended too soon
+      root.remove_finished_files();
     }
     result = run_locked(root, stored);
   } catch (...) {

@@ -123,7 +123,7 @@ void add_geometry(const TableRow& row, PooledHead& head) {
     set_value(head, column.name, row.number(column.name));
 }
 
-// A table and the function that adds the quantities of its rows to their heads.
+// A results table, and the function that copies the values of a row to the head of the row.
 struct HeadTable {
   const char* name;
   void (*add)(const TableRow& row, PooledHead& head);
