@@ -188,6 +188,9 @@ OPTIONS: dict[str, tuple[Any, Callable[[Any, Any], bool]]] = {
     "fifths": ("context", lambda t, o: o["fifths"] == "context"),
     "length_bins": ([0, 50, 100], lambda t, o: o["length_bins"] == [0, 50, 100]),
     "heatmap_bins": (2, lambda t, o: t["pair_heatmap"].num_rows <= 4 * 16),
+    "score_pairs": (50, lambda t, o: o["score_pairs"] == 50 and t["geometry"]["distance_share"].null_count == 0),
+    "swap_queries": (3, lambda t, o: o["swap_queries"] == 3 and t["geometry"]["symbolic_score"].null_count == 0),
+    "weights": (str(DEMO), lambda t, o: t["geometry"]["weight_rank_90"].null_count == 0),
 }
 
 

@@ -33,9 +33,10 @@ struct Figure {
   std::string caption;            // what the figure shows and how it was computed, in sentences
   double width = style::kColumn;  // inches
   double height = style::kHeight;
-  Table data;           // NAME.csv: numeric columns first, then text columns
-  std::string script;   // gnuplot commands; the gnuplot variable `data` is the CSV's file name
-  std::string missing;  // why the figure cannot be drawn; empty if it can
+  Table data;            // NAME.csv: numeric columns first, then text columns
+  std::string script;    // gnuplot commands; the gnuplot variable `data` is the CSV's file name
+  std::string question;  // GeometryQuestion that the figure answers; "" for other figures
+  std::string missing;   // why the figure cannot be drawn; empty if it can
   std::vector<HoverCell> hover;
 };
 
@@ -67,6 +68,8 @@ const std::vector<FigureKind>& figure_kinds();
 // Groups of figures that differ only by table columns.
 std::vector<FigureKind> head_map_kinds();            // from analyses of a capture
 std::vector<FigureKind> attention_head_map_kinds();  // from statistics over every token
+std::vector<FigureKind> geometry_head_map_kinds();   // columns of the geometry
+std::vector<FigureKind> geometry_over_runs_kinds();  // one figure per question
 std::vector<FigureKind> layer_heatmap_kinds();
 std::vector<FigureKind> collage_kinds();
 // Returns a figure that shows table columns over the runs of a sweep, by its name.

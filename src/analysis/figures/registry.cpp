@@ -40,6 +40,8 @@ const std::vector<FigureKind>& figure_kinds() {
           attention_onset,
           RunCountRequirement::several}},
         attention_head_map_kinds(),
+        geometry_over_runs_kinds(),
+        geometry_head_map_kinds(),
         {{"distance_by_class",
           {"distance", "taxonomy"},
           distance_by_class,

@@ -11,6 +11,7 @@
 #include "analysis/methods/plasticity.h"
 #include "analysis/methods/profile_bins.h"
 #include "analysis/methods/rotation.h"
+#include "analysis/results/head_geometry.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/thread_pool.h"
@@ -115,9 +116,9 @@ class HeadRunner {
       }
     }
     const std::lock_guard lock(mutex_);
-    for (const auto part :
-         {&AnalysisTimes::read, &AnalysisTimes::moments, &AnalysisTimes::pca,
-          &AnalysisTimes::rotation, &AnalysisTimes::plasticity, &AnalysisTimes::errors})
+    for (const auto part : {&AnalysisTimes::read, &AnalysisTimes::moments, &AnalysisTimes::pca,
+                            &AnalysisTimes::rotation, &AnalysisTimes::plasticity,
+                            &AnalysisTimes::geometry, &AnalysisTimes::errors})
       run_.times.*part += times.*part;
   }
 
@@ -244,6 +245,11 @@ class HeadRunner {
     times.rotation += watch.lap();
     if (options_.plasticity) run_plasticity(report, file, queries, key);
     times.plasticity += watch.lap();
+    if (options_.geometry)
+      report.geometry = capture_geometry(
+          {file, key.file, queries, keys, without_group, key.without_group, texts_}, rope.use,
+          rope.inv_freq, options_.geometry_options, seed_of(report.query, options_.seed));
+    times.geometry += watch.lap();
     if (options_.errors)
       report.without_group =
           jackknife_replicates(report, without_group, key.without_group, options_);
@@ -297,6 +303,7 @@ void mark_head_failed(HeadReport& report, ErrorKind kind, const std::string& mes
   report.pca.reset();
   report.rotation.reset();
   report.plasticity.reset();
+  report.geometry.reset();
   report.without_group.clear();
   report.error = message;
   report.error_kind = kind;

@@ -65,7 +65,9 @@ HeadGroup make_group(const RunPlan& plan, std::int64_t layer, HeadKind kind,
   if (window > 0) group.window = static_cast<std::int32_t>(window);
   group.rope = metadata::kRopeNone;
   if (const auto* rope = plan.model.rope(layer)) {
-    group.rope = rope_json(*rope).dump();
+    Json json = rope_json(*rope);
+    if (plan.model.rope_interleaved) json["interleaved"] = true;
+    group.rope = json.dump();
     const auto frequencies = rope_frequencies(*rope, plan.config.tokenizer.max_length);
     group.rope_inv_freq = Json(frequencies.inverse).dump();
   }

@@ -166,8 +166,10 @@ AnalyzeOptions read_analysis_options(YamlSection section) {
   options.pca = section.boolean("pca").value_or(true);
   options.rotation = section.boolean("rotation").value_or(true);
   options.plasticity = section.boolean("plasticity").value_or(true);
-  if (!options.pca && !options.rotation && !options.plasticity)
-    section.throw_expected("pca", "true, or rotation or plasticity true: one of them is run");
+  options.geometry = section.boolean("geometry").value_or(true);
+  if (!options.pca && !options.rotation && !options.plasticity && !options.geometry)
+    section.throw_expected("pca",
+                           "true, or rotation, plasticity or geometry true: one of them is run");
   for (const auto& option : analysis_options()) {
     if (option.group == OptionGroup::capture || option.group == OptionGroup::statistics) continue;
     const std::string key(option.name);
