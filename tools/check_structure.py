@@ -22,6 +22,7 @@ FLOORS = ["base", "input", "engine", "capture", "analysis", "study"]
 # Public header -> rooms that implement its functions. Headers with types and inline functions only are not listed.
 PUBLIC = {
     "analysis.h": ["analysis/results"],
+    "experimental/attribution.h": ["analysis/attribution"],
     "experimental/bench.h": ["engine/api"],
     "capture.h": ["capture/run"],
     "captures.h": ["capture/format"],

@@ -24,8 +24,8 @@ from ._audit import Audit, audit
 from ._cache import ActivationCache, get_act_name
 from ._circuits import SVDInterpreter
 from ._engine import (
-    CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, InputError, PublishResult, Rope, StatsProgress,
-    StatsResult, __version__, threads,
+    CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, InputError, PublishResult, Rope, ScorePair,
+    StatsProgress, StatsResult, __version__, threads,
 )
 from ._factored import FactoredMatrix
 from ._hooks import HookPoint
@@ -41,14 +41,17 @@ from .heads import detect_head, heads
 from .hooked_transformer import HookedTransformer, TransformerBridge
 from .model import Model, load, set_threads
 from .path_patching import path_patch
+from .score_attribution import Composition, ScoreAttribution, attribute_scores, composition
 
 __all__ = [
-    "ActivationCache", "Array", "Audit", "CaptureProgress", "CaptureResult", "CaptureWriter", "Config", "DeviceArray", "Drawn", "Error",
-    "FactoredMatrix", "HookPoint", "HookedTransformer", "InputError", "Model", "PublishResult", "Rope",
-    "SVDInterpreter", "Statistics", "StatsProgress", "StatsResult", "StatsWriter", "SweepResult", "TransformerBridge", "TransformersEngine", "__version__",
-    "ablate", "analyze", "audit", "capture", "compare", "demo_folder", "detect_head", "direct_logit_attribution", "export",
-    "figures", "get_act_name", "heads", "load", "logit_lens", "merge", "open_stats", "patching", "path_patch", "plot",
-    "publish", "report", "set_threads", "show_progress", "stats", "sweep", "threads", "utils",
+    "ActivationCache", "Array", "Audit", "CaptureProgress", "CaptureResult", "CaptureWriter", "Composition", "Config",
+    "DeviceArray", "Drawn", "Error", "FactoredMatrix", "HookPoint", "HookedTransformer", "InputError", "Model",
+    "PublishResult", "Rope", "SVDInterpreter", "ScoreAttribution", "ScorePair", "Statistics", "StatsProgress",
+    "StatsResult", "StatsWriter", "SweepResult", "TransformerBridge", "TransformersEngine", "__version__", "ablate",
+    "analyze", "attribute_scores", "audit", "capture", "compare", "composition", "demo_folder", "detect_head",
+    "direct_logit_attribution", "export", "figures", "get_act_name", "heads", "load", "logit_lens", "merge",
+    "open_stats", "patching", "path_patch", "plot", "publish", "report", "set_threads", "show_progress", "stats",
+    "sweep", "threads", "utils",
 ]
 
 logging.getLogger("qkscope").addHandler(logging.NullHandler())  # no output unless the program configures logging

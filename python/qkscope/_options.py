@@ -156,7 +156,7 @@ def whole(name: str, value: Any, least: int, most: int = _MOST) -> int:
 def number(name: str, value: Any, low: float, high: float) -> float:
     try:
         found = float(value) if not isinstance(value, (str, bool)) else None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = None
     if found is None or not low <= found <= high:
         raise InputError(f"{name}={value!r}: expected a number from {low:g} to {high:g}")

@@ -21,7 +21,7 @@ from ._transformers import engine_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-ANALYSES = ("pca", "rotation", "plasticity")
+ANALYSES = ("pca", "rotation", "plasticity", "geometry")
 
 Config = Union[str, "PathLike[str]", Mapping[str, Any]]
 
@@ -220,15 +220,15 @@ def analyze(
     data_root: a folder, or "REPO@BRANCH" of a dataset on the Hugging Face Hub. A folder of statistics gives the numbers
     that follow from its sums; other fields are null. out: also write the tables to this folder, as the command does; a folder
     with results of other options is refused, unless overwrite replaces them.
-    only: "pca", "rotation", "plasticity", or several of them. Layers are [0, 4] or "0,4-7"; heads are [(3, 5), (3, 6)]
+    only: "pca", "rotation", "plasticity", "geometry", or several of them. Layers are [0, 4] or "0,4-7"; heads are [(3, 5), (3, 6)]
     or "3.5,3.6".
     """
     chosen = list(only) if isinstance(only, Iterable) and not isinstance(only, str) else [only]
     for name in chosen:
         if not isinstance(name, str) or name not in ANALYSES:
-            raise InputError(f"only: {name!r} is not an analysis; expected pca, rotation, plasticity")
+            raise InputError(f"only: {name!r} is not an analysis; expected pca, rotation, plasticity, geometry")
     if not chosen:
-        raise InputError("only: found none; expected some of pca, rotation, plasticity")
+        raise InputError("only: found none; expected some of pca, rotation, plasticity, geometry")
     analysis = _engine.AnalyzeOptions()
     analysis.data_root = _options.path("data_root", data_root)
     analysis.quiet = True

@@ -16,6 +16,7 @@ void bind_analysis(nanobind::module_& module);
 void bind_generate(nanobind::module_& module);
 void bind_figures(nanobind::module_& module);
 void bind_tables(nanobind::module_& module);
+void bind_attribution(nanobind::module_& module);
 void bind_heads(nanobind::module_& module);
 void bind_statistics(nanobind::module_& module);
 void bind_studies(nanobind::module_& module);

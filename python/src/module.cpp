@@ -95,6 +95,7 @@ NB_MODULE(_engine, module) {
   python::bind_figures(module);
   python::bind_tables(module);
   python::bind_heads(module);
+  python::bind_attribution(module);
   python::bind_statistics(module);
   python::bind_studies(module);
 }

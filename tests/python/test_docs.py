@@ -62,7 +62,7 @@ def capture_and_analyse(folder: Path) -> None:
     shutil.copytree(folder / "results/a", folder / "results", dirs_exist_ok=True)
 
 
-RUN = ("reference/python.md", "reference/transformerlens-calls.md", "how-to/heads.md", "how-to/patching.md", "how-to/generate.md", "../README.md")
+RUN = ("reference/python.md", "reference/transformerlens-calls.md", "how-to/heads.md", "how-to/attribution.md", "how-to/patching.md", "how-to/generate.md", "../README.md")
 NOT_RUN = {
     "start/coming-from-transformerlens.md": "the first row of its table, which runs below",
     "how-to/capture.md": "needs datasets: tests/capture/run/check_clients.py",

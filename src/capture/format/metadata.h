@@ -29,6 +29,7 @@ inline constexpr char kVersion[] = "version";
 inline constexpr char kConfigHash[] = "config_hash";
 inline constexpr char kEngine[] = "engine";        // name and version, if not the native engine
 inline constexpr char kTokenizer[] = "tokenizer";  // with kEngine: "qkscope" or "engine"
+inline constexpr char kScoreScales[] = "score_scales";  // statistics: factor of q.k by layer
 
 inline constexpr char kRopeNone[] = "none";
 

@@ -36,7 +36,15 @@ PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples) 
 }
 
 BatchReader::BatchReader(const RunPlan& plan, ExampleSource& source, const std::atomic<bool>* stop)
-    : plan_(plan), source_(source), stop_(stop), thread_([this] { read_batches(); }) {}
+    : plan_(plan), source_(source), stop_(stop) {
+  try {
+    thread_ = std::thread([this] {
+      while (read_batch()) continue;
+    });
+  } catch (const std::system_error& error) {
+    log::debug("texts are read between the batches, without a thread: {}", error.what());
+  }
+}
 
 BatchReader::~BatchReader() {
   closing_.store(true);
@@ -44,11 +52,12 @@ BatchReader::~BatchReader() {
     const std::lock_guard lock(mutex_);  // no lost wakeup between the thread's check and its wait
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 std::optional<PreparedBatch> BatchReader::next() {
   const auto start = Clock::now();
+  if (!thread_.joinable() && !done_) read_batch();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return done_ || !queue_.empty(); });
   seconds_waited_ += seconds_since(start);
@@ -73,14 +82,15 @@ std::size_t BatchReader::queued_batches() const {
   return queue_.size();
 }
 
-void BatchReader::read_batches() {
+// Queues one batch. Returns false at the end and after an error, which it records.
+bool BatchReader::read_batch() {
   bool all_put = false;
   try {
-    while (true) {
-      auto examples = next_batch_examples();
-      all_put = examples.empty() && exhausted_;
-      if (examples.empty() || is_stopping()) break;
+    auto examples = next_batch_examples();
+    all_put = examples.empty() && exhausted_;
+    if (!examples.empty() && !is_stopping()) {
       enqueue(prepare_batch(plan_, std::move(examples)));
+      return true;
     }
   } catch (...) {
     error_ = std::current_exception();
@@ -91,6 +101,7 @@ void BatchReader::read_batches() {
     finished_ = all_put;
   }
   changed_.notify_all();
+  return false;
 }
 
 // Returns the examples of the next batch; empty at the end.

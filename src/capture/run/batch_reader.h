@@ -41,7 +41,7 @@ class BatchReader {
   double seconds_waited() const { return seconds_waited_; }
 
  private:
-  void read_batches();
+  bool read_batch();
   std::vector<Example> next_batch_examples();
   bool read_next_example();
   bool is_stopping() const;
@@ -63,7 +63,9 @@ class BatchReader {
   bool finished_ = false;  // every example of the source was queued
   std::atomic<bool> closing_{false};
   double seconds_waited_ = 0.0;
-  std::thread thread_;  // last member: the thread uses all others
+  // Last member: the thread uses all others. Without a thread, because the system refused one,
+  // next() reads.
+  std::thread thread_;
 };
 
 }  // namespace qkscope

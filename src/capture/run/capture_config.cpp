@@ -207,9 +207,8 @@ std::vector<LayerHead> read_layer_head_pairs(YamlSection& section, const std::st
   if (!list.IsSequence()) section.throw_expected(key, expected);
   for (const auto& item : list) {
     LayerHead pair;
-    if (!item.IsSequence() || item.size() != 2 ||
-        !YAML::convert<std::int64_t>::decode(item[0], pair.layer) ||
-        !YAML::convert<std::int64_t>::decode(item[1], pair.head))
+    if (!item.IsSequence() || item.size() != 2 || !decode_integer(item[0], pair.layer) ||
+        !decode_integer(item[1], pair.head))
       section.throw_expected(key, expected);
     pairs.push_back(pair);
   }

@@ -8,6 +8,7 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
+#include "base/core/thread_pool.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "capture/format/metadata.h"
@@ -115,7 +116,9 @@ HeadGroup make_group(const RunPlan& plan, std::int64_t layer, HeadKind kind,
     group.rope = rope.description;
     if (!rope.inv_freq.empty()) group.rope_inv_freq = Json(rope.inv_freq).dump();
   } else if (const auto* rope = plan.model.rope(layer)) {
-    group.rope = rope_json(*rope).dump();
+    Json json = rope_json(*rope);
+    if (plan.model.rope_interleaved) json["interleaved"] = true;
+    group.rope = json.dump();
     const auto frequencies = rope_frequencies(*rope, plan.config.tokenizer.max_length);
     group.rope_inv_freq = Json(frequencies.inverse).dump();
   }
@@ -394,8 +397,7 @@ MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
 
 std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan) {
   if (plan.tokenizer.valid()) return plan.tokenizer;
-  return std::async(std::launch::async,
-                    [folder = plan.tokenizer_folder] { return Tokenizer::load(folder); });
+  return run_in_background([folder = plan.tokenizer_folder] { return Tokenizer::load(folder); });
 }
 
 RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute,

@@ -14,6 +14,7 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
+#include "base/core/thread_pool.h"
 #include "capture/format/segment.h"
 #include "capture/format/stored_run.h"
 #include "capture/run/batch_reader.h"
@@ -102,8 +103,7 @@ class CaptureRun {
     if (companion_ != nullptr) companion_->finish(all && reader.at_end());
     result_.forward_seconds = writer.forward_seconds() / static_cast<double>(plan_.workers.size());
     result_.input_seconds = reader.seconds_waited();
-    unloading_ =
-        std::async(std::launch::async, [engine = std::move(engine)]() mutable { engine.reset(); });
+    unloading_ = run_in_background([engine = std::move(engine)]() mutable { engine.reset(); });
   }
 
   // Model and backend, or an external engine. Freeing GPU memory takes a while, so another thread

@@ -209,7 +209,7 @@ ExampleRecord ExampleSource::make_record() const {
 
 void ExampleSource::skip_stored_examples(const std::vector<ExampleRecord>& done) {
   for (const auto& stored : done) {
-    // Documents are not encoded here, so documents without chunks are skipped without a check.
+    // Documents are not tokenized here: one without stored chunks is assumed to be too short.
     bool there = !encoded_ && document_.row == stored.row;
     while (!there && read_document())
       there = document_.row >= stored.row || tokenizer_config_.chunk.size == 0;
@@ -260,7 +260,7 @@ std::int64_t ExampleSource::count_documents_with_unique_ids() const {
 
 std::future<std::int64_t> ExampleSource::start_counting_examples(bool checks_ids,
                                                                  bool wanted) const {
-  return std::async(std::launch::async, [this, checks_ids, wanted]() -> std::int64_t {
+  return run_in_background([this, checks_ids, wanted]() -> std::int64_t {
     const auto documents = checks_ids ? count_documents_with_unique_ids() : 0;
     if (checks_ids && tokenizer_config_.chunk.size == 0) return documents;
     return wanted ? count_examples() : 0;

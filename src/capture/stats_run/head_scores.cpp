@@ -56,6 +56,15 @@ void check_pattern(std::size_t tokens, const std::vector<float>& pattern) {
     }
 }
 
+// Sums of attention over a text are finite for every head, unless an activation is not.
+void check_finite(double sum, std::int64_t layer, std::int64_t head) {
+  if (!std::isfinite(sum))
+    bad_input(
+        "scores of heads: the attention of layer {}, head {} holds NaN or infinity: the weights or "
+        "the activations are damaged or overflow",
+        layer, head);
+}
+
 StatisticsSettings settings_for(const Texts& texts, const HeadScoreOptions& options) {
   StatisticsSettings settings;
   settings.near_keys = true;
@@ -221,8 +230,11 @@ Table head_table(const ScoredModel& model, const Texts& texts, const HeadScoreOp
       for (const auto& column : scores)
         cells.emplace_back(sums.value(layer, head, column.index) /
                            static_cast<double>(texts.size()));
-      for (const auto& column : means)
-        cells.emplace_back(sums.sum(layer, head, column.index) / static_cast<double>(tokens));
+      for (const auto& column : means) {
+        const auto sum = sums.sum(layer, head, column.index);
+        check_finite(sum, layer, head);
+        cells.emplace_back(sum / static_cast<double>(tokens));
+      }
       table.add(std::move(cells));
     }
   }
@@ -423,7 +435,12 @@ std::vector<double> score_pattern(const Model& model, const std::vector<std::int
           row, found, pattern.data() + as_index(row) * text.size(), options);
     }).run(model, text);
     std::vector<double> scores;
-    for (const auto& of_head : sums) scores.push_back(of_head.score(options.measure));
+    for (const auto& of_head : sums) {
+      const auto index = std::ssize(scores);
+      check_finite(of_head.all + of_head.difference, index / config.n_heads,
+                   index % config.n_heads);
+      scores.push_back(of_head.score(options.measure));
+    }
     return scores;
   });
 }

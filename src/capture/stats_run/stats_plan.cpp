@@ -135,6 +135,10 @@ Statistics describe_statistics(const StatsConfig& config, const RunPlan& run) {
   statistics.metadata[metadata::kConfigHash] = run.manifest.config_hash;
   statistics.metadata["num_layers"] = std::to_string(run.model.n_layers);
   statistics.metadata["family"] = run.model.family;
+  std::vector<double> scales;
+  for (std::int64_t layer = 0; layer < run.model.n_layers; ++layer)
+    scales.push_back(run.model.score_scale(layer));
+  statistics.metadata[metadata::kScoreScales] = Json(scales).dump();
   statistics.metadata["dataset"] = config.run.dataset.path;
   statistics.settings = config.stats;
   statistics.max_length = config.run.tokenizer.max_length;

@@ -144,6 +144,8 @@ void PartSession::open_folder() {
   if (replace) {
     run_.check_inputs();
     root_->remove_run_files(run_.manifest, run_.shard);
+  } else if (root_->is_being_replaced()) {  // an earlier --overwrite ended too soon
+    root_->remove_finished_files();
   }
   if (root_->is_finished()) {  // another process finished the run before this one got the lock
     root_->check_finished_identity(run_.manifest.identity);

@@ -12,6 +12,7 @@
 #include "base/core/dtype.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/core/thread_pool.h"
 #include "capture/format/layout.h"
 
 namespace qkscope {
@@ -250,12 +251,11 @@ void CapturePartWriter::finish_batch(const PreparedBatch& prepared,
 
 void CapturePartWriter::begin_closing_segment() {
   finish_closing_segment();
-  closing_ = std::async(std::launch::async,
-                        [this, entry = open_, segment = std::move(segment_)]() mutable {
-                          entry.checksum = segment->commit();
-                          journal_.append_entry(entry);
-                          if (stored_) stored_(entry);
-                        });
+  closing_ = run_in_background([this, entry = open_, segment = std::move(segment_)]() mutable {
+    entry.checksum = segment->commit();
+    journal_.append_entry(entry);
+    if (stored_) stored_(entry);
+  });
 }
 
 void CapturePartWriter::finish_closing_segment() {

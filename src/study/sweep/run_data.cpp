@@ -8,6 +8,7 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
+#include "base/core/thread_pool.h"
 #include "base/io/folder.h"
 #include "capture/format/data_root.h"
 #include "capture/format/journal.h"
@@ -213,7 +214,7 @@ void RunDataProducer::fetch_inputs(std::size_t i) {
   if (next == runs_.end()) return;
   // The current run owns the progress line.
   const FetchOptions options{.quiet = true, .stop = options_.stop};
-  ahead_ = std::async(std::launch::async, [capture = (*next)->capture, options] {
+  ahead_ = run_in_background([capture = (*next)->capture, options] {
     try {
       fetch_capture_inputs(capture, options);
     } catch (const Error&) {  // fetch_inputs() reports it as the failure of that run

@@ -58,7 +58,7 @@ const kMainMeasures = ["r_q", "r_k", "explained_variance", "ap_profile_overall",
   "separation_strength", "plane_var_fraction", "sink_0", "previous_token_head", "induction_head", "entropy", "distance_mean"];
 
 const titleOf = (name) => (kMeasures[name] || [name])[0];
-const meaningOf = (name) => (kMeasures[name] || ["", `Column ${name} of the result tables.`])[1];
+const meaningOf = (name) => (kMeasures[name] || ["", report.heads.meanings[name] || `Column ${name} of the result tables.`])[1];
 
 // A column: {name, title, meaning, width, value(head)}. A text column also has show(head) and
 // choices, the options of its filter: [{title, passes(head)}].
