@@ -181,6 +181,15 @@ check_types() {
   build/venv-torch/bin/pyright --pythonpath build/venv-torch/bin/python
 }
 
+# The n-th allocation, write, rename, fsync, open or thread of every command fails, n = 1, 2, 3 ...
+test_faults() {  # test_faults [OPTIONS OF run.py]
+  need_python requirements-test.txt
+  configure release
+  cmake --build build --target qkscope fault_preload
+  [ $# -gt 0 ] || set -- --all
+  .venv/bin/python tests/faults/run.py build/bin/qkscope build/tests/fault_preload.so --jobs "$(nproc)" "$@"
+}
+
 # A sweep through a real slurmctld and slurmd on this machine, with tasks killed on the way.
 test_slurm() {
   configure release
@@ -292,8 +301,24 @@ fuzz() {
   local words=()
   [ -f "tests/fuzz/$name.dict" ] && words=(-dict="tests/fuzz/$name.dict")
   "build-fuzz/fuzz/fuzz_$name" "$found" "build-fuzz/tests/fuzz/corpus/$name" \
-    "${words[@]}" -max_len=4096 -max_total_time="$seconds" -timeout=10 -print_final_stats=1 \
+    "${words[@]}" -max_len=8192 -max_total_time="$seconds" -timeout=10 -print_final_stats=1 \
     -artifact_prefix=build-fuzz/
+}
+
+# What the tests and the fuzzing corpora execute of the code that reads foreign bytes.
+coverage() {  # coverage [FILE]
+  set_up
+  need_packages clang llvm
+  tools/coverage.sh "$@"
+}
+
+# simulate [SEEDS | --seed N]: the programs against a simulated disk, clock, network, Hub, store and scheduler.
+simulate() {
+  configure release
+  cmake --build build --target qkscope simulated_system cut_power
+  if [[ ${1:-} =~ ^[0-9]+$ ]]; then set -- --seeds "$@"; fi
+  [ $# -gt 0 ] || set -- --seeds 2000
+  PYTHONDONTWRITEBYTECODE=1 python3 tests/simulation/simulate.py build "$@"
 }
 
 # A real model without a hub. The model comes from PyPI, the texts from Debian (the Jargon File, which is in the public
@@ -383,6 +408,7 @@ usage() {
   test-exports   load exports of statistics with kvpress, torch and compressed-tensors from PyPI: before each release
   test-torch     the Python package beside torch and TransformerLens from PyPI, and the types of the package and its tests
                  (mypy and pyright, strict): before each release
+  test-faults    make the n-th allocation, write, rename, fsync, open and thread of every command fail: before each release
   test-slurm     submit a sweep to a real Slurm on this machine, kill tasks, compare the bytes (root or sudo): before each
                  release
   test-store     captures, statistics and results in an S3 server (moto from PyPI) that is killed, busy, and refuses:
@@ -394,6 +420,11 @@ usage() {
   release [-DOPTION=VALUE...] [PYTHON...]
                  everything for a release in dist/: wheels, sdist, .tar.gz, .deb, each tried in a bare Debian 12 (root or
                  sudo), release notes from CHANGELOG.md, an SBOM (CycloneDX) and SHA256SUMS
+  simulate [SEEDS | --seed N]
+                 run captures, statistics, sweeps, uploads and stores with faults drawn from each of SEEDS numbers (2000), or from
+                 one of them with a log: before each release
+  coverage [FILE]
+                 which lines and branches of the readers the tests execute, or the branches of FILE that were never taken
   fuzz NAME [S]  fuzz one parser with clang's libFuzzer for S seconds (300)
   build          set up and build; the programs are in build/bin/
   build-minimal  build without any optional part (build-minimal/) and try the program
@@ -420,12 +451,15 @@ case "$command" in
   test-python) test_python "$@" ;;
   test-exports) test_exports "$@" ;;
   test-torch) test_torch "$@" ;;
+  test-faults) test_faults "$@" ;;
   test-slurm) test_slurm ;;
   test-store) test_store "$@" ;;
   wheel) wheel "$@" ;;
   package) package "$@" ;;
   release) release "$@" ;;
   fuzz) fuzz "$@" ;;
+  simulate) simulate "$@" ;;
+  coverage) coverage "$@" ;;
   build) build release ;;
   build-minimal) build_minimal ;;
   bench) bench "$@" ;;
@@ -435,7 +469,7 @@ case "$command" in
     check_format
     git ls-files '*.cpp' | tidy ;;
   lint-changed) lint_changed "$@" ;;
-  clean) rm -rf build build-debug build-asan build-tsan build-fuzz build-lint build-minimal build-wheel build-package build-package-arrow-* build-logs dist ;;
+  clean) rm -rf build build-debug build-asan build-tsan build-fuzz build-coverage build-lint build-minimal build-wheel build-package build-package-arrow-* build-logs dist ;;
   help | --help | -h) usage ;;
   *) echo "error: './run.sh $command' is not a command" >&2; usage >&2; exit 2 ;;
 esac

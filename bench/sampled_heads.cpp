@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "capture/run/selection.h"
+#include "capture/writer/selection.h"
 
 namespace qkscope {
 namespace {

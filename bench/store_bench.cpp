@@ -12,7 +12,7 @@
 #include "base/core/clock.h"
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
-#include "capture/run/assemble.h"
+#include "capture/writer/assemble.h"
 #include "planted_parts.h"
 
 namespace qkscope {

@@ -2,26 +2,17 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "cli/error.h"
+#include "cli/numbers.h"
 #include "qkscope/experimental/text.h"
 
 namespace qkscope::cli {
 namespace {
-
-// Parses text that consists of exactly one number; returns nullopt otherwise.
-template <typename T>
-std::optional<T> parse_whole_text(std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return {};
-  return value;
-}
 
 // Parses layer numbers: "0,4-7" gives 0, 4, 5, 6, 7.
 std::vector<std::int64_t> parse_layers(const std::string& text) {
@@ -29,9 +20,9 @@ std::vector<std::int64_t> parse_layers(const std::string& text) {
   std::vector<std::int64_t> layers;
   for (const std::string_view part : split(text, ',')) {
     const auto dash = part.find('-');
-    const auto first = parse_whole_text<std::int64_t>(part.substr(0, dash));
+    const auto first = parse_plain_number<std::int64_t>(part.substr(0, dash));
     const auto last =
-        dash == part.npos ? first : parse_whole_text<std::int64_t>(part.substr(dash + 1));
+        dash == part.npos ? first : parse_plain_number<std::int64_t>(part.substr(dash + 1));
     if (!first || !last || *first < 0 || *last < *first || *last > kMost)
       bad_input("'{}' is not a layer; expected numbers and ranges, as 0,4-7", part);
     for (auto layer = *first; layer <= *last; ++layer) layers.push_back(layer);
@@ -52,8 +43,8 @@ std::vector<HeadId> parse_heads(const std::string& text) {
   std::vector<HeadId> heads;
   for (const std::string_view part : split(plain, ',')) {
     const auto dot = std::min(part.find('.'), part.size());
-    const auto layer = parse_whole_text<int>(part.substr(0, dot));
-    const auto head = parse_whole_text<int>(part.substr(std::min(dot + 1, part.size())));
+    const auto layer = parse_plain_number<int>(part.substr(0, dot));
+    const auto head = parse_plain_number<int>(part.substr(std::min(dot + 1, part.size())));
     if (!layer || !head || *layer < 0 || *head < 0)
       bad_input("'{}' is not a head; expected LAYER.HEAD, as 3.5,3.6 or (3,5),(3,6)", part);
     heads.push_back({*layer, *head, HeadKind::query});
@@ -63,14 +54,14 @@ std::vector<HeadId> parse_heads(const std::string& text) {
 
 template <typename T>
 std::optional<OptionValue> parse_number(const std::string& text) {
-  if (const auto value = parse_whole_text<T>(text)) return *value;
+  if (const auto value = parse_plain_number<T>(text)) return *value;
   return {};
 }
 
 std::optional<OptionValue> parse_counts(const std::string& text) {
   std::vector<std::int64_t> counts;
   for (const auto& part : split(text, ',')) {
-    const auto value = parse_whole_text<std::int64_t>(part);
+    const auto value = parse_plain_number<std::int64_t>(part);
     if (!value) return {};
     counts.push_back(*value);
   }

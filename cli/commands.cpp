@@ -24,6 +24,8 @@ constexpr Command kCommands[] = {
     {"generate", "Model", add_generate,
      "qkscope generate --model Qwen/Qwen3-0.6B --text 'Once upon' --max-new-tokens 50"},
     {"heads", "Model", add_heads, "qkscope heads --model Qwen/Qwen3-0.6B --top 5"},
+    {"attribute", "Model", add_attribute,
+     "qkscope attribute --model Qwen/Qwen3-0.6B --text-file a.txt --head 18.6 --out attribution"},
     {"trace", "Model", add_trace,
      "qkscope trace --model Qwen/Qwen3-0.6B --text 'Once upon' --hooks 'blocks.*.attn.hook_rot_q' "
      "--out trace.safetensors"},

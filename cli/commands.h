@@ -12,6 +12,7 @@ namespace qkscope::cli {
 void add_commands(CLI::App& app);
 
 void add_analyze(CLI::App& app);
+void add_attribute(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_branches(CLI::App& hub);  // a subcommand of `hub`
 void add_capture(CLI::App& app);

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <system_error>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "cli/logging.h"
+#include "cli/numbers.h"
 #include "qkscope/experimental/cpu.h"
 #include "qkscope/experimental/threads.h"
 
@@ -26,24 +28,41 @@ CLI::Validator validator(const std::string& expected,
           ""};
 }
 
+// Accepts decimal numbers only. CLI11 itself reads 010 as the octal number 8 and accepts NaN for
+// every range.
 template <typename Number>
 CLI::Validator within(const std::string& expected, Number least, Number most) {
   return validator(expected, [least, most](const std::string& text) {
-    Number value{};
-    return CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+    const auto value = parse_plain_number<Number>(text);
+    return value && *value >= least && *value <= most;
   });
+}
+
+void check_number(CLI::Option& option) {
+  using Limits = std::numeric_limits<double>;
+  const auto type = option.get_type_name();
+  if (type == "INT")
+    option.check(
+        within<std::int64_t>("a whole number without leading zeros", INT64_MIN, INT64_MAX));
+  if (type == "UINT")
+    option.check(
+        within<std::uint64_t>("a whole number from 0 on, without leading zeros", 0, UINT64_MAX));
+  if (type == "FLOAT") option.check(within("a number", Limits::lowest(), Limits::max()));
 }
 
 }  // namespace
 
+void check_all_numbers(CLI::App& app) {
+  for (auto* option : app.get_options({})) check_number(*option);
+  for (auto* command : app.get_subcommands({})) check_all_numbers(*command);
+}
+
 CLI::Validator positive() {
-  return validator("a number above 0",
-                   [](const std::string& text) { return CLI::PositiveNumber(text).empty(); });
+  return whole_between(1, kMostCount);
 }
 
 CLI::Validator not_negative() {
-  return validator("0 or a number above it",
-                   [](const std::string& text) { return CLI::NonNegativeNumber(text).empty(); });
+  return whole_between(0, kMostCount);
 }
 
 CLI::Validator between(double least, double most) {

@@ -1,5 +1,6 @@
 #include "cli/program.h"
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -8,10 +9,12 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "cli/common_options.h"
 #include "cli/logging.h"
 #include "cli/option_table.h"
 #include "cli/parse_errors.h"
@@ -35,14 +38,35 @@ void occupy_closed_streams() {
   }
 }
 
-// Terminate handler: reports a failed allocation inside a destructor, which cannot propagate
-// exceptions, instead of aborting.
+// Set when operator new failed. A library that does not check its allocations may crash later.
+std::atomic<bool> allocation_failed = false;
+
+void note_failed_allocation() {
+  allocation_failed = true;
+  throw std::bad_alloc();
+}
+
+// Async-signal-safe.
+[[noreturn]] void end_out_of_memory() {
+  constexpr std::string_view kMessage = "error: out of memory\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  std::_Exit(kFailure);
+}
+
+extern "C" void handle_sigsegv(int signal) {
+  if (allocation_failed) end_out_of_memory();
+  (void)std::signal(signal, SIG_DFL);  // the faulting instruction raises the signal again
+}
+
+// Terminate handler: reports a failed allocation inside a destructor or another function that
+// cannot propagate exceptions, instead of aborting. Inside such a function of a library there may
+// be no current exception.
 [[noreturn]] void end_without_exception() {
   try {
     if (const auto current = std::current_exception()) std::rethrow_exception(current);
+    if (allocation_failed) end_out_of_memory();
   } catch (const std::bad_alloc&) {
-    std::fputs("error: out of memory\n", stderr);
-    std::_Exit(kFailure);
+    end_out_of_memory();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
   } catch (...) {
@@ -72,6 +96,7 @@ int run(const std::function<int()>& program) {
 
 int parse_and_run(CLI::App& app, int argc, char** argv) {
   use_table_for_help(app);
+  check_all_numbers(app);
   app.failure_message([](const CLI::App* program, const CLI::Error& error) {
     return parse_error_message(*program, dynamic_cast<const CLI::ParseError&>(error));
   });
@@ -86,6 +111,10 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
 void guarded(const std::function<int()>& program) {
   occupy_closed_streams();
   std::set_terminate(end_without_exception);
+  std::set_new_handler(note_failed_allocation);
+  // Keeps the handler of a sanitizer.
+  if (const auto before = std::signal(SIGSEGV, handle_sigsegv); before != SIG_DFL)
+    (void)std::signal(SIGSEGV, before);
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` then fails with EFBIG
   report_truncated_mappings();
   set_up_logging(Verbosity::normal);

@@ -46,7 +46,7 @@ std::optional<Shard> shard_from(const Scheduler& scheduler) {
               id ? scheduler.index : scheduler.count, id ? scheduler.count : scheduler.index);
   const auto first = variable(scheduler.first).value_or(0);
   const auto step = variable(scheduler.step).value_or(1);
-  const bool sane = first >= 0 && step >= 1 && *id >= first && *count >= 1;
+  const bool sane = first >= 0 && step >= 1 && *id >= first && *count >= 1 && *count <= kMostShards;
   const auto index = sane ? (*id - first) / step : 0;
   if (!sane || (*id - first) % step != 0 || index >= *count)
     bad_input(
@@ -87,9 +87,8 @@ Shard parse_shard(const std::string& text) {
     bad_input("--shard {}: expected i/n, for example 0/4, or auto", text);
   const std::int64_t index = parse_integer(text.substr(0, slash), "--shard");
   const std::int64_t count = parse_integer(text.substr(slash + 1), "--shard");
-  if (index < 0 || count < 1 || index >= count) {
-    bad_input("--shard {}: i must be from 0 to n - 1", text);
-  }
+  if (index < 0 || count < 1 || index >= count || count > kMostShards)
+    bad_input("--shard {}: i must be from 0 to n - 1, and n at most {}", text, kMostShards);
   return {index, count};
 }
 

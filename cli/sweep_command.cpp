@@ -138,12 +138,16 @@ void report_runs(const std::vector<std::string>& labels, std::size_t all, bool b
                             fmt::join(labels, ", "), remedy));
 }
 
-void report_problems(const std::vector<RunReport>& reports) {
+void report_problems(const std::vector<RunReport>& reports, SweepPart part) {
   const bool failure = std::ranges::any_of(reports, [](const RunReport& report) {
     return report.outcome == RunOutcome::failed && report.error_kind == ErrorKind::failure;
   });
   report_runs(labels_with(reports, RunOutcome::failed), reports.size(), failure, "failed",
               "run the same command to try them again");
+  // A task of a cluster that succeeds starts the next task, which needs these runs.
+  if (part == SweepPart::merge || part == SweepPart::analyse)
+    report_runs(labels_with(reports, RunOutcome::elsewhere), reports.size(), true,
+                "are at work in another task", "run the same command when that task has ended");
   report_runs(labels_with(reports, RunOutcome::unfinished), reports.size(), true,
               "are missing in the tables", "sweep or submit again to finish them");
   const bool unpublished = std::ranges::any_of(reports, [](const RunReport& report) {
@@ -189,7 +193,7 @@ void finish(const SweepCommand& command, const std::vector<RunReport>& reports) 
     not_drawn = std::current_exception();
     log_line(LogLevel::error, fmt::format("figures: {}", error.what()));
   }
-  report_problems(reports);
+  report_problems(reports, command.options.part);
   if (not_drawn) std::rethrow_exception(not_drawn);
 }
 

@@ -6,6 +6,7 @@
 #include "cli/error.h"
 #include "cli/json.h"
 #include "qkscope/experimental/text.h"
+#include "qkscope/texts.h"
 #include "qkscope/tokenizer.h"
 
 namespace qkscope::cli {
@@ -58,14 +59,46 @@ std::vector<std::int32_t> TokenInput::read(const std::string& folder) const {
   return tokenizer.encode(content, {.add_special_tokens = !no_special}).ids;
 }
 
+void DatasetInput::add_to(CLI::App& command, CLI::App& input) {
+  input.add_option("--dataset", dataset,
+                   "A text dataset: Parquet, JSON Lines, JSON, CSV, plain text, or a folder");
+  command.add_option("--text-column", text_column, "Column of the texts in the dataset")
+      ->capture_default_str();
+  command.add_option("--limit", limit, "Number of texts of the dataset to use")
+      ->check(positive())
+      ->capture_default_str();
+  command.add_option("--max-tokens", max_tokens, "Cut texts of the dataset to N tokens")
+      ->check(positive())
+      ->capture_default_str();
+}
+
+std::vector<std::vector<std::int32_t>> DatasetInput::read(const std::string& folder,
+                                                          bool no_special) const {
+  const auto tokenizer = Tokenizer::load(folder);
+  CorpusOptions corpus_options;
+  corpus_options.path = dataset;
+  corpus_options.text_column = text_column;
+  corpus_options.max_samples = limit;
+  const auto corpus = open_corpus(corpus_options);
+  std::vector<std::vector<std::int32_t>> texts;
+  for (Document document; corpus->next(document);) {
+    auto ids =
+        tokenizer
+            .encode(document.text, {.add_special_tokens = !no_special, .max_length = max_tokens})
+            .ids;
+    if (!ids.empty()) texts.push_back(std::move(ids));
+  }
+  return texts;
+}
+
 std::vector<std::int64_t> read_positions(const std::string& option, std::int64_t length,
-                                         std::string_view name) {
+                                         const std::string& what) {
   std::vector<std::int64_t> positions;
   const auto resolve = [&](const std::string& text, std::int64_t highest) {
-    const auto value = parse_integer(text, name);
+    const auto value = parse_integer(text, what);
     const auto position = value < 0 ? value + length : value;
     if (position < 0 || position > highest)
-      bad_input("{}: {} is outside the text, which has positions 0 to {}", name, value, length - 1);
+      bad_input("{}: {} is outside the text, which has positions 0 to {}", what, value, length - 1);
     return position;
   };
   if (option.empty()) return positions;
@@ -81,7 +114,7 @@ std::vector<std::int64_t> read_positions(const std::string& option, std::int64_t
   }
   std::sort(positions.begin(), positions.end());
   positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
-  if (positions.empty()) bad_input("{}: '{}' names no position", name, option);
+  if (positions.empty()) bad_input("{}: '{}' names no position", what, option);
   return positions;
 }
 

@@ -24,10 +24,24 @@ struct TokenInput {
   std::vector<std::int32_t> read(const std::string& folder) const;
 };
 
+// The options --dataset, --text-column, --limit and --max-tokens: the first texts of a dataset.
+struct DatasetInput {
+  std::string dataset;
+  std::string text_column = "text";
+  std::int64_t limit = 100;
+  std::int64_t max_tokens = 1024;
+
+  // `input` is the option group of TokenInput, of which --dataset becomes one more choice.
+  void add_to(CLI::App& command, CLI::App& input);
+  bool given() const { return !dataset.empty(); }
+  // Returns the token ids of every text that is not empty.
+  std::vector<std::vector<std::int32_t>> read(const std::string& folder, bool no_special) const;
+};
+
 // Parses "5", "0,3,7" or "0:128" (end excluded); negative positions count from the end. Returns
-// sorted, distinct positions; an empty list, for an empty option, means all positions. `name`
-// begins error messages.
+// sorted, distinct positions; an empty list, for an empty option, means all positions. `what` names
+// the option in messages.
 std::vector<std::int64_t> read_positions(const std::string& option, std::int64_t length,
-                                         std::string_view name = "--positions");
+                                         const std::string& what = "--positions");
 
 }  // namespace qkscope::cli

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Builds, tests and measures the CUDA backend in one call on a machine with a GPU. Installs nothing, and continues after a
 # failure so that one call reports all failures. Logs and JSON go to build-logs/.
-#   tools/check_cuda.sh [build] [start] [test] [golden] [sanitize] [attention] [bench] [statistics] [shapes] [precision] [capture] [python]  (default: all)
+#   tools/check_cuda.sh [build] [start] [test] [golden] [sanitize] [attention] [bench] [statistics] [shapes] [precision] [capture] [attribution] [python]  (default: all)
 # Environment variables: BATCHES, ROUNDS and SECONDS_EACH of the tables; LAYERS of the other shapes (empty: all layers);
 # TOKENIZER, a tokenizer.json, also as .json.xz; DATA, a folder for the checkpoints (default: in memory if there is space);
 # CAPTURE_OPTIONS of bench/capture_table.py; PYTHON, an interpreter with torch and transformers; DEVICE; NANOBIND, a folder
 # with the Python package nanobind if PYTHON has none.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly parts=" ${*:-build start test golden sanitize attention bench statistics shapes precision capture python} "
+readonly parts=" ${*:-build start test golden sanitize attention bench statistics shapes precision capture attribution python} "
 . tools/steps.sh
 
 readonly golden_tests=${GOLDEN_TESTS:-*olden*:*Bfloat16*}
@@ -108,7 +108,7 @@ uname -mr
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,power.limit --format=csv,noheader 2>&1
 if part build; then
   step configure cmake --preset release && grep 'qkscope:' build-logs/configure.log
-  step build cmake --build build --target ${TARGETS:-qkscope sniff-qk forward_bench attention_kernel_bench attention_library qkscope_cuda test_engine_device test_engine_cuda test_engine_forward} -- -k 0 || exit 1
+  step build cmake --build build --target ${TARGETS:-qkscope sniff-qk forward_bench attention_kernel_bench attention_library attribution_bench qkscope_cuda test_engine_device test_engine_cuda test_engine_forward test_analysis_attribution} -- -k 0 || exit 1
 fi
 if part start; then
   step start start_time
@@ -158,6 +158,14 @@ if part capture; then
   step capture "$python" bench/capture_table.py "$(checkpoint smollm3-3b)" --work "$data" --device "$device" \
     --out build-logs/capture.json "${capture_options[@]}"
   grep '^|' build-logs/capture.log
+fi
+if part attribution; then
+  step attribution-test google_test test_analysis_attribution '*Cuda*'
+  results attribution-test
+  grep bfloat16 build-logs/attribution-test.log | head -90
+  step attribution build/bench/attribution_bench --model "$(checkpoint smollm3-3b)" --device "$device" \
+    --tokens "${ATTRIBUTION_TOKENS:-131072}"
+  grep '^{' build-logs/attribution.log
 fi
 if part python; then
   packages=$PWD/build/python${NANOBIND:+:$(realpath "$NANOBIND")}${PYTHONPATH:+:$PYTHONPATH}

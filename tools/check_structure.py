@@ -22,12 +22,14 @@ FLOORS = ["base", "input", "engine", "capture", "analysis", "study"]
 # Public header -> rooms that implement its functions. Headers with types and inline functions only are not listed.
 PUBLIC = {
     "analysis.h": ["analysis/results"],
+    "experimental/attribution.h": ["analysis/attribution"],
     "experimental/bench.h": ["engine/api"],
     "capture.h": ["capture/run"],
     "captures.h": ["capture/format"],
     "experimental/cluster.h": ["study/cluster", "study/sweep"],
     "correlation.h": ["base/numerics"],
     "experimental/cpu.h": ["base/core"],
+    "experimental/engine.h": ["capture/run", "capture/stats_run"],
     "error.h": ["base/core"],
     "experimental/exports.h": ["capture/exports"],
     "figures.h": ["analysis/report"],

@@ -36,7 +36,7 @@ void keep_freed_memory() {
 
 void choose_analyses(const std::string& only, AnalyzeOptions& options) {
   if (only.empty()) return;
-  options.pca = options.rotation = options.plasticity = false;
+  options.pca = options.rotation = options.plasticity = options.geometry = false;
   for (const auto& name : split(only, ',')) {
     if (name == "pca") {
       options.pca = true;
@@ -44,8 +44,11 @@ void choose_analyses(const std::string& only, AnalyzeOptions& options) {
       options.rotation = true;
     } else if (name == "plasticity") {
       options.plasticity = true;
+    } else if (name == "geometry") {
+      options.geometry = true;
     } else {
-      bad_input("--only: '{}' is not an analysis; expected pca, rotation, plasticity", name);
+      bad_input("--only: '{}' is not an analysis; expected pca, rotation, plasticity, geometry",
+                name);
     }
   }
 }
@@ -93,12 +96,12 @@ void add_analyze(CLI::App& app) {
       ->add_option("--out", arguments->out, "Folder or address for the results (made if missing)")
       ->required();
   command->add_option("--only", arguments->only, "Run only these analyses (default: all)")
-      ->type_name("pca,rotation,plasticity");
+      ->type_name("pca,rotation,plasticity,geometry");
   command->add_flag("--overwrite", arguments->overwrite,
                     "Replace results of other options in the folder (default: refuse)");
   using enum OptionGroup;
   add_analysis_options(*command, arguments->options,
-                       {capture, rows, pca, rotation, plasticity, statistics});
+                       {capture, rows, pca, rotation, plasticity, geometry, statistics});
 
   app.add_subcommand("options", "Print docs/reference/analysis-options.md")
       ->group("")

@@ -176,7 +176,7 @@ void set_up_capture(CLI::App& command) {
       .add_option("--shards", options->shards,
                   "Capture the shards that no task has finished, of N, one after another; then "
                   "merge all (default: one run without shards)")
-      ->check(positive());
+      ->check(whole_between(1, kMostShards));
   choices(command.add_option("--non-finite", options->non_finite,
                              "Vectors with NaN or infinity: refuse (end the run) or keep (store "
                              "and count them) (default: the file's, or refuse)"),

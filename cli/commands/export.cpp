@@ -1,5 +1,7 @@
 // qkscope export: converts statistics to calibration files of other programs.
 
+#include <filesystem>
+
 #include <fmt/ranges.h>
 
 #include "cli/commands.h"
@@ -18,7 +20,11 @@ struct ExportArguments {
 };
 
 void run(ExportArguments& arguments) {
-  check_local_output(arguments.options.out);
+  // An existing file is a matter of --overwrite.
+  const std::filesystem::path out(arguments.options.out);
+  check_local_output(std::filesystem::is_regular_file(out)
+                         ? std::filesystem::absolute(out).parent_path().string()
+                         : out.string());
   auto options = arguments.options;
   options.statistics = fetch_stored(options.statistics, arguments.common.quiet);
   info("{} in {}", options.to, export_statistics(options));

@@ -20,9 +20,6 @@
 #include "cli/token_input.h"
 #include "qkscope/experimental/text.h"
 #include "qkscope/figures.h"
-#include "qkscope/hub.h"
-#include "qkscope/texts.h"
-#include "qkscope/tokenizer.h"
 
 namespace qkscope::cli {
 namespace {
@@ -36,10 +33,7 @@ struct HeadsArguments {
   CommonOptions common;
   ModelArguments model;
   TokenInput input;
-  std::string dataset;
-  std::string text_column = "text";
-  std::int64_t limit = 100;
-  std::int64_t max_tokens = 1024;
+  DatasetInput dataset;
   std::int64_t random_tokens = 64;
   std::uint64_t seed = 0;
   std::string pattern;
@@ -55,37 +49,20 @@ struct HeadsArguments {
   bool no_figures = false;
 };
 
-HeadTexts dataset_texts(const std::string& folder, const HeadsArguments& options) {
-  const auto tokenizer = Tokenizer::load(folder);
-  CorpusOptions corpus_options;
-  corpus_options.path = options.dataset;
-  corpus_options.text_column = options.text_column;
-  corpus_options.max_samples = options.limit;
-  const auto corpus = open_corpus(corpus_options);
-  HeadTexts texts;
-  for (Document document; corpus->next(document);) {
-    auto ids = tokenizer
-                   .encode(document.text, {.add_special_tokens = !options.input.no_special,
-                                           .max_length = options.max_tokens})
-                   .ids;
-    if (!ids.empty()) texts.push_back(std::move(ids));
-  }
-  return texts;
-}
-
 HeadTexts read_texts(const Model& model, const HeadsArguments& options) {
   if (options.input.given()) return {options.input.read(model.folder())};
-  if (!options.dataset.empty()) return dataset_texts(model.folder(), options);
+  if (options.dataset.given())
+    return options.dataset.read(model.folder(), options.input.no_special);
   return repeated_texts(
       model, {.tokens = options.random_tokens, .seed = options.seed, .bos = !options.no_bos});
 }
 
 std::string input_name(const HeadsArguments& options, const HeadTexts& texts) {
   if (options.input.given()) return "one text";
-  if (options.dataset.empty())
+  if (!options.dataset.given())
     return fmt::format("{} texts of {} random tokens written twice", texts.size(),
                        options.random_tokens);
-  return fmt::format("{} texts of {}", number(std::ssize(texts)), options.dataset);
+  return fmt::format("{} texts of {}", number(std::ssize(texts)), options.dataset.dataset);
 }
 
 // Returns the full name of a built-in pattern; "" for any other value of --pattern.
@@ -165,7 +142,7 @@ void print_heads(const Table& table, const HeadsArguments& options, const Model&
                  const HeadTexts& texts) {
   fmt::print("{}: {} heads, {}, {} tokens\n", options.model.name, table.rows(),
              input_name(options, texts), number(table.find("tokens")->integers.front()));
-  if (!options.input.given() && options.dataset.empty())
+  if (!options.input.given() && !options.dataset.given())
     fmt::print("loss on the second copy: {:.3f} nats (ln vocabulary: {:.3f})\n",
                second_copy_loss(model, texts, options.random_tokens),
                std::log(static_cast<double>(model.config().vocab_size)));
@@ -214,18 +191,9 @@ void run(HeadsArguments& options) {
 
 void add_input(CLI::App& command, HeadsArguments& options) {
   auto& input = options.input.add_to(command);
-  input.add_option("--dataset", options.dataset,
-                   "A text dataset: Parquet, JSON Lines, JSON, CSV, plain text, or a folder");
+  options.dataset.add_to(command, input);
   input.require_option(0, 1);
   input.description("Input, one of these (default: random tokens, written twice)");
-  command.add_option("--text-column", options.text_column, "Column of the texts in the dataset")
-      ->capture_default_str();
-  command.add_option("--limit", options.limit, "Number of texts of the dataset to use")
-      ->check(positive())
-      ->capture_default_str();
-  command.add_option("--max-tokens", options.max_tokens, "Cut texts of the dataset to N tokens")
-      ->check(positive())
-      ->capture_default_str();
   command
       .add_option("--random-tokens", options.random_tokens,
                   "Number of random tokens that are written twice, in 8 texts")

@@ -54,7 +54,7 @@ struct SlurmArguments {
     command
         .add_option("--shards", shards,
                     "Divide the texts of every checkpoint among so many tasks (default: 1)")
-        ->check(positive());
+        ->check(whole_between(1, kMostShards));
     command
         .add_option("--slurm", fields,
                     "KEY=VALUE as in the section `slurm` of a sweep file: partition, account, gpus "

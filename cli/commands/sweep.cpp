@@ -89,7 +89,7 @@ void add_sweep(CLI::App& app) {
   command
       ->add_option("--shards", options->shards,
                    "With --part merge: the number of shards the texts were divided into")
-      ->check(positive());
+      ->check(whole_between(1, kMostShards));
   start_section(*command, "Output");
   command->add_flag("--overwrite", options->sweep.overwrite,
                     "Capture again where the configuration has changed");

@@ -339,6 +339,47 @@ struct PlasticityResult {
   std::vector<double> component_weight;  // (dim), sums to 1
 };
 
+// ---- Geometry: what the literature measures about a head. docs/explanation/geometry.md defines
+// every column.
+
+struct GeometryOptions {
+  std::int64_t score_pairs = 8192;  // (query, key) pairs per head of distance_share and the like
+  int swap_queries = 48;            // queries per head whose keys are swapped for symbolic_score
+};
+
+// A pair of dimensions that RoPE turns with one frequency. Vectors are those before RoPE.
+struct RotaryPair {
+  double inv_freq = 0;    // radians per token
+  double mean_abs_q = 0;  // mean length of the pair's two coordinates
+  double mean_abs_k = 0;
+  double concentration_q = 0;  // length of the mean over the mean length
+  double concentration_k = 0;
+  double frequency_use = 0;  // share of the variance of the score
+};
+
+// A number with its standard error over texts; NaN where unknown.
+struct GeometryValue {
+  double value = std::numeric_limits<double>::quiet_NaN();
+  double se = std::numeric_limits<double>::quiet_NaN();
+  std::vector<double> without = {};  // (groups of texts) jackknife replicates, or empty
+};
+
+// Geometry of one query head and its key head.
+struct GeometryResult {
+  // By column. Columns that the input cannot give are missing.
+  std::map<std::string, GeometryValue> columns;
+  std::vector<RotaryPair> pairs;  // empty without RoPE
+
+  void set(const std::string& column, double value,
+           double se = std::numeric_limits<double>::quiet_NaN()) {
+    columns[column] = {value, se};
+  }
+  double value(const std::string& column) const {
+    const auto found = columns.find(column);
+    return found == columns.end() ? GeometryValue().value : found->second.value;
+  }
+};
+
 // ---- All heads of a capture.
 
 // One sampled row in the coordinates of its head, for scatter plots. Coordinates of analyses that
@@ -372,10 +413,13 @@ struct AnalyzeOptions {
   bool pca = true;
   bool rotation = true;
   bool plasticity = true;
+  bool geometry = true;
   PcaOptions pca_options;
   TaxonomyOptions taxonomy;
-  RotationOptions rotation_options;       // inv_freq is set per head from the capture
-  PlasticityOptions plasticity_options;   // sliding_window, sampler and seed are set per head
+  RotationOptions rotation_options;      // inv_freq is set per head from the capture
+  PlasticityOptions plasticity_options;  // sliding_window, sampler and seed are set per head
+  GeometryOptions geometry_options;
+  std::string weights;  // model (folder, id or ID@REVISION) of weight_rank_90; empty: none
   std::optional<HeadCounts> head_counts;  // for captures without head counts in their metadata
   // For captures without metadata: folder, id or ID@REVISION of a model; its config.json provides
   // head counts, RoPE and sliding windows.
@@ -407,6 +451,7 @@ struct HeadReport {
   std::optional<PcaResult> pca;
   std::optional<RotationResult> rotation;
   std::optional<PlasticityResult> plasticity;
+  std::optional<GeometryResult> geometry;
   std::vector<SideComponent> q_components;
   std::vector<SideComponent> k_components;  // set only on the first query head of each key head
   std::vector<ScatterPoint> scatter;
@@ -423,6 +468,7 @@ struct AnalysisTimes {  // seconds, summed over threads
   double pca = 0;
   double rotation = 0;
   double plasticity = 0;
+  double geometry = 0;
   double errors = 0;
 };
 

@@ -112,14 +112,21 @@ struct OutputConfig {
   std::optional<bool> assemble_ahead;    // write final files during the run; nullopt: on GPUs only
 };
 
+inline constexpr char kNativeEngine[] = "native";
+inline constexpr char kTransformersEngine[] = "transformers";
+
 // Configuration of a capture.
 struct CaptureConfig {
+  std::string engine = kNativeEngine;  // runs the model: native, or transformers from Python
   DatasetConfig dataset;
   ModelSource model;
   TokenizerConfig tokenizer;
   InferenceConfig inference;
   CaptureSettings capture;
   OutputConfig output;
+  // For messages: the file that was read, if any, and the subcommand that runs it.
+  std::string file = {};
+  std::string command = "capture";
 };
 
 // Reads a YAML file. `overrides` are KEY=VALUE with dotted keys. Throws a bad-input error that

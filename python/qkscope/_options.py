@@ -23,12 +23,13 @@ _MOST = 1 << 20  # default upper bound of layers, heads and other counts
 def checked(function: Function) -> Function:
     """Raises InputError, not TypeError, for unknown and missing arguments.
 
-    A first parameter named `model` must be a Model.
+    A first parameter `model: Model` must be a Model.
     """
     signature = inspect.signature(function)
     names = [name for name in signature.parameters if name != "self"]
     takes_any = any(parameter.kind == parameter.VAR_KEYWORD for parameter in signature.parameters.values())
-    takes_model = next(iter(signature.parameters), "") == "model"
+    first = next(iter(signature.parameters.values()), None)
+    takes_model = first is not None and first.name == "model" and first.annotation == "Model"
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -155,7 +156,7 @@ def whole(name: str, value: Any, least: int, most: int = _MOST) -> int:
 def number(name: str, value: Any, low: float, high: float) -> float:
     try:
         found = float(value) if not isinstance(value, (str, bool)) else None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = None
     if found is None or not low <= found <= high:
         raise InputError(f"{name}={value!r}: expected a number from {low:g} to {high:g}")

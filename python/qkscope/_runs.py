@@ -16,11 +16,12 @@ from . import _engine, _options
 from ._engine import CaptureResult, Drawn, Error, InputError, StatsResult
 from ._progress import Progress, Told
 from ._tables import to_arrow
+from ._transformers import engine_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-ANALYSES = ("pca", "rotation", "plasticity")
+ANALYSES = ("pca", "rotation", "plasticity", "geometry")
 
 Config = Union[str, "PathLike[str]", Mapping[str, Any]]
 
@@ -45,6 +46,7 @@ class CaptureKeywords(ComputeKeywords, total=False):
     non_finite: str
     publish: bool
     progress: Progress
+    model: Any
 
 
 class StatsKeywords(ComputeKeywords, total=False):
@@ -54,6 +56,7 @@ class StatsKeywords(ComputeKeywords, total=False):
     limit: int | None
     ids: str
     progress: Progress
+    model: Any
 
 
 @overload
@@ -85,6 +88,7 @@ def capture(
     publish: bool = True,
     dry_run: bool = False,
     progress: Progress = None,
+    model: Any = None,
 ) -> CaptureResult | dict[str, Any]:
     """Stores query and key vectors of sampled heads and positions; docs/how-to/capture.md describes the configuration.
 
@@ -102,8 +106,13 @@ def capture(
     "cuda:0,cuda:1". On CUDA, device_memory (bytes, or "8GiB") limits the memory, batch_tokens is the number of tokens
     per batch, and deterministic runs every document alone, so that vectors do not depend on the batch; on the CPU they
     never do.
+
+    model: a decoder of Hugging Face transformers (any family) or a TransformersEngine, which runs instead of the
+    checkpoint model.name; `engine: transformers` in the configuration loads model.name with transformers
+    (docs/how-to/transformers-engine.md).
     """
-    read = _read_config(config, overrides, _engine.read_capture_config, _engine.parse_capture_config)
+    read = read_capture_config(config, overrides)
+    engine = None if model is None else engine_of(model).handle
     apply_choice(read, limit, ids)
     if non_finite:
         read.keep_non_finite = _options.choice("non_finite", non_finite, ("refuse", "keep")) == "keep"
@@ -113,10 +122,10 @@ def capture(
         raise InputError("shards=N does what is left of all shards; leave shard out")
     compute = compute_options(device, devices, dtype, device_memory, batch_tokens, deterministic)
     if _options.flag("dry_run", dry_run):
-        return json.loads(_engine.dry_run_capture(read, compute, part))
+        return json.loads(_engine.dry_run_capture(read, compute, part, engine))
     anew = _options.flag("overwrite", overwrite)
     with Told(progress, "examples") as tell:
-        result = _engine.capture(read, compute, part, count, anew, tell)
+        result = _engine.capture(read, compute, part, count, anew, tell, engine)
     if _options.flag("publish", publish) and limit is None and result.outcome in ("finished", "already finished"):
         _publish_finished(read)
     return result
@@ -150,6 +159,7 @@ def stats(
     deterministic: bool = False,
     dry_run: bool = False,
     progress: Progress = None,
+    model: Any = None,
 ) -> StatsResult | dict[str, Any]:
     """Accumulates statistics over every token of every head; open_stats() reads them; docs/reference/statistics.md.
 
@@ -166,14 +176,15 @@ def stats(
         more["stats.min_match"] = _options.number("min_match", min_match, 0, 1)
     if exact_rows is not None:
         more["stats.exact_rows"] = _options.whole("exact_rows", exact_rows, 0, 1 << 20)
-    read = _read_config(config, more, _engine.read_stats_config, _engine.parse_stats_config)
+    read = read_stats_config(config, more)
+    engine = None if model is None else engine_of(model).handle
     apply_choice(read, limit, ids)
     part = shard_pair(shard)
     compute = compute_options(device, devices, dtype, device_memory, batch_tokens, deterministic)
     if _options.flag("dry_run", dry_run):
-        return json.loads(_engine.dry_run_stats(read, compute, part))
+        return json.loads(_engine.dry_run_stats(read, compute, part, engine))
     with Told(progress, "documents") as tell:
-        return _engine.stats(read, compute, part, _options.flag("overwrite", overwrite), tell)
+        return _engine.stats(read, compute, part, _options.flag("overwrite", overwrite), tell, engine)
 
 
 @_options.checked
@@ -209,15 +220,15 @@ def analyze(
     data_root: a folder, or "REPO@BRANCH" of a dataset on the Hugging Face Hub. A folder of statistics gives the numbers
     that follow from its sums; other fields are null. out: also write the tables to this folder, as the command does; a folder
     with results of other options is refused, unless overwrite replaces them.
-    only: "pca", "rotation", "plasticity", or several of them. Layers are [0, 4] or "0,4-7"; heads are [(3, 5), (3, 6)]
+    only: "pca", "rotation", "plasticity", "geometry", or several of them. Layers are [0, 4] or "0,4-7"; heads are [(3, 5), (3, 6)]
     or "3.5,3.6".
     """
     chosen = list(only) if isinstance(only, Iterable) and not isinstance(only, str) else [only]
     for name in chosen:
         if not isinstance(name, str) or name not in ANALYSES:
-            raise InputError(f"only: {name!r} is not an analysis; expected pca, rotation, plasticity")
+            raise InputError(f"only: {name!r} is not an analysis; expected pca, rotation, plasticity, geometry")
     if not chosen:
-        raise InputError("only: found none; expected some of pca, rotation, plasticity")
+        raise InputError("only: found none; expected some of pca, rotation, plasticity, geometry")
     analysis = _engine.AnalyzeOptions()
     analysis.data_root = _options.path("data_root", data_root)
     analysis.quiet = True
@@ -331,6 +342,16 @@ def _report_failures(failures: list[tuple[int, int, str]]) -> None:
     if failures:
         layer, head, why = failures[0]
         raise Error(f"{len(failures)} heads could not be analysed; layer {layer} head {head}: {why}")
+
+
+def read_capture_config(config: Config, overrides: Mapping[str, Any] | None) -> _engine.CaptureConfig:
+    read: _engine.CaptureConfig = _read_config(config, overrides, _engine.read_capture_config, _engine.parse_capture_config)
+    return read
+
+
+def read_stats_config(config: Config, overrides: Mapping[str, Any] | None) -> _engine.StatsConfig:
+    read: _engine.StatsConfig = _read_config(config, overrides, _engine.read_stats_config, _engine.parse_stats_config)
+    return read
 
 
 def _read_config(

@@ -15,6 +15,7 @@ from ._engine import InputError
 from ._progress import Bar
 from ._tables import to_arrow
 from ._tokens import is_texts
+from ._transformers import TransformersEngine, engine_of
 
 if TYPE_CHECKING:
     from .model import Model
@@ -27,7 +28,7 @@ Pattern = Union[np.ndarray, Callable[[np.ndarray], Any]]
 
 @_options.checked
 def heads(
-    model: Model,
+    model: Model | Any,
     tokens: Any = None,
     *,
     pattern: Pattern | Mapping[str, Pattern] | None = None,
@@ -57,12 +58,23 @@ def heads(
     is faster.
 
     Attention matrices are never held as a whole: at most a block of rows of one layer is in memory.
+
+    model may also be a decoder of transformers or a TransformersEngine; tokens are then token ids, or None for random
+    tokens written twice, and pattern is not supported.
     """
     _options.choice("error_measure", error_measure, ("mul", "abs"))
     first = _options.flag("exclude_bos", exclude_bos)
     own = _options.flag("exclude_current_token", exclude_current_token)
     every = _options.flag("all_keys", all_keys)
     _options.flag_or_none("prepend_bos", prepend_bos)
+    if not isinstance(model, _options.ModelType):
+        if not isinstance(model, TransformersEngine) and not hasattr(model, "config"):
+            _options.check_model(model)
+        if pattern is not None:
+            raise InputError("pattern: your own patterns need a model of qkscope.load()")
+        engine = engine_of(model)
+        return to_arrow(_engine.score_engine_heads(
+            engine.handle, _engine_texts(engine, tokens, seed), first, own, error_measure, every, None).columns)
     texts = _repeated(model, seed, prepend_bos) if tokens is None else text_ids(model, tokens, prepend_bos)
     patterns = _patterns(pattern)
     for name in patterns:
@@ -130,6 +142,15 @@ def _repeated(model: Model, seed: int, prepend_bos: bool | None) -> list[np.ndar
     _options.whole("seed", seed, 0, 2**64 - 1)
     texts = _engine.repeated_texts(model._engine, seed, prepend_bos is not False)
     return [np.array(ids, dtype=np.int32) for ids in texts]
+
+
+def _engine_texts(engine: TransformersEngine, tokens: Any, seed: int) -> list[np.ndarray]:
+    """Token ids of each text, int32; by default eight texts of 64 random tokens, written twice."""
+    vocabulary = engine.vocabulary
+    if tokens is None:
+        random = np.random.default_rng(_options.whole("seed", seed, 0, 2**64 - 1))
+        return [np.tile(random.integers(0, vocabulary, 64), 2).astype(np.int32) for _ in range(8)]
+    return batch_of_ids(tokens, vocabulary, "right").sequences
 
 
 def text_ids(model: Model, tokens: Any, prepend_bos: bool | None = None) -> list[np.ndarray]:

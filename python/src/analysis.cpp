@@ -132,6 +132,7 @@ void bind_analysis(nb::module_& module) {
       .def_rw("pca", &AnalyzeOptions::pca)
       .def_rw("rotation", &AnalyzeOptions::rotation)
       .def_rw("plasticity", &AnalyzeOptions::plasticity)
+      .def_rw("geometry", &AnalyzeOptions::geometry)
       .def("set", &set_option, nb::arg("option"), nb::arg("value"))
       .def_rw("quiet", &AnalyzeOptions::quiet);
   nb::class_<Analysis>(module, "Analysis")

@@ -5,11 +5,13 @@
 
 #include <fmt/core.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
+#include "engine.h"
 #include "qkscope/experimental/run_advice.h"
 #include "qkscope/experimental/text.h"
 #include "qkscope/hub.h"
@@ -42,31 +44,35 @@ ComputeOptions compute_options(const std::string& device, const std::vector<std:
 }
 
 // With `shards` above 0, captures and merges the shards that are not complete.
-CaptureResult capture(const CaptureConfig& config, const ComputeOptions& compute, Shard shard,
-                      std::int64_t shards, bool overwrite, nb::object progress) {
+CaptureResult capture(CaptureConfig config, const ComputeOptions& compute, Shard shard,
+                      std::int64_t shards, bool overwrite, nb::object progress,
+                      std::shared_ptr<PythonEngine> engine) {
   Watcher watcher(std::move(progress));
-  CaptureResult result;
-  {
-    const nb::gil_scoped_release other_threads_may_run;
+  if (engine) config.engine = kTransformersEngine;
+  const auto result = run_without_gil([&] {
     fetch_capture_inputs(config, {.stop = watcher.stop()});
-    const auto plan = make_plan(config, compute);
+    const auto plan = make_plan(config, compute, engine);
     const CaptureOptions options{.shard = shard,
                                  .overwrite = overwrite,
                                  .quiet = true,
                                  .stop = watcher.stop(),
                                  .on_batch = [&](const auto& done) { watcher.tell(done); }};
-    result = shards > 0 ? run_capture_shards(plan, shards, options) : run_capture(plan, options);
-  }
+    return shards > 0 ? run_capture_shards(plan, shards, options) : run_capture(plan, options);
+  });
   watcher.rethrow();
   return result;
 }
 
 // Returns the plan of a run and its cost as JSON.
-std::string dry_run_json(const CaptureConfig& config, const ComputeOptions& compute, Shard shard) {
-  fetch_capture_inputs(config, {.weights = false, .quiet = true});
-  const auto plan = make_plan(config, compute);
-  const auto dry = dry_run(plan, shard);
-  return with_advice(plan_json(plan, dry), advise(plan, dry, shard, compute));
+std::string dry_run_json(CaptureConfig config, const ComputeOptions& compute, Shard shard,
+                         const std::shared_ptr<PythonEngine>& engine) {
+  if (engine) config.engine = kTransformersEngine;
+  return run_without_gil([&] {
+    fetch_capture_inputs(config, {.weights = false, .quiet = true});
+    const auto plan = make_plan(config, compute, engine);
+    const auto dry = dry_run(plan, shard);
+    return with_advice(plan_json(plan, dry), advise(plan, dry, shard, compute));
+  });
 }
 
 void bind_results(nb::module_& module) {
@@ -134,23 +140,22 @@ void bind_capture(nb::module_& module) {
   module.def(
       "dry_run_capture",
       [](const CaptureConfig& config, const ComputeOptions& compute,
-         std::pair<std::int64_t, std::int64_t> shard) {
-        return dry_run_json(config, compute, {shard.first, shard.second});
+         std::pair<std::int64_t, std::int64_t> shard, std::shared_ptr<PythonEngine> engine) {
+        return dry_run_json(config, compute, {shard.first, shard.second}, engine);
       },
-      nb::arg("config"), nb::arg("compute"), nb::arg("shard"),
-      nb::call_guard<nb::gil_scoped_release>());
+      nb::arg("config"), nb::arg("compute"), nb::arg("shard"), nb::arg("engine").none());
   module.def("read_capture_config", &read_file, nb::arg("file"), nb::arg("overrides"));
   module.def("parse_capture_config", &read_text, nb::arg("yaml"), nb::arg("overrides"));
   module.def(
       "capture",
       [](const CaptureConfig& config, const ComputeOptions& compute,
          std::pair<std::int64_t, std::int64_t> shard, std::int64_t shards, bool overwrite,
-         nb::object progress) {
+         nb::object progress, std::shared_ptr<PythonEngine> engine) {
         return capture(config, compute, {shard.first, shard.second}, shards, overwrite,
-                       std::move(progress));
+                       std::move(progress), std::move(engine));
       },
       nb::arg("config"), nb::arg("compute"), nb::arg("shard"), nb::arg("shards"),
-      nb::arg("overwrite"), nb::arg("progress").none());
+      nb::arg("overwrite"), nb::arg("progress").none(), nb::arg("engine").none());
   module.def(
       "merge_capture", [](const std::string& data_root) { return merge_capture(data_root, true); },
       nb::arg("data_root"), nb::call_guard<nb::gil_scoped_release>());

@@ -1,6 +1,7 @@
 // Bindings of qkscope/experimental/heads.h.
 #include "qkscope/experimental/heads.h"
 
+#include <functional>
 #include <utility>
 
 #include <nanobind/ndarray.h>
@@ -8,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
+#include "engine.h"
 #include "error.h"
 #include "loaded_model.h"
 #include "tables.h"
@@ -17,6 +19,7 @@ namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
 
+using Texts = std::vector<std::vector<std::int32_t>>;
 using Ids = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 HeadScoreOptions options_of(bool exclude_bos, bool exclude_current_token,
@@ -30,10 +33,10 @@ HeadScoreOptions options_of(bool exclude_bos, bool exclude_current_token,
 }
 
 // Calls `progress` with the number of finished texts. Rethrows its exceptions and Ctrl-C.
-HeldTable score(const LoadedModel& model, const std::vector<Ids>& texts, bool exclude_bos,
-                bool exclude_current_token, const std::string& measure, bool all_keys,
-                nb::object progress) {
-  std::vector<std::vector<std::int32_t>> ids;
+HeldTable score(const std::function<Table(const Texts&, const HeadScoreOptions&)>& run,
+                const std::vector<Ids>& texts, bool exclude_bos, bool exclude_current_token,
+                const std::string& measure, bool all_keys, nb::object progress) {
+  Texts ids;
   ids.reserve(texts.size());
   for (const auto& text : texts) ids.emplace_back(text.data(), text.data() + text.shape(0));
   auto options = options_of(exclude_bos, exclude_current_token, measure);
@@ -44,8 +47,7 @@ HeldTable score(const LoadedModel& model, const std::vector<Ids>& texts, bool ex
     if (watcher.stop()->load()) bad_input("the caller ended it");
   };
   try {
-    const nb::gil_scoped_release other_threads_may_run;
-    return {score_heads(model.model, ids, options)};
+    return {run_without_gil([&] { return run(ids, options); })};
   } catch (const Error&) {
     watcher.rethrow();
     throw;
@@ -74,9 +76,26 @@ void bind_heads(nb::module_& module) {
         return repeated_texts(model.model, {.seed = seed, .bos = bos});
       },
       nb::arg("model"), nb::arg("seed"), nb::arg("bos"));
-  module.def("score_heads", &score, nb::arg("model"), nb::arg("texts"), nb::arg("exclude_bos"),
-             nb::arg("exclude_current_token"), nb::arg("measure"), nb::arg("all_keys"),
-             nb::arg("progress").none());
+  module.def(
+      "score_heads",
+      [](const LoadedModel& model, const std::vector<Ids>& texts, bool bos, bool current,
+         const std::string& measure, bool all_keys, nb::object progress) {
+        return score([&](const Texts& ids,
+                         const auto& options) { return score_heads(model.model, ids, options); },
+                     texts, bos, current, measure, all_keys, std::move(progress));
+      },
+      nb::arg("model"), nb::arg("texts"), nb::arg("exclude_bos"), nb::arg("exclude_current_token"),
+      nb::arg("measure"), nb::arg("all_keys"), nb::arg("progress").none());
+  module.def(
+      "score_engine_heads",
+      [](PythonEngine& engine, const std::vector<Ids>& texts, bool bos, bool current,
+         const std::string& measure, bool all_keys, nb::object progress) {
+        return score([&](const Texts& ids,
+                         const auto& options) { return score_heads(engine, ids, options); },
+                     texts, bos, current, measure, all_keys, std::move(progress));
+      },
+      nb::arg("engine"), nb::arg("texts"), nb::arg("exclude_bos"), nb::arg("exclude_current_token"),
+      nb::arg("measure"), nb::arg("all_keys"), nb::arg("progress").none());
   module.def("score_pattern", &score_own, nb::arg("model"), nb::arg("text"), nb::arg("pattern"),
              nb::arg("exclude_bos"), nb::arg("exclude_current_token"), nb::arg("measure"));
 }

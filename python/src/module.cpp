@@ -89,11 +89,13 @@ NB_MODULE(_engine, module) {
   python::bind_model(module);
   python::bind_tokenizer(module);
   python::bind_generate(module);
+  python::bind_engine(module);
   python::bind_capture(module);
   python::bind_analysis(module);
   python::bind_figures(module);
   python::bind_tables(module);
   python::bind_heads(module);
+  python::bind_attribution(module);
   python::bind_statistics(module);
   python::bind_studies(module);
   python::bind_viewer(module);

@@ -3,10 +3,12 @@
 
 #include <fmt/core.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
+#include "engine.h"
 #include "qkscope/experimental/exports.h"
 #include "qkscope/experimental/run_advice.h"
 #include "qkscope/hub.h"
@@ -18,30 +20,35 @@ namespace {
 
 using Pair = std::pair<std::int64_t, std::int64_t>;
 
-StatsResult stats(const StatsConfig& config, const ComputeOptions& compute, Pair shard,
-                  bool overwrite, nb::object progress) {
+using Engine = std::shared_ptr<PythonEngine>;
+
+StatsResult stats(StatsConfig config, const ComputeOptions& compute, Pair shard, bool overwrite,
+                  nb::object progress, const Engine& engine) {
   Watcher watcher(std::move(progress));
-  StatsResult result;
-  {
-    const nb::gil_scoped_release other_threads_may_run;
+  if (engine) config.run.engine = kTransformersEngine;
+  const auto result = run_without_gil([&] {
     fetch_capture_inputs(config.run, {.quiet = true, .stop = watcher.stop()});
-    const auto plan = make_stats_plan(config, compute);
-    result = run_stats(plan, {.shard = {shard.first, shard.second},
-                              .overwrite = overwrite,
-                              .quiet = true,
-                              .stop = watcher.stop(),
-                              .on_batch = [&](const auto& done) { watcher.tell(done); }});
-  }
+    const auto plan = make_stats_plan(config, compute, engine);
+    return run_stats(plan, {.shard = {shard.first, shard.second},
+                            .overwrite = overwrite,
+                            .quiet = true,
+                            .stop = watcher.stop(),
+                            .on_batch = [&](const auto& done) { watcher.tell(done); }});
+  });
   watcher.rethrow();
   return result;
 }
 
 // Returns the plan of a run and its cost as JSON.
-std::string dry_run_json(const StatsConfig& config, const ComputeOptions& compute, Pair shard) {
-  fetch_capture_inputs(config.run, {.weights = false, .quiet = true});
-  const auto plan = make_stats_plan(config, compute);
-  const auto dry = dry_run_stats(plan, {shard.first, shard.second});
-  return with_advice(plan_json(plan, dry), advise(plan, dry, compute));
+std::string dry_run_json(StatsConfig config, const ComputeOptions& compute, Pair shard,
+                         const Engine& engine) {
+  if (engine) config.run.engine = kTransformersEngine;
+  return run_without_gil([&] {
+    fetch_capture_inputs(config.run, {.weights = false, .quiet = true});
+    const auto plan = make_stats_plan(config, compute, engine);
+    const auto dry = dry_run_stats(plan, {shard.first, shard.second});
+    return with_advice(plan_json(plan, dry), advise(plan, dry, compute));
+  });
 }
 
 void bind_results(nb::module_& module) {
@@ -116,9 +123,9 @@ void bind_statistics(nb::module_& module) {
       },
       nb::arg("yaml"), nb::arg("overrides"));
   module.def("stats", &stats, nb::arg("config"), nb::arg("compute"), nb::arg("shard"),
-             nb::arg("overwrite"), nb::arg("progress").none());
+             nb::arg("overwrite"), nb::arg("progress").none(), nb::arg("engine").none());
   module.def("dry_run_stats", &dry_run_json, nb::arg("config"), nb::arg("compute"),
-             nb::arg("shard"), nb::call_guard<nb::gil_scoped_release>());
+             nb::arg("shard"), nb::arg("engine").none());
   module.def("holds_statistics", &holds_statistics, nb::arg("folder"));
   module.def(
       "merge_stats_shards", [](const std::string& folder) { return merge_stats_shards(folder); },

@@ -59,7 +59,8 @@ TEST(Cli, NumbersOutOfRangeAreNamed) {
               HasSubstr("--pairs: found '0'; expected a whole number from 1 to 1048576\n"));
   const auto negative = run_program("qkscope generate --model x --top-k -1");
   EXPECT_EQ(negative.status, 2);
-  EXPECT_THAT(negative.err, HasSubstr("--top-k: found '-1'; expected 0 or a number above it\n"));
+  EXPECT_THAT(negative.err,
+              HasSubstr("--top-k: found '-1'; expected a whole number from 0 to 1099511627776\n"));
 }
 
 TEST(Cli, HelpShowsGroupsAndAnExampleOfEach) {
@@ -165,17 +166,19 @@ TEST(Cli, OutOfMemoryIsReported) {
   for (unsigned i = 0; i < 8; ++i) file += static_cast<char>(body.size() >> 8 * i & 0xff);
   write_file(folder.file("model.safetensors"), file + body);
   const auto run = [](int megabytes, const std::string& arguments) {
-    return run_program(fmt::format("ulimit -v {}; qkscope {}", megabytes * 1000, arguments));
+    // Many threads: their stacks take most of the memory, and some cannot be started.
+    return run_program(
+        fmt::format("ulimit -v {}; qkscope {} --threads 16", megabytes * 1000, arguments));
   };
   int least = 60;  // megabytes; the program needs more to start, depending on its libraries
   for (bool starts = false; !starts && least < 4000; ++least) {
-    const auto version = run(least, "--version");
+    const auto version = run_program(fmt::format("ulimit -v {}; qkscope --version", least * 1000));
     starts = version.status == 0;
     // Nothing may crash after the work is done.
     EXPECT_TRUE(starts || version.out.empty()) << least << " MB: " << version.status;
   }
   bool ended = false;
-  for (int megabytes = least; megabytes <= least + 140; megabytes += 20) {
+  for (int megabytes = least; megabytes <= least + 200; megabytes += 10) {
     const auto result = run(megabytes, "inspect " + folder.path());
     EXPECT_LE(result.status, 2) << megabytes << " MB: " << result.err;
     EXPECT_THAT(result.err, HasSubstr("error: ")) << megabytes << " MB";

@@ -1,7 +1,9 @@
 // Help, the manual page, shell completion and messages about wrong options, which are all made from
 // one table.
 #include <algorithm>
+#include <array>
 #include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,7 +30,7 @@ std::vector<std::string> commands() {
 
 TEST(Help, OfEveryCommandIsPlainAndHasAnExample) {
   const auto all = commands();
-  EXPECT_GE(all.size(), 29U);  // 25 commands, and those inside hub and submit
+  EXPECT_GE(all.size(), 30U);  // 26 commands, and those inside hub and submit
   // Types and validators of the parser: "INT:POSITIVE", "INT in [1 - 9]", "TEXT:{a,b}".
   const std::regex internals("INT|BOOLEAN|FLOAT|in \\[|:\\{|Needs: | REQUIRED");
   for (const auto& command : all) {
@@ -41,6 +43,42 @@ TEST(Help, OfEveryCommandIsPlainAndHasAnExample) {
     EXPECT_FALSE(std::regex_search(help.out, internals)) << help.out;
     EXPECT_THAT(help.out, Not(HasSubstr("(default: )"))) << command;
   }
+}
+
+// Every option of every command that takes a number refuses NaN, octal numbers and overflow, before
+// anything is done.
+TEST(Help, NumbersOfEveryOptionAreChecked) {
+  std::set<std::string> seen;
+  int tried = 0;
+  for (const auto& command : commands()) {
+    const auto help = run_program("qkscope " + command + " --help").out;
+    const std::regex row("\n  (?:-[a-z], )?(--[a-z-]+) (N|NUMBER|N,N,\\.\\.\\.)(?= |\n)");
+    for (std::sregex_iterator at(help.begin(), help.end(), row), end; at != end; ++at) {
+      const std::string option = (*at)[1];
+      const bool first = seen.insert(option).second;
+      if (!first && option == "--threads") continue;  // an option of every command
+      const bool real = (*at)[2] == "NUMBER";
+      for (const auto* value : real ? std::array{"nan", "inf", "1e400"}
+                                    : std::array{"nan", "010", "99999999999999999999999"}) {
+        const auto outcome = run_program(fmt::format("qkscope {} {} {}", command, option, value));
+        EXPECT_EQ(outcome.status, 2) << command << " " << option << " " << value;
+        EXPECT_THAT(outcome.err, HasSubstr(fmt::format("{}: found '{}'", option, value)))
+            << command;
+        ++tried;
+        if (!first) break;
+      }
+    }
+  }
+  EXPECT_GT(tried, 100);
+  for (const auto* line : {"capture --shards 2147483648", "submit sweep x --shards 2147483648",
+                           "sweep x --shards 2147483648", "capture --limit 0x10"})
+    EXPECT_THAT(run_program(std::string("qkscope ") + line).err,
+                HasSubstr("expected a whole number"))
+        << line;
+  EXPECT_THAT(run_program("qkscope dataset " + source_path("share/demo/corpus.jsonl") +
+                          " --shard 0/2147483648")
+                  .err,
+              HasSubstr("--shard 0/2147483648: "));
 }
 
 TEST(Help, GroupsOptionsAndGivesDefaults) {

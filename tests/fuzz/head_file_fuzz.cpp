@@ -5,6 +5,7 @@
 #include "base/core/error.h"
 #include "expect.h"
 #include "memory_file.h"
+#include "memory_limit.h"
 #include "qkscope/captures.h"
 
 namespace {
@@ -22,6 +23,7 @@ void check(const qkscope::HeadFile& file) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const qkscope::MemoryLimit limit(size);
   const qkscope::MemoryFile file({data, size});
   try {
     check(qkscope::read_head_file(file.path()));

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <random>
 
-#include "mutate_json.h"
+#include "mutate_structure.h"
 
 namespace qkscope {
 namespace {
@@ -65,7 +65,7 @@ class Mutator {
         splice(at);
         return;
       case 5:
-        text_ = mutate_json(text_, random_());
+        text_ = mutate_structure(text_, random_());
         return;
       default:
         replace_number(at);

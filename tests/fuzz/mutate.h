@@ -8,8 +8,8 @@
 namespace qkscope {
 
 // Applies a few random edits to one input of the corpus: bit flips, removed, duplicated or spliced
-// pieces, extreme numbers, and JSON mutations. The result depends only on corpus and seed. The
-// corpus must not be empty.
+// pieces, extreme numbers, and mutations that keep the syntax (mutate_structure.h). The result
+// depends only on corpus and seed. The corpus must not be empty.
 std::string mutate(const std::vector<std::string>& corpus, std::uint64_t seed);
 
 }  // namespace qkscope

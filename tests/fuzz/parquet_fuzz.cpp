@@ -6,6 +6,7 @@
 #include "expect.h"
 #include "input/texts/dataset_files.h"
 #include "memory_file.h"
+#include "memory_limit.h"
 
 namespace {
 
@@ -25,6 +26,7 @@ void check(const std::string& path, const std::optional<std::string>& id) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const qkscope::MemoryLimit limit(size);
   const qkscope::MemoryFile file({data, size});
   check(file.path(), std::nullopt);
   check(file.path(), "id");

@@ -4,10 +4,12 @@
 
 #include "expect.h"
 #include "input/checkpoint/safetensors.h"
+#include "memory_limit.h"
 
 using qkscope::refused_or;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const qkscope::MemoryLimit limit(size);
   const auto file = std::as_bytes(std::span(data, size));
   refused_or([&] {
     for (const auto& [name, entry] : qkscope::parse_torch_zip_header(file, "fuzz").tensors)

@@ -17,7 +17,7 @@ import qkscope
 from qkscope import Array, Model
 
 # Blocks with these words need a GPU or torch (see beside_torch); lines with these words need the Hub.
-ELSEWHERE = ('device="cuda"', "to_torch_module")
+ELSEWHERE = ('device="cuda"', "to_torch_module", "AutoModelForCausalLM", "import torch", "optimizer.step()")
 AT_A_HUB = '"org/'
 
 
@@ -62,7 +62,7 @@ def capture_and_analyse(folder: Path) -> None:
     shutil.copytree(folder / "results/a", folder / "results", dirs_exist_ok=True)
 
 
-RUN = ("reference/python.md", "reference/transformerlens-calls.md", "how-to/heads.md", "how-to/patching.md", "how-to/generate.md", "../README.md")
+RUN = ("reference/python.md", "reference/transformerlens-calls.md", "how-to/heads.md", "how-to/attribution.md", "how-to/patching.md", "how-to/generate.md", "../README.md")
 NOT_RUN = {
     "start/coming-from-transformerlens.md": "the first row of its table, which runs below",
     "how-to/capture.md": "needs datasets: tests/capture/run/check_clients.py",

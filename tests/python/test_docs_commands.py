@@ -22,6 +22,7 @@ NOT_RUN = {
     r"^\./run\.sh |^pip install |cmake |ctest ": "builds the program",
     r"bench/|--out shape|build/tests/|check_cuda": "a benchmark or a long test, which a release runs",
     r"build/golden|train_demo|make_demo_golden": "needs torch and transformers",
+    r"-m qkscope |transformers_families": "needs torch and transformers: tests/python/beside_torch/test_transformers_engine.py",
     r"^qkscope demo$": "takes two minutes; ./run.sh docs and the test study.sweep.demo_trends run it",
     r"query_key_distance": "draws a figure that the reader adds",
     r"viktoroo/|hub (download|branches|remove|publish)|fineweb|pythia-70m.yaml|published.yaml": "needs the Hub: tests/input/hub",

@@ -27,4 +27,4 @@ def test_notebook_needs_no_other_plotting_package_and_names_no_folder(path: Path
 
 
 def test_every_notebook_is_tested() -> None:
-    assert len(NOTEBOOKS) == 6
+    assert len(NOTEBOOKS) == 7

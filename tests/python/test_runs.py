@@ -15,6 +15,7 @@ from conftest import DEMO, ROOT, untyped
 
 import qkscope
 from qkscope import CaptureProgress, CaptureResult
+from qkscope._engine import AnalysisOption, analysis_options
 
 Captured = tuple[Path, CaptureResult, list[CaptureProgress]]
 
@@ -187,6 +188,9 @@ OPTIONS: dict[str, tuple[Any, Callable[[Any, Any], bool]]] = {
     "fifths": ("context", lambda t, o: o["fifths"] == "context"),
     "length_bins": ([0, 50, 100], lambda t, o: o["length_bins"] == [0, 50, 100]),
     "heatmap_bins": (2, lambda t, o: t["pair_heatmap"].num_rows <= 4 * 16),
+    "score_pairs": (50, lambda t, o: o["score_pairs"] == 50 and t["geometry"]["distance_share"].null_count == 0),
+    "swap_queries": (3, lambda t, o: o["swap_queries"] == 3 and t["geometry"]["symbolic_score"].null_count == 0),
+    "weights": (str(DEMO), lambda t, o: t["geometry"]["weight_rank_90"].null_count == 0),
 }
 
 
@@ -318,3 +322,20 @@ def test_figures_analyse_a_capture_first(captured: Captured, tmp_path: Path) -> 
 def test_wrong_arguments_raise_errors(call: Callable[[], object], message: str) -> None:
     with pytest.raises(qkscope.Error, match=message):
         call()
+
+
+@pytest.mark.parametrize("row", analysis_options(), ids=lambda row: row.name)
+def test_numbers_of_every_option_are_checked(row: AnalysisOption) -> None:
+    """Every option of the table refuses NaN, infinity and overflow."""
+    wrong: list[Any] = []
+    if row.kind == "number":
+        wrong = [float("nan"), float("inf"), -float("inf"), 1e300, 10**400, "0.5", True]
+    elif row.kind == "count":
+        wrong = [float("nan"), -1, 1.5, 2**64, 10**30, "010", True]
+    elif row.kind in ("counts", "layers"):
+        wrong = [[float("nan")], [-1], [1.5], [2**64], [True]]
+    elif row.kind == "heads":
+        wrong = [[(0, -1)], [(0, 2**40)], [(0, float("nan"))], [(True, 0)]]
+    for value in wrong:
+        with pytest.raises(qkscope.InputError, match=f"^{row.name}="):
+            untyped.analyze("x", **{row.name: value})

@@ -60,6 +60,17 @@ SECTIONS = [
              "qkscope heads --model share/demo/checkpoints/LC2-1200 --pattern pattern.txt --out results/pattern --no-figures \\\n"
              '  --text "Entry 1, day 5. A letter came for Orn: the road by the river is closed."'],
             files=["pattern.py"], only=["head_map_pattern"]),
+    Section("Where a score comes from", "[Contributions](../how-to/attribution.md) of earlier heads and MLPs to attention scores.",
+            "results/attribution",
+            ["qkscope attribute --model share/demo/checkpoints/LC2-1200 --head 6.2 --keys top:3 --top all --out results/attribution --no-figures \\\n"
+             '  --text "Entry 1, day 5. A letter came for Orn. Entry 2, day 6. A letter came for"'],
+            only=["attribution_matrix", "attribution_bars", "score_by_frequency", "score_by_distance"]),
+    Section("Composition during training", "What feeds the keys of an induction head, at three checkpoints of the demo.",
+            "results/composition",
+            ["qkscope attribute --model share/demo/checkpoints/S1-40 --also share/demo/checkpoints/S1-1200 \\\n"
+             "  --also share/demo/checkpoints/LC2-1200 --dataset share/demo/corpus.jsonl --limit 12 --max-tokens 256 \\\n"
+             "  --head 7.1 --sample 2400 --out results/composition --no-figures"],
+            only=["composition_graph", "composition_over_runs"]),
     Section("Families of models", "Models of several families; here checkpoints before and after context extension.",
             "results/families", ["qkscope sweep families.yaml --out results --no-figures"], files=["families.yaml"],
             only=["bias_histogram", "family_scatter"]),

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "qkscope/experimental/engine.h"
 #include "qkscope/model.h"
 #include "qkscope/tables.h"
 #include "qkscope/version.h"
@@ -54,6 +55,11 @@ QKSCOPE_API double second_copy_loss(const Model& model,
 // dup, ind, top1 and with all_keys entropy (nats), entropy_relative, perplexity, distance_mean. The
 // full (queries, keys) attention matrix is never stored.
 QKSCOPE_API Table score_heads(const Model& model,
+                              const std::vector<std::vector<std::int32_t>>& texts,
+                              const HeadScoreOptions& options = {});
+
+// The same for a model that another engine runs.
+QKSCOPE_API Table score_heads(ExternalEngine& engine,
                               const std::vector<std::vector<std::int32_t>>& texts,
                               const HeadScoreOptions& options = {});
 

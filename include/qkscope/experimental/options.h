@@ -31,8 +31,8 @@ using OptionValue = std::variant<bool, std::uint64_t, double, std::string,
                                  std::vector<std::int64_t>, std::vector<HeadId>>;
 
 // The part of an analysis that an option configures. Sweep files accept the options of rows, pca,
-// rotation and plasticity.
-enum class OptionGroup { capture, rows, pca, rotation, plasticity, statistics };
+// rotation, plasticity and geometry.
+enum class OptionGroup { capture, rows, pca, rotation, plasticity, geometry, statistics };
 
 // One option of an analysis.
 struct AnalysisOption {

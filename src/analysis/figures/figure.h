@@ -33,9 +33,10 @@ struct Figure {
   std::string caption;            // what the figure shows and how it was computed, in sentences
   double width = style::kColumn;  // inches
   double height = style::kHeight;
-  Table data;           // NAME.csv: numeric columns first, then text columns
-  std::string script;   // gnuplot commands; the gnuplot variable `data` is the CSV's file name
-  std::string missing;  // why the figure cannot be drawn; empty if it can
+  Table data;            // NAME.csv: numeric columns first, then text columns
+  std::string script;    // gnuplot commands; the gnuplot variable `data` is the CSV's file name
+  std::string question;  // GeometryQuestion that the figure answers; "" for other figures
+  std::string missing;   // why the figure cannot be drawn; empty if it can
   std::vector<HoverCell> hover;
 };
 
@@ -67,6 +68,8 @@ const std::vector<FigureKind>& figure_kinds();
 // Groups of figures that differ only by table columns.
 std::vector<FigureKind> head_map_kinds();            // from analyses of a capture
 std::vector<FigureKind> attention_head_map_kinds();  // from statistics over every token
+std::vector<FigureKind> geometry_head_map_kinds();   // columns of the geometry
+std::vector<FigureKind> geometry_over_runs_kinds();  // one figure per question
 std::vector<FigureKind> layer_heatmap_kinds();
 std::vector<FigureKind> collage_kinds();
 // Returns a figure that shows table columns over the runs of a sweep, by its name.
@@ -78,6 +81,8 @@ MakeFigure attention_onset, class_counts, distance_by_class, explained_variance,
     nope_vs_rope, taxonomy_evolution, variance_decomposition;
 MakeFigure bias_vs_separation, distributions, head_planes, pc_roles, rq_rk_scatter;
 MakeFigure bucket_heatmap, component_weights, plasticity_heatmap, plasticity_profile;
+MakeFigure attribution_bars, attribution_matrix, composition_graph, composition_over_runs,
+    score_by_distance, score_by_frequency;
 MakeFigure ap_drop_vs_score, bias_histogram, family_scatter;
 
 // If gnuplot cannot be run, throws a failure error that names the package to install.

@@ -1,5 +1,5 @@
 // Heat maps of one model: one cell per head, layers from left to right. kMaps lists maps of numeric
-// columns, kClassMaps maps of head classes.
+// columns, kClassMaps maps of head classes; every column of the geometry has a map.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -8,11 +8,10 @@
 
 #include "analysis/figures/run_plots.h"
 #include "analysis/figures/style.h"
+#include "analysis/results/geometry_columns.h"
 
 namespace qkscope {
 namespace {
-
-enum class MapScale { to_one, to_largest, signed_to_one, around_zero };
 
 // One column of a result table as a head map.
 struct MapMeasure {
@@ -25,6 +24,7 @@ struct MapMeasure {
   MapScale scale;
   const char* unit = "";
   bool absolute = false;
+  const char* question = "";  // of a column of the geometry
 };
 
 constexpr MapMeasure kMaps[] = {
@@ -302,6 +302,7 @@ Figure head_map(const AnalysisResults& results, const MapMeasure& measure) {
   const MapLayout layout(results, cells, kColourBar, 0);
   Figure figure;
   figure.title = measure.title;
+  figure.question = measure.question;
   figure.data = empty_table(
       fmt::format("integer layer, integer head, real {}, integer nope", named("abs_{}")));
   for (const auto& cell : cells) {
@@ -362,20 +363,49 @@ Figure class_map(const AnalysisResults& results, const ClassMap& map) {
   return figure;
 }
 
+FigureKind map_kind(const std::string& name, const MapMeasure& measure) {
+  return {"head_map_" + name,
+          {measure.table},
+          [measure](const AnalysisResults& results) { return head_map(results, measure); },
+          RunCountRequirement::one};
+}
+
 // Returns the maps of measures in the table "attention", or of measures in all other tables.
 std::vector<FigureKind> measure_maps(bool of_attention) {
   std::vector<FigureKind> kinds;
   for (const auto& measure : kMaps)
     if ((std::string_view(measure.table) == "attention") == of_attention)
-      kinds.push_back(
-          {fmt::format("head_map_{}", measure.name),
-           {measure.table},
-           [&measure](const AnalysisResults& results) { return head_map(results, measure); },
-           RunCountRequirement::one});
+      kinds.push_back(map_kind(measure.name, measure));
   return kinds;
 }
 
 }  // namespace
+
+std::vector<FigureKind> geometry_head_map_kinds() {
+  struct MapTexts {
+    std::string title, label, what;
+  };
+  static const std::vector<MapTexts> kTexts = [] {
+    std::vector<MapTexts> texts;
+    for (const auto& column : geometry_columns()) {
+      std::string words = column.name;
+      std::ranges::replace(words, '_', ' ');
+      texts.push_back({column.name + " of every head", words, column.meaning + "."});
+    }
+    return texts;
+  }();
+  std::vector<FigureKind> kinds;
+  for (std::size_t i = 0; i < kTexts.size(); ++i) {
+    const auto& column = geometry_columns()[i];
+    const auto& texts = kTexts[i];
+    if (!column.is_null)
+      kinds.push_back(map_kind(
+          column.name,
+          {column.name.c_str(), "geometry", column.name.c_str(), texts.title.c_str(),
+           texts.label.c_str(), texts.what.c_str(), column.scale, "", false, column.question}));
+  }
+  return kinds;
+}
 
 std::vector<FigureKind> head_map_kinds() {
   std::vector<FigureKind> kinds = measure_maps(false);

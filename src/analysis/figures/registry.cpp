@@ -40,11 +40,22 @@ const std::vector<FigureKind>& figure_kinds() {
           attention_onset,
           RunCountRequirement::several}},
         attention_head_map_kinds(),
+        geometry_over_runs_kinds(),
+        geometry_head_map_kinds(),
         {{"distance_by_class",
           {"distance", "taxonomy"},
           distance_by_class,
           RunCountRequirement::one},
-         {"key_channel_map", {"key_channels"}, key_channel_map, RunCountRequirement::one}}};
+         {"key_channel_map", {"key_channels"}, key_channel_map, RunCountRequirement::one},
+         {"attribution_matrix", {"attribution", "attribution_components"}, attribution_matrix},
+         {"attribution_bars", {"attribution"}, attribution_bars},
+         {"score_by_frequency", {"pairs"}, score_by_frequency},
+         {"score_by_distance", {"distance_curve"}, score_by_distance},
+         {"composition_graph", {"composition_components"}, composition_graph},
+         {"composition_over_runs",
+          {"composition_components"},
+          composition_over_runs,
+          RunCountRequirement::several}}};
     std::vector<FigureKind> all;
     for (const auto& group : groups) all.insert(all.end(), group.begin(), group.end());
     return all;

@@ -129,10 +129,10 @@ AnalysisResults::AnalysisResults(std::string folder, FigureChoices choices)
   summary_.add(folder_ + "/" + results_layout::kSummaryFile);
   check_whole_results(folder_);
   bool any = false;
-  for (const char* name :
-       {"qk", "taxonomy", "rotated", "complement", "head_metrics", "head_profile", "pair_heatmap",
-        "head_component_weights", "head_scatter", "head_planes", "head_bucket_plasticity",
-        "attention", "distance", "key_channels"}) {
+  for (const char* name : {"qk", "taxonomy", "rotated", "complement", "head_metrics",
+                           "head_profile", "pair_heatmap", "head_component_weights", "head_scatter",
+                           "head_planes", "head_bucket_plasticity", "attention", "distance",
+                           "key_channels", "geometry", "attribution", "composition_components"}) {
     if (!has(name)) continue;
     any = true;
     // The first table with rows names all runs: every analysis of a sweep covers the same runs.

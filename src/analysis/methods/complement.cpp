@@ -118,8 +118,8 @@ OrthogonalComplement orthogonal_complement(const PooledMoments& pooled, std::spa
   reflect_rows(complement.axes, second);
   reflect_rows(complement.axes, first);
   std::vector<double> drift = pooled.cross_scatter;
-  reflect(drift, first);
-  reflect(drift, second);
+  apply_reflection(drift, first);
+  apply_reflection(drift, second);
   complement.position_r = largest_correlation(std::span(drift).subspan(2), rest, pooled);
   return complement;
 }

@@ -73,6 +73,14 @@ PlasticityResult plasticity_without(const PlasticityResult& all, int group) {
   return result;
 }
 
+// Columns of the geometry that have replicates.
+GeometryResult geometry_without(const GeometryResult& all, std::size_t group) {
+  GeometryResult result;
+  for (const auto& [column, value] : all.columns)
+    if (group < value.without.size()) result.set(column, value.without[group]);
+  return result;
+}
+
 }  // namespace
 
 double jackknife_error(std::span<const double> without) {
@@ -127,6 +135,7 @@ std::vector<HeadReport> jackknife_replicates(const HeadReport& head,
     }
     if (head.plasticity && head.plasticity->profile_without.groups > 0)
       report.plasticity = plasticity_without(*head.plasticity, static_cast<int>(group));
+    if (head.geometry) report.geometry = geometry_without(*head.geometry, group);
     result.push_back(std::move(report));
   }
   return result;

@@ -14,7 +14,7 @@ class TextGroups {
  public:
   static constexpr int kMost = 20;
 
-  // Groups all texts that have a query or a key. G is kMost, or the number of texts if smaller.
+  // Splits the texts that have a query or a key into min(kMost, number of texts) groups.
   TextGroups(const RowsView& queries, const RowsView& keys);
   // Groups the given texts; duplicates and any order are allowed.
   static TextGroups from_texts(std::vector<std::int64_t> texts);

@@ -35,8 +35,14 @@ const std::vector<std::string> kFormats = {"svg", "png", "pdf"};
 // A temporary folder inside the output folder, so that rename() moves finished files. The
 // destructor removes it.
 struct DrawingFolder {
-  explicit DrawingFolder(const std::string& out) : path(out + "/.drawing-XXXXXX") {
-    if (!::mkdtemp(path.data())) system_error("make a folder in", out, errno);
+  explicit DrawingFolder(const std::string& out) {
+    constexpr std::string_view kPrefix = ".drawing-";
+    remove_leftovers(out, kPrefix, "", 6);
+    while (!lock.is_open()) {
+      path = fmt::format("{}/{}XXXXXX", out, kPrefix);
+      if (!::mkdtemp(path.data())) system_error("make a folder in", out, errno);
+      lock = lock_temporary(path);
+    }
   }
   ~DrawingFolder() {
     std::error_code ignored;
@@ -46,6 +52,7 @@ struct DrawingFolder {
   DrawingFolder& operator=(const DrawingFolder&) = delete;
 
   std::string path;
+  FileDescriptor lock;
 };
 
 void check_draw_options(const DrawOptions& options) {

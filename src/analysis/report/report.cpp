@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "analysis/figures/style.h"
+#include "analysis/results/geometry_columns.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/json.h"
@@ -70,6 +71,7 @@ Json figures_json(const std::vector<NamedFigure>& figures, const std::string& pi
                     {"width", figure.width},
                     {"height", figure.height},
                     {"picture", embed_picture(pictures, name)},
+                    {"question", figure.question},
                     {"hover", hover_cells(figure)},
                     {"table", table_json(figure.data)}});
   return list;
@@ -93,6 +95,14 @@ Json runs_json(const AnalysisResults& results) {
   }
   for (const auto& entry : results.runs_without_rows()) runs.push_back(entry);
   return runs;
+}
+
+// Questions that group the figures of the geometry: [name, title, sentence].
+Json questions_json() {
+  Json questions = Json::array();
+  for (const auto& question : geometry_questions())
+    questions.push_back({question.name, question.title, question.sentence});
+  return questions;
 }
 
 Json part_json(const ReportResults& part, const ReportHeadData& heads) {
@@ -136,6 +146,7 @@ std::string report_page(const ReportResults& part, const ReportResults* other) {
   Json data = part_json(part, heads);
   data["other"] = other ? part_json(*other, others) : Json();
   data["version"] = version_string();
+  data["questions"] = questions_json();
   data["shades"] = {{"query", {style::kQueryEarly, style::kQueryLate}},
                     {"key", {style::kKeyEarly, style::kKeyLate}},
                     {"accent", style::kKey}};

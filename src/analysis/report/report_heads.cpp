@@ -13,6 +13,7 @@
 
 #include "analysis/figures/style.h"
 #include "analysis/report/report.h"
+#include "analysis/results/geometry_columns.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
@@ -29,7 +30,7 @@ std::string pack_base64(const std::vector<T>& values) {
 }
 
 // Tables with one or more rows for every analysed head.
-const std::vector<const char*> kHeadTables = {"qk", "rotated", "head_metrics"};
+const std::vector<const char*> kHeadTables = {"qk", "rotated", "head_metrics", "geometry"};
 
 // Index of all heads that occur in a table, sorted by run, layer and head.
 class HeadIndex {
@@ -84,7 +85,7 @@ class HeadIndex {
 
 // Tables and columns that the page shows for every head, in page order. A '?' marks a column that
 // older results do not have.
-constexpr std::pair<const char*, const char*> kHeadMeasures[] = {
+const std::vector<std::pair<const char*, std::string>> kHeadMeasures = {
     {"qk",
      "r_q r_q_null? r_k r_k_null? explained_variance fisher positional_variance_q "
      "positional_variance_k"},
@@ -97,7 +98,20 @@ constexpr std::pair<const char*, const char*> kHeadMeasures[] = {
      "ap_free_overall? ap_free_first20? ap_free_last20? ap_free_drop?"},
     {"taxonomy", "r_q_axis? r_k_axis? pc_position? pc_position_variance?"},
     {"attention",
-     "sink_0? previous_token_head? induction_head? stream? entropy? distance_mean? perplexity?"}};
+     "sink_0? previous_token_head? induction_head? stream? entropy? distance_mean? perplexity?"},
+    {"geometry", [] {
+       std::string columns;
+       for (const auto& column : geometry_columns())
+         columns += (columns.empty() ? "" : " ") + column.name + "?";
+       return columns;
+     }()}};
+
+// Meanings of the columns of the geometry; the page has those of all others.
+Json meanings_json() {
+  Json meanings = Json::object();
+  for (const auto& column : geometry_columns()) meanings[column.name] = column.meaning + ".";
+  return meanings;
+}
 
 Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
   Json list = Json::array();
@@ -290,6 +304,7 @@ ReportHeadData collect_report_head_data(const AnalysisResults& results) {
                  {"class_axis", text_column(results, heads, {"taxonomy"}, "class_axis")},
                  {"gaussian", text_column(results, heads, {"head_metrics"}, "gaussian")},
                  {"measures", measures_json(results, heads)},
+                 {"meanings", meanings_json()},
                  {"profile", profiles_json(results, heads)}};
   add_scatter(results, heads, report);
   return report;

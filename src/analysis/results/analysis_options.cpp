@@ -156,6 +156,14 @@ const std::vector<AnalysisOption> kRows = {
   row({.name = "heatmap_bins", .group = Group::plasticity, .kind = count, .help = "Bins per axis of the heatmap",
        .least = 1, .most = 1000}, FIELD(plasticity_options.heatmap_bins)),
 
+  row({.name = "score_pairs", .group = Group::geometry, .kind = count, .help = "Captures only: query-key pairs per "
+       "head for distance_share, key_share and query_share; all pairs if there are fewer", .least = 2,
+       .most = kUnlimited}, FIELD(geometry_options.score_pairs)),
+  row({.name = "swap_queries", .group = Group::geometry, .kind = count, .help = "Captures only: queries per head whose "
+       "keys are swapped for symbolic_score and positional_score", .least = 1}, FIELD(geometry_options.swap_queries)),
+  row({"weights", Group::geometry, text, "Model whose weights give weight_rank_90: folder, id or ID@REVISION; in a "
+       "sweep file `run` for the model of each run (default: the column stays empty)"}, FIELD(weights)),
+
   row({.name = "stage", .group = Group::statistics, .kind = choice, .help = "Statistics only: vectors before RoPE "
        "(pre), or as they enter the dot product (post)", .words = {"post", "pre"}}, FIELD(pre_rope)),
   row({"keys", Group::statistics, text, "Statistics only: a capture of the same run, whose keys the plasticity "
@@ -248,8 +256,8 @@ const std::vector<AnalysisOption>& analysis_options() {
 }
 
 std::string_view title(OptionGroup group) {
-  constexpr std::string_view kTitles[] = {"Capture",  "Rows",       "PCA",
-                                          "Rotation", "Plasticity", "Statistics"};
+  constexpr std::string_view kTitles[] = {"Capture",    "Rows",     "PCA",       "Rotation",
+                                          "Plasticity", "Geometry", "Statistics"};
   return kTitles[static_cast<std::size_t>(group)];
 }
 

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "analysis/methods/text_groups.h"
+#include "analysis/results/head_geometry.h"
 #include "analysis/results/head_runner.h"
 #include "analysis/results/measures.h"
 #include "base/core/error.h"
@@ -250,6 +251,8 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
   if (options.plasticity) options.plasticity_options = with_shared_profile_bins(options, run.heads);
   analyze_key_head_groups(options, index, facts, texts, groups, run);
   files.check_unchanged();
+  if (options.geometry && !options.weights.empty())
+    add_weight_ranks(options.weights, options.quiet, run);
   if (options.errors) run.errors = compute_errors_of_means(run, options);
   add_warnings_and_notes(run, options);
   run.seconds = watch.lap();

@@ -11,6 +11,7 @@
 #include "analysis/methods/profile_bins.h"
 #include "analysis/methods/rotation.h"
 #include "analysis/methods/text_groups.h"
+#include "analysis/results/head_geometry.h"
 #include "analysis/results/head_runner.h"
 #include "analysis/results/measures.h"
 #include "base/core/error.h"
@@ -44,6 +45,8 @@ std::vector<double> matrix_row(const std::vector<double>& values, std::int64_t r
   return {first, first + width};
 }
 
+}  // namespace
+
 Moments moments_of(const HeadMoments& from, std::int64_t head) {
   Moments moments;
   moments.count = from.n();
@@ -55,7 +58,6 @@ Moments moments_of(const HeadMoments& from, std::int64_t head) {
   return moments;
 }
 
-// Shape (positions): number of documents with a token at each position.
 std::vector<std::int64_t> documents_at(const Statistics& s) {
   std::vector<std::int64_t> ends(as_index(s.max_length) + 1);
   for (const auto length : s.lengths) ++ends[as_index(length)];
@@ -65,6 +67,8 @@ std::vector<std::int64_t> documents_at(const Statistics& s) {
     counts.push_back(left -= ends[as_index(t)]);
   return counts;
 }
+
+namespace {
 
 // Mean absolute deviation of log2(t + 1) over all tokens.
 double mean_log_deviation(std::span<const std::int64_t> counts, const PositionSums& positions) {
@@ -346,6 +350,7 @@ void run_layer(const SharedInputs& shared, std::span<HeadReport> heads) {
       mark_head_failed(report, error.kind(), error.what());
     }
   });
+  if (shared.options.geometry) add_statistics_geometry(shared.statistics, heads);
 }
 
 }  // namespace
@@ -389,6 +394,8 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
     begin = end;
   }
   progress.finish();
+  if (options.geometry && !options.weights.empty())
+    add_weight_ranks(options.weights, options.quiet, run);
   add_warnings_and_notes(run, options);
   run.seconds = watch.lap();
   return run;

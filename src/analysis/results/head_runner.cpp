@@ -1,6 +1,7 @@
 #include "analysis/results/head_runner.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -10,7 +11,9 @@
 #include "analysis/methods/plasticity.h"
 #include "analysis/methods/profile_bins.h"
 #include "analysis/methods/rotation.h"
+#include "analysis/results/head_geometry.h"
 #include "base/core/error.h"
+#include "base/core/log.h"
 #include "base/core/thread_pool.h"
 #include "base/numerics/random.h"
 #include "capture/format/capture_source.h"
@@ -98,7 +101,7 @@ class HeadRunner {
     AnalysisTimes times;
     KeyHead key;
     try {
-      key = prepare(group.key, times);
+      key = translate_exceptions([&] { return prepare(group.key, times); });
     } catch (const Error& error) {
       for (const auto i : group.heads) mark_head_failed(run_.heads[i], error.kind(), error.what());
       return;
@@ -106,18 +109,16 @@ class HeadRunner {
     for (const auto i : group.heads) {
       HeadReport& report = run_.heads[i];
       try {
-        run_head(report, key, times);
+        translate_exceptions([&] { run_head(report, key, times); });
         report.k_components = std::exchange(key.components, {});
       } catch (const Error& error) {
         mark_head_failed(report, error.kind(), error.what());
-      } catch (const std::exception& error) {
-        mark_head_failed(report, ErrorKind::failure, error.what());
       }
     }
     const std::lock_guard lock(mutex_);
-    for (const auto part :
-         {&AnalysisTimes::read, &AnalysisTimes::moments, &AnalysisTimes::pca,
-          &AnalysisTimes::rotation, &AnalysisTimes::plasticity, &AnalysisTimes::errors})
+    for (const auto part : {&AnalysisTimes::read, &AnalysisTimes::moments, &AnalysisTimes::pca,
+                            &AnalysisTimes::rotation, &AnalysisTimes::plasticity,
+                            &AnalysisTimes::geometry, &AnalysisTimes::errors})
       run_.times.*part += times.*part;
   }
 
@@ -165,8 +166,26 @@ class HeadRunner {
     return rope;
   }
 
+  // The grid of the frequency search has more than one point per position between the first and the
+  // last, for every plane.
+  void warn_about_span(std::span<const std::int32_t> queries, std::span<const std::int32_t> keys) {
+    constexpr std::int64_t kLongSpan = std::int64_t{1} << 21;
+    std::int64_t first = INT32_MAX, last = INT32_MIN;
+    for (const auto side : {queries, keys})
+      for (const std::int64_t position : side) {
+        first = std::min(first, position);
+        last = std::max(last, position);
+      }
+    if (last - first < kLongSpan || warned_.test_and_set()) return;
+    log::warn(
+        "positions span {} tokens: the frequency search takes minutes per head; --pairs 1 takes "
+        "less, --only pca,plasticity leaves it out",
+        last - first);
+  }
+
   void run_rotation(HeadReport& report, const CentredRows& queries, const CentredRows& keys,
                     const PooledMoments& pooled, const std::vector<double>& inv_freq) {
+    warn_about_span(queries.source.position, keys.source.position);
     RotationOptions rotation = options_.rotation_options;
     rotation.inv_freq = inv_freq;
     rotation.seed = seed_of(report.query, options_.seed);
@@ -226,6 +245,11 @@ class HeadRunner {
     times.rotation += watch.lap();
     if (options_.plasticity) run_plasticity(report, file, queries, key);
     times.plasticity += watch.lap();
+    if (options_.geometry)
+      report.geometry = capture_geometry(
+          {file, key.file, queries, keys, without_group, key.without_group, texts_}, rope.use,
+          rope.inv_freq, options_.geometry_options, seed_of(report.query, options_.seed));
+    times.geometry += watch.lap();
     if (options_.errors)
       report.without_group =
           jackknife_replicates(report, without_group, key.without_group, options_);
@@ -246,6 +270,7 @@ class HeadRunner {
   const ModelFacts* model_;
   const TextGroups& texts_;
   AnalysisRun& run_;
+  std::atomic_flag warned_;
   std::mutex mutex_;  // of run_.times and memory_
   std::vector<std::unique_ptr<RotationWorkspace>>
       memory_;  // buffers to reuse, at most one per thread
@@ -278,6 +303,7 @@ void mark_head_failed(HeadReport& report, ErrorKind kind, const std::string& mes
   report.pca.reset();
   report.rotation.reset();
   report.plasticity.reset();
+  report.geometry.reset();
   report.without_group.clear();
   report.error = message;
   report.error_kind = kind;
@@ -300,7 +326,7 @@ PlasticityOptions with_shared_profile_bins(const AnalyzeOptions& options,
                        read_head_file(head_file_path(options.data_root, key)), options.max_tokens,
                        shared);
       break;
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       // Ignored: the analysis of this head reports the error.
     }
   }

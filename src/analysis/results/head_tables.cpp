@@ -1,7 +1,11 @@
-// Tables of the PCA, of the rotation and of errors.
+// Tables of the PCA, of the rotation, of the geometry and of errors.
 #include <cmath>
+#include <map>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "analysis/results/geometry_columns.h"
 #include "analysis/results/measures.h"
 #include "analysis/results/row_builder.h"
 #include "base/core/numbers.h"
@@ -156,6 +160,45 @@ void add_complement_table(const AnalysisRun& run, ResultTables& results) {
     }
   }
   rows.finish(results);
+}
+
+void add_geometry_tables(const AnalysisRun& run, ResultTables& results) {
+  std::string schema = kHeadSchema;
+  std::map<std::string, const GeometryColumn*> by_name;  // NAME and NAME_se
+  for (const auto& column : geometry_columns()) {
+    schema += fmt::format("real {},", column.name);
+    if (column.has_error) schema += fmt::format("real {}_se,", column.name);
+    by_name[column.name] = by_name[column.name + "_se"] = &column;
+  }
+  schema.pop_back();
+  ResultTableBuilder rows(run, "geometry", schema);
+  Table pairs = table_from_schema(
+      kHeadSchema +
+      "integer pair, real inv_freq, real mean_abs_q, real mean_abs_k, real concentration_q, real "
+      "concentration_k, real frequency_use");
+  for (const auto& head : run.heads) {
+    if (!head.geometry) continue;
+    auto cells = head_cells(run, head);
+    for (const auto& column : geometry_columns()) {
+      const auto found = head.geometry->columns.find(column.name);
+      const bool known = found != head.geometry->columns.end();
+      cells.emplace_back(known ? found->second.value : kNan);
+      if (column.has_error) cells.emplace_back(known ? found->second.se : kNan);
+    }
+    rows.add(std::move(cells), [&](const std::string& name) {
+      const auto& column = *by_name.at(name);
+      return std::isnan(head.geometry->value(column.name))
+                 ? missing_geometry_reason(column, run, head)
+                 : "no_text_groups";
+    });
+    for (std::size_t p = 0; p < head.geometry->pairs.size(); ++p) {
+      const auto& pair = head.geometry->pairs[p];
+      pairs.add(head_cells(run, head, p, pair.inv_freq, pair.mean_abs_q, pair.mean_abs_k,
+                           pair.concentration_q, pair.concentration_k, pair.frequency_use));
+    }
+  }
+  rows.finish(results);
+  if (pairs.rows() > 0) results.tables.push_back({"pairs", std::move(pairs), false});
 }
 
 void add_errors_table(const AnalysisRun& run, const std::vector<MeanError>& errors,

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "analysis/methods/jackknife.h"
+#include "analysis/results/geometry_columns.h"
 #include "base/core/numbers.h"
 #include "base/numerics/sample_statistics.h"
 
@@ -67,6 +68,7 @@ std::vector<HeadMeasure> measures_with_error(const AnalyzeOptions& options) {
     if (options.pca) add(class_measures(by, options.taxonomy));
   if (options.rotation) add(rotation_measures());
   if (options.plasticity) add(plasticity_measures());
+  if (options.geometry) add(geometry_measures());
   return all;
 }
 
@@ -243,6 +245,18 @@ std::vector<HeadMeasure> plasticity_measures() {
           {.name = "ap_free_first20", .of = field(&P::ap_free_first20)},
           {.name = "ap_free_last20", .of = field(&P::ap_free_last20)},
           {.name = "ap_free_drop", .of = field(&P::ap_free_drop)}};
+}
+
+std::vector<HeadMeasure> geometry_measures() {
+  std::vector<HeadMeasure> measures;
+  for (const auto& column : geometry_columns())
+    measures.push_back({.name = column.name,
+                        .of =
+                            [name = column.name](const HeadReport& head) {
+                              return head.geometry ? head.geometry->value(name) : kNan;
+                            },
+                        .error = column.has_error});
+  return measures;
 }
 
 std::vector<double> values_of_measure(const AnalysisRun& run, const HeadMeasure& measure,

@@ -32,6 +32,7 @@ std::vector<HeadMeasure> class_measures(ClassCriterion by, const TaxonomyOptions
 
 std::vector<HeadMeasure> rotation_measures();
 std::vector<HeadMeasure> plasticity_measures();
+std::vector<HeadMeasure> geometry_measures();
 
 // Groups of heads, by the layer's use of RoPE and by its attention.
 inline constexpr const char* kHeadGroups[] = {"all", "rope", "nope", "unknown", "full", "sliding"};

@@ -232,6 +232,7 @@ std::vector<AddTables> tables_of(const AnalysisRun& run, const AnalyzeOptions& o
   if (options.plasticity)
     append({add_metrics_table, add_bucket_table, add_profile_table, add_profile_bins_table,
             add_heatmap_table, add_weights_table});
+  if (options.geometry) append({add_geometry_tables});
   if (options.errors && !run.from_sums)
     append({[](const AnalysisRun& of, ResultTables& to) { add_errors_table(of, of.errors, to); }});
   if (options.scatter > 0 && !run.from_sums && (options.pca || options.rotation))
@@ -260,12 +261,17 @@ ResultTableBuilder::ResultTableBuilder(const AnalysisRun& run, std::string name,
 
 void ResultTableBuilder::add(std::vector<Table::Cell> cells, const std::string& reason,
                              const std::string& no_error) {
+  add(std::move(cells), [&](const std::string& column) {
+    return column.starts_with("se") && !no_error.empty() ? no_error : reason;
+  });
+}
+
+void ResultTableBuilder::add(std::vector<Table::Cell> cells, const ReasonOfColumn& reason) {
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const auto* number = std::get_if<double>(&cells[i]);
     if (number == nullptr || !std::isnan(*number)) continue;
     const std::string& name = table_.columns()[i].name;
-    const auto& why = name.starts_with("se") && !no_error.empty() ? no_error : reason;
-    ++undefined_[name][lacks_input_[i] ? kNeedsRowsReason : why];
+    ++undefined_[name][lacks_input_[i] ? kNeedsRowsReason : reason(name)];
   }
   table_.add(std::move(cells));
 }

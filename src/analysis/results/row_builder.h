@@ -1,6 +1,7 @@
 // Builds result tables row by row and counts empty fields by reason.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -52,6 +53,9 @@ class ResultTableBuilder {
   // `no_error`, if set.
   void add(std::vector<Table::Cell> cells, const std::string& reason,
            const std::string& no_error = "");
+  // `reason` returns the reason of a NaN in a column.
+  using ReasonOfColumn = std::function<std::string(const std::string& column)>;
+  void add(std::vector<Table::Cell> cells, const ReasonOfColumn& reason);
   // Moves the table and its counts of empty fields to `results`.
   void finish(ResultTables& results);
 
@@ -75,6 +79,8 @@ void add_correlations_table(const AnalysisRun& run, ResultTables& results);
 void add_rotation_table(const AnalysisRun& run, const AnalyzeOptions& options,
                         ResultTables& results);
 void add_complement_table(const AnalysisRun& run, ResultTables& results);
+// Tables geometry (one row per head) and pairs (one row per head and rotary pair).
+void add_geometry_tables(const AnalysisRun& run, ResultTables& results);
 void add_errors_table(const AnalysisRun& run, const std::vector<MeanError>& errors,
                       ResultTables& results);
 

@@ -279,6 +279,7 @@ Json options_json(const AnalyzeOptions& options) {
   if (options.pca) analyses.push_back("pca");
   if (options.rotation) analyses.push_back("rotation");
   if (options.plasticity) analyses.push_back("plasticity");
+  if (options.geometry) analyses.push_back("geometry");
   Json json = {
       {"analyses", analyses},
       {"components", options.pca_options.components},
@@ -299,6 +300,8 @@ Json options_json(const AnalyzeOptions& options) {
       {"profile_bins", profile_bins},
       {"fifths", fifths_name(options)},
       {"length_bins", p.length_bins},
+      {"score_pairs", options.geometry_options.score_pairs},
+      {"swap_queries", options.geometry_options.swap_queries},
       {"layers", options.layers},
       {"heads", heads_json(options.heads)},
       {"attention", kAttentions[static_cast<std::size_t>(options.attention)]},
@@ -313,6 +316,7 @@ Json options_json(const AnalyzeOptions& options) {
   if (options.pre_rope) json["stage"] = "pre";
   if (!options.keys.empty()) json["keys"] = short_name(options.keys);
   if (!options.model.empty()) json["model"] = short_name(options.model);
+  if (!options.weights.empty()) json["weights"] = short_name(options.weights);
   if (!options.nope_layers.empty()) json["nope_layers"] = options.nope_layers;
   return json;
 }
@@ -340,6 +344,7 @@ Json summary_json(const AnalysisRun& run, const UndefinedCounts& undefined,
     summary["taxonomy_axis"] = class_counts(run, ClassCriterion::drift_axis, options.taxonomy);
   if (options.rotation) summary["rotation"] = measure_means(run, rotation_measures());
   if (options.plasticity) summary["plasticity"] = measure_means(run, plasticity_measures());
+  if (options.geometry) summary["geometry"] = measure_means(run, geometry_measures());
   if (options.plasticity) summary["profile"] = profile_summary(run, options);
   return summary;
 }

@@ -36,7 +36,7 @@ constexpr const char* kTableNames[] = {
     "rotated",      "complement",   "head_metrics",    "head_bucket_plasticity",
     "head_profile", "profile_bins", "pair_heatmap",    "head_component_weights",
     "errors",       "head_scatter", "head_planes",     "attention",
-    "distance",     "key_channels"};
+    "distance",     "key_channels", "geometry",        "pairs"};
 
 // Returns the content of timings.json, the only output file that differs between repeated runs.
 Json timings(const AnalysisRun& run, double write_seconds) {
@@ -51,6 +51,7 @@ Json timings(const AnalysisRun& run, double write_seconds) {
             {"pca", run.times.pca},
             {"rotation", run.times.rotation},
             {"plasticity", run.times.plasticity},
+            {"geometry", run.times.geometry},
             {"errors", run.times.errors}}}};
 }
 
@@ -66,9 +67,11 @@ std::string analysis_of_option(const std::string& option) {
                                             "taxonomy_low"};
   static const std::set<std::string> rotation = {"separation", "pairs",      "active_angle_r",
                                                  "max_omega",  "null_draws", "planes_of"};
+  static const std::set<std::string> geometry = {"score_pairs", "swap_queries", "weights"};
   return shared.contains(option)     ? ""
          : pca.contains(option)      ? "pca"
          : rotation.contains(option) ? "rotation"
+         : geometry.contains(option) ? "geometry"
                                      : "plasticity";
 }
 
@@ -169,6 +172,7 @@ class StagedTables {
     const OpenFolder to(target_);
     const auto from = to.folder(kStaging);
     for (const auto& name : from.names()) from.move(name, to);
+    to.remove_empty_folder(kStaging);  // synced here: nobody looks for it once there is a summary
     to.sync();
   }
 
@@ -264,7 +268,7 @@ void merge_summary(const Json& earlier, Json& summary) {
   }
   const Json now = options;
   options["analyses"] = Json::array();
-  for (const char* analysis : {"pca", "rotation", "plasticity"})
+  for (const char* analysis : {"pca", "rotation", "plasticity", "geometry"})
     if (runs_analysis(now, analysis) || runs_analysis(earlier_options, analysis))
       options["analyses"].push_back(analysis);
 }

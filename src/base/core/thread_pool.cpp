@@ -61,18 +61,21 @@ class Pool {
     try {
       while (this->threads() < threads) workers_.emplace_back([this] { work(); });
     } catch (const std::exception& error) {
-      log::warn("only {} of {} threads could be started ({}); going on with those", this->threads(),
-                threads, error.what());
+      warn_about_missing_threads(threads, error.what());
     }
   }
 
-  ~Pool() {
+  ~Pool() { stop(); }
+
+  // Joins all threads.
+  void stop() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
     wake_.notify_all();
     for (auto& worker : workers_) worker.join();
+    workers_.clear();
   }
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
@@ -101,6 +104,18 @@ class Pool {
     const std::function<void(std::int64_t)>* body;
     std::int64_t count;
   };
+
+  // Memory may have run out as well. The members of an object whose constructor throws are
+  // destroyed without ~Pool(), and a thread that was not joined would end the program.
+  void warn_about_missing_threads(int wanted, const char* reason) {
+    try {
+      log::warn("only {} of {} threads could be started ({}); going on with those", threads(),
+                wanted, reason);
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
 
   void work() {
     std::uint64_t seen = 0;

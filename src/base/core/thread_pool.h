@@ -1,11 +1,29 @@
 // Additions to the thread pool of qkscope/experimental/threads.h.
 #pragma once
 
+#include <future>
+#include <memory>
 #include <string>
+#include <system_error>
+#include <type_traits>
+#include <utility>
 
 #include "qkscope/experimental/threads.h"
 
 namespace qkscope {
+
+// Runs `body` on a thread of its own; if the system refuses one (`ulimit -u`), on the thread that
+// waits for the result. std::async with both policies would move from `body` before it fails.
+template <typename Body>
+auto run_in_background(Body body) -> std::future<std::invoke_result_t<Body&>> {
+  const auto shared = std::make_shared<Body>(std::move(body));
+  const auto run = [shared] { return (*shared)(); };
+  try {
+    return std::async(std::launch::async, run);
+  } catch (const std::system_error&) {
+    return std::async(std::launch::deferred, run);
+  }
+}
 
 // Calls body(begin, end) in parallel for consecutive ranges of at most `grain` indices.
 void parallel_for_ranges(std::int64_t count, std::int64_t grain,

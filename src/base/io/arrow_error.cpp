@@ -2,6 +2,7 @@
 
 #include <new>
 #include <stdexcept>
+#include <string_view>
 
 #include <arrow/util/io_util.h>
 #include <parquet/exception.h>
@@ -17,20 +18,27 @@ std::string describe_status(const arrow::Status& status) {
   return text;
 }
 
+// Parquet and Thrift turn a failed allocation into a message like any other.
+bool is_out_of_memory(std::string_view text) {
+  return text.find("std::bad_alloc") != text.npos || text.find("Out of memory") != text.npos;
+}
+
 }  // namespace
 
 void check_arrow(const arrow::Status& status, const std::string& doing, ErrorKind kind) {
   if (status.ok()) return;
   if (const int error = arrow::internal::ErrnoFromStatus(status); error != 0)
     kind = kind_of_errno(error);
-  if (status.IsOutOfMemory()) kind = ErrorKind::failure;
-  throw Error(kind, fmt::format("{}: {}", doing, describe_status(status)));
+  const auto text = describe_status(status);
+  if (status.IsOutOfMemory() || is_out_of_memory(text)) failure("{}: out of memory", doing);
+  throw Error(kind, fmt::format("{}: {}", doing, text));
 }
 
 void rethrow_parquet_error(const std::string& path) {
   try {
     throw;
   } catch (const parquet::ParquetException& error) {
+    if (is_out_of_memory(error.what())) failure("{}: out of memory", path);
     bad_input("{}: not a readable Parquet file: {}", path, error.what());
   } catch (const std::bad_alloc&) {
     failure("{}: out of memory", path);

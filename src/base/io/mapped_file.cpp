@@ -62,6 +62,9 @@ extern "C" void handle_sigbus(int signal, siginfo_t* info, void*) {
     std::signal(signal, SIG_DFL);
     return;  // the faulting instruction raises the signal again
   }
+  static std::atomic_flag reported;
+  if (reported.test_and_set())  // another thread reads the same file and is about to exit
+    while (true) ::pause();
   print("error: ");
   print(mapping->path.data());
   print(": the file was cut or its disk failed while it was read; restore it and run again\n");

@@ -18,6 +18,10 @@
 namespace qkscope {
 namespace {
 
+namespace fs = std::filesystem;
+
+constexpr std::size_t kRandomLetters = 16;  // in the name of a temporary file
+
 // Returns 0 or the errno.
 int sync_path(const std::string& path, int flags) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
@@ -72,18 +76,54 @@ void move_into_place(const std::string& from, const std::string& to) {
 std::string temporary_path(const std::string& path) {
   std::uint64_t bits = 0;
   if (::getrandom(&bits, sizeof bits, 0) != sizeof bits) system_error("name", path, errno);
-  return fmt::format("{}.{:016x}.tmp", path, bits);
+  return fmt::format("{}.{:0{}x}.tmp", path, bits, kRandomLetters);
 }
 
-OutputFile::OutputFile(const std::string& path) : path_(path), temporary_(temporary_path(path)) {
-  const auto folder = std::filesystem::path(path).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
+FileDescriptor lock_temporary(const std::string& path) {
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!file.is_open()) return file;
+  (void)::flock(file.number(), LOCK_EX);  // without flock, leftovers stay
+  if (!names_open_file(file.number(), path)) file.close();
+  return file;
+}
+
+void remove_leftovers(const std::string& folder, std::string_view prefix, std::string_view suffix,
+                      std::size_t random_letters) {
+  std::error_code ignored;
+  for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    const auto name = entry->path().filename().string();
+    if (name.size() != prefix.size() + random_letters + suffix.size() ||
+        !name.starts_with(prefix) || !name.ends_with(suffix))
+      continue;
+    const FileDescriptor file(
+        ::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    std::error_code stays;
+    if (file.is_open() && ::flock(file.number(), LOCK_EX | LOCK_NB) == 0)
+      fs::remove_all(entry->path(), stays);
+  }
+}
+
+FileDescriptor create_temporary_file(const std::string& path, std::string& temporary) {
+  remove_leftovers(parent_folder(path), fs::path(path).filename().string() + ".", ".tmp",
+                   kRandomLetters);
+  while (true) {
+    temporary = temporary_path(path);
+    FileDescriptor file(
+        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
+    if (!file.is_open()) system_error("write", path, errno);
+    (void)::flock(file.number(), LOCK_EX);
+    if (names_open_file(file.number(), temporary)) return file;
+  }
+}
+
+OutputFile::OutputFile(const std::string& path) : path_(path) {
+  const auto folder = fs::path(path).parent_path();
+  if (!folder.empty() && !fs::is_directory(folder))
     bad_input("{}: cannot write: the folder {} does not exist; make it first", path,
               folder.string());
-  if (std::filesystem::is_directory(path)) bad_input("{}: cannot write: it is a folder", path);
-  file_ = FileDescriptor(
-      ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
-  if (!file_.is_open()) system_error("write", path, errno);
+  if (fs::is_directory(path)) bad_input("{}: cannot write: it is a folder", path);
+  file_ = create_temporary_file(path, temporary_);
 }
 
 OutputFile::~OutputFile() {

@@ -68,6 +68,18 @@ class OutputFile {
 // Returns a path in the same folder that is unique across processes and threads.
 std::string temporary_path(const std::string& path);
 
+// A process holds a lock (flock) on each of its temporary files and folders, so that the next run
+// recognises those of a killed process by their free lock and deletes them.
+//
+// Deletes temporary files that killed processes left beside `path`, then creates one, locked.
+FileDescriptor create_temporary_file(const std::string& path, std::string& temporary);
+// Locks an existing temporary file or folder. Returns a closed descriptor if it was deleted
+// meanwhile as a leftover.
+FileDescriptor lock_temporary(const std::string& path);
+// Deletes unlocked files and folders with names of the form PREFIX + random letters + SUFFIX.
+void remove_leftovers(const std::string& folder, std::string_view prefix, std::string_view suffix,
+                      std::size_t random_letters);
+
 // Writes the whole content through an OutputFile.
 void write_file(const std::string& path, std::string_view content);
 

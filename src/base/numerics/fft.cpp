@@ -233,7 +233,7 @@ FourComplex four_roots(std::size_t below, const Above& above) {
 
 }  // namespace
 
-Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(blocks())) {
+Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(block_count())) {
   constexpr std::size_t kPart = 256;
   std::size_t length = size / 4;
   // If the number of blocks is not a power of 8, the first pass has radix 2 or 4.
@@ -263,19 +263,19 @@ Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(blocks())
   radices.insert(radices.end(), static_cast<std::size_t>(block_bits_ / 3), 8);
   set_block_indices(radices);
   // Twiddle factors per lane, which the wide passes and the transform across vectors omit.
-  for (std::size_t block = 0; block < blocks(); block += tables_.part / 4)
+  for (std::size_t block = 0; block < block_count(); block += tables_.part / 4)
     for (std::size_t m = 1; m < 4; ++m)
       tables_.last.push_back(four_roots(
-          size, [&](std::size_t lane) { return m * (residues_[block] + lane * blocks()); }));
+          size, [&](std::size_t lane) { return m * (residues_[block] + lane * block_count()); }));
 }
 
 // Digit reversal: a pass of radix r groups the indices by their remainder modulo r.
 void Fft::set_block_indices(std::span<const int> radices) {
-  places_.resize(blocks());
-  residues_.resize(blocks());
-  for (std::size_t k = 0; k < blocks(); ++k) {
+  places_.resize(block_count());
+  residues_.resize(block_count());
+  for (std::size_t k = 0; k < block_count(); ++k) {
     std::size_t rest = k;
-    std::size_t length = blocks();
+    std::size_t length = block_count();
     std::size_t place = 0;
     for (const int radix : radices) {
       const auto count = static_cast<std::size_t>(radix);

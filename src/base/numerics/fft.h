@@ -43,12 +43,12 @@ class Fft {
   static std::shared_ptr<const Fft> cached_of_size(std::size_t size);
 
   std::size_t size() const { return size_; }
-  std::size_t blocks() const { return size_ / kBlock; }
+  std::size_t block_count() const { return size_ / kBlock; }
   // Called for consecutive ranges of finished blocks [begin, end) while they are in the L1 cache.
   using Done = std::function<void(std::size_t begin, std::size_t end)>;
   // Transforms `signal` in place: X[k] = sum over n of signal[n] exp(-2 pi i k n / size). The
   // output is in digit-reversed order, which avoids a reordering pass: block_index(k %
-  // blocks()) holds X[k] as number k / blocks() of its 16 values.
+  // block_count()) holds X[k] as number k / block_count() of its 16 values.
   void forward(std::span<FourComplex> signal, const Done& done = nullptr) const;
   std::size_t block_index(std::size_t rest) const { return places_[rest]; }
   // Location of X[k].
@@ -58,7 +58,7 @@ class Fft {
   };
   LanePosition locate_frequency(std::size_t k) const {
     const auto number = k >> block_bits_;
-    return {4 * block_index(k & (blocks() - 1)) + number / 4, number % 4};
+    return {4 * block_index(k & (block_count() - 1)) + number / 4, number % 4};
   }
   // Inverse of block_index(): block_residues()[block_index(r)] == r.
   std::span<const std::uint32_t> block_residues() const { return residues_; }
@@ -68,7 +68,7 @@ class Fft {
   void set_block_indices(std::span<const int> radices);
 
   std::size_t size_;
-  int block_bits_;  // blocks() is a power of two
+  int block_bits_;  // block_count() is a power of two
   FftTables tables_;
   std::vector<std::uint32_t> places_;    // (blocks)
   std::vector<std::uint32_t> residues_;  // (blocks)

@@ -14,6 +14,8 @@ constexpr double kParabolaThreshold = 0.8;
 // |S|^2 at the grid point nearest to a peak is at least 0.64 of the peak, so midpoints between two
 // grid points below this threshold are skipped.
 constexpr double kMidpointThreshold = 0.4;
+// One row far from all others ripples a broad peak into many local maxima of nearly equal height.
+constexpr std::size_t kMostRefinedRotations = 256;
 
 // Returns the height of the vertex of a parabola through a local maximum and its neighbours.
 double parabola_top(double left, double middle, double right) {
@@ -61,8 +63,8 @@ FrequencySearch::FrequencySearch(std::span<const std::int32_t> positions, Freque
     : order_(positions), band_(band), spectrum_(order_.offsets(), order_.length(), band) {}
 
 // The result stays within one grid step of `start` and inside the band.
-RotationPeak FrequencySearch::refine_rotation(double start,
-                                              std::span<const std::complex<double>> units) const {
+RotationFrequencyPeak FrequencySearch::refine_rotation(
+    double start, std::span<const std::complex<double>> units) const {
   const double step = spectrum_.step();
   const double sign = start < 0 ? -1 : 1;
   const double low = std::max(band_.low, std::fabs(start) - step);
@@ -119,7 +121,8 @@ std::vector<FrequencySearch::GridPeak> FrequencySearch::peaks_above_threshold() 
   return peaks;
 }
 
-RotationPeak FrequencySearch::strongest_rotation(std::span<const std::complex<double>> units) {
+RotationFrequencyPeak FrequencySearch::strongest_rotation(
+    std::span<const std::complex<double>> units) {
   spectrum_.compute(units);
   const auto peaks = peaks_above_threshold();
   const double step = spectrum_.step();
@@ -138,7 +141,8 @@ RotationPeak FrequencySearch::strongest_rotation(std::span<const std::complex<do
   }
   std::sort(candidates.begin(), candidates.end(),
             [](const Candidate& a, const Candidate& b) { return a.power > b.power; });
-  RotationPeak strongest;
+  if (candidates.size() > kMostRefinedRotations) candidates.resize(kMostRefinedRotations);
+  RotationFrequencyPeak strongest;
   // Tolerance for comparing two estimated powers, each with a relative error of 1 % (NUFFT and
   // interpolation). Comparing an estimate with an exact power needs half the tolerance.
   constexpr double kRelativeError = 0.02;

@@ -66,7 +66,7 @@ class LombScargle {
   std::vector<InverseNormalMatrix> inverse_;
 };
 
-struct RotationPeak {
+struct RotationFrequencyPeak {
   double omega = 0;       // radians per token, in the band
   double strength = 0;    // |mean(exp(i (angle - omega t)))|
   bool reversed = false;  // the angle decreases with position
@@ -81,7 +81,7 @@ class FrequencySearch {
 
   // Returns the frequency in the band, of either sign, at which the Fourier sum of the unit complex
   // numbers `units` is largest. `units` must be in the order of order().
-  RotationPeak strongest_rotation(std::span<const std::complex<double>> units);
+  RotationFrequencyPeak strongest_rotation(std::span<const std::complex<double>> units);
   // Returns the best least-squares sinusoid (LombScargle). `values` must be in the order of
   // order().
   SinusoidFit best_sinusoid(std::span<const double> values);
@@ -95,7 +95,8 @@ class FrequencySearch {
 
   // Returns the local maxima of |S|^2 that are high enough to be candidates for the global maximum.
   std::vector<GridPeak> peaks_above_threshold() const;
-  RotationPeak refine_rotation(double omega, std::span<const std::complex<double>> units) const;
+  RotationFrequencyPeak refine_rotation(double omega,
+                                        std::span<const std::complex<double>> units) const;
 
   PositionOrder order_;
   FrequencyBand band_;

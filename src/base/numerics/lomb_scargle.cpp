@@ -104,6 +104,10 @@ class PeriodogramSeries {
 // R^2.
 constexpr double kLowFrequency = 12;
 
+// One row far from all others ripples every broad peak into as many local maxima as the positions
+// span. Bounds the time, which would otherwise grow with the square of the span.
+constexpr std::size_t kMostRefinedPeaks = 1000;
+
 // Returns the maximum of R^2 uphill from `start` in the band, by the Illinois variant of regula
 // falsi on the slope. Every evaluation uses exact sums, which low frequencies require.
 template <typename HeightAt>
@@ -280,6 +284,7 @@ SinusoidFit LombScargle::best_fit(std::span<const double> values, const Position
       peaks.push_back(i);
   std::sort(peaks.begin(), peaks.end(),
             [&](std::size_t i, std::size_t j) { return height[i] > height[j]; });
+  if (peaks.size() > kMostRefinedPeaks) peaks.resize(kMostRefinedPeaks);
   const auto exact_value = [&](double at) {
     return periodogram_value(slow.at(at), exact_ones_.at(at), exact_ones_.at(2 * at),
                              static_cast<double>(values.size()));

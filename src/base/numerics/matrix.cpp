@@ -26,13 +26,13 @@ std::vector<double> householder_between(std::span<const double> from, std::span<
   return w;
 }
 
-void reflect(std::span<double> x, std::span<const double> w) {
+void apply_reflection(std::span<double> x, std::span<const double> w) {
   if (w.empty()) return;
   add_scaled(-2 * dot(x, w), w, x);
 }
 
 void reflect_rows(Matrix& rows, std::span<const double> w) {
-  for (std::int64_t i = 0; i < rows.rows; ++i) reflect({rows.row(i), w.size()}, w);
+  for (std::int64_t i = 0; i < rows.rows; ++i) apply_reflection({rows.row(i), w.size()}, w);
 }
 
 Matrix semidefinite_cholesky(const Matrix& matrix) {

@@ -64,7 +64,7 @@ double trace(const Matrix& matrix);
 // `to`; empty if they are equal.
 std::vector<double> householder_between(std::span<const double> from, std::span<const double> to);
 // x -= 2 w (w . x); no change if w is empty.
-void reflect(std::span<double> x, std::span<const double> w);
+void apply_reflection(std::span<double> x, std::span<const double> w);
 void reflect_rows(Matrix& rows, std::span<const double> w);
 
 // Returns the lower triangular L with L L^T = matrix for a symmetric positive semidefinite matrix.

@@ -169,8 +169,8 @@ void NufftTables::set_deconvolution_gains(double highest) {
 void NufftTables::set_block_gains() {
   constexpr std::size_t kLines = 128;
   const auto size = static_cast<std::int64_t>(fft->size());
-  const auto blocks = static_cast<std::int64_t>(fft->blocks());
-  shift = std::max(0, std::countr_zero(fft->blocks()) - std::countr_zero(kLines));
+  const auto blocks = static_cast<std::int64_t>(fft->block_count());
+  shift = std::max(0, std::countr_zero(fft->block_count()) - std::countr_zero(kLines));
   const std::int64_t together = std::int64_t{1} << shift;
   const GridRange negative{size - inner.end + 1, size - inner.begin + 1};
   const auto shared = [&](std::int64_t begin) {
@@ -206,7 +206,7 @@ void NufftTables::add_band_edges(GridRange all, GridRange inside) {
 }
 
 void NufftTables::set_block_offsets() {
-  const auto blocks = static_cast<std::int64_t>(fft->blocks());
+  const auto blocks = static_cast<std::int64_t>(fft->block_count());
   for (std::int64_t block = -kMarginBlocks; block < blocks + kMarginBlocks; ++block) {
     const bool within = block >= 0 && block < blocks;
     const auto margin =

@@ -356,7 +356,7 @@ Eigenpairs leading_eigenpairs(const Matrix& matrix, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i)
     if (!inverse.find(result.values[static_cast<std::size_t>(i)], i, result.vectors))
       return symmetric_eigen(matrix);
-  tridiagonal.back_transform(result.vectors);
+  if (count > 0) tridiagonal.back_transform(result.vectors);
   for (double& value : result.values) value *= tridiagonal.scale();
   return result;
 }

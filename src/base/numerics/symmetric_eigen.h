@@ -18,7 +18,7 @@ struct Eigenpairs {
 // matrix).
 Eigenpairs symmetric_eigen(const Matrix& matrix);
 // Returns all eigenvalues and the eigenvectors of at least the `count` largest ones. Takes about
-// half the time of symmetric_eigen() for a small count.
+// half the time of symmetric_eigen() for a small count, or 0 for eigenvalues alone.
 Eigenpairs leading_eigenpairs(const Matrix& matrix, std::int64_t count);
 
 // Returns the unit eigenvector of the largest eigenvalue of a symmetric matrix, with a residual

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <new>
 #include <type_traits>
 #include <vector>
 
@@ -84,10 +85,38 @@ void append_values(const Array& from, NullIntegerPolicy nulls, const std::string
   }
 }
 
+// Throws std::bad_alloc where the inner pool is out of memory. Arrow's dictionary encoder ignores
+// the status of the allocation of its hash table and would write through a null pointer.
+class ThrowingMemoryPool : public arrow::ProxyMemoryPool {
+ public:
+  using arrow::ProxyMemoryPool::ProxyMemoryPool;
+
+  arrow::Status Allocate(std::int64_t size, std::int64_t alignment, std::uint8_t** out) override {
+    return throw_if_out_of_memory(ProxyMemoryPool::Allocate(size, alignment, out));
+  }
+  arrow::Status Reallocate(std::int64_t old_size, std::int64_t new_size, std::int64_t alignment,
+                           std::uint8_t** memory) override {
+    return throw_if_out_of_memory(
+        ProxyMemoryPool::Reallocate(old_size, new_size, alignment, memory));
+  }
+
+ private:
+  static arrow::Status throw_if_out_of_memory(arrow::Status status) {
+    if (status.IsOutOfMemory()) throw std::bad_alloc();
+    return status;
+  }
+};
+
 }  // namespace
 
 arrow::MemoryPool* table_memory_pool() {
-  return arrow::system_memory_pool();
+  static auto* pool = new ThrowingMemoryPool(arrow::system_memory_pool());  // outlives all buffers
+  return pool;
+}
+
+arrow::MemoryPool* row_memory_pool() {
+  static auto* pool = new ThrowingMemoryPool(arrow::default_memory_pool());
+  return pool;
 }
 
 std::shared_ptr<parquet::WriterProperties> parquet_writer_properties(const arrow::Schema& schema) {

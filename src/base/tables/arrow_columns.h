@@ -18,8 +18,11 @@ namespace qkscope {
 
 inline constexpr std::int64_t kTableRowGroup = std::int64_t{1} << 20;  // rows per row group
 
-// Arrow's allocations come from malloc, so that tables reuse memory that the analyses freed.
+// Pool of result tables: malloc, so that tables reuse memory that the analyses freed. Both pools
+// throw std::bad_alloc if memory runs out.
 arrow::MemoryPool* table_memory_pool();
+// Pool of head files: the default of Arrow.
+arrow::MemoryPool* row_memory_pool();
 
 // Writer settings of result tables: ZSTD; real columns use byte-stream-split instead of a
 // dictionary, because their values rarely repeat.

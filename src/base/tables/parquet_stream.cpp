@@ -138,7 +138,8 @@ void ParquetTableWriter::finish() {
 
 AtomicParquetFile::AtomicParquetFile(const std::string& path, const arrow::Schema& schema,
                                      bool keeps_types)
-    : temporary_(temporary_path(path)), output_(std::make_unique<ParquetOutput>(path, temporary_)) {
+    : lock_(create_temporary_file(path, temporary_)),
+      output_(std::make_unique<ParquetOutput>(path, temporary_)) {
   output_->write_schema(schema, keeps_types);
 }
 

@@ -42,6 +42,7 @@ class AtomicParquetFile {
 
  private:
   std::string temporary_;  // path of the temporary file; "" after finish()
+  FileDescriptor lock_;    // on the temporary file
   std::unique_ptr<ParquetOutput> output_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,6 +18,7 @@ namespace {
 
 constexpr int kDeepest = 50;
 constexpr std::size_t kLargest = std::size_t{4} << 20;  // bytes; typical files have a few thousand
+constexpr std::int64_t kMostCount = std::int64_t{1} << 40;  // products of two counts fit 64 bits
 constexpr int kMostValues = 100'000;  // guards against alias expansion ("billion laughs")
 
 // YAML forbids control characters, and yaml-cpp turns them into invalid UTF-8.
@@ -36,7 +39,11 @@ YAML::Node parse_node(const std::string& text, const std::string& where) {
     bad_input("{}: not UTF-8 at byte {}", where, at);
   refuse_control_characters(text, where);
   try {
-    return YAML::Load(text);
+    const auto documents = YAML::LoadAll(text);
+    if (documents.size() > 1)
+      bad_input("{}: {} YAML documents, expected one; remove the line '---' between them", where,
+                documents.size());
+    return documents.empty() ? YAML::Node() : documents.front();
   } catch (const YAML::Exception& error) {
     bad_input("{}:{}: not YAML: {}", where, error.mark.line + 1, error.msg);
   }
@@ -48,10 +55,13 @@ Json scalar_to_json(const YAML::Node& node) {
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
   std::int64_t integer = 0;
-  if (YAML::convert<std::int64_t>::decode(node, integer)) return integer;
+  if (decode_integer(node, integer)) return integer;
   double number = 0.0;
-  if (YAML::convert<double>::decode(node, number)) return number;
-  return text;
+  if (has_octal_number(node) || !YAML::convert<double>::decode(node, number)) return text;
+  if (!std::isfinite(number))
+    bad_input("configuration, line {}: found {}, expected a finite number", node.Mark().line + 1,
+              text);
+  return number;
 }
 
 // `left` counts down the values that may still be converted.
@@ -83,6 +93,19 @@ std::string describe(const YAML::Node& node) {
 }
 
 }  // namespace
+
+bool has_octal_number(const YAML::Node& node) {
+  if (node.IsSequence()) return std::any_of(node.begin(), node.end(), has_octal_number);
+  if (!node.IsScalar()) return false;
+  std::string_view text = node.Scalar();
+  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+  return text.size() > 1 && text[0] == '0' && text.find_first_not_of("0123456789") == text.npos;
+}
+
+bool decode_integer(const YAML::Node& node, std::int64_t& value) {
+  return node.IsScalar() && !has_octal_number(node) &&
+         YAML::convert<std::int64_t>::decode(node, value);
+}
 
 std::string YamlDocument::where(const std::string& key, const YAML::Node& node) const {
   for (const auto& [option, origin] : overridden)
@@ -199,6 +222,8 @@ std::optional<T> YamlSection::scalar(const std::string& key, const std::string& 
   const auto found = node(key);
   if (found.IsNull()) return {};
   T value{};
+  if (std::is_arithmetic_v<T> && has_octal_number(found))
+    throw_expected(key, what + ", without leading zeros");
   if (!found.IsScalar() || !YAML::convert<T>::decode(found, value) || !valid(value))
     throw_expected(key, what);
   return value;
@@ -207,7 +232,11 @@ std::optional<T> YamlSection::scalar(const std::string& key, const std::string& 
 std::optional<std::int64_t> YamlSection::integer(const std::string& key, std::int64_t least) {
   const auto what = least == INT64_MIN ? std::string("a whole number")
                                        : fmt::format("a whole number from {} on", least);
-  return scalar<std::int64_t>(key, what, [&](std::int64_t value) { return value >= least; });
+  const auto found =
+      scalar<std::int64_t>(key, what, [&](std::int64_t value) { return value >= least; });
+  if (least != INT64_MIN && found && *found > kMostCount)
+    throw_expected(key, fmt::format("at most {}", kMostCount));
+  return found;
 }
 
 std::optional<double> YamlSection::positive_number(const std::string& key) {
@@ -226,7 +255,7 @@ std::optional<std::vector<std::int64_t>> YamlSection::integers(const std::string
   if (!found.IsSequence()) throw_expected(key, "a list of whole numbers, or null for all");
   for (const auto& item : found) {
     std::int64_t value = 0;
-    if (!item.IsScalar() || !YAML::convert<std::int64_t>::decode(item, value))
+    if (!decode_integer(item, value))
       bad_input("{}: found {} in the list, expected whole numbers",
                 document_.where(full_key(key), item), describe(item));
     values.push_back(value);

@@ -37,6 +37,13 @@ void override_yaml_value(YamlDocument& document, const std::string& key, const Y
                          const std::string& origin);
 void override_yaml_values(YamlDocument& document, const std::vector<std::string>& options);
 
+// Returns true for a whole number with leading zeros, and for a list with one: 010 is 8 in YAML 1.1
+// and 10 in YAML 1.2. Readers of numbers refuse it.
+bool has_octal_number(const YAML::Node& node);
+
+// Returns true and sets `value` if the node is a whole number that is not octal.
+bool decode_integer(const YAML::Node& node, std::int64_t& value);
+
 // Converts a node; plain scalars become null, booleans, numbers or strings by the rules of YAML.
 Json yaml_to_json(const YAML::Node& node);
 
@@ -49,6 +56,7 @@ class YamlSection {
   // The readers return nullopt if the key is missing or null, and throw a bad-input error if the
   // value has the wrong type.
   std::optional<std::string> text(const std::string& key);
+  // A bounded `least` also bounds the value from above; INT64_MIN allows every integer.
   std::optional<std::int64_t> integer(const std::string& key, std::int64_t least);
   std::optional<double> positive_number(const std::string& key);
   std::optional<bool> boolean(const std::string& key);

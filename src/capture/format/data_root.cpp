@@ -38,12 +38,14 @@ std::vector<std::string> head_folders(const OpenFolder& root) {
   return folders;
 }
 
-// Whether the part belongs to the run with this manifest; false for an unreadable part.
+// Whether the part belongs to the run with this manifest; false for a damaged part. A failure of
+// the machine says nothing about the part.
 bool belongs_to_run(const std::string& part, const Manifest& manifest) {
   try {
     return describe_manifest_difference(load_manifest(part + "/" + layout::kManifestFile), manifest)
         .empty();
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::failure) throw;
     return false;
   }
 }
@@ -279,6 +281,8 @@ void DataRoot::remove_unused_part(const Shard& shard, const DataRootLock& lock) 
     const bool alone = shard.count == 1 || lock.files.front().try_upgrade();
     if (!alone || !list_started_shards().empty()) return;
   }
+  // The next run needs the parts folder to know that these files are not foreign.
+  if (is_being_replaced() && !run_files().empty()) return;
   remove_parts();
   if (lock.made.empty()) return;
   // Remove empty folders from the root up to the outermost one that the lock created.
@@ -288,20 +292,39 @@ void DataRoot::remove_unused_part(const Shard& shard, const DataRootLock& lock) 
   }
 }
 
-void DataRoot::refuse_foreign_files() const {
-  if (is_finished() || path_exists(parts_folder() + "/" + kind_->state_file)) return;
-  for (const auto& shard : list_started_shards())
-    if (Journal::has_entries(part_folder(shard))) return;
+std::vector<std::string> DataRoot::run_files() const {
   const OpenFolder root(path_);
   auto names = head_folders(root);
   for (const auto& list : {kind_->files, kind_->folders})
     std::ranges::copy_if(list, std::back_inserter(names),
                          [&](auto* name) { return root.has(name); });
+  return names;
+}
+
+bool DataRoot::is_being_replaced() const {
+  return !is_finished() && path_exists(parts_folder() + "/" + kind_->state_file);
+}
+
+void DataRoot::refuse_foreign_files() const {
+  if (is_finished() || is_being_replaced()) return;
+  for (const auto& shard : list_started_shards())
+    if (Journal::has_entries(part_folder(shard))) return;
+  const auto names = run_files();
   if (names.empty()) return;
   bad_input(
       "{}: holds {} that qkscope did not write ({}); choose another output.data_root, or move "
       "them away",
       path_, names.size() == 1 ? "a file" : "files", format_name_list(names));
+}
+
+void DataRoot::remove_finished_files() const {
+  const OpenFolder root(path_);
+  for (const auto& name : head_folders(root)) {
+    root.folder(name).remove_file(layout::kHeadFile);
+    root.remove_empty_folder(name);
+  }
+  for (const auto* name : kind_->files) root.remove_file(name);
+  for (const auto* name : kind_->folders) root.remove_tree(name);
 }
 
 void DataRoot::remove_run_files(const Manifest& manifest, const Shard& shard) const {
@@ -312,12 +335,7 @@ void DataRoot::remove_run_files(const Manifest& manifest, const Shard& shard) co
   if (root.has(kind_->state_file)) write_file(parts_folder() + "/" + kind_->state_file, "{}\n");
   root.remove_file(kind_->state_file);  // first, so that a half removed folder is not finished
   root.sync();
-  for (const auto& name : head_folders(root)) {
-    root.folder(name).remove_file(layout::kHeadFile);
-    root.remove_empty_folder(name);
-  }
-  for (const auto* name : kind_->files) root.remove_file(name);
-  for (const auto* name : kind_->folders) root.remove_tree(name);
+  remove_finished_files();
   for (const auto& other : list_started_shards()) {
     if (other == shard) {
       clear_part(parts.folder(part_name(other)));

@@ -90,6 +90,11 @@ class DataRoot {
   // Removes the finished files, the shard's own part, and parts of other runs that no process has
   // locked. Files with unrecognized names are kept.
   void remove_run_files(const Manifest& manifest, const Shard& shard) const;
+  // Whether remove_run_files() began and the new run is not finished: files at the output paths
+  // belong to the old run, or to a publication of the new one that was interrupted.
+  bool is_being_replaced() const;
+  // Removes files at the output paths. Parts stay.
+  void remove_finished_files() const;
 
   // Deletes leftovers of an earlier assembly and creates an empty final_folder().
   void make_final_folder() const;
@@ -101,6 +106,7 @@ class DataRoot {
 
  private:
   void remove_parts() const;
+  std::vector<std::string> run_files() const;  // existing files and folders at the output paths
   void continue_part(const std::string& folder, const Manifest& manifest) const;
   void check_other_parts(const Manifest& manifest, const Shard& shard) const;
   std::vector<Shard> list_part_shards() const;  // ascending, with and without a manifest

@@ -24,6 +24,7 @@
 
 #include "base/core/error.h"
 #include "base/io/arrow_error.h"
+#include "base/io/file_memory_pool.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "capture/format/capture_source.h"
@@ -47,14 +48,25 @@ class MappedBuffer : public arrow::Buffer {
   MappedFile file_;
 };
 
-std::unique_ptr<parquet::ParquetFileReader> open(const std::string& path) {
+// An open file and, before it, the memory that its pages lie in.
+struct OpenHeadFile {
+  std::unique_ptr<FileMemoryPool> pool;
+  std::unique_ptr<parquet::ParquetFileReader> reader;
+
+  parquet::ParquetFileReader& operator*() const { return *reader; }
+  parquet::ParquetFileReader* operator->() const { return reader.get(); }
+};
+
+OpenHeadFile open(const std::string& path) {
   if (!path_exists(path)) bad_input("{}: there is no such file", path);
   const auto buffer = std::make_shared<MappedBuffer>(MappedFile(path));
   // The system allocator lets other allocations reuse the memory of Parquet pages.
-  parquet::ReaderProperties properties(arrow::system_memory_pool());
+  auto pool = std::make_unique<FileMemoryPool>(arrow::system_memory_pool(), buffer->size());
+  parquet::ReaderProperties properties(pool.get());
   properties.set_page_checksum_verification(true);
-  return parquet::ParquetFileReader::Open(std::make_shared<arrow::io::BufferReader>(buffer),
-                                          properties);
+  auto reader = parquet::ParquetFileReader::Open(std::make_shared<arrow::io::BufferReader>(buffer),
+                                                 properties);
+  return {std::move(pool), std::move(reader)};
 }
 
 Metadata metadata_of(const parquet::FileMetaData& file) {

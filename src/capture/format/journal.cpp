@@ -21,6 +21,19 @@
 namespace qkscope {
 namespace {
 
+// Writes the whole text, in several pieces if the system accepts less at once. Returns false with
+// errno set if a piece cannot be written.
+bool write_at(int file, std::string_view text, off_t at) {
+  while (!text.empty()) {
+    const auto count = ::pwrite(file, text.data(), text.size(), at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(count));
+    at += count;
+  }
+  return true;
+}
+
 namespace fs = std::filesystem;
 
 constexpr char kCheck[] = "check";
@@ -126,9 +139,13 @@ bool Journal::exists(const std::string& folder) {
 }
 
 bool Journal::has_entries(const std::string& folder) {
-  std::error_code none;
-  const auto size = fs::file_size(folder + "/" + layout::kJournalFile, none);
-  return !none && size > 0;
+  const auto path = folder + "/" + layout::kJournalFile;
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error == std::errc::no_such_file_or_directory) return false;
+  // Parts without entries are deleted: a disk that fails must not look like one.
+  if (error) system_error("read", path, error.value());
+  return size > 0;
 }
 
 Journal::Journal(const std::string& folder) : folder_(folder) {
@@ -192,11 +209,8 @@ void Journal::append_line(Json line) {
   const auto check = line_checksum(check_, line.dump());
   line[kCheck] = checksum_text(check);
   const auto text = line.dump() + "\n";
-  const auto size = static_cast<ssize_t>(text.size());
   const auto at = static_cast<off_t>(valid_bytes_);
-  errno = ENOSPC;  // a short write does not set errno
-  const bool written = ::ftruncate(file, at) == 0 &&
-                       ::pwrite(file, text.data(), text.size(), at) == size && ::fsync(file) == 0;
+  const bool written = ::ftruncate(file, at) == 0 && write_at(file, text, at) && ::fsync(file) == 0;
   const int error = errno;
   ::close(file);
   if (!written) system_error("write", path, error);

@@ -27,6 +27,9 @@ inline constexpr char kDtype[] = "dtype";
 inline constexpr char kDevice[] = "device";
 inline constexpr char kVersion[] = "version";
 inline constexpr char kConfigHash[] = "config_hash";
+inline constexpr char kEngine[] = "engine";        // name and version, if not the native engine
+inline constexpr char kTokenizer[] = "tokenizer";  // with kEngine: "qkscope" or "engine"
+inline constexpr char kScoreScales[] = "score_scales";  // statistics: factor of q.k by layer
 
 inline constexpr char kRopeNone[] = "none";
 

@@ -3,29 +3,14 @@
 #include "base/core/clock.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
-#include "base/core/thread_pool.h"
-#include "capture/run/selection.h"
+#include "base/core/text.h"
 
 namespace qkscope {
 namespace {
 
 constexpr std::size_t kBatchesAhead = 2;
 
-HeadGroupSample sample_positions(const PreparedBatch& prepared, const HeadGroup& group,
-                                 const PositionSampler& sampler) {
-  HeadGroupSample sample;
-  for (std::size_t s = 0; s < prepared.sequence.size(); ++s) {
-    const auto& example = prepared.examples[prepared.sequence[s]];
-    const auto& sequence = prepared.batch.sequences[s];
-    const auto seed = sampling_seed(example.record.key, group.layer, static_cast<char>(group.kind));
-    for (const auto position : sampler.sample(seed, sequence.length)) {
-      sample.positions.push_back(position);
-      sample.rows.push_back(sequence.begin + position);
-    }
-    sample.ends.push_back(sample.positions.size());
-  }
-  return sample;
-}
+}  // namespace
 
 // The forward pass also checks token ids, but its error message cannot say which text they are
 // from.
@@ -34,6 +19,9 @@ void check_ids(const RunPlan& plan, const Example& example) {
   for (std::size_t position = 0; position < example.ids.size(); ++position) {
     const auto id = example.ids[position];
     if (id >= 0 && id < rows) continue;
+    if (plan.engine)
+      bad_input("text {}: token id {} at position {} is outside the model's vocabulary of {}",
+                quote_text(example.record.source_id), id, position, rows);
     bad_input(
         "{}: row {}: token id {} at position {} is outside the model's vocabulary of {}; does the "
         "tokenizer {} belong to the model {}?",
@@ -42,30 +30,21 @@ void check_ids(const RunPlan& plan, const Example& example) {
   }
 }
 
-}  // namespace
-
 PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples) {
-  PreparedBatch prepared;
-  prepared.examples = std::move(examples);
-  for (std::size_t i = 0; i < prepared.examples.size(); ++i) {
-    const auto& ids = prepared.examples[i].ids;
-    if (ids.empty()) continue;  // a text without tokens has no rows
-    check_ids(plan, prepared.examples[i]);
-    prepared.batch.add(ids);
-    prepared.sequence.push_back(i);
-  }
-  const auto& groups = plan.manifest.groups;
-  const PositionSampler sampler(plan.manifest.sampler);
-  prepared.samples.resize(groups.size());
-  parallel_for(static_cast<std::int64_t>(groups.size()), [&](std::int64_t i) {
-    const auto group = static_cast<std::size_t>(i);
-    prepared.samples[group] = sample_positions(prepared, groups[group], sampler);
-  });
-  return prepared;
+  for (const auto& example : examples) check_ids(plan, example);
+  return prepare_batch(plan.manifest, std::move(examples));
 }
 
 BatchReader::BatchReader(const RunPlan& plan, ExampleSource& source, const std::atomic<bool>* stop)
-    : plan_(plan), source_(source), stop_(stop), thread_([this] { read_batches(); }) {}
+    : plan_(plan), source_(source), stop_(stop) {
+  try {
+    thread_ = std::thread([this] {
+      while (read_batch()) continue;
+    });
+  } catch (const std::system_error& error) {
+    log::debug("texts are read between the batches, without a thread: {}", error.what());
+  }
+}
 
 BatchReader::~BatchReader() {
   closing_.store(true);
@@ -73,11 +52,12 @@ BatchReader::~BatchReader() {
     const std::lock_guard lock(mutex_);  // no lost wakeup between the thread's check and its wait
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 std::optional<PreparedBatch> BatchReader::next() {
   const auto start = Clock::now();
+  if (!thread_.joinable() && !done_) read_batch();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return done_ || !queue_.empty(); });
   seconds_waited_ += seconds_since(start);
@@ -102,14 +82,15 @@ std::size_t BatchReader::queued_batches() const {
   return queue_.size();
 }
 
-void BatchReader::read_batches() {
+// Queues one batch. Returns false at the end and after an error, which it records.
+bool BatchReader::read_batch() {
   bool all_put = false;
   try {
-    while (true) {
-      auto examples = next_batch_examples();
-      all_put = examples.empty() && exhausted_;
-      if (examples.empty() || is_stopping()) break;
+    auto examples = next_batch_examples();
+    all_put = examples.empty() && exhausted_;
+    if (!examples.empty() && !is_stopping()) {
       enqueue(prepare_batch(plan_, std::move(examples)));
+      return true;
     }
   } catch (...) {
     error_ = std::current_exception();
@@ -120,6 +101,7 @@ void BatchReader::read_batches() {
     finished_ = all_put;
   }
   changed_.notify_all();
+  return false;
 }
 
 // Returns the examples of the next batch; empty at the end.

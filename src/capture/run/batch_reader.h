@@ -14,28 +14,14 @@
 
 #include "capture/run/capture_plan.h"
 #include "capture/run/example_source.h"
-#include "qkscope/forward.h"
+#include "capture/writer/prepared_batch.h"
 
 namespace qkscope {
 
-// Sampled positions of one group of heads.
-struct HeadGroupSample {
-  std::vector<std::int32_t> positions;  // sequence after sequence, ascending in each
-  std::vector<std::int64_t> rows;       // (positions) row in the batch
-  std::vector<std::size_t> ends;        // (sequences) end of each sequence in `positions`
-};
-
-// Examples that run in one forward pass, with their sequences and sampled positions.
-struct PreparedBatch {
-  std::vector<Example> examples;
-  Batch batch;                           // of the examples with at least one token
-  std::vector<std::size_t> sequence;     // (sequences) index into `examples`
-  std::vector<HeadGroupSample> samples;  // (groups of the manifest)
-
-  std::int64_t tokens() const { return batch.rows(); }
-};
-
+// Checks that the token ids belong to the vocabulary of the model and samples positions. Throws a
+// bad-input error that names the text of a wrong id.
 PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples);
+void check_ids(const RunPlan& plan, const Example& example);
 
 class BatchReader {
  public:
@@ -55,7 +41,7 @@ class BatchReader {
   double seconds_waited() const { return seconds_waited_; }
 
  private:
-  void read_batches();
+  bool read_batch();
   std::vector<Example> next_batch_examples();
   bool read_next_example();
   bool is_stopping() const;
@@ -77,7 +63,9 @@ class BatchReader {
   bool finished_ = false;  // every example of the source was queued
   std::atomic<bool> closing_{false};
   double seconds_waited_ = 0.0;
-  std::thread thread_;  // last member: the thread uses all others
+  // Last member: the thread uses all others. Without a thread, because the system refused one,
+  // next() reads.
+  std::thread thread_;
 };
 
 }  // namespace qkscope

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/core/log.h"
 #include "capture/run/batch_reader.h"
 
 namespace qkscope {
@@ -39,7 +40,14 @@ class BatchWorkers {
         make_(std::move(make)),
         settled_(std::move(settled)),
         ahead_(static_cast<std::int64_t>(2 * count)) {
-    for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([this, i] { run_worker(i); });
+    threads_.reserve(count);
+    try {
+      for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([this, i] { run_worker(i); });
+    } catch (const std::exception& error) {
+      if (threads_.empty()) throw;
+      log::warn("only {} of {} devices have a thread ({}); going on with those", threads_.size(),
+                count, error.what());
+    }
   }
 
   // Blocks until running batches are done.

@@ -1,11 +1,14 @@
 // Implements qkscope/capture.h.
 #include "qkscope/capture.h"
 
+#include <utility>
+
 #include "base/core/error.h"
 #include "base/io/folder.h"
 #include "base/yaml/yaml_config.h"
 #include "capture/run/capture_plan.h"
 #include "capture/run/capture_run.h"
+#include "qkscope/experimental/engine.h"
 #include "qkscope/experimental/store.h"
 #include "qkscope/hub.h"
 
@@ -30,7 +33,11 @@ void fetch_other_tokenizer(const CaptureConfig& config, const FetchOptions& opti
 
 CaptureConfig read_capture_config(const std::string& file,
                                   const std::vector<std::string>& overrides) {
-  return translate_exceptions([&] { return read_capture_config(load_yaml(file, overrides)); });
+  return translate_exceptions([&] {
+    auto config = read_capture_config(load_yaml(file, overrides));
+    config.file = file;
+    return config;
+  });
 }
 
 CaptureConfig parse_capture_config(const std::string& yaml,
@@ -44,6 +51,7 @@ void fetch_capture_inputs(const CaptureConfig& config, const FetchOptions& optio
     const auto& dataset = config.dataset;  // first: a mistake in it shows before the large download
     fetch_dataset(fetch_input(dataset.path, options), dataset.name.value_or(""), dataset.split,
                   options);
+    if (config.engine != kNativeEngine) return;  // the engine fetches model and tokenizer
     fetch_other_tokenizer(config, options);
     fetch_checkpoint(fetch_input(config.model.name, options), config.model.revision.value_or(""),
                      options);
@@ -63,8 +71,15 @@ CapturePlan::CapturePlan(std::shared_ptr<const RunPlan> plan)
       excluded_layers_(&plan_->selection.excluded_layers) {}
 
 CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute) {
-  return translate_exceptions(
-      [&] { return CapturePlan(std::make_shared<const RunPlan>(make_run_plan(config, compute))); });
+  return make_plan(config, compute, nullptr);
+}
+
+CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute,
+                      std::shared_ptr<ExternalEngine> engine) {
+  return translate_exceptions([&] {
+    return CapturePlan(
+        std::make_shared<const RunPlan>(make_run_plan(config, compute, std::move(engine))));
+  });
 }
 
 DryRun dry_run(const CapturePlan& plan, const Shard& shard) {

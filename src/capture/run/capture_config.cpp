@@ -207,9 +207,8 @@ std::vector<LayerHead> read_layer_head_pairs(YamlSection& section, const std::st
   if (!list.IsSequence()) section.throw_expected(key, expected);
   for (const auto& item : list) {
     LayerHead pair;
-    if (!item.IsSequence() || item.size() != 2 ||
-        !YAML::convert<std::int64_t>::decode(item[0], pair.layer) ||
-        !YAML::convert<std::int64_t>::decode(item[1], pair.head))
+    if (!item.IsSequence() || item.size() != 2 || !decode_integer(item[0], pair.layer) ||
+        !decode_integer(item[1], pair.head))
       section.throw_expected(key, expected);
     pairs.push_back(pair);
   }
@@ -219,6 +218,7 @@ std::vector<LayerHead> read_layer_head_pairs(YamlSection& section, const std::st
 CaptureConfig read_capture_config(const YamlDocument& document) {
   YamlSection root(document, document.root, "");
   CaptureConfig config;
+  config.engine = root.text("engine").value_or(config.engine);
   config.dataset = read_dataset(root.section("dataset"));
   std::vector<std::string> remote_code;
   config.model = read_model(root.section("model"), remote_code);
@@ -255,7 +255,7 @@ Json effective_config(const CaptureConfig& config) {
     tokenizer.update(Json{
         {"chunk", chunk.size}, {"chunk_overlap", chunk.overlap}, {"chunk_min", chunk.min_length}});
   const auto autocast = config.inference.autocast_dtype;
-  return {
+  Json effective = {
       {"dataset", texts},
       {"model",
        {{"name", config.model.name},
@@ -266,6 +266,8 @@ Json effective_config(const CaptureConfig& config) {
       {"inference", {{"autocast_dtype", autocast ? Json(dtype_name(*autocast)) : Json(nullptr)}}},
       {"capture", capture_json(config.capture)},
       {"output", {{"write_batch_size", config.output.write_batch_size}}}};
+  if (config.engine != kNativeEngine) effective["engine"] = config.engine;
+  return effective;
 }
 
 }  // namespace qkscope

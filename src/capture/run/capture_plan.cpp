@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <utility>
 
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
+#include "base/core/thread_pool.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "capture/format/metadata.h"
@@ -20,6 +23,51 @@
 
 namespace qkscope {
 namespace {
+
+std::map<std::string, EngineFactory>& engines() {
+  static std::map<std::string, EngineFactory> registered;
+  return registered;
+}
+
+std::string python_command(const CaptureConfig& config) {
+  return fmt::format("python3 -m qkscope {} --config {} --set engine=transformers", config.command,
+                     config.file.empty() ? "FILE" : config.file);
+}
+
+// Returns the engine that the configuration names; null for the native engine.
+std::shared_ptr<ExternalEngine> make_engine(const CaptureConfig& config,
+                                            const ComputeOptions& compute) {
+  if (config.engine == kNativeEngine) return nullptr;
+  const auto found = engines().find(config.engine);
+  if (found != engines().end()) return found->second(config, compute);
+  if (config.engine != kTransformersEngine)
+    bad_input("engine: found {}, expected native or transformers", quote_text(config.engine));
+  bad_input("engine: transformers runs from Python only: {}", python_command(config));
+}
+
+// A family that only transformers knows can still be captured, from Python.
+void check_family(const Json& json, const CaptureConfig& config, const std::string& where) {
+  const auto type = json.find("model_type");
+  if (type == json.end() || !type->is_string() || is_supported_family(*type)) return;
+  bad_input(
+      "{}: model_type {} is not supported by the native engine ('qkscope inspect --help' lists "
+      "what "
+      "is); to run it through transformers: {}",
+      where, quote_text(type->get<std::string>()), python_command(config));
+}
+
+void check_engine_model(const EngineModel& model) {
+  const auto& c = model.config;
+  const bool valid = c.n_layers > 0 && c.n_kv_heads > 0 && c.d_head > 0 && c.n_heads > 0 &&
+                     c.n_heads % c.n_kv_heads == 0 && std::ssize(c.layers) == c.n_layers &&
+                     std::ssize(model.ropes) == c.n_layers;
+  if (!valid)
+    bad_input(
+        "model of the engine: {} layers ({} described, {} with RoPE), {} query heads, {} key heads "
+        "of width {}; expected a description of every layer, and query heads that share key heads "
+        "equally",
+        c.n_layers, c.layers.size(), model.ropes.size(), c.n_heads, c.n_kv_heads, c.d_head);
+}
 
 // Returns the commit if the folder is a snapshot in the Hugging Face cache, else "".
 std::string snapshot_commit(const std::string& folder) {
@@ -63,8 +111,14 @@ HeadGroup make_group(const RunPlan& plan, std::int64_t layer, HeadKind kind,
   const auto window = plan.model.layers[static_cast<std::size_t>(layer)].window;
   if (window > 0) group.window = static_cast<std::int32_t>(window);
   group.rope = metadata::kRopeNone;
-  if (const auto* rope = plan.model.rope(layer)) {
-    group.rope = rope_json(*rope).dump();
+  if (plan.engine) {
+    const auto& rope = plan.engine->model().ropes[static_cast<std::size_t>(layer)];
+    group.rope = rope.description;
+    if (!rope.inv_freq.empty()) group.rope_inv_freq = Json(rope.inv_freq).dump();
+  } else if (const auto* rope = plan.model.rope(layer)) {
+    Json json = rope_json(*rope);
+    if (plan.model.rope_interleaved) json["interleaved"] = true;
+    group.rope = json.dump();
     const auto frequencies = rope_frequencies(*rope, plan.config.tokenizer.max_length);
     group.rope_inv_freq = Json(frequencies.inverse).dump();
   }
@@ -92,6 +146,11 @@ Metadata common_metadata(const RunPlan& plan) {
                      {metadata::kDevice, device_name(plan.backend.device)},
                      {metadata::kVersion, version_string()}};
   if (!commit.empty()) values[metadata::kCommit] = commit;
+  if (plan.engine) {
+    values[metadata::kEngine] = plan.engine->model().engine;
+    if (!plan.dataset_path.empty())
+      values[metadata::kTokenizer] = plan.engine_tokenizes ? "engine" : "qkscope";
+  }
   return values;
 }
 
@@ -113,6 +172,11 @@ void fill_manifest(RunPlan& plan, bool alone) {
   manifest.identity = effective;
   manifest.identity["device"] = device_name(plan.backend.device);
   if (alone) manifest.identity["deterministic"] = true;
+  if (plan.engine) {
+    const auto& model = plan.engine->model();
+    manifest.identity["engine"] = {{"name", model.engine},
+                                   {"model", parse_json(model.identity, "identity of the engine")}};
+  }
   manifest.identity["commit"] = snapshot_commit(plan.model_folder);
   manifest.identity["dataset_commit"] = snapshot_commit(plan.dataset_path);
   manifest.head_dim = plan.model.d_head;
@@ -189,6 +253,11 @@ void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
   const bool alone = on_cuda(plan) && compute.deterministic;
   const auto documents = alone ? 1 : plan.config.inference.batch_size;
   const auto max_length = plan.config.tokenizer.max_length;
+  if (plan.engine) {
+    plan.workers = {plan.backend};
+    plan.packing.examples = plan.config.inference.batch_size;
+    return;
+  }
   plan_workers(plan, compute);
   plan.backend = plan.workers.front();
   plan.memory = plan_memory(plan.model, plan.backend,
@@ -201,6 +270,57 @@ void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
   if (!alone) plan.packing.tokens = plan.memory.batch_tokens;
   plan.backend.longest_batch = plan.memory.batch_tokens;
   for (auto& worker : plan.workers) worker.longest_batch = plan.memory.batch_tokens;
+}
+
+std::string resolve_tokenizer(const CaptureConfig& config) {
+  const auto tokenizer = fetch_input(config.tokenizer.name, {.weights = false});
+  return path_exists(tokenizer)
+             ? tokenizer
+             : resolve_checkpoint(tokenizer, config.tokenizer.revision.value_or(""));
+}
+
+// Takes the model from the engine. Reads texts with the tokenizer of the configuration if this
+// library knows it, else with that of the engine.
+void plan_engine(RunPlan& plan) {
+  const auto& model = plan.engine->model();
+  check_engine_model(model);
+  plan.model = model.config;
+  plan.backend = {.device = model.device, .dtype = model.dtype};
+  if (plan.config.capture.pre_rope)
+    bad_input("capture.capture_pre_rope: {} hands out q and k after RoPE only", model.engine);
+  const auto& path = plan.config.dataset.path;
+  if (path == kDocumentsOfCaller) return;
+  plan.dataset_path = resolve_dataset(fetch_input(path, {}));
+  try {
+    plan.tokenizer_folder = resolve_tokenizer(plan.config);
+    plan.tokenizer = load_tokenizer(plan);
+    plan.tokenizer.get();
+  } catch (const Error& error) {
+    log::info("{}; texts are tokenized by {}", error.what(), model.engine);
+    plan.tokenizer = {};
+    plan.tokenizer_folder.clear();
+    plan.engine_tokenizes = true;
+    if (plan.config.tokenizer.chunk.size > 0 || plan.config.capture.token_strings)
+      bad_input(
+          "tokenizer.chunk and capture.capture_token_strings need a tokenizer that qkscope "
+          "reads: {}",
+          error.what());
+  }
+}
+
+// Finds the folders of checkpoint, tokenizer and dataset, and reads config.json.
+void plan_inputs(RunPlan& plan) {
+  const auto& config = plan.config;
+  plan.model_folder = resolve_checkpoint(fetch_input(config.model.name, {.weights = false}),
+                                         config.model.revision.value_or(""));
+  plan.tokenizer_folder = resolve_tokenizer(config);
+  if (on_cuda(plan)) plan.tokenizer = load_tokenizer(plan);  // while the CUDA context is created
+  plan.dataset_path = resolve_dataset(fetch_input(config.dataset.path, {}));
+  auto json = load_config(plan.model_folder);
+  if (const auto overrides = config_overrides(config.model); !overrides.is_null())
+    json = merge_overrides(std::move(json), overrides);
+  check_family(json, config, config_source(plan.model_folder));
+  plan.model = parse_model_config(json, config_source(plan.model_folder));
 }
 
 // Upper limit of tokens per batch. A batch of this size exceeds the memory of any machine, but its
@@ -237,6 +357,15 @@ std::int64_t stored_weight_bytes(const ModelConfig& model) {
 
 }  // namespace
 
+void register_engine(const std::string& name, EngineFactory factory) {
+  engines()[name] = std::move(factory);
+}
+
+Tokenizer::Encoding ExternalEngine::encode(const std::string&, std::int64_t) {
+  bad_input("{}: has no tokenizer; set tokenizer.name to a folder with a tokenizer.json",
+            model().engine);
+}
+
 MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
                        const BatchRequirements& needs, std::int64_t available) {
   MemoryPlan plan;
@@ -268,36 +397,29 @@ MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
 
 std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan) {
   if (plan.tokenizer.valid()) return plan.tokenizer;
-  return std::async(std::launch::async,
-                    [folder = plan.tokenizer_folder] { return Tokenizer::load(folder); });
+  return run_in_background([folder = plan.tokenizer_folder] { return Tokenizer::load(folder); });
 }
 
-RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute) {
+RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute,
+                      std::shared_ptr<ExternalEngine> engine) {
   RunPlan plan;
   plan.config = config;
+  plan.keep_non_finite = config.capture.keep_non_finite;
   if (compute.dtype) {
     plan.config.model.dtype = *compute.dtype;
     plan.config.inference.autocast_dtype.reset();
   }
-  plan.backend = choose_backend(plan.config, compute);
-  const FetchOptions small_files{.weights = false};
-  plan.model_folder = resolve_checkpoint(fetch_input(config.model.name, small_files),
-                                         config.model.revision.value_or(""));
-  const auto tokenizer = fetch_input(config.tokenizer.name, small_files);
-  plan.tokenizer_folder =
-      path_exists(tokenizer)
-          ? tokenizer
-          : resolve_checkpoint(tokenizer, config.tokenizer.revision.value_or(""));
-  if (on_cuda(plan)) plan.tokenizer = load_tokenizer(plan);  // while the CUDA context is created
-  plan.dataset_path = resolve_dataset(fetch_input(config.dataset.path, {}));
-  auto json = load_config(plan.model_folder);
-  if (const auto overrides = config_overrides(config.model); !overrides.is_null())
-    json = merge_overrides(std::move(json), overrides);
-  plan.model = parse_model_config(json, config_source(plan.model_folder));
+  plan.engine = engine ? std::move(engine) : make_engine(config, compute);
+  if (plan.engine) {
+    plan_engine(plan);
+  } else {
+    plan.backend = choose_backend(plan.config, compute);
+    plan_inputs(plan);
+  }
   check_context(plan);
   plan.selection = select_heads(plan.model, config.capture.heads);
   plan_batches(plan, compute);
-  fill_manifest(plan, on_cuda(plan) && compute.deterministic);
+  fill_manifest(plan, !plan.engine && on_cuda(plan) && compute.deterministic);
   return plan;
 }
 

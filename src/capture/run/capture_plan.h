@@ -4,16 +4,19 @@
 
 #include <cstdint>
 #include <future>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/io/json.h"
 #include "capture/format/manifest.h"
-#include "capture/run/selection.h"
+#include "capture/writer/part_writer.h"
+#include "capture/writer/selection.h"
 #include "engine/device/backend.h"
 #include "engine/forward/hooks.h"
 #include "engine/model/model_config.h"
 #include "qkscope/capture.h"
+#include "qkscope/experimental/engine.h"
 #include "qkscope/forward.h"
 #include "qkscope/tokenizer.h"
 
@@ -68,24 +71,26 @@ MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
                        const BatchRequirements& needs, std::int64_t available);
 
 // Implementation of CapturePlan (qkscope/capture.h).
-struct RunPlan {
+struct RunPlan : WriterPlan {
   CaptureConfig config;
+  std::shared_ptr<ExternalEngine> engine;  // null: this library runs the model
   std::string model_folder;
   std::string tokenizer_folder;
   std::shared_future<Tokenizer> tokenizer;  // being loaded, or invalid
-  std::string dataset_path;
-  BackendOptions backend;
-  std::vector<BackendOptions> workers;  // one per device; the first equals `backend`
-  MemoryPlan memory;                    // per worker
+  bool engine_tokenizes = false;            // texts are tokenized by ExternalEngine::encode()
+  std::string dataset_path;                 // "" if the caller supplies the documents
+  std::vector<BackendOptions> workers;      // one per device; the first equals `backend`
+  MemoryPlan memory;                        // per worker
   BatchPacking packing;
   ModelConfig model;
   HeadSelection selection;
-  Manifest manifest;
-  std::vector<HookPoint> points;  // (groups of the manifest)
 };
 
-// Reads config.json but no weights. Throws a bad-input error if the run does not fit on the device.
-RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute = {});
+// Reads config.json but no weights; with an engine, reads neither. A configuration that names an
+// engine uses the registered one unless `engine` is given. Throws a bad-input error if the run does
+// not fit on the device.
+RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute = {},
+                      std::shared_ptr<ExternalEngine> engine = nullptr);
 
 // Returns the plan's tokenizer, or starts loading it. get() throws if it cannot be loaded.
 std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan);

@@ -14,29 +14,19 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
+#include "base/core/thread_pool.h"
 #include "capture/format/segment.h"
 #include "capture/format/stored_run.h"
-#include "capture/run/assemble.h"
 #include "capture/run/batch_reader.h"
 #include "capture/run/batch_workers.h"
 #include "capture/run/capture_plan.h"
 #include "capture/run/example_source.h"
-#include "capture/run/part_run.h"
-#include "capture/run/part_writer.h"
+#include "capture/writer/capture_part.h"
 #include "engine/device/backend.h"
 #include "qkscope/experimental/log.h"
 
 namespace qkscope {
 namespace {
-
-void set_totals(CaptureResult& result, const PartRunResult& run) {
-  result.outcome = run.outcome;
-  result.examples = run.examples;
-  result.rows = run.rows;
-  result.tokens = run.tokens;
-  result.non_finite = run.non_finite;
-  result.assembly_seconds = run.assembly_seconds;
-}
 
 // Skips the first `count` examples that the journal lists as stored.
 void skip_stored(const Journal& journal, std::int64_t count, ExampleSource& source) {
@@ -58,33 +48,18 @@ class CaptureRun {
       : plan_(plan), options_(options), companion_(companion) {}
 
   CaptureResult run() {
-    const PartRun run{
-        .kind = kCaptureRun,
-        .data_root = plan_.config.output.data_root,
-        .inputs = snapshot_inputs(plan_),
-        .manifest = manifest_with_inputs(plan_),
-        .shard = options_.shard,
-        .overwrite = options_.overwrite,
-        .quiet = options_.quiet,
-        .check_inputs = [&] { source_.emplace(plan_, options_.shard).wait_for_tokenizer(); },
-        .write_part = [&](const DataRoot& root, Journal& journal) { capture(root, journal); },
-        .assemble =
-            [&](const DataRoot& root, std::vector<Journal> parts) {
-              const auto assembler =
-                  assembler_ ? std::move(assembler_)
-                             : std::make_unique<CaptureAssembler>(root, std::move(parts));
-              assembler->finish(options_.quiet);
-            }};
-    set_totals(result_, run.run());
+    CapturePart part(plan_, part_run(plan_, options_, [&] {
+                       source_.emplace(plan_, options_.shard).wait_for_tokenizer();
+                     }));
+    if (part.is_open()) capture(part);
+    set_totals(result_, part.finish());
     result_.seconds = seconds_since(start_);
     return result_;
   }
 
  private:
-  void capture(const DataRoot& root, Journal& journal) {
-    // An error or a stop destroys the assembler, which deletes unfinished files while the data root
-    // is locked.
-    auto assembler = std::make_unique<CaptureAssembler>(root, std::vector{journal});
+  void capture(CapturePart& part) {
+    const auto& journal = part.journal();
     if (!source_) source_.emplace(plan_, options_.shard);
     auto& source = *source_;
     const bool begins = journal.entries().empty();
@@ -101,14 +76,10 @@ class CaptureRun {
     skip_stored(journal, shared_examples_, source);
     BatchReader reader(plan_, source, options_.stop);  // reads while the model loads
     log_milestone("the texts are being read");
-    auto engine = std::make_unique<Engine>(
-        Engine{.model = load_model(plan_.model_folder, config_overrides(plan_.config.model))});
-    const auto& model = engine->model;
+    auto engine = load_engine();
     log_milestone("the model is mapped");
-    if (assembles_ahead()) assembler->start_background_assembly();
-    CapturePartWriter writer(plan_, journal, [&assembler](const JournalEntry& entry) {
-      assembler->announce_segment(entry);
-    });
+    if (assembles_ahead()) part.start_background_assembly();
+    auto& writer = part.writer();
     const auto begin = [&] {
       log_memory();
       source.wait_for_tokenizer();
@@ -118,34 +89,48 @@ class CaptureRun {
     };
     bool all = false;
     if (plan_.workers.size() == 1) {
-      engine->backend = make_backend(model, plan_.backend);
-      auto& backend = *engine->backend;
+      engine->make_pass(plan_.backend);
       begin();
-      if (companion_ != nullptr) companion_->begin_run(backend);
-      all = add_batches(writer, [&] { return capture_next(reader, backend, writer); });
+      if (companion_ != nullptr) companion_->start(*engine->backend);
+      all = add_batches(writer, [&] { return capture_next(reader, *engine, writer); });
     } else {
       QKSCOPE_ASSERT(companion_ == nullptr);
       begin();
-      all = capture_with_workers(reader, model, writer);
+      all = capture_with_workers(reader, *engine->model, writer);
     }
     log_milestone("the last batch is computed");
-    writer.flush();
-    all = all && reader.at_end();
-    if (all) journal.mark_complete();
-    if (companion_ != nullptr) companion_->finish(all);
-    if (all) assembler_ = std::move(assembler);
+    part.close(all && reader.at_end());
+    if (companion_ != nullptr) companion_->finish(all && reader.at_end());
     result_.forward_seconds = writer.forward_seconds() / static_cast<double>(plan_.workers.size());
     result_.input_seconds = reader.seconds_waited();
-    unloading_ =
-        std::async(std::launch::async, [engine = std::move(engine)]() mutable { engine.reset(); });
+    unloading_ = run_in_background([engine = std::move(engine)]() mutable { engine.reset(); });
   }
 
-  // Model and backend. Freeing GPU memory takes a while, so another thread destroys them during
-  // assembly.
+  // Model and backend, or an external engine. Freeing GPU memory takes a while, so another thread
+  // destroys them during assembly.
   struct Engine {
-    LoadedCheckpoint model;
+    std::unique_ptr<LoadedCheckpoint> model = nullptr;  // null with an external engine
     std::unique_ptr<Backend> backend = nullptr;
+    RunPass pass = {};
+
+    void make_pass(const BackendOptions& options) {
+      if (model == nullptr) return;
+      backend = make_backend(*model, options);
+      pass = [this](const Batch& batch, Observer& observer) { forward(*backend, batch, observer); };
+    }
   };
+
+  std::unique_ptr<Engine> load_engine() const {
+    auto engine = std::make_unique<Engine>();
+    if (const auto& external = plan_.engine)
+      engine->pass = [external](const Batch& batch, Observer& observer) {
+        external->run(batch, observer);
+      };
+    else
+      engine->model = std::make_unique<LoadedCheckpoint>(
+          load_model(plan_.model_folder, config_overrides(plan_.config.model)));
+    return engine;
+  }
 
   // One batch that the writer stored.
   struct StoredBatch {
@@ -153,15 +138,15 @@ class CaptureRun {
     std::int64_t tokens = 0;
   };
 
-  std::optional<StoredBatch> capture_next(BatchReader& reader, Backend& backend,
+  std::optional<StoredBatch> capture_next(BatchReader& reader, const Engine& engine,
                                           CapturePartWriter& writer) {
     auto batch = reader.next();
     if (!batch) return {};
     const StoredBatch added{batch->examples.size(), batch->tokens()};
     if (companion_ == nullptr)
-      writer.capture_and_store(*batch, backend);
+      writer.capture_and_store(*batch, engine.pass);
     else
-      capture_with_companion(std::move(*batch), backend, writer);
+      capture_with_companion(std::move(*batch), engine, writer);
     return added;
   }
 
@@ -171,7 +156,9 @@ class CaptureRun {
     BatchWorkers<CapturedBatch> workers(reader, plan_.workers.size(), [&](std::size_t worker) {
       const std::shared_ptr<Backend> backend = make_backend(model, plan_.workers[worker]);
       return [this, backend](const PreparedBatch& batch) {
-        return capture_to_memory(plan_, *backend, batch);
+        return capture_to_memory(plan_, batch, [&](const Batch& rows, Observer& observer) {
+          forward(*backend, rows, observer);
+        });
       };
     });
     return add_batches(writer, [&]() -> std::optional<StoredBatch> {
@@ -210,23 +197,27 @@ class CaptureRun {
 
   // After a crash, the capture and its companion may have stored different numbers of examples. The
   // missing examples run again only for the one that lacks them.
-  void capture_with_companion(PreparedBatch batch, Backend& backend, CapturePartWriter& writer) {
+  void capture_with_companion(PreparedBatch batch, const Engine& engine,
+                              CapturePartWriter& writer) {
     const auto lacking = most_examples_ - shared_examples_;
     if (lacking > 0 && std::ssize(batch.examples) > lacking) {
       auto& all = batch.examples;
       std::vector<Example> later(std::make_move_iterator(all.begin() + lacking),
                                  std::make_move_iterator(all.end()));
       all.resize(static_cast<std::size_t>(lacking));
-      capture_with_companion(prepare_batch(plan_, std::move(all)), backend, writer);
-      return capture_with_companion(prepare_batch(plan_, std::move(later)), backend, writer);
+      capture_with_companion(prepare_batch(plan_, std::move(all)), engine, writer);
+      return capture_with_companion(prepare_batch(plan_, std::move(later)), engine, writer);
     }
     shared_examples_ += std::ssize(batch.examples);
     if (lacking == 0) {
       most_examples_ = shared_examples_;
-      writer.capture_and_store(batch, backend, &companion_->observe(batch));
+      auto& statistics = companion_->observe(batch);
+      writer.capture_and_store(batch, [&](const Batch& rows, Observer& observer) {
+        forward(*engine.backend, rows, observer, statistics);
+      });
       companion_->add_observed_batch(batch);
     } else if (writer.examples() < companion_->examples()) {
-      writer.capture_and_store(batch, backend);
+      writer.capture_and_store(batch, engine.pass);
     } else {
       companion_->run_batch_alone(batch);
     }
@@ -239,7 +230,7 @@ class CaptureRun {
 
   void log_memory() const {
     const auto& memory = plan_.memory;
-    if (plan_.backend.device.kind == Device::Kind::cpu) return;
+    if (plan_.engine || plan_.backend.device.kind == Device::Kind::cpu) return;
     log::info(
         "{}{}: {} of weights{}, {} of activations at up to {} tokens together, {} free before",
         device_name(plan_.backend.device),
@@ -272,8 +263,7 @@ class CaptureRun {
   Clock::time_point start_ = Clock::now();
   CaptureResult result_;
   std::optional<ExampleSource> source_;
-  std::unique_ptr<CaptureAssembler> assembler_;  // of a complete part
-  std::int64_t most_examples_ = 0;               // that the capture or its companion has stored
+  std::int64_t most_examples_ = 0;    // that the capture or its companion has stored
   std::int64_t shared_examples_ = 0;  // that both the capture and its companion have stored
   std::int64_t total_ = 0;            // examples of the shard; 0 when unknown
   std::int64_t batches_ = 0;
@@ -281,6 +271,29 @@ class CaptureRun {
 };
 
 }  // namespace
+
+void set_totals(CaptureResult& result, const PartRunResult& run) {
+  result.outcome = run.outcome;
+  result.examples = run.examples;
+  result.rows = run.rows;
+  result.tokens = run.tokens;
+  result.non_finite = run.non_finite;
+  result.assembly_seconds = run.assembly_seconds;
+}
+
+PartRun part_run(const RunPlan& plan, const CaptureOptions& options,
+                 std::function<void()> check_inputs) {
+  return {.kind = kCaptureRun,
+          .data_root = plan.config.output.data_root,
+          .inputs = snapshot_inputs(plan),
+          .manifest = manifest_with_inputs(plan),
+          .shard = options.shard,
+          .overwrite = options.overwrite,
+          .quiet = options.quiet,
+          .check_inputs = std::move(check_inputs),
+          .write_part = {},
+          .assemble = {}};
+}
 
 CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
                           SharedPassStatistics* companion) {

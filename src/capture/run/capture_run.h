@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "capture/run/batch_reader.h"
 #include "capture/run/capture_plan.h"
+#include "capture/writer/part_run.h"
 #include "engine/forward/forward.h"
 
 namespace qkscope {
@@ -33,6 +35,11 @@ class SharedPassStatistics {
 // passes.
 CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
                           SharedPassStatistics* companion = nullptr);
+
+// Returns the run of a capture, for CapturePart. `check_inputs`: see PartRun.
+PartRun part_run(const RunPlan& plan, const CaptureOptions& options,
+                 std::function<void()> check_inputs);
+void set_totals(CaptureResult& result, const PartRunResult& run);
 
 // Whether the plan's data root holds an unfinished capture that this run would resume.
 bool can_resume_capture(const RunPlan& plan);

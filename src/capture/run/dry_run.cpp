@@ -5,7 +5,7 @@
 #include "base/core/thread_pool.h"
 #include "capture/run/capture_plan.h"
 #include "capture/run/example_source.h"
-#include "capture/run/selection.h"
+#include "capture/writer/selection.h"
 #include "engine/device/backend.h"
 #include "engine/device/memory_plan.h"
 
@@ -81,7 +81,8 @@ DryRun dry_run(const RunPlan& plan, const Shard& shard) {
   constexpr std::int64_t kNumbersBesideVector = 5;  // bucket, example_id, position, example_key
   dry.bytes = dry.rows * (plan.manifest.head_dim + kNumbersBesideVector) * 4;
   dry.weight_bytes = plan.memory.held_weights;
-  dry.activation_bytes = activation_bytes(plan.model, dry.largest_batch, plan.backend);
+  if (!plan.engine)  // an external engine has its own memory
+    dry.activation_bytes = activation_bytes(plan.model, dry.largest_batch, plan.backend);
   return dry;
 }
 

@@ -95,13 +95,18 @@ Json fingerprints(const Files& files) {
 using FilesByKind = std::map<std::string, Files>;
 
 FilesByKind small_files(const RunPlan& plan) {
+  if (plan.engine)  // its identity covers the model
+    return plan.tokenizer_folder.empty()
+               ? FilesByKind()
+               : FilesByKind{{"tokenizer", tokenizer_files(plan.tokenizer_folder)}};
   return {{"config", existing_files(plan.model_folder, {"config.json"})},
           {"tokenizer", tokenizer_files(plan.tokenizer_folder)}};
 }
 
 FilesByKind all_files(const RunPlan& plan) {
   auto kinds = small_files(plan);
-  kinds["weights"] = files_below(plan.model_folder, weight_files(plan.model_folder));
+  if (!plan.engine)
+    kinds["weights"] = files_below(plan.model_folder, weight_files(plan.model_folder));
   kinds["dataset"] = dataset_files(plan);
   return kinds;
 }
@@ -134,7 +139,8 @@ CorpusOptions corpus_options(const RunPlan& plan, const Shard& shard) {
 ExampleSource::ExampleSource(const RunPlan& plan, const Shard& shard)
     : options_(corpus_options(plan, shard)),
       corpus_(open_corpus(options_)),
-      tokenizer_(load_tokenizer(plan)),
+      engine_(plan.engine_tokenizes ? plan.engine : nullptr),
+      tokenizer_(engine_ ? std::shared_future<Tokenizer>() : load_tokenizer(plan)),
       tokenizer_config_(plan.config.tokenizer),
       keep_strings_(plan.manifest.token_strings) {}
 
@@ -178,8 +184,9 @@ TextChunks ExampleSource::encode(const Document& document) const {
   try {
     if (chunk.size > 0) return encode_chunks(tokenizer_.get(), document.text, chunk, {});
     TextChunks text;
-    text.chunks.push_back(
-        tokenizer_.get().encode(document.text, {.max_length = tokenizer_config_.max_length}));
+    const auto length = tokenizer_config_.max_length;
+    text.chunks.push_back(engine_ ? engine_->encode(document.text, length)
+                                  : tokenizer_.get().encode(document.text, {.max_length = length}));
     return text;
   } catch (const Error& error) {
     throw Error(error.kind(),
@@ -202,7 +209,7 @@ ExampleRecord ExampleSource::make_record() const {
 
 void ExampleSource::skip_stored_examples(const std::vector<ExampleRecord>& done) {
   for (const auto& stored : done) {
-    // Documents are not encoded here, so documents without chunks are skipped without a check.
+    // Documents are not tokenized here: one without stored chunks is assumed to be too short.
     bool there = !encoded_ && document_.row == stored.row;
     while (!there && read_document())
       there = document_.row >= stored.row || tokenizer_config_.chunk.size == 0;
@@ -253,7 +260,7 @@ std::int64_t ExampleSource::count_documents_with_unique_ids() const {
 
 std::future<std::int64_t> ExampleSource::start_counting_examples(bool checks_ids,
                                                                  bool wanted) const {
-  return std::async(std::launch::async, [this, checks_ids, wanted]() -> std::int64_t {
+  return run_in_background([this, checks_ids, wanted]() -> std::int64_t {
     const auto documents = checks_ids ? count_documents_with_unique_ids() : 0;
     if (checks_ids && tokenizer_config_.chunk.size == 0) return documents;
     return wanted ? count_examples() : 0;

@@ -9,19 +9,13 @@
 
 #include "base/io/file_list.h"
 #include "capture/format/manifest.h"
-#include "capture/format/segment.h"
 #include "capture/run/capture_plan.h"
+#include "capture/writer/prepared_batch.h"
 #include "qkscope/captures.h"
 #include "qkscope/texts.h"
 #include "qkscope/tokenizer.h"
 
 namespace qkscope {
-
-struct Example {
-  ExampleRecord record;
-  std::vector<std::int32_t> ids;
-  std::vector<std::string> token_strings;  // (ids) such as "Ġthe", or empty when not captured
-};
 
 CorpusOptions corpus_options(const RunPlan& plan, const Shard& shard);
 
@@ -31,7 +25,9 @@ class ExampleSource {
   ExampleSource(const RunPlan& plan, const Shard& shard);
   // Blocks until the tokenizer is loaded. Throws a bad-input error if it cannot be read, as next()
   // does.
-  void wait_for_tokenizer() const { tokenizer_.get(); }
+  void wait_for_tokenizer() const {
+    if (!engine_) tokenizer_.get();
+  }
 
   // Reads the next example: a text, or a chunk of a text. Returns false after the last one.
   bool next(Example& example);
@@ -65,6 +61,7 @@ class ExampleSource {
 
   CorpusOptions options_;
   std::unique_ptr<Corpus> corpus_;
+  std::shared_ptr<ExternalEngine> engine_;  // tokenizes the texts; null: tokenizer_ does
   std::shared_future<Tokenizer> tokenizer_;
   TokenizerConfig tokenizer_config_;
   bool keep_strings_;

@@ -354,7 +354,9 @@ class SumsReader {
 
   void read_attention(Statistics& s) const {
     AttentionStatistics& a = s.attention;
-    if (a.columns != column_names(s.settings))
+    auto names = column_names(s.settings);
+    if (a.columns.size() + 1 == names.size()) names.pop_back();  // older: no sink_above_half
+    if (a.columns != names)
       bad_input(
           "{}: its columns of attention are not those of its settings; the file is of "
           "another version: make the statistics again",

@@ -12,6 +12,7 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
+#include "capture/stats_run/engine_pass.h"
 #include "engine/forward/forward.h"
 #include "engine/statistics/attention_sums.h"
 #include "qkscope/captures.h"
@@ -55,6 +56,15 @@ void check_pattern(std::size_t tokens, const std::vector<float>& pattern) {
     }
 }
 
+// Sums of attention over a text are finite for every head, unless an activation is not.
+void check_finite(double sum, std::int64_t layer, std::int64_t head) {
+  if (!std::isfinite(sum))
+    bad_input(
+        "scores of heads: the attention of layer {}, head {} holds NaN or infinity: the weights or "
+        "the activations are damaged or overflow",
+        layer, head);
+}
+
 StatisticsSettings settings_for(const Texts& texts, const HeadScoreOptions& options) {
   StatisticsSettings settings;
   settings.near_keys = true;
@@ -64,6 +74,14 @@ StatisticsSettings settings_for(const Texts& texts, const HeadScoreOptions& opti
     settings.bucket_size = std::max<std::int64_t>(settings.bucket_size, std::ssize(text));
   return settings;
 }
+
+// A native model or the model of an external engine.
+struct ScoredModel {
+  const ModelConfig& config;
+  std::string name;
+  std::function<bool(std::int64_t layer)> has_rope;
+  std::function<void(const Batch& batch, LayerStatistics& statistics)> run;
+};
 
 // Sums of attention statistics (groups B and C) over a few texts for every head.
 class HeadSums : public LayerStatistics {
@@ -81,15 +99,14 @@ class HeadSums : public LayerStatistics {
       layers_.push_back(std::make_unique<Layer>(*this));
   }
 
-  void run(const Model& model, std::span<const std::vector<std::int32_t>> texts) {
+  void run(const ScoredModel& model, std::span<const std::vector<std::int32_t>> texts) {
     Batch batch;
     pairs_.clear();
     for (const auto& text : texts) {
       batch.add(text);
       pairs_.push_back(count_token_pattern_pairs(text));
     }
-    NoObserver nobody;
-    model.run(batch, nobody, *this);
+    model.run(batch, *this);
   }
 
   // Whether the layer has run; false for layers that are not used for text-only input.
@@ -179,19 +196,15 @@ std::vector<HeadColumn> mean_columns(const StatisticsSettings& settings) {
   return columns;
 }
 
-Table head_table(const Model& model, const Texts& texts, const HeadScoreOptions& options,
+Table head_table(const ScoredModel& model, const Texts& texts, const HeadScoreOptions& options,
                  const HeadSums& sums) {
   const auto settings = settings_for(texts, options);
   const auto scores = score_columns(settings, options);
   const auto means = mean_columns(settings);
-  const auto& config = model.config();
+  const auto& config = model.config;
   std::int64_t tokens = 0;
   for (const auto& text : texts) tokens += std::ssize(text);
-  const std::filesystem::path folder(model.folder());
-  const auto label =
-      !options.label.empty()
-          ? options.label
-          : (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+  const auto label = options.label.empty() ? model.name : options.label;
   using Type = Table::Type;
   Table table;
   table.column("model", Type::text);
@@ -210,15 +223,18 @@ Table head_table(const Model& model, const Texts& texts, const HeadScoreOptions&
                                         layer,
                                         head,
                                         head / config.heads_per_kv_head(),
-                                        std::string(config.rope(layer) ? "rope" : "nope"),
+                                        std::string(model.has_rope(layer) ? "rope" : "nope"),
                                         attention,
                                         std::int64_t{std::ssize(texts)},
                                         tokens};
       for (const auto& column : scores)
         cells.emplace_back(sums.value(layer, head, column.index) /
                            static_cast<double>(texts.size()));
-      for (const auto& column : means)
-        cells.emplace_back(sums.sum(layer, head, column.index) / static_cast<double>(tokens));
+      for (const auto& column : means) {
+        const auto sum = sums.sum(layer, head, column.index);
+        check_finite(sum, layer, head);
+        cells.emplace_back(sum / static_cast<double>(tokens));
+      }
       table.add(std::move(cells));
     }
   }
@@ -295,6 +311,26 @@ class PatternReader : public Observer {
   std::vector<std::int64_t> rows_;  // of the block
 };
 
+Table score_texts(const ScoredModel& model, const Texts& texts, const HeadScoreOptions& options) {
+  return translate_exceptions([&] {
+    check_texts(texts);
+    if (model.config.has_sinks())
+      bad_input(
+          "scores of heads: they take a query's weights to sum to one, and with the learned sinks "
+          "of this {} model they do not; score a pattern of your own instead",
+          model.config.family);
+    HeadSums sums(model.config, settings_for(texts, options));
+    for (std::size_t begin = 0, end = 0; begin < texts.size(); begin = end) {
+      std::int64_t rows = 0;
+      while (end < texts.size() && (end == begin || rows + std::ssize(texts[end]) <= kBatchRows))
+        rows += std::ssize(texts[end++]);
+      sums.run(model, std::span(texts).subspan(begin, end - begin));
+      if (options.on_batch) options.on_batch(static_cast<std::int64_t>(end));
+    }
+    return head_table(model, texts, options, sums);
+  });
+}
+
 // Sum of -log softmax(logits)[next] over the rows; logits (rows, vocabulary).
 double summed_loss(ConstTensorView logits, std::span<const std::int32_t> next) {
   const auto vocabulary = logits.shape()[1];
@@ -359,23 +395,31 @@ double second_copy_loss(const Model& model, const std::vector<std::vector<std::i
 
 Table score_heads(const Model& model, const std::vector<std::vector<std::int32_t>>& texts,
                   const HeadScoreOptions& options) {
-  return translate_exceptions([&] {
-    check_texts(texts);
-    if (model.config().has_sinks())
-      bad_input(
-          "scores of heads: they take a query's weights to sum to one, and with the learned sinks "
-          "of this {} model they do not; score a pattern of your own instead",
-          model.config().family);
-    HeadSums sums(model.config(), settings_for(texts, options));
-    for (std::size_t begin = 0, end = 0; begin < texts.size(); begin = end) {
-      std::int64_t rows = 0;
-      while (end < texts.size() && (end == begin || rows + std::ssize(texts[end]) <= kBatchRows))
-        rows += std::ssize(texts[end++]);
-      sums.run(model, std::span(texts).subspan(begin, end - begin));
-      if (options.on_batch) options.on_batch(static_cast<std::int64_t>(end));
-    }
-    return head_table(model, texts, options, sums);
-  });
+  const std::filesystem::path folder(model.folder());
+  const auto run = [&](const Batch& batch, LayerStatistics& statistics) {
+    NoObserver nobody;
+    model.run(batch, nobody, statistics);
+  };
+  return score_texts(
+      {.config = model.config(),
+       .name = (folder.has_filename() ? folder : folder.parent_path()).filename().string(),
+       .has_rope = [&](std::int64_t layer) { return model.config().rope(layer) != nullptr; },
+       .run = run},
+      texts, options);
+}
+
+Table score_heads(ExternalEngine& engine, const std::vector<std::vector<std::int32_t>>& texts,
+                  const HeadScoreOptions& options) {
+  const auto& model = engine.model();
+  EnginePass feed(model);
+  const auto pass = [&](const Batch& batch, Observer& observer) { engine.run(batch, observer); };
+  return score_texts(
+      {.config = model.config,
+       .name = model.config.family,
+       .has_rope = [&](std::int64_t layer) { return model.ropes[as_index(layer)].dim > 0; },
+       .run = [&](const Batch& batch,
+                  LayerStatistics& statistics) { feed.run(batch, pass, statistics); }},
+      texts, options);
 }
 
 std::vector<double> score_pattern(const Model& model, const std::vector<std::int32_t>& text,
@@ -391,7 +435,12 @@ std::vector<double> score_pattern(const Model& model, const std::vector<std::int
           row, found, pattern.data() + as_index(row) * text.size(), options);
     }).run(model, text);
     std::vector<double> scores;
-    for (const auto& of_head : sums) scores.push_back(of_head.score(options.measure));
+    for (const auto& of_head : sums) {
+      const auto index = std::ssize(scores);
+      check_finite(of_head.all + of_head.difference, index / config.n_heads,
+                   index % config.n_heads);
+      scores.push_back(of_head.score(options.measure));
+    }
     return scores;
   });
 }

@@ -66,6 +66,10 @@ std::string base_rate_advice(const SamplerOptions& sampler, double rows, double 
 
 void estimate_time(const PlannedWork& work, const ComputeOptions& compute, RunAdvice& advice) {
   const auto& model = work.config.model;
+  if (work.config.engine != kNativeEngine) {
+    advice.unknown = "only passes of the native engine are timed";
+    return;
+  }
   const FetchOptions fetch{.weights = false, .quiet = true};
   try {
     const auto folder =

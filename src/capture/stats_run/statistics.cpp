@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "base/core/clock.h"
 #include "base/core/error.h"
@@ -101,7 +102,11 @@ StatsResult merge_folders(const std::vector<std::string>& folders, const std::st
 }  // namespace
 
 StatsConfig read_stats_config(const std::string& file, const std::vector<std::string>& overrides) {
-  return translate_exceptions([&] { return read_stats_config(load_yaml(file, overrides)); });
+  return translate_exceptions([&] {
+    auto config = read_stats_config(load_yaml(file, overrides));
+    config.run.file = file;
+    return config;
+  });
 }
 
 StatsConfig parse_stats_config(const std::string& yaml, const std::vector<std::string>& overrides) {
@@ -115,8 +120,14 @@ StatsPlan::StatsPlan(std::shared_ptr<const StatsRunPlan> plan)
       run_(std::shared_ptr<const RunPlan>(plan_, &plan_->run)) {}
 
 StatsPlan make_stats_plan(const StatsConfig& config, const ComputeOptions& compute) {
+  return make_stats_plan(config, compute, nullptr);
+}
+
+StatsPlan make_stats_plan(const StatsConfig& config, const ComputeOptions& compute,
+                          std::shared_ptr<ExternalEngine> engine) {
   return translate_exceptions([&] {
-    return StatsPlan(std::make_shared<const StatsRunPlan>(make_stats_run_plan(config, compute)));
+    return StatsPlan(std::make_shared<const StatsRunPlan>(
+        make_stats_run_plan(config, compute, std::move(engine))));
   });
 }
 

@@ -222,6 +222,7 @@ StatsConfig read_stats_config(const YamlDocument& document) {
   config.stats = read_stats(root.section("stats"));
   // Settings of captures do not affect statistics, so they must not enter the identity of the run.
   config.run.capture = {};
+  config.run.command = "stats";
   config.run.output.hf_repo_id.reset();
   config.run.output.hf_branch.reset();
   return config;

@@ -236,12 +236,31 @@ std::vector<DocumentRecord> StatsPass::add_batch(const PreparedBatch& prepared, 
   return add_batch(prepared, [&] { run(prepared, backend); });
 }
 
+std::vector<DocumentRecord> StatsPass::add_batch(const PreparedBatch& prepared, EnginePass& feed,
+                                                 const RunPass& run) {
+  return add_batch(prepared, [&] { feed.run(prepared.batch, run, *this); });
+}
+
 BatchStatistics StatsPass::compute_batch(const PreparedBatch& prepared, Backend& backend) {
+  return hold(prepared, [&] { run(prepared, backend); });
+}
+
+BatchStatistics StatsPass::compute_batch(const PreparedBatch& prepared, EnginePass& feed,
+                                         const RunPass& run) {
+  return hold(prepared, [&] { feed.run(prepared.batch, run, *this); });
+}
+
+BatchStatistics StatsPass::hold(const PreparedBatch& prepared, const std::function<void()>& fill) {
   BatchStatistics held;
   if (prepared.sequence.empty()) return held;
   prepared_ = &prepared;
   buffered_ = &held;
-  run(prepared, backend);
+  try {
+    fill();
+  } catch (...) {
+    buffered_ = nullptr;
+    throw;
+  }
   buffered_ = nullptr;
   return held;
 }

@@ -8,6 +8,7 @@
 
 #include "capture/run/batch_reader.h"
 #include "capture/stats_run/attention_measures.h"
+#include "capture/stats_run/engine_pass.h"
 #include "capture/stats_run/run_state.h"
 #include "capture/stats_run/stats_plan.h"
 #include "engine/forward/forward.h"
@@ -37,6 +38,9 @@ class StatsPass : public LayerStatistics {
   // Runs a batch and adds it to the state. Returns the attention statistics (groups B and C) of
   // each document.
   std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared, Backend& backend);
+  // The same for a batch that an external engine runs.
+  std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared, EnginePass& feed,
+                                        const RunPass& run);
 
   // Called before and after a forward pass that a capture runs with these statistics. The batch
   // must live until finish_batch().
@@ -47,6 +51,8 @@ class StatsPass : public LayerStatistics {
   // and one StatsPass adds the results in batch order. compute_batch() changes the state only by
   // setting missing shifts.
   BatchStatistics compute_batch(const PreparedBatch& prepared, Backend& backend);
+  BatchStatistics compute_batch(const PreparedBatch& prepared, EnginePass& feed,
+                                const RunPass& run);
   std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared, BatchStatistics held);
   // Whether the shift vectors of all moments are set, so that batches may be computed concurrently.
   bool has_fixed_shifts() const;
@@ -63,6 +69,7 @@ class StatsPass : public LayerStatistics {
   // Adds a batch; calls `fill` to accumulate its statistics.
   std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared,
                                         const std::function<void()>& fill);
+  BatchStatistics hold(const PreparedBatch& prepared, const std::function<void()>& fill);
   void run(const PreparedBatch& prepared, Backend& backend);
   void add_moments(VectorStage stage, std::int64_t layer);
   void make_document_records();

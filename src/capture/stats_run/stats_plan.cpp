@@ -1,6 +1,7 @@
 #include "capture/stats_run/stats_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -79,6 +80,21 @@ void check_settings(const StatisticsSettings& settings, const ModelConfig& model
                 replacement.group, model.d_head);
 }
 
+// An external engine shows q and k after RoPE only, and runs no retrieval trials.
+void fit_to_engine(StatisticsSettings& settings, const EngineModel& model) {
+  if (!settings.retrieval.empty())
+    bad_input("stats.retrieval: trials need the native engine; leave it out for {}", model.engine);
+  if (!is_selected(settings.stages, VectorStage::post))
+    bad_input("stats.stages: {} shows q and k after RoPE only; expected post", model.engine);
+  settings.stages = {VectorStage::post};
+  if (model.d_value == model.config.d_head || !is_selected(settings.kinds, VectorKind::value))
+    return;
+  if (!settings.kinds.empty())
+    bad_input("stats.kinds: v has {} dimensions and q and k have {}; leave v out", model.d_value,
+              model.config.d_head);
+  settings.kinds = {VectorKind::query, VectorKind::key};
+}
+
 // Returns the RoPE metadata of a capture with the resolved frequencies added.
 std::string rope_with_frequencies(const std::string& text, const RopeConfig* rope,
                                   std::int64_t length) {
@@ -97,8 +113,16 @@ void describe_layers(Statistics& statistics, const RunPlan& run) {
     const auto group = std::find_if(run.manifest.groups.begin(), run.manifest.groups.end(),
                                     [&](const HeadGroup& g) { return g.layer == layer; });
     QKSCOPE_ASSERT(group != run.manifest.groups.end());
-    statistics.ropes.push_back(rope_with_frequencies(group->rope, rope, statistics.max_length));
-    statistics.rotary.push_back(rope == nullptr ? 0 : rope->dim);
+    if (run.engine) {
+      const auto& own = run.engine->model().ropes[static_cast<std::size_t>(layer)];
+      auto json = own.dim > 0 ? parse_json(own.description, "RoPE") : Json();
+      if (own.dim > 0) json["inv_freq"] = own.inv_freq;
+      statistics.ropes.push_back(own.dim > 0 ? json.dump() : own.description);
+      statistics.rotary.push_back(own.dim);
+    } else {
+      statistics.ropes.push_back(rope_with_frequencies(group->rope, rope, statistics.max_length));
+      statistics.rotary.push_back(rope == nullptr ? 0 : rope->dim);
+    }
     statistics.windows.push_back(group->window.value_or(0));
   }
 }
@@ -111,6 +135,10 @@ Statistics describe_statistics(const StatsConfig& config, const RunPlan& run) {
   statistics.metadata[metadata::kConfigHash] = run.manifest.config_hash;
   statistics.metadata["num_layers"] = std::to_string(run.model.n_layers);
   statistics.metadata["family"] = run.model.family;
+  std::vector<double> scales;
+  for (std::int64_t layer = 0; layer < run.model.n_layers; ++layer)
+    scales.push_back(run.model.score_scale(layer));
+  statistics.metadata[metadata::kScoreScales] = Json(scales).dump();
   statistics.metadata["dataset"] = config.run.dataset.path;
   statistics.settings = config.stats;
   statistics.max_length = config.run.tokenizer.max_length;
@@ -136,8 +164,9 @@ void add_moments(StatsRunPlan& plan) {
   for (const auto kind : kKinds)
     for (const auto stage : kStages) {
       const auto& settings = plan.config.stats;
-      if (!is_selected(settings.kinds, kind) || !is_selected(settings.stages, stage)) continue;
-      if (kind == VectorKind::value && stage == VectorStage::post) continue;
+      const bool value = kind == VectorKind::value;
+      if (!is_selected(settings.kinds, kind) || (value && stage == VectorStage::post)) continue;
+      if (!is_selected(settings.stages, stage) && !(value && plan.run.engine)) continue;
       auto& layers = statistics.moments[{kind, stage}];
       for (const auto layer : statistics.moment_layers)
         layers.push_back(plan.accumulates_moments(kind, stage, layer)
@@ -256,7 +285,9 @@ bool StatsRunPlan::accumulates_moments(VectorKind kind, VectorStage stage,
   const auto& s = config.stats;
   const auto& layers = statistics.moment_layers;
   if (!s.moments || !std::binary_search(layers.begin(), layers.end(), layer)) return false;
-  if (!is_selected(s.kinds, kind) || !is_selected(s.stages, stage)) return false;
+  if (!is_selected(s.kinds, kind)) return false;
+  if (kind == VectorKind::value && run.engine) return stage == VectorStage::pre;
+  if (!is_selected(s.stages, stage)) return false;
   if (stage == VectorStage::pre) return true;
   if (kind == VectorKind::value) return false;
   // Covariances per bucket exist after RoPE only, so moments after RoPE cannot be copied from those
@@ -283,13 +314,15 @@ MomentRequest StatsRunPlan::moment_request(VectorKind kind, VectorStage stage) c
   return request;
 }
 
-StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions& compute) {
+StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions& compute,
+                                 std::shared_ptr<ExternalEngine> engine) {
   StatsRunPlan plan;
   plan.config = config;
-  plan.run = make_run_plan(config.run, compute);
+  plan.run = make_run_plan(config.run, compute, std::move(engine));
   auto& settings = plan.config.stats;
   check_settings(settings, plan.run.model);
   settings = with_bucket_size(config);
+  if (plan.run.engine) fit_to_engine(settings, plan.run.engine->model());
   auto& manifest = plan.run.manifest;
   manifest.identity = with_settings(manifest.identity, settings);
   manifest.config_hash = config_hash(effective_stats_config(plan.config));
@@ -342,6 +375,7 @@ StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard) {
   dry.trials = count_retrieval_trials(plan);
   dry.state_bytes = state_bytes(plan.statistics);
   const auto& settings = plan.config.stats;
+  if (plan.run.engine) return dry;  // an external engine has its own memory
   dry.device_bytes =
       statistics_bytes(plan.run.model, std::max(dry.longest, plan.run.memory.batch_tokens),
                        {.buckets = settings.buckets,

@@ -1,6 +1,7 @@
 // The plan of a run of statistics.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,8 @@ struct StatsRunPlan {
 
 // Makes the plan of a run. Throws a bad-input error for layers, heads or sizes that the model does
 // not have.
-StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions& compute);
+StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions& compute,
+                                 std::shared_ptr<ExternalEngine> engine = nullptr);
 
 // Returns the settings that determine the statistics, as far as known without the model.
 Json effective_stats_config(const StatsConfig& config);

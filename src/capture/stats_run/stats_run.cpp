@@ -18,11 +18,11 @@
 #include "capture/run/capture_plan.h"
 #include "capture/run/capture_run.h"
 #include "capture/run/example_source.h"
-#include "capture/run/part_run.h"
 #include "capture/stats_format/stats_file.h"
 #include "capture/stats_run/retrieval.h"
 #include "capture/stats_run/stats_part.h"
 #include "capture/stats_run/stats_pass.h"
+#include "capture/writer/part_run.h"
 #include "engine/model/loaded_checkpoint.h"
 #include "engine/statistics/moments.h"
 #include "qkscope/experimental/log.h"
@@ -81,12 +81,6 @@ void assemble_statistics(const DataRoot& root, const std::vector<Journal>& parts
   });
 }
 
-void set_totals(StatsResult& result, const PartRunResult& run) {
-  result.outcome = run.outcome;
-  result.examples = run.examples;
-  result.tokens = run.tokens;
-}
-
 // Accumulates statistics during the forward passes of a capture.
 class CaptureStatistics : public SharedPassStatistics {
  public:
@@ -131,19 +125,9 @@ class StatisticsRun {
       : plan_(plan), options_(options), capture_(capture) {}
 
   StatsAndCaptureResult run() {
-    const auto& data_root = plan_.config.run.output.data_root;
-    if (!parse_store_address(data_root)) refuse_finished_capture(data_root);
-    const PartRun run{
-        .kind = kStatisticsRun,
-        .data_root = data_root,
-        .inputs = snapshot_inputs(plan_.run),
-        .manifest = manifest_of(plan_),
-        .shard = options_.shard,
-        .overwrite = options_.overwrite,
-        .quiet = options_.quiet,
-        .check_inputs = [&] { ExampleSource(plan_.run, options_.shard).wait_for_tokenizer(); },
-        .write_part = [&](const DataRoot&, Journal& journal) { write_part(journal); },
-        .assemble = assemble_statistics};
+    auto run = statistics_part_run(plan_, options_);
+    run.check_inputs = [&] { ExampleSource(plan_.run, options_.shard).wait_for_tokenizer(); };
+    run.write_part = [&](const DataRoot&, Journal& journal) { write_part(journal); };
     set_totals(result_, run.run());
     result_.seconds = seconds_since(start_);
     return {result_, captured_};
@@ -174,6 +158,15 @@ class StatisticsRun {
           {journal}, [&](const ExampleRecord& example) { source.skip_stored_examples({example}); });
     }
     BatchReader reader(plan_.run, source, options_.stop);  // reads while the model loads
+    const auto finish = [&](bool all) {
+      part.flush();
+      if (all && reader.at_end()) journal.mark_complete();
+    };
+    if (plan_.run.engine) {
+      source.wait_for_tokenizer();
+      total_ = counting.get();
+      return finish(add_with_engine(reader, *plan_.run.engine, part));
+    }
     const auto model = load_model(plan_.run.model_folder, config_overrides(plan_.run.config.model));
     const bool alone = plan_.run.workers.size() == 1;
     const bool runs_trials = part.has_no_segments() && options_.shard.index == 0 &&
@@ -185,19 +178,31 @@ class StatisticsRun {
     result_.load_seconds = seconds_since(start);
     if (runs_trials) part.state().statistics.retrieval = run_retrieval_trials(plan_, *backend);
     if (!alone) backend.reset();
-    const bool all =
-        alone ? add_with_one_worker(reader, *backend, part) : add_with_workers(reader, model, part);
-    part.flush();
-    if (all && reader.at_end()) journal.mark_complete();
+    finish(alone ? add_with_one_worker(reader, *backend, part)
+                 : add_with_workers(reader, model, part));
   }
 
   bool add_with_one_worker(BatchReader& reader, Backend& backend, StatsPartWriter& part) {
     StatsPass pass(plan_, part.state());
+    return add_in_order(reader, part,
+                        [&](const auto& batch) { return pass.add_batch(batch, backend); });
+  }
+
+  bool add_with_engine(BatchReader& reader, ExternalEngine& engine, StatsPartWriter& part) {
+    StatsPass pass(plan_, part.state());
+    EnginePass feed(engine.model());
+    const auto run = [&](const Batch& batch, Observer& observer) { engine.run(batch, observer); };
+    return add_in_order(reader, part,
+                        [&](const auto& batch) { return pass.add_batch(batch, feed, run); });
+  }
+
+  template <typename Add>
+  bool add_in_order(BatchReader& reader, StatsPartWriter& part, const Add& add) {
     return add_batches(part, [&] {
       const auto batch = reader.next();
       if (!batch) return false;
       const auto start = Clock::now();
-      auto documents = pass.add_batch(*batch, backend);
+      auto documents = add(*batch);
       result_.forward_seconds += seconds_since(start);
       part.add_batch(*batch, std::move(documents));
       return true;
@@ -280,6 +285,27 @@ const RunKind kStatisticsRun = {
         "{root}: holds statistics of another run: {difference}; choose another "
         "output.data_root, or replace them with --overwrite",
 };
+
+void set_totals(StatsResult& result, const PartRunResult& run) {
+  result.outcome = run.outcome;
+  result.examples = run.examples;
+  result.tokens = run.tokens;
+}
+
+PartRun statistics_part_run(const StatsRunPlan& plan, const StatsOptions& options) {
+  const auto& data_root = plan.config.run.output.data_root;
+  if (!parse_store_address(data_root)) refuse_finished_capture(data_root);
+  return {.kind = kStatisticsRun,
+          .data_root = data_root,
+          .inputs = snapshot_inputs(plan.run),
+          .manifest = manifest_of(plan),
+          .shard = options.shard,
+          .overwrite = options.overwrite,
+          .quiet = options.quiet,
+          .check_inputs = [] {},
+          .write_part = {},
+          .assemble = assemble_statistics};
+}
 
 StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
                                 const SharedPassCapture* capture) {

@@ -9,6 +9,7 @@
 #include "capture/format/data_root.h"
 #include "capture/format/examples.h"
 #include "capture/stats_run/stats_plan.h"
+#include "capture/writer/part_run.h"
 
 namespace qkscope {
 
@@ -24,6 +25,10 @@ struct SharedPassCapture {
   const RunPlan& plan;
   CaptureOptions options;
 };
+// Returns the run of statistics without write_part.
+PartRun statistics_part_run(const StatsRunPlan& plan, const StatsOptions& options);
+void set_totals(StatsResult& result, const PartRunResult& run);
+
 StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
                                 const SharedPassCapture* capture = nullptr);
 

@@ -214,15 +214,18 @@ std::int64_t DeviceBudget::weight_bytes(bool streamed) const {
 
 std::int64_t DeviceBudget::reserve_cache(std::int64_t sequences, std::int64_t positions) {
   const auto bytes = sequences * positions * cache_token_bytes(model_, options_.dtype);
-  const auto rest =
-      weight_bytes(streams_) + caches_ + activation_bytes(model_, sequences, options_);
-  if (rest + bytes > limit_) refuse_cache(sequences, positions, bytes, limit_ - rest);
-  caches_ += bytes;
+  const auto rest = weight_bytes(streams_) + activation_bytes(model_, sequences, options_);
+  auto caches = caches_->load();
+  do {
+    if (rest + caches + bytes > limit_)
+      refuse_cache(sequences, positions, bytes, limit_ - rest - caches);
+  } while (!caches_->compare_exchange_weak(caches, caches + bytes));
   return bytes;
 }
 
 void DeviceBudget::check_rows_fit(std::int64_t rows) const {
-  const auto weights = weight_bytes(streams_) + caches_;
+  const auto caches = caches_->load();
+  const auto weights = weight_bytes(streams_) + caches;
   const auto activations = activation_bytes(model_, rows, options_);
   if (weights + activations <= limit_) return;
   const auto longest = tokens_that_fit(model_, options_, rows, limit_ - weights);
@@ -231,7 +234,7 @@ void DeviceBudget::check_rows_fit(std::int64_t rows) const {
       "be "
       "used; {}",
       rows, bytes_text(weights), streams_ ? " (streamed)" : "",
-      caches_ > 0 ? " and cached keys and values" : "", bytes_text(activations), bytes_text(limit_),
+      caches > 0 ? " and cached keys and values" : "", bytes_text(activations), bytes_text(limit_),
       longest > 0 ? fmt::format("up to {} tokens fit: take fewer documents at a time or a smaller "
                                 "tokenizer.max_length",
                                 longest)

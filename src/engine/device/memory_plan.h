@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "engine/device/backend.h"
 #include "qkscope/model.h"
@@ -70,15 +72,17 @@ class DeviceBudget {
   // Reserves the bytes of a KV cache until release_cache(). Throws a bad-input error if the cache
   // does not fit in addition to the weights, other caches and the activations of one step.
   std::int64_t reserve_cache(std::int64_t sequences, std::int64_t positions);
-  void release_cache(std::int64_t bytes) { caches_ -= bytes; }
+  void release_cache(std::int64_t bytes) { *caches_ -= bytes; }
 
  private:
   std::int64_t weight_bytes(bool streamed) const;
 
   const ModelConfig& model_;
   BackendOptions options_;
-  std::int64_t limit_;       // bytes
-  std::int64_t caches_ = 0;  // bytes reserved by KV caches
+  std::int64_t limit_;  // bytes
+  // Bytes reserved by KV caches. Atomic: several threads may make caches of one model.
+  std::shared_ptr<std::atomic<std::int64_t>> caches_ =
+      std::make_shared<std::atomic<std::int64_t>>(0);
   bool streams_ = false;
 };
 

@@ -229,6 +229,12 @@ void ConfigReader::fail(const std::string& key, const std::string& expected) con
   bad_input("{}: '{}' is {}, expected {}", where_, key, found, expected);
 }
 
+bool is_supported_family(const std::string& model_type) {
+  const auto families = supported_families();
+  return std::ranges::find(families, model_type, &FamilySpec::model_type) != families.end() ||
+         std::ranges::find(kWrappers, model_type, &Wrapper::model_type) != kWrappers.end();
+}
+
 ModelConfig parse_model_config(const Json& json, const std::string& where) {
   const ConfigReader top(json, where);
   if (!top.has_value("model_type"))

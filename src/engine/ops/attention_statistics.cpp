@@ -140,7 +140,8 @@ class HeadStatistics {
     }
   }
 
-  static void add_sink(std::int64_t i, std::int64_t j, double p, double* v) {
+  void add_sink(std::int64_t i, std::int64_t j, double p, double* v) const {
+    if (j == 0 && i >= kSinkAboveHalfFrom && p > 0.5) v[layout_.sink_above_half()] = 1;
     v[at(NearKeyColumn::sink_0) + j] = p;
     v[at(NearKeyColumn::sink_4)] += p;
     if (i < kSinkRows) v[at(NearKeyColumn::alpha_0) + j] = p;

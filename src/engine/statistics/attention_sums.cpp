@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::int64_t kSinkRows = 64;  // rows that sink_alpha_64 averages over
 constexpr double kSinkThreshold = 0.3;  // mean weight above which sink_rate_64 counts a sink
-constexpr const char* kDocumentOnly[] = {"prev_first", "alpha_0", "alpha_1", "alpha_2", "alpha_3"};
+constexpr const char* kDocumentOnly[] = {"prev_first", "alpha_0", "alpha_1",
+                                         "alpha_2",    "alpha_3", kSinkAboveHalf};
 constexpr double kTopShare[] = {0.01, 0.05, 0.10, 0.20};
 
 // Query-key pairs that a variant of a TransformerLens head score excludes.
@@ -99,6 +100,22 @@ void add_elementwise(std::vector<T>& into, const std::vector<T>& part) {
   for (std::size_t i = 0; i < into.size(); ++i) into[i] += part[i];
 }
 
+void add_all_keys_names(const StatisticsSettings& settings, std::vector<std::string>& names) {
+  names.insert(names.end(), {"entropy", "perplexity", "entropy_relative", "distance_mean"});
+  for (std::int64_t width = 0; width < kDistances; ++width)
+    names.push_back(fmt::format("dist_{}", width));
+  for (const auto share : kKeyShare)
+    for (const auto* end : {"low", "high"})
+      names.push_back(fmt::format("keys_{}_{}", std::lround(100 * share), end));
+  for (const auto keys : kTopKey)
+    for (const auto* end : {"low", "high"}) names.push_back(fmt::format("top_{}_{}", keys, end));
+  for (const auto& replacement : settings.kl) names.push_back("kl_" + replacement.name);
+  for (const auto& kept : settings.keep) {
+    names.push_back("kept_" + kept.name);
+    names.push_back("kl_evicted_" + kept.name);
+  }
+}
+
 }  // namespace
 
 AttentionColumnLayout attention_column_layout(const StatisticsSettings& settings) {
@@ -119,20 +136,8 @@ std::vector<std::string> column_names(const StatisticsSettings& settings) {
   QKSCOPE_ASSERT(std::ssize(names) == layout.near_band_column(0));
   for (std::int64_t band = 0; band < layout.near_bands(); ++band)
     names.push_back(fmt::format("near_{}", band));
-  if (!settings.all_keys) return names;
-  names.insert(names.end(), {"entropy", "perplexity", "entropy_relative", "distance_mean"});
-  for (std::int64_t width = 0; width < kDistances; ++width)
-    names.push_back(fmt::format("dist_{}", width));
-  for (const auto share : kKeyShare)
-    for (const auto* end : {"low", "high"})
-      names.push_back(fmt::format("keys_{}_{}", std::lround(100 * share), end));
-  for (const auto keys : kTopKey)
-    for (const auto* end : {"low", "high"}) names.push_back(fmt::format("top_{}_{}", keys, end));
-  for (const auto& replacement : settings.kl) names.push_back("kl_" + replacement.name);
-  for (const auto& kept : settings.keep) {
-    names.push_back("kept_" + kept.name);
-    names.push_back("kl_evicted_" + kept.name);
-  }
+  if (settings.all_keys) add_all_keys_names(settings, names);
+  names.emplace_back(kSinkAboveHalf);
   QKSCOPE_ASSERT(std::ssize(names) == layout.columns());
   return names;
 }

@@ -39,7 +39,7 @@ enum class NearKeyColumn : std::uint8_t {
 };
 
 // Columns of the all-keys statistics follow the near-key columns. kl_NAME of each replacement, then
-// kept_NAME and kl_evicted_NAME of each set of kept keys come last.
+// kept_NAME and kl_evicted_NAME of each set of kept keys follow, and sink_above_half is the last.
 // dist_0 ... dist_17: mass by bit width of the distance i - j; the last one includes larger widths.
 constexpr std::int64_t kDistances = 18;
 constexpr std::int64_t kKeyShares = 3;  // keys_90, keys_95, keys_99: each _low and _high
@@ -48,6 +48,9 @@ constexpr double kKeyShare[kKeyShares] = {0.90, 0.95, 0.99};
 constexpr std::int64_t kTopKey[kTopKeys] = {4, 16, 64, 256, 1024};
 // Bin b counts keys with floor(-2 log2 p) = b; the last bin includes smaller weights.
 constexpr std::int64_t kMassBins = 64;
+
+inline constexpr char kSinkAboveHalf[] = "sink_above_half";
+constexpr std::int64_t kSinkAboveHalfFrom = 8;  // first position that sink_above_half counts
 
 // Offset of each column in a row of sums; the CPU and CUDA kernels share this layout.
 struct AttentionColumnLayout {
@@ -92,9 +95,12 @@ struct AttentionColumnLayout {
     return kl_divergence(replacements) + 2 * s;
   }
   constexpr std::int64_t kl_evicted(std::int64_t s) const { return kept_mass(s) + 1; }
-  constexpr std::int64_t columns() const {
+  // 1 at rows i >= kSinkAboveHalfFrom with p_i0 > 0.5, else 0. The last column, so that the others
+  // keep their places in statistics of older versions, which lack it.
+  constexpr std::int64_t sink_above_half() const {
     return all_keys ? kept_mass(kept_sets) : near_column_count();
   }
+  constexpr std::int64_t columns() const { return sink_above_half() + 1; }
 };
 
 AttentionColumnLayout attention_column_layout(const StatisticsSettings& settings);

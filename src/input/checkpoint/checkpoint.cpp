@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <ranges>
 
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
@@ -47,8 +47,9 @@ void check_shards(const std::string& folder, const std::string& index,
 }
 
 std::set<std::string> shards_of(const std::map<std::string, std::string>& weight_index) {
-  const auto shards = std::views::values(weight_index);
-  return {shards.begin(), shards.end()};
+  std::set<std::string> shards;
+  for (const auto& [tensor, shard] : weight_index) shards.insert(shard);
+  return shards;
 }
 
 bool stays_in_folder(const std::string& shard) {
@@ -235,16 +236,14 @@ ConstTensorView Checkpoint::dequantized(const std::string& name, const std::stri
 }
 
 std::vector<std::string> Checkpoint::names() const {
-  const auto names = std::views::keys(tensors_);
-  return {names.begin(), names.end()};
+  return keys_of(tensors_);
 }
 
 IndexedTensors indexed_tensors(const std::string& folder) {
   for (const auto& format : kWeightFormats) {
     if (!path_exists(join(folder, format.index))) continue;
     const auto shard_of = load_weight_index(folder, format.index);
-    const auto names = std::views::keys(shard_of);
-    return {.index = join(folder, format.index), .names = {names.begin(), names.end()}};
+    return {.index = join(folder, format.index), .names = keys_of(shard_of)};
   }
   return {};
 }

@@ -28,6 +28,7 @@ class Checkpoint {
   // a single GGUF file. `folder` may also be the path of a GGUF file. Other weight files
   // (consolidated.safetensors) are ignored.
   static Checkpoint open(const std::string& folder);
+  Checkpoint() = default;  // without files
 
   const std::string& folder() const { return folder_; }
   const Json& config() const { return *config_; }                      // content of config.json
@@ -53,7 +54,6 @@ class Checkpoint {
     std::string stored;  // name in the file; differs from info.name for an alias
   };
 
-  Checkpoint() = default;
   void open_gguf(const std::string& path);
   void open_shards(const std::string& index);
   std::size_t add_file(const std::string& file);

@@ -3,7 +3,6 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
-#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -11,6 +10,7 @@
 
 #include "base/core/convert.h"
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"
@@ -248,7 +248,7 @@ std::string gguf_type_name(std::uint32_t id) {
 }
 
 std::string gguf_type_names() {
-  return fmt::format("{}", fmt::join(std::views::transform(kTypes, &GgufType::name), ", "));
+  return fmt::format("{}", fmt::join(project(kTypes, &GgufType::name), ", "));
 }
 
 void dequantize_blocks(const GgufType& type, std::span<const std::byte> blocks, float* values) {

@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <ranges>
 #include <string_view>
 #include <vector>
 
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "input/checkpoint/gguf.h"
 
@@ -44,7 +44,7 @@ const Architecture& find_architecture(const GgufMetadata& metadata) {
     if (name == architecture.name) return architecture;
   bad_input("{}: the architecture {} is not supported in GGUF files; supported are {}",
             metadata.where(), quote_text(name),
-            fmt::join(std::views::transform(kArchitectures, &Architecture::name), ", "));
+            fmt::join(project(kArchitectures, &Architecture::name), ", "));
 }
 
 // GGUF stores settings as float32. Returns the shortest decimal that rounds to the same float32, as

@@ -28,8 +28,12 @@ constexpr std::string_view kDictionary = "collections.OrderedDict";
 constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
 constexpr std::string_view kParameter = "torch._utils._rebuild_parameter";
 constexpr int kMaxDepth = 64;  // nesting depth of tuples
-// Limit of the stack and of the memo. A checkpoint needs about twenty values per tensor.
-constexpr std::size_t kMaxValues = std::size_t{1} << 20;
+// Limits of what a pickle may make, so that memory stays a small multiple of the file: a checkpoint
+// pushes and memoises about forty values per tensor, which take at least a hundred bytes of it.
+constexpr std::size_t kLeastValueLimit = std::size_t{1} << 17;
+constexpr std::size_t kBytesPerValue = 2;
+constexpr std::size_t kMaxRank = 16;         // dimensions of a tensor
+constexpr std::size_t kMaxStorageName = 64;  // bytes; PyTorch counts: "0", "1", ...
 
 const Storage* find_storage(std::string_view global) {
   const auto* found = std::ranges::find(kStorages, global, &Storage::global);
@@ -41,32 +45,34 @@ enum class Kind { mark, none, number, text, global, tuple, dictionary, list, sto
 constexpr std::array kKindNames = {"a mark",  "None",   "a number", "text",      "a global",
                                    "a tuple", "a dict", "a list",   "a storage", "a tensor"};
 
-using Tensors = std::map<std::string, PickledTensor>;
+using SharedTensor = std::shared_ptr<const PickledTensor>;
 
-// A dictionary stores tensors by value and describes one non-tensor entry for the error message; a
-// list stores nothing. Values can therefore never contain themselves.
+// Dictionaries share their tensors and remember only one other entry for the error message; lists
+// store nothing. Values can therefore never contain themselves.
 struct Dictionary {
-  Tensors tensors;
-  std::string other;  // e.g. "'epoch', a number"
+  std::map<std::string_view, SharedTensor> tensors;  // names point into the pickle
+  std::string other;                                 // e.g. "'epoch', a number"
 };
 
+// Copies of a value share its content: a pickle may recall one memoised value any number of times.
 struct Value {
   Kind kind = Kind::none;
+  int depth = 0;  // nesting depth of a tuple
   std::int64_t number = 0;
-  std::string text = {};                                 // string value, or name of a global
-  int depth = 0;                                         // nesting depth of a tuple
+  std::string_view text = {};  // string value in the pickle, or name of a known global
   std::shared_ptr<const std::vector<Value>> items = {};  // elements of a tuple
   std::shared_ptr<Dictionary> dictionary = {};
-  PickledTensor tensor = {};  // a storage is a tensor without shape
+  SharedTensor tensor = {};  // a storage is a tensor without shape
 };
 
 class Unpickler {
  public:
   Unpickler(std::span<const std::byte> pickle, const std::string& where)
       : where_(where),
+        most_values_(kLeastValueLimit + pickle.size() / kBytesPerValue),
         reader_(pickle, [this](const TruncatedRead&) { fail("its pickle ends in the middle"); }) {}
 
-  Tensors run() {
+  std::map<std::string, PickledTensor> run() {
     while (true) {
       const auto opcode = static_cast<unsigned char>(number(1));
       if (opcode == '.') break;
@@ -77,7 +83,9 @@ class Unpickler {
       fail("it holds {}, expected a dictionary of tensors", name_of(result));
     if (!result.dictionary->other.empty())
       fail("it holds {}, expected tensors and nothing else", result.dictionary->other);
-    return result.dictionary->tensors;
+    std::map<std::string, PickledTensor> tensors;
+    for (const auto& [name, tensor] : result.dictionary->tensors) tensors.emplace(name, *tensor);
+    return tensors;
   }
 
  private:
@@ -142,16 +150,19 @@ class Unpickler {
     for (char c = reader_.read<char>(); c != '\n'; c = reader_.read<char>()) text += c;
     return text;
   }
+  void count_value() {
+    if (++values_ > most_values_) fail("its pickle makes more than {} values", most_values_);
+  }
 
   // ---- Stack and memo
 
   void push(Value value) {
-    if (stack_.size() == kMaxValues) fail("its pickle stacks more than {} values", kMaxValues);
+    count_value();
     stack_.push_back(std::move(value));
   }
   void push_number(std::int64_t value) { push({.kind = Kind::number, .number = value}); }
   void push_text(std::uint64_t length) {
-    push({.kind = Kind::text, .text = std::string(reader_.read_text(length))});
+    push({.kind = Kind::text, .text = reader_.read_text(length)});
   }
   void push_long(std::uint64_t bytes) {
     if (bytes > 8) fail("a number of {} bytes is none that tensors need", bytes);
@@ -166,13 +177,15 @@ class Unpickler {
   void push_stack_global() {
     const auto parts = pop_some(2);
     for (const auto& part : parts) expect(part, Kind::text);
-    push_known_global(parts[0].text + "." + parts[1].text);
+    push_known_global(fmt::format("{}.{}", parts[0].text, parts[1].text));
   }
-  void push_known_global(std::string name) {
-    if (name != kDictionary && name != kTensor && name != kParameter &&
-        find_storage(name) == nullptr)
+  void push_known_global(std::string_view name) {
+    for (const auto known : {kDictionary, kTensor, kParameter})
+      if (name == known) return push({.kind = Kind::global, .text = known});
+    const auto* storage = find_storage(name);
+    if (storage == nullptr)
       fail("global {} is none that tensors need, and could be code", quote_text(name));
-    push({.kind = Kind::global, .text = std::move(name)});
+    push({.kind = Kind::global, .text = storage->global});
   }
   void push_dictionary() {
     push({.kind = Kind::dictionary, .dictionary = std::make_shared<Dictionary>()});
@@ -212,7 +225,7 @@ class Unpickler {
   }
 
   void memoize(std::int64_t key) {
-    if (memo_.size() == kMaxValues) fail("its pickle keeps more than {} values", kMaxValues);
+    count_value();
     memo_[key] = top();
   }
   void push_memo(std::int64_t key) {
@@ -230,10 +243,16 @@ class Unpickler {
     const auto* storage = find_storage(parts[1].text);
     if (storage == nullptr) fail("a storage of {} is not supported", quote_text(parts[1].text));
     expect(parts[2], Kind::text);
-    Value value{.kind = Kind::storage};
-    value.tensor.storage = parts[2].text;
-    value.tensor.dtype = storage->dtype;
-    push(std::move(value));
+    if (parts[2].text.size() > kMaxStorageName)
+      fail("a storage has a name of {} bytes", parts[2].text.size());
+    PickledTensor tensor;
+    tensor.storage = parts[2].text;
+    tensor.dtype = storage->dtype;
+    push_tensor_value(Kind::storage, std::move(tensor));
+  }
+
+  void push_tensor_value(Kind kind, PickledTensor tensor) {
+    push({.kind = kind, .tensor = std::make_shared<const PickledTensor>(std::move(tensor))});
   }
 
   void reduce() {
@@ -262,17 +281,19 @@ class Unpickler {
       fail("a tensor is made of {} parts, expected 6", parts.size());
     expect(parts[0], Kind::storage);
     expect(parts[1], Kind::number);
-    Value value{.kind = Kind::tensor, .tensor = parts[0].tensor};
-    value.tensor.offset = parts[1].number;
-    value.tensor.shape = sizes_of(parts[2]);
-    value.tensor.strides = sizes_of(parts[3]);
-    if (value.tensor.offset < 0 || value.tensor.shape.size() != value.tensor.strides.size())
+    auto tensor = *parts[0].tensor;
+    tensor.offset = parts[1].number;
+    tensor.shape = sizes_of(parts[2]);
+    tensor.strides = sizes_of(parts[3]);
+    if (tensor.offset < 0 || tensor.shape.size() != tensor.strides.size())
       fail("a tensor has an offset, a shape and strides that do not fit together");
-    push(std::move(value));
+    push_tensor_value(Kind::tensor, std::move(tensor));
   }
 
   std::vector<std::int64_t> sizes_of(const Value& tuple) const {
     expect(tuple, Kind::tuple);
+    if (tuple.items->size() > kMaxRank)
+      fail("a tensor has {} dimensions, expected at most {}", tuple.items->size(), kMaxRank);
     std::vector<std::int64_t> sizes;
     for (const auto& item : *tuple.items) {
       expect(item, Kind::number);
@@ -287,13 +308,16 @@ class Unpickler {
     expect(target, Kind::dictionary);
     if (pairs.size() % 2 != 0) fail("a dictionary gets a name without a value");
     for (std::size_t i = 0; i < pairs.size(); i += 2) {
-      const auto& [name, value] = std::pair(pairs[i], pairs[i + 1]);
+      const auto& name = pairs[i];
+      const auto& value = pairs[i + 1];
       if (name.kind == Kind::text && value.kind == Kind::tensor)
         target.dictionary->tensors[name.text] = value.tensor;
       else if (target.dictionary->other.empty())
-        target.dictionary->other = fmt::format(
-            "{}, {}", name.kind == Kind::text ? quote_text(name.text) : "a key that is no text",
-            name_of(value));
+        target.dictionary->other =
+            fmt::format("{}, {}",
+                        name.kind == Kind::text ? quote_text(name.text)
+                                                : "a key that is no text",
+                        name_of(value));
     }
   }
 
@@ -321,6 +345,8 @@ class Unpickler {
   }
 
   const std::string& where_;
+  std::size_t most_values_;
+  std::size_t values_ = 0;  // pushed and memoised so far
   ByteReader reader_;
   std::vector<Value> stack_;
   std::map<std::int64_t, Value> memo_;

@@ -122,7 +122,7 @@ struct BlobDownload {
       const auto before = partial.size();
       auto response = fetch_rest(partial);
       if (partial.size() == file.size) return;
-      if (partial.size() > before) backoff.reset_tries();
+      if (partial.size() > before && !response.too_slow) backoff.reset_tries();
       if (response.status == 416) {  // the server rejects the range
         partial.restart();
         response = transient_fault("the server cannot continue the file");

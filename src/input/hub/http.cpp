@@ -16,22 +16,37 @@ int default_port(const std::string& scheme) {
   return scheme == "https" ? 443 : 80;
 }
 
+// Returns the address for messages, without user name, password and query, which may be secret.
+std::string without_secrets(const std::string& text) {
+  const auto scheme = text.find("://");
+  const auto begin = scheme == std::string::npos ? 0 : scheme + 3;
+  const auto at = text.rfind('@');
+  const auto host = at == std::string::npos || at < begin ? begin : at + 1;
+  const auto shown = (host > begin ? text.substr(0, begin) + "***@" : text.substr(0, begin)) +
+                     text.substr(host, text.find_first_of("?#", host) - host);
+  return quote_text(shown);
+}
+
 [[noreturn]] void fail_not_a_url(const std::string& text) {
-  bad_input("{}: not an address of the kind https://host/path", quote_text(text));
+  const bool names_user = text.find('@') != std::string::npos;
+  bad_input("{}: not an address of the kind https://host/path{}", without_secrets(text),
+            names_user ? "; user names and passwords are not taken from addresses" : "");
 }
 
 // Parses "host", "host:8080" or "[::1]:8080".
 void parse_server(const std::string& server, const std::string& text, Url& url) {
+  if (server.find('@') != std::string::npos) fail_not_a_url(text);
   const auto bracket = server.rfind(']');
   const auto colon = server.find(':', bracket == std::string::npos ? 0 : bracket);
   url.host = ascii_lower(server.substr(0, colon));
   url.port = default_port(url.scheme);
   if (colon != std::string::npos) {
-    const auto port = parse_integer(server.substr(colon + 1), "the port in " + quote_text(text));
+    const auto port =
+        parse_integer(server.substr(colon + 1), "the port in " + without_secrets(text));
     if (port < 1 || port > 65535) fail_not_a_url(text);
     url.port = static_cast<int>(port);
   }
-  if (url.host.empty() || url.host.find_first_of("@\\ ") != std::string::npos) fail_not_a_url(text);
+  if (url.host.empty() || url.host.find_first_of("\\ ") != std::string::npos) fail_not_a_url(text);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <openssl/evp.h>
 #include <unistd.h>
 
+#include "base/core/clock.h"
 #include "base/core/error.h"
 #include "base/core/fork_safe_static.h"
 #include "base/io/mapped_file.h"
@@ -23,6 +24,9 @@ namespace {
 
 constexpr std::size_t kMaxBodyBytes = std::size_t{256} << 20;  // bytes of a response kept in memory
 constexpr long kConnectSeconds = 20;
+// A transfer must be this fast on average, beside its stall time: a server that sends a byte a
+// second would otherwise hold a download for ever. The total time is bounded by the size.
+constexpr double kLeastBytesPerSecond = 4096;
 constexpr long kBufferBytes = 512 << 10;  // buffer size in bytes, both directions
 
 struct FreeList {
@@ -70,6 +74,8 @@ struct RequestState {
   std::ifstream upload = {};
   std::uint64_t upload_left = 0;
   std::exception_ptr error = {};
+  Clock::time_point start = Clock::now();
+  bool too_slow = false;
 };
 
 void read_status(RequestState& state) {
@@ -129,9 +135,14 @@ std::size_t send_body(char* data, std::size_t size, std::size_t count, void* use
   });
 }
 
-int check_stop(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
-  const auto* stop = static_cast<RequestState*>(user)->request.stop;
-  return stop != nullptr && stop->load() ? 1 : 0;
+// libcurl calls this function at least once a second.
+int check_progress(void* user, curl_off_t, curl_off_t received, curl_off_t, curl_off_t sent) {
+  auto& state = *static_cast<RequestState*>(user);
+  const auto* stop = state.request.stop;
+  const auto allowed =
+      state.request.stall_seconds + static_cast<double>(received + sent) / kLeastBytesPerSecond;
+  state.too_slow = seconds_since(state.start) > allowed;
+  return state.too_slow || (stop != nullptr && stop->load()) ? 1 : 0;
 }
 
 // libcurl calls this function to restart an upload that was already begun.
@@ -174,7 +185,7 @@ void set_callbacks(RequestState& state) {
   curl_easy_setopt(handle, CURLOPT_HEADERDATA, &state);
   curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, receive_body);
   curl_easy_setopt(handle, CURLOPT_WRITEDATA, &state);
-  curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, check_stop);
+  curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, check_progress);
   curl_easy_setopt(handle, CURLOPT_XFERINFODATA, &state);
   curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, kBufferBytes);
@@ -276,6 +287,11 @@ HttpResponse perform_http_request(const HttpRequest& request) {
   if (code == CURLE_SSL_CACERT_BADFILE || code == CURLE_PEER_FAILED_VERIFICATION)
     state.response.fault += certificates_advice();
   state.response.transient = is_transient(code);
+  if (code == CURLE_ABORTED_BY_CALLBACK && state.too_slow) {
+    state.response.fault = fmt::format("slower than {} bytes per second over {:.0f} seconds",
+                                       kLeastBytesPerSecond, seconds_since(state.start));
+    state.response.transient = state.response.too_slow = true;
+  }
   return std::move(state.response);
 }
 

@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <ranges>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
@@ -112,8 +112,7 @@ const RemoteFile* find_remote_file(const RemoteTree& tree, const std::string& pa
 }
 
 std::vector<std::string> list_paths(const RemoteTree& tree) {
-  const auto paths = std::views::transform(tree, &RemoteFile::path);
-  return {paths.begin(), paths.end()};
+  return project(tree, &RemoteFile::path);
 }
 
 std::string fetch_commit(const HubClient& client, const Repository& repository,

@@ -4,12 +4,12 @@
 #include <charconv>
 #include <filesystem>
 #include <map>
-#include <ranges>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/checksum.h"
 #include "base/io/folder.h"
@@ -144,8 +144,7 @@ void StoredFolder::read_newest_manifest() {
 }
 
 std::vector<std::string> StoredFolder::names() const {
-  const auto names = std::views::transform(manifest_.files, &StoredFile::name);
-  return {names.begin(), names.end()};
+  return project(manifest_.files, &StoredFile::name);
 }
 
 std::string StoredFolder::local_folder() const {

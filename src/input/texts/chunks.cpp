@@ -35,7 +35,7 @@ TextChunks encode_chunks(const Tokenizer& tokenizer, std::string_view text,
     const auto [ids, truncated, offsets] = tokenizer.encode(text, options);
     const auto end = std::ssize(ids) - (added - before);
     // Offsets of a token may exclude white space around it, so the text is cut at ends of tokens.
-    const auto cut_at = [&](std::int64_t token) {
+    const auto cut_at = [&, &offsets = offsets](std::int64_t token) {
       return token == before ? 0
              : token == end  ? INT64_MAX
                              : offsets[static_cast<std::size_t>(token) - 1].end;

@@ -4,6 +4,7 @@
 
 #include "base/core/error.h"
 #include "base/io/arrow_error.h"
+#include "base/io/file_memory_pool.h"
 #include "base/io/folder.h"
 #include "input/texts/dataset_files.h"
 
@@ -75,10 +76,12 @@ class ParquetReader : public RecordReader {
     check_regular_file(path);
     const auto file = check(arrow::io::ReadableFile::Open(path), path);
     parquet::arrow::FileReaderBuilder builder;
-    check(builder.Open(file), path);
+    pool_ = std::make_unique<FileMemoryPool>(arrow::default_memory_pool(),
+                                             check(file->GetSize(), path));
+    check(builder.Open(file, parquet::ReaderProperties(pool_.get())), path);
     parquet::ArrowReaderProperties properties;
     properties.set_batch_size(kBatchRows);
-    check(builder.properties(properties)->Build(&file_), path);
+    check(builder.memory_pool(pool_.get())->properties(properties)->Build(&file_), path);
     check(file_->GetSchema(&schema_), path);
     std::vector<int> wanted = {index_of(columns.text)};
     const auto& type = *schema_->field(wanted[0])->type();
@@ -141,6 +144,7 @@ class ParquetReader : public RecordReader {
   }
 
   std::string path_;
+  std::unique_ptr<FileMemoryPool> pool_;  // before everything that it holds
   std::unique_ptr<parquet::arrow::FileReader> file_;
   std::shared_ptr<arrow::Schema> schema_;
   std::unique_ptr<arrow::RecordBatchReader> batches_;

@@ -2,7 +2,6 @@
 #include <cctype>
 #include <filesystem>
 #include <map>
-#include <ranges>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -10,6 +9,7 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
@@ -200,7 +200,7 @@ Paths select_by_card(const Paths& paths, const DatasetCardConfig& config,
   const auto patterns = config.files.find(options.split);
   if (patterns == config.files.end())
     bad_input("{}: the configuration '{}' has no split '{}'; its card names: {}", where,
-              config.name, options.split, fmt::join(std::views::keys(config.files), ", "));
+              config.name, options.split, fmt::join(keys_of(config.files), ", "));
   Paths globs;
   for (const auto& pattern : patterns->second) globs.push_back(base + pattern);
   const Paths files = match_patterns(paths, globs, where);
@@ -281,7 +281,7 @@ std::vector<std::string> choose_split_files(const std::vector<std::string>& path
   if (options.name) return select_in_folder(paths, options, where);
   if (configs.empty()) return select_by_name(paths, "", options.split, where);
   bad_input("{}: the dataset has several configurations; choose one by name: {}", where,
-            fmt::join(std::views::transform(configs, &DatasetCardConfig::name), ", "));
+            fmt::join(project(configs, &DatasetCardConfig::name), ", "));
 }
 
 std::vector<std::string> find_corpus_files(const CorpusOptions& options) {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <ranges>
 #include <string_view>
 #include <tuple>
 
@@ -9,6 +8,7 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
@@ -90,8 +90,7 @@ const PreTokenizerSpec& find_pre_tokenizer(const GgufMetadata& metadata) {
   }
   bad_input("{}: the pre-tokenizer {} is not one that qkscope knows; it knows {}: {}",
             metadata.where(), quote_text(name),
-            fmt::join(std::views::transform(kPreTokenizers, &PreTokenizerSpec::name), ", "),
-            kAdvice);
+            fmt::join(project(kPreTokenizers, &PreTokenizerSpec::name), ", "), kAdvice);
 }
 
 Json pre_tokenizer_json(const PreTokenizerSpec& spec) {

@@ -6,6 +6,7 @@
 
 #include <fmt/ranges.h>
 
+#include "analysis/results/geometry_columns.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
@@ -117,7 +118,12 @@ void add_metrics(const TableRow& row, PooledHead& head) {
     set_value(head, name, row.number(name));
 }
 
-// A table and the function that adds the quantities of its rows to their heads.
+void add_geometry(const TableRow& row, PooledHead& head) {
+  for (const auto& column : geometry_columns())
+    set_value(head, column.name, row.number(column.name));
+}
+
+// A results table, and the function that copies the values of a row to the head of the row.
 struct HeadTable {
   const char* name;
   void (*add)(const TableRow& row, PooledHead& head);
@@ -126,7 +132,8 @@ constexpr HeadTable kHeadTables[] = {{"qk", add_qk},
                                      {"taxonomy", add_class},
                                      {"rotated", add_rotated},
                                      {"complement", add_complement},
-                                     {"head_metrics", add_metrics}};
+                                     {"head_metrics", add_metrics},
+                                     {"geometry", add_geometry}};
 
 void read_table(const std::string& file, const HeadTable& source,
                 std::map<std::pair<std::int64_t, std::int64_t>, PooledHead>& heads) {

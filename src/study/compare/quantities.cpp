@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "analysis/results/geometry_columns.h"
 #include "base/core/text.h"
 #include "study/compare/run_tables.h"
 
@@ -110,6 +111,8 @@ const std::vector<HeadQuantity>& named_head_columns() {
         {"ap_drop", "head_metrics", "ap_drop"},
     };
     list.insert(list.end(), more.begin(), more.end());
+    for (const auto& column : geometry_columns())
+      if (!column.is_null) list.push_back({column.name, "geometry", column.name});
     return list;
   }();
   return columns;

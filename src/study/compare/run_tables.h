@@ -146,7 +146,7 @@ std::vector<std::string> compared_quantities();
 
 // Unweighted mean over the profile bins whose centre lies in the published bin, then over heads.
 MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTables& run);
-// Computes our value of a published profile bin, heat-map cell, weight or PCA component.
+// Recomputes a published profile bin, heat-map cell, weight or PCA component from our results.
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run);
 // Fraction of the complement's variance in the plane of one pair of axes, for one head.
 MeasuredValue evaluate_complement_plane_share(RunTables& run, std::int64_t layer, std::int64_t head,

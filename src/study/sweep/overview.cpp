@@ -49,6 +49,10 @@ const std::vector<Measure> kMeasures = [] {
   add("plasticity", "mean",
       {"ap_profile_overall", "ap_first20", "ap_last20", "ap_drop", "ap_free_overall",
        "ap_free_first20", "ap_free_last20", "ap_free_drop"});
+  add("geometry", "mean",
+      {"rank_entropy_q_post", "rank_entropy_k_post", "logit_rank_90", "concentration_q",
+       "concentration_k", "frequency_use_slow", "decay_exponent", "distance_share", "key_share",
+       "query_share", "symbolic_score", "positional_score", "sink_fraction"});
   return all;
 }();
 
@@ -121,7 +125,9 @@ constexpr SampledQuantity kSampledQuantities[] = {
     {"bias_strength", "rotated", "bias_strength"},
     {"separation_strength", "rotated", "separation_strength"},
     {"plane_var_fraction", "rotated", "plane_var_fraction"},
-    {"q_R2_pos", "head_metrics", "q_R2_pos"}};
+    {"q_R2_pos", "head_metrics", "q_R2_pos"},
+    {"rank_entropy_q_post", "geometry", "rank_entropy_q_post"},
+    {"rank_entropy_k_post", "geometry", "rank_entropy_k_post"}};
 
 template <typename T>
 using ByHead = std::map<std::pair<std::int64_t, std::int64_t>, T>;  // by layer and head

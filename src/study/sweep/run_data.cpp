@@ -8,6 +8,7 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
+#include "base/core/thread_pool.h"
 #include "base/io/folder.h"
 #include "capture/format/data_root.h"
 #include "capture/format/journal.h"
@@ -158,7 +159,7 @@ bool RunDataProducer::produce_missing_data(const SweepRun& run, const MissingRun
       .quiet = quiet_,
       .stop = options_.stop};
   if (!missing.statistics) return finished(run_capture(plan, options));
-  if (plan.run_plan().workers.size() > 1)
+  if (plan.run_plan().workers.size() > 1 || plan.run_plan().engine)
     return finished(run_capture(plan, options)) && finished(run_stats(stats_plan(), stats_options));
   const SharedPassCapture capture{.plan = plan.run_plan(), .options = options};
   const auto joint = run_stats(stats_plan().run_plan(), stats_options, &capture);
@@ -213,7 +214,7 @@ void RunDataProducer::fetch_inputs(std::size_t i) {
   if (next == runs_.end()) return;
   // The current run owns the progress line.
   const FetchOptions options{.quiet = true, .stop = options_.stop};
-  ahead_ = std::async(std::launch::async, [capture = (*next)->capture, options] {
+  ahead_ = run_in_background([capture = (*next)->capture, options] {
     try {
       fetch_capture_inputs(capture, options);
     } catch (const Error&) {  // fetch_inputs() reports it as the failure of that run

@@ -146,6 +146,14 @@ bool SweepFolder::upload_sweep_files(const SweepConfig& config, bool quiet) cons
   return stored_->upload_sweep_files(labels, quiet);
 }
 
+// Weights of weight_rank_90: `run` in a sweep file means the model of each run.
+static std::string weights_of_run(const SweepConfig& config, const SweepRun& run) {
+  if (config.analysis.weights != "run") return config.analysis.weights;
+  const auto& model = run.capture.model;
+  if (!run.data.empty()) return run.model;
+  return model.revision ? model.name + "@" + *model.revision : model.name;
+}
+
 AnalyzeOptions SweepFolder::analysis_options_of_run(const SweepConfig& config,
                                                     const SweepRun& run) const {
   auto options = config.analysis;
@@ -154,6 +162,7 @@ AnalyzeOptions SweepFolder::analysis_options_of_run(const SweepConfig& config,
                       : run.captures    ? capture_location(run.label)
                                         : statistics_location(run.label);
   options.model = run.model;
+  options.weights = weights_of_run(config, run);
   options.head_counts = run.head_counts;
   options.nope_layers = run.nope_layers;
   return options;
@@ -165,6 +174,7 @@ std::optional<AnalyzeOptions> SweepFolder::exact_analysis_options_of_run(
   auto options = config.analysis;
   options.label = run.label;
   options.data_root = statistics_location(run.label);
+  options.weights = weights_of_run(config, run);
   options.max_tokens = 0;  // statistics have no rows to sample from
   return options;
 }

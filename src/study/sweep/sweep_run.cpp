@@ -69,7 +69,11 @@ class SweepRunner {
         std::min<std::size_t>(static_cast<std::size_t>(options_.jobs), runs_.size());
     {
       std::vector<std::jthread> threads;  // all runs share one thread pool
-      for (std::size_t i = 1; i < workers; ++i) threads.emplace_back([this] { run_worker(); });
+      try {
+        for (std::size_t i = 1; i < workers; ++i) threads.emplace_back([this] { run_worker(); });
+      } catch (const std::system_error& error) {
+        log::warn("only {} of {} runs at a time: {}", threads.size() + 1, workers, error.what());
+      }
       run_worker();
     }
     if (broken_) std::rethrow_exception(broken_);

@@ -28,6 +28,14 @@ std::optional<OptionValue> decode_heads(const YAML::Node& list) {
   return heads;
 }
 
+std::optional<OptionValue> decode_integers(const YAML::Node& list) {
+  if (!list.IsSequence()) return {};
+  std::vector<std::int64_t> values(list.size());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (!decode_integer(list[i], values[i])) return {};
+  return values;
+}
+
 template <typename T>
 std::optional<OptionValue> decode_as(const YAML::Node& node) {
   T value{};
@@ -38,6 +46,8 @@ std::optional<OptionValue> decode_as(const YAML::Node& node) {
 // Decodes the node as a value of the option's type. Returns nullopt if the node does not match the
 // type.
 std::optional<OptionValue> decode(const AnalysisOption& option, const YAML::Node& node) {
+  const bool is_text = option.kind == OptionKind::choice || option.kind == OptionKind::text;
+  if (!is_text && has_octal_number(node)) return {};
   switch (option.kind) {
     case OptionKind::flag:
       return decode_as<bool>(node);
@@ -53,7 +63,7 @@ std::optional<OptionValue> decode(const AnalysisOption& option, const YAML::Node
       return decode_as<std::string>(node);
     case OptionKind::counts:
     case OptionKind::layers:
-      return node.IsSequence() ? decode_as<std::vector<std::int64_t>>(node) : std::nullopt;
+      return decode_integers(node);
     case OptionKind::heads:
       return decode_heads(node);
   }
@@ -84,8 +94,7 @@ void expand_pattern(const YamlSection& section, const std::string& pattern, cons
   }
   const auto number = [&](const YAML::Node& node, const char* expected) {
     std::int64_t value = -1;
-    const bool decoded =
-        node && node.IsScalar() && YAML::convert<std::int64_t>::decode(node, value);
+    const bool decoded = node && decode_integer(node, value);
     if (!decoded || value < 0) complain(expected);
     return value;
   };
@@ -157,8 +166,10 @@ AnalyzeOptions read_analysis_options(YamlSection section) {
   options.pca = section.boolean("pca").value_or(true);
   options.rotation = section.boolean("rotation").value_or(true);
   options.plasticity = section.boolean("plasticity").value_or(true);
-  if (!options.pca && !options.rotation && !options.plasticity)
-    section.throw_expected("pca", "true, or rotation or plasticity true: one of them is run");
+  options.geometry = section.boolean("geometry").value_or(true);
+  if (!options.pca && !options.rotation && !options.plasticity && !options.geometry)
+    section.throw_expected("pca",
+                           "true, or rotation, plasticity or geometry true: one of them is run");
   for (const auto& option : analysis_options()) {
     if (option.group == OptionGroup::capture || option.group == OptionGroup::statistics) continue;
     const std::string key(option.name);
@@ -239,7 +250,7 @@ std::vector<CheckpointBranch> select_branches(const CheckpointRule& rule, const 
       bad_input("{}: phases: found {}, expected a phase of the branches of {}: {}", where,
                 quote_text(phase), rule.repository, fmt::join(phases, ", "));
   auto choice = rule.choice;
-  // Branches that the file names explicitly are selected even without a step.
+  // Branches listed in the file are selected even if their names contain no training step.
   if (!rule.names.empty() && choice.match.empty()) choice.match = {"*"};
   auto branches = checkpoint_branches(names, choice);
   if (branches.empty())

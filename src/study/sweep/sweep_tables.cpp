@@ -38,7 +38,7 @@ std::vector<std::string> parquet_names(const std::string& folder) {
 }
 
 // Tables that are made from statistics only.
-constexpr std::string_view kStatisticsTables[] = {"attention", "distance", "key_channels"};
+constexpr std::string_view kStatisticsTables[] = {"attention", "distance", "key_channels", "pairs"};
 
 // Returns the path of a run's table without its extension.
 std::string table_path(const SweepFolder& folder, const RunEntry& run, const std::string& name) {
@@ -60,6 +60,24 @@ std::vector<Table::Column> with_run_columns(const Table& table, const RunEntry& 
   return columns;
 }
 
+// Reads a table of a run. The geometry of a run with a capture and statistics has the columns that
+// need rows from the capture and all others from the statistics.
+Table read_run_table(const SweepFolder& folder, const RunEntry& run, const std::string& name,
+                     const std::string& file) {
+  const auto exact = fmt::format("{}/{}{}", folder.exact_results_folder(run.label), name, kParquet);
+  Table sampled = read_parquet_table_with_gaps(file);
+  if (name != "geometry" || file == exact || !path_exists(exact)) return sampled;
+  auto columns = read_parquet_table_with_gaps(exact).columns();
+  const auto is_nan = [](double x) { return std::isnan(x); };
+  for (auto& column : columns) {
+    const auto* other = sampled.find(column.name);
+    if (other != nullptr && other->reals.size() == column.reals.size() && !column.reals.empty() &&
+        std::ranges::all_of(column.reals, is_nan))
+      column = *other;
+  }
+  return Table(std::move(columns));
+}
+
 void combine_runs(const SweepFolder& folder, const std::vector<RunEntry>& runs,
                   const std::string& name) {
   std::vector<std::pair<const RunEntry*, std::string>> files;  // runs that have the table
@@ -72,7 +90,7 @@ void combine_runs(const SweepFolder& folder, const std::vector<RunEntry>& runs,
   }
   TableFileAppender table(folder.path() + "/" + name, csv);
   for (const auto& [run, file] : files)
-    if (!table.append(with_run_columns(read_parquet_table_with_gaps(file), *run)))
+    if (!table.append(with_run_columns(read_run_table(folder, *run, name, file), *run)))
       bad_input("{}: its columns are not those of the runs before it; analyse it again", file);
   table.finish();
 }

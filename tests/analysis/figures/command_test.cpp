@@ -62,6 +62,7 @@ class Figures : public ::testing::Test {
 
 TEST_F(Figures, OnlyWritesOneFigureWithDataScriptAndCaption) {
   analyze();
+  make_folders(out() + "/.drawing-Xy12zZ/half");  // left by a killed process
   const auto done = figures("--only position_signal");
   EXPECT_EQ(done.status, 0) << done.err;
   EXPECT_THAT(

@@ -97,14 +97,14 @@ TEST_F(BadData, AGoodCaptureWorks) {
   EXPECT_EQ(ended.code, 0) << ended.output;
   for (const char* name : {"qk", "taxonomy", "taxonomy_counts", "rotated", "complement",
                            "head_metrics", "head_bucket_plasticity", "head_profile", "profile_bins",
-                           "pair_heatmap", "head_component_weights"}) {
+                           "pair_heatmap", "head_component_weights", "geometry"}) {
     EXPECT_GT(lines(std::string(name) + ".csv"), 1) << name;
     EXPECT_TRUE(std::filesystem::exists(results() + "/" + name + ".parquet")) << name;
   }
   const Json found = summary();
   EXPECT_EQ(found["counts"]["rope"], 2);
   EXPECT_EQ(found["counts"]["nope"], 2);
-  for (const char* part : {"pca", "rotation", "plasticity"})
+  for (const char* part : {"pca", "rotation", "plasticity", "geometry"})
     for (const char* group : {"all", "rope", "nope"})
       EXPECT_TRUE(found[part].contains(group)) << part << " " << group;
   EXPECT_TRUE(found["taxonomy"]["nope"].contains("mixed"));

@@ -1,10 +1,16 @@
+#include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <map>
 #include <new>
+#include <regex>
 
 #include <gtest/gtest.h>
 
 #include "base/core/error.h"
+#include "base/core/text.h"
+#include "paths.h"
 
 namespace qkscope {
 namespace {
@@ -44,6 +50,30 @@ TEST(TranslateExceptions, OtherExceptionsAreFailures) {
            [] { throw std::bad_alloc(); }, [] { throw std::out_of_range("index"); },
            [] { throw std::system_error(EAGAIN, std::system_category()); }, [] { throw 7; }})
     EXPECT_EQ(error_of(body).kind(), ErrorKind::failure);
+}
+
+// The table of docs/explanation/durability.md is what the program does.
+TEST(ExitCodes, AreThoseOfTheDocumentation) {
+  const std::map<std::string, int> numbers = {
+      {"EACCES", EACCES}, {"EAGAIN", EAGAIN}, {"EBUSY", EBUSY},     {"EDQUOT", EDQUOT},
+      {"EEXIST", EEXIST}, {"EFBIG", EFBIG},   {"EIO", EIO},         {"EISDIR", EISDIR},
+      {"ELOOP", ELOOP},   {"EMFILE", EMFILE}, {"ENFILE", ENFILE},   {"ENODEV", ENODEV},
+      {"ENOENT", ENOENT}, {"ENOLCK", ENOLCK}, {"ENOMEM", ENOMEM},   {"ENOSPC", ENOSPC},
+      {"ENOSYS", ENOSYS}, {"EPERM", EPERM},   {"ENOTDIR", ENOTDIR}, {"ENAMETOOLONG", ENAMETOOLONG},
+      {"EROFS", EROFS},   {"ESTALE", ESTALE}, {"ETIMEDOUT", ETIMEDOUT}};
+  std::ifstream page(source_path("docs/explanation/durability.md"));
+  const std::regex row(R"(\| (E[A-Z, ]+) \| ([12]) \|.*)");
+  std::size_t found = 0;
+  for (std::string line; std::getline(page, line);) {
+    std::smatch parts;
+    if (!std::regex_match(line, parts, row)) continue;
+    for (const auto& name : split(parts[1].str(), ',')) {
+      const auto number = numbers.at(name.substr(name.find_first_not_of(' ')));
+      EXPECT_EQ(Error(kind_of_errno(number), "").exit_code(), std::stoi(parts[2])) << name;
+      ++found;
+    }
+  }
+  EXPECT_EQ(found, numbers.size());
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/core/error.h"
@@ -33,6 +36,28 @@ TEST(MappedFile, ATruncatedFileIsNamedOnSigbus) {
       testing::ExitedWithCode(1), "weights.bin: the file was cut");
 }
 
+// Several threads that read the file at once report it once.
+TEST(MappedFile, ATruncatedFileIsReportedOnce) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("weights.bin");
+  write_file(path, std::string(1 << 20, 'x'));
+  EXPECT_EXIT(
+      {
+        report_truncated_mappings();
+        const MappedFile file(path);
+        if (::truncate(path.c_str(), 4096) != 0) std::exit(5);
+        std::atomic<int> ready = 0;
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 8; ++i)
+          threads.emplace_back([&] {
+            for (++ready; ready < 8;) continue;
+            std::exit(file.text()[1 << 19] == 'x' ? 3 : 4);
+          });
+        for (auto& thread : threads) thread.join();
+      },
+      testing::ExitedWithCode(1), "^error: [^\n]*weights.bin: the file was cut[^\n]*\n$");
+}
+
 TEST(MappedFile, PipesAndFoldersAreRefused) {
   const TemporaryFolder folder;
   ASSERT_EQ(::mkfifo(folder.file("pipe").c_str(), 0600), 0);
@@ -53,6 +78,28 @@ TEST(OutputFile, AppearsOnlyWhenCommitted) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   write_file(path, "whole");
   EXPECT_EQ(MappedFile(path).text(), "whole");
+}
+
+TEST(OutputFile, LeftoversOfKilledProcessesAreRemoved) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("out.txt");
+  const auto names = [&] { return entry_names(folder.path()); };
+  const pid_t child = ::fork();
+  if (child == 0) {
+    OutputFile file(path);
+    ::_exit(0);  // without the destructor, as after SIGKILL
+  }
+  ::waitpid(child, nullptr, 0);
+  ASSERT_EQ(names().size(), 1U);
+  write_file(folder.file("out.txt.mine.tmp"), "of the user");
+  OutputFile running(path);  // of this process, which still writes
+  EXPECT_EQ(names().size(), 2U)
+      << "the leftover is gone, the running file and that of the user stay";
+  write_file(path, "whole");
+  EXPECT_EQ(names().size(), 3U);
+  running.write("later");
+  running.commit();
+  EXPECT_EQ(names(), (std::vector<std::string>{"out.txt", "out.txt.mine.tmp"}));
 }
 
 // Threads that download the same file write to the same path at the same time.

@@ -41,7 +41,7 @@ TEST(Fft, AgreesWithTheDirectSum) {
       EXPECT_EQ(begin, done);
       done = end;
     });
-    EXPECT_EQ(done, fft->blocks());
+    EXPECT_EQ(done, fft->block_count());
     for (std::size_t k = 0; k < size; k += size / 64 + 1) {
       std::complex<double> sum;
       for (std::size_t n = 0; n < size; ++n)
@@ -52,7 +52,8 @@ TEST(Fft, AgreesWithTheDirectSum) {
       const auto [vector, lane] = fft->locate_frequency(k);
       EXPECT_NEAR(signal[vector].re[lane], sum.real(), 1e-5 * static_cast<double>(size));
       EXPECT_NEAR(signal[vector].im[lane], sum.imag(), 1e-5 * static_cast<double>(size));
-      EXPECT_EQ(fft->block_residues()[fft->block_index(k % fft->blocks())], k % fft->blocks());
+      EXPECT_EQ(fft->block_residues()[fft->block_index(k % fft->block_count())],
+                k % fft->block_count());
     }
   }
 }
@@ -182,8 +183,8 @@ TEST(Nufft, FindsAllPointsAboveTheThreshold) {
 }
 
 // Takes unsorted rows.
-RotationPeak strongest_rotation(FrequencySearch& search, const std::vector<double>& cosine,
-                                const std::vector<double>& sine) {
+RotationFrequencyPeak strongest_rotation(FrequencySearch& search, const std::vector<double>& cosine,
+                                         const std::vector<double>& sine) {
   std::vector<std::complex<double>> units(cosine.size());
   for (std::size_t i = 0; i < cosine.size(); ++i)
     units[search.order().sorted_ranks()[i]] = {cosine[i], sine[i]};

@@ -1,5 +1,5 @@
 // Assembling ahead, during the run, gives the same bytes as assembling afterwards.
-#include "capture/run/assemble.h"
+#include "capture/writer/assemble.h"
 
 #include <chrono>
 #include <thread>

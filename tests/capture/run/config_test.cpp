@@ -140,6 +140,8 @@ TEST_F(ConfigFile, OverridesReplaceAndAddKeys) {
   EXPECT_EQ(config.capture.heads.sampling->count, 3);
   EXPECT_EQ(config.dataset.path, "a=b.txt");
   EXPECT_THAT(complaint(kSmallest, {"capture.min_bucket_size"}), HasSubstr("expected KEY=VALUE"));
+  EXPECT_THAT(complaint(kSmallest, {"model.config_overrides.rope_theta=.inf"}),
+              HasSubstr("expected a finite number"));
   EXPECT_THAT(complaint(kSmallest, {"dataset.path.x=1"}), HasSubstr("dataset.path is not a map"));
 }
 
@@ -167,6 +169,13 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"tokenizer: {chunk_min: 8}", "chunks of 0 tokens"},
         Mistake{"tokenizer: {max_length: 0}", "expected a whole number from 1 on"},
         Mistake{"tokenizer: {padding_side: left}", "tokenizer.padding_side: found \"left\""},
+        Mistake{"tokenizer: {max_length: 010}", "found \"010\", expected a whole number"},
+        Mistake{"tokenizer: {max_length: 9000000000000000000}", "at most 1099511627776"},
+        Mistake{"tokenizer: {max_length: 99999999999999999999}", "expected a whole number from 1"},
+        Mistake{"capture: {layers: [1, 010]}", "found \"010\" in the list"},
+        Mistake{"capture: {heads: [[1, 02]]}", "expected pairs [layer, head] only"},
+        Mistake{"capture: {sampler: {base_rate: 010}}", "without leading zeros"},
+        Mistake{"tokenizer: {max_length: 8}\n---\ntokenizer: {max_length: 9}", "2 YAML documents"},
         Mistake{"inference: {batch_size: -1}", "run.yaml:3: inference.batch_size"},
         Mistake{"inference: {autocast_dtype: int8}", "expected float16, fp16"},
         Mistake{"capture: {sampler: {type: random}}", "expected log_uniform, uniform or all"},

@@ -81,6 +81,39 @@ TEST_F(InterruptedCapture, TwoConcurrentOverwritesLeaveACompleteCapture) {
   }
 }
 
+// An --overwrite that fails has removed the state file; the rest of the old capture is still ours.
+TEST_F(InterruptedCapture, RepeatsAnOverwriteThatFailed) {
+  ASSERT_EQ(capture("expected").status, 0);
+  ASSERT_EQ(capture("out", "--set capture.head_sampling.count=8").status, 0);
+  const auto files = contents("out");
+  const auto first = std::ranges::find_if(
+      files, [](const auto& entry) { return entry.first.ends_with("/data.parquet"); });
+  ASSERT_NE(first, files.end());
+  const auto head = file("out/" + first->first);
+  ASSERT_TRUE(std::filesystem::remove(head));
+  std::filesystem::create_directories(head);  // cannot be unlinked
+  EXPECT_NE(capture("out", "--overwrite").status, 0);
+  EXPECT_FALSE(std::filesystem::exists(file("out/_saver_state.json")));
+  std::filesystem::remove(head);
+  const auto again = capture("out", "--overwrite");
+  ASSERT_EQ(again.status, 0) << again.err;
+  expect_same("out", contents("expected"));
+}
+
+TEST_F(InterruptedCapture, RemovesTheOldHeadsOfAnOverwriteThatWasKilled) {
+  if (kSanitized) GTEST_SKIP() << "the sanitizer refuses a library loaded before its own";
+  ASSERT_EQ(capture("expected").status, 0);
+  ASSERT_EQ(capture("out", "--set capture.head_sampling.count=8").status, 0);
+  const auto killed =
+      run_recorded(command("out", "--overwrite"),
+                   fmt::format("QKSCOPE_RECORD_BELOW={} QKSCOPE_KILL_AT='u _saver_state.json 1'",
+                               std::filesystem::canonical(file("")).string()));
+  ASSERT_EQ(killed.status, 128 + SIGKILL) << killed.err;
+  const auto resumed = capture("out");
+  ASSERT_EQ(resumed.status, 0) << resumed.err;
+  expect_same("out", contents("expected"));
+}
+
 TEST_F(InterruptedCapture, RefusesASecondRunIntoTheSameFolder) {
   write_documents(file("docs.jsonl"), 3000, 60);
   const pid_t child = start_program(command("out"), file("err"));

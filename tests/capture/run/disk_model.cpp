@@ -169,6 +169,8 @@ void DiskModel::apply(const FileOperation& operation) {
       change_names(from, {last_name(path), "", nullptr});
       return change_names(to, {"", last_name(operation.other), node});
     }
+    case 'l':
+      return change_names(folder_of(operation.other), {"", last_name(operation.other), node});
     case 's':
       if (!node) return;  // above the root, or already removed
       node->kept_data = node->data;

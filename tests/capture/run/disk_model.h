@@ -16,7 +16,7 @@ namespace qkscope {
 
 struct FileOperation {
   char what = 0;  // c: create, t: truncate to `offset` bytes, w: write, s: fsync, r: rename to
-                  // `other`, u: remove, m: create a folder
+                  // `other`, l: hard link `other`, u: remove, m: create a folder
   std::string path;
   std::string other;
   std::uint64_t offset = 0;

@@ -1,8 +1,9 @@
 // Loaded with LD_PRELOAD, records the operations of a program on files below QKSCOPE_RECORD_BELOW
 // to the file QKSCOPE_RECORD_TO, in the order in which they took effect. disk_model.h reads the
 // records. QKSCOPE_KILL_AT="r .seg 2" kills the program right after its second rename to a path
-// that ends in
-// ".seg"; kill_points.h sets it.
+// that ends in ".seg"; kill_points.h sets it. tests/simulation links this file with fault_of(),
+// which makes operations fail.
+#include <cerrno>
 #include <csignal>
 #include <cstdarg>
 #include <cstdint>
@@ -16,6 +17,10 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+// Called before an operation on a watched path. Returns the errno with which the operation fails,
+// or 0; may reduce the number of bytes that a write accepts.
+extern "C" int fault_of(char what, const char* path, std::size_t* bytes) __attribute__((weak));
 
 namespace {
 
@@ -83,12 +88,20 @@ void record(char what, const std::string& path, const std::string& other = "",
     std::abort();
 }
 
+bool fails(char what, const std::string& path, std::size_t* bytes = nullptr) {
+  if (fault_of == nullptr || !watched(path)) return false;
+  const int error = fault_of(what, path.c_str(), bytes);
+  if (error != 0) errno = error;
+  return error != 0;
+}
+
 int open_recorded(int folder, const char* path, int flags, mode_t mode) {
   const std::lock_guard lock(order);
   const auto name = absolute(folder, path);
   struct stat status {};
   const bool writes = (flags & (O_WRONLY | O_RDWR)) != 0 && watched(name);
   const bool there = writes && ::lstat(name.c_str(), &status) == 0;
+  if (writes && fails('c', name)) return -1;
   const int file = static_cast<int>(::syscall(SYS_openat, folder, path, flags, mode));
   if (file < 0 || !writes) return file;
   if (!there) record('c', name);
@@ -129,6 +142,7 @@ RECORDED_OPENAT(openat64)
 ssize_t write(int file, const void* data, size_t size) {
   const std::lock_guard lock(order);
   const auto at = ::lseek(file, 0, SEEK_CUR);
+  if (at >= 0 && fails('w', path_of(file), &size)) return -1;
   const auto count = ::syscall(SYS_write, file, data, size);
   if (count > 0 && at >= 0)
     record('w', path_of(file), "", static_cast<std::uint64_t>(at), data,
@@ -139,6 +153,7 @@ ssize_t write(int file, const void* data, size_t size) {
 #define RECORDED_PWRITE(NAME)                                              \
   ssize_t NAME(int file, const void* data, size_t size, off_t at) {        \
     const std::lock_guard lock(order);                                     \
+    if (fails('w', path_of(file), &size)) return -1;                       \
     const auto count = ::syscall(SYS_pwrite64, file, data, size, at);      \
     if (count > 0)                                                         \
       record('w', path_of(file), "", static_cast<std::uint64_t>(at), data, \
@@ -151,6 +166,7 @@ RECORDED_PWRITE(pwrite64)
 #define RECORDED_FTRUNCATE(NAME)                                                       \
   int NAME(int file, off_t size) noexcept {                                            \
     const std::lock_guard lock(order);                                                 \
+    if (fails('t', path_of(file))) return -1;                                          \
     const auto result = static_cast<int>(::syscall(SYS_ftruncate, file, size));        \
     if (result == 0) record('t', path_of(file), "", static_cast<std::uint64_t>(size)); \
     return result;                                                                     \
@@ -161,6 +177,7 @@ RECORDED_FTRUNCATE(ftruncate64)
 #define RECORDED_SYNC(NAME)                                            \
   int NAME(int file) {                                                 \
     const std::lock_guard lock(order);                                 \
+    if (fails('s', path_of(file))) return -1;                          \
     const auto result = static_cast<int>(::syscall(SYS_##NAME, file)); \
     if (result == 0) record('s', path_of(file));                       \
     return result;                                                     \
@@ -172,6 +189,7 @@ int renameat(int from_folder, const char* from, int to_folder, const char* to) n
   const std::lock_guard lock(order);
   const auto a = absolute(from_folder, from);
   const auto b = absolute(to_folder, to);
+  if (fails('r', b)) return -1;
   const auto result =
       static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, 0U));
   if (result == 0) record('r', a, b);
@@ -182,9 +200,20 @@ int rename(const char* from, const char* to) noexcept {
   return renameat(AT_FDCWD, from, AT_FDCWD, to);
 }
 
+int link(const char* from, const char* to) noexcept {
+  const std::lock_guard lock(order);
+  const auto a = absolute(AT_FDCWD, from);
+  const auto b = absolute(AT_FDCWD, to);
+  if (fails('l', b)) return -1;
+  const auto result = static_cast<int>(::syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0));
+  if (result == 0) record('l', a, b);
+  return result;
+}
+
 int unlinkat(int folder, const char* path, int flags) noexcept {
   const std::lock_guard lock(order);
   const auto name = absolute(folder, path);
+  if (fails('u', name)) return -1;
   const auto result = static_cast<int>(::syscall(SYS_unlinkat, folder, path, flags));
   if (result == 0) record('u', name);
   return result;
@@ -207,6 +236,7 @@ int remove(const char* path) noexcept {
 int mkdirat(int folder, const char* path, mode_t mode) noexcept {
   const std::lock_guard lock(order);
   const auto name = absolute(folder, path);
+  if (fails('m', name)) return -1;
   const auto result = static_cast<int>(::syscall(SYS_mkdirat, folder, path, mode));
   if (result == 0) record('m', name);
   return result;

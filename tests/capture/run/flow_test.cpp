@@ -6,8 +6,8 @@
 #include "base/core/error.h"
 #include "capture/run/batch_reader.h"
 #include "capture/run/capture_run.h"
-#include "capture/run/part_writer.h"
-#include "capture/run/selection.h"
+#include "capture/writer/part_writer.h"
+#include "capture/writer/selection.h"
 #include "capture_fixture.h"
 #include "engine/device/cpu/cpu_backend.h"
 
@@ -170,7 +170,8 @@ TEST_F(CaptureFlow, RunsEveryBatchOnOneBackend) {
   std::vector<std::int64_t> expected;
   for (const auto& batch : all_batches(packed)) {
     expected.push_back(batch.tokens());
-    writer.capture_and_store(batch, backend);
+    writer.capture_and_store(
+        batch, [&](const Batch& rows, Observer& observer) { forward(backend, rows, observer); });
   }
   writer.flush();
   EXPECT_EQ(backend.rows, expected);
@@ -196,7 +197,10 @@ TEST_F(CaptureFlow, FailedForwardPassLeavesNoThreadAndNoSegment) {
     ExampleSource source(unpacked, {});
     BatchReader reader(unpacked, source);
     CapturePartWriter writer(unpacked, journal);
-    EXPECT_THROW(writer.capture_and_store(*reader.next(), backend), Error);
+    const auto run = [&](const Batch& rows, Observer& observer) {
+      forward(backend, rows, observer);
+    };
+    EXPECT_THROW(writer.capture_and_store(*reader.next(), run), Error);
   }
   for (const auto& [name, content] : contents("part")) EXPECT_EQ(name, "manifest.json");
 }

@@ -3,7 +3,7 @@
 
 #include "base/core/error.h"
 #include "base/numerics/random.h"
-#include "capture/run/selection.h"
+#include "capture/writer/selection.h"
 #include "capture_fixture.h"
 #include "engine/model/model_config.h"
 #include "input/checkpoint/checkpoint.h"

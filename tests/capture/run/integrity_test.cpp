@@ -5,7 +5,7 @@
 #include "base/io/checksum.h"
 #include "base/io/file_list.h"
 #include "base/io/output_file.h"
-#include "capture/run/part_run.h"
+#include "capture/writer/part_run.h"
 #include "capture_fixture.h"
 #include "error_message.h"
 #include "qkscope/captures.h"

@@ -3,7 +3,7 @@
 
 #include "base/io/json.h"
 #include "base/numerics/random.h"
-#include "capture/run/selection.h"
+#include "capture/writer/selection.h"
 #include "paths.h"
 
 namespace qkscope {

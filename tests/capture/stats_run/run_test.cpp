@@ -242,6 +242,21 @@ TEST_F(StatsRun, EndsTheRunAtTheFirstNanAndNamesIt) {
   EXPECT_FALSE(std::filesystem::exists(file("out")));
 }
 
+TEST_F(StatsRun, ScoresOfHeadsEndAtNan) {
+  std::filesystem::copy(tiny_checkpoint(), file("model"), std::filesystem::copy_options::recursive);
+  break_weight(file("model"), "model.layers.1.self_attn.k_proj.weight");
+  write_text(file("pattern.csv"), "1,0,0\n0,1,0\n0,0,1\n");
+  for (const auto& options :
+       std::vector<std::string>{"", "--near-only", "--pattern " + file("pattern.csv")}) {
+    const auto run = run_program(
+        fmt::format("qkscope heads --token-ids 1,2,3 {} --model {}", options, file("model")));
+    EXPECT_EQ(run.status, 2) << options;
+    EXPECT_NE(run.err.find("the attention of layer 1, head 0 holds NaN"), std::string::npos)
+        << run.err;
+    EXPECT_EQ(run.out, "");
+  }
+}
+
 // Gemma 2 applies logit soft-capping; attention weights still sum to 1.
 TEST_F(StatsRun, AttentionSumsToOneWithLogitSoftCapping) {
   // The vocabulary of the golden checkpoint lacks the letters of the byte tokenizer.

@@ -103,6 +103,7 @@ ExpectedRow expected_row(const FusedRows& rows, const Batch& batch, const Sequen
     const auto distance = position - j;
     const auto width = std::bit_width(static_cast<std::uint64_t>(distance));
     if (j < 4) {
+      if (j == 0 && position >= kSinkAboveHalfFrom && p > 0.5) column(layout.sink_above_half()) = 1;
       column(AttentionColumnLayout::offset(NearKeyColumn::sink_0) + j) = p;
       at(NearKeyColumn::sink_4) += p;
       if (position < 64) column(AttentionColumnLayout::offset(NearKeyColumn::alpha_0) + j) = p;

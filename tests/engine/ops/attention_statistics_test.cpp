@@ -122,6 +122,7 @@ std::vector<double> plain_columns(const Pass& pass, const Sequence& sequence, st
     const double p = row.p[as_index(j)];
     const auto width = static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(i - j)));
     if (j < 4) {
+      if (j == 0 && i >= kSinkAboveHalfFrom && p > 0.5) v[as_index(layout.sink_above_half())] = 1;
       v[as_index(AttentionColumnLayout::offset(NearKeyColumn::sink_0) + j)] = p;
       near(NearKeyColumn::sink_4) += p;
       if (i < 64) v[as_index(AttentionColumnLayout::offset(NearKeyColumn::alpha_0) + j)] = p;

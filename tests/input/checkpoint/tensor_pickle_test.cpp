@@ -1,6 +1,11 @@
 // Unpickling of tensors, and rejection of everything else.
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "error_message.h"
 #include "input/checkpoint/safetensors.h"
@@ -77,6 +82,44 @@ TEST(TensorPickle, MalformedPicklesAreRejected) {
   EXPECT_THAT(pickle_refusal("}}s."), HasSubstr("more from the stack"));
   // A self-referential dictionary is rejected and does not leak memory.
   EXPECT_THAT(pickle_refusal("}q\x01" + text("a") + "h\x01s."), HasSubstr("\"a\", a dict"));
+}
+
+// A pickle of a megabyte can recall one memoised value half a million times.
+TEST(TensorPickle, RecalledValuesTakeNoMemoryOfTheirOwn) {
+  const auto megabytes_for = [](const std::string& pickle) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const auto peak = [] {
+        rusage usage{};
+        ::getrusage(RUSAGE_SELF, &usage);
+        return usage.ru_maxrss / 1024;
+      };
+      const auto before = peak();
+      pickle_refusal(pickle);
+      ::_exit(static_cast<int>(std::min(peak() - before, 250L)));
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  const auto repeated = [](const std::string& part, int times) {
+    std::string all;
+    for (int i = 0; i < times; ++i) all += part;
+    return all;
+  };
+  constexpr int kMost = 80;  // megabytes: 16 and 64 times the pickle of a megabyte or less
+  const auto long_text = "X\0\0\x08\0"s + std::string(std::size_t{1} << 19, 'a') + "q\1"s;
+  const auto long_tuple = "(" + repeated("K\1"s, 100'000) + "tq\2"s;
+  const auto tensor = kTensor + "q\3"s;
+  for (const auto& pickle :
+       {long_text + "(" + repeated("h\1"s, 9'000) + "t.",         // in a tuple
+        long_text + repeated("}h\1Ns"s, 2'000) + ".",             // keys of dictionaries
+        tensor + long_text + repeated("}h\1h\3s"s, 2'000) + ".",  // names of tensors
+        long_tuple +
+            repeated("ctorch._utils\n_rebuild_tensor_v2\n(" + kStorage + "K\1h\2h\2\x89NtR"s, 90) +
+            ".",
+        std::string(1'000'000, 'N') + ".", "N" + std::string(1'000'000, '\x94') + "."})
+    EXPECT_LE(megabytes_for(pickle), kMost) << pickle.size();
 }
 
 }  // namespace

@@ -259,6 +259,19 @@ class Faults(HubTestCase):
         self.assert_snapshot(NEEDED)
         self.assertEqual(self.ranges(), [None, "bytes=100000-"])
 
+    def test_a_server_that_sends_a_byte_at_a_time_is_given_up(self):
+        self.hub.fault("/objects/", Body(piece=1, pause=0.2), times=100)
+        begin = time.monotonic()
+        self.assertIn("slower than 4096 bytes per second",
+                      self.download("org/tiny", status=1, HF_HUB_DOWNLOAD_TIMEOUT="1"))
+        self.assertEqual(len(self.hub.asked("/objects/")), 5)
+        self.assertLess(time.monotonic() - begin, 60)
+
+    def test_passwords_in_the_endpoint_are_not_printed(self):
+        out = self.download("org/tiny", status=2, HF_ENDPOINT="https://me:s3cret@hub.example")
+        self.assertIn("hub.example", out)
+        self.assertNotIn("s3cret", out)
+
     def test_an_unreachable_server_is_reported(self):
         self.assertIn("is the network there?",
                       self.download("org/tiny", status=1, HF_ENDPOINT="http://127.0.0.1:9"))

@@ -33,6 +33,12 @@ TEST(Url, InvalidAddressesAreRejected) {
        {"", "hub.example", "ftp://h/", "file:///etc/passwd", "https://", "https://user:pw@h/",
         "https://h:0/", "https://h:x/", "https://h:99999/", "https://h /", "https://h/\r\nX: y"})
     bad_input_message([&] { parse_url(text); });
+  for (const std::string text :
+       {"https://me:s3cret@host/", "https://me:s3cret@host:99999/x", "https://s3cret@host",
+        "me:s3cret@host", "https://host:port/?key=s3cret", "ftp://me:s3cr/s3cret@host"}) {
+    const auto message = bad_input_message([&] { parse_url(text); });
+    EXPECT_EQ(message.find("s3cr"), std::string::npos) << message;
+  }
 }
 
 TEST(Url, RelativeLocationsAreResolved) {

@@ -8,6 +8,7 @@
 #include "capture/run/capture_fixture.h"
 #include "capture/run/capture_plan.h"
 #include "paths.h"
+#include "qkscope/experimental/options.h"
 #include "study/compare/published.h"
 
 namespace qkscope {
@@ -213,6 +214,26 @@ TEST_F(SweepFile, AnalysisOptionsAreChecked) {
   EXPECT_THAT(with("scatter: -1"), HasSubstr("analysis.scatter"));
   EXPECT_THAT(with("attention: wide"), HasSubstr("any, full or sliding"));
   EXPECT_THAT(with("separation: median"), HasSubstr("mean, eigen or eigen-then-project"));
+  // Every option of the table refuses what is no plain number within its bounds.
+  for (const auto& option : analysis_options()) {
+    if (option.group == OptionGroup::capture || option.group == OptionGroup::statistics) continue;
+    const auto refuses = [&](const std::string& value) {
+      EXPECT_THAT(with(fmt::format("{}: {}", option.name, value)), HasSubstr(option.expected()))
+          << value;
+    };
+    using enum OptionKind;
+    if (option.kind == number)
+      for (const auto* value : {".nan", ".inf", "-.inf", "1e400", "50", "1e300", "00"})
+        refuses(value);
+    if (option.kind == count)
+      for (const auto* value : {".nan", "010", "-1", "1.5", "99999999999999999999999"})
+        refuses(value);
+    if (option.kind == counts || option.kind == layers)
+      for (const auto* value : {"[010]", "[-1]", "[.nan]", "[99999999999999999999]"})
+        refuses(value);
+    if (option.kind == heads)
+      for (const auto* value : {"[[1, 010]]", "[[1, -1]]", "[[1, 4294967296]]"}) refuses(value);
+  }
   EXPECT_THAT(with("pca: false, rotation: false, plasticity: false"),
               HasSubstr("one of them is run"));
 }

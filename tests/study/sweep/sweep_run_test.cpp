@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "base/io/output_file.h"
 #include "python.h"
 #include "qkscope/forward.h"
 #include "qkscope/tables.h"
@@ -254,6 +255,20 @@ TEST_F(SweepRuns, TwoSweepsIntoOneFolderShareTheWork) {
                                 " ; s=$?; wait $! && exit $s");
   EXPECT_EQ(both.status, 0) << both.err;
   expect_same("out", contents("expected"));
+}
+
+// The next task of a cluster starts when this one succeeds, and needs the run.
+TEST_F(SweepRuns, ATaskThatLeavesItsRunToAnotherTaskFails) {
+  ASSERT_EQ(sweep("out", "--quiet --only first --part capture --shard 0/1").status, 0);
+  {
+    const FileLock other(file("out/small/.locks/first.run"), FileLock::Mode::exclusive,
+                         FileLock::Wait::no);
+    ASSERT_TRUE(other.held());
+    const auto merge = sweep("out", "--quiet --only first --part merge --shards 1");
+    EXPECT_EQ(merge.status, 1);
+    EXPECT_THAT(merge.err, HasSubstr("1 of 1 runs are at work in another task: first"));
+  }
+  EXPECT_EQ(sweep("out", "--quiet --only first --part merge --shards 1").status, 0);
 }
 
 TEST_F(SweepRuns, DryRunListsRemainingWorkAndWritesNothing) {

@@ -192,7 +192,7 @@ void describe_coordinates(const CentredRows& queries, LinearQueryModel& model) {
 std::vector<double> rotate_vector(std::span<const double> x, const LinearQueryModel& model) {
   std::vector<double> rotated(model.sign);
   for (std::size_t j = 0; j < x.size(); ++j) rotated[j] *= x[j];
-  reflect(rotated, model.reflection);
+  apply_reflection(rotated, model.reflection);
   return rotated;
 }
 

@@ -35,7 +35,7 @@ const headColumns = (() => {
   }
   function measureColumns(name, parts) {
     const value = (head) => measureOf(name, head), other = (head) => measureOf(name, matchOf(head), others);
-    const [title, meaning] = [titleOf(name), meaningOf(name)];
+    const [title, meaning] = [titleOf(name), meaningOf(name, report.heads.meanings)];
     if (name === "gaussian")
       return [choiceColumn(letter(name), meaning, 72, ["no", "yes"], value)];
     if (!others) return [{ name, title, meaning, width: 68, value }];

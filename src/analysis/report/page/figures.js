@@ -127,11 +127,24 @@ const figureList = (() => {
     return box;
   }
 
+  // The figures of one question about the geometry of heads, with its sentence.
+  function geometrySection(name, title, sentence) {
+    const section = element("div");
+    section.id = `geometry-${name}`;
+    section.append(element("h3", title), element("p", sentence, "note"), element("div", undefined, "figures"));
+    return section;
+  }
+
   function fill(list, note, openHead) {
     const second = report.other ? report.other.figures : [];
-    const names = new Set([...report.figures, ...second].map(({ name }) => name));
-    for (const name of names)
-      list.append(figureBox([report.figures, second].map((figures) => figures.find((figure) => figure.name === name)), openHead));
+    const sections = new Map(report.questions.map(([name, title, sentence]) => [name, geometrySection(name, title, sentence)]));
+    for (const [name, question] of new Map([...report.figures, ...second].map(({ name, question }) => [name, question]))) {
+      const box = figureBox([report.figures, second].map((figures) => figures.find((figure) => figure.name === name)), openHead);
+      if (!sections.has(question)) { list.append(box); continue; }
+      sections.get(question).lastChild.append(box);
+      document.getElementById("geometry").hidden = false;
+    }
+    for (const section of sections.values()) if (section.lastChild.childElementCount > 0) document.getElementById("geometry-list").append(section);
     if (report.left_out.length > 0) note.textContent = `Not drawn: ${report.left_out.map(([name, why]) => `${name} (${why})`).join("; ")}.`;
     if (report.of_several.length > 0) note.textContent += ` Figures that compare runs need several: ${report.of_several.join(", ")}.`;
   }

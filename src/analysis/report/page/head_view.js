@@ -51,7 +51,7 @@ const headView = (() => {
     const row = element("div");
     row.append(element("span", name), ...values.map((value) => element("b", write(value))));
     if (others) row.append(element("b", name === "gaussian" ? "" : shown(values[1] - values[0]), "difference"));
-    explain(row, meaningOf(name));
+    explain(row, meaningOf(name, report.heads.meanings));
     return row;
   }
 

@@ -68,7 +68,7 @@ const runTable = (() => {
     if (states) add("state", "Whether the run of the sweep is done.", "text");
     add("heads", "Number of analysed heads.");
     for (const name of measures)
-      add(name === "abs_r_k_a" ? "|r_k_a|" : titleOf(name), `Mean over heads${name === "abs_r_k_a" ? " of the absolute value" : ""}. ${meaningOf(name.replace("abs_", ""))}`);
+      add(name === "abs_r_k_a" ? "|r_k_a|" : titleOf(name), `Mean over heads${name === "abs_r_k_a" ? " of the absolute value" : ""}. ${meaningOf(name.replace("abs_", ""), report.heads.meanings)}`);
     for (const kind of report.heads.classes) add(kind.title, `Share of heads in the class ${kind.title}, of the heads that have a class.`);
     return header;
   }

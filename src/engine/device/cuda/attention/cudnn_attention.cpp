@@ -13,6 +13,7 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
+#include "base/core/thread_pool.h"
 #include "engine/device/cuda/attention/library_attention.h"
 #include "engine/device/cuda/memory/device_memory.h"
 
@@ -60,6 +61,9 @@ void check(cudnnStatus_t status, const char* operation) {
 
 // Sequence lengths are rounded up to this step, so that similar batches share a cuDNN plan.
 constexpr std::int64_t kLengthStep = 1024;
+// Texts of equal length have exact plans. A plan holds compiled kernels, so that a run over texts
+// of many lengths keeps only the plans used last.
+constexpr std::size_t kMostPlans = 64;
 constexpr std::int64_t kFirstLength = 4096;  // length of the plan that is built while weights load
 
 }  // namespace
@@ -74,6 +78,7 @@ struct CudnnAttention::Library {
   struct Plan {
     std::shared_ptr<fe::graph::Graph> graph;  // null: not supported
     std::int64_t workspace = 0;
+    std::uint64_t last_use = 0;
   };
 
   Library(const ModelConfig& model_, DType dtype_, cudaStream_t stream_)
@@ -117,9 +122,21 @@ struct CudnnAttention::Library {
     const auto length = ragged ? (longest + kLengthStep - 1) / kLengthStep * kLengthStep : longest;
     const Key key{static_cast<std::int64_t>(sequences.size()), length,
                   window >= longest ? 0 : window, ragged};
-    const auto found = plans.find(key);
-    if (found != plans.end()) return found->second;
-    return plans[key] = make_plan(key);
+    if (!plans.contains(key)) {
+      if (plans.size() >= kMostPlans) remove_oldest_plan();
+      plans[key] = make_plan(key);
+    }
+    auto& plan = plans[key];
+    plan.last_use = ++uses;
+    return plan;
+  }
+
+  // Waits for the kernels of the plan, which are unloaded with it.
+  void remove_oldest_plan() {
+    cuda::check(cudaStreamSynchronize(stream), "wait for attention");
+    plans.erase(std::min_element(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
+      return a.second.last_use < b.second.last_use;
+    }));
   }
 
   Plan make_plan(const Key& key) const;
@@ -134,6 +151,7 @@ struct CudnnAttention::Library {
   bool failed = false;
   cudnnHandle_t handle = nullptr;
   std::map<Key, Plan> plans;
+  std::uint64_t uses = 0;
   DeviceMemory workspace;
 
   std::vector<Sequence> sequences;
@@ -147,7 +165,7 @@ CudnnAttention::CudnnAttention(const ModelConfig& model, DType dtype, int device
                                cudaStream_t stream)
     : library_(std::make_unique<Library>(model, dtype, stream)) {
   auto& l = *library_;
-  if (l.serves()) l.started = std::async(std::launch::async, [&l, device] { l.start(device); });
+  if (l.serves()) l.started = run_in_background([&l, device] { l.start(device); });
 }
 
 CudnnAttention::~CudnnAttention() = default;

@@ -35,7 +35,7 @@ __device__ float clamped_swiglu(float gate, float up, const ClampedSwiglu& swigl
   return (u + 1.0f) * (g / (1.0f + expf(-swiglu.alpha * g)));
 }
 
-// Rows of the gate kernel. Consecutive rows of gate, and of up, are `stride` packs apart.
+// Inputs of the gated-activation kernel. Rows of `gate` and of `up` are `stride` vectors apart.
 template <typename T>
 struct GateRows {
   const T* gate;

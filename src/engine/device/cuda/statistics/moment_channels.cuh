@@ -121,10 +121,10 @@ struct ChannelPairRange {
     least = __hmin2(least, x);
     largest = __hmax2(largest, x);
   }
-  __device__ float channel_min(int channel) const {
+  __device__ float minimum_of_channel(int channel) const {
     return to_float(channel == 0 ? least.x : least.y);
   }
-  __device__ float channel_max(int channel) const {
+  __device__ float maximum_of_channel(int channel) const {
     return to_float(channel == 0 ? largest.x : largest.y);
   }
   __device__ static Pair broadcast_to_pair(float x) {
@@ -243,7 +243,7 @@ class ChannelMoments {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       auto& s = sums_[c];
-      float least = range_.channel_min(c), largest = range_.channel_max(c);
+      float least = range_.minimum_of_channel(c), largest = range_.maximum_of_channel(c);
       for (int distance = 8; distance <= 16; distance *= 2) {
         least = fminf(least, __shfl_xor_sync(kAllLanes, least, distance));
         largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, distance));

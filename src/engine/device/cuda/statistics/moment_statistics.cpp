@@ -106,16 +106,17 @@ void read_bucket_moments(BucketMoments& buckets, const ResultLayout& layout,
   std::copy_n(at<double>(bytes, layout.cov()), buckets.cov.size(), buckets.cov.begin());
 }
 
-// Copies known shifts to the GPU. The shifts are zero until the first body row (a row after the
-// first tokens of a document) arrives, from which they are estimated.
+// Copies known shifts to the GPU through pinned memory: a copy from pageable memory may still be
+// running when the host changes the shifts. The shifts are zero until the first body row (a row
+// after the first tokens of a document) arrives, from which they are estimated.
 void copy_shift(const std::vector<float>& known, std::int64_t count, float* to,
-                cudaStream_t stream) {
+                UploadBuffer& staging, cudaStream_t stream) {
   if (known.empty())
     check(cudaMemsetAsync(to, 0, static_cast<std::size_t>(count) * sizeof(float), stream),
           "clear shifts");
   else
-    check(cudaMemcpyAsync(to, known.data(), known.size() * sizeof(float), cudaMemcpyHostToDevice,
-                          stream),
+    check(cudaMemcpyAsync(to, staging.upload(known, "statistics", stream),
+                          known.size() * sizeof(float), cudaMemcpyDeviceToDevice, stream),
           "copy shifts to the GPU");
 }
 
@@ -265,7 +266,7 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
     estimate_moment_shift(sums, {partition->chunks.body, static_cast<std::int32_t>(chunks)}, shifts,
                           stream_);
   else
-    copy_shift(*request.shift, layout.shift_count(), shifts, stream_);
+    copy_shift(*request.shift, layout.shift_count(), shifts, results_.indices(), stream_);
   check(cudaMemsetAsync(result + layout.not_finite(), kAllFinite & 0xff, 4, stream_),
         "clear a flag");
   sum_moments(sums, stream_);

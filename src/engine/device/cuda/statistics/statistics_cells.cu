@@ -28,6 +28,7 @@ struct ScoreRow {
 
   // Returns whether a pass over scores stores the column; all other columns are derived.
   __device__ static bool is_stored(const AttentionColumnLayout& layout, std::int64_t column) {
+    if (column == layout.sink_above_half()) return false;
     if (column >= layout.near_column_count())
       return column != layout.perplexity() && column != layout.entropy_relative() &&
              (column < layout.kept_mass(0) || (column - layout.kept_mass(0)) % 2 == 0);
@@ -40,6 +41,11 @@ struct ScoreRow {
   // Value of a column; some columns are derived from others.
   __device__ double value(std::int64_t column) const {
     const auto& layout = a.layout;
+    if (column == layout.sink_above_half())
+      return position >= kSinkAboveHalfFrom &&
+                     stored(AttentionColumnLayout::offset(NearKeyColumn::sink_0)) > 0.5f
+                 ? 1
+                 : 0;
     if (column < layout.near_column_count())
       return near(static_cast<NearKeyColumn>(column), column);
     const auto i = static_cast<double>(position);

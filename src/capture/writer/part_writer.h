@@ -11,13 +11,21 @@
 #include "base/core/clock.h"
 #include "capture/format/journal.h"
 #include "capture/format/segment.h"
-#include "capture/run/batch_reader.h"
-#include "capture/run/capture_plan.h"
+#include "capture/writer/prepared_batch.h"
 #include "engine/device/backend.h"
-#include "engine/forward/forward.h"
+#include "qkscope/experimental/engine.h"
+#include "qkscope/forward.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {
+
+// What a writer has to know about a run.
+struct WriterPlan {
+  Manifest manifest;
+  std::vector<HookPoint> points;  // (groups of the manifest)
+  BackendOptions backend;         // device and type of the activations
+  bool keep_non_finite = false;   // false: a vector with NaN or infinity ends the run
+};
 
 // Positions [begin, end) of a HeadGroupSample, all from one example.
 struct SampledRows {
@@ -45,8 +53,8 @@ struct CapturedBatch {
 
 // Runs a batch and returns its sampled rows. Throws a bad-input error for a vector with NaN or
 // infinity unless the configuration keeps such rows.
-CapturedBatch capture_to_memory(const RunPlan& plan, Backend& backend,
-                                const PreparedBatch& prepared);
+CapturedBatch capture_to_memory(const WriterPlan& plan, const PreparedBatch& prepared,
+                                const RunPass& run);
 
 // Writes rows to the open segment of a part. Segments are closed often, so that a crash loses
 // little work. Closing waits for the disk and therefore runs on another thread.
@@ -54,13 +62,12 @@ class CapturePartWriter {
  public:
   // The journal must not be used elsewhere until flush() returns or the writer is destroyed.
   // `stored` is called on another thread after a segment is recorded in the journal.
-  CapturePartWriter(const RunPlan& plan, Journal& journal,
+  CapturePartWriter(const WriterPlan& plan, Journal& journal,
                     std::function<void(const JournalEntry&)> stored = {});
 
   // Runs a batch and stores the same sampled rows as capture_to_memory() and append(), but without
-  // buffering them in memory. `statistics` observes the same forward pass.
-  void capture_and_store(const PreparedBatch& prepared, Backend& backend,
-                         LayerStatistics* statistics = nullptr);
+  // buffering them in memory.
+  void capture_and_store(const PreparedBatch& prepared, const RunPass& run);
   // Stores the rows of a batch that ran on another worker.
   void append(const PreparedBatch& prepared, const CapturedBatch& captured);
   // Closes the open segment and waits until everything so far is on disk.
@@ -78,7 +85,7 @@ class CapturePartWriter {
   void begin_closing_segment();
   void finish_closing_segment();
 
-  const RunPlan& plan_;
+  const WriterPlan& plan_;
   Journal& journal_;
   std::function<void(const JournalEntry&)> stored_;
   std::size_t segments_;  // opened so far

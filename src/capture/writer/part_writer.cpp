@@ -1,4 +1,4 @@
-#include "capture/run/part_writer.h"
+#include "capture/writer/part_writer.h"
 
 #include <algorithm>
 #include <bit>
@@ -12,8 +12,8 @@
 #include "base/core/dtype.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/core/thread_pool.h"
 #include "capture/format/layout.h"
-#include "engine/forward/hooks.h"
 
 namespace qkscope {
 namespace {
@@ -41,7 +41,7 @@ std::span<const float> vector_at(ConstTensorView vectors, std::int64_t row, std:
 
 class CaptureObserver : public Observer {
  public:
-  CaptureObserver(const RunPlan& plan, const PreparedBatch& prepared, RowSink sink)
+  CaptureObserver(const WriterPlan& plan, const PreparedBatch& prepared, RowSink sink)
       : plan_(plan), prepared_(prepared), sink_(std::move(sink)) {
     QKSCOPE_ASSERT(prepared.samples.size() == plan.points.size());
   }
@@ -60,6 +60,7 @@ class CaptureObserver : public Observer {
   void see(HookPoint point, ConstTensorView activation) override {
     const auto start = Clock::now();
     const auto group = group_of(point);
+    check_shape(group, activation);
     const auto& sample = prepared_.samples[group];
     std::size_t begin = 0;
     for (std::size_t sequence = 0; sequence < sample.ends.size(); ++sequence) {
@@ -74,7 +75,19 @@ class CaptureObserver : public Observer {
       begin = end;
     }
     count_.rows += activation.dim(0) * activation.dim(1);
+    ++seen_[group];
     seconds_ += seconds_since(start);
+  }
+
+  // Throws a bad-input error unless every wanted point was shown exactly once. A pass of this
+  // library always does; an external engine may not.
+  void check_complete() const {
+    for (std::size_t group = 0; group < seen_.size(); ++group) {
+      const auto point = plan_.points[group];
+      if (seen_[group] == (wants(point) ? 1 : 0)) continue;
+      bad_input("layer {}: the engine passed {} {} times in one forward pass; expected once",
+                point.layer, hook_name(point), seen_[group]);
+    }
   }
 
   const CapturedBatch::BatchTotals& count() const { return count_; }
@@ -87,6 +100,20 @@ class CaptureObserver : public Observer {
     return static_cast<std::size_t>(found - plan_.points.begin());
   }
 
+  void check_shape(std::size_t group, ConstTensorView activation) const {
+    if (group == plan_.points.size())
+      bad_input("the engine passed a hook point that the capture does not want");
+    const auto& heads = plan_.manifest.groups[group].heads;
+    const Shape expected = {std::ssize(prepared_.samples[group].rows), std::ssize(heads),
+                            plan_.manifest.head_dim};
+    if (activation.shape() != expected || activation.dtype() != DType::f32)
+      bad_input(
+          "{}: the engine passed {} of shape {}; expected float32 of shape {}: (sampled rows, "
+          "selected heads, width of a head)",
+          hook_name(plan_.points[group]), dtype_name(activation.dtype()),
+          activation.shape().to_string(), expected.to_string());
+  }
+
   // vectors: shape (positions, selected heads, head_dim)
   void check_finite(std::size_t group, const ExampleRecord& example,
                     std::span<const std::int32_t> positions, ConstTensorView vectors) {
@@ -95,7 +122,7 @@ class CaptureObserver : public Observer {
         const auto vector = vector_at(vectors, row, head);
         if (all_finite(vector)) continue;
         ++count_.non_finite;
-        if (!plan_.config.capture.keep_non_finite)
+        if (!plan_.keep_non_finite)
           refuse_non_finite(group, static_cast<std::size_t>(head), example,
                             positions[static_cast<std::size_t>(row)], vector);
       }
@@ -120,23 +147,21 @@ class CaptureObserver : public Observer {
         quote_text(example.source_id), example.row, position, *found, range);
   }
 
-  const RunPlan& plan_;
+  const WriterPlan& plan_;
   const PreparedBatch& prepared_;
   RowSink sink_;
   CapturedBatch::BatchTotals count_;
+  std::vector<int> seen_ = std::vector<int>(plan_.points.size());  // (groups) calls of see()
   double seconds_ = 0.0;
 };
 
-CapturedBatch::BatchTotals capture_batch(const RunPlan& plan, Backend& backend,
-                                         const PreparedBatch& prepared, LayerStatistics* statistics,
-                                         RowSink sink) {
+CapturedBatch::BatchTotals capture_batch(const WriterPlan& plan, const PreparedBatch& prepared,
+                                         const RunPass& run, RowSink sink) {
   if (prepared.sequence.empty()) return {};
   CaptureObserver observer(plan, prepared, std::move(sink));
   const auto start = Clock::now();
-  if (statistics == nullptr)
-    forward(backend, prepared.batch, observer);
-  else
-    forward(backend, prepared.batch, observer, *statistics);
+  run(prepared.batch, observer);
+  observer.check_complete();
   auto count = observer.count();
   count.forward_seconds = seconds_since(start);
   // A GPU computes while rows are stored; on the CPU storing rows delays the forward pass.
@@ -146,8 +171,8 @@ CapturedBatch::BatchTotals capture_batch(const RunPlan& plan, Backend& backend,
 
 }  // namespace
 
-CapturedBatch capture_to_memory(const RunPlan& plan, Backend& backend,
-                                const PreparedBatch& prepared) {
+CapturedBatch capture_to_memory(const WriterPlan& plan, const PreparedBatch& prepared,
+                                const RunPass& run) {
   CapturedBatch captured;
   const auto keep = [&](const SampledRows& rows, ConstTensorView vectors) {
     Tensor copy(vectors.shape());
@@ -157,11 +182,11 @@ CapturedBatch capture_to_memory(const RunPlan& plan, Backend& backend,
         to = std::ranges::copy(vector_at(vectors, row, head), to).out;
     captured.blocks.push_back({rows, std::move(copy)});
   };
-  captured.count = capture_batch(plan, backend, prepared, nullptr, keep);
+  captured.count = capture_batch(plan, prepared, run, keep);
   return captured;
 }
 
-CapturePartWriter::CapturePartWriter(const RunPlan& plan, Journal& journal,
+CapturePartWriter::CapturePartWriter(const WriterPlan& plan, Journal& journal,
                                      std::function<void(const JournalEntry&)> stored)
     : plan_(plan),
       journal_(journal),
@@ -172,13 +197,12 @@ CapturePartWriter::CapturePartWriter(const RunPlan& plan, Journal& journal,
   done_.tokens = journal.tokens();
 }
 
-void CapturePartWriter::capture_and_store(const PreparedBatch& prepared, Backend& backend,
-                                          LayerStatistics* statistics) {
+void CapturePartWriter::capture_and_store(const PreparedBatch& prepared, const RunPass& run) {
   begin_batch(prepared);
   const auto store = [&](const SampledRows& rows, ConstTensorView vectors) {
     add_rows(prepared, rows, vectors);
   };
-  finish_batch(prepared, capture_batch(plan_, backend, prepared, statistics, store));
+  finish_batch(prepared, capture_batch(plan_, prepared, run, store));
 }
 
 void CapturePartWriter::append(const PreparedBatch& prepared, const CapturedBatch& captured) {
@@ -227,12 +251,11 @@ void CapturePartWriter::finish_batch(const PreparedBatch& prepared,
 
 void CapturePartWriter::begin_closing_segment() {
   finish_closing_segment();
-  closing_ = std::async(std::launch::async,
-                        [this, entry = open_, segment = std::move(segment_)]() mutable {
-                          entry.checksum = segment->commit();
-                          journal_.append_entry(entry);
-                          if (stored_) stored_(entry);
-                        });
+  closing_ = run_in_background([this, entry = open_, segment = std::move(segment_)]() mutable {
+    entry.checksum = segment->commit();
+    journal_.append_entry(entry);
+    if (stored_) stored_(entry);
+  });
 }
 
 void CapturePartWriter::finish_closing_segment() {

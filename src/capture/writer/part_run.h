@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +19,6 @@
 namespace qkscope {
 
 class StoredRun;
-struct StoreAddress;
 
 // Totals over the parts that a call wrote, resumed or merged.
 struct PartRunResult {
@@ -49,11 +50,45 @@ struct PartRun {
 
   // Writes or resumes the part of `shard`. A run without shards also assembles and publishes.
   PartRunResult run() const;
+};
+
+// The part of a run from its lock to its published files, for a caller that writes the part itself
+// instead of with PartRun::write_part.
+class PartSession {
+ public:
+  // Locks the data root and opens the part, or finds that the run is finished.
+  explicit PartSession(PartRun run);
+  // Without finish(), removes a part that has no entries; the next session resumes any other part.
+  ~PartSession();
+  PartSession(const PartSession&) = delete;
+  PartSession& operator=(const PartSession&) = delete;
+
+  // Whether examples are missing: false for a finished run and for a complete part.
+  bool is_open() const { return journal_ && !journal_->is_complete(); }
+  // The folder and the journal of the part; only valid if is_open().
+  const DataRoot& root() const { return *root_; }
+  Journal& journal() { return *journal_; }
+
+  // Assembles and publishes a complete part of a run without shards. The result of an incomplete
+  // part is RunOutcome::interrupted.
+  PartRunResult finish();
 
  private:
-  PartRunResult run_in_store(const StoreAddress& address) const;
-  PartRunResult run_in_folder(const DataRoot& root, StoredRun* stored) const;
-  PartRunResult run_locked(const DataRoot& root, StoredRun* stored) const;
+  struct Unopened {};
+  PartSession(PartRun run, Unopened);
+  void open();
+  void open_folder();
+  void open_part();
+  PartRunResult finish_part();
+  void remove_unused_files();
+
+  PartRun run_;
+  std::unique_ptr<StoredRun> stored_;  // null for a folder
+  std::optional<DataRoot> root_;
+  std::optional<DataRootLock> lock_;
+  std::optional<Journal> journal_;
+  bool already_finished_ = false;
+  bool ended_ = false;  // finish() has returned
 };
 
 // Assembles and publishes the parts of a sharded run. Throws a bad-input error that names the

@@ -1,4 +1,4 @@
-#include "capture/run/assemble.h"
+#include "capture/writer/assemble.h"
 
 #include <algorithm>
 #include <optional>
@@ -196,7 +196,11 @@ void CaptureAssembler::start_background_assembly() {
   const auto& entries = parts_.front().entries();
   waiting_.assign(entries.begin(), entries.end());
   parts_.front() = parts_.front().copy_without_entries();
-  ahead_ = std::async(std::launch::async, [this] { run_background_assembly(); });
+  try {
+    ahead_ = std::async(std::launch::async, [this] { run_background_assembly(); });
+  } catch (const std::system_error& error) {
+    log::debug("files are not made ahead: {}", error.what());
+  }
 }
 
 void CaptureAssembler::announce_segment(const JournalEntry& entry) {
@@ -246,8 +250,7 @@ void CaptureAssembler::append_newest_segment() {
     }
   };
   std::vector<std::future<void>> others;
-  for (int i = 1; i < thread_count() / 2; ++i)
-    others.push_back(std::async(std::launch::async, append));
+  for (int i = 1; i < thread_count() / 2; ++i) others.push_back(run_in_background(append));
   append();
   for (auto& other : others) other.get();
 }

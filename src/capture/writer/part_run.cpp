@@ -1,4 +1,4 @@
-#include "capture/run/part_run.h"
+#include "capture/writer/part_run.h"
 
 #include <utility>
 
@@ -95,87 +95,112 @@ PartRunResult merge_in_folder(const DataRoot& root, const RunKind& kind,
 }  // namespace
 
 PartRunResult PartRun::run() const {
-  if (const auto address = parse_store_address(data_root)) return run_in_store(*address);
-  return run_in_folder(DataRoot(data_root, kind), nullptr);
+  PartSession session(*this);
+  if (session.is_open()) write_part(session.root(), session.journal());
+  return session.finish();
 }
 
-PartRunResult PartRun::run_in_store(const StoreAddress& address) const {
-  if (overwrite) check_inputs();
-  StoredRun stored(address, kind.name);
-  if (!overwrite && stored.is_finished()) {
-    stored.check_finished_identity(manifest.identity, kind.state_file);
-    return {.outcome = RunOutcome::already_finished};
-  }
-  stored.begin_or_join_run(manifest, shard, overwrite);
-  PartRunResult result;
-  try {
-    // A finished local root means that an earlier process ended before it uploaded the files.
-    const DataRoot local(stored.local_root(), kind);
-    if (!local.is_finished()) result = run_in_folder(local, &stored);
-    if (result.outcome == RunOutcome::finished) stored.publish(quiet);
-  } catch (...) {
-    clean_up([&] { stored.remove_unused_run(shard); });
-    throw;
-  }
-  if (result.outcome == RunOutcome::interrupted) clean_up([&] { stored.remove_unused_run(shard); });
-  return result;
+PartSession::PartSession(PartRun run, Unopened) : run_(std::move(run)) {}
+
+// A delegating constructor, so that the destructor cleans up if open() throws.
+PartSession::PartSession(PartRun run) : PartSession(std::move(run), Unopened()) {
+  open();
 }
 
-PartRunResult PartRun::run_in_folder(const DataRoot& root, StoredRun* stored) const {
-  const bool replace = overwrite && stored == nullptr;  // a store removes its own objects
-  if (root.is_finished() && !replace) {
-    root.check_finished_identity(manifest.identity);
-    root.remove_leftover_parts();
-    return {.outcome = RunOutcome::already_finished};
+PartSession::~PartSession() {
+  if (!ended_) remove_unused_files();
+}
+
+void PartSession::open() {
+  const auto address = parse_store_address(run_.data_root);
+  if (!address) {
+    root_.emplace(run_.data_root, run_.kind);
+    return open_folder();
   }
+  if (run_.overwrite) run_.check_inputs();
+  auto stored = std::make_unique<StoredRun>(*address, run_.kind.name);
+  if (!run_.overwrite && stored->is_finished()) {
+    stored->check_finished_identity(run_.manifest.identity, run_.kind.state_file);
+    already_finished_ = true;
+    return;
+  }
+  stored->begin_or_join_run(run_.manifest, run_.shard, run_.overwrite);
+  stored_ = std::move(stored);
+  root_.emplace(stored_->local_root(), run_.kind);
+  // A finished local root means that an earlier process ended before it uploaded the files.
+  if (!root_->is_finished()) open_folder();
+}
+
+void PartSession::open_folder() {
+  const bool replace = run_.overwrite && stored_ == nullptr;  // a store removes its own objects
+  if (root_->is_finished() && !replace) {
+    root_->check_finished_identity(run_.manifest.identity);
+    root_->remove_leftover_parts();
+    already_finished_ = true;
+    return;
+  }
+  lock_ = root_->lock(run_.shard);
+  root_->refuse_foreign_files();
+  if (replace) {
+    run_.check_inputs();
+    root_->remove_run_files(run_.manifest, run_.shard);
+  } else if (root_->is_being_replaced()) {  // an earlier --overwrite ended too soon
+    root_->remove_finished_files();
+  }
+  if (root_->is_finished()) {  // another process finished the run before this one got the lock
+    root_->check_finished_identity(run_.manifest.identity);
+    already_finished_ = true;
+    return;
+  }
+  open_part();
+}
+
+void PartSession::open_part() {
+  if (stored_ != nullptr) stored_->download_part(run_.shard);
+  journal_ = root_->open_part(run_.manifest, run_.shard);
+  journal_->remove_unlisted_files();
+  if (stored_ != nullptr) stored_->upload_new_journal_lines(*journal_, run_.shard);
+}
+
+PartRunResult PartSession::finish() {
   PartRunResult result;
-  const auto lock = root.lock(shard);
-  const auto remove_unused_part = [&] { root.remove_unused_part(shard, lock); };
-  try {
-    root.refuse_foreign_files();
-    if (replace) {
-      check_inputs();
-      root.remove_run_files(manifest, shard);
-    }
-    result = run_locked(root, stored);
-  } catch (...) {
-    clean_up(remove_unused_part);
-    throw;
-  }
-  const bool uploaded = stored != nullptr && result.outcome == RunOutcome::part_finished;
+  if (already_finished_) result.outcome = RunOutcome::already_finished;
+  if (journal_) result = finish_part();
+  const bool uploaded = stored_ != nullptr && result.outcome == RunOutcome::part_finished;
   if (result.outcome == RunOutcome::interrupted || result.outcome == RunOutcome::already_finished ||
       uploaded)
-    clean_up(remove_unused_part);
+    if (lock_) clean_up([&] { root_->remove_unused_part(run_.shard, *lock_); });
+  lock_.reset();
+  if (stored_ != nullptr && result.outcome == RunOutcome::finished) stored_->publish(run_.quiet);
+  if (stored_ != nullptr && result.outcome == RunOutcome::interrupted)
+    clean_up([&] { stored_->remove_unused_run(run_.shard); });
+  ended_ = true;
   return result;
 }
 
-PartRunResult PartRun::run_locked(const DataRoot& root, StoredRun* stored) const {
-  if (root.is_finished()) {  // another process finished the run before this one got the lock
-    root.check_finished_identity(manifest.identity);
-    return {.outcome = RunOutcome::already_finished};
-  }
-  if (stored != nullptr) stored->download_part(shard);
-  auto journal = root.open_part(manifest, shard);
-  journal.remove_unlisted_files();
-  if (stored != nullptr) stored->upload_new_journal_lines(journal, shard);
-  if (!journal.is_complete()) write_part(root, journal);
+PartRunResult PartSession::finish_part() {
   try {
-    inputs.check_unchanged();
+    run_.inputs.check_unchanged();
   } catch (const Error&) {  // drop segments that were computed from changed inputs
-    StoredRun::delete_journal(journal);
+    StoredRun::delete_journal(*journal_);
     throw;
   }
   PartRunResult result;
-  add_totals(result, journal);
-  if (!journal.is_complete()) {
+  add_totals(result, *journal_);
+  if (!journal_->is_complete()) {
     result.outcome = RunOutcome::interrupted;
-  } else if (shard.count > 1) {
+  } else if (run_.shard.count > 1) {
     result.outcome = RunOutcome::part_finished;
-    if (stored != nullptr) StoredRun::delete_journal(journal);
+    if (stored_ != nullptr) StoredRun::delete_journal(*journal_);
   } else {
-    assemble_and_publish(root, {journal}, assemble, result);
+    assemble_and_publish(*root_, {*journal_}, run_.assemble, result);
   }
   return result;
+}
+
+void PartSession::remove_unused_files() {
+  if (lock_) clean_up([&] { root_->remove_unused_part(run_.shard, *lock_); });
+  if (stored_ != nullptr) clean_up([&] { stored_->remove_unused_run(run_.shard); });
 }
 
 PartRunResult merge_all_parts(const RunKind& kind, const std::string& data_root, bool quiet,

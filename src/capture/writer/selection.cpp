@@ -1,4 +1,4 @@
-#include "capture/run/selection.h"
+#include "capture/writer/selection.h"
 
 #include <algorithm>
 #include <cmath>

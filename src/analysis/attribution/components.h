@@ -1,0 +1,113 @@
+// Collects the components of the residual stream at chosen positions during a pass, already
+// projected to the queries and keys of the heads that read them: (rows, d_head) per component
+// instead of (rows, d_model).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "analysis/attribution/decomposition.h"
+#include "analysis/attribution/features.h"
+#include "qkscope/forward.h"
+#include "qkscope/model.h"
+#include "qkscope/tensor.h"
+
+namespace qkscope {
+
+// Reads the queries or the keys of one head from the residual stream. The map from stream to
+// vector is linear once the scales of the norms are known.
+class HeadReader {
+ public:
+  enum class Side : std::uint8_t { query, key };
+
+  // `positions` are ascending.
+  HeadReader(const Model& model, AttentionHead head, Side side,
+             std::vector<std::int64_t> positions);
+
+  AttentionHead head() const { return head_; }
+  Side side() const { return side_; }
+  // Head index of q, or of k and v, which groups of query heads share.
+  std::int64_t own_head() const { return own_head_; }
+  const std::vector<std::int64_t>& positions() const { return positions_; }
+  const Tensor& matrix() const { return matrix_; }  // (d_head, d_model), input norm included
+
+  // Adds a component, part (positions, d_head) = matrix() times the component.
+  void add(std::string label, Tensor part);
+  // Adds to the component `bias`.
+  void add_bias(const Tensor& part);
+  void set_input_scale(Tensor scale) { input_scale_ = std::move(scale); }  // (positions, 1)
+  void set_head_scale(Tensor scale) { head_scale_ = std::move(scale); }    // (positions, 1)
+  void set_rotated(Tensor rotated) { rotated_ = std::move(rotated); }
+  void set_values(Tensor values) { values_ = std::move(values); }
+
+  // The vectors of the pass, exactly as they enter the dot product: (positions, d_head).
+  Tensor take_rotated() { return std::move(rotated_); }
+  Tensor take_values() { return std::move(values_); }  // v at the positions, if it was collected
+  // Divides the components by the scales of the norms and adds b_Q or b_K, and clip_Q or clip_K in
+  // families that clip.
+  SplitVectors split();
+
+ private:
+  void apply_head_norm(SplitVectors& vectors) const;
+
+  const ModelConfig& model_;
+  AttentionHead head_;
+  Side side_;
+  std::int64_t own_head_;
+  std::vector<std::int64_t> positions_;
+  Tensor matrix_;                 // (d_head, d_model)
+  std::vector<double> constant_;  // (d_head) bias of the projection and of the input norm, or empty
+  std::vector<float> head_norm_;  // (d_head) weight of the q/k norm, or empty
+  std::vector<std::string> labels_;
+  std::vector<Tensor> parts_;  // one per label, (positions, d_head)
+  Tensor bias_part_;           // (positions, d_head) or empty
+  Tensor input_scale_;         // (positions, 1); empty: no norm before attention
+  Tensor head_scale_;          // (positions, 1); empty: no q/k norm
+  Tensor rotated_;
+  Tensor values_;
+};
+
+// Observer that gives every component to the readers.
+class ComponentCollector : public Observer {
+ public:
+  struct Options {
+    bool experts = false;
+    bool biases = false;
+    bool values = false;              // also collect v for the readers of keys
+    FeatureFile* features = nullptr;  // may be null
+  };
+
+  ComponentCollector(const Model& model, std::vector<HeadReader>& readers, Options options);
+
+  bool wants(HookPoint point) const override;
+  bool wants_derived() const override { return true; }
+  Selection selection(HookPoint) const override { return {.rows = rows_, .heads = {}}; }
+  void see(HookPoint point, ConstTensorView x) override;
+
+ private:
+  bool splits_experts(std::int64_t layer) const;
+  void add_stream(const std::string& label, std::int64_t layer, ConstTensorView x);
+  void add_heads(std::int64_t layer, ConstTensorView z);
+  void add_mlp(std::int64_t layer, ConstTensorView added);
+  void add_experts(std::int64_t layer, ConstTensorView post);
+  void add_component(HeadReader& reader, const std::string& label, Tensor part);
+  void set_scales_and_vectors(HookPoint point, ConstTensorView x);
+  // Rows of x (rows of the pass, ...) at the positions of a reader.
+  Tensor pick(const HeadReader& reader, ConstTensorView x) const;
+  // Shape (rows, 1): multiplier and norm scale between the output projection and the stream.
+  Tensor output_factors(const LayerWeights& layer, ConstTensorView z) const;
+
+  const ModelConfig& model_;
+  const ModelWeights& weights_;
+  std::vector<HeadReader>& readers_;
+  Options options_;
+  std::vector<std::int64_t> rows_;  // ascending positions of all readers
+  std::int64_t last_layer_ = 0;     // of the readers
+  Tensor expert_weights_;           // (rows, k) of the current layer
+  Tensor expert_indices_;           // (rows, k)
+};
+
+}  // namespace qkscope

@@ -1,0 +1,123 @@
+#include "analysis/attribution/decomposition.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/core/error.h"
+#include "base/core/numbers.h"
+#include "base/numerics/products.h"
+
+namespace qkscope {
+
+std::int64_t SplitVectors::row_of(std::int64_t position) const {
+  const auto found = std::ranges::lower_bound(positions, position);
+  QKSCOPE_ASSERT(found != positions.end() && *found == position);
+  return found - positions.begin();
+}
+
+Matrix SplitVectors::split(std::int64_t row) const {
+  Matrix parts(components(), values.cols);
+  std::copy_n(values.row(row * components()), parts.data.size(), parts.data.begin());
+  return parts;
+}
+
+Matrix sum_of_rows(const Matrix& rows) {
+  Matrix sum(1, rows.cols);
+  for (std::int64_t i = 0; i < rows.rows; ++i)
+    for (std::int64_t j = 0; j < rows.cols; ++j) sum(0, j) += rows(i, j);
+  return sum;
+}
+
+std::vector<std::int64_t> sampled_distances(std::int64_t furthest) {
+  std::vector<std::int64_t> distances;
+  for (std::int64_t near = 0; near <= std::min<std::int64_t>(furthest, 16); ++near)
+    distances.push_back(near);
+  for (int step = 1;; ++step) {
+    const auto far = static_cast<std::int64_t>(std::lround(16 * std::exp2(step / 8.0)));
+    if (far > furthest) return distances;
+    distances.push_back(far);
+  }
+}
+
+HeadDecomposition::HeadDecomposition(const ModelConfig& model, AttentionHead head,
+                                     std::int64_t length)
+    : head_(head),
+      scale_(model.score_scale(head.layer)),
+      query_scaling_(model.query_scaling),
+      interleaved_(model.rope_interleaved) {
+  if (const auto* rope = model.rope(head.layer)) frequencies_ = rope_frequencies(*rope, length);
+}
+
+Matrix HeadDecomposition::contributions(std::int64_t i, std::int64_t j) const {
+  return multiply_transposed(scaled_queries(i), rotated_keys(j));
+}
+
+Matrix HeadDecomposition::scaled_queries(std::int64_t i) const {
+  Matrix parts = q.split(i);
+  const auto position = q.positions[as_index(i)];
+  rotate(parts, position);
+  for (double& value : parts.data) value *= scale_at(position);
+  return parts;
+}
+
+Matrix HeadDecomposition::rotated_keys(std::int64_t j) const {
+  Matrix parts = k.split(j);
+  rotate(parts, k.positions[as_index(j)]);
+  return parts;
+}
+
+double HeadDecomposition::scale_at(std::int64_t position) const {
+  if (!query_scaling_) return scale_;
+  const auto& [beta, original] = *query_scaling_;
+  return scale_ * (1 + beta * std::log(1.0 + static_cast<double>(position / original)));
+}
+
+std::pair<std::int64_t, std::int64_t> HeadDecomposition::dimensions(std::int64_t pair) const {
+  if (interleaved_) return {2 * pair, 2 * pair + 1};
+  return {pair, pair + rotary_pairs()};
+}
+
+void HeadDecomposition::rotate(Matrix& rows, std::int64_t position) const {
+  const auto factor = static_cast<double>(frequencies_.attention_factor);
+  for (std::int64_t pair = 0; pair < rotary_pairs(); ++pair) {
+    const auto [a, b] = dimensions(pair);
+    // The pass computes angles as products of float32 numbers.
+    const float angle = static_cast<float>(position) * frequencies_.inverse[as_index(pair)];
+    const double cosine = factor * std::cos(static_cast<double>(angle));
+    const double sine = factor * std::sin(static_cast<double>(angle));
+    for (std::int64_t row = 0; row < rows.rows; ++row) {
+      const double x = rows(row, a);
+      const double y = rows(row, b);
+      rows(row, a) = x * cosine - y * sine;
+      rows(row, b) = y * cosine + x * sine;
+    }
+  }
+}
+
+std::vector<double> HeadDecomposition::by_rotary_pair(const double* query,
+                                                      const double* key) const {
+  std::vector<double> terms(as_index(rotary_pairs()) + 1, 0.0);
+  for (std::int64_t pair = 0; pair < rotary_pairs(); ++pair) {
+    const auto [a, b] = dimensions(pair);
+    terms[as_index(pair)] = query[a] * key[a] + query[b] * key[b];
+  }
+  for (auto c = 2 * rotary_pairs(); c < q.values.cols; ++c) terms.back() += query[c] * key[c];
+  return terms;
+}
+
+double HeadDecomposition::score_at_distance(std::int64_t i, const double* query, const double* key,
+                                            std::int64_t distance) const {
+  const auto factor = static_cast<double>(frequencies_.attention_factor);
+  double sum = 0;
+  for (std::int64_t pair = 0; pair < rotary_pairs(); ++pair) {
+    const auto [a, b] = dimensions(pair);
+    const double angle = frequency(pair) * static_cast<double>(distance);
+    sum += factor * factor *
+           ((query[a] * key[a] + query[b] * key[b]) * std::cos(angle) +
+            (query[a] * key[b] - query[b] * key[a]) * std::sin(angle));
+  }
+  for (auto c = 2 * rotary_pairs(); c < q.values.cols; ++c) sum += query[c] * key[c];
+  return sum * scale_at(q.positions[as_index(i)]);
+}
+
+}  // namespace qkscope

@@ -1,0 +1,78 @@
+// The equation of score attribution for one head: with every norm scale frozen at its value, a
+// query is a sum over components q_i = sum_c q_i^c, a key k_j = sum_d k_j^d, and the score is
+//
+//   s_ij = scale_i sum_{c,d} (R_i q_i^c) . (R_j k_j^d),
+//
+// where R_t is the rotation of RoPE at position t.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/numerics/matrix.h"
+#include "qkscope/experimental/attribution.h"
+#include "qkscope/model.h"
+
+namespace qkscope {
+
+// Queries or keys of one head at some positions, split into components.
+struct SplitVectors {
+  std::vector<std::string> labels;      // (components)
+  std::vector<std::int64_t> positions;  // (rows) ascending
+  FloatMatrix values;                   // (rows * components, d_head) before RoPE
+
+  std::int64_t components() const { return std::ssize(labels); }
+  // Index of a position among the rows.
+  std::int64_t row_of(std::int64_t position) const;
+  Matrix split(std::int64_t row) const;  // (components, d_head)
+};
+
+// Returns a matrix (1, columns): the sum over the rows.
+Matrix sum_of_rows(const Matrix& rows);
+
+// Distances at which distance tables are evaluated: 0 to 16, then 8 per octave up to `furthest`.
+std::vector<std::int64_t> sampled_distances(std::int64_t furthest);
+
+class HeadDecomposition {
+ public:
+  // `length` is the number of tokens of the text, on which some RoPE frequencies depend.
+  HeadDecomposition(const ModelConfig& model, AttentionHead head, std::int64_t length);
+
+  SplitVectors q;
+  SplitVectors k;
+
+  AttentionHead head() const { return head_; }
+  // Contributions to the score of rows i of q and j of k, shape (q components, k components).
+  Matrix contributions(std::int64_t i, std::int64_t j) const;
+  // Rotated components of row i of q times scale_i, or of row j of k: (components, d_head).
+  Matrix scaled_queries(std::int64_t i) const;
+  Matrix rotated_keys(std::int64_t j) const;
+
+  // Number of rotary pairs; 0 on NoPE layers.
+  std::int64_t rotary_pairs() const { return std::ssize(frequencies_.inverse); }
+  double frequency(std::int64_t pair) const {  // radians per token
+    return static_cast<double>(frequencies_.inverse[static_cast<std::size_t>(pair)]);
+  }
+  // Splits the product of a scaled, rotated query and a rotated key (d_head) by rotary pair: shape
+  // (rotary_pairs() + 1). The last term holds the dimensions without rotation.
+  std::vector<double> by_rotary_pair(const double* query, const double* key) const;
+  // Score of an unrotated query (d_head) of row i and an unrotated key, if the key were `distance`
+  // tokens before the query.
+  double score_at_distance(std::int64_t i, const double* query, const double* key,
+                           std::int64_t distance) const;
+
+ private:
+  double scale_at(std::int64_t position) const;
+  void rotate(Matrix& rows, std::int64_t position) const;
+  std::pair<std::int64_t, std::int64_t> dimensions(std::int64_t pair) const;
+
+  AttentionHead head_;
+  double scale_;
+  std::optional<QueryScaling> query_scaling_;
+  RopeFrequencies frequencies_;  // empty on NoPE layers
+  bool interleaved_;
+};
+
+}  // namespace qkscope

@@ -1,0 +1,43 @@
+// Features of transcoders or sparse autoencoders (SAE) that split components of the residual
+// stream.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "input/checkpoint/safetensors.h"
+#include "qkscope/tensor.h"
+
+namespace qkscope {
+
+// Features of one component that are active at some of the chosen positions.
+struct ActiveFeatures {
+  std::vector<std::int64_t> numbers;  // (features)
+  Tensor directions;                  // (features, d_model)
+  Tensor activations;                 // (positions, features)
+};
+
+// A safetensors file with {component}.decoder (features, d_model), the directions as they are added
+// to the stream, and {component}.activations (tokens, features).
+class FeatureFile {
+ public:
+  // Throws a bad-input error if shapes do not fit the model and the text.
+  FeatureFile(const std::string& path, std::int64_t tokens, std::int64_t d_model);
+
+  bool has(const std::string& component) const { return components_.contains(component); }
+  // Returns the features that are active at the positions. Remembers that the component exists.
+  ActiveFeatures active(const std::string& component, std::span<const std::int64_t> positions);
+  // Throws a bad-input error that names a component that was never asked for.
+  void check_all_used() const;
+
+ private:
+  SafetensorsFile file_;
+  std::set<std::string> components_;
+  std::set<std::string> used_;
+};
+
+}  // namespace qkscope

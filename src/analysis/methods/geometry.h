@@ -1,0 +1,95 @@
+// Geometry of a head from sums over its vectors and its attention: ranks, use of RoPE frequencies,
+// preferred distances and their decay. docs/explanation/geometry.md has every definition with its
+// source.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "analysis/methods/moments.h"
+#include "analysis/methods/rotary.h"
+#include "base/core/numbers.h"
+#include "qkscope/analysis.h"
+
+namespace qkscope {
+
+// ---- Ranks of a positive semidefinite matrix with eigenvalues l_1 >= l_2 >= ...
+
+struct MatrixRanks {
+  double participation = kNan;  // (sum l)^2 / sum l^2
+  double entropy = kNan;        // exp(-sum p ln p) with p = l / sum l
+  double rank_90 = kNan;        // smallest r with l_1 + ... + l_r >= 0.9 sum l
+  double entropy_top = kNan;    // entropy of the 16 largest, normalised to their sum, over ln 16
+};
+
+// `eigenvalues` are descending; those below 1e-12 of the largest count as 0. A matrix of zeros has
+// NaN ranks.
+MatrixRanks ranks_of_spectrum(std::vector<double> eigenvalues);
+MatrixRanks matrix_ranks(const Matrix& matrix);
+// Participation rank (tr M)^2 / tr M^2 without a decomposition.
+double participation_rank(const Matrix& matrix);
+
+Matrix covariance(const Moments& rows);     // (dim, dim): mean of centred centred^T
+Matrix second_moment(const Moments& rows);  // (dim, dim): mean of x x^T
+
+// Returns the eigenvalues, descending, of A^(1/2) B A^(1/2) for positive semidefinite A and B. With
+// the second moments of independent queries and keys their sum is the mean of (q.k)^2.
+std::vector<double> product_spectrum(const Matrix& a, const Matrix& b);
+
+// Adds the columns rank_participation_NAME ... entropy_top_NAME of the covariance of the rows.
+// `without` (groups of texts, or empty) are leave-one-group-out moments.
+void add_rank_columns(const std::string& name, const Moments& rows,
+                      std::span<const Moments> without, GeometryResult& result);
+
+// Adds logit_rank_90 and logit_rank_participation, and massive_SIDE, from the vectors as they enter
+// the dot product.
+void add_logit_columns(const Moments& queries, const Moments& keys, GeometryResult& result);
+
+// ---- Frequencies, from vectors before RoPE
+
+// Moments of one side (queries or keys) and the mean length of each rotary pair.
+struct RotarySide {
+  const Moments& rows;
+  std::span<const double> pair_abs;  // (pairs): mean of |z_p|
+};
+
+// Adds result.pairs, and the columns concentration_SIDE and frequency_use_NAME.
+void add_frequency_columns(const RotarySide& queries, const RotarySide& keys,
+                           const RotaryEmbedding& rope, GeometryResult& result);
+
+// Returns S(D) for D in [0, distances): the score of the mean query and the mean key (before RoPE)
+// at distance D, times `scale`.
+std::vector<double> mean_score_by_distance(const Moments& queries, const Moments& keys,
+                                           const RotaryEmbedding& rope, double scale,
+                                           std::int64_t distances);
+
+// ---- Attention by distance
+
+// Attention over distances [low, high) between query and key.
+struct DistanceBin {
+  std::int64_t low = 0;
+  std::int64_t high = 0;
+  double mass = 0;                 // sum of attention weights over all pairs
+  double relative_se = kNan;       // standard error of the mass over texts, relative to the mass
+  std::vector<double> pairs = {};  // (high - low): (query, key) pairs at each distance
+  double queries = 0;              // queries that have a key at distance `low`
+
+  double pair_count() const;
+  double log_attention() const;  // ln of the mean attention per pair
+  double mean_log_distance() const;
+};
+
+// Adds distance_preference (argmax of S), its range, and its correlation with the log of the
+// measured attention by distance.
+void add_preference_columns(const std::vector<double>& score, std::span<const DistanceBin> bins,
+                            GeometryResult& result);
+
+// Adds decay_exponent and decay_r2: ln attention per key against ln distance, weighted least
+// squares over the bins inside [4, length / 4]; the weight is the number of queries that reach the
+// bin.
+void add_decay_columns(std::span<const DistanceBin> bins, std::int64_t length,
+                       GeometryResult& result);
+
+}  // namespace qkscope

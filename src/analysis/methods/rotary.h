@@ -1,0 +1,30 @@
+// Rotary position embedding (RoPE) of one layer, applied to single vectors.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace qkscope {
+
+// Pair p turns by position * inv_freq[p] radians. Dimensions outside the pairs do not turn. A layer
+// without RoPE has no pairs.
+struct RotaryEmbedding {
+  std::vector<double> inv_freq;   // (pairs), in the order of the pairs
+  bool interleaved = false;       // pair p is (2p, 2p + 1) instead of (p, p + pairs)
+  double attention_factor = 1.0;  // multiplies rotated dimensions of queries and of keys (YaRN)
+
+  std::size_t pairs() const { return inv_freq.size(); }
+  // Returns the two dimensions of pair p, the real and the imaginary part of a complex number.
+  std::pair<std::size_t, std::size_t> dimensions(std::size_t p) const {
+    return interleaved ? std::pair(2 * p, 2 * p + 1) : std::pair(p, p + pairs());
+  }
+};
+
+// Turns each vector by -position * inv_freq: undoes the rotation of a vector at `position`. The
+// vectors share the sines and cosines.
+void rotate_back(const RotaryEmbedding& rope, std::int64_t position,
+                 std::span<const std::span<double>> vectors);
+
+}  // namespace qkscope

@@ -1,0 +1,38 @@
+// What a head's scores depend on, from sampled (query, key) pairs of a capture: the distance, the
+// key or the query; the content of a key or its position.
+#pragma once
+
+#include <cstdint>
+
+#include "analysis/methods/moments.h"
+#include "analysis/methods/rotary.h"
+#include "analysis/methods/text_groups.h"
+#include "qkscope/analysis.h"
+
+namespace qkscope {
+
+// Rows of one head as they enter the dot product.
+struct ScoreRows {
+  const RowsView& queries;
+  const RowsView& keys;
+  const TextGroups& texts;  // groups of the jackknife
+  std::int64_t window = 0;  // keys that a query attends to; 0: all earlier keys
+};
+
+// Adds distance_share, key_share, query_share: shares of the variance of the score over pairs with
+// the key before the query that a one-way analysis of variance explains (omega squared) by the bin
+// of the distance, by the key, by the query; residual_share, the rest; and distance_share_null with
+// the positions of a text's keys permuted. Uses every pair if there are at most
+// options.score_pairs, else a seeded sample.
+//
+// Adds symbolic_score and positional_score unless `rope` is null (unknown; NoPE layers have an
+// embedding without pairs). Two keys of a query's text exchange their vectors before RoPE while
+// their positions stay: the score before is correlated, within queries, with the score of the same
+// content at the other position (symbolic) and of the other content at the same position
+// (positional). swap_null keeps neither.
+//
+// The result does not depend on the order of rows.
+void add_score_columns(const ScoreRows& rows, const RotaryEmbedding* rope,
+                       const GeometryOptions& options, std::uint64_t seed, GeometryResult& result);
+
+}  // namespace qkscope

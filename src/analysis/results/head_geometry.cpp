@@ -1,0 +1,271 @@
+#include "analysis/results/head_geometry.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "analysis/methods/geometry.h"
+#include "base/core/error.h"
+#include "base/core/numbers.h"
+#include "base/core/thread_pool.h"
+#include "base/io/json.h"
+#include "capture/format/metadata.h"
+#include "engine/statistics/attention_sums.h"
+
+namespace qkscope {
+namespace {
+
+// ---- Captures
+
+constexpr char kPreRope[] = "pre_rope";
+
+bool is_interleaved(const Metadata& metadata) {
+  const auto rope = metadata.find(metadata::kRope);
+  if (rope == metadata.end() || rope->second == metadata::kRopeNone) return false;
+  return parse_json(rope->second, metadata::kRope).value("interleaved", false);
+}
+
+// Returns the vectors after RoPE of rows that were captured before it.
+std::vector<float> rotated_vectors(const HeadRows& rows, const RotaryEmbedding& rope) {
+  std::vector<float> rotated;
+  const auto dim = static_cast<std::size_t>(rows.head_dim);
+  for (std::size_t row = 0; row < rows.position.size(); ++row) {
+    std::vector<double> x(rows.vectors.begin() + static_cast<std::ptrdiff_t>(row * dim),
+                          rows.vectors.begin() + static_cast<std::ptrdiff_t>((row + 1) * dim));
+    const std::span<double> vectors[] = {x};
+    rotate_back(rope, -std::int64_t{rows.position[row]}, vectors);
+    rotated.insert(rotated.end(), x.begin(), x.end());
+  }
+  return rotated;
+}
+
+// ---- Statistics
+
+// Index of a layer in Statistics::layers.
+std::int64_t layer_place(const Statistics& s, std::int64_t layer) {
+  return std::ranges::find(s.layers, layer) - s.layers.begin();
+}
+
+RotaryEmbedding rotary_of_layer(const Statistics& s, std::int64_t place) {
+  RotaryEmbedding rope;
+  if (s.rotary[as_index(place)] == 0) return rope;
+  const Json json = parse_json(s.ropes[as_index(place)], "RoPE of the statistics");
+  rope.inv_freq = json.at("inv_freq").get<std::vector<double>>();
+  rope.interleaved = s.interleaved;
+  rope.attention_factor = json.value("attention_scaling", 1.0);
+  return rope;
+}
+
+// Factor of q.k in the scores of a layer; NaN in statistics of older versions.
+double score_scale(const Statistics& s, std::int64_t layer) {
+  const auto found = s.metadata.find(metadata::kScoreScales);
+  if (found == s.metadata.end()) return kNan;
+  return parse_json(found->second, metadata::kScoreScales).at(as_index(layer)).get<double>();
+}
+
+// Moments of one layer over the tokens beyond the first ones; null where the statistics lack them.
+struct LayerBody {
+  const HeadMoments* q_pre;
+  const HeadMoments* q_post;
+  const HeadMoments* k_pre;
+  const HeadMoments* k_post;
+  const HeadMoments* v_pre;
+
+  LayerBody(const Statistics& s, std::int64_t layer)
+      : q_pre(find(s, VectorKind::query, VectorStage::pre, layer)),
+        q_post(find(s, VectorKind::query, VectorStage::post, layer)),
+        k_pre(find(s, VectorKind::key, VectorStage::pre, layer)),
+        k_post(find(s, VectorKind::key, VectorStage::post, layer)),
+        v_pre(find(s, VectorKind::value, VectorStage::pre, layer)) {}
+
+ private:
+  static const HeadMoments* find(const Statistics& s, VectorKind kind, VectorStage stage,
+                                 std::int64_t layer) {
+    const auto* moments = s.find(kind, stage, layer);
+    return moments != nullptr && moments->body.n() > 1 ? &moments->body : nullptr;
+  }
+};
+
+// Adds the ranks of one side of a head before and after RoPE. On layers without RoPE both are equal
+// and computed once.
+void add_side_ranks(const std::string& side, const HeadMoments* pre, const HeadMoments* post,
+                    std::int64_t head, GeometryResult& result) {
+  if (pre != nullptr) add_rank_columns(side + "_pre", moments_of(*pre, head), {}, result);
+  if (post == nullptr) return;
+  if (pre == nullptr || pre->m2 != post->m2) {
+    add_rank_columns(side + "_post", moments_of(*post, head), {}, result);
+    return;
+  }
+  const auto before = result.columns;
+  for (const auto& [column, value] : before)
+    if (const auto at = column.find("_" + side + "_pre"); at != std::string::npos)
+      result.columns[column.substr(0, at) + "_" + side + "_post"] = value;
+}
+
+// Attention sums of one head, by name of the column.
+class HeadAttention {
+ public:
+  HeadAttention(const AttentionStatistics& sums, std::int64_t place, std::int64_t head)
+      : sums_(sums), place_(place), head_(head) {}
+
+  // Returns the index of a column, or -1.
+  std::int64_t find(const std::string& column) const {
+    const auto found = std::ranges::find(sums_.columns, column);
+    return found == sums_.columns.end() ? -1 : found - sums_.columns.begin();
+  }
+  // Mean over rows, and its error over documents.
+  ColumnSummary summary(std::int64_t column) const {
+    return summarize_column(sums_, place_, head_, -1, column);
+  }
+  double rows() const { return static_cast<double>(count_rows(sums_, -1)); }
+
+ private:
+  const AttentionStatistics& sums_;
+  std::int64_t place_;
+  std::int64_t head_;
+};
+
+// Bins of distances without their mass; `window` is 0 for full attention.
+std::vector<DistanceBin> empty_bins(const std::vector<std::int64_t>& documents,
+                                    std::int64_t window) {
+  const auto length = std::ssize(documents);
+  std::vector<double> pairs(documents.size());  // at distance D: rows at positions D and later
+  double later = 0;
+  for (auto d = documents.size(); d-- > 0;) pairs[d] = later += static_cast<double>(documents[d]);
+  const auto limit = window > 0 ? std::min(window, length) : length;
+  std::vector<DistanceBin> bins;
+  for (std::int64_t width = 0; width < kDistances; ++width) {
+    const auto low = width == 0 ? std::int64_t{0} : std::int64_t{1} << (width - 1);
+    const auto end = width + 1 == kDistances ? limit : std::int64_t{1} << width;
+    const auto high = std::min(end, limit);
+    if (low >= high) break;
+    DistanceBin bin{.low = low, .high = high};
+    bin.pairs.assign(pairs.begin() + low, pairs.begin() + high);
+    bin.queries = bin.pairs.front();
+    bins.push_back(std::move(bin));
+  }
+  return bins;
+}
+
+void add_sink_column(const HeadAttention& attention, const std::vector<std::int64_t>& documents,
+                     GeometryResult& result) {
+  const auto column = attention.find(kSinkAboveHalf);
+  double rows = 0;
+  for (auto t = as_index(kSinkAboveHalfFrom); t < documents.size(); ++t)
+    rows += static_cast<double>(documents[t]);
+  if (column < 0 || rows == 0) return;
+  const auto found = attention.summary(column);
+  const double share = attention.rows() / rows;
+  result.set("sink_fraction", found.mean * share, found.se * share);
+}
+
+// Sums and descriptions of one layer, shared by its heads.
+struct LayerGeometry {
+  const Statistics& s;
+  std::int64_t layer;
+  std::int64_t place = layer_place(s, layer);
+  LayerBody body = LayerBody(s, layer);
+  RotaryEmbedding rope = rotary_of_layer(s, place);
+  std::vector<std::int64_t> documents = documents_at(s);
+  std::vector<DistanceBin> bins = empty_bins(documents, s.windows[as_index(place)]);
+
+  // Columns that all query heads of a key head share.
+  GeometryResult of_key_head(std::int64_t head) const {
+    GeometryResult result;
+    add_side_ranks("k", body.k_pre, body.k_post, head, result);
+    add_side_ranks("v", body.v_pre, nullptr, head, result);
+    return result;
+  }
+
+  void add_query_head(std::int64_t head, std::int64_t key_head, GeometryResult& result) const {
+    add_side_ranks("q", body.q_pre, body.q_post, head, result);
+    if (body.q_post != nullptr && body.k_post != nullptr)
+      add_logit_columns(moments_of(*body.q_post, head), moments_of(*body.k_post, key_head), result);
+    auto measured = bins;
+    const bool all_keys = !s.attention.empty() && s.settings.all_keys;
+    const HeadAttention attention(s.attention, place, head);
+    if (!s.attention.empty()) add_sink_column(attention, documents, result);
+    if (all_keys) {
+      fill_bins(attention, measured);
+      add_decay_columns(measured, std::ssize(documents), result);
+    }
+    if (body.q_pre == nullptr || body.k_pre == nullptr || rope.pairs() == 0) return;
+    const Moments queries = moments_of(*body.q_pre, head);
+    const Moments keys = moments_of(*body.k_pre, key_head);
+    add_frequency_columns({queries, pair_abs(*body.q_pre, head)},
+                          {keys, pair_abs(*body.k_pre, key_head)}, rope, result);
+    const double scale = score_scale(s, layer);
+    add_preference_columns(
+        mean_score_by_distance(queries, keys, rope, std::isnan(scale) ? 1 : scale,
+                               std::ssize(documents)),
+        measured, result);
+    if (std::isnan(scale)) result.columns.erase("distance_preference_range");
+  }
+
+ private:
+  std::span<const double> pair_abs(const HeadMoments& moments, std::int64_t head) const {
+    return {moments.pair_abs.data() + head * moments.pairs, rope.pairs()};
+  }
+
+  static void fill_bins(const HeadAttention& attention, std::vector<DistanceBin>& measured) {
+    const auto first = attention.find("dist_0");
+    for (std::size_t width = 0; width < measured.size(); ++width) {
+      const auto found = attention.summary(first + static_cast<std::int64_t>(width));
+      measured[width].mass = found.mean * attention.rows();
+      measured[width].relative_se = found.se / found.mean;
+    }
+  }
+};
+
+}  // namespace
+
+GeometryResult capture_geometry(const CaptureHead& head, RopeUse rope_use,
+                                const std::vector<double>& inv_freq, const GeometryOptions& options,
+                                std::uint64_t seed) {
+  const Metadata& metadata = head.query_file.metadata;
+  const auto found = metadata.find(metadata::kStage);
+  const bool pre = found != metadata.end() && found->second == kPreRope;
+  const RotaryEmbedding rope{inv_freq, is_interleaved(metadata)};
+  const bool same_stages = rope_use == RopeUse::nope;
+  GeometryResult result;
+  for (const char* stage : {"pre", "post"}) {
+    if (!same_stages && (std::string(stage) == "pre") != pre) continue;
+    add_rank_columns(fmt::format("q_{}", stage), head.queries, head.queries_without, result);
+    add_rank_columns(fmt::format("k_{}", stage), head.keys, head.keys_without, result);
+  }
+  if (!pre || same_stages) add_logit_columns(head.queries, head.keys, result);
+  RowsView queries = as_rows_view(head.query_file.rows);
+  RowsView keys = as_rows_view(head.key_file.rows);
+  const bool can_rotate = same_stages || !inv_freq.empty();
+  if (pre && !can_rotate) return result;
+  std::vector<float> rotated_queries;
+  std::vector<float> rotated_keys;
+  if (pre && !same_stages) {
+    queries.vectors = rotated_queries = rotated_vectors(head.query_file.rows, rope);
+    keys.vectors = rotated_keys = rotated_vectors(head.key_file.rows, rope);
+  }
+  const ScoreRows rows{queries, keys, head.texts, head.query_file.rows.sliding_window.value_or(0)};
+  add_score_columns(rows, can_rotate ? &rope : nullptr, options, seed, result);
+  return result;
+}
+
+void add_statistics_geometry(const Statistics& s, std::span<HeadReport> heads) {
+  const LayerGeometry layer{s, heads.front().query.layer};
+  std::map<int, GeometryResult> of_keys;
+  for (const auto& report : heads) of_keys.try_emplace(report.k_head);
+  std::vector<std::pair<const int, GeometryResult>*> list;
+  for (auto& entry : of_keys) list.push_back(&entry);
+  parallel_for(std::ssize(list), [&](std::int64_t i) {
+    auto& [key_head, result] = *list[as_index(i)];
+    result = layer.of_key_head(key_head);
+  });
+  parallel_for(std::ssize(heads), [&](std::int64_t i) {
+    HeadReport& report = heads[as_index(i)];
+    if (!report.error.empty()) return;
+    report.geometry = of_keys.at(report.k_head);
+    layer.add_query_head(report.query.head, report.k_head, *report.geometry);
+  });
+}
+
+}  // namespace qkscope

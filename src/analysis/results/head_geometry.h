@@ -1,0 +1,45 @@
+// Geometry of the heads of a capture, of statistics and of a checkpoint's weights.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "analysis/methods/moments.h"
+#include "analysis/methods/score_shares.h"
+#include "qkscope/analysis.h"
+#include "qkscope/statistics.h"
+
+namespace qkscope {
+
+// Rows of a query head and its key head with their moments.
+struct CaptureHead {
+  const HeadFile& query_file;
+  const HeadFile& key_file;
+  const Moments& queries;
+  const Moments& keys;
+  std::span<const Moments> queries_without;  // leave-one-group-out, or empty
+  std::span<const Moments> keys_without;
+  const TextGroups& texts;
+};
+
+// Returns the columns that follow from the rows of a capture. `inv_freq` are the RoPE frequencies
+// of the layer, empty for NoPE layers. If `rope` is unknown the keys cannot be swapped.
+GeometryResult capture_geometry(const CaptureHead& head, RopeUse rope,
+                                const std::vector<double>& inv_freq, const GeometryOptions& options,
+                                std::uint64_t seed);
+
+// Shape (positions): number of documents with a token at each position.
+std::vector<std::int64_t> documents_at(const Statistics& statistics);
+// Moments of one head.
+Moments moments_of(const HeadMoments& from, std::int64_t head);
+
+// Sets the geometry of the heads of one layer, as far as the statistics have the sums.
+void add_statistics_geometry(const Statistics& statistics, std::span<HeadReport> heads);
+
+// Adds weight_rank_90 and weight_rank_participation of W_Q^T W_K to the geometry of all heads.
+// `model` is a checkpoint folder, a model id or ID@REVISION. Throws a bad-input error if its heads
+// are not those of the run.
+void add_weight_ranks(const std::string& model, bool quiet, AnalysisRun& run);
+
+}  // namespace qkscope

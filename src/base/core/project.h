@@ -1,0 +1,26 @@
+// Copies of one member of every element. They replace std::views, which clang 14, the compiler of
+// the fuzzers, cannot compile with the standard library of g++ 12.
+#pragma once
+
+#include <functional>
+#include <iterator>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace qkscope {
+
+// Returns projection(element) for every element.
+template <typename Range, typename Projection>
+auto project(const Range& range, Projection projection) {
+  std::vector<std::decay_t<decltype(std::invoke(projection, *std::begin(range)))>> values;
+  for (const auto& element : range) values.push_back(std::invoke(projection, element));
+  return values;
+}
+
+template <typename Map>
+std::vector<std::string> keys_of(const Map& map) {
+  return project(map, [](const auto& entry) { return entry.first; });
+}
+
+}  // namespace qkscope

@@ -1,0 +1,41 @@
+// Bounds the memory that Arrow takes to read one file by the size of the file.
+#pragma once
+
+#include <cstdint>
+
+#include <arrow/memory_pool.h>
+#include <arrow/status.h>
+
+namespace qkscope {
+
+// The headers of Parquet pages are not covered by a checksum, and a page of a few bytes may claim
+// 2 GiB, which Arrow allocates before it decompresses the page. Must outlive all buffers.
+class FileMemoryPool : public arrow::ProxyMemoryPool {
+ public:
+  FileMemoryPool(arrow::MemoryPool* pool, std::int64_t file_bytes)
+      : ProxyMemoryPool(pool), limit_(kBaseBytes + kBytesPerByte * file_bytes) {}
+
+  arrow::Status Allocate(std::int64_t size, std::int64_t alignment, std::uint8_t** out) override {
+    ARROW_RETURN_NOT_OK(check(size));
+    return ProxyMemoryPool::Allocate(size, alignment, out);
+  }
+  arrow::Status Reallocate(std::int64_t old_size, std::int64_t new_size, std::int64_t alignment,
+                           std::uint8_t** memory) override {
+    ARROW_RETURN_NOT_OK(check(new_size - old_size));
+    return ProxyMemoryPool::Reallocate(old_size, new_size, alignment, memory);
+  }
+
+ private:
+  static constexpr std::int64_t kBaseBytes = std::int64_t{64} << 20;
+  static constexpr std::int64_t kBytesPerByte = 1000;  // beyond what compression reaches on texts
+
+  arrow::Status check(std::int64_t more) const {
+    if (more <= limit_ - bytes_allocated()) return arrow::Status::OK();
+    return arrow::Status::Invalid("it claims ", more,
+                                  " bytes at once, more than a file of its size");
+  }
+
+  std::int64_t limit_;
+};
+
+}  // namespace qkscope

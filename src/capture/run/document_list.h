@@ -1,0 +1,45 @@
+// The documents that a caller passes to a writer one after another.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "capture/format/journal.h"
+#include "capture/run/capture_plan.h"
+#include "capture/writer/prepared_batch.h"
+#include "qkscope/experimental/engine.h"
+
+namespace qkscope {
+
+// Numbers the documents, checks their ids, and compares them with documents that earlier writers
+// stored in the part.
+class DocumentList {
+ public:
+  // Plan and journal must outlive this object. A null journal belongs to a finished run.
+  DocumentList(const RunPlan& plan, const Journal* journal, const Shard& shard);
+
+  std::int64_t stored() const { return stored_; }  // by earlier writers
+  std::int64_t passed() const { return passed_; }
+
+  // Returns the next document as an example. Throws a bad-input error for wrong ids and token ids.
+  Example next_example(const WriterDocument& document) const;
+  // Returns true and counts the example if an earlier writer stored it. Throws a bad-input error if
+  // that writer stored another document at this place.
+  bool skip_if_stored(const Example& example);
+  void count(const Example& example);
+
+ private:
+  const RunPlan& plan_;
+  const Journal* journal_;
+  Shard shard_;
+  std::int64_t stored_ = 0;
+  std::int64_t passed_ = 0;
+  std::unordered_set<std::int64_t> keys_;  // of the passed documents
+  std::size_t next_segment_ = 0;
+  std::vector<ExampleRecord> segment_;  // stored examples of one segment
+  std::size_t next_record_ = 0;
+};
+
+}  // namespace qkscope

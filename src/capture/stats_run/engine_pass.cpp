@@ -1,0 +1,101 @@
+#include "capture/stats_run/engine_pass.h"
+
+#include <algorithm>
+
+#include "base/core/error.h"
+#include "base/core/numbers.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::array kStages = {Stage::rot_q, Stage::rot_k, Stage::v};
+constexpr std::array kBuffers = {ActivationBuffer::q, ActivationBuffer::k, ActivationBuffer::v};
+
+std::size_t kind_of(HookPoint point) {
+  return as_index(std::find(kStages.begin(), kStages.end(), point.stage) - kStages.begin());
+}
+
+// Copies (rows, heads, width) to a contiguous tensor.
+Tensor dense_copy(ConstTensorView from) {
+  Tensor copy(from.shape());
+  auto* to = copy.data<float>();
+  for (std::int64_t row = 0; row < from.dim(0); ++row)
+    for (std::int64_t head = 0; head < from.dim(1); ++head)
+      to = std::copy_n(from.data<float>() + row * from.stride(0) + head * from.stride(1),
+                       from.dim(2), to);
+  return copy;
+}
+
+}  // namespace
+
+EnginePass::EnginePass(const EngineModel& model)
+    : model_{.checkpoint = {}, .config = model.config, .weights = {}}, d_value_(model.d_value) {
+  model_.config.d_model = 1;  // the backend computes no residual stream
+  model_.weights.layers.resize(as_index(model.config.n_layers));
+  backend_ = make_backend(model_, {.device = {}, .dtype = DType::f32});
+}
+
+EnginePass::~EnginePass() = default;
+
+bool EnginePass::wants(HookPoint point) const {
+  return kind_of(point) < kStages.size() &&
+         !model_.config.layers[as_index(point.layer)].cross_attention;
+}
+
+std::int64_t EnginePass::width(std::size_t kind) const {
+  return kind == 2 ? d_value_ : model_.config.d_head;
+}
+
+void EnginePass::run(const Batch& batch, const RunPass& run, LayerStatistics& statistics) {
+  batch_ = &batch;
+  statistics_ = &statistics;
+  waiting_.clear();
+  done_.assign(as_index(model_.config.n_layers), false);
+  backend_->begin(batch);
+  backend_->keep_row_sums(statistics.wants_attention());
+  const Tensor residual({batch.rows(), 1});
+  backend_->put_residual(residual);
+  run(batch, *this);
+  backend_->finish();
+  for (std::int64_t layer = 0; layer < model_.config.n_layers; ++layer)
+    if (wants({Stage::v, layer}) && !done_[as_index(layer)])
+      bad_input("layer {}: the engine passed not all of q, k and v in a forward pass", layer);
+}
+
+void EnginePass::see(HookPoint point, ConstTensorView activation) {
+  if (point.layer < 0 || point.layer >= model_.config.n_layers || !wants(point))
+    bad_input("the engine passed {}, which the statistics do not want", hook_name(point));
+  const auto kind = kind_of(point);
+  const auto heads = kind == 0 ? model_.config.n_heads : model_.config.n_kv_heads;
+  const Shape expected = {batch_->rows(), heads, width(kind)};
+  if (activation.shape() != expected || activation.dtype() != DType::f32)
+    bad_input("{}: the engine passed {} of shape {}; expected float32 of shape {}",
+              hook_name(point), dtype_name(activation.dtype()), activation.shape().to_string(),
+              expected.to_string());
+  auto& vectors = waiting_[point.layer];
+  if (done_[as_index(point.layer)] || !vectors[kind].empty())
+    bad_input("{}: the engine passed it twice in one forward pass", hook_name(point));
+  vectors[kind] = dense_copy(activation);
+  if (std::ranges::any_of(vectors, [](const Tensor& part) { return part.empty(); })) return;
+  add_layer(point.layer, vectors);
+  waiting_.erase(point.layer);
+  done_[as_index(point.layer)] = true;
+}
+
+void EnginePass::add_layer(std::int64_t layer, const Vectors& vectors) {
+  backend_->begin_layer(layer);
+  for (std::size_t kind = 0; kind < kBuffers.size(); ++kind) {
+    // Values of another width than q and k are in no statistic, so the buffer keeps its zeros.
+    if (width(kind) != model_.config.d_head) continue;
+    backend_->edit(kBuffers[kind], [&](TensorView to) {
+      std::copy_n(vectors[kind].data<float>(), vectors[kind].size(), to.data<float>());
+    });
+  }
+  statistics_->before_rotation(*backend_, layer);
+  statistics_->after_rotation(*backend_, layer);
+  if (!statistics_->wants_attention()) return;
+  backend_->attend();
+  statistics_->after_attention(*backend_, layer);
+}
+
+}  // namespace qkscope

@@ -1,0 +1,43 @@
+// Feeds the vectors of an external engine to statistics, which the kernels of the CPU backend
+// compute.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/device/backend.h"
+#include "engine/forward/forward.h"
+#include "engine/model/loaded_checkpoint.h"
+#include "qkscope/experimental/engine.h"
+
+namespace qkscope {
+
+class EnginePass : public Observer {
+ public:
+  explicit EnginePass(const EngineModel& model);
+  ~EnginePass() override;
+
+  // Runs a batch. Throws a bad-input error unless `run` passes q, k and v of every layer once.
+  void run(const Batch& batch, const RunPass& run, LayerStatistics& statistics);
+
+  bool wants(HookPoint point) const override;
+  void see(HookPoint point, ConstTensorView activation) override;
+
+ private:
+  using Vectors = std::array<Tensor, 3>;  // q, k and v: (rows, heads, width)
+
+  void add_layer(std::int64_t layer, const Vectors& vectors);
+  std::int64_t width(std::size_t kind) const;  // that the engine passes
+
+  LoadedCheckpoint model_;  // without weights
+  std::int64_t d_value_;
+  std::unique_ptr<Backend> backend_;
+  const Batch* batch_ = nullptr;
+  LayerStatistics* statistics_ = nullptr;
+  std::map<std::int64_t, Vectors> waiting_;  // layers of which some vectors are missing
+  std::vector<bool> done_;                   // (layers)
+};
+
+}  // namespace qkscope

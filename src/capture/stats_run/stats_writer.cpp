@@ -1,0 +1,97 @@
+// Implements StatsWriter of qkscope/experimental/engine.h.
+#include <optional>
+#include <utility>
+
+#include "base/core/clock.h"
+#include "base/core/error.h"
+#include "capture/run/batch_reader.h"
+#include "capture/run/document_list.h"
+#include "capture/stats_run/engine_pass.h"
+#include "capture/stats_run/stats_part.h"
+#include "capture/stats_run/stats_pass.h"
+#include "capture/stats_run/stats_run.h"
+#include "capture/writer/part_run.h"
+#include "qkscope/experimental/engine.h"
+
+namespace qkscope {
+
+struct StatsWriter::State {
+  State(const StatsPlan& made, const StatsOptions& options)
+      : plan(made),
+        session(statistics_part_run(plan.run_plan(), options)),
+        list(plan.run_plan().run, session.is_open() ? &session.journal() : nullptr, options.shard),
+        feed(plan.run_plan().run.engine->model()) {
+    if (!session.is_open()) return;
+    part.emplace(session.journal(), StatsRunState{plan.run_plan().statistics, {}});
+    pass.emplace(plan.run_plan(), part->state());
+  }
+
+  StatsPlan plan;
+  Clock::time_point start = Clock::now();
+  PartSession session;
+  DocumentList list;
+  EnginePass feed;
+  std::optional<StatsPartWriter> part;
+  std::optional<StatsPass> pass;
+};
+
+StatsWriter::StatsWriter(const StatsPlan& plan, const StatsOptions& options)
+    : state_(translate_exceptions([&] { return std::make_unique<State>(plan, options); })) {}
+
+StatsWriter::~StatsWriter() = default;
+StatsWriter::StatsWriter(StatsWriter&&) noexcept = default;
+StatsWriter& StatsWriter::operator=(StatsWriter&&) noexcept = default;
+
+bool StatsWriter::is_open() const {
+  return state_->part.has_value();
+}
+
+std::int64_t StatsWriter::stored() const {
+  return is_open() ? state_->list.stored() : 0;
+}
+
+std::int64_t StatsWriter::documents() const {
+  return state_->list.passed();
+}
+
+bool StatsWriter::wants(const WriterDocument& document) {
+  return translate_exceptions([&] {
+    auto& list = state_->list;
+    return !list.skip_if_stored(list.next_example(document));
+  });
+}
+
+void StatsWriter::add(const WriterDocument& document, const RunPass& run) {
+  translate_exceptions([&] {
+    auto& list = state_->list;
+    const auto example = list.next_example(document);
+    if (list.skip_if_stored(example)) return;
+    const auto prepared = prepare_batch(state_->plan.run_plan().run.manifest, {example});
+    // Sums are added once all layers are there, so that an engine that fails leaves nothing behind.
+    auto held = state_->pass->compute(prepared, state_->feed, run);
+    state_->part->add_batch(prepared, state_->pass->add(prepared, std::move(held)));
+    list.count(example);
+  });
+}
+
+void StatsWriter::flush() {
+  if (is_open()) translate_exceptions([&] { state_->part->flush(); });
+}
+
+StatsResult StatsWriter::finish() {
+  return translate_exceptions([&] {
+    StatsResult result;
+    if (is_open()) {
+      if (state_->list.passed() < state_->list.stored())
+        bad_input("{} documents were passed and {} are stored; pass all documents again",
+                  state_->list.passed(), state_->list.stored());
+      state_->part->flush();
+      state_->session.journal().mark_complete();
+    }
+    set_totals(result, state_->session.finish());
+    result.seconds = seconds_since(state_->start);
+    return result;
+  });
+}
+
+}  // namespace qkscope

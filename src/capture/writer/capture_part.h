@@ -1,0 +1,43 @@
+// A part of a capture, from the lock of its data root to the published files: native captures,
+// captures through external engines and CaptureWriter all write with it.
+#pragma once
+
+#include <memory>
+
+#include "capture/writer/assemble.h"
+#include "capture/writer/part_run.h"
+#include "capture/writer/part_writer.h"
+
+namespace qkscope {
+
+class CapturePart {
+ public:
+  // Locks and opens the part. The plan must outlive this object. Uses all of `run` but write_part
+  // and assemble.
+  CapturePart(const WriterPlan& plan, PartRun run);
+  ~CapturePart();
+  CapturePart(const CapturePart&) = delete;
+  CapturePart& operator=(const CapturePart&) = delete;
+
+  // Whether examples are missing; the methods below, except finish(), need an open part.
+  bool is_open() const { return writer_ != nullptr; }
+  const Journal& journal() { return session_.journal(); }
+  CapturePartWriter& writer() { return *writer_; }
+  // Writes final files while the caller computes (CaptureAssembler).
+  void start_background_assembly() { assembler_->start_background_assembly(); }
+  // Stores everything on disk and, if `all` examples were added, marks the part complete.
+  void close(bool all);
+
+  // Assembles and publishes the final files of a complete part of a run without shards.
+  PartRunResult finish();
+
+ private:
+  PartRun with_assembly(PartRun run);
+
+  bool quiet_;
+  std::unique_ptr<CaptureAssembler> assembler_ = nullptr;  // of the open part
+  PartSession session_;
+  std::unique_ptr<CapturePartWriter> writer_;
+};
+
+}  // namespace qkscope
