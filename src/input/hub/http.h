@@ -68,8 +68,8 @@ struct HttpResponse {
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;                            // only if no sink consumed the body
   std::string fault;                           // reason of a connection failure
-  bool too_slow = false;  // the transfer was aborted because it was below the least speed
-  bool transient = false;                      // the fault may disappear on retry
+  bool too_slow = false;   // the transfer was aborted because it was below the least speed
+  bool transient = false;  // the fault may disappear on retry
 
   // Parses one header line "Name: value"; other lines are ignored.
   void add_header(std::string_view line);
