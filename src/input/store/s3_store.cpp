@@ -75,8 +75,7 @@ std::optional<Url> endpoint() {
     if (text.empty()) continue;
     auto url = parse_url(text);
     if (url.target != "/" && !url.target.empty())
-      bad_input("{}={}: has a path; expected http(s)://host:port", name,
-                url.without_query());
+      bad_input("{}={}: has a path; expected http(s)://host:port", name, url.without_query());
     return url;
   }
   return {};
