@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the viewer in Chromium: time to the first row, rows, tiles, scrolling, and an exported page.
 
-    python tools/measure_viewer.py QKSCOPE MODEL [--tokens 32768] [--memory SIZE] [--device cpu] [--skip-export]
+    python tools/measure_viewer.py QKSCOPE MODEL [--tokens 32768] [--memory SIZE] [--skip-export]
 
 MODEL is a checkpoint folder with a tokenizer, for example of bench/make_checkpoint.py. The text is the corpus of the demo,
 repeated and cut to the number of tokens. Prints one line for each number; docs/how-to/viewer.md has a table of them.
@@ -123,7 +123,7 @@ def measure_scrolling(page):
 def measure_served(options, ids):
     start = time.time()
     more = ["--memory", options.memory] if options.memory else []
-    with served(options.qkscope, "--model", options.model, "--token-ids", ids, "--device", options.device, *more) as url, TracedPage() as page:
+    with served(options.qkscope, "--model", options.model, "--token-ids", ids, *more) as url, TracedPage() as page:
         report("pass, until the address is printed", time.time() - start, "s")
         page.use_window(1280, 720)
         start = time.time()
@@ -147,7 +147,7 @@ def measure_served(options, ids):
 def measure_export(options, ids, folder):
     file = folder / "page.html"
     start = time.time()
-    subprocess.run([options.qkscope, "view", "--quiet", "--device", options.device, "--model", options.model, "--token-ids", str(ids), "--heads",
+    subprocess.run([options.qkscope, "view", "--quiet", "--device", "cpu", "--model", options.model, "--token-ids", str(ids), "--heads",
                     "1.0,2.1", "--export", str(file)], check=True)
     report("export with the pass", time.time() - start, "s")
     report("size of the exported page", file.stat().st_size / 1e6, "MB")
@@ -165,7 +165,6 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--tokens", type=int, default=32768)
     parser.add_argument("--memory", default="")
-    parser.add_argument("--device", default="cpu")
     parser.add_argument("--skip-export", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="qkscope-viewer-") as place:

@@ -29,7 +29,7 @@ NOT_RUN = {
     r"--device (cuda|all)": "needs a GPU: tools/check_cuda.sh",
     r"s3://": "needs an S3 server: ./run.sh test-store",
     r"^qkscope submit (?!.*--dry-run)": "needs Slurm: ./run.sh test-slurm",
-    r"^qkscope view (?!.*--export)|make_viewer_screenshots|measure_viewer|^ssh ": "serves until Ctrl-C, or needs a browser: tests/analysis/viewer",
+    r"qkscope view (?!.*--export)|make_viewer_screenshots|measure_viewer|^ssh ": "serves until Ctrl-C, or needs a browser: tests/analysis/viewer",
     r"^kubectl |^sky |examples/cluster/": "needs Kubernetes, SkyPilot or Ray: tests/examples/cluster_test.py",
 }
 

@@ -270,7 +270,23 @@ def check_exported(folder):
     expect_true(f"its message: {refused.stderr}", "--budget" in refused.stderr)
 
 
+def check_refused():
+    """Wrong options end with exit code 2 and a sentence that names them."""
+    for options, words in ((["--text", "a b c", "--heads", "99.0"], "heads 99.0: the model has layers 0 to 7"),
+                           (["--text", "a b c", "--heads", "3"], "--heads: found '3', expected LAYER.HEAD"),
+                           (["--text", "a b c", "--heads", "0.0,0.1,0.2,0.3,0.4"], "expected at most 4"),
+                           (["--text", "a b c", "--query", "500"], "query 500: the text has positions 0 to"),
+                           (["--text", "a b c", "--memory", "1KiB"], "--memory"),
+                           (["--text", "a b c", "--results", "/nowhere"], "/nowhere"),
+                           (["--dataset", str(DEMO / "corpus.jsonl"), "--row", "1000000"], "no text in row 1000000")):
+        refused = subprocess.run([QKSCOPE, "view", "--no-open", "--device", "cpu", "--model", MODEL, *options], capture_output=True, text=True,
+                                 timeout=60)
+        expect(f"exit code of {options}", refused.returncode, 2)
+        expect_true(f"message of {options}: {refused.stderr}", words in refused.stderr)
+
+
 with tempfile.TemporaryDirectory(prefix="qkscope-viewer-") as place:
+    check_refused()
     check_served(Path(place))
     check_exported(Path(place))
 for failure in failures:

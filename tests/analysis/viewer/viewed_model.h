@@ -20,7 +20,7 @@ inline std::shared_ptr<const Model> golden_model(const std::string& name) {
 inline std::vector<std::int32_t> some_tokens(std::int64_t count) {
   std::vector<std::int32_t> ids;
   for (std::int64_t i = 0; i < count; ++i)
-    ids.push_back(static_cast<std::int32_t>(3 + (i * i + 7 * i) % 89));
+    ids.push_back(static_cast<std::int32_t>(3 + (i * i + 7 * i) % 43));
   return ids;
 }
 

@@ -361,6 +361,7 @@ const textPanes = (() => {
     show: (index, row, title) => panes[index].show(row, title, colours.heads[index]),
     setQuery: (token) => { query = token; cursor = token; panes.forEach((pane) => pane.markAll()); },
     reveal: (token) => panes.forEach((pane) => pane.reveal(token)),
+    scrollTo: (token) => panes.forEach((pane) => { pane.scroll.scrollTop = pane.layout.line[token] * kLine; pane.draw(); }),
     setFound: (tokens) => { found = tokens; panes.forEach((pane) => pane.markAll()); },
     topToken: () => (panes[0]?.layout ? panes[0].layout.starts[panes[0].firstLine()] : 0),
     picture: (index) => panes[index].picture(),

@@ -231,7 +231,7 @@
     connect();
     const top = readAddress();
     load();
-    if (top >= 0) textPanes.reveal(top);
+    if (top >= 0) textPanes.scrollTo(top);
     else textPanes.reveal(state.query);
     headMap.loadStatistics(state.run).catch(failed);
     window.addEventListener("hashchange", () => { readAddress(); load(); textPanes.reveal(state.query); });
