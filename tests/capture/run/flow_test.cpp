@@ -170,9 +170,8 @@ TEST_F(CaptureFlow, RunsEveryBatchOnOneBackend) {
   std::vector<std::int64_t> expected;
   for (const auto& batch : all_batches(packed)) {
     expected.push_back(batch.tokens());
-    writer.capture(batch, [&](const Batch& rows, Observer& observer) {
-      forward(backend, rows, observer);
-    });
+    writer.capture(
+        batch, [&](const Batch& rows, Observer& observer) { forward(backend, rows, observer); });
   }
   writer.flush();
   EXPECT_EQ(backend.rows, expected);
