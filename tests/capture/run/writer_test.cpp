@@ -26,7 +26,7 @@ class Writer : public CaptureFixture {
   CapturePlan writer_plan(const std::string& root,
                           const std::vector<std::string>& more = {}) const {
     auto overrides = more;
-    overrides.emplace_back("dataset.path=-");
+    overrides.emplace_back("dataset.path='-'");
     return make_plan(config(root, overrides), {}, engine_);
   }
   CaptureResult write_all(const std::string& root) {
