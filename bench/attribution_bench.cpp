@@ -1,7 +1,10 @@
 // Times score attribution against one pass of the same model and prints one JSON line: seconds of
 // one pass up to the last layer, of the attribution, their ratio, and the growth of the peak
 // memory.
+#include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <random>
 

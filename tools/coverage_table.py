@@ -6,9 +6,12 @@ import sys
 from collections import defaultdict
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src"
-ROOMS = ["input/checkpoint", "input/tokenizer", "input/texts", "base/tables", "capture/format"]
-# Of base/io, the files that read; the others write and lock.
-READERS = ["byte_reader.h", "checksum.cpp", "csv_rows.cpp", "json.cpp", "mapped_file.cpp"]
+ROOMS = ["input/checkpoint", "input/tokenizer", "input/texts", "base/tables"]
+# The files that read; the others of these rooms write, lock and publish.
+READERS = {
+    "base/io": ["byte_reader.h", "checksum.cpp", "csv_rows.cpp", "json.cpp", "mapped_file.cpp"],
+    "capture/format": ["buckets.cpp", "captures.cpp", "head_reader.cpp", "journal.cpp", "manifest.cpp", "segment.cpp"],
+}
 
 
 def main():
@@ -20,7 +23,7 @@ def main():
             continue
         name = path.relative_to(SOURCE)
         room = str(name.parent)
-        if room not in ROOMS and not (room == "base/io" and name.name in READERS):
+        if room not in ROOMS and name.name not in READERS.get(room, []):
             continue
         summary = file["summary"]
         counts = [summary[kind][what] for kind in ("lines", "branches") for what in ("covered", "count")]

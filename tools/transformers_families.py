@@ -162,8 +162,8 @@ def check_family(family: str, folder: Path) -> tuple[str, str]:
         engine = qkscope.TransformersEngine(model)
     except qkscope.InputError as error:
         return "refused", str(error)
-    except Exception as error:  # noqa: BLE001
-        return "failed", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:110]
+    except Exception as error:  # noqa: BLE001  its own pass fails
+        return "no tiny model", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:110]
     layers = engine._layers
     ids = [(7 * i) % 90 + 3 for i in range(24)]
     config = {"model": {"name": family}, "dataset": {"path": "-"}, "capture": {"sampler": {"type": "all"}},
@@ -221,7 +221,12 @@ def main() -> int:
             found.append((family, outcome, what))
             print(f"{family:32} {outcome:14} {what}", file=sys.stderr, flush=True)
     counts = {name: sum(outcome == name for _, outcome, _ in found) for name in dict.fromkeys(o for _, o, _ in found)}
-    lines = [f"transformers {transformers.__version__}: " + ", ".join(f"{n} {name}" for name, n in counts.items()), "",
+    lines = ["# Families that run through transformers", "",
+             f"transformers {transformers.__version__}, {len(found)} causal model classes: "
+             + ", ".join(f"{n} {name}" for name, n in counts.items()) + ".", "",
+             "Made by `tools/transformers_families.py` with tiny random models: rows of a capture are compared, bit for bit, with q and k that a",
+             "plain patch of the attention function keeps. *refused*: a capture ends with this message before it writes anything. *no tiny model*:",
+             "the tool found no small configuration that runs, so nothing is known; [how a model is captured](../how-to/transformers-engine.md).", "",
              "| model_type | | |", "| --- | --- | --- |"]
     lines += [f"| {family} | {outcome} | {what.replace('|', '/')} |" for family, outcome, what in found]
     text = "\n".join(lines) + "\n"

@@ -486,32 +486,32 @@ def _window(config: Any, module: Any, layer: int, options: Mapping[str, Any]) ->
 
 
 def _describe_rope(engine: TransformersEngine, layer: Layer, shifted: Call | None) -> None:
-    """Finds the RoPE of a layer whose keys were seen at two positions."""
+    """Finds the RoPE of a layer whose keys were seen at two positions: the one that turns the first keys into the second ones best.
+
+    The best of all candidates, and not one within a tolerance: where queries are scaled by position (Ministral 3), the input of later
+    layers depends on the position too.
+    """
     assert layer.call is not None
     before = layer.call.key.astype(np.float64)
-    moved = None if shifted is None else shifted.key.astype(np.float64)
-    tolerance = 1e-3 if engine.model.dtype.itemsize == 4 else 0.1
-    size = np.sqrt(np.mean(before**2)) + 1e-30
-    if moved is not None and np.abs(moved - before).max() < tolerance * size:
-        return  # keys do not depend on the position: NoPE
+    moved = before if shifted is None else shifted.key.astype(np.float64)
+    best = np.mean((moved - before) ** 2) if shifted is not None else np.inf  # keys that do not turn: NoPE
     width = before.shape[2]
     for inv_freq in _frequencies(engine, layer.kind):
         dim = 2 * len(inv_freq)
-        for begin in {0, width - dim} if dim <= width else set():
+        for begin in sorted({0, width - dim}) if dim <= width else ():
             for interleaved in (False, True):
-                if moved is not None:
-                    turned = _rotate(before[:, :, begin : begin + dim], _SHIFT * inv_freq, interleaved)
-                    if np.abs(turned - moved[:, :, begin : begin + dim]).max() > tolerance * size:
-                        continue
+                turned = before.copy()
+                turned[:, :, begin : begin + dim] = _rotate(before[:, :, begin : begin + dim], _SHIFT * inv_freq, interleaved)
+                error = np.mean((turned - moved) ** 2)
+                if error >= best:
+                    continue
+                best = error
                 values = {**_rope_settings(engine, layer.kind), "dim": dim}
-                if begin:
-                    values["begin"] = begin
-                if interleaved:
-                    values["interleaved"] = True
+                values.update({"begin": begin} if begin else {})
+                values.update({"interleaved": True} if interleaved else {})
                 layer.rope = json.dumps(values)
                 layer.rope_dim = dim
                 layer.inv_freq = [float(x) for x in inv_freq.astype(np.float32)]
-                return
 
 
 def _rotate(vectors: np.ndarray, angles: np.ndarray, interleaved: bool) -> np.ndarray:

@@ -67,11 +67,12 @@ class _Writer(Generic[Result]):
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Finishes, or after an exception stores what was added, so that the next writer resumes."""
+        """Finishes, or after an exception stores what was added and frees the folder, so that the next writer resumes."""
         if kind is None:
             self.finish()
         else:
             self.flush()
+            self._handle = None
 
     def _add(self, ids: Any, by_kind: Mapping[str, ByLayer | None], id: str | int | None, token_strings: Iterable[str],
              run: Callable[[_engine.PassRequest], None] | None) -> None:

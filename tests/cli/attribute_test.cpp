@@ -23,7 +23,7 @@ TEST(Attribute, WritesTablesAndFigures) {
   write_file(folder.file("a.txt"), "Entry 1, day 5. A letter came for Orn. Entry 2, day 6.");
   const auto out = folder.file("out");
   const auto outcome = attribute("--text-file " + folder.file("a.txt") +
-                                 " --head 3.1 --keys top:3 --effect --format svg --out " + out);
+                                 " --head 2.4 --keys top:3 --effect --format svg --out " + out);
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("others · others"));
   const auto table = read_parquet_table(out + "/attribution.parquet");

@@ -35,7 +35,7 @@ def vectors(model: Model, ids: Any) -> dict[str, list[np.ndarray]]:
 
 def documents(model: Model) -> Iterator[tuple[int, list[int]]]:
     for number, text in enumerate(TEXTS):
-        yield number, [int(i) for i in model.to_tokens(text)[0]]
+        yield number, [int(i) for i in np.ravel(model.to_tokens(text))]
 
 
 def table(folder: Path, name: str) -> dict[str, list[Any]]:

@@ -95,6 +95,7 @@ class Task:
 class Scenario:
     weight = 10      # how often it is drawn, relative to the others
     together = 0.15  # probability that two tasks run at the same time
+    shares = False   # whether a task may succeed and leave work to another one that runs at the same time
     foreign = {"notes.txt": b"mine", "other/data.parquet": b"not a capture", ".hidden": b"mine too"}
 
     def __init__(self, world):
@@ -228,6 +229,7 @@ class Results(Capture):
 class Sweep(Scenario):
     """A sweep over two runs, in one process or as tasks of a cluster."""
     together = 0.4
+    shares = True
     foreign = {"notes.txt": b"mine", "small/notes.txt": b"mine"}
     changing = ("summary.json", "timings.json", ".analyze.lock")
 

@@ -171,6 +171,8 @@ class World:
                 if faulty >= 0 and self.random.random() < scenario.together:
                     tasks.append(self.random.choice(stage))  # the same task twice, or another one at the same time
                 ended = self.step(tasks, faulty >= 0)
+                if scenario.shares and len(ended) < len(tasks):
+                    ended = []
                 scenario.check()
                 if faulty < 0 and not ended:
                     raise Violation("the command does not succeed without faults")

@@ -32,11 +32,21 @@ void check_size(const ModelConfig& model, const std::vector<SplitRequest>& reque
         requests.size(), format_bytes(floats * sizeof(float)));
 }
 
+// Returns nullopt for a model without a tokenizer that can be read, such as a GGUF file of weights
+// alone: tables then show token ids.
+std::optional<Tokenizer> tokenizer_of(const Model& model) {
+  if (!has_tokenizer(model.folder())) return std::nullopt;
+  try {
+    return Tokenizer::load(model.folder());
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 std::map<std::int64_t, std::string> token_texts(const Model& model,
                                                 const std::vector<std::int32_t>& tokens,
                                                 const std::vector<ChosenPair>& pairs) {
-  std::optional<Tokenizer> tokenizer;
-  if (has_tokenizer(model.folder())) tokenizer = Tokenizer::load(model.folder());
+  const auto tokenizer = tokenizer_of(model);
   std::map<std::int64_t, std::string> texts;
   for (const auto& pair : pairs)
     for (const auto position : {pair.query, pair.key}) {

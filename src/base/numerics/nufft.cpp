@@ -223,7 +223,7 @@ Nufft::Nufft(std::span<const std::int32_t> offsets, std::int64_t length, Frequen
                                   tokens_, band)),
       middle_(length / 2 * kGridPoints / tokens_),
       signal_(fft().size() / 4 + 4 * 2 * kMarginBlocks),
-      largest_(4 * (fft().blocks() + 1)) {
+      largest_(4 * (fft().block_count() + 1)) {
   rows_.reserve(offsets.size());
   const auto tokens = static_cast<std::uint32_t>(tokens_);
   for (const auto offset : offsets) {
@@ -263,7 +263,7 @@ void Nufft::compute(std::span<const std::complex<double>> values) {
   // The grid is periodic: the block after the last one is block 0 shifted by one value, so its
   // vector v has values of vectors v and v + 1 of block 0.
   for (std::size_t v = 0; v < 4; ++v)
-    largest_[4 * fft().blocks() + v] = std::max(largest_[v], largest_[(v + 1) % 4]);
+    largest_[4 * fft().block_count() + v] = std::max(largest_[v], largest_[(v + 1) % 4]);
   edge_powers_.clear();
   for (const auto& edge : tables_->edges)
     for (std::int64_t k = edge.begin; k <= edge.end; ++k) {
@@ -275,7 +275,7 @@ void Nufft::compute(std::span<const std::complex<double>> values) {
 
 // Fills the margins with periodic copies for interpolation.
 void Nufft::copy_margins() {
-  const auto blocks = static_cast<std::int64_t>(fft().blocks());
+  const auto blocks = static_cast<std::int64_t>(fft().block_count());
   const auto copy = [&](std::int64_t block) {
     FourComplex* const to =
         signal_.data() + tables_->places[static_cast<std::size_t>(block + kMarginBlocks)];
@@ -316,7 +316,7 @@ void Nufft::find_edge_peaks(GridRange stretch, std::span<const float> powers, fl
 void Nufft::find_peaks_above(float least, float near, std::vector<PeakCandidate>& found) const {
   const GridBlocks grid{signal_.data(),
                         tables_->places.data() + kMarginBlocks,
-                        static_cast<std::int64_t>(fft().blocks()),
+                        static_cast<std::int64_t>(fft().block_count()),
                         {tables_->shared_gain.data(), tables_->shift}};
   find_peaks(grid, largest_.data(), {least, near, halfway_weights()}, found);
   std::span<const float> powers = edge_powers_;

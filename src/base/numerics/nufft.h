@@ -86,7 +86,7 @@ class Nufft {
   double origin() const { return static_cast<double>(middle_) * tokens_per_point(); }
   std::int64_t size() const { return static_cast<std::int64_t>(fft().size()); }
   // Grid points k and k + stride() are adjacent in memory; iterate over points in this order.
-  std::size_t stride() const { return fft().blocks(); }
+  std::size_t stride() const { return fft().block_count(); }
   // Range of half grid points, for one sign of the frequency, that covers the band.
   std::int64_t band_first_half_step() const { return tables_->first; }
   std::int64_t band_last_half_step() const { return tables_->last; }

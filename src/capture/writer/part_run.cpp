@@ -81,8 +81,10 @@ std::vector<Journal> complete_parts(const DataRoot& root, const RunKind& kind) {
 
 PartRunResult merge_in_folder(const DataRoot& root, const RunKind& kind,
                               const AssembleParts& assemble) {
-  if (root.is_finished() && root.list_started_shards().empty())
+  if (root.is_finished() && root.list_started_shards().empty()) {
+    root.remove_leftover_parts();
     return {.outcome = RunOutcome::already_finished};
+  }
   expect_parts(root, kind);  // before the lock creates a folder
   const auto lock = root.lock_whole_root();
   auto parts = complete_parts(root, kind);

@@ -313,11 +313,9 @@ class Unpickler {
       if (name.kind == Kind::text && value.kind == Kind::tensor)
         target.dictionary->tensors[name.text] = value.tensor;
       else if (target.dictionary->other.empty())
-        target.dictionary->other =
-            fmt::format("{}, {}",
-                        name.kind == Kind::text ? quote_text(name.text)
-                                                : "a key that is no text",
-                        name_of(value));
+        target.dictionary->other = fmt::format(
+            "{}, {}", name.kind == Kind::text ? quote_text(name.text) : "a key that is no text",
+            name_of(value));
     }
   }
 

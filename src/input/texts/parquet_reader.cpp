@@ -141,6 +141,11 @@ class ParquetReader : public RecordReader {
     }
     for (int group = 0; group < file_->num_row_groups(); ++group) groups.push_back(group);
     batches_ = check(file_->GetRecordBatchReader(groups, leaves), path_);
+    for (const int field : fields)  // a group without fields has no leaves
+      if (const auto& column = *schema_->field(field);
+          batches_->schema()->GetFieldIndex(column.name()) < 0)
+        bad_input("{}: column '{}' holds {}, which has no values", path_, column.name(),
+                  column.type()->ToString());
   }
 
   std::string path_;

@@ -153,8 +153,8 @@ TEST(Attribution, DistanceCurveOfALayerWithoutPositionsIsFlat) {
   EXPECT_EQ(table.find("value")->reals.front(), table.find("value")->reals.back());
 }
 
-// Recomputes the softmax without a component from the full matrices of all keys. gpt_oss has sinks
-// and windows, gemma2 a soft cap.
+// Recomputes the softmax without a component from the full matrices of all keys. gemma2 has a soft
+// cap.
 TEST(Attribution, EffectRecomputesTheSoftmaxWithoutAComponent) {
   for (const std::string name : {"llama_gqa", "gemma2"}) {
     const auto model = Model::load(golden_path(name), {.device = "cpu", .quiet = true});
@@ -182,7 +182,7 @@ TEST(Attribution, EffectRecomputesTheSoftmaxWithoutAComponent) {
   }
 }
 
-// Removing a constant from all keys of a row changes no attention: b_K of the query's own bias.
+// gpt_oss has learned sinks and sliding windows, which effects must know.
 TEST(Attribution, EffectWithSinksKeepsTheAttentionOfThePass) {
   const auto model = Model::load(golden_path("gpt_oss"), {.device = "cpu", .quiet = true});
   AttributionOptions options{

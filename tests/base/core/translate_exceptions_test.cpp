@@ -54,13 +54,29 @@ TEST(TranslateExceptions, OtherExceptionsAreFailures) {
 
 // The table of docs/explanation/durability.md is what the program does.
 TEST(ExitCodes, AreThoseOfTheDocumentation) {
-  const std::map<std::string, int> numbers = {
-      {"EACCES", EACCES}, {"EAGAIN", EAGAIN}, {"EBUSY", EBUSY},     {"EDQUOT", EDQUOT},
-      {"EEXIST", EEXIST}, {"EFBIG", EFBIG},   {"EIO", EIO},         {"EISDIR", EISDIR},
-      {"ELOOP", ELOOP},   {"EMFILE", EMFILE}, {"ENFILE", ENFILE},   {"ENODEV", ENODEV},
-      {"ENOENT", ENOENT}, {"ENOLCK", ENOLCK}, {"ENOMEM", ENOMEM},   {"ENOSPC", ENOSPC},
-      {"ENOSYS", ENOSYS}, {"EPERM", EPERM},   {"ENOTDIR", ENOTDIR}, {"ENAMETOOLONG", ENAMETOOLONG},
-      {"EROFS", EROFS},   {"ESTALE", ESTALE}, {"ETIMEDOUT", ETIMEDOUT}};
+  const std::map<std::string, int> numbers = {{"EACCES", EACCES},
+                                              {"EAGAIN", EAGAIN},
+                                              {"EBUSY", EBUSY},
+                                              {"EDQUOT", EDQUOT},
+                                              {"EEXIST", EEXIST},
+                                              {"EFBIG", EFBIG},
+                                              {"EIO", EIO},
+                                              {"EISDIR", EISDIR},
+                                              {"ELOOP", ELOOP},
+                                              {"EMFILE", EMFILE},
+                                              {"ENFILE", ENFILE},
+                                              {"ENODEV", ENODEV},
+                                              {"ENOENT", ENOENT},
+                                              {"ENOLCK", ENOLCK},
+                                              {"ENOMEM", ENOMEM},
+                                              {"ENOSPC", ENOSPC},
+                                              {"ENOSYS", ENOSYS},
+                                              {"EPERM", EPERM},
+                                              {"ENOTDIR", ENOTDIR},
+                                              {"ENAMETOOLONG", ENAMETOOLONG},
+                                              {"EROFS", EROFS},
+                                              {"ESTALE", ESTALE},
+                                              {"ETIMEDOUT", ETIMEDOUT}};
   std::ifstream page(source_path("docs/explanation/durability.md"));
   const std::regex row(R"(\| (E[A-Z, ]+) \| ([12]) \|.*)");
   std::size_t found = 0;

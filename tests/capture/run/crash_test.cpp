@@ -114,6 +114,18 @@ TEST_F(InterruptedCapture, RemovesTheOldHeadsOfAnOverwriteThatWasKilled) {
   expect_same("out", contents("expected"));
 }
 
+TEST_F(InterruptedCapture, AMergeRemovesWhatAKilledMergeLeftBehind) {
+  for (const auto* shard : {"--shard 0/2", "--shard 1/2"})
+    ASSERT_EQ(capture("out", shard).status, 0);
+  ASSERT_EQ(run_program("qkscope merge " + file("out")).status, 0);
+  const auto expected = contents("out");
+  std::filesystem::create_directories(file("out/.parts/final/l00h00k"));
+  write_text(file("out/.parts/lock"), "");
+  ASSERT_EQ(run_program("qkscope merge " + file("out")).status, 0);
+  EXPECT_FALSE(std::filesystem::exists(file("out/.parts")));
+  expect_same("out", expected);
+}
+
 TEST_F(InterruptedCapture, RefusesASecondRunIntoTheSameFolder) {
   write_documents(file("docs.jsonl"), 3000, 60);
   const pid_t child = start_program(command("out"), file("err"));

@@ -34,7 +34,10 @@ TEST(AttentionColumns, NamesFollowTheColumnLayout) {
   EXPECT_EQ(names[as_index(layout.key_count_high(2))], "keys_99_high");
   EXPECT_EQ(names[as_index(layout.top_mass_low(4))], "top_1024_low");
   EXPECT_EQ(names[as_index(layout.kl_divergence(0))], "kl_fp8");
-  EXPECT_EQ(names.back(), "kl_evicted_first_4_last_16");
+  EXPECT_EQ(names[as_index(layout.kl_evicted(0))], "kl_evicted_first_4_last_16");
+  // Last, so that the other columns of older statistics stay where they are.
+  EXPECT_EQ(names.back(), "sink_above_half");
+  EXPECT_EQ(layout.sink_above_half() + 1, layout.columns());
   EXPECT_TRUE(has_one_value_per_row("near_8"));
   EXPECT_FALSE(has_one_value_per_row("prev_first"));
 }

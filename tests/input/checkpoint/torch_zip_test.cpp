@@ -1,4 +1,5 @@
 // PyTorch zip files: golden files, and the same files after corruption.
+#include <cstring>
 #include <fstream>
 #include <iterator>
 
@@ -44,6 +45,44 @@ TEST(TorchZip, TensorsAreLocatedInTheFile) {
   for (const auto& [name, entry] : parse_zip(file).tensors) {
     EXPECT_LE(entry.begin, entry.end);
     EXPECT_LE(entry.end, file.size());
+  }
+}
+
+// Files above 4 GiB keep sizes and positions in an extra field of each member (zip64).
+std::string with_zip64_members(const std::string& file) {
+  const auto number = [&](std::size_t at, std::size_t size) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, file.data() + at, size);
+    return value;
+  };
+  const auto bytes = [](std::uint64_t value, std::size_t size) {
+    return std::string(reinterpret_cast<const char*>(&value), size);
+  };
+  const auto begin = file.find("PK\x01\x02");
+  std::string directory;
+  std::uint64_t count = 0;
+  for (auto at = begin; file.substr(at, 4) == "PK\x01\x02"; ++count) {
+    const auto name = number(at + 28, 2);
+    const auto rest = number(at + 30, 2) + number(at + 32, 2);
+    directory += file.substr(at, 20) + std::string(8, '\xff') + bytes(name, 2) + bytes(28, 2) +
+                 std::string(2, '\0') + file.substr(at + 34, 8) + std::string(4, '\xff') +
+                 file.substr(at + 46, name) + bytes(1, 2) + bytes(24, 2) +
+                 bytes(number(at + 24, 4), 8) + bytes(number(at + 20, 4), 8) +
+                 bytes(number(at + 42, 4), 8);
+    at += 46 + name + rest;
+  }
+  return file.substr(0, begin) + directory + "PK\x05\x06" + bytes(0, 4) + bytes(count, 2) +
+         bytes(count, 2) + bytes(directory.size(), 4) + bytes(begin, 4) + bytes(0, 2);
+}
+
+TEST(TorchZip, SizesAndPositionsAbove32BitsAreRead) {
+  const auto file = torch_file();
+  const auto expected = parse_zip(file).tensors;
+  const auto found = parse_zip(with_zip64_members(file)).tensors;
+  ASSERT_EQ(found.size(), expected.size());
+  for (const auto& [name, entry] : expected) {
+    EXPECT_EQ(found.at(name).begin, entry.begin) << name;
+    EXPECT_EQ(found.at(name).end, entry.end) << name;
   }
 }
 

@@ -24,7 +24,7 @@ import transformers_families as families
 
 UNKNOWN = (  # families that the native engine does not know
     "afmoe", "arcee", "bitnet", "cohere", "cohere2", "deepseek_v3", "ernie4_5", "exaone4", "falcon", "falcon_h1", "gemma3n_text",
-    "glm4_moe", "gptj", "granitemoehybrid", "helium", "lfm2", "llama4_text", "minimax", "nemotron", "nemotron_h", "olmoe", "opt", "phi",
+    "glm4_moe", "gptj", "jamba", "helium", "lfm2", "llama4_text", "minimax", "nemotron", "nemotron_h", "olmoe", "opt", "phi",
     "phimoe", "qwen3_5_text", "qwen3_next", "seed_oss", "stablelm",
 )
 # One golden checkpoint of every native family.
@@ -82,7 +82,8 @@ def test_both_engines_capture_the_same_rows(name: str, tmp_path: Path) -> None:
 
 def hf_model(name: str) -> Any:
     with warnings_off():
-        return transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / name, dtype=torch.float32).eval()
+        loader = transformers.MllamaForCausalLM if name == "mllama_text" else transformers.AutoModelForCausalLM
+        return loader.from_pretrained(GOLDEN / name, dtype=torch.float32).eval()
 
 
 def warnings_off() -> Any:
