@@ -266,7 +266,7 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
     estimate_moment_shift(sums, {partition->chunks.body, static_cast<std::int32_t>(chunks)}, shifts,
                           stream_);
   else
-    copy_shift(*request.shift, layout.shift_count(), shifts, results_.indices(), stream_);
+    copy_shift(*request.shift, layout.shift_count(), shifts, results_.index_buffer(), stream_);
   check(cudaMemsetAsync(result + layout.not_finite(), kAllFinite & 0xff, 4, stream_),
         "clear a flag");
   sum_moments(sums, stream_);
