@@ -81,8 +81,8 @@ class QKSCOPE_API ScoreAttribution {
   // One row per pair of components: q_component, k_component, value, residual. With `top` a row
   // `others` makes the rows of a score sum to the score.
   Table table(std::int64_t top) const;
-  // One row per component of the query (side q) and of the key (side k): side, component, value. The
-  // value is the sum over the components of the other side, so each side sums to the score.
+  // One row per component of the query (side q) and of the key (side k): side, component, value.
+  // The value is the sum over the components of the other side, so each side sums to the score.
   Table component_table() const;
   // One row per rotary pair: pair, frequency (radians per token), wavelength (tokens), value. The
   // row without a pair number holds the dimensions that are not rotated. With `components` the

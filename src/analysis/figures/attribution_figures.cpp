@@ -308,7 +308,7 @@ Figure composition_graph(const AnalysisResults& results) {
            fmt::format(
                "data using ($6 == {0} ? $1 : NaN):2:(0.3 + abs($5)) with points pt {2} ps variable "
                "lc rgb '{1}', \\\n  data using ($6 == {0} && abs($5) >= 0.1 ? $1 : NaN):2:7 with "
-               "labels offset 0, 0.7 font ',{3}' tc rgb '{1}'",
+               "labels noenhanced offset 0, 0.7 font ',{3}' tc rgb '{1}'",
                key_side, colour, point, style::kNote);
   };
   figure.title = "Which components feed the queries and keys of heads";
@@ -375,11 +375,10 @@ Figure composition_over_runs(const AnalysisResults& results) {
   figure.caption = fmt::format(
       "Share of the variance of the scores of head {}.{} that each component of its keys explains, "
       "over sampled pairs of query and key: the three heads and the three other components with "
-      "the "
-      "largest share in any run. Dashed lines separate phases.",
+      "the largest share in any run. Dashed lines separate phases.",
       layer, head);
   return table.draw(std::move(figure),
-                    {{"explained variance", "set yrange [*:1.02]\n", plot_series(series, runs)}},
+                    {{"explained variance", "set yrange [*:*]\n", plot_series(series, runs)}},
                     {.legend = legend_entries(series)});
 }
 

@@ -118,7 +118,7 @@ class HeadAttention {
   ColumnSummary summary(std::int64_t column) const {
     return summarize_column(sums_, place_, head_, -1, column);
   }
-  double rows() const { return static_cast<double>(count_rows(sums_, -1)); }
+  double rows() const { return static_cast<double>(count_query_rows(sums_, -1)); }
 
  private:
   const AttentionStatistics& sums_;

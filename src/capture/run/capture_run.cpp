@@ -91,7 +91,7 @@ class CaptureRun {
     if (plan_.workers.size() == 1) {
       engine->make_pass(plan_.backend);
       begin();
-      if (companion_ != nullptr) companion_->start(*engine->backend);
+      if (companion_ != nullptr) companion_->begin_run(*engine->backend);
       all = add_batches(writer, [&] { return capture_next(reader, *engine, writer); });
     } else {
       QKSCOPE_ASSERT(companion_ == nullptr);

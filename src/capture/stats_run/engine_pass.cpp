@@ -51,12 +51,12 @@ void EnginePass::run(const Batch& batch, const RunPass& run, LayerStatistics& st
   statistics_ = &statistics;
   waiting_.clear();
   done_.assign(as_index(model_.config.n_layers), false);
-  backend_->begin(batch);
+  backend_->begin_pass(batch);
   backend_->keep_row_sums(statistics.wants_attention());
   const Tensor residual({batch.rows(), 1});
   backend_->put_residual(residual);
   run(batch, *this);
-  backend_->finish();
+  backend_->finish_pass();
   for (std::int64_t layer = 0; layer < model_.config.n_layers; ++layer)
     if (wants({Stage::v, layer}) && !done_[as_index(layer)])
       bad_input("layer {}: the engine passed not all of q, k and v in a forward pass", layer);
@@ -87,7 +87,7 @@ void EnginePass::add_layer(std::int64_t layer, const Vectors& vectors) {
   for (std::size_t kind = 0; kind < kBuffers.size(); ++kind) {
     // Values of another width than q and k are in no statistic, so the buffer keeps its zeros.
     if (width(kind) != model_.config.d_head) continue;
-    backend_->edit(kBuffers[kind], [&](TensorView to) {
+    backend_->edit_buffer(kBuffers[kind], [&](TensorView to) {
       std::copy_n(vectors[kind].data<float>(), vectors[kind].size(), to.data<float>());
     });
   }

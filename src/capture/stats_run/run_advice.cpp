@@ -104,7 +104,9 @@ std::vector<std::string> length_warnings(const PlannedWork& work) {
       "tokenizer.max_length {} is above the context of the model, {} positions; the longest text "
       "has {} tokens. Vectors behind the context are of positions that the model was not trained "
       "on: set tokenizer.max_length to {}",
-      format_count(static_cast<std::uint64_t>(length)), format_count(static_cast<std::uint64_t>(context)), format_count(static_cast<std::uint64_t>(work.longest)), context)};
+      format_count(static_cast<std::uint64_t>(length)),
+      format_count(static_cast<std::uint64_t>(context)),
+      format_count(static_cast<std::uint64_t>(work.longest)), context)};
 }
 
 // Returns warnings about the position sampler, and about too few rows for the analyses. `rows` is

@@ -68,8 +68,8 @@ void StatsWriter::add(const WriterDocument& document, const RunPass& run) {
     if (list.skip_if_stored(example)) return;
     const auto prepared = prepare_batch(state_->plan.run_plan().run.manifest, {example});
     // Sums are added once all layers are there, so that an engine that fails leaves nothing behind.
-    auto held = state_->pass->compute(prepared, state_->feed, run);
-    state_->part->add_batch(prepared, state_->pass->add(prepared, std::move(held)));
+    auto held = state_->pass->compute_batch(prepared, state_->feed, run);
+    state_->part->add_batch(prepared, state_->pass->add_batch(prepared, std::move(held)));
     list.count(example);
   });
 }

@@ -81,7 +81,7 @@ std::vector<Journal> complete_parts(const DataRoot& root, const RunKind& kind) {
 
 PartRunResult merge_in_folder(const DataRoot& root, const RunKind& kind,
                               const AssembleParts& assemble) {
-  if (root.is_finished() && root.list_started_shards().empty()) {
+  if (root.is_finished()) {  // parts are left where an earlier merge ended before it removed them
     root.remove_leftover_parts();
     return {.outcome = RunOutcome::already_finished};
   }

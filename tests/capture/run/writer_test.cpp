@@ -26,7 +26,7 @@ class Writer : public CaptureFixture {
   CapturePlan writer_plan(const std::string& root,
                           const std::vector<std::string>& more = {}) const {
     auto overrides = more;
-    overrides.emplace_back("dataset.path=-");
+    overrides.emplace_back("dataset.path='-'");
     return make_plan(config(root, overrides), {}, engine_);
   }
   CaptureResult write_all(const std::string& root) {
@@ -139,13 +139,15 @@ TEST_F(Writer, WrongDocumentsAreRefusedByName) {
   writer.add(documents_[0], engine_->pass());
   EXPECT_EQ(message([&] { writer.add(documents_[0], engine_->pass()); }),
             "document 1: the id \"doc-0\" was passed before; give each document an id of its own");
-  EXPECT_EQ(message([&] { writer.add({.ids = {1, 99999}, .id = "x"}, engine_->pass()); })
-                .substr(0, 48),
-            "text \"x\": token id 99999 at position 1 is outsid");
   EXPECT_EQ(message([&] {
-              writer.add({.ids = std::vector<std::int32_t>(101, 1), .id = "x"}, engine_->pass());
-            }),
-            "document \"x\": 101 tokens, and tokenizer.max_length is 100; cut the document or raise it");
+              writer.add({.ids = {1, 99999}, .id = "x"}, engine_->pass());
+            }).substr(0, 48),
+            "text \"x\": token id 99999 at position 1 is outsid");
+  EXPECT_EQ(
+      message([&] {
+        writer.add({.ids = std::vector<std::int32_t>(101, 1), .id = "x"}, engine_->pass());
+      }),
+      "document \"x\": 101 tokens, and tokenizer.max_length is 100; cut the document or raise it");
   writer.flush();
   CaptureWriter* const other = &writer;
   EXPECT_EQ(other->documents(), 1);
@@ -158,9 +160,10 @@ TEST_F(Writer, AResumedWriterRefusesOtherDocuments) {
     writer.flush();
   }
   CaptureWriter writer(writer_plan("out"));
-  EXPECT_EQ(message([&] { writer.add(documents_[1], engine_->pass()); }),
-            "document 0: an earlier writer stored \"doc-0\" at this place; pass the same documents in "
-            "the same order, or start again with overwrite");
+  EXPECT_EQ(
+      message([&] { writer.add(documents_[1], engine_->pass()); }),
+      "document 0: an earlier writer stored \"doc-0\" at this place; pass the same documents in "
+      "the same order, or start again with overwrite");
   EXPECT_EQ(message([&] { writer.finish(); }),
             "0 documents were passed and 1 are stored; pass all documents again");
 }
@@ -180,15 +183,15 @@ TEST_F(Writer, EnginesThatPassWrongTensorsAreRefused) {
 }
 
 TEST_F(Writer, AnUnknownFamilyNamesThePythonCommand) {
-  const auto found = message([&] {
-    make_plan(config("out", {"model.config_overrides={model_type: bloom}"}));
-  });
+  const auto found =
+      message([&] { make_plan(config("out", {"model.config_overrides={model_type: bloom}"})); });
   EXPECT_NE(found.find("to run it through transformers: python3 -m qkscope capture --config " +
                        file("run.yaml") + " --set engine=transformers"),
             std::string::npos)
       << found;
-  EXPECT_NE(message([&] { make_plan(config("out", {"engine=transformers"})); })
-                .find("engine: transformers runs from Python only: python3 -m qkscope capture"),
+  EXPECT_NE(message([&] {
+              make_plan(config("out", {"engine=transformers"}));
+            }).find("engine: transformers runs from Python only: python3 -m qkscope capture"),
             std::string::npos);
   EXPECT_EQ(message([&] { make_plan(config("out", {"engine=jax"})); }),
             "engine: found \"jax\", expected native or transformers");

@@ -47,7 +47,9 @@ TEST_F(StatisticsWriter, SumsOfAnEngineAreThoseOfANativeRun) {
 TEST_F(StatisticsWriter, DocumentsOfTheCallerResumeToTheSameSums) {
   run_stats(make_stats_plan(config("native")), {.shard = {}, .quiet = true});
   const auto documents = read_writer_documents(file("docs.jsonl"), tiny_checkpoint());
-  const auto plan = [&] { return make_stats_plan(config("out", {"dataset.path=-"}), {}, engine_); };
+  const auto plan = [&] {
+    return make_stats_plan(config("out", {"dataset.path='-'"}), {}, engine_);
+  };
   {
     StatsWriter writer(plan());
     for (std::size_t i = 0; i < 10; ++i) writer.add(documents[i], engine_->pass());
