@@ -169,7 +169,7 @@ std::vector<SplitHead> split_heads(const Model& model, const std::vector<std::in
     auto& q = readers[2 * h];
     auto& k = readers[2 * h + 1];
     SplitHead head{HeadDecomposition(model.config(), requests[h].head, std::ssize(tokens)),
-                   q.take_rotated(), k.take_rotated(), k.take_values()};
+                   std::move(q.rotated), std::move(k.rotated), std::move(k.values)};
     head.decomposition.q = q.split();
     head.decomposition.k = k.split();
     heads.push_back(std::move(head));

@@ -40,9 +40,11 @@ struct ScoreAttribution::State {
   }
 };
 
-// Returns a table with the columns that identify a score, and the cells of a score in them.
+// Returns a table with the columns that identify a score.
 Table pair_columns();
-std::vector<Table::Cell> pair_cells(const ScoreAttribution::State& state, std::size_t pair);
+// Adds a row: the cells that identify a score, then `more`.
+void add_pair_row(Table& table, const ScoreAttribution::State& state, std::size_t pair,
+                  const std::vector<Table::Cell>& more);
 
 // Heads, with the positions of their queries and keys, whose vectors a pass splits.
 struct SplitRequest {

@@ -44,10 +44,9 @@ std::vector<Contribution> largest_contributions(const Matrix& all, std::int64_t 
 
 // A query and a key that a row of a table is about: the whole vectors, or one component of each.
 struct VectorPair {
-  std::string q_component;
-  std::string k_component;
-  Matrix q;  // (1, d_head)
-  Matrix k;  // (1, d_head)
+  std::vector<Table::Cell> components;  // names of the two components, or empty
+  Matrix q;                             // (1, d_head)
+  Matrix k;                             // (1, d_head)
 };
 
 Matrix row_of(const Matrix& rows, std::int64_t row) {
@@ -60,25 +59,19 @@ Matrix row_of(const Matrix& rows, std::int64_t row) {
 // component per row.
 std::vector<VectorPair> vector_pairs(const State& state, std::size_t pair, const Matrix& q,
                                      const Matrix& k, bool components, std::int64_t top) {
-  if (!components) return {{"", "", sum_of_rows(q), sum_of_rows(k)}};
+  if (!components) return {{{}, sum_of_rows(q), sum_of_rows(k)}};
   std::vector<VectorPair> pairs;
   const auto& head = state.head(pair);
   for (const auto& [c, d, value] : largest_contributions(state.contributions(pair), top))
     pairs.push_back(
-        {head.q.labels[as_index(c)], head.k.labels[as_index(d)], row_of(q, c), row_of(k, d)});
+        {{head.q.labels[as_index(c)], head.k.labels[as_index(d)]}, row_of(q, c), row_of(k, d)});
   return pairs;
 }
 
-// Adds the cells of a row after those of its pair.
 void add_row(Table& table, const State& state, std::size_t pair, const VectorPair& vectors,
-             bool components, std::vector<Table::Cell> more) {
-  auto cells = pair_cells(state, pair);
-  if (components) {
-    cells.emplace_back(vectors.q_component);
-    cells.emplace_back(vectors.k_component);
-  }
-  for (auto& cell : more) cells.push_back(std::move(cell));
-  table.add(std::move(cells));
+             std::vector<Table::Cell> more) {
+  more.insert(more.begin(), vectors.components.begin(), vectors.components.end());
+  add_pair_row(table, state, pair, more);
 }
 
 Table components_table(bool components) {
@@ -98,10 +91,14 @@ Table pair_columns() {
   return table;
 }
 
-std::vector<Table::Cell> pair_cells(const State& state, std::size_t pair) {
+void add_pair_row(Table& table, const State& state, std::size_t pair,
+                  const std::vector<Table::Cell>& more) {
   const auto& p = state.pairs[pair];
-  return {state.label, state.text_name,          p.head.layer,           p.head.head, p.query,
-          p.key,       state.tokens.at(p.query), state.tokens.at(p.key), p.score,     p.attention};
+  std::vector<Table::Cell> cells = {
+      state.label, state.text_name,          p.head.layer,           p.head.head, p.query,
+      p.key,       state.tokens.at(p.query), state.tokens.at(p.key), p.score,     p.attention};
+  cells.insert(cells.end(), more.begin(), more.end());
+  table.add(std::move(cells));
 }
 
 const std::vector<ScorePair>& ScoreAttribution::pairs() const {
@@ -127,17 +124,14 @@ std::vector<double> ScoreAttribution::matrix(std::size_t pair) const {
 
 Table ScoreAttribution::table(std::int64_t top) const {
   return translate_exceptions([&] {
-    Table table = pair_columns();
-    table.column("q_component", Type::text).column("k_component", Type::text);
+    Table table = components_table(true);
     table.column("value", Type::real).column("residual", Type::real);
     for (std::size_t pair = 0; pair < state_->pairs.size(); ++pair) {
       const auto& head = state_->head(pair);
       const auto all = state_->contributions(pair);
       double rest = state_->pairs[pair].score;
       const auto add = [&](const std::string& q, const std::string& k, double value) {
-        auto cells = pair_cells(*state_, pair);
-        cells.insert(cells.end(), {q, k, value, state_->pairs[pair].residual});
-        table.add(std::move(cells));
+        add_pair_row(table, *state_, pair, {q, k, value, state_->pairs[pair].residual});
         rest -= value;
       };
       for (const auto& [c, d, value] : largest_contributions(all, top))
@@ -164,11 +158,8 @@ Table ScoreAttribution::component_table() const {
         }
       const auto add = [&](const char* side, const std::vector<std::string>& labels,
                            const std::vector<double>& values) {
-        for (std::size_t c = 0; c < values.size(); ++c) {
-          auto cells = pair_cells(*state_, pair);
-          cells.insert(cells.end(), {std::string(side), labels[c], values[c]});
-          table.add(std::move(cells));
-        }
+        for (std::size_t c = 0; c < values.size(); ++c)
+          add_pair_row(table, *state_, pair, {std::string(side), labels[c], values[c]});
       };
       add("q", head.q.labels, of_q);
       add("k", head.k.labels, of_k);
@@ -192,7 +183,7 @@ Table ScoreAttribution::rotary_table(bool components, std::int64_t top) const {
           const bool rotates = p < head.rotary_pairs();
           if (!rotates && 2 * head.rotary_pairs() == vectors.q.cols) continue;
           const double frequency = rotates ? head.frequency(p) : 0.0;
-          add_row(table, *state_, pair, vectors, components,
+          add_row(table, *state_, pair, vectors,
                   {rotates ? Table::Cell(p) : Table::Cell(kNan), frequency,
                    rotates ? 2 * std::numbers::pi / frequency : kNan, terms[as_index(p)]});
         }
@@ -215,7 +206,7 @@ Table ScoreAttribution::distance_table(bool components, std::int64_t top) const 
       for (const auto& vectors : vector_pairs(*state_, pair, q, k, components, top))
         for (const auto distance : distances)
           add_row(
-              table, *state_, pair, vectors, components,
+              table, *state_, pair, vectors,
               {distance, head.score_at_distance(i, vectors.q.row(0), vectors.k.row(0), distance)});
     }
     return table;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include <fmt/format.h>
 
@@ -79,12 +78,6 @@ Tensor head_norm_scales(const Tensor& vectors, double eps) {
   return scales;
 }
 
-Tensor copy_of(ConstTensorView x) {
-  Tensor copy(x.shape());
-  std::memcpy(copy.view().bytes(), x.bytes(), x.size_bytes());
-  return copy;
-}
-
 Tensor flatten_heads(const Tensor& x) {  // (rows, 1, d) as (rows, d)
   Tensor flat({x.dim(0), x.size() / x.dim(0)});
   std::memcpy(flat.view().bytes(), x.view().bytes(), x.view().size_bytes());
@@ -140,7 +133,7 @@ SplitVectors HeadReader::split() {
   SplitVectors vectors{labels_, positions_, FloatMatrix(std::ssize(positions_) * count, d)};
   for (std::int64_t row = 0; row < std::ssize(positions_); ++row) {
     const double scale =
-        input_scale_.empty() ? 1.0 : static_cast<double>(input_scale_.data<float>()[row]);
+        input_scale.empty() ? 1.0 : static_cast<double>(input_scale.data<float>()[row]);
     std::vector<double> sum(as_index(d), 0.0);
     for (std::int64_t c = 0; c < count; ++c)
       for (std::int64_t i = 0; i < d; ++i) {
@@ -156,17 +149,11 @@ SplitVectors HeadReader::split() {
         vectors.values(row * count + c, i) = static_cast<float>(value);
       }
   }
-  apply_head_norm(vectors);
+  for (std::int64_t row = 0; !head_norm_.empty() && row < vectors.values.rows; ++row)
+    for (std::int64_t i = 0; i < d; ++i)
+      vectors.values(row, i) *= head_norm_[as_index(i)] / head_scale.data<float>()[row / count];
   parts_.clear();
   return vectors;
-}
-
-void HeadReader::apply_head_norm(SplitVectors& vectors) const {
-  if (head_norm_.empty()) return;
-  const auto count = vectors.components();
-  for (std::int64_t row = 0; row < vectors.values.rows; ++row)
-    for (std::int64_t i = 0; i < vectors.values.cols; ++i)
-      vectors.values(row, i) *= head_norm_[as_index(i)] / head_scale_.data<float>()[row / count];
 }
 
 ComponentCollector::ComponentCollector(const Model& model, std::vector<HeadReader>& readers,
@@ -224,17 +211,17 @@ void ComponentCollector::set_scales_and_vectors(HookPoint point, ConstTensorView
   for (auto& reader : readers_) {
     if (reader.head().layer != point.layer) continue;
     const bool query = reader.side() == HeadReader::Side::query;
-    if (stage == Stage::ln1_scale) reader.set_input_scale(pick(reader, x));
+    if (stage == Stage::ln1_scale) reader.input_scale = pick(reader, x);
     if (stage == (query ? Stage::q : Stage::k)) {
       const Tensor all = pick(reader, x);
-      reader.set_head_scale(head_norm_scales(
+      reader.head_scale = head_norm_scales(
           model_.qk_norm_whole ? copy_of(all) : copy_heads(all, reader.own_head(), 1),
-          model_.norm_eps));
+          model_.norm_eps);
     }
     if (stage == (query ? Stage::rot_q : Stage::rot_k))
-      reader.set_rotated(flatten_heads(copy_heads(pick(reader, x), reader.own_head(), 1)));
+      reader.rotated = flatten_heads(copy_heads(pick(reader, x), reader.own_head(), 1));
     if (stage == Stage::v && !query)
-      reader.set_values(flatten_heads(copy_heads(pick(reader, x), reader.own_head(), 1)));
+      reader.values = flatten_heads(copy_heads(pick(reader, x), reader.own_head(), 1));
   }
 }
 

@@ -4,8 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,21 +36,16 @@ class HeadReader {
   void add(std::string label, Tensor part);
   // Adds to the component `bias`.
   void add_bias(const Tensor& part);
-  void set_input_scale(Tensor scale) { input_scale_ = std::move(scale); }  // (positions, 1)
-  void set_head_scale(Tensor scale) { head_scale_ = std::move(scale); }    // (positions, 1)
-  void set_rotated(Tensor rotated) { rotated_ = std::move(rotated); }
-  void set_values(Tensor values) { values_ = std::move(values); }
-
-  // The vectors of the pass, exactly as they enter the dot product: (positions, d_head).
-  Tensor take_rotated() { return std::move(rotated_); }
-  Tensor take_values() { return std::move(values_); }  // v at the positions, if it was collected
   // Divides the components by the scales of the norms and adds b_Q or b_K, and clip_Q or clip_K in
   // families that clip.
   SplitVectors split();
 
- private:
-  void apply_head_norm(SplitVectors& vectors) const;
+  Tensor input_scale;  // (positions, 1); empty: no norm before attention
+  Tensor head_scale;   // (positions, 1); empty: no q/k norm
+  Tensor rotated;      // (positions, d_head): the vectors exactly as they enter the dot product
+  Tensor values;       // (positions, d_head): v, if it was collected
 
+ private:
   const ModelConfig& model_;
   AttentionHead head_;
   Side side_;
@@ -64,10 +57,6 @@ class HeadReader {
   std::vector<std::string> labels_;
   std::vector<Tensor> parts_;  // one per label, (positions, d_head)
   Tensor bias_part_;           // (positions, d_head) or empty
-  Tensor input_scale_;         // (positions, 1); empty: no norm before attention
-  Tensor head_scale_;          // (positions, 1); empty: no q/k norm
-  Tensor rotated_;
-  Tensor values_;
 };
 
 // Observer that gives every component to the readers.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "analysis/attribution/attribution_state.h"
 #include "base/core/error.h"
@@ -65,10 +66,9 @@ struct Effect {
 class RowEffects {
  public:
   RowEffects(const HeadDecomposition& head, const HeadOutput& output, std::int64_t query)
-      : output_(output), keys_(as_index(query) + 1) {
+      : output_(output), scores_(as_index(query) + 1) {
     const auto q = head.scaled_queries(head.q.row_of(query));  // (q components, d_head)
     const auto whole = sum_of_rows(q);
-    scores_.resize(keys_);
     by_q_ = Matrix(q.rows, query + 1);
     by_k_ = Matrix(head.k.components(), query + 1);
     parallel_for(query + 1, [&](std::int64_t j) {
@@ -77,7 +77,7 @@ class RowEffects {
       const auto of_k = multiply_transposed(k, whole);
       for (std::int64_t c = 0; c < of_q.rows; ++c) by_q_(c, j) = of_q(c, 0);
       for (std::int64_t c = 0; c < of_k.rows; ++c) by_k_(c, j) = of_k(c, 0);
-      for (std::int64_t c = 0; c < of_q.rows; ++c) scores_[as_index(j)] += of_q(c, 0);
+      scores_[as_index(j)] = std::accumulate(of_q.data.begin(), of_q.data.end(), 0.0);
     });
     before_ = weighted_values(attention_of(scores_, output_), output_.values);
   }
@@ -95,7 +95,7 @@ class RowEffects {
   Effect without(bool query_side, std::int64_t component) const {
     const auto& parts = query_side ? by_q_ : by_k_;
     auto scores = scores_;
-    for (std::size_t j = 0; j < keys_; ++j)
+    for (std::size_t j = 0; j < scores.size(); ++j)
       scores[j] -= parts(component, static_cast<std::int64_t>(j));
     Effect effect{query_side, component, attention_of(std::move(scores), output_), 0.0};
     auto change = weighted_values(effect.attention, output_.values);
@@ -105,7 +105,6 @@ class RowEffects {
   }
 
   const HeadOutput& output_;
-  std::size_t keys_;
   Matrix by_q_;                 // (q components, keys) contributions summed over k components
   Matrix by_k_;                 // (k components, keys) contributions summed over q components
   std::vector<double> scores_;  // (keys)
@@ -130,14 +129,11 @@ Table ScoreAttribution::effect_table() const {
       auto& effects = rows[{state.head_of_pair[p], pair.query}];
       if (effects.empty())
         effects = RowEffects(head, state.outputs[state.head_of_pair[p]], pair.query).all();
-      for (const auto& effect : effects) {
-        auto cells = pair_cells(state, p);
-        cells.insert(cells.end(),
+      for (const auto& effect : effects)
+        add_pair_row(table, state, p,
                      {std::string(effect.query_side ? "q" : "k"),
                       (effect.query_side ? head.q : head.k).labels[as_index(effect.component)],
                       effect.attention[as_index(pair.key)], effect.output_change});
-        table.add(std::move(cells));
-      }
     }
     return table;
   });

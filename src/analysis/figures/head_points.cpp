@@ -2,7 +2,6 @@
 // axes, and one head on every plane of its complement.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <optional>
 

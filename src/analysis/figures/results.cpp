@@ -1,10 +1,7 @@
 #include "analysis/figures/results.h"
 
-#include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <set>
-#include <utility>
 
 #include <fmt/format.h>
 

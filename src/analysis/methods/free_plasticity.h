@@ -3,7 +3,6 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
 #include "analysis/methods/kernels/eligible_keys.h"
 #include "analysis/methods/profile_models.h"

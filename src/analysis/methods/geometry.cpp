@@ -1,9 +1,7 @@
 #include "analysis/methods/geometry.h"
 
 #include <algorithm>
-#include <cmath>
 #include <complex>
-#include <numeric>
 
 #include "analysis/methods/jackknife.h"
 #include "base/numerics/products.h"
@@ -77,6 +75,12 @@ double mean_concentration(std::span<const RotaryPair> pairs, double RotaryPair::
   return sum / weight;
 }
 
+// Participation rank (tr M)^2 / tr M^2 without a decomposition.
+double participation_rank(const Matrix& matrix) {
+  const double squares = dot(matrix.data, matrix.data);
+  return squares > 0 ? trace(matrix) * trace(matrix) / squares : kNan;
+}
+
 }  // namespace
 
 MatrixRanks ranks_of_spectrum(std::vector<double> l) {
@@ -94,15 +98,6 @@ MatrixRanks ranks_of_spectrum(std::vector<double> l) {
   ranks.entropy_top = entropy_of(std::span(l).first(std::min(kTop, l.size()))) /
                       std::log(static_cast<double>(kTop));
   return ranks;
-}
-
-MatrixRanks matrix_ranks(const Matrix& matrix) {
-  return ranks_of_spectrum(leading_eigenpairs(matrix, 0).values);
-}
-
-double participation_rank(const Matrix& matrix) {
-  const double squares = dot(matrix.data, matrix.data);
-  return squares > 0 ? trace(matrix) * trace(matrix) / squares : kNan;
 }
 
 Matrix covariance(const Moments& rows) {
@@ -131,7 +126,7 @@ std::vector<double> product_spectrum(const Matrix& a, const Matrix& b) {
 
 void add_rank_columns(const std::string& name, const Moments& rows,
                       std::span<const Moments> without, GeometryResult& result) {
-  const MatrixRanks ranks = matrix_ranks(covariance(rows));
+  const MatrixRanks ranks = ranks_of_spectrum(leading_eigenpairs(covariance(rows), 0).values);
   GeometryValue participation{ranks.participation};
   for (const auto& others : without)
     participation.without.push_back(participation_rank(others.scatter));
@@ -216,14 +211,6 @@ std::vector<double> mean_score_by_distance(const Moments& queries, const Moments
   const double factor = rope.attention_factor * rope.attention_factor;
   for (double& value : score) value = scale * (factor * value + unrotated);
   return score;
-}
-
-double DistanceBin::pair_count() const {
-  return sum(pairs);
-}
-
-double DistanceBin::log_attention() const {
-  return std::log(mass / pair_count());
 }
 
 double DistanceBin::mean_log_distance() const {

@@ -3,6 +3,7 @@
 // source.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 #include "analysis/methods/moments.h"
 #include "analysis/methods/rotary.h"
 #include "base/core/numbers.h"
+#include "base/numerics/vectors.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {
@@ -27,9 +29,6 @@ struct MatrixRanks {
 // `eigenvalues` are descending; those below 1e-12 of the largest count as 0. A matrix of zeros has
 // NaN ranks.
 MatrixRanks ranks_of_spectrum(std::vector<double> eigenvalues);
-MatrixRanks matrix_ranks(const Matrix& matrix);
-// Participation rank (tr M)^2 / tr M^2 without a decomposition.
-double participation_rank(const Matrix& matrix);
 
 Matrix covariance(const Moments& rows);     // (dim, dim): mean of centred centred^T
 Matrix second_moment(const Moments& rows);  // (dim, dim): mean of x x^T
@@ -76,8 +75,9 @@ struct DistanceBin {
   std::vector<double> pairs = {};  // (high - low): (query, key) pairs at each distance
   double queries = 0;              // queries that have a key at distance `low`
 
-  double pair_count() const;
-  double log_attention() const;  // ln of the mean attention per pair
+  double pair_count() const { return sum(pairs); }
+  // ln of the mean attention per pair
+  double log_attention() const { return std::log(mass / pair_count()); }
   double mean_log_distance() const;
 };
 

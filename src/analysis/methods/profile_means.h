@@ -2,8 +2,6 @@
 // length bins.
 #pragma once
 
-#include <span>
-
 #include "qkscope/analysis.h"
 
 namespace qkscope {

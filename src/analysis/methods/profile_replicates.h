@@ -2,7 +2,6 @@
 // left out at a time.
 #pragma once
 
-#include <cstdint>
 #include <span>
 
 #include "analysis/methods/kernels/eligible_keys.h"

@@ -7,7 +7,6 @@
 #include "analysis/methods/complement.h"
 #include "analysis/methods/null.h"
 #include "base/core/numbers.h"
-#include "base/numerics/frequency_search.h"
 #include "base/numerics/products.h"
 #include "base/numerics/sample_statistics.h"
 #include "base/numerics/symmetric_eigen.h"

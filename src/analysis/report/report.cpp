@@ -2,13 +2,11 @@
 
 #include <cmath>
 #include <filesystem>
-#include <string_view>
 
 #include "analysis/figures/style.h"
 #include "analysis/results/geometry_columns.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "base/io/json.h"
 #include "base/io/mapped_file.h"
 #include "qkscope/version.h"
 

@@ -42,11 +42,6 @@ std::vector<float> rotated_vectors(const HeadRows& rows, const RotaryEmbedding& 
 
 // ---- Statistics
 
-// Index of a layer in Statistics::layers.
-std::int64_t layer_place(const Statistics& s, std::int64_t layer) {
-  return std::ranges::find(s.layers, layer) - s.layers.begin();
-}
-
 RotaryEmbedding rotary_of_layer(const Statistics& s, std::int64_t place) {
   RotaryEmbedding rope;
   if (s.rotary[as_index(place)] == 0) return rope;
@@ -65,27 +60,11 @@ double score_scale(const Statistics& s, std::int64_t layer) {
 }
 
 // Moments of one layer over the tokens beyond the first ones; null where the statistics lack them.
-struct LayerBody {
-  const HeadMoments* q_pre;
-  const HeadMoments* q_post;
-  const HeadMoments* k_pre;
-  const HeadMoments* k_post;
-  const HeadMoments* v_pre;
-
-  LayerBody(const Statistics& s, std::int64_t layer)
-      : q_pre(find(s, VectorKind::query, VectorStage::pre, layer)),
-        q_post(find(s, VectorKind::query, VectorStage::post, layer)),
-        k_pre(find(s, VectorKind::key, VectorStage::pre, layer)),
-        k_post(find(s, VectorKind::key, VectorStage::post, layer)),
-        v_pre(find(s, VectorKind::value, VectorStage::pre, layer)) {}
-
- private:
-  static const HeadMoments* find(const Statistics& s, VectorKind kind, VectorStage stage,
-                                 std::int64_t layer) {
-    const auto* moments = s.find(kind, stage, layer);
-    return moments != nullptr && moments->body.n() > 1 ? &moments->body : nullptr;
-  }
-};
+const HeadMoments* body_of(const Statistics& s, VectorKind kind, VectorStage stage,
+                           std::int64_t layer) {
+  const auto* moments = s.find(kind, stage, layer);
+  return moments != nullptr && moments->body.n() > 1 ? &moments->body : nullptr;
+}
 
 // Adds the ranks of one side of a head before and after RoPE. On layers without RoPE both are equal
 // and computed once.
@@ -102,29 +81,6 @@ void add_side_ranks(const std::string& side, const HeadMoments* pre, const HeadM
     if (const auto at = column.find("_" + side + "_pre"); at != std::string::npos)
       result.columns[column.substr(0, at) + "_" + side + "_post"] = value;
 }
-
-// Attention sums of one head, by name of the column.
-class HeadAttention {
- public:
-  HeadAttention(const AttentionStatistics& sums, std::int64_t place, std::int64_t head)
-      : sums_(sums), place_(place), head_(head) {}
-
-  // Returns the index of a column, or -1.
-  std::int64_t find(const std::string& column) const {
-    const auto found = std::ranges::find(sums_.columns, column);
-    return found == sums_.columns.end() ? -1 : found - sums_.columns.begin();
-  }
-  // Mean over rows, and its error over documents.
-  ColumnSummary summary(std::int64_t column) const {
-    return summarize_column(sums_, place_, head_, -1, column);
-  }
-  double rows() const { return static_cast<double>(count_query_rows(sums_, -1)); }
-
- private:
-  const AttentionStatistics& sums_;
-  std::int64_t place_;
-  std::int64_t head_;
-};
 
 // Bins of distances without their mass; `window` is 0 for full attention.
 std::vector<DistanceBin> empty_bins(const std::vector<std::int64_t>& documents,
@@ -148,24 +104,16 @@ std::vector<DistanceBin> empty_bins(const std::vector<std::int64_t>& documents,
   return bins;
 }
 
-void add_sink_column(const HeadAttention& attention, const std::vector<std::int64_t>& documents,
-                     GeometryResult& result) {
-  const auto column = attention.find(kSinkAboveHalf);
-  double rows = 0;
-  for (auto t = as_index(kSinkAboveHalfFrom); t < documents.size(); ++t)
-    rows += static_cast<double>(documents[t]);
-  if (column < 0 || rows == 0) return;
-  const auto found = attention.summary(column);
-  const double share = attention.rows() / rows;
-  result.set("sink_fraction", found.mean * share, found.se * share);
-}
-
 // Sums and descriptions of one layer, shared by its heads.
 struct LayerGeometry {
   const Statistics& s;
   std::int64_t layer;
-  std::int64_t place = layer_place(s, layer);
-  LayerBody body = LayerBody(s, layer);
+  std::int64_t place = std::ranges::find(s.layers, layer) - s.layers.begin();  // in s.layers
+  const HeadMoments* q_pre = body_of(s, VectorKind::query, VectorStage::pre, layer);
+  const HeadMoments* q_post = body_of(s, VectorKind::query, VectorStage::post, layer);
+  const HeadMoments* k_pre = body_of(s, VectorKind::key, VectorStage::pre, layer);
+  const HeadMoments* k_post = body_of(s, VectorKind::key, VectorStage::post, layer);
+  const HeadMoments* v_pre = body_of(s, VectorKind::value, VectorStage::pre, layer);
   RotaryEmbedding rope = rotary_of_layer(s, place);
   std::vector<std::int64_t> documents = documents_at(s);
   std::vector<DistanceBin> bins = empty_bins(documents, s.windows[as_index(place)]);
@@ -173,28 +121,27 @@ struct LayerGeometry {
   // Columns that all query heads of a key head share.
   GeometryResult of_key_head(std::int64_t head) const {
     GeometryResult result;
-    add_side_ranks("k", body.k_pre, body.k_post, head, result);
-    add_side_ranks("v", body.v_pre, nullptr, head, result);
+    add_side_ranks("k", k_pre, k_post, head, result);
+    add_side_ranks("v", v_pre, nullptr, head, result);
     return result;
   }
 
   void add_query_head(std::int64_t head, std::int64_t key_head, GeometryResult& result) const {
-    add_side_ranks("q", body.q_pre, body.q_post, head, result);
-    if (body.q_post != nullptr && body.k_post != nullptr)
-      add_logit_columns(moments_of(*body.q_post, head), moments_of(*body.k_post, key_head), result);
+    add_side_ranks("q", q_pre, q_post, head, result);
+    if (q_post != nullptr && k_post != nullptr)
+      add_logit_columns(moments_of(*q_post, head), moments_of(*k_post, key_head), result);
     auto measured = bins;
     const bool all_keys = !s.attention.empty() && s.settings.all_keys;
-    const HeadAttention attention(s.attention, place, head);
-    if (!s.attention.empty()) add_sink_column(attention, documents, result);
+    if (!s.attention.empty()) add_sink_column(head, result);
     if (all_keys) {
-      fill_bins(attention, measured);
+      fill_bins(head, measured);
       add_decay_columns(measured, std::ssize(documents), result);
     }
-    if (body.q_pre == nullptr || body.k_pre == nullptr || rope.pairs() == 0) return;
-    const Moments queries = moments_of(*body.q_pre, head);
-    const Moments keys = moments_of(*body.k_pre, key_head);
-    add_frequency_columns({queries, pair_abs(*body.q_pre, head)},
-                          {keys, pair_abs(*body.k_pre, key_head)}, rope, result);
+    if (q_pre == nullptr || k_pre == nullptr || rope.pairs() == 0) return;
+    const Moments queries = moments_of(*q_pre, head);
+    const Moments keys = moments_of(*k_pre, key_head);
+    add_frequency_columns({queries, pair_abs(*q_pre, head)}, {keys, pair_abs(*k_pre, key_head)},
+                          rope, result);
     const double scale = score_scale(s, layer);
     add_preference_columns(
         mean_score_by_distance(queries, keys, rope, std::isnan(scale) ? 1 : scale,
@@ -208,11 +155,32 @@ struct LayerGeometry {
     return {moments.pair_abs.data() + head * moments.pairs, rope.pairs()};
   }
 
-  static void fill_bins(const HeadAttention& attention, std::vector<DistanceBin>& measured) {
-    const auto first = attention.find("dist_0");
+  // Index of a column of the attention sums, or their number.
+  std::int64_t find_column(const std::string& name) const {
+    return std::ranges::find(s.attention.columns, name) - s.attention.columns.begin();
+  }
+  // Mean over rows, and its error over documents.
+  ColumnSummary summary(std::int64_t head, std::int64_t column) const {
+    return summarize_column(s.attention, place, head, -1, column);
+  }
+  double attention_rows() const { return static_cast<double>(count_query_rows(s.attention, -1)); }
+
+  void add_sink_column(std::int64_t head, GeometryResult& result) const {
+    const auto column = find_column(kSinkAboveHalf);
+    double rows = 0;
+    for (auto t = as_index(kSinkAboveHalfFrom); t < documents.size(); ++t)
+      rows += static_cast<double>(documents[t]);
+    if (column == std::ssize(s.attention.columns) || rows == 0) return;
+    const auto found = summary(head, column);
+    const double share = attention_rows() / rows;
+    result.set("sink_fraction", found.mean * share, found.se * share);
+  }
+
+  void fill_bins(std::int64_t head, std::vector<DistanceBin>& measured) const {
+    const auto first = find_column("dist_0");
     for (std::size_t width = 0; width < measured.size(); ++width) {
-      const auto found = attention.summary(first + static_cast<std::int64_t>(width));
-      measured[width].mass = found.mean * attention.rows();
+      const auto found = summary(head, first + static_cast<std::int64_t>(width));
+      measured[width].mass = found.mean * attention_rows();
       measured[width].relative_se = found.se / found.mean;
     }
   }

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <utility>
 
 #include "analysis/methods/jackknife.h"
 #include "analysis/methods/pca.h"

@@ -1,17 +1,16 @@
-#include "analysis/viewer/export_page.h"
-
+// The viewer's page as one HTML file.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <numeric>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "analysis/report/report.h"
 #include "analysis/viewer/page_files.h"
+#include "analysis/viewer/viewer_session.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
@@ -76,11 +75,8 @@ std::vector<float> halve(const std::vector<float>& cells, std::int64_t side, Cel
   const auto half = (side + 1) / 2;
   std::vector<float> result(as_index(half * half));
   for (std::int64_t i = 0; i < side; ++i)
-    for (std::int64_t j = 0; j < side; ++j) {
-      float& cell = result[as_index(i / 2 * half + j / 2)];
-      const float x = cells[as_index(i * side + j)];
-      cell = value == CellValue::largest ? std::max(cell, x) : cell + x;
-    }
+    for (std::int64_t j = 0; j < side; ++j)
+      add_to_cell(result[as_index(i / 2 * half + j / 2)], cells[as_index(i * side + j)], value);
   return result;
 }
 

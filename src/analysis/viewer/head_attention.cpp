@@ -1,12 +1,10 @@
 #include "analysis/viewer/head_attention.h"
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <tuple>
-#include <utility>
 
+#include "base/core/clock.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/attention.h"
@@ -83,10 +81,6 @@ std::pair<double, double> entropy_and_distance(std::span<const float> pattern) {
 
 float value_of(const CellSums& sums, CellValue value) {
   return value == CellValue::largest ? sums.largest : sums.sum;
-}
-
-void combine(float& cell, float value, CellValue kind) {
-  cell = kind == CellValue::largest ? std::max(cell, value) : cell + value;
 }
 
 }  // namespace
@@ -281,7 +275,7 @@ double HeadAttention::extend_overview(double seconds) {
     largest_.resize(as_index(base_cells_ * base_cells_));
     sum_.resize(largest_.size());
   }
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const auto batch = query_block_ * thread_count();
   while (overview_rows_ < rows()) {
     const auto first = overview_rows_;
@@ -289,14 +283,13 @@ double HeadAttention::extend_overview(double seconds) {
     const auto add_block = [&](std::int64_t i, std::span<const float> p, auto range) {
       const auto cell_row = ((first + i) >> base_level_) * base_cells_;
       add_to_cells(p, range.first, 0, base_level_, [&](std::int64_t cell, const CellSums& sums) {
-        combine(largest_[as_index(cell_row + cell)], sums.largest, CellValue::largest);
-        combine(sum_[as_index(cell_row + cell)], sums.sum, CellValue::sum);
+        add_to_cell(largest_[as_index(cell_row + cell)], sums.largest, CellValue::largest);
+        add_to_cell(sum_[as_index(cell_row + cell)], sums.sum, CellValue::sum);
       });
     };
     visit_rows({first, 1, count}, add_block);
     overview_rows_ += count;
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
-      break;
+    if (seconds_since(start) > seconds) break;
   }
   return static_cast<double>(overview_rows_) / static_cast<double>(rows());
 }
@@ -312,14 +305,14 @@ Tile HeadAttention::tile(int level, std::int64_t row, std::int64_t column, CellV
   if (overview_rows_ < end_query) return computed_tile(level, row, column, value, true);
   Tile tile{std::vector<float>(as_index(kTileCells * kTileCells))};
   const auto shift = level - base_level_;
-  const auto& base = value == CellValue::largest ? largest_ : sum_;
+  const auto cells = base(value);
   const auto base_row = (row * kTileCells) << shift;
   const auto base_column = (column * kTileCells) << shift;
   const auto end = kTileCells << shift;
   for (std::int64_t i = 0; i < std::min(end, base_cells_ - base_row); ++i)
     for (std::int64_t j = 0; j < std::min(end, base_cells_ - base_column); ++j)
-      combine(tile.cells[as_index((i >> shift) * kTileCells + (j >> shift))],
-              base[as_index((base_row + i) * base_cells_ + base_column + j)], value);
+      add_to_cell(tile.cells[as_index((i >> shift) * kTileCells + (j >> shift))],
+                  cells[as_index((base_row + i) * base_cells_ + base_column + j)], value);
   return tile;
 }
 
@@ -340,7 +333,7 @@ Tile HeadAttention::computed_tile(int level, std::int64_t row, std::int64_t colu
                float* cells = tile.cells.data() + (i * step >> level) * kTileCells;
                add_to_cells(p, range.first, first_key, level,
                             [&](std::int64_t cell, const CellSums& sums) {
-                              combine(cells[cell], factor * value_of(sums, value), value);
+                              add_to_cell(cells[cell], factor * value_of(sums, value), value);
                             });
              });
   return tile;

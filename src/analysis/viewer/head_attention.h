@@ -2,10 +2,9 @@
 // sampled queries, and tiles of the (query, key) matrix at every zoom level.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -38,6 +37,9 @@ struct HeadStatistics {
 };
 
 enum class CellValue { largest, sum };
+inline void add_to_cell(float& cell, float value, CellValue kind) {
+  cell = kind == CellValue::largest ? std::max(cell, value) : cell + value;
+}
 
 // A square of cells. Cell (i, j) covers queries [first_query + i * width, ...) and keys
 // [first_key + j * width, ...), with width = 2^level tokens.

@@ -10,6 +10,7 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
+#include "engine/forward/derived.h"
 #include "qkscope/experimental/log.h"
 #include "qkscope/experimental/text.h"
 
@@ -17,10 +18,6 @@ namespace qkscope {
 namespace {
 
 constexpr std::size_t kWidenedHeads = 4;  // four heads can be shown side by side
-
-bool attends_to_text(const ModelConfig& config, std::int64_t layer) {
-  return !config.layers[as_index(layer)].cross_attention;
-}
 
 // Copies one head of a (rows, heads, d) activation to contiguous rows of the stored type.
 template <typename T, typename Convert>
@@ -49,12 +46,6 @@ Tensor reorder_heads(ConstTensorView activation, DType dtype) {
       copy_head(activation, head, reordered.data<Fp16>() + offset, to_fp16);
   });
   return reordered;
-}
-
-Tensor copy_of(ConstTensorView from) {
-  Tensor to(from.shape());
-  std::copy_n(from.data<float>(), from.size(), to.data<float>());
-  return to;
 }
 
 // Widens head `head` of a (heads, rows, d) tensor to float32 (1, rows, d).
@@ -200,11 +191,7 @@ void QueryKeyStore::run(Observer& observer, std::int64_t first_layer) const {
 }
 
 bool QueryKeyStore::has_layer(std::int64_t layer) const {
-  return layer >= 0 && layer < config_.n_layers && attends_to_text(config_, layer);
-}
-
-std::span<const float> QueryKeyStore::sinks(std::int64_t layer) const {
-  return sinks_[as_index(layer)];
+  return layer >= 0 && layer < config_.n_layers && !config_.layers[as_index(layer)].cross_attention;
 }
 
 std::shared_ptr<const LayerVectors> QueryKeyStore::layer(std::int64_t layer) {

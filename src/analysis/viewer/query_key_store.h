@@ -64,7 +64,9 @@ class QueryKeyStore {
   std::int64_t rows() const { return batch_.rows(); }
   const QueryKeyPlan& plan() const { return plan_; }
   bool has_layer(std::int64_t layer) const;
-  std::span<const float> sinks(std::int64_t layer) const;  // (n_heads) or empty
+  std::span<const float> sinks(std::int64_t layer) const {  // (n_heads) or empty
+    return sinks_[static_cast<std::size_t>(layer)];
+  }
   // Recomputes the layer if it is not in memory.
   HeadVectors head(std::int64_t layer, std::int64_t head);
 

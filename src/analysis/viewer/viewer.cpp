@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "analysis/viewer/export_page.h"
 #include "analysis/viewer/viewer_server.h"
 #include "analysis/viewer/viewer_session.h"
 #include "base/core/error.h"

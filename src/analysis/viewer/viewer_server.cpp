@@ -61,6 +61,11 @@ std::int64_t number(const httplib::Request& request, const char* name) {
   return value;
 }
 
+void refuse(httplib::Response& response, int status, const char* text) {
+  response.status = status;
+  response.set_content(text, "text/plain");
+}
+
 RunHead run_head(const httplib::Request& request) {
   const auto run = number(request, "run");
   if (run < 0) bad_input("run {}: expected a number from 0", run);
@@ -104,19 +109,12 @@ struct ViewerServer::State {
   }
 
   void answer(const httplib::Request& request, httplib::Response& response) {
-    if (!is_allowed(request)) {
-      response.status = 403;
-      response.set_content("This Host or Origin may not use the viewer.\n", "text/plain");
-      return;
-    }
+    if (!is_allowed(request))
+      return refuse(response, 403, "This Host or Origin may not use the viewer.\n");
     const std::string_view path = request.path;
     if (path.size() < token.size() + 2 || !is_same_secret(path.substr(1, token.size()), token) ||
-        path[token.size() + 1] != '/') {
-      response.status = 404;
-      response.set_content("Not found. The address of the viewer contains a token.\n",
-                           "text/plain");
-      return;
-    }
+        path[token.size() + 1] != '/')
+      return refuse(response, 404, "Not found. The address of the viewer contains a token.\n");
     try {
       answer_path(std::string(path.substr(token.size() + 2)), request, response);
     } catch (const Error& error) {
@@ -165,12 +163,12 @@ struct ViewerServer::State {
           number(request, "row"), number(request, "column"),
           number(request, "sum") != 0 ? CellValue::sum : CellValue::largest));
     if (name == "overview")
-      return json({{"done", session.extend_overview(run_head(request), kOverviewSeconds)}});
+      return json(
+          {{"done", session.attention(run_head(request)).extend_overview(kOverviewSeconds)}});
     if (name == "attribution")
       return json(session.attribution(number(request, "layer"), number(request, "head"),
                                       number(request, "query")));
-    response.status = 404;
-    response.set_content("Not found.\n", "text/plain");
+    refuse(response, 404, "Not found.\n");
   }
 
   // A page numbers the requests of a channel, such as the rows of one head. A request that waits is

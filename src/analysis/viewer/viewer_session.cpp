@@ -1,7 +1,6 @@
 #include "analysis/viewer/viewer_session.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <numbers>
@@ -221,10 +220,6 @@ std::string ViewerSession::tile_bytes(const RunHead& head, int level, std::int64
   append(bytes, std::vector<float>{tile.exact ? 1.0f : 0.0f});
   append(bytes, tile.cells);
   return bytes;
-}
-
-double ViewerSession::extend_overview(const RunHead& head, double seconds) {
-  return attention(head).extend_overview(seconds);
 }
 
 Json ViewerSession::attribution(std::int64_t layer, std::int64_t head, std::int64_t query) const {

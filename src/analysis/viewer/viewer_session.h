@@ -46,8 +46,6 @@ class ViewerSession {
   // float32: 1 if exact, else 0; cells (kTileCells, kTileCells).
   std::string tile_bytes(const RunHead& head, int level, std::int64_t row, std::int64_t column,
                          CellValue value);
-  // Works on the overview of a head for about `seconds`; returns the share that is done.
-  double extend_overview(const RunHead& head, double seconds);
   HeadAttention& attention(const RunHead& head);
   // JSON list of [key, score, q_component, k_component, value] from attribution.csv.
   Json attribution(std::int64_t layer, std::int64_t head, std::int64_t query) const;
@@ -74,5 +72,8 @@ class ViewerSession {
   Json columns_;                 // heads of the results folder as the report packs them, or null
   Table attribution_;            // attribution.csv, or empty
 };
+
+// Returns the viewer's page as one HTML file.
+std::string export_viewer_page(ViewerSession& session, const ViewerExportOptions& options);
 
 }  // namespace qkscope

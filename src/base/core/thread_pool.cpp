@@ -10,7 +10,6 @@
 #include <exception>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <mutex>
 #include <new>
 #include <sstream>

@@ -5,7 +5,6 @@
 #include <fstream>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <sys/stat.h>
 

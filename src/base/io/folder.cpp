@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <memory>
 #include <system_error>
-#include <utility>
 
 #include <dirent.h>
 #include <fcntl.h>

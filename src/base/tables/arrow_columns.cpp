@@ -1,7 +1,6 @@
 #include "base/tables/arrow_columns.h"
 
 #include <cmath>
-#include <cstdint>
 #include <new>
 #include <type_traits>
 #include <vector>

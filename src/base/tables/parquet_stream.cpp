@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <arrow/api.h>
 #include <arrow/io/file.h>
@@ -16,7 +14,6 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/arrow_error.h"
-#include "base/io/output_file.h"
 #include "base/tables/arrow_columns.h"
 
 namespace qkscope {

@@ -10,7 +10,6 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
-#include "base/io/folder.h"
 #include "capture/format/metadata.h"
 #include "input/hub/client.h"
 

@@ -1,7 +1,6 @@
 #include "capture/publish/dataset_repository.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 
 #include "base/core/error.h"

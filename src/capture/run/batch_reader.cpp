@@ -138,10 +138,6 @@ bool BatchReader::read_next_example() {
   return true;
 }
 
-bool BatchReader::is_stopping() const {
-  return closing_.load() || (stop_ != nullptr && stop_->load());
-}
-
 void BatchReader::enqueue(PreparedBatch batch) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return closing_.load() || queue_.size() < kBatchesAhead; });

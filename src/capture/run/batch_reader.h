@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <cstdint>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -44,7 +43,7 @@ class BatchReader {
   bool read_batch();
   std::vector<Example> next_batch_examples();
   bool read_next_example();
-  bool is_stopping() const;
+  bool is_stopping() const { return closing_.load() || (stop_ != nullptr && stop_->load()); }
   void enqueue(PreparedBatch batch);
 
   const RunPlan& plan_;

@@ -1,7 +1,6 @@
 #include "capture/run/capture_run.h"
 
 #include <algorithm>
-#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -17,9 +16,7 @@
 #include "base/core/thread_pool.h"
 #include "capture/format/segment.h"
 #include "capture/format/stored_run.h"
-#include "capture/run/batch_reader.h"
 #include "capture/run/batch_workers.h"
-#include "capture/run/capture_plan.h"
 #include "capture/run/example_source.h"
 #include "capture/writer/capture_part.h"
 #include "engine/device/backend.h"

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
 
 #include "capture/run/batch_reader.h"
 #include "capture/run/capture_plan.h"

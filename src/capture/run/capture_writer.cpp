@@ -1,7 +1,4 @@
 // Implements CaptureWriter of qkscope/experimental/engine.h.
-#include <optional>
-#include <utility>
-
 #include "base/core/clock.h"
 #include "base/core/error.h"
 #include "capture/run/batch_reader.h"
@@ -45,22 +42,18 @@ std::int64_t CaptureWriter::documents() const {
 }
 
 bool CaptureWriter::wants(const WriterDocument& document) {
-  return translate_exceptions([&] {
-    auto& list = state_->list;
-    return !list.skip_if_stored(list.next_example(document));
-  });
+  return translate_exceptions([&] { return state_->list.next_to_store(document).has_value(); });
 }
 
 void CaptureWriter::add(const WriterDocument& document, const RunPass& run) {
   translate_exceptions([&] {
-    auto& list = state_->list;
-    const auto example = list.next_example(document);
-    if (list.skip_if_stored(example)) return;
+    const auto example = state_->list.next_to_store(document);
+    if (!example) return;
     const auto& plan = state_->plan.run_plan();
-    const auto prepared = prepare_batch(plan.manifest, {example});
+    const auto prepared = prepare_batch(plan.manifest, {*example});
     // Rows pass through memory, so that an engine that fails leaves nothing of the document behind.
     state_->part.writer().append(prepared, capture_to_memory(plan, prepared, run));
-    list.count(example);
+    state_->list.count(*example);
   });
 }
 

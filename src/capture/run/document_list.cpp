@@ -2,7 +2,6 @@
 
 #include <limits>
 #include <span>
-#include <string_view>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
@@ -55,27 +54,30 @@ Example DocumentList::next_example(const WriterDocument& document) const {
   return example;
 }
 
-bool DocumentList::skip_if_stored(const Example& example) {
-  if (passed_ >= stored_) return false;
-  if (journal_ != nullptr) {
-    if (next_record_ == segment_.size()) {
-      const auto& entry = journal_->entries()[next_segment_++];
-      const SegmentReader segment(journal_->segment_path(entry.segment),
-                                  journal_->manifest().groups.size());
-      segment.check_index();
-      segment_ = segment.read_example_table();
-      next_record_ = 0;
-    }
-    const auto& there = segment_[next_record_++];
-    if (there.key != example.record.key || there.text != example.record.text)
-      bad_input(
-          "document {}: an earlier writer stored {} at this place{}; pass the same documents in "
-          "the same order, or start again with overwrite",
-          example.record.row, quote_text(there.source_id),
-          there.key == example.record.key ? " with other tokens" : "");
-  }
+std::optional<Example> DocumentList::next_to_store(const WriterDocument& document) {
+  auto example = next_example(document);
+  if (passed_ >= stored_) return example;
+  if (journal_ != nullptr) check_stored(example);
   count(example);
-  return true;
+  return std::nullopt;
+}
+
+void DocumentList::check_stored(const Example& example) {
+  if (next_record_ == segment_.size()) {
+    const auto& entry = journal_->entries()[next_segment_++];
+    const SegmentReader segment(journal_->segment_path(entry.segment),
+                                journal_->manifest().groups.size());
+    segment.check_index();
+    segment_ = segment.read_example_table();
+    next_record_ = 0;
+  }
+  const auto& there = segment_[next_record_++];
+  if (there.key != example.record.key || there.text != example.record.text)
+    bad_input(
+        "document {}: an earlier writer stored {} at this place{}; pass the same documents in "
+        "the same order, or start again with overwrite",
+        example.record.row, quote_text(there.source_id),
+        there.key == example.record.key ? " with other tokens" : "");
 }
 
 void DocumentList::count(const Example& example) {

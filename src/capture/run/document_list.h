@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <optional>
 #include <unordered_set>
 #include <vector>
 
@@ -23,14 +23,16 @@ class DocumentList {
   std::int64_t stored() const { return stored_; }  // by earlier writers
   std::int64_t passed() const { return passed_; }
 
-  // Returns the next document as an example. Throws a bad-input error for wrong ids and token ids.
-  Example next_example(const WriterDocument& document) const;
-  // Returns true and counts the example if an earlier writer stored it. Throws a bad-input error if
-  // that writer stored another document at this place.
-  bool skip_if_stored(const Example& example);
+  // Returns the next document as an example, or nothing if an earlier writer stored it, and counts
+  // it then. Throws a bad-input error for wrong ids and token ids, and if that writer stored
+  // another document at this place.
+  std::optional<Example> next_to_store(const WriterDocument& document);
   void count(const Example& example);
 
  private:
+  Example next_example(const WriterDocument& document) const;
+  void check_stored(const Example& example);
+
   const RunPlan& plan_;
   const Journal* journal_;
   Shard shard_;

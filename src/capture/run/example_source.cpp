@@ -122,18 +122,16 @@ Json fingerprints_of(const FilesByKind& kinds) {
 
 CorpusOptions corpus_options(const RunPlan& plan, const Shard& shard) {
   const auto& dataset = plan.config.dataset;
-  CorpusOptions options;
-  options.path = plan.dataset_path;
-  options.name = dataset.name;
-  options.split = dataset.split;
-  options.text_column = dataset.text_column;
-  options.id_column = dataset.id_column;
-  options.number_rows = dataset.number_rows;
-  options.max_samples = dataset.max_samples.value_or(0);
-  options.replace_invalid = dataset.replace_invalid;
-  options.shard_index = shard.index;
-  options.shard_count = shard.count;
-  return options;
+  return {.path = plan.dataset_path,
+          .name = dataset.name,
+          .split = dataset.split,
+          .text_column = dataset.text_column,
+          .id_column = dataset.id_column,
+          .number_rows = dataset.number_rows,
+          .max_samples = dataset.max_samples.value_or(0),
+          .shard_index = shard.index,
+          .shard_count = shard.count,
+          .replace_invalid = dataset.replace_invalid};
 }
 
 ExampleSource::ExampleSource(const RunPlan& plan, const Shard& shard)
@@ -278,13 +276,9 @@ FileSnapshot snapshot_inputs(const RunPlan& plan) {
   return snapshot;
 }
 
-Json fingerprint_inputs(const RunPlan& plan) {
-  return fingerprints_of(all_files(plan));
-}
-
 Manifest manifest_with_inputs(const RunPlan& plan) {
   Manifest manifest = plan.manifest;
-  manifest.identity[kInputs] = fingerprint_inputs(plan);
+  manifest.identity[kInputs] = fingerprints_of(all_files(plan));
   return manifest;
 }
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <future>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "base/io/file_list.h"
@@ -80,14 +79,12 @@ class ExampleSource {
 // Returns the current state of all input files, to detect changes during the run.
 FileSnapshot snapshot_inputs(const RunPlan& plan);
 
-// Returns {"config": {file: fingerprint}, "tokenizer": ..., "weights": ..., "dataset": ...}. A kind
-// without existing files is left out.
-Json fingerprint_inputs(const RunPlan& plan);
-
-// Returns the entries "config" and "tokenizer" of fingerprint_inputs() only.
+// Returns {"config": {file: fingerprint}, "tokenizer": ...}. A kind without existing files is left
+// out.
 Json fingerprint_small_inputs(const RunPlan& plan);
 
-// Returns the plan's manifest with the fingerprints added to its identity.
+// Returns the plan's manifest with the fingerprints added to its identity, those of "weights" and
+// "dataset" included.
 Manifest manifest_with_inputs(const RunPlan& plan);
 
 }  // namespace qkscope

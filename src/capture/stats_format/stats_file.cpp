@@ -8,7 +8,6 @@
 #include "base/core/text.h"
 #include "base/io/file_list.h"
 #include "base/io/folder.h"
-#include "base/io/json.h"
 #include "base/io/output_file.h"
 #include "capture/stats_format/stats_tables.h"
 

@@ -8,8 +8,6 @@
 #include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
-#include "capture/stats_run/attention_measures.h"
-#include "engine/forward/forward.h"
 
 namespace qkscope {
 namespace {

@@ -9,7 +9,6 @@
 #include "base/core/error.h"
 #include "base/io/folder.h"
 #include "capture/format/metadata.h"
-#include "capture/run/capture_plan.h"
 #include "capture/run/example_source.h"
 #include "capture/stats_format/stats_file.h"
 #include "capture/stats_run/retrieval.h"

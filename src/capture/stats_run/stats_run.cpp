@@ -1,7 +1,6 @@
 #include "capture/stats_run/stats_run.h"
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 
 #include <fmt/format.h>
@@ -22,7 +21,6 @@
 #include "capture/stats_run/retrieval.h"
 #include "capture/stats_run/stats_part.h"
 #include "capture/stats_run/stats_pass.h"
-#include "capture/writer/part_run.h"
 #include "engine/model/loaded_checkpoint.h"
 #include "engine/statistics/moments.h"
 #include "qkscope/experimental/log.h"

@@ -55,22 +55,18 @@ std::int64_t StatsWriter::documents() const {
 }
 
 bool StatsWriter::wants(const WriterDocument& document) {
-  return translate_exceptions([&] {
-    auto& list = state_->list;
-    return !list.skip_if_stored(list.next_example(document));
-  });
+  return translate_exceptions([&] { return state_->list.next_to_store(document).has_value(); });
 }
 
 void StatsWriter::add(const WriterDocument& document, const RunPass& run) {
   translate_exceptions([&] {
-    auto& list = state_->list;
-    const auto example = list.next_example(document);
-    if (list.skip_if_stored(example)) return;
-    const auto prepared = prepare_batch(state_->plan.run_plan().run.manifest, {example});
+    const auto example = state_->list.next_to_store(document);
+    if (!example) return;
+    const auto prepared = prepare_batch(state_->plan.run_plan().run.manifest, {*example});
     // Sums are added once all layers are there, so that an engine that fails leaves nothing behind.
     auto held = state_->pass->compute_batch(prepared, state_->feed, run);
     state_->part->add_batch(prepared, state_->pass->add_batch(prepared, std::move(held)));
-    list.count(example);
+    state_->list.count(*example);
   });
 }
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <initializer_list>
 #include <string_view>
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
+#include "engine/forward/derived.h"
 
 namespace qkscope {
 namespace {
@@ -210,11 +210,7 @@ Selection Collector::selection(HookPoint point) const {
 }
 
 void Collector::see(HookPoint point, ConstTensorView activation) {
-  translate_exceptions([&] {
-    Tensor kept(activation.shape());
-    std::memcpy(kept.view().bytes(), activation.bytes(), activation.size_bytes());
-    kept_.push_back({point, std::move(kept)});
-  });
+  translate_exceptions([&] { kept_.push_back({point, copy_of(activation)}); });
 }
 
 std::span<const std::int64_t> Collector::score_rows() const {

@@ -1,6 +1,5 @@
 #include "analysis/methods/kernels/key_pairs.h"
 
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <tuple>

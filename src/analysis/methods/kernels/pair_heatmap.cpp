@@ -1,6 +1,5 @@
 #include "analysis/methods/kernels/pair_heatmap.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "base/numerics/normal.h"

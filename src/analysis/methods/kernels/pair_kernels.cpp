@@ -1,8 +1,5 @@
 #include "analysis/methods/kernels/pair_kernels.h"
 
-#include <cmath>
-#include <vector>
-
 #include "base/numerics/products.h"
 
 namespace qkscope {
