@@ -81,7 +81,8 @@ void run(const Options& options) {
   wanted.keys = fmt::format("top:{}", options.keys);
   double worst = 0;
   const double attribution = best_seconds(options.repeats, [&] {
-    for (const auto& pair : attribute_scores(model, tokens, wanted).pairs())
+    const auto scores = attribute_scores(model, tokens, wanted);
+    for (const auto& pair : scores.pairs())
       worst = std::max(worst, std::abs(pair.residual) / pair.magnitude);
   });
   fmt::print(
