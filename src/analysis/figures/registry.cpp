@@ -49,7 +49,7 @@ const std::vector<FigureKind>& figure_kinds() {
          {"key_channel_map", {"key_channels"}, key_channel_map, RunCountRequirement::one},
          {"attribution_matrix", {"attribution", "attribution_components"}, attribution_matrix},
          {"attribution_bars", {"attribution"}, attribution_bars},
-         {"score_by_frequency", {"pairs"}, score_by_frequency},
+         {"score_by_frequency", {"attribution", "pairs"}, score_by_frequency},
          {"score_by_distance", {"distance_curve"}, score_by_distance},
          {"composition_graph", {"composition_components"}, composition_graph},
          {"composition_over_runs",

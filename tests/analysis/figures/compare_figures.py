@@ -128,6 +128,13 @@ def new_maps(sweep):
             if column in sweep.table(table)}
 
 
+def geometry_maps(sweep):
+    """Returns the columns of the geometry that have a value, without errors and nulls: each has a map."""
+    table = sweep.table("geometry")
+    columns = list(table.columns)[list(table.columns).index("n_k") + 1:]
+    return [name for name in columns if not name.endswith(("_se", "_null")) and table[name].notna().any()]
+
+
 def check_new_maps(sweep):
     for name, (table, column) in new_maps(sweep).items():
         drawn, expected = sweep.drawn(f"head_map_{name}"), sweep.table(table)[column]
@@ -437,7 +444,7 @@ def check_holes(results, out):
         failures.append(f"results with holes: {done.returncode}, {sorted(drawn)}: {done.stderr}")
 
 
-OF_SWEEP = 29  # figures of several runs, including those of any number of runs
+OF_SWEEP = 32  # figures of several runs, including those of any number of runs
 OF_ONE = 25
 
 
@@ -484,7 +491,7 @@ def check_run(results, out):
     check_plasticity_figures(sweep)
     check_collages(sweep)
     check_new_maps(sweep)
-    check_files(out, OF_ONE + len(new_maps(sweep)))
+    check_files(out, OF_ONE + len(new_maps(sweep)) + len(geometry_maps(sweep)))
 
 
 def main():

@@ -43,7 +43,7 @@ def rename_last_run(results):
 
 def check_contents(page, heads):
     expect("title", page.run("document.getElementById('title').textContent"), "planted sweep")
-    expect("figures", page.run("document.querySelectorAll('figure').length"), 26)
+    expect("figures", page.run("document.querySelectorAll('figure').length"), 29)
     expect("runs", page.run("document.querySelectorAll('#run-table tr').length"), 1 + 3 + 1)
     expect("heads", page.count(), f"{heads} of {heads} heads")
     expect("a failed run is shown", page.run("document.querySelector('.failed').textContent"), "failed")

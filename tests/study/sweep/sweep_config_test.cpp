@@ -234,7 +234,7 @@ TEST_F(SweepFile, AnalysisOptionsAreChecked) {
     if (option.kind == heads)
       for (const auto* value : {"[[1, 010]]", "[[1, -1]]", "[[1, 4294967296]]"}) refuses(value);
   }
-  EXPECT_THAT(with("pca: false, rotation: false, plasticity: false"),
+  EXPECT_THAT(with("pca: false, rotation: false, plasticity: false, geometry: false"),
               HasSubstr("one of them is run"));
 }
 

@@ -75,8 +75,8 @@ TEST_F(SweepRuns, StatisticsAddExactColumnsAndSamplingErrors) {
   ASSERT_NE(overview.find("r_q_exact"), nullptr);
   EXPECT_EQ(overview.find("ap_drop_exact"), nullptr);  // needs rows
   const Table sampling = read_parquet_table(file("out/small/sampling.parquet"));
-  // Three runs with ten quantities and the classes.
-  EXPECT_EQ(sampling.rows(), 33);
+  // Three runs with twelve quantities and the classes.
+  EXPECT_EQ(sampling.rows(), 39);
   EXPECT_EQ(sampling.find("quantity")->texts[0], "r_q");
   EXPECT_DOUBLE_EQ(sampling.find("exact")->reals[0], overview.find("r_q_exact")->reals[0]);
   EXPECT_GT(sampling.find("rms_of_heads")->reals[0], 0);
