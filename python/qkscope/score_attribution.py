@@ -18,6 +18,8 @@ from .heads import text_ids
 from .plot import head_map
 
 if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped, unused-ignore]
+
     from .model import Model
 
 
@@ -42,7 +44,7 @@ class ScoreAttribution:
         return to_arrow(self._found.table(_top(top)).columns)
 
     @_options.checked
-    def to_pandas(self, top: int | None = 20) -> Any:
+    def to_pandas(self, top: int | None = 20) -> pandas.DataFrame:
         """to_arrow() as a pandas.DataFrame."""
         return self.to_arrow(top).to_pandas()
 

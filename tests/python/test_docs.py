@@ -67,6 +67,8 @@ NOT_RUN = {
     "start/coming-from-transformerlens.md": "the first row of its table, which runs below",
     "how-to/capture.md": "needs datasets: tests/capture/run/check_clients.py",
     "how-to/checkpoints.md": "needs torch and transformers",
+    "how-to/transformers-engine.md": "needs torch and transformers: tests/python/beside_torch/test_transformers_engine.py",
+    "how-to/viewer.md": "opens a notebook's page: tests/python/test_view.py",
     "how-to/adding-a-figure.md": "a line for tests/analysis/figures/compare_figures.py",
     "how-to/adding-a-model.md": "lines of tools/golden/cases.py: tests/engine/model/config_test.cpp",
     "how-to/adding-an-analysis.md": "a function for the tests of the reader's analysis",

@@ -35,6 +35,8 @@ NOT_RUN = {
 
 # Commands that make what a page assumes, before its own commands.
 BEFORE = {
+    "explanation/geometry.md": ["qkscope stats --config run.yaml --set output.data_root=stats/demo",
+                                "qkscope capture --config run.yaml --set output.data_root=captures/demo"],
     "../README.md": ["qkscope capture --config my-run.yaml", "qkscope analyze data --out other"],
     "how-to/atlas.md": [f"qkscope sweep {name}.yaml --out results --no-figures" for name in ("pythia-70m", "smollm3-atlas")],
     "how-to/reproducing.md": [f"qkscope sweep smollm3-{name}.yaml --out results --no-figures" for name in ("training", "published")],
@@ -80,8 +82,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text("".join(texts))
     (tmp_path / "book.txt").write_text(json.loads(texts[0])["text"])
     (tmp_path / "books").mkdir()
-    for number, text in enumerate(texts[:2]):
-        (tmp_path / f"books/book{number}.txt").write_text(json.loads(text)["text"])
+    for name, text in zip(("emma", "persuasion"), texts):
+        (tmp_path / f"books/{name}.txt").write_text(json.loads(text)["text"])
     config = configuration("stats/smollm2")
     config["dataset"]["max_samples"] = 4
     config["inference"]["batch_size"] = 1

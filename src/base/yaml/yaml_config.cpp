@@ -31,6 +31,26 @@ void refuse_control_characters(const std::string& text, const std::string& where
               1 + std::count(text.begin(), found, '\n'), static_cast<unsigned char>(*found));
 }
 
+// A document ends at a line "---" or "..." in the first column, also inside a scalar.
+// (YAML::LoadAll takes unbounded memory for some malformed texts.)
+void refuse_second_document(const std::string& text, const std::string& where) {
+  bool content = false, ended = false;
+  std::int64_t number = 0;
+  for (const auto& line : split(text, '\n')) {
+    ++number;
+    const bool marker = line.starts_with("---") || line.starts_with("...");
+    const bool alone = marker && line.find_first_not_of(" \t\r", 3) == line.npos;
+    if (marker && (alone || line[3] == ' ' || line[3] == '\t')) {
+      ended = content || ended;
+      content = !alone && line[0] == '-';
+    } else if (line.find_first_not_of(" \t\r") != line.npos && line[0] != '#' && line[0] != '%') {
+      content = true;
+    }
+    if (ended && content)
+      bad_input("{}:{}: a second YAML document begins, expected one", where, number);
+  }
+}
+
 YAML::Node parse_node(const std::string& text, const std::string& where) {
   if (text.size() > kLargest)
     bad_input("{}: YAML of {}, expected at most {}", where, format_bytes(text.size()),
@@ -38,12 +58,9 @@ YAML::Node parse_node(const std::string& text, const std::string& where) {
   if (const auto at = find_invalid_utf8(text); at != std::string::npos)
     bad_input("{}: not UTF-8 at byte {}", where, at);
   refuse_control_characters(text, where);
+  refuse_second_document(text, where);
   try {
-    const auto documents = YAML::LoadAll(text);
-    if (documents.size() > 1)
-      bad_input("{}: {} YAML documents, expected one; remove the line '---' between them", where,
-                documents.size());
-    return documents.empty() ? YAML::Node() : documents.front();
+    return YAML::Load(text);
   } catch (const YAML::Exception& error) {
     bad_input("{}:{}: not YAML: {}", where, error.mark.line + 1, error.msg);
   }

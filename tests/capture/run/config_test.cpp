@@ -175,7 +175,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"capture: {layers: [1, 010]}", "found \"010\" in the list"},
         Mistake{"capture: {heads: [[1, 02]]}", "expected pairs [layer, head] only"},
         Mistake{"capture: {sampler: {base_rate: 010}}", "without leading zeros"},
-        Mistake{"tokenizer: {max_length: 8}\n---\ntokenizer: {max_length: 9}", "2 YAML documents"},
+        Mistake{"tokenizer: {max_length: 8}\n---\ntokenizer: {max_length: 9}", "a second YAML document"},
         Mistake{"inference: {batch_size: -1}", "run.yaml:3: inference.batch_size"},
         Mistake{"inference: {autocast_dtype: int8}", "expected float16, fp16"},
         Mistake{"capture: {sampler: {type: random}}", "expected log_uniform, uniform or all"},
