@@ -86,7 +86,8 @@ class ComponentCollector : public Observer {
   void set_scales_and_vectors(HookPoint point, ConstTensorView x);
   // Rows of x (rows of the pass, ...) at the positions of a reader.
   Tensor pick(const HeadReader& reader, ConstTensorView x) const;
-  // Shape (rows, 1): multiplier and norm scale between the output projection and the stream.
+  // Shape (rows, 1). Factor of the output projection before it is added to the residual stream:
+  // residual multiplier times post-norm scale.
   Tensor output_factors(const LayerWeights& layer, ConstTensorView z) const;
 
   const ModelConfig& model_;

@@ -138,8 +138,8 @@ using FloatVector = hn::Vec<Floats>;
 constexpr int kFloatLanes = hn::MaxLanes(Floats());
 constexpr int kFloatVectors = kNarrowPadding / kFloatLanes;  // per strip of columns
 
-// out (kRows, kWidth vectors), rows `out_stride` apart, = left (kRows, depth) times kWidth vectors
-// of each row of right (depth, stride).
+// Register tile of out = left right: kRows rows and kWidth SIMD vectors of columns. left is (kRows,
+// depth); rows of right and out are `stride` and `out_stride` elements apart.
 template <int kRows, int kWidth>
 HWY_NOINLINE void narrow_tile(const float* left, std::int64_t depth, const float* right,
                               std::int64_t stride, float* out, std::int64_t out_stride) {

@@ -83,8 +83,8 @@ FileSnapshot snapshot_inputs(const RunPlan& plan);
 // out.
 Json fingerprint_small_inputs(const RunPlan& plan);
 
-// Returns the plan's manifest with the fingerprints added to its identity, those of "weights" and
-// "dataset" included.
+// Returns the manifest of the plan with the fingerprints of its inputs, such as weights and
+// dataset, added to the identity of the run.
 Manifest manifest_with_inputs(const RunPlan& plan);
 
 }  // namespace qkscope

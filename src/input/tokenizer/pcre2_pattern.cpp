@@ -78,8 +78,8 @@ Owned<pcre2_code> compile(const std::string& expression, const std::string& show
   return code;
 }
 
-// Returns the content of a character class: `basis` plus all characters that have the flag but are
-// not in `basis` as PCRE2 defines it.
+// Returns the inside of a regex character class: `basis` (such as \p{L}) plus the characters with
+// this Unicode property in our tables that PCRE2's older tables lack.
 std::string extend_class(const std::string& basis, std::uint16_t flag) {
   const auto code = compile("[" + basis + "]", basis, "qkscope");
   const Workspace& work = Workspace::of_this_thread();

@@ -38,7 +38,7 @@ struct PairScoreInput {
 // Writes z (pairs, columns) of up to kTilePairs pairs at columns [column, column + columns).
 void compute_z_scores(const PairScoreInput& model, std::span<const KeyPair> pairs,
                       std::int64_t column, std::int64_t columns, float* z);
-// The definition as plain loops, against which compute_z_scores() is tested.
+// Reference implementation with plain loops, for the test of compute_z_scores().
 void compute_z_scores_reference(const PairScoreInput& model, std::span<const KeyPair> pairs,
                                 std::int64_t column, std::int64_t columns, float* z);
 

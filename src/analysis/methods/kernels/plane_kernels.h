@@ -16,7 +16,7 @@ namespace qkscope {
 // in plane p. xy (rows, 8): four x, then four y. (0, 0) becomes (1, 0).
 void to_unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* to,
                      std::int64_t stride);
-// The definition as plain loops, against which to_unit_vectors() is tested.
+// Reference implementation with plain loops, for the test of to_unit_vectors().
 void to_unit_vectors_reference(const double* xy, std::int64_t rows, std::complex<double>* to,
                                std::int64_t stride);
 
