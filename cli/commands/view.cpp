@@ -81,8 +81,8 @@ std::string text_title(const ViewArguments& options) {
   return std::filesystem::path(options.input.text_file).filename().string();
 }
 
-// Opens the page in the user's browser. The address is printed too, so a missing xdg-open is no
-// error.
+// Opens the page in the user's browser. A missing xdg-open is not an error, because the address is
+// also printed.
 void open_browser(const std::string& url) {
   std::string program = "xdg-open";
   std::string address = url;

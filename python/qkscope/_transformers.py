@@ -15,12 +15,17 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _engine
 from ._engine import InputError
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PretrainedConfig, PreTrainedModel
+    from transformers.utils import ModelOutput
 
 _PROBE = 16  # tokens of the passes that find out what a model is
 _SHIFT = 3  # positions between the two probes
@@ -87,7 +92,7 @@ class TransformersEngine:
         return _engine.ExternalEngine(self, self._described)
 
     @property
-    def config(self) -> Any:
+    def config(self) -> PretrainedConfig:
         return text_config(self.model)
 
     @property
@@ -95,7 +100,7 @@ class TransformersEngine:
         """Number of token ids."""
         return int(self.model.get_input_embeddings().weight.shape[0])
 
-    def forward(self, ids: Any, see: Seen, **more: Any) -> Any:
+    def forward(self, ids: Any, see: Seen, **more: Any) -> ModelOutput:
         """Runs the decoder without its output layer; calls see() before every attention call."""
         body = _body(self.model)
         accepted = inspect.signature(body.forward).parameters
@@ -139,7 +144,7 @@ class TransformersEngine:
         mask = torch.arange(length)[None, :] < torch.tensor([len(one) for one in sequences])[:, None]
         return ids.to(device), mask.long().to(device)
 
-    def indices(self, name: tuple[Any, ...], values: np.ndarray | None, count: int, device: Any) -> Any:
+    def indices(self, name: tuple[Any, ...], values: np.ndarray | None, count: int, device: Any) -> torch.Tensor:
         """Returns indices on a device; those of heads are the same in every pass and are kept."""
         key = (*name, device)
         if key not in self._heads:
@@ -262,7 +267,7 @@ def load_engine(
     return TransformersEngine(load_model(name, revision, dtype, device, overrides), _tokenizer(tokenizer)).handle
 
 
-def load_model(name: str, revision: str | None = None, dtype: str = "float32", device: str = "auto", overrides: str = "") -> Any:
+def load_model(name: str, revision: str | None = None, dtype: str = "float32", device: str = "auto", overrides: str = "") -> PreTrainedModel:
     """Loads a causal model of transformers in evaluation mode. No code of a checkpoint is ever run."""
     torch, transformers = import_torch()
     on_gpu = device != "cpu" and torch.cuda.is_available()
@@ -289,7 +294,7 @@ def load_model(name: str, revision: str | None = None, dtype: str = "float32", d
     return model.eval()
 
 
-def text_config(model: Any) -> Any:
+def text_config(model: Any) -> PretrainedConfig:
     """Returns the configuration of the language model."""
     return model.config.get_text_config(decoder=True)
 

@@ -5,9 +5,8 @@
 
 namespace qkscope {
 
-// Aborts the process when a reader of a file of this size allocates more at once than kBaseBytes
-// and kBytesPerByte for each byte of the file. Allocations of all threads count. One object at a
-// time.
+// Aborts the process when all live allocations together exceed kBaseBytes plus kBytesPerByte times
+// the size of the file. Counts allocations of all threads. At most one MemoryLimit may exist.
 class MemoryLimit {
  public:
   // More than the limit of FileMemoryPool (base/io), with room for copies.

@@ -37,7 +37,7 @@ class Forward:
         self.d = config.get("head_dim") or config["hidden_size"] // self.heads
         self.eps = config["rms_norm_eps"]
         theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
-        # Frequencies and angles are float32 in all implementations.
+        # transformers and qkscope compute RoPE frequencies and angles in float32.
         self.inverse = 1 / np.float32(theta) ** (np.arange(0, self.d, 2, dtype=np.float32) / np.float32(self.d))
         self.angles = (np.arange(len(ids), dtype=np.float32)[:, None] * self.inverse).astype(np.float64)
         self.rope = config.get("no_rope_layers") or [1] * config["num_hidden_layers"]

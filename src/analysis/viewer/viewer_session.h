@@ -41,7 +41,8 @@ class ViewerSession {
   // float64: first key, keys, log-sum-exp, entropy, attention on token 0, mean distance, rotary
   // pairs, 0; float32: scores (keys), pattern (keys), attended and mean score by frequency (pairs).
   std::string row_bytes(const RunHead& head, std::int64_t query);
-  // float32 (n_heads, statistics), in the order of HeadStatistics::kNames.
+  // Returns float32 values of shape (n_heads, statistics); HeadStatistics::kNames names the
+  // columns.
   std::string statistics_bytes(std::size_t run, std::int64_t layer);
   // float32: 1 if exact, else 0; cells (kTileCells, kTileCells).
   std::string tile_bytes(const RunHead& head, int level, std::int64_t row, std::int64_t column,

@@ -69,8 +69,8 @@ class PartSession {
   const DataRoot& root() const { return *root_; }
   Journal& journal() { return *journal_; }
 
-  // Assembles and publishes a complete part of a run without shards. The result of an incomplete
-  // part is RunOutcome::interrupted.
+  // If the part is complete and the run has no shards, assembles and publishes the final files.
+  // Returns RunOutcome::interrupted for an incomplete part.
   PartRunResult finish();
 
  private:

@@ -24,8 +24,8 @@ namespace {
 
 constexpr std::size_t kMaxBodyBytes = std::size_t{256} << 20;  // bytes of a response kept in memory
 constexpr long kConnectSeconds = 20;
-// A transfer must be this fast on average, beside its stall time: a server that sends a byte a
-// second would otherwise hold a download for ever. The total time is bounded by the size.
+// Lowest average transfer rate; a slower transfer is aborted. The rate bounds the time of a
+// transfer by its size, also if a server sends one byte per second and never stalls.
 constexpr double kLeastBytesPerSecond = 4096;
 constexpr long kBufferBytes = 512 << 10;  // buffer size in bytes, both directions
 

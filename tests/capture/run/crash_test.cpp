@@ -81,7 +81,8 @@ TEST_F(InterruptedCapture, TwoConcurrentOverwritesLeaveACompleteCapture) {
   }
 }
 
-// An --overwrite that fails has removed the state file; the rest of the old capture is still ours.
+// A failed --overwrite removes the state file first, so the remaining files of the old capture must
+// still be recognised as files of qkscope.
 TEST_F(InterruptedCapture, RepeatsAnOverwriteThatFailed) {
   ASSERT_EQ(capture("expected").status, 0);
   ASSERT_EQ(capture("out", "--set capture.head_sampling.count=8").status, 0);
