@@ -107,7 +107,7 @@ void print_classes(const AnalysisRun& run, const TaxonomyOptions& taxonomy) {
     return classify(r.q, r.k, taxonomy);
   };
   const auto by_axis = [&](const HeadReport& head) { return classify_axis(*head.pca, taxonomy); };
-  // AnalysisRun::errors has errors of the fraction of classified heads; the table shows counts.
+  // AnalysisRun::errors has errors of fractions of classified heads; the table shows counts.
   const auto classified = std::ranges::count_if(run.heads, [&](const HeadReport& head) {
     return head.pca && by_component(head) != undefined;
   });

@@ -144,7 +144,7 @@ void report_problems(const std::vector<RunReport>& reports, SweepPart part) {
   });
   report_runs(labels_with(reports, RunOutcome::failed), reports.size(), failure, "failed",
               "run the same command to try them again");
-  // A task of a cluster that succeeds starts the next task, which needs these runs.
+  // Fail, because a cluster task that succeeds starts the next task, which needs these runs.
   if (part == SweepPart::merge || part == SweepPart::analyse)
     report_runs(labels_with(reports, RunOutcome::elsewhere), reports.size(), true,
                 "are at work in another task", "run the same command when that task has ended");

@@ -18,7 +18,7 @@ struct SweepFileArguments {
 
   void add_to(CLI::App& command);
   Sweep read();
-  // Returns the sweep file and its options for a process in the same working directory.
+  // Returns sweep file and options as arguments of another process in the same working directory.
   std::vector<std::string> arguments() const;
 };
 
@@ -28,7 +28,7 @@ struct CostOptions {
   std::string bandwidth = "100MB";
 
   void add_to(CLI::App& command);
-  // Throws for speeds that cannot be parsed, before any work is done.
+  // Throws a bad-input error if a speed cannot be parsed. Call before any work.
   void check() const;
   double flop_per_second() const;
   double bytes_per_second() const;

@@ -20,7 +20,7 @@ struct ExportArguments {
 };
 
 void run(ExportArguments& arguments) {
-  // An existing file is a matter of --overwrite.
+  // If the output is an existing file, check its folder: --overwrite decides about the file.
   const std::filesystem::path out(arguments.options.out);
   check_local_output(std::filesystem::is_regular_file(out)
                          ? std::filesystem::absolute(out).parent_path().string()

@@ -366,7 +366,7 @@ struct GeometryValue {
 
 // Geometry of one query head and its key head.
 struct GeometryResult {
-  // By column. Columns that the input cannot give are missing.
+  // Values by column name. Columns that cannot be computed from the input are missing.
   std::map<std::string, GeometryValue> columns;
   std::vector<RotaryPair> pairs;  // empty without RoPE
 

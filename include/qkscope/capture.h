@@ -124,7 +124,7 @@ struct CaptureConfig {
   InferenceConfig inference;
   CaptureSettings capture;
   OutputConfig output;
-  // For messages: the file that was read, if any, and the subcommand that runs it.
+  // For messages: the file of the configuration, if any, and the subcommand that runs it.
   std::string file = {};
   std::string command = "capture";
 };

@@ -11,8 +11,8 @@
 
 namespace qkscope::python {
 
-// Runs `body` without the GIL. A Python exception that ended it, raised in code that the library
-// called, is raised again as it was.
+// Runs `body` without the GIL. A Python exception from code that the library called propagates
+// unchanged.
 template <typename Body>
 auto run_without_gil(const Body& body);
 

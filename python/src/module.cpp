@@ -71,7 +71,7 @@ void bind_errors(nb::module_& module) {
 
 NB_MODULE(_engine, module) {
   using namespace qkscope;
-  // An object that the traceback of a script's last exception holds is alive at exit, not leaked.
+  // Objects in the traceback of a script's last exception are alive at exit; they are not leaks.
   nb::set_leak_warnings(false);
   python::send_messages_to_logging();
   module.attr("__version__") = version_string();

@@ -67,7 +67,7 @@ class QKSCOPE_API ExternalEngine {
   virtual Tokenizer::Encoding encode(const std::string& text, std::int64_t max_length);
 };
 
-// Plans that run on `engine` instead of loading model.name.
+// Return plans that run on `engine` instead of loading model.name.
 QKSCOPE_API CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute,
                                   std::shared_ptr<ExternalEngine> engine);
 QKSCOPE_API StatsPlan make_stats_plan(const StatsConfig& config, const ComputeOptions& compute,
@@ -113,7 +113,7 @@ class QKSCOPE_API CaptureWriter {
   void add(const WriterDocument& document, const RunPass& run);
   // Stores all documents so far on disk.
   void flush();
-  // Writes the final files; the part file of a shard.
+  // Writes the final files. A shard only completes its part; merging writes the final files.
   CaptureResult finish();
 
  private:

@@ -33,7 +33,7 @@ struct ViewerOptions {
   std::int64_t memory = 0;  // host bytes for all runs; 0: three quarters of the free memory
   int runs = 1;             // number of runs that will be added; they share `memory`
   bool quiet = false;       // no progress
-  // Called before the pass of each run with one sentence: what is kept in how much memory.
+  // Called before the pass of each run with a sentence: what is kept, and in how much memory.
   std::function<void(const std::string&)> on_plan = {};
 };
 
@@ -71,7 +71,7 @@ class QKSCOPE_API Viewer {
   // Returns the page as one HTML file with the heads of ViewerOptions::heads and as many rows as
   // fit into the budget. Throws a bad-input error if not even the text fits.
   std::string export_page(const ViewerExportOptions& options);
-  // Writes that page to a file atomically and returns its size in bytes.
+  // Writes the page of export_page() to a file atomically and returns its size in bytes.
   std::uint64_t write_page(const std::string& path, const ViewerExportOptions& options);
 
  private:

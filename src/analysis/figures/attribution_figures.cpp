@@ -295,7 +295,7 @@ Figure composition_graph(const AnalysisResults& results) {
                       style::kPage / 1.4);
   figure.width = style::kPage / 1.4;
   figure.height = style::kHeight * 1.2 + legend.height();
-  // gnuplot has no variable line width: shares below 0.1, below 0.3 and above have one each.
+  // gnuplot has no variable line width, so there are three: shares below 0.1, below 0.3 and above.
   const auto edges = [](int key_side, const char* colour, int point) {
     std::string plots;
     for (const auto& [low, high, width] :
@@ -346,7 +346,7 @@ Figure composition_over_runs(const AnalysisResults& results) {
       values.resize(runs, kNan);
       values[frame.run_indices()[row]] = explained[row];
     }
-  // The three heads and the three other components with the largest share in any run.
+  // The three heads and the three other components that explain the largest share in any run.
   std::vector<std::string> shown;
   for (const bool heads : {true, false}) {
     std::vector<std::pair<double, std::string>> order;

@@ -132,7 +132,7 @@ std::vector<HistogramPanel> histogram_panels(const AnalysisResults& results) {
                       bins.count_values(values.nope), mean_of(values.all), null,
                       !values.nope.empty()});
     if (panels.back().column != "bias_strength") continue;
-    // The bias is small, so its axis is scaled by a power of ten.
+    // bias_strength is small, so its axis is scaled by a power of ten.
     const double scale = axis_unit({values.all}, "").scale;
     panels.back().scale = scale;
     panels.back().title = scale == 1 ? "bias (per token)"

@@ -370,7 +370,7 @@ FigureKind map_kind(const std::string& name, const MapMeasure& measure) {
           RunCountRequirement::one};
 }
 
-// Returns the maps of measures in the table "attention", or of measures in all other tables.
+// Returns the head maps of the table "attention", or of all other tables.
 std::vector<FigureKind> measure_maps(bool of_attention) {
   std::vector<FigureKind> kinds;
   for (const auto& measure : kMaps)

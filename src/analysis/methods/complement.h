@@ -16,11 +16,11 @@ struct OrthogonalComplement {
   std::vector<double> variance;  // (dim - 2) sums of squares, descending
   Matrix axes;                   // (.., dim), orthonormal, orthogonal to a and b
   // Largest |correlation| with position over axes that span the complement. Nonzero only because of
-  // rounding errors: all linear drift is along `a`.
+  // rounding errors: all linear drift is along the drift axis `a`.
   double position_r = 0;
 };
 
-// Returns up to `wanted` principal axes of the pooled rows after projecting out `a` and `b`.
+// Returns up to `wanted` principal axes of the pooled rows, orthogonal to directions `a` and `b`.
 OrthogonalComplement orthogonal_complement(const PooledMoments& pooled, std::span<const double> a,
                                            std::span<const double> b, std::int64_t wanted);
 
@@ -36,8 +36,8 @@ std::vector<ComplementPair> complement_planes(const PooledMoments& pooled,
                                               const OrthogonalComplement& complement,
                                               const RotationOptions& options);
 
-// Fills the fields of the planes that need rows: angle_r, omega, separability. `axes` has two axes
-// per plane.
+// Fills the fields of the planes that are computed from rows: angle_r, omega, separability. `axes`
+// has two axes per plane.
 void search_plane_rotations(const CentredRows& queries, const CentredRows& keys,
                             const PooledMoments& pooled, const Matrix& axes,
                             PlaneSearchInput search, const RotationOptions& options,

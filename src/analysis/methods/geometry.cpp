@@ -167,7 +167,7 @@ void add_frequency_columns(const RotarySide& queries, const RotarySide& keys,
                                                    &RotaryPair::mean_abs_q));
   result.set("concentration_k", mean_concentration(result.pairs, &RotaryPair::concentration_k,
                                                    &RotaryPair::mean_abs_k));
-  // Cross terms between pairs can make a share negative; the entropy takes it as 0.
+  // Cross terms between rotary pairs can make a share negative; the entropy treats it as 0.
   std::vector<RotaryPair> by_speed = result.pairs;
   std::ranges::stable_sort(by_speed, {}, &RotaryPair::inv_freq);
   std::vector<double> shares;

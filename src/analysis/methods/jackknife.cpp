@@ -30,7 +30,7 @@ double accuracy_without(const PcaResult& all, std::size_t group) {
   return rows > 0 ? static_cast<double>(right) / static_cast<double>(rows) : kNan;
 }
 
-// Projection matrix (dim, dim) onto the planes that are active in the fit to all texts.
+// Projection matrix (dim, dim) onto the planes that turn with position in the fit to all texts.
 Matrix active_projection(const HeadReport& head) {
   if (!head.rotation || head.rotation->a.empty()) return {};
   const auto dim = std::ssize(head.rotation->a);
@@ -41,8 +41,8 @@ Matrix active_projection(const HeadReport& head) {
   return sum;
 }
 
-// Fraction of variance, over the rows outside the group, in the active planes: the sum of a^T S a
-// over their axes a is the elementwise product of the scatter S and the projection.
+// Fraction of variance, over the rows outside the group, in planes that turn with position: the sum
+// of a^T S a over their axes a is the elementwise product of the scatter S and the projection.
 void active_without(const RotationResult& all, const Matrix& projection,
                     const PooledMoments& pooled, RotationResult& result) {
   result.active_variance = result.active_variance_total = kNan;
@@ -73,7 +73,7 @@ PlasticityResult plasticity_without(const PlasticityResult& all, int group) {
   return result;
 }
 
-// Columns of the geometry that have replicates.
+// Geometry with one group of texts left out: the columns that have jackknife replicates.
 GeometryResult geometry_without(const GeometryResult& all, std::size_t group) {
   GeometryResult result;
   for (const auto& [column, value] : all.columns)

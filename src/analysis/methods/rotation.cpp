@@ -119,8 +119,8 @@ void describe_b(const Moments& queries, const Moments& keys, const PooledMoments
   result.content_var_b = (q + k) / static_cast<double>(pooled.count);
 }
 
-// Largest |correlation| with position over b and the complement. Skips b if its variance is
-// rounding error.
+// Largest |correlation| with position over the separation axis b and the complement. Skips b if its
+// variance is rounding error.
 double residual_correlation(const PooledMoments& pooled, std::span<const double> b,
                             const OrthogonalComplement& complement) {
   const double variance = quadratic_form(pooled.scatter, b);
@@ -179,7 +179,7 @@ OrthogonalComplement complement_for(const PooledMoments& pooled, const RotationR
                                2 * std::max<std::int64_t>(1, options.pairs));
 }
 
-// Fills the complement's fields that follow from moments.
+// Fills the fields of the complement that are computed from moments alone.
 void describe_complement(const PooledMoments& pooled, const OrthogonalComplement& complement,
                          const RotationOptions& options, RotationResult& result) {
   result.residual_pos_r = residual_correlation(pooled, result.b, complement);
@@ -190,7 +190,7 @@ void describe_complement(const PooledMoments& pooled, const OrthogonalComplement
   result.complement = complement_planes(pooled, complement, options);
 }
 
-// Sums the variance of the active planes and keeps their axes.
+// Sums the variance of the active planes (those that turn with position) and keeps their axes.
 void sum_active(const OrthogonalComplement& complement, RotationResult& result) {
   if (result.complement.empty()) return;
   result.active_variance = result.active_variance_total = 0;

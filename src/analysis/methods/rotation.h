@@ -13,8 +13,8 @@
 
 namespace qkscope {
 
-// Finds a and b and the numbers along them from moments only; skips complement, frequencies and
-// permutation null. `near_b`: initial vector for the eigenvector b, from a head with similar rows.
+// Finds drift axis a, separation axis b and the numbers along them from moments alone; skips
+// complement, frequencies and null. `near_b`: initial vector for b, from a head with similar rows.
 RotationResult find_drift_and_separation(const Moments& queries, const Moments& keys,
                                          const PooledMoments& pooled,
                                          const RotationOptions& options,

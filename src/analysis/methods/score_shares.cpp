@@ -240,7 +240,7 @@ constexpr std::size_t kSwapKeys = 16;  // keys of a query, at most
 constexpr std::size_t kLeastKeys = 6;  // three swaps
 constexpr int kPairings = 2;           // random pairings of the keys of a query
 
-// Sums of products around the means of single queries.
+// Sums of squares and products of x and y, centred on the means of each query.
 struct WithinSums {
   double xx = 0;
   double yy = 0;
@@ -270,7 +270,7 @@ Matrix scores_after_moves(const ScoreRows& rows, const RotaryEmbedding& rope, st
     const std::span<double> turned(queries.row(static_cast<std::int64_t>(i)), q.size());
     std::ranges::copy(k, content.begin());
     std::ranges::copy(q, turned.begin());
-    // (R_p c).q = c.(R_-p q): turning the query back stands for turning every content to p.
+    // Rotating the query by -p equals rotating every content c to p: (R_p c).q = c.(R_-p q).
     const std::array<std::span<double>, 2> both = {content, turned};
     rotate_back(rope, rows.keys.position[keys[i]], both);
   }
@@ -320,7 +320,7 @@ double swap_correlation(const std::vector<SwapSums>& groups, Kept kind, int with
   return total.xy / std::sqrt(total.xx * total.yy);
 }
 
-// Sets a column to of(-1), with the jackknife error of of(group).
+// Sets a column to of(-1), the value over all texts, with the jackknife error of of(group).
 void set_with_error(const char* column, int groups, const std::function<double(int)>& of,
                     GeometryResult& result) {
   GeometryValue found{of(-1)};

@@ -106,7 +106,7 @@ const std::vector<std::pair<const char*, std::string>> kHeadMeasures = {
        return columns;
      }()}};
 
-// Meanings of the columns of the geometry; the page has those of all others.
+// Meanings of the geometry columns. The page itself has the meanings of all other columns.
 Json meanings_json() {
   Json meanings = Json::object();
   for (const auto& column : geometry_columns()) meanings[column.name] = column.meaning + ".";
@@ -268,9 +268,8 @@ void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportH
   report.points = pack_base64(points.bytes);
 }
 
-// Number of layers (part 1 of a key) or query heads per layer (part 2) of the model: from the
-// capture's metadata, else the highest index plus 1; 0 if the analysis covers only selected layers
-// or heads.
+// Number of layers (`part` 1) or query heads per layer (`part` 2) of the model: from the capture's
+// metadata, else the highest index plus 1; 0 if the analysis covers only selected layers or heads.
 std::int64_t model_size(const AnalysisResults& results, const HeadIndex& heads, std::size_t part) {
   const Json& facts = results.runs().front().facts;
   const auto recorded = facts.value(

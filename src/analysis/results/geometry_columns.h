@@ -33,7 +33,7 @@ struct GeometryColumn {
 
 const std::vector<GeometryColumn>& geometry_columns();
 
-// A group of columns that answer one question.
+// A question that a group of geometry columns answers.
 struct GeometryQuestion {
   const char* name;   // "rank"
   const char* title;  // a question

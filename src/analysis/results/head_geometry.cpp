@@ -104,7 +104,7 @@ std::vector<DistanceBin> empty_bins(const std::vector<std::int64_t>& documents,
   return bins;
 }
 
-// Sums and descriptions of one layer, shared by its heads.
+// Statistics and settings of one layer, shared by its heads.
 struct LayerGeometry {
   const Statistics& s;
   std::int64_t layer;
@@ -155,7 +155,7 @@ struct LayerGeometry {
     return {moments.pair_abs.data() + head * moments.pairs, rope.pairs()};
   }
 
-  // Index of a column of the attention sums, or their number.
+  // Returns the index of a column of the attention sums; the number of columns if missing.
   std::int64_t find_column(const std::string& name) const {
     return std::ranges::find(s.attention.columns, name) - s.attention.columns.begin();
   }

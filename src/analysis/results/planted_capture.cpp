@@ -39,7 +39,7 @@ int key_head_of(const PlantedCaptureOptions& options, const HeadId& id) {
   return id.kind == HeadKind::key ? id.head : id.head / (options.query_heads / options.key_heads);
 }
 
-// Query heads of one key head share its seed, so that queries and keys have the same a and b.
+// Query heads share the seed of their key head, and with it the drift and separation axes.
 PlantedOptions planted_head(const PlantedCaptureOptions& options, const HeadId& id) {
   PlantedOptions head = options.head;
   head.seed = options.head.seed * 1000003 +

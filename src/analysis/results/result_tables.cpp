@@ -277,7 +277,7 @@ void ResultTableBuilder::add(std::vector<Table::Cell> cells, const ReasonOfColum
 }
 
 void ResultTableBuilder::finish(ResultTables& results) {
-  // If the table is empty because its input is missing, count every head under needs_rows.
+  // If the table is empty because its input is missing, count all heads for reason needs_rows.
   for (std::size_t i = 0; i < lacks_input_.size(); ++i)
     if (lacks_input_[i] && table_.rows() == 0)
       undefined_[table_.columns()[i].name][kNeedsRowsReason] = static_cast<int>(run_.heads.size());

@@ -1,5 +1,5 @@
-// Copies of one member of every element. They replace std::views, which clang 14, the compiler of
-// the fuzzers, cannot compile with the standard library of g++ 12.
+// project() and keys_of() copy one member of every element. They replace std::views, which clang
+// 14, the compiler of the fuzzers, cannot compile with the standard library of g++ 12.
 #pragma once
 
 #include <functional>

@@ -104,8 +104,8 @@ class Pool {
     std::int64_t count;
   };
 
-  // Memory may have run out as well. The members of an object whose constructor throws are
-  // destroyed without ~Pool(), and a thread that was not joined would end the program.
+  // Called by the constructor. If logging throws (no memory), ~Pool() does not run, and destroying
+  // a thread that was not joined would end the program.
   void warn_about_missing_threads(int wanted, const char* reason) {
     try {
       log::warn("only {} of {} threads could be started ({}); going on with those", threads(),

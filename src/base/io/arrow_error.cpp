@@ -18,7 +18,7 @@ std::string describe_status(const arrow::Status& status) {
   return text;
 }
 
-// Parquet and Thrift turn a failed allocation into a message like any other.
+// Parquet and Thrift report a failed allocation as an ordinary error, visible only in its text.
 bool is_out_of_memory(std::string_view text) {
   return text.find("std::bad_alloc") != text.npos || text.find("Out of memory") != text.npos;
 }

@@ -29,7 +29,7 @@ class ByteReader {
  public:
   static_assert(std::endian::native == std::endian::little);
 
-  // Must throw the error that the file format reports for a truncated file.
+  // Called for an out-of-bounds read; must throw the file format's error for a truncated file.
   using OnTruncated = std::function<void(const TruncatedRead&)>;
 
   ByteReader(std::span<const std::byte> bytes, OnTruncated on_truncated)

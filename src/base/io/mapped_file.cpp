@@ -34,8 +34,8 @@ struct Mapping {
   std::array<char, 512> path{};
 };
 
-// Checkpoints have at most hundreds of shards. Mappings beyond the table still work, without a name
-// in the message.
+// Checkpoints have at most hundreds of shards. A file mapped while the table is full still works,
+// but the SIGBUS message does not name it.
 constinit std::array<Mapping, 1024> mappings;
 
 // Marks a table entry that is being filled; the marker matches no address.

@@ -103,7 +103,7 @@ HWY_INLINE void dft4(SplitComplex& a, SplitComplex& b, SplitComplex& c, SplitCom
 HWY_INLINE void dft8(SplitComplex (&x)[8]) {
   dft4(x[0], x[2], x[4], x[6]);
   dft4(x[1], x[3], x[5], x[7]);
-  // Odd terms times exp(-i pi m / 4); term 3 is negated, and the sums below account for it.
+  // Odd terms times exp(-i pi m / 4). odd[3] has the opposite sign, so its sum and difference swap.
   const Vector root = hn::Set(Floats(), std::numbers::sqrt2_v<float> / 2);
   const SplitComplex odd[4] = {x[1], x[3].times_one_minus_i().scaled(root), x[5].times_minus_i(),
                                x[7].times_one_plus_i().scaled(root)};
@@ -262,7 +262,7 @@ Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(block_cou
   }
   radices.insert(radices.end(), static_cast<std::size_t>(block_bits_ / 3), 8);
   set_block_indices(radices);
-  // Twiddle factors per lane, which the wide passes and the transform across vectors omit.
+  // Twiddle factors per lane; the wide passes and the transform across vectors do not apply them.
   for (std::size_t block = 0; block < block_count(); block += tables_.part / 4)
     for (std::size_t m = 1; m < 4; ++m)
       tables_.last.push_back(four_roots(

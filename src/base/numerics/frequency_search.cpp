@@ -14,7 +14,7 @@ constexpr double kParabolaThreshold = 0.8;
 // |S|^2 at the grid point nearest to a peak is at least 0.64 of the peak, so midpoints between two
 // grid points below this threshold are skipped.
 constexpr double kMidpointThreshold = 0.4;
-// One row far from all others ripples a broad peak into many local maxima of nearly equal height.
+// Limit: one row far from all others splits a broad peak into many maxima of nearly equal height.
 constexpr std::size_t kMostRefinedRotations = 256;
 
 // Returns the height of the vertex of a parabola through a local maximum and its neighbours.
@@ -29,7 +29,7 @@ struct Candidate {
   double power = 0;
 };
 
-// Locates the peak next to a half grid point with a parabola through quarter steps.
+// Refines a peak near a half grid point by a parabola through |S|^2 at quarter grid steps.
 Candidate top_of_peak(const Nufft& spectrum, std::int64_t half) {
   const auto power = spectrum.powers_at_quarter_steps(half);
   const double* const highest = std::max_element(power.data() + 1, power.data() + 4);

@@ -303,8 +303,8 @@ double kolmogorov_distance_to_normal(std::span<const double> values, double cent
   return distance;
 }
 
-// Avoids sorting both samples: counts per bin give an upper bound of J inside every bin, and only
-// bins with a bound above the best J at a bin edge are sorted and scanned.
+// Youden's J without sorting both samples: counts per bin give an upper bound of J inside every
+// bin, and only bins with a bound above the best J at a bin edge are sorted and scanned.
 double youden_j(std::span<const double> upper, std::span<const double> lower) {
   const auto [upper_low, upper_high] = std::minmax_element(upper.begin(), upper.end());
   const auto [lower_low, lower_high] = std::minmax_element(lower.begin(), lower.end());

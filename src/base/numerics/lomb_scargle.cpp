@@ -104,8 +104,8 @@ class PeriodogramSeries {
 // R^2.
 constexpr double kLowFrequency = 12;
 
-// One row far from all others ripples every broad peak into as many local maxima as the positions
-// span. Bounds the time, which would otherwise grow with the square of the span.
+// Bounds the time: one row far from all others splits a broad peak into a number of local maxima
+// that grows with the span of the positions, so the time would grow with its square.
 constexpr std::size_t kMostRefinedPeaks = 1000;
 
 // Returns the maximum of R^2 uphill from `start` in the band, by the Illinois variant of regula
@@ -169,8 +169,8 @@ std::vector<double> centred_copy(std::span<const double> values) {
   return centred;
 }
 
-// Transforms E on [0, 2 band.high] shifted down by `shift` grid points, so that both E(omega) and
-// E(2 omega) lie in the band of the NUFFT.
+// Transforms E(omega) = sum exp(-i omega t) on [0, 2 band.high], shifted down by `shift` grid
+// points, so that both E(omega) and E(2 omega) lie in the band of the NUFFT.
 void compute_ones(const PositionOrder& order, std::int64_t shift, Nufft& spectrum) {
   const double omega = static_cast<double>(shift) * spectrum.step();
   const PhaseTable phase(omega, order.length());
@@ -231,7 +231,7 @@ LombScargle::InverseNormalMatrix LombScargle::invert_normal_matrix(std::complex<
   return {inverse * products.ss, -inverse * products.cs, inverse * products.cc};
 }
 
-// R^2 times n of the best sinusoid, from Y(omega).
+// Returns n R^2 of the best sinusoid, from Y(omega) = sum y exp(-i omega t) of centred values.
 double LombScargle::explained_sum_of_squares(std::complex<double> values,
                                              const InverseNormalMatrix& inverse) {
   const double u = values.real();

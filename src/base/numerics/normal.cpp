@@ -174,7 +174,7 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, Floats>> plasticity_of(hn::Vec<Floa
   return hn::BitCast(hn::Rebind<std::uint32_t, Floats>(), hn::NearestInt(hn::Mul(root, root)));
 }
 
-// Each lane is one pair. Each z is a single multiply-add; start and slope stay in registers.
+// Each lane is one pair of keys. Each z is one multiply-add; start and slope stay in registers.
 template <int kVectors>
 HWY_INLINE void along_lines(const ZScoreInterpolation& lines, const LanePointRanges& points,
                             std::uint32_t* running, std::uint32_t* total) {

@@ -19,7 +19,7 @@ inline double log_gamma(double x) {
   return ::lgamma_r(x, &sign);
 }
 
-// z scores of up to kMostLanes pairs, given at columns and interpolated linearly at points:
+// z scores of up to kMostLanes pairs of keys, given at columns and interpolated linearly at points:
 // z[c] + fraction (z[c + 1] - z[c]), or z[c] in the last column.
 inline constexpr std::int64_t kLaneStep = 4;
 inline constexpr std::int64_t kMostLanes = 16;

@@ -164,8 +164,8 @@ void NufftTables::set_deconvolution_gains(double highest) {
   }
 }
 
-// Computes squared gains shared by 2^shift neighbouring blocks; 0 where a block is not completely
-// inside the band.
+// Computes the squared deconvolution gains, shared by 2^shift neighbouring blocks; 0 where a block
+// is not completely inside the band.
 void NufftTables::set_block_gains() {
   constexpr std::size_t kLines = 128;
   const auto size = static_cast<std::int64_t>(fft->size());
@@ -191,7 +191,7 @@ void NufftTables::set_block_gains() {
   add_band_edges({size - all.end + 1, size - all.begin + 1}, negative);
 }
 
-// Adds to `edges` the ranges at both ends of `all` for which there is no shared gain. The upper
+// Adds to `edges` the ranges at both ends of `all` without a shared deconvolution gain. The upper
 // range starts one grid point early, to include the midpoint before its first point.
 void NufftTables::add_band_edges(GridRange all, GridRange inside) {
   const std::int64_t together = std::int64_t{1} << shift;
@@ -299,7 +299,7 @@ double Nufft::power(std::int64_t half) const {
   return std::norm(sum);
 }
 
-// find_peaks() for points with individual gains.
+// Like find_peaks(), for points that do not share a deconvolution gain.
 void Nufft::find_edge_peaks(GridRange stretch, std::span<const float> powers, float least,
                             float near, std::vector<PeakCandidate>& found) const {
   const auto add = [&](std::int64_t half, float here) {

@@ -38,14 +38,14 @@ struct GridRange {
 
 // Constants shared by all transforms of one grid size and band.
 struct NufftTables {
-  // The grid spacing is `tokens` / 5 positions.
+  // The grid to which rows are spread has one point per `tokens` / 5 positions.
   NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand band);
   // Returns cached tables; one instance per process and set of arguments.
   static std::shared_ptr<const NufftTables> cached(std::size_t size, std::int64_t tokens,
                                                    FrequencyBand band);
 
   bool is_inside_band(std::int64_t k) const { return k >= inner.begin && k < inner.end; }
-  // Gains of neighbouring points differ too much on small grids to be shared.
+  // On small grids, the deconvolution gains of neighbouring points differ too much to be shared.
   bool has_few_points() const { return fft->size() <= 256; }
 
   std::shared_ptr<const Fft> fft;

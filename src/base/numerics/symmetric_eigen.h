@@ -17,8 +17,8 @@ struct Eigenpairs {
 // Returns all eigenpairs. Throws a failure error if the iteration does not converge (NaN in the
 // matrix).
 Eigenpairs symmetric_eigen(const Matrix& matrix);
-// Returns all eigenvalues and the eigenvectors of at least the `count` largest ones. Takes about
-// half the time of symmetric_eigen() for a small count, or 0 for eigenvalues alone.
+// Returns all eigenvalues and the eigenvectors of at least the `count` largest ones (0: eigenvalues
+// only). For a small count, takes about half the time of symmetric_eigen().
 Eigenpairs leading_eigenpairs(const Matrix& matrix, std::int64_t count);
 
 // Returns the unit eigenvector of the largest eigenvalue of a symmetric matrix, with a residual

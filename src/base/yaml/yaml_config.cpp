@@ -81,7 +81,7 @@ Json scalar_to_json(const YAML::Node& node) {
   return number;
 }
 
-// `left` counts down the values that may still be converted.
+// `left`: number of further values that may be converted; below 0 the conversion fails.
 Json to_json(const YAML::Node& node, int depth, int& left) {
   const auto line = node.Mark().line + 1;
   if (depth > kDeepest)

@@ -37,8 +37,8 @@ void override_yaml_value(YamlDocument& document, const std::string& key, const Y
                          const std::string& origin);
 void override_yaml_values(YamlDocument& document, const std::vector<std::string>& options);
 
-// Returns true for a whole number with leading zeros, and for a list with one: 010 is 8 in YAML 1.1
-// and 10 in YAML 1.2. Readers of numbers refuse it.
+// Returns true for a whole number with leading zeros and for a list that contains such a number:
+// 010 is 8 in YAML 1.1 and 10 in YAML 1.2. Readers of numbers refuse such numbers.
 bool has_octal_number(const YAML::Node& node);
 
 // Returns true and sets `value` if the node is a whole number that is not octal.
@@ -56,7 +56,7 @@ class YamlSection {
   // The readers return nullopt if the key is missing or null, and throw a bad-input error if the
   // value has the wrong type.
   std::optional<std::string> text(const std::string& key);
-  // A bounded `least` also bounds the value from above; INT64_MIN allows every integer.
+  // `least`: minimum. Unless it is INT64_MIN (any integer), values above 2^40 are refused too.
   std::optional<std::int64_t> integer(const std::string& key, std::int64_t least);
   std::optional<double> positive_number(const std::string& key);
   std::optional<bool> boolean(const std::string& key);

@@ -37,8 +37,8 @@ std::vector<std::string> head_folders(const OpenFolder& root) {
   return folders;
 }
 
-// Whether the part belongs to the run with this manifest; false for a damaged part. A failure of
-// the machine says nothing about the part.
+// Whether the part belongs to the run with this manifest; false for a damaged part. Rethrows I/O
+// failures, because the part may be intact.
 bool belongs_to_run(const std::string& part, const Manifest& manifest) {
   try {
     return describe_manifest_difference(load_manifest(part + "/" + layout::kManifestFile), manifest)
@@ -212,8 +212,8 @@ Journal DataRoot::open_part(const Manifest& manifest, const Shard& shard) const 
     clear_part(OpenFolder(parts_folder()).folder(part_name(shard)));
     Journal::create(folder, manifest);
   }
-  // Compare after creating this part: of two runs that start concurrently, at least one sees the
-  // other's part.
+  // Check other parts after creating this part: of two runs that start concurrently, at least one
+  // sees the other's part.
   check_other_parts(manifest, shard);
   return Journal(folder);
 }
@@ -280,7 +280,7 @@ void DataRoot::remove_unused_part(const Shard& shard, const DataRootLock& lock) 
     const bool alone = shard.count == 1 || lock.files.front().try_upgrade();
     if (!alone || !list_started_shards().empty()) return;
   }
-  // The next run needs the parts folder to know that these files are not foreign.
+  // Keep the parts folder: it tells the next run that qkscope wrote the remaining files.
   if (is_being_replaced() && !run_files().empty()) return;
   remove_parts();
   if (lock.made.empty()) return;
@@ -329,8 +329,8 @@ void DataRoot::remove_finished_files() const {
 void DataRoot::remove_run_files(const Manifest& manifest, const Shard& shard) const {
   const OpenFolder root(path_);
   const auto parts = root.folder(layout::kPartsFolder);
-  // A state file in the parts folder tells the next run that none of the remaining files is
-  // foreign. It stays until the parts are removed.
+  // A state file in the parts folder tells the next run that qkscope wrote all remaining files. It
+  // stays until the parts are removed.
   if (root.has(kind_->state_file)) write_file(parts_folder() + "/" + kind_->state_file, "{}\n");
   root.remove_file(kind_->state_file);  // first, so that a half removed folder is not finished
   root.sync();

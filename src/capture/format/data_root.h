@@ -91,9 +91,9 @@ class DataRoot {
   // locked. Files with unrecognized names are kept.
   void remove_run_files(const Manifest& manifest, const Shard& shard) const;
   // Whether remove_run_files() began and the new run is not finished: files at the output paths
-  // belong to the old run, or to a publication of the new one that was interrupted.
+  // belong to the old run, or to an interrupted publication of the new run.
   bool is_being_replaced() const;
-  // Removes files at the output paths. Parts stay.
+  // Removes files at the output paths; keeps the parts (intermediate files of unfinished runs).
   void remove_finished_files() const;
 
   // Deletes leftovers of an earlier assembly and creates an empty final_folder().

@@ -48,7 +48,7 @@ class MappedBuffer : public arrow::Buffer {
   MappedFile file_;
 };
 
-// An open file and, before it, the memory that its pages lie in.
+// An open head file. `pool` comes first, because the pages of `reader` lie in its memory.
 struct OpenHeadFile {
   std::unique_ptr<FileMemoryPool> pool;
   std::unique_ptr<parquet::ParquetFileReader> reader;

@@ -143,7 +143,7 @@ bool Journal::has_entries(const std::string& folder) {
   std::error_code error;
   const auto size = fs::file_size(path, error);
   if (error == std::errc::no_such_file_or_directory) return false;
-  // Parts without entries are deleted: a disk that fails must not look like one.
+  // Callers delete parts without entries, so a failing disk must not look like an empty journal.
   if (error) system_error("read", path, error.value());
   return size > 0;
 }

@@ -181,7 +181,7 @@ void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, 
     const auto text = json.dump(1) + "\n";
     if (folder_.store().put_if_absent(name, text)) {
       verify_conditional_put(folder_.store(), name);
-      // In a store with weak put-if-absent, one of two concurrent writers sees the other's content.
+      // If the store's put-if-absent is not atomic, one of two writers reads the other's content.
       if (folder_.store().read(name) == text) return;
     }
     overwrite = false;  // another process began a run at the same time: join that run

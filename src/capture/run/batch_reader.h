@@ -62,8 +62,8 @@ class BatchReader {
   bool finished_ = false;  // every example of the source was queued
   std::atomic<bool> closing_{false};
   double seconds_waited_ = 0.0;
-  // Last member: the thread uses all others. Without a thread, because the system refused one,
-  // next() reads.
+  // Last member, because the thread uses all others. If the system cannot start a thread, next()
+  // reads the examples itself.
   std::thread thread_;
 };
 

@@ -86,9 +86,9 @@ struct RunPlan : WriterPlan {
   HeadSelection selection;
 };
 
-// Reads config.json but no weights; with an engine, reads neither. A configuration that names an
-// engine uses the registered one unless `engine` is given. Throws a bad-input error if the run does
-// not fit on the device.
+// Reads config.json but no weights; with an external engine, no file of the model. A configuration
+// that names an engine uses the registered one unless `engine` is given. Throws a bad-input error
+// if the run does not fit on the device.
 RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute = {},
                       std::shared_ptr<ExternalEngine> engine = nullptr);
 

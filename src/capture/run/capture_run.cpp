@@ -192,8 +192,8 @@ class CaptureRun {
     return false;
   }
 
-  // After a crash, the capture and its companion may have stored different numbers of examples. The
-  // missing examples run again only for the one that lacks them.
+  // After a crash, the capture and its companion (statistics of the same passes) may have stored
+  // different numbers of examples. Missing examples run again only for the one that lacks them.
   void capture_with_companion(PreparedBatch batch, const Engine& engine,
                               CapturePartWriter& writer) {
     const auto lacking = most_examples_ - shared_examples_;

@@ -30,12 +30,12 @@ class SharedPassStatistics {
   virtual void finish(bool all) = 0;
 };
 
-// Runs a capture into the data root of the plan. The companion, if any, observes the same forward
-// passes.
+// Runs a capture into the data root of the plan. `companion`, if given, accumulates statistics in
+// the same forward passes.
 CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
                           SharedPassStatistics* companion = nullptr);
 
-// Returns the run of a capture, for CapturePart. `check_inputs`: see PartRun.
+// Returns the PartRun of a capture, for CapturePart. `check_inputs`: see PartRun.
 PartRun part_run(const RunPlan& plan, const CaptureOptions& options,
                  std::function<void()> check_inputs);
 void set_totals(CaptureResult& result, const PartRunResult& run);

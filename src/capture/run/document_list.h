@@ -23,9 +23,9 @@ class DocumentList {
   std::int64_t stored() const { return stored_; }  // by earlier writers
   std::int64_t passed() const { return passed_; }
 
-  // Returns the next document as an example, or nothing if an earlier writer stored it, and counts
-  // it then. Throws a bad-input error for wrong ids and token ids, and if that writer stored
-  // another document at this place.
+  // Returns the next document as an example. If an earlier writer stored the document, counts it
+  // and returns nullopt. Throws a bad-input error for wrong ids and token ids, and if another
+  // document is stored at this place.
   std::optional<Example> next_to_store(const WriterDocument& document);
   void count(const Example& example);
 

@@ -207,7 +207,7 @@ ExampleRecord ExampleSource::make_record() const {
 
 void ExampleSource::skip_stored_examples(const std::vector<ExampleRecord>& done) {
   for (const auto& stored : done) {
-    // Documents are not tokenized here: one without stored chunks is assumed to be too short.
+    // Documents are not tokenized here: those without stored chunks are assumed to be too short.
     bool there = !encoded_ && document_.row == stored.row;
     while (!there && read_document())
       there = document_.row >= stored.row || tokenizer_config_.chunk.size == 0;

@@ -54,7 +54,7 @@ class ExampleSource {
   bool read_document();
   // Tokenizes a document. Error messages name its dataset row.
   TextChunks encode(const Document& document) const;
-  // Returns the record of the chunk next_chunk_ of document_, or of the whole document, without
+  // Returns the record of chunk next_chunk_ of document_, or of the whole document; does not set
   // `tokens` and `truncated`.
   ExampleRecord make_record() const;
 

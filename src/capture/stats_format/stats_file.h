@@ -32,7 +32,7 @@ inline constexpr char kFormatName[] = "qkscope statistics 1";  // in kSumsFile a
 }  // namespace stats_layout
 
 // Writes all files except examples.parquet into an existing empty folder. Reads `documents` once;
-// `documents` is empty without groups B and C.
+// `documents` is empty without attention statistics (groups B and C).
 void write_statistics(const std::string& folder, const Statistics& statistics,
                       DocumentSource& documents);
 

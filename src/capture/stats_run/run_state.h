@@ -13,8 +13,8 @@ namespace qkscope {
 
 struct StatsRunState {
   Statistics statistics;  // lengths and positions are set at the end, from the list of examples
-  // Shift vectors of group A by kind, stage and layer. A GPU subtracts the shift from its rows for
-  // numerical stability. Empty until the first batch sets the shift.
+  // Shift vectors of the moments (group A) by kind, stage and layer. A GPU subtracts the shift from
+  // its rows for numerical stability. Empty until the first batch sets the shift.
   std::map<std::pair<VectorKind, VectorStage>, std::vector<std::vector<float>>> shifts;
 };
 

@@ -145,7 +145,7 @@ void require_group_c(YamlSection& section, const char* key, bool asked,
     section.throw_expected(key, "group C as well: stats.groups: [A, C]");
 }
 
-// Reads the paths of exports. Rejects an unused path and a setting without its path.
+// Reads the paths of exports. Throws if a path is given but not used, or used but not given.
 void read_exports(YamlSection& section, StatisticsSettings& settings) {
   settings.fp8_scales = section.text("fp8_scales").value_or("");
   settings.q_filters = section.text("q_filters").value_or("");

@@ -38,7 +38,7 @@ class StatsPass : public LayerStatistics {
   // Runs a batch and adds it to the state. Returns the attention statistics (groups B and C) of
   // each document.
   std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared, Backend& backend);
-  // The same for a batch that an external engine runs.
+  // Like add_batch() with a backend, for a batch that an external engine runs.
   std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared, EnginePass& feed,
                                         const RunPass& run);
 

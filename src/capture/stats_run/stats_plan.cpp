@@ -108,7 +108,7 @@ std::string rope_with_frequencies(const std::string& text, const RopeConfig* rop
 void describe_layers(Statistics& statistics, const RunPlan& run) {
   for (const auto layer : statistics.layers) {
     const auto* rope = run.model.rope(layer);
-    // The head groups of the run hold the metadata that a capture writes for each layer.
+    // A head group of the manifest holds the metadata that a capture writes for its layer.
     const auto group = std::find_if(run.manifest.groups.begin(), run.manifest.groups.end(),
                                     [&](const HeadGroup& g) { return g.layer == layer; });
     QKSCOPE_ASSERT(group != run.manifest.groups.end());

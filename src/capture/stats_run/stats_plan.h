@@ -39,7 +39,7 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
 // Returns the settings that determine the statistics, as far as known without the model.
 Json effective_stats_config(const StatsConfig& config);
 
-// Copies pre moments to post moments on layers without RoPE. Must run after all merges.
+// Copies moments before RoPE to moments after RoPE on layers without RoPE. Call after all merges.
 void fill_post_moments_of_nope_layers(Statistics& statistics);
 
 // ---- Dry run ----

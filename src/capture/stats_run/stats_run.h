@@ -25,7 +25,7 @@ struct SharedPassCapture {
   const RunPlan& plan;
   CaptureOptions options;
 };
-// Returns the run of statistics without write_part.
+// Returns the PartRun of a statistics run; write_part is not set.
 PartRun statistics_part_run(const StatsRunPlan& plan, const StatsOptions& options);
 void set_totals(StatsResult& result, const PartRunResult& run);
 

@@ -63,7 +63,7 @@ void StatsWriter::add(const WriterDocument& document, const RunPass& run) {
     const auto example = state_->list.next_to_store(document);
     if (!example) return;
     const auto prepared = prepare_batch(state_->plan.run_plan().run.manifest, {*example});
-    // Sums are added once all layers are there, so that an engine that fails leaves nothing behind.
+    // Sums are added after all layers have arrived: an engine that fails leaves no partial sums.
     auto held = state_->pass->compute_batch(prepared, state_->feed, run);
     state_->part->add_batch(prepared, state_->pass->add_batch(prepared, std::move(held)));
     state_->list.count(*example);

@@ -299,7 +299,7 @@ void CaptureAssembler::finish(bool quiet) {
              capture_state_json(manifest, summary).dump(2) + "\n");
 }
 
-// Starts with the last jobs: they had no background work, so they take longest.
+// Starts with the last jobs: background work did not reach them, so they take longest.
 BucketCounts CaptureAssembler::write_heads(SegmentCache& segments, std::size_t threads,
                                            bool quiet) {
   Progress progress({.what = "files",

@@ -12,8 +12,8 @@ namespace qkscope {
 
 class CapturePart {
  public:
-  // Locks and opens the part. The plan must outlive this object. Uses all of `run` but write_part
-  // and assemble.
+  // Locks and opens the part. The plan must outlive this object. Does not use write_part and
+  // assemble of `run`.
   CapturePart(const WriterPlan& plan, PartRun run);
   ~CapturePart();
   CapturePart(const CapturePart&) = delete;

@@ -129,7 +129,7 @@ void PartSession::open() {
   stored->begin_or_join_run(run_.manifest, run_.shard, run_.overwrite);
   stored_ = std::move(stored);
   root_.emplace(stored_->local_root(), run_.kind);
-  // A finished local root means that an earlier process ended before it uploaded the files.
+  // If the local data root is finished, an earlier process ended before it uploaded the files.
   if (!root_->is_finished()) open_folder();
 }
 

@@ -58,7 +58,7 @@ class PartSession {
  public:
   // Locks the data root and opens the part, or finds that the run is finished.
   explicit PartSession(PartRun run);
-  // Without finish(), removes a part that has no entries; the next session resumes any other part.
+  // Without finish(), removes a part without journal entries; any other part can be resumed.
   ~PartSession();
   PartSession(const PartSession&) = delete;
   PartSession& operator=(const PartSession&) = delete;

@@ -229,7 +229,7 @@ class WeightBinder {
     return part;
   }
 
-  // The file stores alpha_p and alpha_n before the softplus.
+  // The file stores alpha_p and alpha_n of xIELU before the softplus.
   XieluWeights bind_xielu(const std::string& at) {
     const auto number = [&](const char* name, const Shape& shape) {
       const auto values = bind_vector(at + name, shape);

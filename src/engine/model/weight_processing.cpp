@@ -97,7 +97,7 @@ void fold_norm(Linear& linear, const NormWeights& norm, LoadedCheckpoint& model)
   });
 }
 
-// Folds a norm into all its readers and makes it an identity; skips absent norms and matrices.
+// Folds a norm into all matrices that read it and makes it an identity. Skips absent weights.
 void fold_norm(NormWeights& norm, const std::vector<Linear*>& readers, LoadedCheckpoint& model) {
   if (norm.empty()) return;
   for (auto* linear : readers)

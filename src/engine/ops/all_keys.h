@@ -124,8 +124,8 @@ class HistogramBounds {
     if (b == keys::kBins) return {keys_[b], keys_[b]};
     const double missing = share - held_[b];
     const double most = keys_[b + 1] - keys_[b];
-    // Lower bound: every key of the bin has the largest weight of the bin. Upper bound: the largest
-    // keys of the bin are counted first and have at least its average weight.
+    // Lower bound of the key count: every key of the bin has the largest weight of the bin. Upper
+    // bound: the largest keys of the bin are counted first and have at least its average weight.
     const double average = (held_[b + 1] - held_[b]) / most;
     const double high = keys_[b] + std::min(most, std::max(1.0, std::ceil(missing / average)));
     return {std::min(high, keys_[b] + std::max(1.0, std::ceil(missing / upper_edge(b)))), high};
@@ -153,7 +153,7 @@ class HistogramBounds {
   double held_[keys::kBins + 1] = {};  // cumulative mass
 };
 
-// Variants of the keys of one key head, shared by the query heads of its group.
+// Replaced keys and masks of kept keys of one key head, shared by the query heads of its group.
 struct KeyVariants {
   std::vector<std::vector<float>> replaced;  // (replacements) of (keys, dim)
   std::vector<std::vector<float>>
@@ -196,7 +196,7 @@ class AllKeysAccumulator {
   static constexpr std::int64_t kRows = 4;     // queries per histogram loop
   static constexpr std::int64_t kKeys = 256;   // keys per block
 
-  // KL divergence of one query's attention from that with replaced keys, accumulated by key.
+  // Running KL divergence of one query's attention from its attention with replaced keys.
   struct RunningKlDivergence {
     double difference = 0;  // sum p (s - s')
     double highest = 0;     // maximum of s'

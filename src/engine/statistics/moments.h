@@ -31,7 +31,7 @@ struct MomentRequest {
   std::int64_t first = 0;
   std::int64_t bucket_size = 1;
   bool interleaved = false;  // rotary pairs (2i, 2i + 1) instead of (i, i + pairs)
-  // CUDA only: offset subtracted before products; empty until the first batch sets it.
+  // CUDA only: offset subtracted from each row before sums; empty until the first batch sets it.
   std::vector<float>* shift = nullptr;
 };
 

@@ -134,7 +134,7 @@ class ConfigWriter {
     if (has("attention.sliding_window_pattern")) write_pattern();
   }
 
-  // The pattern is either a period (every n-th layer is full attention) or one boolean per layer.
+  // sliding_window_pattern is a period (every n-th layer has full attention) or a list of booleans.
   void write_pattern() {
     const auto name = key("attention.sliding_window_pattern");
     const Json& pattern = metadata_.at(name);

@@ -28,8 +28,8 @@ constexpr std::string_view kDictionary = "collections.OrderedDict";
 constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
 constexpr std::string_view kParameter = "torch._utils._rebuild_parameter";
 constexpr int kMaxDepth = 64;  // nesting depth of tuples
-// Limits of what a pickle may make, so that memory stays a small multiple of the file: a checkpoint
-// pushes and memoises about forty values per tensor, which take at least a hundred bytes of it.
+// Limits on the values of a pickle, to keep memory a small multiple of the file size: a checkpoint
+// pushes and memoises about forty values per tensor, which take at least 100 bytes of the file.
 constexpr std::size_t kLeastValueLimit = std::size_t{1} << 17;
 constexpr std::size_t kBytesPerValue = 2;
 constexpr std::size_t kMaxRank = 16;         // dimensions of a tensor
@@ -47,8 +47,8 @@ constexpr std::array kKindNames = {"a mark",  "None",   "a number", "text",     
 
 using SharedTensor = std::shared_ptr<const PickledTensor>;
 
-// Dictionaries share their tensors and remember only one other entry for the error message; lists
-// store nothing. Values can therefore never contain themselves.
+// A dictionary holds shared tensors and, for the error message, one other entry; a list stores
+// nothing. Values can therefore never contain themselves.
 struct Dictionary {
   std::map<std::string_view, SharedTensor> tensors;  // names point into the pickle
   std::string other;                                 // e.g. "'epoch', a number"
@@ -125,7 +125,7 @@ class Unpickler {
         {'j', "LONG_BINGET", [](Unpickler& u) { u.push_memo(u.number(4)); }},
         {'Q', "BINPERSID", [](Unpickler& u) { u.push_storage(u.pop()); }},
         {'R', "REDUCE", [](Unpickler& u) { u.reduce(); }},
-        // BUILD sets attributes of a dictionary, such as _metadata. Contents of lists are dropped.
+        // Opcode BUILD sets attributes of a dict, such as _metadata. Contents of lists are dropped.
         {'b', "BUILD", [](Unpickler& u) { u.drop_into(u.pop_some(1), Kind::dictionary); }},
         {'a', "APPEND", [](Unpickler& u) { u.drop_into(u.pop_some(1), Kind::list); }},
         {'e', "APPENDS", [](Unpickler& u) { u.drop_into(u.pop_to_mark(), Kind::list); }},

@@ -128,8 +128,8 @@ struct LeaseTimes {
   double settles = 1.0;  // seconds after which concurrent writers see the same owner
 };
 
-// Returns false if the object already exists. Safe as long as no write takes longer than `settles`
-// and no owner is suspended for longer than `lasts`.
+// Creates an object under a lease; returns false if the object already exists. Safe as long as no
+// write takes longer than `settles` and no lease owner is suspended for longer than `lasts`.
 bool put_with_lease(const LeaseOperations& store, const std::string& name,
                     const std::string& content, const LeaseTimes& times = {});
 

@@ -92,7 +92,7 @@ bool is_unique_name(const std::string& name) {
          name.find_first_not_of("0123456789abcdef", 16) == std::string::npos;
 }
 
-// Returns the stored folder ("" or "path/") that an object belongs to; nullopt for foreign objects.
+// Returns the stored folder ("" or "path/") of an object; nullopt for a name not made by qkscope.
 std::optional<std::string> stored_folder_of(std::string name) {
   if (name.ends_with(kLeaseSuffix)) name.resize(name.size() - sizeof(kLeaseSuffix) + 1);
   const auto steps = split(name, '/');
@@ -118,7 +118,7 @@ void collect_objects(const Json& json, const std::string& root, std::set<std::st
     for (const auto& inner : json) collect_objects(inner, root, referenced);
 }
 
-// Adds the newest numbered object to `referenced` and returns its content.
+// Adds the newest of the numbered objects below `prefix` to `referenced` and returns its content.
 Json add_newest(ObjectStore& store, const std::string& prefix, std::set<std::string>& referenced) {
   const auto newest = read_newest_object(store, prefix);
   if (!newest) return {};
@@ -227,7 +227,7 @@ std::vector<StoredObject> find_garbage_objects(ObjectStore& store, double now, d
   std::map<std::string, std::vector<StoredObject>> folders;
   for (const auto& object : store.list(""))
     if (const auto root = stored_folder_of(object.name)) folders[*root].push_back(object);
-  // Read manifests after listing: an object published in the meantime does not count as garbage.
+  // Read manifests after listing the objects: an object published meanwhile is not garbage.
   std::set<std::string> referenced;
   for (const auto& [root, objects] : folders) add_referenced(store, root, objects, referenced);
   std::vector<StoredObject> garbage;

@@ -66,7 +66,7 @@ inline std::string chunk_id(std::string_view text_id, std::size_t number) {
   return std::string(text_id) + "#" + std::to_string(number);
 }
 
-// Throws a bad-input error if the sizes contradict each other.
+// Throws a bad-input error unless overlap and minimum length of the chunks fit the chunk size.
 void check_chunk_options(const ChunkOptions& chunk);
 
 struct CorpusRecord {

@@ -91,7 +91,7 @@ class ParquetTextWriter : public TextWriter {
     check_arrow(status, "writing " + path_, ErrorKind::failure);
   }
 
-  // The first id determines the column type.
+  // The first example id determines the type of the id column.
   void open(bool integers) {
     integers_ = integers;
     schema_ = arrow::schema({arrow::field(id_column_, integers ? arrow::int64() : arrow::utf8()),
@@ -149,7 +149,7 @@ struct TextParts {
   bool dropped_chunk = false;
 };
 
-// Counts the tokens of `part` alone: a capture of the new dataset encodes rows separately.
+// Counts the tokens of `part` encoded alone, as a capture of the new dataset will encode this row.
 TextRow make_row(const Tokenizer& tokenizer, const LongTextOptions& options,
                  std::string_view part) {
   const auto encoding = tokenizer.encode(part, {.add_special_tokens = options.special_tokens});
@@ -188,7 +188,7 @@ TextParts truncate(const Tokenizer& tokenizer, const LongTextOptions& options, s
   return {.rows = {make_row(tokenizer, options, part)}, .tokens = tokens, .cut = true};
 }
 
-// Integer ids stay integers, because the sampling seed of any other id is its hash.
+// Integer example ids stay integers: converted to text they would give another sampling seed.
 std::variant<std::int64_t, std::string> id_of(const Document& document) {
   const auto id = ExampleId::from_digits(document.source_id);
   if (id.integer == document.example_key) return *id.integer;

@@ -166,17 +166,17 @@ class AddedTokens {
   void add(const AddedToken& token, const Vocabulary& vocabulary,
            const std::optional<Normalizer>& normalizer);
 
-  // Splits the text at raw added tokens, or at normalized ones if `normalized` is true.
+  // Splits the text at added tokens that match raw text, or normalized text if `normalized`.
   void split_at_tokens(std::string_view text, bool normalized,
                        std::vector<TextSection>& sections) const;
 
-  // Returns true if no raw added token can span a cut before position `at`.
+  // Returns true if no added token that matches raw text can span a cut before position `at`.
   bool allows_cut_at(std::string_view text, std::size_t at) const {
     return !raw_.has_occurrence_at(text, at);
   }
   bool allows_cuts_in_normalized_text() const;
 
-  // Returns the token's string as the decoder uses it.
+  // Returns the string of an added token, normalized if the token is; nullopt for other ids.
   std::optional<std::string_view> token(std::int32_t id) const;
   std::int32_t find(std::string_view content) const;  // -1 if unknown
   bool is_special(std::string_view token) const { return special_.contains(std::string(token)); }
@@ -217,14 +217,14 @@ class Encoder {
     std::vector<std::string> strings;  // token strings; only together with sources
   };
 
-  // Appends the tokens of document[piece]. The piece must start and end at a cut or at an end of
-  // the document. Throws a bad-input error if the piece is not valid UTF-8.
+  // Appends the tokens of document[piece]. The piece must start and end at a cut position
+  // (next_cut_position()) or at an end of the document. Throws a bad-input error for invalid UTF-8.
   void encode(std::string_view document, ByteRange piece, bool with_sources, Workspace& work,
               EncodedTokens& tokens) const;
 
-  // Returns the first cut at or after `from`, or the size of the document if there is none.
+  // Returns the first position at or after `from` where a split changes no token, else the size.
   std::size_t next_cut_position(std::string_view document, std::size_t from) const;
-  // Returns the last cut at or before `from`, or 0 if there is none.
+  // Returns the last position at or before `from` where a split changes no token, else 0.
   std::size_t previous_cut_position(std::string_view document, std::size_t from) const;
 
   const AddedTokens& added_tokens() const { return parts_.added_tokens; }
@@ -237,7 +237,7 @@ class Encoder {
     Workspace& work;
     EncodedTokens& tokens;
   };
-  // Appends an added token. `string` is its text in the document or after normalization.
+  // Appends a token. `string` is its text: from the document, normalized, or of the vocabulary.
   static void add_token(const EncodeJob& job, std::int32_t id, ByteRange source,
                         std::string_view string);
   void encode_section(const EncodeJob& job, ByteRange section, SectionEnds ends) const;

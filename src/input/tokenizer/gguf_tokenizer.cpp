@@ -42,7 +42,7 @@ struct PreTokenizerSpec {
 constexpr const char* kGpt4oExpression =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// llama.cpp's fallback for models that its converter did not know.
+// Pre-tokenizer that llama.cpp uses for models that its converter did not recognise.
 constexpr PreTokenizerSpec kDefaultPreTokenizer = {
     .name = "default",
     .expressions = {R"([\p{P}\$\+<=>\^~\|]+)",

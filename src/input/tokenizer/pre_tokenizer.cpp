@@ -101,7 +101,7 @@ void insert_before_piece(AlignedText::Rewriter& rewrite, char32_t prefix) {
   rewrite.replace(first, 0);
 }
 
-// Copies the text up to the next space and replaces that space by the mark.
+// Copies the text up to the next space and replaces that space by `mark`.
 void replace_space(AlignedText::Rewriter& rewrite, std::size_t end, char32_t mark) {
   const std::size_t at = rewrite.position();
   const std::size_t space = rewrite.old_text().substr(0, end).find(' ', at);
@@ -164,7 +164,7 @@ void map_bytes(SectionPieces& pieces) {
   });
 }
 
-// The last stage leaves bytes unmapped: BpeModel reads raw bytes.
+// If ByteLevel is the last stage, it leaves bytes as they are: BpeModel reads raw bytes.
 PreTokenizerStage make_byte_level(const TokenizerComponentSpec& spec, bool last) {
   spec.refuse_other_keys({"add_prefix_space", "trim_offsets", "use_regex"});
   const bool prefix_space = spec.flag("add_prefix_space");

@@ -93,8 +93,8 @@ class AlignedText {
     return {spans_[range.begin].begin, spans_[range.end - 1].end};
   }
 
-  // Returns true if byte `at` is the first byte of the document. Without alignment, the result is
-  // only valid while the text is unmodified.
+  // Returns true if byte `at` is the first byte of the document. If source positions are not
+  // tracked, the result is only valid while the text is unmodified.
   bool is_document_start(std::uint32_t at) const {
     return aligned_ ? spans_[at].begin == 0 : offset_ + at == 0;
   }
@@ -147,7 +147,7 @@ enum class SpaceRepresentation { as_space, as_mark, uncertain };
 struct Normalizer {
   std::function<void(AlignedText& text, SectionEnds ends)> apply;
   SpaceRepresentation space_form = SpaceRepresentation::as_space;
-  // True if a section may also be cut between an ideograph and punctuation.
+  // True if a text section may also be split between an ideograph and the punctuation after it.
   bool allows_cut_after_ideograph = false;
 };
 
@@ -163,7 +163,7 @@ struct SectionPieces {
   bool begins = true;  // the text is the start of its section
 };
 
-// Behaviour of a stage at a cut before a space (see SpaceRepresentation).
+// What a pre-tokenizer stage does when the text is cut before a space (see SpaceRepresentation).
 enum class CutBehavior {
   breaks,     // always places a piece boundary at the cut
   local,      // treats both sides independently but may leave them in one piece
@@ -174,9 +174,9 @@ struct PreTokenizerStage {
   std::function<void(SectionPieces& pieces)> apply;
   CutBehavior at_space = CutBehavior::local;  // for SpaceRepresentation::as_space
   CutBehavior at_mark = CutBehavior::local;   // for SpaceRepresentation::as_mark
-  // True if the stage always separates an ideograph from following punctuation.
+  // True if the pre-tokenizer stage always separates an ideograph from following punctuation.
   bool breaks_after_ideograph = false;
-  // True if the stage must know which piece starts the document, even after normalization.
+  // True if the stage must know which piece starts the document, even in normalized text.
   bool needs_alignment = false;
 };
 

@@ -49,7 +49,7 @@ struct Match {
   std::optional<RunTables> run;  // nullopt: no such run here
 };
 
-// Returns `name`. Throws a bad-input error if it is not a published name.
+// Returns `name`. Throws a bad-input error if the published numbers of `file` do not contain it.
 std::string known_subject(const std::string& name, const Names& subjects, const std::string& file) {
   if (contains(subjects, name)) return name;
   const auto near = nearest(name, subjects);

@@ -74,8 +74,8 @@ class RunTables {
   std::optional<std::vector<HeadValue>> head_values(const HeadQuantity& column);
   // Returns one profile per head that has a value; empty if the results have no binned profile.
   const std::vector<HeadProfile>& profiles();
-  // Returns the standard error over texts of the mean over heads; NaN if errors.csv does not have
-  // it, or for several runs.
+  // Returns the standard error over texts of the mean over heads; NaN for several runs or if
+  // errors.csv does not list the quantity.
   double standard_error(const std::string& quantity);
   // Returns the analysis options from summary.json of the first run, or an empty object.
   const Json& options();
@@ -148,7 +148,7 @@ std::vector<std::string> compared_quantities();
 MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTables& run);
 // Recomputes a published profile bin, heat-map cell, weight or PCA component from our results.
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run);
-// Fraction of the complement's variance in the plane of one pair of axes, for one head.
+// Fraction of the complement's variance (orthogonal to a and b) in plane `pair` of one head.
 MeasuredValue evaluate_complement_plane_share(RunTables& run, std::int64_t layer, std::int64_t head,
                                               std::int64_t pair);
 

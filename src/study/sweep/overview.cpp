@@ -109,7 +109,7 @@ std::vector<OverviewRow> read_rows(const std::string& results, const RunEntry& r
   }
 }
 
-// A quantity that the analysis of the capture and the exact analysis both have.
+// A quantity that both the analysis of the capture and the analysis of the statistics have.
 struct SampledQuantity {
   const char* name;
   const char* table;
@@ -183,7 +183,7 @@ void add_quantity(Table& table, const RunEntry& run, const char* name,
              sum_exact / n, (sum_sampled - sum_exact) / n, std::sqrt(squares / n), largest});
 }
 
-// Adds the fraction of heads whose class differs, in the column `difference`.
+// Adds the fraction of heads whose sampled and exact class differ, in the column `difference`.
 void add_classes(Table& table, const RunEntry& run, const ByHead<std::string>& sampled,
                  const ByHead<std::string>& exact) {
   std::int64_t heads = 0;

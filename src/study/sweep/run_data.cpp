@@ -140,7 +140,7 @@ bool RunDataProducer::produce_missing_data(const SweepRun& run, const MissingRun
   };
   const auto statistics = folder_.statistics_location(run.label);
   if (missing.statistics && !folder_.is_in_store()) make_folders(parent_folder(statistics));
-  // If the folder contains finished statistics here, they belong to another configuration.
+  // If finished statistics exist at this point, they belong to another configuration.
   const StatsOptions stats_options{
       .shard = texts,
       .overwrite = options_.overwrite && folder_.has_any_statistics(run.label),

@@ -34,7 +34,7 @@ std::string as_typed(const fs::path& path) {
   return below ? relative.string() : path.lexically_normal().string();
 }
 
-// An installation has configs/ inside the data folder, the source tree beside it.
+// configs/ is inside the data folder of an installation, and beside it in the source tree.
 fs::path demo_file(const fs::path& data) {
   constexpr auto kFile = "configs/demo/sweep.yaml";
   const auto inside = data / kFile;

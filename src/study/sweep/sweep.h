@@ -36,7 +36,7 @@ std::vector<OverviewRow> make_overview_rows(const SweepFolder& folder,
 // Returns the overview of one results folder, all layers.
 OverviewRow make_overview_row(const std::string& folder, const std::string& label);
 
-// Returns the content of overview.csv. Columns of exact values exist only if some run has them.
+// Returns the content of overview.csv. Columns from statistics exist only if some run has them.
 Table overview_table(const SweepFolder& folder, const std::vector<RunEntry>& runs);
 
 // Returns the content of sampling.csv: the error from sampling rows, by run and quantity, of the
@@ -69,7 +69,7 @@ class RunDataProducer {
   RunDataProducer(const SweepConfig& config, const SweepFolder& folder, const SweepOptions& options,
                   std::vector<const SweepRun*> runs, bool quiet);
 
-  // Computes the shard options.texts of the missing capture and statistics of run i.
+  // Computes one shard (options.texts) of the missing capture and statistics of run i.
   RunReport::Outcome produce_shard(std::size_t i);
   // Computes the missing capture and statistics of run i, and merges shards written by cluster
   // tasks. With SweepPart::merge, first waits until no task is writing shards of the run.

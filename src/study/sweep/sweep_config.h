@@ -41,8 +41,8 @@ struct CheckpointRule {
   std::map<std::string, YAML::Node> phases;  // additional overrides by phase
 };
 
-// Reads one item of the section `checkpoints`. `every` and `log` above 0 replace the values of the
-// file.
+// Reads one item of the section `checkpoints`. If above 0, `every` (every n-th checkpoint) and
+// `log` (at most n per phase) replace the values of the file.
 CheckpointRule read_checkpoint_rule(YamlSection& section, std::int64_t every, std::int64_t log);
 
 // Returns the branches of a repository for the sweep of this name.

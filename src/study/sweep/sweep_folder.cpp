@@ -32,7 +32,7 @@ void write_json(const std::string& path, const Json& json, int indent = 2) {
   write_file(path, json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-// Returns null for a missing or unreadable file, so that the stage is repeated.
+// Returns null for a missing or unreadable file: the step that writes the file then runs again.
 Json load_json_or_null(const std::string& path) {
   if (!path_exists(path)) return {};
   try {
@@ -146,7 +146,7 @@ bool SweepFolder::upload_sweep_files(const SweepConfig& config, bool quiet) cons
   return stored_->upload_sweep_files(labels, quiet);
 }
 
-// Weights of weight_rank_90: `run` in a sweep file means the model of each run.
+// Model for the column weight_rank_90: "run" in a sweep file stands for the model of each run.
 static std::string weights_of_run(const SweepConfig& config, const SweepRun& run) {
   if (config.analysis.weights != "run") return config.analysis.weights;
   const auto& model = run.capture.model;

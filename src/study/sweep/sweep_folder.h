@@ -141,7 +141,7 @@ class SweepFolder {
   }
 
   AnalyzeOptions analysis_options_of_run(const SweepConfig& config, const SweepRun& run) const;
-  // Returns the options for the analysis of the statistics of a run that also has a capture;
+  // For a run with a capture and statistics, returns the options for analysing the statistics;
   // nullopt for any other run.
   std::optional<AnalyzeOptions> exact_analysis_options_of_run(const SweepConfig& config,
                                                               const SweepRun& run) const;
@@ -171,7 +171,7 @@ class SweepFolder {
 
   // Returns the branches of a repository at the start of the sweep, or nullopt if not recorded.
   std::optional<std::vector<std::string>> recorded_branches(const std::string& repository) const;
-  // Records the branches. Returns true if a repository was new.
+  // Records branches of repositories not recorded yet. Returns true if there was such a repository.
   bool record_branches(const SweepConfig& config) const;
 
   void write_failure(const std::string& label, const Error& error) const;

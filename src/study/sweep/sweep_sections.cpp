@@ -14,7 +14,7 @@
 namespace qkscope {
 namespace {
 
-// Query heads are written as pairs: [[3, 5], [3, 6]].
+// Query heads are written as pairs [layer, head]: [[3, 5], [3, 6]].
 std::optional<OptionValue> decode_heads(const YAML::Node& list) {
   if (!list.IsSequence()) return {};
   std::vector<HeadId> heads;

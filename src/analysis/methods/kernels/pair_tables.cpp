@@ -66,7 +66,7 @@ class PlasticityAtPoints {
       body(part);
     }
   }
-  // Running sums (points + 1, lanes) over the points of the part.
+  // Running sums of the plasticity over the points of the current part: (points + 1, lanes).
   const std::uint32_t* running() const { return running_.data(); }
   // Adds the plasticity at each point of the part, summed over pairs, to `sum` (all points).
   void add_totals(const LanePointRanges& part, double* sum) const {

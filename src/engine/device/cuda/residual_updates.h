@@ -64,12 +64,12 @@ class ResidualUpdates {
       finish_update_rows(target.begin, count, target.post_norm, !deferred);
   }
 
-  // Records that an observer edited the deferred update, so it is added from its buffer.
+  // Records that an observer edited the deferred residual update: its buffer is then added.
   void mark_edited() {
     if (deferred_) deferred_->edited = true;
   }
-  // Adds the deferred update. If it was not edited, the result is bit-identical to a run without an
-  // observer.
+  // Adds the deferred update to the residual stream. If no observer edited it, the result is
+  // bit-identical to a run without an observer.
   void add_deferred_update(std::int64_t running) {
     if (deferred_ && !deferred_->edited && !deferred_->normalized)
       add_to_residual(deferred_->product, 0);

@@ -61,8 +61,8 @@ void check(cudnnStatus_t status, const char* operation) {
 
 // Sequence lengths are rounded up to this step, so that similar batches share a cuDNN plan.
 constexpr std::int64_t kLengthStep = 1024;
-// Texts of equal length have exact plans. A plan holds compiled kernels, so that a run over texts
-// of many lengths keeps only the plans used last.
+// Texts of equal length have plans for exactly that length. A plan holds compiled kernels, so a run
+// over texts of many lengths keeps only the most recently used plans.
 constexpr std::size_t kMostPlans = 64;
 constexpr std::int64_t kFirstLength = 4096;  // length of the plan that is built while weights load
 

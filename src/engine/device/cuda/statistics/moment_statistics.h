@@ -39,7 +39,7 @@ class MomentStatistics {
     ExactPositionSums positions[2];  // sums over first tokens, and over body tokens
     std::vector<std::int64_t> bucket_rows;
   };
-  // Device copy of a partition; its memory is reused from batch to batch.
+  // Device copy of the chunks of a batch; its memory is reused from batch to batch.
   struct UploadedChunks {
     std::shared_ptr<const BatchChunks> partition;  // null: not built for this batch yet
     UploadBuffer chunks;                           // MomentChunk

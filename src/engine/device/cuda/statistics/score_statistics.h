@@ -21,12 +21,12 @@ class ScoreStatistics {
 
   void begin_batch(const Batch& batch);
 
-  // Returns the buffer that attention fills with the row sums of the batch.
+  // Returns the buffer that attention fills with log-sum-exp and maximum of each row of scores.
   SoftmaxRowSums reserve_row_sums(std::int64_t heads);
-  // Computes the row sums where attention does not provide them.
+  // Computes log-sum-exp and maximum of each row of scores where attention does not provide them.
   void compute_row_sums(const QueriesAndKeys& source);
 
-  // Copies the row sums to the host, in the format of the CPU attention.
+  // Copies the row sums (log-sum-exp, maximum) to the host, in the format of the CPU attention.
   std::vector<rows::RunningSoftmax> fetch_row_sums(const QueriesAndKeys& source) const;
 
   // Adds a layer with known row sums. `sink` must stay valid until the results are delivered.
@@ -47,7 +47,7 @@ class ScoreStatistics {
   UploadBuffer key_tiles_;    // RowTile, of the pass over all keys
   UploadBuffer token_rows_;   // RepeatedTokenRow
   UploadBuffer token_tiles_;  // RepeatedTokenTile
-  // Null until prepare_bucket_cells(). Pending results keep a reference.
+  // Null until prepare_bucket_cells(). Shared, because pending result transfers refer to it.
   std::shared_ptr<const std::vector<DocumentBucketCell>> cells_;
   UploadBuffer device_cells_;
 

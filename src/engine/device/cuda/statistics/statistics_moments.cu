@@ -170,7 +170,7 @@ constexpr double kShiftRatio = 16;
 template <>
 constexpr double kShiftRatio<__half> = 4;
 
-// Mean rounded to an eighth of the spread, so that x - c is exact in float32.
+// Mean rounded to an eighth of the spread, so that x minus the result is exact in float32.
 template <typename T>
 __device__ float centre_of(double mean, double variance) {
   if (variance == 0) return round_to_type<T>(static_cast<float>(mean));
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kMostChannels)
   shifts[2 * part + at] = static_cast<float>(256 * variance);
 }
 
-// Sums one element of a head's records over the segments.
+// Sums one element of the MomentRecord of a head over the segments.
 __device__ double record_sum(const MomentArguments& a, MomentSegment segments, int head,
                              std::int64_t element) {
   double sum = 0;
@@ -218,7 +218,7 @@ __device__ double record_sum(const MomentArguments& a, MomentSegment segments, i
   return sum;
 }
 
-// Converts sum(x - e) of a channel to sum(x - c).
+// Converts sum(x - e) of a channel to sum(x - c), with e = shift.centre and c = shift.product.
 __device__ double shifted_sum(const MomentShift& shift, std::int64_t at, double sum, double n) {
   return sum + n * (static_cast<double>(shift.centre[at]) - shift.product[at]);
 }

@@ -110,7 +110,7 @@ struct MomentArguments {
   float* chunk_sums = nullptr;  // (chunks, heads, 2, dim): sums of y and of y^2
 };
 
-// Estimates all three parts of the shift (3, heads, dim) from the first rows of the given chunks.
+// Estimates MomentShift (product, centre and limit; (3, heads, dim)) from the first rows of chunks.
 void estimate_moment_shift(const MomentArguments& arguments, MomentSegment chunks, float* shift,
                            cudaStream_t stream);
 
@@ -121,15 +121,15 @@ bool moments_fit_tensor_cores(const MomentArguments& arguments);
 void sum_moments_16bit(const MomentArguments& arguments, cudaStream_t stream);
 void sum_moments_float64(const MomentArguments& arguments, cudaStream_t stream);
 
-// Number of rows in a set, and the means of t and u over these rows.
+// Number of rows in a set, and the means of t (position) and u = log2(t + 1) over these rows.
 struct PositionMeans {
   double n = 0;
   double t_mean = 0;
   double u_mean = 0;
 };
 
-// Centred moments of a set, in the layout of a record: the triangle is M2, the sums are mean,
-// unused, ct, cu, m3 and m4; pair_abs and norm are means. A set without rows is not written.
+// Centred moments of a set as a MomentRecord. Triangle: M2; sums: mean, unused, co-moments with t
+// and with u, third and fourth moments; pair_abs and norm: means. Not written for an empty set.
 struct MomentSetResult {
   MomentSegment segments;
   PositionMeans rows;

@@ -128,7 +128,7 @@ class RowNorms {
     }
   }
 
-  // Adds rotary pairs that are interleaved or cover only some of the channels.
+  // Adds the magnitudes of rotary pairs that are interleaved or cover only some of the channels.
   __device__ void add_other_pairs(const char* rows, float (&squares)[kWarpRows]) {
 #pragma unroll
     for (int i = 0; i < kWarpRows; ++i) {

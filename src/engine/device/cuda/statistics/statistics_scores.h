@@ -52,8 +52,8 @@ struct RepeatedTokenTile {
   std::int32_t begin;        // batch row where their document starts
 };
 
-// Computes dup, dup_first, ind and ind_self of the listed rows; the values of all other rows must
-// already be 0.
+// Computes the columns dup, dup_first, ind and ind_self (attention to equal tokens) of the listed
+// rows; the values of all other rows must already be 0.
 void compute_equal_token_statistics(const ScoreArguments& arguments, const RepeatedTokenRow* rows,
                                     const RepeatedTokenTile* tiles, std::int64_t tile_count,
                                     cudaStream_t stream);
@@ -92,7 +92,7 @@ struct BucketCellSumArguments {
   double* square = nullptr;    // (cells, n_heads, columns)
   float* max_logit = nullptr;  // (cells, n_heads)
 };
-// Sums every column over the rows of each cell, in a fixed order.
+// Sums every column over the rows of each cell (document, bucket), in a fixed order.
 void sum_bucket_cells(const BucketCellSumArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda
