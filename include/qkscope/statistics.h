@@ -131,6 +131,8 @@ struct StatisticsSettings {
   bool moments = true;                              // group A
   bool near_keys = false;                           // group B
   bool all_keys = false;                            // group C; implies B
+  double all_keys_rows = 1;                         // fraction of the queries that group C uses
+  std::int64_t seed = 0;                            // of the queries drawn for group C
   std::vector<VectorKind> kinds;                    // of group A; empty: all
   std::vector<VectorStage> stages;                  // of group A; empty: all
   std::optional<std::vector<std::int64_t>> layers;  // of group A; nullopt: all
@@ -174,10 +176,10 @@ struct AttentionStatistics {
   std::vector<std::int64_t> document_counts;  // (document_columns)
   std::vector<double> document_sum;           // (layers, heads, document_columns)
   std::vector<double> document_sum_square;    // (layers, heads, document_columns)
-  // All-keys statistics (group C), summed over the keys j of each bucket of key positions: the
-  // attention that key j receives from all N queries of the document, and that attention divided by
-  // the N - j queries that can see the key.
-  std::vector<double> key_mass;      // (layers, heads, buckets); empty without group C
+  // All-keys statistics (group C) of all queries, summed over the keys j of each bucket of key
+  // positions: the attention that key j receives from all N queries of the document, and that
+  // attention divided by the N - j queries that can see the key.
+  std::vector<double> key_mass;  // (layers, heads, buckets); empty unless group C uses all queries
   std::vector<double> key_observed;  // (layers, heads, buckets)
 
   bool empty() const { return columns.empty(); }

@@ -144,7 +144,7 @@ class FolderDocumentReader : public DocumentSource {
       : statistics_(s),
         columns_(row_columns(s.attention)),
         rows_(folder + "/" + stats_layout::kDocumentsFile, document_columns(s)) {
-    if (!s.settings.all_keys) return;
+    if (!has_key_sums(s.settings)) return;
     for (const auto& head : s.settings.columns)
       key_sums_.push_back(std::make_unique<DocumentTableReader>(folder + "/" + key_sums_file(head),
                                                                 key_sum_columns()));
@@ -201,10 +201,10 @@ void write_document_tables(const std::string& folder, const Statistics& s,
                            DocumentSource& documents) {
   DocumentTableWriter table(folder + "/" + stats_layout::kDocumentsFile, document_columns(s));
   std::vector<std::unique_ptr<DocumentTableWriter>> key_sums;
-  if (!s.settings.columns.empty() && s.settings.all_keys)
+  if (!s.settings.columns.empty() && has_key_sums(s.settings))
     make_folders(folder + "/" + stats_layout::kColumnsFolder);
   for (const auto& head : s.settings.columns)
-    if (s.settings.all_keys)
+    if (has_key_sums(s.settings))
       key_sums.push_back(std::make_unique<DocumentTableWriter>(folder + "/" + key_sums_file(head),
                                                                key_sum_columns()));
   const auto columns = row_columns(s.attention);

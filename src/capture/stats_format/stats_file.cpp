@@ -100,6 +100,8 @@ StatisticsSettings parse_settings(const Json& json, const std::string& where) {
   settings.fp8_scales = json.value("fp8_scales", "");
   settings.q_filters = json.value("q_filters", "");
   settings.exact_rows = json.value("exact_rows", std::int64_t{0});
+  settings.all_keys_rows = json.value("all_keys_rows", 1.0);
+  settings.seed = json.value("seed", std::int64_t{0});
   json.at("retrieval").get_to(settings.retrieval);
   json.at("min_match").get_to(settings.min_match);
   return settings;
@@ -174,6 +176,10 @@ Json settings_json(const StatisticsSettings& settings) {
   if (!settings.fp8_scales.empty()) json["fp8_scales"] = settings.fp8_scales;
   if (!settings.q_filters.empty()) json["q_filters"] = settings.q_filters;
   if (settings.exact_rows > 0) json["exact_rows"] = settings.exact_rows;
+  if (settings.all_keys_rows < 1) {
+    json["all_keys_rows"] = settings.all_keys_rows;
+    json["seed"] = settings.seed;
+  }
   return json;
 }
 

@@ -82,7 +82,7 @@ void visit_moments(Layers& layers, const MomentKey& key, const Rows& rows, const
 
 // Visits the attention tensors in file order; the last two exist only if all keys were summed.
 template <typename Attention, typename Visit>
-void visit_attention(Attention& a, bool all_keys, const Visit& visit) {
+void visit_attention(Attention& a, bool key_sums, const Visit& visit) {
   const auto columns = static_cast<std::int64_t>(a.columns.size());
   const auto values = static_cast<std::int64_t>(a.document_columns.size());
   visit("rows", Shape{a.buckets}, a.rows);
@@ -95,7 +95,7 @@ void visit_attention(Attention& a, bool all_keys, const Visit& visit) {
   visit("document_counts", Shape{values}, a.document_counts);
   visit("document_sum", Shape{a.layers, a.heads, values}, a.document_sum);
   visit("document_sum_square", Shape{a.layers, a.heads, values}, a.document_sum_square);
-  if (!all_keys) return;
+  if (!key_sums) return;
   visit("key_mass", Shape{a.layers, a.heads, a.buckets}, a.key_mass);
   visit("key_observed", Shape{a.layers, a.heads, a.buckets}, a.key_observed);
 }
@@ -369,7 +369,7 @@ class SumsReader {
       using T = typename std::decay_t<decltype(values)>::value_type;
       values = take<T>(fmt::format("attention.{}", name), shape);
     };
-    visit_attention(a, s.settings.all_keys, visit);
+    visit_attention(a, has_key_sums(s.settings), visit);
   }
 
   std::string path_;

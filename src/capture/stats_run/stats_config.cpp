@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <map>
 
 #include <fmt/ranges.h>
@@ -163,6 +164,31 @@ void read_exports(YamlSection& section, StatisticsSettings& settings) {
                            "a q-filters export, together with qfilter_P in stats.keep");
 }
 
+// Parses 1/16 or 0.0625: a fraction above 0 and at most 1.
+std::optional<double> parse_fraction(std::string_view text) {
+  double above = 0, below = 1;
+  const char* const end = text.data() + text.size();
+  auto parsed = std::from_chars(text.data(), end, above);
+  if (parsed.ec == std::errc() && parsed.ptr != end && *parsed.ptr == '/')
+    parsed = std::from_chars(parsed.ptr + 1, end, below);
+  if (parsed.ec != std::errc() || parsed.ptr != end || !(above > 0 && above <= below) ||
+      std::isinf(below))
+    return {};
+  return above / below;
+}
+
+void read_query_sample(YamlSection& section, StatisticsSettings& settings) {
+  const auto text = section.text("all_keys_rows");
+  settings.seed = section.integer("seed", 0).value_or(0);
+  if (!text) return;
+  const auto fraction = parse_fraction(*text);
+  if (!fraction)
+    section.throw_expected("all_keys_rows", "a fraction above 0 and at most 1, as 1/16");
+  settings.all_keys_rows = *fraction;
+  if (settings.all_keys_rows < 1 && !settings.columns.empty())
+    section.throw_expected("all_keys_rows", "1, because stats.columns needs all queries");
+}
+
 // Parses the group letters A, B and C, in a list or separated by commas; C implies B.
 void set_groups(StatisticsSettings& settings, const std::vector<std::string>& groups) {
   settings.moments = settings.near_keys = settings.all_keys = false;
@@ -203,12 +229,14 @@ StatisticsSettings read_stats(YamlSection section) {
       section, "keep", "names as first_4_last_256, short_50 or qfilter_50", kept_keys_from_name);
   read_exports(section, settings);
   settings.exact_rows = section.integer("exact_rows", 0).value_or(0);
+  read_query_sample(section, settings);
   settings.retrieval = section.text("retrieval").value_or("");
   settings.min_match = section.positive_number("min_match").value_or(settings.min_match);
   require_group_c(section, "columns", !settings.columns.empty(), settings);
   require_group_c(section, "kl", !settings.kl.empty(), settings);
   require_group_c(section, "keep", !settings.keep.empty(), settings);
   require_group_c(section, "exact_rows", settings.exact_rows > 0, settings);
+  require_group_c(section, "all_keys_rows", settings.all_keys_rows < 1, settings);
   section.reject_unknown_keys();
   return settings;
 }

@@ -95,7 +95,8 @@ class StatsPass::Attention : public AttentionConsumer {
   Attention(StatsPass& pass, std::int64_t layer_index)
       : pass_(pass), layer_index_(layer_index), request_(pass.attention_request_) {
     const auto& plan = pass.plan_;
-    const auto layer = as_index(plan.statistics.layers[as_index(layer_index)]);
+    request_.layer = plan.statistics.layers[as_index(layer_index)];
+    const auto layer = as_index(request_.layer);
     const auto heads = as_index(plan.run.model.n_kv_heads);
     const auto filters = heads * as_index(plan.run.model.d_head);
     if (!plan.key_scales.empty())
@@ -104,7 +105,13 @@ class StatsPass::Attention : public AttentionConsumer {
       request_.key_filters = std::span(plan.key_filters).subspan(layer * filters, filters);
   }
 
-  void run() { pass_.backend_->add_attention_statistics(request_, *this); }
+  void run() {
+    std::vector<std::int64_t> documents;
+    for (const auto example : pass_.prepared_->sequence)
+      documents.push_back(pass_.prepared_->examples[example].record.key);
+    request_.documents = documents;
+    pass_.backend_->add_attention_statistics(request_, *this);
+  }
 
   void add(LayerAttentionSums part) override {
     if (pass_.buffered_ != nullptr) {
@@ -220,7 +227,8 @@ StatsPass::StatsPass(const StatsRunPlan& plan, StatsRunState& state) : plan_(pla
                         .bucket_size = settings.bucket_size,
                         .buckets = settings.buckets,
                         .replacements = settings.kl,
-                        .kept = settings.keep};
+                        .kept = settings.keep,
+                        .sample = {settings.all_keys_rows, settings.seed}};
   for (std::int64_t i = 0; i < std::ssize(plan.statistics.layers); ++i)
     attention_.push_back(std::make_unique<Attention>(*this, i));
   if (has_mean_qk_area(settings))

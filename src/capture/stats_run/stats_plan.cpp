@@ -227,7 +227,8 @@ void add_work(const StatsRunPlan& plan, std::int64_t length, StatsDryRun& dry) {
     const auto near =
         std::min(to_double(length), to_double(s.stream_first + std::max(s.window, s.stream_last)));
     if (s.near_keys) dry.near_flop += 2 * d * to_double(length) * near * to_double(model.n_heads);
-    if (s.all_keys) dry.all_flop += 2 * d * pairs * to_double(1 + std::ssize(s.kl));
+    if (s.all_keys)  // an upper bound for a sample, which prefers queries with few keys
+      dry.all_flop += s.all_keys_rows * 2 * d * pairs * to_double(1 + std::ssize(s.kl));
   }
   for (const auto& [key, layers] : plan.statistics.moments)
     for (const auto& moments : layers)

@@ -12,6 +12,7 @@ namespace qkscope {
 namespace {
 
 constexpr std::int64_t kQueryRows = 64;
+static_assert(kSampledQueries % kQueryRows == 0);
 constexpr std::int64_t kSinks = 4;
 constexpr std::int64_t kSinkRows = 64;  // rows that the alpha columns cover
 
@@ -86,6 +87,7 @@ class HeadStatistics {
         layout_(request.layout),
         out_(out),
         cell_((document * out.heads + in.head) * out.buckets),
+        weights_(request.block_weights(in.sequence.length, document, in.head)),
         all_keys_(in, request, keys,
                   out.key_sums.data() +
                       (layout_.all_keys ? in.sequence.begin * out.heads + in.head : 0)) {}
@@ -104,8 +106,9 @@ class HeadStatistics {
     add_first_keys(begin, end);
     add_last_keys(begin, end);
     for (auto i = begin; i < end; ++i) finish_near(i, values(i - begin));
-    if (layout_.all_keys) all_keys_.add(tile_, begin, end, block_.data());
-    for (auto i = begin; i < end; ++i) add_row(i, values(i - begin));
+    const double weight = weights_[as_index(begin / kSampledQueries)];
+    if (layout_.all_keys && weight > 0) all_keys_.add(tile_, begin, end, block_.data());
+    for (auto i = begin; i < end; ++i) add_row(i, values(i - begin), weight);
   }
 
   double* values(std::int64_t query) { return block_.data() + query * layout_.columns(); }
@@ -184,14 +187,16 @@ class HeadStatistics {
     v[at(NearKeyColumn::top1)] = std::exp(in_.max_logit(i) - in_.lse(i));
   }
 
-  void add_row(std::int64_t i, const double* v) {
+  // `weight`: of the query in the all-keys columns
+  void add_row(std::int64_t i, const double* v, double weight) {
     const auto bucket = std::min(i / request_.bucket_size, request_.buckets - 1);
     const auto columns = layout_.columns();
     double* const sum = out_.sum.data() + (cell_ + bucket) * columns;
     double* const square = out_.square.data() + (cell_ + bucket) * columns;
     for (std::int64_t c = 0; c < columns; ++c) {
-      sum[c] += v[c];
-      square[c] += v[c] * v[c];
+      const double w = layout_.is_all_keys_column(c) ? weight : 1;
+      sum[c] += w * v[c];
+      square[c] += w * v[c] * v[c];
     }
     auto& largest = out_.max_logit[as_index(cell_ + bucket)];
     largest = std::max(largest, static_cast<float>(in_.max_logit(i)));
@@ -201,8 +206,9 @@ class HeadStatistics {
   const AttentionRequest& request_;
   const AttentionColumnLayout& layout_;
   LayerAttentionSums& out_;
-  std::int64_t cell_;          // index of the first bucket of the document
-  std::vector<double> block_;  // (queries of the block, columns)
+  std::int64_t cell_;           // index of the first bucket of the document
+  std::vector<float> weights_;  // (blocks of kSampledQueries) in the all-keys columns
+  std::vector<double> block_;   // (queries of the block, columns)
   std::vector<TokenMass> masses_;
   QueryTile tile_;
   ScoreBlock scores_;
@@ -267,6 +273,7 @@ LayerAttentionSums compute_attention_statistics(const AttentionStatisticsInput& 
     const auto& shared = keys[as_index(document * key_heads + in.key_head())];
     HeadStatistics(in, request, shared, out, document).run(repeated[as_index(document)]);
   });
+  if (!request.sample.takes_all()) out.key_sums.clear();
   return out;
 }
 

@@ -176,7 +176,7 @@ std::vector<std::string> document_column_names(const StatisticsSettings& setting
   }
   for (int key = 0; key < 4; ++key) names.push_back(fmt::format("sink_alpha_64_{}", key));
   names.push_back("sink_rate_64");
-  if (settings.all_keys) {
+  if (has_key_sums(settings)) {
     for (const auto share : kTopShare)
       names.push_back(fmt::format("key_share_{}", std::lround(100 * share)));
     names.push_back("key_gini");
@@ -243,7 +243,7 @@ AttentionStatistics empty_attention_statistics(const StatisticsSettings& setting
   a.document_counts.resize(a.document_columns.size());
   a.document_sum.resize(as_index(layers * heads) * a.document_columns.size());
   a.document_sum_square.resize(a.document_sum.size());
-  if (settings.all_keys) {
+  if (has_key_sums(settings)) {
     a.key_mass.resize(cells);
     a.key_observed.resize(cells);
   }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/statistics/query_sample.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope {
@@ -101,6 +102,9 @@ struct AttentionColumnLayout {
     return all_keys ? kept_mass(kept_sets) : near_column_count();
   }
   constexpr std::int64_t columns() const { return sink_above_half() + 1; }
+  constexpr bool is_all_keys_column(std::int64_t column) const {
+    return column >= near_column_count() && column < sink_above_half();
+  }
 };
 
 AttentionColumnLayout attention_column_layout(const StatisticsSettings& settings);
@@ -119,7 +123,17 @@ struct AttentionRequest {
   std::span<const float> key_scales =
       {};  // (key heads) FP8 scales of the layer, for Scale::exported
   std::span<const float> key_filters =
-      {};  // (key heads, d) Q-filters of the layer, for Rule::filtered_keys
+      {};                   // (key heads, d) Q-filters of the layer, for Rule::filtered_keys
+  QuerySample sample = {};  // queries of the all-keys columns
+  std::int64_t layer = 0;
+  std::span<const std::int64_t> documents = {};  // keys of the batch's documents, for the sample
+
+  // Weights of the blocks of kSampledQueries queries in the all-keys columns.
+  std::vector<float> block_weights(std::int64_t length, std::int64_t document,
+                                   std::int64_t head) const {
+    const auto key = sample.takes_all() ? 0 : documents[static_cast<std::size_t>(document)];
+    return sample.block_weights(length, key, layer, head);
+  }
 };
 
 // Attention sums of one batch and layer, over the rows of each document, head and bucket.
@@ -132,7 +146,7 @@ struct LayerAttentionSums {
   std::vector<double> square;    // (documents, heads, buckets, columns)
   std::vector<float> max_logit;  // (documents, heads, buckets); -infinity for a bucket without rows
   // sum_i p_ij of each key in units of 2^-40, shape (rows of the batch, heads), the head index
-  // running fastest; empty without all-keys statistics.
+  // running fastest; empty unless the all-keys statistics use all queries.
   std::vector<std::int64_t> key_sums;
 };
 
@@ -162,6 +176,10 @@ PatternPairCounts count_token_pattern_pairs(std::span<const std::int32_t> tokens
 std::vector<std::string> document_column_names(const StatisticsSettings& settings);
 // Column of kvpress' on-the-fly DuoAttention score.
 inline constexpr char kMeanArea[] = "mean_qk_area";
+// Returns true if the attention that each key receives is summed, which needs all queries.
+inline bool has_key_sums(const StatisticsSettings& settings) {
+  return settings.all_keys && settings.all_keys_rows >= 1;
+}
 // Returns true if q and k means before RoPE exist in every layer, as mean_qk_area needs.
 bool has_mean_qk_area(const StatisticsSettings& settings);
 

@@ -131,6 +131,7 @@ std::vector<std::pair<std::string, std::string>> merge_properties(const Statisti
           {"layers of group A", list(s.moment_layers)},
           {"moments", list(moments)},
           {"bucket covariances", std::to_string(s.settings.bucket_covariance.size())},
+          {"all_keys_rows", fmt::format("{}", s.settings.all_keys_rows)},
           {"columns of groups B and C", list(s.attention.columns)}};
 }
 

@@ -67,6 +67,27 @@ TEST(StatsConfigTest, NamesMistakes) {
 }
 
 // Captures and statistics share one configuration file.
+TEST(StatsConfigTest, ReadsTheFractionOfQueriesOfGroupC) {
+  const auto fraction = [](const std::string& value) {
+    return parse("stats: {groups: [C], all_keys_rows: " + value + ", seed: 7}\n").stats;
+  };
+  EXPECT_EQ(parse("stats: {groups: [C]}\n").stats.all_keys_rows, 1.0);
+  EXPECT_EQ(fraction("1/16").all_keys_rows, 1.0 / 16);
+  EXPECT_EQ(fraction("0.25").all_keys_rows, 0.25);
+  EXPECT_EQ(fraction("1").all_keys_rows, 1.0);
+  EXPECT_EQ(fraction("1/16").seed, 7);
+  for (const auto* wrong :
+       {"0", "-1/2", "17/16", "1/0", "nan", "inf/inf", "1/2/3", "half", "/", "1/"})
+    EXPECT_NE(bad_input_message([&] { fraction(wrong); }).find("at most 1, as 1/16"),
+              std::string::npos)
+        << wrong;
+  EXPECT_NE(bad_input_message([] { parse("stats: {all_keys_rows: 1/2}\n"); }).find("group C"),
+            std::string::npos);
+  const auto* columns = "stats: {groups: [C], all_keys_rows: 1/2, columns: [[1, 2]]}\n";
+  EXPECT_NE(bad_input_message([&] { parse(columns); }).find("needs all queries"),
+            std::string::npos);
+}
+
 TEST(StatsConfigTest, CaptureIgnoresTheSectionStats) {
   EXPECT_NO_THROW(
       parse_capture_config("dataset: {path: d}\nmodel: {name: m}\nstats: {groups: [A]}\n"));

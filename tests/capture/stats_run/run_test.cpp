@@ -301,6 +301,35 @@ TEST_F(StatsRun, ExactRowsLieWithinTheBounds) {
     }
 }
 
+// The error of a sample lies within its standard error over documents: 5 of them for every head and
+// bucket.
+TEST_F(StatsRun, SampledQueriesEstimateTheMeansOfAllQueries) {
+  write_documents(file("docs.jsonl"), 24, 700);
+  const std::string length = "--set tokenizer.max_length=640 ";
+  ASSERT_EQ(stats("whole", length).status, 0);
+  ASSERT_EQ(stats("sampled", length + "--set stats.all_keys_rows=1/2").status, 0);
+  ASSERT_EQ(stats("again", length + "--set stats.all_keys_rows=1/2 --threads 1 "
+                                    "--set inference.batch_size=7")
+                .status,
+            0);
+  expect_same("again", contents("sampled"));
+  const auto whole = read_statistics(file("whole")).attention;
+  const auto sampled = read_statistics(file("sampled")).attention;
+  EXPECT_TRUE(sampled.key_mass.empty());
+  EXPECT_EQ(std::ranges::count(sampled.document_columns, "key_gini"), 0);
+  ASSERT_EQ(sampled.columns, whole.columns);
+  const auto entropy = std::ranges::find(whole.columns, "entropy") - whole.columns.begin();
+  for (std::int64_t layer = 0; layer < whole.layers; ++layer)
+    for (std::int64_t head = 0; head < whole.heads; ++head) {
+      const auto exact = summarize_column(whole, layer, head, -1, entropy);
+      const auto found = summarize_column(sampled, layer, head, -1, entropy);
+      EXPECT_NE(found.mean, exact.mean);
+      EXPECT_NEAR(found.mean, exact.mean, 5 * found.se);
+      const auto near = summarize_column(sampled, layer, head, -1, 0);
+      EXPECT_EQ(near.mean, summarize_column(whole, layer, head, -1, 0).mean);
+    }
+}
+
 // Statistics can use exports of earlier statistics.
 TEST_F(StatsRun, UsesExportedScalesAndFilters) {
   ASSERT_EQ(stats("out").status, 0);

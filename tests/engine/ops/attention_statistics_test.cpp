@@ -309,6 +309,33 @@ TEST_P(AttentionStatisticsTest, AllColumnsAreWithinTheDocumentedBoundsOfFloat64)
 }
 
 // Documented lengths, one head, default window of near keys.
+// One bucket per row: each all-keys sum is the weight of the row times its value.
+TEST_P(AttentionStatisticsTest, SampledQueriesHaveWeightedSumsAndSquares) {
+  const auto pass = random_pass({{0, 40}, {40, 700}}, 0);
+  auto request = request_of_rows(pass, true);
+  const auto all = pass.statistics(request);
+  const std::vector<std::int64_t> documents = {11, 12};
+  request.sample = {0.5, 1};
+  request.layer = 3;
+  request.documents = documents;
+  const auto found = pass.statistics(request);
+  EXPECT_TRUE(found.key_sums.empty());
+  for (std::int64_t d = 0; d < 2; ++d)
+    for (const auto head : kAllHeads) {
+      const auto length = pass.sequences[as_index(d)].length;
+      const auto weights = request.sample.block_weights(length, documents[as_index(d)], 3, head);
+      for (std::int64_t i = 0; i < length; ++i)
+        for (std::int64_t c = 0; c < found.columns; ++c) {
+          const auto at =
+              as_index(((d * found.heads + head) * request.buckets + i) * found.columns + c);
+          const double weight =
+              request.layout.is_all_keys_column(c) ? weights[as_index(i / kSampledQueries)] : 1;
+          ASSERT_DOUBLE_EQ(found.sum[at], weight * all.sum[at]) << i << ' ' << c;
+          ASSERT_DOUBLE_EQ(found.square[at], weight * all.square[at]) << i << ' ' << c;
+        }
+    }
+}
+
 TEST_P(AttentionStatisticsTest, LongDocumentsAreWithinTheDocumentedBounds) {
   constexpr std::int64_t kOne[] = {1};
   for (const std::int64_t length : {1024, 4096}) {

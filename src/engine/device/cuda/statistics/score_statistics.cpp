@@ -17,6 +17,7 @@ constexpr std::int64_t kMostValueBytes = std::int64_t{128} << 20;
 struct ResultLayout {
   std::int64_t cells, heads, columns, rows;
   bool all_keys;
+  bool has_key_sums;  // false for a sample of the queries
 
   std::int64_t square() const { return cells * heads * columns * 8; }
   std::int64_t key_sums() const { return 2 * square(); }
@@ -40,7 +41,7 @@ LayerAttentionSums read_result(const ResultLayout& layout,
       sum += layout.columns;
       square += layout.columns;
     }
-  if (layout.all_keys) {
+  if (layout.has_key_sums) {
     const auto* sums = reinterpret_cast<const std::int64_t*>(bytes + layout.key_sums());
     attention.key_sums.assign(sums, sums + layout.rows * layout.heads);
   }
@@ -92,10 +93,40 @@ TokenRows list_repeated_tokens(const Batch& batch) {
   return out;
 }
 
+// Weights (heads, blocks of all documents) and tiles (heads, tiles) of the sampled queries; every
+// head has the same number of tiles.
+struct SampledTiles {
+  std::vector<float> weights;
+  std::vector<RowTile> tiles;
+};
+
+SampledTiles list_sampled_tiles(std::span<const Sequence> sequences, std::int64_t heads,
+                                std::int64_t rows, const AttentionRequest& request) {
+  SampledTiles out;
+  for (std::int64_t head = 0; head < heads; ++head) {
+    const auto first_tile = std::ssize(out.tiles);
+    for (std::int64_t d = 0; d < std::ssize(sequences); ++d) {
+      const auto& sequence = sequences[static_cast<std::size_t>(d)];
+      const auto weights = request.block_weights(sequence.length, d, head);
+      for (std::int64_t block = 0; block < std::ssize(weights); ++block)
+        if (weights[static_cast<std::size_t>(block)] > 0)
+          for (std::int64_t row = 0; row < kSampledQueries; row += rows)
+            out.tiles.push_back({static_cast<std::int32_t>(sequence.begin),
+                                 static_cast<std::int32_t>(sequence.length),
+                                 static_cast<std::int32_t>(block * kSampledQueries + row)});
+      out.weights.insert(out.weights.end(), weights.begin(), weights.end());
+    }
+    std::stable_sort(out.tiles.begin() + first_tile, out.tiles.end(),
+                     [](const RowTile& a, const RowTile& b) { return a.first > b.first; });
+  }
+  return out;
+}
+
 std::vector<DocumentBucketCell> list_row_cells(std::span<const Sequence> sequences,
                                                std::int64_t bucket_size, std::int64_t buckets) {
   std::vector<DocumentBucketCell> cells;
   std::int32_t document = 0;
+  std::int64_t block = 0;
   for (const auto& sequence : sequences) {
     for (std::int64_t bucket = 0; bucket < buckets; ++bucket) {
       const auto from = bucket * bucket_size;
@@ -104,10 +135,11 @@ std::vector<DocumentBucketCell> list_row_cells(std::span<const Sequence> sequenc
       if (from >= to) break;
       cells.push_back({static_cast<std::int32_t>(sequence.begin + from),
                        static_cast<std::int32_t>(sequence.begin + to),
-                       static_cast<std::int32_t>(from), document,
-                       static_cast<std::int32_t>(bucket)});
+                       static_cast<std::int32_t>(from), document, static_cast<std::int32_t>(bucket),
+                       static_cast<std::int32_t>(block)});
     }
     ++document;
+    block += (sequence.length + kSampledQueries - 1) / kSampledQueries;
   }
   return cells;
 }
@@ -196,8 +228,12 @@ void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& 
   scores.layout = request.layout;
   const auto rows = batch_->rows();
   const auto columns = request.layout.columns();
-  const ResultLayout layout{static_cast<std::int64_t>(cells_->size()), source.n_heads, columns,
-                            rows, request.layout.all_keys};
+  const ResultLayout layout{static_cast<std::int64_t>(cells_->size()),
+                            source.n_heads,
+                            columns,
+                            rows,
+                            request.layout.all_keys,
+                            request.layout.all_keys && request.sample.takes_all()};
   auto* result = results_.begin_transfer(layout.bytes(), layout.bytes(), "statistics");
   auto* key_sums = reinterpret_cast<std::int64_t*>(result + layout.key_sums());
   if (layout.all_keys)
@@ -205,6 +241,15 @@ void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& 
         cudaMemsetAsync(key_sums, 0, static_cast<std::size_t>(rows * source.n_heads * 8), stream_),
         "clear key sums");
 
+  const bool is_sampled = layout.all_keys && !request.sample.takes_all();
+  const auto sample =
+      is_sampled ? list_sampled_tiles(batch_->sequences, source.n_heads,
+                                      all_keys_tile_rows(source.dtype, source.d_head), request)
+                 : SampledTiles();
+  if (is_sampled) {
+    key_tiles_.upload(sample.tiles, "statistics", stream_);
+    weights_.upload(sample.weights, "statistics", stream_);
+  }
   // Processes some heads at a time to bound the memory of per-row values.
   const auto head_bytes = columns * rows * static_cast<std::int64_t>(sizeof(float));
   const auto step = std::clamp<std::int64_t>(kMostValueBytes / head_bytes, 1, source.n_heads);
@@ -226,7 +271,8 @@ void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& 
     if (layout.all_keys) {
       auto all = scores;
       all.tiles = key_tiles_.as<RowTile>();
-      all.tile_count = key_tiles_.count();
+      all.head_tiles = is_sampled ? key_tiles_.count() / source.n_heads : 0;
+      all.tile_count = is_sampled ? all.head_tiles : key_tiles_.count();
       compute_all_key_statistics(
           all,
           {.key_sums = key_sums, .bins = bins_.reserve(all_keys_histogram_bytes(), "statistics")},
@@ -237,7 +283,9 @@ void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& 
                       .cell_count = layout.cells,
                       .sum = reinterpret_cast<double*>(result),
                       .square = reinterpret_cast<double*>(result + layout.square()),
-                      .max_logit = reinterpret_cast<float*>(result + layout.max_logit())},
+                      .max_logit = reinterpret_cast<float*>(result + layout.max_logit()),
+                      .weights = is_sampled ? weights_.as<float>() : nullptr,
+                      .blocks = std::ssize(sample.weights) / source.n_heads},
                      stream_);
   }
   results_.send([layout, cells = cells_, sink = &sink, buckets = request.buckets,

@@ -45,6 +45,7 @@ class ScoreStatistics {
   bool is_prepared_ = false;
   UploadBuffer tiles_;        // RowTile
   UploadBuffer key_tiles_;    // RowTile, of the pass over all keys
+  UploadBuffer weights_;      // of the sampled queries
   UploadBuffer token_rows_;   // RepeatedTokenRow
   UploadBuffer token_tiles_;  // RepeatedTokenTile
   // Null until prepare_bucket_cells(). Shared, because pending result transfers refer to it.

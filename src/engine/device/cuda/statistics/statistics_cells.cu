@@ -97,11 +97,18 @@ __global__ void __launch_bounds__(kThreads) cells_kernel(const BucketCellSumArgu
   const auto out = blockIdx.x * a.n_heads + head;
   for (std::int64_t column = threadIdx.x / 32; column < columns; column += kThreads / 32) {
     double sum = 0, square = 0;
-    const auto add = [&](double value) {
-      sum += value;
-      square += value * value;
+    const auto add = [&](double value, double weight = 1) {
+      sum += weight * value;
+      square += weight * value * value;
     };
-    if (ScoreRow::is_stored(a.layout, column)) {  // most columns: many rows at once
+    if (arguments.weights != nullptr && a.layout.is_all_keys_column(column)) {
+      const float* weights = arguments.weights + head * arguments.blocks + cell.block;
+      for (int row = cell.begin + lane; row < cell.end; row += 32) {
+        const int position = cell.position + row - cell.begin;
+        const float weight = weights[position / kSampledQueries];
+        if (weight > 0) add(ScoreRow{a, head, row, position}.value(column), weight);
+      }
+    } else if (ScoreRow::is_stored(a.layout, column)) {  // most columns: many rows at once
       const float* values = a.values + (column * a.heads + head - a.first_head) * a.rows;
 #pragma unroll 8
       for (int row = cell.begin + lane; row < cell.end; row += 32) add(values[row]);

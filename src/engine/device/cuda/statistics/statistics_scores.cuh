@@ -156,9 +156,10 @@ struct ScoreBlock {
 template <typename Shape>
 __device__ __forceinline__ ScoreBlock this_score_block(const ScoreArguments& a) {
   const auto heads = static_cast<int>(a.heads);
-  const auto tile = a.tiles[blockIdx.x / heads];
+  const int head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads;
+  const auto tile = a.tiles[head * a.head_tiles + blockIdx.x / heads];
   return {.tile = tile,
-          .head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads,
+          .head = head,
           .row = tile.first + static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows,
           .end = min(tile.first + Shape::kRows, tile.length),
           .window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff};

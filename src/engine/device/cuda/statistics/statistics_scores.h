@@ -27,6 +27,7 @@ struct ScoreArguments : QueriesAndKeys {
   bool vectors = false;  // every row of a head is 16-byte aligned and a multiple of 16 bytes long
   SoftmaxRowSums row_sums = {};    // (rows, n_heads)
   const RowTile* tiles = nullptr;  // tiles of the pass's row count, long ones first
+  std::int64_t head_tiles = 0;     // distance between the tile lists of heads; 0: one list for all
   std::int64_t tile_count = 0;
   float* values = nullptr;  // (columns of the layout, heads, rows)
   AttentionColumnLayout layout = {};
@@ -82,15 +83,18 @@ struct DocumentBucketCell {
   std::int32_t position;  // position of row `begin` in its document
   std::int32_t document;
   std::int32_t bucket;
+  std::int32_t block;  // index of the document's first weight
 };
 
 struct BucketCellSumArguments {
   ScoreArguments scores;
   const DocumentBucketCell* cells = nullptr;
   std::int64_t cell_count = 0;
-  double* sum = nullptr;       // (cells, n_heads, columns)
-  double* square = nullptr;    // (cells, n_heads, columns)
-  float* max_logit = nullptr;  // (cells, n_heads)
+  double* sum = nullptr;           // (cells, n_heads, columns)
+  double* square = nullptr;        // (cells, n_heads, columns)
+  float* max_logit = nullptr;      // (cells, n_heads)
+  const float* weights = nullptr;  // (n_heads, blocks of kSampledQueries) of the all-keys columns
+  std::int64_t blocks = 0;         // of all documents of the batch
 };
 // Sums every column over the rows of each cell (document, bucket), in a fixed order.
 void sum_bucket_cells(const BucketCellSumArguments& arguments, cudaStream_t stream);
