@@ -1,7 +1,15 @@
 #!/usr/bin/env python3
-"""Adds up a summary of llvm-cov (standard input, JSON) per room: coverage.sh calls it."""
+"""Adds up what llvm-cov says of the readers per room, or lists the branches of files that were never taken.
+
+coverage_table.py PROFILE PROGRAM... -- [FILE...]     coverage.sh calls it
+
+A branch is one side of a condition in the source. Several instances of a template count once: a side is taken if any
+instance takes it. Not counted: conditions with a constant value, and those inside of macros (assertions).
+"""
 import json
 import pathlib
+import re
+import subprocess
 import sys
 from collections import defaultdict
 
@@ -12,31 +20,57 @@ READERS = {
     "base/io": ["byte_reader.h", "checksum.cpp", "csv_rows.cpp", "json.cpp", "mapped_file.cpp"],
     "capture/format": ["buckets.cpp", "captures.cpp", "head_reader.cpp", "journal.cpp", "manifest.cpp", "segment.cpp"],
 }
+BRANCH = re.compile(r"Branch \((\d+):(\d+)\): \[True: (\S+), False: (\S+)\]")
+
+
+def is_reader(path):
+    room = str(path.parent.relative_to(SOURCE)) if path.is_relative_to(SOURCE) else None
+    return room in ROOMS or path.name in READERS.get(room, [])
+
+
+def ask(command, profile, programs, *options):
+    objects = [word for program in programs[1:] for word in ("-object", program)]
+    return subprocess.run(["llvm-cov", command, f"-instr-profile={profile}", programs[0], *objects, *options],
+                          check=True, capture_output=True, text=True).stdout
+
+
+def branches_of(shown):
+    """Returns {(line, column, side): taken} of one file in the text of `llvm-cov show`."""
+    taken = defaultdict(bool)
+    for line, column, *counts in BRANCH.findall(shown):
+        for side, count in zip(("true", "false"), counts):
+            taken[int(line), int(column), side] |= count != "0"
+    return taken
 
 
 def main():
-    rooms = defaultdict(lambda: [0, 0, 0, 0])
-    files = []
-    for file in json.load(sys.stdin)["data"][0]["files"]:
+    split = sys.argv.index("--")
+    profile, *programs = sys.argv[1:split]
+    shown = ask("show", profile, programs, "-show-branches=count", *sys.argv[split + 1:])
+    taken = {pathlib.Path(name): branches_of(text) for name, text in re.findall(r"^(/\S+):\n(.*?)(?=^/\S+:\n|\Z)", shown, re.M | re.S)}
+    if sys.argv[split + 1:]:
+        for path, branches in taken.items():
+            lines = path.read_text().splitlines()
+            for line, column, side in sorted(place for place, was_taken in branches.items() if not was_taken):
+                print(f"{path.name}:{line}:{column} never {side}: {lines[line - 1].strip()}")
+        return
+    rooms, files = defaultdict(lambda: [0, 0, 0, 0]), []
+    for file in json.loads(ask("export", profile, programs, "-summary-only"))["data"][0]["files"]:
         path = pathlib.Path(file["filename"])
-        if not path.is_relative_to(SOURCE):
+        if not is_reader(path):
             continue
-        name = path.relative_to(SOURCE)
-        room = str(name.parent)
-        if room not in ROOMS and name.name not in READERS.get(room, []):
-            continue
-        summary = file["summary"]
-        counts = [summary[kind][what] for kind in ("lines", "branches") for what in ("covered", "count")]
-        rooms[room] = [a + b for a, b in zip(rooms[room], counts)]
-        rooms["all"] = [a + b for a, b in zip(rooms["all"], counts)]
-        files.append((counts[3] - counts[2], str(name), counts))
+        lines, branches = file["summary"]["lines"], taken[path].values()
+        counts = [lines["covered"], lines["count"], sum(branches), len(branches)]
+        for room in (str(path.parent.relative_to(SOURCE)), "all"):
+            rooms[room] = [a + b for a, b in zip(rooms[room], counts)]
+        files.append((counts[3] - counts[2], counts[3], path.relative_to(SOURCE)))
     print("| room | lines | branches |\n| --- | --- | --- |")
     for room, (lines, all_lines, branches, all_branches) in sorted(rooms.items(), key=lambda item: item[0] == "all"):
-        print(f"| {room} | {lines} of {all_lines} ({100 * lines / all_lines:.1f} %) | "
-              f"{branches} of {all_branches} ({100 * branches / all_branches:.1f} %) |")
+        print(f"| {room} | {lines:,} of {all_lines:,} ({100 * lines / all_lines:.1f} %) | "
+              f"{branches:,} of {all_branches:,} ({100 * branches / all_branches:.1f} %) |")
     print("\nFiles with most branches that were never taken:")
-    for missing, name, counts in sorted(files, reverse=True)[:25]:
-        print(f"{missing:5} of {counts[3]:5}  {name}")
+    for missing, count, path in sorted(files, reverse=True)[:25]:
+        print(f"{missing:5} of {count:5}  {path}")
 
 
 if __name__ == "__main__":
