@@ -38,7 +38,8 @@ std::optional<Tokenizer> tokenizer_of(const Model& model) {
   if (!has_tokenizer(model.folder())) return std::nullopt;
   try {
     return Tokenizer::load(model.folder());
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::bad_input) throw;
     return std::nullopt;
   }
 }

@@ -59,6 +59,17 @@ ModelConfig read_config(const std::string& name, bool quiet) {
   return read_model_config(fetch_config(name.substr(0, at), revision, {.quiet = quiet}));
 }
 
+// Ignores bad input, which the analysis of the head reports. Rethrows failures of the machine:
+// ignored, they would change the results of the other heads.
+template <typename Read>
+void ignore_bad_input(const Read& read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::bad_input) throw;
+  }
+}
+
 // Returns the jackknife groups of the texts of the capture. Heads of a layer share their sampled
 // positions, so one file of each layer and kind lists the texts of all its heads.
 TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyHeadGroup>& groups,
@@ -74,13 +85,11 @@ TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyHeadG
   std::vector<std::vector<std::int64_t>> found(list.size());
   parallel_for(std::ssize(list), [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
-    try {
+    ignore_bad_input([&] {
       auto examples = read_head_example_ids(head_file_path(options.data_root, list[at]));
       examples.erase(std::unique(examples.begin(), examples.end()), examples.end());
       found[at] = std::move(examples);
-    } catch (const Error&) {
-      // Ignored: the analysis of this head reports the error.
-    }
+    });
   });
   std::set<std::int64_t> texts;
   for (const auto& examples : found) texts.insert(examples.begin(), examples.end());
@@ -156,7 +165,7 @@ AnalyzeOptions complete_options(AnalyzeOptions options, const CaptureIndex& inde
 // Returns the metadata fields that have the same value in all head files of a capture.
 Metadata capture_metadata(const std::string& file) {
   Metadata common;
-  try {
+  ignore_bad_input([&] {
     const auto all = read_head_metadata(file);
     for (const char* key :
          {metadata::kModel, metadata::kRevision, metadata::kCommit, metadata::kStage,
@@ -164,9 +173,7 @@ Metadata capture_metadata(const std::string& file) {
       if (const auto found = all.find(key); found != all.end()) common.insert(*found);
     if (const auto model = common.find(metadata::kModel); model != common.end())
       model->second = short_name(model->second);
-  } catch (const Error&) {
-    // Ignored: the analysis of this head reports the error.
-  }
+  });
   return common;
 }
 
@@ -209,11 +216,7 @@ FileSnapshot check_head_files(const CaptureIndex& index, const std::vector<HeadI
   parallel_for(std::ssize(heads), [&](std::int64_t i) {
     const auto& head = heads[static_cast<std::size_t>(i)];
     Metadata metadata;
-    try {
-      metadata = read_head_metadata(head_file_path(index.data_root, head));
-    } catch (const Error&) {
-      // Ignored: the analysis of this head reports the error.
-    }
+    ignore_bad_input([&] { metadata = read_head_metadata(head_file_path(index.data_root, head)); });
     check_head_metadata(index, head, metadata);
   });
   FileSnapshot files;
