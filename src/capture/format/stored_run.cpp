@@ -93,7 +93,11 @@ void StoredRun::check_finished_identity(const Json& identity, const std::string&
 }
 
 std::optional<StoredRun::ActiveRun> StoredRun::find_active_run() const {
-  const auto newest = read_newest_object(folder_.store(), runs_prefix());
+  return parse_active_run(read_newest_object(folder_.store(), runs_prefix()));
+}
+
+std::optional<StoredRun::ActiveRun> StoredRun::parse_active_run(
+    const std::optional<NumberedObject>& newest) const {
   if (!newest) return {};
   const auto where =
       folder_.store().object_address(numbered_object_name(runs_prefix(), newest->number));
@@ -149,7 +153,10 @@ bool StoredRun::can_be_resumed_by(const Manifest& manifest) const {
 void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, bool overwrite) {
   if (overwrite && folder_.is_published()) folder_.mark_removed(folder_.manifest().run);
   while (true) {
-    const auto there = find_active_run();
+    // One listing decides whether there is a run and gives the number of a new one: a run that
+    // begins in between takes that number and is joined.
+    const auto newest = read_newest_object(folder_.store(), runs_prefix());
+    const auto there = parse_active_run(newest);
     bool same = there.has_value();
     if (there) {
       try {
@@ -166,7 +173,6 @@ void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, 
       run_ = *there;
       break;
     }
-    const auto newest = read_newest_object(folder_.store(), runs_prefix());
     run_ = {.number = newest ? newest->number + 1 : 0,
             .run = make_unique_name(),
             .kind = kind_,

@@ -87,6 +87,8 @@ class StoredRun {
   };
 
   std::optional<ActiveRun> find_active_run() const;
+  // The run of the newest object parts/run/NUMBER.json; nullopt if it is finished or overwritten.
+  std::optional<ActiveRun> parse_active_run(const std::optional<NumberedObject>& newest) const;
   void check_same_run(const ActiveRun& active, const Manifest& manifest, const Shard& shard) const;
   std::string part_prefix(const Shard& shard) const;
   std::string local_part_folder(const Shard& shard) const;
