@@ -7,6 +7,7 @@
 
 #include "base/core/error.h"
 #include "base/io/checksum.h"
+#include "base/io/mapped_file.h"
 #include "capture/format/buckets.h"
 #include "capture/format/metadata.h"
 
@@ -163,25 +164,6 @@ Json without_keys(Json json, std::initializer_list<const char*> keys) {
   return json;
 }
 
-Manifest checked_manifest(Json json, const std::string& path) {
-  try {
-    if (json.value(kFormat, Json()) != kFormatNumber)
-      bad_input(
-          "{}: another version of qkscope began this capture; finish it with that version, or "
-          "start again with --overwrite",
-          path);
-    const std::string checksum = json.at(kChecksum);
-    json.erase(kChecksum);
-    if (checksum != checksum_text(checksum_of(json.dump())))
-      bad_input(
-          "{}: damaged: its checksum is not that of its content; start again with --overwrite",
-          path);
-    return manifest_from_json(json, path);
-  } catch (const Json::exception& error) {
-    bad_input("{}: damaged ({}); start again with --overwrite", path, error.what());
-  }
-}
-
 }  // namespace
 
 std::string config_hash(const Json& effective) {
@@ -285,11 +267,27 @@ std::string manifest_file_content(const Manifest& manifest) {
 }
 
 Manifest load_manifest(const std::string& path) {
-  return checked_manifest(load_json(path), path);
+  return parse_manifest_file(MappedFile(path).text(), path);
 }
 
-Manifest parse_manifest_file(const std::string& text, const std::string& where) {
-  return checked_manifest(parse_json(text, where), where);
+Manifest parse_manifest_file(std::string_view text, const std::string& where) {
+  Json json = parse_json(text, where);
+  try {
+    if (json.value(kFormat, Json()) != kFormatNumber)
+      bad_input(
+          "{}: another version of qkscope began this capture; finish it with that version, or "
+          "start again with --overwrite",
+          where);
+    const std::string checksum = json.at(kChecksum);
+    json.erase(kChecksum);
+    if (checksum != checksum_text(checksum_of(json.dump())))
+      bad_input(
+          "{}: damaged: its checksum is not that of its content; start again with --overwrite",
+          where);
+    return manifest_from_json(json, where);
+  } catch (const Json::exception& error) {
+    bad_input("{}: damaged ({}); start again with --overwrite", where, error.what());
+  }
 }
 
 }  // namespace qkscope
