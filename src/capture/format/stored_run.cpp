@@ -8,6 +8,7 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/core/unless_bad_input.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
@@ -33,15 +34,14 @@ std::string runs_prefix() {
 std::vector<std::string> local_lines(const std::string& folder) {
   const auto file = folder + "/" + layout::kJournalFile;
   if (!Journal::exists(folder) || !path_exists(file)) return {};
-  try {
+  const auto valid_lines = [&] {
     const Journal journal(folder);
     auto lines = split(MappedFile(file).text(), '\n');
     lines.resize(
         std::min(lines.size(), journal.entries().size() + (journal.is_complete() ? 1 : 0)));
     return lines;
-  } catch (const Error&) {
-    return {};
-  }
+  };
+  return unless_bad_input(valid_lines, std::vector<std::string>());
 }
 
 // Files of one journal line: "00000017.seg" and other files with the same stem.
@@ -142,12 +142,11 @@ void StoredRun::check_same_run(const ActiveRun& active, const Manifest& manifest
 bool StoredRun::can_be_resumed_by(const Manifest& manifest) const {
   const auto there = find_active_run();
   if (!there || folder_.is_published()) return false;
-  try {
+  const auto check = [&] {
     check_same_run(*there, manifest, {});
-  } catch (const Error&) {
-    return false;
-  }
-  return true;
+    return true;
+  };
+  return unless_bad_input(check, false);
 }
 
 void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, bool overwrite) {
