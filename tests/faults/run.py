@@ -30,6 +30,7 @@ from workspace import COMMANDS, files_of, prepare, remove, run
 
 KINDS = ["malloc", "write", "rename", "fsync", "open", "thread", "flock"]
 INJECTED = KINDS[:6]  # limits_test.py refuses flock
+GLIBC = "Fatal glibc error: failed to register TLS destructor: out of memory"  # ends the program by itself
 REGRESSIONS = [("analyze", "open", n) for n in range(3, 7)]  # faults that found a bug: part of every sample
 SITE = struct.Struct("4Q")  # call path, kind, number of the first and of the last call (fault_preload.c)
 
@@ -82,7 +83,7 @@ class Faults:
     def check(self, name, line, folder, output, fault):
         done = run(self.program, line, folder, {"LD_PRELOAD": self.preload, "QKSCOPE_FAULT": fault})
         message = done.stderr.decode("utf-8", "replace")
-        if done.returncode not in (0, 1):
+        if done.returncode not in (0, 1) and GLIBC not in message:
             return f"exit code {done.returncode}, expected 0 or 1: {message[-400:]}"
         if done.returncode == 1 and "error: " not in message:
             return f"exit code 1 without a message: {message[-400:]}"
