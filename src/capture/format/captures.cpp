@@ -136,9 +136,8 @@ std::vector<HeadId> heads_in(const fs::path& folder, fs::directory_options optio
 }
 
 HeadsByFolder heads_by_folder(const std::string& data_root) {
+  if (auto heads = heads_in(data_root); !heads.empty()) return {{"", std::move(heads)}};
   HeadsByFolder found;
-  if (auto heads = heads_in(data_root); !heads.empty()) found[""] = std::move(heads);
-  if (!found.empty()) return found;
   for (const auto& entry : fs::directory_iterator(data_root)) {
     if (!entry.is_directory()) continue;
     auto heads = heads_in(entry.path(), fs::directory_options::skip_permission_denied);

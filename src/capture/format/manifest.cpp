@@ -1,6 +1,5 @@
 #include "capture/format/manifest.h"
 
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -116,10 +115,9 @@ void append_differences(const Json& there, const Json& now, const std::string& p
     differences.push_back(fmt::format("{}: {} there, {} now", path, shorten(there), shorten(now)));
     return;
   }
-  std::set<std::string> keys;
-  for (const auto& [key, value] : there.items()) keys.insert(key);
-  for (const auto& [key, value] : now.items()) keys.insert(key);
-  for (const auto& key : keys)
+  Json all = there;
+  all.update(now);
+  for (const auto& [key, value] : all.items())
     append_differences(there.value(key, Json()), now.value(key, Json()),
                        path.empty() ? key : fmt::format("{}.{}", path, key), differences);
 }
@@ -135,12 +133,12 @@ std::string join_differences(std::vector<std::string> differences) {
 
 // Returns the names of files that exist on one side only or have different fingerprints.
 std::vector<std::string> changed_files(const Json& there, const Json& now) {
-  std::set<std::string> names;
-  for (const auto& [name, print] : there.items())
-    if (now.value(name, Json()) != print) names.insert(name);
-  for (const auto& [name, print] : now.items())
-    if (there.value(name, Json()) != print) names.insert(name);
-  return {names.begin(), names.end()};
+  std::vector<std::string> names;
+  Json all = there;
+  all.update(now);
+  for (const auto& [name, print] : all.items())
+    if (there.value(name, Json()) != now.value(name, Json())) names.push_back(name);
+  return names;
 }
 
 std::string input_difference(const Json& there, const Json& now) {
