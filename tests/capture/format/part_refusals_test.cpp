@@ -125,7 +125,12 @@ TEST(ManifestFile, RefusesAnotherVersionAndMissingKeys) {
 TEST(ManifestMetadata, NamesTheKeyHeadAndTheFrequencies) {
   auto manifest = one_group();
   manifest.heads_per_key_head = 4;
-  HeadGroup group{.layer = 3, .kind = HeadKind::query, .heads = {6}, .rope_inv_freq = "[1]"};
+  HeadGroup group{.layer = 3,
+                  .kind = HeadKind::query,
+                  .heads = {6},
+                  .window = {},
+                  .rope = "",
+                  .rope_inv_freq = "[1]"};
   const auto query = manifest.file_metadata(group, 6);
   EXPECT_EQ(query.at(metadata::kKeyHead), "1");
   EXPECT_EQ(query.at(metadata::kRopeInvFreq), "[1]");
@@ -150,7 +155,8 @@ class PlantedPart : private FoldersInMemory, public testing::Test {
       JournalEntry entry{.segment = segment_name(journal.entries().size())};
       SegmentWriter writer(journal.segment_path(entry.segment), 1);
       for (const auto row : rows) {
-        const auto example = writer.add_example({.row = row, .key = row, .tokens = 3});
+        const auto example =
+            writer.add_example({.row = row, .key = row, .source_id = "", .tokens = 3});
         writer.add_block(example, 0, std::vector<std::int32_t>{2}, {}, Tensor({1, 2, 2}));
       }
       entry.examples = std::ssize(rows);
@@ -406,11 +412,13 @@ TEST(HeadMetadata, RefusalsSayWhatIsWrong) {
 
 TEST(Buckets, RefuseNumbersOutOfRange) {
   const auto bucket = [](std::int64_t size, std::int64_t position) {
-    return [=] { bucket_of({.type = SamplerType::uniform, .min_bucket_size = size}, position); };
+    return [=] {
+      bucket_of({.type = SamplerType::uniform, .min_bucket_size = size, .max_rows = {}}, position);
+    };
   };
   EXPECT_EQ(bad_input_message(bucket(0, 1)), "min_bucket_size is 0; expected 1 or more");
   EXPECT_EQ(bad_input_message(bucket(8, -1)), "position is -1; expected 0 or more");
-  const SamplerOptions log{.type = SamplerType::log_uniform, .min_bucket_size = 8};
+  const SamplerOptions log{.type = SamplerType::log_uniform, .min_bucket_size = 8, .max_rows = {}};
   for (const auto number : {-1, 2, 62, 63}) {
     const auto range = positions_of_bucket(log, number);
     EXPECT_EQ(range.begin, range.end) << number;

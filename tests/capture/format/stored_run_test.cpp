@@ -19,7 +19,7 @@ TEST(StoredRun, TasksThatStartAtTheSameTimeJoinOneRun) {
   Manifest manifest;
   manifest.identity = Json::object();
   manifest.head_dim = manifest.row_group_size = 1;
-  manifest.groups.push_back({.heads = {0}});
+  manifest.groups.push_back({.heads = {0}, .window = {}, .rope = "", .rope_inv_freq = ""});
   for (int round = 0; round < kRounds; ++round) {
     const TemporaryFolder folder;
     const auto address = parse_store_address("file://" + folder.file("store"));
