@@ -187,7 +187,8 @@ void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, 
     if (folder_.store().put_if_absent(name, text)) {
       verify_conditional_put(folder_.store(), name);
       // In a store with weak put-if-absent, one of two concurrent writers sees the other's content.
-      if (folder_.store().read(name) == text) return;
+      began_run_ = folder_.store().read(name) == text;
+      if (began_run_) return;
     }
     overwrite = false;  // another process began a run at the same time: join that run
   }
@@ -372,7 +373,7 @@ void StoredRun::publish(bool quiet) {
 }
 
 void StoredRun::remove_unused_run(const Shard& shard) {
-  if (shard.count > 1) return;
+  if (shard.count > 1 || !began_run_) return;
   auto& store = folder_.store();
   if (!store.list(fmt::format("{}/{}", store_layout::kParts, run_.run)).empty()) return;
   store.remove(numbered_object_name(runs_prefix(), run_.number));
