@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/core/unless_bad_input.h"
 #include "base/io/folder.h"
@@ -156,19 +157,13 @@ void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, 
     // begins in between takes that number and is joined.
     const auto newest = read_newest_object(folder_.store(), runs_prefix());
     const auto there = parse_active_run(newest);
-    bool same = there.has_value();
-    if (there) {
-      try {
-        check_same_run(*there, manifest, shard);
-      } catch (const Error&) {
-        if (!overwrite) throw;
-        same = false;
-      }
-    }
+    const auto check = [&] {
+      check_same_run(*there, manifest, shard);
+      return true;
+    };
     // When all shards of a run start with --overwrite, the first one begins a new run and the
     // others join it.
-    if (same && overwrite) same = shard.count > 1;
-    if (same) {
+    if (there && (overwrite ? shard.count > 1 && unless_bad_input(check, false) : check())) {
       run_ = *there;
       break;
     }
@@ -193,9 +188,8 @@ void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, 
     overwrite = false;  // another process began a run at the same time: join that run
   }
   if (!overwrite) return;
-  std::vector<std::string> old;
-  for (const auto& object : folder_.store().list(part_prefix(shard))) old.push_back(object.name);
-  remove_objects(folder_.store(), old);
+  const auto old = folder_.store().list(part_prefix(shard));
+  remove_objects(folder_.store(), project(old, &StoredObject::name));
   fs::remove_all(local_part_folder(shard));
 }
 
@@ -363,9 +357,8 @@ void StoredRun::publish(bool quiet) {
               address());
   folder_.publish(local_root(), kind_, run_.run, quiet);
   auto& store = folder_.store();
-  std::vector<std::string> old;
-  for (const auto& object : store.list(fmt::format("{}/{}", store_layout::kParts, run_.run)))
-    old.push_back(object.name);
+  auto old = project(store.list(fmt::format("{}/{}", store_layout::kParts, run_.run)),
+                     &StoredObject::name);
   for (std::size_t number = 0; number <= run_.number; ++number)
     old.push_back(numbered_object_name(runs_prefix(), number));
   remove_objects(store, old);
