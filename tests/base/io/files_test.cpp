@@ -104,7 +104,8 @@ TEST(MappedFile, ErrorsOfTheSystemAreReported) {
   std::filesystem::resize_file(path, std::uintmax_t{1} << 40);  // sparse
   EXPECT_EXIT(
       {
-        const rlimit little{1 << 30, 1 << 30};
+        rlimit little = {};
+        little.rlim_cur = little.rlim_max = 1 << 30;
         ::setrlimit(RLIMIT_AS, &little);
         try {
           const MappedFile file(path);
