@@ -322,9 +322,8 @@ TEST_F(PlantedPart, BlocksOutsideOfTheirSegmentAreRefused) {
   EXPECT_THAT(bad_input_message([&] { reader.read_example(offset); }), HasSubstr("damaged"));
 }
 
-TEST(SegmentFile, AMissingSegmentIsNamed) {
-  const TemporaryFolder folder;
-  EXPECT_THAT(bad_input_message([&] { SegmentReader(folder.file("none.seg"), 1); }),
+TEST_F(PlantedPart, AMissingSegmentIsNamed) {
+  EXPECT_THAT(bad_input_message([&] { SegmentReader(folder_.file("none.seg"), 1); }),
               HasSubstr("none.seg"));
 }
 
