@@ -90,8 +90,10 @@ if(QKSCOPE_SANITIZE)
   target_link_options(qkscope_compiler INTERFACE ${sanitizers})
 endif()
 if(QKSCOPE_COVERAGE)
+  # The counters lie in the profile itself (%c in LLVM_PROFILE_FILE), so that those of a process that ends with _exit() count.
   target_compile_options(qkscope_compiler INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fprofile-instr-generate -fcoverage-mapping -Wno-error>)
+    $<$<COMPILE_LANGUAGE:CXX>:-fprofile-instr-generate -fcoverage-mapping -Wno-error>
+    "SHELL:-mllvm -runtime-counter-relocation=true")
   target_link_options(qkscope_compiler INTERFACE -fprofile-instr-generate)
 endif()
 if(QKSCOPE_FUZZ)

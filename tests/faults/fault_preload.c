@@ -2,12 +2,14 @@
  *
  *   QKSCOPE_FAULT="write 3"      the third write after the start of main() fails
  *   QKSCOPE_FAULT="thread 2+"    so do the second and all later starts of a thread
- *   QKSCOPE_FAULT_COUNTS=FILE    counts the calls of every kind in FILE (64-bit numbers, in the order of the kinds)
+ *   QKSCOPE_FAULT_COUNTS=FILE    counts the calls of every kind in FILE (64-bit numbers, in the order of the kinds), and
+ *                                lists the call paths of allocations and writes (struct site, as many as fit)
  *
  * Kinds: malloc, write, rename, fsync, open, thread, flock. Children of the program run without the library. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -24,17 +26,62 @@
 enum kind { MALLOC, WRITE, RENAME, FSYNC, OPEN, THREAD, FLOCK, KINDS };
 static const char* const names[KINDS] = {"malloc", "write", "rename", "fsync", "open", "thread", "flock"};
 
+/* A call path: the return addresses of the innermost functions, those of this file among them. */
+enum { PATH_FRAMES = 8, SITES = 1 << 16 };
+struct site {
+  _Atomic uint64_t path; /* hash of the kind and of the return addresses inside their modules; 0: unused */
+  uint64_t kind;
+  uint64_t first, last; /* number of the first and of the last call */
+};
+struct record {
+  _Atomic uint64_t counts[KINDS];
+  struct site sites[SITES];
+};
+
 static _Atomic uint64_t own_counts[KINDS];
 static _Atomic uint64_t* counts = own_counts;
+static struct record* record = NULL;
 static int wanted_kind = -1;
 static uint64_t wanted_call = 0;
 static int all_later = 0;
 static _Atomic int running = 0; /* set when main() begins */
 
+static uint64_t hash_call_path(enum kind kind) {
+  void* frames[PATH_FRAMES];
+  const int count = backtrace(frames, PATH_FRAMES);
+  uint64_t hash = 14695981039346656037u + kind; /* FNV-1a over words */
+  for (int i = 0; i < count; ++i) {
+    struct dl_find_object module = {0};
+    _dl_find_object(frames[i], &module);
+    hash = (hash ^ ((uintptr_t)frames[i] - (uintptr_t)module.dlfo_map_start)) * 1099511628211u;
+  }
+  return hash | 1;
+}
+
+static void note_call_path(enum kind kind, uint64_t call) {
+  static __thread int inside = 0; /* backtrace() may allocate */
+  if (inside) return;
+  inside = 1;
+  const uint64_t path = hash_call_path(kind);
+  for (uint64_t i = 0; i < SITES; ++i) {
+    struct site* const site = &record->sites[(path + i) % SITES];
+    uint64_t found = 0;
+    if (atomic_compare_exchange_strong(&site->path, &found, path)) {
+      site->kind = kind;
+      site->first = call;
+    }
+    if (found != 0 && found != path) continue;
+    site->last = call;
+    break;
+  }
+  inside = 0;
+}
+
 /* Returns whether this call has to fail. */
 static int fails(enum kind kind) {
   if (!atomic_load_explicit(&running, memory_order_relaxed)) return 0;
   const uint64_t call = atomic_fetch_add(&counts[kind], 1) + 1;
+  if (record != NULL && (kind == MALLOC || kind == WRITE)) note_call_path(kind, call);
   return (int)kind == wanted_kind && (call == wanted_call || (all_later && call > wanted_call));
 }
 
@@ -51,9 +98,13 @@ static void read_settings(void) {
   const char* path = getenv("QKSCOPE_FAULT_COUNTS");
   if (path != NULL) {
     const int file = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (file >= 0 && ftruncate(file, sizeof own_counts) == 0) {
-      void* shared = mmap(NULL, sizeof own_counts, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-      if (shared != MAP_FAILED) counts = shared;
+    if (file >= 0 && ftruncate(file, sizeof *record) == 0) {
+      void* shared = mmap(NULL, sizeof *record, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+      if (shared != MAP_FAILED) record = shared;
+    }
+    if (record != NULL) {
+      counts = record->counts;
+      hash_call_path(MALLOC); /* loads the unwinder */
     }
     if (file >= 0) syscall(SYS_close, file);
   }

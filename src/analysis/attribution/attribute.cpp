@@ -11,6 +11,7 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
+#include "base/core/unless_bad_input.h"
 #include "qkscope/tokenizer.h"
 
 namespace qkscope {
@@ -36,11 +37,8 @@ void check_size(const ModelConfig& model, const std::vector<SplitRequest>& reque
 // alone: tables then show token ids.
 std::optional<Tokenizer> tokenizer_of(const Model& model) {
   if (!has_tokenizer(model.folder())) return std::nullopt;
-  try {
-    return Tokenizer::load(model.folder());
-  } catch (const Error&) {
-    return std::nullopt;
-  }
+  return unless_bad_input([&] { return std::optional(Tokenizer::load(model.folder())); },
+                          std::optional<Tokenizer>());
 }
 
 std::map<std::int64_t, std::string> token_texts(const Model& model,

@@ -13,6 +13,7 @@
 #include "analysis/results/measures.h"
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
+#include "base/core/unless_bad_input.h"
 #include "base/io/file_list.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
@@ -74,13 +75,12 @@ TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyHeadG
   std::vector<std::vector<std::int64_t>> found(list.size());
   parallel_for(std::ssize(list), [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
-    try {
-      auto examples = read_head_example_ids(head_file_path(options.data_root, list[at]));
-      examples.erase(std::unique(examples.begin(), examples.end()), examples.end());
-      found[at] = std::move(examples);
-    } catch (const Error&) {
-      // Ignored: the analysis of this head reports the error.
-    }
+    const auto path = head_file_path(options.data_root, list[at]);
+    // The analysis of the head reports bad input.
+    auto examples =
+        unless_bad_input([&] { return read_head_example_ids(path); }, std::vector<std::int64_t>());
+    examples.erase(std::unique(examples.begin(), examples.end()), examples.end());
+    found[at] = std::move(examples);
   });
   std::set<std::int64_t> texts;
   for (const auto& examples : found) texts.insert(examples.begin(), examples.end());
@@ -153,20 +153,21 @@ AnalyzeOptions complete_options(AnalyzeOptions options, const CaptureIndex& inde
   return options;
 }
 
+// Returns no metadata for a file that is bad input: the analysis of its head reports that.
+Metadata read_metadata_or_none(const std::string& file) {
+  return unless_bad_input([&] { return read_head_metadata(file); }, Metadata());
+}
+
 // Returns the metadata fields that have the same value in all head files of a capture.
 Metadata capture_metadata(const std::string& file) {
   Metadata common;
-  try {
-    const auto all = read_head_metadata(file);
-    for (const char* key :
-         {metadata::kModel, metadata::kRevision, metadata::kCommit, metadata::kStage,
-          metadata::kDtype, metadata::kDevice, metadata::kVersion, metadata::kConfigHash})
-      if (const auto found = all.find(key); found != all.end()) common.insert(*found);
-    if (const auto model = common.find(metadata::kModel); model != common.end())
-      model->second = short_name(model->second);
-  } catch (const Error&) {
-    // Ignored: the analysis of this head reports the error.
-  }
+  const auto all = read_metadata_or_none(file);
+  for (const char* key :
+       {metadata::kModel, metadata::kRevision, metadata::kCommit, metadata::kStage,
+        metadata::kDtype, metadata::kDevice, metadata::kVersion, metadata::kConfigHash})
+    if (const auto found = all.find(key); found != all.end()) common.insert(*found);
+  if (const auto model = common.find(metadata::kModel); model != common.end())
+    model->second = short_name(model->second);
   return common;
 }
 
@@ -208,13 +209,7 @@ std::vector<HeadId> select_queries(const AnalyzeOptions& options, const CaptureS
 FileSnapshot check_head_files(const CaptureIndex& index, const std::vector<HeadId>& heads) {
   parallel_for(std::ssize(heads), [&](std::int64_t i) {
     const auto& head = heads[static_cast<std::size_t>(i)];
-    Metadata metadata;
-    try {
-      metadata = read_head_metadata(head_file_path(index.data_root, head));
-    } catch (const Error&) {
-      // Ignored: the analysis of this head reports the error.
-    }
-    check_head_metadata(index, head, metadata);
+    check_head_metadata(index, head, read_metadata_or_none(head_file_path(index.data_root, head)));
   });
   FileSnapshot files;
   files.add(index.data_root + "/" + layout::kStateFile);

@@ -70,7 +70,7 @@ Json parse_json(std::string_view text, const std::string& where, RepeatedKeyPoli
     return Json::parse(text, std::ref(limits));
   } catch (const Json::parse_error& error) {
     std::string reason = error.what();  // "[json.exception.parse_error.101] parse error ...: why"
-    if (const auto cut = reason.find(": "); cut != std::string::npos) reason.erase(0, cut + 2);
+    reason.erase(0, reason.find(": ") + 2);
     bad_input("{}: not valid JSON at {}: {}", where, line_and_column(text, error.byte), reason);
   } catch (const Json::exception& error) {
     bad_input("{}: not valid JSON: {}", where, error.what());

@@ -55,7 +55,7 @@ std::shared_ptr<arrow::Array> column_to_arrow(const Table::Column& column,
       field = arrow::field(column.name, arrow::float64());
       return to_array<arrow::DoubleBuilder>(column.reals,
                                             [](double value) { return std::isnan(value); });
-    case Table::Type::text:
+    default:  // text
       break;
   }
   field = arrow::field(column.name, arrow::utf8());

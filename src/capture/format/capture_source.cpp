@@ -7,6 +7,7 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/core/unless_bad_input.h"
 #include "base/io/checksum.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
@@ -216,14 +217,13 @@ void CaptureSource::fetch_heads(const std::vector<HeadId>& heads) const {
 
 bool names_capture(const std::string& name) {
   return translate_exceptions([&] {
-    try {
+    const auto check = [&] {
       if (const auto address = parse_store_address(name))
         return stored_run_kind(*address) == StoredRun::kCapture;
       if (!parse_hub_capture_name(name)) index_capture(name, true);
       return true;
-    } catch (const Error&) {
-      return false;
-    }
+    };
+    return unless_bad_input(check, false);
   });
 }
 

@@ -26,11 +26,9 @@ namespace fs = std::filesystem;
 const Json* details_of_model(const Json& state, CaptureIndex& index) {
   const auto details = state.find(metadata::kStateModelMetadata);
   if (details == state.end() || !details->is_object()) return nullptr;
-  const auto one_per_model = [&] {
-    return !details->empty() && std::all_of(details->begin(), details->end(),
-                                            [](const Json& entry) { return entry.is_object(); });
-  };
-  if (!index.model.empty() || !one_per_model()) return &*details;
+  const bool one_per_model = std::all_of(details->begin(), details->end(),
+                                         [](const Json& entry) { return entry.is_object(); });
+  if (!index.model.empty() || !one_per_model) return &*details;
   const auto folder = fs::path(index.data_root).filename().string();
   for (auto entry = details->begin(); entry != details->end(); ++entry) {
     if (details->size() > 1 && entry->value("sanitized_split", Json()) != folder) continue;
@@ -45,12 +43,16 @@ std::int64_t integer_or_zero(const Json& details, const char* key) {
   return found != details.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
 
+std::string text_or_empty(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 std::optional<SamplerOptions> sampler_from_state(const Json& details) {
-  const auto strategy = details.find(metadata::kStateSampling);
-  if (strategy == details.end() || !strategy->is_string()) return {};
-  const bool log = *strategy == "log";
-  const auto type = sampler_type_from_name(log ? "log_uniform" : strategy->get<std::string>());
-  if (!type || *strategy == "log_uniform") return {};
+  const auto strategy = text_or_empty(details, metadata::kStateSampling);
+  const bool log = strategy == "log";
+  const auto type = sampler_type_from_name(log ? "log_uniform" : strategy);
+  if (!type || strategy == "log_uniform") return {};
   SamplerOptions sampler;
   sampler.type = *type;
   sampler.min_bucket_size =
@@ -99,13 +101,9 @@ void read_state(CaptureIndex& index, const std::string& folder, bool allow_parti
   }
   const Json state = load_json(path);
   if (!state.is_object()) bad_input("{}: not a JSON object", path);
-  if (const auto hash = state.find(metadata::kStateConfigurationHash);
-      hash != state.end() && hash->is_string())
-    index.config_hash = hash->get<std::string>();
+  index.config_hash = text_or_empty(state, metadata::kStateConfigurationHash);
   check_whole(index, missing_part(index, state, path), allow_partial);
-  if (const auto name = state.find(metadata::kStateModelName);
-      name != state.end() && name->is_string())
-    index.model = name->get<std::string>();
+  index.model = text_or_empty(state, metadata::kStateModelName);
   const Json* details = details_of_model(state, index);
   if (details == nullptr) return;
   constexpr std::int64_t kMost = 1 << 20;
@@ -138,9 +136,8 @@ std::vector<HeadId> heads_in(const fs::path& folder, fs::directory_options optio
 }
 
 HeadsByFolder heads_by_folder(const std::string& data_root) {
+  if (auto heads = heads_in(data_root); !heads.empty()) return {{"", std::move(heads)}};
   HeadsByFolder found;
-  if (auto heads = heads_in(data_root); !heads.empty()) found[""] = std::move(heads);
-  if (!found.empty()) return found;
   for (const auto& entry : fs::directory_iterator(data_root)) {
     if (!entry.is_directory()) continue;
     auto heads = heads_in(entry.path(), fs::directory_options::skip_permission_denied);

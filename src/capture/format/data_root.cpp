@@ -10,6 +10,7 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
+#include "base/core/unless_bad_input.h"
 #include "capture/format/metadata.h"
 #include "input/hub/client.h"
 
@@ -37,16 +38,16 @@ std::vector<std::string> head_folders(const OpenFolder& root) {
   return folders;
 }
 
+<<<<<<< HEAD
 // Whether the part belongs to the run with this manifest; false for a damaged part. Rethrows I/O
 // failures, because the part may be intact.
+=======
+// Whether the part belongs to the run with this manifest; false for a damaged part.
+>>>>>>> coverage
 bool belongs_to_run(const std::string& part, const Manifest& manifest) {
-  try {
-    return describe_manifest_difference(load_manifest(part + "/" + layout::kManifestFile), manifest)
-        .empty();
-  } catch (const Error& error) {
-    if (error.kind() == ErrorKind::failure) throw;
-    return false;
-  }
+  const auto path = part + "/" + layout::kManifestFile;
+  return unless_bad_input(
+      [&] { return describe_manifest_difference(load_manifest(path), manifest).empty(); }, false);
 }
 
 // Removes the manifest first, because a part without a manifest is ignored. The lock file stays.

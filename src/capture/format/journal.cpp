@@ -204,16 +204,16 @@ std::int64_t Journal::sum_entries(std::int64_t JournalEntry::*member) const {
 void Journal::append_line(Json line) {
   const auto path = folder_ + "/" + layout::kJournalFile;
   const bool first = !path_exists(path);
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (file < 0) system_error("write", path, errno);
+  const FileDescriptor file(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!file.is_open()) system_error("write", path, errno);
   const auto check = line_checksum(check_, line.dump());
   line[kCheck] = checksum_text(check);
   const auto text = line.dump() + "\n";
   const auto at = static_cast<off_t>(valid_bytes_);
-  const bool written = ::ftruncate(file, at) == 0 && write_at(file, text, at) && ::fsync(file) == 0;
-  const int error = errno;
-  ::close(file);
-  if (!written) system_error("write", path, error);
+  if (::ftruncate(file.number(), at) != 0 || !write_at(file.number(), text, at) ||
+      ::fsync(file.number()) != 0)
+    system_error("write", path, errno);
   if (first) fsync_folder(folder_);
   valid_bytes_ += text.size();
   check_ = check;

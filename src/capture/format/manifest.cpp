@@ -1,12 +1,12 @@
 #include "capture/format/manifest.h"
 
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/core/error.h"
 #include "base/io/checksum.h"
+#include "base/io/mapped_file.h"
 #include "capture/format/buckets.h"
 #include "capture/format/metadata.h"
 
@@ -115,10 +115,9 @@ void append_differences(const Json& there, const Json& now, const std::string& p
     differences.push_back(fmt::format("{}: {} there, {} now", path, shorten(there), shorten(now)));
     return;
   }
-  std::set<std::string> keys;
-  for (const auto& [key, value] : there.items()) keys.insert(key);
-  for (const auto& [key, value] : now.items()) keys.insert(key);
-  for (const auto& key : keys)
+  Json all = there;
+  all.update(now);
+  for (const auto& [key, value] : all.items())
     append_differences(there.value(key, Json()), now.value(key, Json()),
                        path.empty() ? key : fmt::format("{}.{}", path, key), differences);
 }
@@ -134,12 +133,12 @@ std::string join_differences(std::vector<std::string> differences) {
 
 // Returns the names of files that exist on one side only or have different fingerprints.
 std::vector<std::string> changed_files(const Json& there, const Json& now) {
-  std::set<std::string> names;
-  for (const auto& [name, print] : there.items())
-    if (now.value(name, Json()) != print) names.insert(name);
-  for (const auto& [name, print] : now.items())
-    if (there.value(name, Json()) != print) names.insert(name);
-  return {names.begin(), names.end()};
+  std::vector<std::string> names;
+  Json all = there;
+  all.update(now);
+  for (const auto& [name, print] : all.items())
+    if (there.value(name, Json()) != now.value(name, Json())) names.push_back(name);
+  return names;
 }
 
 std::string input_difference(const Json& there, const Json& now) {
@@ -161,25 +160,6 @@ Json without_keys(Json json, std::initializer_list<const char*> keys) {
   for (const auto* key : keys)
     if (json.is_object()) json.erase(key);
   return json;
-}
-
-Manifest checked_manifest(Json json, const std::string& path) {
-  try {
-    if (json.value(kFormat, Json()) != kFormatNumber)
-      bad_input(
-          "{}: another version of qkscope began this capture; finish it with that version, or "
-          "start again with --overwrite",
-          path);
-    const std::string checksum = json.at(kChecksum);
-    json.erase(kChecksum);
-    if (checksum != checksum_text(checksum_of(json.dump())))
-      bad_input(
-          "{}: damaged: its checksum is not that of its content; start again with --overwrite",
-          path);
-    return manifest_from_json(json, path);
-  } catch (const Json::exception& error) {
-    bad_input("{}: damaged ({}); start again with --overwrite", path, error.what());
-  }
 }
 
 }  // namespace
@@ -285,11 +265,27 @@ std::string manifest_file_content(const Manifest& manifest) {
 }
 
 Manifest load_manifest(const std::string& path) {
-  return checked_manifest(load_json(path), path);
+  return parse_manifest_file(MappedFile(path).text(), path);
 }
 
-Manifest parse_manifest_file(const std::string& text, const std::string& where) {
-  return checked_manifest(parse_json(text, where), where);
+Manifest parse_manifest_file(std::string_view text, const std::string& where) {
+  Json json = parse_json(text, where);
+  try {
+    if (json.value(kFormat, Json()) != kFormatNumber)
+      bad_input(
+          "{}: another version of qkscope began this capture; finish it with that version, or "
+          "start again with --overwrite",
+          where);
+    const std::string checksum = json.at(kChecksum);
+    json.erase(kChecksum);
+    if (checksum != checksum_text(checksum_of(json.dump())))
+      bad_input(
+          "{}: damaged: its checksum is not that of its content; start again with --overwrite",
+          where);
+    return manifest_from_json(json, where);
+  } catch (const Json::exception& error) {
+    bad_input("{}: damaged ({}); start again with --overwrite", where, error.what());
+  }
 }
 
 }  // namespace qkscope

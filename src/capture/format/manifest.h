@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/io/file_list.h"
@@ -65,7 +66,7 @@ Manifest manifest_from_json(const Json& json, const std::string& where);
 std::string manifest_file_content(const Manifest& manifest);
 Manifest load_manifest(const std::string& path);
 // Parses the content of manifest.json; `where` names the source in messages.
-Manifest parse_manifest_file(const std::string& text, const std::string& where);
+Manifest parse_manifest_file(std::string_view text, const std::string& where);
 
 // ---- Files of a finished capture that are derived from the manifest ----
 

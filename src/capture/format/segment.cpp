@@ -191,7 +191,7 @@ ExampleRecord SegmentReader::read_example(std::uint64_t& offset) const {
   const auto end = size_ - sizeof(SegmentTrailer);  // of the table in the file
   const auto read_next = [&](std::uint64_t bytes) {
     const auto at = trailer_.table_offset + offset;
-    if (at > end || bytes > end - at) throw_damaged();
+    if (bytes > end - at) throw_damaged();
     std::string text(bytes, '\0');
     read_bytes_at(at, text.data(), text.size());
     offset += bytes;

@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
+#include "base/core/unless_bad_input.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
@@ -33,15 +35,14 @@ std::string runs_prefix() {
 std::vector<std::string> local_lines(const std::string& folder) {
   const auto file = folder + "/" + layout::kJournalFile;
   if (!Journal::exists(folder) || !path_exists(file)) return {};
-  try {
+  const auto valid_lines = [&] {
     const Journal journal(folder);
     auto lines = split(MappedFile(file).text(), '\n');
     lines.resize(
         std::min(lines.size(), journal.entries().size() + (journal.is_complete() ? 1 : 0)));
     return lines;
-  } catch (const Error&) {
-    return {};
-  }
+  };
+  return unless_bad_input(valid_lines, std::vector<std::string>());
 }
 
 // Files of one journal line: "00000017.seg" and other files with the same stem.
@@ -93,7 +94,11 @@ void StoredRun::check_finished_identity(const Json& identity, const std::string&
 }
 
 std::optional<StoredRun::ActiveRun> StoredRun::find_active_run() const {
-  const auto newest = read_newest_object(folder_.store(), runs_prefix());
+  return parse_active_run(read_newest_object(folder_.store(), runs_prefix()));
+}
+
+std::optional<StoredRun::ActiveRun> StoredRun::parse_active_run(
+    const std::optional<NumberedObject>& newest) const {
   if (!newest) return {};
   const auto where =
       folder_.store().object_address(numbered_object_name(runs_prefix(), newest->number));
@@ -138,35 +143,30 @@ void StoredRun::check_same_run(const ActiveRun& active, const Manifest& manifest
 bool StoredRun::can_be_resumed_by(const Manifest& manifest) const {
   const auto there = find_active_run();
   if (!there || folder_.is_published()) return false;
-  try {
+  const auto check = [&] {
     check_same_run(*there, manifest, {});
-  } catch (const Error&) {
-    return false;
-  }
-  return true;
+    return true;
+  };
+  return unless_bad_input(check, false);
 }
 
 void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, bool overwrite) {
   if (overwrite && folder_.is_published()) folder_.mark_removed(folder_.manifest().run);
   while (true) {
-    const auto there = find_active_run();
-    bool same = there.has_value();
-    if (there) {
-      try {
-        check_same_run(*there, manifest, shard);
-      } catch (const Error&) {
-        if (!overwrite) throw;
-        same = false;
-      }
-    }
+    // One listing decides whether there is a run and gives the number of a new one: a run that
+    // begins in between takes that number and is joined.
+    const auto newest = read_newest_object(folder_.store(), runs_prefix());
+    const auto there = parse_active_run(newest);
+    const auto check = [&] {
+      check_same_run(*there, manifest, shard);
+      return true;
+    };
     // When all shards of a run start with --overwrite, the first one begins a new run and the
     // others join it.
-    if (same && overwrite) same = shard.count > 1;
-    if (same) {
+    if (there && (overwrite ? shard.count > 1 && unless_bad_input(check, false) : check())) {
       run_ = *there;
       break;
     }
-    const auto newest = read_newest_object(folder_.store(), runs_prefix());
     run_ = {.number = newest ? newest->number + 1 : 0,
             .run = make_unique_name(),
             .kind = kind_,
@@ -181,15 +181,20 @@ void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, 
     const auto text = json.dump(1) + "\n";
     if (folder_.store().put_if_absent(name, text)) {
       verify_conditional_put(folder_.store(), name);
+<<<<<<< HEAD
       // If the store's put-if-absent is not atomic, one of two writers reads the other's content.
       if (folder_.store().read(name) == text) return;
+=======
+      // In a store with weak put-if-absent, one of two concurrent writers sees the other's content.
+      began_run_ = folder_.store().read(name) == text;
+      if (began_run_) return;
+>>>>>>> coverage
     }
     overwrite = false;  // another process began a run at the same time: join that run
   }
   if (!overwrite) return;
-  std::vector<std::string> old;
-  for (const auto& object : folder_.store().list(part_prefix(shard))) old.push_back(object.name);
-  remove_objects(folder_.store(), old);
+  const auto old = folder_.store().list(part_prefix(shard));
+  remove_objects(folder_.store(), project(old, &StoredObject::name));
   fs::remove_all(local_part_folder(shard));
 }
 
@@ -357,9 +362,8 @@ void StoredRun::publish(bool quiet) {
               address());
   folder_.publish(local_root(), kind_, run_.run, quiet);
   auto& store = folder_.store();
-  std::vector<std::string> old;
-  for (const auto& object : store.list(fmt::format("{}/{}", store_layout::kParts, run_.run)))
-    old.push_back(object.name);
+  auto old = project(store.list(fmt::format("{}/{}", store_layout::kParts, run_.run)),
+                     &StoredObject::name);
   for (std::size_t number = 0; number <= run_.number; ++number)
     old.push_back(numbered_object_name(runs_prefix(), number));
   remove_objects(store, old);
@@ -367,7 +371,7 @@ void StoredRun::publish(bool quiet) {
 }
 
 void StoredRun::remove_unused_run(const Shard& shard) {
-  if (shard.count > 1) return;
+  if (shard.count > 1 || !began_run_) return;
   auto& store = folder_.store();
   if (!store.list(fmt::format("{}/{}", store_layout::kParts, run_.run)).empty()) return;
   store.remove(numbered_object_name(runs_prefix(), run_.number));

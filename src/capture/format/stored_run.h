@@ -67,8 +67,8 @@ class StoredRun {
 
   // Uploads the finished files of the local data root, then removes local and stored parts.
   void publish(bool quiet);
-  // Removes the record of an unsharded run that stored nothing. In a sharded run another shard may
-  // be about to begin, so the record stays.
+  // Removes the record of an unsharded run that this process began and that stored nothing. In a
+  // sharded run another shard may be about to begin, so the record stays.
   void remove_unused_run(const Shard& shard);
 
  private:
@@ -87,6 +87,8 @@ class StoredRun {
   };
 
   std::optional<ActiveRun> find_active_run() const;
+  // The run of the newest object parts/run/NUMBER.json; nullopt if it is finished or overwritten.
+  std::optional<ActiveRun> parse_active_run(const std::optional<NumberedObject>& newest) const;
   void check_same_run(const ActiveRun& active, const Manifest& manifest, const Shard& shard) const;
   std::string part_prefix(const Shard& shard) const;
   std::string local_part_folder(const Shard& shard) const;
@@ -99,6 +101,7 @@ class StoredRun {
   StoredFolder folder_;
   std::string kind_;
   ActiveRun run_;
+  bool began_run_ = false;                  // and did not join it
   std::vector<StoredJournalLine> records_;  // of the part that this process writes
 };
 

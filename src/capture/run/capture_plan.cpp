@@ -293,6 +293,7 @@ void plan_engine(RunPlan& plan) {
     plan.tokenizer = load_tokenizer(plan);
     plan.tokenizer.get();
   } catch (const Error& error) {
+    if (error.kind() != ErrorKind::bad_input) throw;
     log::info("{}; texts are tokenized by {}", error.what(), model.engine);
     plan.tokenizer = {};
     plan.tokenizer_folder.clear();

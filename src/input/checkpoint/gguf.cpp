@@ -113,11 +113,11 @@ class GgufParser {
                                                         &GgufParser::read_number<float>,
                                                         &GgufParser::read_flag,
                                                         &GgufParser::read_string,
-                                                        nullptr,  // kList, handled by read_list()
+                                                        nullptr,  // kList, which callers handle
                                                         &GgufParser::read_number<std::uint64_t>,
                                                         &GgufParser::read_number<std::int64_t>,
                                                         &GgufParser::read_number<double>};
-    if (type >= kReaders.size() || kReaders[type] == nullptr)
+    if (type >= kReaders.size())
       bad_input("{}: {} has the value type {}, expected 0 to 12", where_, what, type);
     return (this->*kReaders[type])(what);
   }

@@ -1,3 +1,4 @@
+#include "input/hub/client.h"
 
 #include <algorithm>
 #include <chrono>

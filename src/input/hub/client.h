@@ -13,7 +13,6 @@
 
 #include "base/io/json_fwd.h"
 #include "base/io/output_file.h"
-#include "input/hub/client.h"
 #include "input/hub/http.h"
 #include "qkscope/hub.h"
 

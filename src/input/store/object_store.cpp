@@ -169,7 +169,11 @@ std::vector<StoredObject> ObjectStore::list(const std::string& prefix) {
   selector.base_dir = path_of(prefix);
   selector.recursive = true;
   selector.allow_not_found = true;
-  const auto found = value_or_throw(files_->GetFileInfo(selector), object_address(prefix));
+  auto listed = files_->GetFileInfo(selector);
+  // Arrow looks twice at a local folder and reports one that appears in between as an error.
+  if (!listed.ok() && address_.scheme == StoreAddress::Scheme::file)
+    listed = files_->GetFileInfo(selector);
+  const auto found = value_or_throw(std::move(listed), object_address(prefix));
   const auto base = path_of("") + "/";
   std::vector<StoredObject> objects;
   for (const auto& info : found) {

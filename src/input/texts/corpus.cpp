@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/checksum.h"
 #include "base/io/csv_rows.h"
@@ -199,7 +200,7 @@ ExampleId ExampleId::from_digits(std::string text) {
   std::int64_t value = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end || text.empty()) return from_text(std::move(text));
+  if (error != std::errc() || stop != end) return from_text(std::move(text));
   return {std::move(text), value};
 }
 
@@ -232,8 +233,7 @@ RecordReaderPointer open_csv(std::string_view text, const std::string& where,
 
 void throw_missing_column(const std::string& where, const std::string& column,
                           const std::vector<CorpusColumn>& columns) {
-  std::vector<std::string> names;
-  for (const auto& [name, type] : columns) names.push_back(name);
+  const auto names = project(columns, &CorpusColumn::name);
   const std::string near = nearest(column, names);
   const auto list = fmt::format("{}", fmt::join(names, ", "));
   bad_input("{}: there is no column '{}'; the columns are: {}{}", where, column,

@@ -54,7 +54,7 @@ class RowHandler : public nlohmann::json_sax<Json> {
   }
   bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
     std::string reason = error.what();
-    if (const auto cut = reason.find(": "); cut != std::string::npos) reason.erase(0, cut + 2);
+    reason.erase(0, reason.find(": ") + 2);
     bad_input("{}: not valid JSON: {}", record_.where, reason);
   }
 

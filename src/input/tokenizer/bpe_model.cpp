@@ -163,7 +163,7 @@ bool BpeModel::is_merge_boundary(const char* at) const {
 }
 
 bool BpeModel::never_merges_across(std::string_view left, std::string_view next) const {
-  if (!divisible_ || file_.ignore_merges || left.empty() || next.empty()) return false;
+  if (!divisible_ || file_.ignore_merges) return false;
   if (!joins_[byte_pair_index(left.back(), next.front())]) return true;
   return !bytes_ && next.starts_with(kSpaceMarkUtf8) &&
          !joins_mark_.contains(utf8::decode_last_character(left.data() + left.size()).code);

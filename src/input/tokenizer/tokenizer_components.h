@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/io/json_fwd.h"
-#include "input/tokenizer/tokenizer_components.h"
 #include "qkscope/tokenizer.h"
 
 namespace qkscope {

@@ -261,7 +261,7 @@ class Normalization {
     std::size_t next = 0;  // index into sizes_
     for (const Part& part : parts_) {
       std::size_t bytes = 0;
-      for (int i = 0; i < part.stands_for && next < sizes_.size(); ++i) bytes += sizes_[next++];
+      for (int i = 0; i < part.stands_for; ++i) bytes += sizes_[next++];
       rewrite_.replace(part.code, bytes);
     }
     parts_.clear();

@@ -6,6 +6,7 @@
 #include "analysis/results/write_results.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
+#include "base/core/unless_bad_input.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "capture/format/capture_source.h"
@@ -32,14 +33,10 @@ void write_json(const std::string& path, const Json& json, int indent = 2) {
   write_file(path, json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-// Returns null for a missing or unreadable file: the step that writes the file then runs again.
+// Returns null for a missing or damaged file: the step that writes the file then runs again.
 Json load_json_or_null(const std::string& path) {
   if (!path_exists(path)) return {};
-  try {
-    return load_json(path);
-  } catch (const Error&) {
-    return {};
-  }
+  return unless_bad_input([&] { return load_json(path); }, Json());
 }
 
 // Returns the configuration for runs.json: absolute paths are reduced to their last component.
@@ -215,13 +212,12 @@ bool SweepFolder::is_finished(const SweepConfig& config, const SweepRun& run) co
   if (!path_exists(results_folder(run.label) + "/summary.json")) return false;
   if (stored_ && !stored_->has_run(run.label)) return false;
   if (stored_ && stored_->is_marked_finished(run.label)) return true;
-  try {
+  const auto check = [&] {
     const bool all = has_complete_data(run) && has_current_analysis(config, run);
     if (all && stored_) stored_->record_finished(run.label);
     return all;
-  } catch (const Error&) {
-    return false;
-  }
+  };
+  return unless_bad_input(check, false);
 }
 
 bool SweepFolder::is_published(const SweepRun& run) const {

@@ -1,10 +1,15 @@
 #include <atomic>
 #include <cerrno>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +20,7 @@
 #include "base/io/output_file.h"
 #include "error_message.h"
 #include "qkscope/experimental/text.h"
+#include "sanitized.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
@@ -56,6 +62,59 @@ TEST(MappedFile, ATruncatedFileIsReportedOnce) {
         for (auto& thread : threads) thread.join();
       },
       testing::ExitedWithCode(1), "^error: [^\n]*weights.bin: the file was cut[^\n]*\n$");
+}
+
+// A SIGBUS outside of mapped files ends the process as without a handler.
+TEST(MappedFile, OtherMappingsKeepTheirSignal) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("other");
+  write_file(path, std::string(1 << 16, 'x'));
+  write_file(folder.file("weights.bin"), "weights");
+  EXPECT_EXIT(
+      {
+        report_truncated_mappings();
+        const MappedFile file(folder.file("weights.bin"));
+        const int other = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        auto* bytes = static_cast<char*>(::mmap(nullptr, 1 << 16, PROT_READ, MAP_SHARED, other, 0));
+        if (::truncate(path.c_str(), 0) != 0) std::exit(5);
+        std::exit(static_cast<volatile char*>(bytes)[1 << 15]);
+      },
+      testing::KilledBySignal(SIGBUS), "");
+}
+
+TEST(MappedFile, MoreFilesThanTheTableOfNamesAreMapped) {
+  const TemporaryFolder folder;
+  write_file(folder.file("one"), "1");
+  std::vector<MappedFile> files;
+  for (int i = 0; i < 1100; ++i) files.emplace_back(folder.file("one"));
+  EXPECT_EQ(files.front().text(), "1");
+  EXPECT_EQ(files.back().text(), "1");
+  files.front() = std::move(files.back());
+  EXPECT_EQ(files.front().text(), "1");
+}
+
+TEST(MappedFile, ErrorsOfTheSystemAreReported) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("large");
+  EXPECT_NE(bad_input_message([&] { MappedFile file(path); }).find("No such file"),
+            std::string::npos);
+  write_file(path, "");
+  EXPECT_EQ(MappedFile(path).text(), "");
+  if (kSanitized) return;                                       // address space is theirs
+  std::filesystem::resize_file(path, std::uintmax_t{1} << 40);  // sparse
+  EXPECT_EXIT(
+      {
+        rlimit little = {};
+        little.rlim_cur = little.rlim_max = 1 << 30;
+        ::setrlimit(RLIMIT_AS, &little);
+        try {
+          const MappedFile file(path);
+        } catch (const Error& error) {
+          std::fprintf(stderr, "%s", error.what());
+          std::exit(error.kind() == ErrorKind::failure ? 1 : 2);
+        }
+      },
+      testing::ExitedWithCode(1), "large.*Cannot allocate memory");
 }
 
 TEST(MappedFile, PipesAndFoldersAreRefused) {

@@ -1,9 +1,13 @@
 #include "base/io/json.h"
 
+#include <filesystem>
+
 #include <gtest/gtest.h>
 
 #include "base/core/error.h"
+#include "base/io/output_file.h"
 #include "error_message.h"
+#include "temporary_folder.h"
 
 namespace qkscope {
 namespace {
@@ -47,6 +51,20 @@ TEST(Json, ManyValuesAreRefused) {
 
 TEST(Json, DeepNestingIsRefused) {
   EXPECT_THROW(parse_json(std::string(100000, '['), "deep.json"), Error);
+}
+
+TEST(Json, NumbersOutOfRangeAndLargeFilesAreRefused) {
+  EXPECT_NE(bad_input_message([] {
+              parse_json("1e999", "f.json");
+            }).find("f.json: not valid JSON: [json.exception.out_of_range.406]"),
+            std::string::npos);
+  EXPECT_NO_THROW(check_json("{}", "f.json"));
+  const TemporaryFolder folder;
+  const auto path = folder.file("large.json");
+  write_file(path, "");
+  std::filesystem::resize_file(path, (256 << 20) + 1);  // sparse
+  EXPECT_EQ(bad_input_message([&] { load_json(path); }),
+            path + ": JSON of 256.0 MiB, expected at most 256.0 MiB");
 }
 
 }  // namespace

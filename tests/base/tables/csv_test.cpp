@@ -69,6 +69,8 @@ TEST_F(Csv, ErrorsNameFileAndRow) {
             path() + ": row 3: a: found '', expected an integer");
   EXPECT_EQ(complaint("a\n1.5x\n", {{"a", Type::real}}),
             path() + ": row 2: a: found \"1.5x\", expected a number");
+  EXPECT_EQ(complaint("a\nx\n", {{"a", Type::real}}),
+            path() + ": row 2: a: found \"x\", expected a number");
   EXPECT_EQ(complaint("a\nyes\n", {{"a", Type::boolean}}),
             path() + ": row 2: a: found \"yes\", expected true or false");
   EXPECT_EQ(complaint("a\n\"x\n", {{"a", Type::text}}),

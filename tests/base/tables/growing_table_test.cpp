@@ -64,5 +64,16 @@ TEST_F(GrowingTables, OtherColumnsAreRefusedAndNoFileIsLeft) {
   EXPECT_TRUE(entry_names(folder_.path()).empty());
 }
 
+TEST_F(GrowingTables, HaveACsvFileOnRequest) {
+  TableFileAppender table(folder_.file("parts"), false);
+  EXPECT_TRUE(table.append(numbered(0, kTableRowGroup).columns()));
+  Table other;
+  other.column("row", Type::integer).column("other", Type::real).column("text", Type::text);
+  EXPECT_FALSE(table.append(other.columns()));
+  table.finish();
+  EXPECT_EQ(entry_names(folder_.path()), std::vector<std::string>{"parts.parquet"});
+  EXPECT_EQ(read_parquet_table(folder_.file("parts.parquet")).rows(), kTableRowGroup);
+}
+
 }  // namespace
 }  // namespace qkscope

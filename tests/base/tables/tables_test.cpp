@@ -3,8 +3,11 @@
 #include <cmath>
 #include <limits>
 
+#include <arrow/api.h>
+#include <arrow/io/file.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <parquet/arrow/writer.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
 
@@ -68,6 +71,34 @@ TEST(TableReader, ErrorsNameTheFileAndTheColumn) {
   EXPECT_THAT(complaint(path, {}), HasSubstr("t.parquet: not a readable Parquet file"));
 }
 
+// Columns of types that other programs write.
+TEST(TableReader, ReadsNarrowIntegersAndLargeStrings) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("t.parquet");
+  const auto write = [&](const std::shared_ptr<arrow::Array>& array) {
+    const auto stream = arrow::io::FileOutputStream::Open(path).ValueOrDie();
+    const auto table =
+        arrow::Table::Make(arrow::schema({arrow::field("c", array->type())}), {array});
+    parquet::ArrowWriterProperties::Builder properties;
+    EXPECT_TRUE(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), stream, 10,
+                                           parquet::default_writer_properties(),
+                                           properties.store_schema()->build())
+                    .ok());
+    EXPECT_TRUE(stream->Close().ok());
+  };
+  arrow::Int32Builder integers;
+  ASSERT_TRUE(integers.AppendValues({3, -4}).ok());
+  write(integers.Finish().ValueOrDie());
+  EXPECT_THAT(read_parquet_table(path).find("c")->integers, ElementsAre(3, -4));
+  arrow::LargeStringBuilder texts;
+  ASSERT_TRUE(texts.Append("a").ok() && texts.AppendNull().ok());
+  write(texts.Finish().ValueOrDie());
+  EXPECT_THAT(read_parquet_table(path).find("c")->texts, ElementsAre("a", ""));
+  write(arrow::MakeArrayOfNull(arrow::date32(), 1).ValueOrDie());
+  EXPECT_THAT(complaint(path, {}),
+              HasSubstr("type date32[day]; expected int32, int64, double, bool or string"));
+}
+
 TEST(TableReader, ReadsNullIntegersOnRequest) {
   const TemporaryFolder folder;
   Table table;
@@ -122,6 +153,18 @@ TEST(Table, RefusesRowsThatDoNotFit) {
               HasSubstr("column 'x' is text"));
   EXPECT_THAT(message([&] { table.column("late", Table::Type::text); }),
               HasSubstr("'late' is declared after 1 rows"));
+  EXPECT_THAT(message([&] {
+                Table text;
+                text.column("s", Table::Type::text).add({std::int64_t{1}});
+              }),
+              HasSubstr("column 's' is an integer"));
+  EXPECT_THAT(message([] {
+                Table({{"a", Table::Type::integer, {1, 2}, {}, {}},
+                       {"b", Table::Type::integer, {1}, {}, {}}});
+              }),
+              HasSubstr("'b'"));
+  EXPECT_EQ(Table(std::vector<Table::Column>()).rows(), 0);
+  EXPECT_EQ(table.find("none"), nullptr);
   EXPECT_EQ(table.rows(), 1);
 }
 

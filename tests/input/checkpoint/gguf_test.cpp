@@ -34,19 +34,25 @@ std::string gguf_error(const std::string& file) {
   return bad_input_message([&] { parse_bytes(file); });
 }
 
-// The smallest valid model, without layers.
-GgufBytes tiny_llama() {
-  return GgufBytes()
-      .text("general.architecture", "llama")
-      .number("llama.embedding_length", 4)
-      .number("llama.attention.head_count", 2)
-      .number("llama.block_count", 1)
-      .number("llama.feed_forward_length", 8)
-      .number("llama.context_length", 16)
-      .real("llama.attention.layer_norm_rms_epsilon", 1e-5f)
-      .real("llama.rope.freq_base", 10000.0f)
+// The smallest valid model, without layers. `missing` is a metadata key that it lacks.
+GgufBytes tiny_model(const std::string& architecture, const std::string& missing = "") {
+  GgufBytes file;
+  file.text("general.architecture", architecture);
+  const std::pair<const char*, std::uint32_t> sizes[] = {{"embedding_length", 4},
+                                                         {"attention.head_count", 2},
+                                                         {"block_count", 1},
+                                                         {"feed_forward_length", 8},
+                                                         {"context_length", 16}};
+  for (const auto& [name, value] : sizes)
+    if (name != missing) file.number(architecture + "." + name, value);
+  return file.real(architecture + ".attention.layer_norm_rms_epsilon", 1e-5f)
+      .real(architecture + ".rope.freq_base", 10000.0f)
       .tensor("token_embd.weight", {4, 8}, 0, 0)
       .data(256);
+}
+
+GgufBytes tiny_llama() {
+  return tiny_model("llama");
 }
 
 GgufModel model_of(const std::string& file) {
@@ -187,20 +193,120 @@ TEST(Gguf, UnsupportedSettingsAndTensorsAreNamed) {
               HasSubstr("one number for all layers"));
 }
 
+// One row per refusal: the file, and what the message says.
+TEST(Gguf, RefusalsSayWhatIsWrong) {
+  const auto word64 = [](std::uint64_t value) { return GgufBytes::of(value); };
+  const std::string count = "llama.attention.head_count";
+  const std::string whole = "expected a whole number, zero or more";
+  const std::pair<std::string, GgufBytes> rows[] = {
+      {"the name of a metadata key has 65537 bytes, expected at most 65536",
+       GgufBytes().text(std::string(65537, 'x'), "")},
+      {"expected a string", tiny_llama().number("llama.rope.scaling.type", 1)},
+      {whole, tiny_llama().entry("llama.expert_count", 10, word64(UINT64_MAX))},
+      {whole, tiny_llama().entry("llama.expert_count", 11, word64(UINT64_MAX))},
+      {whole, tiny_llama().text("llama.expert_count", "8")},
+      {"is \"" + std::string(76, 'x') + "..., " + whole,
+       tiny_llama().text("llama.expert_count", std::string(100, 'x'))},
+      {"expected a number", tiny_model("gemma2").text("gemma2.attn_logit_softcapping", "x")},
+      {"expected one or more", tiny_model("llama", "attention.head_count").number(count, 0)},
+      {"one number for all layers",
+       tiny_model("llama", "attention.head_count").list(count, 4, 0, "")},
+      {"one number for all layers",
+       tiny_model("llama", "attention.head_count").reals(count, {2, 2})},
+      {"'token_embd.weight' of two dimensions", GgufBytes()
+                                                    .text("general.architecture", "llama")
+                                                    .number("llama.embedding_length", 4)
+                                                    .number(count, 2)
+                                                    .number("llama.block_count", 1)
+                                                    .number("llama.feed_forward_length", 8)
+                                                    .number("llama.context_length", 16)},
+      {"expected 2, the length of keys", tiny_llama().number("llama.rope.dimension_count", 1)},
+      {"true or false for each layer",
+       tiny_model("gemma3")
+           .number("gemma3.attention.sliding_window", 4)
+           .integers("gemma3.attention.sliding_window_pattern", {1})},
+      {"expected 1, as models of this architecture have",
+       tiny_llama()
+           .text("llama.rope.scaling.type", "yarn")
+           .real("llama.rope.scaling.factor", 4)
+           .real("llama.rope.scaling.attn_factor", 2)},
+      {"has 65537 elements, expected a factor for each frequency",
+       tiny_llama().tensor("rope_freqs.weight", {65537}, 0, 128).data(1 << 19)},
+  };
+  for (const auto& [message, file] : rows) EXPECT_THAT(model_refusal(file), HasSubstr(message));
+  for (const auto* name : {"blk.0.attn_q.scale", "blk.x.attn_q.weight", "blk..attn_q.weight",
+                           "layer.0.attn_q.weight", "blk.0.weight", "blk.0.post_ffw_norm.weight"})
+    EXPECT_THAT(model_refusal(tiny_llama().tensor(name, {4}, 0, 128)),
+                HasSubstr("is none that a llama model has"));
+}
+
+TEST(Gguf, SettingsBecomeThoseOfConfigJson) {
+  const auto config = [](const GgufBytes& file) { return model_of(file.build()).config; };
+  EXPECT_EQ(config(tiny_llama().list("llama.attention.head_count_kv", 4, 2,
+                                     GgufBytes::of(1u) + GgufBytes::of(1u)))["num_key_value_heads"],
+            1);
+  const auto yarn = config(tiny_llama()
+                               .text("llama.rope.scaling.type", "yarn")
+                               .real("llama.rope.scaling.factor", 4)
+                               .number("llama.rope.scaling.original_context_length", 8)
+                               .real("llama.rope.scaling.yarn_beta_fast", 32)
+                               .real("llama.rope.scaling.attn_factor", 1));
+  EXPECT_EQ(yarn["rope_scaling"], Json({{"rope_type", "yarn"},
+                                        {"factor", 4.0},
+                                        {"original_max_position_embeddings", 8},
+                                        {"beta_fast", 32.0}}));
+  const auto linear = config(
+      tiny_llama().text("llama.rope.scaling.type", "linear").real("llama.rope.scaling.factor", 2));
+  EXPECT_EQ(linear["rope_scaling"], Json({{"rope_type", "linear"}, {"factor", 2.0}}));
+  const auto factors = config(tiny_llama()
+                                  .real("llama.rope.scaling.attn_factor", 1.5f)
+                                  .tensor("rope_freqs.weight", {1}, 0, 128));
+  EXPECT_EQ(factors["rope_scaling"]["long_factor"], Json::array({0.0}));
+  EXPECT_EQ(factors["rope_scaling"]["attention_factor"], 1.5);
+  EXPECT_FALSE(config(tiny_llama().tensor("rope_factors_short.weight", {1}, 0, 128))
+                   .contains("rope_scaling"));
+  EXPECT_EQ(
+      config(tiny_model("phi3").number("phi3.rope.dimension_count", 1))["partial_rotary_factor"],
+      0.5);
+  const auto gemma = config(tiny_model("gemma2", "block_count")
+                                .number("gemma2.block_count", 46)
+                                .number("gemma2.attention.key_length", 8)
+                                .number("gemma2.attention.value_length", 8)
+                                .real("gemma2.attn_logit_softcapping", 50)
+                                .real("gemma2.rope.freq_base_swa", 100));
+  EXPECT_EQ(gemma["query_pre_attn_scalar"], 2);
+  EXPECT_EQ(gemma["attn_logit_softcapping"], 50.0);
+  EXPECT_EQ(gemma["rope_local_base_freq"], 100.0);
+  const auto f16 = config(tiny_llama().tensor("blk.0.ffn_down.weight", {4, 2}, 1, 128));
+  EXPECT_EQ(f16["dtype"], "float16");
+  const auto quantized = config(tiny_llama().tensor("blk.0.ffn_down.weight", {32}, 8, 128));
+  EXPECT_EQ(quantized["dtype"], "float32");
+}
+
+TEST(Gguf, TensorsThatCannotBeConvertedAreNamed) {
+  const TemporaryFolder folder;
+  const auto tensor = [&](const GgufBytes& file, const std::string& name) {
+    write_file(folder.file("model.gguf"), file.build());
+    const GgufFile opened(folder.file("model.gguf"));
+    return opened.tensor(name).size();
+  };
+  const std::string query = "model.layers.0.self_attn.q_proj.weight";
+  const std::string norm = "model.layers.0.input_layernorm.weight";
+  EXPECT_THAT(bad_input_message([&] {
+                tensor(tiny_llama().tensor("blk.0.attn_q.weight", {4, 3}, 0, 128), query);
+              }),
+              HasSubstr("has 3 rows, which 2 heads cannot share in pairs"));
+  const auto gemma = tiny_model("gemma2");
+  EXPECT_THAT(bad_input_message([&] {
+                tensor(GgufBytes(gemma).tensor("blk.0.attn_norm.weight", {32}, 8, 128), norm);
+              }),
+              HasSubstr("has one dimension and is stored as Q8_0; expected F32, F16 or BF16"));
+  EXPECT_EQ(tensor(GgufBytes(gemma).tensor("blk.0.attn_norm.weight", {}, 0, 128), norm), 1);
+}
+
 TEST(Gguf, SlidingWindowPatternIsAPeriodOrAList) {
   const auto config = [](auto add) {
-    auto file = GgufBytes()
-                    .text("general.architecture", "gemma3")
-                    .number("gemma3.embedding_length", 4)
-                    .number("gemma3.attention.head_count", 2)
-                    .number("gemma3.block_count", 2)
-                    .number("gemma3.feed_forward_length", 8)
-                    .number("gemma3.context_length", 16)
-                    .number("gemma3.attention.sliding_window", 4)
-                    .real("gemma3.attention.layer_norm_rms_epsilon", 1e-6f)
-                    .real("gemma3.rope.freq_base", 1e6f)
-                    .tensor("token_embd.weight", {4, 8}, 0, 0)
-                    .data(128);
+    auto file = tiny_model("gemma3").number("gemma3.attention.sliding_window", 4);
     add(file);
     return model_of(file.build()).config;
   };

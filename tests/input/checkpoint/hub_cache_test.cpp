@@ -153,5 +153,76 @@ TEST_F(HubCache, InvalidIdsAndRefsCannotEscapeTheCache) {
     EXPECT_THAT(refusal("org/name", revision), HasSubstr("is not a revision")) << revision;
 }
 
+TEST_F(HubCache, DatasetsAreFoundByIdOrPath) {
+  set("HF_HUB_CACHE", folder_.path());
+  EXPECT_EQ(resolve_dataset(folder_.path()), folder_.path());
+  EXPECT_EQ(resolve_dataset("no such/dataset id"), "no such/dataset id");
+  EXPECT_THAT(bad_input_message([] { resolve_dataset("org/texts"); }),
+              AllOf(HasSubstr("looked for " + folder_.file("datasets--org--texts")),
+                    HasSubstr("'qkscope hub download org/texts --dataset'")));
+  const auto dataset = folder_.file("datasets--org--texts");
+  std::filesystem::create_directories(dataset + "/snapshots");
+  EXPECT_THAT(bad_input_message([] { resolve_dataset("org/texts"); }),
+              HasSubstr("revisions there: none"));
+  std::filesystem::create_directories(dataset + "/snapshots/abc");
+  std::filesystem::create_directories(dataset + "/refs");
+  write_file(dataset + "/refs/main", "abc");
+  EXPECT_EQ(resolve_dataset("org/texts"), dataset + "/snapshots/abc");
+}
+
+TEST_F(HubCache, CommitsAreResolvedFromTheCacheAlone) {
+  make_model();
+  const auto commit = [](const std::string& revision) {
+    return cached_commit(RepositoryKind::model, "org/name", revision);
+  };
+  EXPECT_EQ(commit("main"), kCommit);
+  EXPECT_EQ(commit("01234567"), kCommit);
+  EXPECT_EQ(commit("v1"), "");
+  write_file(model() + "/refs/main", "not a commit");
+  EXPECT_EQ(commit("main"), "");
+  write_file(model() + "/refs/main", std::string(40, 'x'));
+  EXPECT_EQ(commit("main"), "");
+}
+
+TEST_F(HubCache, RefFilesHoldOneCommit) {
+  make_model();
+  for (const std::string content : {std::string(), std::string("a/b"), std::string(".git"),
+                                    std::string("a\\b"), std::string("a\0b", 3)}) {
+    write_file(model() + "/refs/main", content);
+    EXPECT_THAT(refusal("org/name"), HasSubstr("expected a commit; remove the file and run"))
+        << content;
+  }
+}
+
+TEST_F(HubCache, FolderNamesOfTheCacheAreParsed) {
+  const auto parsed = [](const std::string& name) {
+    const auto found = parse_cache_folder_name(name);
+    if (!found) return std::string("none");
+    return (found->kind == RepositoryKind::model ? "model " : "dataset ") + found->id;
+  };
+  EXPECT_EQ(parsed("models--org--name"), "model org/name");
+  EXPECT_EQ(parsed("models--gpt2"), "model gpt2");
+  EXPECT_EQ(parsed("datasets--org--texts"), "dataset org/texts");
+  for (const auto* name :
+       {"spaces--org--name", ".locks", "models--", "models--a--b--c", "models--a."})
+    EXPECT_EQ(parsed(name), "none") << name;
+}
+
+TEST_F(HubCache, OnlyFilesAndFoldersOfThisKindCount) {
+  make_model();
+  for (const auto* name : {"models--a--b", "datasets--org--nmae", "models--.."})
+    std::filesystem::create_directories(folder_.file(name));
+  EXPECT_THAT(refusal("zzzzzzzzzz"), testing::Not(HasSubstr("the cache holds")));
+  EXPECT_TRUE(cached_refs(folder_.file("models--a--b")).empty());
+  EXPECT_THAT(refusal(folder_.file("absent.gguf")), HasSubstr("the file does not exist"));
+  set("HF_HUB_CACHE", "~");
+  set("HOME", "/home/someone");
+  EXPECT_EQ(hub_cache_folder(), "/home/someone/");
+  for (const auto* id : {"-org/name", "org-/name", "org./name", "org/na\x80me", "a..b"})
+    EXPECT_FALSE(is_repository_id(id)) << id;
+  EXPECT_FALSE(is_revision(std::string("a\0b", 3)));
+  EXPECT_FALSE(is_commit_hash(std::string(39, 'a')));
+}
+
 }  // namespace
 }  // namespace qkscope

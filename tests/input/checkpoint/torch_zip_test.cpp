@@ -110,6 +110,100 @@ TEST(TorchZip, CorruptBytesNeverCauseReadsOutsideTheFile) {
   EXPECT_GT(read, 0u);  // checksums and dates of zip members are ignored
 }
 
+std::string bytes_of(std::uint64_t value, std::size_t size) {
+  return {reinterpret_cast<const char*>(&value), size};
+}
+
+struct Member {
+  std::string name, content;
+  std::uint16_t flags = 0, method = 0;
+  std::string extra = {};             // of the directory
+  std::uint32_t header = 0xffffffff;  // where the directory says that the member begins
+};
+
+// A zip file of these members. `directory` replaces the place of the directory.
+std::string zip_of(const std::vector<Member>& members, std::uint32_t directory = 0) {
+  std::string file, records;
+  for (const auto& [name, content, flags, method, extra, header] : members) {
+    const auto sizes = bytes_of(content.size(), 4) + bytes_of(content.size(), 4);
+    records += "PK\x01\x02" + bytes_of(0, 4) + bytes_of(flags, 2) + bytes_of(method, 2) +
+               std::string(8, '\0') + sizes + bytes_of(name.size(), 2) + bytes_of(extra.size(), 2) +
+               std::string(10, '\0') + bytes_of(header == 0xffffffff ? file.size() : header, 4) +
+               name + extra;
+    file += "PK\x03\x04" + std::string(14, '\0') + sizes + bytes_of(name.size(), 2) +
+            bytes_of(0, 2) + name + content;
+  }
+  return file + records + "PK\x05\x06" + bytes_of(0, 4) + bytes_of(members.size(), 2) +
+         bytes_of(members.size(), 2) + bytes_of(records.size(), 4) +
+         bytes_of(directory == 0 ? file.size() : directory, 4) + bytes_of(0, 2);
+}
+
+// A state dictionary of one tensor "w" in storage "0", with an offset, a shape and strides of one
+// byte each.
+std::string pickle_of(const std::string& offset, const std::string& shape,
+                      const std::string& strides) {
+  using namespace std::string_literals;
+  const auto tuple = [](const std::string& numbers) {
+    std::string items = "(";
+    for (const char number : numbers) items += std::string("K") + number;
+    return items + "t";
+  };
+  return "}\x8c\x01w"
+         "ctorch._utils\n_rebuild_tensor_v2\n("
+         "(\x8c\x07storage"
+         "ctorch\nFloatStorage\n\x8c\x01"
+         "0\x8c\x03"
+         "cpuK\x01tQK"s +
+         offset + tuple(shape) + tuple(strides) + "\x89NtRs.";
+}
+
+// One row per refusal: the file, and what the message says.
+TEST(TorchZip, RefusalsSayWhatIsWrong) {
+  using namespace std::string_literals;
+  const Member data{.name = "a/data/0", .content = std::string(24, 'x')};
+  const auto pickled = [&](const std::string& offset, const std::string& shape,
+                           const std::string& strides) {
+    return zip_of({{.name = "a/data.pkl", .content = pickle_of(offset, shape, strides)}, data});
+  };
+  const auto whole = pickled("\0"s, "\2\3", "\3\1");
+  EXPECT_EQ(parse_zip(whole).tensors.at("w").shape, (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(parse_zip(pickled("\0"s, "\1\6", "\7\1")).tensors.at("w").shape.front(), 1);
+  EXPECT_EQ(parse_zip(pickled("\6", "\2\0"s, "\3\1")).tensors.at("w").shape.back(), 0);
+  const std::pair<std::string, std::string> rows[] = {
+      {"its directory is missing, so it was cut off", "PK\x03\x04" + std::string(100, 'x')},
+      {"a record of its directory is not where it should be", zip_of({data}, 1)},
+      {"a record reaches beyond the end of the file", zip_of({data}, 1 << 30)},
+      {"\"a/data/0\" is there twice", zip_of({data, data})},
+      {"\"b\" is compressed or encrypted", zip_of({{.name = "b", .content = "x", .method = 8}})},
+      {"\"b\" is compressed or encrypted", zip_of({{.name = "b", .content = "x", .flags = 1}})},
+      {"a member is not where its directory says",
+       zip_of({{.name = "b", .content = "x", .header = 1}})},
+      {"the end of its 64-bit directory is not where it should be",
+       [] {
+         auto file = zip_of({{.name = "b", .content = std::string(60, 'x')}});
+         const auto end = file.rfind("PK\x05\x06");
+         return file.insert(end, "PK\x06\x07" + std::string(16, '\0'));
+       }()},
+      {"it holds no data.pkl", zip_of({data})},
+      {"with the byte order \"big\", expected little",
+       zip_of({{.name = "a/data.pkl", .content = pickle_of("\0"s, "", "")},
+               {.name = "a/byteorder", .content = "big"}})},
+      {"lies in storage \"0\", which is not in the file",
+       zip_of({{.name = "a/data.pkl", .content = pickle_of("\0"s, "", "")}})},
+      {"is stored with gaps or transposed", pickled("\0"s, "\2\3", "\1\2")},
+      {"needs elements 1 to 7 of storage \"0\", which has 6", pickled("\1", "\2\3", "\3\1")},
+      {"needs elements 7 to 8 of storage", pickled("\7", "\1", "\1")},
+  };
+  for (const auto& [message, file] : rows) EXPECT_THAT(zip_refusal(file), HasSubstr(message));
+  // Other extra fields and a comment are skipped.
+  auto extra = zip_of({{.name = "a/data.pkl",
+                        .content = pickle_of("\0"s, "\6", "\1"),
+                        .extra = bytes_of(7, 2) + bytes_of(1, 2) + "x"},
+                       data});
+  EXPECT_EQ(parse_zip(extra + std::string(60'000, '\0')).tensors.size(), 1u);
+  EXPECT_THAT(zip_refusal(extra + std::string(70'000, '\0')), HasSubstr("so it was cut off"));
+}
+
 TEST(TorchZip, OtherZipFilesAreRejectedWithAReason) {
   EXPECT_THAT(zip_refusal("PK\x03\x04"), HasSubstr("too short"));
   EXPECT_THAT(zip_refusal("no zip"), HasSubstr("before 1.6"));

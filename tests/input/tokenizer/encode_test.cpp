@@ -1,4 +1,5 @@
 #include <atomic>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -115,6 +116,46 @@ TEST(Encode, TokenStringsAndVocabularySizeIncludeAddedTokens) {
   EXPECT_EQ(tokenizer.token_string(1 << 30), "");
   EXPECT_EQ(tokenizer.vocab_size(), 523 + 3);
   EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{-5, 1 << 30}), "");
+}
+
+// Encoding with offsets goes another way, token by token, and gives the same ids; decoded text is
+// UTF-8 whatever the ids are.
+TEST(Encode, OffsetsDoNotChangeIds) {
+  const std::vector<std::string> tricky = {
+      "\u1112\u1161\u11ab \uac01\uac00\u11a8 \u1112x\u1161",            // Hangul, composed and not
+      "\ufb01 \u00bd A\u030a \u212b \ufdfa \u2460",                     // compatibility characters
+      "a\u0315\u0300\u05ae e\u0301\u0327 \u0344 \u0958 q\u0307\u0323",  // combining marks
+      "\u0130 \u1e9e \u03a3\u0391\u03a3",                               // lower case
+      "it's I'LL we'Ve 'x '\u017f 'r 'v ' ",
+      "  lead\t\ttab\r\n\n  end  ",
+      "\u4e16\u754c\u3002\u4f60\u597d\uff0c\u3400\u3002 \U0001f600\U0001f468\u200d\U0001f469",
+      "HTTPServer camelCase x/y//z 3.14159 12345678 1a2b",
+      "\u2581a \u2581 \u2581\u2581b_c",
+      std::string(200, 'x') + "\u00e9" + std::string(200, 'y') + " " + std::string(70, '-'),
+      "",
+      " "};
+  for (const auto& entry :
+       std::filesystem::directory_iterator(source_path("tests/input/tokenizer/data"))) {
+    const Json json = load_json(entry.path().string());
+    if (!json.contains("model")) continue;
+    auto texts = tricky;
+    for (const auto& token : json.value("added_tokens", Json::array())) {
+      const auto content = token["content"].get<std::string>();
+      texts.push_back("x" + content + "y  " + content + "  z" + content + content);
+    }
+    const auto tokenizer = Tokenizer::load(entry.path().string());
+    for (const auto& text : texts) {
+      const auto plain = tokenizer.encode(text).ids;
+      const auto aligned = tokenizer.encode(text, {true, 0, true});
+      EXPECT_EQ(aligned.ids, plain) << entry.path() << ": " << text;
+      EXPECT_EQ(aligned.offsets.size(), plain.size()) << entry.path() << ": " << text;
+      for (const auto& [begin, end] : aligned.offsets) EXPECT_LE(begin, end) << text;
+    }
+    std::vector<std::int32_t> ids;
+    for (std::int32_t id = 0; id < 600; ++id) ids.push_back(id * 7 % 601);
+    for (const bool skip : {false, true})
+      EXPECT_EQ(find_invalid_utf8(tokenizer.decode(ids, skip)), std::string::npos) << entry.path();
+  }
 }
 
 }  // namespace

@@ -193,5 +193,50 @@ TEST(GgufTokenizer, UnknownSettingsAreNamed) {
               HasSubstr(R"(the merge "a b" is not two tokens)"));
 }
 
+// One row per refusal: the file, and what the message says.
+TEST(GgufTokenizer, RefusalsSayWhatIsWrong) {
+  const auto with_tokens = [](const std::string& kind, const std::vector<std::string>& tokens) {
+    return GgufBytes().text("tokenizer.ggml.model", kind).texts("tokenizer.ggml.tokens", tokens);
+  };
+  const auto byte_level = [&] {
+    return with_tokens("gpt2", {"a", "b", "ab"}).text("tokenizer.ggml.pre", "gpt-2");
+  };
+  const auto one_token = [&] {
+    return with_tokens("llama", {"a"}).reals("tokenizer.ggml.scores", {1});
+  };
+  const std::string merge = "is not two tokens with a space between that make a third";
+  const std::pair<std::string, GgufBytes> rows[] = {
+      {"expected a list",
+       GgufBytes().text("tokenizer.ggml.model", "gpt2").text("tokenizer.ggml.tokens", "a")},
+      {"expected a list of strings",
+       GgufBytes().text("tokenizer.ggml.model", "gpt2").integers("tokenizer.ggml.tokens", {1})},
+      {"token 1 is not UTF-8", with_tokens("gpt2", {"a", "\xff"})},
+      {"expected a list of strings", byte_level().integers("tokenizer.ggml.merges", {1})},
+      {"the merge \"ab\" " + merge, byte_level().texts("tokenizer.ggml.merges", {"ab"})},
+      {"the merge \"a \" " + merge, byte_level().texts("tokenizer.ggml.merges", {"a "})},
+      {"the merge \"x b\" " + merge, byte_level().texts("tokenizer.ggml.merges", {"x b"})},
+      {"the merge \"a x\" " + merge, byte_level().texts("tokenizer.ggml.merges", {"a x"})},
+      {"expected a list of numbers",
+       with_tokens("llama", {"a"}).texts("tokenizer.ggml.scores", {"1"})},
+      {"a token of 1025 bytes, expected at most 1024",
+       with_tokens("llama", {std::string(1025, 'a')}).reals("tokenizer.ggml.scores", {1})},
+      {"2 types for 1 tokens", one_token().integers("tokenizer.ggml.token_type", {1, 1})},
+      {"expected a list of integers", one_token().reals("tokenizer.ggml.token_type", {1})},
+      {"expected true or false", one_token().number("tokenizer.ggml.add_eos_token", 1)},
+  };
+  for (const auto& [message, file] : rows) EXPECT_THAT(refusal(file), HasSubstr(message));
+  const auto empty_token = with_tokens("llama", {"a", ""})
+                               .reals("tokenizer.ggml.scores", {1, 1})
+                               .integers("tokenizer.ggml.token_type", {4, 3})
+                               .flag("tokenizer.ggml.add_bos_token", false)
+                               .flag("tokenizer.ggml.add_space_prefix", false);
+  EXPECT_THAT(load(empty_token).encode("a").ids, ElementsAre(0));
+  const TemporaryFolder folder;
+  write_file(folder.file("model.gguf"),
+             one_token().number("tokenizer.ggml.eot_token_id", 0x80000000).build());
+  EXPECT_THAT(bad_input_message([&] { gguf_end_tokens(folder.file("model.gguf")); }),
+              HasSubstr("is 2147483648, expected a token id"));
+}
+
 }  // namespace
 }  // namespace qkscope

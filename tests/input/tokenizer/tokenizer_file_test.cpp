@@ -104,6 +104,123 @@ TEST(TokenizerFile, UnknownSettingsAreNamed) {
   expect("/added_tokens/0", Json{{"content", "x"}, {"odd", true}}, "odd");
 }
 
+// One row per refusal: the place in tokenizer.json, its value as JSON, and the message.
+TEST(TokenizerFile, RefusalsSayWhatIsWrong) {
+  struct Row {
+    const char* place;
+    const char* value;
+    const char* message;
+  };
+  const std::string roberta =
+      R"({"type": "RobertaProcessing", "trim_offsets": true, "add_prefix_space": true, )";
+  const std::string marks = R"({"type": "TemplateProcessing", "special_tokens": {"x": {"ids": [0]},
+                                "y": {}, "z": 1}, "single": [)";
+  const Row rows[] = {
+      {"/normalizer", "1", "normalizer must be an object"},
+      {"/normalizer", "{}", "normalizer has no \"type\""},
+      {"/normalizer", R"({"type": "Sequence", "normalizers": 1})",
+       "\"normalizers\" must be a list"},
+      {"/normalizer", R"({"type": "Prepend", "prepend": 1})", "\"prepend\" must be a string"},
+      {"/normalizer", R"({"type": "Strip", "strip_left": 1})",
+       "\"strip_left\" must be true or false"},
+      {"/normalizer", R"({"type": "Replace", "pattern": {"String": ""}, "content": ""})",
+       "has an empty pattern"},
+      {"/normalizer", R"({"type": "Replace", "pattern": {"Glob": "a"}, "content": ""})",
+       "\"pattern\" must be {\"String\": ...} or {\"Regex\": ...}"},
+      {"/normalizer", R"({"type": "Replace", "pattern": {"String": 1}, "content": ""})",
+       "\"pattern\" must be"},
+      {"/normalizer", R"({"type": "Replace", "pattern": {"String": "a", "Regex": "b"}})",
+       "\"pattern\" must be"},
+      {"/normalizer", R"({"type": "Replace", "pattern": "a", "content": ""})",
+       "\"pattern\" must be"},
+      {"/normalizer", R"({"type": "Replace", "pattern": {"Regex": "("}, "content": ""})",
+       "cannot use the pattern '('"},
+      {"/pre_tokenizer", R"({"type": "Metaspace", "replacement": "ab"})",
+       "\"replacement\" must be one character"},
+      {"/pre_tokenizer", R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "odd"})",
+       "has the unknown prepend_scheme \"odd\""},
+      {"/pre_tokenizer", R"({"type": "Metaspace", "replacement": "_", "add_prefix_space": false})",
+       "says add_prefix_space false and a prepend_scheme other than \"never\""},
+      {"/pre_tokenizer", R"({"type": "Punctuation", "behavior": "odd"})",
+       "has the unknown behavior \"odd\""},
+      {"/decoder", R"({"type": "Strip", "content": "ab", "start": 1, "stop": 0})",
+       "\"content\" must be one character"},
+      {"/decoder", R"({"type": "Strip", "content": "a", "start": "1", "stop": 0})",
+       "\"start\" must be an integer"},
+      {"/decoder", R"({"type": "Metaspace", "replacement": ""})",
+       "\"replacement\" must be one character"},
+      {"/added_tokens", "1", "added_tokens must be a list"},
+      {"/added_tokens/0", "1", "an added token is no object: 1"},
+      {"/added_tokens/0", "{}", "an added token has no content: {}"},
+      {"/added_tokens/0", R"({"content": 1})", "an added token has no content"},
+      {"/added_tokens/0", R"({"content": "x", "special": 1})",
+       "has a \"special\" that is neither true nor false"},
+      {"/truncation", R"({"direction": "Up"})", "truncation direction must be Left or Right"},
+      {"/model/fuse_unk", "1", "model.fuse_unk must be true or false"},
+      {"/model/unk_token", "1", "model.unk_token must be a string or null"},
+      {"/model/merges/0", "[]", "a merge must name two tokens"},
+      {"/model/merges/0", R"(["a"])", "a merge must name two tokens"},
+      {"/model/merges/0", R"(["a", "b", "ab"])", "a merge must name two tokens"},
+      {"/model/merges/0", R"("ab")", "the merge \"ab\" must be two tokens with a space between"},
+      {"/model/continuing_subword_prefix", R"("##")", "the merged token \"b\" lacks the prefix"},
+      {"/model/vocab/c", "1.5", "expected an integer"},
+      {"/model/vocab/c", "1e3", "expected an integer"},
+      {"/model/vocab/c", "null", "expected an integer"},
+      {"/model", R"({"vocab": {}})", "the model has neither a type nor merges"},
+      {"/model", R"({"type": "BPE", "vocab": {}})", "the BPE model needs \"vocab\" and \"merges\""},
+      {"/model", R"({"merges": []})", "the BPE model needs \"vocab\" and \"merges\""},
+  };
+  for (const auto& [place, value, message] : rows)
+    EXPECT_NE(refusal(place, Json::parse(value)).find(message), std::string::npos)
+        << refusal(place, Json::parse(value));
+  const auto expect_post_processor = [](const std::string& json, const std::string& message) {
+    const auto found = refusal("/post_processor", Json::parse(json));
+    EXPECT_NE(found.find(message), std::string::npos) << found;
+  };
+  expect_post_processor(roberta + R"("cls": ["a"], "sep": ["b", 1]})",
+                        "\"cls\" must be [token, id]");
+  expect_post_processor(roberta + R"("cls": ["a", 0], "sep": [1, 1]})",
+                        "\"sep\" must be [token, id]");
+  expect_post_processor(roberta + R"("cls": ["a", "0"], "sep": ["b", 1]})",
+                        "has an id that is no integer");
+  expect_post_processor(roberta + R"("cls": ["a", -1], "sep": ["b", 1]})", "has the id -1");
+  expect_post_processor(roberta + R"("cls": ["a", 16777216], "sep": ["b", 1]})",
+                        "has the id 16777216");
+  expect_post_processor(R"({"type": "TemplateProcessing", "single": [], "special_tokens": 1})",
+                        "\"special_tokens\" must be an object");
+  const std::string listing = "\"single\" must list {\"Sequence\": ...}";
+  for (const auto* item : {"1", "{}", R"({"Sequence": 1})", R"({"Sequence": {}})",
+                           R"({"Sequence": {"id": 1}})", R"({"a": {"id": "A"}, "b": {}})"})
+    expect_post_processor(marks + item + "]}", listing);
+  expect_post_processor(marks + R"({"Sequence": {"id": "B"}}]})", "names the sequence B");
+  expect_post_processor(marks + R"({"Other": {"id": "A"}}]})", "has a piece \"Other\"");
+  for (const auto* name : {"w", "y", "z"})
+    expect_post_processor(marks + R"({"SpecialToken": {"id": ")" + name + "\"}}]}",
+                          std::string("does not say the ids of \"") + name);
+}
+
+TEST(TokenizerFile, ConfigurationsWithUnusableValuesAreRefusedOrIgnored) {
+  const TemporaryFolder folder;
+  std::filesystem::copy(data_file("llama3"), folder.file("tokenizer.json"));
+  const auto load_with = [&](const std::string& config) {
+    write_file(folder.file("tokenizer_config.json"), config);
+    return Tokenizer::load(folder.path());
+  };
+  const auto message = [&](const std::string& config) {
+    return bad_input_message([&] { load_with(config); });
+  };
+  EXPECT_NE(message("[]").find("expected a JSON object"), std::string::npos);
+  EXPECT_NE(message(R"({"truncation_side": "up"})").find("must be \"left\" or \"right\""),
+            std::string::npos);
+  EXPECT_NE(message(R"({"added_tokens_decoder": {"x": {"content": "y"}}})").find("added_tokens"),
+            std::string::npos);
+  const auto ignored =
+      load_with(R"({"add_bos_token": 1, "bos_token": 1, "eos_token": {"content": 1},
+                                     "added_tokens_decoder": [], "truncation_side": "right"})");
+  EXPECT_FALSE(ignored.bos_id() || ignored.eos_id());
+  EXPECT_FALSE(load_with(R"({"eos_token": {}})").eos_id());
+}
+
 TEST(TokenizerFile, MissingPartsAreNamed) {
   EXPECT_NE(bad_input_message([] { Tokenizer::load("/nowhere/tokenizer.json"); }).find("/nowhere"),
             std::string::npos);
