@@ -1,6 +1,8 @@
 // qkscope figures: draws the figures and writes the report of an analysis or sweep.
 #include "qkscope/figures.h"
 
+#include <map>
+
 #include <fmt/ranges.h>
 
 #include "cli/analysis_options.h"
@@ -86,7 +88,9 @@ void FiguresCommand::run() {
   else
     options.results = fetch_stored(options.results, common.quiet);
   const Drawn drawn = draw_figures(options);
-  for (const auto& [name, why] : drawn.left_out) info("{} left out: {}", name, why);
+  std::map<std::string, std::vector<std::string>> left_out;  // names by reason
+  for (const auto& [name, why] : drawn.left_out) left_out[why].push_back(name);
+  for (const auto& [why, names] : left_out) info("{} left out: {}", fmt::join(names, ", "), why);
   if (!drawn.of_several.empty())
     info("left out because they compare runs, and this is one: {}",
          fmt::join(drawn.of_several, ", "));

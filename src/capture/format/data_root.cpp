@@ -38,12 +38,8 @@ std::vector<std::string> head_folders(const OpenFolder& root) {
   return folders;
 }
 
-<<<<<<< HEAD
 // Whether the part belongs to the run with this manifest; false for a damaged part. Rethrows I/O
 // failures, because the part may be intact.
-=======
-// Whether the part belongs to the run with this manifest; false for a damaged part.
->>>>>>> coverage
 bool belongs_to_run(const std::string& part, const Manifest& manifest) {
   const auto path = part + "/" + layout::kManifestFile;
   return unless_bad_input(

@@ -181,14 +181,9 @@ void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, 
     const auto text = json.dump(1) + "\n";
     if (folder_.store().put_if_absent(name, text)) {
       verify_conditional_put(folder_.store(), name);
-<<<<<<< HEAD
       // If the store's put-if-absent is not atomic, one of two writers reads the other's content.
-      if (folder_.store().read(name) == text) return;
-=======
-      // In a store with weak put-if-absent, one of two concurrent writers sees the other's content.
       began_run_ = folder_.store().read(name) == text;
       if (began_run_) return;
->>>>>>> coverage
     }
     overwrite = false;  // another process began a run at the same time: join that run
   }
