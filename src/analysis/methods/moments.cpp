@@ -135,14 +135,27 @@ std::vector<double> project_centred(const CentredRows& rows, std::span<const dou
   return along;
 }
 
+std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& keys) {
+  const auto nq = static_cast<double>(queries.size());
+  const auto nk = static_cast<double>(keys.size());
+  const double between = nq * nk / (nq + nk);
+  const double apart = queries.position_mean - keys.position_mean;
+  std::vector<double> sums;
+  for (std::size_t j = 0; j < queries.mean.size(); ++j)
+    sums.push_back(queries.cross_scatter[j] + keys.cross_scatter[j] +
+                   between * (queries.mean[j] - keys.mean[j]) * apart);
+  return sums;
+}
+
 PooledMoments pool_moments(const Moments& queries, const Moments& keys) {
   QKSCOPE_ASSERT(queries.dim() == keys.dim());
   const auto dim = static_cast<std::size_t>(queries.dim());
   const auto nq = static_cast<double>(queries.size());
   const auto nk = static_cast<double>(keys.size());
-  const double between = nq * nk / (nq + nk);  // weight of the between-means term
+  const double between = nq * nk / (nq + nk);
   const double apart = queries.position_mean - keys.position_mean;
   PooledMoments pooled;
+  pooled.between = between;
   pooled.count = queries.size() + keys.size();
   pooled.position_mean = (nq * queries.position_mean + nk * keys.position_mean) / (nq + nk);
   pooled.position_scatter =
@@ -151,9 +164,8 @@ PooledMoments pool_moments(const Moments& queries, const Moments& keys) {
   for (std::size_t j = 0; j < dim; ++j) {
     pooled.mean.push_back((nq * queries.mean[j] + nk * keys.mean[j]) / (nq + nk));
     pooled.delta.push_back(queries.mean[j] - keys.mean[j]);
-    pooled.cross_scatter.push_back(queries.cross_scatter[j] + keys.cross_scatter[j] +
-                                   between * pooled.delta[j] * apart);
   }
+  pooled.cross_scatter = pooled_cross_scatter(queries, keys);
   for (std::size_t i = 0; i < dim; ++i)
     for (std::size_t j = 0; j < dim; ++j)
       pooled.scatter.data[i * dim + j] +=

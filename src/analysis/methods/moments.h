@@ -86,6 +86,7 @@ struct PooledMoments {
   std::int64_t count = 0;
   std::vector<double> mean;   // (dim)
   std::vector<double> delta;  // (dim): mean of the queries - mean of the keys
+  double between = 0;         // n_q n_k / (n_q + n_k): weight of delta delta^T in the scatter
   Matrix scatter;             // (dim, dim)
   double position_mean = 0;
   double position_scatter = 0;
@@ -93,6 +94,8 @@ struct PooledMoments {
 };
 
 PooledMoments pool_moments(const Moments& queries, const Moments& keys);
+// Returns the cross scatter (dim) of the pooled rows alone.
+std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& keys);
 
 // Returns the projections (count, rows) of the rows, centred on the pooled mean, on directions
 // (count, dim).

@@ -113,9 +113,7 @@ PositionNull sample_position_null(const CentredRows& queries, const CentredRows&
   if (options.null_draws <= 0) return {};
   const Matrix of_queries = null_sums(queries, options.null_draws, options.seed * 2);
   const Matrix of_keys = null_sums(keys, options.null_draws, options.seed * 2 + 1);
-  const auto nq = static_cast<double>(queries.size());
-  const auto nk = static_cast<double>(keys.size());
-  const double between = nq * nk / (nq + nk) * (queries.position_mean - keys.position_mean);
+  const double between = pooled.between * (queries.position_mean - keys.position_mean);
   Matrix a = of_queries;
   std::vector<double> drift;  // |sum of the pooled rows with position|
   for (std::int64_t draw = 0; draw < a.rows; ++draw) {
@@ -136,7 +134,7 @@ PositionNull sample_position_null(const CentredRows& queries, const CentredRows&
     const std::span<const double> line(a.row(draw), static_cast<std::size_t>(a.cols));
     // Pooled scatter: scatter of queries, scatter of keys, and scatter between their means.
     const double apart = dot(line, pooled.delta);
-    position.add(drift[i], variance_q[i] + variance_k[i] + nq * nk / (nq + nk) * apart * apart,
+    position.add(drift[i], variance_q[i] + variance_k[i] + pooled.between * apart * apart,
                  pooled.position_scatter);
     q.add(dot({of_queries.row(draw), line.size()}, line), variance_q[i], queries.position_scatter);
     k.add(dot({of_keys.row(draw), line.size()}, line), variance_k[i], keys.position_scatter);

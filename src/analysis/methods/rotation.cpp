@@ -81,23 +81,22 @@ std::vector<double> separation_direction(const Moments& queries, const Moments& 
 void describe_a(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                 RotationResult& result) {
   const auto& a = result.a;
-  const double total = trace(pooled.scatter);
-  const double variance = quadratic_form(pooled.scatter, a);
+  const double apart = dot(pooled.delta, a);
+  const double variance_q = quadratic_form(queries.scatter, a);
+  const double variance_k = quadratic_form(keys.scatter, a);
+  const double variance = variance_q + variance_k + pooled.between * apart * apart;
   const double along_q = dot(queries.cross_scatter, a);
   const double along_k = dot(keys.cross_scatter, a);
   result.position_r = std::fabs(
       correlation(dot(pooled.cross_scatter, a), variance, pooled.position_scatter, pooled.count).r);
-  result.r_q_a = correlation(along_q, quadratic_form(queries.scatter, a), queries.position_scatter,
-                             queries.size())
-                     .r;
-  result.r_k_a =
-      correlation(along_k, quadratic_form(keys.scatter, a), keys.position_scatter, keys.size()).r;
+  result.r_q_a = correlation(along_q, variance_q, queries.position_scatter, queries.size()).r;
+  result.r_k_a = correlation(along_k, variance_k, keys.position_scatter, keys.size()).r;
   result.alpha_q = along_q / queries.position_scatter;
   result.alpha_k = along_k / keys.position_scatter;
   result.mu_q_a = dot(queries.mean, a);
   result.mu_k_a = dot(keys.mean, a);
   result.bias_strength = result.mu_q_a * result.alpha_k;
-  result.var_frac_a = variance / total;
+  result.var_frac_a = variance / trace(pooled.scatter);
 }
 
 void describe_b(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
@@ -114,7 +113,7 @@ void describe_b(const Moments& queries, const Moments& keys, const PooledMoments
   result.separation_strength =
       (q / nq + k / nk + apart * apart) /
       (trace(queries.scatter) / nq + trace(keys.scatter) / nk + dot(pooled.delta, pooled.delta));
-  result.var_frac_b = quadratic_form(pooled.scatter, b) / trace(pooled.scatter);
+  result.var_frac_b = (q + k + pooled.between * apart * apart) / trace(pooled.scatter);
   result.plane_var_fraction = result.var_frac_a + result.var_frac_b;
   result.content_var_b = (q + k) / static_cast<double>(pooled.count);
 }

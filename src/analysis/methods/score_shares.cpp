@@ -5,7 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "analysis/methods/jackknife.h"
@@ -21,8 +21,9 @@ namespace {
 std::vector<std::size_t> sorted_rows(const RowsView& rows) {
   std::vector<std::size_t> order(as_index(rows.size()));
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::sort(order, {},
-                    [&](std::size_t i) { return std::tuple(rows.example(i), rows.position[i]); });
+  const auto place = [&](std::size_t i) { return std::pair(rows.example(i), rows.position[i]); };
+  // Captures are usually written in this order: skip the sort.
+  if (!std::ranges::is_sorted(order, {}, place)) std::ranges::sort(order, {}, place);
   return order;
 }
 
@@ -43,23 +44,19 @@ struct AttendedKeys {
 };
 
 AttendedKeys attended_keys(const ScoreRows& rows) {
-  const auto place = [](const RowsView& view) {
-    return [&view](std::size_t i) {
-      return std::pair(view.example(i), std::int64_t{view.position[i]});
-    };
+  const auto place = [](const RowsView& view, std::size_t i) {
+    return std::pair(view.example(i), std::int64_t{view.position[i]});
   };
   AttendedKeys found{sorted_rows(rows.keys), {}};
   const auto& keys = found.keys;
+  std::size_t first = 0;
+  std::size_t last = 0;
   for (const auto query : sorted_rows(rows.queries)) {
-    const auto [text, position] = place(rows.queries)(query);
+    const auto [text, position] = place(rows.queries, query);
     const auto oldest = rows.window > 0 ? position - rows.window + 1 : std::int64_t{0};
-    const auto first =
-        std::ranges::lower_bound(keys, std::pair(text, oldest), {}, place(rows.keys));
-    const auto last =
-        std::ranges::lower_bound(keys, std::pair(text, position), {}, place(rows.keys));
-    if (first < last)
-      found.queries.push_back({query, as_index(first - keys.begin()), as_index(last - keys.begin()),
-                               rows.texts.group_of(text)});
+    while (last < keys.size() && place(rows.keys, keys[last]) < std::pair(text, position)) ++last;
+    while (first < last && place(rows.keys, keys[first]) < std::pair(text, oldest)) ++first;
+    if (first < last) found.queries.push_back({query, first, last, rows.texts.group_of(text)});
   }
   return found;
 }
