@@ -1,6 +1,7 @@
 #include "analysis/methods/free_plasticity.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -14,6 +15,10 @@ namespace {
 
 constexpr std::int64_t kKeysPerText = 16;  // at most; more are drawn at random
 constexpr std::int64_t kLanes = 4;         // groups of texts counted side by side
+
+// One number per lane.
+using Scores = float __attribute__((vector_size(kLanes * sizeof(float))));
+using Counts = std::int32_t __attribute__((vector_size(kLanes * sizeof(std::int32_t))));
 
 // A text sampled for a bin, and its eligible keys.
 struct ChosenText {
@@ -73,7 +78,8 @@ void BinQueries::take(const ModelFreeProfileInput& source, std::size_t bin) {
     others_.push_back(static_cast<std::int32_t>(size_ - own));
   }
   const auto dim = as_index(queries.vectors.cols);
-  columns_.assign(dim * as_index(stride()), 0);
+  const auto apart = stride();
+  columns_.assign(dim * as_index(apart), 0);
   const auto knot = source.model.knots.knot[bin];
   const double fraction = source.model.knots.fraction[bin];
   std::vector<double> slope(source.model.slope.row(knot), source.model.slope.row(knot) + dim);
@@ -88,17 +94,21 @@ void BinQueries::take(const ModelFreeProfileInput& source, std::size_t bin) {
       moved[j] = static_cast<float>(x[j] + queries.mean[j] + move * slope[j]);
     float* to = columns_.data() + next[group_of_row(row)];
     next[group_of_row(row)] += kLanes;
-    for (std::size_t j = 0; j < dim; ++j, to += stride()) *to = moved[j];
+    for (std::size_t j = 0; j < dim; ++j, to += apart) *to = moved[j];
   }
 }
 
 void BinQueries::count_preferring(const float* x, const float* y, std::int32_t* preferring) const {
   for (std::size_t block = 0; block + 1 < block_begin_.size(); ++block) {
-    std::int32_t count[kLanes] = {};
-    for (auto c = block_begin_[block]; c < block_begin_[block + 1]; c += kLanes)
-      for (std::int64_t lane = 0; lane < kLanes; ++lane)
-        count[lane] += x[c + lane] > y[c + lane] ? 1 : 0;
-    preferring = std::copy_n(count, kLanes, preferring);
+    Counts count = {};
+    for (auto c = block_begin_[block]; c < block_begin_[block + 1]; c += kLanes) {
+      Scores first, second;
+      std::memcpy(&first, x + c, sizeof(Scores));
+      std::memcpy(&second, y + c, sizeof(Scores));
+      count -= first > second;  // true is -1
+    }
+    std::memcpy(preferring, &count, sizeof(Counts));
+    preferring += kLanes;
   }
 }
 
@@ -258,20 +268,6 @@ BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double ga
   return sums;
 }
 
-// Mean Gaussian plasticity of the pairs whose keys are outside the group, under the model fitted to
-// all queries.
-double gaussian_without(const GroupPairSums& pairs, std::size_t points, std::size_t point,
-                        int group) {
-  double sum = 0;
-  double weight = 0;
-  for (int g = 0; g < pairs.groups; ++g) {
-    if (g == group) continue;
-    sum += pairs.sum[static_cast<std::size_t>(g) * points + point];
-    weight += pairs.weight[static_cast<std::size_t>(g) * points + point];
-  }
-  return sum / weight;
-}
-
 }  // namespace
 
 void add_model_free_profile(const ModelFreeProfileInput& source, const PlasticityOptions& options,
@@ -302,7 +298,7 @@ void add_model_free_profile(const ModelFreeProfileInput& source, const Plasticit
       const double left = replicates.queries[group * bins + b];
       if (left < 2 || sums.weight_without[group] == 0) continue;
       replicates.free[group * bins + b] =
-          (has_model ? gaussian_without(source.gaussian.groups, modelled.size(), at, g) : 0) +
+          (has_model ? source.gaussian.groups.mean_without(group, at) : 0) +
           (sums.free_without[group] - sums.gaussian_without[group]) / sums.weight_without[group];
     }
   }
