@@ -17,16 +17,6 @@
 namespace qkscope {
 namespace {
 
-// Rows sorted by text and position, so that samples do not depend on the order in the file.
-std::vector<std::size_t> sorted_rows(const RowsView& rows) {
-  std::vector<std::size_t> order(as_index(rows.size()));
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto place = [&](std::size_t i) { return std::pair(rows.example(i), rows.position[i]); };
-  // Captures are usually written in this order: skip the sort.
-  if (!std::ranges::is_sorted(order, {}, place)) std::ranges::sort(order, {}, place);
-  return order;
-}
-
 // A query and the keys that it attends to: those before it in its text, inside the window.
 struct QueryKeys {
   std::size_t query = 0;  // row of the queries
@@ -47,11 +37,11 @@ AttendedKeys attended_keys(const ScoreRows& rows) {
   const auto place = [](const RowsView& view, std::size_t i) {
     return std::pair(view.example(i), std::int64_t{view.position[i]});
   };
-  AttendedKeys found{sorted_rows(rows.keys), {}};
+  AttendedKeys found{rows_by_position(rows.keys), {}};
   const auto& keys = found.keys;
   std::size_t first = 0;
   std::size_t last = 0;
-  for (const auto query : sorted_rows(rows.queries)) {
+  for (const auto query : rows_by_position(rows.queries)) {
     const auto [text, position] = place(rows.queries, query);
     const auto oldest = rows.window > 0 ? position - rows.window + 1 : std::int64_t{0};
     while (last < keys.size() && place(rows.keys, keys[last]) < std::pair(text, position)) ++last;
