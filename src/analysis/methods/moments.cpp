@@ -60,13 +60,7 @@ std::vector<std::size_t> rows_by_position(const RowsView& rows) {
 }
 
 CentredRows make_centred_rows(const RowsView& source) {
-  CentredRows rows = with_means(source);
-  std::vector<std::int64_t> all(static_cast<std::size_t>(rows.size()));
-  std::iota(all.begin(), all.end(), std::int64_t{0});
-  TextGroupSums sums = sum_text_group(rows, all);
-  rows.scatter = std::move(sums.scatter);
-  rows.cross_scatter = std::move(sums.cross_scatter);
-  return rows;
+  return make_grouped_rows(source, TextGroups(std::vector<std::int64_t>{0})).rows;
 }
 
 GroupedRows make_grouped_rows(const RowsView& source, const TextGroups& texts) {

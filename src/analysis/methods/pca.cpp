@@ -204,24 +204,6 @@ double pooled_correlation(std::span<const AxisSums> groups, std::vector<double>&
   return all.r();
 }
 
-const char* name_of(HeadClass head_class) {
-  switch (head_class) {
-    case HeadClass::position_dominated:
-      return "position_dominated";
-    case HeadClass::q_positional:
-      return "q_positional";
-    case HeadClass::k_positional:
-      return "k_positional";
-    case HeadClass::content_focused:
-      return "content_focused";
-    case HeadClass::mixed:
-      return "mixed";
-    case HeadClass::undefined:
-      break;
-  }
-  return "";
-}
-
 }  // namespace
 
 PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
@@ -334,7 +316,10 @@ int position_component(const PcaResult& pca) {
 }
 
 std::string to_string(HeadClass head_class) {
-  return translate_exceptions([&] { return std::string(name_of(head_class)); });
+  constexpr const char* kNames[] = {"position_dominated", "q_positional", "k_positional",
+                                    "content_focused",    "mixed",        ""};
+  return translate_exceptions(
+      [&]() -> std::string { return kNames[static_cast<std::size_t>(head_class)]; });
 }
 
 }  // namespace qkscope
