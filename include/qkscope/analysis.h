@@ -24,6 +24,9 @@
 
 namespace qkscope {
 
+// A number that is undefined or was not computed.
+inline constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
+
 // ---- Combined PCA: principal components of the pooled queries and keys of one head.
 
 struct PcaOptions {
@@ -60,8 +63,8 @@ struct PcaResult {
   std::vector<std::int64_t> qk_right;
   // Correlation with position along the drift axis Cov(X, t), cross-fitted: the axis of each group
   // of texts is fitted on the other groups. NaN for a single text.
-  double r_q_axis = std::numeric_limits<double>::quiet_NaN();
-  double r_k_axis = std::numeric_limits<double>::quiet_NaN();
+  double r_q_axis = kNoNumber;
+  double r_k_axis = kNoNumber;
   // Shape (groups of texts): jackknife replicates of r_q_axis and r_k_axis, each without the rows
   // of one group. The axes are not fitted again.
   std::vector<double> r_q_axis_without;
@@ -123,13 +126,13 @@ struct RotationOptions {
 // Permutation null: correlations with position along the drift direction `a` after shuffling
 // positions among rows and refitting `a`. NaN without shuffles.
 struct PositionNull {
-  double position_r = std::numeric_limits<double>::quiet_NaN();  // mean |r| over the shuffles
-  double r_q_a = std::numeric_limits<double>::quiet_NaN();
-  double r_k_a = std::numeric_limits<double>::quiet_NaN();
+  double position_r = kNoNumber;  // mean |r| over the shuffles
+  double r_q_a = kNoNumber;
+  double r_k_a = kNoNumber;
   // Permutation p values: (1 + shuffles that reach the observed |r|) / (1 + shuffles).
-  double position_r_p = std::numeric_limits<double>::quiet_NaN();
-  double r_q_a_p = std::numeric_limits<double>::quiet_NaN();
-  double r_k_a_p = std::numeric_limits<double>::quiet_NaN();
+  double position_r_p = kNoNumber;
+  double r_q_a_p = kNoNumber;
+  double r_k_a_p = kNoNumber;
 };
 
 // Plane i of the orthogonal complement of a and b, spanned by principal axes 2i and 2i + 1.
@@ -145,32 +148,32 @@ struct ComplementPair {
 
 // Planar rotation of one query head.
 struct RotationResult {
-  std::vector<double> a;   // shape (dim)
-  std::vector<double> b;   // shape (dim)
-  std::vector<double> c0;  // shape (dim); c0 and c1 span the complement's first plane
-  std::vector<double> c1;  // shape (dim); c0 and c1 are empty if the complement has no plane
-  double position_r = 0;   // |correlation| with position along a, queries and keys pooled
-  double r_q_a = 0;        // correlation of queries, and of keys, with position along a
-  double r_k_a = 0;
-  double alpha_q = 0;  // slope along a, per token
-  double alpha_k = 0;
-  double mu_q_a = 0;  // means of the uncentred vectors along a and b
-  double mu_k_a = 0;
-  double mu_q_b = 0;
-  double mu_k_b = 0;
-  double bias_strength = 0;        // mu_q_a * alpha_k
-  double separation_strength = 0;  // E[(b.(q-k))^2] / E[|q-k|^2] over all pairs
-  double var_frac_a = 0;           // fractions of the total variance
-  double var_frac_b = 0;
-  double plane_var_fraction = 0;  // var_frac_a + var_frac_b
-  double residual_pos_r = 0;      // largest |correlation| with position orthogonal to a: about 0
-  double content_var_b = 0;       // variance along b within queries and within keys
-  double omega = 0;               // frequency of the best sinusoid through the projection on a
-  double omega_r_squared = 0;
+  std::vector<double> a;          // shape (dim)
+  std::vector<double> b;          // shape (dim)
+  std::vector<double> c0;         // shape (dim); c0 and c1 span the complement's first plane
+  std::vector<double> c1;         // shape (dim); c0 and c1 are empty if the complement has no plane
+  double position_r = kNoNumber;  // |correlation| with position along a, queries and keys pooled
+  double r_q_a = kNoNumber;       // correlation of queries, and of keys, with position along a
+  double r_k_a = kNoNumber;
+  double alpha_q = kNoNumber;  // slope along a, per token
+  double alpha_k = kNoNumber;
+  double mu_q_a = kNoNumber;  // means of the uncentred vectors along a and b
+  double mu_k_a = kNoNumber;
+  double mu_q_b = kNoNumber;
+  double mu_k_b = kNoNumber;
+  double bias_strength = kNoNumber;        // mu_q_a * alpha_k
+  double separation_strength = kNoNumber;  // E[(b.(q-k))^2] / E[|q-k|^2] over all pairs
+  double var_frac_a = kNoNumber;           // fractions of the total variance
+  double var_frac_b = kNoNumber;
+  double plane_var_fraction = kNoNumber;  // var_frac_a + var_frac_b
+  double residual_pos_r = kNoNumber;      // largest |r| with position orthogonal to a: about 0
+  double content_var_b = kNoNumber;       // variance along b within queries and within keys
+  double omega = kNoNumber;  // frequency of the best sinusoid through the projection on a
+  double omega_r_squared = kNoNumber;
   std::vector<ComplementPair> complement;
-  double active_variance = 0;        // of active planes, fraction of the variance without a and b
-  double active_variance_total = 0;  // of active planes, fraction of the total variance
-  std::vector<double> active_axes;   // shape (2 * active planes, dim)
+  double active_variance = kNoNumber;  // of active planes, fraction of the variance without a and b
+  double active_variance_total = kNoNumber;  // of active planes, fraction of the total variance
+  std::vector<double> active_axes;           // shape (2 * active planes, dim)
   PositionNull null;
   std::string undefined;  // reason why a or b is undefined; empty where both exist
 
@@ -251,11 +254,11 @@ struct ProfilePoint {
   MeanPlasticity mean;
   // Jackknife standard error over texts; each replicate omits the keys and the queries of one group
   // of texts. NaN without replicates.
-  double se = std::numeric_limits<double>::quiet_NaN();
+  double se = kNoNumber;
   // Model-free estimate: mean over pairs of 4 n / (n - 1) p (1 - p), where p is the fraction of the
   // bin's n queries that prefer the first key. NaN without rows or with fewer than two queries.
-  double ap_free = std::numeric_limits<double>::quiet_NaN();
-  double se_free = std::numeric_limits<double>::quiet_NaN();
+  double ap_free = kNoNumber;
+  double se_free = kNoNumber;
   std::int64_t free_pairs = 0;  // key pairs behind ap_free
 
   double centre() const { return 0.5 * (low + high); }
@@ -307,22 +310,22 @@ struct ProfileReplicates {
 
 // Attention plasticity of one query head.
 struct PlasticityResult {
-  double r2_pos = 0;          // R^2 of each query dimension on position, mean over dimensions
-  double beta_norm = 0;       // L2 norm of the drift per token
-  double r2_scalar = 0;       // R^2 of log2(position + 1) on the drift coordinate
-  double mae_baseline = 0;    // mean absolute error of log2(position + 1) around its mean
-  double mae_projection = 0;  // mean absolute error around the regression on the drift coordinate
-  double mae_ratio = 0;       // mae_projection / mae_baseline
+  double r2_pos = kNoNumber;        // R^2 of each query dimension on position, mean over dimensions
+  double beta_norm = kNoNumber;     // L2 norm of the drift per token
+  double r2_scalar = kNoNumber;     // R^2 of log2(position + 1) on the drift coordinate
+  double mae_baseline = kNoNumber;  // mean absolute error of log2(position + 1) around its mean
+  double mae_projection = kNoNumber;  // mean absolute error of the drift regression
+  double mae_ratio = kNoNumber;       // mae_projection / mae_baseline
   ResidualNormality normality;
-  double ap_overall = 0;          // mean over the cells of `table`
-  double ap_profile_overall = 0;  // the head's plasticity: the profile averaged over its queries
-  double ap_first20 = 0;          // mean of the profile's bins in the first fifth
-  double ap_last20 = 0;           // mean of the profile's bins in the last fifth
-  double ap_drop = 0;             // ap_first20 - ap_last20
-  double ap_free_overall = 0;     // mean of the model-free profile over its queries
-  double ap_free_first20 = 0;
-  double ap_free_last20 = 0;
-  double ap_free_drop = 0;
+  double ap_overall = kNoNumber;          // mean over the cells of `table`
+  double ap_profile_overall = kNoNumber;  // the head's plasticity: mean of the profile
+  double ap_first20 = kNoNumber;          // mean of the profile's bins in the first fifth
+  double ap_last20 = kNoNumber;           // mean of the profile's bins in the last fifth
+  double ap_drop = kNoNumber;             // ap_first20 - ap_last20
+  double ap_free_overall = kNoNumber;     // mean of the model-free profile over its queries
+  double ap_free_first20 = kNoNumber;
+  double ap_free_last20 = kNoNumber;
+  double ap_free_drop = kNoNumber;
   // Whether ap_profile_overall and ap_free_overall agree within their standard errors (added in
   // quadrature); nullopt without standard errors.
   std::optional<bool> gaussian;
@@ -359,8 +362,8 @@ struct RotaryPair {
 
 // A number with its standard error over texts; NaN where unknown.
 struct GeometryValue {
-  double value = std::numeric_limits<double>::quiet_NaN();
-  double se = std::numeric_limits<double>::quiet_NaN();
+  double value = kNoNumber;
+  double se = kNoNumber;
   std::vector<double> without = {};  // (groups of texts) jackknife replicates, or empty
 };
 
@@ -370,8 +373,7 @@ struct GeometryResult {
   std::map<std::string, GeometryValue> columns;
   std::vector<RotaryPair> pairs;  // empty without RoPE
 
-  void set(const std::string& column, double value,
-           double se = std::numeric_limits<double>::quiet_NaN()) {
+  void set(const std::string& column, double value, double se = kNoNumber) {
     columns[column] = {value, se};
   }
   double value(const std::string& column) const {

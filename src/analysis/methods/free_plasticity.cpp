@@ -1,8 +1,9 @@
 #include "analysis/methods/free_plasticity.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <optional>
 
 #include "base/core/numbers.h"
@@ -13,7 +14,11 @@ namespace qkscope {
 namespace {
 
 constexpr std::int64_t kKeysPerText = 16;  // at most; more are drawn at random
-constexpr std::int64_t kWord = 64;         // queries per word of bits
+constexpr std::int64_t kLanes = 4;         // groups of texts counted side by side
+
+// One number per lane.
+using Scores = float __attribute__((vector_size(kLanes * sizeof(float))));
+using Counts = std::int32_t __attribute__((vector_size(kLanes * sizeof(std::int32_t))));
 
 // A text sampled for a bin, and its eligible keys.
 struct ChosenText {
@@ -22,55 +27,88 @@ struct ChosenText {
 };
 
 // Queries of one bin, shifted along the local slope to the position of the bin centre. One query
-// per column: (dim, queries + padding).
+// per column, in blocks of kLanes groups of texts: column c of a block belongs to lane c % kLanes.
+// Groups with similar numbers of queries share a block. Columns without a query are 0, so that all
+// keys have the same score there.
 class BinQueries {
  public:
   void take(const ModelFreeProfileInput& source, std::size_t bin);
 
   std::int64_t size() const { return size_; }
-  const FloatMatrix& columns() const { return columns_; }
-  std::size_t words() const { return static_cast<std::size_t>((size_ + kWord - 1) / kWord); }
-  // Bit masks (groups, words): bit i is set if query i belongs to the group.
-  const std::uint64_t* masks() const { return masks_.data(); }
-  // Returns the number of queries outside the group.
-  std::int64_t others(std::size_t group) const { return others_[group]; }
+  std::int64_t width() const { return block_begin_.back(); }  // columns
+  const float* columns() const { return columns_.data(); }    // (dim, stride)
+  std::int64_t stride() const { return width() + kNarrowPadding; }
+  std::size_t lanes() const { return group_.size(); }
+  // Group of texts of a lane; lanes beyond the number of groups have no queries.
+  std::size_t group(std::size_t lane) const { return group_[lane]; }
+  // Returns the number of queries outside the lane's group.
+  std::int32_t others(std::size_t lane) const { return others_[lane]; }
+  // Sets preferring (lanes) to the number of queries of each group with x > y. `x`, `y` (width):
+  // scores of two keys.
+  void count_preferring(const float* x, const float* y, std::int32_t* preferring) const;
 
  private:
   std::int64_t size_ = 0;
-  FloatMatrix columns_;
-  std::vector<std::uint64_t> masks_;
-  std::vector<std::int64_t> others_;  // (groups)
+  std::vector<float> columns_;
+  std::vector<std::int64_t> block_begin_;  // (blocks + 1): first column of each block
+  std::vector<std::size_t> group_;         // (lanes): descending by number of queries
+  std::vector<std::int32_t> others_;       // (lanes)
 };
 
 void BinQueries::take(const ModelFreeProfileInput& source, std::size_t bin) {
   const SortedQueries& queries = source.queries;
   const auto& rows = queries.rows_of_bin[bin];
-  const auto dim = queries.vectors.cols;
+  const auto group_of_row = [&](std::int64_t row) {
+    return as_index(queries.group[as_index(row)]);
+  };
   size_ = std::ssize(rows);
-  columns_.rows = dim;
-  columns_.cols = size_ + kNarrowPadding;  // the padding keeps old numbers
-  columns_.data.resize(static_cast<std::size_t>(dim * columns_.cols));
-  others_.assign(static_cast<std::size_t>(source.texts.size()), size_);
-  masks_.assign(others_.size() * words(), 0);
+  std::vector<std::int64_t> count(as_index((source.texts.size() + kLanes - 1) / kLanes * kLanes));
+  for (const auto row : rows) ++count[group_of_row(row)];
+  group_.resize(count.size());
+  std::iota(group_.begin(), group_.end(), std::size_t{0});
+  std::ranges::stable_sort(group_, std::ranges::greater{},
+                           [&](std::size_t group) { return count[group]; });
+  std::vector<std::int64_t> next(count.size());  // (groups): column of the next query
+  block_begin_ = {0};
+  others_.clear();
+  for (std::size_t lane = 0; lane < lanes(); ++lane) {
+    const auto own = count[group_[lane]];
+    if (lane % kLanes == 0) block_begin_.push_back(width() + kLanes * own);
+    next[group_[lane]] = block_begin_[lane / kLanes] + static_cast<std::int64_t>(lane % kLanes);
+    others_.push_back(static_cast<std::int32_t>(size_ - own));
+  }
+  const auto dim = as_index(queries.vectors.cols);
+  const auto apart = stride();
+  columns_.assign(dim * as_index(apart), 0);
   const auto knot = source.model.knots.knot[bin];
   const double fraction = source.model.knots.fraction[bin];
   std::vector<double> slope(source.model.slope.row(knot), source.model.slope.row(knot) + dim);
   if (fraction > 0)
-    for (std::size_t j = 0; j < slope.size(); ++j)
+    for (std::size_t j = 0; j < dim; ++j)
       slope[j] += fraction * (source.model.slope.row(knot + 1)[j] - slope[j]);
-  const double centre = source.bins[bin].centre();
-  for (std::int64_t i = 0; i < size_; ++i) {
-    const auto row = rows[static_cast<std::size_t>(i)];
-    const double move = centre - queries.position[static_cast<std::size_t>(row)];
+  std::vector<float> moved(dim);
+  for (const auto row : rows) {
+    const double move = source.bins[bin].centre() - queries.position[as_index(row)];
     const float* const x = queries.vectors.row(row);
-    for (std::int64_t j = 0; j < dim; ++j) {
-      const auto at = static_cast<std::size_t>(j);
-      columns_(j, i) = static_cast<float>(x[j] + queries.mean[at] + move * slope[at]);
+    for (std::size_t j = 0; j < dim; ++j)
+      moved[j] = static_cast<float>(x[j] + queries.mean[j] + move * slope[j]);
+    float* to = columns_.data() + next[group_of_row(row)];
+    next[group_of_row(row)] += kLanes;
+    for (std::size_t j = 0; j < dim; ++j, to += apart) *to = moved[j];
+  }
+}
+
+void BinQueries::count_preferring(const float* x, const float* y, std::int32_t* preferring) const {
+  for (std::size_t block = 0; block + 1 < block_begin_.size(); ++block) {
+    Counts count = {};
+    for (auto c = block_begin_[block]; c < block_begin_[block + 1]; c += kLanes) {
+      Scores first, second;
+      std::memcpy(&first, x + c, sizeof(Scores));
+      std::memcpy(&second, y + c, sizeof(Scores));
+      count -= first > second;  // true is -1
     }
-    const auto group = static_cast<std::size_t>(queries.group[static_cast<std::size_t>(row)]);
-    masks_[group * words() + static_cast<std::size_t>(i / kWord)] |= std::uint64_t{1}
-                                                                     << (i % kWord);
-    others_[group] -= 1;
+    std::memcpy(preferring, &count, sizeof(Counts));
+    preferring += kLanes;
   }
 }
 
@@ -103,21 +141,20 @@ class FreeProfile {
   std::vector<ChosenText> choose(std::int64_t point, Random& random);
   void score(const ChosenText& text, Random& random);
   std::int64_t add_pairs();
-  void take_bits(std::int64_t first, std::int64_t second);
 
   const ModelFreeProfileInput& source_;
   const PlasticityOptions& options_;
   const EligibleKeys& eligible_;
   int groups_;
   BinQueries queries_;
-  bool all_keys_ = false;              // whether all keys of the current bin are used
-  std::int64_t keys_ = 0;              // number of keys in the current text
-  double equal_pairs_ = 0;             // pairs of equal keys in the current text
-  std::vector<float> gathered_;        // (keys, dim): the sampled keys of a text
-  std::vector<float> scores_;          // (keys, queries), and padding behind the last row
-  std::vector<std::uint64_t> bits_;    // (words): queries that prefer the first key
-  std::vector<std::int64_t> without_;  // (groups): leave-one-group-out sums of k (n - k)
-  std::vector<ChosenText> all_;        // texts with a pair of keys before the current bin
+  bool all_keys_ = false;                 // whether all keys of the current bin are used
+  std::int64_t keys_ = 0;                 // number of keys in the current text
+  double equal_pairs_ = 0;                // pairs of equal keys in the current text
+  std::vector<float> gathered_;           // (keys, dim): the sampled keys of a text
+  std::vector<float> scores_;             // (keys, width), and padding behind the last row
+  std::vector<std::int32_t> preferring_;  // (lanes): queries that prefer the first key
+  std::vector<std::int64_t> without_;     // (lanes): leave-one-group-out sums of k (n - k)
+  std::vector<ChosenText> all_;           // texts with a pair of keys before the current bin
 };
 
 std::vector<ChosenText> FreeProfile::choose(std::int64_t point, Random& random) {
@@ -157,55 +194,36 @@ void FreeProfile::score(const ChosenText& text, Random& random) {
     }
     rows = gathered_.data();
   }
-  scores_.resize(
-      static_cast<std::size_t>(keys_ * queries_.size() + std::max(kNarrowPadding, kWord)));
-  multiply_narrow(rows, keys_, dim, queries_.columns().data.data(), queries_.columns().cols,
-                  queries_.size(), scores_.data());
-}
-
-void FreeProfile::take_bits(std::int64_t first, std::int64_t second) {
-  const float* const x = scores_.data() + first * queries_.size();
-  const float* const y = scores_.data() + second * queries_.size();
-  for (std::size_t word = 0; word < bits_.size(); ++word) {
-    const auto begin = static_cast<std::int64_t>(word) * kWord;
-    std::uint8_t prefers[kWord];  // behind the last query: arbitrary
-    for (std::int64_t i = 0; i < kWord; ++i) prefers[i] = x[begin + i] > y[begin + i] ? 1 : 0;
-    // Each product gathers eight bytes of 0 or 1 into the bits of its highest byte.
-    std::uint64_t bits = 0;
-    for (int eight = 0; eight < 8; ++eight) {
-      std::uint64_t bytes = 0;
-      std::memcpy(&bytes, prefers + 8 * eight, 8);
-      bits |= (bytes * 0x0102040810204080U >> 56) << (8 * eight);
-    }
-    bits_[word] = bits;
-  }
-  bits_.back() &= ~std::uint64_t{0} >> (std::ssize(bits_) * kWord - queries_.size());
+  scores_.resize(as_index(keys_ * queries_.width() + kNarrowPadding));
+  multiply_narrow(rows, keys_, dim, queries_.columns(), queries_.stride(), queries_.width(),
+                  scores_.data());
 }
 
 // Returns the sum of k (n - k) over the text's pairs, where k of the n queries prefer the first
-// key, and adds the leave-one-group-out sums to without_. Pairs of equal keys are counted
+// key, and sets without_ to the leave-one-group-out sums. Pairs of equal keys are counted
 // separately in equal_pairs_, because no query prefers either key.
 std::int64_t FreeProfile::add_pairs() {
   const auto n = queries_.size();
+  const auto width = queries_.width();
+  const auto lanes = queries_.lanes();
   std::int64_t sum = 0;
   equal_pairs_ = 0;
+  preferring_.resize(lanes);
+  without_.assign(lanes, 0);
   for (std::int64_t j = 0; j < keys_; ++j)
     for (std::int64_t i = 0; i < j; ++i) {
-      take_bits(i, j);
-      std::int64_t prefer = 0;
-      for (const auto bits : bits_) prefer += std::popcount(bits);
-      const float* const x = scores_.data() + i * n;
-      const float* const y = scores_.data() + j * n;
-      if (prefer == 0 && std::equal(x, x + n, y)) {
+      const float* const x = scores_.data() + i * width;
+      const float* const y = scores_.data() + j * width;
+      queries_.count_preferring(x, y, preferring_.data());
+      const auto prefer = std::accumulate(preferring_.begin(), preferring_.end(), std::int32_t{0});
+      if (prefer == 0 && std::equal(x, x + width, y)) {
         ++equal_pairs_;
         continue;
       }
       sum += prefer * (n - prefer);
-      const std::uint64_t* mask = queries_.masks();
-      for (std::size_t g = 0; g < without_.size(); ++g) {
-        auto rest = prefer;  // without the group's queries
-        for (const auto bits : bits_) rest -= std::popcount(bits & *mask++);
-        without_[g] += rest * (queries_.others(g) - rest);
+      for (std::size_t lane = 0; lane < lanes; ++lane) {
+        const auto rest = prefer - preferring_[lane];  // without the group's queries
+        without_[lane] += std::int64_t{rest} * (queries_.others(lane) - rest);
       }
     }
   return sum;
@@ -219,13 +237,11 @@ BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double ga
   sums.gaussian_without.resize(groups);
   queries_.take(source_, bin);
   if (queries_.size() < 2) return sums;
-  bits_.assign(queries_.words(), 0);
   Random random(options_.seed ^ (static_cast<std::uint64_t>(bin + 1) << 40));
   for (const auto& text : choose(static_cast<std::int64_t>(bin), random)) {
     score(text, random);
-    const int group =
-        source_.texts.group_of(source_.sorted.text[static_cast<std::size_t>(text.example)]);
-    without_.assign(groups, 0);
+    const auto own_group =
+        as_index(source_.texts.group_of(source_.sorted.text[as_index(text.example)]));
     const auto pairs = keys_ * (keys_ - 1) / 2;
     const auto evaluated = static_cast<double>(pairs);
     const double weight = static_cast<double>(text.keys.pair_count());
@@ -240,29 +256,16 @@ BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double ga
     sums.weight += weight;
     sums.free += weight * plasticity(products, queries_.size());
     sums.gaussian += weight * modelled;
-    for (std::size_t g = 0; g < groups; ++g) {
-      const auto rest = queries_.others(g);
-      if (static_cast<int>(g) == group || rest < 2) continue;
-      sums.weight_without[g] += weight;
-      sums.free_without[g] += weight * plasticity(without_[g], rest);
-      sums.gaussian_without[g] += weight * modelled;
+    for (std::size_t lane = 0; lane < queries_.lanes(); ++lane) {
+      const auto group = queries_.group(lane);
+      const auto rest = queries_.others(lane);
+      if (group >= groups || group == own_group || rest < 2) continue;
+      sums.weight_without[group] += weight;
+      sums.free_without[group] += weight * plasticity(without_[lane], rest);
+      sums.gaussian_without[group] += weight * modelled;
     }
   }
   return sums;
-}
-
-// Mean Gaussian plasticity of the pairs whose keys are outside the group, under the model fitted to
-// all queries.
-double gaussian_without(const GroupPairSums& pairs, std::size_t points, std::size_t point,
-                        int group) {
-  double sum = 0;
-  double weight = 0;
-  for (int g = 0; g < pairs.groups; ++g) {
-    if (g == group) continue;
-    sum += pairs.sum[static_cast<std::size_t>(g) * points + point];
-    weight += pairs.weight[static_cast<std::size_t>(g) * points + point];
-  }
-  return sum / weight;
 }
 
 }  // namespace
@@ -295,7 +298,7 @@ void add_model_free_profile(const ModelFreeProfileInput& source, const Plasticit
       const double left = replicates.queries[group * bins + b];
       if (left < 2 || sums.weight_without[group] == 0) continue;
       replicates.free[group * bins + b] =
-          (has_model ? gaussian_without(source.gaussian.groups, modelled.size(), at, g) : 0) +
+          (has_model ? source.gaussian.groups.mean_without(group, at) : 0) +
           (sums.free_without[group] - sums.gaussian_without[group]) / sums.weight_without[group];
     }
   }

@@ -100,14 +100,9 @@ MatrixRanks ranks_of_spectrum(std::vector<double> l) {
   return ranks;
 }
 
-Matrix covariance(const Moments& rows) {
+Matrix second_moment(const Moments& rows) {
   Matrix matrix = rows.scatter;
   for (double& x : matrix.data) x /= static_cast<double>(rows.size());
-  return matrix;
-}
-
-Matrix second_moment(const Moments& rows) {
-  Matrix matrix = covariance(rows);
   for (std::int64_t i = 0; i < matrix.rows; ++i)
     add_scaled(rows.mean[as_index(i)], rows.mean, {matrix.row(i), rows.mean.size()});
   return matrix;
@@ -124,18 +119,25 @@ std::vector<double> product_spectrum(const Matrix& a, const Matrix& b) {
   return leading_eigenpairs(product, 0).values;
 }
 
-void add_rank_columns(const std::string& name, const Moments& rows,
-                      std::span<const Moments> without, GeometryResult& result) {
-  const MatrixRanks ranks = ranks_of_spectrum(leading_eigenpairs(covariance(rows), 0).values);
-  GeometryValue participation{ranks.participation};
+SideRanks ranks_of_side(const std::vector<double>& spectrum, std::span<const Moments> without) {
+  SideRanks side{ranks_of_spectrum(spectrum), static_cast<double>(spectrum.size())};
   for (const auto& others : without)
-    participation.without.push_back(participation_rank(others.scatter));
-  participation.se = jackknife_error(participation.without);
-  result.columns["rank_participation_" + name] = std::move(participation);
-  result.set("rank_entropy_" + name, ranks.entropy);
-  result.set("rank_entropy_share_" + name, ranks.entropy / rows.dim());
-  result.set("rank_90_" + name, ranks.rank_90);
-  result.set("entropy_top_" + name, ranks.entropy_top);
+    side.participation_without.push_back(participation_rank(others.scatter));
+  return side;
+}
+
+SideRanks ranks_of_side(const Moments& rows) {
+  return ranks_of_side(leading_eigenpairs(rows.scatter, 0).values, {});
+}
+
+void add_rank_columns(const std::string& name, const SideRanks& side, GeometryResult& result) {
+  const auto& without = side.participation_without;
+  result.columns["rank_participation_" + name] = {side.ranks.participation,
+                                                  jackknife_error(without), without};
+  result.set("rank_entropy_" + name, side.ranks.entropy);
+  result.set("rank_entropy_share_" + name, side.ranks.entropy / side.dim);
+  result.set("rank_90_" + name, side.ranks.rank_90);
+  result.set("entropy_top_" + name, side.ranks.entropy_top);
 }
 
 void add_logit_columns(const Moments& queries, const Moments& keys, GeometryResult& result) {

@@ -30,17 +30,24 @@ struct MatrixRanks {
 // NaN ranks.
 MatrixRanks ranks_of_spectrum(std::vector<double> eigenvalues);
 
-Matrix covariance(const Moments& rows);     // (dim, dim): mean of centred centred^T
 Matrix second_moment(const Moments& rows);  // (dim, dim): mean of x x^T
 
 // Returns the eigenvalues, descending, of A^(1/2) B A^(1/2) for positive semidefinite A and B. With
 // the second moments of independent queries and keys their sum is the mean of (q.k)^2.
 std::vector<double> product_spectrum(const Matrix& a, const Matrix& b);
 
-// Adds the columns rank_participation_NAME ... entropy_top_NAME of the covariance of the rows.
-// `without` (groups of texts, or empty) are leave-one-group-out moments.
-void add_rank_columns(const std::string& name, const Moments& rows,
-                      std::span<const Moments> without, GeometryResult& result);
+// Ranks of the covariance of a head's queries, keys or values.
+struct SideRanks {
+  MatrixRanks ranks;
+  double dim = 0;
+  std::vector<double> participation_without = {};  // (groups of texts, or empty)
+};
+SideRanks ranks_of_side(const Moments& rows);
+// The same from the spectrum of the scatter and leave-one-group-out moments.
+SideRanks ranks_of_side(const std::vector<double>& spectrum, std::span<const Moments> without);
+
+// Adds the columns rank_participation_NAME ... entropy_top_NAME.
+void add_rank_columns(const std::string& name, const SideRanks& side, GeometryResult& result);
 
 // Adds logit_rank_90 and logit_rank_participation, and massive_SIDE, from the vectors as they enter
 // the dot product.

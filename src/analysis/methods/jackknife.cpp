@@ -45,7 +45,6 @@ Matrix active_projection(const HeadReport& head) {
 // of a^T S a over their axes a is the elementwise product of the scatter S and the projection.
 void active_without(const RotationResult& all, const Matrix& projection,
                     const PooledMoments& pooled, RotationResult& result) {
-  result.active_variance = result.active_variance_total = kNan;
   if (std::isnan(all.active_variance) || result.b.empty()) return;
   const double active = dot(projection.data, pooled.scatter.data);
   const double total = trace(pooled.scatter);
@@ -55,21 +54,11 @@ void active_without(const RotationResult& all, const Matrix& projection,
 
 // Leave-one-group-out means of the profile; numbers that need rows are NaN.
 PlasticityResult plasticity_without(const PlasticityResult& all, int group) {
-  const auto means = profile_means_without_group(all, ProfileKind::gaussian, group);
   PlasticityResult result;
-  result.r2_pos = result.beta_norm = result.r2_scalar = result.mae_ratio = result.ap_overall = kNan;
-  result.ap_profile_overall = means.overall;
-  result.ap_first20 = means.first20;
-  result.ap_last20 = means.last20;
-  result.ap_drop = means.drop;
-  result.ap_free_overall = result.ap_free_first20 = kNan;
-  result.ap_free_last20 = result.ap_free_drop = kNan;
-  if (all.profile_without.free.empty()) return result;
-  const auto free = profile_means_without_group(all, ProfileKind::free, group);
-  result.ap_free_overall = free.overall;
-  result.ap_free_first20 = free.first20;
-  result.ap_free_last20 = free.last20;
-  result.ap_free_drop = free.drop;
+  ProfileMeans free;
+  if (!all.profile_without.free.empty())
+    free = profile_means_without_group(all, ProfileKind::free, group);
+  set_profile_means(profile_means_without_group(all, ProfileKind::gaussian, group), free, result);
   return result;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "analysis/methods/text_groups.h"
 #include "base/core/error.h"
@@ -49,14 +50,17 @@ RowsView as_rows_view(const HeadRows& rows) {
           rows.example_id, rows.bucket,  rows.example_key};
 }
 
+std::vector<std::size_t> rows_by_position(const RowsView& rows) {
+  std::vector<std::size_t> order(static_cast<std::size_t>(rows.size()));
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto place = [&](std::size_t i) { return std::pair(rows.example(i), rows.position[i]); };
+  // Captures are usually written in this order: skip the sort.
+  if (!std::ranges::is_sorted(order, {}, place)) std::ranges::sort(order, {}, place);
+  return order;
+}
+
 CentredRows make_centred_rows(const RowsView& source) {
-  CentredRows rows = with_means(source);
-  std::vector<std::int64_t> all(static_cast<std::size_t>(rows.size()));
-  std::iota(all.begin(), all.end(), std::int64_t{0});
-  TextGroupSums sums = sum_text_group(rows, all);
-  rows.scatter = std::move(sums.scatter);
-  rows.cross_scatter = std::move(sums.cross_scatter);
-  return rows;
+  return make_grouped_rows(source, TextGroups(std::vector<std::int64_t>{0})).rows;
 }
 
 GroupedRows make_grouped_rows(const RowsView& source, const TextGroups& texts) {
@@ -135,14 +139,27 @@ std::vector<double> project_centred(const CentredRows& rows, std::span<const dou
   return along;
 }
 
+std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& keys) {
+  const auto nq = static_cast<double>(queries.size());
+  const auto nk = static_cast<double>(keys.size());
+  const double between = nq * nk / (nq + nk);
+  const double apart = queries.position_mean - keys.position_mean;
+  std::vector<double> sums;
+  for (std::size_t j = 0; j < queries.mean.size(); ++j)
+    sums.push_back(queries.cross_scatter[j] + keys.cross_scatter[j] +
+                   between * (queries.mean[j] - keys.mean[j]) * apart);
+  return sums;
+}
+
 PooledMoments pool_moments(const Moments& queries, const Moments& keys) {
   QKSCOPE_ASSERT(queries.dim() == keys.dim());
   const auto dim = static_cast<std::size_t>(queries.dim());
   const auto nq = static_cast<double>(queries.size());
   const auto nk = static_cast<double>(keys.size());
-  const double between = nq * nk / (nq + nk);  // weight of the between-means term
+  const double between = nq * nk / (nq + nk);
   const double apart = queries.position_mean - keys.position_mean;
   PooledMoments pooled;
+  pooled.between = between;
   pooled.count = queries.size() + keys.size();
   pooled.position_mean = (nq * queries.position_mean + nk * keys.position_mean) / (nq + nk);
   pooled.position_scatter =
@@ -151,9 +168,8 @@ PooledMoments pool_moments(const Moments& queries, const Moments& keys) {
   for (std::size_t j = 0; j < dim; ++j) {
     pooled.mean.push_back((nq * queries.mean[j] + nk * keys.mean[j]) / (nq + nk));
     pooled.delta.push_back(queries.mean[j] - keys.mean[j]);
-    pooled.cross_scatter.push_back(queries.cross_scatter[j] + keys.cross_scatter[j] +
-                                   between * pooled.delta[j] * apart);
   }
+  pooled.cross_scatter = pooled_cross_scatter(queries, keys);
   for (std::size_t i = 0; i < dim; ++i)
     for (std::size_t j = 0; j < dim; ++j)
       pooled.scatter.data[i * dim + j] +=

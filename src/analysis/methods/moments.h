@@ -29,6 +29,9 @@ struct RowsView {
 
 // Returns a view of the rows of a head file. The file must outlive the view.
 RowsView as_rows_view(const HeadRows& rows);
+// Returns the row numbers sorted by text and position, so that samples do not depend on the order
+// in the file.
+std::vector<std::size_t> rows_by_position(const RowsView& rows);
 
 // First and second central moments of rows of one kind (queries or keys) and of their positions.
 // Moments around each kind's own mean can be pooled by addition without cancellation.
@@ -86,6 +89,7 @@ struct PooledMoments {
   std::int64_t count = 0;
   std::vector<double> mean;   // (dim)
   std::vector<double> delta;  // (dim): mean of the queries - mean of the keys
+  double between = 0;         // n_q n_k / (n_q + n_k): weight of delta delta^T in the scatter
   Matrix scatter;             // (dim, dim)
   double position_mean = 0;
   double position_scatter = 0;
@@ -93,6 +97,8 @@ struct PooledMoments {
 };
 
 PooledMoments pool_moments(const Moments& queries, const Moments& keys);
+// Returns the cross scatter (dim) of the pooled rows alone.
+std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& keys);
 
 // Returns the projections (count, rows) of the rows, centred on the pooled mean, on directions
 // (count, dim).

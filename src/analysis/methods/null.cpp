@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <tuple>
 
 #include "base/core/numbers.h"
 #include "base/numerics/matrix.h"
@@ -17,20 +15,9 @@ namespace {
 // scatter of shuffled positions is drawn from its limiting normal distribution.
 constexpr std::int64_t kRowsPerDimension = 4;
 
-// Rows sorted by text and position, so that draws do not depend on the order in the file.
-std::vector<std::size_t> canonical_order(const RowsView& rows) {
-  std::vector<std::size_t> order(static_cast<std::size_t>(rows.size()));
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) {
-    return std::tuple(rows.example(i), rows.position[i]) <
-           std::tuple(rows.example(j), rows.position[j]);
-  });
-  return order;
-}
-
 // Cross scatter sum of centred row * (shuffled position - mean), one row per draw: (draws, dim).
 Matrix shuffled_sums(const CentredRows& rows, std::int64_t draws, Random& random) {
-  const auto order = canonical_order(rows.source);
+  const auto order = rows_by_position(rows.source);
   Matrix vectors(rows.size(), rows.dim());
   Matrix times(draws, rows.size());
   std::vector<double> time;
@@ -113,9 +100,7 @@ PositionNull sample_position_null(const CentredRows& queries, const CentredRows&
   if (options.null_draws <= 0) return {};
   const Matrix of_queries = null_sums(queries, options.null_draws, options.seed * 2);
   const Matrix of_keys = null_sums(keys, options.null_draws, options.seed * 2 + 1);
-  const auto nq = static_cast<double>(queries.size());
-  const auto nk = static_cast<double>(keys.size());
-  const double between = nq * nk / (nq + nk) * (queries.position_mean - keys.position_mean);
+  const double between = pooled.between * (queries.position_mean - keys.position_mean);
   Matrix a = of_queries;
   std::vector<double> drift;  // |sum of the pooled rows with position|
   for (std::int64_t draw = 0; draw < a.rows; ++draw) {
@@ -136,7 +121,7 @@ PositionNull sample_position_null(const CentredRows& queries, const CentredRows&
     const std::span<const double> line(a.row(draw), static_cast<std::size_t>(a.cols));
     // Pooled scatter: scatter of queries, scatter of keys, and scatter between their means.
     const double apart = dot(line, pooled.delta);
-    position.add(drift[i], variance_q[i] + variance_k[i] + nq * nk / (nq + nk) * apart * apart,
+    position.add(drift[i], variance_q[i] + variance_k[i] + pooled.between * apart * apart,
                  pooled.position_scatter);
     q.add(dot({of_queries.row(draw), line.size()}, line), variance_q[i], queries.position_scatter);
     k.add(dot({of_keys.row(draw), line.size()}, line), variance_k[i], keys.position_scatter);

@@ -49,30 +49,37 @@ void flip(PcaComponent& component) {
   for (double& x : component.direction) x = -x;
 }
 
-PcaComponent component_along(std::vector<double> direction, double explained_variance,
+// Projections of queries and keys on a direction.
+struct SideProjections {
+  Projection q;
+  Projection k;
+
+  SideProjections(const Moments& queries, const Moments& keys, std::span<const double> direction)
+      : q(project(queries, direction)), k(project(keys, direction)) {}
+};
+
+PcaComponent component_along(std::vector<double> direction, const SideProjections& along,
                              const Moments& queries, const Moments& keys,
                              const PcaOptions& options) {
   PcaComponent component;
-  component.explained_variance = explained_variance;
   component.direction = std::move(direction);
-  component.q = with_position(queries, project(queries, component.direction));
-  component.k = with_position(keys, project(keys, component.direction));
+  component.q = with_position(queries, along.q);
+  component.k = with_position(keys, along.k);
   if (must_flip(component, options)) flip(component);
   return component;
 }
 
+// `along`: projections on the first component before its sign was chosen.
 void describe_first(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
-                    PcaResult& result) {
+                    const SideProjections& along, PcaResult& result) {
   const auto& direction = result.components.front().direction;
   const auto centre = dot(pooled.mean, direction);
-  const auto q = project(queries, direction);
-  const auto k = project(keys, direction);
   result.mu_q = dot(queries.mean, direction) - centre;
   result.mu_k = dot(keys.mean, direction) - centre;
-  result.slope_q = q.covariance / queries.position_scatter;
-  result.slope_k = k.covariance / keys.position_scatter;
-  const double within = 0.5 * (q.variance / static_cast<double>(queries.size()) +
-                               k.variance / static_cast<double>(keys.size()));
+  result.slope_q = dot(queries.cross_scatter, direction) / queries.position_scatter;
+  result.slope_k = dot(keys.cross_scatter, direction) / keys.position_scatter;
+  const double within = 0.5 * (along.q.variance / static_cast<double>(queries.size()) +
+                               along.k.variance / static_cast<double>(keys.size()));
   const double apart = dot(pooled.delta, direction);
   result.fisher = apart * apart / within;
 }
@@ -177,7 +184,7 @@ AxisSums sums_along(const TextGroupSums& group, std::span<const double> axis) {
 // or if there are no queries or no keys.
 std::vector<double> drift_axis(const Moments& queries, const Moments& keys) {
   if (queries.size() == 0 || keys.size() == 0) return {};
-  auto axis = pool_moments(queries, keys).cross_scatter;
+  auto axis = pooled_cross_scatter(queries, keys);
   const double length = norm(axis);
   if (!(length > 0)) return {};
   for (double& x : axis) x /= length;
@@ -197,24 +204,6 @@ double pooled_correlation(std::span<const AxisSums> groups, std::vector<double>&
   return all.r();
 }
 
-const char* name_of(HeadClass head_class) {
-  switch (head_class) {
-    case HeadClass::position_dominated:
-      return "position_dominated";
-    case HeadClass::q_positional:
-      return "q_positional";
-    case HeadClass::k_positional:
-      return "k_positional";
-    case HeadClass::content_focused:
-      return "content_focused";
-    case HeadClass::mixed:
-      return "mixed";
-    case HeadClass::undefined:
-      break;
-  }
-  return "";
-}
-
 }  // namespace
 
 PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
@@ -228,14 +217,15 @@ PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const Po
   for (const double value : eigen.values)
     result.explained_variance.push_back(std::max(0.0, value) / total);
   for (std::int64_t i = 0; i < kept; ++i) {
-    auto component = component_along(
-        {eigen.vectors.row(i), eigen.vectors.row(i) + eigen.vectors.cols},
-        result.explained_variance[static_cast<std::size_t>(i)], queries, keys, options);
+    std::vector<double> direction(eigen.vectors.row(i), eigen.vectors.row(i + 1));
+    const SideProjections along(queries, keys, direction);
+    auto component = component_along(std::move(direction), along, queries, keys, options);
+    component.explained_variance = result.explained_variance[static_cast<std::size_t>(i)];
     result.positional_variance_q += component.explained_variance * component.q.r * component.q.r;
     result.positional_variance_k += component.explained_variance * component.k.r * component.k.r;
     result.components.push_back(std::move(component));
+    if (i == 0) describe_first(queries, keys, pooled, along, result);
   }
-  describe_first(queries, keys, pooled, result);
   result.qk_accuracy = kNan;
   return result;
 }
@@ -252,10 +242,15 @@ PcaResult find_first_component(const Moments& queries, const Moments& keys,
                                const PooledMoments& pooled, std::span<const double> near,
                                const PcaOptions& options) {
   auto direction = top_eigenvector(pooled.scatter, near);
-  const double share = quadratic_form(pooled.scatter, direction) / trace(pooled.scatter);
+  const SideProjections along(queries, keys, direction);
+  const double apart = dot(pooled.delta, direction);
+  auto component = component_along(std::move(direction), along, queries, keys, options);
+  component.explained_variance =
+      (along.q.variance + along.k.variance + pooled.between * apart * apart) /
+      trace(pooled.scatter);
   PcaResult result;
-  result.components.push_back(component_along(std::move(direction), share, queries, keys, options));
-  describe_first(queries, keys, pooled, result);
+  result.components.push_back(std::move(component));
+  describe_first(queries, keys, pooled, along, result);
   result.qk_accuracy = result.positional_variance_q = result.positional_variance_k = kNan;
   return result;
 }
@@ -275,13 +270,12 @@ void correlate_along_drift_axis(const GroupedRows& queries, const GroupedRows& k
   result.r_k_axis = pooled_correlation(k, result.r_k_axis_without);
 }
 
-std::vector<SideComponent> separate_pca(const Moments& rows, int components) {
-  if (components <= 0) return {};
+SidePca separate_pca(const Moments& rows, int components) {
   const auto kept = std::min<std::int64_t>(components, rows.scatter.rows);
   const Eigenpairs eigen = leading_eigenpairs(rows.scatter, kept);
   double total = 0;
   for (const double value : eigen.values) total += std::max(0.0, value);
-  std::vector<SideComponent> result;
+  SidePca result{{}, eigen.values};
   for (std::int64_t i = 0; i < kept; ++i) {
     const std::span<const double> direction(eigen.vectors.row(i),
                                             static_cast<std::size_t>(eigen.vectors.cols));
@@ -289,7 +283,7 @@ std::vector<SideComponent> separate_pca(const Moments& rows, int components) {
     component.explained_variance = std::max(0.0, eigen.values[static_cast<std::size_t>(i)]) / total;
     component.with_position = with_position(rows, project(rows, direction));
     if (largest_is_negative(direction)) component.with_position.r = -component.with_position.r;
-    result.push_back(component);
+    result.components.push_back(component);
   }
   return result;
 }
@@ -322,7 +316,10 @@ int position_component(const PcaResult& pca) {
 }
 
 std::string to_string(HeadClass head_class) {
-  return translate_exceptions([&] { return std::string(name_of(head_class)); });
+  constexpr const char* kNames[] = {"position_dominated", "q_positional", "k_positional",
+                                    "content_focused",    "mixed",        ""};
+  return translate_exceptions(
+      [&]() -> std::string { return kNames[static_cast<std::size_t>(head_class)]; });
 }
 
 }  // namespace qkscope

@@ -31,6 +31,10 @@ void correlate_along_drift_axis(const GroupedRows& queries, const GroupedRows& k
 
 // PCA of the rows of one kind (queries or keys). The largest coordinate of every component is
 // positive.
-std::vector<SideComponent> separate_pca(const Moments& rows, int components);
+struct SidePca {
+  std::vector<SideComponent> components;
+  std::vector<double> spectrum;  // (dim): eigenvalues of the scatter, descending
+};
+SidePca separate_pca(const Moments& rows, int components);
 
 }  // namespace qkscope

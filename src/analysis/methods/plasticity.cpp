@@ -104,10 +104,6 @@ PlasticityResult plasticity_of_model(const LinearQueryModel& model,
   result.normality = residual_normality(model, options.p_alpha);
   result.component_r2 = model.r_squared;
   weigh_components(result);
-  result.ap_overall = result.ap_profile_overall = kNan;
-  result.ap_first20 = result.ap_last20 = result.ap_drop = kNan;
-  result.ap_free_overall = result.ap_free_first20 = kNan;
-  result.ap_free_last20 = result.ap_free_drop = kNan;
   return result;
 }
 

@@ -124,17 +124,21 @@ std::vector<double> length_edges(const PlasticityOptions& options, double contex
 }  // namespace
 
 std::string to_string(ProfileBinMean::Kind kind) {
-  return translate_exceptions([&]() -> std::string {
-    switch (kind) {
-      case BinKind::decile:
-        return "decile";
-      case BinKind::quintile:
-        return "quintile";
-      case BinKind::length:
-        return "length";
-    }
-    return "";
-  });
+  constexpr const char* kNames[] = {"decile", "quintile", "length"};
+  return translate_exceptions(
+      [&]() -> std::string { return kNames[static_cast<std::size_t>(kind)]; });
+}
+
+void set_profile_means(const ProfileMeans& gaussian, const ProfileMeans& free,
+                       PlasticityResult& result) {
+  result.ap_profile_overall = gaussian.overall;
+  result.ap_first20 = gaussian.first20;
+  result.ap_last20 = gaussian.last20;
+  result.ap_drop = gaussian.drop;
+  result.ap_free_overall = free.overall;
+  result.ap_free_first20 = free.first20;
+  result.ap_free_last20 = free.last20;
+  result.ap_free_drop = free.drop;
 }
 
 ProfileMeans profile_means_without_group(const PlasticityResult& result, ProfileKind kind,
@@ -157,15 +161,8 @@ void summarise_profile(const PlasticityOptions& options, PlasticityResult& resul
     }
   }
   const auto means = means_of(result, values, queries_of(result));
-  result.ap_profile_overall = means.overall;
-  result.ap_first20 = means.first20;
-  result.ap_last20 = means.last20;
-  result.ap_drop = means.drop;
   const auto free = means_of(result, values_of(result, ProfileKind::free), queries_of(result));
-  result.ap_free_overall = free.overall;
-  result.ap_free_first20 = free.first20;
-  result.ap_free_last20 = free.last20;
-  result.ap_free_drop = free.drop;
+  set_profile_means(means, free, result);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto at = [i](std::span<const double> some) { return some[i]; };
     result.profile[i].se = error_of(result, ProfileKind::gaussian, at);

@@ -7,11 +7,14 @@
 namespace qkscope {
 
 struct ProfileMeans {
-  double overall = 0;  // mean over bins weighted by queries
-  double first20 = 0;  // mean of the bins in the first fifth of [low, high)
-  double last20 = 0;   // mean of the bins in the last fifth
-  double drop = 0;     // first20 - last20
+  double overall = kNoNumber;  // mean over bins weighted by queries
+  double first20 = kNoNumber;  // mean of the bins in the first fifth of [low, high)
+  double last20 = kNoNumber;   // mean of the bins in the last fifth
+  double drop = kNoNumber;     // first20 - last20
 };
+// Sets the head's means of the Gaussian profile and of the model-free profile.
+void set_profile_means(const ProfileMeans& gaussian, const ProfileMeans& free,
+                       PlasticityResult& result);
 
 // Returns the means of the Gaussian or the model-free profile with one group of texts left out.
 // Ignores bins whose value is NaN.

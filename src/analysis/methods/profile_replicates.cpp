@@ -184,16 +184,10 @@ ProfileReplicates compute_profile_replicates(const PlasticityReplicateInput& sou
   for (std::size_t b = 0; b < bins && point < points.size(); ++b) {
     if (points[point] != source.bins[b].bin) continue;
     for (std::size_t g = 0; g < groups; ++g) {
-      double sum = 0;
-      double weight = 0;
-      for (std::size_t other = 0; other < groups; ++other) {
-        if (other == g) continue;
-        sum += source.pairs.sum[other * points.size() + point];
-        weight += source.pairs.weight[other * points.size() + point];
-      }
-      if (weight == 0 || result.queries[g * bins + b] == 0) continue;
+      if (result.queries[g * bins + b] == 0) continue;
       result.value[g * bins + b] =
-          sum / weight + changes(static_cast<std::int64_t>(g), static_cast<std::int64_t>(point));
+          source.pairs.mean_without(g, point) +
+          changes(static_cast<std::int64_t>(g), static_cast<std::int64_t>(point));
     }
     ++point;
   }

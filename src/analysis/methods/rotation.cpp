@@ -6,7 +6,6 @@
 
 #include "analysis/methods/complement.h"
 #include "analysis/methods/null.h"
-#include "base/core/numbers.h"
 #include "base/numerics/products.h"
 #include "base/numerics/sample_statistics.h"
 #include "base/numerics/symmetric_eigen.h"
@@ -81,23 +80,22 @@ std::vector<double> separation_direction(const Moments& queries, const Moments& 
 void describe_a(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                 RotationResult& result) {
   const auto& a = result.a;
-  const double total = trace(pooled.scatter);
-  const double variance = quadratic_form(pooled.scatter, a);
+  const double apart = dot(pooled.delta, a);
+  const double variance_q = quadratic_form(queries.scatter, a);
+  const double variance_k = quadratic_form(keys.scatter, a);
+  const double variance = variance_q + variance_k + pooled.between * apart * apart;
   const double along_q = dot(queries.cross_scatter, a);
   const double along_k = dot(keys.cross_scatter, a);
   result.position_r = std::fabs(
       correlation(dot(pooled.cross_scatter, a), variance, pooled.position_scatter, pooled.count).r);
-  result.r_q_a = correlation(along_q, quadratic_form(queries.scatter, a), queries.position_scatter,
-                             queries.size())
-                     .r;
-  result.r_k_a =
-      correlation(along_k, quadratic_form(keys.scatter, a), keys.position_scatter, keys.size()).r;
+  result.r_q_a = correlation(along_q, variance_q, queries.position_scatter, queries.size()).r;
+  result.r_k_a = correlation(along_k, variance_k, keys.position_scatter, keys.size()).r;
   result.alpha_q = along_q / queries.position_scatter;
   result.alpha_k = along_k / keys.position_scatter;
   result.mu_q_a = dot(queries.mean, a);
   result.mu_k_a = dot(keys.mean, a);
   result.bias_strength = result.mu_q_a * result.alpha_k;
-  result.var_frac_a = variance / total;
+  result.var_frac_a = variance / trace(pooled.scatter);
 }
 
 void describe_b(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
@@ -114,7 +112,7 @@ void describe_b(const Moments& queries, const Moments& keys, const PooledMoments
   result.separation_strength =
       (q / nq + k / nk + apart * apart) /
       (trace(queries.scatter) / nq + trace(keys.scatter) / nk + dot(pooled.delta, pooled.delta));
-  result.var_frac_b = quadratic_form(pooled.scatter, b) / trace(pooled.scatter);
+  result.var_frac_b = (q + k + pooled.between * apart * apart) / trace(pooled.scatter);
   result.plane_var_fraction = result.var_frac_a + result.var_frac_b;
   result.content_var_b = (q + k) / static_cast<double>(pooled.count);
 }
@@ -129,47 +127,10 @@ double residual_correlation(const PooledMoments& pooled, std::span<const double>
   return std::max(complement.position_r, std::fabs(r));
 }
 
-RotationResult without_direction(std::string reason) {
-  RotationResult result;
-  for (double* value : {&result.position_r,
-                        &result.r_q_a,
-                        &result.r_k_a,
-                        &result.alpha_q,
-                        &result.alpha_k,
-                        &result.mu_q_a,
-                        &result.mu_k_a,
-                        &result.mu_q_b,
-                        &result.mu_k_b,
-                        &result.bias_strength,
-                        &result.separation_strength,
-                        &result.var_frac_a,
-                        &result.var_frac_b,
-                        &result.plane_var_fraction,
-                        &result.residual_pos_r,
-                        &result.content_var_b,
-                        &result.omega,
-                        &result.omega_r_squared,
-                        &result.active_variance,
-                        &result.active_variance_total})
-    *value = kNan;
-  result.undefined = std::move(reason);
-  return result;
-}
-
 FrequencyBand band_of(const RotationOptions& options) {
   if (options.inv_freq.empty()) return {0, options.max_omega};
   const auto [low, high] = std::minmax_element(options.inv_freq.begin(), options.inv_freq.end());
   return {*low, std::max(*high, *low * (1 + 1e-9))};
-}
-
-void without_separation(RotationResult& result) {
-  const auto nothing = without_direction("no_separation");
-  for (double RotationResult::*field :
-       {&RotationResult::mu_q_b, &RotationResult::mu_k_b, &RotationResult::separation_strength,
-        &RotationResult::var_frac_b, &RotationResult::plane_var_fraction,
-        &RotationResult::residual_pos_r, &RotationResult::content_var_b})
-    result.*field = nothing.*field;
-  result.undefined = nothing.undefined;
 }
 
 // Returns an OrthogonalComplement with two axes for each of max(1, options.pairs) planes.
@@ -229,17 +190,17 @@ RotationResult find_drift_and_separation(const Moments& queries, const Moments& 
                                          const PooledMoments& pooled,
                                          const RotationOptions& options,
                                          std::span<const double> near_b) {
-  if (!(pooled.position_scatter > 0)) return without_direction("constant_position");
-  const double drift = norm(pooled.cross_scatter);
-  if (!(drift > 0)) return without_direction("no_drift");
   RotationResult result;
-  result.residual_pos_r = result.omega = result.omega_r_squared = kNan;
-  result.active_variance = result.active_variance_total = kNan;
+  const double drift = norm(pooled.cross_scatter);
+  if (!(pooled.position_scatter > 0 && drift > 0)) {
+    result.undefined = pooled.position_scatter > 0 ? "no_drift" : "constant_position";
+    return result;
+  }
   for (const double x : pooled.cross_scatter) result.a.push_back(x / drift);
   describe_a(queries, keys, pooled, result);
   result.b = separation_direction(queries, keys, pooled, result.a, options.separation, near_b);
   if (result.b.empty())
-    without_separation(result);
+    result.undefined = "no_separation";
   else
     describe_b(queries, keys, pooled, result);
   return result;

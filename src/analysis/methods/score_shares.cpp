@@ -5,7 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "analysis/methods/jackknife.h"
@@ -16,15 +16,6 @@
 
 namespace qkscope {
 namespace {
-
-// Rows sorted by text and position, so that samples do not depend on the order in the file.
-std::vector<std::size_t> sorted_rows(const RowsView& rows) {
-  std::vector<std::size_t> order(as_index(rows.size()));
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::sort(order, {},
-                    [&](std::size_t i) { return std::tuple(rows.example(i), rows.position[i]); });
-  return order;
-}
 
 // A query and the keys that it attends to: those before it in its text, inside the window.
 struct QueryKeys {
@@ -43,23 +34,19 @@ struct AttendedKeys {
 };
 
 AttendedKeys attended_keys(const ScoreRows& rows) {
-  const auto place = [](const RowsView& view) {
-    return [&view](std::size_t i) {
-      return std::pair(view.example(i), std::int64_t{view.position[i]});
-    };
+  const auto place = [](const RowsView& view, std::size_t i) {
+    return std::pair(view.example(i), std::int64_t{view.position[i]});
   };
-  AttendedKeys found{sorted_rows(rows.keys), {}};
+  AttendedKeys found{rows_by_position(rows.keys), {}};
   const auto& keys = found.keys;
-  for (const auto query : sorted_rows(rows.queries)) {
-    const auto [text, position] = place(rows.queries)(query);
+  std::size_t first = 0;
+  std::size_t last = 0;
+  for (const auto query : rows_by_position(rows.queries)) {
+    const auto [text, position] = place(rows.queries, query);
     const auto oldest = rows.window > 0 ? position - rows.window + 1 : std::int64_t{0};
-    const auto first =
-        std::ranges::lower_bound(keys, std::pair(text, oldest), {}, place(rows.keys));
-    const auto last =
-        std::ranges::lower_bound(keys, std::pair(text, position), {}, place(rows.keys));
-    if (first < last)
-      found.queries.push_back({query, as_index(first - keys.begin()), as_index(last - keys.begin()),
-                               rows.texts.group_of(text)});
+    while (last < keys.size() && place(rows.keys, keys[last]) < std::pair(text, position)) ++last;
+    while (first < last && place(rows.keys, keys[first]) < std::pair(text, oldest)) ++first;
+    if (first < last) found.queries.push_back({query, first, last, rows.texts.group_of(text)});
   }
   return found;
 }

@@ -185,10 +185,11 @@ void run_head(const SharedInputs& shared, const QueryKeyMoments& layer, HeadRepo
   const PooledMoments pooled = pool_moments(queries, keys);
   if (options.pca) {
     report.pca = pca_from_moments(queries, keys, pooled, options.pca_options);
-    report.q_components = separate_pca(queries, options.pca_options.separate_components);
+    const int separate = options.pca_options.separate_components;
+    if (separate > 0) report.q_components = separate_pca(queries, separate).components;
     const auto is_in_head_group = shared.statistics.heads / shared.statistics.key_heads;
-    if (report.query.head % is_in_head_group == 0)
-      report.k_components = separate_pca(keys, options.pca_options.separate_components);
+    if (separate > 0 && report.query.head % is_in_head_group == 0)
+      report.k_components = separate_pca(keys, separate).components;
   }
   if (options.rotation)
     report.rotation = rotation_from_moments(queries, keys, pooled, options.rotation_options);

@@ -5,7 +5,6 @@
 #include <map>
 #include <utility>
 
-#include "analysis/methods/geometry.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
@@ -70,16 +69,14 @@ const HeadMoments* body_of(const Statistics& s, VectorKind kind, VectorStage sta
 // and computed once.
 void add_side_ranks(const std::string& side, const HeadMoments* pre, const HeadMoments* post,
                     std::int64_t head, GeometryResult& result) {
-  if (pre != nullptr) add_rank_columns(side + "_pre", moments_of(*pre, head), {}, result);
-  if (post == nullptr) return;
-  if (pre == nullptr || pre->m2 != post->m2) {
-    add_rank_columns(side + "_post", moments_of(*post, head), {}, result);
-    return;
+  SideRanks ranks;
+  if (pre != nullptr) {
+    ranks = ranks_of_side(moments_of(*pre, head));
+    add_rank_columns(side + "_pre", ranks, result);
   }
-  const auto before = result.columns;
-  for (const auto& [column, value] : before)
-    if (const auto at = column.find("_" + side + "_pre"); at != std::string::npos)
-      result.columns[column.substr(0, at) + "_" + side + "_post"] = value;
+  if (post == nullptr) return;
+  if (pre == nullptr || pre->m2 != post->m2) ranks = ranks_of_side(moments_of(*post, head));
+  add_rank_columns(side + "_post", ranks, result);
 }
 
 // Bins of distances without their mass; `window` is 0 for full attention.
@@ -199,8 +196,8 @@ GeometryResult capture_geometry(const CaptureHead& head, RopeUse rope_use,
   GeometryResult result;
   for (const char* stage : {"pre", "post"}) {
     if (!same_stages && (std::string(stage) == "pre") != pre) continue;
-    add_rank_columns(fmt::format("q_{}", stage), head.queries, head.queries_without, result);
-    add_rank_columns(fmt::format("k_{}", stage), head.keys, head.keys_without, result);
+    add_rank_columns(fmt::format("q_{}", stage), head.query_ranks, result);
+    add_rank_columns(fmt::format("k_{}", stage), head.key_ranks, result);
   }
   if (!pre || same_stages) add_logit_columns(head.queries, head.keys, result);
   RowsView queries = as_rows_view(head.query_file.rows);

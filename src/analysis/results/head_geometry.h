@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "analysis/methods/moments.h"
+#include "analysis/methods/geometry.h"
 #include "analysis/methods/score_shares.h"
 #include "qkscope/analysis.h"
 #include "qkscope/statistics.h"
@@ -18,8 +18,8 @@ struct CaptureHead {
   const HeadFile& key_file;
   const Moments& queries;
   const Moments& keys;
-  std::span<const Moments> queries_without;  // leave-one-group-out, or empty
-  std::span<const Moments> keys_without;
+  const SideRanks& query_ranks;
+  const SideRanks& key_ranks;
   const TextGroups& texts;
 };
 

@@ -84,6 +84,7 @@ struct KeyHead {
   GroupedRows rows;
   std::vector<Moments> without_group;
   std::vector<SideComponent> components;
+  SideRanks ranks;
   std::vector<double> signs;
 };
 
@@ -135,6 +136,13 @@ class HeadRunner {
   // The jackknife and the cross-fitted drift axis of the PCA use leave-one-group-out moments.
   bool needs_groups() const { return options_.errors || options_.pca; }
 
+  // Components of one side, and its spectrum for the ranks.
+  SidePca side_pca(const Moments& rows) const {
+    const int components = options_.pca ? options_.pca_options.separate_components : 0;
+    if (components <= 0 && !options_.geometry) return {};
+    return separate_pca(rows, std::max(0, components));
+  }
+
   KeyHead prepare(const HeadId& id, AnalysisTimes& times) const {
     Stopwatch watch;
     KeyHead key;
@@ -144,9 +152,11 @@ class HeadRunner {
     times.moments += watch.lap();
     if (needs_groups()) key.without_group = leave_one_group_out_moments(key.rows);
     times.errors += watch.lap();
-    if (options_.pca)
-      key.components = separate_pca(key.rows.rows, options_.pca_options.separate_components);
+    SidePca pca = side_pca(key.rows.rows);
     times.pca += watch.lap();
+    if (options_.geometry) key.ranks = ranks_of_side(pca.spectrum, key.without_group);
+    key.components = std::move(pca.components);
+    times.geometry += watch.lap();
     if (options_.plasticity) key.signs = key_mean_signs(key.rows.rows);
     times.plasticity += watch.lap();
     return key;
@@ -237,8 +247,9 @@ class HeadRunner {
     if (options_.pca) {
       report.pca = combined_pca(queries, keys, pooled, options_.pca_options, &texts_);
       correlate_along_drift_axis(grouped, key.rows, without_group, key.without_group, *report.pca);
-      report.q_components = separate_pca(queries, options_.pca_options.separate_components);
     }
+    SidePca side = side_pca(queries);
+    report.q_components = std::move(side.components);
     times.pca += watch.lap();
     if (options_.rotation) run_rotation(report, queries, keys, pooled, rope.inv_freq);
     times.rotation += watch.lap();
@@ -246,8 +257,9 @@ class HeadRunner {
     times.plasticity += watch.lap();
     if (options_.geometry)
       report.geometry = capture_geometry(
-          {file, key.file, queries, keys, without_group, key.without_group, texts_}, rope.use,
-          rope.inv_freq, options_.geometry_options, seed_of(report.query, options_.seed));
+          {file, key.file, queries, keys, ranks_of_side(side.spectrum, without_group), key.ranks,
+           texts_},
+          rope.use, rope.inv_freq, options_.geometry_options, seed_of(report.query, options_.seed));
     times.geometry += watch.lap();
     if (options_.errors)
       report.without_group =

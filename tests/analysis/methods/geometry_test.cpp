@@ -70,7 +70,7 @@ TEST(Ranks, OfAPlantedGaussianIsItsNumberOfDirections) {
     return x;
   });
   GeometryResult result;
-  add_rank_columns("q_pre", moments_of_rows(rows), {}, result);
+  add_rank_columns("q_pre", ranks_of_side(moments_of_rows(rows)), result);
   // Sample eigenvalues spread by about sqrt(2 / n) = 0.7 %; the participation loses r / n.
   EXPECT_NEAR(result.value("rank_participation_q_pre"), kRank, 0.01);
   EXPECT_NEAR(result.value("rank_entropy_q_pre"), kRank, 0.01);

@@ -408,6 +408,18 @@ void for_each_tile(const KeyTile& keys, const SortedKeys& sorted, const Body& bo
 
 }  // namespace
 
+double GroupPairSums::mean_without(std::size_t group, std::size_t point) const {
+  const auto points = sum.size() / static_cast<std::size_t>(groups);
+  double total = 0;
+  double pairs = 0;
+  for (std::size_t at = point; at < sum.size(); at += points) {
+    if (at == group * points + point) continue;
+    total += sum[at];
+    pairs += weight[at];
+  }
+  return total / pairs;
+}
+
 MeanPlasticity ExamplePlasticitySums::mean(std::int64_t point, std::int64_t eligible) const {
   double total = 0;
   double count = 0;

@@ -19,6 +19,9 @@ struct GroupPairSums {
   int groups = 0;
   std::vector<double> sum;     // (groups, points): of plasticity over pairs
   std::vector<double> weight;  // (groups, points): pairs
+
+  // Mean over the pairs of all groups but one; NaN without pairs.
+  double mean_without(std::size_t group, std::size_t point) const;
 };
 
 // Sums of plasticity per text and query position. Standard errors of means over key pairs treat
