@@ -75,6 +75,12 @@ TEST(ForeignFile, ReadsVariableLengthListsAndDictionaryPages) {
   EXPECT_EQ(file.rows.position, (std::vector<std::int32_t>{4, 5, 9}));
   EXPECT_FALSE(file.rows.sliding_window);
   EXPECT_TRUE(file.metadata.empty());
+  EXPECT_EQ(read_head_example_ids(folder.file("data.parquet")),
+            (std::vector<std::int64_t>{1, 1, 1}));
+  HeadRows keyed = file.rows;
+  keyed.example_key = {7, 8, 9};
+  write_head_file(folder.file("keyed.parquet"), keyed, {});
+  EXPECT_EQ(read_head_example_ids(folder.file("keyed.parquet")), keyed.example_key);
 }
 
 TEST(ForeignFile, NamesTheRowWithAnotherVectorLength) {
@@ -226,6 +232,8 @@ TEST(CaptureIndex, FindsTheKeyHeadOfAQueryHead) {
     EXPECT_THAT(error.what(), HasSubstr("name its model (--model)"));
   }
   EXPECT_THROW(key_head_of(index, query, HeadCounts{7, 2}), Error);
+  EXPECT_THROW(key_head_of(index, query, HeadCounts{0, 2}), Error);
+  EXPECT_THROW(key_head_of(index, query, HeadCounts{8, 0}), Error);
   EXPECT_THROW(key_head_of(index, query, HeadCounts{4, 2}), Error);
   write_file(folder.file("_saver_state.json"),
              R"({"model_name": "m", "model_metadata": {"head_sampling_num_query_heads": 16,

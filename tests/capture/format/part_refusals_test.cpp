@@ -1,4 +1,5 @@
 // Parts, manifests and state files with valid checksums and contents that no run writes.
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -63,9 +64,14 @@ TEST(ManifestDifference, NamesWhatChanged) {
        [](Manifest& now) {
          for (int i = 0; i < 6; ++i) now.identity[fmt::format("k{}", i)] = i;
        }},
-      {"the model's weights changed since this run began (a, b, c)",
+      {"the configuration differs (capture.layers: [1,2] there, 3 now)",
+       [](Manifest& now) { now.identity["capture"]["layers"] = 3; }},
+      {"the model's weights changed since this run began (a, c); the dataset changed since this "
+       "run "
+       "began (texts)",
        [](Manifest& now) {
-         now.identity[kInputs]["weights"] = {{"a", "2"}, {"c", "1"}};
+         now.identity[kInputs]["weights"] = {{"a", "2"}, {"b", "1"}, {"c", "1"}};
+         now.identity[kInputs]["dataset"] = Json::object();
        }},
       {"", [](Manifest& now) { now.identity[kInputs].erase("weights"); }},
       {"", [](Manifest& now) { now.identity.erase(kInputs); }},
@@ -77,6 +83,11 @@ TEST(ManifestDifference, NamesWhatChanged) {
     change(now);
     EXPECT_EQ(describe_manifest_difference(one_group(), now), message);
   }
+}
+
+TEST(ManifestDifference, AnIdentityOfAnotherProgramDiffers) {
+  EXPECT_EQ(describe_identity_difference(Json(1), one_group().identity).find("the configuration"),
+            0u);
 }
 
 TEST(ManifestFile, RefusalsSayWhatIsWrong) {
@@ -214,6 +225,37 @@ TEST_F(PlantedPart, HasEveryExampleOnceAndInOrder) {
   manifest_.identity["tokenizer"]["chunk"] = true;  // chunks of one text share its row
   write({{4, 4}, {4, 7}});
   EXPECT_NO_THROW(verify_part(Journal(folder())));
+}
+
+TEST_F(PlantedPart, ABlockWithoutRowsHasNoTokenStrings) {
+  manifest_.token_strings = true;
+  std::filesystem::create_directories(folder());
+  Journal::create(folder(), manifest_);
+  SegmentWriter writer(folder() + "/" + segment_name(0), 1);
+  writer.add_example({.row = 0, .key = 0, .source_id = "", .tokens = 3});
+  Journal journal(folder());
+  journal.append_entry(
+      {.segment = segment_name(0), .examples = 1, .tokens = 3, .checksum = writer.commit()});
+  EXPECT_NO_THROW(verify_part(Journal(folder())));
+  std::filesystem::remove_all(folder());
+  EXPECT_THAT(bad_input_message([&] { journal.mark_complete(); }),
+              HasSubstr("journal.jsonl: cannot write: No such file"));
+}
+
+TEST_F(PlantedPart, LargeBlocksAreWrittenInPieces) {
+  const auto path = folder_.file("large.seg");
+  SegmentWriter writer(path, 1);
+  writer.add_example({.row = 0, .key = 0, .source_id = "", .tokens = 1});
+  constexpr std::int64_t kWidth = 3 << 18;  // floats: three megabytes
+  Tensor vectors({1, 1, kWidth});
+  std::fill_n(vectors.data<float>(), kWidth, 1.5F);
+  writer.add_block(0, 0, std::vector<std::int32_t>{0}, {}, vectors);
+  writer.commit();
+  const SegmentReader reader(path, 1);
+  EXPECT_NO_THROW(reader.check_all_bytes());
+  HeadBlock block;
+  reader.read_block(reader.read_block_index(0)[0], {}, kWidth, block);
+  EXPECT_THAT(block.vectors, testing::Each(1.5F));
 }
 
 TEST_F(PlantedPart, TellsAnEmptyJournalFromOneThatCannotBeRead) {

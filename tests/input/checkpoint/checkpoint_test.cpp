@@ -197,5 +197,22 @@ TEST(MergeOverrides, ObjectsMergeAndOtherValuesAreReplaced) {
   EXPECT_EQ(merge_overrides({{"a", 1}}, {{"a", nullptr}}), (Json{{"a", nullptr}}));
 }
 
+TEST(WeightFiles, AreNoneWhereAShardIsMissing) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(weight_files(folder.path()).empty());
+  write_file(folder.file("model.safetensors.index.json"),
+             R"({"weight_map": {"a": "1.safetensors"}})");
+  EXPECT_TRUE(weight_files(folder.path()).empty());
+  write_file(folder.file("1.safetensors"), "");
+  EXPECT_EQ(weight_files(folder.path()).size(), 2u);
+}
+
+TEST(MergeOverrides, ReplacesWhatIsNoMap) {
+  const Json config = {{"a", {{"b", 1}}}, {"c", 2}};
+  EXPECT_EQ(merge_overrides(config, {{"a", {{"d", 3}}}}),
+            Json({{"a", {{"b", 1}, {"d", 3}}}, {"c", 2}}));
+  EXPECT_EQ(merge_overrides(config, {{"a", 4}})["a"], 4);
+}
+
 }  // namespace
 }  // namespace qkscope

@@ -94,6 +94,7 @@ TEST(Gguf, ConvertsConfigAndTensorNamesToHuggingFace) {
             1e-6);  // shortest decimal
   EXPECT_EQ(load_config(folder + "/model.gguf"), load_config(folder));
   EXPECT_EQ(config_source(folder), folder + "/model.gguf");
+  EXPECT_EQ(checkpoint.tensor("model.norm.weight").dim(0), 32);
 }
 
 TEST(Gguf, PlainTensorsAreViewsAndDequantizedTensorsAreCached) {
@@ -147,8 +148,9 @@ TEST(Gguf, InvalidHeadersAreRejectedWithAReason) {
               HasSubstr("too short for"));
   EXPECT_THAT(gguf_error(GgufBytes().list("a", 0, 1 << 30, "x").build()), HasSubstr("at most"));
   EXPECT_THAT(gguf_error(GgufBytes().number("split.count", 3).build()), HasSubstr("--merge"));
-  EXPECT_THAT(gguf_error(GgufBytes().number("general.alignment", 3).build()),
-              HasSubstr("a multiple of 8"));
+  for (const std::uint32_t step : {0u, 3u, (1u << 20) + 8})
+    EXPECT_THAT(gguf_error(GgufBytes().number("general.alignment", step).build()),
+                HasSubstr("a multiple of 8"));
 }
 
 TEST(Gguf, InvalidTensorsAreRejectedWithAReason) {

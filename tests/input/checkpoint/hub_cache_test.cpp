@@ -186,8 +186,8 @@ TEST_F(HubCache, CommitsAreResolvedFromTheCacheAlone) {
 
 TEST_F(HubCache, RefFilesHoldOneCommit) {
   make_model();
-  for (const std::string content : {std::string(), std::string("a/b"), std::string(".git"),
-                                    std::string("a\\b"), std::string("a\0b", 3)}) {
+  for (const std::string& content : {std::string(), std::string("a/b"), std::string(".git"),
+                                     std::string("a\\b"), std::string("a\0b", 3)}) {
     write_file(model() + "/refs/main", content);
     EXPECT_THAT(refusal("org/name"), HasSubstr("expected a commit; remove the file and run"))
         << content;

@@ -209,5 +209,26 @@ TEST(TorchZip, OtherZipFilesAreRejectedWithAReason) {
   EXPECT_THAT(zip_refusal("no zip"), HasSubstr("before 1.6"));
 }
 
+TEST(TensorPickle, ImpossibleTensorsAreRefused) {
+  using namespace std::string_literals;
+  const auto refused = [](const std::string& shape, const std::string& strides,
+                          const std::string& storage =
+                              "\x8c\x01"
+                              "0") {
+    return zip_refusal(zip_of({{.name = "a/data.pkl",
+                                .content = "}\x8c\x01w"
+                                           "ctorch._utils\n_rebuild_tensor_v2\n((\x8c\x07storage"
+                                           "ctorch\nFloatStorage\n"s +
+                                           storage +
+                                           "\x8c\x03"
+                                           "cpuK\x01tQK" +
+                                           std::string(1, '\0') + shape + strides + "\x89NtRs."}}));
+  };
+  EXPECT_THAT(refused("(K\x02t", "(t"), HasSubstr("do not fit together"));
+  EXPECT_THAT(refused("(J\xff\xff\xff\xfft", "(K\x01t"), HasSubstr("a size or stride of -1"));
+  EXPECT_THAT(refused("(t", "(t", "\x8c\x41" + std::string(65, '0')),
+              HasSubstr("a storage has a name of 65 bytes"));
+}
+
 }  // namespace
 }  // namespace qkscope

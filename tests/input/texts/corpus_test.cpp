@@ -129,6 +129,18 @@ TEST_F(CorpusTest, MalformedRowsNameFileAndLine) {
   expect_has(refusal("a.json", "[{\"text\": \"a\"},\n"), "no end");
   expect_has(refusal("a.json", "[{\"text\": \"a\"}] x"), "more after");
   expect_has(refusal("a.json", "{\"text\": \"a\"}"), ".jsonl");
+  expect_has(refusal("a.jsonl", "5\n"), "expected a JSON object");
+  expect_has(refusal("a.jsonl", "{\"text\": \"a\"}\n5\n"), "line 2: expected a JSON object");
+  expect_has(refusal("a.jsonl", "{\"text\": \"a\"}\n{\"text\": {}}\n"),
+             "holds an object, expected a string");
+  expect_has(refusal("a.jsonl", "{\"x\": 1.5}\n"), "the columns are: x");
+  expect_has(refusal("a.jsonl", "{\"text\": \"a\", \"id\": 1}\n{\"text\": \"b\"}\n", with_id()),
+             "'id'");
+  expect_has(refusal("a.json", "[5, 6]"), "expected a JSON object");
+  expect_has(refusal("a.json", "[}]"), "broken off");
+  expect_has(refusal("a.json", "[{\"text\": \"a"), "a string has no end");
+  expect_has(refusal("a.json", "[{\"text\": \"a\\"), "a string has no end");
+  EXPECT_EQ(read("a.jsonl", "\xEF\xBB\xBF{\"text\": \"a\"}\n", {})[0].text, "a");
   expect_has(refusal("a.csv", "text,b\nx,y\nx\n"), "line 3");
   expect_has(refusal("a.csv", "text,b\n\"x,y\n"), "line 2");
   expect_has(refusal("a.csv", "text,b\n\"x\"z,y\n"), "line 2");

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "base/core/error.h"
 #include "base/io/output_file.h"
 #include "error_message.h"
+#include "input/texts/dataset_files.h"
 #include "qkscope/texts.h"
 #include "temporary_folder.h"
 
@@ -135,6 +137,86 @@ TEST_F(SplitFilesTest, MissingSplitsListTheDataFiles) {
   options.path = folder_.file("absent");
   const std::string message = bad_input_message([&] { open_corpus(options); });
   EXPECT_NE(message.find("absent"), std::string::npos) << message;
+}
+
+// One row per rule: the files of a dataset, its card, the split and configuration, and the files
+// chosen or the message.
+TEST(ChooseSplitFiles, FollowsCardAndNames) {
+  struct Row {
+    std::vector<std::string> paths;
+    std::string card, split;
+    std::optional<std::string> name;
+    std::string expected;
+  };
+  const auto config = [](const std::string& lines) {
+    return "---\nconfigs:\n- config_name: one\n" + lines + "---\n";
+  };
+  const std::string many = "  data_files: \"" + std::string(1001, '*') + "\"\n";
+  const Row rows[] = {
+      {{"b.jsonl", "a.jsonl"}, "---\nconfigs: []\n", "train", {}, "a.jsonl b.jsonl"},
+      {{"a.jsonl", "b.jsonl"},
+       "---\r\nconfigs:\r\n- data_files: b.jsonl\r\n---\r\n",
+       "train",
+       {},
+       "b.jsonl"},
+      {{"a.jsonl", "b.jsonl"},
+       config("  data_files: [./a.jsonl, none.jsonl]\n"),
+       "train",
+       {},
+       "a.jsonl"},
+      {{"a.jsonl", "b.jsonl"},
+       config("  data_files:\n  - path: a.jsonl\n  - split: test\n  - b.jsonl\n  - [c]\n"),
+       "train",
+       {},
+       "a.jsonl b.jsonl"},
+      {{"en/a.jsonl", "a.jsonl"},
+       config("  data_dir: en//\n  data_files: '*.jsonl'\n"),
+       "train",
+       {},
+       "en/a.jsonl"},
+      {{"x/y/a.jsonl", "x/b.jsonl"},
+       config("  data_files: 'x/**'\n"),
+       "train",
+       {},
+       "x/b.jsonl x/y/a.jsonl"},
+      {{"a.jsonl"}, config(many), "train", {}, "more patterns than can be tried"},
+      {{"a.jsonl"},
+       config("  data_files: '*.txt'\n"),
+       "train",
+       {},
+       "The data files in it: a.jsonl"},
+      {{"a.md"},
+       "",
+       "train",
+       {},
+       "There are no .parquet, .jsonl, .json, .csv or .txt files in it."},
+      {{"test.jsonl", "a.jsonl"}, "", "train", {}, "no data files for the split 'train'"},
+      {{"validation.jsonl", "a.jsonl"}, "", "train", {}, "no data files for the split 'train'"},
+      {{"train.csv", "train.parquet"}, "", "train", {}, "train.parquet"},
+      {{"train", "train.jsonl", ".train.jsonl"}, "", "train", {}, "train.jsonl"},
+      {{"a.jsonl"}, "", "train", "one", "there is no configuration 'one'; the folders in it: none"},
+      {{"a.jsonl", "b/c.jsonl"}, config(""), "train", "two", "the folders in it: b"},
+      {{"a.jsonl"}, "---\n" + std::string(17 << 20, '#') + "\n---\n", "train", {}, "a.jsonl"},
+  };
+  for (const auto& [paths, card, split, name, expected] : rows) {
+    CorpusOptions options;
+    options.split = split;
+    options.name = name;
+    std::string found;
+    try {
+      for (const auto& file : choose_split_files(paths, card, options, "set"))
+        found += (found.empty() ? "" : " ") + file;
+      EXPECT_EQ(found, expected);
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST_F(SplitFilesTest, HiddenFoldersAreSkipped) {
+  add(".cache/train.jsonl", "x");
+  add("train.jsonl", "a");
+  EXPECT_EQ(texts("train"), "a");
 }
 
 }  // namespace

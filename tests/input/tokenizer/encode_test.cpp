@@ -11,10 +11,13 @@
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "base/io/json.h"
+#include "base/io/mapped_file.h"
+#include "base/io/output_file.h"
 #include "error_message.h"
 #include "input/tokenizer/data_files.h"
 #include "input/tokenizer/sample_text.h"
 #include "sanitized.h"
+#include "temporary_folder.h"
 
 namespace qkscope {
 namespace {
@@ -127,6 +130,9 @@ TEST(Encode, OffsetsDoNotChangeIds) {
       "a\u0315\u0300\u05ae e\u0301\u0327 \u0344 \u0958 q\u0307\u0323",  // combining marks
       "\u0130 \u1e9e \u03a3\u0391\u03a3",                               // lower case
       "it's I'LL we'Ve 'x '\u017f 'r 'v ' ",
+      "I'm he'd they're we've I'll x'\u017f x'\u0161 x'ra x'va x'la x'r x'",
+      "!\n/\n/x \x7f x\u3000 y\u00a0 z",
+      "\u1100\u0301 \uac00\u0301 \uac01\u11a8 \uac00\u1dc0 \u09c7\u09be\u09be",
       "  lead\t\ttab\r\n\n  end  ",
       "\u4e16\u754c\u3002\u4f60\u597d\uff0c\u3400\u3002 \U0001f600\U0001f468\u200d\U0001f469",
       "HTTPServer camelCase x/y//z 3.14159 12345678 1a2b",
@@ -142,6 +148,8 @@ TEST(Encode, OffsetsDoNotChangeIds) {
     for (const auto& token : json.value("added_tokens", Json::array())) {
       const auto content = token["content"].get<std::string>();
       texts.push_back("x" + content + "y  " + content + "  z" + content + content);
+      texts.push_back(content);
+      texts.push_back(" " + content + "y");
     }
     const auto tokenizer = Tokenizer::load(entry.path().string());
     for (const auto& text : texts) {
@@ -156,6 +164,64 @@ TEST(Encode, OffsetsDoNotChangeIds) {
     for (const bool skip : {false, true})
       EXPECT_EQ(find_invalid_utf8(tokenizer.decode(ids, skip)), std::string::npos) << entry.path();
   }
+}
+
+TEST(Encode, ATextAboveAGibibyteIsRefused) {
+  const TemporaryFolder folder;
+  write_file(folder.file("large"), "");
+  std::filesystem::resize_file(folder.file("large"), std::uintmax_t{1} << 30);  // sparse
+  const MappedFile large(folder.file("large"));
+  EXPECT_EQ(bad_input_message([&] { load_small("gpt2").encode(large.text()); }),
+            "a text of 1073741824 bytes is too long; the limit is 1 GiB");
+}
+
+TEST(Encode, DecodersKeepWhatTheyDoNotUnderstand) {
+  const auto decoded = [](const char* decoder, const std::vector<std::string>& tokens) {
+    Json json = {{"model", {{"type", "BPE"}, {"vocab", Json::object()}, {"merges", Json::array()}}},
+                 {"decoder", Json::parse(decoder)}};
+    std::vector<std::int32_t> ids;
+    for (const auto& token : tokens) {
+      json["model"]["vocab"][token] = ids.size();
+      ids.push_back(static_cast<std::int32_t>(ids.size()));
+    }
+    return Tokenizer::from_json(json.dump(), "t").decode(ids);
+  };
+  EXPECT_EQ(
+      decoded(R"({"type": "ByteFallback"})", {"<0x41>", "<0xZZ>", "<0x4g>", "<0x410", "<0x>"}),
+      "A<0xZZ><0x4g><0x410<0x>");
+  EXPECT_EQ(decoded(R"({"type": "ByteFallback"})", {"<0xC3>", "<0xA9>", "x", "<0xE4>"}),
+            "\u00e9x\ufffd");
+  EXPECT_EQ(decoded(R"({"type": "Strip", "content": "x", "start": 1, "stop": 2})",
+                    {"xxaxxx", "bx", "c", "xx"}),
+            "xaxbc");
+  EXPECT_EQ(decoded(R"({"type": "Metaspace", "replacement": "_", "add_prefix_space": false})",
+                    {"_a", "_b"}),
+            " a b");
+  EXPECT_EQ(decoded(R"({"type": "Metaspace", "replacement": "_"})", {"_a", "_b"}), "a b");
+  EXPECT_EQ(decoded("null", {"a", "b"}), "a b");
+}
+
+TEST(Encode, AnEmptyVocabularyGivesNoTokens) {
+  const auto load = [](const std::string& rest) {
+    return Tokenizer::from_json(
+        R"({"model": {"type": "BPE", "vocab": {}, "merges": []})" + rest + "}", "t");
+  };
+  EXPECT_TRUE(load("").encode("ab c").ids.empty());
+  const auto odd = load(R"(, "normalizer": {"type": "Sequence", "normalizers": [null,
+      {"type": "Prepend", "prepend": ""}, {"type": "Strip", "strip_left": false,
+      "strip_right": true}]}, "truncation": {"direction": "Left"}, "added_tokens": [
+      {"content": " ", "normalized": true, "__type": "AddedToken", "id": 0}, {"content": ""}])");
+  EXPECT_TRUE(odd.encode("ab c").ids.empty());
+  EXPECT_EQ(load(R"(, "truncation": {"direction": "Right"})").vocab_size(), 0);
+  EXPECT_EQ(load(R"(, "truncation": {"strategy": "x"})").vocab_size(), 0);
+}
+
+TEST(HasTokenizer, FindsTokenizerJsonAndGguf) {
+  const TemporaryFolder folder;
+  EXPECT_FALSE(has_tokenizer(folder.path()));
+  write_file(folder.file("tokenizer.json"), "{}");
+  EXPECT_TRUE(has_tokenizer(folder.path()));
+  EXPECT_TRUE(has_tokenizer(source_path("tests/golden/gguf_llama")));
 }
 
 }  // namespace

@@ -39,10 +39,38 @@ TEST(JsonCursor, RejectsInvalidJson) {
     cursor.finish();
   };
   EXPECT_NO_THROW(read("{\"a\":1,\"b\":-2}"));
-  for (const char* text :
-       {"", "{", "[", "{\"a\"", "{\"a\":", "{\"a\":1", "{\"a\":1,", "{\"a\":1.5}", "{\"a\":x}",
-        "{\"a\" 1}", "{\"a\":1 \"b\":2}", "{\"\\x\":1}", "{\"\\u12\":1}", "{\"\\ud800\":1}",
-        "{\"\\ud800\\u0041\":1}", "{\"a\nb\":1}", "{\"a\":1}}", "{\"a\":99999999999999999999}"}) {
+  EXPECT_NO_THROW(read(" {\r\n\t\"\\ue000\":1}"));
+  const auto skip = [](const std::string& text) { JsonCursor(text, "test").skip(); };
+  EXPECT_NO_THROW(skip("[1, {\"a\": true}]"));
+  for (const auto& text :
+       {std::string(201, '['), std::string("}"), std::string(","), std::string("[")})
+    EXPECT_THROW(skip(text), Error) << text;
+  for (const char* text : {"",
+                           "{",
+                           "[",
+                           "{\"a\"",
+                           "{\"a\":",
+                           "{\"a\":1",
+                           "{\"a\":1,",
+                           "{\"a\":1.5}",
+                           "{\"a\":x}",
+                           "{\"a\" 1}",
+                           "{\"a\":1 \"b\":2}",
+                           "{\"\\x\":1}",
+                           "{\"\\u12\":1}",
+                           "{\"\\ud800\":1}",
+                           "{\"\\ud800\\u0041\":1}",
+                           "{\"\\udc00\":1}",
+                           "{\"\\ud800\\ue000\":1}",
+                           "{\"\\u1",
+                           "{\"\\",
+                           "{\"a",
+                           "{\"\\uzzzz\":1}",
+                           "{\"a\":1e5}",
+                           "{\"a\":1E5}",
+                           "{\"a\nb\":1}",
+                           "{\"a\":1}}",
+                           "{\"a\":99999999999999999999}"}) {
     EXPECT_THROW(read(text), Error) << text;
   }
 }

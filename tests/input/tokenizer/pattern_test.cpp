@@ -79,5 +79,14 @@ TEST(Pcre2Pattern, RejectsAnInvalidExpression) {
   EXPECT_NE(message.find("file: part"), std::string::npos) << message;
 }
 
+TEST(Pcre2Pattern, EmptyMatchesAreFoundOnce) {
+  std::vector<PatternPiece> pieces;
+  make_pcre2_pattern("x*", "t").find("axb", pieces);
+  std::string found;
+  for (const auto& [range, matched] : pieces)
+    found += fmt::format("{}-{}{} ", range.begin, range.end, matched ? "!" : "");
+  EXPECT_EQ(found, "0-0! 0-1 1-2! 2-3 3-3! ");
+}
+
 }  // namespace
 }  // namespace qkscope
