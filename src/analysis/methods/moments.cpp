@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "analysis/methods/text_groups.h"
 #include "base/core/error.h"
@@ -47,6 +48,14 @@ CentredRows with_means(const RowsView& source) {
 RowsView as_rows_view(const HeadRows& rows) {
   return {rows.head_dim,   rows.vectors, rows.position,
           rows.example_id, rows.bucket,  rows.example_key};
+}
+
+std::vector<std::size_t> sorted_rows(const RowsView& rows) {
+  std::vector<std::size_t> order(static_cast<std::size_t>(rows.size()));
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {},
+                    [&](std::size_t i) { return std::tuple(rows.example(i), rows.position[i]); });
+  return order;
 }
 
 CentredRows make_centred_rows(const RowsView& source) {

@@ -29,6 +29,9 @@ struct RowsView {
 
 // Returns a view of the rows of a head file. The file must outlive the view.
 RowsView as_rows_view(const HeadRows& rows);
+// Returns the rows sorted by text and position, so that samples do not depend on the order in the
+// file.
+std::vector<std::size_t> sorted_rows(const RowsView& rows);
 
 // First and second central moments of rows of one kind (queries or keys) and of their positions.
 // Moments around each kind's own mean can be pooled by addition without cancellation.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <tuple>
 
 #include "base/core/numbers.h"
 #include "base/numerics/matrix.h"
@@ -17,20 +15,9 @@ namespace {
 // scatter of shuffled positions is drawn from its limiting normal distribution.
 constexpr std::int64_t kRowsPerDimension = 4;
 
-// Rows sorted by text and position, so that draws do not depend on the order in the file.
-std::vector<std::size_t> canonical_order(const RowsView& rows) {
-  std::vector<std::size_t> order(static_cast<std::size_t>(rows.size()));
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) {
-    return std::tuple(rows.example(i), rows.position[i]) <
-           std::tuple(rows.example(j), rows.position[j]);
-  });
-  return order;
-}
-
 // Cross scatter sum of centred row * (shuffled position - mean), one row per draw: (draws, dim).
 Matrix shuffled_sums(const CentredRows& rows, std::int64_t draws, Random& random) {
-  const auto order = canonical_order(rows.source);
+  const auto order = sorted_rows(rows.source);
   Matrix vectors(rows.size(), rows.dim());
   Matrix times(draws, rows.size());
   std::vector<double> time;

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
-#include <tuple>
 #include <vector>
 
 #include "analysis/methods/jackknife.h"
@@ -13,18 +12,10 @@
 #include "base/numerics/matrix.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"
+#include "base/numerics/sample_statistics.h"
 
 namespace qkscope {
 namespace {
-
-// Rows sorted by text and position, so that samples do not depend on the order in the file.
-std::vector<std::size_t> sorted_rows(const RowsView& rows) {
-  std::vector<std::size_t> order(as_index(rows.size()));
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::sort(order, {},
-                    [&](std::size_t i) { return std::tuple(rows.example(i), rows.position[i]); });
-  return order;
-}
 
 // A query and the keys that it attends to: those before it in its text, inside the window.
 struct QueryKeys {
@@ -240,23 +231,10 @@ constexpr std::size_t kSwapKeys = 16;  // keys of a query, at most
 constexpr std::size_t kLeastKeys = 6;  // three swaps
 constexpr int kPairings = 2;           // random pairings of the keys of a query
 
-// Sums of products around the means of single queries.
-struct WithinSums {
-  double xx = 0;
-  double yy = 0;
-  double xy = 0;
-
-  void add(std::span<const double> x, std::span<const double> y) {
-    const double n = static_cast<double>(x.size());
-    xx += dot(x, x) - sum(x) * sum(x) / n;
-    yy += dot(y, y) - sum(y) * sum(y) / n;
-    xy += dot(x, y) - sum(x) * sum(y) / n;
-  }
-};
-
 // What a swap leaves as it was.
 enum Kept { kContent, kPosition, kNeither, kKeptKinds };
-using SwapSums = std::array<WithinSums, kKeptKinds>;
+// Sums over queries, each centred on its own mean.
+using SwapSums = std::array<CentredProducts, kKeptKinds>;
 
 // Scores (content, position): the query with the content of each key at the position of each key.
 Matrix scores_after_moves(const ScoreRows& rows, const RotaryEmbedding& rope, std::size_t query,
@@ -303,20 +281,16 @@ void add_swaps(const Matrix& score, Random& random, SwapSums& sums) {
         after[kPosition].push_back(at(other, own));
         after[kNeither].push_back(at(other, (other + 2) % order.size()));
       }
-      for (std::size_t kind = 0; kind < kKeptKinds; ++kind) sums[kind].add(before, after[kind]);
+      for (std::size_t kind = 0; kind < kKeptKinds; ++kind) sums[kind] += centred_products(before, after[kind]);
     }
   }
 }
 
 // Correlation within queries, without one group of texts (-1: over all).
 double swap_correlation(const std::vector<SwapSums>& groups, Kept kind, int without) {
-  WithinSums total;
-  for (std::size_t group = 0; group < groups.size(); ++group) {
-    if (static_cast<int>(group) == without) continue;
-    total.xx += groups[group][kind].xx;
-    total.yy += groups[group][kind].yy;
-    total.xy += groups[group][kind].xy;
-  }
+  CentredProducts total;
+  for (std::size_t group = 0; group < groups.size(); ++group)
+    if (static_cast<int>(group) != without) total += groups[group][kind];
   return total.xy / std::sqrt(total.xx * total.yy);
 }
 
