@@ -1,16 +1,19 @@
 // Times score attribution against one pass of the same model and prints one JSON line: seconds of
-// one pass up to the last layer, of the attribution, their ratio, and the growth of the peak
-// memory.
+// one pass up to the last layer, of the attribution, their ratio, the growth of the peak memory,
+// and the seconds of each stage of the attribution.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <random>
+#include <set>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "analysis/attribution/attribution_state.h"
 #include "base/core/error.h"
 #include "qkscope/experimental/attribution.h"
 #include "qkscope/forward.h"
@@ -39,16 +42,71 @@ class LastQuery : public Observer {
   std::vector<std::int64_t> rows_;
 };
 
-template <typename Action>
-double best_seconds(int repeats, Action action) {
+double seconds_of(const std::function<void()>& action) {
+  const auto start = std::chrono::steady_clock::now();
+  action();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double best_seconds(int repeats, const std::function<void()>& action) {
   double best = 1e30;
-  for (int i = 0; i < repeats; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    action();
-    best = std::min(
-        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
+  for (int i = 0; i < repeats; ++i) best = std::min(best, seconds_of(action));
   return best;
+}
+
+// Requests the activations of a collector. Times the collector, or leaves it out.
+class TimedCollector : public Observer {
+ public:
+  TimedCollector(ComponentCollector& collector, bool collects)
+      : collector_(collector), collects_(collects) {}
+  bool wants(HookPoint point) const override { return collector_.wants(point); }
+  bool wants_derived() const override { return true; }
+  Selection selection(HookPoint point) const override { return collector_.selection(point); }
+  void see(HookPoint point, ConstTensorView x) override {
+    if (collects_) seconds += seconds_of([&] { collector_.see(point, x); });
+  }
+
+  double seconds = 0;
+
+ private:
+  ComponentCollector& collector_;
+  bool collects_;
+};
+
+// Seconds of the stages of an attribution.
+struct Stages {
+  double first_pass = 0;         // attention rows of the queries, and the choice of keys
+  double second_pass = 0;        // components at the chosen positions
+  double second_pass_alone = 0;  // the second pass with its copies to the host, without products
+  double products = 0;           // products on the host; on a GPU they overlap with the pass
+};
+
+Stages measure_stages(const Model& model, const std::vector<std::int32_t>& tokens,
+                      const AttributionOptions& options, int repeats) {
+  Stages stages;
+  std::vector<ScorePair> pairs;
+  stages.first_pass = best_seconds(repeats, [&] {
+    pairs = choose_pairs(model, tokens, options.heads, options.queries,
+                         parse_key_choice(options.keys, std::ssize(tokens)));
+  });
+  stages.second_pass =
+      best_seconds(repeats, [&] { split_heads(model, tokens, options.heads, pairs, {}); });
+  std::set<std::int64_t> keys;
+  for (const auto& pair : pairs) keys.insert(pair.key);
+  Batch batch;
+  batch.add(tokens);
+  for (const bool collects : {false, true}) {
+    std::vector<HeadReader> readers;
+    readers.emplace_back(model, options.heads.front(), true, options.queries);
+    readers.emplace_back(model, options.heads.front(), false,
+                         std::vector(keys.begin(), keys.end()));
+    ComponentCollector collector(model, readers, {});
+    TimedCollector timed(collector, collects);
+    const double seconds = seconds_of([&] { model.run(batch, timed); });
+    if (!collects) stages.second_pass_alone = seconds;
+    stages.products = timed.seconds;
+  }
+  return stages;
 }
 
 // Peak resident memory of this process in GiB (VmHWM of /proc/self/status).
@@ -85,12 +143,17 @@ void run(const Options& options) {
     for (const auto& pair : scores.pairs())
       worst = std::max(worst, std::abs(pair.residual) / pair.magnitude);
   });
+  const double after = peak_gibibytes();
+  const auto stages = measure_stages(model, tokens, wanted, options.repeats);
   fmt::print(
       "{{\"tokens\": {}, \"queries\": {}, \"keys\": {}, \"pass_seconds\": {:.4f}, "
       "\"attribution_seconds\": {:.4f}, \"ratio\": {:.3f}, \"peak_gib_before\": {:.3f}, "
-      "\"peak_gib_after\": {:.3f}, \"worst_residual\": {:.2e}}}\n",
+      "\"peak_gib_after\": {:.3f}, \"worst_residual\": {:.2e}, \"first_pass_seconds\": {:.4f}, "
+      "\"second_pass_seconds\": {:.4f}, \"second_pass_alone_seconds\": {:.4f}, "
+      "\"host_products_seconds\": {:.4f}, \"scores_seconds\": {:.4f}}}\n",
       options.tokens, options.queries, options.keys, pass, attribution, attribution / pass, before,
-      peak_gibibytes(), worst);
+      after, worst, stages.first_pass, stages.second_pass, stages.second_pass_alone,
+      stages.products, attribution - stages.first_pass - stages.second_pass);
 }
 
 }  // namespace

@@ -1,7 +1,11 @@
-// Checks of output folders before a long computation.
+// Output folders: checks before a long computation, and tables with their figures.
 #pragma once
 
 #include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "qkscope/tables.h"
 
 namespace qkscope::cli {
 
@@ -11,5 +15,24 @@ void check_output_folder(const std::string& path);
 
 // Like check_output_folder(), for commands that cannot write to an object store.
 void check_local_output(const std::string& path);
+
+// The options --out, --format and --no-figures of commands that print results and write tables and
+// their figures on request.
+struct TableOutput {
+  std::string out;  // "": print only
+  std::string formats = "svg,png,pdf";
+  bool no_figures = false;
+
+  void add_to(CLI::App& command, const std::string& description);
+  bool given() const { return !out.empty(); }
+  // Throws a bad-input error if the folder cannot be used.
+  void check() const {
+    if (given()) check_local_output(out);
+  }
+  // Writes OUT/NAME.csv and OUT/NAME.parquet.
+  void write(const Table& table, const std::string& name) const;
+  // Draws the figures of the tables in OUT/figures.
+  void draw(bool quiet) const;
+};
 
 }  // namespace qkscope::cli

@@ -1,6 +1,8 @@
 // qkscope attribute: writes attention scores as sums over components of the residual stream.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -14,7 +16,6 @@
 #include "qkscope/experimental/attribution.h"
 #include "qkscope/experimental/log.h"
 #include "qkscope/experimental/text.h"
-#include "qkscope/figures.h"
 
 namespace qkscope::cli {
 namespace {
@@ -24,22 +25,14 @@ struct AttributeArguments {
   ModelArguments model;
   TokenInput input;
   DatasetInput dataset;
+  AttributionOptions scores;
+  CompositionOptions means;
   std::vector<std::string> also;
   std::string heads;
   std::string query = "-1";
-  std::string keys = "top:8";
-  bool experts = false;
-  bool biases = false;
-  std::string features;
-  std::int64_t samples = 1000;
-  bool uniform = false;
-  std::uint64_t seed = 0;
-  bool effect = false;
   bool cross = false;
   std::string top = "20";
-  std::string out;
-  std::string formats = "svg,png,pdf";
-  bool no_figures = false;
+  TableOutput output;
 };
 
 // Returns the number of --top; 0 for "all".
@@ -48,24 +41,6 @@ std::int64_t kept_pairs(const AttributeArguments& options) {
   const auto top = parse_integer(options.top, "--top");
   if (top < 1) bad_input("--top: found {}, expected a number of 1 or more, or all", top);
   return top;
-}
-
-void write_table(const Table& table, const AttributeArguments& options, const std::string& name) {
-  const auto path = options.out + "/" + name;
-  table.write_csv(path + ".csv");
-  table.write_parquet(path + ".parquet");
-  info("{}.parquet, {}.csv: {} rows", path, path, table.rows());
-}
-
-void draw(const AttributeArguments& options) {
-  if (options.no_figures) return;
-  DrawOptions draw;
-  draw.results = options.out;
-  draw.out = options.out + "/figures";
-  draw.formats = split(options.formats, ',');
-  draw.report = false;
-  draw.quiet = options.common.quiet;
-  info("{} figures in {}", draw_figures(draw).figures.size(), draw.out);
 }
 
 // Prints the largest contributions of every score.
@@ -90,83 +65,69 @@ void print_scores(const ScoreAttribution& found, std::int64_t top) {
 
 void attribute_text(const Model& model, const std::vector<std::int32_t>& ids,
                     const AttributeArguments& options) {
-  AttributionOptions wanted;
+  auto wanted = options.scores;
   wanted.heads = parse_heads(options.heads, model.config());
   wanted.queries = read_positions(options.query, std::ssize(ids), "--query");
-  wanted.keys = options.keys;
-  wanted.experts = options.experts;
-  wanted.biases = options.biases;
-  wanted.effect = options.effect;
-  wanted.features = options.features;
   if (!options.input.text_file.empty())
     wanted.text_name = std::filesystem::path(options.input.text_file).filename().string();
   const auto top = kept_pairs(options);
   const auto found = attribute_scores(model, ids, wanted);
   print_scores(found, top);
-  if (options.out.empty()) return;
-  std::filesystem::create_directories(options.out);
-  write_table(found.table(top), options, "attribution");
-  write_table(found.component_table(), options, "attribution_components");
-  write_table(found.rotary_table(options.cross, top), options, "pairs");
-  write_table(found.distance_table(options.cross, top), options, "distance_curve");
-  if (options.effect) write_table(found.effect_table(), options, "effect");
-  draw(options);
+  if (!options.output.given()) return;
+  options.output.write(found.table(top), "attribution");
+  options.output.write(found.component_table(), "attribution_components");
+  options.output.write(found.rotary_table(options.cross, top), "pairs");
+  options.output.write(found.distance_table(options.cross, top), "distance_curve");
+  if (wanted.effect) options.output.write(found.effect_table(), "effect");
+  options.output.draw(options.common.quiet);
 }
 
 // Prints the components that explain most of the variance of the scores of every head.
 void print_composition(const Table& components) {
   const auto& explained = components.find("explained")->reals;
-  for (std::size_t begin = 0; begin < explained.size();) {
-    const auto same = [&](std::size_t row) {
-      return components.find("layer")->integers[row] == components.find("layer")->integers[begin] &&
-             components.find("head")->integers[row] == components.find("head")->integers[begin] &&
-             components.find("side")->texts[row] == components.find("side")->texts[begin];
-    };
-    std::vector<std::size_t> rows;
-    while (begin + rows.size() < explained.size() && same(begin + rows.size()))
-      rows.push_back(begin + rows.size());
-    std::stable_sort(rows.begin(), rows.end(), [&](std::size_t a, std::size_t b) {
-      return std::fabs(explained[a]) > std::fabs(explained[b]);
-    });
-    fmt::print("{}.{} {}:", components.find("layer")->integers[begin],
-               components.find("head")->integers[begin], components.find("side")->texts[begin]);
+  std::map<std::string, std::vector<std::size_t>> sides;  // rows by head and side
+  std::vector<std::string> names;                         // in order of appearance
+  for (std::size_t row = 0; row < explained.size(); ++row) {
+    const auto name =
+        fmt::format("{}.{} {}", components.find("layer")->integers[row],
+                    components.find("head")->integers[row], components.find("side")->texts[row]);
+    if (!sides.contains(name)) names.push_back(name);
+    sides[name].push_back(row);
+  }
+  for (const auto& name : names) {
+    auto& rows = sides[name];
+    std::ranges::stable_sort(rows, std::greater(),
+                             [&](std::size_t row) { return std::fabs(explained[row]); });
+    fmt::print("{}:", name);
     for (std::size_t i = 0; i < std::min<std::size_t>(5, rows.size()); ++i)
       fmt::print("  {} {:.3f}", components.find("component")->texts[rows[i]], explained[rows[i]]);
     fmt::print("\n");
-    begin += rows.size();
   }
 }
 
-// Appends the rows of a checkpoint to a table, with its place in the series as column `order`.
-Table append_rows(const Table& table, const Table& more, std::int64_t order) {
-  auto columns = table.columns();
-  if (columns.empty())
-    for (const auto& column : more.columns())
-      columns.push_back({column.name, column.type, {}, {}, {}});
-  if (columns.size() == more.columns().size())
-    columns.insert(columns.begin() + 1, {"order", Table::Type::integer, {}, {}, {}});
-  std::size_t from = 0;
-  for (auto& column : columns) {
-    if (column.name == "order") {
-      column.integers.insert(column.integers.end(), static_cast<std::size_t>(more.rows()), order);
-      continue;
-    }
-    const auto& added = more.columns()[from++];
-    column.integers.insert(column.integers.end(), added.integers.begin(), added.integers.end());
-    column.reals.insert(column.reals.end(), added.reals.begin(), added.reals.end());
-    column.texts.insert(column.texts.end(), added.texts.begin(), added.texts.end());
+// Appends the rows of a checkpoint, with its place in the series as the second column, `order`.
+void append_rows(std::vector<Table::Column>& all, const Table& more, std::int64_t order) {
+  auto columns = more.columns();
+  const std::vector<std::int64_t> orders(static_cast<std::size_t>(more.rows()), order);
+  columns.insert(columns.begin() + 1, {"order", Table::Type::integer, orders, {}, {}});
+  if (all.empty()) all.resize(columns.size());
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const auto append = [](auto& to, const auto& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
+    all[i].name = columns[i].name;
+    all[i].type = columns[i].type;
+    append(all[i].integers, columns[i].integers);
+    append(all[i].reals, columns[i].reals);
+    append(all[i].texts, columns[i].texts);
   }
-  return Table(std::move(columns));
 }
 
 Composition compose(const Model& model, const AttributeArguments& options) {
   const auto texts = options.dataset.read(model.folder(), options.input.no_special);
-  CompositionOptions wanted;
+  auto wanted = options.means;
   wanted.heads = parse_heads(options.heads, model.config());
-  wanted.samples = options.samples;
-  wanted.uniform = options.uniform;
-  wanted.seed = options.seed;
-  wanted.biases = options.biases;
+  wanted.biases = options.scores.biases;
   wanted.top = kept_pairs(options);
   Progress progress({.what = "composition",
                      .unit = "texts",
@@ -179,30 +140,30 @@ Composition compose(const Model& model, const AttributeArguments& options) {
 }
 
 void compose_all(const AttributeArguments& options) {
-  if (!options.features.empty() || options.experts || options.effect)
+  if (!options.scores.features.empty() || options.scores.experts || options.scores.effect)
     bad_input("--features, --experts and --effect are of one text; leave them out with --dataset");
-  Composition all;
-  std::int64_t order = 0;
+  std::vector<Table::Column> pairs;
+  std::vector<Table::Column> components;
   auto checkpoint = options.model;
-  do {
+  auto names = options.also;
+  names.insert(names.begin(), checkpoint.name);
+  for (std::size_t order = 0; order < names.size(); ++order) {
+    checkpoint.name = names[order];
     const auto folder = checkpoint.fetch(options.common.quiet);
     const auto found = compose(checkpoint.load(folder, options.dataset.max_tokens), options);
-    if (!options.also.empty()) fmt::print("{}\n", checkpoint.name);
+    if (names.size() > 1) fmt::print("{}\n", checkpoint.name);
     print_composition(found.components);
-    all.pairs = append_rows(all.pairs, found.pairs, order);
-    all.components = append_rows(all.components, found.components, order);
-    if (order < std::ssize(options.also))
-      checkpoint.name = options.also[static_cast<std::size_t>(order)];
-  } while (order++ < std::ssize(options.also));
-  if (options.out.empty()) return;
-  std::filesystem::create_directories(options.out);
-  write_table(all.pairs, options, "composition");
-  write_table(all.components, options, "composition_components");
-  draw(options);
+    append_rows(pairs, found.pairs, static_cast<std::int64_t>(order));
+    append_rows(components, found.components, static_cast<std::int64_t>(order));
+  }
+  if (!options.output.given()) return;
+  options.output.write(Table(std::move(pairs)), "composition");
+  options.output.write(Table(std::move(components)), "composition_components");
+  options.output.draw(options.common.quiet);
 }
 
 void run(AttributeArguments& options) {
-  if (!options.out.empty()) check_local_output(options.out);
+  options.output.check();
   kept_pairs(options);  // refuses a wrong value before the model is loaded
   if (options.dataset.given()) return compose_all(options);
   if (!options.also.empty()) bad_input("--also is of a series of checkpoints over a --dataset");
@@ -222,12 +183,12 @@ void add_components(CLI::App& command, AttributeArguments& options) {
       ->type_name("POSITIONS")
       ->capture_default_str();
   command
-      .add_option("--keys", options.keys,
+      .add_option("--keys", options.scores.keys,
                   "Keys of every query: top:N by attention, all, or positions")
       ->type_name("top:N|all|POSITIONS")
       ->capture_default_str();
   command
-      .add_option("--sample", options.samples,
+      .add_option("--sample", options.means.samples,
                   "With --dataset: pairs of query and key per head, over all texts")
       ->check(positive())
       ->capture_default_str();
@@ -236,14 +197,16 @@ void add_components(CLI::App& command, AttributeArguments& options) {
                   "With --dataset: the next checkpoint of a series, in the same tables; repeatable")
       ->allow_extra_args(false)
       ->type_name("MODEL");
-  command.add_flag("--uniform", options.uniform,
+  command.add_flag("--uniform", options.means.uniform,
                    "With --dataset: draw keys uniformly instead of by attention");
-  command.add_option("--seed", options.seed, "Seed of the drawn pairs")->capture_default_str();
+  command.add_option("--seed", options.means.seed, "Seed of the drawn pairs")
+      ->capture_default_str();
   start_section(command, "Components");
-  command.add_flag("--experts", options.experts, "Split mixtures of experts by expert");
-  command.add_flag("--biases", options.biases, "Count output biases of MLPs as the component bias");
+  command.add_flag("--experts", options.scores.experts, "Split mixtures of experts by expert");
+  command.add_flag("--biases", options.scores.biases,
+                   "Count output biases of MLPs as the component bias");
   command
-      .add_option("--features", options.features,
+      .add_option("--features", options.scores.features,
                   "Safetensors file with COMPONENT.decoder and COMPONENT.activations, which split "
                   "components into features")
       ->check(existing_file())
@@ -269,14 +232,10 @@ void add_attribute(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--cross", options->cross,
                     "Split the rotary pairs and the distance curve by the --top component pairs");
-  command->add_flag("--effect", options->effect,
+  command->add_flag("--effect", options->scores.effect,
                     "Also write effect.parquet: attention and output without each component; not "
                     "additive");
-  command->add_option("--out", options->out,
-                      "Folder for the tables and figures/ (default: print only)");
-  command->add_option("--format", options->formats, "Formats of the figures: some of svg,png,pdf")
-      ->capture_default_str();
-  command->add_flag("--no-figures", options->no_figures, "Tables only");
+  options->output.add_to(*command, "Folder for the tables and figures/");
 }
 
 }  // namespace qkscope::cli

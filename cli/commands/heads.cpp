@@ -19,7 +19,6 @@
 #include "cli/output_folder.h"
 #include "cli/token_input.h"
 #include "qkscope/experimental/text.h"
-#include "qkscope/figures.h"
 
 namespace qkscope::cli {
 namespace {
@@ -44,9 +43,7 @@ struct HeadsArguments {
   bool near_only = false;
   std::int64_t top = 10;
   bool csv = false;
-  std::string out;
-  std::string formats = "svg,png,pdf";
-  bool no_figures = false;
+  TableOutput output;
 };
 
 HeadTexts read_texts(const Model& model, const HeadsArguments& options) {
@@ -152,23 +149,8 @@ void print_heads(const Table& table, const HeadsArguments& options, const Model&
   if (!options.pattern.empty() && chosen.empty()) print_best(table, "pattern", options.top);
 }
 
-void write_heads(const Table& table, const HeadsArguments& options) {
-  std::filesystem::create_directories(options.out);
-  table.write_csv(options.out + "/attention.csv");
-  table.write_parquet(options.out + "/attention.parquet");
-  info("{}/attention.csv, {}/attention.parquet", options.out, options.out);
-  if (options.no_figures) return;
-  DrawOptions draw;
-  draw.results = options.out;
-  draw.out = options.out + "/figures";
-  draw.formats = split(options.formats, ',');
-  draw.report = false;
-  draw.quiet = options.common.quiet;
-  info("{} figures in {}", draw_figures(draw).figures.size(), draw.out);
-}
-
 void run(HeadsArguments& options) {
-  if (!options.out.empty()) check_local_output(options.out);
+  options.output.check();
   HeadScoreOptions scores;
   scores.measure =
       options.measure == "abs" ? HeadScoreOptions::Measure::abs : HeadScoreOptions::Measure::mul;
@@ -186,7 +168,9 @@ void run(HeadsArguments& options) {
     fmt::print("{}", table.to_csv());
   else
     print_heads(table, options, model, texts);
-  if (!options.out.empty()) write_heads(table, options);
+  if (!options.output.given()) return;
+  options.output.write(table, "attention");
+  options.output.draw(options.common.quiet);
 }
 
 void add_input(CLI::App& command, HeadsArguments& options) {
@@ -233,13 +217,8 @@ void add_heads(CLI::App& app) {
       ->check(positive())
       ->capture_default_str();
   command->add_flag("--csv", options->csv, "Print every head and column as CSV");
-  command->add_option(
-      "--out", options->out,
-      "Folder for attention.csv, attention.parquet and figures/ (layer x head) (default: print "
-      "only)");
-  command->add_option("--format", options->formats, "Formats of the figures: some of svg,png,pdf")
-      ->capture_default_str();
-  command->add_flag("--no-figures", options->no_figures, "Tables only");
+  options->output.add_to(*command,
+                         "Folder for attention.csv, attention.parquet and figures/ (layer x head)");
 }
 
 }  // namespace qkscope::cli

@@ -1,26 +1,21 @@
-// Attributed scores of one text, shared by the functions that make tables of them.
+// Attributed scores of one text, and the two passes of score attribution.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <numeric>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "analysis/attribution/components.h"
 #include "analysis/attribution/decomposition.h"
-#include "analysis/attribution/pair_choice.h"
 #include "qkscope/experimental/attribution.h"
 
 namespace qkscope {
-
-// What turns the scores of a head into its output, for effects.
-struct HeadOutput {
-  Tensor values;  // (keys, d_head)
-  double softcap = 0.0;
-  std::int64_t window = 0;  // 0: all keys
-  bool has_sink = false;
-  double sink = 0.0;
-};
 
 struct ScoreAttribution::State {
   std::string label;
@@ -28,11 +23,11 @@ struct ScoreAttribution::State {
   std::map<std::int64_t, std::string> tokens;  // by position, of all pairs
   std::int64_t furthest = 0;                   // largest distance of distance_table()
   std::vector<HeadDecomposition> heads;
-  std::vector<HeadOutput> outputs;  // one per head; empty without AttributionOptions::effect
   std::vector<ScorePair> pairs;
-  std::vector<std::size_t> head_of_pair;
 
-  const HeadDecomposition& head(std::size_t pair) const { return heads[head_of_pair[pair]]; }
+  const HeadDecomposition& head(std::size_t pair) const {
+    return *std::ranges::find(heads, pairs[pair].head, &HeadDecomposition::head);
+  }
   Matrix contributions(std::size_t pair) const {
     const auto& of_head = head(pair);
     return of_head.contributions(of_head.q.row_of(pairs[pair].query),
@@ -40,38 +35,57 @@ struct ScoreAttribution::State {
   }
 };
 
-// Returns a table with the columns that identify a score.
-Table pair_columns();
+// Returns a table with the columns that identify a score, then those of a schema, as in
+// empty_table().
+Table pair_table(const std::string& columns);
 // Adds a row: the cells that identify a score, then `more`.
 void add_pair_row(Table& table, const ScoreAttribution::State& state, std::size_t pair,
                   const std::vector<Table::Cell>& more);
 
-// Heads, with the positions of their queries and keys, whose vectors a pass splits.
-struct SplitRequest {
-  AttentionHead head;
-  std::vector<std::int64_t> queries;  // ascending
-  std::vector<std::int64_t> keys;     // ascending
-};
+// Returns the `top` indices below `count` with the largest size(index), or all if `top` is 0;
+// largest first, ties go to the lower index.
+template <typename Size>
+std::vector<std::size_t> largest_indices(std::size_t count, std::int64_t top, Size size) {
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto kept = top == 0 ? count : std::min(count, static_cast<std::size_t>(top));
+  std::ranges::partial_sort(order, order.begin() + static_cast<std::ptrdiff_t>(kept), {},
+                            [&](std::size_t i) { return std::pair(-size(i), i); });
+  order.resize(kept);
+  return order;
+}
 
-// Collects the positions of each head's pairs. With `whole_rows` all keys up to the last query.
-std::vector<SplitRequest> make_requests(const std::vector<AttentionHead>& heads,
-                                        const std::vector<ChosenPair>& pairs, bool whole_rows);
+// Returns the keys of one row. attention: (keys up to the query).
+using ChooseKeys =
+    std::function<std::vector<std::int64_t>(std::int64_t query, std::span<const float> attention)>;
 
-// A split head, and its vectors as they enter the dot product.
-struct SplitHead {
-  HeadDecomposition decomposition;
-  Tensor rotated_q;  // (queries, d_head)
-  Tensor rotated_k;  // (keys, d_head)
-  Tensor values;     // (keys, d_head), if the options ask for values
+// Parses AttributionOptions::keys for a text of `length` tokens.
+ChooseKeys parse_key_choice(const std::string& keys, std::int64_t length);
 
-  // Score of row i of q and row j of k as the pass computes it.
-  double score(const ModelConfig& model, std::int64_t i, std::int64_t j) const;
-};
+// The first pass: runs the model up to the attention of the last head and calls `choose` for every
+// head and query, in the order of `heads`, then of `queries`, which are ascending. Returns pairs
+// with their attention; score, residual and magnitude are 0.
+std::vector<ScorePair> choose_pairs(const Model& model, const std::vector<std::int32_t>& tokens,
+                                    const std::vector<AttentionHead>& heads,
+                                    const std::vector<std::int64_t>& queries,
+                                    const ChooseKeys& choose);
 
-// The second pass: splits the queries and keys of heads into components.
-std::vector<SplitHead> split_heads(const Model& model, const std::vector<std::int32_t>& tokens,
-                                   const std::vector<SplitRequest>& requests,
-                                   const ComponentCollector::Options& options);
+// The second pass: splits the queries and keys of the pairs of each head into components. With
+// options.values all keys up to the last query are split, not only those of the pairs.
+std::vector<HeadDecomposition> split_heads(const Model& model,
+                                           const std::vector<std::int32_t>& tokens,
+                                           const std::vector<AttentionHead>& heads,
+                                           const std::vector<ScorePair>& pairs,
+                                           const ComponentCollector::Options& options);
+
+// Throws a bad-input error if there is no head, or one that the model does not have, that does not
+// run on text, or that is there twice.
+void check_heads(const std::vector<AttentionHead>& heads, const ModelConfig& model);
+
+// Resolves negative positions; sorted and distinct. Throws a bad-input error for positions outside
+// the text. `what` names the option in messages.
+std::vector<std::int64_t> resolve_positions(const std::vector<std::int64_t>& positions,
+                                            std::int64_t length, const char* what);
 
 // Returns the name, or the last part of the model's folder if the name is empty.
 std::string model_label(const std::string& name, const Model& model);

@@ -1,13 +1,13 @@
 #include "analysis/attribution/components.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/thread_pool.h"
 #include "engine/forward/derived.h"
 #include "engine/ops/linear.h"
 
@@ -16,32 +16,18 @@ namespace {
 
 // Returns matrix (rows, d_model) behind a norm without its scale: columns times the weight of the
 // norm. A LayerNorm subtracts the mean first, which is linear: rows of the result are centred.
-Tensor through_norm(const Tensor& matrix, const NormWeights& norm, NormKind kind) {
+Tensor through_norm(ConstTensorView matrix, const NormWeights& norm, NormKind kind) {
+  Tensor result = copy_of(matrix);
+  if (norm.empty()) return result;
   const auto width = matrix.dim(1);
-  Tensor result(matrix.shape());
   for (std::int64_t row = 0; row < matrix.dim(0); ++row) {
-    const float* from = matrix.data<float>() + row * width;
-    float* to = result.data<float>() + row * width;
+    float* values = result.data<float>() + row * width;
     double sum = 0;
-    for (std::int64_t i = 0; i < width; ++i) {
-      to[i] = norm.empty() ? from[i] : from[i] * norm.weight[as_index(i)];
-      sum += to[i];
-    }
-    if (norm.empty() || kind != NormKind::layer) continue;
-    for (std::int64_t i = 0; i < width; ++i)
-      to[i] -= static_cast<float>(sum / static_cast<double>(width));
+    for (std::int64_t i = 0; i < width; ++i) sum += values[i] *= norm.weight[as_index(i)];
+    const auto mean = static_cast<float>(sum / static_cast<double>(width));
+    for (std::int64_t i = 0; kind == NormKind::layer && i < width; ++i) values[i] -= mean;
   }
   return result;
-}
-
-// Returns (rows): matrix (rows, n) times x (n).
-std::vector<double> times(const Tensor& matrix, std::span<const float> x) {
-  std::vector<double> y(as_index(matrix.dim(0)), 0.0);
-  for (std::size_t row = 0; row < y.size(); ++row)
-    for (std::size_t i = 0; i < x.size(); ++i)
-      y[row] +=
-          static_cast<double>(matrix.data<float>()[row * x.size() + i]) * static_cast<double>(x[i]);
-  return y;
 }
 
 // Returns x (rows, in) times the transpose of weight (out, in).
@@ -51,120 +37,118 @@ Tensor project(ConstTensorView x, const WeightMatrix& weight) {
   return y;
 }
 
+// Returns a vector (n) as a view of shape (1, n).
+ConstTensorView as_row(const std::vector<float>& x) {
+  return {std::as_bytes(std::span(x)).data(), DType::f32, {1, std::ssize(x)}};
+}
+
+// Returns (rows, n): factors (rows, 1) times x (1, n).
+Tensor repeat_rows(const Tensor& factors, ConstTensorView x) {
+  return project(factors, {x.reshaped({x.size(), 1})});
+}
+
+Tensor constant_column(std::int64_t rows, double value) {
+  Tensor column({rows, 1});
+  std::fill_n(column.data<float>(), rows, static_cast<float>(value));
+  return column;
+}
+
 WeightMatrix transposed(const WeightMatrix& matrix) {
   const auto& v = matrix.values;
   QKSCOPE_ASSERT(v.rank() == 2 && !matrix.is_mxfp4());
   return {strided_view(v, 0, {v.dim(1), v.dim(0)}, {v.stride(1), v.stride(0)}), matrix.scale};
 }
 
-// Multiplies each row of part (rows, d_head) by a factor (rows, 1).
-void scale_rows(Tensor& part, const Tensor& factors) {
-  for (std::int64_t i = 0; i < part.size(); ++i)
-    part.data<float>()[i] *= factors.data<float>()[i / part.dim(1)];
-}
-
-// Returns (rows, 1): the divisor of the q/k norm for the vectors (rows, width) of a head, or of all
-// heads together.
-Tensor head_norm_scales(const Tensor& vectors, double eps) {
-  Tensor scales({vectors.dim(0), 1});
-  const auto width = vectors.size() / vectors.dim(0);
-  for (std::int64_t row = 0; row < vectors.dim(0); ++row) {
-    const float* values = vectors.data<float>() + row * width;
-    double squares = 0;
-    for (std::int64_t i = 0; i < width; ++i) squares += static_cast<double>(values[i]) * values[i];
-    scales.data<float>()[row] =
-        static_cast<float>(std::sqrt(squares / static_cast<double>(width) + eps));
-  }
-  return scales;
-}
-
-Tensor flatten_heads(const Tensor& x) {  // (rows, 1, d) as (rows, d)
-  Tensor flat({x.dim(0), x.size() / x.dim(0)});
-  std::memcpy(flat.view().bytes(), x.view().bytes(), x.view().size_bytes());
-  return flat;
+// sum += factor x
+void add_multiple(Tensor& sum, const Tensor& x, float factor) {
+  for (std::int64_t i = 0; i < sum.size(); ++i) sum.data<float>()[i] += factor * x.data<float>()[i];
 }
 
 }  // namespace
 
-HeadReader::HeadReader(const Model& model, AttentionHead head, Side side,
-                       std::vector<std::int64_t> positions)
-    : model_(model.config()),
-      head_(head),
-      side_(side),
-      own_head_(side == Side::query ? head.head : head.head / model_.heads_per_kv_head()),
-      positions_(std::move(positions)) {
-  const auto& layer = model.weights().layers[as_index(head.layer)];
-  const auto& norm = side == Side::query ? layer.q_norm : layer.k_norm;
-  const auto d = model_.d_head;
-  const auto own = rows_of_head(side == Side::query ? layer.q : layer.k, own_head_, d);
-  const Tensor projection = to_float32(own.weight);
-  matrix_ = through_norm(projection, layer.input_norm, model_.norm);
-  if (!layer.input_norm.bias.empty()) constant_ = times(projection, layer.input_norm.bias);
-  if (!own.bias.empty()) constant_.resize(as_index(d), 0.0);
-  for (std::size_t i = 0; i < own.bias.size(); ++i) constant_[i] += own.bias[i];
+HeadReader::HeadReader(const Model& whole, AttentionHead own, bool is_query,
+                       std::vector<std::int64_t> chosen)
+    : model(whole.config()),
+      head(own),
+      query(is_query),
+      own_head(query ? head.head : head.head / model.heads_per_kv_head()),
+      positions(std::move(chosen)),
+      input_scale(constant_column(std::ssize(positions), 1.0)) {
+  const auto& layer = whole.weights().layers[as_index(head.layer)];
+  const auto& norm = query ? layer.q_norm : layer.k_norm;
+  const auto d = model.d_head;
+  const auto linear = rows_of_head(query ? layer.q : layer.k, own_head, d);
+  const Tensor projection = to_float32(linear.weight);
+  matrix = through_norm(projection, layer.input_norm, model.norm);
+  if (!layer.input_norm.bias.empty() || !linear.bias.empty()) {
+    constant = layer.input_norm.bias.empty()
+                   ? constant_column(d, 0.0)
+                   : project(as_row(layer.input_norm.bias), {projection.view()});
+    for (std::size_t i = 0; i < linear.bias.size(); ++i)
+      constant.data<float>()[i] += linear.bias[i];
+  }
   if (norm.empty()) return;
-  const auto first = model_.qk_norm_whole ? own_head_ * d : 0;
-  head_norm_.assign(norm.weight.begin() + first, norm.weight.begin() + first + d);
+  const auto first = model.qk_norm_whole ? own_head * d : 0;
+  head_norm.assign(norm.weight.begin() + first, norm.weight.begin() + first + d);
+}
+
+Tensor HeadReader::take(ConstTensorView x, std::int64_t first, std::int64_t width) const {
+  Tensor taken({std::ssize(rows), width});
+  float* to = taken.data<float>();
+  const auto stride = x.size() / x.dim(0);
+  for (const auto row : rows) to = std::copy_n(x.data<float>() + row * stride + first, width, to);
+  return taken;
+}
+
+void HeadReader::add_bias(Tensor part) {
+  if (!bias.empty()) add_multiple(part, bias, 1.0f);
+  bias = std::move(part);
 }
 
 void HeadReader::add(std::string label, Tensor part) {
-  labels_.push_back(std::move(label));
-  parts_.push_back(std::move(part));
-}
-
-void HeadReader::add_bias(const Tensor& part) {
-  if (bias_part_.empty()) {
-    bias_part_ = copy_of(part);
-    return;
-  }
-  for (std::int64_t i = 0; i < part.size(); ++i)
-    bias_part_.data<float>()[i] += part.data<float>()[i];
+  labels.push_back(std::move(label));
+  parts.push_back(std::move(part));
 }
 
 SplitVectors HeadReader::split() {
-  const bool query = side_ == Side::query;
-  if (!bias_part_.empty()) add("bias", std::move(bias_part_));
-  const auto read = std::ssize(labels_);  // components of the stream, behind the input norm
-  if (!constant_.empty()) labels_.emplace_back(query ? "b_Q" : "b_K");
-  const bool clips = model_.qkv_clip > 0;
-  if (clips) labels_.emplace_back(query ? "clip_Q" : "clip_K");
-  const auto d = model_.d_head;
-  const auto count = std::ssize(labels_);
-  SplitVectors vectors{labels_, positions_, FloatMatrix(std::ssize(positions_) * count, d)};
-  for (std::int64_t row = 0; row < std::ssize(positions_); ++row) {
-    const double scale =
-        input_scale.empty() ? 1.0 : static_cast<double>(input_scale.data<float>()[row]);
+  if (!bias.empty()) add("bias", std::move(bias));
+  if (!constant.empty()) add(query ? "b_Q" : "b_K", repeat_rows(input_scale, constant));
+  const auto read = std::ssize(labels);
+  if (model.qkv_clip > 0) labels.emplace_back(query ? "clip_Q" : "clip_K");
+  const auto d = model.d_head;
+  const auto count = std::ssize(labels);
+  FloatMatrix split(std::ssize(positions) * count, d);
+  parallel_for(std::ssize(positions), [&](std::int64_t row) {
+    const double scale = input_scale.data<float>()[row];
     std::vector<double> sum(as_index(d), 0.0);
     for (std::int64_t c = 0; c < count; ++c)
-      for (std::int64_t i = 0; i < d; ++i) {
-        double value = 0;
-        if (c < read)
-          value = static_cast<double>(parts_[as_index(c)].data<float>()[row * d + i]) / scale;
-        else if (c == read && !constant_.empty())
-          value = constant_[as_index(i)];
-        else
-          value =
-              std::clamp(sum[as_index(i)], -model_.qkv_clip, model_.qkv_clip) - sum[as_index(i)];
-        sum[as_index(i)] += value;
-        vectors.values(row * count + c, i) = static_cast<float>(value);
+      for (std::size_t i = 0; i < sum.size(); ++i) {
+        const double value =
+            c < read
+                ? static_cast<double>(parts[as_index(c)].data<float>()[as_index(row * d) + i]) /
+                      scale
+                : std::clamp(sum[i], -model.qkv_clip, model.qkv_clip) - sum[i];
+        sum[i] += value;
+        split.row(row * count + c)[i] =
+            static_cast<float>(value) *
+            (head_norm.empty() ? 1.0f : head_norm[i] / head_scale.data<float>()[row]);
       }
-  }
-  for (std::int64_t row = 0; !head_norm_.empty() && row < vectors.values.rows; ++row)
-    for (std::int64_t i = 0; i < d; ++i)
-      vectors.values(row, i) *= head_norm_[as_index(i)] / head_scale.data<float>()[row / count];
-  parts_.clear();
-  return vectors;
+  });
+  return {std::move(labels), std::move(positions), std::move(split), std::move(rotated)};
 }
 
 ComponentCollector::ComponentCollector(const Model& model, std::vector<HeadReader>& readers,
                                        Options options)
     : model_(model.config()), weights_(model.weights()), readers_(readers), options_(options) {
+  std::set<std::int64_t> all;
   for (const auto& reader : readers_) {
-    rows_.insert(rows_.end(), reader.positions().begin(), reader.positions().end());
-    last_layer_ = std::max(last_layer_, reader.head().layer);
+    all.insert(reader.positions.begin(), reader.positions.end());
+    last_layer_ = std::max(last_layer_, reader.head.layer);
   }
-  std::ranges::sort(rows_);
-  rows_.erase(std::unique(rows_.begin(), rows_.end()), rows_.end());
+  rows_.assign(all.begin(), all.end());
+  for (auto& reader : readers_)
+    for (const auto position : reader.positions)
+      reader.rows.push_back(std::ranges::lower_bound(rows_, position) - rows_.begin());
 }
 
 bool ComponentCollector::splits_experts(std::int64_t layer) const {
@@ -180,7 +164,7 @@ bool ComponentCollector::wants(HookPoint point) const {
   if (stage == Stage::expert_weights || stage == Stage::expert_indices || stage == Stage::mlp_post)
     return layer < last_layer_ && splits_experts(layer);
   const bool read = std::ranges::any_of(
-      readers_, [&](const HeadReader& reader) { return reader.head().layer == layer; });
+      readers_, [layer = layer](const HeadReader& reader) { return reader.head.layer == layer; });
   if (stage == Stage::q || stage == Stage::k) return read && model_.qk_norm;
   if (stage == Stage::v) return read && options_.values;
   return read && (stage == Stage::ln1_scale || stage == Stage::rot_q || stage == Stage::rot_k);
@@ -188,74 +172,34 @@ bool ComponentCollector::wants(HookPoint point) const {
 
 void ComponentCollector::see(HookPoint point, ConstTensorView x) {
   const auto [stage, layer] = point;
-  if (stage == Stage::embed)
-    add_stream("embed", -1, x);
-  else if (stage == Stage::pos_embed)
-    add_stream("pos_embed", -1, x);
-  else if (stage == Stage::z)
-    add_heads(layer, x);
-  else if (stage == Stage::mlp_out)
-    add_mlp(layer, x);
-  else if (stage == Stage::expert_weights)
-    expert_weights_ = copy_of(x);
-  else if (stage == Stage::expert_indices)
-    expert_indices_ = copy_of(x);
-  else if (stage == Stage::mlp_post)
-    add_experts(layer, x);
-  else
-    set_scales_and_vectors(point, x);
-}
-
-void ComponentCollector::set_scales_and_vectors(HookPoint point, ConstTensorView x) {
-  const auto stage = point.stage;
+  if (stage == Stage::embed) return add_stream("embed", -1, x);
+  if (stage == Stage::pos_embed) return add_stream("pos_embed", -1, x);
+  if (stage == Stage::z) return add_heads(layer, x);
+  if (stage == Stage::mlp_out) return add_mlp(layer, x);
+  if (stage == Stage::mlp_post) return add_experts(layer, x);
+  if (stage == Stage::expert_weights) expert_weights_ = copy_of(x);
+  if (stage == Stage::expert_indices) expert_indices_ = copy_of(x);
   for (auto& reader : readers_) {
-    if (reader.head().layer != point.layer) continue;
-    const bool query = reader.side() == HeadReader::Side::query;
-    if (stage == Stage::ln1_scale) reader.input_scale = pick(reader, x);
-    if (stage == (query ? Stage::q : Stage::k)) {
-      const Tensor all = pick(reader, x);
-      reader.head_scale = head_norm_scales(
-          model_.qk_norm_whole ? copy_of(all) : copy_heads(all, reader.own_head(), 1),
-          model_.norm_eps);
-    }
-    if (stage == (query ? Stage::rot_q : Stage::rot_k))
-      reader.rotated = flatten_heads(copy_heads(pick(reader, x), reader.own_head(), 1));
-    if (stage == Stage::v && !query)
-      reader.values = flatten_heads(copy_heads(pick(reader, x), reader.own_head(), 1));
+    if (reader.head.layer != layer) continue;
+    if (stage == Stage::ln1_scale) reader.input_scale = reader.take(x);
+    if (stage == (reader.query ? Stage::q : Stage::k))
+      reader.head_scale =
+          norm_scales(model_.qk_norm_whole ? reader.take(x) : reader.take_own_head(x),
+                      NormKind::rms, model_.norm_eps);
+    if (stage == (reader.query ? Stage::rot_q : Stage::rot_k))
+      reader.rotated = reader.take_own_head(x);
+    if (stage == Stage::v && !reader.query) reader.values = reader.take_own_head(x);
   }
-}
-
-Tensor ComponentCollector::pick(const HeadReader& reader, ConstTensorView x) const {
-  Shape shape = x.shape();
-  const auto width = x.size() / shape[0];
-  shape[0] = std::ssize(reader.positions());
-  Tensor picked(shape);
-  float* to = picked.data<float>();
-  for (const auto position : reader.positions()) {
-    const auto row = std::ranges::lower_bound(rows_, position) - rows_.begin();
-    to = std::copy_n(x.data<float>() + row * width, width, to);
-  }
-  return picked;
 }
 
 void ComponentCollector::add_component(HeadReader& reader, const std::string& label, Tensor part) {
   if (options_.features == nullptr || !options_.features->has(label))
     return reader.add(label, std::move(part));
-  const auto active = options_.features->active(label, reader.positions());
-  const auto count = std::ssize(active.numbers);
-  const auto d = part.dim(1);
-  if (count > 0) {
-    const Tensor directions = project(active.directions, {reader.matrix().view()});  // (count, d)
-    for (std::int64_t f = 0; f < count; ++f) {
-      Tensor of_feature(part.shape());
-      for (std::int64_t i = 0; i < part.size(); ++i) {
-        const float value = active.activations.data<float>()[i / d * count + f] *
-                            directions.data<float>()[f * d + i % d];
-        of_feature.data<float>()[i] = value;
-        part.data<float>()[i] -= value;
-      }
-      reader.add(fmt::format("{}_F{}", label, active.numbers[as_index(f)]), std::move(of_feature));
-    }
+  for (const auto& [number, direction, activations] :
+       options_.features->active(label, reader.positions)) {
+    Tensor of_feature = repeat_rows(activations, project(direction, {reader.matrix.view()}));
+    add_multiple(part, of_feature, -1.0f);
+    reader.add(fmt::format("{}_F{}", label, number), std::move(of_feature));
   }
   reader.add(label + "_error", std::move(part));
 }
@@ -263,49 +207,43 @@ void ComponentCollector::add_component(HeadReader& reader, const std::string& la
 void ComponentCollector::add_stream(const std::string& label, std::int64_t layer,
                                     ConstTensorView x) {
   for (auto& reader : readers_)
-    if (reader.head().layer > layer)
-      add_component(reader, label, project(pick(reader, x), {reader.matrix().view()}));
+    if (reader.head.layer > layer)
+      add_component(reader, label, project(reader.take(x), {reader.matrix.view()}));
 }
 
 Tensor ComponentCollector::output_factors(const LayerWeights& layer, ConstTensorView z) const {
-  Tensor factors({z.dim(0), 1});
-  std::fill_n(factors.data<float>(), factors.size(), static_cast<float>(model_.residual_scale));
+  Tensor factors = constant_column(z.dim(0), model_.residual_scale);
   if (layer.post_attention_norm.empty()) return factors;
   Tensor output({z.dim(0), model_.d_model});
   linear(z.reshaped({z.dim(0), z.dim(1) * z.dim(2)}), layer.o, output);
   for (std::int64_t i = 0; i < output.size(); ++i)
-    output.data<float>()[i] *= static_cast<float>(model_.residual_scale);
-  const Tensor scales = norm_scales(output, model_);
+    output.data<float>()[i] *= factors.data<float>()[0];
+  const Tensor scales = norm_scales(output, model_.norm, model_.norm_eps);
   for (std::int64_t row = 0; row < factors.size(); ++row)
     factors.data<float>()[row] /= scales.data<float>()[row];
   return factors;
 }
 
-void ComponentCollector::add_heads(std::int64_t layer, ConstTensorView all) {
+void ComponentCollector::add_heads(std::int64_t layer, ConstTensorView z) {
   const auto& weights = weights_.layers[as_index(layer)];
   const auto d = model_.d_head;
   QKSCOPE_ASSERT(weights.post_attention_norm.bias.empty());
-  const Tensor all_factors = output_factors(weights, all);
+  const Tensor all_factors = output_factors(weights, z);
   for (auto& reader : readers_) {
-    if (reader.head().layer <= layer) continue;
-    const Tensor z = pick(reader, all);  // (positions, n_heads, d_head)
-    const Tensor factors = pick(reader, all_factors);
-    const Tensor behind = through_norm(reader.matrix(), weights.post_attention_norm, model_.norm);
+    if (reader.head.layer <= layer) continue;
+    const Tensor factors = reader.take(all_factors);
+    const Tensor behind = through_norm(reader.matrix, weights.post_attention_norm, model_.norm);
     // (d_head, n_heads * d_head): from z of every head to the query or key of the reader.
     const Tensor paths = project(behind, transposed(weights.o.weight));
     for (std::int64_t head = 0; head < model_.n_heads; ++head) {
-      const WeightMatrix path{strided_view(paths, head * d, {d, d}, {model_.n_heads * d, 1})};
-      Tensor part = project(flatten_heads(copy_heads(z, head, 1)), path);
-      scale_rows(part, factors);
+      Tensor part = project(reader.take(z, head * d, d),
+                            {strided_view(paths, head * d, {d, d}, {model_.n_heads * d, 1})});
+      for (std::int64_t i = 0; i < part.size(); ++i)
+        part.data<float>()[i] *= factors.data<float>()[i / d];
       add_component(reader, fmt::format("L{}H{}", layer, head), std::move(part));
     }
-    if (weights.o.bias.empty()) continue;
-    const auto bias = times(behind, weights.o.bias);
-    Tensor part({z.dim(0), d});
-    for (std::int64_t i = 0; i < part.size(); ++i)
-      part.data<float>()[i] =
-          static_cast<float>(bias[as_index(i % d)]) * factors.data<float>()[i / d];
-    reader.add_bias(part);
+    if (!weights.o.bias.empty())
+      reader.add_bias(repeat_rows(factors, project(as_row(weights.o.bias), {behind.view()})));
   }
 }
 
@@ -313,50 +251,34 @@ void ComponentCollector::add_mlp(std::int64_t layer, ConstTensorView added) {
   const auto label = fmt::format("{}_mlp_out", layer);
   const auto& weights = weights_.layers[as_index(layer)];
   // Behind a norm the bias cannot be told from the rest of the output without its scale.
-  const bool splits_bias =
-      options_.biases && !weights.down.bias.empty() && weights.post_mlp_norm.empty();
-  if (!splits_bias) return add_stream(label, layer, added);
+  if (!options_.biases || weights.down.bias.empty() || !weights.post_mlp_norm.empty())
+    return add_stream(label, layer, added);
+  const Tensor bias =
+      repeat_rows(constant_column(added.dim(0), model_.residual_scale), as_row(weights.down.bias));
   Tensor rest = copy_of(added);
-  std::vector<float> bias = weights.down.bias;
-  for (auto& value : bias) value *= static_cast<float>(model_.residual_scale);
-  for (std::int64_t i = 0; i < rest.size(); ++i)
-    rest.data<float>()[i] -= bias[as_index(i % model_.d_model)];
+  add_multiple(rest, bias, -1.0f);
   add_stream(label, layer, rest);
-  for (auto& reader : readers_) {
-    if (reader.head().layer <= layer) continue;
-    const auto constant = times(reader.matrix(), bias);
-    Tensor part({std::ssize(reader.positions()), model_.d_head});
-    for (std::int64_t i = 0; i < part.size(); ++i)
-      part.data<float>()[i] = static_cast<float>(constant[as_index(i % model_.d_head)]);
-    reader.add_bias(part);
-  }
+  for (auto& reader : readers_)
+    if (reader.head.layer > layer)
+      reader.add_bias(project(reader.take(bias), {reader.matrix.view()}));
 }
 
 // post: (rows, chosen experts, d_expert)
 void ComponentCollector::add_experts(std::int64_t layer, ConstTensorView post) {
   const auto& weights = weights_.layers[as_index(layer)];
   QKSCOPE_ASSERT(weights.post_mlp_norm.empty());
+  for (auto& weight : std::span(expert_weights_.data<float>(), as_index(expert_weights_.size())))
+    weight *= static_cast<float>(model_.residual_scale);
   const auto by_expert = rows_by_expert(expert_indices_, model_.experts.count);
-  const auto width = post.dim(2);
+  Tensor added({post.dim(0), model_.d_model});
   for (std::int64_t expert = 0; expert < model_.experts.count; ++expert) {
     const auto slots = by_expert.expert_slots(expert);
     if (slots.empty()) continue;
-    Tensor inner({std::ssize(slots), width});
-    for (std::size_t i = 0; i < slots.size(); ++i)
-      std::copy_n(post.data<float>() + slots[i] * width, width,
-                  inner.data<float>() + as_index(width) * i);
-    Tensor outer({std::ssize(slots), model_.d_model});
-    linear(inner, weights.experts[as_index(expert)].down, outer);
-    Tensor added({post.dim(0), model_.d_model});
-    std::fill_n(added.data<float>(), added.size(), 0.0f);
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      const float weight =
-          expert_weights_.data<float>()[slots[i]] * static_cast<float>(model_.residual_scale);
-      const auto row = slots[i] / by_expert.per_token;
-      for (std::int64_t c = 0; c < model_.d_model; ++c)
-        added.data<float>()[row * model_.d_model + c] =
-            weight * outer.data<float>()[static_cast<std::int64_t>(i) * model_.d_model + c];
-    }
+    ExpertRows one{by_expert.per_token, by_expert.begin, {slots.begin(), slots.end()}};
+    for (auto& begin : one.begin)
+      begin =
+          std::clamp<std::int64_t>(begin - by_expert.begin[as_index(expert)], 0, std::ssize(slots));
+    project_experts_down(post, one, weights.experts, expert_weights_, added);
     add_stream(fmt::format("L{}E{}", layer, expert), layer, added);
   }
 }

@@ -17,46 +17,40 @@ namespace qkscope {
 
 // Reads the queries or the keys of one head from the residual stream. The map from stream to
 // vector is linear once the scales of the norms are known.
-class HeadReader {
- public:
-  enum class Side : std::uint8_t { query, key };
-
+struct HeadReader {
   // `positions` are ascending.
-  HeadReader(const Model& model, AttentionHead head, Side side,
+  HeadReader(const Model& model, AttentionHead head, bool query,
              std::vector<std::int64_t> positions);
 
-  AttentionHead head() const { return head_; }
-  Side side() const { return side_; }
-  // Head index of q, or of k and v, which groups of query heads share.
-  std::int64_t own_head() const { return own_head_; }
-  const std::vector<std::int64_t>& positions() const { return positions_; }
-  const Tensor& matrix() const { return matrix_; }  // (d_head, d_model), input norm included
+  // Copies columns [first, first + width) of x (rows of the pass, ..) at the positions.
+  Tensor take(ConstTensorView x, std::int64_t first, std::int64_t width) const;
+  Tensor take(ConstTensorView x) const { return take(x, 0, x.size() / x.dim(0)); }
+  // Copies the own head of x (rows of the pass, heads, d_head) at the positions.
+  Tensor take_own_head(ConstTensorView x) const { return take(x, own_head * x.dim(2), x.dim(2)); }
 
-  // Adds a component, part (positions, d_head) = matrix() times the component.
+  // Adds a component, part (positions, d_head) = matrix times the component.
   void add(std::string label, Tensor part);
-  // Adds to the component `bias`.
-  void add_bias(const Tensor& part);
+  void add_bias(Tensor part);  // adds to the component `bias`
   // Divides the components by the scales of the norms and adds b_Q or b_K, and clip_Q or clip_K in
   // families that clip.
   SplitVectors split();
 
-  Tensor input_scale;  // (positions, 1); empty: no norm before attention
-  Tensor head_scale;   // (positions, 1); empty: no q/k norm
-  Tensor rotated;      // (positions, d_head): the vectors exactly as they enter the dot product
-  Tensor values;       // (positions, d_head): v, if it was collected
-
- private:
-  const ModelConfig& model_;
-  AttentionHead head_;
-  Side side_;
-  std::int64_t own_head_;
-  std::vector<std::int64_t> positions_;
-  Tensor matrix_;                 // (d_head, d_model)
-  std::vector<double> constant_;  // (d_head) bias of the projection and of the input norm, or empty
-  std::vector<float> head_norm_;  // (d_head) weight of the q/k norm, or empty
-  std::vector<std::string> labels_;
-  std::vector<Tensor> parts_;  // one per label, (positions, d_head)
-  Tensor bias_part_;           // (positions, d_head) or empty
+  const ModelConfig& model;
+  AttentionHead head;
+  bool query;                           // false: keys
+  std::int64_t own_head;                // head of q, or of k and v, which query heads share
+  std::vector<std::int64_t> positions;  // ascending
+  std::vector<std::int64_t> rows;       // (positions) indices among the rows of the collector
+  Tensor matrix;                        // (d_head, d_model), weight of the input norm included
+  Tensor constant;  // (1, d_head) biases of the projection and of the input norm, or empty
+  std::vector<float> head_norm;  // (d_head) weight of the q/k norm, or empty
+  std::vector<std::string> labels;
+  std::vector<Tensor> parts;  // one per label, (positions, d_head)
+  Tensor bias;                // (positions, d_head) component `bias`, or empty
+  Tensor input_scale;         // (positions, 1); ones without a norm before attention
+  Tensor head_scale;          // (positions, 1); empty: no q/k norm
+  Tensor rotated;             // (positions, d_head): vectors exactly as they enter the dot product
+  Tensor values;              // (positions, d_head): v, if it was collected
 };
 
 // Observer that gives every component to the readers.
@@ -83,11 +77,8 @@ class ComponentCollector : public Observer {
   void add_mlp(std::int64_t layer, ConstTensorView added);
   void add_experts(std::int64_t layer, ConstTensorView post);
   void add_component(HeadReader& reader, const std::string& label, Tensor part);
-  void set_scales_and_vectors(HookPoint point, ConstTensorView x);
-  // Rows of x (rows of the pass, ...) at the positions of a reader.
-  Tensor pick(const HeadReader& reader, ConstTensorView x) const;
   // Shape (rows, 1). Factor of the output projection before it is added to the residual stream:
-  // residual multiplier times post-norm scale.
+  // residual multiplier over post-norm scale.
   Tensor output_factors(const LayerWeights& layer, ConstTensorView z) const;
 
   const ModelConfig& model_;

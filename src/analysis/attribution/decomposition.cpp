@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
+#include "base/numerics/vectors.h"
 
 namespace qkscope {
 
@@ -21,31 +23,50 @@ Matrix SplitVectors::split(std::int64_t row) const {
   return parts;
 }
 
-Matrix sum_of_rows(const Matrix& rows) {
-  Matrix sum(1, rows.cols);
-  for (std::int64_t i = 0; i < rows.rows; ++i)
-    for (std::int64_t j = 0; j < rows.cols; ++j) sum(0, j) += rows(i, j);
-  return sum;
+std::vector<double> row_sums(const Matrix& matrix) {
+  return multiply(matrix, std::vector<double>(as_index(matrix.cols), 1.0));
 }
 
-std::vector<std::int64_t> sampled_distances(std::int64_t furthest) {
-  std::vector<std::int64_t> distances;
-  for (std::int64_t near = 0; near <= std::min<std::int64_t>(furthest, 16); ++near)
-    distances.push_back(near);
-  for (int step = 1;; ++step) {
-    const auto far = static_cast<std::int64_t>(std::lround(16 * std::exp2(step / 8.0)));
-    if (far > furthest) return distances;
-    distances.push_back(far);
-  }
+std::vector<double> column_sums(const Matrix& matrix) {
+  std::vector<double> sums(as_index(matrix.cols), 0.0);
+  for (std::int64_t i = 0; i < matrix.rows; ++i) add_scaled(1, {matrix.row(i), sums.size()}, sums);
+  return sums;
 }
 
-HeadDecomposition::HeadDecomposition(const ModelConfig& model, AttentionHead head,
-                                     std::int64_t length)
+HeadDecomposition::HeadDecomposition(const Model& model, AttentionHead head, std::int64_t length)
     : head_(head),
-      scale_(model.score_scale(head.layer)),
-      query_scaling_(model.query_scaling),
-      interleaved_(model.rope_interleaved) {
-  if (const auto* rope = model.rope(head.layer)) frequencies_ = rope_frequencies(*rope, length);
+      scale_(model.config().score_scale(head.layer)),
+      softcap_(model.config().attention_softcap),
+      window_(model.config().layers[as_index(head.layer)].window),
+      query_scaling_(model.config().query_scaling),
+      interleaved_(model.config().rope_interleaved) {
+  const auto& sinks = model.weights().layers[as_index(head.layer)].sinks;
+  if (!sinks.empty()) sink_ = static_cast<double>(sinks[as_index(head.head)]);
+  const auto* rope = model.config().rope(head.layer);
+  if (rope != nullptr) frequencies_ = rope_frequencies(*rope, length);
+}
+
+double HeadDecomposition::score(std::int64_t i, std::int64_t j) const {
+  const auto d = q.rotated.dim(1);
+  const float* query = q.rotated.data<float>() + i * d;
+  const std::vector<double> key(k.rotated.data<float>() + j * d,
+                                k.rotated.data<float>() + (j + 1) * d);
+  return scale_ * dot(std::span(query, key.size()), key);
+}
+
+std::vector<double> HeadDecomposition::attention(std::vector<double> scores) const {
+  const auto query = std::ssize(scores) - 1;
+  const auto visible =
+      scores.begin() + (window_ > 0 ? std::max<std::int64_t>(0, query - window_ + 1) : 0);
+  std::fill(scores.begin(), visible, -std::numeric_limits<double>::infinity());
+  if (softcap_ > 0)
+    for (auto& score : std::span(visible, scores.end()))
+      score = softcap_ * std::tanh(score / softcap_);
+  const double highest = std::max(*std::ranges::max_element(scores), sink_.value_or(scores.back()));
+  double sum = sink_ ? std::exp(*sink_ - highest) : 0.0;
+  for (double& score : scores) sum += score = std::exp(score - highest);
+  for (double& score : scores) score /= sum;
+  return scores;
 }
 
 Matrix HeadDecomposition::contributions(std::int64_t i, std::int64_t j) const {

@@ -22,6 +22,7 @@ struct SplitVectors {
   std::vector<std::string> labels;      // (components)
   std::vector<std::int64_t> positions;  // (rows) ascending
   FloatMatrix values;                   // (rows * components, d_head) before RoPE
+  Tensor rotated;                       // (rows, d_head) whole vectors of the pass, after RoPE
 
   std::int64_t components() const { return std::ssize(labels); }
   // Index of a position among the rows.
@@ -29,26 +30,29 @@ struct SplitVectors {
   Matrix split(std::int64_t row) const;  // (components, d_head)
 };
 
-// Returns a matrix (1, columns): the sum over the rows.
-Matrix sum_of_rows(const Matrix& rows);
-
-// Distances at which distance tables are evaluated: 0 to 16, then 8 per octave up to `furthest`.
-std::vector<std::int64_t> sampled_distances(std::int64_t furthest);
+// Returns the sums of the rows, shape (rows), or the sums of the columns, shape (cols).
+std::vector<double> row_sums(const Matrix& matrix);
+std::vector<double> column_sums(const Matrix& matrix);
 
 class HeadDecomposition {
  public:
   // `length` is the number of tokens of the text, on which some RoPE frequencies depend.
-  HeadDecomposition(const ModelConfig& model, AttentionHead head, std::int64_t length);
+  HeadDecomposition(const Model& model, AttentionHead head, std::int64_t length);
 
   SplitVectors q;
   SplitVectors k;
+  Tensor v;  // (rows of k, d_head), or empty if effects are not computed
 
   AttentionHead head() const { return head_; }
+  // Score of rows i of q and j of k as the pass computes it.
+  double score(std::int64_t i, std::int64_t j) const;
   // Contributions to the score of rows i of q and j of k, shape (q components, k components).
   Matrix contributions(std::int64_t i, std::int64_t j) const;
   // Rotated components of row i of q times scale_i, or of row j of k: (components, d_head).
   Matrix scaled_queries(std::int64_t i) const;
   Matrix rotated_keys(std::int64_t j) const;
+  // Softmax of the scores (keys up to the query) of a row, with soft cap, window and sink.
+  std::vector<double> attention(std::vector<double> scores) const;
 
   // Number of rotary pairs; 0 on NoPE layers.
   std::int64_t rotary_pairs() const { return std::ssize(frequencies_.inverse); }
@@ -70,6 +74,9 @@ class HeadDecomposition {
 
   AttentionHead head_;
   double scale_;
+  double softcap_;       // 0: none
+  std::int64_t window_;  // 0: all keys
+  std::optional<double> sink_;
   std::optional<QueryScaling> query_scaling_;
   RopeFrequencies frequencies_;  // empty on NoPE layers
   bool interleaved_;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,11 +13,11 @@
 
 namespace qkscope {
 
-// Features of one component that are active at some of the chosen positions.
-struct ActiveFeatures {
-  std::vector<std::int64_t> numbers;  // (features)
-  Tensor directions;                  // (features, d_model)
-  Tensor activations;                 // (positions, features)
+// A feature that is active at some of the chosen positions.
+struct ActiveFeature {
+  std::int64_t number = 0;
+  Tensor direction;    // (1, d_model)
+  Tensor activations;  // (positions, 1)
 };
 
 // A safetensors file with {component}.decoder (features, d_model), the directions as they are added
@@ -29,14 +29,17 @@ class FeatureFile {
 
   bool has(const std::string& component) const { return components_.contains(component); }
   // Returns the features that are active at the positions. Remembers that the component exists.
-  ActiveFeatures active(const std::string& component, std::span<const std::int64_t> positions);
+  std::vector<ActiveFeature> active(const std::string& component,
+                                    std::span<const std::int64_t> positions);
   // Throws a bad-input error that names a component that was never asked for.
   void check_all_used() const;
 
  private:
+  // Returns a matrix of floating-point numbers of the file.
+  ConstTensorView matrix(const std::string& component, const char* ending) const;
+
   SafetensorsFile file_;
-  std::set<std::string> components_;
-  std::set<std::string> used_;
+  std::map<std::string, bool> components_;  // whether the component was asked for
 };
 
 }  // namespace qkscope

@@ -1,9 +1,9 @@
-#include "analysis/attribution/pair_choice.h"
-
+// The first pass of score attribution: the attention of chosen queries, and the keys chosen by it.
 #include <algorithm>
 #include <numeric>
 #include <set>
 
+#include "analysis/attribution/attribution_state.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
@@ -22,8 +22,7 @@ class AttentionReader : public Observer {
 
   bool wants(HookPoint point) const override {
     return point.stage == Stage::pattern &&
-           std::ranges::any_of(
-               heads_, [&](const AttentionHead& head) { return head.layer == point.layer; });
+           std::ranges::count(heads_, point.layer, &AttentionHead::layer) > 0;
   }
   std::span<const std::int64_t> score_rows() const override { return queries_; }
 
@@ -31,19 +30,20 @@ class AttentionReader : public Observer {
   void see(HookPoint point, ConstTensorView pattern) override {
     for (std::size_t h = 0; h < heads_.size(); ++h) {
       if (heads_[h].layer != point.layer) continue;
-      for (std::size_t i = 0; i < queries_.size(); ++i) {
-        const auto query = queries_[i];
-        const float* row =
-            pattern.data<float>() +
-            (heads_[h].head * pattern.dim(1) + static_cast<std::int64_t>(i)) * pattern.dim(2);
+      const float* row = pattern.data<float>() + heads_[h].head * pattern.dim(1) * pattern.dim(2);
+      for (const auto query : queries_) {
         for (const auto key : choose_(query, {row, as_index(query) + 1}))
-          of_head_[h].push_back({h, query, key, static_cast<double>(row[key])});
+          of_head_[h].push_back({.head = heads_[h],
+                                 .query = query,
+                                 .key = key,
+                                 .attention = static_cast<double>(row[key])});
+        row += pattern.dim(2);
       }
     }
   }
 
-  std::vector<ChosenPair> pairs() const {
-    std::vector<ChosenPair> all;
+  std::vector<ScorePair> pairs() const {
+    std::vector<ScorePair> all;
     for (const auto& pairs : of_head_) all.insert(all.end(), pairs.begin(), pairs.end());
     return all;
   }
@@ -52,24 +52,8 @@ class AttentionReader : public Observer {
   const std::vector<AttentionHead>& heads_;
   const std::vector<std::int64_t>& queries_;
   const ChooseKeys& choose_;
-  std::vector<std::vector<ChosenPair>> of_head_;
+  std::vector<std::vector<ScorePair>> of_head_;
 };
-
-std::vector<std::int64_t> largest(std::span<const float> attention, std::int64_t count) {
-  std::vector<std::int64_t> keys(attention.size());
-  std::iota(keys.begin(), keys.end(), 0);
-  const auto kept = std::min<std::int64_t>(count, std::ssize(keys));
-  std::partial_sort(keys.begin(), keys.begin() + kept, keys.end(),
-                    [&](std::int64_t a, std::int64_t b) {
-                      const float x = attention[as_index(a)];
-                      const float y = attention[as_index(b)];
-                      return x != y ? x > y : a < b;
-                    });
-  keys.resize(as_index(kept));
-  // Keys outside the window of the layer have no attention.
-  while (keys.size() > 1 && attention[as_index(keys.back())] == 0) keys.pop_back();
-  return keys;
-}
 
 }  // namespace
 
@@ -84,7 +68,12 @@ ChooseKeys parse_key_choice(const std::string& keys, std::int64_t length) {
     const auto count = parse_integer(keys.substr(kTop.size()), "keys");
     if (count < 1) bad_input("keys: found '{}', expected top:N with N of 1 or more", keys);
     return [count](std::int64_t, std::span<const float> attention) {
-      return largest(attention, count);
+      const auto largest =
+          largest_indices(attention.size(), count, [&](std::size_t key) { return attention[key]; });
+      std::vector<std::int64_t> chosen;
+      for (const auto key : largest)  // keys outside the window of the layer have no attention
+        if (chosen.empty() || attention[key] > 0) chosen.push_back(static_cast<std::int64_t>(key));
+      return chosen;
     };
   }
   std::vector<std::int64_t> listed;
@@ -98,10 +87,10 @@ ChooseKeys parse_key_choice(const std::string& keys, std::int64_t length) {
   };
 }
 
-std::vector<ChosenPair> choose_pairs(const Model& model, const std::vector<std::int32_t>& tokens,
-                                     const std::vector<AttentionHead>& heads,
-                                     const std::vector<std::int64_t>& queries,
-                                     const ChooseKeys& choose) {
+std::vector<ScorePair> choose_pairs(const Model& model, const std::vector<std::int32_t>& tokens,
+                                    const std::vector<AttentionHead>& heads,
+                                    const std::vector<std::int64_t>& queries,
+                                    const ChooseKeys& choose) {
   Batch batch;
   batch.add(tokens);
   AttentionReader reader(heads, queries, choose);
@@ -118,6 +107,8 @@ void check_heads(const std::vector<AttentionHead>& heads, const ModelConfig& mod
     if (layer < 0 || layer >= model.n_layers || head < 0 || head >= model.n_heads)
       bad_input("heads: there is no head {}.{}; the model has layers 0 to {} with heads 0 to {}",
                 layer, head, model.n_layers - 1, model.n_heads - 1);
+    if (std::ranges::count(heads, AttentionHead{layer, head}) > 1)
+      bad_input("heads: {}.{} is there twice", layer, head);
     if (model.layers[as_index(layer)].cross_attention)
       bad_input("heads: layer {} attends to images and does not run on text", layer);
   }
@@ -144,12 +135,10 @@ std::vector<AttentionHead> parse_heads(const std::string& text, const ModelConfi
       if (dot == std::string::npos)
         bad_input("heads: found '{}', expected LAYER.HEAD, such as 18.6 or 18.*", part);
       const auto layer = parse_integer(part.substr(0, dot), "heads");
-      const auto head = part.substr(dot + 1);
-      if (head != "*") {
-        heads.push_back({layer, parse_integer(head, "heads")});
-        continue;
-      }
-      for (std::int64_t h = 0; h < model.n_heads; ++h) heads.push_back({layer, h});
+      const bool whole = part.substr(dot + 1) == "*";
+      const auto first = whole ? 0 : parse_integer(part.substr(dot + 1), "heads");
+      for (auto h = first; h < (whole ? model.n_heads : first + 1); ++h)
+        if (std::ranges::count(heads, AttentionHead{layer, h}) == 0) heads.push_back({layer, h});
     }
     check_heads(heads, model);
     return heads;

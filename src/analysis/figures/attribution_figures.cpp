@@ -1,7 +1,6 @@
 // Figures of score attribution: contributions to a score, the score by frequency and by distance,
 // and the composition of heads, for one checkpoint and over a series.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -24,66 +23,90 @@ struct ScoreRows {
   std::vector<std::size_t> rows;
 };
 
-// Groups the rows of a table by score, in order of appearance. Only the first run is shown.
+// Groups the rows of the first scores of a table, in order of appearance. Only the first run is
+// shown.
 std::vector<ScoreRows> rows_by_score(const ResultFrame& frame) {
   std::map<std::vector<std::int64_t>, std::size_t> places;
   std::vector<ScoreRows> scores;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     if (frame.run_indices()[row] != 0) continue;
-    const std::vector<std::int64_t> key = {
-        frame.integer_column("layer")[row], frame.integer_column("head")[row],
-        frame.integer_column("query")[row], frame.integer_column("key")[row]};
+    std::vector<std::int64_t> key;
+    for (const char* name : {"layer", "head", "query", "key"})
+      key.push_back(frame.integer_column(name)[row]);
     const auto [place, anew] = places.try_emplace(key, scores.size());
     if (anew)
-      scores.push_back({fmt::format("{}.{}: '{}' ({}) to '{}' ({})", key[0], key[1],
-                                    frame.text_column("query_token")[row], key[2],
-                                    frame.text_column("key_token")[row], key[3]),
-                        {}});
+      scores.push_back(
+          {replace_control_characters(fmt::format("{}.{}: '{}' ({}) to '{}' ({})", key[0], key[1],
+                                                  frame.text_column("query_token")[row], key[2],
+                                                  frame.text_column("key_token")[row], key[3])),
+           {}});
     scores[place->second].rows.push_back(row);
   }
+  scores.resize(std::min(scores.size(), kShownScores));
   return scores;
 }
 
-// Components of one side of a score, largest magnitude of the sum first.
-struct SideSums {
-  std::vector<std::string> labels;
-  std::vector<double> values;
+// Adds "'name' place" to the list of `set xtics (...)`.
+void add_tick(std::string& ticks, const std::string& name, std::int64_t place) {
+  ticks += fmt::format("{}{} {}", ticks.empty() ? "" : ", ", gnuplot_literal(name), place);
+}
+
+// One axis of a matrix of contributions: the components of a side with the largest sums, then the
+// sums over the other side.
+struct MatrixAxis {
+  std::vector<std::size_t> rows;               // of attribution_components, one per component
+  std::map<std::string, std::int64_t> places;  // by component
+  std::string ticks;
+
+  std::int64_t sums() const { return std::ssize(places) + 1; }
 };
 
-SideSums largest_components(const ResultFrame& frame, const std::vector<std::size_t>& rows,
-                            const std::string& side, std::size_t most) {
-  const auto& values = frame.real_column("value");
-  std::vector<std::size_t> order;
-  for (const auto row : rows)
-    if (frame.text_column("side")[row] == side) order.push_back(row);
-  std::ranges::stable_sort(order, std::greater(),
-                           [&](std::size_t row) { return std::fabs(values[row]); });
-  order.resize(std::min(order.size(), most));
-  SideSums sums;
-  for (const auto row : order) {
-    sums.labels.push_back(frame.text_column("component")[row]);
-    sums.values.push_back(values[row]);
+MatrixAxis matrix_axis(const ResultFrame& frame, const std::vector<std::size_t>& rows,
+                       const std::string& side) {
+  MatrixAxis axis{rows, {}, {}};
+  std::erase_if(axis.rows, [&](std::size_t row) { return frame.text_column("side")[row] != side; });
+  std::ranges::stable_sort(axis.rows, std::greater(), [&](std::size_t row) {
+    return std::fabs(frame.real_column("value")[row]);
+  });
+  axis.rows.resize(std::min(axis.rows.size(), kMatrixComponents));
+  for (const auto row : axis.rows) {
+    const auto& component = frame.text_column("component")[row];
+    add_tick(axis.ticks, component, std::ssize(axis.places));
+    axis.places.emplace(component, std::ssize(axis.places));
   }
-  return sums;
+  add_tick(axis.ticks, "sum", axis.sums());
+  return axis;
 }
 
-// Returns "'name' place, ..." for `set xtics (...)`, with places from 0 on.
-std::string label_ticks(const std::vector<std::string>& labels) {
-  std::string ticks;
-  for (std::size_t i = 0; i < labels.size(); ++i)
-    ticks += fmt::format("{}{} {}", i == 0 ? "" : ", ", gnuplot_literal(labels[i]), i);
-  return ticks;
-}
-
-std::size_t place_of(const std::vector<std::string>& labels, const std::string& label) {
-  return as_index(std::ranges::find(labels, label) - labels.begin());
+// Sets size and script of a matrix of contributions, with sums beside and below it.
+void draw_matrix(Figure& figure, const MatrixAxis& q, const MatrixAxis& k, double largest,
+                 const std::string& title) {
+  const auto columns = static_cast<double>(k.sums() + 1);
+  const auto lines = static_cast<double>(q.sums() + 1);
+  figure.width = 0.8 + 0.17 * columns + 0.65;
+  figure.height = 0.7 + 0.17 * lines + 0.35;
+  figure.script =
+      margin_commands(0.8, 0.8 + 0.17 * columns, 0.7, figure.height - 0.35) +
+      gnuplot_palette_command(style::kAroundZero) +
+      fmt::format(
+          "unset grid\nset border 0\nset tics scale 0 font ',{}'\n"
+          "set xrange [-0.5:{}]\nset yrange [{}:-0.5]\nset xtics ({}) rotate by 90 right\n"
+          "set ytics ({})\nset cbrange [{}:{}]\nset cbtics {}\n"
+          "set colorbox user origin screen {:.4f}, screen 0.3 size screen {:.4f}, screen 0.4 "
+          "noborder\n"
+          "set label 'component of the key' at graph 0.5, screen 0.08/height center\n"
+          "set label 'component of the query' at screen 0.1/width, graph 0.5 center rotate\n"
+          "set label {} at screen 0.5, screen 1 - 0.12/height center font ',{}'\n"
+          "plot {}\n",
+          style::kTiny, columns - 0.5, lines - 0.5, k.ticks, q.ticks, -largest, largest,
+          nice_tick_step(largest, 2), 1 - 0.5 / figure.width, 0.09 / figure.width,
+          gnuplot_literal(shorten_text(title, 60)), style::kSmall, plot_heatmap_cells(1, 2, 3));
 }
 
 // Curves of the column `value` over the column `x`, one per score.
 Figure score_curves(const ResultFrame& frame, const char* x, const char* y_label,
                     const std::string& settings) {
-  auto scores = rows_by_score(frame);
-  scores.resize(std::min(scores.size(), kShownScores));
+  const auto scores = rows_by_score(frame);
   if (scores.empty()) return {};
   Figure figure;
   figure.data = empty_table(fmt::format("real {}, real value, integer score, text title", x));
@@ -93,10 +116,10 @@ Figure score_curves(const ResultFrame& frame, const char* x, const char* y_label
   for (std::size_t i = 0; i < scores.size(); ++i) {
     for (const auto row : scores[i].rows)
       if (!std::isnan(xs[row]))
-        figure.data.add({xs[row], frame.real_column("value")[row], as_integer_cell(i),
-                         replace_control_characters(scores[i].title)});
-    entries.push_back({escape_markup(replace_control_characters(shorten_text(scores[i].title, 44))),
-                       style::kFamilies[i], style::kCircle});
+        figure.data.add(
+            {xs[row], frame.real_column("value")[row], as_integer_cell(i), scores[i].title});
+    entries.push_back(
+        {escape_markup(shorten_text(scores[i].title, 44)), style::kFamilies[i], style::kCircle});
     plots += fmt::format(
         "{}data using 1:($3 == {} ? $2 : NaN) with linespoints pt 7 ps 0.25*mark lw 1.2 lc rgb "
         "'{}'",
@@ -109,37 +132,9 @@ Figure score_curves(const ResultFrame& frame, const char* x, const char* y_label
       legend.label_commands() + settings +
       fmt::format(
           "set logscale x\nset format x '10^{{%L}}'\n"
-          "set label '{}' at screen 0.1/width, graph 0.5 center rotate\n",
-          y_label) +
-      plots + "\n";
+          "set label '{}' at screen 0.1/width, graph 0.5 center rotate\n{}\n",
+          y_label, plots);
   return figure;
-}
-
-// Sets size and script of a matrix of contributions, with sums beside and below it.
-void draw_matrix(Figure& figure, std::vector<std::string> rows, std::vector<std::string> columns,
-                 double largest, const std::string& title) {
-  for (auto* labels : {&rows, &columns}) labels->insert(labels->end(), {"", "sum"});
-  const double wide = 0.17 * static_cast<double>(columns.size());
-  const double tall = 0.17 * static_cast<double>(rows.size());
-  figure.width = 0.8 + wide + 0.65;
-  figure.height = 0.7 + tall + 0.35;
-  figure.script =
-      margin_commands(0.8, 0.8 + wide, 0.7, figure.height - 0.35) +
-      gnuplot_palette_command(style::kAroundZero) +
-      fmt::format(
-          "unset grid\nset border 0\nset tics scale 0 font ',{}'\n"
-          "set xrange [-0.5:{}]\nset yrange [{}:-0.5]\nset xtics ({}) rotate by 90 right\n"
-          "set ytics ({})\nset cbrange [{}:{}]\nset cbtics {}\n"
-          "set colorbox user origin screen {:.4f}, screen 0.3 size screen {:.4f}, screen 0.4 "
-          "noborder\n"
-          "set label 'component of the key' at graph 0.5, screen 0.08/height center\n"
-          "set label 'component of the query' at screen 0.1/width, graph 0.5 center rotate\n"
-          "set label {} at screen 0.5, screen 1 - 0.12/height center font ',{}'\n",
-          style::kTiny, static_cast<double>(columns.size()) - 0.5,
-          static_cast<double>(rows.size()) - 0.5, label_ticks(columns), label_ticks(rows), -largest,
-          largest, nice_tick_step(largest, 2), 1 - 0.5 / figure.width, 0.09 / figure.width,
-          gnuplot_literal(shorten_text(title, 60)), style::kSmall) +
-      "plot " + plot_heatmap_cells(1, 2, 3) + "\n";
 }
 
 // Place of a component in the graph: layer and row. Heads are at their number, MLPs below them.
@@ -157,6 +152,38 @@ GraphPlace graph_place(const std::string& component) {
   return {-1, component == "embed" ? 0.0 : component == "pos_embed" ? 1.0 : -1.0};
 }
 
+// Draws an edge from a component to a head, as wide as its share of the variance, and a marker of
+// that size at the component, with its name from a share of 0.1 on.
+std::string edge_commands(const std::string& component, GraphPlace head, double share,
+                          const LegendEntry& look) {
+  const auto from = graph_place(component);
+  const double size = std::min(std::fabs(share), 1.0);
+  return fmt::format(
+      "set arrow from {0}, {1} to {2}, {3} nohead lw {4:.2f} lc rgb '{5}'\n"
+      "set label {6} at {0}, {1} center offset 0, 0.7 font ',{7}' tc rgb '{5}' point pt {8} ps "
+      "{9:.2f} lc rgb '{5}'\n",
+      from.x, from.y, head.x, head.y, 0.3 + 5 * size, look.colour,
+      gnuplot_literal(size >= 0.1 ? component : ""), style::kNote, look.point_type, 0.3 + size);
+}
+
+// Returns the three heads and the three other components with the largest share in any run.
+std::vector<std::string> largest_shares(const std::map<std::string, std::vector<double>>& shares) {
+  std::vector<std::string> shown;
+  for (const bool heads : {true, false}) {
+    std::vector<std::pair<double, std::string>> order;
+    for (const auto& [component, values] : shares)
+      if (component.starts_with('L') == heads) {
+        double most = 0;
+        for (const double value : values) most = std::max(most, std::fabs(value));
+        order.emplace_back(-most, component);
+      }
+    std::ranges::sort(order);
+    order.resize(std::min<std::size_t>(order.size(), 3));
+    for (const auto& [share, component] : order) shown.push_back(component);
+  }
+  return shown;
+}
+
 }  // namespace
 
 Figure attribution_matrix(const AnalysisResults& results) {
@@ -164,44 +191,43 @@ Figure attribution_matrix(const AnalysisResults& results) {
   const ResultFrame& frame = results.frame("attribution");
   const auto scores = rows_by_score(sums);
   if (scores.empty()) return {};
-  const auto q = largest_components(sums, scores[0].rows, "q", kMatrixComponents);
-  const auto k = largest_components(sums, scores[0].rows, "k", kMatrixComponents);
+  const auto q = matrix_axis(sums, scores[0].rows, "q");
+  const auto k = matrix_axis(sums, scores[0].rows, "k");
   Figure figure;
   figure.data = empty_table("integer x, integer y, real value, text q_component, text k_component");
   double largest = 1e-12;
-  const auto add = [&](std::size_t x, std::size_t y, double value, const std::string& query,
+  const auto add = [&](std::int64_t x, std::int64_t y, double value, const std::string& query,
                        const std::string& key) {
-    figure.data.add({as_integer_cell(x), as_integer_cell(y), value, query, key});
+    figure.data.add({x, y, value, query, key});
     largest = std::max(largest, std::fabs(value));
   };
-  const auto kept = rows_by_score(frame);
-  for (const auto row : kept.front().rows) {
+  for (const auto row : rows_by_score(frame).front().rows) {
     const auto& query = frame.text_column("q_component")[row];
     const auto& key = frame.text_column("k_component")[row];
-    const auto y = place_of(q.labels, query);
-    const auto x = place_of(k.labels, key);
-    if (x < k.labels.size() && y < q.labels.size())
-      add(x, y, frame.real_column("value")[row], query, key);
+    if (q.places.contains(query) && k.places.contains(key))
+      add(k.places.at(key), q.places.at(query), frame.real_column("value")[row], query, key);
   }
-  for (std::size_t y = 0; y < q.labels.size(); ++y)
-    add(k.labels.size() + 1, y, q.values[y], q.labels[y], "all");
-  for (std::size_t x = 0; x < k.labels.size(); ++x)
-    add(x, q.labels.size() + 1, k.values[x], "all", k.labels[x]);
+  const auto& components = sums.text_column("component");
+  for (const auto row : q.rows)
+    add(k.sums(), q.places.at(components[row]), sums.real_column("value")[row], components[row],
+        "all");
+  for (const auto row : k.rows)
+    add(k.places.at(components[row]), q.sums(), sums.real_column("value")[row], "all",
+        components[row]);
   figure.title = "Which components of query and key make a score";
-  draw_matrix(figure, q.labels, k.labels, largest, scores[0].title);
+  draw_matrix(figure, q, k, largest, scores[0].title);
   figure.caption = fmt::format(
       "Contributions to the score of {}: rows are components of the query, columns components of "
       "the key, the {} largest of each side. Red raises the score, blue lowers it. The column and "
       "the row `sum` hold exact sums over all components of the other side. Cells are drawn for "
       "the component pairs that attribution.parquet keeps (--top).",
-      replace_control_characters(scores[0].title), kMatrixComponents);
+      scores[0].title, kMatrixComponents);
   return figure;
 }
 
 Figure attribution_bars(const AnalysisResults& results) {
   const ResultFrame& frame = results.frame("attribution");
-  auto scores = rows_by_score(frame);
-  scores.resize(std::min(scores.size(), kShownScores));
+  const auto scores = rows_by_score(frame);
   if (scores.empty()) return {};
   constexpr std::size_t kBars = 8;
   Figure figure;
@@ -212,12 +238,11 @@ Figure attribution_bars(const AnalysisResults& results) {
   for (const auto& [title, rows] : scores) {
     titles += fmt::format("set label {} at graph 0, first {} font ',{}'\n",
                           gnuplot_literal(shorten_text(title, 60)), y++, style::kTiny);
-    for (std::size_t i = 0; i < std::min(rows.size(), kBars); ++i) {
-      const auto name = fmt::format("{} · {}", frame.text_column("q_component")[rows[i]],
-                                    frame.text_column("k_component")[rows[i]]);
-      figure.data.add(
-          {y, frame.real_column("value")[rows[i]], name, replace_control_characters(title)});
-      ticks += fmt::format("{}{} {}", ticks.empty() ? "" : ", ", gnuplot_literal(name), y++);
+    for (const auto row : std::span(rows).first(std::min(rows.size(), kBars))) {
+      const auto name = fmt::format("{} · {}", frame.text_column("q_component")[row],
+                                    frame.text_column("k_component")[row]);
+      figure.data.add({y, frame.real_column("value")[row], name, title});
+      add_tick(ticks, name, y++);
     }
   }
   figure.title = "Largest contributions to scores";
@@ -262,10 +287,13 @@ Figure score_by_distance(const AnalysisResults& results) {
 
 Figure composition_graph(const AnalysisResults& results) {
   const ResultFrame& frame = results.frame("composition_components");
-  const auto& explained = frame.real_column("explained");
-  std::set<std::pair<double, double>> targets;
+  const std::vector<LegendEntry> looks = {{"into queries", style::kQuery, style::kCircle},
+                                          {"into keys", style::kKey, style::kSquare},
+                                          {"head", style::kInk, style::kDiamond}};
   double layers = 1;
   double heads = 1;
+  std::set<std::string> marks;  // of the heads
+  std::string edges;
   Figure figure;
   figure.data = empty_table(
       "real x, real y, real dx, real dy, real explained, integer key_side, text component, text "
@@ -274,54 +302,33 @@ Figure composition_graph(const AnalysisResults& results) {
     if (frame.run_indices()[row] != results.runs().size() - 1) continue;
     const auto layer = static_cast<double>(frame.integer_column("layer")[row]);
     const auto head = static_cast<double>(frame.integer_column("head")[row]);
+    const auto& component = frame.text_column("component")[row];
+    const double share = frame.real_column("explained")[row];
+    const auto from = graph_place(component);
     layers = std::max(layers, layer);
     heads = std::max(heads, head);
-    targets.emplace(layer, head);
-    if (!(std::fabs(explained[row]) >= 0.03)) continue;
-    const auto& component = frame.text_column("component")[row];
-    const auto from = graph_place(component);
+    marks.insert(fmt::format("set label '' at {}, {} point pt {} ps 0.9*mark lc rgb '{}' front\n",
+                             layer, head, style::kDiamond, style::kInk));
+    if (!(std::fabs(share) >= 0.03)) continue;
     heads = std::max(heads, from.y);
-    figure.data.add({from.x, from.y, layer - from.x, head - from.y, explained[row],
-                     std::int64_t{frame.text_column("side")[row] == "k"}, component,
-                     fmt::format("{}.{}", layer, head)});
+    const bool of_key = frame.text_column("side")[row] == "k";
+    edges += edge_commands(component, {layer, head}, share, looks[of_key ? 1 : 0]);
+    figure.data.add({from.x, from.y, layer - from.x, head - from.y, share, std::int64_t{of_key},
+                     component, fmt::format("{}.{}", layer, head)});
   }
-  std::string marks;
-  for (const auto& [layer, head] : targets)
-    marks += fmt::format("set label '' at {}, {} point pt {} ps 0.9*mark lc rgb '{}' front\n",
-                         layer, head, style::kDiamond, style::kInk);
-  const Legend legend({{"into queries", style::kQuery, style::kCircle},
-                       {"into keys", style::kKey, style::kSquare},
-                       {"head", style::kInk, style::kDiamond}},
-                      style::kPage / 1.4);
+  for (const auto& mark : marks) edges += mark;
+  const Legend legend(looks, style::kPage / 1.4);
   figure.width = style::kPage / 1.4;
   figure.height = style::kHeight * 1.2 + legend.height();
-  // gnuplot has no variable line width, so there are three: shares below 0.1, below 0.3 and above.
-  const auto edges = [](int key_side, const char* colour, int point) {
-    std::string plots;
-    for (const auto& [low, high, width] :
-         {std::array{0.0, 0.1, 0.5}, std::array{0.1, 0.3, 1.5}, std::array{0.3, 1e9, 3.0}})
-      plots += fmt::format(
-          "data using ($6 == {} && abs($5) >= {} && abs($5) < {} ? $1 : NaN):2:3:4 with vectors "
-          "nohead lw {} lc rgb '{}', \\\n  ",
-          key_side, low, high, width, colour);
-    return plots +
-           fmt::format(
-               "data using ($6 == {0} ? $1 : NaN):2:(0.3 + abs($5)) with points pt {2} ps variable "
-               "lc rgb '{1}', \\\n  data using ($6 == {0} && abs($5) >= 0.1 ? $1 : NaN):2:7 with "
-               "labels noenhanced offset 0, 0.7 font ',{3}' tc rgb '{1}'",
-               key_side, colour, point, style::kNote);
-  };
   figure.title = "Which components feed the queries and keys of heads";
   figure.script =
       margin_commands(0.55, figure.width - 0.15, 0.45 + legend.height(), figure.height - 0.15) +
-      legend.label_commands() + marks +
+      legend.label_commands() + edges +
       fmt::format(
           "set xrange [-1.5:{}]\nset yrange [-1.7:{}]\nset xtics 1\nset xtics add ('embed' -1)\n"
           "set ytics 1\nset ytics add ('MLP' -1)\nset xlabel 'layer'\n"
-          "set label 'head' at screen 0.1/width, graph 0.5 center rotate\n",
-          layers + 0.5, heads + 0.9) +
-      "plot " + edges(0, style::kQuery, style::kCircle) + ", \\\n  " +
-      edges(1, style::kKey, style::kSquare) + "\n";
+          "set label 'head' at screen 0.1/width, graph 0.5 center rotate\nplot NaN\n",
+          layers + 0.5, heads + 0.9);
   figure.caption =
       "Edges lead from a component of the residual stream to the head (diamond) whose queries or "
       "keys it feeds. Width and marker: share of the variance of the head's scores that the "
@@ -333,42 +340,25 @@ Figure composition_graph(const AnalysisResults& results) {
 
 Figure composition_over_runs(const AnalysisResults& results) {
   const ResultFrame& frame = results.frame("composition_components");
-  const auto& explained = frame.real_column("explained");
   const auto runs = results.runs().size();
-  // Share of each component of the keys of the first head by run.
-  std::map<std::string, std::vector<double>> shares;
   const auto layer = frame.integer_column("layer").front();
   const auto head = frame.integer_column("head").front();
+  // Share of each component of the keys of the first head by run.
+  std::map<std::string, std::vector<double>> shares;
   for (std::size_t row = 0; row < frame.rows(); ++row)
     if (frame.text_column("side")[row] == "k" && frame.integer_column("layer")[row] == layer &&
         frame.integer_column("head")[row] == head) {
       auto& values = shares[frame.text_column("component")[row]];
       values.resize(runs, kNan);
-      values[frame.run_indices()[row]] = explained[row];
+      values[frame.run_indices()[row]] = frame.real_column("explained")[row];
     }
-  // The three heads and the three other components that explain the largest share in any run.
-  std::vector<std::string> shown;
-  for (const bool heads : {true, false}) {
-    std::vector<std::pair<double, std::string>> order;
-    for (const auto& [component, values] : shares) {
-      double most = 0;
-      for (const double value : values) most = std::max(most, std::fabs(value));
-      if ((graph_place(component).x >= 0 && component.starts_with('L')) == heads)
-        order.emplace_back(-most, component);
-    }
-    std::ranges::sort(order);
-    for (std::size_t i = 0; i < std::min<std::size_t>(order.size(), 3); ++i)
-      shown.push_back(order[i].second);
-  }
   TrajectoryTable table(results);
   std::vector<PlotSeries> series;
-  for (std::size_t i = 0; i < shown.size(); ++i) {
-    const auto& component = shown[i];
+  for (const auto& component : largest_shares(shares)) {
     const auto column = fmt::format("${}", table.add(component, shares[component]));
-    series.push_back({{escape_markup(component), style::kFamilies[i], style::kFamilyPoints[i]},
-                      column,
-                      column,
-                      column});
+    const auto i = series.size();
+    const LegendEntry look{escape_markup(component), style::kFamilies[i], style::kFamilyPoints[i]};
+    series.push_back({look, column, column, column});
   }
   Figure figure;
   figure.title = "What feeds the keys of a head during training";

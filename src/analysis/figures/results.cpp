@@ -301,16 +301,4 @@ std::vector<std::int64_t> HistogramBins::count_values(const std::vector<double>&
   return counts;
 }
 
-Table empty_table(const std::string& columns) {
-  Table table;
-  for (const auto& declaration : split(columns, ',')) {
-    const auto words = split(declaration.substr(declaration.find_first_not_of(' ')), ' ');
-    QKSCOPE_ASSERT(words.size() == 2);
-    table.column(words[1], words[0] == "integer" ? Table::Type::integer
-                           : words[0] == "real"  ? Table::Type::real
-                                                 : Table::Type::text);
-  }
-  return table;
-}
-
 }  // namespace qkscope

@@ -18,6 +18,7 @@
 #include "base/io/file_list.h"
 #include "base/io/json.h"
 #include "base/numerics/sample_statistics.h"
+#include "base/tables/empty_table.h"
 #include "qkscope/tables.h"
 
 namespace qkscope {
@@ -229,9 +230,6 @@ struct HistogramBins {
   double edge(int bin) const { return low + (high - low) * bin / count; }
   std::vector<std::int64_t> count_values(const std::vector<double>& values) const;  // (count)
 };
-
-// Returns a table without rows from its schema, for example "integer run, real r_q, text model".
-Table empty_table(const std::string& columns);
 
 // Converts an index to the int64 type of integer table cells.
 constexpr std::int64_t as_integer_cell(std::size_t index) {

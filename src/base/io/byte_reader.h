@@ -81,13 +81,6 @@ class ByteReader {
     std::memcpy(&value, read_bytes(sizeof value, field).data(), sizeof value);
     return value;
   }
-  // Returns false, and leaves `value` and the cursor unchanged, if too few bytes are left.
-  template <typename T>
-  bool try_read(T& value) {
-    if (bytes_left() < sizeof value) return false;
-    value = read<T>();
-    return true;
-  }
 
  private:
   std::span<const std::byte> bytes_;

@@ -78,12 +78,7 @@ double log_incomplete_beta_half(double a, double x, double one_minus_x) {
   return std::log1p(-std::exp(front) * beta_fraction(0.5, a, one_minus_x) / 0.5);
 }
 
-// Centred sums of squares and products of two lists of equal length.
-struct CentredProducts {
-  double xx = 0;
-  double xy = 0;
-  double yy = 0;
-};
+}  // namespace
 
 CentredProducts centred_products(std::span<const double> x, std::span<const double> y) {
   const auto n = static_cast<double>(x.size());
@@ -97,8 +92,6 @@ CentredProducts centred_products(std::span<const double> x, std::span<const doub
   }
   return sums;
 }
-
-}  // namespace
 
 double mean_of(const std::vector<double>& values) {
   double sum = 0;

@@ -13,10 +13,12 @@
 #include <parquet/arrow/writer.h>
 
 #include "base/core/error.h"
+#include "base/core/text.h"
 #include "base/io/arrow_error.h"
 #include "base/io/folder.h"
 #include "base/io/output_file.h"
 #include "base/tables/arrow_columns.h"
+#include "base/tables/empty_table.h"
 
 namespace qkscope {
 namespace {
@@ -211,6 +213,18 @@ Table read_parquet_table(const std::string& path, const std::vector<std::string>
 Table read_parquet_table_with_gaps(const std::string& path,
                                    const std::vector<std::string>& columns) {
   return read_table(path, columns, NullIntegerPolicy::keep);
+}
+
+Table empty_table(const std::string& columns) {
+  Table table;
+  for (const auto& declaration : split(columns, ',')) {
+    const auto words = split(declaration.substr(declaration.find_first_not_of(' ')), ' ');
+    QKSCOPE_ASSERT(words.size() == 2);
+    table.column(words[1], words[0] == "integer" ? Table::Type::integer
+                           : words[0] == "real"  ? Table::Type::real
+                                                 : Table::Type::text);
+  }
+  return table;
 }
 
 }  // namespace qkscope

@@ -45,20 +45,20 @@ inline Tensor copy_heads(ConstTensorView all, std::int64_t first, std::int64_t c
   return some;
 }
 
-// Returns shape (rows, 1): the divisor of the norm for each row of x (rows, d_model).
-inline Tensor norm_scales(ConstTensorView x, const ModelConfig& model) {
+// Returns shape (rows, 1): the divisor of the norm for each row of x (rows, n).
+inline Tensor norm_scales(ConstTensorView x, NormKind kind, double eps) {
   const auto n = x.dim(1);
   Tensor scales({x.dim(0), 1});
   parallel_for_ranges(x.dim(0), 64, [&](std::int64_t begin, std::int64_t end) {
     for (auto row = begin; row < end; ++row) {
       const float* values = x.data<float>() + row * n;
       double mean = 0.0;
-      for (std::int64_t i = 0; model.norm == NormKind::layer && i < n; ++i) mean += values[i];
+      for (std::int64_t i = 0; kind == NormKind::layer && i < n; ++i) mean += values[i];
       mean /= static_cast<double>(n);
       double squares = 0.0;
       for (std::int64_t i = 0; i < n; ++i) squares += (values[i] - mean) * (values[i] - mean);
       scales.data<float>()[row] =
-          static_cast<float>(std::sqrt(squares / static_cast<double>(n) + model.norm_eps));
+          static_cast<float>(std::sqrt(squares / static_cast<double>(n) + eps));
     }
   });
   return scales;

@@ -204,8 +204,9 @@ class ForwardPass {
   }
 
   void show_scale(HookPoint point) {
-    show_derived(point, ActivationBuffer::residual,
-                 [this](ConstTensorView x) { return norm_scales(x, config_); });
+    show_derived(point, ActivationBuffer::residual, [this](ConstTensorView x) {
+      return norm_scales(x, config_.norm, config_.norm_eps);
+    });
   }
 
   void show_results(HookPoint point) {

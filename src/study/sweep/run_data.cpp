@@ -110,7 +110,7 @@ RunReport::Outcome RunDataProducer::produce_run_data(std::size_t i) {
                      : produce_missing_data_in_shards(i, missing, count)))
       return RunReport::Outcome::interrupted;
   }
-  release_weights(i);
+  if (!config_.composition) release_weights(i);  // the analysis needs them again
   return missing.any() ? RunReport::Outcome::done : RunReport::Outcome::already_done;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "qkscope/experimental/study.h"
+#include "qkscope/hub.h"
 #include "study/sweep/sweep_config.h"
 #include "study/sweep/sweep_folder.h"
 
@@ -42,6 +43,13 @@ Table overview_table(const SweepFolder& folder, const std::vector<RunEntry>& run
 // Returns the content of sampling.csv: the error from sampling rows, by run and quantity, of the
 // runs that have both a capture and statistics over every token.
 Table make_sampling_table(const SweepFolder& folder, const std::vector<RunEntry>& runs);
+
+// Fetches the checkpoint and the texts of a run and writes composition.* and
+// composition_components.* into its results folder. Throws a bad-input error if stopped.
+void compose_run(const SweepConfig& config, const SweepRun& run, const std::string& results,
+                 const FetchOptions& fetch);
+// Returns true if the results folder has these tables with these settings and this version.
+bool has_current_composition(const CompositionSection& section, const std::string& results);
 
 // Progress of a shard (a subset of the texts of a run) that has journal entries.
 struct ShardProgress {

@@ -140,6 +140,8 @@ class SweepReader {
     config.analysis = read_analysis_options(root.section("analysis"));
     config.compute = read_compute_options(root.section("compute"), source_.compute);
     config.slurm = read_slurm_options(root.section("slurm"));
+    if (root.has("composition"))
+      config.composition = read_composition_section(root.section("composition"));
     captures_of_all_ = root.boolean("capture").value_or(true);
     stats_ = root.node("stats");
     if (!stats_.IsNull() && !stats_.IsMap())
@@ -170,6 +172,11 @@ class SweepReader {
         run.capture.inference.autocast_dtype.reset();
       }
     if (publish) set_publish_targets(config, *publish, source_.file);
+    for (const auto& run : config.runs)
+      if (config.composition && (!run.data.empty() || run.capture.engine != kNativeEngine))
+        bad_input("{}: composition: run {} {}; composition runs the checkpoint itself",
+                  source_.file, run.label,
+                  run.data.empty() ? "has another engine" : "has only data");
     return config;
   }
 

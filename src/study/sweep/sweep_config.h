@@ -14,6 +14,7 @@
 #include "capture/run/capture_plan.h"
 #include "qkscope/analysis.h"
 #include "qkscope/capture.h"
+#include "qkscope/experimental/attribution.h"
 #include "qkscope/experimental/study.h"
 #include "qkscope/statistics.h"
 
@@ -85,11 +86,21 @@ std::pair<std::string, std::string> checkpoint_name_and_revision(const SweepRun&
 // Returns the configuration of the run's statistics, with `data_root` as output folder.
 StatsConfig stats_config_of_run(const SweepRun& run, const std::string& data_root);
 
+// The section `composition`: what feeds the queries and keys of heads, measured in every run on
+// the first texts of its dataset.
+struct CompositionSection {
+  std::string heads;           // as in `qkscope attribute --head`
+  CompositionOptions options;  // without heads and label
+  std::int64_t texts = 100;
+  std::int64_t max_tokens = 1024;  // longer texts are truncated
+};
+
 struct SweepConfig {
   std::string name;
   std::vector<SweepRun> runs;  // sorted by order
   AnalyzeOptions analysis;     // common options; data_root and label are set per run
-  ComputeOptions compute;      // dtype is also stored in the configuration of each run
+  std::optional<CompositionSection> composition = {};
+  ComputeOptions compute;  // dtype is also stored in the configuration of each run
   SlurmOptions slurm = {};
   // Branches by repository, for repositories whose checkpoints the Hub lists.
   std::map<std::string, std::vector<std::string>> listed;
@@ -98,6 +109,8 @@ struct SweepConfig {
 // Reads the section `analysis`. Its keys are the options of `qkscope analyze`, without options that
 // describe a capture (keys of each entry of `runs`) and options of statistics.
 AnalyzeOptions read_analysis_options(YamlSection section);
+
+CompositionSection read_composition_section(YamlSection section);
 
 // Reads the section `compute`, whose keys are options of `qkscope capture`. Command-line options
 // take precedence.

@@ -17,6 +17,7 @@
 #include "input/hub/client.h"
 #include "input/store/stored_folder.h"
 #include "qkscope/version.h"
+#include "study/sweep/sweep.h"
 
 namespace qkscope {
 namespace {
@@ -205,7 +206,9 @@ void SweepFolder::remove_leftover_parts(const SweepRun& run) const {
 bool SweepFolder::has_current_analysis(const SweepConfig& config, const SweepRun& run) const {
   const auto exact = exact_analysis_options_of_run(config, run);
   return up_to_date(analysis_options_of_run(config, run), results_folder(run.label)) &&
-         (!exact || up_to_date(*exact, exact_results_folder(run.label)));
+         (!exact || up_to_date(*exact, exact_results_folder(run.label))) &&
+         (!config.composition ||
+          has_current_composition(*config.composition, results_folder(run.label)));
 }
 
 bool SweepFolder::is_finished(const SweepConfig& config, const SweepRun& run) const {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -138,6 +139,7 @@ class SweepRunner {
       if (!analyse(run)) return Outcome::interrupted;
       outcome = Outcome::done;
     }
+    if (config_.composition) data_.release_weights(i);
     folder_.upload_run(run.label, quiet_);
     publish(run, report);
     if (outcome == Outcome::done) folder_.delete_downloads(run.label);
@@ -156,23 +158,31 @@ class SweepRunner {
   bool analyse(const SweepRun& run) const {
     folder_.mark_run_changed(run.label);
     const auto exact = folder_.exact_analysis_options_of_run(config_, run);
+    const auto results = folder_.results_folder(run.label);
     return !is_stop_requested() &&
-           analyse_into(folder_.analysis_options_of_run(config_, run),
-                        folder_.results_folder(run.label)) &&
-           (!exact || analyse_into(*exact, folder_.exact_results_folder(run.label)));
+           analyse_into(folder_.analysis_options_of_run(config_, run), results) &&
+           (!exact || analyse_into(*exact, folder_.exact_results_folder(run.label))) &&
+           (!config_.composition || finish([&] {
+             compose_run(config_, run, results, {.quiet = quiet_, .stop = options_.stop});
+           }));
   }
 
-  // Returns false if the download of the run's data was stopped; the next sweep resumes it.
-  bool analyse_into(AnalyzeOptions analysis, const std::string& results) const {
-    analysis.quiet = quiet_;
-    analysis.stop = options_.stop;
-    std::optional<AnalysisRun> analysed;
+  // Returns false if the sweep was stopped during the action; the next sweep repeats it.
+  bool finish(const std::function<void()>& action) const {
     try {
-      analysed = analyze_capture(analysis);
+      action();
+      return true;
     } catch (const Error&) {
       if (is_stop_requested()) return false;
       throw;
     }
+  }
+
+  bool analyse_into(AnalyzeOptions analysis, const std::string& results) const {
+    analysis.quiet = quiet_;
+    analysis.stop = options_.stop;
+    std::optional<AnalysisRun> analysed;
+    if (!finish([&] { analysed = analyze_capture(analysis); })) return false;
     remove_summary_file(results);
     std::filesystem::remove_all(results);  // may contain tables of other options
     write_results(results, *analysed, analysis);

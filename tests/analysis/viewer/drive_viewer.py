@@ -3,6 +3,7 @@ keyboard alone, two window sizes, dark mode, hostile text, and requests that the
 
 usage: drive_viewer.py PATH_TO_QKSCOPE [FOLDER_FOR_SCREENSHOTS]"""
 
+import csv
 import http.client
 import json
 import subprocess
@@ -43,6 +44,15 @@ def traced(text, query):
     layers = sum(name.endswith("hook_pattern") for name in tensors)
     return [np.stack([tensors[f"blocks.{layer}.attn.{hook}"][:, 0] for layer in range(layers)])
             for hook in ("hook_attn_scores", "hook_pattern")]
+
+
+def attributed(text, folder):
+    """Runs `qkscope attribute` and returns the values of the first key in its table, by components, as the page shows them."""
+    subprocess.run([QKSCOPE, "attribute", "--quiet", "--device", "cpu", "--model", MODEL, "--text-file", text, "--head", "1.0", "--query", "60",
+                    "--keys", "top:2", "--top", "6", "--no-figures", "--out", folder], check=True, stdout=subprocess.DEVNULL)
+    with open(folder / "attribution.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {(row["q_component"], row["k_component"]): shown(float(row["value"])) for row in rows if row["key"] == rows[0]["key"]}
 
 
 def shot(page, name):
@@ -246,8 +256,9 @@ def check_exported(folder):
     text = folder / "exported.txt"
     text.write_text("Entry 1, day 4. " + HOSTILE + "A letter came for Orn. " * 60)
     file = folder / "page.html"
+    contributions = attributed(text, folder / "attribution")
     subprocess.run([QKSCOPE, "view", "--quiet", "--device", "cpu", "--model", MODEL, "--text-file", text, "--heads", "1.0,2.1", "--query", "60",
-                    "--export", file, "--budget", "3MB"], check=True)
+                    "--results", folder / "attribution", "--export", file, "--budget", "3MB"], check=True)
     expect_true("the budget holds", file.stat().st_size <= 3_000_000)
     with ViewerPage() as page:
         page.at_file(file)
@@ -257,6 +268,8 @@ def check_exported(folder):
         expect("exported weights", [cells[1] for cells in found], [shown(pattern[1, 0][key]) for key in order])
         expect("exported scores", [cells[2] for cells in found],
                [shown(scores[1, 0][int(cells[0])]) for cells in found])
+        keys, *lines = page.run("[...document.querySelectorAll('#attribution-matrix tr')].map((line) => [...line.cells].map((cell) => cell.textContent))")
+        expect("exported attribution", {(line[0], key): value for line in lines for key, value in zip(keys[1:], line[1:]) if value}, contributions)
         expect_true("the page says what is inside", "This file holds heads 1.0, 2.1" in page.text_of("#status"))
         page.wait_until("matrixMap.loaded()")
         expect_true("exported matrix", page.colours("#matrix-map") > 5)

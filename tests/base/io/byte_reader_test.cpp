@@ -50,16 +50,6 @@ TEST(ByteReader, ReadsBeyondTheEndCallTheErrorHandler) {
   EXPECT_EQ(reader.offset(), 10u);
 }
 
-TEST(ByteReader, TryTakeLeavesTheValueWhereBytesAreMissing) {
-  auto reader = reader_of("abc");
-  std::uint16_t value = 7;
-  EXPECT_TRUE(reader.try_read(value));
-  EXPECT_EQ(value, 0x6261u);
-  EXPECT_FALSE(reader.try_read(value));
-  EXPECT_EQ(value, 0x6261u);
-  EXPECT_EQ(reader.bytes_left(), 1u);
-}
-
 TEST(ByteReader, AHandlerThatReturnsIsAFailure) {
   const ByteReader reader("abc"sv, [](const TruncatedRead&) {});
   EXPECT_THROW(reader.integer_at(0, 8), Error);

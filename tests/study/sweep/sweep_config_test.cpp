@@ -194,6 +194,22 @@ TEST_F(SweepFile, RunsMayUseExistingCaptures) {
   EXPECT_THAT(with("", {"capture.min_bucket_size=4"}), HasSubstr("nothing is captured"));
 }
 
+TEST_F(SweepFile, CompositionIsReadAndChecked) {
+  const auto text = [](const std::string& composition, const std::string& run = "label: a") {
+    return std::string(kHead) + "composition: {" + composition + "}\nruns: [{" + run + "}]\n";
+  };
+  const auto read_section = read(text("heads: 7.1, samples: 50, texts: 3, seed: 4")).composition;
+  ASSERT_TRUE(read_section.has_value());
+  EXPECT_EQ(read_section->heads, "7.1");
+  EXPECT_EQ(read_section->options.samples, 50);
+  EXPECT_EQ(read_section->options.seed, 4u);
+  EXPECT_EQ(read_section->texts, 3);
+  EXPECT_THAT(complaint(text("samples: 50")), HasSubstr("composition.heads"));
+  EXPECT_THAT(complaint(text("heads: 7.1, sample: 5")), HasSubstr("composition.samples?"));
+  EXPECT_THAT(complaint(text("heads: 7.1, texts: 0")), HasSubstr("composition.texts"));
+  EXPECT_THAT(complaint(text("heads: 7.1", "label: a, data: d")), HasSubstr("has only data"));
+}
+
 TEST_F(SweepFile, AnalysisOptionsAreChecked) {
   const auto with = [&](const std::string& analysis) {
     return complaint(std::string(kHead) + "analysis: {" + analysis + "}\nruns: [{label: a}]\n");

@@ -91,6 +91,35 @@ TEST_F(SweepRuns, StatisticsAddExactColumnsAndSamplingErrors) {
   expect_same("out", before);
 }
 
+TEST_F(SweepRuns, CompositionIsATableOfAllRuns) {
+  const std::string section = "composition: {heads: '1.0', samples: 12, texts: 2, top: 5}\n";
+  write_sweep(section);
+  ASSERT_EQ(sweep("out").status, 0);
+  const Table pairs = read_parquet_table(file("out/small/composition.parquet"));
+  EXPECT_EQ(pairs.rows(), 3 * 6);  // five pairs and the others
+  EXPECT_EQ(pairs.find("model")->texts.back(), "third");
+  EXPECT_EQ(pairs.find("phase")->texts.back(), "long, at last");
+  const Table sides = read_parquet_table(file("out/small/composition_components.parquet"));
+  double explained = 0;
+  for (std::size_t row = 0; row < static_cast<std::size_t>(sides.rows()); ++row)
+    if (sides.find("model")->texts[row] == "second") {
+      EXPECT_EQ(sides.find("samples")->integers[row], 12);
+      explained += sides.find("explained")->reals[row];
+    }
+  EXPECT_NEAR(explained, 2.0, 1e-9);  // queries and keys
+  const auto before = contents("out");
+  const auto again = sweep("out", "");
+  EXPECT_THAT(again.out, HasSubstr("0 done, 3 were done before"));
+  write_sweep("composition: {heads: '1.0', samples: 12, texts: 2, top: 4}\n");
+  EXPECT_THAT(sweep("out", "").out, HasSubstr("3 done, 0 were done before"));
+  EXPECT_EQ(read_parquet_table(file("out/small/composition.parquet")).rows(), 3 * 5);
+  write_sweep(section);
+  ASSERT_EQ(sweep("out").status, 0);
+  expect_same("out", before);
+  write_sweep("composition: {heads: '99.0'}\n");
+  EXPECT_THAT(sweep("out").err, HasSubstr("there is no head 99.0"));
+}
+
 // Capture and statistics from shared forward passes are byte-identical to separate passes.
 class SharedPasses : public SweepRuns {
  protected:

@@ -1,0 +1,13 @@
+// Tables without rows, declared in one line.
+#pragma once
+
+#include <string>
+
+#include "qkscope/tables.h"
+
+namespace qkscope {
+
+// Returns a table without rows from its schema, for example "integer run, real r_q, text model".
+Table empty_table(const std::string& columns);
+
+}  // namespace qkscope
