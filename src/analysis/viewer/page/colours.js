@@ -14,11 +14,17 @@ const colours = (() => {
     return viridis[below].map((value, i) => Math.round(value + (part - below) * (viridis[below + 1][i] - value)));
   }
 
-  // Background of a token. The opacity is bounded, so that text on it stays readable.
+  // Background of a token in 100 steps. The opacity is bounded, so that text on it stays readable.
+  const shades = heads.map(() => []);
+  darkMode.addEventListener("change", () => shades.forEach((steps) => { steps.length = 0; }));
   function shade(head, share) {
     if (!(share > 0)) return "";
-    const [red, green, blue] = [1, 3, 5].map((i) => parseInt(heads[head].slice(i, i + 2), 16));
-    return `rgba(${red},${green},${blue},${(share * (darkMode.matches ? 0.75 : 0.55)).toFixed(3)})`;
+    const step = Math.ceil(100 * share);
+    if (!shades[head][step]) {
+      const [red, green, blue] = [1, 3, 5].map((i) => parseInt(heads[head].slice(i, i + 2), 16));
+      shades[head][step] = `rgba(${red}, ${green}, ${blue}, ${(step / 100 * (darkMode.matches ? 0.75 : 0.55)).toFixed(3)})`;
+    }
+    return shades[head][step];
   }
 
   const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
