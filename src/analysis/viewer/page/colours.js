@@ -3,6 +3,7 @@
 // Colours that people with any kind of colour vision can tell apart.
 const colours = (() => {
   const heads = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];  // Okabe and Ito
+  const inDarkMode = ["#7cc4f4", "#ff9a5c", "#4fd6b0", "#eeb0d0"];
   const viridis = [[68, 1, 84], [72, 40, 120], [62, 74, 137], [49, 104, 142], [38, 130, 142], [31, 158, 137], [53, 183, 121], [109, 205, 89], [180, 222, 44], [253, 231, 37]];
   const darkMode = window.matchMedia("(prefers-color-scheme: dark)");
 
@@ -28,5 +29,6 @@ const colours = (() => {
   }
 
   const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-  return { heads, scale, shade, variable, isDark: () => darkMode.matches, onChange: (handler) => darkMode.addEventListener("change", handler) };
+  const line = (head) => (darkMode.matches ? inDarkMode : heads)[head];  // colour of arrows
+  return { heads, line, scale, shade, variable, isDark: () => darkMode.matches, onChange: (handler) => darkMode.addEventListener("change", handler) };
 })();

@@ -286,8 +286,8 @@ const textPanes = (() => {
       const bend = Math.abs(y - toY) < 2 ? 26 : 0;
       const width = 1 + 1.5 * this.weight(key) / this.largest;
       const set = (part, attributes) => { for (const name in attributes) part.setAttribute(name, attributes[name]); };
-      set(path, { d: `M ${x} ${y} Q ${(x + toX) / 2 + (bend ? 0 : 24)} ${(y + toY) / 2 - bend} ${toX} ${toY}`, stroke: colours.heads[this.index], "stroke-width": width.toFixed(2) });
-      set(dot, { cx: toX, cy: toY, r: 2 + width / 2, fill: colours.heads[this.index] });
+      set(path, { d: `M ${x} ${y} Q ${(x + toX) / 2 + (bend ? 0 : 24)} ${(y + toY) / 2 - bend} ${toX} ${toY}`, stroke: colours.line(this.index), "stroke-width": width.toFixed(2) });
+      set(dot, { cx: toX, cy: toY, r: 2 + width / 2, fill: colours.line(this.index) });
     }
 
     // The largest attention of the lines of each pixel row.
