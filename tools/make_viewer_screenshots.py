@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Takes the screenshots of the viewer for the documentation, and the sequence at the top of the README.
 
-    python tools/make_viewer_screenshots.py QKSCOPE [FOLDER]
+    python tools/make_viewer_screenshots.py QKSCOPE [FOLDER] [--model MODEL] [--text-file FILE] [--panels]
 
 Needs Chromium and the packages of tools/requirements-test.txt. FOLDER (docs/figures) gets viewer.png, viewer_narrow.png,
-viewer_dark.png, viewer_heads.png and viewer.gif, all of the demo's model and corpus, so that they can be made at any time.
+viewer_dark.png, viewer_heads.png and viewer.gif, all of the demo's model and corpus, so that they can be made at any time. --panels
+adds panel_NAME_WIDTH[_dark].png of each part of the page. --model takes viewer_MODEL.png of another model instead.
 """
+import argparse
 import io
 import json
 import sys
@@ -79,21 +81,45 @@ def take(camera, url, tokens):
     camera.save("viewer_narrow")
 
 
+def take_panels(camera, url, query):
+    for width, height in ((1280, 720), (390, 844)):
+        for dark in (False, True):
+            camera.at(url, f"#heads=2.0,1.1&query={query}&colour=prev", width=width, height=height, dark=dark)
+            wait_for_statistics(camera)
+            for panel in ("texts", "heads", "matrix", "row"):
+                camera.run(f"document.getElementById('{panel}').scrollIntoView()")
+                camera.save(f"panel_{panel}_{width}{'_dark' if dark else ''}")
+
+
 def main():
-    if len(sys.argv) not in (2, 3):
-        sys.exit(__doc__)
-    folder = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "docs" / "figures"
-    folder.mkdir(parents=True, exist_ok=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("qkscope")
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "docs" / "figures")
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--text-file", type=Path)
+    parser.add_argument("--panels", action="store_true")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="qkscope-viewer-") as place:
         text = Path(place) / "diary.txt"
         lines = (ROOT / "share" / "demo" / "corpus.jsonl").read_text().splitlines()
         text.write_text("\n\n".join(json.loads(line)["text"] for line in lines[:TEXTS]))
-        checkpoints = [CHECKPOINTS / name for name in ("LC2-1200", "S1-40")]
-        with served(sys.argv[1], "--model", checkpoints[0], "--checkpoint", checkpoints[1], "--text-file", text) as url, Camera(folder) as camera:
+        models = ["--model", options.model or CHECKPOINTS / "LC2-1200"]
+        if not options.model:
+            models += ["--checkpoint", CHECKPOINTS / "S1-40"]
+        with served(options.qkscope, *models, "--text-file", options.text_file or text) as url, Camera(options.folder) as camera:
             camera.use_window(1280, 720)
             camera.open(url)
             camera.wait_for_row()
-            take(camera, url, camera.run("source.info().then((info) => info.tokens.length)"))
+            tokens = camera.run("source.info().then((info) => info.tokens.length)")
+            if options.model:
+                wait_for_statistics(camera)
+                camera.run("new Promise((done) => setTimeout(done, 20000))")  # the statistics of all layers
+                camera.save(f"viewer_{options.model.stem}")
+            else:
+                take(camera, url, tokens)
+            if options.panels:
+                take_panels(camera, url, tokens * 2 // 3)
             if camera.complaints:
                 sys.exit(f"the page complained: {camera.complaints}")
 

@@ -10,9 +10,11 @@
 #include <spawn.h>
 #include <unistd.h>
 
+#include "cli/captured_text.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/error.h"
+#include "cli/json.h"
 #include "cli/logging.h"
 #include "cli/model_options.h"
 #include "cli/stop_signal.h"
@@ -33,6 +35,7 @@ struct ViewArguments {
   std::vector<std::string> checkpoints;
   TokenInput input;
   std::string dataset;
+  std::string capture;
   std::string text_column = "text";
   std::int64_t row = 0;
   std::string results;
@@ -112,13 +115,44 @@ void serve(Viewer& viewer, const ViewArguments& options) {
   viewer.stop();
 }
 
-void run(ViewArguments& options) {
+// Reads the text of --capture, of which the model is that of the capture unless --model is given.
+// Returns the folder of the model.
+std::string read_capture(ViewArguments& options, ViewerOptions& viewed) {
+  const auto config = read_captured_config(options.capture);
+  if (options.model.name.empty()) {
+    options.model.name = config.model.name;
+    if (options.model.revision.empty()) options.model.revision = config.model.revision.value_or("");
+    if (const auto& changed = config.model.config_overrides; !changed.empty())
+      for (const auto& [key, value] : parse_json(changed, options.capture).items())
+        options.model.overrides.push_back(key + "=" + dump_json(value));
+  }
   const auto folder = options.model.fetch(options.common.quiet);
-  ViewerOptions viewed;
+  const auto text = read_captured_text(options.capture, config, folder, options.row);
+  viewed.ids = text.ids;
+  viewed.title = text.title;
+  if (viewed.heads.empty()) {
+    const auto index = index_capture(options.capture, true);
+    if (!index.queries.empty())
+      viewed.heads.push_back({index.queries.front().layer, index.queries.front().head});
+  }
+  viewed.captured = read_captured_heads(options.capture, text.key, viewed.heads);
+  return folder;
+}
+
+std::string read_text(ViewArguments& options, ViewerOptions& viewed) {
+  if (!options.capture.empty()) return read_capture(options, viewed);
+  if (options.model.name.empty()) bad_input("--model: none is given, expected the model to run");
+  const auto folder = options.model.fetch(options.common.quiet);
   viewed.ids = options.dataset.empty() ? options.input.read(folder) : dataset_row(options, folder);
   viewed.title = text_title(options);
+  return folder;
+}
+
+void run(ViewArguments& options) {
+  ViewerOptions viewed;
   viewed.results = options.results;
   viewed.heads = read_heads(options.heads);
+  const auto folder = read_text(options, viewed);
   viewed.query = options.query;
   if (!options.memory.empty()) viewed.memory = parse_bytes(options.memory, "--memory");
   viewed.runs = 1 + static_cast<int>(options.checkpoints.size());
@@ -176,6 +210,7 @@ void add_view(CLI::App& app) {
   auto [command, options] = add_command<ViewArguments>(
       app, "view", "Look at the attention of every head over one text, in the browser", run);
   options->model.add_to(*command);
+  command->get_option("--model")->required(false);  // a capture names its model
   command
       ->add_option(
           "--checkpoint", options->checkpoints,
@@ -184,8 +219,13 @@ void add_view(CLI::App& app) {
       ->allow_extra_args(false);
   auto& input = options->input.add_to(*command);
   input.add_option("--dataset", options->dataset, "A dataset, of which --row is the text");
+  input
+      .add_option("--capture", options->capture,
+                  "A capture, of which --row is the text; its model and captured heads")
+      ->type_name("FOLDER");
   start_section(*command, "Texts");
-  command->add_option("--row", options->row, "Row of the dataset, from 0")
+  command
+      ->add_option("--row", options->row, "Row of the dataset, or example of the capture, from 0")
       ->check(not_negative())
       ->capture_default_str();
   command->add_option("--text-column", options->text_column, "Column of the dataset with the text")

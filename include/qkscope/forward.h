@@ -126,6 +126,9 @@ struct Selection {
   std::span<const std::int64_t> rows;  // ascending rows of the batch; empty: all
   std::span<const std::int64_t>
       heads;  // ascending heads of q, k, v or z, only together with rows; empty: all
+  // Whole activations that are not derived are in the type of the pass, which halves a 16-bit copy
+  // from a GPU; false: float32.
+  bool native_type = false;
 };
 
 // A float32 copy of an activation in the memory of the device that computed it. Copies of this
@@ -153,8 +156,9 @@ class QKSCOPE_API Observer {
   // the pass. Once attention no longer needs all rows, only the selected rows are computed.
   virtual Selection selection(HookPoint /*point*/) const { return {}; }
 
-  // Called once per wanted point in firing order on the calling thread. The tensor is float32 on
-  // the host, holds the selected rows and heads, and is only valid during the call.
+  // Called once per wanted point in firing order on the calling thread. The tensor is on the host,
+  // float32 unless Selection::native_type, holds the selected rows and heads, and is only valid
+  // during the call.
   // docs/reference/hooks.md lists shapes.
   virtual void see(HookPoint point, ConstTensorView activation) = 0;
 

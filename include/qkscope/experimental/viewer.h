@@ -21,6 +21,14 @@ namespace qkscope {
 struct ViewerHead {
   std::int64_t layer = 0;
   std::int64_t head = 0;
+
+  bool operator==(const ViewerHead&) const = default;
+};
+
+// A query head of a capture.
+struct CapturedHead {
+  ViewerHead head = {};
+  std::vector<std::int64_t> positions = {};  // captured from this text; empty: not known
 };
 
 struct ViewerOptions {
@@ -28,6 +36,7 @@ struct ViewerOptions {
   std::string title = {};              // name of the text on the page
   std::string results = {};  // folder of `qkscope analyze`, whose columns colour the map of heads,
                              // and of attribution.csv; "": none
+  std::vector<CapturedHead> captured = {};  // marked in the map of heads and in the text
   std::vector<ViewerHead> heads = {};  // heads that the page shows first; empty: head 0 of layer 0
   std::int64_t query = -1;             // query that the page shows first; -1: the last token
   std::int64_t memory = 0;  // host bytes for all runs; 0: three quarters of the free memory

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "analysis/report/report.h"
-#include "analysis/viewer/page_files.h"
 #include "analysis/viewer/viewer_session.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
@@ -70,49 +69,31 @@ Json row_json(const AttentionRow& row) {
           {"mean", pack(row.mean_by_frequency)}};
 }
 
-// Halves the number of cells per side of a square.
-std::vector<float> halve(const std::vector<float>& cells, std::int64_t side, CellValue value) {
-  const auto half = (side + 1) / 2;
-  std::vector<float> result(as_index(half * half));
-  for (std::int64_t i = 0; i < side; ++i)
-    for (std::int64_t j = 0; j < side; ++j)
-      add_to_cell(result[as_index(i / 2 * half + j / 2)], cells[as_index(i * side + j)], value);
-  return result;
+Json place_json(const RunHead& head) {
+  return {{"run", head.run}, {"layer", head.layer}, {"head", head.head}};
 }
 
 // One overview in base64; `most` is the largest number of cells per side.
 Json overview_json(const HeadAttention& attention, CellValue value, std::int64_t most) {
-  const auto base = attention.base(value);
-  std::vector<float> cells(base.begin(), base.end());
-  auto side = attention.base_cells();
   int level = attention.base_level();
-  for (; side > most; side = (side + 1) / 2, ++level) cells = halve(cells, side, value);
+  while (attention.cells_at(level) > most) ++level;
+  const auto side = attention.cells_at(level);
   std::vector<std::uint8_t> codes;
-  for (const float x : cells)
+  for (const float x : attention.overview(level, 0, 0, side, value))
     codes.push_back(logarithm_code<std::uint8_t>(x, kCellLowest, kCellStep));
   return {{"level", level}, {"side", side}, {"codes", pack(codes)}};
 }
 
-std::vector<std::int64_t> evenly_spaced(std::int64_t rows, std::int64_t shown) {
-  std::vector<std::int64_t> queries = {shown};
-  const auto count = std::min(rows, kMostQueries);
-  for (std::int64_t i = 1; i <= count; ++i) queries.push_back(rows * i / count - 1);
-  std::sort(queries.begin(), queries.end());
-  queries.erase(std::unique(queries.begin(), queries.end()), queries.end());
-  return queries;
-}
-
-// Drops queries evenly until `most` remain. The query that the page shows first stays.
+// Returns at most `most` of the ascending queries, evenly spaced; `shown` stays if it is one of
+// them.
 std::vector<std::int64_t> thin_out(const std::vector<std::int64_t>& queries, std::int64_t most,
                                    std::int64_t shown) {
   const auto count = std::ssize(queries);
   if (count <= most) return queries;
   std::vector<std::int64_t> kept;
-  for (std::int64_t i = 0; i < most; ++i) kept.push_back(queries[as_index(i * count / most)]);
-  if (std::ranges::binary_search(queries, shown) && !std::ranges::binary_search(kept, shown)) {
-    kept.back() = shown;
-    std::ranges::sort(kept);
-  }
+  for (std::int64_t i = 1; i <= most; ++i) kept.push_back(queries[as_index(i * count / most - 1)]);
+  const auto place = std::ranges::lower_bound(kept, shown);
+  if (place != kept.end() && std::ranges::binary_search(queries, shown)) *place = shown;
   return kept;
 }
 
@@ -174,11 +155,9 @@ class PageExport {
       auto& attention = session_.attention(head);
       while (attention.extend_overview(1.0) < 1.0) {
       }
-      overviews.push_back({{"run", head.run},
-                           {"layer", head.layer},
-                           {"head", head.head},
-                           {"largest", overview_json(attention, CellValue::largest, most)},
-                           {"sum", overview_json(attention, CellValue::sum, most)}});
+      overviews.push_back(place_json(head));
+      overviews.back()["largest"] = overview_json(attention, CellValue::largest, most);
+      overviews.back()["sum"] = overview_json(attention, CellValue::sum, most);
     }
     data_["stored"]["overviews"] = std::move(overviews);
     check_size("the text with the smallest matrix");
@@ -187,7 +166,12 @@ class PageExport {
   void add_rows() {
     const auto rows = session_.rows();
     const auto shown = session_.options().query;
-    auto wanted = options_.queries.empty() ? evenly_spaced(rows, shown) : options_.queries;
+    auto wanted = options_.queries;
+    if (wanted.empty()) {
+      wanted.resize(as_index(rows));
+      std::iota(wanted.begin(), wanted.end(), 0);
+      wanted = thin_out(wanted, kMostQueries, shown);
+    }
     // The last row is the longest one; its size bounds the size of every row.
     const auto row_bytes = std::ssize(row_json(session_.row(heads_[0], rows - 1)).dump()) + 64;
     const auto most = (options_.budget - size()) / (row_bytes * std::ssize(heads_));
@@ -198,13 +182,10 @@ class PageExport {
       Json by_query = Json::object();
       for (const auto query : queries)
         by_query[std::to_string(query)] = row_json(session_.row(head, query));
-      stored.push_back({{"run", head.run},
-                        {"layer", head.layer},
-                        {"head", head.head},
-                        {"rows", std::move(by_query)}});
+      stored.push_back(place_json(head));
+      stored.back()["rows"] = std::move(by_query);
     }
     data_["stored"]["queries"] = queries;
-    data_["stored"]["wanted_queries"] = wanted.size();
     data_["stored"]["heads"] = std::move(stored);
     Json attributions = Json::array();
     for (const auto& [layer, head] : session_.options().heads)

@@ -1,5 +1,6 @@
 #include "analysis/viewer/head_attention.h"
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -19,32 +20,17 @@ constexpr std::int64_t kQueryBlock = 64;       // least queries per task
 constexpr std::int64_t kKeysPerProduct = 512;  // keys per product
 constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
 
-// Sum and maximum of a range, in eight lanes that the compiler turns into vectors.
 struct CellSums {
   float sum = 0;
   float largest = 0;
 };
 CellSums sum_cell(const float* p, std::int64_t count) {
-  constexpr std::int64_t kLanes = 8;
-  float sums[kLanes] = {};
-  float largest[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      const float value = p[i + lane];
-      sums[lane] += value;
-      largest[lane] = value > largest[lane] ? value : largest[lane];
-    }
-  CellSums cell;
-  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-    cell.sum += sums[lane];
-    cell.largest = std::max(cell.largest, largest[lane]);
-  }
-  for (; i < count; ++i) {
-    cell.sum += p[i];
-    cell.largest = std::max(cell.largest, p[i]);
-  }
-  return cell;
+  // Weights are not negative, so their bits compare like them, and a maximum of integers
+  // vectorises.
+  std::int32_t largest = 0;
+  for (std::int64_t i = 0; i < count; ++i)
+    largest = std::max(largest, std::bit_cast<std::int32_t>(p[i]));
+  return {keys::sum_range(p, count), std::bit_cast<float>(largest)};
 }
 
 // Adds the attention of one query on keys [begin, begin + p.size()) to cells of 2^level keys. Cell
@@ -61,12 +47,6 @@ void add_to_cells(std::span<const float> p, std::int64_t begin, std::int64_t ori
   }
 }
 
-// The log-sum-exp of a row of scores from one entry of its softmax, the largest for accuracy.
-float log_sum_exp_of(std::span<const float> scores, std::span<const float> p) {
-  const auto best = std::ranges::max_element(p) - p.begin();
-  return scores[as_index(best)] - std::log(p[as_index(best)]);
-}
-
 // Entropy in nats, and mean distance to the query, which is the last key.
 std::pair<double, double> entropy_and_distance(std::span<const float> pattern) {
   double entropy = 0;
@@ -77,10 +57,6 @@ std::pair<double, double> entropy_and_distance(std::span<const float> pattern) {
     distance += p * static_cast<double>(pattern.size() - 1 - i);
   }
   return {entropy, distance};
-}
-
-float value_of(const CellSums& sums, CellValue value) {
-  return value == CellValue::largest ? sums.largest : sums.sum;
 }
 
 }  // namespace
@@ -96,7 +72,6 @@ HeadAttention::HeadAttention(QueryKeyStore& store, std::int64_t layer, std::int6
                                        : store.sinks(layer).subspan(as_index(head), 1)),
       log_sum_exp_(as_index(store.rows()), kUnknown) {
   while ((rows() - 1) >> base_level_ >= kOverviewCells) ++base_level_;
-  base_cells_ = ((rows() - 1) >> base_level_) + 1;
   query_block_ = std::max(kQueryBlock, std::int64_t{1} << base_level_);
 }
 
@@ -127,7 +102,9 @@ AttentionRow HeadAttention::row(std::int64_t query) {
   row.first_key = first_visible_key(query, window_);
   row.scores.assign(scores.data<float>() + row.first_key, scores.data<float>() + query + 1);
   row.pattern.assign(pattern.data<float>() + row.first_key, pattern.data<float>() + query + 1);
-  row.log_sum_exp = log_sum_exp_of(row.scores, row.pattern);
+  // From the largest entry, for accuracy.
+  const auto best = as_index(std::ranges::max_element(row.pattern) - row.pattern.begin());
+  row.log_sum_exp = row.scores[best] - std::log(row.pattern[best]);
   row.first_token = row.first_key == 0 ? row.pattern[0] : 0.0;
   std::tie(row.entropy, row.distance) = entropy_and_distance(row.pattern);
   add_frequencies(query, row);
@@ -170,12 +147,13 @@ void HeadAttention::pack_key_values() {
   });
 }
 
-// out: (queries, end - begin). `begin` is a multiple of the columns of the gemm tile.
+// out: (queries, end - begin + 1), where the last column is free. `begin` is a multiple of the
+// columns of the gemm tile.
 void HeadAttention::scores(const Queries& queries, std::int64_t begin, std::int64_t end,
                            float* out) const {
   const auto d = store_.config().d_head;
-  const auto columns = gemm::tile_shape().columns;
-  const auto block = gemm::round_up(kKeysPerProduct, columns);
+  const auto stride = end - begin + 1;
+  const auto block = gemm::round_up(kKeysPerProduct, gemm::tile_shape().columns);
   thread_local std::vector<float> packed;
   packed.resize(as_index(gemm::round_up(queries.count, gemm::tile_shape().rows) * d));
   gemm::pack_left_operand({q_ + queries.first * d, queries.step * d, queries.count, d},
@@ -184,66 +162,55 @@ void HeadAttention::scores(const Queries& queries, std::int64_t begin, std::int6
   for (auto key = begin; key < end; key += block)
     gemm::multiply({packed.data(), packed_keys_.data() + key * d, queries.count,
                     std::min(block, end - key), d},
-                   false, out + (key - begin), end - begin);
-  if (softcap_ > 0.0f) rows::soft_cap(out, queries.count * (end - begin), softcap_);
+                   false, out + (key - begin), stride);
+  for (std::int64_t i = 0; softcap_ > 0.0f && i < queries.count; ++i)
+    rows::soft_cap(out + i * stride, stride - 1, softcap_);
 }
 
-void HeadAttention::visit_rows(const Queries& queries, const RowVisitor& visit) {
-  pack_key_values();
-  const auto columns = gemm::tile_shape().columns;
-  parallel_for((queries.count + query_block_ - 1) / query_block_, [&](std::int64_t block) {
-    const auto first = block * query_block_;
-    const Queries part{queries.at(first), queries.step,
-                       std::min(query_block_, queries.count - first)};
-    const auto begin = first_visible_key(part.first, window_) / columns * columns;
-    const auto end = part.at(part.count - 1) + 1;
-    thread_local std::vector<float> matrix;
-    thread_local std::vector<float> p;
-    matrix.resize(as_index(part.count * (end - begin)));
-    scores(part, begin, end, matrix.data());
-    for (std::int64_t i = 0; i < part.count; ++i) {
-      const auto query = part.at(i);
-      const auto from = first_visible_key(query, window_);
-      const float* row = matrix.data() + i * (end - begin) + (from - begin);
-      p.assign(row, row + (query + 1 - from));
-      if (!sink_.empty()) p.push_back(sink_[0]);
-      rows::softmax(p.data(), std::ssize(p), p.data());
-      const std::span<const float> seen(p.data(), as_index(query + 1 - from));
-      log_sum_exp_[as_index(query)] = log_sum_exp_of({row, seen.size()}, seen);
-      visit(first + i, seen, {from, query + 1});
-    }
-  });
+KeyRange HeadAttention::to_attention(std::int64_t query, float* row, std::int64_t origin,
+                                     KeyRange keys) {
+  const auto visible = first_visible_key(query, window_);
+  const KeyRange seen{std::max(keys.first, visible), std::min(keys.second, query + 1)};
+  auto& lse = log_sum_exp_[as_index(query)];
+  if (std::isnan(lse)) {
+    float* const scores = row + (visible - origin);
+    const auto count = query + 1 - visible;
+    const auto best = std::max_element(scores, scores + count) - scores;
+    const float largest = scores[best];
+    if (!sink_.empty()) scores[count] = sink_[0];  // overwrites an invisible key
+    rows::softmax(scores, count + std::ssize(sink_), scores);
+    lse = largest - std::log(scores[best]);
+  } else if (seen.first < seen.second) {
+    float* const scores = row + (seen.first - origin);
+    keys::attention_weights(scores, seen.second - seen.first, keys::SplitLogSumExp(lse), scores);
+  }
+  return seen;
 }
 
 void HeadAttention::visit_keys(const Queries& queries, std::int64_t begin, std::int64_t end,
                                const RowVisitor& visit) {
   pack_key_values();
-  const auto unknown = [&](std::int64_t i) {
-    return std::isnan(log_sum_exp_[as_index(queries.at(i))]);
-  };
-  std::int64_t first = 0;
-  auto last = queries.count;
-  while (first < last && !unknown(first)) ++first;
-  while (last > first && !unknown(last - 1)) --last;
-  if (first < last) visit_rows({queries.at(first), queries.step, last - first}, [](auto&&...) {});
   const auto columns = gemm::tile_shape().columns;
-  const auto aligned = begin / columns * columns;
   parallel_for((queries.count + query_block_ - 1) / query_block_, [&](std::int64_t block) {
-    const auto from = block * query_block_;
-    const Queries part{queries.at(from), queries.step,
-                       std::min(query_block_, queries.count - from)};
+    const auto skipped = block * query_block_;
+    const Queries part{queries.at(skipped), queries.step,
+                       std::min(query_block_, queries.count - skipped)};
+    bool known = true;
+    for (std::int64_t i = 0; i < part.count; ++i)
+      known = known && !std::isnan(log_sum_exp_[as_index(part.at(i))]);
+    const auto visible = first_visible_key(part.first, window_);
+    const auto origin = (known ? std::max(begin, visible) : visible) / columns * columns;
+    const auto last = part.at(part.count - 1) + 1;
+    const auto high = known ? std::min(end, last) : last;
+    if (origin >= high) return;
     thread_local std::vector<float> matrix;
-    matrix.resize(as_index(part.count * (end - aligned)));
-    scores(part, aligned, end, matrix.data());
+    matrix.resize(as_index(part.count * (high - origin + 1)));
+    scores(part, origin, high, matrix.data());
     for (std::int64_t i = 0; i < part.count; ++i) {
-      const auto query = part.at(i);
-      const auto low = std::max(begin, first_visible_key(query, window_));
-      const auto high = std::min(end, query + 1);
-      if (low >= high) continue;
-      float* row = matrix.data() + i * (end - aligned) + (low - aligned);
-      const keys::SplitLogSumExp lse(log_sum_exp_[as_index(query)]);
-      keys::attention_weights(row, high - low, lse, row);
-      visit(from + i, {row, as_index(high - low)}, {low, high});
+      float* row = matrix.data() + i * (high - origin + 1);
+      const auto seen = to_attention(part.at(i), row, origin, {begin, end});
+      if (seen.first < seen.second)
+        visit(skipped + i, {row + (seen.first - origin), as_index(seen.second - seen.first)}, seen);
     }
   });
 }
@@ -254,7 +221,7 @@ HeadStatistics HeadAttention::statistics(std::int64_t samples) {
   const auto step = rows() / count;
   const Queries queries{step - 1, step, count};
   std::vector<HeadStatistics> each(as_index(count));
-  visit_rows(queries, [&](std::int64_t i, std::span<const float> p, auto range) {
+  visit_keys(queries, 0, rows(), [&](std::int64_t i, std::span<const float> p, auto range) {
     const auto [entropy, distance] = entropy_and_distance(p);
     each[as_index(i)] = {{static_cast<float>(entropy), range.first == 0 ? p.front() : 0.0f,
                           p.size() > 1 ? p[p.size() - 2] : 0.0f, p.back(),
@@ -272,7 +239,7 @@ HeadStatistics HeadAttention::statistics(std::int64_t samples) {
 double HeadAttention::extend_overview(double seconds) {
   const auto vectors = load();
   if (largest_.empty()) {
-    largest_.resize(as_index(base_cells_ * base_cells_));
+    largest_.resize(as_index(cells_at(base_level_) * cells_at(base_level_)));
     sum_.resize(largest_.size());
   }
   const auto start = Clock::now();
@@ -281,13 +248,13 @@ double HeadAttention::extend_overview(double seconds) {
     const auto first = overview_rows_;
     const auto count = std::min(batch, rows() - first);
     const auto add_block = [&](std::int64_t i, std::span<const float> p, auto range) {
-      const auto cell_row = ((first + i) >> base_level_) * base_cells_;
+      const auto cell_row = ((first + i) >> base_level_) * cells_at(base_level_);
       add_to_cells(p, range.first, 0, base_level_, [&](std::int64_t cell, const CellSums& sums) {
         add_to_cell(largest_[as_index(cell_row + cell)], sums.largest, CellValue::largest);
         add_to_cell(sum_[as_index(cell_row + cell)], sums.sum, CellValue::sum);
       });
     };
-    visit_rows({first, 1, count}, add_block);
+    visit_keys({first, 1, count}, 0, rows(), add_block);
     overview_rows_ += count;
     if (seconds_since(start) > seconds) break;
   }
@@ -303,17 +270,20 @@ Tile HeadAttention::tile(int level, std::int64_t row, std::int64_t column, CellV
   if (level < base_level_) return computed_tile(level, row, column, value, false);
   const auto end_query = std::min(rows(), first_query + (kTileCells << level));
   if (overview_rows_ < end_query) return computed_tile(level, row, column, value, true);
-  Tile tile{std::vector<float>(as_index(kTileCells * kTileCells))};
+  return {overview(level, row * kTileCells, column * kTileCells, kTileCells, value)};
+}
+
+std::vector<float> HeadAttention::overview(int level, std::int64_t row, std::int64_t column,
+                                           std::int64_t side, CellValue value) const {
+  std::vector<float> cells(as_index(side * side));
   const auto shift = level - base_level_;
-  const auto cells = base(value);
-  const auto base_row = (row * kTileCells) << shift;
-  const auto base_column = (column * kTileCells) << shift;
-  const auto end = kTileCells << shift;
-  for (std::int64_t i = 0; i < std::min(end, base_cells_ - base_row); ++i)
-    for (std::int64_t j = 0; j < std::min(end, base_cells_ - base_column); ++j)
-      add_to_cell(tile.cells[as_index((i >> shift) * kTileCells + (j >> shift))],
-                  cells[as_index((base_row + i) * base_cells_ + base_column + j)], value);
-  return tile;
+  const auto& base = value == CellValue::largest ? largest_ : sum_;
+  const auto base_side = cells_at(base_level_);
+  for (auto i = row << shift; i < std::min(base_side, (row + side) << shift); ++i)
+    for (auto j = column << shift; j < std::min(base_side, (column + side) << shift); ++j)
+      add_to_cell(cells[as_index(((i >> shift) - row) * side + (j >> shift) - column)],
+                  base[as_index(i * base_side + j)], value);
+  return cells;
 }
 
 Tile HeadAttention::computed_tile(int level, std::int64_t row, std::int64_t column, CellValue value,
@@ -333,7 +303,8 @@ Tile HeadAttention::computed_tile(int level, std::int64_t row, std::int64_t colu
                float* cells = tile.cells.data() + (i * step >> level) * kTileCells;
                add_to_cells(p, range.first, first_key, level,
                             [&](std::int64_t cell, const CellSums& sums) {
-                              add_to_cell(cells[cell], factor * value_of(sums, value), value);
+                              const float x = value == CellValue::sum ? sums.sum : sums.largest;
+                              add_to_cell(cells[cell], factor * x, value);
                             });
              });
   return tile;

@@ -55,6 +55,8 @@ constexpr std::int64_t head_attention_bytes(std::int64_t rows, std::int64_t d_he
   return 4 * (rows * (d_head + 1) + 2 * kOverviewCells * kOverviewCells);
 }
 
+using KeyRange = std::pair<std::int64_t, std::int64_t>;  // [first, second)
+
 // Attention of one head. Not thread-safe.
 class HeadAttention {
  public:
@@ -69,10 +71,11 @@ class HeadAttention {
   // Continues the overview for about `seconds`. Returns the share of the text that is done.
   double extend_overview(double seconds);
   int base_level() const { return base_level_; }
-  std::int64_t base_cells() const { return base_cells_; }
-  std::span<const float> base(CellValue value) const {  // (base_cells, base_cells)
-    return value == CellValue::largest ? largest_ : sum_;
-  }
+  std::int64_t cells_at(int level) const { return ((rows() - 1) >> level) + 1; }  // per side
+  // Returns (side, side) cells of the overview from cell (row, column) on, for a level from
+  // base_level() on.
+  std::vector<float> overview(int level, std::int64_t row, std::int64_t column, std::int64_t side,
+                              CellValue value) const;
 
  private:
   // Queries first, first + step, ...
@@ -82,10 +85,9 @@ class HeadAttention {
     std::int64_t count;
     std::int64_t at(std::int64_t i) const { return first + i * step; }
   };
-  // Called on several threads with (index of the query, attention on keys [begin, end), keys
-  // range).
-  using RowVisitor = std::function<void(std::int64_t, std::span<const float>,
-                                        std::pair<std::int64_t, std::int64_t>)>;
+  // Called on several threads with the index of a query, its attention on a range of keys, and the
+  // range.
+  using RowVisitor = std::function<void(std::int64_t, std::span<const float>, KeyRange)>;
 
   std::int64_t rows() const { return store_.rows(); }
   // Points q_ and k_ at the vectors, which stay in memory as long as the returned object: between
@@ -93,9 +95,12 @@ class HeadAttention {
   [[nodiscard]] HeadVectors load();
   void pack_key_values();
   void scores(const Queries& queries, std::int64_t begin, std::int64_t end, float* out) const;
-  // Visits the whole rows of the queries, and keeps their log-sum-exp.
-  void visit_rows(const Queries& queries, const RowVisitor& visit);
-  // Visits keys [begin, end) of the queries, whose log-sum-exp is computed first where unknown.
+  // Replaces the scores of one query by its attention on the visible ones of `keys`. `row` starts
+  // at key `origin`, the first visible one if the log-sum-exp of the query is not known yet.
+  // Returns the visible keys of the range.
+  KeyRange to_attention(std::int64_t query, float* row, std::int64_t origin, KeyRange keys);
+  // Visits keys [begin, end) of the queries. Queries whose log-sum-exp is unknown are computed over
+  // all keys.
   void visit_keys(const Queries& queries, std::int64_t begin, std::int64_t end,
                   const RowVisitor& visit);
   void add_frequencies(std::int64_t query, AttentionRow& row) const;
@@ -115,11 +120,10 @@ class HeadAttention {
   std::vector<float> packed_keys_;  // keys as the right operand of gemm.h
   std::vector<float> log_sum_exp_;  // (rows); NaN: not computed yet
   int base_level_ = 0;              // the overview has at most kOverviewCells per side
-  std::int64_t base_cells_ = 0;
   std::int64_t query_block_ = 0;    // queries per task: whole rows of cells, so that no two tasks
                                     // share a cell
-  std::vector<float> largest_;      // (base_cells, base_cells)
-  std::vector<float> sum_;          // (base_cells, base_cells)
+  std::vector<float> largest_;      // (cells, cells) of base_level_
+  std::vector<float> sum_;          // (cells, cells) of base_level_
   std::int64_t overview_rows_ = 0;  // queries that the overview contains
 };
 

@@ -1,6 +1,8 @@
 #include "analysis/viewer/query_key_store.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -8,9 +10,9 @@
 
 #include "base/core/convert.h"
 #include "base/core/error.h"
+#include "base/core/huge_pages.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
-#include "engine/forward/derived.h"
 #include "qkscope/experimental/log.h"
 #include "qkscope/experimental/text.h"
 
@@ -19,50 +21,58 @@ namespace {
 
 constexpr std::size_t kWidenedHeads = 4;  // four heads can be shown side by side
 
-// Copies one head of a (rows, heads, d) activation to contiguous rows of the stored type.
+constexpr std::int64_t kRows = 8192;  // rows per task: 2 MiB of 128 values in 16 bits
+
+// Rounds `count` float32 values to the 16-bit type T.
 template <typename T, typename Convert>
-void copy_head(ConstTensorView from, std::int64_t head, T* to, Convert convert) {
-  const auto heads = from.dim(1);
-  const auto d = from.dim(2);
-  const float* values = from.data<float>() + head * d;
-  for (std::int64_t row = 0; row < from.dim(0); ++row, values += heads * d, to += d)
-    std::transform(values, values + d, to, convert);
+void narrow(const std::byte* from, std::int64_t count, std::byte* to, Convert convert) {
+  const auto* values = reinterpret_cast<const float*>(from);
+  std::transform(values, values + count, reinterpret_cast<T*>(to), convert);
 }
 
-// Reorders an activation (rows, heads, d) to (heads, rows, d) in the given type. The rounding is
-// exact, because a pass in a 16-bit type computes q and k in that type.
+// Reorders an activation (rows, heads, d) to (heads, rows, d) in the given type: that of the
+// activation, or a 16-bit type to which float32 is rounded.
 Tensor reorder_heads(ConstTensorView activation, DType dtype) {
   const auto rows = activation.dim(0);
   const auto heads = activation.dim(1);
   const auto d = activation.dim(2);
   Tensor reordered({heads, rows, d}, dtype);
-  parallel_for(heads, [&](std::int64_t head) {
-    const auto offset = head * rows * d;
-    if (dtype == DType::f32)
-      copy_head(activation, head, reordered.data<float>() + offset, [](float x) { return x; });
-    else if (dtype == DType::bf16)
-      copy_head(activation, head, reordered.data<Bf16>() + offset, to_bf16);
-    else
-      copy_head(activation, head, reordered.data<Fp16>() + offset, to_fp16);
+  auto* bytes = reordered.view().bytes();
+  request_huge_pages(bytes, reordered.view().size_bytes());
+  const auto size = as_index(d) * dtype_size(dtype);
+  const auto from_size = as_index(d) * dtype_size(activation.dtype());
+  const auto chunks = (rows + kRows - 1) / kRows;
+  parallel_for(heads * chunks, [&](std::int64_t task) {
+    const auto head = task / chunks;
+    const auto first = task % chunks * kRows;
+    for (auto row = first; row < std::min(rows, first + kRows); ++row) {
+      const auto* from = activation.bytes() + as_index(row * heads + head) * from_size;
+      auto* to = bytes + as_index(head * rows + row) * size;
+      if (activation.dtype() == dtype)
+        std::memcpy(to, from, size);
+      else if (dtype == DType::bf16)
+        narrow<Bf16>(from, d, to, to_bf16);
+      else
+        narrow<Fp16>(from, d, to, to_fp16);
+    }
   });
   return reordered;
 }
 
-// Widens head `head` of a (heads, rows, d) tensor to float32 (1, rows, d).
-Tensor widen_head(const Tensor& heads, std::int64_t head) {
-  const auto rows = heads.shape()[1];
-  const auto d = heads.shape()[2];
-  Tensor widened({1, rows, d});
-  const ConstTensorView all = heads;
-  constexpr std::int64_t kRows = 4096;
-  parallel_for((rows + kRows - 1) / kRows, [&](std::int64_t block) {
-    const auto first = block * kRows;
-    const auto count = std::min(kRows, rows - first);
-    const auto offset = as_index((head * rows + first) * d) * dtype_size(all.dtype());
-    convert_to_float32({all.bytes() + offset, all.dtype(), {count * d}},
-                       {widened.data<float>() + first * d, as_index(count * d)});
+// Returns a contiguous (rows, d) view as float32.
+Tensor widen_rows(ConstTensorView x) {
+  Tensor widened(x.shape());
+  request_huge_pages(widened.view().bytes(), widened.view().size_bytes());
+  parallel_for_ranges(x.dim(0), kRows, [&](std::int64_t begin, std::int64_t end) {
+    convert_to_float32(x.rows(begin, end), {widened.data<float>() + begin * x.dim(1),
+                                            as_index((end - begin) * x.dim(1))});
   });
   return widened;
+}
+
+// Widens head `head` of a (heads, rows, d) tensor to float32 (rows, d).
+Tensor widen_head(const Tensor& heads, std::int64_t head) {
+  return widen_rows(heads.view().rows(head, head + 1).reshaped({heads.dim(1), heads.dim(2)}));
 }
 
 }  // namespace
@@ -84,9 +94,16 @@ QueryKeyPlan plan_query_keys(const ModelConfig& config, Device device, DType dty
   plan.layer_bytes = rows * (config.n_heads + config.n_kv_heads) * config.d_head *
                      static_cast<std::int64_t>(dtype_size(plan.dtype));
   plan.residual_bytes = rows * config.d_model * 4;
-  // On a GPU the host holds one activation at a time.
-  plan.pass_bytes = device.kind == Device::Kind::cpu ? cpu_activation_bytes(config, rows)
-                                                     : rows * config.n_heads * config.d_head * 4;
+  // On a GPU the host holds q or a residual stream, and k, in staging buffers that are powers of
+  // two.
+  const auto staged = [&](std::int64_t width) {
+    const auto bytes = as_index(rows * width) * dtype_size(plan.dtype);
+    return static_cast<std::int64_t>(std::bit_ceil(bytes));
+  };
+  plan.pass_bytes = device.kind == Device::Kind::cpu
+                        ? cpu_activation_bytes(config, rows)
+                        : staged(std::max(config.n_heads * config.d_head, config.d_model)) +
+                              staged(config.n_kv_heads * config.d_head);
   plan.kept_layers = config.n_layers;
   if (plan.bytes() <= memory) return plan;
   plan.kept_layers = std::min<std::int64_t>(2, config.n_layers);
@@ -131,11 +148,15 @@ class QueryKeyStore::Keeper : public Observer {
     return (point.stage == Stage::rot_q || point.stage == Stage::rot_k) && keeps(point.layer);
   }
 
+  Selection selection(HookPoint) const override {
+    return {.rows = {}, .heads = {}, .native_type = true};
+  }
+
   void begin_layer(std::int64_t layer) override { progress_.update(layer); }
 
   void see(HookPoint point, ConstTensorView activation) override {
     if (point.stage == Stage::resid_pre) {
-      store_.snapshots_.emplace(point.layer, copy_of(activation));
+      store_.snapshots_.emplace(point.layer, widen_rows(activation));
       return;
     }
     auto reordered = reorder_heads(activation, store_.plan_.dtype);
@@ -144,8 +165,7 @@ class QueryKeyStore::Keeper : public Observer {
       return;
     }
     current_.k = std::move(reordered);
-    store_.layers_[point.layer] = std::make_shared<LayerVectors>(std::move(current_));
-    store_.used_.push_back(point.layer);
+    store_.layers_.add(point.layer, std::make_shared<LayerVectors>(std::move(current_)));
     current_ = {};
   }
 
@@ -196,42 +216,30 @@ bool QueryKeyStore::has_layer(std::int64_t layer) const {
 
 std::shared_ptr<const LayerVectors> QueryKeyStore::layer(std::int64_t layer) {
   QKSCOPE_ASSERT(has_layer(layer));
-  if (!layers_.contains(layer)) {
-    while (std::ssize(layers_) >= plan_.kept_layers) {
-      layers_.erase(used_.front());
-      used_.pop_front();
-    }
-    Keeper keeper(*this, layer, layer + 1, false, true);
-    const auto after = snapshots_.upper_bound(layer);
-    run(keeper, after == snapshots_.begin() ? 0 : std::prev(after)->first);
-  }
-  used_.remove(layer);
-  used_.push_back(layer);
-  return layers_.at(layer);
+  if (const auto* found = layers_.find(layer)) return *found;
+  layers_.make_room(as_index(plan_.kept_layers));
+  Keeper keeper(*this, layer, layer + 1, false, true);
+  const auto after = snapshots_.upper_bound(layer);
+  run(keeper, after == snapshots_.begin() ? 0 : std::prev(after)->first);
+  return *layers_.find(layer);
 }
 
 HeadVectors QueryKeyStore::head(std::int64_t layer_number, std::int64_t head) {
   const auto kv_head = head / config_.heads_per_kv_head();
-  const auto size = rows() * config_.d_head;
   if (plan_.dtype == DType::f32) {
+    const auto size = rows() * config_.d_head;
     auto vectors = layer(layer_number);
     return {vectors->q.data<float>() + head * size, vectors->k.data<float>() + kv_head * size,
             vectors};
   }
-  auto found = std::ranges::find_if(widened_, [&](const WidenedHead& entry) {
-    return entry.layer == layer_number && entry.head == head;
-  });
-  if (found == widened_.end()) {
+  const auto* found = widened_.find({layer_number, head});
+  if (found == nullptr) {
     const auto vectors = layer(layer_number);
-    auto wide = std::make_shared<LayerVectors>();
-    wide->q = widen_head(vectors->q, head);
-    wide->k = widen_head(vectors->k, kv_head);
-    if (widened_.size() >= kWidenedHeads) widened_.pop_front();
-    found = widened_.insert(widened_.end(), {layer_number, head, std::move(wide)});
-  } else {
-    widened_.splice(widened_.end(), widened_, found);
+    widened_.make_room(kWidenedHeads);
+    LayerVectors wide{widen_head(vectors->q, head), widen_head(vectors->k, kv_head)};
+    found = &widened_.add({layer_number, head}, std::make_shared<LayerVectors>(std::move(wide)));
   }
-  return {found->vectors->q.data<float>(), found->vectors->k.data<float>(), found->vectors};
+  return {(*found)->q.data<float>(), (*found)->k.data<float>(), *found};
 }
 
 }  // namespace qkscope

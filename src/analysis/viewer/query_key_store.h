@@ -3,13 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "analysis/viewer/recent_cache.h"
 #include "qkscope/forward.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
@@ -82,15 +83,9 @@ class QueryKeyStore {
   QueryKeyPlan plan_;
   std::vector<std::vector<float>> sinks_;     // (n_layers) of (n_heads) or empty
   std::map<std::int64_t, Tensor> snapshots_;  // (rows, d_model) by layer
-  std::map<std::int64_t, std::shared_ptr<const LayerVectors>> layers_;
-  std::list<std::int64_t> used_;  // layers in memory, the least recently used first
-  // Heads of 16-bit layers widened to float32, the least recently used first.
-  struct WidenedHead {
-    std::int64_t layer;
-    std::int64_t head;
-    std::shared_ptr<const LayerVectors> vectors;  // q and k: (1, rows, d_head)
-  };
-  std::list<WidenedHead> widened_;
+  RecentCache<std::int64_t, std::shared_ptr<const LayerVectors>> layers_;
+  // (layer, head) of 16-bit layers widened to float32: q and k (rows, d_head).
+  RecentCache<std::pair<std::int64_t, std::int64_t>, std::shared_ptr<const LayerVectors>> widened_;
 };
 
 }  // namespace qkscope

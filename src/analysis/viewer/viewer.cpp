@@ -1,10 +1,8 @@
 // Implements qkscope/experimental/viewer.h.
 #include "qkscope/experimental/viewer.h"
 
-#include <optional>
 #include <utility>
 
-#include "analysis/viewer/viewer_server.h"
 #include "analysis/viewer/viewer_session.h"
 #include "base/core/error.h"
 #include "base/io/output_file.h"
@@ -15,7 +13,7 @@ struct Viewer::State {
   explicit State(ViewerOptions options) : session(std::move(options)) {}
 
   ViewerSession session;
-  std::optional<ViewerServer> server;  // ends before the session
+  std::unique_ptr<ViewerServer> server;  // ends before the session
 };
 
 Viewer::Viewer(ViewerOptions options)
@@ -30,8 +28,9 @@ void Viewer::add_run(const std::string& name, std::shared_ptr<const Model> model
 
 std::string Viewer::serve(const ViewerServerOptions& options) {
   return translate_exceptions([&] {
-    state_->server.emplace(state_->session, options);
-    return state_->server->url();
+    state_->server.reset();  // frees its port
+    state_->server = start_viewer_server(state_->session, options);
+    return state_->server->url;
   });
 }
 

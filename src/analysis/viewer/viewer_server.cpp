@@ -1,5 +1,3 @@
-#include "analysis/viewer/viewer_server.h"
-
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -12,7 +10,7 @@
 #include <httplib.h>
 
 #include "analysis/report/report.h"
-#include "analysis/viewer/page_files.h"
+#include "analysis/viewer/viewer_session.h"
 #include "base/core/error.h"
 
 namespace qkscope {
@@ -72,38 +70,54 @@ RunHead run_head(const httplib::Request& request) {
   return {static_cast<std::size_t>(run), number(request, "layer"), number(request, "head")};
 }
 
-}  // namespace
+class HttpServer : public ViewerServer {
+ public:
+  HttpServer(ViewerSession& session, const ViewerServerOptions& options)
+      : session_(session), options_(options), token_(random_token()) {
+    set_up();
+    const auto& [host, port, ancestors] = options_;
+    const auto bound = port == 0 ? server_.bind_to_any_port(host.c_str())
+                       : server_.bind_to_port(host.c_str(), port) ? port
+                                                                  : -1;
+    if (bound <= 0)
+      bad_input(
+          "viewer: cannot listen on {}:{}; is the port in use, or the address of another machine?",
+          host, port);
+    url = fmt::format("http://{}:{}/{}/", host, bound, token_);
+    thread_ = std::thread([this] { server_.listen_after_bind(); });
+  }
+  ~HttpServer() override {
+    server_.stop();
+    if (thread_.joinable()) thread_.join();
+  }
 
-struct ViewerServer::State {
-  State(ViewerSession& viewed, const ViewerServerOptions& wanted)
-      : session(viewed), options(wanted), token(random_token()) {}
-
+ private:
   // Rejects requests that another web page could send: a foreign Host (DNS rebinding) or Origin. A
   // port is not compared, because `ssh -L` changes it.
   bool is_allowed(const httplib::Request& request) const {
     const auto host = request.get_header_value("Host");
-    if (is_loopback(options.host) && !is_loopback(host_name(host))) return false;
+    if (is_loopback(options_.host) && !is_loopback(host_name(host))) return false;
     const auto origin = request.get_header_value("Origin");
     return origin.empty() || origin == "http://" + host;
   }
 
   void set_up() {
-    server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-    server.set_payload_max_length(kLargestRequestBody);
-    server.set_read_timeout(5);
-    server.set_keep_alive_timeout(kIdleSeconds);
-    server.set_keep_alive_max_count(1000);
-    server.set_tcp_nodelay(true);  // answers are small; Nagle's algorithm would delay them by 40 ms
-    server.set_default_headers(
+    server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+    server_.set_payload_max_length(kLargestRequestBody);
+    server_.set_read_timeout(5);
+    server_.set_keep_alive_timeout(kIdleSeconds);
+    server_.set_keep_alive_max_count(1000);
+    server_.set_tcp_nodelay(true);  // Nagle's algorithm would delay small answers by 40 ms
+    server_.set_default_headers(
         {{"Content-Security-Policy",
           "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src "
           "data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors " +
-              options.frame_ancestors},
+              options_.frame_ancestors},
          {"X-Content-Type-Options", "nosniff"},
          {"Referrer-Policy", "no-referrer"},
          {"Cross-Origin-Resource-Policy", "same-origin"},
          {"Cache-Control", "no-store"}});
-    server.Get(".*", [this](const httplib::Request& request, httplib::Response& response) {
+    server_.Get(".*", [this](const httplib::Request& request, httplib::Response& response) {
       answer(request, response);
     });
   }
@@ -112,11 +126,11 @@ struct ViewerServer::State {
     if (!is_allowed(request))
       return refuse(response, 403, "This Host or Origin may not use the viewer.\n");
     const std::string_view path = request.path;
-    if (path.size() < token.size() + 2 || !is_same_secret(path.substr(1, token.size()), token) ||
-        path[token.size() + 1] != '/')
+    if (path.size() < token_.size() + 2 || !is_same_secret(path.substr(1, token_.size()), token_) ||
+        path[token_.size() + 1] != '/')
       return refuse(response, 404, "Not found. The address of the viewer contains a token.\n");
     try {
-      answer_path(std::string(path.substr(token.size() + 2)), request, response);
+      answer_path(std::string(path.substr(token_.size() + 2)), request, response);
     } catch (const Error& error) {
       response.status = error.kind() == ErrorKind::bad_input ? 400 : 500;
       response.set_content(std::string(error.what()) + "\n", "text/plain; charset=utf-8");
@@ -134,7 +148,7 @@ struct ViewerServer::State {
     if (name == "viewer.css")
       return response.set_content(embedded::viewer_css, "text/css; charset=utf-8");
     is_superseded(request);
-    const std::lock_guard lock(compute);
+    const std::lock_guard lock(compute_);
     if (is_superseded(request)) {
       response.status = 204;
       return;
@@ -151,23 +165,23 @@ struct ViewerServer::State {
     const auto binary = [&](std::string bytes) {
       response.set_content(std::move(bytes), "application/octet-stream");
     };
-    if (name == "info") return json(session.info());
+    if (name == "info") return json(session_.info());
     if (name == "row")
-      return binary(session.row_bytes(run_head(request), number(request, "query")));
+      return binary(session_.row_bytes(run_head(request), number(request, "query")));
     if (name == "statistics")
-      return binary(session.statistics_bytes(run_head(request).run, number(request, "layer")));
+      return binary(session_.statistics_bytes(run_head(request).run, number(request, "layer")));
     if (name == "tile")
-      return binary(session.tile_bytes(
+      return binary(session_.tile_bytes(
           run_head(request),
           static_cast<int>(std::clamp<std::int64_t>(number(request, "level"), -1, 64)),
           number(request, "row"), number(request, "column"),
           number(request, "sum") != 0 ? CellValue::sum : CellValue::largest));
     if (name == "overview")
       return json(
-          {{"done", session.attention(run_head(request)).extend_overview(kOverviewSeconds)}});
+          {{"done", session_.attention(run_head(request)).extend_overview(kOverviewSeconds)}});
     if (name == "attribution")
-      return json(session.attribution(number(request, "layer"), number(request, "head"),
-                                      number(request, "query")));
+      return json(session_.attribution(number(request, "layer"), number(request, "head"),
+                                       number(request, "query")));
     refuse(response, 404, "Not found.\n");
   }
 
@@ -176,9 +190,9 @@ struct ViewerServer::State {
   // is out of date.
   bool is_superseded(const httplib::Request& request) {
     if (!request.has_param("channel")) return false;
-    const std::lock_guard lock(channels);
-    if (latest.size() > kMostChannels) latest.clear();
-    auto& newest = latest[request.get_param_value("channel")];
+    const std::lock_guard lock(channels_);
+    if (latest_.size() > kMostChannels) latest_.clear();
+    auto& newest = latest_[request.get_param_value("channel")];
     const auto sequence = number(request, "sequence");
     newest = std::max(newest, sequence);
     return sequence < newest;
@@ -186,40 +200,21 @@ struct ViewerServer::State {
 
   static constexpr std::size_t kMostChannels = 10'000;
 
-  ViewerSession& session;
-  ViewerServerOptions options;
-  std::string token;
-  std::string url;
-  httplib::Server server;
-  std::mutex compute;  // held while the session works
-  std::mutex channels;
-  std::map<std::string, std::int64_t> latest;  // newest sequence number of each channel
-  std::thread thread;
+  ViewerSession& session_;
+  ViewerServerOptions options_;
+  std::string token_;
+  httplib::Server server_;
+  std::mutex compute_;  // held while the session works
+  std::mutex channels_;
+  std::map<std::string, std::int64_t> latest_;  // newest sequence number of each channel
+  std::thread thread_;
 };
 
-ViewerServer::ViewerServer(ViewerSession& session, const ViewerServerOptions& options)
-    : state_(std::make_unique<State>(session, options)) {
-  auto& server = state_->server;
-  state_->set_up();
-  const auto port = options.port == 0 ? server.bind_to_any_port(options.host.c_str())
-                    : server.bind_to_port(options.host.c_str(), options.port) ? options.port
-                                                                              : -1;
-  if (port <= 0)
-    bad_input(
-        "viewer: cannot listen on {}:{}; is the port in use, or the address of another "
-        "machine?",
-        options.host, options.port);
-  state_->url = fmt::format("http://{}:{}/{}/", options.host, port, state_->token);
-  state_->thread = std::thread([&server] { server.listen_after_bind(); });
-}
+}  // namespace
 
-ViewerServer::~ViewerServer() {
-  state_->server.stop();
-  if (state_->thread.joinable()) state_->thread.join();
-}
-
-const std::string& ViewerServer::url() const {
-  return state_->url;
+std::unique_ptr<ViewerServer> start_viewer_server(ViewerSession& session,
+                                                  const ViewerServerOptions& options) {
+  return std::make_unique<HttpServer>(session, options);
 }
 
 }  // namespace qkscope

@@ -46,11 +46,6 @@ std::vector<std::string> token_texts(const std::string& folder, std::span<const 
   return texts;
 }
 
-std::string attention_kind(std::int64_t window) {
-  return attention_name(window > 0 ? std::optional(static_cast<std::int32_t>(window))
-                                   : std::nullopt);
-}
-
 template <typename T>
 void append(std::string& bytes, const std::vector<T>& values) {
   bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
@@ -139,9 +134,11 @@ Json ViewerSession::layers_json() const {
     if (const auto* rope = config.rope(layer))
       for (const float inverse : rope_frequencies(*rope, rows()).inverse)
         wavelengths.push_back(2.0 * std::numbers::pi / inverse);
-    layers.push_back({{"attends", store.has_layer(layer)},
-                      {"attention", attention_kind(config.layers[as_index(layer)].window)},
-                      {"wavelengths", wavelengths}});
+    const auto window = static_cast<std::int32_t>(config.layers[as_index(layer)].window);
+    layers.push_back(
+        {{"attends", store.has_layer(layer)},
+         {"attention", attention_name(window > 0 ? std::optional(window) : std::nullopt)},
+         {"wavelengths", wavelengths}});
   }
   return layers;
 }
@@ -152,6 +149,9 @@ Json ViewerSession::info() const {
   for (const auto& run : runs_) names.push_back(run.name);
   Json heads = Json::array();
   for (const auto& [layer, head] : options_.heads) heads.push_back({layer, head});
+  Json captured = Json::array();
+  for (const auto& [head, positions] : options_.captured)
+    captured.push_back({{"layer", head.layer}, {"head", head.head}, {"positions", positions}});
   return {{"version", version_string()},
           {"title", options_.title},
           {"runs", names},
@@ -163,6 +163,7 @@ Json ViewerSession::info() const {
           {"statistics", HeadStatistics::kNames},
           {"statistics_queries", std::min(kStatisticsQueries, rows())},
           {"columns", columns_},
+          {"captured", captured},
           {"attribution", attribution_.rows() > 0},
           {"start", {{"heads", heads}, {"query", options_.query}}}};
 }
@@ -201,14 +202,9 @@ std::string ViewerSession::statistics_bytes(std::size_t run, std::int64_t layer)
 
 HeadAttention& ViewerSession::attention(const RunHead& head) {
   auto& queries_and_keys = store(head);
-  const auto found = std::ranges::find(cache_, head, &CachedHead::head);
-  if (found != cache_.end()) {
-    cache_.splice(cache_.end(), cache_, found);
-  } else {
-    if (cache_.size() >= kCachedHeads) cache_.pop_front();
-    cache_.push_back({head, HeadAttention(queries_and_keys, head.layer, head.head)});
-  }
-  return cache_.back().attention;
+  if (auto* found = cache_.find(head)) return *found;
+  cache_.make_room(kCachedHeads);
+  return cache_.add(head, HeadAttention(queries_and_keys, head.layer, head.head));
 }
 
 std::string ViewerSession::tile_bytes(const RunHead& head, int level, std::int64_t row,

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "analysis/viewer/head_attention.h"
 #include "analysis/viewer/query_key_store.h"
+#include "analysis/viewer/recent_cache.h"
 #include "base/io/json.h"
 #include "qkscope/experimental/viewer.h"
 #include "qkscope/tables.h"
@@ -56,10 +56,6 @@ class ViewerSession {
     std::string name;
     std::unique_ptr<QueryKeyStore> store;
   };
-  struct CachedHead {
-    RunHead head;
-    HeadAttention attention;
-  };
 
   QueryKeyStore& store(const RunHead& head);
   Json layers_json() const;
@@ -69,12 +65,32 @@ class ViewerSession {
   std::int64_t run_memory_ = 0;
   std::vector<std::string> texts_;  // (rows) text of each token
   std::vector<Run> runs_;
-  std::list<CachedHead> cache_;  // heads with tiles, the least recently used first
-  Json columns_;                 // heads of the results folder as the report packs them, or null
-  Table attribution_;            // attribution.csv, or empty
+  RecentCache<RunHead, HeadAttention> cache_;  // heads with tiles
+  Json columns_;       // heads of the results folder as the report packs them, or null
+  Table attribution_;  // attribution.csv, or empty
 };
 
 // Returns the viewer's page as one HTML file.
 std::string export_viewer_page(ViewerSession& session, const ViewerExportOptions& options);
+
+// Serves the page and the session's data over HTTP while the object exists. Requests wait for each
+// other, because a session answers one at a time.
+struct ViewerServer {
+  virtual ~ViewerServer() = default;
+  std::string url;  // with the random token
+};
+// `session` must outlive the server. Throws a bad-input error if the address cannot be used, or if
+// the library was built without cpp-httplib.
+std::unique_ptr<ViewerServer> start_viewer_server(ViewerSession& session,
+                                                  const ViewerServerOptions& options);
+
+// Files of page/ and of the report's page, embedded by CMake.
+namespace embedded {
+extern const char viewer_html[];         // page of the server, which loads script and style
+extern const char viewer_export_html[];  // page with {{style}}, {{body}}, {{data}} and {{script}}
+extern const char viewer_body[];         // {{body}} of both pages
+extern const char viewer_css[];
+extern const char viewer_script[];
+}  // namespace embedded
 
 }  // namespace qkscope

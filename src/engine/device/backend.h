@@ -134,8 +134,8 @@ class Backend {
   virtual void keep_rows(std::span<const std::int64_t> rows) = 0;
   virtual std::int64_t active_rows() const = 0;
 
-  // Passes the selected part of a buffer, float32 on the host, to `show`: now or later, in call
-  // order, before finish_pass() returns. `selection` must stay valid until then.
+  // Passes the selected part of a buffer, on the host, to `show`: now or later, in call order,
+  // before finish_pass() returns. `selection` must stay valid until then.
   using Show = std::function<void(ConstTensorView)>;
   virtual void read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) = 0;
   // Lets `change` modify a buffer; the pass continues with the modified values.

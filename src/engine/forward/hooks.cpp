@@ -102,7 +102,7 @@ void check_selection(const ModelConfig& model, const Observer& observer, HookPoi
   if (!can_be_edited(point.stage) && observer.edits(point))
     bad_input("observer: {} can be looked at and not edited; edit {}", hook_name(point),
               point.stage == Stage::result ? "attn.hook_z" : "hook_normalized");
-  const auto [chosen_rows, heads] = observer.selection(point);
+  const auto [chosen_rows, heads, native] = observer.selection(point);
   if (!chosen_rows.empty()) check_range(chosen_rows, rows, "row", hook_name(point));
   if (!heads.empty()) check_range(heads, heads_of(model, point.stage), "head", hook_name(point));
 }

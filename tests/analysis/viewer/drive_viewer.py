@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
+import pyarrow.parquet as pq
 from safetensors.numpy import load_file
 
 from viewer_page import ViewerPage, served, shown
@@ -283,6 +284,30 @@ def check_exported(folder):
     expect_true(f"its message: {refused.stderr}", "--budget" in refused.stderr)
 
 
+def check_capture(folder):
+    """A capture opens with its own model and text; captured heads and positions are marked."""
+    texts = folder / "texts.jsonl"
+    entries = (DEMO / "corpus.jsonl").read_text().splitlines()
+    texts.write_text("\n".join(json.dumps({"text": json.loads(entry)["text"]}) for entry in entries[:2]))
+    data = folder / "capture"
+    (folder / "run.yaml").write_text(json.dumps({
+        "dataset": {"path": str(texts)}, "model": {"name": str(MODEL), "dtype": "float32"}, "tokenizer": {"max_length": 200},
+        "capture": {"layers": [1, 2], "heads": [1], "sampler": {"type": "uniform", "base_rate": 2}, "min_bucket_size": 8},
+        "output": {"data_root": str(data)}}))
+    subprocess.run([QKSCOPE, "capture", "--quiet", "--device", "cpu", "--config", folder / "run.yaml"], check=True)
+    positions = [row["position"] for row in pq.read_table(data / "l01h01q" / "data.parquet").to_pylist() if row["example_key"] == 1]
+    with served(QKSCOPE, "--capture", data, "--row", "1") as url, ViewerPage() as page:
+        page.at(url)
+        expect("model of the capture", page.text_of("#title"), MODEL.name)
+        expect_true("text of the capture", "200 tokens" in page.text_of("#subtitle"))
+        expect("head of the capture", page.state()["heads"], "1.1")
+        expect_true("number of captured positions", f", {len(positions)} captured positions" in page.text_of(".pane h3"))
+        drawn = page.run("[...document.querySelectorAll('.token')].map((token) => [Number(token.dataset.token), token.classList.contains('sampled')])")
+        expect("captured positions", sorted(token for token, sampled in drawn if sampled), sorted({token for token, _ in drawn} & set(positions)))
+        expect("console and dialogs of the capture", page.complaints, [])
+        shot(page, "capture")
+
+
 def check_refused():
     """Wrong options end with exit code 2 and a sentence that names them."""
     for options, words in ((["--text", "a b c", "--heads", "99.0"], "heads 99.0: the model has layers 0 to 7"),
@@ -291,6 +316,7 @@ def check_refused():
                            (["--text", "a b c", "--query", "500"], "query 500: the text has positions 0 to"),
                            (["--text", "a b c", "--memory", "1KiB"], "--memory"),
                            (["--text", "a b c", "--results", "/nowhere"], "/nowhere"),
+                           (["--capture", "/nowhere"], "/nowhere/_saver_state.json"),
                            (["--dataset", str(DEMO / "corpus.jsonl"), "--row", "1000000"], "no text in row 1000000")):
         refused = subprocess.run([QKSCOPE, "view", "--no-open", "--device", "cpu", "--model", MODEL, *options], capture_output=True, text=True,
                                  timeout=60)
@@ -301,6 +327,7 @@ def check_refused():
 with tempfile.TemporaryDirectory(prefix="qkscope-viewer-") as place:
     check_refused()
     check_served(Path(place))
+    check_capture(Path(place))
     check_exported(Path(place))
 for failure in failures:
     print(failure)

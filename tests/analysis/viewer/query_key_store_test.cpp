@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "error_message.h"
+#include "qkscope/forward.h"
 #include "viewed_model.h"
 
 namespace qkscope {
@@ -78,6 +79,31 @@ TEST(QueryKeyStore, SixteenBitStorageRoundsToTheType) {
   for (std::size_t i = 0; i < found.size(); ++i)
     // bfloat16 has 8 significant bits: rounding changes a value by at most 2^-8 of it.
     EXPECT_NEAR(found[i], expected[i], std::abs(expected[i]) / 256) << i;
+}
+
+// A GPU hands over q and k in its own type, without a conversion to float32.
+TEST(QueryKeyStore, OfAGpuEqualsTheHooks) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda();
+  const auto model = std::make_shared<Model>(
+      Model::load(golden_path("llama_gqa"), {.device = "cuda", .dtype = "bfloat16"}));
+  const auto& config = model->config();
+  const auto ids = some_tokens(kTokens);
+  auto store = viewed_model(model, ids);
+  EXPECT_EQ(store.plan().dtype, DType::bf16);
+  const std::vector<std::string> patterns = {"*hook_rot_q"};
+  Collector collector(match_hooks(config, patterns), {});
+  Batch batch;
+  batch.add(ids);
+  model->run(batch, collector);
+  for (const auto& [point, q] : collector.kept())
+    for (std::int64_t head = 0; head < config.n_heads; ++head) {
+      const auto vectors = store.head(point.layer, head);
+      for (std::int64_t row = 0; row < kTokens; ++row)
+        for (std::int64_t i = 0; i < config.d_head; ++i)
+          ASSERT_EQ(vectors.q[row * config.d_head + i],
+                    q.data<float>()[(row * config.n_heads + head) * config.d_head + i])
+              << hook_name(point) << " head " << head << " row " << row;
+    }
 }
 
 }  // namespace

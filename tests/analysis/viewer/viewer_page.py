@@ -14,6 +14,8 @@ from browser import Browser  # noqa: E402
 @contextlib.contextmanager
 def served(qkscope, *arguments):
     """Runs `qkscope view` and yields the address of its page; Ctrl-C must end it with success."""
+    # A shell ignores SIGINT in programs that it starts with &, and programs inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     program = subprocess.Popen([qkscope, "view", "--no-open", "--device", "cpu", *map(str, arguments)],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

@@ -3,7 +3,7 @@
 // The map of heads: a row for each layer, a column for each head, coloured by a column of numbers.
 const headMap = (() => {
   let canvas, info, actions = {};  // choose(head, add), announce(text)
-  let selected = [], walked = null, column = null;
+  let selected = [], walked = null, column = null, captured = new Set();
   const columns = new Map();  // name: {title, meaning, values: Float32Array | null, classes}
   let run = 0;
 
@@ -20,6 +20,7 @@ const headMap = (() => {
       select.append(option);
     }
     column = columns.keys().next().value;
+    captured = new Set(info.captured.map(({ layer, head }) => cellOf([layer, head])));
     canvas.addEventListener("mousemove", (event) => {
       const head = headAt(event);
       if (head) hint.show(event.clientX, event.clientY, describe(head));
@@ -82,7 +83,7 @@ const headMap = (() => {
     const value = values[cellOf(head)];
     const text = Number.isNaN(value) ? "not known yet" : classes ? classes[value].title : shown(value);
     const { attention, wavelengths } = info.layers[head[0]];
-    return `layer ${head[0]}, head ${head[1]}: ${title} ${text}\n${meaning}\n${wavelengths.length > 0 ? "RoPE" : "NoPE"}, ${attention} attention${source.has(head) ? "" : "; not in this file"}`;
+    return `layer ${head[0]}, head ${head[1]}: ${title} ${text}\n${meaning}\n${wavelengths.length > 0 ? "RoPE" : "NoPE"}, ${attention} attention${source.has(head) ? "" : "; not in this file"}${captured.has(cellOf(head)) ? "; in the capture" : ""}`;
   }
 
   function walk(event) {
@@ -130,6 +131,9 @@ const headMap = (() => {
         const value = values[cellOf([layer, head])];
         context.fillStyle = Number.isNaN(value) ? colours.variable("faint") : classes ? classes[value].colour : `rgb(${colours.scale(high > low ? (value - low) / (high - low) : 0.5)})`;
         context.fillRect(26 + head * cell, layer * cell, cell - gap, cell - gap);
+        if (!captured.has(cellOf([layer, head]))) continue;
+        context.fillStyle = colours.variable("back");  // a dot in the middle
+        context.fillRect(26 + (head + 0.5) * cell - 2, (layer + 0.5) * cell - 2, 3, 3);
       }
     const outline = ([layer, head], colour) => {
       context.strokeStyle = colours.variable("back");

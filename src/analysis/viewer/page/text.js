@@ -14,8 +14,9 @@ function visibleToken(text) {
 }
 
 // Width in columns of a monospaced font; East Asian characters and emoji take two.
+const isPlain = (text) => /^[\x20-\x7e]*$/.test(text);
 function columnsOf(text) {
-  if (/^[\x20-\x7e]*$/.test(text)) return text.length;
+  if (isPlain(text)) return text.length;
   let columns = 0;
   for (const c of text) columns += c.codePointAt(0) >= 0x1100 ? 2 : 1;
   return columns;
@@ -47,13 +48,14 @@ function layOutTokens(texts, widths, columns) {
 const textPanes = (() => {
   const kLine = 22, kMargin = 6, kArrows = 8;
   const panes = [];
-  let container, texts = [], shownTexts = [], widths, charWidth = 8;
+  let container, texts = [], shownTexts = [], plain, widths, charWidth = 8;
   let actions = {};  // choose(token), walk(token), announce(text)
   let cursor = 0, query = 0, found = new Set();
 
   function start(at, tokens, handlers) {
     [container, texts, actions] = [at, tokens, handlers];
     shownTexts = texts.map(visibleToken);
+    plain = shownTexts.map(isPlain);
     widths = Uint16Array.from(shownTexts, columnsOf);
     new ResizeObserver(() => panes.forEach((pane) => pane.layOut())).observe(container);
   }
@@ -76,6 +78,7 @@ const textPanes = (() => {
       this.index = index;
       this.row = null;
       this.drawn = new Map();  // line number: element
+      this.spare = [];  // elements of lines that left the screen
       this.box = element("div", undefined, "pane");
       this.title = element("h3");
       const view = element("div", undefined, "pane-view");
@@ -85,19 +88,25 @@ const textPanes = (() => {
       this.scroll.setAttribute("aria-label", "Text. Arrow keys walk through the tokens, Enter makes a token the query.");
       this.body = element("div", undefined, "pane-lines");
       this.arrows = svg("svg", { class: "arrows", "aria-hidden": "true" });
+      const overview = element("div", undefined, "overview");
+      this.frame = element("div", undefined, "map-frame");
       this.map = element("canvas", undefined, "minimap");
       this.map.setAttribute("role", "img");
       this.map.setAttribute("aria-label", "Minimap of the whole text, shaded by attention. Click scrolls.");
       this.scroll.append(this.body);
       view.append(this.scroll, this.arrows);
-      this.box.append(this.title, view, this.map);
+      overview.append(this.map, this.frame);
+      this.box.append(this.title, view, overview);
       container.append(this.box);
+      this.top = [];
+      this.sampled = new Set();  // positions of this head in a capture
+      this.scrollTop = 0;
       this.listen();
       this.layOut();
     }
 
     listen() {
-      this.scroll.addEventListener("scroll", () => this.requestDraw());
+      this.scroll.addEventListener("scroll", () => this.requestDraw(), { passive: true });
       this.body.addEventListener("click", (event) => {
         const token = this.tokenAt(event);
         if (token >= 0) actions.choose(token);
@@ -128,6 +137,7 @@ const textPanes = (() => {
     layOut() {
       if (this.scroll.clientWidth === 0) return;
       measureCharacter(this.scroll);
+      this.height = this.scroll.clientHeight;
       const columns = Math.max(8, Math.floor((this.scroll.clientWidth - 8) / charWidth));
       if (this.columns !== columns) {
         const top = this.layout ? this.layout.starts[this.firstLine()] : -1;
@@ -138,12 +148,12 @@ const textPanes = (() => {
         this.drawn.clear();
         if (top >= 0) this.scroll.scrollTop = this.layout.line[top] * kLine;
       }
-      this.draw();
       this.drawMap();
+      this.draw();
     }
 
     firstLine() {
-      return Math.min(this.layout.lines - 1, Math.max(0, Math.floor(this.scroll.scrollTop / kLine)));
+      return Math.min(this.layout.lines - 1, Math.max(0, Math.floor(this.scrollTop / kLine)));
     }
 
     requestDraw() {
@@ -152,55 +162,71 @@ const textPanes = (() => {
       requestAnimationFrame(() => {
         this.requested = false;
         this.draw();
-        this.drawMapFrame();
         this.follow();
       });
     }
 
+    scrollTo(y) {
+      this.scroll.scrollTop = y;
+      this.draw();
+    }
+
     // Other panes scroll along: the same token is at the top.
     follow() {
-      if (document.activeElement !== this.scroll && !this.box.matches(":hover")) return;
+      if (panes.length === 1 || (document.activeElement !== this.scroll && !this.box.matches(":hover"))) return;
       for (const other of panes)
         if (other !== this) other.scroll.scrollTop = other.layout.line[this.layout.starts[this.firstLine()]] * kLine;
     }
 
+    // Draws the lines on screen and a margin. The position is read before anything is written, so that
+    // the browser lays out once per frame; elements are used again, so that scrolling leaves no garbage.
     draw() {
+      this.scrollTop = this.scroll.scrollTop;
       const first = Math.max(0, this.firstLine() - kMargin);
-      const last = Math.min(this.layout.lines, this.firstLine() + Math.ceil(this.scroll.clientHeight / kLine) + kMargin);
+      const last = Math.min(this.layout.lines, this.firstLine() + Math.ceil(this.height / kLine) + kMargin);
       for (const [number, line] of this.drawn)
         if (number < first || number >= last) {
-          line.remove();
+          this.spare.push(line);
           this.drawn.delete(number);
         }
-      const added = document.createDocumentFragment();
-      for (let number = first; number < last; ++number)
-        if (!this.drawn.has(number)) {
-          const line = this.makeLine(number);
-          this.drawn.set(number, line);
-          added.append(line);
-        }
-      this.body.append(added);
+      for (let number = first; number < last; ++number) if (!this.drawn.has(number)) this.drawn.set(number, this.makeLine(number));
+      for (const line of this.spare.splice(0)) line.remove();
       this.drawArrows();
+      this.drawMapFrame();
     }
 
     makeLine(number) {
-      const line = element("div", undefined, "line");
-      line.style.top = `${number * kLine}px`;
-      for (let token = this.layout.starts[number]; token < this.layout.starts[number + 1]; ++token) {
-        const made = element("span", shownTexts[token], "token");
+      let line = this.spare.pop();
+      if (!line) {
+        line = element("div", undefined, "line");
+        this.body.append(line);
+      }
+      line.style.transform = `translateY(${number * kLine}px)`;
+      const [start, end] = [this.layout.starts[number], this.layout.starts[number + 1]];
+      while (line.childElementCount > end - start) line.lastChild.remove();
+      let made = line.firstChild;
+      for (let token = start; token < end; ++token, made = made.nextSibling) {
+        if (!made) {
+          made = element("span", " ");
+          line.append(made);
+        }
+        made.firstChild.data = shownTexts[token];
         made.dataset.token = token;
-        made.style.width = `${widths[token] * charWidth}px`;
+        made.style.width = plain[token] ? "" : `${widths[token] * charWidth}px`;
         this.mark(made, token);
-        line.append(made);
       }
       return line;
     }
 
     mark(made, token) {
-      made.classList.toggle("query", token === query);
-      made.classList.toggle("cursor", token === cursor);
-      made.classList.toggle("found", found.has(token));
-      made.style.backgroundColor = this.row ? colours.shade(this.index, this.shareOf(token)) : "";
+      let name = plain[token] ? "token" : "token wide";
+      if (token === query) name += " query";
+      if (token === cursor) name += " cursor";
+      if (found.has(token)) name += " found";
+      if (this.sampled.has(token)) name += " sampled";
+      if (made.className !== name) made.className = name;
+      const shade = this.row ? colours.shade(this.index, this.shareOf(token)) : "";
+      if (made.shade !== shade) made.style.backgroundColor = made.shade = shade;
     }
 
     markAll() {
@@ -220,12 +246,14 @@ const textPanes = (() => {
     describe(token) {
       const weight = this.weight(token);
       const around = (at) => { const [before, own, after] = context(at); return `…${before}[${own}]${after}…`; };
-      if (Number.isNaN(weight)) return `token ${token}: ${around(token)}\nnot visible to the query ${query}`;
-      return `key ${token}: ${around(token)}\nattention ${shown(weight)}, score ${shown(this.row.scores[token - this.row.first])}, distance ${this.row.query - token}\nquery ${this.row.query}: ${around(this.row.query)}`;
+      const sampled = this.sampled.has(token) ? " (in the capture)" : "";
+      if (Number.isNaN(weight)) return `token ${token}${sampled}: ${around(token)}\nnot visible to the query ${query}`;
+      return `key ${token}${sampled}: ${around(token)}\nattention ${shown(weight)}, score ${shown(this.row.scores[token - this.row.first])}, distance ${this.row.query - token}\nquery ${this.row.query}: ${around(this.row.query)}`;
     }
 
-    show(row, title, headColour) {
+    show(row, title, headColour, sampled) {
       this.row = row;
+      this.sampled = new Set(sampled);
       this.title.textContent = title;
       this.title.style.borderLeft = `8px solid ${headColour}`;
       this.largest = row ? row.pattern.reduce((a, b) => (a > b ? a : b), 0) : 0;
@@ -238,26 +266,28 @@ const textPanes = (() => {
     // Middle of a token in pixels from the corner of the pane; far away places are cut to the edge.
     placeOf(token) {
       const { line, column } = this.layout;
-      const y = (line[token] + 0.5) * kLine - this.scroll.scrollTop;
-      return [4 + (column[token] + widths[token] / 2) * charWidth, Math.min(this.scroll.clientHeight + 30, Math.max(-30, y))];
+      const y = (line[token] + 0.5) * kLine - this.scrollTop;
+      return [4 + (column[token] + widths[token] / 2) * charWidth, Math.min(this.height + 30, Math.max(-30, y))];
     }
 
+    // A path and a dot for each top key; hidden where both ends are on the same side of the screen.
     drawArrows() {
-      const parts = [];
-      if (this.row) {
-        const [x, y] = this.placeOf(this.row.query);
-        for (const key of this.top) {
-          if (key === this.row.query) continue;
-          const [toX, toY] = this.placeOf(key);
-          if ((y < 0 && toY < 0) || (y > this.scroll.clientHeight && toY > this.scroll.clientHeight)) continue;
-          const bend = Math.abs(y - toY) < 2 ? 26 : 0;
-          const middle = `${(x + toX) / 2 + (bend ? 0 : 24)} ${(y + toY) / 2 - bend}`;
-          const width = 1 + 3 * this.weight(key) / this.largest;
-          parts.push(svg("path", { d: `M ${x} ${y} Q ${middle} ${toX} ${toY}`, fill: "none", stroke: colours.heads[this.index], "stroke-width": width.toFixed(2), opacity: 0.7 }),
-            svg("circle", { cx: toX, cy: toY, r: 2 + width / 2, fill: colours.heads[this.index] }));
-        }
-      }
-      this.arrows.replaceChildren(...parts);
+      while (this.arrows.childElementCount < 2 * this.top.length)
+        this.arrows.append(svg("path", { fill: "none", opacity: 0.55 }), svg("circle", {}));
+      for (let i = 0; 2 * i < this.arrows.childElementCount; ++i) this.drawArrow(this.top[i], this.arrows.children[2 * i], this.arrows.children[2 * i + 1]);
+    }
+
+    drawArrow(key, path, dot) {
+      const [x, y] = this.row ? this.placeOf(this.row.query) : [0, -1];
+      const [toX, toY] = key === undefined ? [0, -1] : this.placeOf(key);
+      const hidden = key === undefined || key === this.row.query || (y < 0 && toY < 0) || (y > this.height && toY > this.height);
+      for (const part of [path, dot]) part.style.display = hidden ? "none" : "";
+      if (hidden) return;
+      const bend = Math.abs(y - toY) < 2 ? 26 : 0;
+      const width = 1 + 1.5 * this.weight(key) / this.largest;
+      const set = (part, attributes) => { for (const name in attributes) part.setAttribute(name, attributes[name]); };
+      set(path, { d: `M ${x} ${y} Q ${(x + toX) / 2 + (bend ? 0 : 24)} ${(y + toY) / 2 - bend} ${toX} ${toY}`, stroke: colours.line(this.index), "stroke-width": width.toFixed(2) });
+      set(dot, { cx: toX, cy: toY, r: 2 + width / 2, fill: colours.line(this.index) });
     }
 
     // The largest attention of the lines of each pixel row.
@@ -266,8 +296,7 @@ const textPanes = (() => {
       const height = this.map.clientHeight, width = this.map.clientWidth;
       if (height === 0) return;
       [this.map.width, this.map.height] = [width, height];
-      this.mapPicture = new OffscreenCanvas(width, height);
-      const context = this.mapPicture.getContext("2d");
+      const context = this.map.getContext("2d");
       const pixel = (token) => Math.min(height - 1, Math.floor((this.layout.line[token] + 0.5) / this.layout.lines * height));
       if (this.row) {
         const best = new Float32Array(height);
@@ -284,30 +313,26 @@ const textPanes = (() => {
         context.fillStyle = colours.variable("ink");
         context.fillRect(width - 8, pixel(this.row.query) - 1, 8, 3);
       }
-      this.drawMapFrame();
     }
 
+    // The part of the text that is on screen.
     drawMapFrame() {
-      if (!this.mapPicture) return;
-      const context = this.map.getContext("2d");
-      context.clearRect(0, 0, this.map.width, this.map.height);
-      context.drawImage(this.mapPicture, 0, 0);
-      const all = this.layout.lines * kLine;
-      context.strokeStyle = colours.variable("ink");
-      context.strokeRect(0.5, Math.round(this.scroll.scrollTop / all * this.map.height) + 0.5, this.map.width - 1, Math.max(3, Math.min(this.map.height - 1, this.scroll.clientHeight / all * this.map.height)));
+      const [all, height] = [this.layout.lines * kLine, this.map.height];
+      const part = Math.max(3, Math.min(height, this.height / all * height));
+      this.frame.style.height = `${part}px`;
+      this.frame.style.transform = `translateY(${Math.min(height - part, this.scrollTop / all * height)}px)`;
     }
 
     reveal(token) {
       const y = this.layout.line[token] * kLine;
-      const { scrollTop, clientHeight } = this.scroll;
-      if (y < scrollTop + kLine || y > scrollTop + clientHeight - 2 * kLine) this.scroll.scrollTop = y - clientHeight / 2;
+      const { scrollTop } = this.scroll;
+      if (y < scrollTop + kLine || y > scrollTop + this.height - 2 * kLine) this.scroll.scrollTop = y - this.height / 2;
       this.draw();
-      this.drawMapFrame();
     }
 
     walk(event) {
       const { starts, line, column, lines } = this.layout;
-      const page = Math.max(1, Math.floor(this.scroll.clientHeight / kLine) - 2);
+      const page = Math.max(1, Math.floor(this.height / kLine) - 2);
       const downBy = { ArrowUp: -1, ArrowDown: 1, PageUp: -page, PageDown: page }[event.key];
       let to = { ArrowLeft: cursor - 1, ArrowRight: cursor + 1, Home: 0, End: texts.length - 1 }[event.key];
       if (event.key === "Enter") actions.choose(cursor);
@@ -325,19 +350,19 @@ const textPanes = (() => {
 
     // The visible part as an SVG picture.
     picture() {
-      const width = this.scroll.clientWidth, height = this.scroll.clientHeight;
+      const width = this.scroll.clientWidth, height = this.height;
       const ink = colours.variable("ink");
       const parts = [];
       for (const made of this.body.querySelectorAll(".token")) {
         const token = Number(made.dataset.token);
-        const x = 4 + this.layout.column[token] * charWidth, y = this.layout.line[token] * kLine - this.scroll.scrollTop;
+        const x = 4 + this.layout.column[token] * charWidth, y = this.layout.line[token] * kLine - this.scrollTop;
         if (y < -kLine || y > height) continue;
         const share = this.row ? this.shareOf(token) : 0;
         if (share > 0) parts.push(svg("rect", { x, y, width: widths[token] * charWidth, height: kLine, fill: colours.shade(this.index, share) }));
         if (token === query) parts.push(svg("rect", { x, y, width: widths[token] * charWidth, height: kLine, fill: "none", stroke: ink, "stroke-width": 2 }));
         parts.push(svg("text", { x, y: y + 15, fill: ink, "xml:space": "preserve", "unicode-bidi": "isolate" }, shownTexts[token]));
       }
-      parts.push(...[...this.arrows.children].map((part) => part.cloneNode(true)));
+      parts.push(...[...this.arrows.children].filter((part) => part.style.display === "").map((part) => part.cloneNode(true)));
       return svg("svg", { xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${width} ${height}`, "font-family": "ui-monospace, Liberation Mono, monospace", "font-size": 13 }, ...parts);
     }
   }
@@ -358,10 +383,10 @@ const textPanes = (() => {
 
   return {
     start, setCount, setCursor, context,
-    show: (index, row, title) => panes[index].show(row, title, colours.heads[index]),
+    show: (index, row, title, sampled) => panes[index].show(row, title, colours.heads[index], sampled),
     setQuery: (token) => { query = token; cursor = token; panes.forEach((pane) => pane.markAll()); },
     reveal: (token) => panes.forEach((pane) => pane.reveal(token)),
-    scrollTo: (token) => panes.forEach((pane) => { pane.scroll.scrollTop = pane.layout.line[token] * kLine; pane.draw(); }),
+    scrollTo: (token) => panes.forEach((pane) => pane.scrollTo(pane.layout.line[token] * kLine)),
     setFound: (tokens) => { found = tokens; panes.forEach((pane) => pane.markAll()); },
     topToken: () => (panes[0]?.layout ? panes[0].layout.starts[panes[0].firstLine()] : 0),
     picture: (index) => panes[index].picture(),

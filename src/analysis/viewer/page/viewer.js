@@ -70,7 +70,7 @@
         const row = await source.row(run, head, query, `row${i}`);
         if (mine !== asked || !row) return;
         rows[i] = row;
-        textPanes.show(i, row, `head ${headName(head)}: query ${query}`);
+        showPane(i);
         if (i === state.active) showRow();
       }));
       if (mine === asked) showRow();
@@ -89,10 +89,17 @@
     say(`Query ${row.query} ${quote(row.query)} attends most to key ${key} ${quote(key)}: ${shown(row.pattern[key - row.first])}. ${source.note()}`);
   }
 
+  function showPane(i) {
+    const [layer, head] = state.heads[i];
+    const sampled = info.captured.find((entry) => entry.layer === layer && entry.head === head)?.positions;
+    const note = sampled?.length > 0 ? `, ${sampled.length} captured positions` : "";
+    textPanes.show(i, rows[i], `head ${headName(state.heads[i])}: query ${state.query}${note}`, sampled);
+  }
+
   function showSelection() {
     textPanes.setCount(state.heads.length);
     textPanes.setQuery(state.query);
-    state.heads.forEach((head, i) => textPanes.show(i, rows[i], `head ${headName(head)}: query ${state.query}`));
+    state.heads.forEach((_, i) => showPane(i));
     headMap.select(state.heads);
     matrixMap.show(state.run, state.heads[state.active], state.query);
     at("query").value = state.query;

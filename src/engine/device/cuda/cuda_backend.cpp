@@ -446,6 +446,7 @@ class CudaBackend : public Backend {
     SelectedIndices selected;
     for (const auto row : selection.rows) selected.rows.push_back(rows_.kept_row_index(row));
     selected.heads.assign(selection.heads.begin(), selection.heads.end());
+    selected.native_type = selection.native_type;
     return selected;
   }
 

@@ -4,16 +4,20 @@
 #include <bit>
 #include <cstring>
 
+#include "base/core/thread_pool.h"
 #include "engine/device/cuda/pass_kernels.h"
 
 namespace qkscope::cuda {
 namespace {
 
 constexpr std::int64_t kMostPendingBytes = std::int64_t{512} << 20;
+// Largest activation in the type of the pass that is copied while later layers run.
+constexpr std::int64_t kMostNativeBytes = std::int64_t{1} << 30;
 // Smallest allocation of a copy. The number of selected heads varies between layers, and an
 // allocation synchronizes the GPU.
 constexpr std::int64_t kLeastBytes = std::int64_t{2} << 20;
 constexpr std::int64_t kPieceBytes = std::int64_t{64} << 20;  // copied at a time by fetch and put
+constexpr std::int64_t kCopyBytes = std::int64_t{2} << 20;    // per thread, of a huge page
 constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
 
 Shape selected_shape(const DeviceView& view, const SelectedIndices& selected = {}) {
@@ -24,6 +28,20 @@ Shape selected_shape(const DeviceView& view, const SelectedIndices& selected = {
 
 std::size_t float_bytes(std::int64_t floats) {
   return static_cast<std::size_t>(floats * kFloat);
+}
+
+// Capacities are powers of two, so that copies of similar sizes share buffers.
+std::int64_t capacity_for(std::int64_t bytes) {
+  return std::max(kLeastBytes,
+                  static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes))));
+}
+
+// Returns true if staging buffers of q and k, of which q has `bytes` bytes, fit into the GPU.
+bool has_room_for(std::int64_t bytes) {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&free, &total), "ask for the free memory of the GPU");
+  return free >= 2 * static_cast<std::size_t>(capacity_for(bytes));
 }
 
 // Number of rows per step when a whole activation is copied.
@@ -57,20 +75,34 @@ void ActivationCopier::gather_selected(const DeviceView& view, const SelectedInd
 
 void ActivationCopier::copy_to_host(const DeviceView& view, const SelectedIndices& selected,
                                     Show show) {
+  const bool native = selected.native_type && selected.empty();
+  const auto dtype = native ? view.dtype : DType::f32;
   const auto shape = selected_shape(view, selected);
-  const auto bytes = shape.count() * kFloat;
-  if (selected.empty() && bytes > kMostPendingBytes) {
+  const auto bytes = shape.count() * static_cast<std::int64_t>(dtype_size(dtype));
+  const bool fits =
+      native ? bytes <= kMostNativeBytes && has_room_for(bytes) : bytes <= kMostPendingBytes;
+  if (selected.empty() && !fits) {
     deliver_copies();
-    show(fetch(view));
+    show(fetch(view, dtype));
     return;
   }
-  // Capacities are powers of two, so that copies of similar sizes share buffers.
-  const auto capacity =
-      std::max(kLeastBytes, static_cast<std::int64_t>(std::bit_ceil(float_bytes(shape.count()))));
-  auto* gathered = transfers_.begin_transfer(bytes, capacity, "captured rows");
-  gather_selected(view, selected, transfers_.index_buffer(), reinterpret_cast<float*>(gathered));
-  transfers_.send([shape, show = std::move(show)](const std::byte* values) {
-    show({values, DType::f32, shape});
+  // q and k of one layer are in flight together, so that the host handles them during attention.
+  if (native) transfers_.raise_limit(2 * bytes);
+  auto* gathered = transfers_.begin_transfer(bytes, capacity_for(bytes), "captured rows");
+  const auto row = view.heads * view.width;
+  if (native)
+    copy_rows({.x = view.data,
+               .x_stride = view.row_stride,
+               .y = gathered,
+               .y_stride = row,
+               .count = view.rows,
+               .n = row,
+               .dtype = dtype},
+              compute_);
+  else
+    gather_selected(view, selected, transfers_.index_buffer(), reinterpret_cast<float*>(gathered));
+  transfers_.send([shape, dtype, show = std::move(show)](const std::byte* values) {
+    show({values, dtype, shape});
   });
 }
 
@@ -123,18 +155,32 @@ const float* ActivationCopier::gather_row_range(const DeviceView& view, std::int
   return piece;
 }
 
-Tensor ActivationCopier::fetch(const DeviceView& view) {
-  Tensor whole(selected_shape(view));
+Tensor ActivationCopier::fetch(const DeviceView& view, DType dtype) {
+  Tensor whole(selected_shape(view), dtype);
+  const auto element = dtype_size(dtype);
   const auto row = view.heads * view.width;
+  const auto row_bytes = static_cast<std::size_t>(row) * element;
   const auto step = std::min(rows_per_piece(view), view.rows);
-  auto* host = host_piece_.reserve(step * row * kFloat, "an activation");
+  auto* host = host_piece_.reserve(step * static_cast<std::int64_t>(row_bytes), "an activation");
+  auto* to = whole.view().bytes();
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {
     const auto count = std::min(step, view.rows - begin);
-    const auto* piece = gather_row_range(view, begin, count);
-    check(cudaMemcpyAsync(host, piece, float_bytes(count * row), cudaMemcpyDeviceToHost, compute_),
+    const bool converts = dtype != view.dtype;
+    const auto stride = static_cast<std::size_t>(view.row_stride) * element;
+    const auto* from = converts ? static_cast<const void*>(gather_row_range(view, begin, count))
+                                : static_cast<const std::byte*>(view.data) +
+                                      static_cast<std::size_t>(begin) * stride;
+    check(cudaMemcpy2DAsync(host, row_bytes, from, converts ? row_bytes : stride, row_bytes,
+                            static_cast<std::size_t>(count), cudaMemcpyDeviceToHost, compute_),
           "copy an activation to the host");
     check(cudaStreamSynchronize(compute_), "wait for an activation");
-    std::memcpy(whole.data<float>() + begin * row, host, float_bytes(count * row));
+    // Several threads, because the first write to fresh memory is slow.
+    const auto bytes = count * static_cast<std::int64_t>(row_bytes);
+    parallel_for_ranges(bytes, kCopyBytes, [&](std::int64_t first, std::int64_t last) {
+      std::memcpy(to + first, static_cast<const std::byte*>(host) + first,
+                  static_cast<std::size_t>(last - first));
+    });
+    to += bytes;
   }
   return whole;
 }

@@ -27,6 +27,7 @@ struct DeviceView {
 struct SelectedIndices {
   std::vector<std::int32_t> rows;
   std::vector<std::int32_t> heads;
+  bool native_type = false;  // whole activations only: not converted to float32
   bool empty() const { return rows.empty() && heads.empty(); }
 };
 
@@ -36,8 +37,8 @@ class ActivationCopier {
 
   explicit ActivationCopier(cudaStream_t compute);
 
-  // Copies the selected part to the host as float32 and passes it to `show`, immediately or later,
-  // in call order.
+  // Copies the selected part to the host and passes it to `show`, immediately or later, in call
+  // order.
   void copy_to_host(const DeviceView& view, const SelectedIndices& selected, Show show);
   void deliver_copies() { transfers_.deliver_all(); }
   void discard_all() { transfers_.discard_all(); }  // waits for the copies and discards them
@@ -51,7 +52,7 @@ class ActivationCopier {
   bool put(const float* values, const DeviceView& view);
 
   // Copies a whole activation to the host (fetch) or from the host (put); complete on return.
-  Tensor fetch(const DeviceView& view);
+  Tensor fetch(const DeviceView& view, DType dtype = DType::f32);
   void put(ConstTensorView values, const DeviceView& view);
 
  private:

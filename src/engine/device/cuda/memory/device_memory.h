@@ -2,6 +2,7 @@
 // GPU; checks of CUDA error codes.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -138,6 +139,7 @@ class HostTransfers {
   // necessary.
   HostTransfers(cudaStream_t compute, std::int64_t most_bytes)
       : compute_(compute), most_bytes_(most_bytes) {}
+  void raise_limit(std::int64_t most_bytes) { most_bytes_ = std::max(most_bytes_, most_bytes); }
 
   // Starts the next transfer and returns its `bytes` bytes of GPU memory. `capacity` is the size of
   // a new allocation; buffers are reused.
