@@ -85,7 +85,7 @@ class CaptureRun {
       log_milestone("the first pass can begin");
     };
     bool all = false;
-    if (plan_.workers.size() == 1) {
+    if (concurrent_passes() == 1) {
       engine->make_pass(plan_.backend);
       begin();
       if (companion_ != nullptr) companion_->begin_run(*engine->backend);
@@ -93,12 +93,12 @@ class CaptureRun {
     } else {
       QKSCOPE_ASSERT(companion_ == nullptr);
       begin();
-      all = capture_with_workers(reader, *engine->model, writer);
+      all = capture_with_workers(reader, *engine, writer);
     }
     log_milestone("the last batch is computed");
     part.close(all && reader.at_end());
     if (companion_ != nullptr) companion_->finish(all && reader.at_end());
-    result_.forward_seconds = writer.forward_seconds() / static_cast<double>(plan_.workers.size());
+    result_.forward_seconds = writer.forward_seconds() / static_cast<double>(concurrent_passes());
     result_.input_seconds = reader.seconds_waited();
     unloading_ = run_in_background([engine = std::move(engine)]() mutable { engine.reset(); });
   }
@@ -147,15 +147,23 @@ class CaptureRun {
     return added;
   }
 
-  // Devices compute batches concurrently; rows are written in batch order.
-  bool capture_with_workers(BatchReader& reader, const LoadedCheckpoint& model,
-                            CapturePartWriter& writer) {
-    BatchWorkers<CapturedBatch> workers(reader, plan_.workers.size(), [&](std::size_t worker) {
-      const std::shared_ptr<Backend> backend = make_backend(model, plan_.workers[worker]);
-      return [this, backend](const PreparedBatch& batch) {
-        return capture_to_memory(plan_, batch, [&](const Batch& rows, Observer& observer) {
-          forward(*backend, rows, observer);
-        });
+  std::size_t concurrent_passes() const {
+    if (plan_.engine) return plan_.engine->model().concurrent_runs ? 2 : 1;
+    return plan_.workers.size();
+  }
+
+  RunPass pass_of_worker(const Engine& engine, std::size_t worker) const {
+    if (plan_.engine) return engine.pass;
+    const std::shared_ptr<Backend> backend = make_backend(*engine.model, plan_.workers[worker]);
+    return
+        [backend](const Batch& batch, Observer& observer) { forward(*backend, batch, observer); };
+  }
+
+  // Passes run concurrently; rows are written in batch order.
+  bool capture_with_workers(BatchReader& reader, const Engine& engine, CapturePartWriter& writer) {
+    BatchWorkers<CapturedBatch> workers(reader, concurrent_passes(), [&](std::size_t worker) {
+      return [this, pass = pass_of_worker(engine, worker)](const PreparedBatch& batch) {
+        return capture_to_memory(plan_, batch, pass);
       };
     });
     return add_batches(writer, [&]() -> std::optional<StoredBatch> {

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import torch
 import transformers
 from conftest import DEMO, GOLDEN, ROOT
 from documentation import python_blocks, run_block
-from qkscope import InputError
+from qkscope import InputError, _transformers
 
 sys.path.append(str(ROOT / "tools"))
 import transformers_families as families
@@ -166,6 +167,76 @@ def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     assert content(tmp_path / "whole") == content(tmp_path / "killed")
 
 
+def test_two_passes_at_a_time_give_the_same_bytes(tmp_path: Path) -> None:
+    """On a GPU two threads of the library call the engine; the CPU can do the same."""
+    qkscope.capture(demo_config(tmp_path, "one", 12), model=demo_model())
+    engine = qkscope.TransformersEngine(demo_model())
+    engine._described["concurrent_runs"] = True
+    qkscope.capture(demo_config(tmp_path, "two", 12), model=engine)
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+    with torch.no_grad():
+        engine.model.model.layers[0].self_attn.k_proj.weight[0, 0] = torch.nan
+    with pytest.raises(InputError, match="text 't0'.*the vector holds nan"):
+        qkscope.capture(demo_config(tmp_path, "nan", 12), model=engine)
+
+
+class GpuOnPaper:
+    """torch of a machine with a GPU, as far as rows that wait there need it."""
+
+    cat = staticmethod(torch.cat)
+    cuda: Any
+
+    def __init__(self) -> None:
+        self.cuda = self
+        self.waits: list[int] = []
+        self.copies = 0
+
+    def empty(self, shape: Any, pin_memory: bool) -> Any:
+        assert pin_memory
+        self.copies += 1
+        return torch.empty(shape)
+
+    def current_stream(self, device: Any) -> None: ...
+
+    def Event(self, blocking: bool) -> Any:
+        copy = self.copies
+        return SimpleNamespace(record=lambda stream: None, synchronize=lambda: self.waits.append(copy))
+
+
+@pytest.mark.parametrize("chunk, copies", [(1 << 20, 1), (1900, 3)])
+def test_rows_of_a_gpu_arrive_in_few_copies(chunk: int, copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five layers, each with 3 rows of 2 heads of width 40: 960 bytes in float32."""
+    monkeypatch.setattr(_transformers, "_CHUNK_BYTES", chunk)
+    put: list[tuple[Any, np.ndarray]] = []
+    at = np.array([1, 4, 6]), np.array([0, 2])
+    request = SimpleNamespace(wanted=[(layer, "k", *at) for layer in range(5)], put_all=lambda *rows: put.append(rows))
+    rows = _transformers._Rows(request, [8], torch.device("cpu"))  # type: ignore[arg-type]
+    gpu = GpuOnPaper()
+    rows._torch = gpu
+    vectors = torch.randn(5, 1, 3, 8, 40, dtype=torch.bfloat16)
+    for layer in range(5):
+        (_, places, heads), = rows._wanted[layer]
+        rows._keep_on_gpu(layer, "k", rows._gather(vectors[layer], places, heads))
+    rows.start_copy()
+    rows.hand_over()
+    assert gpu.copies == copies and gpu.waits == list(range(1, copies + 1))
+    assert [part for parts, _ in put for part in parts] == [(layer, "k", (3, 2, 40)) for layer in range(5)]
+    expected = vectors[:, 0][:, at[1]][:, :, at[0]].transpose(1, 2).float().numpy()
+    np.testing.assert_array_equal(np.concatenate([values for _, values in put]), expected.reshape(-1))
+
+
+def test_an_engine_serves_captures_of_other_heads(tmp_path: Path) -> None:
+    engine = qkscope.TransformersEngine(demo_model())
+    for name, seed in (("first", 0), ("second", 1)):
+        config = demo_config(tmp_path, name)
+        config["capture"]["head_sampling"]["seed"] = seed
+        qkscope.capture(config, model=engine)
+        alone = {**config, "output": {"data_root": tmp_path / f"{name}-alone"}}
+        qkscope.capture(alone, model=demo_model())
+        assert content(tmp_path / name) == content(tmp_path / f"{name}-alone")
+    assert set(rows_of(tmp_path / "first")) != set(rows_of(tmp_path / "second"))
+
+
 def test_another_model_is_not_resumed(tmp_path: Path) -> None:
     model = demo_model()
     qkscope.capture(demo_config(tmp_path, "out"), model=model, shard=(0, 2))
@@ -248,6 +319,8 @@ def test_models_that_cannot_be_captured_are_refused_by_name(tmp_path: Path) -> N
     nameless = copy.deepcopy(llama)
     nameless.model.layers[1].self_attn.layer_idx = None
     assert "has no layer_idx" in refusal(nameless, tmp_path)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert "torch.autocast is on" in refusal(llama, tmp_path)
     uneven = copy.deepcopy(llama)
     attention = uneven.model.layers[1].self_attn
     attention.k_proj = torch.nn.Linear(32, 32, bias=False)
