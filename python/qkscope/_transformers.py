@@ -164,7 +164,7 @@ class _Rows:
             return
         torch = self._torch
         together = torch.cat([rows.reshape(-1) for _, _, rows in self._gathered]).float()
-        host = torch.empty(together.shape, pin_memory=True)
+        host = torch.empty_like(together, device="cpu", pin_memory=True)
         host.copy_(together, non_blocking=True)
         copied = torch.cuda.Event(blocking=True)  # the thread sleeps while it waits
         copied.record(torch.cuda.current_stream(together.device))

@@ -176,7 +176,7 @@ def test_two_passes_at_a_time_give_the_same_bytes(tmp_path: Path) -> None:
     assert content(tmp_path / "one") == content(tmp_path / "two")
     with torch.no_grad():
         engine.model.model.layers[0].self_attn.k_proj.weight[0, 0] = torch.nan
-    with pytest.raises(InputError, match="text 't0'.*the vector holds nan"):
+    with pytest.raises(InputError, match='text "t0".*the vector holds nan'):
         qkscope.capture(demo_config(tmp_path, "nan", 12), model=engine)
 
 
@@ -191,10 +191,10 @@ class GpuOnPaper:
         self.waits: list[int] = []
         self.copies = 0
 
-    def empty(self, shape: Any, pin_memory: bool) -> Any:
-        assert pin_memory
+    def empty_like(self, values: torch.Tensor, device: str, pin_memory: bool) -> torch.Tensor:
+        assert pin_memory and device == "cpu"
         self.copies += 1
-        return torch.empty(shape)
+        return torch.empty_like(values)
 
     def current_stream(self, device: Any) -> None: ...
 
