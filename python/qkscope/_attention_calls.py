@@ -37,10 +37,11 @@ def interface_door(model: Any, see: See, returned: Callable[[Any, Any], None] | 
     from transformers.modeling_utils import AttentionInterface
 
     own = {id(module) for module in model.modules()}
-    original = AttentionInterface.get_interface
+    interface: Any = AttentionInterface
+    original = interface.get_interface
 
-    def get_interface(self: Any, name: str, default: Any) -> Any:
-        function = original(self, name, default)
+    def get_interface(*args: Any, **options: Any) -> Any:
+        function = original(*args, **options)
 
         def observed(module: Any, query: Any, key: Any, value: Any, *args: Any, **options: Any) -> Any:
             if id(module) not in own:
@@ -53,11 +54,11 @@ def interface_door(model: Any, see: See, returned: Callable[[Any, Any], None] | 
 
         return observed
 
-    AttentionInterface.get_interface = get_interface
+    interface.get_interface = get_interface
     try:
         yield
     finally:
-        AttentionInterface.get_interface = original
+        interface.get_interface = original
 
 
 @contextlib.contextmanager

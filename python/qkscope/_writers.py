@@ -249,8 +249,8 @@ def _from_dlpack(array: Any) -> Any:
     except (BufferError, RuntimeError, AttributeError, TypeError):
         pass
     try:
-        import torch
+        from torch.utils.dlpack import from_dlpack
 
-        return torch.from_dlpack(array)
+        return from_dlpack(array)
     except (ImportError, AttributeError, TypeError):
         raise InputError(f"add: found {type(array).__name__}, expected NumPy, torch or an array with __dlpack__")

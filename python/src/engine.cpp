@@ -338,7 +338,9 @@ void bind_engine(nb::module_& module) {
           },
           nb::arg("parts"), nb::arg("vectors"));
   nb::class_<PythonEngine>(module, "ExternalEngine")
-      .def(nb::init<nb::object, const nb::dict&>(), nb::arg("object"), nb::arg("description"));
+      .def(nb::init<nb::object, const nb::dict&>(), nb::arg("object"), nb::arg("description"),
+           nb::sig(
+               "def __init__(self, object: object, description: dict[str, typing.Any]) -> None"));
   bind_writer<CaptureWriter>(module, "CaptureWriter");
   bind_writer<StatsWriter>(module, "StatsWriter");
   module.def(
