@@ -1,71 +1,32 @@
 #!/usr/bin/env python3
-"""Measures what a capture through transformers costs beside transformers' own forward pass of the same batches:
+"""Measures what a capture through transformers costs beside transformers' own forward passes over the same documents:
 
     PYTHONPATH=build/python build/venv-torch/bin/python bench/transformers_cost.py MODEL [--device cuda] [--length 4096]
 
-MODEL: a checkpoint folder, or "random:LAYERS,WIDTH,HEADS,KEY_HEADS" for a Llama with random weights. Passes with and without
-the capture alternate, so that a slow moment of the machine meets both. --rows-only leaves the files out: rows are gathered and
-copied to the host, for a machine without the package.
+MODEL: a checkpoint folder, or "random:LAYERS,WIDTH,HEADS,KEY_HEADS" for a Llama with random weights. A repeat is a loop of plain
+forward passes and a whole qkscope.capture() of the same documents: reading, tokenizing, sampling, parts, final files. The order
+alternates, so that a slow moment of the machine meets both. The plain loop has its token ids on the device and waits only for the
+last pass.
 """
 from __future__ import annotations
 
 import argparse
-import sys
+import json
+import shutil
+import statistics
 import tempfile
 import time
-import types
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import qkscope
 import torch
-
-
-def without_package() -> None:
-    """Stands in for the compiled part of qkscope, to load qkscope/_transformers.py alone."""
-    import importlib.util
-    from pathlib import Path
-
-    package, engine = types.ModuleType("qkscope"), types.ModuleType("qkscope._engine")
-    package.__path__ = []
-    engine.InputError = type("InputError", (Exception,), {})
-    engine.PassRequest = object
-    engine.ExternalEngine = lambda *_: None
-    package._engine = engine
-    sys.modules.update({"qkscope": package, "qkscope._engine": engine})
-    path = Path(__file__).parents[1] / "python/qkscope/_transformers.py"
-    spec = importlib.util.spec_from_file_location("qkscope._transformers", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["qkscope._transformers"] = module
-    spec.loader.exec_module(module)
-    package.TransformersEngine = module.TransformersEngine
-
-
-class Request:
-    """A request with sampled rows of all heads drawn by seed, as a capture makes them."""
-
-    def __init__(self, engine: Any, ids: np.ndarray, heads: int, rate: float):
-        random = np.random.default_rng(0)
-        layers = [i for i, layer in enumerate(engine._layers) if layer.call is not None]
-        query_heads, key_heads, _ = engine._layers[layers[0]].call.heads
-        pairs = [(layer, head) for layer in layers for head in range(query_heads)]
-        chosen = [pairs[i] for i in random.choice(len(pairs), min(heads, len(pairs)), replace=False)]
-        self.sequences = [ids]
-        self.wanted = []
-        for layer in sorted({layer for layer, _ in chosen}):
-            own = np.array(sorted(head for where, head in chosen if where == layer))
-            for kind, some in (("q", own), ("k", np.unique(own * key_heads // query_heads))):
-                rows = np.flatnonzero(random.random(len(ids)) < rate)
-                if len(rows):
-                    self.wanted.append((layer, kind, rows, some))
-        self.bytes = 0
-
-    def put(self, layer: int, kind: str, vectors: np.ndarray) -> None:
-        self.bytes += vectors.nbytes
+import transformers
 
 
 def load(name: str, device: str, dtype: str) -> Any:
-    import transformers
-
     if not name.startswith("random:"):
         return transformers.AutoModelForCausalLM.from_pretrained(name, dtype=getattr(torch, dtype)).to(device).eval()
     layers, width, heads, key_heads = (int(part) for part in name.removeprefix("random:").split(","))
@@ -76,14 +37,71 @@ def load(name: str, device: str, dtype: str) -> Any:
         return transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).eval()
 
 
-def timed(device: str, call: Any) -> float:
-    if device != "cpu":
-        torch.cuda.synchronize()
+def read_numbers(text: str) -> dict[str, list[int]]:
+    """A tokenizer of texts that are token ids."""
+    return {"input_ids": [int(word) for word in text.split()]}
+
+
+def seconds_of(call: Callable[[], Any], device: str) -> tuple[float, Any]:
     start = time.perf_counter()
-    call()
+    result = call()
     if device != "cpu":
         torch.cuda.synchronize()
-    return time.perf_counter() - start
+    return time.perf_counter() - start, result
+
+
+class Comparison:
+    def __init__(self, options: argparse.Namespace, folder: Path):
+        self.options = options
+        self.folder = folder
+        self.engine = qkscope.TransformersEngine(load(options.model, options.device, options.dtype), read_numbers)
+        self.documents = [np.random.default_rng(i).integers(3, self.engine.vocabulary, options.length) for i in range(options.documents)]
+        self.on_device = [torch.from_numpy(ids)[None].to(options.device) for ids in self.documents]
+        self.captures = 0
+
+    def forward(self, count: int) -> None:
+        with torch.no_grad():
+            for ids in self.on_device[:count]:
+                self.engine.model.base_model(input_ids=ids, use_cache=False)
+
+    def capture(self, count: int) -> Any:
+        self.captures += 1
+        texts = self.folder / f"{count}.jsonl"
+        if not texts.exists():
+            texts.write_text("".join(json.dumps({"text": " ".join(map(str, ids))}) + "\n" for ids in self.documents[:count]))
+        config = {
+            "model": {"name": str(self.folder)},
+            "dataset": {"path": texts},
+            "tokenizer": {"max_length": self.options.length},
+            "capture": {"sampler": {"type": "uniform"}, "min_bucket_size": max(1, round(1 / self.options.rate)),
+                        "head_sampling": {"count": self.options.heads}},
+            "output": {"data_root": self.folder / f"capture-{self.captures}"},
+        }
+        return qkscope.capture(config, model=self.engine)
+
+    def run(self) -> None:
+        self.forward(1)
+        self.capture(min(2, len(self.documents)))
+        count, device = len(self.documents), self.options.device
+        forward, captured, passes = [], [], []
+        for repeat in range(self.options.repeats):
+            def plain() -> None:
+                forward.append(seconds_of(lambda: self.forward(count), device)[0])
+
+            def whole() -> None:
+                seconds, result = seconds_of(lambda: self.capture(count), device)
+                captured.append(seconds)
+                passes.append(seconds - result.assembly_seconds)
+                shutil.rmtree(self.folder / f"capture-{self.captures}")
+
+            for call in (plain, whole) if repeat % 2 == 0 else (whole, plain):
+                call()
+            print(f"repeat {repeat + 1}: forward {forward[-1]:.3f} s, capture {captured[-1]:.3f} s, without its final files {passes[-1]:.3f} s")
+        base = statistics.median(forward)
+        whole_cost, pass_cost = (100 * (statistics.median(values) / base - 1) for values in (captured, passes))
+        print(f"{count} documents of {self.options.length} tokens on {device}, torch {torch.__version__}, transformers "
+              f"{transformers.__version__}, median of {self.options.repeats}: forward {base:.3f} s, capture {whole_cost:+.2f} %, without its "
+              f"final files {pass_cost:+.2f} %")
 
 
 def main() -> None:
@@ -92,51 +110,14 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--length", type=int, default=4096, help="tokens of a document")
+    parser.add_argument("--documents", type=int, default=0, help="default: 1,048,576 tokens")
     parser.add_argument("--heads", type=int, default=300)
     parser.add_argument("--rate", type=float, default=1 / 128, help="share of the positions that is kept")
-    parser.add_argument("--passes", type=int, default=8)
-    parser.add_argument("--rows-only", action="store_true")
+    parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    if options.rows_only:
-        without_package()
-    import qkscope
-
-    model = load(options.model, options.device, options.dtype)
-    engine = qkscope.TransformersEngine(model)
-    documents = [np.random.default_rng(i).integers(3, engine.vocabulary, options.length) for i in range(options.passes)]
-
-    def plain(ids: np.ndarray) -> None:
-        with torch.no_grad():
-            model.base_model(input_ids=torch.from_numpy(ids)[None].to(options.device), use_cache=False)
-
+    options.documents = options.documents or max(1, (1 << 20) // options.length)
     with tempfile.TemporaryDirectory() as folder:
-        if options.rows_only:
-            def captured(ids: np.ndarray) -> None:
-                engine.run(Request(engine, ids, options.heads, options.rate))
-        else:
-            bucket = max(1, round(1 / options.rate))
-            config = {"capture": {"sampler": {"type": "uniform"}, "min_bucket_size": bucket, "head_sampling": {"count": options.heads}},
-                      "tokenizer": {"max_length": options.length}, "output": {"data_root": folder}}
-            writer = qkscope.CaptureWriter(config, model=engine)
-
-            def captured(ids: np.ndarray) -> None:
-                writer.add(ids, run=engine.run)
-
-        plain(documents[0])
-        if options.rows_only:
-            captured(documents[0])
-        times: dict[str, list[float]] = {"plain": [], "captured": []}
-        for number, ids in enumerate(documents):
-            order = (("plain", plain), ("captured", captured))
-            for name, call in order if number % 2 else reversed(order):
-                times[name].append(timed(options.device, lambda: call(ids)))
-        if not options.rows_only:
-            times["captured"].append(timed(options.device, writer.finish))
-    totals = {name: sum(values) for name, values in times.items()}
-    paired = [b / a - 1 for a, b in zip(times["plain"], times["captured"])]
-    print(f"{options.passes} documents of {options.length} tokens on {options.device}: forward {totals['plain']:.3f} s, "
-          f"captured {totals['captured']:.3f} s, {100 * (totals['captured'] / totals['plain'] - 1):+.2f} % "
-          f"(pass by pass, median: {100 * float(np.median(paired)):+.2f} %)")
+        Comparison(options, Path(folder)).run()
 
 
 if __name__ == "__main__":

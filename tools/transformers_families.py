@@ -117,13 +117,14 @@ def tiny_model(family: str, seed: int = 0, **settings: Any) -> Any:
 
 def plain_rows(model: Any, ids: list[int]) -> dict[int, tuple[Any, Any]]:
     """q and k by layer, kept by a plain patch of the attention functions: (positions, heads, width)."""
-    from qkscope import _transformers
+    import qkscope
+    from qkscope._attention_calls import is_cross_attention
     from transformers.modeling_utils import AttentionInterface
 
     kept: dict[int, tuple[Any, Any]] = {}
 
     def keep(module: Any, query: Any, key: Any) -> None:
-        if not _transformers._is_cross_attention(module):
+        if not is_cross_attention(module):
             kept[module.layer_idx] = query[0].transpose(0, 1).clone(), key[0].transpose(0, 1).clone()
 
     def patched(function: Any) -> Any:
@@ -144,7 +145,7 @@ def plain_rows(model: Any, ids: list[int]) -> dict[int, tuple[Any, Any]]:
             model(input_ids=torch.tensor([ids]), use_cache=False)
     if kept:
         return kept
-    engine = _transformers.TransformersEngine(model)  # a family that does not use the interface
+    engine = qkscope.TransformersEngine(model)  # a family that does not use the interface
     with torch.no_grad(), engine._door(model, lambda module, query, key, *_: keep(module, query, key)):
         model(input_ids=torch.tensor([ids]), use_cache=False)
     return kept

@@ -12,8 +12,10 @@ from typing import Any, Union
 
 import numpy as np
 
-from . import _options, _transformers
+from . import _options
+from ._attention_calls import import_torch, interface_door, layer_of
 from ._engine import InputError
+from ._transformers import load_model
 from .model import Model, load
 
 # Stages of a layer in the order of computation. The first one beyond rounding names the fault.
@@ -129,14 +131,14 @@ def audit(
         if other["ids"] != ids or other["rows"] != chosen:
             raise InputError(f"{fspath(against)}: holds stages of other tokens or rows; expected those of this audit")
         return _compare(ours, theirs, _by_formula(ours, dtype), ("qkscope", f"{other['engine']} in {fspath(against)}"), native)
-    hf = _transformers.load_model(fspath(checkpoint), None, dtype, device) if isinstance(against, (str, PathLike)) else against
+    hf = load_model(fspath(checkpoint), None, dtype, device) if isinstance(against, (str, PathLike)) else against
     theirs = transformers_stages(hf, ids, chosen)
     if native.cfg.family in _POST_NORMS:
         theirs = {key: value for key, value in theirs.items() if key[0] not in ("attention output", "MLP output")}
     if native.cfg.qkv_clip:  # qkscope's q and k are clipped
         theirs = {key: value for key, value in theirs.items() if key[0] not in ("q", "k")}
     expected = _measured(hf, theirs, ids, chosen, dtype)
-    _, transformers = _transformers.import_torch()
+    _, transformers = import_torch()
     return _compare(ours, theirs, expected, ("qkscope", f"transformers {transformers.__version__}"), native)
 
 
@@ -173,7 +175,7 @@ def _native_stages(model: Model, ids: list[int], rows: list[int]) -> Stages:
 
 def transformers_stages(model: Any, ids: list[int], rows: list[int]) -> Stages:
     """The same stages of a model of transformers, seen by forward hooks and the attention interface."""
-    torch, _ = _transformers.import_torch()
+    torch, _ = import_torch()
     stages: Stages = {}
     at = torch.tensor(rows, device=model.device)
 
@@ -184,50 +186,20 @@ def transformers_stages(model: Any, ids: list[int], rows: list[int]) -> Stages:
         stages[stage, layer] = values[0].index_select(0, at).float().cpu().numpy()
 
     def see(module: Any, query: Any, key: Any, value: Any, options: Mapping[str, Any]) -> None:
-        layer = _transformers.layer_of(module)
+        layer = layer_of(module)
         keep("rotated q", layer, query.transpose(1, 2))
         keep("rotated k", layer, key.transpose(1, 2))
         stages["scores", layer] = _scores(torch, query[0], key[0], at, options)
 
     hooks = _stage_hooks(model, keep)
     try:
-        with torch.no_grad(), _attention_door(model, see, keep):
+        with torch.no_grad(), interface_door(model, see, lambda module, output: keep("z", layer_of(module), output)):
             logits = model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits
     finally:
         for hook in hooks:
             hook.remove()
     keep("logits", -1, logits)
     return stages
-
-
-def _attention_door(model: Any, see: Any, keep: Any) -> Any:
-    """The door of captures, with the mask among the options and the output of the attention function kept as z."""
-    import contextlib
-
-    from transformers.modeling_utils import AttentionInterface
-
-    @contextlib.contextmanager
-    def door() -> Any:
-        original = AttentionInterface.get_interface
-
-        def get_interface(self: Any, name: str, default: Any) -> Any:
-            function = original(self, name, default)
-
-            def observed(module: Any, query: Any, key: Any, value: Any, attention_mask: Any = None, *args: Any, **options: Any) -> Any:
-                see(module, query, key, value, {**options, "mask": attention_mask})
-                output = function(module, query, key, value, attention_mask, *args, **options)
-                keep("z", module.layer_idx, output)
-                return output
-
-            return observed
-
-        AttentionInterface.get_interface = get_interface
-        try:
-            yield
-        finally:
-            AttentionInterface.get_interface = original
-
-    return door()
 
 
 def _stage_hooks(model: Any, keep: Any) -> list[Any]:
@@ -270,7 +242,7 @@ def _scores(torch: Any, query: Any, key: Any, rows: Any, options: Mapping[str, A
     scores = query @ key.transpose(1, 2) * float(options.get("scaling") or query.shape[2] ** -0.5)
     if options.get("softcap"):
         scores = torch.tanh(scores / options["softcap"]) * options["softcap"]
-    mask = options.get("mask")
+    mask = options.get("attention_mask")
     positions = torch.arange(key.shape[1], device=key.device)
     visible = positions[None, :] <= rows[:, None]
     window = options.get("sliding_window")
@@ -308,7 +280,7 @@ def _by_formula(stages: Stages, dtype: str) -> dict[Key, float]:
 
 def _measured(model: Any, stages: Stages, ids: list[int], rows: list[int], dtype: str) -> dict[Key, float]:
     """Measures the rounding of a type: the stages against the same pass in the next wider type."""
-    torch, _ = _transformers.import_torch()
+    torch, _ = import_torch()
     if sum(p.numel() for p in model.parameters()) > _LARGE:
         return _by_formula(stages, dtype)
     wider = torch.float64 if dtype == "float32" else torch.float32

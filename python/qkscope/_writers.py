@@ -29,8 +29,21 @@ Result = TypeVar("Result", CaptureResult, StatsResult)
 class _Writer(Generic[Result]):
     """What CaptureWriter and StatsWriter share."""
 
-    _handle: Any
-    _kinds = "qk"
+    _kinds: str  # of tensors
+    _read: Callable[..., Any]  # reads the configuration
+    _open: Callable[..., Any]
+
+    def __init__(
+        self,
+        config: Config,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        model: Any,
+        shard: tuple[int, int] = (0, 1),
+        overwrite: bool = False,
+    ):
+        read = self._read(_with_defaults(config), overrides)
+        self._handle: Any = self._open(read, described(model), shard_pair(shard), _options.flag("overwrite", overwrite))
 
     @property
     def is_open(self) -> bool:
@@ -103,17 +116,9 @@ class CaptureWriter(_Writer[CaptureResult]):
     inv_freq and scale. shard and overwrite: as of capture().
     """
 
-    def __init__(
-        self,
-        config: Config,
-        overrides: Mapping[str, Any] | None = None,
-        *,
-        model: Any,
-        shard: tuple[int, int] = (0, 1),
-        overwrite: bool = False,
-    ):
-        read = read_capture_config(_with_defaults(config), overrides)
-        self._handle = _engine.open_capture_writer(read, described(model), shard_pair(shard), _options.flag("overwrite", overwrite))
+    _kinds = "qk"
+    _read = staticmethod(read_capture_config)
+    _open = staticmethod(_engine.open_capture_writer)
 
     def add(
         self,
@@ -143,18 +148,8 @@ class StatsWriter(_Writer[StatsResult]):
     """
 
     _kinds = "qkv"
-
-    def __init__(
-        self,
-        config: Config,
-        overrides: Mapping[str, Any] | None = None,
-        *,
-        model: Any,
-        shard: tuple[int, int] = (0, 1),
-        overwrite: bool = False,
-    ):
-        read = read_stats_config(_with_defaults(config), overrides)
-        self._handle = _engine.open_stats_writer(read, described(model), shard_pair(shard), _options.flag("overwrite", overwrite))
+    _read = staticmethod(read_stats_config)
+    _open = staticmethod(_engine.open_stats_writer)
 
     def add(
         self,
@@ -181,7 +176,7 @@ def described(model: Any) -> _engine.ExternalEngine:
     unknown = set(model) - set(_WIDTHS) - set(_REST) - {"layers", "d_value"}
     if unknown:
         raise InputError(f"model: {sorted(unknown)[0]!r} is unknown; expected some of {', '.join([*_WIDTHS, *_REST, 'd_value', 'layers'])}")
-    values = {**_REST, "d_value": model["d_head"], **model}
+    values = {**_REST, "d_value": model["d_head"], "concurrent_runs": False, **model}
     if not isinstance(values["identity"], str):
         values["identity"] = json.dumps(values["identity"])
     given = list(model.get("layers") or [{}] * model["n_layers"])
@@ -254,8 +249,8 @@ def _from_dlpack(array: Any) -> Any:
     except (BufferError, RuntimeError, AttributeError, TypeError):
         pass
     try:
-        import torch
+        from torch.utils.dlpack import from_dlpack
 
-        return torch.from_dlpack(array)
+        return from_dlpack(array)
     except (ImportError, AttributeError, TypeError):
         raise InputError(f"add: found {type(array).__name__}, expected NumPy, torch or an array with __dlpack__")

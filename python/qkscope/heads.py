@@ -67,14 +67,15 @@ def heads(
     own = _options.flag("exclude_current_token", exclude_current_token)
     every = _options.flag("all_keys", all_keys)
     _options.flag_or_none("prepend_bos", prepend_bos)
-    if not isinstance(model, _options.ModelType):
+    native = isinstance(model, _options.ModelType)
+    if not native:
         if not isinstance(model, TransformersEngine) and not hasattr(model, "config"):
             _options.check_model(model)
         if pattern is not None:
             raise InputError("pattern: your own patterns need a model of qkscope.load()")
-        engine = engine_of(model)
+        other = engine_of(model)
         return to_arrow(_engine.score_engine_heads(
-            engine.handle, _engine_texts(engine, tokens, seed), first, own, error_measure, every, None).columns)
+            other.handle, _engine_texts(other, tokens, seed), first, own, error_measure, every, None).columns)
     texts = _repeated(model, seed, prepend_bos) if tokens is None else text_ids(model, tokens, prepend_bos)
     patterns = _patterns(pattern)
     for name in patterns:

@@ -4,6 +4,9 @@
 #include <exception>
 #include <map>
 #include <optional>
+#include <span>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,7 +26,7 @@ namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
 
-std::exception_ptr raised;  // guarded by the GIL
+std::exception_ptr raised;  // the first of a run; guarded by the GIL
 
 template <typename T>
 T field(const nb::dict& dict, const char* name) {
@@ -68,12 +71,16 @@ EngineModel engine_model(const nb::dict& dict) {
   model.device = device_from_name(field<std::string>(dict, "device"));
   const auto dtype = field<std::string>(dict, "dtype");
   model.dtype = dtype == "float16" ? DType::f16 : dtype == "bfloat16" ? DType::bf16 : DType::f32;
+  model.concurrent_runs = field<bool>(dict, "concurrent_runs");
   return model;
 }
 
 using Indices = nb::ndarray<nb::numpy, const std::int64_t, nb::ndim<1>>;
 using Ids = nb::ndarray<nb::numpy, const std::int32_t, nb::ndim<1>>;
 using Vectors = nb::ndarray<const float, nb::ndim<3>, nb::device::cpu, nb::c_contig>;
+using FlatVectors = nb::ndarray<const float, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
+using Dims = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // rows, heads, width
+using PutPart = std::tuple<std::int64_t, std::string, Dims>;        // layer, kind, shape
 
 Indices view_of_indices(std::span<const std::int64_t> values) {
   return Indices(values.data(), {values.size()}, nb::handle());
@@ -118,23 +125,38 @@ class PassRequest {
   }
 
   void put(std::int64_t layer, const std::string& kind, const Vectors& vectors) {
+    const Dims dims = {static_cast<std::int64_t>(vectors.shape(0)),
+                       static_cast<std::int64_t>(vectors.shape(1)),
+                       static_cast<std::int64_t>(vectors.shape(2))};
+    put_all({{layer, kind, dims}}, {vectors.data(), vectors.size()});
+  }
+
+  // Passes tensors that lie behind each other in one array. The GIL is released once for all: the
+  // thread that launches the next pass needs it.
+  void put_all(const std::vector<PutPart>& parts, std::span<const float> vectors) {
     batch();
-    for (const auto& [stage, name] : kKinds)
-      if (kind == name) {
-        const Shape shape = {static_cast<std::int64_t>(vectors.shape(0)),
-                             static_cast<std::int64_t>(vectors.shape(1)),
-                             static_cast<std::int64_t>(vectors.shape(2))};
-        const ConstTensorView view(reinterpret_cast<const std::byte*>(vectors.data()), DType::f32,
-                                   shape);
-        const nb::gil_scoped_release other_threads_may_run;
-        return observer_->see({stage, layer}, view);
-      }
-    bad_input("kind: found '{}', expected q, k or v", kind);
+    const nb::gil_scoped_release other_threads_may_run;
+    for (const auto& [layer, kind, dims] : parts) {
+      const auto& [rows, heads, width] = dims;
+      const Shape shape = {rows, heads, width};
+      const auto size = static_cast<std::size_t>(shape.count());
+      if (size > vectors.size()) bad_input("vectors: too few for the shapes of the parts");
+      observer_->see(
+          {stage_of(kind), layer},
+          ConstTensorView(reinterpret_cast<const std::byte*>(vectors.data()), DType::f32, shape));
+      vectors = vectors.subspan(size);
+    }
   }
 
  private:
   static constexpr std::pair<Stage, const char*> kKinds[] = {
       {Stage::rot_q, "q"}, {Stage::rot_k, "k"}, {Stage::v, "v"}};
+
+  static Stage stage_of(const std::string& kind) {
+    for (const auto& [stage, name] : kKinds)
+      if (kind == name) return stage;
+    bad_input("kind: found '{}', expected q, k or v", kind);
+  }
 
   const Batch& batch() const {
     if (batch_ == nullptr) bad_input("the forward pass of this request has ended");
@@ -264,7 +286,7 @@ std::shared_ptr<ExternalEngine> make_engine(const std::string& name, const Captu
 void throw_python_error(nb::python_error& error) {
   const bool of_input = error.matches(nb::module_::import_("qkscope._engine").attr("InputError"));
   const auto text = nb::cast<std::string>(nb::str(error.value()));
-  raised = std::make_exception_ptr(error);
+  if (!raised) raised = std::make_exception_ptr(error);
   throw Error(of_input ? ErrorKind::bad_input : ErrorKind::failure, text);
 }
 
@@ -308,9 +330,17 @@ void bind_engine(nb::module_& module) {
       .def_prop_ro("wanted", &PassRequest::wanted,
                    nb::for_getter(nb::sig(
                        "def wanted(self) -> list[tuple[int, str, typing.Any, typing.Any]]")))
-      .def("put", &PassRequest::put, nb::arg("layer"), nb::arg("kind"), nb::arg("vectors"));
+      .def("put", &PassRequest::put, nb::arg("layer"), nb::arg("kind"), nb::arg("vectors"))
+      .def(
+          "put_all",
+          [](PassRequest& self, const std::vector<PutPart>& parts, const FlatVectors& vectors) {
+            self.put_all(parts, {vectors.data(), vectors.size()});
+          },
+          nb::arg("parts"), nb::arg("vectors"));
   nb::class_<PythonEngine>(module, "ExternalEngine")
-      .def(nb::init<nb::object, const nb::dict&>(), nb::arg("object"), nb::arg("description"));
+      .def(nb::init<nb::object, const nb::dict&>(), nb::arg("object"), nb::arg("description"),
+           nb::sig(
+               "def __init__(self, object: object, description: dict[str, typing.Any]) -> None"));
   bind_writer<CaptureWriter>(module, "CaptureWriter");
   bind_writer<StatsWriter>(module, "StatsWriter");
   module.def(

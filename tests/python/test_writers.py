@@ -125,13 +125,17 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def fail(request: Any) -> None:
+    raise ZeroDivisionError
+
+
 def test_an_exception_keeps_the_documents_before_it(demo: Model, tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         with qkscope.CaptureWriter({"capture": SETTINGS, "output": {"data_root": tmp_path}}, model=description(demo)) as writer:
             number, ids = next(documents(demo))
             own = vectors(demo, ids)
             writer.add(ids, own["q"], own["k"], id=number)
-            writer.add(ids, run=lambda request: 1 / 0, id="second")
+            writer.add(ids, run=fail, id="second")
     again = qkscope.CaptureWriter({"capture": SETTINGS, "output": {"data_root": tmp_path}}, model=description(demo))
     assert again.stored == 1
 
@@ -142,7 +146,7 @@ def test_an_exception_keeps_the_documents_before_it(demo: Model, tmp_path: Path)
         ({"d_head": 0}, "model: d_head=0: expected"),
         ({"n_key_heads": 3}, "query heads that share key heads equally"),
         ({"rotary": 4}, "model: 'rotary' is unknown; expected some of"),
-        ({"layers": [{}]}, "1 described"),
+        ({"layers": [dict[str, Any]()]}, "1 described"),
         ({"layers": [{"nope": True}] * 4}, "model: layers: 'nope' is unknown"),
     ],
 )

@@ -49,6 +49,9 @@ struct EngineModel {
   std::string identity = "{}";  // JSON object; a run is resumed only by an engine with an equal one
   Device device = {};
   DType dtype = DType::f32;  // of the computation
+  // Whether two threads may call ExternalEngine::run() at the same time: a GPU then computes a batch
+  // while the rows of the batch before it are stored.
+  bool concurrent_runs = false;
 };
 
 // Runs a batch and passes the tensors of wanted hook points to Observer::see(): rot_q and rot_k

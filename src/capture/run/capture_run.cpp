@@ -73,7 +73,10 @@ class CaptureRun {
     skip_stored(journal, shared_examples_, source);
     BatchReader reader(plan_, source, options_.stop);  // reads while the model loads
     log_milestone("the texts are being read");
-    auto engine = load_engine();
+    std::unique_ptr<LoadedCheckpoint> model;
+    if (!plan_.engine)
+      model = std::make_unique<LoadedCheckpoint>(
+          load_model(plan_.model_folder, config_overrides(plan_.config.model)));
     log_milestone("the model is mapped");
     if (assembles_ahead()) part.start_background_assembly();
     auto& writer = part.writer();
@@ -85,48 +88,45 @@ class CaptureRun {
       log_milestone("the first pass can begin");
     };
     bool all = false;
-    if (plan_.workers.size() == 1) {
-      engine->make_pass(plan_.backend);
+    Pass pass;
+    if (concurrent_passes() == 1) {
+      pass = make_pass(model.get(), 0);
       begin();
-      if (companion_ != nullptr) companion_->begin_run(*engine->backend);
-      all = add_batches(writer, [&] { return capture_next(reader, *engine, writer); });
+      if (companion_ != nullptr) companion_->begin_run(*pass.backend);
+      all = add_batches(writer, [&] { return capture_next(reader, pass, writer); });
     } else {
       QKSCOPE_ASSERT(companion_ == nullptr);
       begin();
-      all = capture_with_workers(reader, *engine->model, writer);
+      all = capture_with_workers(reader, model.get(), writer);
     }
     log_milestone("the last batch is computed");
     part.close(all && reader.at_end());
     if (companion_ != nullptr) companion_->finish(all && reader.at_end());
-    result_.forward_seconds = writer.forward_seconds() / static_cast<double>(plan_.workers.size());
+    result_.forward_seconds = writer.forward_seconds() / static_cast<double>(concurrent_passes());
     result_.input_seconds = reader.seconds_waited();
-    unloading_ = run_in_background([engine = std::move(engine)]() mutable { engine.reset(); });
+    // Freeing GPU memory takes a while, so another thread does it during assembly.
+    unloading_ = run_in_background([model = std::move(model), pass = std::move(pass)]() mutable {
+      pass = {};
+      model.reset();
+    });
   }
 
-  // Model and backend, or an external engine. Freeing GPU memory takes a while, so another thread
-  // destroys them during assembly.
-  struct Engine {
-    std::unique_ptr<LoadedCheckpoint> model = nullptr;  // null with an external engine
-    std::unique_ptr<Backend> backend = nullptr;
-    RunPass pass = {};
-
-    void make_pass(const BackendOptions& options) {
-      if (model == nullptr) return;
-      backend = make_backend(*model, options);
-      pass = [this](const Batch& batch, Observer& observer) { forward(*backend, batch, observer); };
-    }
+  // Runs batches on a backend or, if `backend` is null, on the external engine.
+  struct Pass {
+    std::shared_ptr<Backend> backend = nullptr;
+    RunPass run = {};
   };
 
-  std::unique_ptr<Engine> load_engine() const {
-    auto engine = std::make_unique<Engine>();
+  // `model` is null with an external engine.
+  Pass make_pass(const LoadedCheckpoint* model, std::size_t worker) const {
     if (const auto& external = plan_.engine)
-      engine->pass = [external](const Batch& batch, Observer& observer) {
-        external->run(batch, observer);
-      };
-    else
-      engine->model = std::make_unique<LoadedCheckpoint>(
-          load_model(plan_.model_folder, config_overrides(plan_.config.model)));
-    return engine;
+      return {nullptr, [external](const Batch& batch, Observer& observer) {
+                external->run(batch, observer);
+              }};
+    const std::shared_ptr<Backend> backend = make_backend(*model, plan_.workers[worker]);
+    return {backend, [backend](const Batch& batch, Observer& observer) {
+              forward(*backend, batch, observer);
+            }};
   }
 
   // One batch that the writer stored.
@@ -135,27 +135,29 @@ class CaptureRun {
     std::int64_t tokens = 0;
   };
 
-  std::optional<StoredBatch> capture_next(BatchReader& reader, const Engine& engine,
+  std::optional<StoredBatch> capture_next(BatchReader& reader, const Pass& pass,
                                           CapturePartWriter& writer) {
     auto batch = reader.next();
     if (!batch) return {};
     const StoredBatch added{batch->examples.size(), batch->tokens()};
     if (companion_ == nullptr)
-      writer.capture_and_store(*batch, engine.pass);
+      writer.capture_and_store(*batch, pass.run);
     else
-      capture_with_companion(std::move(*batch), engine, writer);
+      capture_with_companion(std::move(*batch), pass, writer);
     return added;
   }
 
-  // Devices compute batches concurrently; rows are written in batch order.
-  bool capture_with_workers(BatchReader& reader, const LoadedCheckpoint& model,
+  std::size_t concurrent_passes() const {
+    if (plan_.engine) return plan_.engine->model().concurrent_runs ? 2 : 1;
+    return plan_.workers.size();
+  }
+
+  // Passes run concurrently; rows are written in batch order.
+  bool capture_with_workers(BatchReader& reader, const LoadedCheckpoint* model,
                             CapturePartWriter& writer) {
-    BatchWorkers<CapturedBatch> workers(reader, plan_.workers.size(), [&](std::size_t worker) {
-      const std::shared_ptr<Backend> backend = make_backend(model, plan_.workers[worker]);
-      return [this, backend](const PreparedBatch& batch) {
-        return capture_to_memory(plan_, batch, [&](const Batch& rows, Observer& observer) {
-          forward(*backend, rows, observer);
-        });
+    BatchWorkers<CapturedBatch> workers(reader, concurrent_passes(), [&](std::size_t worker) {
+      return [this, pass = make_pass(model, worker)](const PreparedBatch& batch) {
+        return capture_to_memory(plan_, batch, pass.run);
       };
     });
     return add_batches(writer, [&]() -> std::optional<StoredBatch> {
@@ -194,27 +196,26 @@ class CaptureRun {
 
   // After a crash, the capture and its companion (statistics of the same passes) may have stored
   // different numbers of examples. Missing examples run again only for the one that lacks them.
-  void capture_with_companion(PreparedBatch batch, const Engine& engine,
-                              CapturePartWriter& writer) {
+  void capture_with_companion(PreparedBatch batch, const Pass& pass, CapturePartWriter& writer) {
     const auto lacking = most_examples_ - shared_examples_;
     if (lacking > 0 && std::ssize(batch.examples) > lacking) {
       auto& all = batch.examples;
       std::vector<Example> later(std::make_move_iterator(all.begin() + lacking),
                                  std::make_move_iterator(all.end()));
       all.resize(static_cast<std::size_t>(lacking));
-      capture_with_companion(prepare_batch(plan_, std::move(all)), engine, writer);
-      return capture_with_companion(prepare_batch(plan_, std::move(later)), engine, writer);
+      capture_with_companion(prepare_batch(plan_, std::move(all)), pass, writer);
+      return capture_with_companion(prepare_batch(plan_, std::move(later)), pass, writer);
     }
     shared_examples_ += std::ssize(batch.examples);
     if (lacking == 0) {
       most_examples_ = shared_examples_;
       auto& statistics = companion_->observe(batch);
       writer.capture_and_store(batch, [&](const Batch& rows, Observer& observer) {
-        forward(*engine.backend, rows, observer, statistics);
+        forward(*pass.backend, rows, observer, statistics);
       });
       companion_->add_observed_batch(batch);
     } else if (writer.examples() < companion_->examples()) {
-      writer.capture_and_store(batch, engine.pass);
+      writer.capture_and_store(batch, pass.run);
     } else {
       companion_->run_batch_alone(batch);
     }

@@ -1,12 +1,15 @@
 """Captures, statistics and audits through transformers, with tiny random models."""
 
 import copy
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +23,9 @@ from documentation import python_blocks, run_block
 from qkscope import InputError
 
 sys.path.append(str(ROOT / "tools"))
-import transformers_families as families
+families: Any = importlib.import_module("transformers_families")
+engine_module: Any = importlib.import_module("qkscope._transformers")
+hf: Any = transformers  # its types are incomplete
 
 UNKNOWN = (  # families that the native engine does not know
     "afmoe", "arcee", "bitnet", "cohere", "cohere2", "deepseek_v3", "ernie4_5", "exaone4", "falcon", "falcon_h1", "gemma3n_text",
@@ -54,7 +59,7 @@ def test_rows_of_other_families_are_those_of_a_plain_patch(family: str, tmp_path
 @pytest.mark.parametrize("name", NATIVE)
 def test_both_engines_capture_the_same_rows(name: str, tmp_path: Path) -> None:
     native = qkscope.load(GOLDEN / name, device="cpu")
-    engine = qkscope.TransformersEngine(hf_model(name))
+    engine: Any = qkscope.TransformersEngine(hf_model(name))
     ids = [int(i) for i in np.random.default_rng(0).integers(3, native.cfg.d_vocab, 40)]
     cache = native.cache(np.array(ids), ["*rot_q", "*rot_k"], remove_batch_dim=True)
     stored = {kind: {i: cache[f"rot_{kind}", i] for i in range(native.cfg.n_layers) if f"blocks.{i}.attn.hook_rot_{kind}" in cache}
@@ -82,7 +87,7 @@ def test_both_engines_capture_the_same_rows(name: str, tmp_path: Path) -> None:
 
 def hf_model(name: str) -> Any:
     with warnings_off():
-        loader = transformers.MllamaForCausalLM if name == "mllama_text" else transformers.AutoModelForCausalLM
+        loader = hf.MllamaForCausalLM if name == "mllama_text" else hf.AutoModelForCausalLM
         return loader.from_pretrained(GOLDEN / name, dtype=torch.float32).eval()
 
 
@@ -143,7 +148,7 @@ def test_batches_and_shards_give_the_same_rows(tmp_path: Path) -> None:
 
 
 def demo_model() -> Any:
-    return transformers.AutoModelForCausalLM.from_pretrained(DEMO, dtype=torch.float32).eval()
+    return hf.AutoModelForCausalLM.from_pretrained(DEMO, dtype=torch.float32).eval()
 
 
 def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path) -> None:
@@ -166,6 +171,80 @@ def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     assert content(tmp_path / "whole") == content(tmp_path / "killed")
 
 
+def test_two_passes_at_a_time_give_the_same_bytes(tmp_path: Path) -> None:
+    """On a GPU two threads of the library call the engine; the CPU can do the same."""
+    qkscope.capture(demo_config(tmp_path, "one", 12), model=demo_model())
+    engine: Any = qkscope.TransformersEngine(demo_model())
+    engine._described["concurrent_runs"] = True
+    qkscope.capture(demo_config(tmp_path, "two", 12), model=engine)
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+    with torch.no_grad():
+        engine.model.model.layers[0].self_attn.k_proj.weight[0, 0] = torch.nan
+    with pytest.raises(InputError, match='text "t0".*the vector holds nan'):
+        qkscope.capture(demo_config(tmp_path, "nan", 12), model=engine)
+
+
+class GpuOnPaper:
+    """torch of a machine with a GPU, as far as rows that wait there need it."""
+
+    cat = staticmethod(torch.cat)
+    cuda: Any
+
+    def __init__(self) -> None:
+        self.cuda = self
+        self.waits: list[int] = []
+        self.copies = 0
+
+    def empty_like(self, values: torch.Tensor, device: str, pin_memory: bool) -> torch.Tensor:
+        assert pin_memory and device == "cpu"
+        self.copies += 1
+        return torch.empty_like(values)
+
+    def current_stream(self, device: Any) -> None: ...
+
+    def Event(self, blocking: bool) -> Any:
+        copy = self.copies
+        return SimpleNamespace(record=self.current_stream, synchronize=lambda: self.waits.append(copy))
+
+
+@pytest.mark.parametrize("chunk, copies", [(1 << 20, 1), (1900, 3)])
+def test_rows_of_a_gpu_arrive_in_few_copies(chunk: int, copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five layers, each with 3 rows of 2 heads of width 40: 960 bytes in float32."""
+    monkeypatch.setattr(engine_module, "_CHUNK_BYTES", chunk)
+    put: list[tuple[Any, np.ndarray]] = []
+    at = np.array([1, 4, 6]), np.array([0, 2])
+
+    def put_all(parts: Any, values: np.ndarray) -> None:
+        put.append((parts, values))
+
+    request = SimpleNamespace(wanted=[(layer, "k", *at) for layer in range(5)], put_all=put_all)
+    rows = engine_module._Rows(request, [8], torch.device("cpu"))
+    gpu = GpuOnPaper()
+    rows._torch = gpu
+    vectors = torch.randn(5, 1, 3, 8, 40, dtype=torch.bfloat16)
+    for layer in range(5):
+        (_, places, heads), = rows._wanted[layer]
+        rows._keep_on_gpu(layer, "k", rows._gather(vectors[layer], places, heads))
+    rows.start_copy()
+    rows.hand_over()
+    assert gpu.copies == copies and gpu.waits == list(range(1, copies + 1))
+    assert [part for parts, _ in put for part in parts] == [(layer, "k", (3, 2, 40)) for layer in range(5)]
+    expected = vectors[:, 0][:, at[1]][:, :, at[0]].transpose(1, 2).float().numpy()
+    np.testing.assert_array_equal(np.concatenate([values for _, values in put]), expected.reshape(-1))
+
+
+def test_an_engine_serves_captures_of_other_heads(tmp_path: Path) -> None:
+    engine: Any = qkscope.TransformersEngine(demo_model())
+    for name, seed in (("first", 0), ("second", 1)):
+        config = demo_config(tmp_path, name)
+        config["capture"]["head_sampling"]["seed"] = seed
+        qkscope.capture(config, model=engine)
+        alone = {**config, "output": {"data_root": tmp_path / f"{name}-alone"}}
+        qkscope.capture(alone, model=demo_model())
+        assert content(tmp_path / name) == content(tmp_path / f"{name}-alone")
+    assert set(rows_of(tmp_path / "first")) != set(rows_of(tmp_path / "second"))
+
+
 def test_another_model_is_not_resumed(tmp_path: Path) -> None:
     model = demo_model()
     qkscope.capture(demo_config(tmp_path, "out"), model=model, shard=(0, 2))
@@ -179,7 +258,8 @@ def test_statistics_agree_with_the_native_engine(tmp_path: Path) -> None:
     stats = {"groups": ["A", "C"], "stages": ["post"]}
     qkscope.stats(demo_config(tmp_path, "native", stats=stats))
     qkscope.stats(demo_config(tmp_path, "transformers", stats=stats), model=demo_model())
-    a, b = (pq.read_table(tmp_path / name / "attention.parquet") for name in ("native", "transformers"))
+    tables: list[Any] = [pq.read_table(tmp_path / name / "attention.parquet") for name in ("native", "transformers")]
+    a, b = tables
     assert a.column_names == b.column_names and a.num_rows == b.num_rows
     for name in a.column_names:
         if a[name].type == "double":
@@ -202,7 +282,7 @@ def test_texts_of_unknown_tokenizers_are_tokenized_by_transformers(tmp_path: Pat
     def tokenizer(text: str) -> dict[str, list[int]]:
         return {"input_ids": [3 + ord(letter) % 90 for letter in text]}
 
-    engine = qkscope.TransformersEngine(families.tiny_model("olmoe"), tokenizer)
+    engine: Any = qkscope.TransformersEngine(families.tiny_model("olmoe"), tokenizer)
     config = demo_config(tmp_path, "out", tokenizer={"name": str(tmp_path / "none"), "max_length": 32})
     result = qkscope.capture(config, model=engine)
     assert result.tokens == 6 * 32
@@ -248,6 +328,8 @@ def test_models_that_cannot_be_captured_are_refused_by_name(tmp_path: Path) -> N
     nameless = copy.deepcopy(llama)
     nameless.model.layers[1].self_attn.layer_idx = None
     assert "has no layer_idx" in refusal(nameless, tmp_path)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert "torch.autocast is on" in refusal(llama, tmp_path)
     uneven = copy.deepcopy(llama)
     attention = uneven.model.layers[1].self_attn
     attention.k_proj = torch.nn.Linear(32, 32, bias=False)
@@ -256,7 +338,11 @@ def test_models_that_cannot_be_captured_are_refused_by_name(tmp_path: Path) -> N
     assert "heads differ by layer: layer 0 has 4 query heads, 2 key heads" in refusal(uneven, tmp_path)
     cached = copy.deepcopy(llama)
     forward = cached.model.forward
-    cached.model.forward = lambda input_ids, **options: forward(input_ids[:, -1:], past_key_values=forward(input_ids).past_key_values)
+
+    def with_cache(input_ids: Any, **options: Any) -> Any:
+        return forward(input_ids[:, -1:], past_key_values=forward(input_ids).past_key_values)
+
+    cached.model.forward = with_cache
     assert "expected" in refusal(cached, tmp_path)
 
 
@@ -300,18 +386,18 @@ def test_engines_agree_on_every_native_family(name: str) -> None:
 def faulty(fault: str) -> tuple[str, Any]:
     """Returns a golden checkpoint and a model of transformers with a planted fault."""
     def changed(name: str, **values: Any) -> tuple[str, Any]:
-        config = transformers.AutoConfig.from_pretrained(GOLDEN / name)
+        config = hf.AutoConfig.from_pretrained(GOLDEN / name)
         for key, value in values.items():
             setattr(config, key, value)
-        return name, transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / name, config=config, dtype=torch.float32).eval()
+        return name, hf.AutoModelForCausalLM.from_pretrained(GOLDEN / name, config=config, dtype=torch.float32).eval()
 
     if fault == "theta":
         return changed("llama_gqa", rope_parameters={"rope_type": "default", "rope_theta": 20000.0})
     if fault == "yarn":
-        full = transformers.AutoConfig.from_pretrained(GOLDEN / "olmo3").rope_parameters["full_attention"]
+        full = hf.AutoConfig.from_pretrained(GOLDEN / "olmo3").rope_parameters["full_attention"]
         return changed("olmo3", rope_parameters={"full_attention": full, "sliding_attention": full})
     if fault == "nope":
-        flags = list(transformers.AutoConfig.from_pretrained(GOLDEN / "smollm3_list").no_rope_layers)
+        flags = list(hf.AutoConfig.from_pretrained(GOLDEN / "smollm3_list").no_rope_layers)
         place = flags.index(0)
         flags[place] = 1
         return changed("smollm3_list", no_rope_layers=flags)
@@ -353,9 +439,10 @@ def test_planted_faults_are_named(fault: str, stage: str, cause: str) -> None:
     first = result.first
     assert first is not None and first.stage == stage and cause in first.note, str(result)
     native = qkscope.load(GOLDEN / name, device="cpu")
-    expected = {"yarn": lambda i: native.cfg.window[i] > 0, "window": lambda i: native.cfg.window[i] > 0,
-                "nope": lambda i: native.cfg.rope[i] is None, "untied": lambda i: False}.get(fault, lambda i: True)
-    layers = [i for i in range(native.cfg.n_layers) if expected(i)]
+    faults: dict[str, Callable[[int], bool]] = {
+        "yarn": lambda i: native.cfg.window[i] > 0, "window": lambda i: native.cfg.window[i] > 0,
+        "nope": lambda i: native.cfg.rope[i] is None, "untied": lambda i: False}
+    layers = [i for i in range(native.cfg.n_layers) if fault not in faults or faults[fault](i)]
     assert first.layer == (layers[0] if layers else -1)
 
 
@@ -382,7 +469,8 @@ def test_the_training_loop_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.
     page = "how-to/transformers-engine.md"
     block = next(block for block in python_blocks(page) if "optimizer.step()" in block)
     monkeypatch.chdir(tmp_path)
-    torch.manual_seed(0)
+    untyped: Any = torch
+    untyped.manual_seed(0)
     names: dict[str, Any] = {}
     for setup in (block for block in python_blocks(page) if "class TinyDecoder" in block):
         run_block(page, setup, names)
