@@ -201,7 +201,8 @@ Figure attribution_matrix(const AnalysisResults& results) {
     figure.data.add({x, y, value, query, key});
     largest = std::max(largest, std::fabs(value));
   };
-  for (const auto row : rows_by_score(frame).front().rows) {
+  const auto kept = rows_by_score(frame);
+  for (const auto row : kept.front().rows) {
     const auto& query = frame.text_column("q_component")[row];
     const auto& key = frame.text_column("k_component")[row];
     if (q.places.contains(query) && k.places.contains(key))
