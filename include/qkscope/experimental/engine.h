@@ -49,8 +49,8 @@ struct EngineModel {
   std::string identity = "{}";  // JSON object; a run is resumed only by an engine with an equal one
   Device device = {};
   DType dtype = DType::f32;  // of the computation
-  // Whether two threads may call ExternalEngine::run() at the same time: a GPU then computes a batch
-  // while the rows of the batch before it are stored.
+  // Whether two threads may call ExternalEngine::run() at the same time: a GPU then computes a
+  // batch while the rows of the batch before it are stored.
   bool concurrent_runs = false;
 };
 
