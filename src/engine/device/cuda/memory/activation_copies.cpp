@@ -57,7 +57,8 @@ ActivationCopier::ActivationCopier(cudaStream_t compute)
 // Kernels read the indices many times, so they are copied to the GPU first.
 void ActivationCopier::gather_selected(const DeviceView& view, const SelectedIndices& selected,
                                        UploadBuffer& indices, float* to) {
-  const auto& [rows, heads] = selected;
+  const auto& rows = selected.rows;
+  const auto& heads = selected.heads;
   auto numbers = rows;
   numbers.insert(numbers.end(), heads.begin(), heads.end());
   const auto* at = indices.upload(numbers, "row numbers", compute_);
