@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <iterator>
 #include <memory>
 #include <string_view>
@@ -346,7 +347,7 @@ class Unpickler {
   std::size_t most_values_;
   std::size_t values_ = 0;  // pushed and memoised so far
   ByteReader reader_;
-  std::vector<Value> stack_;
+  std::deque<Value> stack_;  // a growing vector takes up to three times the memory
   std::map<std::int64_t, Value> memo_;
 };
 
