@@ -45,7 +45,10 @@ HeadDecomposition::HeadDecomposition(const ModelConfig& model, AttentionHead hea
       scale_(model.score_scale(head.layer)),
       query_scaling_(model.query_scaling),
       interleaved_(model.rope_interleaved) {
-  if (const auto* rope = model.rope(head.layer)) frequencies_ = rope_frequencies(*rope, length);
+  const auto* rope = model.rope(head.layer);
+  if (rope != nullptr) frequencies_ = rope_frequencies(*rope, length);
+  if (rope != nullptr && rope->reversed)
+    for (float& inverse : frequencies_.inverse) inverse = -inverse;
 }
 
 Matrix HeadDecomposition::contributions(std::int64_t i, std::int64_t j) const {
