@@ -22,6 +22,7 @@ enum class RopeType { standard, linear, dynamic, yarn, llama3, longrope };
 struct RopeConfig {
   RopeType type = RopeType::standard;
   double theta = 10000.0;
+  bool reversed = false;           // rotates by negative angles
   std::int64_t dim = 0;            // rotated dimensions of a head, even
   std::int64_t max_positions = 0;  // max_position_embeddings
   double factor = 1.0;
@@ -52,7 +53,7 @@ struct RopeFrequencies {
 QKSCOPE_API RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length);
 
 // Activation functions of the MLP.
-enum class Activation { silu, gelu_tanh, gelu, xielu, clamped_swiglu };
+enum class Activation { silu, gelu_tanh, gelu, relu2, sigmoid, xielu, clamped_swiglu };
 
 // Clamped SwiGLU of gpt-oss: (min(max(up, -limit), limit) + 1) g / (1 + exp(-alpha g)) with g =
 // min(gate, limit).
@@ -73,15 +74,23 @@ struct LayerConfig {
   bool experts = false;          // the MLP is a mixture of experts
 };
 
-// Mixture of experts: a router computes one logit per expert, and each row passes through the
-// experts with the largest logits, weighted by the softmax over all experts or over the chosen
-// ones.
+// Mixture of experts: a router computes one logit per expert. The scores of the experts are the
+// softmax or the sigmoid of the logits; each row passes through the experts with the largest scores
+// and is weighted by them. A shared expert, an MLP for every row, may be added.
+inline constexpr std::int64_t kMostExpertGroups = 64;
 struct ExpertsConfig {
   std::int64_t count = 0;      // experts per layer; 0: no experts
   std::int64_t per_token = 0;  // experts chosen per row
   std::int64_t d_mlp = 0;      // hidden width of one expert
-  bool normalized = false;     // softmax over the chosen experts only, so weights sum to one
-  bool bias = false;           // expert matrices have a bias
+  bool normalized = false;     // scores are divided by the sum over the chosen experts
+  bool sigmoid = false;        // scores are sigmoid(logit) instead of the softmax over all experts
+  double weight_scale = 1.0;   // multiplies the weights
+  // Group-limited routing (arXiv 2412.19437): only experts of the chosen_groups groups with the
+  // largest sum of their two highest scores can be chosen.
+  std::int64_t groups = 1;
+  std::int64_t chosen_groups = 1;
+  std::int64_t shared_d_mlp = 0;  // hidden width of the shared expert; 0: none
+  bool bias = false;              // expert matrices have a bias
   bool router_bias = false;
 };
 
@@ -97,15 +106,18 @@ struct QueryScaling {
 // its bias is NAME_bias.
 struct ExpertNames {
   std::string router = {};
+  std::string selection_bias = {};  // added to the scores for the selection, not for the weights
+  std::string shared = {};          // the shared expert: SHARED.gate_proj, .up_proj, .down_proj
   std::string gate = {};
   std::string up = {};
   std::string gate_up = {};  // replaces gate and up: rows of gate, then of up
   std::string down = {};
 
   // Layout of tensors with all experts:
-  bool transposed = false;   // stored as (experts, in, out)
-  bool interleaved = false;  // rows of gate and up alternate in gate_up
-  bool mxfp4 = false;        // NAME_blocks (experts, out, in / 32, 16), NAME_scales (…, in / 32)
+  bool bias_has_rows = false;  // selection_bias is stored as (1, experts)
+  bool transposed = false;     // stored as (experts, in, out)
+  bool interleaved = false;    // rows of gate and up alternate in gate_up
+  bool mxfp4 = false;  // NAME_blocks (experts, out, in / 32, 16), NAME_scales (…, in / 32)
 };
 
 // Tensor names of a checkpoint, below the prefix of the language model; names of layers are below
@@ -125,6 +137,7 @@ struct TensorNames {
   std::string qkv;  // replaces q, k and v: rows of q, then k, then v
   std::string q_norm = "self_attn.q_norm";
   std::string k_norm = "self_attn.k_norm";
+  std::string attention_gate;  // z is multiplied by sigmoid of this projection of the input
   std::string o = "self_attn.o_proj";
   std::string post_attention_norm;  // norm of the attention output before the residual addition
   std::string mlp_norm = "post_attention_layernorm";
@@ -143,6 +156,7 @@ struct TensorNames {
   bool qkv_by_head = false;          // rows of qkv are ordered as (head, q / k / v, d_head)
   bool transposed = false;           // matrices of layers are stored as (in, out)
   std::vector<std::string> buffers;  // name suffixes of stored buffers that are no weights
+  std::vector<std::string> unused;   // name prefixes of weights that predict further tokens
 };
 
 // Everything that the forward pass needs to know about a model.
@@ -162,12 +176,14 @@ struct ModelConfig {
 
   NormKind norm = NormKind::rms;
   double norm_eps = 1e-6;
-  bool norm_weight = true;     // false: norms have no weight
-  bool norm_bias = false;      // norms except those of q and k have a bias
-  bool norm_adds_one = false;  // norms multiply by 1 + weight
-  bool qk_norm = false;        // RMSNorm over d_head on q and k before RoPE
-  bool qk_norm_whole = false;  // the q/k norm spans all heads of a row
-  double qkv_clip = 0.0;       // q, k and v are clipped to [-qkv_clip, qkv_clip]; 0: no clipping
+  bool norm_weight = true;       // false: norms have no weight
+  bool norm_bias = false;        // norms except those of q and k have a bias
+  bool norm_adds_one = false;    // norms multiply by 1 + weight
+  bool qk_norm = false;          // RMSNorm over d_head on q and k before RoPE
+  bool qk_norm_whole = false;    // the q/k norm spans all heads of a row
+  bool rotated_qk_norm = false;  // RMSNorm over d_head on q and k after RoPE, on layers with RoPE
+  bool embedding_norm = false;   // the final norm is also applied to the embeddings
+  double qkv_clip = 0.0;         // q, k and v are clipped to [-qkv_clip, qkv_clip]; 0: no clipping
   bool parallel_residual = false;  // attention and MLP both read the input of the layer
   bool qkv_bias = false;
   bool output_bias = false;
@@ -197,6 +213,7 @@ struct ModelConfig {
   bool gated_mlp() const { return !names.gate.empty() || !names.gate_up.empty(); }
   bool learned_positions() const { return !names.positions.empty(); }
   bool has_sinks() const { return !names.sinks.empty(); }
+  bool has_attention_gate() const { return !names.attention_gate.empty(); }
   double score_scale(std::int64_t layer) const {
     return attention_scale * layers[static_cast<std::size_t>(layer)].score_scale;
   }
@@ -311,14 +328,16 @@ struct LayerWeights {
   NormWeights q_norm;                  // (d_head), (n_heads * d_head) or empty
   NormWeights k_norm;                  // (d_head), (n_kv_heads * d_head) or empty
   std::vector<float> sinks;            // (n_heads) or empty
+  Linear attention_gate;               // (n_heads * d_head, d_model) or empty
   Linear o;                            // (d_model, n_heads * d_head)
   NormWeights post_attention_norm;     // (d_model) or empty
   NormWeights mlp_norm;                // (d_model) or empty
-  Linear gate;                         // (d_mlp, d_model); empty in an ungated MLP
-  Linear up;                           // (d_mlp, d_model); empty in a mixture of experts
-  XieluWeights xielu;                  // for Activation::xielu
-  Linear down;                         // (d_model, d_mlp); empty in a mixture of experts
+  Linear gate;                         // (d_mlp, d_model); empty in an ungated MLP. In a mixture
+  Linear up;                           // of experts, gate, up and down are the shared expert, or
+  XieluWeights xielu;                  // empty. xielu is for Activation::xielu.
+  Linear down;                         // (d_model, d_mlp)
   Linear router;                       // (experts, d_model) or empty
+  std::vector<float> selection_bias;   // (experts) or empty
   std::vector<ExpertWeights> experts;  // empty without a mixture of experts
   NormWeights post_mlp_norm;           // (d_model) or empty
 };

@@ -135,6 +135,9 @@ class Contributions:
         if norm.w is None:
             return factor
         if part == "attn":
+            if f"blocks.{layer}.attn.hook_result" not in self.model.hook_names(on_request=True):
+                raise InputError(f"{self.model.cfg.family} multiplies the outputs of heads by a gate: the contributions of "
+                                 "single heads are not available; take hook_attn_out")
             inner = self._at(("z", layer), pos_slice, axis=-3)
             inner, weight, bias = inner.reshape(*inner.shape[:-2], -1), block.attn.W_O, block.attn.b_O
         else:

@@ -35,6 +35,9 @@ std::string activation_name(const ModelConfig& config) {
       return "xielu";
     case Activation::clamped_swiglu:
       return "clamped_swiglu";
+    case Activation::relu2:
+      return "relu2";
+    case Activation::sigmoid:  // of gates on attention, not of an MLP
     case Activation::gelu:
       break;
   }

@@ -19,6 +19,7 @@ class Layer:
     mlp_inputs: dict = field(default_factory=dict)  # pre, pre_linear -> (module, part of its output)
     router: Any = None  # of a mixture of experts, instead of down and mlp_inputs
     experts: Any = None
+    shared: Any = None  # the shared expert
 
 
 @dataclass
@@ -29,6 +30,8 @@ class Anatomy:
     final_norm: Any
     positions: Any = None
     parallel: bool = False
+    sums_from_residual: bool = False  # parallel: residual + attention + MLP, in this order
+    after_embedding: Any = None  # function of the embedded tokens
     embedding_scale: float = 1.0  # applied outside the embedding module
     residual_scale: float = 1.0
     clip: float | None = None
@@ -53,10 +56,13 @@ def anatomy_of(model):
     if config.model_type == "gpt_neox":
         return gpt_neox(model.gpt_neox, config)
     text = next(m for m in model.modules() if hasattr(m, "embed_tokens") and hasattr(m, "layers"))
+    cohere = config.model_type == "cohere2"
     return Anatomy(
-        text=text, embedding=text.embed_tokens, final_norm=text.norm,
+        text=text, embedding=text.embed_tokens, final_norm=text.norm, parallel=cohere, sums_from_residual=cohere,
+        after_embedding=getattr(text.norm, "_norm", None) if config.model_type == "nanochat" else None,
         layers=[llama_layer(layer, config) if hasattr(layer, "self_attn") else None for layer in text.layers],
-        embedding_scale=getattr(config, "embedding_multiplier", 1.0),
+        embedding_scale=config.hidden_size**0.5 if getattr(config, "mup_enabled", False)
+        else getattr(config, "embedding_multiplier", 1.0),
         residual_scale=getattr(config, "residual_multiplier", 1.0),
         clip=getattr(config, "clip_qkv", None))
 
@@ -69,24 +75,25 @@ def llama_layer(module, config):
     layer = Layer(module=module, attention=attention, mlp=mlp)
     place_norms(layer, module)
     layer.projections = projections(attention, config)
-    if hasattr(attention, "q_norm"):
+    if hasattr(attention, "q_norm") and config.model_type != "nanochat":  # nanochat has its norms after RoPE
         layer.head_norms = {"q": attention.q_norm, "k": attention.k_norm}
     if hasattr(mlp, "experts"):
         layer.router, layer.experts = first(mlp, "gate", "router"), mlp.experts
+        layer.shared = getattr(mlp, "shared_experts", None)
     else:
         place_mlp(layer, mlp)
     return layer
 
 
 def place_mlp(layer, mlp):
-    layer.down = first(mlp, "down_proj", "c_proj")
+    layer.down = first(mlp, "down_proj", "c_proj", "fc2")
     if hasattr(mlp, "gate_up_proj"):
         layer.mlp_inputs = {"pre": (mlp.gate_up_proj, lambda x: x.chunk(2, dim=-1)[0]),
                             "pre_linear": (mlp.gate_up_proj, lambda x: x.chunk(2, dim=-1)[1])}
     elif hasattr(mlp, "gate_proj"):
         layer.mlp_inputs = {"pre": (mlp.gate_proj, whole), "pre_linear": (mlp.up_proj, whole)}
     else:
-        layer.mlp_inputs = {"pre": (first(mlp, "up_proj", "c_fc"), whole)}
+        layer.mlp_inputs = {"pre": (first(mlp, "up_proj", "c_fc", "fc1"), whole)}
 
 
 def first(module, *names):
@@ -101,6 +108,13 @@ def place_norms(layer, module):
         layer.norm_before_attention, layer.norm_before_mlp = module.attention_layernorm, module.feedforward_layernorm
         return
     layer.norm_before_attention = norm("input_layernorm")
+    if norm("post_attention_layernorm") is None:  # Cohere 2
+        layer.norm_before_mlp = module.input_layernorm
+        return
+    if norm("pre_mlp_layernorm") is not None:  # AFMoE
+        layer.norm_before_mlp, layer.norm_after_mlp = module.pre_mlp_layernorm, module.post_mlp_layernorm
+        layer.norm_after_attention = module.post_attention_layernorm
+        return
     if norm("post_feedforward_layernorm") is not None:  # Gemma, OLMo 2
         layer.norm_before_mlp = norm("pre_feedforward_layernorm")
         layer.norm_after_attention = module.post_attention_layernorm

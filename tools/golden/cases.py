@@ -383,6 +383,68 @@ EXPERTS = [
          finish=checkpoint.quantize_mxfp4, draw=5300),
 ]
 
+# ---- Mixed position schemes and further families
+
+PATTERN = {"no_layer_types": sp.without("layer_types")}
+COHERE = ROPE | {"num_hidden_layers": 4, "sliding_window": 12, "logit_scale": 0.25} | default_rope(50000.0)
+EXAONE = ROPE | UNTIED | {"num_hidden_layers": 4, "sliding_window": 12, "sliding_window_pattern": 4} | default_rope(1000000.0)
+
+FURTHER = [
+    Case("cohere2", "cohere2", COHERE, tokens=43, rows=8,
+         published=sp.chain(sp.old_rope(), sp.without("layer_types", "head_dim"), sp.with_values(sliding_window_pattern=4)),
+         spellings=PATTERN),
+    Case("cohere2_bias", "cohere2", COHERE | UNTIED | {"num_hidden_layers": 2, "attention_bias": True, "layer_types":
+         ["full_attention", "sliding_attention"]}, rows=5, dtype="float16"),
+    Case("exaone4", "exaone4", EXAONE, tokens=43, rows=8, published=sp.old_rope(), spellings=PATTERN),
+    Case("exaone4_no_window", "exaone4", SMALL | {"sliding_window": None, "layer_types": ["full_attention"] * 2,
+         "rope_parameters": LLAMA3}, rows=5, dtype="float16", spellings=OLD),
+    Case("olmoe", "olmoe", SMALL | {"intermediate_size": 24, "num_experts": 8, "num_experts_per_tok": 3}
+         | default_rope(10000.0), tokens=21, rows=6, spellings=OLD, draw=295),
+    Case("seed_oss", "seed_oss", SMALL | {"head_dim": 16} | default_rope(10000000.0), rows=8,
+         published=sp.without("attention_bias", "attention_out_bias", "mlp_bias"), spellings=OLD),
+    Case("seed_oss_biases", "seed_oss", ROPE | {"head_dim": None, "attention_bias": False, "attention_out_bias": True,
+         "mlp_bias": True}, rows=5, dtype="float16"),
+    Case("ernie4_5", "ernie4_5", SMALL | {"head_dim": 16} | default_rope(500000.0), rows=8,
+         published=sp.chain(sp.old_rope(), sp.without("rope_theta", "tie_word_embeddings", "use_bias")), spellings=OLD),
+    Case("ernie4_5_bias", "ernie4_5", ROPE | UNTIED | {"head_dim": 24, "use_bias": True}, rows=5, dtype="float16"),
+    Case("glm4_moe", "glm4_moe", SMALL | {"head_dim": 16, "moe_intermediate_size": 16, "n_routed_experts": 8,
+         "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "n_shared_experts": 2, "routed_scaling_factor": 1.5,
+         "use_qk_norm": True, "attention_bias": True} | glm_rope(0.5), tokens=21, rows=6,
+         published=sp.chain(sp.old_rope(), sp.without("partial_rotary_factor", "rope_scaling")), spellings=OLD, draw=54),
+    Case("glm4_moe_one_tensor", "glm4_moe", SMALL | {"moe_intermediate_size": 16, "n_routed_experts": 6,
+         "num_experts_per_tok": 2, "first_k_dense_replace": 0, "norm_topk_prob": False}, tokens=21, rows=5,
+         dtype="float32", published_names=False, draw=316),
+    Case("hunyuan_v1_dense", "hunyuan_v1_dense", ROPE | {"head_dim": 24, "rope_parameters": {"rope_type": "dynamic",
+         "rope_theta": 10000.0, "factor": 1.0, "alpha": 50.0}}, rows=8, tokens=90, spellings=OLD | OLDEST),
+    Case("hunyuan_v1_dense_plain", "hunyuan_v1_dense", SMALL | {"attention_bias": True, "head_dim": 8}, rows=5,
+         dtype="float16"),
+    Case("nanochat", "nanochat", SMALL | UNTIED | {"final_logit_softcapping": 4.0} | default_rope(10000.0), rows=8,
+         spellings=OLD),
+    Case("nanochat_no_cap", "nanochat", ROPE | UNTIED | {"final_logit_softcapping": None, "attention_bias": True},
+         rows=5, dtype="float16"),
+    Case("ernie4_5_moe", "ernie4_5_moe", SMALL | {"num_hidden_layers": 3, "moe_intermediate_size": 16,
+         "moe_num_experts": 6, "moe_k": 2, "moe_num_shared_experts": 1} | default_rope(500000.0), tokens=21, rows=6,
+         published=sp.chain(sp.old_rope(), sp.without("rope_theta", "moe_layer_end_index")), spellings=OLD, draw=1725),
+    Case("ernie4_5_moe_one_tensor", "ernie4_5_moe", SMALL | UNTIED | {"num_hidden_layers": 3,
+         "moe_intermediate_size": 16, "moe_num_experts": 6, "moe_k": 2, "moe_num_shared_experts": 0,
+         "moe_layer_start_index": 0, "moe_layer_end_index": 1, "moe_layer_interval": 2}, tokens=21, rows=5,
+         dtype="float32", published_names=False, draw=57),
+    Case("minimax_m2", "minimax_m2", SMALL | {"head_dim": 16, "intermediate_size": 16, "num_local_experts": 6,
+         "num_experts_per_tok": 2} | glm_rope(0.5, 5000000.0), tokens=21, rows=6,
+         published=sp.chain(sp.old_rope(), sp.without("partial_rotary_factor", "rope_scaling", "rope_theta"),
+                            sp.with_values(rotary_dim=8)), spellings=OLD, draw=1511),
+    Case("minimax_m2_one_tensor", "minimax_m2", SMALL | {"head_dim": 8, "intermediate_size": 16,
+         "num_local_experts": 6, "num_experts_per_tok": 2}, tokens=11, rows=5, dtype="float32", published_names=False, draw=44),
+    Case("afmoe", "afmoe", SMALL | {"num_hidden_layers": 3, "head_dim": 16, "moe_intermediate_size": 16,
+         "num_experts": 6, "num_experts_per_tok": 2, "num_shared_experts": 1, "route_scale": 1.7, "mup_enabled": True,
+         "sliding_window": 8, "global_attn_every_n_layers": 3} | default_rope(10000.0), tokens=11, rows=6,
+         published=sp.without("layer_types"), spellings=OLD, draw=262),
+    Case("afmoe_one_tensor", "afmoe", SMALL | {"head_dim": 8, "moe_intermediate_size": 16, "num_experts": 6,
+         "num_experts_per_tok": 2, "num_dense_layers": 0, "attention_bias": True,
+         "layer_types": ["full_attention", "sliding_attention"], "sliding_window": 8}, tokens=11, rows=5,
+         dtype="float32", published_names=False, draw=9),
+]
+
 # ---- GGUF files
 
 EVEN = {"intermediate_size": 64}  # so that rows are a multiple of the block size 32
@@ -411,4 +473,4 @@ GGUF = [
 ]
 
 CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GLM + GPT + OLMO
-         + OTHERS + EXPERTS)
+         + OTHERS + EXPERTS + FURTHER)

@@ -14,8 +14,9 @@ from transformers.integrations import mxfp4
 
 SURPLUS_FILES = ["generation_config.json"]
 ATTENTION_INPUTS = ("q_proj", "k_proj", "qkv_proj", "query_key_value", "c_attn")
-WITH_EXPERTS = ("qwen3_moe", "mixtral", "gpt_oss")
-ROUTERS = ("mlp.gate.weight", "mlp.router.weight")
+WITH_EXPERTS = ("qwen3_moe", "mixtral", "gpt_oss", "olmoe", "glm4_moe", "ernie4_5_moe", "minimax_m2", "afmoe")
+ROUTERS = ("mlp.gate.weight", "mlp.router.weight", "mlp.router.gate.weight")
+SELECTION_BIASES = ("e_score_correction_bias", "expert_bias")
 CONV1D = "transformer.h."  # GPT-2's layers store (in, out)
 
 
@@ -41,7 +42,8 @@ def make_model(model_type, values, seed):
     model = cls._from_config(config) if hasattr(cls, "_from_config") else cls.from_config(config)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for name, parameter in sorted(model.named_parameters()):
+        biases = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(SELECTION_BIASES)]
+        for name, parameter in sorted([*model.named_parameters(), *biases]):
             parameter.copy_(random_values(name, parameter, model_type, generator))
     return model.eval()
 
@@ -55,6 +57,8 @@ def random_values(name, parameter, model_type, generator):
         return gain + 0.3 * noise - (1.0 if norms_add_one else 0.0)
     if name.endswith("sinks"):
         return noise
+    if name.endswith(SELECTION_BIASES):
+        return 0.1 * noise
     if parameter.dim() < 2 or name.endswith("bias"):
         return 0.3 * noise
     if "lm_head" in name or "embed_out" in name:

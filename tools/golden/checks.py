@@ -2,7 +2,7 @@
 
 import torch
 
-from .recorder import experts_output
+from .recorder import experts_output, group_sums
 
 
 def window_of(config, layer):
@@ -56,8 +56,9 @@ def check(recorder, layers, rows):
         p = f"blocks.{layer}."
         same(p + "hook_resid_pre", t[p + "hook_resid_pre"], previous, 0)
         if recorder.anatomy.parallel:
-            added = t[p + "hook_mlp_out"] + t[p + "hook_attn_out"]
-            same(p + "hook_resid_post", added + t[p + "hook_resid_pre"], t[p + "hook_resid_post"], 0)
+            parts = [t[p + "hook_mlp_out"], t[p + "hook_attn_out"], t[p + "hook_resid_pre"]]
+            a, b, c = reversed(parts) if recorder.anatomy.sums_from_residual else parts
+            same(p + "hook_resid_post", a + b + c, t[p + "hook_resid_post"], 0)
         else:
             middle = t[p + "hook_resid_mid"]
             same(p + "hook_resid_mid", t[p + "hook_resid_pre"] + t[p + "hook_attn_out"], middle, 0)
@@ -85,12 +86,20 @@ def check_experts(recorder, layer, rows):
     t, p = recorder.tensors, f"blocks.{layer}."
     indices, weights = t[p + "mlp.hook_expert_indices"].long(), t[p + "mlp.hook_expert_weights"]
     found = experts_output(recorder.anatomy.layers[layer].experts, t[p + "mlp.hook_post"], indices, weights)
-    same(p + "hook_mlp_out", found, t[p + "hook_mlp_out"])
-    sorted_logits = t[p + "mlp.hook_router_logits"].sort(-1, descending=True).values
+    found = found + recorder.shared.get(layer, 0)
+    after = recorder.anatomy.layers[layer].norm_after_mlp
+    same(p + "hook_mlp_out", after(found) if after else found, t[p + "hook_mlp_out"])
+    router = recorder.anatomy.layers[layer].router
+    if getattr(router, "num_group", 1) > 1:
+        sums = group_sums(router, recorder.ungrouped[layer]).sort(-1, descending=True).values
+        if (sums[:, router.topk_group - 1] - sums[:, router.topk_group]).min() < MARGIN / 4:
+            raise AssertionError(f"layer {layer}: two groups of experts are close; try another draw of the case")
+    ranked = recorder.selection[layer].sort(-1, descending=True).values
     chosen = indices.shape[-1]
-    gaps = sorted_logits[:, : chosen] - sorted_logits[:, 1 : chosen + 1]
+    gaps = ranked[:, : chosen] - ranked[:, 1 : chosen + 1]
     closest = min(gaps[:, -1].min(), gaps[rows].min())
-    if closest < MARGIN:
+    # The slope of a sigmoid or softmax is at most 1/4.
+    if closest < (MARGIN if torch.equal(recorder.selection[layer], t[p + "mlp.hook_router_logits"]) else MARGIN / 4):
         raise AssertionError(f"layer {layer}: two experts are {closest:.3f} apart; try another draw of the case")
 
 

@@ -27,6 +27,27 @@ def experts_output(experts, post, indices, weights):
     return torch.einsum("rkd,rk->rd", made, weights)
 
 
+def selection_scores(router, args, logits):
+    """Returns the scores by which a router chooses: its logits, or scores plus the selection bias."""
+    if hasattr(router, "moe_statics"):  # ERNIE 4.5
+        return router.moe_statics(logits.float().softmax(-1))
+    bias = args[1] if len(args) > 1 else getattr(router, "e_score_correction_bias", None)
+    if bias is None:
+        return logits
+    return logits.float().sigmoid() + bias
+
+
+def group_sums(router, scores):
+    """Returns the sum of the two highest scores of every group of experts."""
+    return scores.unflatten(-1, (router.num_group, -1)).topk(2, dim=-1).values.sum(-1)
+
+
+def only_chosen_groups(router, scores):
+    sums = group_sums(router, scores)
+    kept = sums >= sums.topk(router.topk_group, dim=-1).values[:, -1:]
+    return scores.masked_fill(~kept.repeat_interleave(scores.shape[-1] // router.num_group, -1), float("-inf"))
+
+
 class Recorder:
     """Attaches to a causal language model; `tensors` maps hook names to float32 tensors without the batch axis."""
 
@@ -38,6 +59,9 @@ class Recorder:
         self.scaling = {}  # layer -> factor on the dot product
         self.softcap = {}  # layer -> cap on scores, or None
         self.sinks = {}  # layer -> one sink logit per head, or None
+        self.selection = {}  # layer -> scores [pos, expert] by which experts are chosen
+        self.ungrouped = {}  # layer -> the same before groups are excluded
+        self.shared = {}  # layer -> output of the shared expert
         self.handles = []
 
     def run(self, token_ids):
@@ -77,7 +101,8 @@ class Recorder:
 
     def _attach(self):
         model = self.anatomy
-        self._keep(model.embedding, "hook_embed", lambda x: x * model.embedding_scale)
+        after = model.after_embedding or (lambda x: x)
+        self._keep(model.embedding, "hook_embed", lambda x: after(x * model.embedding_scale))
         if model.positions is not None:
             self._keep(model.positions, "hook_pos_embed")
         self._keep(model.final_norm, "ln_final.hook_normalized")
@@ -136,14 +161,25 @@ class Recorder:
     def _attach_experts(self, prefix, layer):
         """Records the router logits and, for the chosen experts of each row, [pos, chosen, d_mlp]."""
 
-        def routed(_module, _args, output):
-            for name, tensor in zip(("router_logits", "expert_weights", "expert_indices"), output):
+        def routed(module, args, output):
+            logits, weights, indices = output[:3]
+            scores = selection_scores(module, args, logits)
+            if getattr(module, "num_group", 1) > 1:
+                self.ungrouped[layer.module.self_attn.layer_idx] = scores
+                scores = only_chosen_groups(module, scores)
+            self.selection[layer.module.self_attn.layer_idx] = scores
+            order = scores.gather(1, indices).argsort(-1, descending=True)  # some routers do not sort
+            named = {"router_logits": logits, "expert_weights": weights.gather(1, order),
+                     "expert_indices": indices.gather(1, order)}
+            for name, tensor in named.items():
                 self.tensors[f"{prefix}hook_{name}"] = tensor.float().clone()
 
         def entered(module, args):
-            x, indices = args[0], args[1]
-            for name, tensor in chosen_experts(module, x, indices).items():
+            indices = self.tensors[f"{prefix}hook_expert_indices"].long()
+            for name, tensor in chosen_experts(module, args[0], indices).items():
                 self.tensors[f"{prefix}hook_{name}"] = tensor
+            if layer.shared is not None:
+                self.shared[layer.module.self_attn.layer_idx] = layer.shared(args[0])
 
         self.handles.append(layer.router.register_forward_hook(routed))
         self.handles.append(layer.experts.register_forward_pre_hook(entered))

@@ -140,6 +140,17 @@ SplitVectors HeadReader::split() {
 ComponentCollector::ComponentCollector(const Model& model, std::vector<HeadReader>& readers,
                                        Options options)
     : model_(model.config()), weights_(model.weights()), readers_(readers), options_(options) {
+  if (model_.rotated_qk_norm)
+    bad_input(
+        "score attribution: {} normalises q and k after RoPE; use a family that does so before",
+        model_.family);
+  if (model_.has_attention_gate())
+    bad_input(
+        "score attribution: {} multiplies the outputs of heads by a gate, which is unsupported",
+        model_.family);
+  if (options_.experts && model_.experts.shared_d_mlp > 0)
+    bad_input("score attribution: {} has a shared expert beside the chosen ones; leave experts out",
+              model_.family);
   std::set<std::int64_t> all;
   for (const auto& reader : readers_) {
     all.insert(reader.positions.begin(), reader.positions.end());

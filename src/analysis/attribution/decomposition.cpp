@@ -44,6 +44,8 @@ HeadDecomposition::HeadDecomposition(const Model& model, AttentionHead head, std
   if (!sinks.empty()) sink_ = static_cast<double>(sinks[as_index(head.head)]);
   const auto* rope = model.config().rope(head.layer);
   if (rope != nullptr) frequencies_ = rope_frequencies(*rope, length);
+  if (rope != nullptr && rope->reversed)
+    for (float& inverse : frequencies_.inverse) inverse = -inverse;
 }
 
 double HeadDecomposition::score(std::int64_t i, std::int64_t j) const {

@@ -27,13 +27,15 @@ std::int64_t count_rows(const RunPlan& plan, const Example& example) {
 // Number of weights in the matrix products of one layer for one row; counts active experts only.
 double layer_weights(const ModelConfig& model, const LayerConfig& layer) {
   const auto d_model = to_double(model.d_model);
-  const auto attention = 2 * to_double(model.n_heads + model.n_kv_heads) * to_double(model.d_head) *
-                         d_model;  // q, o; k, v
+  const auto heads = 2 * (model.n_heads + model.n_kv_heads) +  // q, o; k, v
+                     (model.has_attention_gate() ? model.n_heads : 0);
+  const auto attention = to_double(heads) * to_double(model.d_head) * d_model;
   const double matrices = model.gated_mlp() ? 3 : 2;
   if (!layer.experts) return attention + matrices * d_model * to_double(model.d_mlp);
   const auto& experts = model.experts;
   const auto router = d_model * to_double(experts.count);
-  return attention + router + matrices * d_model * to_double(experts.per_token * experts.d_mlp);
+  return attention + router +
+         matrices * d_model * to_double(experts.per_token * experts.d_mlp + experts.shared_d_mlp);
 }
 
 }  // namespace

@@ -75,7 +75,8 @@ MeanAttentionArea::MeanAttentionArea(const ModelConfig& model, std::int64_t laye
                         static_cast<double>(frequencies.attention_factor);  // applies to q and k
   for (std::int64_t distance = 0; distance < kPositions; ++distance)
     for (const auto inverse : frequencies.inverse) {
-      const double angle = static_cast<double>(inverse) * static_cast<double>(distance);
+      const double angle =
+          static_cast<double>(rope->reversed ? -inverse : inverse) * static_cast<double>(distance);
       cos_.push_back(factor * std::cos(angle));
       sin_.push_back(factor * std::sin(angle));
     }

@@ -39,8 +39,10 @@ std::int64_t expert_floats(const ModelConfig& model, std::int64_t rows) {
   if (experts.count == 0) return 0;
   const auto slots = std::min(rows, cpu_expert_chunk_rows(model)) * experts.per_token;
   const auto at_a_time = std::min<std::int64_t>(slots, kMostExpertRows);
+  const auto shared =
+      experts.shared_d_mlp > 0 ? 2 * experts.shared_d_mlp + model.d_model : std::int64_t{0};
   return rows * (experts.count + 2 * experts.per_token) + 2 * slots * experts.d_mlp +
-         at_a_time * (2 * model.d_model + 3 * experts.d_mlp);
+         at_a_time * (2 * model.d_model + 3 * experts.d_mlp) + std::min(rows, kCpuMlpRows) * shared;
 }
 
 std::int64_t element_size(DType dtype) {
@@ -63,8 +65,10 @@ std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, D
   const auto widest =
       std::max(model.d_model, 2 * experts.d_mlp) + std::max(model.d_model, experts.d_mlp);
   // Growing allocations have 25 % headroom.
-  const auto roomy =
-      (sorted * widest + 2 * slots * experts.d_mlp) * element + (2 * sorted + slots) * 4;
+  const auto roomy = (sorted * widest + 2 * slots * experts.d_mlp +
+                      std::min(rows, cuda_expert_chunk_rows(model)) * 3 * experts.shared_d_mlp) *
+                         element +
+                     (2 * sorted + slots) * 4;
   return rows * (experts.count * element + 8 * experts.per_token) + roomy / 4 * 5;
 }
 
@@ -75,8 +79,9 @@ std::int64_t activation_bytes_on_cuda(const ModelConfig& model, std::int64_t row
                              !model.names.post_mlp_norm.empty() || model.learned_positions() ||
                              model.experts.count > 0;
   const auto residuals = 1 + (keeps_updates ? 1 : 0) + (model.parallel_residual ? 1 : 0);
+  const auto gate_width = model.has_attention_gate() ? 2 * q_width : 0;  // all rows, kept rows
   const auto per_row = residuals * model.d_model + std::max(model.d_model, q_width) + q_width +
-                       2 * kv_width + rotary_elements(model);
+                       gate_width + 2 * kv_width + rotary_elements(model);
   const auto elements =
       rows * per_row + (model.gated_mlp() ? 3 : 2) * std::min(rows, kCudaMlpRows) * model.d_mlp;
   const auto row_sums = model.has_sinks() ? rows * model.n_heads * 8 : 0;
@@ -118,7 +123,8 @@ std::int64_t cpu_expert_chunk_rows(const ModelConfig& model) {
 
 std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
   const auto q_width = model.n_heads * model.d_head;
-  const auto heads = 2 * q_width + 2 * model.n_kv_heads * model.d_head;
+  const auto heads =
+      (model.has_attention_gate() ? 3 : 2) * q_width + 2 * model.n_kv_heads * model.d_head;
   const auto mlp_rows = std::min(rows, kCpuMlpRows);
   // Packed operands of gemm.h: input of the widest product, keys and values, and shared weights.
   const auto mlp_products = model.gated_mlp() ? 2 : 1;

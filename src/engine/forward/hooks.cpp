@@ -125,6 +125,7 @@ bool has_hook_point(const ModelConfig& model, HookPoint point) {
   if (is(Stage::ln2_scale)) return !model.parallel_residual && !model.names.mlp_norm.empty();
   if (is(Stage::router_logits, Stage::expert_weights, Stage::expert_indices))
     return model.layers[as_index(point.layer)].experts;
+  if (is(Stage::result)) return !model.has_attention_gate();  // the gate mixes into every head
   return !is(Stage::mlp_pre_linear) || model.gated_mlp();
 }
 

@@ -76,6 +76,17 @@ std::span<const FamilySpec> supported_families() {
       FamilySpec{"qwen3_moe", "Qwen3-MoE", read_qwen3_moe},
       FamilySpec{"mixtral", "Mixtral", read_mixtral},
       FamilySpec{"gpt_oss", "gpt-oss", read_gpt_oss},
+      FamilySpec{"cohere2", "Command R7B, Command A", read_cohere2},
+      FamilySpec{"exaone4", "EXAONE 4.0", read_exaone4},
+      FamilySpec{"olmoe", "OLMoE", read_olmoe},
+      FamilySpec{"seed_oss", "Seed-OSS", read_seed_oss},
+      FamilySpec{"ernie4_5", "ERNIE 4.5", read_ernie4_5},
+      FamilySpec{"glm4_moe", "GLM-4.5, GLM-4.6, GLM-4.7", read_glm4_moe},
+      FamilySpec{"hunyuan_v1_dense", "Hunyuan dense", read_hunyuan_v1_dense},
+      FamilySpec{"nanochat", "nanochat", read_nanochat},
+      FamilySpec{"ernie4_5_moe", "ERNIE 4.5 MoE", read_ernie4_5_moe},
+      FamilySpec{"minimax_m2", "MiniMax-M2", read_minimax_m2},
+      FamilySpec{"afmoe", "Trinity", read_afmoe},
   };
   return kFamilies;
 }
@@ -101,11 +112,13 @@ void read_llama_without_rope(ModelConfig& model, const ConfigReader& config,
   model.d_model = config.positive_integer("hidden_size");
   model.n_heads = config.positive_integer("num_attention_heads");
   model.n_kv_heads = config.positive_integer("num_key_value_heads", model.n_heads);
-  if (!config.has_value("head_dim") && defaults.d_head == 0 && model.d_model % model.n_heads != 0)
+  // A head_dim of null means hidden_size / num_attention_heads, whatever the family's default is.
+  const bool derived = defaults.d_head == 0 || config.contains_key("head_dim");
+  if (!config.has_value("head_dim") && derived && model.d_model % model.n_heads != 0)
     bad_input("{}: hidden_size {} is not a multiple of {} heads and head_dim is not given",
               config.where(), model.d_model, model.n_heads);
-  model.d_head = config.positive_integer(
-      "head_dim", defaults.d_head > 0 ? defaults.d_head : model.d_model / model.n_heads);
+  model.d_head = config.positive_integer("head_dim",
+                                         derived ? model.d_model / model.n_heads : defaults.d_head);
   model.d_mlp = config.positive_integer("intermediate_size");
   model.vocab_size = config.positive_integer("vocab_size");
   model.embedding_rows = model.vocab_size;
@@ -157,6 +170,7 @@ Activation read_activation(const ConfigReader& config, const std::string& fallba
       {"gelu_pytorch_tanh", Activation::gelu_tanh},
       {"gelu_new", Activation::gelu_tanh},
       {"gelu_fast", Activation::gelu_tanh},
+      {"relu2", Activation::relu2},
       {"xielu", Activation::xielu},
   };
   const auto name = config.string(own_key, config.string("hidden_act", fallback));
@@ -196,9 +210,13 @@ void read_alternating_windows(ModelConfig& model, const ConfigReader& config, st
   for (std::size_t i = 0; i < model.layers.size(); i += 2) model.layers[i].window = window;
 }
 
-void read_periodic_windows(ModelConfig& model, const ConfigReader& config, std::int64_t period) {
-  const auto window = config.positive_integer("sliding_window", 4096);
+void read_periodic_windows(ModelConfig& model, const ConfigReader& config,
+                           const WindowDefaults& defaults) {
+  const bool off = config.contains_key("sliding_window") && !config.has_value("sliding_window");
+  const auto window = config.positive_integer("sliding_window", off ? 0 : defaults.window);
   if (config.has_value("layer_types")) return read_layer_types(model, config, window);
+  if (off) return;
+  const auto period = config.positive_integer(defaults.period_key, defaults.period);
   for (std::int64_t i = 0; i < model.n_layers; ++i)
     model.layers[as_index(i)].window = (i + 1) % period == 0 ? 0 : window;
 }
@@ -231,14 +249,40 @@ void read_ropes_by_layer_kind(ModelConfig& model, const ConfigReader& config, do
 void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults) {
   constexpr std::int64_t kMostExperts = 4096;  // limits the memory of tensor names
   auto& experts = model.experts;
-  experts.count = config.positive_integer(defaults.count_key, defaults.count);
+  const char* count_key = defaults.count_key;
+  for (const char* other : {"num_experts", "num_local_experts"})
+    if (!config.has_value(count_key)) count_key = other;
+  experts.count = config.positive_integer(count_key, defaults.count);
   if (experts.count > kMostExperts)
-    config.fail(defaults.count_key, fmt::format("at most {} experts", kMostExperts));
-  experts.per_token = config.positive_integer("num_experts_per_tok", defaults.per_token);
+    config.fail(count_key, fmt::format("at most {} experts", kMostExperts));
+  const char* per_token_key =
+      config.has_value(defaults.per_token_key) ? defaults.per_token_key : "num_experts_per_tok";
+  experts.per_token = config.positive_integer(per_token_key, defaults.per_token);
   if (experts.per_token > experts.count)
-    config.fail("num_experts_per_tok",
-                fmt::format("at most the {} experts of a layer", experts.count));
-  experts.d_mlp = defaults.d_mlp;
+    config.fail(per_token_key, fmt::format("at most the {} experts of a layer", experts.count));
+  experts.d_mlp = defaults.d_mlp == 0
+                      ? model.d_mlp
+                      : config.positive_integer("moe_intermediate_size", defaults.d_mlp);
+  for (auto& layer : model.layers) layer.experts = true;
+  model.names.experts = {{.router = "mlp.gate",
+                          .gate = "mlp.experts.{}.gate_proj",
+                          .up = "mlp.experts.{}.up_proj",
+                          .down = "mlp.experts.{}.down_proj"},
+                         stacked_expert_names()};
+}
+
+void read_biased_router(ModelConfig& model, const ConfigReader& config, const char* scale_key,
+                        const std::string& bias_name) {
+  auto& experts = model.experts;
+  experts.normalized = experts.sigmoid = true;
+  experts.weight_scale = config.number(scale_key, 1.0, kScaleFactor);
+  for (auto& names : model.names.experts) names.selection_bias = bias_name;
+}
+
+void read_shared_experts(ModelConfig& model, const ConfigReader& config, const char* count_key,
+                         std::int64_t count) {
+  model.experts.shared_d_mlp = config.non_negative_integer(count_key, count) * model.experts.d_mlp;
+  for (auto& names : model.names.experts) names.shared = "mlp.shared_experts";
 }
 
 ExpertNames stacked_expert_names() {

@@ -92,7 +92,8 @@ class WeightBinder {
     weights.input_norm = bind_norm(at, names.input_norm);
     bind_attention(weights, at);
     weights.post_attention_norm = bind_norm(at, names.post_attention_norm);
-    weights.mlp_norm = bind_norm(at, names.mlp_norm);
+    weights.mlp_norm =
+        names.mlp_norm == names.input_norm ? weights.input_norm : bind_norm(at, names.mlp_norm);
     if (model_.layers[index].experts)
       bind_experts(weights, at);
     else
@@ -120,8 +121,10 @@ class WeightBinder {
       weights.v = part(2, q_rows + kv_rows, kv_rows);
     }
     if (model_.has_sinks()) weights.sinks = bind_vector(at + names.sinks, {model_.n_heads});
+    if (model_.has_attention_gate())
+      weights.attention_gate = bind_linear(at + names.attention_gate, q_rows, d, false);
     weights.o = bind_linear(at + names.o, d, q_rows, model_.output_bias);
-    if (!model_.qk_norm) return;
+    if (!model_.qk_norm && !model_.rotated_qk_norm) return;
     weights.q_norm =
         bind_norm(at + names.q_norm, model_.qk_norm_whole ? q_rows : model_.d_head, false);
     weights.k_norm =
@@ -152,6 +155,14 @@ class WeightBinder {
     const auto width = model_.experts.d_mlp;
     weights.router = bind_linear(at + names.router, count, d, model_.experts.router_bias);
     weights.experts.resize(as_index(count));
+    if (!names.selection_bias.empty())
+      weights.selection_bias = bind_vector(at + names.selection_bias,
+                                           names.bias_has_rows ? Shape{1, count} : Shape{count});
+    if (const auto shared = model_.experts.shared_d_mlp; shared > 0) {
+      weights.gate = bind_linear(at + names.shared + ".gate_proj", shared, d, false);
+      weights.up = bind_linear(at + names.shared + ".up_proj", shared, d, false);
+      weights.down = bind_linear(at + names.shared + ".down_proj", d, shared, false);
+    }
     const auto for_each_expert = [&](const std::string& name, std::int64_t out, std::int64_t in,
                                      const auto& assign) {
       for (std::int64_t i = 0; i < count && !name.empty(); ++i)

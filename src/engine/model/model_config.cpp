@@ -110,6 +110,7 @@ void check_widths(const ModelConfig& model, const ConfigReader& config) {
   check("intermediate_size", model.d_mlp);
   check("num_attention_heads times head_dim", model.n_heads * model.d_head);
   check("moe_intermediate_size", model.experts.d_mlp);
+  check("the width of the shared experts", model.experts.shared_d_mlp);
   check("the number of experts times their width", model.experts.count * model.experts.d_mlp);
 }
 
@@ -224,7 +225,9 @@ std::vector<std::string> ConfigReader::strings(const std::string& key) const {
 }
 
 void ConfigReader::fail(const std::string& key, const std::string& expected) const {
-  std::string found = (*object_)[key].dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string found = "absent";  // a default that does not fit the other keys
+  if (contains_key(key))
+    found = (*object_)[key].dump(-1, ' ', false, Json::error_handler_t::replace);
   if (found.size() > 80) found = found.substr(0, 77) + "...";
   bad_input("{}: '{}' is {}, expected {}", where_, key, found, expected);
 }

@@ -92,6 +92,7 @@ RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
                            const LlamaDefaults& defaults);
 
 inline constexpr ConfigReader::NumberRange kNormEps{0.0, 1.0};
+inline constexpr ConfigReader::NumberRange kScaleFactor{1e-6, 1e6};
 
 // Reads the number of layers. The key is required if `fallback` is 0.
 std::int64_t read_layer_count(const ConfigReader& config, std::int64_t fallback = 0,
@@ -108,9 +109,16 @@ void read_layer_types(ModelConfig& model, const ConfigReader& config, std::int64
 void read_attention_bias(ModelConfig& model, const ConfigReader& config, bool fallback);
 
 // Reads layer_types and sliding_window. Without layer_types, the window applies to every second
-// layer starting at layer 0 (alternating), or to all but every `period`-th layer (periodic).
+// layer starting at layer 0 (alternating), or to all but every `period`-th layer (periodic). A
+// sliding_window of null switches periodic windows off.
+struct WindowDefaults {
+  const char* period_key = "";  // empty: the period is fixed
+  std::int64_t period = 4;
+  std::int64_t window = 4096;
+};
 void read_alternating_windows(ModelConfig& model, const ConfigReader& config, std::int64_t window);
-void read_periodic_windows(ModelConfig& model, const ConfigReader& config, std::int64_t period);
+void read_periodic_windows(ModelConfig& model, const ConfigReader& config,
+                           const WindowDefaults& defaults);
 
 void read_shared_window(ModelConfig& model, const ConfigReader& config);
 
@@ -122,24 +130,35 @@ void read_ropes_by_layer_kind(ModelConfig& model, const ConfigReader& config, do
 // Qwen: sliding_window applies only with use_sliding_window, to layers from max_window_layers on.
 void read_windows_of_upper_layers(ModelConfig& model, const ConfigReader& config);
 
-// Reads the number of experts under `count_key`, and num_experts_per_tok.
+// Reads the number of experts, how many a token passes through, and their width. All layers get
+// experts, with the tensor names of most families.
 struct ExpertsDefaults {
-  const char* count_key;
   std::int64_t count;
   std::int64_t per_token;
-  std::int64_t d_mlp;
+  std::int64_t d_mlp = 0;          // moe_intermediate_size; 0: experts have intermediate_size
+  const char* count_key = "";      // replaces num_experts and num_local_experts
+  const char* per_token_key = "";  // replaces num_experts_per_tok
 };
 void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults);
+
+// Reads a router with sigmoid scores and a selection bias, and shared experts. Call both after
+// read_experts().
+void read_biased_router(ModelConfig& model, const ConfigReader& config, const char* scale_key,
+                        const std::string& bias_name);
+void read_shared_experts(ModelConfig& model, const ConfigReader& config, const char* count_key,
+                         std::int64_t count);
 
 // Returns tensor names of checkpoints that store all experts of a layer in one tensor.
 ExpertNames stacked_expert_names();
 
 // One reader per model family, with the signature of FamilySpec::read.
 using FamilyReader = void(ModelConfig& model, const ConfigReader& config);
-FamilyReader read_apertus, read_gemma2, read_gemma3, read_glm, read_glm4, read_gpt2, read_gpt_neox,
-    read_gpt_oss, read_granite, read_llama, read_ministral, read_ministral3, read_mistral,
-    read_mixtral, read_mllama, read_olmo, read_olmo2, read_olmo3, read_phi3, read_qwen2, read_qwen3,
-    read_qwen3_moe, read_smollm3, read_starcoder2;
+FamilyReader read_afmoe, read_apertus, read_cohere2, read_ernie4_5, read_ernie4_5_moe, read_exaone4,
+    read_gemma2, read_gemma3, read_glm, read_glm4, read_glm4_moe, read_gpt2, read_gpt_neox,
+    read_gpt_oss, read_granite, read_hunyuan_v1_dense, read_llama, read_minimax_m2, read_ministral,
+    read_ministral3, read_mistral, read_mixtral, read_mllama, read_nanochat, read_olmo, read_olmo2,
+    read_olmo3, read_olmoe, read_phi3, read_qwen2, read_qwen3, read_qwen3_moe, read_seed_oss,
+    read_smollm3, read_starcoder2;
 
 // Valid RoPE bases: below 1 frequencies would grow with the dimension; published models reach 1e11.
 inline constexpr ConfigReader::NumberRange kRopeTheta{1.01, 1e15};

@@ -21,11 +21,14 @@ bool ends_with_any(std::string_view name, const auto& endings) {
   return std::ranges::any_of(endings, [&](const auto& ending) { return name.ends_with(ending); });
 }
 
-// Returns true for extra tensors: cross-attention layers, RoPE frequencies, masks, FP8 scales.
+// Returns true for extra tensors: cross-attention layers, RoPE frequencies, masks, FP8 scales,
+// predictors of further tokens.
 bool is_known_extra(const ModelConfig& model, std::string_view name) {
   constexpr std::array kScales = {".weight_scale_inv", ".activation_scale"};
   if (name.ends_with("rotary_emb.inv_freq")) return true;
   if (ends_with_any(name, model.names.buffers)) return true;
+  if (std::ranges::any_of(model.names.unused, [&](auto& begin) { return name.starts_with(begin); }))
+    return true;
   if (model.fp8 && ends_with_any(name, kScales)) return true;
   for (std::size_t i = 0; i < model.layers.size(); ++i)
     if (model.layers[i].cross_attention &&

@@ -119,7 +119,8 @@ Tensor to_float32(const WeightMatrix& matrix) {
 
 void fold_norms(LoadedCheckpoint& model) {
   for (auto& layer : model.weights.layers) {
-    fold_norm(layer.input_norm, std::vector{&layer.q, &layer.k, &layer.v}, model);
+    fold_norm(layer.input_norm, std::vector{&layer.q, &layer.k, &layer.v, &layer.attention_gate},
+              model);
     std::vector<Linear*> readers = {&layer.gate, &layer.up, &layer.router};
     for (auto& expert : layer.experts) readers.insert(readers.end(), {&expert.gate, &expert.up});
     fold_norm(layer.mlp_norm, readers, model);
@@ -165,6 +166,8 @@ void fold_value_biases(LoadedCheckpoint& model) {
         "out",
         config.family);
   if (!config.qkv_bias) return;
+  if (config.has_attention_gate())
+    bad_input("fold_value_biases: {} multiplies values by a gate: leave it out", config.family);
   if (config.qkv_clip > 0.0)
     bad_input("fold_value_biases: {} clips its values at {}: leave it out", config.family,
               config.qkv_clip);

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -41,6 +43,28 @@ float sortable(float logit) {
   return std::isnan(logit) ? std::numeric_limits<float>::infinity() : logit;
 }
 
+// Sets the selection scores of experts outside the best groups to -infinity. A group counts by the
+// sum of its two highest scores; ties go to the lower group.
+void exclude_groups(std::vector<float>& selection, const ExpertsConfig& config) {
+  const auto size = std::ssize(selection) / config.groups;
+  std::vector<float> group_scores;
+  for (auto first = selection.begin(); first != selection.end(); first += size) {
+    std::array<float, 2> best{};
+    std::partial_sort_copy(first, first + size, best.begin(), best.end(), std::greater<>());
+    group_scores.push_back(best[0] + best[1]);
+  }
+  for (std::int64_t g = 0; g < config.groups; ++g) {
+    const auto better = [&, at = as_index(g)](std::size_t other) {
+      return group_scores[other] > group_scores[at] ||
+             (group_scores[other] == group_scores[at] && other < at);
+    };
+    std::int64_t above = 0;
+    for (std::size_t other = 0; other < group_scores.size(); ++other) above += better(other);
+    if (above >= config.chosen_groups)
+      std::fill_n(selection.begin() + g * size, size, -std::numeric_limits<float>::infinity());
+  }
+}
+
 std::int64_t expert_at(ConstTensorView indices, std::int64_t row, std::int64_t place,
                        std::int64_t experts) {
   const auto k = indices.dim(1);
@@ -56,35 +80,44 @@ std::int64_t expert_at(ConstTensorView indices, std::int64_t row, std::int64_t p
 
 }  // namespace
 
-void choose_experts(ConstTensorView logits, bool normalized, TensorView weights,
-                    TensorView indices) {
+void choose_experts(ConstTensorView logits, const ExpertsConfig& config,
+                    std::span<const float> bias, TensorView weights, TensorView indices) {
   const auto experts = logits.dim(1);
   const auto k = weights.dim(1);
   QKSCOPE_ASSERT(logits.is_contiguous() && weights.is_contiguous() && indices.is_contiguous());
   QKSCOPE_ASSERT(weights.shape() == indices.shape() && k <= experts);
   parallel_for(logits.dim(0), [&](std::int64_t row) {
     thread_local std::vector<std::int64_t> order;
-    thread_local std::vector<float> shares;
+    thread_local std::vector<float> scores;
+    thread_local std::vector<float> selection;
     const float* l = logits.data<float>() + row * experts;
     float* weight = weights.data<float>() + row * k;
     float* index = indices.data<float>() + row * k;
+    scores.assign(l, l + experts);
+    if (config.sigmoid)
+      for (float& score : scores) score = 1.0f / (1.0f + std::exp(-score));
+    else
+      rows::softmax(l, experts, scores.data());
+    selection.assign(l, l + experts);  // the same order as that of the scores
+    if (config.groups > 1) selection = scores;
+    for (std::size_t e = 0; e < bias.size(); ++e) selection[e] = scores[e] + bias[e];
+    if (config.groups > 1) exclude_groups(selection, config);
     order.resize(as_index(experts));
     std::iota(order.begin(), order.end(), 0);
     std::partial_sort(order.begin(), order.begin() + k, order.end(),
-                      [l](std::int64_t a, std::int64_t b) {
-                        const float x = sortable(l[a]);
-                        const float y = sortable(l[b]);
+                      [](std::int64_t a, std::int64_t b) {
+                        const float x = sortable(selection[as_index(a)]);
+                        const float y = sortable(selection[as_index(b)]);
                         return x > y || (x == y && a < b);
                       });
-    shares.assign(l, l + experts);
+    float sum = 0.0f;
     for (std::int64_t i = 0; i < k; ++i) {
-      const auto expert = order[as_index(i)];
-      index[i] = static_cast<float>(expert);
-      if (normalized) shares[as_index(i)] = l[expert];
+      index[i] = static_cast<float>(order[as_index(i)]);
+      weight[i] = scores[as_index(order[as_index(i)])];
+      sum += weight[i];
     }
-    rows::softmax(shares.data(), normalized ? k : experts, shares.data());
-    for (std::int64_t i = 0; i < k; ++i)
-      weight[i] = shares[as_index(normalized ? i : order[as_index(i)])];
+    const auto scale = static_cast<float>(config.weight_scale);
+    for (std::int64_t i = 0; i < k; ++i) weight[i] *= config.normalized ? scale / sum : scale;
   });
 }
 

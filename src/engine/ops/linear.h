@@ -1,8 +1,9 @@
 // Linear layers y = x Wᵀ + b: float32 arithmetic, weights in their stored type; the conversion of
 // stored weights to float32; and mixtures of experts (arXiv 1701.06538, in the form of arXiv
-// 2401.04088). With router logits l = W_r x + b_r and T the k experts with the largest logits,
+// 2401.04088). With router scores s = softmax(l) or sigmoid(l) of l = W_r x + b_r, and T the k
+// experts with the largest s plus selection bias,
 //   y = sum over e in T of g_e down_e (activation(gate_e x) * up_e x),
-// where g_e = exp(l_e) / sum of exp(l_j), and j runs over all experts or over T only.
+// where g_e = weight_scale s_e, divided by the sum of s over T if weights are normalised.
 #pragma once
 
 #include <cstdint>
@@ -52,10 +53,10 @@ inline ConstTensorView strided_view(ConstTensorView v, std::int64_t offset, cons
 // Largest number of rows of one expert that are multiplied at a time.
 inline constexpr std::int64_t kMostExpertRows = 1024;
 
-// Selects the k largest logits of each row (rows, experts) in descending order; ties go to the
-// lower index. Writes expert numbers and weights g, both (rows, k) float32.
-void choose_experts(ConstTensorView logits, bool normalized, TensorView weights,
-                    TensorView indices);
+// Selects the k experts of each row of logits (rows, experts), best first; ties go to the lower
+// index. Writes expert numbers and weights g, both (rows, k) float32. bias: (experts) or empty.
+void choose_experts(ConstTensorView logits, const ExpertsConfig& config,
+                    std::span<const float> bias, TensorView weights, TensorView indices);
 
 // Rows grouped by expert. Slot row * k + i represents the choice indices[row, i].
 struct ExpertRows {

@@ -169,7 +169,9 @@ RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> seque
   const auto rows = sequences.empty() ? 0 : sequences.back().begin + sequences.back().length;
   RotaryTable table{Tensor({rows, half}), Tensor({rows, half})};
   for (const auto& sequence : sequences) {
-    const auto frequencies = rope_frequencies(rope, sequence.end());
+    auto frequencies = rope_frequencies(rope, sequence.end());
+    if (rope.reversed)
+      for (float& inverse : frequencies.inverse) inverse = -inverse;
     parallel_for_ranges(sequence.length, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
       for (auto row = first; row < end; ++row) {
         const auto at = (sequence.begin + row) * half;

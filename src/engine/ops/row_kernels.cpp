@@ -128,6 +128,17 @@ HWY_INLINE FloatVector gelu(FloatVector x) {
   return hn::Mul(hn::Mul(hn::Set(kTag, 0.5f), x), hn::Add(hn::Set(kTag, 1.0f), outer));
 }
 
+HWY_INLINE FloatVector sigmoid(FloatVector x) {
+  const auto one = hn::Set(kTag, 1.0f);
+  return hn::Div(one, hn::Add(one, exp_approx(kTag, hn::Neg(x))));
+}
+
+// max(x, 0)²; NaN stays NaN.
+HWY_INLINE FloatVector relu2(FloatVector x) {
+  const auto above = hn::IfThenElse(hn::Lt(x, hn::Zero(kTag)), hn::Zero(kTag), x);
+  return hn::Mul(above, above);
+}
+
 // exp(x) - 1 for x <= 0 in float64; cancellation leaves 9 digits at x = -1e-6.
 HWY_INLINE DoubleVector expm1_of_negative(DoubleVector x) {
   const Doubles d;
@@ -161,6 +172,10 @@ HWY_INLINE void with_activation(Activation activation, const XieluWeights& weigh
       return apply([](FloatVector x) HWY_ATTR { return gelu_tanh(x); });
     case Activation::gelu:
       return apply([](FloatVector x) HWY_ATTR { return gelu(x); });
+    case Activation::relu2:
+      return apply([](FloatVector x) HWY_ATTR { return relu2(x); });
+    case Activation::sigmoid:
+      return apply([](FloatVector x) HWY_ATTR { return sigmoid(x); });
     case Activation::xielu:
       return apply([&](FloatVector x) HWY_ATTR { return xielu(x, weights); });
     case Activation::clamped_swiglu:

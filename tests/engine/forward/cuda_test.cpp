@@ -41,7 +41,18 @@ const char* const kCudaFamilies[] = {"llama_gqa",
                                      "qwen3_moe",
                                      "mixtral",
                                      "gpt_oss",
-                                     "gpt_oss_mxfp4"};
+                                     "gpt_oss_mxfp4",
+                                     "cohere2",
+                                     "exaone4",
+                                     "olmoe",
+                                     "seed_oss",
+                                     "ernie4_5",
+                                     "glm4_moe",
+                                     "hunyuan_v1_dense",
+                                     "nanochat",
+                                     "ernie4_5_moe",
+                                     "minimax_m2",
+                                     "afmoe"};
 
 #define NEEDS_A_GPU() \
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda()
@@ -135,7 +146,7 @@ std::vector<Case> bf16_cases() {
 
 // What the CPU chooses by the router logits that the run shows: the same experts, by weights that
 // are float32 in every run.
-void expect_choice_of_logits(const ModelConfig& config, const Recorder& recorder) {
+void expect_choice_of_logits(const LoadedCheckpoint& model, const Recorder& recorder) {
   const std::string logits_name = "hook_router_logits";
   for (const auto& [name, logits] : recorder.seen) {
     if (!name.ends_with(logits_name)) continue;
@@ -143,7 +154,9 @@ void expect_choice_of_logits(const ModelConfig& config, const Recorder& recorder
     const auto& shown = recorder.seen.at(prefix + "hook_expert_weights");
     Tensor weights(shown.view().shape());
     Tensor indices(shown.view().shape());
-    choose_experts(logits.view(), config.experts.normalized, weights.view(), indices.view());
+    const auto layer = std::stoul(name.substr(std::string("blocks.").size()));
+    choose_experts(logits.view(), model.config.experts, model.weights.layers[layer].selection_bias,
+                   weights.view(), indices.view());
     const auto& shown_indices = recorder.seen.at(prefix + "hook_expert_indices");
     for (std::int64_t i = 0; i < shown.size(); ++i) {
       EXPECT_EQ(shown_indices.data<float>()[i], indices.data<float>()[i]) << name;
@@ -161,7 +174,7 @@ Bf16Errors bf16_errors(const Case& golden) {
   const auto model = load_case(golden);
   const GoldenRun answers(golden);
   const auto recorder = answers.run(*on_gpu(model, DType::bf16));
-  expect_choice_of_logits(model.config, recorder);
+  expect_choice_of_logits(model, recorder);
   Bf16Errors errors;
   answers.compare_with(recorder, [&](const std::string& name, const Difference& difference) {
     if (!bounds.contains(name)) return;
@@ -203,7 +216,7 @@ TEST(CudaExperts, RowsOfEveryChunkAgree) {
   NEEDS_A_GPU();
   constexpr std::int64_t kTexts = 30;
   constexpr std::int64_t kLength = 300;
-  for (const auto* family : {"mixtral", "qwen3_moe", "gpt_oss"}) {
+  for (const auto* family : {"mixtral", "qwen3_moe", "gpt_oss", "glm4_moe", "afmoe"}) {
     const auto model = load_golden(family);
     ASSERT_GT(kTexts * kLength, cuda_expert_chunk_rows(model.config));
     const auto backend = on_gpu(model, DType::f32);

@@ -39,7 +39,18 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "qwen3_moe",
                                  "mixtral",
                                  "gpt_oss",
-                                 "gpt_oss_mxfp4"};
+                                 "gpt_oss_mxfp4",
+                                 "cohere2",
+                                 "exaone4",
+                                 "olmoe",
+                                 "seed_oss",
+                                 "ernie4_5",
+                                 "glm4_moe",
+                                 "hunyuan_v1_dense",
+                                 "nanochat",
+                                 "ernie4_5_moe",
+                                 "minimax_m2",
+                                 "afmoe"};
 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocabulary, unsigned seed) {
   std::mt19937 generator(seed);

@@ -364,6 +364,94 @@ TEST(Config, GptOssReadsThePublishedConfig) {
                "quantization 'mxfp4' is not supported");
 }
 
+// Layers with full attention of these families have no position encoding.
+TEST(Config, FullLayersHaveNoRopeInMixedFamilies) {
+  for (const auto* family : {"cohere2", "exaone4", "afmoe"}) {
+    const auto mixed = with(llama(), fmt::format(R"({{"model_type": "{}", "num_hidden_layers": 5,
+                                                      "sliding_window": 7}})",
+                                                 family));
+    const auto model = parse_model_config(mixed, "c");
+    for (std::int64_t i = 0; i < 5; ++i) {
+      EXPECT_EQ(model.rope(i) == nullptr, i == 3) << family;
+      EXPECT_EQ(model.layers[static_cast<std::size_t>(i)].window, i == 3 ? 0 : 7) << family;
+    }
+    expect_error(with(mixed, R"({"layer_types": ["full_attention"]})"),
+                 "layer_types has 1 entries");
+  }
+  const auto published = with(llama(), R"({"model_type": "exaone4", "sliding_window": 7,
+    "sliding_window_pattern": "LG", "layer_types": ["sliding_attention", "full_attention"]})");
+  EXPECT_EQ(parse_model_config(published, "c").rope(1), nullptr);
+  auto no_window = published;
+  no_window["sliding_window"] = nullptr;
+  expect_error(no_window, "no sliding_window is set");
+  no_window["layer_types"] = nullptr;
+  EXPECT_NE(parse_model_config(no_window, "c").rope(1), nullptr);
+  const auto cohere = parse_model_config(with(llama(), R"({"model_type": "cohere2"})"), "c");
+  EXPECT_TRUE(cohere.parallel_residual && cohere.rope_interleaved);
+  EXPECT_DOUBLE_EQ(cohere.logit_scale, 0.0625);
+  EXPECT_EQ(cohere.layers[0].window, 4096);
+}
+
+TEST(Config, Glm4MoeReadsRouterGroupsAndSharedExperts) {
+  const auto glm = with(llama(), R"({"model_type": "glm4_moe", "n_routed_experts": 8,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_group": 2, "topk_group": 1,
+    "n_shared_experts": 2, "routed_scaling_factor": 2.5, "num_nextn_predict_layers": 1})");
+  const auto model = parse_model_config(glm, "c");
+  EXPECT_TRUE(model.experts.sigmoid && model.experts.normalized && !model.qk_norm);
+  EXPECT_EQ(model.experts.shared_d_mlp, 48);
+  EXPECT_DOUBLE_EQ(model.experts.weight_scale, 2.5);
+  EXPECT_TRUE(!model.layers[0].experts && model.layers[1].experts);
+  EXPECT_EQ(model.ropes[0].dim, 2);
+  EXPECT_EQ(model.names.unused, (std::vector<std::string>{"layers.2."}));
+  expect_error(with(glm, R"({"n_group": 3})"), "n_group");
+  expect_error(with(glm, R"({"n_group": 8})"), "n_group");
+  expect_error(with(glm, R"({"topk_group": 3})"), "topk_group");
+  expect_error(with(glm, R"({"n_group": 4, "topk_group": null, "num_experts_per_tok": 3})"),
+               "'topk_group' is null, expected groups with at least num_experts_per_tok experts");
+  expect_error(with(llama(), R"({"model_type": "olmoe", "num_experts": 4})"),
+               "'num_experts_per_tok' is absent, expected at most the 4 experts of a layer");
+}
+
+TEST(Config, DefaultsOfTheFurtherFamilies) {
+  const auto read = [](const std::string& changes) {
+    return parse_model_config(with(llama(), changes), "c");
+  };
+  const auto olmoe = read(R"({"model_type": "olmoe"})");
+  EXPECT_TRUE(olmoe.qk_norm_whole && !olmoe.experts.normalized);
+  EXPECT_EQ(olmoe.experts.d_mlp, olmoe.d_mlp);
+  expect_error(with(llama(), R"({"model_type": "olmoe", "clip_qkv": 8})"), "'clip_qkv' is 8");
+
+  const auto seed = read(R"({"model_type": "seed_oss"})");
+  EXPECT_TRUE(seed.qkv_bias && !seed.output_bias && seed.d_head == 128);
+  auto null_head = with(llama(), R"({"model_type": "seed_oss"})");
+  null_head["head_dim"] = nullptr;
+  EXPECT_EQ(parse_model_config(null_head, "c").d_head, 4);
+
+  const auto hunyuan = read(R"({"model_type": "hunyuan_v1_dense", "head_dim": 8,
+    "rope_scaling": {"type": "dynamic", "alpha": 16.0, "factor": 1.0}})");
+  EXPECT_TRUE(hunyuan.rotated_qk_norm && hunyuan.ropes[0].type == RopeType::standard);
+  EXPECT_NEAR(hunyuan.ropes[0].theta, 10000.0 * std::pow(16.0, 8.0 / 6.0), 1e-6);
+
+  const auto nanochat = read(R"({"model_type": "nanochat"})");
+  EXPECT_TRUE(nanochat.ropes[0].reversed && nanochat.embedding_norm && !nanochat.norm_weight);
+  EXPECT_DOUBLE_EQ(nanochat.logit_softcap, 15.0);
+
+  const auto ernie = read(R"({"model_type": "ernie4_5_moe", "num_hidden_layers": 6,
+    "moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 8, "moe_layer_interval": 2,
+    "moe_layer_end_index": 4})");
+  EXPECT_TRUE(ernie.experts.count == 6 && ernie.experts.per_token == 2 && ernie.rope_interleaved);
+  for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(ernie.layers[i].experts, i == 1 || i == 3) << i;
+  expect_error(with(llama(), R"({"model_type": "ernie4_5_moe", "use_bias": true})"), "use_bias");
+
+  const auto minimax = read(R"({"model_type": "minimax_m2", "head_dim": 8, "rotary_dim": 4})");
+  EXPECT_TRUE(minimax.ropes[0].dim == 4 && minimax.experts.sigmoid && minimax.experts.normalized);
+
+  const auto afmoe = read(R"({"model_type": "afmoe", "mup_enabled": true, "route_scale": 2.0})");
+  EXPECT_TRUE(afmoe.has_attention_gate() && afmoe.layers[1].experts && !afmoe.layers[0].experts);
+  EXPECT_DOUBLE_EQ(afmoe.embedding_scale, 4.0);
+  EXPECT_EQ(afmoe.layers[0].window, 1024);
+}
+
 std::string text_of(const std::string& path) {
   std::ifstream file(source_path(path));
   return {std::istreambuf_iterator<char>(file), {}};

@@ -24,7 +24,7 @@ struct Chosen {
 
 Chosen choose(const Tensor& logits, std::int64_t k, bool normalized) {
   Chosen chosen(logits.dim(0), k);
-  choose_experts(logits, normalized, chosen.weights, chosen.indices);
+  choose_experts(logits, {.normalized = normalized}, {}, chosen.weights, chosen.indices);
   return chosen;
 }
 
@@ -71,6 +71,31 @@ TEST_P(Experts, NanLogitsPropagateToTheWeights) {
   EXPECT_TRUE(std::isnan(chosen.weights.data<float>()[0]));
 }
 
+TEST_P(Experts, ABiasChangesTheSelectionAndNotTheWeights) {
+  const auto logits = tensor_of({0.0f, 2.0f, 1.0f, -1.0f}, {1, 4});
+  const std::vector<float> bias = {0.0f, -1.0f, 0.0f, 0.7f};
+  Chosen chosen(1, 2);
+  choose_experts(logits, {.sigmoid = true, .weight_scale = 2.0}, bias, chosen.weights,
+                 chosen.indices);
+  const auto sigmoid = [](double x) { return 1.0 / (1.0 + std::exp(-x)); };
+  // Selection scores are 0.5, -0.12, 0.73 and 0.97.
+  EXPECT_EQ(chosen.indices.data<float>()[0], 3.0f);
+  EXPECT_EQ(chosen.indices.data<float>()[1], 2.0f);
+  EXPECT_NEAR(chosen.weights.data<float>()[0], 2.0 * sigmoid(-1.0), 1e-6);
+  EXPECT_NEAR(chosen.weights.data<float>()[1], 2.0 * sigmoid(1.0), 1e-6);
+}
+
+TEST_P(Experts, OnlyTheBestGroupsAreEligible) {
+  // Sums of the two highest scores: the first group wins although it has not the highest score.
+  const auto logits = tensor_of({1.0f, 1.0f, -9.0f, 3.0f, -9.0f, -9.0f}, {1, 6});
+  Chosen chosen(1, 2);
+  choose_experts(logits, {.normalized = true, .sigmoid = true, .groups = 2}, {}, chosen.weights,
+                 chosen.indices);
+  EXPECT_EQ(chosen.indices.data<float>()[0], 0.0f);
+  EXPECT_EQ(chosen.indices.data<float>()[1], 1.0f);
+  EXPECT_NEAR(chosen.weights.data<float>()[0], 0.5, 1e-6);
+}
+
 TEST_P(Experts, SlotsAreGroupedByExpert) {
   const auto indices = tensor_of({2, 0, 0, 1, 2, 1}, {3, 2});
   const auto rows = rows_by_expert(indices, 4);
@@ -111,7 +136,7 @@ struct Mixture {
   Tensor run(ConstTensorView x, ConstTensorView logits) const {
     const auto rows = x.dim(0);
     Chosen chosen(rows, kPerToken);
-    choose_experts(logits, true, chosen.weights, chosen.indices);
+    choose_experts(logits, {.normalized = true}, {}, chosen.weights, chosen.indices);
     const auto by_expert = rows_by_expert(chosen.indices, kExperts);
     Tensor gate({rows, kPerToken, kMlp});
     Tensor up(gate.shape());

@@ -51,6 +51,7 @@ void CpuBackend::embed() {
   residual_ = Tensor({batch_->rows(), config().d_model});
   qkscope::embed(batch_->ids, model().weights.embedding,
                  static_cast<float>(config().embedding_scale), residual_);
+  if (config().embedding_norm) normalize_rows(residual_, model().weights.final_norm, residual_);
   allocate_activations();
 }
 
@@ -63,6 +64,7 @@ void CpuBackend::allocate_activations() {
   k_ = Tensor({rows, c.n_kv_heads, c.d_head});
   v_ = Tensor({rows, c.n_kv_heads, c.d_head});
   z_ = Tensor({rows, c.n_heads, c.d_head});
+  if (c.has_attention_gate()) attention_gate_ = Tensor(z_.shape());
 }
 
 void CpuBackend::begin_layer(std::int64_t layer) {
@@ -87,6 +89,8 @@ void CpuBackend::project_qkv(bool values) {
     linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}, {w.v, as_matrix(v_)}});
   else
     linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}});
+  if (values && config().has_attention_gate())
+    linear(normalized_, w.attention_gate, as_matrix(attention_gate_));
   if (config().qkv_clip > 0.0) {
     clip(q_, config().qkv_clip);
     clip(k_, config().qkv_clip);
@@ -109,6 +113,7 @@ void CpuBackend::apply_rope() {
     const auto& table = tables_[as_index(rope)];
     apply_rotary(table, config().rope_interleaved, q_);
     apply_rotary(table, config().rope_interleaved, k_);
+    if (config().rotated_qk_norm) normalize_heads();
   }
   if (config().query_scaling) scale_queries(q_, *config().query_scaling, batch_->sequences, kept_);
 }
@@ -193,6 +198,7 @@ void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAd
     project_experts_down(buffer_view(ActivationBuffer::gate), by_expert_, weights_->experts,
                          expert_weights_.view().rows(begin, begin + count),
                          update_.view().rows(begin, begin + count));
+    if (config().experts.shared_d_mlp > 0) add_shared_expert(begin, count);
     return add_update_rows(begin, count, weights_->post_mlp_norm, addition);
   }
   // At most kCpuMlpRows rows at a time: the packed input is as wide as the MLP.
@@ -202,6 +208,19 @@ void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAd
            update_.view().rows(begin + row, begin + end));
   }
   add_update_rows(begin, count, weights_->post_mlp_norm, addition);
+}
+
+void CpuBackend::add_shared_expert(std::int64_t begin, std::int64_t count) {
+  for (std::int64_t row = begin; row < begin + count; row += kCpuMlpRows) {
+    const auto end = std::min(row + kCpuMlpRows, begin + count);
+    Tensor gate({end - row, config().experts.shared_d_mlp});
+    Tensor up(gate.shape());
+    Tensor output({end - row, config().d_model});
+    linear(normalized_.view().rows(row, end), {{weights_->gate, gate}, {weights_->up, up}});
+    gated_activation(config().activation, gate, up, gate);
+    linear(gate, weights_->down, output);
+    add_update(update_.view().rows(row, end), output);
+  }
 }
 
 void CpuBackend::add_update_rows(std::int64_t begin, std::int64_t count,
@@ -226,6 +245,7 @@ void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
   take_rows(residual_, rows);
   if (!layer_input_.empty()) take_rows(layer_input_, rows);
   take_rows(q_, rows);
+  if (config().has_attention_gate()) take_rows(attention_gate_, rows);
   for (auto& table : tables_) {
     take_rows(table.cos, rows);
     take_rows(table.sin, rows);

@@ -50,6 +50,8 @@ class CpuBackend : public Backend {
   void apply_rope() override;
   void attend() override;
   void project_output(ResidualAddition addition) override {
+    if (config().has_attention_gate())
+      gated_activation(Activation::sigmoid, attention_gate_, z_, z_);
     linear(as_matrix(z_), weights_->o, update_);
     add_update_rows(0, active_rows(), weights_->post_attention_norm, addition);
   }
@@ -61,8 +63,8 @@ class CpuBackend : public Backend {
   void choose_experts() override {
     expert_weights_ = Tensor({active_rows(), config().experts.per_token});
     expert_indices_ = Tensor(expert_weights_.shape());
-    qkscope::choose_experts(router_logits_, config().experts.normalized, expert_weights_,
-                            expert_indices_);
+    qkscope::choose_experts(router_logits_, config().experts, weights_->selection_bias,
+                            expert_weights_, expert_indices_);
   }
   std::int64_t mlp_chunk_rows() const override {
     return has_experts() ? cpu_expert_chunk_rows(config()) : kCpuMlpRows;
@@ -131,6 +133,8 @@ class CpuBackend : public Backend {
   void add_update_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
                        ResidualAddition addition);
   bool has_experts() const { return !weights_->experts.empty(); }
+  // Adds the output of the shared expert for rows [begin, begin + count) to the update.
+  void add_shared_expert(std::int64_t begin, std::int64_t count);
   TensorView mlp_chunk_view(Tensor& values) const;
   TensorView buffer_view(ActivationBuffer buffer);
   Tensor copy_selected_rows(ConstTensorView whole, const Selection& selection) const;
@@ -148,6 +152,7 @@ class CpuBackend : public Backend {
   Tensor k_;                     // (rows, n_kv_heads, d_head)
   Tensor v_;                     // (rows, n_kv_heads, d_head)
   Tensor z_;                     // (rows, n_heads, d_head)
+  Tensor attention_gate_;        // (rows, n_heads, d_head) before the sigmoid
   Tensor router_logits_;         // (rows, experts)
   Tensor expert_weights_;        // (rows, k)
   Tensor expert_indices_;        // (rows, k)

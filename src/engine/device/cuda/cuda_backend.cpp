@@ -101,6 +101,8 @@ class CudaBackend : public Backend {
                  .scale = static_cast<float>(config().embedding_scale),
                  .dtype = dtype_},
                 stream_);
+    if (config().embedding_norm)
+      normalize_residual(a_.residual(), weights_.final_norm(), a_.residual());
   }
 
   void embed_positions() override {
@@ -139,17 +141,11 @@ class CudaBackend : public Backend {
 
   void normalize(NormSite which) override {
     const bool beside = config().parallel_residual && which == NormSite::before_mlp;
-    normalize_rows({.x = beside ? a_.layer_input() : a_.residual(),
-                    .norm = which == NormSite::before_attention ? layer_->input_norm
-                            : which == NormSite::before_mlp     ? layer_->mlp_norm
-                                                                : weights_.final_norm(),
-                    .kind = config().norm,
-                    .y = a_.normalized(),
-                    .rows = active_rows(),
-                    .n = config().d_model,
-                    .eps = static_cast<float>(config().norm_eps),
-                    .dtype = dtype_},
-                   stream_);
+    normalize_residual(beside ? a_.layer_input() : a_.residual(),
+                       which == NormSite::before_attention ? layer_->input_norm
+                       : which == NormSite::before_mlp     ? layer_->mlp_norm
+                                                           : weights_.final_norm(),
+                       a_.normalized());
   }
 
   void project_qkv(bool values) override {
@@ -161,6 +157,11 @@ class CudaBackend : public Backend {
                         .y = a_.qkv(),
                         .rows = active_rows(),
                         .y_stride = a_.qkv_width()});
+    if (values && config().has_attention_gate())
+      products_.multiply({.x = a_.normalized(),
+                          .linear = layer_->attention_gate,
+                          .y = a_.attention_gate(),
+                          .rows = active_rows()});
     if (config().qkv_clip > 0.0)
       clip(a_.qkv(), active_rows() * a_.qkv_width(), static_cast<float>(config().qkv_clip), dtype_,
            stream_);
@@ -222,6 +223,15 @@ class CudaBackend : public Backend {
   }
 
   void project_output(ResidualAddition addition) override {
+    if (config().has_attention_gate())
+      cuda::apply_gate({.activation = Activation::sigmoid,
+                        .gate_up = a_.attention_gate(),
+                        .up = a_.z(),
+                        .y = a_.z(),
+                        .rows = active_rows(),
+                        .n = a_.q_width(),
+                        .dtype = dtype_},
+                       stream_);
     updates_.add_product(
         {.x = a_.z(), .linear = layer_->o, .rows = active_rows()},
         {.running = active_rows(), .post_norm = layer_->post_attention_norm, .addition = addition});
@@ -233,7 +243,7 @@ class CudaBackend : public Backend {
     mixture_.project_router(a_.normalized(), active_rows(), layer_->router);
   }
 
-  void choose_experts() override { mixture_.choose_experts(active_rows()); }
+  void choose_experts() override { mixture_.choose_experts(active_rows(), layer_->selection_bias); }
 
   std::int64_t mlp_chunk_rows() const override {
     return layer_config_.experts ? cuda_expert_chunk_rows(config()) : kCudaMlpRows;
@@ -278,6 +288,8 @@ class CudaBackend : public Backend {
     if (layer_config_.experts) {
       a_.reserve_update(active_rows());
       mixture_.project_down(layer_->experts_down, a_.residual_update(begin));
+      if (config().experts.shared_d_mlp > 0)
+        mixture_.add_shared_expert(a_.normalized(begin), *layer_, a_.residual_update(begin));
       return updates_.add_computed_update(count, target);
     }
     updates_.add_product({.x = a_.gated(), .linear = layer_->down, .rows = count}, target);
@@ -313,9 +325,11 @@ class CudaBackend : public Backend {
     };
     const auto width = config().d_model;
     const void* residual = a_.residual();
+    const void* gate = a_.attention_gate();
     a_.switch_to_kept_rows(count);
     take(residual, width, a_.residual(), width);
     take(a_.qkv(), a_.qkv_width(), a_.queries(), a_.q_width());
+    if (config().has_attention_gate()) take(gate, a_.q_width(), a_.attention_gate(), a_.q_width());
     if (const void* input = a_.layer_input(); input != nullptr)
       take(input, width, a_.reserve_kept_layer_input(count), width);
   }
@@ -453,7 +467,9 @@ class CudaBackend : public Backend {
   void apply_pending() {
     const bool scales = pending_.rotation && config().query_scaling.has_value();
     const bool rotates = pending_.rotation && layer_config_.rope >= 0;
-    if (pending_.norm || rotates || scales)
+    const bool norm_last = rotates && config().rotated_qk_norm;
+    const bool norms = pending_.norm || norm_last;
+    if (norms || rotates || scales)
       normalize_and_rotate({.q = a_.qkv(),
                             .k = a_.k(),
                             .row_stride = a_.qkv_width(),
@@ -461,11 +477,12 @@ class CudaBackend : public Backend {
                             .n_heads = config().n_heads,
                             .n_kv_heads = config().n_kv_heads,
                             .d_head = config().d_head,
-                            .q_norm = pending_.norm ? layer_->q_norm.weight : nullptr,
-                            .k_norm = pending_.norm ? layer_->k_norm.weight : nullptr,
+                            .q_norm = norms ? layer_->q_norm.weight : nullptr,
+                            .k_norm = norms ? layer_->k_norm.weight : nullptr,
                             .eps = static_cast<float>(config().norm_eps),
                             .rotary = rows_.rotary(layer_config_.rope),
                             .rotate = rotates,
+                            .norm_last = norm_last,
                             .interleaved = config().rope_interleaved,
                             .query_scale = scales ? rows_.query_scale() : nullptr,
                             .dtype = dtype_},
@@ -521,6 +538,19 @@ class CudaBackend : public Backend {
                .dtype = dtype_,
                .row_sums = row_sums},
               stream_);
+  }
+
+  // y = norm of x, both (active rows, d_model); y may be x.
+  void normalize_residual(const void* x, const DeviceNorm& norm, void* y) {
+    normalize_rows({.x = x,
+                    .norm = norm,
+                    .kind = config().norm,
+                    .y = y,
+                    .rows = active_rows(),
+                    .n = config().d_model,
+                    .eps = static_cast<float>(config().norm_eps),
+                    .dtype = dtype_},
+                   stream_);
   }
 
   // Normalises each row of x (active rows, width) as one vector, in place.

@@ -192,7 +192,9 @@ __global__ void heads_kernel(NormalizeAndRotateArguments a) {
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {
       if (lane + 32 * j >= groups) continue;
-      PairGroup<T, P>(lane + 32 * j, half, a.interleaved).load(head, x[j]);
+      const PairGroup<T, P> group(lane + 32 * j, half, a.interleaved);
+      group.load(head, x[j]);
+      if (a.norm_last && a.rotate && group.pair < half) group.rotate(x[j], cos, sin);
 #pragma unroll
       for (int i = 0; i < 2 * P; ++i) squares = __fmaf_rn(x[j][i], x[j][i], squares);
     }
@@ -204,7 +206,7 @@ __global__ void heads_kernel(NormalizeAndRotateArguments a) {
       if (lane + 32 * j >= groups) continue;
       const PairGroup<T, P> group(lane + 32 * j, half, a.interleaved);
       if (weight != nullptr) group.apply_norm(x[j], weight, scale);
-      if (a.rotate && group.pair < half) group.rotate(x[j], cos, sin);
+      if (!a.norm_last && a.rotate && group.pair < half) group.rotate(x[j], cos, sin);
       if (is_query)
 #pragma unroll
         for (int i = 0; i < 2 * P; ++i) x[j][i] *= query_scale;

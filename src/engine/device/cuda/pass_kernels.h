@@ -57,6 +57,7 @@ struct NormalizeAndRotateArguments {
   // Must be set even if `rotate` is false: rotary.dim determines the summation order of the norm.
   RotaryView rotary;
   bool rotate = false;
+  bool norm_last = false;              // the norm follows the rotation
   bool interleaved = false;            // pairs (2i, 2i+1) instead of (i, i + dim/2)
   const float* query_scale = nullptr;  // (rows) or null
   DType dtype = DType::bf16;
@@ -198,16 +199,15 @@ void interleave_gate_up(const void* from, void* to, std::int64_t n, std::int64_t
 
 // Mixture-of-experts kernels (engine/ops/linear.h has the formulas).
 
-// Top-k selection: for each row the k highest logits in descending order; ties go to the lower
-// index.
+// Top-k selection: for each row the k experts with the highest scores, best first; ties go to the
+// lower index.
 struct ChooseExpertsArguments {
   const void* logits = nullptr;  // (rows, experts)
+  const float* bias = nullptr;   // (experts) selection bias, or null
   float* weights = nullptr;      // (rows, k)
   float* indices = nullptr;      // (rows, k)
   std::int64_t rows = 0;
-  std::int64_t experts = 0;
-  std::int64_t k = 0;
-  bool normalized = false;  // softmax over the selected logits only
+  ExpertsConfig config;
   DType dtype = DType::bf16;
 };
 void choose_experts(const ChooseExpertsArguments& arguments, cudaStream_t stream);

@@ -148,7 +148,9 @@ class ActiveRows {
       std::vector<float> frequencies;
       std::vector<float> factors;
       for (const auto& sequence : batch_->sequences) {
-        const auto of_sequence = rope_frequencies(rope, sequence.end());
+        auto of_sequence = rope_frequencies(rope, sequence.end());
+        if (rope.reversed)
+          for (float& inverse : of_sequence.inverse) inverse = -inverse;
         frequencies.insert(frequencies.end(), of_sequence.inverse.begin(),
                            of_sequence.inverse.end());
         factors.push_back(of_sequence.attention_factor);

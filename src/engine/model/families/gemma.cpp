@@ -65,10 +65,11 @@ void read_gemma3(ModelConfig& model, const ConfigReader& config) {
         "{}: attn_logit_softcapping is not applied, as transformers does not apply it to gemma3",
         config.where());
   // Published config.json files have two keys for the period of full-attention layers.
+  const bool public_key = config.has_value("sliding_window_pattern");
   read_periodic_windows(
       model, config,
-      config.positive_integer("sliding_window_pattern",
-                              config.positive_integer("_sliding_window_pattern", 6)));
+      {.period_key = public_key ? "sliding_window_pattern" : "_sliding_window_pattern",
+       .period = 6});
   read_ropes_by_layer_kind(model, config, config.number("rope_theta", 1e6, kRopeTheta),
                            config.number("rope_local_base_freq", 1e4, kRopeTheta));
 }

@@ -118,13 +118,8 @@ void read_gpt_oss(ModelConfig& model, const ConfigReader& config) {
   model.activation = Activation::clamped_swiglu;
   model.swiglu.alpha = static_cast<float>(config.number("swiglu_alpha", 1.702, {1e-3, 1e3}));
   model.swiglu.limit = static_cast<float>(config.number("swiglu_limit", 7.0, {1e-3, 1e6}));
-  read_experts(model, config,
-               {.count_key = config.has_value("num_experts") ? "num_experts" : "num_local_experts",
-                .count = 128,
-                .per_token = 4,
-                .d_mlp = model.d_mlp});
+  read_experts(model, config, {.count = 128, .per_token = 4});
   model.experts.normalized = model.experts.bias = model.experts.router_bias = true;
-  for (auto& layer : model.layers) layer.experts = true;
   model.names.sinks = "self_attn.sinks";
   ExpertNames plain = stacked_expert_names();
   plain.router = "mlp.router";

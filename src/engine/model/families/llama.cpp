@@ -1,37 +1,12 @@
 // Llama, and families that differ from Llama in a few settings.
+#include <cmath>
+
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "engine/model/model_config.h"
 
 namespace qkscope {
 namespace {
-
-// Despite the name, no_rope_layers is 1 for a layer with RoPE and 0 for a NoPE layer.
-void read_nope_layers(ModelConfig& model, const ConfigReader& config) {
-  if (!config.has_value("no_rope_layers")) {
-    const auto interval = config.positive_integer("no_rope_layer_interval", 4);
-    for (std::int64_t i = 0; i < model.n_layers; ++i)
-      if ((i + 1) % interval == 0) model.layers[static_cast<std::size_t>(i)].rope = -1;
-    return;
-  }
-  const auto uses_rope = config.integers("no_rope_layers");
-  if (uses_rope.size() < model.layers.size())
-    bad_input("{}: no_rope_layers has {} entries, expected {} (one per layer)", config.where(),
-              uses_rope.size(), model.layers.size());
-  for (std::size_t i = 0; i < model.layers.size(); ++i)
-    if (uses_rope[i] == 0) model.layers[i].rope = -1;
-}
-
-// Without layer_types only NoPE layers get the sliding window, if use_sliding_window is set.
-void read_smollm3_windows(ModelConfig& model, const ConfigReader& config) {
-  const bool slides =
-      config.flag("use_sliding_window", false) && config.has_value("sliding_window");
-  const std::int64_t window =
-      config.has_value("sliding_window") ? config.positive_integer("sliding_window") : 0;
-  if (config.has_value("layer_types")) return read_layer_types(model, config, window);
-  for (auto& layer : model.layers)
-    if (slides && layer.rope < 0) layer.window = window;
-}
 
 // Reads the settings of OLMo 2 and 3 other than RoPE.
 void read_olmo2_body(ModelConfig& model, const ConfigReader& config) {
@@ -75,14 +50,13 @@ void read_mllama(ModelConfig& model, const ConfigReader& config) {
 
 // Granite: Llama with scale factors on embeddings, scores, residual updates and logits.
 void read_granite(ModelConfig& model, const ConfigReader& config) {
-  constexpr ConfigReader::NumberRange kFactor{1e-6, 1e6};
   read_llama_base(model, config, {});
   read_attention_bias(model, config, false);
   model.mlp_bias = config.flag("mlp_bias", false);
-  model.embedding_scale = config.number("embedding_multiplier", 1.0, kFactor);
-  model.attention_scale = config.number("attention_multiplier", 1.0, kFactor);
-  model.residual_scale = config.number("residual_multiplier", 1.0, kFactor);
-  model.logit_scale = 1.0 / config.number("logits_scaling", 1.0, kFactor);
+  model.embedding_scale = config.number("embedding_multiplier", 1.0, kScaleFactor);
+  model.attention_scale = config.number("attention_multiplier", 1.0, kScaleFactor);
+  model.residual_scale = config.number("residual_multiplier", 1.0, kScaleFactor);
+  model.logit_scale = 1.0 / config.number("logits_scaling", 1.0, kScaleFactor);
 }
 
 // Phi-3 and Phi-4: Llama with q, k and v in one matrix, and gate and up in another.
@@ -125,15 +99,6 @@ void read_apertus(ModelConfig& model, const ConfigReader& config) {
   model.names.input_norm = "attention_layernorm";
   model.names.mlp_norm = "feedforward_layernorm";
   model.names.gate = "";
-}
-
-// SmolLM3: Llama without RoPE on some layers (NoPE); embeddings are tied by default.
-void read_smollm3(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config, {.rope_theta = 2e6, .tied = true, .max_positions = 32768});
-  read_attention_bias(model, config, false);
-  model.mlp_bias = config.flag("mlp_bias", false);
-  read_nope_layers(model, config);
-  read_smollm3_windows(model, config);
 }
 
 // StarCoder2: LayerNorm and biases everywhere, an ungated MLP, optional sliding windows.
@@ -182,24 +147,6 @@ void read_ministral3(ModelConfig& model, const ConfigReader& config) {
         QueryScaling{rope.number("llama_4_scaling_beta", {0.0, 1e3}), model.ropes[0].original_max};
 }
 
-// Mixtral: a mixture of experts in place of every MLP.
-void read_mixtral(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config, {.rope_theta = 1e6, .norm_eps = 1e-5, .max_positions = 4096 * 32});
-  read_shared_window(model, config);
-  read_experts(model, config,
-               {.count_key = config.has_value("num_experts") ? "num_experts" : "num_local_experts",
-                .count = 8,
-                .per_token = 2,
-                .d_mlp = model.d_mlp});
-  model.experts.normalized = true;
-  for (auto& layer : model.layers) layer.experts = true;
-  model.names.experts = {{.router = "block_sparse_moe.gate",
-                          .gate = "block_sparse_moe.experts.{}.w1",
-                          .up = "block_sparse_moe.experts.{}.w3",
-                          .down = "block_sparse_moe.experts.{}.w2"},
-                         stacked_expert_names()};
-}
-
 // OLMo: Llama with a LayerNorm without weights; some models clip q, k and v.
 void read_olmo(ModelConfig& model, const ConfigReader& config) {
   read_llama_base(model, config, {});
@@ -220,9 +167,66 @@ void read_olmo2(ModelConfig& model, const ConfigReader& config) {
 // in full-attention layers.
 void read_olmo3(ModelConfig& model, const ConfigReader& config) {
   read_olmo2_body(model, config);
-  read_periodic_windows(model, config, 4);
+  read_periodic_windows(model, config, {});
   const auto theta = config.number("rope_theta", 500000.0, kRopeTheta);
   read_ropes_by_layer_kind(model, config, theta, theta);
+}
+
+// Seed-OSS: Llama with biases of its own for q, k and v, for the output projection and for the MLP.
+void read_seed_oss(ModelConfig& model, const ConfigReader& config) {
+  read_llama_base(model, config, {.d_head = 128, .max_positions = 524288});
+  model.qkv_bias = config.flag("attention_bias", true);
+  model.output_bias = config.flag("attention_out_bias", false);
+  model.mlp_bias = config.flag("mlp_bias", false);
+}
+
+// ERNIE 4.5: Llama with interleaved RoPE; one key switches all biases.
+void read_ernie4_5(ModelConfig& model, const ConfigReader& config) {
+  read_llama_base(model, config,
+                  {.rope_theta = 500000.0,
+                   .norm_eps = 1e-5,
+                   .tied = true,
+                   .d_head = model.family == "ernie4_5" ? 128 : 0,
+                   .max_positions = 131072});
+  model.rope_interleaved = true;
+  model.qkv_bias = model.output_bias = model.mlp_bias = config.flag("use_bias", false);
+}
+
+// Hunyuan: Llama with q/k norm after RoPE. A RoPE of type dynamic with `alpha` has a fixed base,
+// theta alpha^(d / (d - 2)).
+void read_hunyuan_v1_dense(ModelConfig& model, const ConfigReader& config) {
+  read_llama_base(model, config, {.norm_eps = 1e-5});
+  read_attention_bias(model, config, false);
+  model.rotated_qk_norm = true;
+  model.names.q_norm = "self_attn.query_layernorm";
+  model.names.k_norm = "self_attn.key_layernorm";
+  auto& rope = model.ropes.front();
+  if (rope.type != RopeType::dynamic) return;
+  const auto parameters =
+      config.section(config.has_value("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  const auto alpha = parameters.number("alpha", 0.0, {0.0, 1e6});
+  if (alpha == 0.0) return;
+  const auto d = static_cast<double>(rope.dim);
+  rope.theta *= std::pow(alpha, d / (d - 2.0));
+  rope.type = RopeType::standard;
+}
+
+// nanochat: norms without weights, also on the embeddings; RoPE with negative angles; an ungated
+// MLP with squared ReLU; a soft cap of logits. The q/k norm follows RoPE in the reference; without
+// weights it commutes with rotations and removes their attention factor.
+void read_nanochat(ModelConfig& model, const ConfigReader& config) {
+  read_llama_base(model, config, {.activation = "relu2"});
+  read_attention_bias(model, config, false);
+  model.norm_weight = false;
+  model.embedding_norm = true;
+  model.qk_norm = true;
+  model.ropes.front().reversed = true;
+  model.ropes.front().attention_factor = 1.0;
+  const bool capped = !config.contains_key("final_logit_softcapping");
+  model.logit_softcap = config.number("final_logit_softcapping", capped ? 15.0 : 0.0, {0.0, 1e9});
+  model.names.gate = "";
+  model.names.up = "mlp.fc1";
+  model.names.down = "mlp.fc2";
 }
 
 }  // namespace qkscope

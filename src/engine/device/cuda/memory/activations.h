@@ -33,12 +33,16 @@ class Activations {
     residual_.reserve(rows * model_.d_model * element_, "the residual stream");
     hidden_.reserve(rows * std::max(model_.d_model, q_width_) * element_, "activations");
     qkv_.reserve(rows * qkv_width() * element_, "queries, keys and values");
+    if (model_.has_attention_gate())
+      attention_gate_.reserve(rows * q_width_ * element_, "the attention gate");
     residual_kept_ = queries_kept_ = has_layer_input_ = false;
   }
   // Switches residual and queries to separate buffers with space for `rows` kept rows.
   void switch_to_kept_rows(std::int64_t rows) {
     kept_residual_.reserve_with_slack(rows * model_.d_model * element_, "kept rows");
     kept_queries_.reserve_with_slack(rows * q_width_ * element_, "kept queries");
+    if (model_.has_attention_gate())
+      kept_attention_gate_.reserve_with_slack(rows * q_width_ * element_, "kept queries");
     residual_kept_ = queries_kept_ = true;
   }
   // Switches queries back to the q part of qkv, before the next projection.
@@ -66,6 +70,9 @@ class Activations {
   void* layer_input() const {  // (rows, d_model), null until reserve_layer_input
     if (!has_layer_input_) return nullptr;
     return layer_input_kept_ ? kept_layer_input_.data() : layer_input_.data();
+  }
+  void* attention_gate() const {  // (rows, n_heads * d_head) gate of z before the sigmoid
+    return queries_kept_ ? kept_attention_gate_.data() : attention_gate_.data();
   }
   void* z() const { return hidden_.data(); }  // (rows, n_heads * d_head)
   void* qkv() const { return qkv_.data(); }   // (rows, qkv_width)
@@ -164,6 +171,8 @@ class Activations {
   DeviceMemory logits_;
   DeviceMemory kept_residual_;
   DeviceMemory kept_queries_;
+  DeviceMemory attention_gate_;
+  DeviceMemory kept_attention_gate_;
   DeviceMemory kept_layer_input_;
   bool residual_kept_ = false;
   bool queries_kept_ = false;

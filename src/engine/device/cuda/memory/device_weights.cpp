@@ -28,13 +28,12 @@ class LayerPlacement {
     DeviceLayer to;
     to.qkv = place_linear({&from.q, &from.k, &from.v});
     to.sinks = place_floats(from.sinks);
+    to.attention_gate = place_linear({&from.attention_gate});
     to.o = place_linear({&from.o}, residual_scale);
-    if (from.experts.empty()) {
-      to.gate_up = place_linear({&from.gate, &from.up}, 1.0f, plain_gate_up);
-      to.down = place_linear({&from.down}, residual_scale);
-    } else {
-      to.router = place_linear({&from.router});
-    }
+    to.gate_up = place_linear({&from.gate, &from.up}, 1.0f, plain_gate_up);
+    to.down = place_linear({&from.down}, residual_scale);
+    to.router = place_linear({&from.router});
+    to.selection_bias = place_floats(from.selection_bias);
     for (const auto& expert : from.experts) {
       to.experts_gate_up.push_back(place_linear({&expert.gate, &expert.up}));
       to.experts_down.push_back(place_linear({&expert.down}));

@@ -200,10 +200,12 @@ class WeightUploader {
 struct DeviceLayer {
   DeviceLinear qkv;                           // ((n_heads + 2 n_kv_heads) d_head, d_model)
   const float* sinks = nullptr;               // (n_heads) or null
+  DeviceLinear attention_gate;                // (n_heads d_head, d_model) or none
   DeviceLinear o;                             // (d_model, n_heads d_head)
   DeviceLinear gate_up;                       // (2 d_mlp, d_model); without a gate (d_mlp, d_model)
-  DeviceLinear down;                          // (d_model, d_mlp)
+  DeviceLinear down;                          // (d_model, d_mlp); both may be a shared expert
   DeviceLinear router;                        // (experts, d_model) or none
+  const float* selection_bias = nullptr;      // (experts) or null
   std::vector<DeviceLinear> experts_gate_up;  // (experts) of (2 d_mlp, d_model), or empty
   std::vector<DeviceLinear> experts_down;     // (experts) of (d_model, d_mlp), or empty
   DeviceNorm input_norm;                      // (d_model) or none

@@ -39,16 +39,15 @@ class ExpertMixture {
                         .y = logits_.reserve(rows * router.out * element_, "the router"),
                         .rows = rows});
   }
-  void choose_experts(std::int64_t rows) {
+  void choose_experts(std::int64_t rows, const float* selection_bias) {
     rows_ = rows;
     const auto bytes = rows * model_.experts.per_token * static_cast<std::int64_t>(sizeof(float));
     cuda::choose_experts({.logits = logits_.data(),
+                          .bias = selection_bias,
                           .weights = static_cast<float*>(weights_.reserve(bytes, "the router")),
                           .indices = static_cast<float*>(indices_.reserve(bytes, "the router")),
                           .rows = rows,
-                          .experts = model_.experts.count,
-                          .k = model_.experts.per_token,
-                          .normalized = model_.experts.normalized,
+                          .config = model_.experts,
                           .dtype = dtype_},
                          stream_);
   }
@@ -101,6 +100,28 @@ class ExpertMixture {
                      .factor = static_cast<float>(model_.residual_scale),
                      .dtype = dtype_},
                     stream_);
+  }
+
+  // y (count, d_model) += output of the shared expert for x (count, d_model).
+  void add_shared_expert(const void* x, const DeviceLayer& layer, void* y) {
+    const auto width = model_.experts.shared_d_mlp;
+    void* gate_up =
+        shared_gate_up_.reserve_with_slack(count_ * 2 * width * element_, "the experts");
+    void* gated = shared_.reserve_with_slack(count_ * width * element_, "the experts");
+    products_.multiply({.x = x, .linear = layer.gate_up, .y = gate_up, .rows = count_});
+    cuda::apply_gate({.activation = model_.activation,
+                      .gate_up = gate_up,
+                      .y = gated,
+                      .rows = count_,
+                      .n = width,
+                      .dtype = dtype_},
+                     stream_);
+    products_.multiply({.x = gated,
+                        .linear = layer.down,
+                        .y = y,
+                        .rows = count_,
+                        .factor = static_cast<float>(model_.residual_scale),
+                        .accumulate = true});
   }
 
   DeviceView view(ActivationBuffer buffer, std::int64_t rows) const {
@@ -213,10 +234,12 @@ class ExpertMixture {
   std::vector<ExpertRowRange> spans_;  // (experts)
   // int32: source row and slot of each grouped row, then the grouped row of each slot.
   UploadBuffer numbers_;
-  DeviceMemory sorted_;  // (padded, d_model or d_mlp) inputs of the products
-  DeviceMemory made_;    // (padded, 2 d_mlp or d_model) outputs of the products
-  DeviceMemory gate_;    // (slots, d_mlp)
-  DeviceMemory up_;      // (slots, d_mlp)
+  DeviceMemory sorted_;          // (padded, d_model or d_mlp) inputs of the products
+  DeviceMemory made_;            // (padded, 2 d_mlp or d_model) outputs of the products
+  DeviceMemory gate_;            // (slots, d_mlp)
+  DeviceMemory up_;              // (slots, d_mlp)
+  DeviceMemory shared_gate_up_;  // (count, 2 shared_d_mlp)
+  DeviceMemory shared_;          // (count, shared_d_mlp)
 };
 
 }  // namespace qkscope::cuda

@@ -18,6 +18,11 @@ __device__ float activate(float x, const XieluWeights& xielu) {
   } else if constexpr (activation == Activation::gelu_tanh) {
     const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
     return 0.5f * x * (1.0f + tanhf(inner));
+  } else if constexpr (activation == Activation::relu2) {
+    const float above = x < 0.0f ? 0.0f : x;  // NaN stays NaN
+    return above * above;
+  } else if constexpr (activation == Activation::sigmoid) {
+    return 1.0f / (1.0f + expf(-x));
   } else if constexpr (activation == Activation::xielu) {
     // xIELU activation (arXiv:2411.13010), as in XieluWeights.
     if (x > 0.0f) return xielu.alpha_p * x * x + xielu.beta * x;
@@ -151,6 +156,10 @@ void launch(const GateArguments& a, cudaStream_t stream) {
       return launch<T, Activation::gelu_tanh, kGated>(a, stream);
     case Activation::gelu:
       return launch<T, Activation::gelu, kGated>(a, stream);
+    case Activation::relu2:
+      return launch<T, Activation::relu2, kGated>(a, stream);
+    case Activation::sigmoid:
+      return launch<T, Activation::sigmoid, kGated>(a, stream);
     case Activation::xielu:
       return launch<T, Activation::xielu, kGated>(a, stream);
     case Activation::clamped_swiglu:
@@ -160,62 +169,128 @@ void launch(const GateArguments& a, cudaStream_t stream) {
 
 constexpr int kWarp = 32;
 
-// A logit and its index; NaN sorts before every number.
+// A selection score and its expert; NaN sorts before every number.
 struct Candidate {
-  float logit;
+  float score;
   int expert;
 };
 
-__device__ float sortable(float logit) {
-  return isnan(logit) ? INFINITY : logit;
+__device__ float sortable(float score) {
+  return isnan(score) ? INFINITY : score;
 }
 
 __device__ bool comes_before(Candidate a, Candidate b) {
-  const float x = sortable(a.logit);
-  const float y = sortable(b.logit);
+  const float x = sortable(a.score);
+  const float y = sortable(b.score);
   return x > y || (x == y && a.expert < b.expert);
+}
+
+// Scores of the experts of one row, for all lanes of a warp.
+template <typename T>
+struct RouterScores {
+  const T* logits;    // (experts)
+  const float* bias;  // (experts) or null
+  bool sigmoid;
+  bool by_logit;  // without bias and groups, logits have the order of the scores
+  int group_size;
+  const bool* excluded;  // (groups), or null without groups
+  float highest = 0.0f;  // softmax: largest logit, and sum of exp(logit - highest)
+  float sum = 1.0f;
+
+  __device__ void prepare_softmax(int experts, int lane) {
+    highest = -INFINITY;
+    for (int e = lane; e < experts; e += kWarp) highest = fmaxf(highest, to_float(logits[e]));
+    for (int offset = kWarp / 2; offset > 0; offset /= 2)
+      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, offset));
+    sum = 0.0f;
+    for (int e = lane; e < experts; e += kWarp) sum += expf(to_float(logits[e]) - highest);
+    sum = warp_sum(sum);
+  }
+  __device__ float score(int expert) const {
+    const float logit = to_float(logits[expert]);
+    return sigmoid ? 1.0f / (1.0f + expf(-logit)) : expf(logit - highest) / sum;
+  }
+  __device__ float selection(int expert) const {
+    if (excluded != nullptr && excluded[expert / group_size]) return -INFINITY;
+    if (by_logit) return to_float(logits[expert]);
+    return score(expert) + (bias == nullptr ? 0.0f : bias[expert]);
+  }
+};
+
+// Marks the groups that are not among the best; one lane per group.
+template <typename T>
+__device__ void exclude_groups(const RouterScores<T>& scores, const ExpertsConfig& config, int lane,
+                               float* group_scores, bool* excluded) {
+  const int groups = static_cast<int>(config.groups);
+  for (int g = lane; g < groups; g += kWarp) {
+    float first = -INFINITY;
+    float second = -INFINITY;
+    for (int i = 0; i < scores.group_size; ++i) {
+      const float score = scores.selection(g * scores.group_size + i);
+      second = fmaxf(second, fminf(first, score));
+      first = fmaxf(first, score);
+    }
+    group_scores[g] = first + second;
+  }
+  __syncwarp();
+  for (int g = lane; g < groups; g += kWarp) {
+    int above = 0;
+    for (int other = 0; other < groups; ++other)
+      above += comes_before({group_scores[other], other}, {group_scores[g], g}) ? 1 : 0;
+    excluded[g] = above >= config.chosen_groups;
+  }
+  __syncwarp();
 }
 
 // Selects the top k experts of each row, one warp per row. Each round selects the best expert that
 // ranks below the previously selected one.
 template <typename T>
 __global__ void choose_kernel(ChooseExpertsArguments a) {
+  __shared__ float group_scores[kMostExpertGroups];
+  __shared__ bool excluded[kMostExpertGroups];
   const std::int64_t row = blockIdx.x;
   const int lane = static_cast<int>(threadIdx.x);
-  const int experts = static_cast<int>(a.experts);
-  const T* logits = static_cast<const T*>(a.logits) + row * a.experts;
-  float* weights = a.weights + row * a.k;
-  float* indices = a.indices + row * a.k;
+  const int experts = static_cast<int>(a.config.count);
+  const int k = static_cast<int>(a.config.per_token);
+  const bool grouped = a.config.groups > 1;
+  RouterScores<T> scores{.logits = static_cast<const T*>(a.logits) + row * experts,
+                         .bias = a.bias,
+                         .sigmoid = a.config.sigmoid,
+                         .by_logit = a.bias == nullptr && !grouped,
+                         .group_size = experts / static_cast<int>(a.config.groups),
+                         .excluded = nullptr};
+  if (!scores.sigmoid) scores.prepare_softmax(experts, lane);
+  if (grouped) {
+    exclude_groups(scores, a.config, lane, group_scores, excluded);
+    scores.excluded = excluded;
+  }
+  float* weights = a.weights + row * k;
+  float* indices = a.indices + row * k;
   Candidate last{INFINITY, -1};
-  float highest = 0.0f;
   float sum = 0.0f;
-  for (int i = 0; i < a.k; ++i) {
+  for (int i = 0; i < k; ++i) {
     Candidate best{-INFINITY, experts};
     for (int expert = lane; expert < experts; expert += kWarp) {
-      const Candidate here{to_float(logits[expert]), expert};
+      const Candidate here{scores.selection(expert), expert};
       if (comes_before(last, here) && comes_before(here, best)) best = here;
     }
     for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-      const Candidate other{__shfl_xor_sync(kAllLanes, best.logit, offset),
+      const Candidate other{__shfl_xor_sync(kAllLanes, best.score, offset),
                             __shfl_xor_sync(kAllLanes, best.expert, offset)};
       if (comes_before(other, best)) best = other;
     }
-    if (i == 0) highest = best.logit;
-    sum += expf(best.logit - highest);
+    const float weight = scores.score(best.expert);
+    sum += weight;
     if (lane == 0) {
       indices[i] = static_cast<float>(best.expert);
-      weights[i] = best.logit;
+      weights[i] = weight;
     }
     last = best;
   }
-  if (!a.normalized) {
-    sum = 0.0f;
-    for (int expert = lane; expert < experts; expert += kWarp)
-      sum += expf(to_float(logits[expert]) - highest);
-    sum = warp_sum(sum);
-  }
+  const auto scale = static_cast<float>(a.config.weight_scale);
+  const float factor = a.config.normalized ? scale / sum : scale;
   __syncwarp();
-  for (int i = lane; i < a.k; i += kWarp) weights[i] = expf(weights[i] - highest) / sum;
+  for (int i = lane; i < k; i += kWarp) weights[i] *= factor;
 }
 
 template <typename T>
