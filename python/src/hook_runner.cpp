@@ -11,7 +11,7 @@ namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
 
-Tensor copy_of(ConstTensorView activation) {
+Tensor copy_tensor(ConstTensorView activation) {
   Tensor copy(activation.shape());
   std::memcpy(copy.view().bytes(), activation.bytes(), activation.size_bytes());
   return copy;
@@ -30,7 +30,7 @@ std::size_t HookRunner::number_of(HookPoint point) const {
 }
 
 void HookRunner::see(HookPoint point, ConstTensorView activation) {
-  Tensor copy = copy_of(activation);
+  Tensor copy = copy_tensor(activation);
   const nb::gil_scoped_acquire python;
   const Array array = to_array(std::move(copy));
   call_(number_of(point), array);
@@ -41,7 +41,7 @@ void HookRunner::see(HookPoint point, ConstTensorView activation) {
 }
 
 void HookRunner::edit(HookPoint point, TensorView activation) {
-  Tensor copy = copy_of(activation);
+  Tensor copy = copy_tensor(activation);
   const nb::gil_scoped_acquire python;
   const Array array = to_array(std::move(copy));
   call_(number_of(point), array);

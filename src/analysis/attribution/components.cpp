@@ -17,7 +17,7 @@ namespace {
 // Returns matrix (rows, d_model) behind a norm without its scale: columns times the weight of the
 // norm. A LayerNorm subtracts the mean first, which is linear: rows of the result are centred.
 Tensor through_norm(ConstTensorView matrix, const NormWeights& norm, NormKind kind) {
-  Tensor result = copy_of(matrix);
+  Tensor result = copy_tensor(matrix);
   if (norm.empty()) return result;
   const auto width = matrix.dim(1);
   for (std::int64_t row = 0; row < matrix.dim(0); ++row) {
@@ -188,8 +188,8 @@ void ComponentCollector::see(HookPoint point, ConstTensorView x) {
   if (stage == Stage::z) return add_heads(layer, x);
   if (stage == Stage::mlp_out) return add_mlp(layer, x);
   if (stage == Stage::mlp_post) return add_experts(layer, x);
-  if (stage == Stage::expert_weights) expert_weights_ = copy_of(x);
-  if (stage == Stage::expert_indices) expert_indices_ = copy_of(x);
+  if (stage == Stage::expert_weights) expert_weights_ = copy_tensor(x);
+  if (stage == Stage::expert_indices) expert_indices_ = copy_tensor(x);
   for (auto& reader : readers_) {
     if (reader.head.layer != layer) continue;
     if (stage == Stage::ln1_scale) reader.input_scale = reader.take(x);
@@ -266,7 +266,7 @@ void ComponentCollector::add_mlp(std::int64_t layer, ConstTensorView added) {
     return add_stream(label, layer, added);
   const Tensor bias =
       repeat_rows(constant_column(added.dim(0), model_.residual_scale), as_row(weights.down.bias));
-  Tensor rest = copy_of(added);
+  Tensor rest = copy_tensor(added);
   add_multiple(rest, bias, -1.0f);
   add_stream(label, layer, rest);
   for (auto& reader : readers_)
@@ -280,12 +280,12 @@ void ComponentCollector::add_experts(std::int64_t layer, ConstTensorView post) {
   QKSCOPE_ASSERT(weights.post_mlp_norm.empty());
   for (auto& weight : std::span(expert_weights_.data<float>(), as_index(expert_weights_.size())))
     weight *= static_cast<float>(model_.residual_scale);
-  const auto by_expert = rows_by_expert(expert_indices_, model_.experts.count);
+  const auto by_expert = group_rows_by_expert(expert_indices_, model_.experts.count);
   Tensor added({post.dim(0), model_.d_model});
   for (std::int64_t expert = 0; expert < model_.experts.count; ++expert) {
     const auto slots = by_expert.expert_slots(expert);
     if (slots.empty()) continue;
-    ExpertRows one{by_expert.per_token, by_expert.begin, {slots.begin(), slots.end()}};
+    RowsByExpert one{by_expert.per_token, by_expert.begin, {slots.begin(), slots.end()}};
     for (auto& begin : one.begin)
       begin =
           std::clamp<std::int64_t>(begin - by_expert.begin[as_index(expert)], 0, std::ssize(slots));

@@ -96,7 +96,7 @@ Figure attention_onset(const AnalysisResults& results) {
       {"strongest induction head", style::kKey, style::kDiamond});
   add("sink_rate", mean_by_run(frame.group_by_run("sink_rate_64")),
       {"sinks", style::kNope, style::kSquare});
-  add("position_dominated", mean_by_run(group_class_members(results, "position_dominated")),
+  add("position_dominated", mean_by_run(mark_class_members_by_run(results, "position_dominated")),
       {"position-dominated heads", style::kQuery, style::kCircle});
   Figure figure;
   figure.title = "When induction, sinks and position-dominance appear";

@@ -133,7 +133,7 @@ std::vector<HistogramPanel> histogram_panels(const AnalysisResults& results) {
                       !values.nope.empty()});
     if (panels.back().column != "bias_strength") continue;
     // bias_strength is small, so its axis is scaled by a power of ten.
-    const double scale = axis_unit({values.all}, "").scale;
+    const double scale = choose_axis_unit({values.all}, "").scale;
     panels.back().scale = scale;
     panels.back().title = scale == 1 ? "bias (per token)"
                                      : fmt::format("bias (1e{:.0f} per token)", -std::log10(scale));

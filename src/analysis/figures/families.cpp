@@ -138,7 +138,7 @@ Figure bias_histogram(const AnalysisResults& results) {
   const auto all = FamilyPoints(results, families).bias;
   HistogramBins bins{quantile_of(all, 0.01), quantile_of(all, 0.99), kFamilyBins};
   if (!(bins.high > bins.low)) bins.high = bins.low + 1;
-  const auto unit = axis_unit({all}, "per token");
+  const auto unit = choose_axis_unit({all}, "per token");
   Figure figure;
   figure.title = "Positional bias of families of models";
   figure.data =
@@ -183,7 +183,7 @@ Figure family_scatter(const AnalysisResults& results) {
   if (families.size() < 2) return no_comparison(families);
   const FamilyPoints points(results, families);
   auto [table, entries] = family_table(results, families, points);
-  const auto unit = axis_unit({points.bias}, "per token");
+  const auto unit = choose_axis_unit({points.bias}, "per token");
   // Clip the axis at the 0.5th and 99.5th percentile: outliers would compress all other heads.
   const double low = quantile_of(points.bias, 0.005) * unit.scale;
   const double high = quantile_of(points.bias, 0.995) * unit.scale;

@@ -73,7 +73,7 @@ std::vector<FigureKind> geometry_over_runs_kinds();  // one figure per question
 std::vector<FigureKind> layer_heatmap_kinds();
 std::vector<FigureKind> collage_kinds();
 // Returns a figure that shows table columns over the runs of a sweep, by its name.
-FigureKind trajectory_kind(std::string_view name);
+FigureKind find_trajectory_figure(std::string_view name);
 
 // Figures with code of their own.
 using MakeFigure = Figure(const AnalysisResults& results);

@@ -21,7 +21,7 @@ struct MapMeasure {
   const char* title;
   const char* label;  // of the colour bar, gnuplot markup
   const char* what;   // first sentence of the caption
-  MapScale scale;
+  HeadMapScale scale;
   const char* unit = "";
   bool absolute = false;
   const char* question = "";  // of a column of the geometry
@@ -29,91 +29,92 @@ struct MapMeasure {
 
 constexpr MapMeasure kMaps[] = {
     {"rq", "qk", "r_q", "Position in the queries of every head", "{/:Italic r}_q",
-     "Correlation of queries with position on the first component (r_q).", MapScale::to_one},
+     "Correlation of queries with position on the first component (r_q).", HeadMapScale::to_one},
     {"rk", "qk", "r_k", "Position in the keys of every head", "{/:Italic r}_k",
      "Correlation of keys with position on the first component (r_k), with its sign; the component "
      "points where r_q is positive.",
-     MapScale::signed_to_one},
+     HeadMapScale::signed_to_one},
     {"pc0_variance", "qk", "explained_variance", "Variance on the first component of every head",
      "share on PC0",
      "Share of the variance of a head's pooled queries and keys on its first component.",
-     MapScale::to_largest},
+     HeadMapScale::to_largest},
     {"rq_axis", "taxonomy", "r_q_axis", "Position in queries along the held-out drift axis",
      "|{/:Italic r}_q| along the axis",
      "|r_q_axis|: correlation of queries with position along the drift axis fitted on other texts.",
-     MapScale::to_one, "", true},
+     HeadMapScale::to_one, "", true},
     {"rk_axis", "taxonomy", "r_k_axis", "Position in keys along the held-out drift axis",
      "|{/:Italic r}_k| along the axis",
      "|r_k_axis|: correlation of keys with position along the drift axis fitted on other texts.",
-     MapScale::to_one, "", true},
+     HeadMapScale::to_one, "", true},
     {"position_r", "rotated", "position_r", "Position along the drift of every head",
      "|{/:Italic r}| along {/:Italic a}",
      "Correlation with position of queries and keys pooled along a, the direction of their "
      "covariance with position (position_r).",
-     MapScale::to_one},
+     HeadMapScale::to_one},
     {"rka", "rotated", "r_k_a", "Position in keys along the drift of every head",
      "|{/:Italic r}_k| along {/:Italic a}",
-     "|r_k_a|: correlation of keys with position along a, without its sign.", MapScale::to_one, "",
-     true},
+     "|r_k_a|: correlation of keys with position along a, without its sign.", HeadMapScale::to_one,
+     "", true},
     {"bias", "rotated", "bias_strength", "Positional bias of every head", "bias",
      "bias_strength = mu_q_a alpha_k: how much a key's score changes per token of its position, "
      "for the mean query.",
-     MapScale::around_zero, "per token"},
+     HeadMapScale::around_zero, "per token"},
     {"separation", "rotated", "separation_strength", "Separation of queries and keys of every head",
      "separation",
      "separation_strength: share of the squared distance between queries and keys that lies along "
      "b.",
-     MapScale::to_one},
+     HeadMapScale::to_one},
     {"plane_variance", "rotated", "plane_var_fraction",
      "Variance in the (a, b) plane of every head", "variance in plane",
      "plane_var_fraction: share of the pooled variance of queries and keys in the plane of drift a "
      "and separation b.",
-     MapScale::to_largest},
+     HeadMapScale::to_largest},
     {"plasticity", "head_metrics", "ap_profile_overall", "Attention plasticity of every head",
      "plasticity",
      "Attention plasticity of a head: the mean of its profile over query positions "
      "(ap_profile_overall).",
-     MapScale::to_one},
+     HeadMapScale::to_one},
     {"ap_drop", "head_metrics", "ap_drop", "Loss of plasticity along the context of every head",
      "drop", "ap_drop: plasticity at the first fifth of query positions minus that at the last.",
-     MapScale::around_zero},
+     HeadMapScale::around_zero},
     {"plasticity_free", "head_metrics", "ap_free_overall", "Model-free plasticity of every head",
      "model-free plasticity",
      "Attention plasticity counted from the queries themselves, without a model of their "
      "distribution: the mean of the head's profile (ap_free_overall).",
-     MapScale::to_one},
+     HeadMapScale::to_one},
     {"sink", "attention", "sink_0", "Attention to the first token of every head",
      "mass on the first token",
      "Attention that a query pays to the first token of its text (sink_0), mean over every token.",
-     MapScale::to_one},
+     HeadMapScale::to_one},
     {"previous", "attention", "previous_token_head", "Previous-token score of every head",
      "previous-token score",
      "Share of attention on the token before (previous_token_head, as TransformerLens defines it), "
      "mean over texts.",
-     MapScale::to_one},
+     HeadMapScale::to_one},
     {"induction", "attention", "induction_head", "Induction score of every head", "induction score",
      "Share of attention on tokens that followed an earlier copy of the present one "
      "(induction_head, as TransformerLens defines it), mean over texts.",
-     MapScale::to_largest},
+     HeadMapScale::to_largest},
     {"duplicate", "attention", "duplicate_token_head", "Duplicate-token score of every head",
      "duplicate-token score",
      "Share of attention on earlier copies of the present token (duplicate_token_head, as "
      "TransformerLens defines it), mean over texts.",
-     MapScale::to_largest},
+     HeadMapScale::to_largest},
     {"pattern", "attention", "pattern", "Score of every head for the given pattern", "score",
-     "Score of the pattern that was given to 'qkscope heads'.", MapScale::to_largest},
+     "Score of the pattern that was given to 'qkscope heads'.", HeadMapScale::to_largest},
     {"entropy", "attention", "entropy", "Entropy of attention of every head", "entropy (nats)",
-     "Entropy of the attention that a query pays, mean over every token.", MapScale::to_largest},
+     "Entropy of the attention that a query pays, mean over every token.",
+     HeadMapScale::to_largest},
     {"distance", "attention", "distance_mean", "How far every head looks back",
      "mean distance (tokens)",
      "Mean distance from a query to the keys it attends to, weighted by attention, mean over every "
      "token.",
-     MapScale::to_largest},
+     HeadMapScale::to_largest},
     {"effective_keys", "attention", "perplexity", "Effective number of keys of every head",
      "effective keys",
      "exp(entropy) of the attention that a query pays, mean over every token: over how many keys "
      "it is spread.",
-     MapScale::to_largest}};
+     HeadMapScale::to_largest}};
 
 struct ClassMap {
   const char* column;  // the figure is head_map_COLUMN
@@ -254,14 +255,14 @@ struct MapColours {
 };
 
 // Returns the colour range of a head map. The gnuplot script multiplies values by `scale`.
-MapColours map_colours(MapScale kind, const std::vector<double>& values, double scale) {
-  if (kind == MapScale::to_one)
+MapColours map_colours(HeadMapScale kind, const std::vector<double>& values, double scale) {
+  if (kind == HeadMapScale::to_one)
     return {gnuplot_palette_command(style::kCividis) + "set cbrange [0:1]\nset cbtics 0.25\n",
             "Colours run from 0 to 1."};
-  if (kind == MapScale::signed_to_one)
+  if (kind == HeadMapScale::signed_to_one)
     return {gnuplot_palette_command(style::kAroundZero) + "set cbrange [-1:1]\nset cbtics 0.5\n",
             "Colours run from -1 (blue) over 0 (white) to 1 (red)."};
-  if (kind == MapScale::to_largest) {
+  if (kind == HeadMapScale::to_largest) {
     const double largest = std::ranges::max(values);
     const double top = largest > 0 ? largest : 1;
     return {gnuplot_palette_command(style::kCividis) +
@@ -298,7 +299,7 @@ Figure head_map(const AnalysisResults& results, const MapMeasure& measure) {
                             : std::string(measure.column);
   };
   const std::string unit = measure.unit;
-  const auto scaled = unit.empty() ? AxisUnit() : axis_unit({values}, unit);
+  const auto scaled = unit.empty() ? AxisUnit() : choose_axis_unit({values}, unit);
   const MapLayout layout(results, cells, kColourBar, 0);
   Figure figure;
   figure.title = measure.title;

@@ -121,7 +121,7 @@ struct ScatterFigure {
   const char* title;
   std::string caption;  // first sentences
   PointColumns points;
-  PanelGrid::GridOptions grid;
+  PanelGrid::PanelGridOptions grid;
   std::string settings;  // of all panels
 };
 

@@ -83,7 +83,7 @@ double height_of(const AnalysisResults& results) {
 
 // Diverging colours around zero; cells show numbers in units of a power of ten.
 std::string signed_depth_script(const std::vector<double>& means) {
-  const auto unit = axis_unit({means}, "per token");
+  const auto unit = choose_axis_unit({means}, "per token");
   const double largest = std::ranges::max(absolute_values(means));
   const double top = largest > 0 ? largest : 1;
   return fmt::format(
@@ -100,7 +100,7 @@ Figure layer_heatmap(const AnalysisResults& results, const DepthMeasure& measure
   if (figure.data.rows() == 0) return {};
   figure.title = measure.title;
   figure.height = height_of(results) + (measure.to_one ? 0 : 0.16);
-  figure.script = gnuplot_palette_command(measure.colours) + commands_for_run_axis(results) +
+  figure.script = gnuplot_palette_command(measure.colours) + run_axis_commands(results) +
                   "unset colorbox\nunset grid\nunset border\nset xrange [-0.5:9.5]\n"
                   "set xtics ('0' -0.5, '0.2' 1.5, '0.4' 3.5, '0.6' 5.5, '0.8' 7.5, '1' 9.5)\n"
                   "set xlabel 'depth (layer / last layer)' offset 0, 0.3\nset rmargin 2\n";
@@ -154,7 +154,7 @@ Figure component_weights(const AnalysisResults& results) {
     return figure;
   }
   figure.height = height_of(results);
-  figure.script = gnuplot_palette_command(style::kGreens) + commands_for_run_axis(results) +
+  figure.script = gnuplot_palette_command(style::kGreens) + run_axis_commands(results) +
                   "set cbrange [0:*]\nunset grid\nunset border\nset autoscale xfix\n"
                   "set xlabel 'dimension of the head' offset 0, 0.3\nset tmargin 1.5\n"
                   "set rmargin 6\n" +

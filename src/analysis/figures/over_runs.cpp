@@ -100,7 +100,7 @@ Figure taxonomy_evolution(const AnalysisResults& results) {
   std::vector<LegendEntry> legend;
   std::vector<double> total;  // heads with a class in each run
   for (const auto& c : style::kClasses) {
-    const auto members = group_class_members(results, c.name);
+    const auto members = mark_class_members_by_run(results, c.name);
     total.clear();
     for (const auto& run : members) total.push_back(static_cast<double>(run.size()));
     legend.push_back({c.title, c.colour, style::kSquare});
@@ -148,7 +148,7 @@ Figure class_counts(const AnalysisResults& results) {
 
 Figure explained_variance(const AnalysisResults& results) {
   return results.has_single_run() ? explained_variance_of_one(results)
-                                  : trajectory_kind("explained_variance").make(results);
+                                  : find_trajectory_figure("explained_variance").make(results);
 }
 
 Figure variance_decomposition(const AnalysisResults& results) {

@@ -124,7 +124,7 @@ AnalysisResults::AnalysisResults(std::string folder, FigureChoices choices)
     : folder_(std::move(folder)), choices_(std::move(choices)) {
   if (!is_folder(folder_)) bad_input("{}: there is no such folder", folder_);
   summary_.add(folder_ + "/" + results_layout::kSummaryFile);
-  check_whole_results(folder_);
+  check_results_complete(folder_);
   bool any = false;
   for (const char* name : {"qk", "taxonomy", "rotated", "complement", "head_metrics",
                            "head_profile", "pair_heatmap", "head_component_weights", "head_scatter",

@@ -151,13 +151,13 @@ std::vector<double> of_each(const RunGroups& groups, const Statistic& statistic)
 
 }  // namespace
 
-std::string commands_for_run_axis(const AnalysisResults& results) {
+std::string run_axis_commands(const AnalysisResults& results) {
   return fmt::format("set yrange [{}:0.5]\nset ytics ({}) scale 0 font ',{}'\n",
                      0.5 - static_cast<double>(results.runs().size()), run_titles(results, -1),
                      style::kSmall);
 }
 
-AxisUnit axis_unit(const RunGroups& groups, const std::string& unit) {
+AxisUnit choose_axis_unit(const RunGroups& groups, const std::string& unit) {
   double largest = 0;
   for (const auto& group : groups)
     for (const double fraction : {0.25, 0.75})
@@ -212,7 +212,7 @@ std::vector<LegendEntry> legend_entries(const std::vector<PlotSeries>& series) {
   return entries;
 }
 
-RunGroups group_class_members(const AnalysisResults& results, const std::string& name) {
+RunGroups mark_class_members_by_run(const AnalysisResults& results, const std::string& name) {
   const ResultFrame& frame = results.frame("taxonomy");
   const auto& classes = frame.text_column("class");
   std::vector<double> is(frame.rows(), kNan);

@@ -12,7 +12,7 @@
 namespace qkscope {
 
 // Returns a vertical axis on which run i is at y = -i, so that the first run is at the top.
-std::string commands_for_run_axis(const AnalysisResults& results);
+std::string run_axis_commands(const AnalysisResults& results);
 
 // Scale factor of an axis and the matching unit in gnuplot markup, "10^{-3} per token".
 struct AxisUnit {
@@ -21,7 +21,7 @@ struct AxisUnit {
 };
 // Returns the unit whose scale is a power of ten that brings the quartiles of the groups into the
 // range 1 to 10. The scale is 1 if they are already between 0.05 and 1000.
-AxisUnit axis_unit(const RunGroups& groups, const std::string& unit);
+AxisUnit choose_axis_unit(const RunGroups& groups, const std::string& unit);
 
 // A measure over runs. Each value is a gnuplot expression of CSV columns, for example "$2 - $3".
 struct PlotSeries {
@@ -45,7 +45,7 @@ std::string plot_whiskers(const std::vector<PlotSeries>& series, double scale = 
 std::vector<LegendEntry> legend_entries(const std::vector<PlotSeries>& series);
 
 // Groups the heads that have a taxonomy class by run: 1 for a head of the class `name`, else 0.
-RunGroups group_class_members(const AnalysisResults& results, const std::string& name);
+RunGroups mark_class_members_by_run(const AnalysisResults& results, const std::string& name);
 
 // Shape (runs). Mean of each run; NaN for a run without values.
 std::vector<double> mean_by_run(const RunGroups& groups);

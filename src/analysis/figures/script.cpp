@@ -186,7 +186,7 @@ std::string Legend::label_commands(double bottom) const {
   return text;
 }
 
-PanelGrid::PanelGrid(GridOptions options)
+PanelGrid::PanelGrid(PanelGridOptions options)
     : options_(std::move(options)),
       count_(static_cast<int>(options_.count)),
       columns_(std::min(options_.columns, count_)),

@@ -89,7 +89,7 @@ class Legend {
 // A grid of panels that share the labels of their axes.
 class PanelGrid {
  public:
-  struct GridOptions {
+  struct PanelGridOptions {
     std::size_t count = 1;
     int columns = 5;    // at most
     double aspect = 1;  // height of a panel over its width
@@ -108,7 +108,7 @@ class PanelGrid {
     std::string commands;  // settings and the plot command
   };
 
-  explicit PanelGrid(GridOptions options);
+  explicit PanelGrid(PanelGridOptions options);
 
   double width() const { return width_; }  // of the figure, in inches
   double height() const { return height_; }
@@ -125,7 +125,7 @@ class PanelGrid {
  private:
   std::string panel_settings(int i, const std::string& title) const;
 
-  GridOptions options_;
+  PanelGridOptions options_;
   int count_;
   int columns_;
   int rows_;

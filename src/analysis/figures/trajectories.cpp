@@ -204,7 +204,7 @@ TrajectoryPanel make_panel(const AnalysisResults& results, const Trajectory& fig
         fmt::format("  data using 1:{}:{} with filledcurves fill solid noborder lc rgb '{}', \\\n",
                     series[0].middle.substr(1), series[1].middle.substr(1), style::kHair);
   const std::string unit_name = panel.unit;
-  const auto unit = unit_name.empty() ? AxisUnit() : axis_unit(groups, unit_name);
+  const auto unit = unit_name.empty() ? AxisUnit() : choose_axis_unit(groups, unit_name);
   return {unit_name.empty() ? panel.label : fmt::format("{} ({})", panel.label, unit.text),
           panel.settings,
           figure.whiskers ? plot_whiskers(series, unit.scale, below)
@@ -233,7 +233,7 @@ Figure draw_trajectory(const AnalysisResults& results, const Trajectory& row) {
 
 }  // namespace
 
-FigureKind trajectory_kind(std::string_view name) {
+FigureKind find_trajectory_figure(std::string_view name) {
   const auto row = std::ranges::find(kTrajectories, name, &Trajectory::name);
   QKSCOPE_ASSERT(row != kTrajectories.end());
   std::set<std::string> tables;

@@ -233,7 +233,7 @@ void add_preference_columns(const std::vector<double>& score, std::span<const Di
     if (!(bin.mass > 0)) continue;
     const std::span<const double> in_bin(score.data() + bin.low, bin.pairs.size());
     preferred.push_back(dot(in_bin, bin.pairs) / bin.pair_count());
-    measured.push_back(bin.log_attention());
+    measured.push_back(bin.log_mean_attention());
   }
   if (preferred.size() > 2) result.set("distance_preference_r", pearson_r(preferred, measured));
 }
@@ -247,7 +247,7 @@ void add_decay_columns(std::span<const DistanceBin> bins, std::int64_t length,
   for (const auto& bin : bins)
     if (bin.low >= kDecayFrom && kDecayParts * (bin.high - 1) <= length && bin.mass > 0)
       points.push_back(
-          {bin.mean_log_distance(), bin.log_attention(), bin.queries, bin.relative_se});
+          {bin.mean_log_distance(), bin.log_mean_attention(), bin.queries, bin.relative_se});
   if (points.size() < 3) return;  // two points would always fit
   double weight = 0, x_mean = 0, y_mean = 0;
   for (const auto& p : points) {

@@ -84,7 +84,7 @@ struct DistanceBin {
 
   double pair_count() const { return sum(pairs); }
   // ln of the mean attention per pair
-  double log_attention() const { return std::log(mass / pair_count()); }
+  double log_mean_attention() const { return std::log(mass / pair_count()); }
   double mean_log_distance() const;
 };
 

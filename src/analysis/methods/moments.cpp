@@ -25,7 +25,7 @@ void centre_positions(CentredRows& rows) {
 std::vector<double> mean_of(const RowsView& rows) {
   const auto dim = static_cast<std::size_t>(rows.dim);
   std::vector<double> mean(dim);
-  add_rows(rows.vectors.data(), rows.size(), mean);
+  add_column_sums(rows.vectors.data(), rows.size(), mean);
   for (double& m : mean) m /= static_cast<double>(rows.size());
   return mean;
 }

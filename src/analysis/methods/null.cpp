@@ -94,9 +94,9 @@ class NullOf {
 
 }  // namespace
 
-PositionNull sample_position_null(const CentredRows& queries, const CentredRows& keys,
-                                  const PooledMoments& pooled, const RotationResult& observed,
-                                  const RotationOptions& options) {
+PositionNull sample_shuffled_positions(const CentredRows& queries, const CentredRows& keys,
+                                       const PooledMoments& pooled, const RotationResult& observed,
+                                       const RotationOptions& options) {
   if (options.null_draws <= 0) return {};
   const Matrix of_queries = null_sums(queries, options.null_draws, options.seed * 2);
   const Matrix of_keys = null_sums(keys, options.null_draws, options.seed * 2 + 1);

@@ -10,8 +10,8 @@ namespace qkscope {
 // Permutation test. Each of options.null_draws draws shuffles the positions of queries and of keys
 // separately, refits the drift axis and computes the correlations along it. The result depends on
 // options.seed, not on row order.
-PositionNull sample_position_null(const CentredRows& queries, const CentredRows& keys,
-                                  const PooledMoments& pooled, const RotationResult& observed,
-                                  const RotationOptions& options);
+PositionNull sample_shuffled_positions(const CentredRows& queries, const CentredRows& keys,
+                                       const PooledMoments& pooled, const RotationResult& observed,
+                                       const RotationOptions& options);
 
 }  // namespace qkscope

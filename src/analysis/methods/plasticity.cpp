@@ -92,8 +92,8 @@ SortedKeys sort_by_bin(const RowsView& keys, const ProfileGrid& grid, SortedKeys
 
 }  // namespace
 
-PlasticityResult plasticity_of_model(const LinearQueryModel& model,
-                                     const PlasticityOptions& options) {
+PlasticityResult plasticity_of_query_model(const LinearQueryModel& model,
+                                           const PlasticityOptions& options) {
   PlasticityResult result;
   result.r2_pos = model.r_squared_mean;
   result.beta_norm = model.beta_norm;
@@ -107,10 +107,11 @@ PlasticityResult plasticity_of_model(const LinearQueryModel& model,
   return result;
 }
 
-PlasticityResult plasticity_with_keys(const FittedQueries& queries, const CentredRows& keys,
-                                      const PlasticityOptions& options) {
+PlasticityResult plasticity_of_queries_and_keys(const FittedQueries& queries,
+                                                const CentredRows& keys,
+                                                const PlasticityOptions& options) {
   const LinearQueryModel& model = queries.model;
-  PlasticityResult result = plasticity_of_model(model, options);
+  PlasticityResult result = plasticity_of_query_model(model, options);
   const BucketRanges buckets = options.sampler ? BucketRanges(*options.sampler)
                                                : BucketRanges(queries.positions, keys.source);
   const ProfileGrid grid =
@@ -144,7 +145,7 @@ PlasticityResult plasticity_with_keys(const FittedQueries& queries, const Centre
     add_model_free_profile(
         {*rows, profile, bins, all_keys, by_bin, eligible, texts, tables.profile}, options, result);
   }
-  summarise_profile(options, result);
+  summarize_profile(options, result);
   result.heatmap = std::move(tables.profile.heatmap);
   return result;
 }
@@ -154,7 +155,7 @@ PlasticityResult attention_plasticity(const CentredRows& queries, const CentredR
   using Kind = PlasticityOptions::QueryModelKind;
   auto model = fit_query_model(queries, std::move(signs), options.profile_model == Kind::bucket);
   const FittedQueries modelled{std::move(model), queries.source, {}, queries.size(), &queries};
-  return plasticity_with_keys(modelled, keys, options);
+  return plasticity_of_queries_and_keys(modelled, keys, options);
 }
 
 }  // namespace qkscope

@@ -13,8 +13,8 @@ namespace qkscope {
 
 // Numbers that follow from the query model without keys. Fields that compare keys are NaN or empty,
 // as is normality if the model was fitted without rows.
-PlasticityResult plasticity_of_model(const LinearQueryModel& model,
-                                     const PlasticityOptions& options);
+PlasticityResult plasticity_of_query_model(const LinearQueryModel& model,
+                                           const PlasticityOptions& options);
 
 // A fitted query model with the positions of its queries and, if available, their rows.
 struct FittedQueries {
@@ -26,8 +26,9 @@ struct FittedQueries {
 };
 
 // Full analysis: query model against the keys of a capture.
-PlasticityResult plasticity_with_keys(const FittedQueries& queries, const CentredRows& keys,
-                                      const PlasticityOptions& options);
+PlasticityResult plasticity_of_queries_and_keys(const FittedQueries& queries,
+                                                const CentredRows& keys,
+                                                const PlasticityOptions& options);
 
 // Fits the query model and runs the full analysis. `signs`: key_mean_signs() of the keys.
 PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,

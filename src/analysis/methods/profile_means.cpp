@@ -147,7 +147,7 @@ ProfileMeans profile_means_without_group(const PlasticityResult& result, Profile
                   part_of(result, result.profile_without.queries, group));
 }
 
-void summarise_profile(const PlasticityOptions& options, PlasticityResult& result) {
+void summarize_profile(const PlasticityOptions& options, PlasticityResult& result) {
   const auto values = values_of(result, ProfileKind::gaussian);
   result.profile_low = 0;
   result.profile_high = result.profile_context;

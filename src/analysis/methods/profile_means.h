@@ -24,6 +24,6 @@ ProfileMeans profile_means_without_group(const PlasticityResult& result, Profile
 
 // Fills profile_low, profile_high, profile_bin_means, the head's means, the standard errors of all
 // bins and the `gaussian` flag from the profile and its replicates.
-void summarise_profile(const PlasticityOptions& options, PlasticityResult& result);
+void summarize_profile(const PlasticityOptions& options, PlasticityResult& result);
 
 }  // namespace qkscope

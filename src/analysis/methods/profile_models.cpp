@@ -166,8 +166,8 @@ void take_covariances(const SortedQueries& queries, std::span<const FitWindow> w
   WindowFits all = fits.fits_without_group(-1);
   all.variance = columns.variance;
   for (std::int64_t c = 0; c < columns.size(); ++c)
-    columns.cholesky.push_back(shrunk_cholesky(queries.vectors, queries.position,
-                                               windows[static_cast<std::size_t>(c)], all, c));
+    columns.cholesky.push_back(shrunk_covariance_cholesky(
+        queries.vectors, queries.position, windows[static_cast<std::size_t>(c)], all, c));
 }
 
 }  // namespace

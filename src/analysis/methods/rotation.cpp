@@ -231,7 +231,7 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
                                RotationWorkspace* memory) {
   auto result = find_drift_and_separation(queries, keys, pooled, options);
   if (result.a.empty()) return result;
-  result.null = sample_position_null(queries, keys, pooled, result, options);
+  result.null = sample_shuffled_positions(queries, keys, pooled, result, options);
   std::vector<std::int32_t> positions(queries.source.position.begin(),
                                       queries.source.position.end());
   positions.insert(positions.end(), keys.source.position.begin(), keys.source.position.end());

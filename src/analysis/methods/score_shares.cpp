@@ -33,7 +33,7 @@ struct AttendedKeys {
   std::vector<QueryKeys> queries;
 };
 
-AttendedKeys attended_keys(const ScoreRows& rows) {
+AttendedKeys attended_keys(const DotProductRows& rows) {
   const auto place = [](const RowsView& view, std::size_t i) {
     return std::pair(view.example(i), std::int64_t{view.position[i]});
   };
@@ -189,8 +189,8 @@ std::vector<std::uint64_t> draw_sorted(std::uint64_t draws, std::uint64_t total,
 
 // Draws pairs of a query and a key that it attends to, with replacement. Takes every pair once if
 // there are at most `draws`.
-ScoredPairs sample_pairs(const ScoreRows& rows, const AttendedKeys& attended, std::uint64_t draws,
-                         Random& random) {
+ScoredPairs sample_pairs(const DotProductRows& rows, const AttendedKeys& attended,
+                         std::uint64_t draws, Random& random) {
   const auto& keys = attended.keys;
   const auto shuffled = permuted_positions(rows.keys, keys, random);
   std::uint64_t total = 0;
@@ -246,8 +246,8 @@ enum Kept { kContent, kPosition, kNeither, kKeptKinds };
 using SwapSums = std::array<WithinSums, kKeptKinds>;
 
 // Scores (content, position): the query with the content of each key at the position of each key.
-Matrix scores_after_moves(const ScoreRows& rows, const RotaryEmbedding& rope, std::size_t query,
-                          std::span<const std::size_t> keys) {
+Matrix scores_after_moves(const DotProductRows& rows, const RotaryEmbedding& rope,
+                          std::size_t query, std::span<const std::size_t> keys) {
   Matrix contents(std::ssize(keys), rows.keys.dim);
   Matrix queries(std::ssize(keys), rows.keys.dim);
   const auto q = widened(rows.queries, query);
@@ -316,7 +316,7 @@ void set_with_error(const char* column, int groups, const std::function<double(i
   result.columns[column] = std::move(found);
 }
 
-void add_variance_shares(const ScoreRows& rows, const AttendedKeys& attended,
+void add_variance_shares(const DotProductRows& rows, const AttendedKeys& attended,
                          const GeometryOptions& options, Random& random, GeometryResult& result) {
   const auto pairs =
       sample_pairs(rows, attended, static_cast<std::uint64_t>(options.score_pairs), random);
@@ -336,7 +336,7 @@ void add_variance_shares(const ScoreRows& rows, const AttendedKeys& attended,
                                    result.value("query_share"));
 }
 
-void add_swap_scores(const ScoreRows& rows, AttendedKeys sorted, const RotaryEmbedding& rope,
+void add_swap_scores(const DotProductRows& rows, AttendedKeys sorted, const RotaryEmbedding& rope,
                      const GeometryOptions& options, Random& random, GeometryResult& result) {
   const auto& keys = sorted.keys;
   auto& attended = sorted.queries;
@@ -364,7 +364,7 @@ void add_swap_scores(const ScoreRows& rows, AttendedKeys sorted, const RotaryEmb
 
 }  // namespace
 
-void add_score_columns(const ScoreRows& rows, const RotaryEmbedding* rope,
+void add_score_columns(const DotProductRows& rows, const RotaryEmbedding* rope,
                        const GeometryOptions& options, std::uint64_t seed, GeometryResult& result) {
   auto attended = attended_keys(rows);
   Random random(seed);

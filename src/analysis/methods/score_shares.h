@@ -12,7 +12,7 @@
 namespace qkscope {
 
 // Rows of one head as they enter the dot product.
-struct ScoreRows {
+struct DotProductRows {
   const RowsView& queries;
   const RowsView& keys;
   const TextGroups& texts;  // groups of the jackknife
@@ -32,7 +32,7 @@ struct ScoreRows {
 // (positional). swap_null keeps neither.
 //
 // The result does not depend on the order of rows.
-void add_score_columns(const ScoreRows& rows, const RotaryEmbedding* rope,
+void add_score_columns(const DotProductRows& rows, const RotaryEmbedding* rope,
                        const GeometryOptions& options, std::uint64_t seed, GeometryResult& result);
 
 }  // namespace qkscope

@@ -41,7 +41,7 @@ struct DrawingFolder {
     while (!lock.is_open()) {
       path = fmt::format("{}/{}XXXXXX", out, kPrefix);
       if (!::mkdtemp(path.data())) system_error("make a folder in", out, errno);
-      lock = lock_temporary(path);
+      lock = try_lock_temporary_file(path);
     }
   }
   ~DrawingFolder() {
@@ -219,7 +219,7 @@ Drawn draw_results(const DrawOptions& options) {
   Drawn& drawn = part.drawn;
   if (report) {
     drawn.report = options.out + "/report.html";
-    const auto page = report_page(part);
+    const auto page = render_report_page(part);
     part.results.check_unchanged();  // the page reads more tables than the figures
     write_file(drawn.report, page);
   }
@@ -253,7 +253,7 @@ Drawn write_report_alone(const ReportOptions& options) {
     make_folders(part.pictures);
     draw_all(part.figures, part.pictures, {"svg", "png"}, options.quiet);
   }
-  write_file(options.out, report_page(parts[0], parts.size() > 1 ? &parts[1] : nullptr));
+  write_file(options.out, render_report_page(parts[0], parts.size() > 1 ? &parts[1] : nullptr));
   parts[0].drawn.report = options.out;
   return parts[0].drawn;
 }

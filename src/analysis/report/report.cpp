@@ -138,7 +138,7 @@ std::string fill_placeholders(std::string_view page,
   return text.append(page);
 }
 
-std::string report_page(const ReportResults& part, const ReportResults* other) {
+std::string render_report_page(const ReportResults& part, const ReportResults* other) {
   const ReportHeadData heads = collect_report_head_data(part.results);
   const ReportHeadData others = other ? collect_report_head_data(other->results) : ReportHeadData();
   Json data = part_json(part, heads);

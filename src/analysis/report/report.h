@@ -41,7 +41,7 @@ struct ReportResults {
 };
 
 // Returns the HTML of the report. `other` may be null, else it must pass check_same_heads().
-std::string report_page(const ReportResults& part, const ReportResults* other = nullptr);
+std::string render_report_page(const ReportResults& part, const ReportResults* other = nullptr);
 
 // Serialises JSON for a <script> element: '<' is escaped, so that no text can close the element or
 // open a comment.

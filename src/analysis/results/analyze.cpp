@@ -243,7 +243,8 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
   const auto files = check_head_files(index, heads);
   Stopwatch watch;  // excludes downloads
   const TextGroups texts = group_texts(options, groups, run);
-  if (options.plasticity) options.plasticity_options = with_shared_profile_bins(options, run.heads);
+  if (options.plasticity)
+    options.plasticity_options = make_shared_plasticity_options(options, run.heads);
   analyze_key_head_groups(options, index, facts, texts, groups, run);
   files.check_unchanged();
   if (options.geometry && !options.weights.empty())

@@ -46,7 +46,7 @@ std::vector<double> matrix_row(const std::vector<double>& values, std::int64_t r
 
 }  // namespace
 
-Moments moments_of(const HeadMoments& from, std::int64_t head) {
+Moments moments_of_head(const HeadMoments& from, std::int64_t head) {
   Moments moments;
   moments.count = from.n();
   moments.mean = matrix_row(from.mean, head, from.dim);
@@ -57,7 +57,7 @@ Moments moments_of(const HeadMoments& from, std::int64_t head) {
   return moments;
 }
 
-std::vector<std::int64_t> documents_at(const Statistics& s) {
+std::vector<std::int64_t> count_documents_by_position(const Statistics& s) {
   std::vector<std::int64_t> ends(as_index(s.max_length) + 1);
   for (const auto length : s.lengths) ++ends[as_index(length)];
   std::vector<std::int64_t> counts;
@@ -165,19 +165,19 @@ HeadFile read_key_head(const SharedInputs& shared, const HeadId& key) {
 
 PlasticityResult plasticity_of(const SharedInputs& shared, const LinearQueryModel& model,
                                const HeadReport& report) {
-  if (!shared.capture) return plasticity_of_model(model, shared.plasticity);
+  if (!shared.capture) return plasticity_of_query_model(model, shared.plasticity);
   const HeadFile file = read_key_head(shared, {report.query.layer, report.k_head, HeadKind::key});
   PlasticityOptions options = shared.plasticity;
   options.sliding_window = file.rows.sliding_window;
   const RowsView positions{report.dim, {}, shared.position, {}, shared.bucket, {}};
-  return plasticity_with_keys({model, positions, shared.times, report.n_q},
-                              make_centred_rows(as_rows_view(file.rows)), options);
+  return plasticity_of_queries_and_keys({model, positions, shared.times, report.n_q},
+                                        make_centred_rows(as_rows_view(file.rows)), options);
 }
 
 void run_head(const SharedInputs& shared, const QueryKeyMoments& layer, HeadReport& report) {
   const auto& options = shared.options;
-  const Moments queries = moments_of(layer.all_queries, report.query.head);
-  const Moments keys = moments_of(layer.all_keys, report.k_head);
+  const Moments queries = moments_of_head(layer.all_queries, report.query.head);
+  const Moments keys = moments_of_head(layer.all_keys, report.k_head);
   report.dim = queries.dim();
   report.n_q = queries.size();
   report.n_k = keys.size();
@@ -286,7 +286,8 @@ void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) 
     if (layers.insert(key.layer).second)
       std::ranges::copy(read_head_example_ids(head_file_path(root, key)),
                         std::back_inserter(texts));
-  shared.plasticity.text_groups = TextGroups::from_texts(std::move(texts)).first_texts();
+  shared.plasticity.text_groups =
+      TextGroups::from_texts(std::move(texts)).first_text_of_each_group();
 }
 
 // Returns an index that lists the query heads of all layers with moments.
@@ -313,7 +314,7 @@ SharedInputs make_inputs(const AnalyzeOptions& options, const Statistics& s) {
                       .statistics = s,
                       .stage = options.pre_rope ? VectorStage::pre : VectorStage::post,
                       .plasticity = options.plasticity_options,
-                      .times = documents_at(s)};
+                      .times = count_documents_by_position(s)};
   check_profile_options(shared.plasticity);
   shared.plasticity.seed = options.seed;
   shared.plasticity.sampler = bucket_sampler(s);

@@ -8,7 +8,7 @@ namespace qkscope {
 namespace {
 
 using enum GeometrySource;
-using enum MapScale;
+using enum HeadMapScale;
 
 // Ranks of the covariance of queries, keys and values, before and after RoPE.
 void add_rank_columns(std::vector<GeometryColumn>& columns) {
@@ -19,7 +19,7 @@ void add_rank_columns(std::vector<GeometryColumn>& columns) {
                                                          {"v_pre", "values"}};
   for (const auto& [name, title] : vectors) {
     const auto add = [&, what = title, suffix = name](const char* column, const char* meaning,
-                                                      MapScale scale, bool has_error) {
+                                                      HeadMapScale scale, bool has_error) {
       columns.push_back({fmt::format("{}_{}", column, suffix), "rank", moments,
                          fmt::format(fmt::runtime(meaning), what), scale, has_error});
     };
@@ -108,7 +108,7 @@ std::string missing_geometry_reason(const GeometryColumn& column, const Analysis
       column.source == rotary || column.name.starts_with("distance_preference");
   if (of_frequencies && head.rope == RopeUse::nope) return "no_rope";
   if (column.source == attention) return "needs_attention";
-  return run.from_sums ? "not_in_statistics" : undefined_reason(head);
+  return run.from_sums ? "not_in_statistics" : undefined_head_reason(head);
 }
 
 }  // namespace qkscope

@@ -19,14 +19,14 @@ enum class GeometrySource {
 };
 
 // Colour range of a column's head map.
-enum class MapScale { to_one, to_largest, signed_to_one, around_zero };
+enum class HeadMapScale { to_one, to_largest, signed_to_one, around_zero };
 
 struct GeometryColumn {
   std::string name;
   const char* question;  // name of a GeometryQuestion
   GeometrySource source;
   std::string meaning;  // one sentence, without a full stop
-  MapScale scale = MapScale::to_largest;
+  HeadMapScale scale = HeadMapScale::to_largest;
   bool has_error = false;  // a column NAME_se follows
   bool is_null = false;    // a null of another column: no head map
 };

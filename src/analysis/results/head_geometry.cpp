@@ -71,11 +71,11 @@ void add_side_ranks(const std::string& side, const HeadMoments* pre, const HeadM
                     std::int64_t head, GeometryResult& result) {
   SideRanks ranks;
   if (pre != nullptr) {
-    ranks = ranks_of_side(moments_of(*pre, head));
+    ranks = ranks_of_side(moments_of_head(*pre, head));
     add_rank_columns(side + "_pre", ranks, result);
   }
   if (post == nullptr) return;
-  if (pre == nullptr || pre->m2 != post->m2) ranks = ranks_of_side(moments_of(*post, head));
+  if (pre == nullptr || pre->m2 != post->m2) ranks = ranks_of_side(moments_of_head(*post, head));
   add_rank_columns(side + "_post", ranks, result);
 }
 
@@ -112,7 +112,7 @@ struct LayerGeometry {
   const HeadMoments* k_post = body_of(s, VectorKind::key, VectorStage::post, layer);
   const HeadMoments* v_pre = body_of(s, VectorKind::value, VectorStage::pre, layer);
   RotaryEmbedding rope = rotary_of_layer(s, place);
-  std::vector<std::int64_t> documents = documents_at(s);
+  std::vector<std::int64_t> documents = count_documents_by_position(s);
   std::vector<DistanceBin> bins = empty_bins(documents, s.windows[as_index(place)]);
 
   // Columns that all query heads of a key head share.
@@ -126,7 +126,7 @@ struct LayerGeometry {
   void add_query_head(std::int64_t head, std::int64_t key_head, GeometryResult& result) const {
     add_side_ranks("q", q_pre, q_post, head, result);
     if (q_post != nullptr && k_post != nullptr)
-      add_logit_columns(moments_of(*q_post, head), moments_of(*k_post, key_head), result);
+      add_logit_columns(moments_of_head(*q_post, head), moments_of_head(*k_post, key_head), result);
     auto measured = bins;
     const bool all_keys = !s.attention.empty() && s.settings.all_keys;
     if (!s.attention.empty()) add_sink_column(head, result);
@@ -135,8 +135,8 @@ struct LayerGeometry {
       add_decay_columns(measured, std::ssize(documents), result);
     }
     if (q_pre == nullptr || k_pre == nullptr || rope.pairs() == 0) return;
-    const Moments queries = moments_of(*q_pre, head);
-    const Moments keys = moments_of(*k_pre, key_head);
+    const Moments queries = moments_of_head(*q_pre, head);
+    const Moments keys = moments_of_head(*k_pre, key_head);
     add_frequency_columns({queries, pair_abs(*q_pre, head)}, {keys, pair_abs(*k_pre, key_head)},
                           rope, result);
     const double scale = score_scale(s, layer);
@@ -185,9 +185,9 @@ struct LayerGeometry {
 
 }  // namespace
 
-GeometryResult capture_geometry(const CaptureHead& head, RopeUse rope_use,
-                                const std::vector<double>& inv_freq, const GeometryOptions& options,
-                                std::uint64_t seed) {
+GeometryResult compute_capture_geometry(const CapturedHeadPair& head, RopeUse rope_use,
+                                        const std::vector<double>& inv_freq,
+                                        const GeometryOptions& options, std::uint64_t seed) {
   const Metadata& metadata = head.query_file.metadata;
   const auto found = metadata.find(metadata::kStage);
   const bool pre = found != metadata.end() && found->second == kPreRope;
@@ -210,7 +210,8 @@ GeometryResult capture_geometry(const CaptureHead& head, RopeUse rope_use,
     queries.vectors = rotated_queries = rotated_vectors(head.query_file.rows, rope);
     keys.vectors = rotated_keys = rotated_vectors(head.key_file.rows, rope);
   }
-  const ScoreRows rows{queries, keys, head.texts, head.query_file.rows.sliding_window.value_or(0)};
+  const DotProductRows rows{queries, keys, head.texts,
+                            head.query_file.rows.sliding_window.value_or(0)};
   add_score_columns(rows, can_rotate ? &rope : nullptr, options, seed, result);
   return result;
 }

@@ -13,7 +13,7 @@
 namespace qkscope {
 
 // Rows of a query head and its key head with their moments.
-struct CaptureHead {
+struct CapturedHeadPair {
   const HeadFile& query_file;
   const HeadFile& key_file;
   const Moments& queries;
@@ -25,14 +25,14 @@ struct CaptureHead {
 
 // Returns the columns that follow from the rows of a capture. `inv_freq` are the RoPE frequencies
 // of the layer, empty for NoPE layers. If `rope` is unknown the keys cannot be swapped.
-GeometryResult capture_geometry(const CaptureHead& head, RopeUse rope,
-                                const std::vector<double>& inv_freq, const GeometryOptions& options,
-                                std::uint64_t seed);
+GeometryResult compute_capture_geometry(const CapturedHeadPair& head, RopeUse rope,
+                                        const std::vector<double>& inv_freq,
+                                        const GeometryOptions& options, std::uint64_t seed);
 
 // Shape (positions): number of documents with a token at each position.
-std::vector<std::int64_t> documents_at(const Statistics& statistics);
+std::vector<std::int64_t> count_documents_by_position(const Statistics& statistics);
 // Moments of one head.
-Moments moments_of(const HeadMoments& from, std::int64_t head);
+Moments moments_of_head(const HeadMoments& from, std::int64_t head);
 
 // Sets the geometry of the heads of one layer, as far as the statistics have the sums.
 void add_statistics_geometry(const Statistics& statistics, std::span<HeadReport> heads);

@@ -218,7 +218,7 @@ class HeadRunner {
     plasticity.sampler =
         sampler_options(file.metadata, head_file_path(options_.data_root, report.query));
     if (!plasticity.sampler) plasticity.sampler = index_.sampler;
-    plasticity.text_groups = texts_.first_texts();
+    plasticity.text_groups = texts_.first_text_of_each_group();
     plasticity.replicates = options_.errors;
     report.plasticity = attention_plasticity(queries, key.rows.rows, key.signs, plasticity);
   }
@@ -256,7 +256,7 @@ class HeadRunner {
     if (options_.plasticity) run_plasticity(report, file, queries, key);
     times.plasticity += watch.lap();
     if (options_.geometry)
-      report.geometry = capture_geometry(
+      report.geometry = compute_capture_geometry(
           {file, key.file, queries, keys, ranks_of_side(side.spectrum, without_group), key.ranks,
            texts_},
           rope.use, rope.inv_freq, options_.geometry_options, seed_of(report.query, options_.seed));
@@ -325,8 +325,8 @@ std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,
   return rows.window_missing && model != nullptr ? model->window(layer) : rows.sliding_window;
 }
 
-PlasticityOptions with_shared_profile_bins(const AnalyzeOptions& options,
-                                           const std::vector<HeadReport>& heads) {
+PlasticityOptions make_shared_plasticity_options(const AnalyzeOptions& options,
+                                                 const std::vector<HeadReport>& heads) {
   PlasticityOptions shared = options.plasticity_options;
   check_profile_options(shared);
   for (const auto& head : heads) {

@@ -55,8 +55,8 @@ void add_qk_table(const AnalysisRun& run, ResultTables& results) {
                      c.k.log10_p, first(pca.mu_q), first(pca.mu_k), first(pca.slope_q),
                      first(pca.slope_k), first(pca.fisher), first(pca.positional_variance_q),
                      first(pca.positional_variance_k), first(pca.qk_accuracy),
-                     mean_abs_r_by_chance(head.n_q), mean_abs_r_by_chance(head.n_k)),
-          i == 0 ? undefined_reason(head) : "first_component_only");
+                     expected_abs_r_by_chance(head.n_q), expected_abs_r_by_chance(head.n_k)),
+          i == 0 ? undefined_head_reason(head) : "first_component_only");
     }
   }
   rows.finish(results);
@@ -84,7 +84,7 @@ void add_taxonomy_tables(const AnalysisRun& run, const AnalyzeOptions& options,
         head_cells(run, head, first.q.r, first.k.r, to_string(published), has_few_rows(head),
                    pca.r_q_axis, pca.r_k_axis, to_string(on_axis), pc < 0 ? Table::Cell(kNan) : pc,
                    pc < 0 ? kNan : pca.explained_variance[static_cast<std::size_t>(pc)]),
-        !lacks_axis_only ? undefined_reason(head)
+        !lacks_axis_only ? undefined_head_reason(head)
         : run.texts < 2  ? "single_text"
                          : "no_drift_in_other_texts");
   }
@@ -103,7 +103,7 @@ void add_correlations_table(const AnalysisRun& run, ResultTables& results) {
       rows.add(
           make_cells(run.label, head.query.layer, number, kind, i, components[i].with_position.r,
                      components[i].with_position.p, components[i].explained_variance, count),
-          undefined_reason(head));
+          undefined_head_reason(head));
   };
   for (const auto& head : run.heads) {
     add(head, head.query.head, "q", head.n_q, head.q_components);
@@ -137,7 +137,7 @@ void add_rotation_table(const AnalysisRun& run, const AnalyzeOptions& options,
                         r.null.r_k_a_p, has_few_rows(head)),
              !r.undefined.empty()                       ? r.undefined
              : options.rotation_options.null_draws == 0 ? "no_shuffles"
-                                                        : undefined_reason(head));
+                                                        : undefined_head_reason(head));
   }
   rows.finish(results);
 }
@@ -152,11 +152,11 @@ void add_complement_table(const AnalysisRun& run, ResultTables& results) {
     if (!head.rotation) continue;
     for (std::size_t i = 0; i < head.rotation->complement.size(); ++i) {
       const auto& pair = head.rotation->complement[i];
-      rows.add(
-          head_cells(run, head, i, pair.variance_share, pair.variance_share_total, pair.angle_r,
-                     pair.omega, pair.nearest_inv_freq, pair.separability,
-                     std::isnan(pair.angle_r) ? Table::Cell(kNan) : pair.active),
-          std::isnan(pair.nearest_inv_freq) ? "rope_frequencies_unknown" : undefined_reason(head));
+      rows.add(head_cells(run, head, i, pair.variance_share, pair.variance_share_total,
+                          pair.angle_r, pair.omega, pair.nearest_inv_freq, pair.separability,
+                          std::isnan(pair.angle_r) ? Table::Cell(kNan) : pair.active),
+               std::isnan(pair.nearest_inv_freq) ? "rope_frequencies_unknown"
+                                                 : undefined_head_reason(head));
     }
   }
   rows.finish(results);

@@ -69,7 +69,7 @@ void add_metrics_table(const AnalysisRun& run, ResultTables& results) {
                         attention_name(head.window), p.ap_profile_overall, p.ap_first20,
                         p.ap_last20, p.ap_drop, head.query.head, p.ap_free_overall,
                         p.ap_free_first20, p.ap_free_last20, p.ap_free_drop, gaussian),
-             undefined_reason(head));
+             undefined_head_reason(head));
   }
   rows.finish(results);
 }
@@ -168,7 +168,7 @@ void add_weights_table(const AnalysisRun& run, ResultTables& results) {
           make_cells(head.query.layer, head.query.head, head.k_head, i,
                      head.plasticity->component_r2[i], head.plasticity->component_weight[i],
                      run.label, to_string(head.rope), attention_name(head.window), head.query.head),
-          undefined_reason(head));
+          undefined_head_reason(head));
   }
   rows.finish(results);
 }
@@ -285,7 +285,7 @@ void ResultTableBuilder::finish(ResultTables& results) {
   results.tables.push_back({std::move(name_), std::move(table_)});
 }
 
-std::string undefined_reason(const HeadReport& head) {
+std::string undefined_head_reason(const HeadReport& head) {
   if (head.n_q < 2 || head.n_k < 2) return "single_row";
   if (!head.positions_vary) return "constant_position";
   if (head.n_q < 4) return "too_few_rows";

@@ -52,7 +52,7 @@ void verify_head_files(const std::string& folder, FolderVerification& found) {
 
 }  // namespace
 
-void check_whole_results(const std::string& folder) {
+void check_results_complete(const std::string& folder) {
   constexpr char kAdvice[] = "run 'qkscope analyze' again with --overwrite";
   const auto summary = folder + "/" + results_layout::kSummaryFile;
   if (!path_exists(summary)) {

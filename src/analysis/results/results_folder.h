@@ -12,6 +12,6 @@ inline constexpr char kLockFile[] = ".analyze.lock";  // exists while tables are
 
 // Throws a bad-input error if an analysis of this folder has not finished, if a table is missing,
 // or if the size of a table differs from summary.json. Accepts tables of other programs.
-void check_whole_results(const std::string& folder);
+void check_results_complete(const std::string& folder);
 
 }  // namespace qkscope

@@ -68,7 +68,7 @@ class ResultTableBuilder {
 };
 
 // Returns the reason why statistics of this head are undefined.
-std::string undefined_reason(const HeadReport& head);
+std::string undefined_head_reason(const HeadReport& head);
 
 // Tables of the PCA (qk, taxonomy and taxonomy_counts, correlations), of the rotation (rotated,
 // complement) and errors.

@@ -267,7 +267,7 @@ void add_warnings_and_notes(AnalysisRun& run, const AnalyzeOptions& options) {
   for (const auto& note : run.notes) log::info("{}: {}", run.label, note);
 }
 
-Json options_json(const AnalyzeOptions& options) {
+Json analyze_options_to_json(const AnalyzeOptions& options) {
   constexpr const char* kSeparations[] = {"mean", "eigen", "eigen-then-project"};
   constexpr const char* kAttentions[] = {"any", "full", "sliding"};
   const auto& p = options.plasticity_options;
@@ -332,7 +332,7 @@ Json summary_json(const AnalysisRun& run, const UndefinedCounts& undefined,
                                         : without_paths(parse_json(run.state, layout::kStateFile))},
                   {"versions", {{"qkscope", version_string()}}},
                   {"counts", head_counts(run)},
-                  {"options", options_json(options)},
+                  {"options", analyze_options_to_json(options)},
                   {"texts", run.texts},
                   {"warnings", run.warnings},
                   {"notes", run.notes},

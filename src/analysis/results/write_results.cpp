@@ -116,7 +116,7 @@ void check_same_results(const std::string& folder, const Json& there, const Anal
     if (differences.empty() && !hash.empty() && there.at("capture_hash") != hash)
       differences.emplace_back("the capture has changed since");
     add_difference("qkscope", there.at("versions").at("qkscope"), version_string(), differences);
-    compare_options(there.at("options"), options_json(options), differences);
+    compare_options(there.at("options"), analyze_options_to_json(options), differences);
   } catch (const Json::exception& error) {
     bad_input(
         "{}/{}: not a summary as an analysis writes it ({}); choose another folder with --out, or "
@@ -150,7 +150,7 @@ class StagedTables {
       : target_(folder),
         lock_(folder + "/" + results_layout::kLockFile, FileLock::LockMode::exclusive,
               FileLock::LockWait::no) {
-    if (!lock_.held())
+    if (!lock_.is_held())
       bad_input("{}: another analysis is writing into this folder; wait until it ends", folder);
     OpenFolder(folder).remove_tree(kStaging);  // left by a process that was killed
     make_folders(path());

@@ -9,7 +9,7 @@
 namespace qkscope {
 
 // Returns the options that determine the results of an analysis, as stored in summary.json.
-Json options_json(const AnalyzeOptions& options);
+Json analyze_options_to_json(const AnalyzeOptions& options);
 
 // Returns the content of summary.json: means over heads for each group of heads, counts, failed
 // heads, and reasons for empty fields.

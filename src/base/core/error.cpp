@@ -10,7 +10,7 @@
 
 namespace qkscope {
 
-ErrorKind kind_of_errno(int error) {
+ErrorKind error_kind_from_errno(int error) {
   constexpr int kUserErrors[] = {ENOENT, EACCES, EISDIR,       ENOTDIR,
                                  EROFS,  EPERM,  ENAMETOOLONG, ELOOP};
   const bool by_user = std::ranges::find(kUserErrors, error) != std::end(kUserErrors);
@@ -18,7 +18,7 @@ ErrorKind kind_of_errno(int error) {
 }
 
 void system_error(const std::string& operation, const std::string& path, int error) {
-  throw Error(kind_of_errno(error),
+  throw Error(error_kind_from_errno(error),
               fmt::format("{}: cannot {}: {}", path, operation, std::strerror(error)));
 }
 

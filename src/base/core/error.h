@@ -23,7 +23,7 @@ template <typename... Args>
 
 // Returns bad_input for an errno that a wrong path or missing permission causes (ENOENT, EACCES
 // ...) and failure for every other errno: the same command may succeed later.
-ErrorKind kind_of_errno(int error);
+ErrorKind error_kind_from_errno(int error);
 
 // Throws for a failed system call on `path` with errno `error`.
 [[noreturn]] void system_error(const std::string& operation, const std::string& path, int error);

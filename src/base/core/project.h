@@ -1,5 +1,5 @@
-// project() and keys_of() copy one member of every element. They replace std::views, which clang
-// 14, the compiler of the fuzzers, cannot compile with the standard library of g++ 12.
+// project() and collect_map_keys() copy one member of every element. They replace std::views, which
+// clang 14, the compiler of the fuzzers, cannot compile with the standard library of g++ 12.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ auto project(const Range& range, Projection projection) {
 }
 
 template <typename Map>
-std::vector<std::string> keys_of(const Map& map) {
+std::vector<std::string> collect_map_keys(const Map& map) {
   return project(map, [](const auto& entry) { return entry.first; });
 }
 

@@ -88,7 +88,7 @@ void append_escaped(std::string& result, std::string_view& text, bool plain) {
     text.remove_prefix(1);
     return;
   }
-  const char32_t code = utf8::decode(text.data()).code;
+  const char32_t code = utf8::decode_character(text.data()).code;
   if (!plain && (code < 0x20 || (code >= 0x7f && code < 0xa0)))
     result += fmt::format("\\x{:02x}", static_cast<unsigned>(code));
   else if (is_bidi_control(code))

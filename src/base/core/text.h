@@ -52,7 +52,7 @@ inline std::uint32_t character_size(char lead) {
 }
 
 // Decodes the character at `at`, which must point to the first byte of a character in valid UTF-8.
-inline DecodedCharacter decode(const char* at) {
+inline DecodedCharacter decode_character(const char* at) {
   const auto byte = [at](int i) {
     return static_cast<char32_t>(static_cast<unsigned char>(at[i]));
   };
@@ -68,7 +68,7 @@ inline DecodedCharacter decode(const char* at) {
 inline DecodedCharacter decode_last_character(const char* end) {
   std::uint32_t size = 1;
   while (is_continuation_byte(end[-static_cast<std::ptrdiff_t>(size)])) ++size;
-  return decode(end - size);
+  return decode_character(end - size);
 }
 
 void append_code_point(std::string& text, char32_t code);

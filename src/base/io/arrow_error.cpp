@@ -28,7 +28,7 @@ bool is_out_of_memory(std::string_view text) {
 void check_arrow(const arrow::Status& status, const std::string& doing, ErrorKind kind) {
   if (status.ok()) return;
   if (const int error = arrow::internal::ErrnoFromStatus(status); error != 0)
-    kind = kind_of_errno(error);
+    kind = error_kind_from_errno(error);
   const auto text = describe_status(status);
   if (status.IsOutOfMemory() || is_out_of_memory(text)) failure("{}: out of memory", doing);
   throw Error(kind, fmt::format("{}: {}", doing, text));

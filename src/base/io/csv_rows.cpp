@@ -9,20 +9,20 @@ CsvParser::CsvParser(std::string_view text, CsvDialect dialect) : rest_(text), d
   if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
 }
 
-CsvParser::RowStatus CsvParser::next(std::vector<std::string>& fields) {
+CsvParser::CsvRowStatus CsvParser::next(std::vector<std::string>& fields) {
   while (dialect_.skip_empty_lines && (rest_.starts_with('\n') || rest_.starts_with("\r\n"))) {
     consume_if('\r');
     consume_if('\n');
     ++line_;
   }
-  if (rest_.empty()) return RowStatus::end;
+  if (rest_.empty()) return CsvRowStatus::end;
   ++row_;
   row_line_ = line_;
   fields.clear();
   do {
     auto& field = fields.emplace_back();
     const bool quoted = rest_.starts_with('"');
-    if (quoted && !read_quoted_field(field)) return RowStatus::unclosed_quote;
+    if (quoted && !read_quoted_field(field)) return CsvRowStatus::unclosed_quote;
     if (!quoted || dialect_.text_after_quotes) read_unquoted_field(field);
   } while (consume_if(','));
   consume_if('\r');
@@ -30,9 +30,9 @@ CsvParser::RowStatus CsvParser::next(std::vector<std::string>& fields) {
     ++line_;
   } else if (!rest_.empty()) {
     error_line_ = line_;
-    return RowStatus::text_after_quote;
+    return CsvRowStatus::text_after_quote;
   }
-  return RowStatus::row;
+  return CsvRowStatus::row;
 }
 
 bool CsvParser::read_quoted_field(std::string& field) {

@@ -15,7 +15,7 @@ struct CsvDialect {
 
 class CsvParser {
  public:
-  enum class RowStatus {
+  enum class CsvRowStatus {
     row,
     end,
     unclosed_quote,    // the quoted field that starts in error_line() has no end
@@ -26,7 +26,7 @@ class CsvParser {
   explicit CsvParser(std::string_view text, CsvDialect dialect = {});
 
   // Reads the next row into `fields`. After an error no further row can be read.
-  RowStatus next(std::vector<std::string>& fields);
+  CsvRowStatus next(std::vector<std::string>& fields);
 
   std::int64_t row_number() const { return row_; }     // number of the last row, from 1
   std::int64_t row_line() const { return row_line_; }  // line where the last row starts, from 1

@@ -35,7 +35,7 @@ std::string content_checksum(const std::string& path) {
 }  // namespace
 
 FileList list_files(const std::string& folder, const std::vector<std::string>& names) {
-  std::vector<FileRecord> records(names.size());
+  std::vector<FileListEntry> records(names.size());
   parallel_for(std::ssize(names), [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
     const auto path = folder + "/" + names[at];
@@ -67,9 +67,9 @@ std::optional<FileList> parse_file_list(const Json& state, const std::string& wh
   try {
     for (const auto& [name, item] : list->get<Json::object_t>())
       files[name] = item.is_number_integer()  // statistics of version 0.1 list sizes only
-                        ? FileRecord{item.get<std::uint64_t>(), ""}
-                        : FileRecord{item.at(kSize).get<std::uint64_t>(),
-                                     item.at(kChecksum).get<std::string>()};
+                        ? FileListEntry{item.get<std::uint64_t>(), ""}
+                        : FileListEntry{item.at(kSize).get<std::uint64_t>(),
+                                        item.at(kChecksum).get<std::string>()};
   } catch (const Json::exception& error) {
     bad_input("{}: the list of files is damaged ({})", where, error.what());
   }
@@ -87,7 +87,7 @@ void check_file_sizes(const std::string& folder, const FileList& files, const st
 }
 
 void check_file_content(const std::string& folder, const std::string& name,
-                        const FileRecord& record, const std::string& advice) {
+                        const FileListEntry& record, const std::string& advice) {
   check_file_sizes(folder, {{name, record}}, advice);
   if (record.checksum.empty() || content_checksum(folder + "/" + name) == record.checksum) return;
   bad_input("{}/{}: damaged: its checksum differs from the one written with it; {}", folder, name,

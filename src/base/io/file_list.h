@@ -12,12 +12,12 @@
 
 namespace qkscope {
 
-struct FileRecord {
+struct FileListEntry {
   std::uint64_t size = 0;  // bytes
   std::string checksum;    // checksum_text() of the content; "" in folders of older versions
 };
 
-using FileList = std::map<std::string, FileRecord>;  // keys: paths relative to the folder
+using FileList = std::map<std::string, FileListEntry>;  // keys: paths relative to the folder
 
 // Reads the named files, or all regular files below the folder.
 FileList list_files(const std::string& folder, const std::vector<std::string>& names);
@@ -34,7 +34,7 @@ std::optional<FileList> parse_file_list(const Json& state, const std::string& wh
 void check_file_sizes(const std::string& folder, const FileList& files, const std::string& advice);
 // Like check_file_sizes() for one file, but also compares the checksum if the record has one.
 void check_file_content(const std::string& folder, const std::string& name,
-                        const FileRecord& record, const std::string& advice);
+                        const FileListEntry& record, const std::string& advice);
 
 // Identity of files at one moment (device, inode, size and modification time), to detect that
 // another process replaced or changed them during a long read.

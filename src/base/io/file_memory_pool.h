@@ -16,12 +16,12 @@ class FileMemoryPool : public arrow::ProxyMemoryPool {
       : ProxyMemoryPool(pool), limit_(kBaseBytes + kBytesPerByte * file_bytes) {}
 
   arrow::Status Allocate(std::int64_t size, std::int64_t alignment, std::uint8_t** out) override {
-    ARROW_RETURN_NOT_OK(check(size));
+    ARROW_RETURN_NOT_OK(check_limit(size));
     return ProxyMemoryPool::Allocate(size, alignment, out);
   }
   arrow::Status Reallocate(std::int64_t old_size, std::int64_t new_size, std::int64_t alignment,
                            std::uint8_t** memory) override {
-    ARROW_RETURN_NOT_OK(check(new_size - old_size));
+    ARROW_RETURN_NOT_OK(check_limit(new_size - old_size));
     return ProxyMemoryPool::Reallocate(old_size, new_size, alignment, memory);
   }
 
@@ -29,7 +29,7 @@ class FileMemoryPool : public arrow::ProxyMemoryPool {
   static constexpr std::int64_t kBaseBytes = std::int64_t{64} << 20;
   static constexpr std::int64_t kBytesPerByte = 1000;  // beyond what compression reaches on texts
 
-  arrow::Status check(std::int64_t more) const {
+  arrow::Status check_limit(std::int64_t more) const {
     if (more <= limit_ - bytes_allocated()) return arrow::Status::OK();
     return arrow::Status::Invalid("it claims ", more,
                                   " bytes at once, more than a file of its size");

@@ -78,7 +78,7 @@ std::string temporary_path(const std::string& path) {
   return fmt::format("{}.{:0{}x}.tmp", path, bits, kRandomLetters);
 }
 
-FileDescriptor lock_temporary(const std::string& path) {
+FileDescriptor try_lock_temporary_file(const std::string& path) {
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!file.is_open()) return file;
   (void)::flock(file.number(), LOCK_EX);  // without flock, leftovers stay

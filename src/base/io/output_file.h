@@ -75,7 +75,7 @@ std::string temporary_path(const std::string& path);
 FileDescriptor create_temporary_file(const std::string& path, std::string& temporary);
 // Locks an existing temporary file or folder. Returns a closed descriptor if it was deleted
 // meanwhile as a leftover.
-FileDescriptor lock_temporary(const std::string& path);
+FileDescriptor try_lock_temporary_file(const std::string& path);
 // Deletes unlocked files and folders with names of the form PREFIX + random letters + SUFFIX.
 void remove_leftovers(const std::string& folder, std::string_view prefix, std::string_view suffix,
                       std::size_t random_letters);
@@ -91,11 +91,11 @@ class FileLock {
   enum class LockWait { no, yes };
 
   // Creates the file and its folder if needed. With LockWait::no the constructor does not block,
-  // and held() tells whether the lock was acquired. Throws a failure when the file system cannot
+  // and is_held() tells whether the lock was acquired. Throws a failure when the file system cannot
   // lock; with QKSCOPE_NO_LOCK=1 in the environment, every lock counts as held.
   FileLock(const std::string& file, LockMode mode, LockWait wait);
 
-  bool held() const { return file_.is_open(); }
+  bool is_held() const { return file_.is_open(); }
 
   // Upgrades a shared lock to an exclusive one without blocking. Returns false if another process
   // holds the lock; the shared lock may then be lost as well.

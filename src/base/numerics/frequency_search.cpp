@@ -46,7 +46,7 @@ Candidate top_of_peak(const Nufft& spectrum, std::int64_t half) {
 double step_to_maximum(const PhaseSumTaylorSeries& sums, double low, double high, double step) {
   double move = 0;
   for (int round = 0; round < 30; ++round) {
-    const auto [value, slope, bend] = sums.at(move);
+    const auto [value, slope, bend] = sums.evaluate(move);
     const double along = std::real(std::conj(value) * slope);
     const double curve = std::norm(slope) + std::real(std::conj(value) * bend);
     const double next =
@@ -54,7 +54,7 @@ double step_to_maximum(const PhaseSumTaylorSeries& sums, double low, double high
     if (std::fabs(next - move) <= 1e-9 * step) break;
     move = next;
   }
-  return std::norm(sums.at(move).value) > std::norm(sums.at(0).value) ? move : 0;
+  return std::norm(sums.evaluate(move).value) > std::norm(sums.evaluate(0).value) ? move : 0;
 }
 
 }  // namespace
@@ -82,7 +82,8 @@ RotationFrequencyPeak FrequencySearch::refine_rotation(
     double move = step_to_maximum(sums, std::max(before, -reach), std::min(behind, reach), reach);
     if (round == 20) move = 0;  // at the centre the series has no truncation error
     if (std::fabs(move) <= exact) {
-      const double strength = std::abs(sums.at(move).value) / static_cast<double>(order_.rows());
+      const double strength =
+          std::abs(sums.evaluate(move).value) / static_cast<double>(order_.rows());
       return {std::clamp(std::fabs(at + move), low, high), strength, sign < 0};
     }
     at += move;

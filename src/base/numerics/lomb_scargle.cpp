@@ -76,7 +76,8 @@ class PeriodogramSeries {
         twice_(expand_phase_sum(2 * omega, order, ones)) {}
 
   PeriodogramValue at(double move) const {
-    return periodogram_value(values_.at(move), once_.at(move), twice_.at(2 * move), n_);
+    return periodogram_value(values_.evaluate(move), once_.evaluate(move),
+                             twice_.evaluate(2 * move), n_);
   }
 
   // Returns the offset in [low, high] of the nearest maximum uphill, by bisection of the slope.
@@ -209,10 +210,11 @@ LombScargle::LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& 
   exact_ = 1;
   while (exact_ < inverse_.size() && omega(exact_) < slow) ++exact_;
   for (std::size_t i = 0; i < exact_; ++i)
-    inverse_[i] =
-        invert_normal_matrix(exact_ones_.at(omega(i)).value, exact_ones_.at(2 * omega(i)).value, n);
+    inverse_[i] = invert_normal_matrix(exact_ones_.evaluate(omega(i)).value,
+                                       exact_ones_.evaluate(2 * omega(i)).value, n);
   for_each_grid_point(spectrum, [&](std::size_t i, std::int64_t k) {
-    inverse_[i] = invert_normal_matrix(spectrum.at(k - shift), spectrum.at(2 * k - shift), n);
+    inverse_[i] = invert_normal_matrix(spectrum.value_at_point(k - shift),
+                                       spectrum.value_at_point(2 * k - shift), n);
   });
 }
 
@@ -243,9 +245,9 @@ std::vector<double> LombScargle::periodogram(const LowFrequencySums& slow,
                                              const Nufft& spectrum) const {
   std::vector<double> all(inverse_.size());
   for (std::size_t i = 0; i < exact_; ++i)
-    all[i] = explained_sum_of_squares(slow.at(omega(i)).value, inverse_[i]);
+    all[i] = explained_sum_of_squares(slow.evaluate(omega(i)).value, inverse_[i]);
   for_each_grid_point(spectrum, [&](std::size_t i, std::int64_t k) {
-    all[i] = explained_sum_of_squares(spectrum.at(k), inverse_[i]);
+    all[i] = explained_sum_of_squares(spectrum.value_at_point(k), inverse_[i]);
   });
   return all;
 }
@@ -286,8 +288,8 @@ SinusoidFit LombScargle::best_fit(std::span<const double> values, const Position
             [&](std::size_t i, std::size_t j) { return height[i] > height[j]; });
   if (peaks.size() > kMostRefinedPeaks) peaks.resize(kMostRefinedPeaks);
   const auto exact_value = [&](double at) {
-    return periodogram_value(slow.at(at), exact_ones_.at(at), exact_ones_.at(2 * at),
-                             static_cast<double>(values.size()));
+    return periodogram_value(slow.evaluate(at), exact_ones_.evaluate(at),
+                             exact_ones_.evaluate(2 * at), static_cast<double>(values.size()));
   };
   SinusoidFit found{kNan, -1};
   for (const auto i : peaks) {

@@ -56,7 +56,7 @@ HWY_INLINE Lanes each(const Function& function) {
 }
 
 template <std::size_t kTerms>
-HWY_INLINE Lanes polynomial(const double (&terms)[kTerms], const Lanes& x) {
+HWY_INLINE Lanes evaluate_polynomial(const double (&terms)[kTerms], const Lanes& x) {
   Lanes p = each([&](int) HWY_ATTR { return all(terms[kTerms - 1]); });
 #pragma GCC unroll 32
   for (int term = static_cast<int>(kTerms) - 2; term >= 0; --term)
@@ -91,7 +91,7 @@ HWY_INLINE Lanes exp_of_negative(const Lanes& x) {
     const Vector k = hn::Sub(shifted.v[i], all(kRound));
     return hn::NegMulAdd(k, all(kLn2Low), hn::NegMulAdd(k, all(kLn2High), x.v[i]));
   });
-  const Lanes p = polynomial(kTaylor, r);
+  const Lanes p = evaluate_polynomial(kTaylor, r);
   return each([&](int i) HWY_ATTR {
     const hn::RebindToSigned<Doubles> integers;
     const auto exponent =
@@ -110,10 +110,10 @@ HWY_INLINE Lanes erfc_of_positive(Lanes u) {
   const Lanes inverse = each([&](int i) HWY_ATTR {
     return hn::Div(all(1), hn::Mul(hn::Add(u.v[i], all(3)), growth.v[i]));
   });
-  const Lanes p =
-      polynomial(kErfcx, each([&](int i) HWY_ATTR {
-                   return hn::Mul(hn::Mul(hn::Sub(u.v[i], all(3)), growth.v[i]), inverse.v[i]);
-                 }));
+  const Lanes p = evaluate_polynomial(
+      kErfcx, each([&](int i) HWY_ATTR {
+        return hn::Mul(hn::Mul(hn::Sub(u.v[i], all(3)), growth.v[i]), inverse.v[i]);
+      }));
   const Lanes e =
       exp_of_negative(each([&](int i) HWY_ATTR { return hn::Neg(hn::Mul(u.v[i], u.v[i])); }));
   return each([&](int i) HWY_ATTR {

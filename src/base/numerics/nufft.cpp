@@ -240,7 +240,7 @@ double Nufft::tokens_per_point() const {
 
 void Nufft::spread(std::span<const std::complex<double>> values) {
   std::memset(signal_.data(), 0, std::span(signal_).size_bytes());
-  spread_values(values, rows_.data(), tables_->taps.data(), signal_.data());
+  spread_onto_grid(values, rows_.data(), tables_->taps.data(), signal_.data());
   // The grid is periodic: add the points past the end to the beginning.
   for (std::size_t v = 0; v < 3; ++v) {
     const FourComplex& past = signal_[fft().size() / 4 + v];
@@ -293,9 +293,10 @@ void Nufft::copy_margins() {
 
 double Nufft::power(std::int64_t half) const {
   const auto k = half >> 1;
-  if ((half & 1) == 0) return std::norm(at(k));
+  if ((half & 1) == 0) return std::norm(value_at_point(k));
   std::complex<double> sum;
-  for (int j = 0; j < 8; ++j) sum += static_cast<double>(halfway_weights()[j]) * at(k + j - 3);
+  for (int j = 0; j < 8; ++j)
+    sum += static_cast<double>(halfway_weights()[j]) * value_at_point(k + j - 3);
   return std::norm(sum);
 }
 
@@ -331,7 +332,7 @@ std::array<double, 5> Nufft::powers_at_quarter_steps(std::int64_t half) const {
   const std::int64_t k = half >> 1;
   std::array<std::complex<double>, 2 * kHalfWidth + 2> points;
   for (int j = 0; j < std::ssize(points); ++j)
-    points[static_cast<std::size_t>(j)] = at(k + j - kHalfWidth);
+    points[static_cast<std::size_t>(j)] = value_at_point(k + j - kHalfWidth);
   const auto between = [&](int quarter) {  // offset from k in quarter steps
     const auto first = static_cast<std::size_t>(quarter < 0 ? 0 : 1);
     const auto& weights = interpolation()[static_cast<std::size_t>((quarter + 4) % 4)];

@@ -25,7 +25,7 @@ struct PeakCandidate {
 };
 
 // The grid points that one row is spread to.
-struct SpreadRow {
+struct SpreadTarget {
   std::uint32_t start;  // index of the first FourComplex
   std::uint32_t taps;   // index of the first FourFloats of kernel weights
 };
@@ -93,7 +93,7 @@ class Nufft {
   // Returns whether grid point k, which may be negative, and its neighbours lie in the band.
   bool is_inside_band(std::int64_t k) const { return tables_->is_inside_band(std::abs(k)); }
   // Returns S at grid point k, which may be negative.
-  std::complex<double> at(std::int64_t k) const {
+  std::complex<double> value_at_point(std::int64_t k) const {
     const auto value = value_before_deconvolution(k);
     const double gain = tables_->gain[static_cast<std::size_t>(std::abs(signed_index(k)))];
     return {gain * value.real(), gain * value.imag()};
@@ -134,7 +134,7 @@ class Nufft {
   std::int64_t tokens_;
   std::shared_ptr<const NufftTables> tables_;
   std::int64_t middle_;  // grid point of the origin
-  std::vector<SpreadRow> rows_;
+  std::vector<SpreadTarget> rows_;
   std::vector<FourComplex> signal_;  // (size / 4 + margins); margins repeat blocks periodically
   std::vector<float> largest_;       // (blocks + 1, 4): largest |S|^2 of each vector
   std::vector<float> edge_powers_;   // |S|^2 at edge.begin..edge.end of each edge

@@ -29,7 +29,7 @@ HWY_INLINE Vector loaded(const FourFloats& values) {
   return hn::Load(Four(), reinterpret_cast<const float*>(&values));
 }
 
-HWY_INLINE void spread_row(const std::complex<double>& value, const SpreadRow& row,
+HWY_INLINE void spread_row(const std::complex<double>& value, const SpreadTarget& row,
                            const FourFloats* taps, FourComplex* signal) {
   const Vector re = hn::Set(Four(), static_cast<float>(value.real()));
   const Vector im = hn::Set(Four(), static_cast<float>(value.imag()));
@@ -45,7 +45,7 @@ HWY_INLINE void spread_row(const std::complex<double>& value, const SpreadRow& r
 
 // Rows are sorted by position, so consecutive rows write the same points. Interleaving four
 // quarters of the rows avoids store-to-load stalls.
-void spread_kernel(std::span<const std::complex<double>> values, const SpreadRow* rows,
+void spread_kernel(std::span<const std::complex<double>> values, const SpreadTarget* rows,
                    const FourFloats* taps, FourComplex* signal) {
   const std::size_t quarter = values.size() / 4;
   for (std::size_t i = 0; i < quarter; ++i)
@@ -77,7 +77,7 @@ float largest_kernel(const FourComplex* points, std::span<const std::uint32_t> b
                      const BlockGains& gains, float* largest) {
   Vector highest = hn::Zero(Four());
   for (std::size_t block = 0; block < block_residues.size(); ++block, points += 4) {
-    const FourFloats* const gain = gains.at_block(block_residues[block]);
+    const FourFloats* const gain = gains.gains_of_block(block_residues[block]);
     Vector power[4];
 #pragma GCC unroll 4
     for (std::size_t v = 0; v < 4; ++v) power[v] = hn::Mul(power_at(points[v]), loaded(gain[v]));
@@ -147,8 +147,8 @@ void high_kernel(const GridBlocks& grid, const float* largest, const PeakThresho
     const std::int64_t block = vector / 4;
     const std::size_t v = vector % 4;
     const std::uint32_t* const places = grid.places + block;
-    const Vector gain = loaded(grid.gains.at_block(block)[v]);
-    const Vector gain_after = loaded(grid.gains.at_block(block + 1)[v]);
+    const Vector gain = loaded(grid.gains.gains_of_block(block)[v]);
+    const Vector gain_after = loaded(grid.gains.gains_of_block(block + 1)[v]);
     const Vector here = hn::Mul(power_at(grid.signal[places[0] + v]), gain);
     const Vector mean = hn::Mul(hn::Set(Four(), 0.5F), hn::Add(gain, gain_after));
     const Vector between = hn::Mul(power_after(grid, places, v, wanted.weights), mean);
@@ -173,8 +173,8 @@ HWY_EXPORT(high_kernel);
 
 }  // namespace
 
-void spread_values(std::span<const std::complex<double>> values, const SpreadRow* rows,
-                   const FourFloats* taps, FourComplex* signal) {
+void spread_onto_grid(std::span<const std::complex<double>> values, const SpreadTarget* rows,
+                      const FourFloats* taps, FourComplex* signal) {
   QKSCOPE_DISPATCH(spread_kernel)(values, rows, taps, signal);
 }
 

@@ -13,15 +13,17 @@ namespace qkscope {
 
 // Spreads each value i: adds value i times the 12 weights at taps[rows[i].taps] to the three
 // vectors at signal[rows[i].start].
-void spread_values(std::span<const std::complex<double>> values, const SpreadRow* rows,
-                   const FourFloats* taps, FourComplex* signal);
+void spread_onto_grid(std::span<const std::complex<double>> values, const SpreadTarget* rows,
+                      const FourFloats* taps, FourComplex* signal);
 
 // Squared deconvolution gains, shared by 2^shift neighbouring blocks.
 struct BlockGains {
   const FourFloats* lines;  // ((blocks >> shift) + 1, 4)
   int shift;
 
-  const FourFloats* at_block(std::int64_t block) const { return lines + (block >> shift) * 4; }
+  const FourFloats* gains_of_block(std::int64_t block) const {
+    return lines + (block >> shift) * 4;
+  }
 };
 
 // Stores the maximum of |S|^2, scaled by `gains`, over each of the four vectors of block i of

@@ -106,7 +106,7 @@ PhaseFactor turn_of(const std::complex<double>& e, double t) {
 
 }  // namespace
 
-PhaseSum PhaseSumTaylorSeries::at(double shift) const {
+PhaseSum PhaseSumTaylorSeries::evaluate(double shift) const {
   // S = sum over m of (-i shift)^m / m! sum[m]; derivative j uses sum[m + j].
   PhaseSum result;
   std::complex<double> factor = 1;
@@ -132,12 +132,12 @@ PhaseSumTaylorSeries expand_phase_sum(double omega, const PositionOrder& order,
   PhaseFactor fine[kBlock];
   constexpr double kHalf = 0.5 * kBlock;
   for (std::uint32_t i = 0; i < kBlock; ++i)
-    fine[i] = turn_of(phase.fine(i), static_cast<double>(i) - kHalf);
+    fine[i] = turn_of(phase.phase_in_block(i), static_cast<double>(i) - kHalf);
   const double middle = 0.5 * static_cast<double>(order.length() - 1);
   std::vector<PhaseFactor> coarse;
   for (std::int64_t block = 0; block < order.blocks(); ++block)
     coarse.push_back(
-        turn_of(phase.coarse(block), static_cast<double>(block * kBlock) + kHalf - middle));
+        turn_of(phase.block_phase(block), static_cast<double>(block * kBlock) + kHalf - middle));
   PhaseSumTaylorSeries sums;
   std::vector<BlockPhaseSums> blocks(coarse.size());
   QKSCOPE_DISPATCH(row_kernel)(fine, order, values.data(), blocks.data());
@@ -177,7 +177,7 @@ LowFrequencySums::LowFrequencySums(const PositionOrder& order, std::span<const d
   add_sums();
 }
 
-PhaseSum LowFrequencySums::at(double omega) const {
+PhaseSum LowFrequencySums::evaluate(double omega) const {
   // exp(-i omega t) = sum over m of (-i omega t)^m / m!: even terms are real, odd ones imaginary.
   std::array<double, kPowers> factors;
   double factor = 1;
@@ -196,7 +196,7 @@ PhaseSum LowFrequencySums::at(double omega) const {
     return std::complex<double>(re, im);
   };
   const auto turns =
-      PhaseTable::multiples(omega * static_cast<double>(length_), std::ssize(segments_));
+      PhaseTable::phases_of_multiples(omega * static_cast<double>(length_), std::ssize(segments_));
   std::complex<double> sum;
   std::complex<double> times_t;
   std::complex<double> times_square;

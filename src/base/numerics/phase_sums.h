@@ -20,21 +20,21 @@ class PhaseTable {
  public:
   using Phases = std::vector<std::complex<double>>;
 
-  static constexpr std::int64_t kBlock = 256;  // positions per entry of coarse()
+  static constexpr std::int64_t kBlock = 256;  // positions per entry of block_phase()
 
   // Valid for 0 <= t < length.
   PhaseTable(double omega, std::int64_t length)
-      : fine_(multiples(omega, kBlock)),
-        coarse_(multiples(omega * static_cast<double>(kBlock), length / kBlock + 1)) {}
+      : fine_(phases_of_multiples(omega, kBlock)),
+        coarse_(phases_of_multiples(omega * static_cast<double>(kBlock), length / kBlock + 1)) {}
 
   std::complex<double> operator[](std::int64_t t) const {
-    return product(coarse(t / kBlock), fine(t % kBlock));
+    return product(block_phase(t / kBlock), phase_in_block(t % kBlock));
   }
-  // exp(-i omega t) = coarse(t / kBlock) fine(t % kBlock).
-  const std::complex<double>& coarse(std::int64_t block) const {
+  // exp(-i omega t) = block_phase(t / kBlock) phase_in_block(t % kBlock).
+  const std::complex<double>& block_phase(std::int64_t block) const {
     return coarse_[static_cast<std::size_t>(block)];
   }
-  const std::complex<double>& fine(std::int64_t t) const {
+  const std::complex<double>& phase_in_block(std::int64_t t) const {
     return fine_[static_cast<std::size_t>(t)];
   }
 
@@ -46,7 +46,7 @@ class PhaseTable {
 
   // Returns exp(-i angle n) for 0 <= n < count, rounded up to a multiple of 64: every 64th from
   // sin() and cos(), the others by two products.
-  static Phases multiples(double angle, std::int64_t count) {
+  static Phases phases_of_multiples(double angle, std::int64_t count) {
     std::complex<double> small[64];
     for (std::int64_t n = 0; n < 8; ++n) {
       small[n] = phase_of_multiple(angle, n);
@@ -135,7 +135,7 @@ class PhaseSumTaylorSeries {
  public:
   static constexpr int kPowers = 8;
 
-  PhaseSum at(double shift) const;
+  PhaseSum evaluate(double shift) const;
   // Returns the largest |shift| at which the value is accurate to rounding. Truncation errors
   // relative to sum |z|: (shift length / 2)^8 / 8! for the series, and (128 shift)^4 / 5! for the
   // powers of t within a block.
@@ -156,9 +156,9 @@ class LowFrequencySums {
   // `values` are in the order of `order`.
   LowFrequencySums(const PositionOrder& order, std::span<const double> values);
 
-  // Returns the same as expand_phase_sum(omega).at(0), to rounding, for frequencies up to 48
+  // Returns the same as expand_phase_sum(omega).evaluate(0), to rounding, for frequencies up to 48
   // radians over all positions.
-  PhaseSum at(double omega) const;
+  PhaseSum evaluate(double omega) const;
 
  private:
   // At 48 radians the phase changes by 0.19 from the middle to the end of a segment, so the first

@@ -164,7 +164,7 @@ double log_p_of_correlation(double r, std::int64_t n) {
   return log_incomplete_beta_half(0.5 * static_cast<double>(n - 2), x, r * r);
 }
 
-double mean_abs_r_by_chance(std::int64_t n) {
+double expected_abs_r_by_chance(std::int64_t n) {
   if (n < 2) return kNan;
   // Gamma((n - 1) / 2) / (sqrt(pi) Gamma(n / 2))
   return std::exp(-log_gamma_step(0.5 * static_cast<double>(n - 1))) / std::sqrt(std::numbers::pi);

@@ -53,7 +53,7 @@ Correlation correlation(double xy, double xx, double yy, std::int64_t n);
 double log_p_of_correlation(double r, std::int64_t n);
 
 // Returns E|r| of n independent rows, where r^2 is Beta(1/2, n/2 - 1).
-double mean_abs_r_by_chance(std::int64_t n);
+double expected_abs_r_by_chance(std::int64_t n);
 
 // Returns the t with the given two-sided p value under Student's t with `degrees` of freedom: 1.96
 // for 0.05 and many degrees.

@@ -345,7 +345,7 @@ void compute_weighted_sums(std::span<const WeightedRow> rows, std::int64_t cols,
   QKSCOPE_DISPATCH(weighted_sums_kernel)(rows.data(), std::ssize(rows), cols, sums);
 }
 
-void add_rows(const float* rows, std::int64_t count, std::span<double> sum) {
+void add_column_sums(const float* rows, std::int64_t count, std::span<double> sum) {
   QKSCOPE_DISPATCH(add_rows_kernel)(rows, count, std::ssize(sum), sum.data());
 }
 

@@ -46,7 +46,7 @@ struct WeightedRow {
 void compute_weighted_sums(std::span<const WeightedRow> rows, std::int64_t cols, double* sums);
 
 // sum (cols) += column sums of rows (count, cols).
-void add_rows(const float* rows, std::int64_t count, std::span<double> sum);
+void add_column_sums(const float* rows, std::int64_t count, std::span<double> sum);
 // out (count, cols) = rows (count, cols) - mean (cols), in float64.
 void centre_rows(const float* rows, std::int64_t count, std::span<const double> mean, double* out);
 

@@ -113,7 +113,7 @@ arrow::MemoryPool* table_memory_pool() {
   return pool;
 }
 
-arrow::MemoryPool* row_memory_pool() {
+arrow::MemoryPool* head_file_memory_pool() {
   static auto* pool = new ThrowingMemoryPool(arrow::default_memory_pool());
   return pool;
 }

@@ -22,7 +22,7 @@ inline constexpr std::int64_t kTableRowGroup = std::int64_t{1} << 20;  // rows p
 // throw std::bad_alloc if memory runs out.
 arrow::MemoryPool* table_memory_pool();
 // Memory pool for head files (captured query and key vectors): the default of Arrow.
-arrow::MemoryPool* row_memory_pool();
+arrow::MemoryPool* head_file_memory_pool();
 
 // Writer settings of result tables: ZSTD; real columns use byte-stream-split instead of a
 // dictionary, because their values rarely repeat.

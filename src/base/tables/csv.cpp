@@ -23,9 +23,9 @@ class CsvFile {
   // Returns false after the last row.
   bool next(Row& row) {
     const auto status = rows_.next(row);
-    if (status == CsvParser::RowStatus::unclosed_quote)
+    if (status == CsvParser::CsvRowStatus::unclosed_quote)
       bad_input("{}: a quote is opened and not closed", where());
-    return status == CsvParser::RowStatus::row;
+    return status == CsvParser::CsvRowStatus::row;
   }
 
   Row header() {

@@ -37,7 +37,7 @@ bool same_columns(const std::vector<Column>& a, const std::vector<Column>& b) {
 
 // Returns a text column named `column` and the union of the columns of all files, matched by name.
 std::shared_ptr<arrow::Schema> join_columns(const std::string& column,
-                                            const std::vector<TableFile>& files) {
+                                            const std::vector<NamedTableFile>& files) {
   arrow::FieldVector fields = {arrow::field(column, arrow::utf8())};
   std::vector<std::string> origins = {""};  // (fields): path of the first file with the column
   const auto add_field = [&](const std::shared_ptr<arrow::Field>& field, const std::string& path) {
@@ -69,7 +69,7 @@ std::shared_ptr<arrow::Schema> join_columns(const std::string& column,
 // Reads a row group with the columns of `wanted`: the first holds the name of the file, and columns
 // that the file lacks are null.
 std::shared_ptr<arrow::Table> read_stacked_group(parquet::arrow::FileReader& reader, int group,
-                                                 const TableFile& file,
+                                                 const NamedTableFile& file,
                                                  const std::shared_ptr<arrow::Schema>& wanted) {
   const auto take = [&](auto result) {
     return value_or_throw(std::move(result), "stacking " + file.path, ErrorKind::failure);
@@ -164,7 +164,7 @@ ParquetTableReader::ParquetTableReader(const std::string& path)
 
 ParquetTableReader::~ParquetTableReader() = default;
 
-int ParquetTableReader::row_groups() const {
+int ParquetTableReader::row_group_count() const {
   return state_->reader->num_row_groups();
 }
 
@@ -228,11 +228,11 @@ void TableFileAppender::finish() {
   parquet_->finish();
 }
 
-void check_stackable(const std::string& column, const std::vector<TableFile>& files) {
+void check_stackable_columns(const std::string& column, const std::vector<NamedTableFile>& files) {
   join_columns(column, files);
 }
 
-std::int64_t stack_tables(const std::string& column, const std::vector<TableFile>& files,
+std::int64_t stack_tables(const std::string& column, const std::vector<NamedTableFile>& files,
                           const std::string& path) {
   const auto schema = join_columns(column, files);
   AtomicParquetFile writer(path, *schema);

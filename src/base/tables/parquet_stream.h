@@ -52,7 +52,7 @@ class ParquetTableReader {
   explicit ParquetTableReader(const std::string& path);
   ~ParquetTableReader();
 
-  int row_groups() const;
+  int row_group_count() const;
   // Reads one row group. Null integers and booleans are Table::kNoInteger.
   Table read(int group) const;
 
@@ -83,20 +83,20 @@ class TableFileAppender {
   bool begun_ = false;
 };
 
-struct TableFile {
+struct NamedTableFile {
   std::string name;  // value of the new column in the rows of this file
   std::string path;
 };
 
 // Throws a bad-input error if stack_tables() would reject the columns of the files.
-void check_stackable(const std::string& column, const std::vector<TableFile>& files);
+void check_stackable_columns(const std::string& column, const std::vector<NamedTableFile>& files);
 
 // Concatenates the rows of all files into a new Parquet file and returns the number of rows. The
 // first column, named `column`, is text and holds the name of the file that a row comes from. The
 // other columns are the union over all files, matched by name; null where a file lacks a column.
 // Throws a bad-input error if a column has different types or is named `column`. One row group is
 // in memory at a time, and the output is renamed into place at the end.
-std::int64_t stack_tables(const std::string& column, const std::vector<TableFile>& files,
+std::int64_t stack_tables(const std::string& column, const std::vector<NamedTableFile>& files,
                           const std::string& path);
 
 }  // namespace qkscope

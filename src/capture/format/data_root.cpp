@@ -124,7 +124,7 @@ void DataRoot::refuse_symbolic_links(const std::optional<Shard>& own) const {
 
 FileLock DataRoot::lock_folder(const std::string& folder, FileLock::LockMode mode) const {
   FileLock lock(folder + "/" + layout::kLockFile, mode, FileLock::LockWait::no);
-  if (!lock.held())
+  if (!lock.is_held())
     bad_input("{}: another capture is running into this folder; wait until it ends", path_);
   return lock;
 }
@@ -247,7 +247,7 @@ void DataRoot::check_other_part(const Manifest& manifest, const Shard& shard,
   if (!Journal::has_entries(folder)) {  // an empty part is removed unless a process has locked it
     const FileLock lock(folder + "/" + layout::kLockFile, FileLock::LockMode::exclusive,
                         FileLock::LockWait::no);
-    if (lock.held() && !Journal::has_entries(folder))
+    if (lock.is_held() && !Journal::has_entries(folder))
       return remove_part(OpenFolder(parts_folder()), other);
   }
   if (!same_count)
@@ -278,7 +278,7 @@ void DataRoot::remove_unused_part(const Shard& shard, const DataRootLock& lock) 
     if (!alone || !list_started_shards().empty()) return;
   }
   // Keep the parts folder: it tells the next run that qkscope wrote the remaining files.
-  if (is_being_replaced() && !run_files().empty()) return;
+  if (is_being_replaced() && !existing_run_files().empty()) return;
   remove_parts();
   if (lock.made.empty()) return;
   // Remove empty folders from the root up to the outermost one that the lock created.
@@ -288,7 +288,7 @@ void DataRoot::remove_unused_part(const Shard& shard, const DataRootLock& lock) 
   }
 }
 
-std::vector<std::string> DataRoot::run_files() const {
+std::vector<std::string> DataRoot::existing_run_files() const {
   const OpenFolder root(path_);
   auto names = head_folders(root);
   for (const auto& list : {kind_->files, kind_->folders})
@@ -305,7 +305,7 @@ void DataRoot::refuse_foreign_files() const {
   if (is_finished() || is_being_replaced()) return;
   for (const auto& shard : list_started_shards())
     if (Journal::has_entries(part_folder(shard))) return;
-  const auto names = run_files();
+  const auto names = existing_run_files();
   if (names.empty()) return;
   bad_input(
       "{}: holds {} that qkscope did not write ({}); choose another output.data_root, or move "

@@ -106,7 +106,8 @@ class DataRoot {
 
  private:
   void remove_parts() const;
-  std::vector<std::string> run_files() const;  // existing files and folders at the output paths
+  std::vector<std::string> existing_run_files()
+      const;  // existing files and folders at the output paths
   void continue_part(const std::string& folder, const Manifest& manifest) const;
   void check_other_parts(const Manifest& manifest, const Shard& shard) const;
   std::vector<Shard> list_part_shards() const;  // ascending, with and without a manifest

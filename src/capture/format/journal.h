@@ -67,9 +67,10 @@ class Journal {
     follower_ = std::move(follower);
   }
   // Returns a journal for a thread that reads segments while another thread appends them. The
-  // journal starts without entries; add_without_writing() adds entries without writing the file.
+  // journal starts without entries; add_entry_without_writing() adds entries without writing the
+  // file.
   Journal copy_without_entries() const;
-  void add_without_writing(const JournalEntry& entry) { entries_.push_back(entry); }
+  void add_entry_without_writing(const JournalEntry& entry) { entries_.push_back(entry); }
   // Removes files of the part that the journal does not list, which a crash left behind.
   void remove_unlisted_files() const;
 

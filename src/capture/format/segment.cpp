@@ -73,12 +73,12 @@ void SegmentWriter::add_block(std::size_t example, std::size_t group,
   QKSCOPE_ASSERT(token_strings.empty() || token_strings.size() == positions.size());
   QKSCOPE_ASSERT(vectors.dim(0) == static_cast<std::int64_t>(positions.size()));
   auto& entry = index_[example * groups_ + group];
-  entry.offset = bytes();
+  entry.offset = content_bytes();
   entry.rows = static_cast<std::uint32_t>(positions.size());
   append(positions.data(), positions.size_bytes());
-  const auto strings_begin = bytes();
+  const auto strings_begin = content_bytes();
   for (const auto text : token_strings) append_string(text);
-  entry.string_bytes = static_cast<std::uint32_t>(bytes() - strings_begin);
+  entry.string_bytes = static_cast<std::uint32_t>(content_bytes() - strings_begin);
   const auto width = static_cast<std::size_t>(vectors.dim(2)) * sizeof(float);
   for (std::int64_t head = 0; head < vectors.dim(1); ++head) {
     const float* of_head = vectors.data<float>() + head * vectors.stride(1);
@@ -92,12 +92,12 @@ std::uint64_t SegmentWriter::commit() {
   SegmentTrailer trailer;
   trailer.examples = examples_.size();
   trailer.groups = groups_;
-  trailer.index_offset = bytes();
+  trailer.index_offset = content_bytes();
   trailer.data_checksum = finish_checksum();
   for (std::size_t group = 0; group < groups_; ++group)
     for (std::size_t example = 0; example < examples_.size(); ++example)
       append_value(index_[example * groups_ + group]);
-  trailer.table_offset = bytes();
+  trailer.table_offset = content_bytes();
   for (const auto& example : examples_) {
     append_value(example.row);
     append_value(example.key);
@@ -140,17 +140,17 @@ SegmentReader::SegmentReader(const std::string& path, std::size_t groups)
 }
 
 void SegmentReader::check_index() const {
-  if (checksum_of_bytes(trailer_.index_offset, size_ - sizeof(SegmentTrailer)) !=
+  if (checksum_of_range(trailer_.index_offset, size_ - sizeof(SegmentTrailer)) !=
       trailer_.index_checksum)
     throw_damaged();
 }
 
 void SegmentReader::check_all_bytes() const {
   check_index();
-  if (checksum_of_bytes(0, trailer_.index_offset) != trailer_.data_checksum) throw_damaged();
+  if (checksum_of_range(0, trailer_.index_offset) != trailer_.data_checksum) throw_damaged();
 }
 
-std::uint64_t SegmentReader::checksum_of_bytes(std::uint64_t begin, std::uint64_t end) const {
+std::uint64_t SegmentReader::checksum_of_range(std::uint64_t begin, std::uint64_t end) const {
   Checksum sum;
   std::vector<std::byte> buffer(std::min<std::uint64_t>(kCheckedBytes, end - begin));
   while (begin < end) {

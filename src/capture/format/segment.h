@@ -61,7 +61,7 @@ class SegmentWriter {
   std::uint64_t commit();
 
   std::size_t examples() const { return examples_.size(); }
-  std::uint64_t bytes() const { return file_.bytes_written() + buffer_.size(); }
+  std::uint64_t content_bytes() const { return file_.bytes_written() + buffer_.size(); }
   std::int64_t rows() const { return rows_; }  // summed over groups, not over heads
 
  private:
@@ -116,7 +116,7 @@ class SegmentReader {
   SegmentReader(const std::string& path, std::size_t groups);
 
   std::size_t examples() const { return trailer_.examples; }
-  std::uint64_t bytes() const { return size_; }
+  std::uint64_t file_bytes() const { return size_; }
   std::uint64_t checksum() const { return trailer_.checksum; }  // returned by commit()
 
   // Verify the checksums of index and example table, or of the whole file. Throw a bad-input error
@@ -135,7 +135,7 @@ class SegmentReader {
 
  private:
   void read_bytes_at(std::uint64_t offset, void* into, std::size_t bytes) const;
-  std::uint64_t checksum_of_bytes(std::uint64_t begin, std::uint64_t end) const;
+  std::uint64_t checksum_of_range(std::uint64_t begin, std::uint64_t end) const;
   [[noreturn]] void throw_damaged() const;
 
   std::string path_;

@@ -151,7 +151,7 @@ bool StoredRun::can_be_resumed_by(const Manifest& manifest) const {
 }
 
 void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, bool overwrite) {
-  if (overwrite && folder_.is_published()) folder_.mark_removed(folder_.manifest().run);
+  if (overwrite && folder_.is_published()) folder_.mark_run_removed(folder_.manifest().run);
   while (true) {
     // One listing decides whether there is a run and gives the number of a new one: a run that
     // begins in between takes that number and is joined.
@@ -200,7 +200,7 @@ bool StoredRun::join_active_run() {
 }
 
 std::string StoredRun::local_root() const {
-  return run_scratch_folder(folder_.address(), run_.run);
+  return scratch_folder_of_run(folder_.address(), run_.run);
 }
 
 std::string StoredRun::local_part_folder(const Shard& shard) const {

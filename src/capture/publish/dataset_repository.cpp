@@ -109,7 +109,7 @@ std::vector<Upload> request_upload_actions(const HubClient& client, const Reposi
     objects.push_back({{"oid", file.sha256}, {"size", file.size}});
     by_sum[file.sha256] = &file;
   }
-  const auto url = client.url_of(repository.page_path() + ".git/info/lfs/objects/batch");
+  const auto url = client.endpoint_url(repository.page_path() + ".git/info/lfs/objects/batch");
   const auto response = client.send(lfs_post(url, {{"operation", "upload"},
                                                    {"transfers", {"basic", "multipart"}},
                                                    {"hash_algo", "sha256"},
@@ -176,7 +176,7 @@ class FileUploader {
 
   // The Hub sends this URL, so a malformed URL is a failure of the Hub and not bad input.
   Url storage_url(const std::string& address) const {
-    return translate_response_errors(client_.url_of(""), [&] {
+    return translate_response_errors(client_.endpoint_url(""), [&] {
       const auto url = parse_url(address);
       refuse_plain_http(url, "the storage's address");
       return url;
@@ -199,7 +199,7 @@ class FileUploader {
 }  // namespace
 
 void ensure_repository(const HubClient& client, const Repository& repository, bool private_repo) {
-  const auto url = client.url_of(repository.api_path());
+  const auto url = client.endpoint_url(repository.api_path());
   const auto there = client.send({.url = url});
   if (there.ok()) {
     const auto info = parse_response(there, url);
@@ -210,7 +210,7 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
           "{}: a private repository is asked for, but it exists and is public; choose another "
           "name, "
           "or make it private at {}",
-          repository.id, client.url_of(repository.page_path() + "/settings").to_string());
+          repository.id, client.endpoint_url(repository.page_path() + "/settings").to_string());
     return;
   }
   if (there.status != 404 && there.status != 401)
@@ -220,7 +220,7 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
                    {"name", repository.id.substr(slash + 1)}};  // npos + 1 is 0
   if (slash != std::string::npos) settings["organization"] = repository.id.substr(0, slash);
   if (private_repo) settings["visibility"] = "private";
-  const auto created = client.send(json_post(client.url_of("/api/repos/create"), settings));
+  const auto created = client.send(json_post(client.endpoint_url("/api/repos/create"), settings));
   if (created.status == 409) return;  // another process created the repository, or it is private
   if (!created.ok()) throw_refusal(client, created, repository, RepositoryAccess::write);
   log::info("made the {} dataset repository {}", private_repo ? "private" : "public",
@@ -231,8 +231,8 @@ void ensure_branch(const HubClient& client, const Repository& repository,
                    const std::string& branch) {
   const auto branches = fetch_branches(client, repository);
   if (std::find(branches.begin(), branches.end(), branch) != branches.end()) return;
-  const auto url =
-      client.url_of(fmt::format("{}/branch/{}", repository.api_path(), percent_encode(branch)));
+  const auto url = client.endpoint_url(
+      fmt::format("{}/branch/{}", repository.api_path(), percent_encode(branch)));
   const auto made = client.send(json_post(url, {{"startingPoint", "main"}}));
   if (!made.ok() && made.status != 409)
     throw_refusal(client, made, repository, RepositoryAccess::write);
@@ -240,8 +240,8 @@ void ensure_branch(const HubClient& client, const Repository& repository,
 
 void fetch_upload_modes(const HubClient& client, const Repository& repository,
                         const std::string& branch, std::vector<FileToPublish>& files) {
-  const auto url =
-      client.url_of(fmt::format("{}/preupload/{}", repository.api_path(), percent_encode(branch)));
+  const auto url = client.endpoint_url(
+      fmt::format("{}/preupload/{}", repository.api_path(), percent_encode(branch)));
   std::map<std::string, std::string> modes;
   for (std::size_t begin = 0; begin < files.size(); begin += kFilesPerRequest) {
     Json list = Json::array();
@@ -282,8 +282,8 @@ HttpResponse send_commit(const HubClient& client, const Repository& repository,
   for (const auto& [path, text] : commit.texts) lines += text_addition(path, text).dump() + "\n";
   for (const auto& path : commit.removed)
     lines += Json{{"key", "deletedFile"}, {"value", {{"path", path}}}}.dump() + "\n";
-  const auto url =
-      client.url_of(fmt::format("{}/commit/{}", repository.api_path(), percent_encode(branch)));
+  const auto url = client.endpoint_url(
+      fmt::format("{}/commit/{}", repository.api_path(), percent_encode(branch)));
   auto response = client.send_once({.method = "POST",
                                     .url = url,
                                     .headers = {{"Content-Type", "application/x-ndjson"}},

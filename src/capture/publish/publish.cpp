@@ -159,7 +159,7 @@ class Publication {
     }
     PublishResult result;
     result.address =
-        client_.url_of(fmt::format("{}/tree/{}", repository_.page_path(), options_.branch))
+        client_.endpoint_url(fmt::format("{}/tree/{}", repository_.page_path(), options_.branch))
             .to_string();
     commit_with_retries(options_.branch, [&] {
       auto commit = missing_changes(files, result);
@@ -207,7 +207,7 @@ class Publication {
       log::debug("the commit is not confirmed; looking at the branch");
       if (is_retryable(response) && !backoff.wait_before_retry(response)) {
         if (response.status == 0)
-          throw_connection_error(response, client_.url_of(repository_.page_path()));
+          throw_connection_error(response, client_.endpoint_url(repository_.page_path()));
         throw_refusal(client_, response, repository_, RepositoryAccess::write);
       }
       if (!is_retryable(response)) ++conflicts;

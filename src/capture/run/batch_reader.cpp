@@ -14,7 +14,7 @@ constexpr std::size_t kBatchesAhead = 2;
 
 // The forward pass also checks token ids, but its error message cannot say which text they are
 // from.
-void check_ids(const RunPlan& plan, const Example& example) {
+void check_token_ids(const RunPlan& plan, const Example& example) {
   const auto rows = plan.model.embedding_rows;
   for (std::size_t position = 0; position < example.ids.size(); ++position) {
     const auto id = example.ids[position];
@@ -31,7 +31,7 @@ void check_ids(const RunPlan& plan, const Example& example) {
 }
 
 PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples) {
-  for (const auto& example : examples) check_ids(plan, example);
+  for (const auto& example : examples) check_token_ids(plan, example);
   return prepare_batch(plan.manifest, std::move(examples));
 }
 
@@ -111,8 +111,8 @@ std::vector<Example> BatchReader::next_batch_examples() {
   const auto& packing = plan_.packing;
   while (!is_stopping()) {
     const auto count = static_cast<std::int64_t>(taken.size());
-    if (!packing.accepts(count, tokens, 0) || !read_next_example()) break;
-    if (!packing.accepts(count, tokens, ahead_->record.tokens)) break;
+    if (!packing.has_room_for(count, tokens, 0) || !read_next_example()) break;
+    if (!packing.has_room_for(count, tokens, ahead_->record.tokens)) break;
     tokens += ahead_->record.tokens;
     taken.push_back(std::move(*ahead_));
     ahead_.reset();

@@ -20,7 +20,7 @@ namespace qkscope {
 // Checks that the token ids belong to the vocabulary of the model and samples positions. Throws a
 // bad-input error that names the text of a wrong id.
 PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples);
-void check_ids(const RunPlan& plan, const Example& example);
+void check_token_ids(const RunPlan& plan, const Example& example);
 
 class BatchReader {
  public:

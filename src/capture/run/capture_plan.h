@@ -46,7 +46,7 @@ struct BatchPacking {
   std::int64_t tokens = 0;    // beyond the minimum, pack up to this many tokens; 0: do not pack
 
   // Whether a batch of `count` examples and `held` tokens can take an example of `length` tokens.
-  bool accepts(std::int64_t count, std::int64_t held, std::int64_t length) const {
+  bool has_room_for(std::int64_t count, std::int64_t held, std::int64_t length) const {
     constexpr std::int64_t kMostPacked = 1024;  // limit for very short or empty texts
     if (count < examples) return true;
     return tokens > 0 && count < kMostPacked && held + length <= tokens;

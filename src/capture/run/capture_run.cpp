@@ -45,11 +45,11 @@ class CaptureRun {
       : plan_(plan), options_(options), companion_(companion) {}
 
   CaptureResult run() {
-    CapturePart part(plan_, part_run(plan_, options_, [&] {
+    CapturePart part(plan_, make_capture_part_run(plan_, options_, [&] {
                        source_.emplace(plan_, options_.shard).wait_for_tokenizer();
                      }));
     if (part.is_open()) capture(part);
-    set_totals(result_, part.finish());
+    copy_run_totals(result_, part.finish());
     result_.seconds = seconds_since(start_);
     return result_;
   }
@@ -209,7 +209,7 @@ class CaptureRun {
     shared_examples_ += std::ssize(batch.examples);
     if (lacking == 0) {
       most_examples_ = shared_examples_;
-      auto& statistics = companion_->observe(batch);
+      auto& statistics = companion_->statistics_for_batch(batch);
       writer.capture_and_store(batch, [&](const Batch& rows, Observer& observer) {
         forward(*pass.backend, rows, observer, statistics);
       });
@@ -270,7 +270,7 @@ class CaptureRun {
 
 }  // namespace
 
-void set_totals(CaptureResult& result, const PartRunResult& run) {
+void copy_run_totals(CaptureResult& result, const PartRunResult& run) {
   result.outcome = run.outcome;
   result.examples = run.examples;
   result.rows = run.rows;
@@ -279,12 +279,12 @@ void set_totals(CaptureResult& result, const PartRunResult& run) {
   result.assembly_seconds = run.assembly_seconds;
 }
 
-PartRun part_run(const RunPlan& plan, const CaptureOptions& options,
-                 std::function<void()> check_inputs) {
+PartRun make_capture_part_run(const RunPlan& plan, const CaptureOptions& options,
+                              std::function<void()> check_inputs) {
   return {.kind = kCaptureRun,
           .data_root = plan.config.output.data_root,
           .inputs = snapshot_inputs(plan),
-          .manifest = manifest_with_inputs(plan),
+          .manifest = manifest_with_fingerprints(plan),
           .shard = options.shard,
           .overwrite = options.overwrite,
           .quiet = options.quiet,
@@ -300,8 +300,9 @@ CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
 
 bool can_resume_capture(const RunPlan& plan) {
   if (const auto address = parse_store_address(plan.config.output.data_root))
-    return StoredRun(*address, StoredRun::kCapture).can_be_resumed_by(manifest_with_inputs(plan));
-  return DataRoot(plan.config.output.data_root).can_be_resumed_by(manifest_with_inputs(plan));
+    return StoredRun(*address, StoredRun::kCapture)
+        .can_be_resumed_by(manifest_with_fingerprints(plan));
+  return DataRoot(plan.config.output.data_root).can_be_resumed_by(manifest_with_fingerprints(plan));
 }
 
 CaptureResult merge_capture(const std::string& data_root, bool quiet) {
@@ -310,8 +311,9 @@ CaptureResult merge_capture(const std::string& data_root, bool quiet) {
   const auto assemble = [&](const DataRoot& root, std::vector<Journal> parts) {
     CaptureAssembler(root, std::move(parts)).finish(quiet);
   };
-  set_totals(result, translate_exceptions(
-                         [&] { return merge_all_parts(kCaptureRun, data_root, quiet, assemble); }));
+  copy_run_totals(result, translate_exceptions([&] {
+                    return merge_all_parts(kCaptureRun, data_root, quiet, assemble);
+                  }));
   result.seconds = seconds_since(start);
   return result;
 }

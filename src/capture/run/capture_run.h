@@ -22,7 +22,7 @@ class SharedPassStatistics {
   virtual void begin_run(Backend& backend) = 0;  // called once, before the first pass
   // Returns the statistics that observe the forward pass of the batch. Call add_observed_batch()
   // after the pass.
-  virtual LayerStatistics& observe(const PreparedBatch& batch) = 0;
+  virtual LayerStatistics& statistics_for_batch(const PreparedBatch& batch) = 0;
   virtual void add_observed_batch(const PreparedBatch& batch) = 0;
   // Runs a batch for the statistics alone, because the capture has already stored it.
   virtual void run_batch_alone(const PreparedBatch& batch) = 0;
@@ -36,9 +36,9 @@ CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
                           SharedPassStatistics* companion = nullptr);
 
 // Returns the PartRun of a capture, for CapturePart. `check_inputs`: see PartRun.
-PartRun part_run(const RunPlan& plan, const CaptureOptions& options,
-                 std::function<void()> check_inputs);
-void set_totals(CaptureResult& result, const PartRunResult& run);
+PartRun make_capture_part_run(const RunPlan& plan, const CaptureOptions& options,
+                              std::function<void()> check_inputs);
+void copy_run_totals(CaptureResult& result, const PartRunResult& run);
 
 // Whether the plan's data root holds an unfinished capture that this run would resume.
 bool can_resume_capture(const RunPlan& plan);

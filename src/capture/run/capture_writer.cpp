@@ -13,7 +13,7 @@ namespace qkscope {
 struct CaptureWriter::State {
   State(const CapturePlan& made, const CaptureOptions& options)
       : plan(made),
-        part(plan.run_plan(), part_run(plan.run_plan(), options, [] {})),
+        part(plan.run_plan(), make_capture_part_run(plan.run_plan(), options, [] {})),
         list(plan.run_plan(), part.is_open() ? &part.journal() : nullptr, options.shard) {}
 
   CapturePlan plan;
@@ -34,11 +34,11 @@ bool CaptureWriter::is_open() const {
 }
 
 std::int64_t CaptureWriter::stored() const {
-  return is_open() ? state_->list.stored() : 0;
+  return is_open() ? state_->list.documents_stored_before() : 0;
 }
 
 std::int64_t CaptureWriter::documents() const {
-  return state_->list.passed();
+  return state_->list.documents_passed();
 }
 
 bool CaptureWriter::wants(const WriterDocument& document) {
@@ -53,7 +53,7 @@ void CaptureWriter::add(const WriterDocument& document, const RunPass& run) {
     const auto prepared = prepare_batch(plan.manifest, {*example});
     // Rows pass through memory, so that an engine that fails leaves nothing of the document behind.
     state_->part.writer().append(prepared, capture_to_memory(plan, prepared, run));
-    state_->list.count(*example);
+    state_->list.count_document(*example);
   });
 }
 
@@ -66,13 +66,13 @@ CaptureResult CaptureWriter::finish() {
     auto& part = state_->part;
     CaptureResult result;
     if (part.is_open()) {
-      if (state_->list.passed() < state_->list.stored())
+      if (state_->list.documents_passed() < state_->list.documents_stored_before())
         bad_input("{} documents were passed and {} are stored; pass all documents again",
-                  state_->list.passed(), state_->list.stored());
+                  state_->list.documents_passed(), state_->list.documents_stored_before());
       result.forward_seconds = part.writer().forward_seconds();
       part.close(true);
     }
-    set_totals(result, part.finish());
+    copy_run_totals(result, part.finish());
     result.seconds = seconds_since(state_->start);
     return result;
   });

@@ -50,19 +50,19 @@ Example DocumentList::next_example(const WriterDocument& document) const {
   if (plan_.manifest.token_strings && document.token_strings.size() != document.ids.size())
     bad_input("document {}: {} token strings for {} tokens; capture.capture_token_strings is set",
               quote_text(record.source_id), document.token_strings.size(), record.tokens);
-  check_ids(plan_, example);
+  check_token_ids(plan_, example);
   return example;
 }
 
 std::optional<Example> DocumentList::next_to_store(const WriterDocument& document) {
   auto example = next_example(document);
   if (passed_ >= stored_) return example;
-  if (journal_ != nullptr) check_stored(example);
-  count(example);
+  if (journal_ != nullptr) check_matches_stored(example);
+  count_document(example);
   return std::nullopt;
 }
 
-void DocumentList::check_stored(const Example& example) {
+void DocumentList::check_matches_stored(const Example& example) {
   if (next_record_ == segment_.size()) {
     const auto& entry = journal_->entries()[next_segment_++];
     const SegmentReader segment(journal_->segment_path(entry.segment),
@@ -80,7 +80,7 @@ void DocumentList::check_stored(const Example& example) {
         there.key == example.record.key ? " with other tokens" : "");
 }
 
-void DocumentList::count(const Example& example) {
+void DocumentList::count_document(const Example& example) {
   keys_.insert(example.record.key);
   ++passed_;
 }

@@ -20,18 +20,18 @@ class DocumentList {
   // Plan and journal must outlive this object. A null journal belongs to a finished run.
   DocumentList(const RunPlan& plan, const Journal* journal, const Shard& shard);
 
-  std::int64_t stored() const { return stored_; }  // by earlier writers
-  std::int64_t passed() const { return passed_; }
+  std::int64_t documents_stored_before() const { return stored_; }  // by earlier writers
+  std::int64_t documents_passed() const { return passed_; }
 
   // Returns the next document as an example. If an earlier writer stored the document, counts it
   // and returns nullopt. Throws a bad-input error for wrong ids and token ids, and if another
   // document is stored at this place.
   std::optional<Example> next_to_store(const WriterDocument& document);
-  void count(const Example& example);
+  void count_document(const Example& example);
 
  private:
   Example next_example(const WriterDocument& document) const;
-  void check_stored(const Example& example);
+  void check_matches_stored(const Example& example);
 
   const RunPlan& plan_;
   const Journal* journal_;

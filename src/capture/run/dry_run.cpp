@@ -65,7 +65,7 @@ DryRun dry_run(const RunPlan& plan, const Shard& shard) {
   std::int64_t batch_examples = 0;
   std::int64_t batch_tokens = 0;
   while (source.next(example)) {
-    if (!plan.packing.accepts(batch_examples, batch_tokens, example.record.tokens))
+    if (!plan.packing.has_room_for(batch_examples, batch_tokens, example.record.tokens))
       batch_examples = batch_tokens = 0;
     ++batch_examples;
     batch_tokens += example.record.tokens;

@@ -164,7 +164,7 @@ bool ExampleSource::next(Example& example) {
     encoded_ = true;
   }
   auto& chunk = chunks_[next_chunk_];
-  example.record = make_record();
+  example.record = make_example_record();
   example.record.tokens = static_cast<std::int32_t>(chunk.ids.size());
   example.record.truncated = chunk.truncated;
   example.ids = std::move(chunk.ids);
@@ -193,7 +193,7 @@ TextChunks ExampleSource::encode(const Document& document) const {
   }
 }
 
-ExampleRecord ExampleSource::make_record() const {
+ExampleRecord ExampleSource::make_example_record() const {
   ExampleRecord record{.row = document_.row,
                        .key = document_.example_key,
                        .source_id = document_.source_id,
@@ -211,7 +211,7 @@ void ExampleSource::skip_stored_examples(const std::vector<ExampleRecord>& done)
     bool there = !encoded_ && document_.row == stored.row;
     while (!there && read_document())
       there = document_.row >= stored.row || tokenizer_config_.chunk.size == 0;
-    const auto found = make_record();
+    const auto found = make_example_record();
     if (!there || found.row != stored.row || found.key != stored.key || found.text != stored.text)
       bad_input(
           "{}: the dataset changed since this run began: row {} was example {}, now it is {}; "
@@ -276,7 +276,7 @@ FileSnapshot snapshot_inputs(const RunPlan& plan) {
   return snapshot;
 }
 
-Manifest manifest_with_inputs(const RunPlan& plan) {
+Manifest manifest_with_fingerprints(const RunPlan& plan) {
   Manifest manifest = plan.manifest;
   manifest.identity[kInputs] = fingerprints_of(all_files(plan));
   return manifest;

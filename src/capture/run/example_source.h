@@ -56,7 +56,7 @@ class ExampleSource {
   TextChunks encode(const Document& document) const;
   // Returns the record of chunk next_chunk_ of document_, or of the whole document; does not set
   // `tokens` and `truncated`.
-  ExampleRecord make_record() const;
+  ExampleRecord make_example_record() const;
 
   CorpusOptions options_;
   std::unique_ptr<Corpus> corpus_;
@@ -85,6 +85,6 @@ Json fingerprint_small_inputs(const RunPlan& plan);
 
 // Returns the manifest of the plan with the fingerprints of its inputs, such as weights and
 // dataset, added to the identity of the run.
-Manifest manifest_with_inputs(const RunPlan& plan);
+Manifest manifest_with_fingerprints(const RunPlan& plan);
 
 }  // namespace qkscope

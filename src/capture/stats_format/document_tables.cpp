@@ -25,7 +25,7 @@ constexpr std::int64_t kGroupRows = 4096;
 std::vector<std::size_t> row_columns(const AttentionStatistics& a) {
   std::vector<std::size_t> places;
   for (std::size_t c = 0; c < a.columns.size(); ++c)
-    if (has_one_value_per_row(a.columns[c])) places.push_back(c);
+    if (is_per_row_column(a.columns[c])) places.push_back(c);
   return places;
 }
 
@@ -51,7 +51,7 @@ void add_document(Table& table, const Statistics& s, const std::vector<std::size
   for (std::int64_t layer = 0; layer < a.layers; ++layer)
     for (std::int64_t head = 0; head < a.heads; ++head) {
       std::vector<Table::Cell> cells = {example_id_of(document.example_key), document.example_key};
-      for (auto& cell : head_id_cells(s, layer, head)) cells.push_back(std::move(cell));
+      for (auto& cell : head_column_cells(s, layer, head)) cells.push_back(std::move(cell));
       cells.emplace_back(document.tokens);
       for (const auto c : columns) cells.emplace_back(mean[c]);
       for (std::size_t c = 0; c < a.document_columns.size(); ++c) cells.emplace_back(value[c]);
@@ -103,7 +103,7 @@ class DocumentTableReader {
   // Loads the next row group if the current one is consumed. Returns false after the last group.
   bool next() {
     if (row_ < group_rows_) return true;
-    if (group_ == file_.row_groups()) return false;
+    if (group_ == file_.row_group_count()) return false;
     table_ = file_.read(group_++);
     row_ = 0;
     group_rows_ = static_cast<std::size_t>(table_.rows());

@@ -96,7 +96,7 @@ StatisticsSettings parse_settings(const Json& json, const std::string& where) {
                              item.at("first").get<std::int64_t>(),
                              item.at("last").get<std::int64_t>(), item.at("share").get<double>(),
                              item.at("name").get<std::string>()});
-  // settings_json() leaves out these keys when they have their default.
+  // statistics_settings_to_json() leaves out these keys when they have their default.
   settings.fp8_scales = json.value("fp8_scales", "");
   settings.q_filters = json.value("q_filters", "");
   settings.exact_rows = json.value("exact_rows", std::int64_t{0});
@@ -113,7 +113,7 @@ void write_state(const std::string& folder, const Statistics& s) {
       {"documents", s.lengths.size()},
       {"tokens", std::accumulate(s.lengths.begin(), s.lengths.end(), std::int64_t{0})},
       {"metadata", s.metadata},
-      {"settings", settings_json(s.settings)},
+      {"settings", statistics_settings_to_json(s.settings)},
       {"configuration", parse_json(s.configuration, "configuration")},
       {"files", to_json(list_files(folder))}};
   write_file(folder + "/" + stats_layout::kStateFile,
@@ -138,7 +138,7 @@ void check_files(const std::string& folder) {
 
 }  // namespace
 
-Json settings_json(const StatisticsSettings& settings) {
+Json statistics_settings_to_json(const StatisticsSettings& settings) {
   Json groups = Json::array();
   if (settings.moments) groups.push_back("A");
   if (settings.near_keys) groups.push_back("B");
@@ -183,7 +183,7 @@ Json settings_json(const StatisticsSettings& settings) {
   return json;
 }
 
-StatisticsSettings settings_from_json(const Json& json, const std::string& where) {
+StatisticsSettings statistics_settings_from_json(const Json& json, const std::string& where) {
   try {
     return parse_settings(json, where);
   } catch (const Json::exception& error) {

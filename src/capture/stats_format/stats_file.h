@@ -41,8 +41,8 @@ void write_sums_file(const std::string& path, const Statistics& statistics);
 Statistics read_sums_file(const std::string& path);
 
 // Convert settings to JSON and back, for files and for the identity of a run.
-Json settings_json(const StatisticsSettings& settings);
+Json statistics_settings_to_json(const StatisticsSettings& settings);
 // Throws a bad-input error for unknown names; `where` names the file in messages.
-StatisticsSettings settings_from_json(const Json& json, const std::string& where);
+StatisticsSettings statistics_settings_from_json(const Json& json, const std::string& where);
 
 }  // namespace qkscope

@@ -110,14 +110,14 @@ double key_mean(const AttentionStatistics& a, const std::vector<double>& sums, s
 void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, std::int64_t head,
                        std::int64_t bucket) {
   const AttentionStatistics& a = s.attention;
-  auto cells = head_id_cells(s, layer, head);
+  auto cells = head_column_cells(s, layer, head);
   if (bucket < 0)
     cells.emplace_back(kNan);
   else
     cells.emplace_back(bucket);
   cells.emplace_back(count_query_rows(a, bucket));
   for (std::size_t c = 0; c < a.columns.size(); ++c)
-    if (has_one_value_per_row(a.columns[c]))
+    if (is_per_row_column(a.columns[c]))
       add_statistic(cells, summarize_column(a, layer, head, bucket, static_cast<std::int64_t>(c)));
   cells.emplace_back(largest_logit(a, layer, head, bucket));
   if (!a.key_mass.empty())
@@ -171,7 +171,7 @@ Table attention_table(const Statistics& s) {
   Table table = add_head_columns();
   table.column("bucket", Type::integer).column("rows", Type::integer);
   for (const auto& name : a.columns)
-    if (has_one_value_per_row(name)) declare_statistic(table, name);
+    if (is_per_row_column(name)) declare_statistic(table, name);
   table.column("max_logit_largest", Type::real);
   if (!a.key_mass.empty()) table.column("key_mass", Type::real).column("key_observed", Type::real);
   for (const auto& name : a.document_columns) declare_statistic(table, name);
@@ -199,7 +199,7 @@ Table distance_table(const Statistics& s) {
         for (std::int64_t width = 0; width < kDistances; ++width) {
           if (count_query_rows(a, bucket) == 0) continue;
           const auto value = summarize_column(a, layer, head, bucket, layout.distance_mass(width));
-          auto cells = head_id_cells(s, layer, head);
+          auto cells = head_column_cells(s, layer, head);
           cells.push_back(bucket < 0 ? Table::Cell(kNan) : Table::Cell(bucket));
           const auto [low, high] = distances_of(width);
           for (const auto number : {count_query_rows(a, bucket), width, low, high})

@@ -55,8 +55,8 @@ inline Table add_head_columns(Table table = {}) {
                            std::move(table));
 }
 // Returns the cells of the head columns (add_head_columns()). `layer` indexes Statistics::layers.
-inline std::vector<Table::Cell> head_id_cells(const Statistics& s, std::int64_t layer,
-                                              std::int64_t head) {
+inline std::vector<Table::Cell> head_column_cells(const Statistics& s, std::int64_t layer,
+                                                  std::int64_t head) {
   const bool rope = s.rotary[as_index(layer)] > 0;
   return {s.layers[as_index(layer)], head, head / (s.heads / s.key_heads),
           std::string(rope ? "rope" : "nope")};

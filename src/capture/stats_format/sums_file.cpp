@@ -191,7 +191,7 @@ Metadata file_metadata(const Statistics& s) {
   Metadata metadata = s.metadata;
   metadata[kFormat] = stats_layout::kFormatName;
   metadata[kRopeStyle] = s.interleaved ? "interleaved" : "half";
-  metadata[kSettings] = settings_json(s.settings).dump();
+  metadata[kSettings] = statistics_settings_to_json(s.settings).dump();
   metadata[kFirst] = std::to_string(s.settings.first);
   metadata[kBuckets] = std::to_string(s.settings.buckets);
   visit_metadata(s, [&](const char* name, const auto& value) {
@@ -286,8 +286,8 @@ class SumsReader {
             "damaged",
             path_, s.layers.size(), size);
     s.interleaved = text(kRopeStyle) == "interleaved";
-    s.settings =
-        settings_from_json(parse_json(text(kSettings), path_ + " (" + kSettings + ")"), path_);
+    s.settings = statistics_settings_from_json(
+        parse_json(text(kSettings), path_ + " (" + kSettings + ")"), path_);
     if (s.key_heads < 1 || s.heads % s.key_heads != 0 || s.dim < 1 || s.settings.bucket_size < 1)
       bad_input(
           "{}: {} query heads, {} key heads, {} dimensions, buckets of {}; the file is "
@@ -302,8 +302,8 @@ class SumsReader {
     for (const auto length : s.lengths)
       if (length < 0 || length > s.max_length)
         bad_input("{}: a document has {} tokens; expected at most {}", path_, length, s.max_length);
-    const auto exact =
-        sum_positions(s.lengths, s.settings.first, s.settings.bucket_size, s.settings.buckets);
+    const auto exact = sum_document_positions(s.lengths, s.settings.first, s.settings.bucket_size,
+                                              s.settings.buckets);
     s.positions = {exact.first.to_position_sums(), exact.body.to_position_sums()};
     for (const auto& bucket : exact.buckets)
       s.bucket_positions.push_back(bucket.to_position_sums());

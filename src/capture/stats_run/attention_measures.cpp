@@ -64,8 +64,7 @@ std::vector<std::vector<double>> measure_attention_concentration(Backend& backen
   return means;
 }
 
-MeanAttentionArea::MeanAttentionArea(const ModelConfig& model, std::int64_t layer,
-                                     std::int64_t max_length)
+MeanQkArea::MeanQkArea(const ModelConfig& model, std::int64_t layer, std::int64_t max_length)
     : scale_(model.score_scale(layer)), interleaved_(model.rope_interleaved) {
   const auto* rope = model.rope(layer);
   if (rope == nullptr) return;
@@ -82,8 +81,7 @@ MeanAttentionArea::MeanAttentionArea(const ModelConfig& model, std::int64_t laye
     }
 }
 
-double MeanAttentionArea::compute(std::span<const double> query,
-                                  std::span<const double> key) const {
+double MeanQkArea::compute(std::span<const double> query, std::span<const double> key) const {
   const auto half = as_index(rotary_ / 2);
   // The dot product of q rotated by position m and k rotated by n is
   // along * cos(m - n) + across * sin(m - n) per rotary pair.

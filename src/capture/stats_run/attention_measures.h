@@ -28,10 +28,10 @@ std::vector<std::vector<double>> measure_attention_concentration(Backend& backen
 // Repeats a head's mean query and mean key at 500 positions, applies RoPE, and returns the area
 // under the cumulative attention of the last query: 1 if all attention goes to the first key, near
 // 0 if the query attends to itself.
-class MeanAttentionArea {
+class MeanQkArea {
  public:
   // For a layer without RoPE the vectors are not rotated.
-  MeanAttentionArea(const ModelConfig& model, std::int64_t layer, std::int64_t max_length);
+  MeanQkArea(const ModelConfig& model, std::int64_t layer, std::int64_t max_length);
 
   // query and key: shape (d), before RoPE.
   double compute(std::span<const double> query, std::span<const double> key) const;

@@ -42,7 +42,7 @@ bool EnginePass::wants(HookPoint point) const {
          !model_.config.layers[as_index(point.layer)].cross_attention;
 }
 
-std::int64_t EnginePass::width(std::size_t kind) const {
+std::int64_t EnginePass::vector_width(std::size_t kind) const {
   return kind == 2 ? d_value_ : model_.config.d_head;
 }
 
@@ -67,7 +67,7 @@ void EnginePass::see(HookPoint point, ConstTensorView activation) {
     bad_input("the engine passed {}, which the statistics do not want", hook_name(point));
   const auto kind = kind_of(point);
   const auto heads = kind == 0 ? model_.config.n_heads : model_.config.n_kv_heads;
-  const Shape expected = {batch_->rows(), heads, width(kind)};
+  const Shape expected = {batch_->rows(), heads, vector_width(kind)};
   if (activation.shape() != expected || activation.dtype() != DType::f32)
     bad_input("{}: the engine passed {} of shape {}; expected float32 of shape {}",
               hook_name(point), dtype_name(activation.dtype()), activation.shape().to_string(),
@@ -86,7 +86,7 @@ void EnginePass::add_layer(std::int64_t layer, const Vectors& vectors) {
   backend_->begin_layer(layer);
   for (std::size_t kind = 0; kind < kBuffers.size(); ++kind) {
     // Values of a width other than d_head have no statistics, so their buffer keeps its zeros.
-    if (width(kind) != model_.config.d_head) continue;
+    if (vector_width(kind) != model_.config.d_head) continue;
     backend_->edit_buffer(kBuffers[kind], [&](TensorView to) {
       std::copy_n(vectors[kind].data<float>(), vectors[kind].size(), to.data<float>());
     });

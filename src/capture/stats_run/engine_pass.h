@@ -29,7 +29,7 @@ class EnginePass : public Observer {
   using Vectors = std::array<Tensor, 3>;  // q, k and v: (rows, heads, width)
 
   void add_layer(std::int64_t layer, const Vectors& vectors);
-  std::int64_t width(std::size_t kind) const;  // that the engine passes
+  std::int64_t vector_width(std::size_t kind) const;  // that the engine passes
 
   LoadedCheckpoint model_;  // without weights
   std::int64_t d_value_;

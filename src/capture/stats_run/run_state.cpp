@@ -177,7 +177,7 @@ void visit(Archive& archive, T& value) {
 
 void save_stats_state(const std::string& path, const StatsRunState& state) {
   StateWriter writer(path);
-  writer(settings_json(state.statistics.settings).dump());
+  writer(statistics_settings_to_json(state.statistics.settings).dump());
   visit(writer, state.statistics);
   visit(writer, state.shifts);
   writer.finish();
@@ -191,7 +191,7 @@ StatsRunState load_stats_state(const std::string& path) {
   visit(reader, state.statistics);
   visit(reader, state.shifts);
   reader.finish();
-  state.statistics.settings = settings_from_json(parse_json(settings, path), path);
+  state.statistics.settings = statistics_settings_from_json(parse_json(settings, path), path);
   return state;
 }
 

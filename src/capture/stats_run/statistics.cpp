@@ -46,7 +46,7 @@ void for_each_folder_example(const std::string& folder,
                              const std::function<void(const ExampleRecord&)>& take) {
   const auto path = folder + "/" + layout::kExamplesFile;
   const ParquetTableReader file(path);
-  for (int group = 0; group < file.row_groups(); ++group) {
+  for (int group = 0; group < file.row_group_count(); ++group) {
     const auto table = file.read(group);
     const auto column = [&](const char* name) -> const Table::Column& {
       const auto* found = table.find(name);

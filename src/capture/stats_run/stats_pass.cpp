@@ -144,7 +144,8 @@ class StatsPass::Attention : public AttentionConsumer {
       }
       auto& largest = a.max_logit[as_index(to + b)];
       largest = std::max(largest, part.max_logit[as_index(from + b)]);
-      add_document(head, b, pass_.bucket_rows(sequence.length, b), {sum, as_index(columns)});
+      add_document(head, b, pass_.count_rows_in_bucket(sequence.length, b),
+                   {sum, as_index(columns)});
     }
     add_document(head, a.buckets, sequence.length, whole);
     finish_document(part, document, head, whole);
@@ -331,7 +332,7 @@ void StatsPass::make_document_records() {
   }
 }
 
-std::int64_t StatsPass::bucket_rows(std::int64_t length, std::int64_t bucket) const {
+std::int64_t StatsPass::count_rows_in_bucket(std::int64_t length, std::int64_t bucket) const {
   const auto& request = attention_request_;
   const auto end = bucket + 1 == request.buckets ? length : (bucket + 1) * request.bucket_size;
   return std::max<std::int64_t>(0, std::min(length, end) - bucket * request.bucket_size);
@@ -344,7 +345,7 @@ void StatsPass::count_documents_and_rows() {
     const auto length = document.attention.tokens;
     ++a.documents;
     for (std::int64_t b = 0; b < a.buckets; ++b) {
-      const auto rows = bucket_rows(length, b);
+      const auto rows = count_rows_in_bucket(length, b);
       a.rows[as_index(b)] += rows;
       a.row_square[as_index(b)] += static_cast<double>(rows) * static_cast<double>(rows);
     }

@@ -75,7 +75,7 @@ class StatsPass : public LayerStatistics {
   void make_document_records();
   std::int64_t layer_index(std::int64_t layer) const;  // in Statistics::layers
   // Query rows of a document in a bucket of positions.
-  std::int64_t bucket_rows(std::int64_t length, std::int64_t bucket) const;
+  std::int64_t count_rows_in_bucket(std::int64_t length, std::int64_t bucket) const;
   // Returns the values per document of one layer and head, shape (document columns).
   double* document_statistics(std::size_t document, std::int64_t layer_index, std::int64_t head);
   void add_mean_attention_areas(std::size_t document, std::int64_t layer_index);
@@ -91,7 +91,7 @@ class StatsPass : public LayerStatistics {
   std::vector<std::unique_ptr<Moments>> moments_;
   std::vector<std::unique_ptr<Attention>> attention_;  // (layers)
   AttentionRequest attention_request_;
-  std::vector<MeanAttentionArea> areas_;  // (layers); empty if the settings do not ask for it
+  std::vector<MeanQkArea> areas_;  // (layers); empty if the settings do not ask for it
   // Mean queries and keys before RoPE of every document of the batch in the current layer.
   std::vector<std::vector<double>> query_means_;  // (documents), each (heads, d)
   std::vector<std::vector<double>> key_means_;    // (documents), each (key heads, d)

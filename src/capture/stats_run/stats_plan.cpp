@@ -178,7 +178,7 @@ void add_moments(StatsRunPlan& plan) {
 Json with_settings(Json configuration, const StatisticsSettings& settings) {
   configuration.erase("capture");
   configuration.erase("output");
-  configuration["stats"] = settings_json(settings);
+  configuration["stats"] = statistics_settings_to_json(settings);
   return configuration;
 }
 
@@ -390,7 +390,7 @@ std::string plan_json(const StatsPlan& made, const StatsDryRun& dry) {
   const auto& plan = made.run_plan();
   const Json json = {{"model", plan.config.run.model.name},
                      {"data_root", plan.config.run.output.data_root},
-                     {"stats", settings_json(plan.config.stats)},
+                     {"stats", statistics_settings_to_json(plan.config.stats)},
                      {"examples", dry.examples},
                      {"truncated", dry.truncated},
                      {"dropped_chunks", dry.dropped_chunks},

@@ -37,7 +37,7 @@ constexpr const char* kFiles[] = {stats_layout::kSumsFile,      stats_layout::kC
 constexpr const char* kFolders[] = {stats_layout::kColumnsFolder};
 
 Manifest manifest_of(const StatsRunPlan& plan) {
-  auto manifest = manifest_with_inputs(plan.run);
+  auto manifest = manifest_with_fingerprints(plan.run);
   const auto& stats = plan.config.stats;
   const auto add = [&](const char* what, const std::string& file) {
     manifest.identity[kInputs][what] = {{file, file_fingerprint(file)}};
@@ -92,7 +92,7 @@ class CaptureStatistics : public SharedPassStatistics {
     backend_ = &backend;
     pass_.emplace(plan_, part_.state());
   }
-  LayerStatistics& observe(const PreparedBatch& batch) override {
+  LayerStatistics& statistics_for_batch(const PreparedBatch& batch) override {
     pass_->begin_batch(batch);
     return *pass_;
   }
@@ -123,10 +123,10 @@ class StatisticsRun {
       : plan_(plan), options_(options), capture_(capture) {}
 
   StatsAndCaptureResult run() {
-    auto run = statistics_part_run(plan_, options_);
+    auto run = make_statistics_part_run(plan_, options_);
     run.check_inputs = [&] { ExampleSource(plan_.run, options_.shard).wait_for_tokenizer(); };
     run.write_part = [&](const DataRoot&, Journal& journal) { write_part(journal); };
-    set_totals(result_, run.run());
+    copy_run_totals(result_, run.run());
     result_.seconds = seconds_since(start_);
     return {result_, captured_};
   }
@@ -284,13 +284,13 @@ const RunKind kStatisticsRun = {
         "output.data_root, or replace them with --overwrite",
 };
 
-void set_totals(StatsResult& result, const PartRunResult& run) {
+void copy_run_totals(StatsResult& result, const PartRunResult& run) {
   result.outcome = run.outcome;
   result.examples = run.examples;
   result.tokens = run.tokens;
 }
 
-PartRun statistics_part_run(const StatsRunPlan& plan, const StatsOptions& options) {
+PartRun make_statistics_part_run(const StatsRunPlan& plan, const StatsOptions& options) {
   const auto& data_root = plan.config.run.output.data_root;
   if (!parse_store_address(data_root)) refuse_finished_capture(data_root);
   return {.kind = kStatisticsRun,
@@ -313,9 +313,9 @@ StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& op
 StatsResult merge_stats_shards(const std::string& folder) {
   const auto start = Clock::now();
   StatsResult result;
-  set_totals(result, translate_exceptions([&] {
-               return merge_all_parts(kStatisticsRun, folder, true, assemble_statistics);
-             }));
+  copy_run_totals(result, translate_exceptions([&] {
+                    return merge_all_parts(kStatisticsRun, folder, true, assemble_statistics);
+                  }));
   result.seconds = seconds_since(start);
   return result;
 }

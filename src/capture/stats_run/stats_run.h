@@ -26,8 +26,8 @@ struct SharedPassCapture {
   CaptureOptions options;
 };
 // Returns the PartRun of a statistics run; write_part is not set.
-PartRun statistics_part_run(const StatsRunPlan& plan, const StatsOptions& options);
-void set_totals(StatsResult& result, const PartRunResult& run);
+PartRun make_statistics_part_run(const StatsRunPlan& plan, const StatsOptions& options);
+void copy_run_totals(StatsResult& result, const PartRunResult& run);
 
 StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
                                 const SharedPassCapture* capture = nullptr);

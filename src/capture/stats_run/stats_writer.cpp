@@ -18,7 +18,7 @@ namespace qkscope {
 struct StatsWriter::State {
   State(const StatsPlan& made, const StatsOptions& options)
       : plan(made),
-        session(statistics_part_run(plan.run_plan(), options)),
+        session(make_statistics_part_run(plan.run_plan(), options)),
         list(plan.run_plan().run, session.is_open() ? &session.journal() : nullptr, options.shard),
         feed(plan.run_plan().run.engine->model()) {
     if (!session.is_open()) return;
@@ -47,11 +47,11 @@ bool StatsWriter::is_open() const {
 }
 
 std::int64_t StatsWriter::stored() const {
-  return is_open() ? state_->list.stored() : 0;
+  return is_open() ? state_->list.documents_stored_before() : 0;
 }
 
 std::int64_t StatsWriter::documents() const {
-  return state_->list.passed();
+  return state_->list.documents_passed();
 }
 
 bool StatsWriter::wants(const WriterDocument& document) {
@@ -66,7 +66,7 @@ void StatsWriter::add(const WriterDocument& document, const RunPass& run) {
     // Sums are added after all layers have arrived: an engine that fails leaves no partial sums.
     auto held = state_->pass->compute_batch(prepared, state_->feed, run);
     state_->part->add_batch(prepared, state_->pass->add_batch(prepared, std::move(held)));
-    state_->list.count(*example);
+    state_->list.count_document(*example);
   });
 }
 
@@ -78,13 +78,13 @@ StatsResult StatsWriter::finish() {
   return translate_exceptions([&] {
     StatsResult result;
     if (is_open()) {
-      if (state_->list.passed() < state_->list.stored())
+      if (state_->list.documents_passed() < state_->list.documents_stored_before())
         bad_input("{} documents were passed and {} are stored; pass all documents again",
-                  state_->list.passed(), state_->list.stored());
+                  state_->list.documents_passed(), state_->list.documents_stored_before());
       state_->part->flush();
       state_->session.journal().mark_complete();
     }
-    set_totals(result, state_->session.finish());
+    copy_run_totals(result, state_->session.finish());
     result.seconds = seconds_since(state_->start);
     return result;
   });

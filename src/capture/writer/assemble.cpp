@@ -233,7 +233,7 @@ bool CaptureAssembler::wait_for_segment() {
   std::unique_lock lock(mutex_);
   more_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
   if (ending_) return false;
-  parts_.front().add_without_writing(waiting_.front());
+  parts_.front().add_entry_without_writing(waiting_.front());
   waiting_.pop_front();
   return true;
 }
@@ -278,7 +278,7 @@ void CaptureAssembler::finish(bool quiet) {
     log::debug("assembly, {:.3f} s: {}", seconds_since(start), what);
   };
   stop_background_assembly();
-  for (const auto& entry : waiting_) parts_.front().add_without_writing(entry);
+  for (const auto& entry : waiting_) parts_.front().add_entry_without_writing(entry);
   log_step("the work ahead has ended");
   verify_new_segments(verified_);
   log_step("all segments are checked");

@@ -6,7 +6,7 @@
 namespace qkscope {
 
 CapturePart::CapturePart(const WriterPlan& plan, PartRun run)
-    : quiet_(run.quiet), session_(with_assembly(std::move(run))) {
+    : quiet_(run.quiet), session_(add_assembly_steps(std::move(run))) {
   if (!session_.is_open()) return;
   auto& journal = session_.journal();
   assembler_ = std::make_unique<CaptureAssembler>(session_.root(), std::vector{journal});
@@ -19,7 +19,7 @@ CapturePart::~CapturePart() {
   assembler_.reset();  // deletes unfinished files while the data root is locked
 }
 
-PartRun CapturePart::with_assembly(PartRun run) {
+PartRun CapturePart::add_assembly_steps(PartRun run) {
   run.assemble = [this](const DataRoot& root, std::vector<Journal> parts) {
     const auto assembler = assembler_ ? std::move(assembler_)
                                       : std::make_unique<CaptureAssembler>(root, std::move(parts));

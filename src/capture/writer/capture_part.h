@@ -32,7 +32,7 @@ class CapturePart {
   PartRunResult finish();
 
  private:
-  PartRun with_assembly(PartRun run);
+  PartRun add_assembly_steps(PartRun run);
 
   bool quiet_;
   std::unique_ptr<CaptureAssembler> assembler_ = nullptr;  // of the open part

@@ -102,10 +102,10 @@ PartRunResult PartRun::run() const {
   return session.finish();
 }
 
-PartSession::PartSession(PartRun run, Unopened) : run_(std::move(run)) {}
+PartSession::PartSession(PartRun run, UnopenedTag) : run_(std::move(run)) {}
 
 // A delegating constructor, so that the destructor cleans up if open() throws.
-PartSession::PartSession(PartRun run) : PartSession(std::move(run), Unopened()) {
+PartSession::PartSession(PartRun run) : PartSession(std::move(run), UnopenedTag()) {
   open();
 }
 

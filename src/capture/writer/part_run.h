@@ -74,8 +74,8 @@ class PartSession {
   PartRunResult finish();
 
  private:
-  struct Unopened {};
-  PartSession(PartRun run, Unopened);
+  struct UnopenedTag {};
+  PartSession(PartRun run, UnopenedTag);
   void open();
   void open_folder();
   void open_part();

@@ -244,7 +244,7 @@ void CapturePartWriter::finish_batch(const PreparedBatch& prepared,
     entry->tokens += prepared.tokens();
   }
   forward_seconds_ += count.forward_seconds;
-  if (segment_->bytes() >= kSegmentBytes || segment_->examples() >= kSegmentExamples ||
+  if (segment_->content_bytes() >= kSegmentBytes || segment_->examples() >= kSegmentExamples ||
       Clock::now() - opened_ >= kSegmentTime)
     begin_closing_segment();
 }

@@ -162,7 +162,7 @@ std::uint64_t sampling_seed(std::int64_t example_key, std::int64_t layer, char k
 PositionSampler::PositionSampler(const SamplerOptions& options)
     : options_(options), buckets_(options) {}
 
-float PositionSampler::probability(std::int32_t bucket) const {
+float PositionSampler::keep_probability(std::int32_t bucket) const {
   switch (options_.type) {
     case SamplerType::log_uniform:
       return std::min(1.0f, std::ldexp(static_cast<float>(options_.base_rate), -bucket));
@@ -184,7 +184,7 @@ std::vector<std::int32_t> PositionSampler::sample(std::uint64_t seed, std::int64
     if (i >= bucket_end) {
       const auto here = bucket_of(i);
       bucket_end = buckets_.positions(here).end;
-      p = probability(here);
+      p = keep_probability(here);
     }
     if (options_.type == SamplerType::all || uniform() < p)
       positions.push_back(static_cast<std::int32_t>(i));

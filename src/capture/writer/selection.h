@@ -39,7 +39,7 @@ class PositionSampler {
   explicit PositionSampler(const SamplerOptions& options);
 
   std::int32_t bucket_of(std::int64_t position) const { return buckets_.bucket_of(position); }
-  float probability(std::int32_t bucket) const;  // of keeping a position in this bucket
+  float keep_probability(std::int32_t bucket) const;  // of keeping a position in this bucket
 
   // Returns the sampled positions of [0, length), ascending. If more than max_rows are sampled,
   // keeps those with the smallest hash of seed and position, which is a deterministic choice.

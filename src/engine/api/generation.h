@@ -37,8 +37,8 @@ inline double softmax_weight(float logit, float highest, double temperature) {
 }
 
 // Returns the `count` most likely tokens in descending order of probability.
-inline TokenCandidates top_candidates(std::span<const float> logits, std::size_t count,
-                                      double temperature) {
+inline TokenCandidates top_token_candidates(std::span<const float> logits, std::size_t count,
+                                            double temperature) {
   TokenCandidates found;
   found.tokens.resize(logits.size());
   std::iota(found.tokens.begin(), found.tokens.end(), 0);
@@ -56,7 +56,7 @@ inline TokenCandidates top_candidates(std::span<const float> logits, std::size_t
   return found;
 }
 
-inline TokenCandidates all_candidates(std::span<const float> logits, double temperature) {
+inline TokenCandidates all_token_candidates(std::span<const float> logits, double temperature) {
   TokenCandidates found;
   found.tokens.resize(logits.size());
   std::iota(found.tokens.begin(), found.tokens.end(), 0);
@@ -88,20 +88,20 @@ inline TokenCandidates find_token_candidates(std::span<const float> logits,
                                              const SamplingOptions& options) {
   if (options.top_k > 0) {
     const auto count = std::min(logits.size(), as_index(options.top_k));
-    auto found = top_candidates(logits, count, options.temperature);
+    auto found = top_token_candidates(logits, count, options.temperature);
     if (options.top_p < 1.0)
       truncate_to_nucleus(found, options.top_p * total_weight(found.weights));
     return found;
   }
-  auto all = all_candidates(logits, options.temperature);
+  auto all = all_token_candidates(logits, options.temperature);
   if (options.top_p >= 1.0) return all;
   // The nucleus is usually small; sorting the whole vocabulary would be slow.
   const auto enough = options.top_p * total_weight(all.weights);
   for (std::size_t count = 128; count < logits.size(); count *= 8) {
-    auto found = top_candidates(logits, count, options.temperature);
+    auto found = top_token_candidates(logits, count, options.temperature);
     if (truncate_to_nucleus(found, enough)) return found;
   }
-  auto found = top_candidates(logits, logits.size(), options.temperature);
+  auto found = top_token_candidates(logits, logits.size(), options.temperature);
   truncate_to_nucleus(found, enough);
   return found;
 }

@@ -33,7 +33,7 @@ const CudaHostFunctions kHost{
     .recompute_pattern = recompute_pattern,
     .attend_edited_rows = attend_edited_rows,
     .compute_attention_statistics = compute_attention_statistics,
-    .rows_by_expert = rows_by_expert,
+    .group_rows_by_expert = group_rows_by_expert,
     .widen_rows = widen_rows,
 };
 
@@ -199,7 +199,7 @@ std::string gpu_unavailable_reason(int gpu) {
     return fmt::format("the GPU has compute capability {}.{}, and {}.0 or later is needed", major,
                        minor, kOldestGpu);
   const auto& part = cuda_module();
-  return part.module == nullptr ? part.why_not : part.module->unusable_reason(gpu);
+  return part.module == nullptr ? part.why_not : part.module->gpu_unusable_reason(gpu);
 }
 
 }  // namespace qkscope

@@ -35,15 +35,15 @@ struct CudaHostFunctions {
   decltype(&qkscope::recompute_pattern) recompute_pattern;
   decltype(&qkscope::attend_edited_rows) attend_edited_rows;
   decltype(&qkscope::compute_attention_statistics) compute_attention_statistics;
-  decltype(&qkscope::rows_by_expert) rows_by_expert;
+  decltype(&qkscope::group_rows_by_expert) group_rows_by_expert;
   decltype(&qkscope::widen_rows) widen_rows;
 };
 
 // Functions of the module that the library calls.
 struct CudaModule {
-  int cuda_version;                         // version of the CUDA toolkit of the build, e.g. 13000
-  std::string (*unusable_reason)(int gpu);  // "" if the module has code for the GPU
-  std::int64_t (*free_memory_bytes)(int gpu);  // bytes
+  int cuda_version;  // version of the CUDA toolkit of the build, e.g. 13000
+  std::string (*gpu_unusable_reason)(int gpu);  // "" if the module has code for the GPU
+  std::int64_t (*free_memory_bytes)(int gpu);   // bytes
   void (*copy_values)(TensorView to, ConstTensorView from);
   std::unique_ptr<Backend> (*make_backend)(const LoadedCheckpoint& model,
                                            const BackendOptions& options,

@@ -145,7 +145,8 @@ std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
 }
 
 std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
-                              const StatisticsMemory& statistics, const BackendOptions& options) {
+                              const AccumulatedStatistics& statistics,
+                              const BackendOptions& options) {
   const auto row_sums = statistics.attention ? rows * model.n_heads * 8 : 0;
   if (options.device.kind == Device::Kind::cpu) return row_sums;
   // Allocations of device/cuda/statistics: row segments, values, histogram bins and results.

@@ -29,7 +29,7 @@ inline Linear rows_of_head(const Linear& linear, std::int64_t head, std::int64_t
   return part;
 }
 
-inline Tensor copy_of(ConstTensorView x) {
+inline Tensor copy_tensor(ConstTensorView x) {
   Tensor copy(x.shape());
   std::memcpy(copy.view().bytes(), x.bytes(), x.size_bytes());
   return copy;
@@ -66,7 +66,7 @@ inline Tensor norm_scales(ConstTensorView x, NormKind kind, double eps) {
 
 // Returns shape (rows, heads, d_model): the contribution of each head of z (rows, heads, d_head)
 // through the output projection (d_model, heads * d_head), without bias.
-inline Tensor head_results(ConstTensorView z, const WeightMatrix& output) {
+inline Tensor head_contributions(ConstTensorView z, const WeightMatrix& output) {
   const auto heads = z.dim(1);
   const auto d = z.dim(2);
   const auto width = output.out();

@@ -211,7 +211,7 @@ class ForwardPass {
 
   void show_results(HookPoint point) {
     show_derived(point, ActivationBuffer::z, [=, this](ConstTensorView z) {
-      return head_results(z, layer_weights(point.layer).o.weight);
+      return head_contributions(z, layer_weights(point.layer).o.weight);
     });
   }
 

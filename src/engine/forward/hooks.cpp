@@ -211,7 +211,7 @@ Selection Collector::selection(HookPoint point) const {
 }
 
 void Collector::see(HookPoint point, ConstTensorView activation) {
-  translate_exceptions([&] { kept_.push_back({point, copy_of(activation)}); });
+  translate_exceptions([&] { kept_.push_back({point, copy_tensor(activation)}); });
 }
 
 std::span<const std::int64_t> Collector::score_rows() const {

@@ -100,8 +100,8 @@ std::vector<ModelFamily> model_families() {
   });
 }
 
-void read_llama_base(ModelConfig& model, const ConfigReader& config,
-                     const LlamaDefaults& defaults) {
+void read_llama_config(ModelConfig& model, const ConfigReader& config,
+                       const LlamaDefaults& defaults) {
   read_llama_without_rope(model, config, defaults);
   model.ropes = {read_llama_rope(model, config, defaults)};
 }
@@ -221,7 +221,7 @@ void read_periodic_windows(ModelConfig& model, const ConfigReader& config,
     model.layers[as_index(i)].window = (i + 1) % period == 0 ? 0 : window;
 }
 
-void read_shared_window(ModelConfig& model, const ConfigReader& config) {
+void read_window_of_all_layers(ModelConfig& model, const ConfigReader& config) {
   if (!config.has_value("sliding_window")) return;
   for (auto& layer : model.layers) layer.window = config.positive_integer("sliding_window");
 }

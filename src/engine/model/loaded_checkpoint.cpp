@@ -313,7 +313,7 @@ class WeightBinder {
     const auto scale = name + kScaleEnding;
     check_scales(name, scale);
     if (!model_.fp8_block.empty())
-      return {checkpoint_->dequantized(name, scale, model_.fp8_block), 1.0f};
+      return {checkpoint_->dequantized_float8(name, scale, model_.fp8_block), 1.0f};
     return {values, read_vector(scale).front()};
   }
 

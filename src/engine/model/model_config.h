@@ -82,10 +82,11 @@ struct LlamaDefaults {
   double partial_rotary_factor = 1.0;
   std::int64_t max_positions = 2048;
 };
-void read_llama_base(ModelConfig& model, const ConfigReader& config, const LlamaDefaults& defaults);
+void read_llama_config(ModelConfig& model, const ConfigReader& config,
+                       const LlamaDefaults& defaults);
 
-// The two parts of read_llama_base: everything but RoPE, and the single RoPE of all layers, spelled
-// as rope_parameters or as rope_theta with rope_scaling.
+// The two parts of read_llama_config: everything but RoPE, and the single RoPE of all layers,
+// spelled as rope_parameters or as rope_theta with rope_scaling.
 void read_llama_without_rope(ModelConfig& model, const ConfigReader& config,
                              const LlamaDefaults& defaults);
 RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
@@ -120,7 +121,7 @@ void read_alternating_windows(ModelConfig& model, const ConfigReader& config, st
 void read_periodic_windows(ModelConfig& model, const ConfigReader& config,
                            const WindowDefaults& defaults);
 
-void read_shared_window(ModelConfig& model, const ConfigReader& config);
+void read_window_of_all_layers(ModelConfig& model, const ConfigReader& config);
 
 // Reads two RoPEs, one for full and one for sliding layers. rope_parameters has one object per
 // kind; the older spelling has rope_theta and rope_scaling for full layers.

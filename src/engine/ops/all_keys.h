@@ -102,7 +102,7 @@ struct AttentionWeightHistogram {
 // Bounds on the number of keys that hold a given mass, and on the mass of the top keys.
 class HistogramBounds {
  public:
-  struct Interval {
+  struct BoundInterval {
     double low;
     double high;
   };
@@ -119,7 +119,7 @@ class HistogramBounds {
     }
   }
 
-  Interval key_count_for_share(double share) const {
+  BoundInterval key_count_for_share(double share) const {
     const auto b = first_bin_reaching(held_, share);
     if (b == keys::kBins) return {keys_[b], keys_[b]};
     const double missing = share - held_[b];
@@ -131,7 +131,7 @@ class HistogramBounds {
     return {std::min(high, keys_[b] + std::max(1.0, std::ceil(missing / upper_edge(b)))), high};
   }
 
-  Interval mass_of_top_keys(std::int64_t top) const {
+  BoundInterval mass_of_top_keys(std::int64_t top) const {
     const auto b = first_bin_reaching(keys_, static_cast<double>(top));
     if (b == keys::kBins) return {held_[b], held_[b]};
     const double taken = static_cast<double>(top) - keys_[b];
@@ -180,13 +180,13 @@ class AllKeysAccumulator {
     divergences_.assign(as_index(end - begin) * keys_.replaced.size(), {});
     replaced_scores_.resize(keys_.replaced.size());
     for (auto first = in_.first_key(begin) / kKeys * kKeys; first < end; first += kKeys) {
-      const Range block{first, std::min(end, first + kKeys)};
+      const IndexRange block{first, std::min(end, first + kKeys)};
       const auto count = block.end - block.begin;
       queries.multiply(in_.key(first), in_.key_stride(), count, scores_);
       for (std::size_t r = 0; r < keys_.replaced.size(); ++r)
         queries.multiply(keys_.replaced[r].data() + first * in_.head_width(), in_.head_width(),
                          count, replaced_scores_[r]);
-      add_keys(block, values);
+      add_key_block(block, values);
     }
     for (auto i = begin; i < end; ++i) finish_row(i, values + (i - begin) * layout_.columns());
   }
@@ -202,12 +202,12 @@ class AllKeysAccumulator {
     double highest = 0;     // maximum of s'
     double sum = 0;         // sum of exp(s' - highest); 0 before the first key
   };
-  struct Range {  // [begin, end)
+  struct IndexRange {  // [begin, end)
     std::int64_t begin;
     std::int64_t end;
   };
 
-  void add_keys(Range block, double* values) {
+  void add_key_block(IndexRange block, double* values) {
     std::fill_n(block_sums_, kKeys, 0);
     for (auto query = queries_.begin; query < queries_.end; query += kRows) {
       const auto rows = std::min(kRows, queries_.end - query);
@@ -229,8 +229,8 @@ class AllKeysAccumulator {
       key_sums_[j * in_.heads()] += block_sums_[j - block.begin];
   }
 
-  void add_row(std::int64_t i, std::int64_t slot, Range block, double* v) {
-    const Range seen{std::max(block.begin, in_.first_key(i)), std::min(block.end, i + 1)};
+  void add_row(std::int64_t i, std::int64_t slot, IndexRange block, double* v) {
+    const IndexRange seen{std::max(block.begin, in_.first_key(i)), std::min(block.end, i + 1)};
     if (seen.begin >= seen.end) return;
     const auto at = seen.begin - block.begin;
     const auto sums = keys::compute_segment_weights(
@@ -253,7 +253,7 @@ class AllKeysAccumulator {
     add_kept_mass(i, p_[slot], block, seen, v);
   }
 
-  void add_kl_divergences(std::int64_t i, const float* p, Range block, Range seen) {
+  void add_kl_divergences(std::int64_t i, const float* p, IndexRange block, IndexRange seen) {
     const auto at = seen.begin - block.begin;
     for (std::size_t r = 0; r < replaced_scores_.size(); ++r) {
       auto& divergence = divergences_[as_index(i - queries_.begin) * replaced_scores_.size() + r];
@@ -269,7 +269,8 @@ class AllKeysAccumulator {
     }
   }
 
-  void add_kept_mass(std::int64_t i, const float* p, Range block, Range seen, double* v) const {
+  void add_kept_mass(std::int64_t i, const float* p, IndexRange block, IndexRange seen,
+                     double* v) const {
     const auto sum = [&](std::int64_t begin, std::int64_t end) -> double {
       begin = std::max(begin, seen.begin);
       end = std::min(end, seen.end);
@@ -333,7 +334,7 @@ class AllKeysAccumulator {
   const AttentionColumnLayout& layout_;
   const KeyVariants& keys_;
   std::int64_t* key_sums_;
-  Range queries_ = {0, 0};
+  IndexRange queries_ = {0, 0};
   ScoreBlock scores_;
   std::vector<ScoreBlock> replaced_scores_;
   std::vector<AttentionWeightHistogram> histograms_;  // (queries rounded up to kRows)

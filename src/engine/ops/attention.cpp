@@ -56,11 +56,11 @@ class QueryBlock {
  private:
   // Scratch memory of a thread. Arrays with columns are stored panel by panel, each (..., panel).
   struct Scratch {
-    Workspace rows;     // (columns, d) scaled queries
-    Workspace q;        // (d, columns)
-    Workspace scores;   // (key block, panel)
-    Workspace z;        // (z_rows, columns), before division by the softmax sum
-    Workspace softmax;  // (4, columns): maximum, sum, first and end of the visible keys
+    ScratchFloats rows;     // (columns, d) scaled queries
+    ScratchFloats q;        // (d, columns)
+    ScratchFloats scores;   // (key block, panel)
+    ScratchFloats z;        // (z_rows, columns), before division by the softmax sum
+    ScratchFloats softmax;  // (4, columns): maximum, sum, first and end of the visible keys
   };
 
   static Scratch& scratch() {

@@ -14,7 +14,7 @@
 namespace qkscope {
 namespace {
 
-TensorView floats(Workspace& memory, std::int64_t rows, std::int64_t width) {
+TensorView floats(ScratchFloats& memory, std::int64_t rows, std::int64_t width) {
   return {reinterpret_cast<std::byte*>(memory.floats(rows * width)), DType::f32, {rows, width}};
 }
 
@@ -29,7 +29,7 @@ void for_each_slot(std::span<const std::int64_t> slots, Body body) {
 
 // Calls body(expert, slots) in expert order, with at most kMostExpertRows slots at a time.
 template <typename Body>
-void for_each_expert(const ExpertRows& rows, Body body) {
+void for_each_expert(const RowsByExpert& rows, Body body) {
   for (std::int64_t expert = 0; expert + 1 < std::ssize(rows.begin); ++expert) {
     const auto slots = rows.expert_slots(expert);
     for (std::size_t first = 0; first < slots.size(); first += kMostExpertRows)
@@ -121,13 +121,13 @@ void choose_experts(ConstTensorView logits, const ExpertsConfig& config,
   });
 }
 
-ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts) {
+RowsByExpert group_rows_by_expert(ConstTensorView indices, std::int64_t experts) {
   const auto k = indices.dim(1);
   std::vector<std::int64_t> chosen;
   chosen.reserve(as_index(indices.size()));
-  ExpertRows rows{.per_token = k,
-                  .begin = std::vector<std::int64_t>(as_index(experts) + 1),
-                  .slots = std::vector<std::int64_t>(as_index(indices.size()))};
+  RowsByExpert rows{.per_token = k,
+                    .begin = std::vector<std::int64_t>(as_index(experts) + 1),
+                    .slots = std::vector<std::int64_t>(as_index(indices.size()))};
   for (std::int64_t slot = 0; slot < indices.size(); ++slot) {
     chosen.push_back(expert_at(indices, slot / k, slot % k, experts));
     ++rows.begin[as_index(chosen.back()) + 1];
@@ -141,13 +141,13 @@ ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts) {
   return rows;
 }
 
-void project_experts_gate_up(ConstTensorView x, const ExpertRows& by_expert,
+void project_experts_gate_up(ConstTensorView x, const RowsByExpert& by_expert,
                              std::span<const ExpertWeights> experts, TensorView gate,
                              TensorView up) {
   QKSCOPE_ASSERT(gate.is_contiguous() && up.is_contiguous() && gate.shape() == up.shape());
-  static thread_local Workspace inputs;
-  static thread_local Workspace gates;
-  static thread_local Workspace ups;
+  static thread_local ScratchFloats inputs;
+  static thread_local ScratchFloats gates;
+  static thread_local ScratchFloats ups;
   const auto d_model = x.dim(1);
   const auto d_mlp = gate.dim(2);
   for_each_expert(by_expert, [&](std::size_t expert, std::span<const std::int64_t> slots) {
@@ -167,12 +167,12 @@ void project_experts_gate_up(ConstTensorView x, const ExpertRows& by_expert,
   });
 }
 
-void project_experts_down(ConstTensorView gated, const ExpertRows& by_expert,
+void project_experts_down(ConstTensorView gated, const RowsByExpert& by_expert,
                           std::span<const ExpertWeights> experts, ConstTensorView weights,
                           TensorView y) {
   QKSCOPE_ASSERT(gated.is_contiguous() && y.is_contiguous());
-  static thread_local Workspace inputs;
-  static thread_local Workspace outputs;
+  static thread_local ScratchFloats inputs;
+  static thread_local ScratchFloats outputs;
   const auto d_model = y.dim(1);
   const auto d_mlp = gated.dim(2);
   std::fill_n(y.data<float>(), y.size(), 0.0f);

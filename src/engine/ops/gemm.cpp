@@ -200,7 +200,7 @@ constexpr int kTilesPerCheck = 1000;      // tiles between two clock reads
 // Computes tiles on one thread until time `end` and returns their number.
 std::int64_t tiles_until(Clock::time_point end) {
   const auto tile = tile_shape();
-  Workspace memory;
+  ScratchFloats memory;
   float* left = memory.floats((tile.rows + tile.columns) * kRateDepth + tile.rows * tile.columns);
   float* right = left + tile.rows * kRateDepth;
   float* out = right + tile.columns * kRateDepth;

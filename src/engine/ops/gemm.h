@@ -98,7 +98,7 @@ void multiply(const WeightProduct& product, std::int64_t first, std::int64_t cou
 namespace qkscope {
 
 // Scratch memory for packed blocks that only grows: a pass needs the same few sizes repeatedly.
-class Workspace {
+class ScratchFloats {
  public:
   // Returns at least `count` floats, 64-byte aligned; the previous content is lost.
   float* floats(std::int64_t count) {

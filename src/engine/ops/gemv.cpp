@@ -262,7 +262,7 @@ void multiply_stored(const WeightProduct& product, std::int64_t first, std::int6
 
 // Up to kGroup outputs whose weights need conversion to float32: FP8, MXFP4, stored as (in, out).
 void multiply_widened(const WeightProduct& product, std::int64_t first, std::int64_t count) {
-  thread_local Workspace memory;
+  thread_local ScratchFloats memory;
   std::vector<TileOutput> outputs;
   outputs.reserve(kGroup / kTile);
   for (std::int64_t done = 0; done < count; done += kTile)

@@ -67,8 +67,8 @@ HWY_INLINE void store_bins(hn::Vec<hn::RebindToSigned<Floats>> bins, std::int32_
   std::memcpy(to, lanes, static_cast<std::size_t>(part.count) * sizeof(std::int32_t));
 }
 
-SegmentSums compute_segment_weights_kernel(const ScoreSegment& segment, SplitLogSumExp lse,
-                                           float* p, std::int32_t* bins) {
+ScoreSegmentSums compute_segment_weights_kernel(const ScoreSegment& segment, SplitLogSumExp lse,
+                                                float* p, std::int32_t* bins) {
   LaneSums mass;
   LaneSums entropy;
   LaneSums distance;
@@ -105,14 +105,14 @@ void add_fixed_point_weights_kernel(const float* p, std::int64_t count, std::int
   constexpr std::int64_t kHalf = kFloats / 2;
   for (std::int64_t i = 0; i < count; i += kFloats) {
     const auto weights = hn::LoadU(kTag, p + i);
-    add_fixed_point_weights(lower_doubles(weights), units + i, key_sums + i);
-    add_fixed_point_weights(upper_doubles(weights), units + i + kHalf, key_sums + i + kHalf);
+    add_fixed_point_weights(widen_lower_half(weights), units + i, key_sums + i);
+    add_fixed_point_weights(widen_upper_half(weights), units + i + kHalf, key_sums + i + kHalf);
   }
 }
 
 KlDivergenceSums compute_kl_divergence_sums_kernel(const float* p, const float* scores,
                                                    const float* replaced, std::int64_t count) {
-  const float highest = lane_max(replaced, count, -std::numeric_limits<float>::infinity());
+  const float highest = max_over_row(replaced, count, -std::numeric_limits<float>::infinity());
   const auto top = hn::Set(kTag, highest);
   LaneSums difference;
   LaneSums sum;
@@ -237,7 +237,7 @@ QKSCOPE_EXPORT_KERNEL(void, attention_weights,
                       (const float* scores, std::int64_t keys, SplitLogSumExp lse, float* p),
                       (scores, keys, lse, p));
 QKSCOPE_EXPORT_KERNEL(float, sum, (const float* x, std::int64_t count), (x, count));
-QKSCOPE_EXPORT_KERNEL(SegmentSums, compute_segment_weights,
+QKSCOPE_EXPORT_KERNEL(ScoreSegmentSums, compute_segment_weights,
                       (const ScoreSegment& segment, SplitLogSumExp lse, float* p,
                        std::int32_t* bins),
                       (segment, lse, p, bins));

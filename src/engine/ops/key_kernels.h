@@ -44,14 +44,14 @@ struct ScoreSegment {
   std::int64_t keys;
   float distance;  // distance of the first key to the query; decreases by 1 per key
 };
-struct SegmentSums {
+struct ScoreSegmentSums {
   float mass;      // sum of p
   float entropy;   // sum of -p ln p
   float distance;  // sum of p (i - j)
 };
 // Computes the sums, p (keys), and the bin of each key: floor(-2 log2 p), at most the last bin.
-SegmentSums compute_segment_weights(const ScoreSegment& segment, SplitLogSumExp lse, float* p,
-                                    std::int32_t* bins);
+ScoreSegmentSums compute_segment_weights(const ScoreSegment& segment, SplitLogSumExp lse, float* p,
+                                         std::int32_t* bins);
 
 // units = p in units of 2^-40, and key_sums += units. `keys` is a multiple of kPadding.
 void add_fixed_point_weights(const float* p, std::int64_t keys, std::int64_t* units,

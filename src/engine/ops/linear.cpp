@@ -23,7 +23,7 @@ void widen_run(const WeightMatrix& matrix, std::int64_t offset, std::int64_t cou
 }
 
 // Matrices stored as (in, out): contiguous values belong to different rows.
-void widen_columns(const WeightMatrix& matrix, const WeightPart& part, float* out) {
+void widen_columns(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
   thread_local std::vector<float> column;
   const auto step = matrix.values.stride(0);
   const auto run = (part.rows - 1) * step + 1;
@@ -44,7 +44,7 @@ float power_of_two(std::uint8_t bits) {
 }
 
 // MXFP4: one of 16 values (E2M1) times the power of two of its block of 32, exact in float32.
-void widen_mxfp4(const WeightMatrix& matrix, const WeightPart& part, float* out) {
+void widen_mxfp4(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
   constexpr std::array kNumbers = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                    -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
   constexpr std::int64_t kBlock = 32;
@@ -104,7 +104,7 @@ class PackedInput {
  public:
   explicit PackedInput(ConstTensorView x)
       : x_(x), padded_rows_(gemm::round_up(x.dim(0), gemm::tile_shape().rows)) {
-    thread_local Workspace memory;
+    thread_local ScratchFloats memory;
     packed_ = memory.floats(padded_rows_ * depth());
   }
 
@@ -141,7 +141,7 @@ gemm::StridedVectors weight_columns(const WeightMatrix& weight, std::int64_t fir
   if (weight.values.dtype() == DType::f32 && weight.scale == 1.0f && weight.values.is_contiguous())
     return {weight.values.data<float>() + weight.row_offset(first) + k, weight.in(), columns,
             depth};
-  thread_local Workspace memory;
+  thread_local ScratchFloats memory;
   float* widened = memory.floats(columns * depth);
   widen_rows(weight, {first, columns, k, depth}, widened);
   return {widened, depth, columns, depth};
@@ -182,7 +182,7 @@ void multiply(const PackedInput& x, const Block& block, const float* packed, std
 void multiply_blocks(PackedInput& x, std::span<const Block> blocks, bool shared) {
   const auto block_floats = packed_floats(x.depth());
   const auto count = std::ssize(blocks);
-  thread_local Workspace shared_memory;
+  thread_local ScratchFloats shared_memory;
   float* packed = shared ? shared_memory.floats(count * block_floats) : nullptr;
   const auto shared_blocks = shared ? count : 0;
   parallel_for(shared_blocks + x.tasks(), [&](std::int64_t i) {
@@ -194,7 +194,7 @@ void multiply_blocks(PackedInput& x, std::span<const Block> blocks, bool shared)
   const auto task_rows = rows_per_task(x.rows(), count);
   const auto row_tasks = (x.rows() + task_rows - 1) / task_rows;
   parallel_for(row_tasks * count, [&](std::int64_t i) {
-    thread_local Workspace own_memory;
+    thread_local ScratchFloats own_memory;
     const auto& block = blocks[as_index(i / row_tasks)];
     const auto first = i % row_tasks * task_rows;
     float* weights =
@@ -237,7 +237,7 @@ void multiply(ConstTensorView x, std::span<const Product> products) {
 
 }  // namespace
 
-void widen_rows(const WeightMatrix& matrix, const WeightPart& part, float* out) {
+void widen_rows(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
   if (matrix.is_mxfp4()) return widen_mxfp4(matrix, part, out);
   if (matrix.transposed()) {
     widen_columns(matrix, part, out);

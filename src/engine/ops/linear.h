@@ -33,7 +33,7 @@ void linear(ConstTensorView x, std::initializer_list<LinearOutput> projections);
 inline constexpr std::int64_t kMostSharedWeights = std::int64_t{1} << 24;
 
 // Rows [first, first + rows) and columns [begin, begin + depth) of a matrix.
-struct WeightPart {
+struct WeightSubmatrix {
   std::int64_t first;
   std::int64_t rows;
   std::int64_t begin;
@@ -41,7 +41,7 @@ struct WeightPart {
 };
 
 // out (rows, depth) = a part of the matrix in float32, with the scale applied.
-void widen_rows(const WeightMatrix& matrix, const WeightPart& part, float* out);
+void widen_rows(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out);
 
 // Returns a view of the same memory, `offset` elements later, with another shape and other strides.
 inline ConstTensorView strided_view(ConstTensorView v, std::int64_t offset, const Shape& shape,
@@ -59,7 +59,7 @@ void choose_experts(ConstTensorView logits, const ExpertsConfig& config,
                     std::span<const float> bias, TensorView weights, TensorView indices);
 
 // Rows grouped by expert. Slot row * k + i represents the choice indices[row, i].
-struct ExpertRows {
+struct RowsByExpert {
   std::int64_t per_token = 0;       // k
   std::vector<std::int64_t> begin;  // (experts + 1) offsets into slots
   std::vector<std::int64_t> slots;  // ordered by expert, ascending within each
@@ -72,15 +72,15 @@ struct ExpertRows {
 
 // Groups rows by expert. indices: (rows, k) float32, possibly edited by an observer. Throws a
 // bad-input error unless all indices are valid expert numbers and distinct within a row.
-ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts);
+RowsByExpert group_rows_by_expert(ConstTensorView indices, std::int64_t experts);
 
 // gate and up (rows, k, d_mlp) of x (rows, d_model) for the chosen experts, row by row.
-void project_experts_gate_up(ConstTensorView x, const ExpertRows& by_expert,
+void project_experts_gate_up(ConstTensorView x, const RowsByExpert& by_expert,
                              std::span<const ExpertWeights> experts, TensorView gate,
                              TensorView up);
 
 // y (rows, d_model) = sum over experts of weights (rows, k) times down_e gated (rows, k, d_mlp).
-void project_experts_down(ConstTensorView gated, const ExpertRows& by_expert,
+void project_experts_down(ConstTensorView gated, const RowsByExpert& by_expert,
                           std::span<const ExpertWeights> experts, ConstTensorView weights,
                           TensorView y);
 

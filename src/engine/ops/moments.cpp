@@ -200,8 +200,8 @@ void copy_head(const LayerMoments& one, std::int64_t head, LayerMoments& all) {
 
 }  // namespace
 
-DocumentMoments document_moments(ConstTensorView x, const Sequence& sequence,
-                                 const MomentRequest& request) {
+DocumentMoments compute_document_moments(ConstTensorView x, const Sequence& sequence,
+                                         const MomentRequest& request) {
   const auto heads = request.shape.heads;
   QKSCOPE_ASSERT(x.dim(1) == heads && x.dim(2) == request.shape.dim);
   DocumentMoments result{empty_layer_moments(request.shape), {}};

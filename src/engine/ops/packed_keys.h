@@ -86,8 +86,8 @@ inline PackedKeyValues pack_key_values(ConstTensorView k, ConstTensorView v,
       k_floats += heads * packed.key_floats_per_head(keys);
       v_floats += heads * packed.value_floats_per_head(keys);
     });
-  thread_local Workspace k_memory;
-  thread_local Workspace v_memory;
+  thread_local ScratchFloats k_memory;
+  thread_local ScratchFloats v_memory;
   float* k_next = k_memory.floats(k_floats);
   float* v_next = v_memory.floats(v_floats);
   std::vector<std::int64_t> rows;  // row of k and v at which each block starts

@@ -66,7 +66,7 @@ HWY_INLINE float row_sum(const float* x, std::int64_t count) {
 }
 
 void softmax_kernel(const float* scores, std::int64_t count, float* pattern) {
-  const auto highest = hn::Set(kTag, lane_max(scores, count, scores[0]));
+  const auto highest = hn::Set(kTag, max_over_row(scores, count, scores[0]));
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
     store(exp_approx(kTag, hn::Sub(load(scores + i, extent), highest)), pattern + i, extent);
   });
@@ -124,7 +124,7 @@ HWY_INLINE FloatVector gelu_tanh(FloatVector x) {
 
 HWY_INLINE FloatVector gelu(FloatVector x) {
   const auto inner = hn::Mul(x, hn::Set(kTag, 0.7071067811865476f));
-  const auto outer = round_to_floats(erf(lower_doubles(inner)), erf(upper_doubles(inner)));
+  const auto outer = round_to_floats(erf(widen_lower_half(inner)), erf(widen_upper_half(inner)));
   return hn::Mul(hn::Mul(hn::Set(kTag, 0.5f), x), hn::Add(hn::Set(kTag, 1.0f), outer));
 }
 
@@ -156,8 +156,8 @@ HWY_INLINE FloatVector xielu(FloatVector x, const XieluWeights& w) {
   const auto linear = hn::Mul(beta, x);
   const auto above = hn::Add(hn::Mul(hn::Mul(hn::Set(kTag, w.alpha_p), x), x), linear);
   const auto least = hn::IfThenElse(hn::Gt(x, eps), eps, x);
-  const auto curve = round_to_floats(expm1_of_negative(lower_doubles(least)),
-                                     expm1_of_negative(upper_doubles(least)));
+  const auto curve = round_to_floats(expm1_of_negative(widen_lower_half(least)),
+                                     expm1_of_negative(widen_upper_half(least)));
   const auto below = hn::Add(hn::Mul(hn::Sub(curve, x), hn::Set(kTag, w.alpha_n)), linear);
   return hn::IfThenElse(hn::Gt(x, hn::Zero(kTag)), above, below);
 }
@@ -230,7 +230,8 @@ void soft_cap_kernel(float* x, std::int64_t count, float cap) {
   const auto limit = hn::Set(kTag, cap);
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
     const auto inner = hn::Div(load(x + i, extent), limit);
-    const auto outer = round_to_floats(tanh(lower_doubles(inner)), tanh(upper_doubles(inner)));
+    const auto outer =
+        round_to_floats(tanh(widen_lower_half(inner)), tanh(widen_upper_half(inner)));
     store(hn::Mul(limit, outer), x + i, extent);
   });
 }
@@ -241,8 +242,8 @@ void compute_rotary_cos_sin_kernel(float position, const float* inverse, std::in
   const auto factors = hn::Set(kTag, factor);
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
     const auto angle = hn::Mul(positions, load(inverse + i, extent));
-    const auto lower = cos_sin(lower_doubles(angle));
-    const auto upper = cos_sin(upper_doubles(angle));
+    const auto lower = cos_sin(widen_lower_half(angle));
+    const auto upper = cos_sin(widen_upper_half(angle));
     store(hn::Mul(round_to_floats(lower.cos, upper.cos), factors), cos + i, extent);
     store(hn::Mul(round_to_floats(lower.sin, upper.sin), factors), sin + i, extent);
   });

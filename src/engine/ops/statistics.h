@@ -34,7 +34,7 @@ struct DocumentMoments {
 // Computes the moments of one sequence of x (rows, heads, dim) in float64 around the means of
 // chunks of at most 256 rows. The result is bit-identical whatever other sequences are in the
 // batch.
-DocumentMoments document_moments(ConstTensorView x, const Sequence& sequence,
-                                 const MomentRequest& request);
+DocumentMoments compute_document_moments(ConstTensorView x, const Sequence& sequence,
+                                         const MomentRequest& request);
 
 }  // namespace qkscope

@@ -163,7 +163,7 @@ class BroadcastScalars {
 };
 
 // Returns the maximum of `start` and the values of a row. Max instructions of CPUs differ for NaN.
-HWY_INLINE float lane_max(const float* row, std::int64_t count, float start) {
+HWY_INLINE float max_over_row(const float* row, std::int64_t count, float start) {
   FloatVector largest[kSumVectors];
   for (auto& vector : largest) vector = hn::Set(Floats(), start);
   std::int64_t i = 0;
@@ -230,11 +230,11 @@ using HalfFloats = hn::Half<Floats>;
 using Doubles = hn::Rebind<double, HalfFloats>;
 using DoubleVector = hn::Vec<Doubles>;
 
-HWY_INLINE DoubleVector lower_doubles(FloatVector x) {
+HWY_INLINE DoubleVector widen_lower_half(FloatVector x) {
   return hn::PromoteTo(Doubles(), hn::LowerHalf(HalfFloats(), x));
 }
 
-HWY_INLINE DoubleVector upper_doubles(FloatVector x) {
+HWY_INLINE DoubleVector widen_upper_half(FloatVector x) {
   return hn::PromoteTo(Doubles(), hn::UpperHalf(HalfFloats(), x));
 }
 
@@ -245,7 +245,8 @@ HWY_INLINE FloatVector round_to_floats(DoubleVector lower, DoubleVector upper) {
 
 // Horner evaluation; coefficients from the highest power down.
 template <std::size_t n>
-HWY_INLINE DoubleVector polynomial(const std::array<double, n>& coefficients, DoubleVector x) {
+HWY_INLINE DoubleVector evaluate_polynomial(const std::array<double, n>& coefficients,
+                                            DoubleVector x) {
   auto sum = hn::Set(Doubles(), coefficients[0]);
 #pragma GCC unroll 32
   for (std::size_t i = 1; i < n; ++i) sum = hn::MulAdd(sum, x, hn::Set(Doubles(), coefficients[i]));
@@ -282,7 +283,7 @@ HWY_INLINE DoubleVector erf(DoubleVector x) {
   const auto size = hn::Abs(x);
   const auto within = hn::IfThenElse(hn::Gt(size, four), four, size);  // NaN stays NaN
   const auto s = hn::MulAdd(hn::Mul(within, within), hn::Set(d, 0.125), hn::Set(d, -1.0));
-  return hn::CopySign(hn::Mul(within, polynomial(kCoefficients, s)), x);
+  return hn::CopySign(hn::Mul(within, evaluate_polynomial(kCoefficients, s)), x);
 }
 
 // exp(x) for x in [0, 700] by its Taylor series after range reduction.
@@ -297,7 +298,7 @@ HWY_INLINE DoubleVector exp_of_positive(DoubleVector x) {
   const hn::RebindToUnsigned<Doubles> bits;
   const auto power = hn::BitCast(d, hn::ShiftLeft<52>(hn::Add(hn::BitCast(bits, shifted),
                                                               hn::Set(bits, std::uint64_t{1023}))));
-  return hn::Mul(polynomial(kCoefficients, r), power);
+  return hn::Mul(evaluate_polynomial(kCoefficients, r), power);
 }
 
 // tanh(x) = 1 - 2 / (exp(2x) + 1); x - x³ / 3 near 0, where the first form cancels.
@@ -331,8 +332,8 @@ HWY_INLINE CosSin cos_sin(DoubleVector x) {
   auto r = hn::NegMulAdd(turns, hn::Set(d, 0x1.921fb54442d18p0), x);
   r = hn::NegMulAdd(turns, hn::Set(d, 0x1.1a62633145c07p-54), r);
   const auto square = hn::Mul(r, r);
-  const auto cos = polynomial(kCos, square);
-  const auto sin = hn::MulAdd(hn::Mul(square, r), polynomial(kSin, square), r);
+  const auto cos = evaluate_polynomial(kCos, square);
+  const auto sin = hn::MulAdd(hn::Mul(square, r), evaluate_polynomial(kSin, square), r);
   // The low bits of `shifted` count quarter turns: odd ones swap cos and sin.
   const auto quarter = hn::BitCast(bits, shifted);
   const auto one = hn::Set(bits, std::uint64_t{1});

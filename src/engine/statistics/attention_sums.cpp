@@ -142,7 +142,7 @@ std::vector<std::string> column_names(const StatisticsSettings& settings) {
   return names;
 }
 
-bool has_one_value_per_row(std::string_view name) {
+bool is_per_row_column(std::string_view name) {
   return std::ranges::find(kDocumentOnly, name) == std::end(kDocumentOnly);
 }
 

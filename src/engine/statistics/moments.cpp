@@ -225,8 +225,9 @@ const LayerMoments* Statistics::find(VectorKind kind, VectorStage stage, std::in
   return &of_kind->second[as_index(at - moment_layers.begin())];
 }
 
-DocumentPositionSums sum_positions(std::span<const std::int64_t> lengths, std::int64_t first,
-                                   std::int64_t bucket_size, std::int64_t buckets) {
+DocumentPositionSums sum_document_positions(std::span<const std::int64_t> lengths,
+                                            std::int64_t first, std::int64_t bucket_size,
+                                            std::int64_t buckets) {
   DocumentPositionSums sums;
   sums.buckets.resize(as_index(buckets));
   std::map<std::int64_t, std::int64_t> counts;  // number of documents by length
@@ -261,8 +262,8 @@ void merge_statistics(Statistics& into, const Statistics& part, const std::strin
 
 void update_position_sums(Statistics& statistics) {
   const auto& settings = statistics.settings;
-  const auto sums =
-      sum_positions(statistics.lengths, settings.first, settings.bucket_size, settings.buckets);
+  const auto sums = sum_document_positions(statistics.lengths, settings.first, settings.bucket_size,
+                                           settings.buckets);
   statistics.positions = {sums.first.to_position_sums(), sums.body.to_position_sums()};
   statistics.bucket_positions.clear();
   for (const auto& bucket : sums.buckets)

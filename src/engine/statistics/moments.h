@@ -167,7 +167,8 @@ struct DocumentPositionSums {
   ExactPositionSums body;
   std::vector<ExactPositionSums> buckets;
 };
-DocumentPositionSums sum_positions(std::span<const std::int64_t> lengths, std::int64_t first,
-                                   std::int64_t bucket_size, std::int64_t buckets);
+DocumentPositionSums sum_document_positions(std::span<const std::int64_t> lengths,
+                                            std::int64_t first, std::int64_t bucket_size,
+                                            std::int64_t buckets);
 
 }  // namespace qkscope

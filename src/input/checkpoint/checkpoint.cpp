@@ -192,7 +192,7 @@ std::size_t Checkpoint::add_file(const std::string& file) {
 }
 
 void Checkpoint::add_tensor(const std::string& name, std::size_t file) {
-  const TensorEntry& entry = files_[file].header().tensors.at(name);
+  const TensorHeaderEntry& entry = files_[file].header().tensors.at(name);
   tensors_.emplace(
       name, TensorLocation{{name, entry.shape, entry.stored_dtype, file_names_[file]}, file, name});
   // In PyTorch files several tensors may share one storage.
@@ -229,21 +229,21 @@ ConstTensorView Checkpoint::tensor(const std::string& name) const {
   return files_[found.file].tensor(found.stored);
 }
 
-ConstTensorView Checkpoint::dequantized(const std::string& name, const std::string& scales,
-                                        const std::vector<std::int64_t>& block) const {
+ConstTensorView Checkpoint::dequantized_float8(const std::string& name, const std::string& scales,
+                                               const std::vector<std::int64_t>& block) const {
   return dequantized_->get(name,
                            [&] { return dequantize_float8(tensor(name), tensor(scales), block); });
 }
 
 std::vector<std::string> Checkpoint::names() const {
-  return keys_of(tensors_);
+  return collect_map_keys(tensors_);
 }
 
 IndexedTensors indexed_tensors(const std::string& folder) {
   for (const auto& format : kWeightFormats) {
     if (!path_exists(join(folder, format.index))) continue;
     const auto shard_of = load_weight_index(folder, format.index);
-    return {.index = join(folder, format.index), .names = keys_of(shard_of)};
+    return {.index = join(folder, format.index), .names = collect_map_keys(shard_of)};
   }
   return {};
 }

@@ -40,8 +40,8 @@ class Checkpoint {
   ConstTensorView tensor(const std::string& name) const;
   // Returns the dequantized float32 copy of a float8 matrix with block scales; computed on first
   // use and cached.
-  ConstTensorView dequantized(const std::string& name, const std::string& scales,
-                              const std::vector<std::int64_t>& block) const;
+  ConstTensorView dequantized_float8(const std::string& name, const std::string& scales,
+                                     const std::vector<std::int64_t>& block) const;
   std::vector<std::string> names() const;         // sorted
   std::uint64_t bytes() const { return bytes_; }  // shared storage counts once
   // Extra memory for tensors that are dequantized.

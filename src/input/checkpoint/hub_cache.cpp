@@ -83,7 +83,7 @@ std::vector<std::string> matching_commits(const fs::path& repository, const std:
 // cached.
 std::string find_snapshot(const RepositoryName& repository, const std::string& revision) {
   const auto& id = repository.id;
-  const fs::path folder = cached_repository(repository.kind, id);
+  const fs::path folder = repository_cache_folder(repository.kind, id);
   const auto download = download_command(repository.kind, id, revision);
   const auto path_of = [&](const std::string& commit) {
     return (folder / "snapshots" / commit).string();
@@ -144,14 +144,14 @@ bool is_repository_id(const std::string& id) {
   });
 }
 
-bool is_relative_path(const std::string& path) {
+bool is_normalized_relative_path(const std::string& path) {
   return std::ranges::none_of(split(path, '/'), [](const std::string& part) {
     return part.empty() || part == "." || part == "..";
   });
 }
 
 bool is_revision(const std::string& revision) {
-  return revision.find('\0') == std::string::npos && is_relative_path(revision);
+  return revision.find('\0') == std::string::npos && is_normalized_relative_path(revision);
 }
 
 bool is_commit_hash(const std::string& text) {
@@ -177,7 +177,7 @@ std::string hub_cache_folder() {
   return (fs::path(hugging_face_home()) / "hub").string();
 }
 
-std::string cached_repository(RepositoryKind kind, const std::string& id) {
+std::string repository_cache_folder(RepositoryKind kind, const std::string& id) {
   std::string folder = kind == RepositoryKind::model ? "models" : "datasets";
   for (const auto& part : split(id, '/')) folder += "--" + part;
   return (fs::path(hub_cache_folder()) / folder).string();
@@ -192,9 +192,9 @@ std::optional<RepositoryName> parse_cache_folder_name(const std::string& folder_
   return RepositoryName{model ? RepositoryKind::model : RepositoryKind::dataset, id};
 }
 
-std::map<std::string, std::string> cached_refs(const std::string& cached_repository) {
+std::map<std::string, std::string> cached_refs(const std::string& repository_cache_folder) {
   std::map<std::string, std::string> found;
-  const auto refs = fs::path(cached_repository) / "refs";
+  const auto refs = fs::path(repository_cache_folder) / "refs";
   if (!is_folder(refs)) return found;
   for (const auto& entry : fs::recursive_directory_iterator(refs))
     if (is_file(entry.path()))
@@ -203,7 +203,7 @@ std::map<std::string, std::string> cached_refs(const std::string& cached_reposit
 }
 
 std::string cached_commit(RepositoryKind kind, const std::string& id, const std::string& revision) {
-  const fs::path repository = cached_repository(kind, id);
+  const fs::path repository = repository_cache_folder(kind, id);
   if (const auto ref = repository / "refs" / revision; is_file(ref)) {
     const auto commit = read_ref(ref);
     return is_commit_hash(commit) ? commit : "";
@@ -227,7 +227,7 @@ std::string resolve_checkpoint(const std::string& name_or_folder, const std::str
   if (!is_revision(wanted))
     bad_input("{}: {} is not a revision; expected a branch, a tag or a commit", id,
               quote_text(wanted));
-  const fs::path folder = cached_repository(RepositoryKind::model, id);
+  const fs::path folder = repository_cache_folder(RepositoryKind::model, id);
   if (!is_folder(folder))
     bad_input(
         "{}: neither a local folder nor a model in the Hugging Face cache: looked for {}{}; "
@@ -239,7 +239,7 @@ std::string resolve_checkpoint(const std::string& name_or_folder, const std::str
 
 std::string resolve_dataset(const std::string& path_or_id) {
   if (path_exists(path_or_id) || !is_repository_id(path_or_id)) return path_or_id;
-  const fs::path folder = cached_repository(RepositoryKind::dataset, path_or_id);
+  const fs::path folder = repository_cache_folder(RepositoryKind::dataset, path_or_id);
   if (!is_folder(folder))
     bad_input(
         "{}: no such file or folder, and no such dataset in the Hugging Face cache: looked for {}; "

@@ -17,7 +17,7 @@ std::string environment_variable(const char* name);
 bool is_repository_id(const std::string& id);
 
 // Returns true if no component of the path is empty, "." or "..".
-bool is_relative_path(const std::string& path);
+bool is_normalized_relative_path(const std::string& path);
 
 // Returns true for a valid branch, tag or commit. Slashes are allowed ("refs/pr/3"), ".." is not.
 bool is_revision(const std::string& revision);
@@ -33,14 +33,14 @@ std::string hub_cache_folder();
 
 // Returns the cache folder of a repository, models--ORG--NAME or datasets--ORG--NAME, which
 // contains blobs, refs and snapshots.
-std::string cached_repository(RepositoryKind kind, const std::string& id);
+std::string repository_cache_folder(RepositoryKind kind, const std::string& id);
 
-// Inverse of cached_repository(): parses the name of a cache folder. Returns nullopt for other
-// names.
+// Inverse of repository_cache_folder(): parses the name of a cache folder. Returns nullopt for
+// other names.
 std::optional<RepositoryName> parse_cache_folder_name(const std::string& folder_name);
 
 // Returns the cached branches and tags with the commit each points to.
-std::map<std::string, std::string> cached_refs(const std::string& cached_repository);
+std::map<std::string, std::string> cached_refs(const std::string& repository_cache_folder);
 
 // Resolves a revision to a commit using the cache only. Returns "" if the revision is not cached.
 std::string cached_commit(RepositoryKind kind, const std::string& id, const std::string& revision);

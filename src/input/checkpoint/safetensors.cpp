@@ -31,14 +31,14 @@ constexpr std::array kUnsupportedDtypes = {
     std::pair{"U64", 64u},        std::pair{"C64", 64u},
 };
 
-std::optional<std::uint64_t> bits_per_element(const TensorEntry& entry) {
+std::optional<std::uint64_t> bits_per_element(const TensorHeaderEntry& entry) {
   if (entry.readable) return 8 * dtype_size(entry.dtype);
   for (const auto& [name, bits] : kUnsupportedDtypes)
     if (name == entry.stored_dtype) return bits;
   return std::nullopt;
 }
 
-std::string shape_text(const TensorEntry& entry) {
+std::string shape_text(const TensorHeaderEntry& entry) {
   constexpr std::size_t kMost = 16;
   if (entry.shape.size() > kMost) return fmt::format("of {} dimensions", entry.shape.size());
   return fmt::format("[{}]", fmt::join(entry.shape, ", "));
@@ -88,7 +88,7 @@ void check_fields(const Json& json, const std::string& where) {
 
 // The overflow check skips dimensions of size zero: the strides of an empty tensor, which are
 // products of the other dimensions, must not overflow either.
-void check_size(const TensorEntry& entry, const std::string& where) {
+void check_size(const TensorHeaderEntry& entry, const std::string& where) {
   if (entry.begin > entry.end)
     bad_input("{}: data_offsets are reversed: begin {}, end {}", where, entry.begin, entry.end);
   std::int64_t count = 1;
@@ -113,9 +113,9 @@ void check_size(const TensorEntry& entry, const std::string& where) {
               shape_text(entry), entry.stored_dtype, bits / 8, entry.end - entry.begin);
 }
 
-TensorEntry parse_entry(const Json& json, const std::string& where) {
+TensorHeaderEntry parse_entry(const Json& json, const std::string& where) {
   check_fields(json, where);
-  TensorEntry entry{};
+  TensorHeaderEntry entry{};
   entry.stored_dtype = json["dtype"].get<std::string>();
   const auto dtype = dtype_from_safetensors(entry.stored_dtype);
   entry.readable = dtype.has_value();
@@ -150,7 +150,7 @@ std::map<std::string, std::string> parse_metadata(const Json& json, const std::s
 
 void check_coverage(const SafetensorsHeader& header, std::uint64_t data_size,
                     const std::string& where) {
-  using Item = std::pair<const std::string, TensorEntry>;
+  using Item = std::pair<const std::string, TensorHeaderEntry>;
   std::vector<const Item*> by_offset;
   for (const auto& item : header.tensors) by_offset.push_back(&item);
   std::ranges::sort(by_offset, {}, [](const Item* item) {
@@ -229,7 +229,7 @@ ConstTensorView SafetensorsFile::tensor(const std::string& name) const {
   const auto found = header_.tensors.find(name);
   if (found == header_.tensors.end())
     bad_input("{}: no tensor {} in this file", path(), quote_text(name));
-  const TensorEntry& entry = found->second;
+  const TensorHeaderEntry& entry = found->second;
   if (!entry.readable)
     bad_input(
         "{}: tensor {} is stored as {}, which is not supported; supported: F32, F16, BF16, "

@@ -35,7 +35,7 @@ class TensorCache {
   std::map<std::string, Tensor> tensors_;
 };
 
-struct TensorEntry {
+struct TensorHeaderEntry {
   DType dtype;               // u8 if the stored dtype is unsupported; `readable` is then false
   std::string stored_dtype;  // the dtype's name in the file, e.g. "BF16"
   std::vector<std::int64_t> shape;
@@ -45,7 +45,7 @@ struct TensorEntry {
 };
 
 struct SafetensorsHeader {
-  std::map<std::string, TensorEntry> tensors;
+  std::map<std::string, TensorHeaderEntry> tensors;
   std::map<std::string, std::string> metadata;
   std::uint64_t data_offset = 0;  // byte offset of the data section in the file
 };

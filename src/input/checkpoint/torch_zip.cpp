@@ -153,8 +153,8 @@ std::uint64_t contiguous_count(const std::string& name, const PickledTensor& ten
   return count;
 }
 
-TensorEntry locate_tensor(const std::string& name, const PickledTensor& tensor,
-                          const ZipMember& storage, const std::string& where) {
+TensorHeaderEntry locate_tensor(const std::string& name, const PickledTensor& tensor,
+                                const ZipMember& storage, const std::string& where) {
   const std::uint64_t element = dtype_size(tensor.dtype);
   const auto held = storage.size / element;
   const auto count = contiguous_count(name, tensor, where);

@@ -101,7 +101,7 @@ void remove_folder(const fs::path& path) {
 }
 
 fs::path require_cached_folder(const RepositoryName& repository) {
-  auto folder = cached_repository(repository.kind, repository.id);
+  auto folder = repository_cache_folder(repository.kind, repository.id);
   if (!is_repository_id(repository.id) || !is_folder(folder))
     bad_input("{}: no such {} in the cache {}; 'qkscope hub cache' lists what is there",
               quote_text(repository.id),
@@ -117,7 +117,7 @@ bool is_file_of_size(const std::string& path, std::uint64_t size) {
 }  // namespace
 
 HubCacheWriter::HubCacheWriter(const Repository& repository)
-    : folder_(cached_repository(repository.kind, repository.id)) {
+    : folder_(repository_cache_folder(repository.kind, repository.id)) {
   const fs::path path = folder_;
   locks_ = (path.parent_path() / ".locks" / path.filename()).string();
 }
@@ -201,7 +201,7 @@ std::uint64_t remove_revision(const RepositoryName& repository, const std::strin
 std::uint64_t evict_weights(const std::string& name_or_folder, const std::string& revision) {
   return translate_exceptions([&] {
     if (path_exists(name_or_folder) || !is_repository_id(name_or_folder)) return std::uint64_t{0};
-    const fs::path folder = cached_repository(RepositoryKind::model, name_or_folder);
+    const fs::path folder = repository_cache_folder(RepositoryKind::model, name_or_folder);
     const auto commit =
         cached_commit(RepositoryKind::model, name_or_folder, revision.empty() ? "main" : revision);
     return commit.empty() ? 0 : remove_files(folder, commit, is_weight_file);

@@ -121,7 +121,7 @@ HubSettings hub_settings() {
   return settings;
 }
 
-Url HubClient::url_of(const std::string& path) const {
+Url HubClient::endpoint_url(const std::string& path) const {
   auto url = settings_.endpoint;
   if (url.target.ends_with('/')) url.target.pop_back();
   url.target += path;
@@ -192,12 +192,12 @@ void throw_refusal(const HubClient& client, const HttpResponse& response,
   if (code == "GatedRepo")
     bad_input(
         "{}: access is gated: accept its conditions at {} and use a token of that account; {}",
-        name, client.url_of(repository.page_path()).to_string(), token_advice(client));
+        name, client.endpoint_url(repository.page_path()).to_string(), token_advice(client));
   if (code == "RevisionNotFound")
     bad_input("{}: the Hub has no such revision{}", name, server_explanation(response));
   if (response.status == 404 || code == "RepoNotFound")
     bad_input("{}: the Hub at {} has no such {}, or it is private and hidden; check the name; {}",
-              name, client.url_of("").without_query(), repository.kind_name(),
+              name, client.endpoint_url("").without_query(), repository.kind_name(),
               token_advice(client));
   if (response.status == 401 || response.status == 403)
     bad_input("{}: the Hub does not allow to {} it{}; {}", name,

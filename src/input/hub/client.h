@@ -46,7 +46,7 @@ class HubClient {
 
   const HubSettings& settings() const { return settings_; }
   const std::atomic<bool>* stop_flag() const { return stop_; }
-  Url url_of(const std::string& path) const;  // URL of a path below the endpoint
+  Url endpoint_url(const std::string& path) const;  // URL of a path below the endpoint
 
   // Sends a request once. Redirects stay on the endpoint; a GET with may_leave_endpoint may follow
   // one to any https server. The token is sent to the endpoint only. A connection failure is
@@ -127,7 +127,7 @@ struct RemoteFile {
 using RemoteTree = std::vector<RemoteFile>;  // sorted by path
 
 const RemoteFile* find_remote_file(const RemoteTree& tree, const std::string& path);
-std::vector<std::string> list_paths(const RemoteTree& tree);
+std::vector<std::string> list_tree_paths(const RemoteTree& tree);
 
 // Asks the Hub for the current commit of a branch, tag or commit. Throws a bad-input error that
 // lists the branches if the revision does not exist.
@@ -141,9 +141,9 @@ std::vector<std::string> fetch_branches(const HubClient& client, const Repositor
 
 // Reads CACHED/trees/COMMIT.json, a listing that huggingface_hub also uses. Returns nullopt if it
 // is absent or not understood.
-std::optional<RemoteTree> load_cached_tree(const std::string& cached_repository,
+std::optional<RemoteTree> load_cached_tree(const std::string& repository_cache_folder,
                                            const std::string& commit);
-void save_cached_tree(const std::string& cached_repository, const std::string& commit,
+void save_cached_tree(const std::string& repository_cache_folder, const std::string& commit,
                       const RemoteTree& tree);
 
 // Returns true if a path received from a server stays inside its folder.
@@ -198,7 +198,7 @@ inline bool is_weight_file(const std::string& path) {
 
 // Selects the files of one split and the dataset card. `name` is the dataset configuration; ""
 // means the default one.
-FileChoice dataset_file_choice(const std::string& name, const std::string& split);
+FileChoice make_split_file_choice(const std::string& name, const std::string& split);
 
 struct RepositoryRevision {
   RepositoryName repository;

@@ -29,7 +29,8 @@ namespace {
 constexpr int kMaxWrongHashes = 2;  // complete downloads with a wrong hash before giving up
 
 Digest new_digest(const RemoteFile& file) {
-  return file.sha256.empty() ? start_git_blob_digest(file.size) : Digest(Digest::Algorithm::sha256);
+  return file.sha256.empty() ? start_git_blob_digest(file.size)
+                             : Digest(Digest::HashAlgorithm::sha256);
 }
 
 HttpResponse transient_fault(const std::string& why) {
@@ -264,8 +265,9 @@ void download_files(const HubClient& client, const Repository& repository,
         if (failed) failure("stopped after another file failed");
         meter.update(i, bytes);
       };
-      const auto url = client.url_of(fmt::format("{}/resolve/{}/{}", repository.page_path(), commit,
-                                                 percent_encode(missing[i].path, "/")));
+      const auto url =
+          client.endpoint_url(fmt::format("{}/resolve/{}/{}", repository.page_path(), commit,
+                                          percent_encode(missing[i].path, "/")));
       BlobDownload{client, repository, url, missing[i], progress}.run();
     });
   }

@@ -186,7 +186,7 @@ class RevisionFetch {
       missing.push_back(path);
       return {};
     };
-    const auto chosen = choice_(list_paths(tree), read, where(commit));
+    const auto chosen = choice_(list_tree_paths(tree), read, where(commit));
     if (chosen) std::ranges::copy_if(*chosen, std::back_inserter(missing), std::not_fn(there));
     return missing;
   }
@@ -209,7 +209,7 @@ class RevisionFetch {
                      true);
       return std::optional(std::string(MappedFile(folder + "/" + path).text()));
     };
-    const auto chosen = choice_(list_paths(tree), read, where(commit));
+    const auto chosen = choice_(list_tree_paths(tree), read, where(commit));
     std::vector<RemoteFile> files;
     for (const auto& path : chosen.value()) files.push_back(*find_remote_file(tree, path));
     download_files(client_, repository_, commit, files, options_.quiet);
@@ -255,7 +255,7 @@ CheckpointBytes listed_bytes(const HubCacheWriter& cache, const std::string& com
     if (!path_exists(file)) return {};
     return std::string(MappedFile(file).text());
   };
-  const auto chosen = checkpoint_files(true)(list_paths(tree), read, folder);
+  const auto chosen = checkpoint_files(true)(list_tree_paths(tree), read, folder);
   if (!chosen) bad_input("{}: the index of its weights is not in the cache", folder);
   CheckpointBytes bytes;
   for (const auto& path : *chosen) {
@@ -269,7 +269,7 @@ CheckpointBytes listed_bytes(const HubCacheWriter& cache, const std::string& com
 
 }  // namespace
 
-FileChoice dataset_file_choice(const std::string& name, const std::string& split) {
+FileChoice make_split_file_choice(const std::string& name, const std::string& split) {
   CorpusOptions corpus;
   if (!name.empty()) corpus.name = name;
   corpus.split = split;
@@ -295,8 +295,9 @@ std::string fetch_repository_files(const RepositoryRevision& target, const FileC
 std::optional<std::vector<std::string>> list_snapshot_files(const RepositoryName& repository,
                                                             const std::string& snapshot) {
   const auto commit = std::filesystem::path(snapshot).filename().string();
-  const auto tree = load_cached_tree(cached_repository(repository.kind, repository.id), commit);
-  return tree ? std::optional(list_paths(*tree)) : std::nullopt;
+  const auto tree =
+      load_cached_tree(repository_cache_folder(repository.kind, repository.id), commit);
+  return tree ? std::optional(list_tree_paths(*tree)) : std::nullopt;
 }
 
 std::string fetch_config(const std::string& name_or_folder, const std::string& revision,
@@ -343,7 +344,7 @@ std::string fetch_dataset(const std::string& name_or_path, const std::string& na
   return translate_exceptions([&] {
     if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
     const auto folder = fetch_repository_files({{RepositoryKind::dataset, name_or_path}, "", ""},
-                                               dataset_file_choice(name, split), options);
+                                               make_split_file_choice(name, split), options);
     return folder.empty() ? resolve_dataset(name_or_path) : folder;
   });
 }

@@ -112,9 +112,9 @@ HttpResponse perform_http_request(const HttpRequest& request);
 // Incremental SHA-1 or SHA-256.
 class Digest {
  public:
-  enum class Algorithm { sha1, sha256 };
+  enum class HashAlgorithm { sha1, sha256 };
 
-  explicit Digest(Algorithm kind);
+  explicit Digest(HashAlgorithm kind);
 
   void add(std::span<const std::byte> bytes);
   void add(std::string_view text) { add(std::as_bytes(std::span(text))); }

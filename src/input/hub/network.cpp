@@ -299,10 +299,11 @@ void Digest::HashContextDeleter::operator()(EVP_MD_CTX* context) const {
   EVP_MD_CTX_free(context);
 }
 
-Digest::Digest(Algorithm kind) : context_(EVP_MD_CTX_new()) {
-  const EVP_MD* method = kind == Algorithm::sha1 ? EVP_sha1() : EVP_sha256();
+Digest::Digest(HashAlgorithm kind) : context_(EVP_MD_CTX_new()) {
+  const EVP_MD* method = kind == HashAlgorithm::sha1 ? EVP_sha1() : EVP_sha256();
   if (EVP_DigestInit_ex(context_.get(), method, nullptr) != 1)
-    failure("OpenSSL: this build of it has no {}", kind == Algorithm::sha1 ? "SHA-1" : "SHA-256");
+    failure("OpenSSL: this build of it has no {}",
+            kind == HashAlgorithm::sha1 ? "SHA-1" : "SHA-256");
 }
 
 void Digest::add(std::span<const std::byte> bytes) {
@@ -321,13 +322,13 @@ std::string to_hex(std::span<const unsigned char> bytes) {
 }
 
 std::string sha256_hex(std::string_view text) {
-  Digest digest(Digest::Algorithm::sha256);
+  Digest digest(Digest::HashAlgorithm::sha256);
   digest.add(text);
   return digest.hex();
 }
 
 Digest start_git_blob_digest(std::uint64_t size) {
-  Digest digest(Digest::Algorithm::sha1);
+  Digest digest(Digest::HashAlgorithm::sha1);
   const auto head = fmt::format("blob {}", size);
   digest.add(std::string_view(head.c_str(), head.size() + 1));
   return digest;

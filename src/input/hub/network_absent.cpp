@@ -19,7 +19,7 @@ HttpResponse perform_http_request(const HttpRequest&) {
 }
 
 void Digest::HashContextDeleter::operator()(evp_md_ctx_st*) const {}
-Digest::Digest(Algorithm) {
+Digest::Digest(HashAlgorithm) {
   no_network();
 }
 void Digest::add(std::span<const std::byte>) {

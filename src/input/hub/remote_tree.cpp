@@ -92,14 +92,14 @@ void add_page(const Json& page, const Url& url, RemoteTree& tree) {
             more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-std::string tree_path(const std::string& cached_repository, const std::string& commit) {
-  return cached_repository + "/trees/" + commit + ".json";
+std::string tree_path(const std::string& repository_cache_folder, const std::string& commit) {
+  return repository_cache_folder + "/trees/" + commit + ".json";
 }
 
 }  // namespace
 
 bool is_safe_path(const std::string& path) {
-  return path.size() <= kLongestPath && is_relative_path(path) &&
+  return path.size() <= kLongestPath && is_normalized_relative_path(path) &&
          std::ranges::none_of(path,
                               [](unsigned char c) { return c < ' ' || c == 0x7f || c == '\\'; }) &&
          std::ranges::none_of(split(path, '/'),
@@ -111,14 +111,14 @@ const RemoteFile* find_remote_file(const RemoteTree& tree, const std::string& pa
   return found == tree.end() ? nullptr : &*found;
 }
 
-std::vector<std::string> list_paths(const RemoteTree& tree) {
+std::vector<std::string> list_tree_paths(const RemoteTree& tree) {
   return project(tree, &RemoteFile::path);
 }
 
 std::string fetch_commit(const HubClient& client, const Repository& repository,
                          const std::string& revision) {
-  const auto url =
-      client.url_of(fmt::format("{}/revision/{}", repository.api_path(), percent_encode(revision)));
+  const auto url = client.endpoint_url(
+      fmt::format("{}/revision/{}", repository.api_path(), percent_encode(revision)));
   const auto response = client.send({.url = url});
   if (response.status == 404 && response.header("x-error-code") == "RevisionNotFound")
     no_such_revision(client, repository, revision);
@@ -132,8 +132,8 @@ std::string fetch_commit(const HubClient& client, const Repository& repository,
 RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
                       const std::string& commit) {
   RemoteTree tree;
-  auto url = client.url_of(fmt::format("{}/tree/{}?recursive=true&expand=false",
-                                       repository.api_path(), percent_encode(commit)));
+  auto url = client.endpoint_url(fmt::format("{}/tree/{}?recursive=true&expand=false",
+                                             repository.api_path(), percent_encode(commit)));
   std::set<std::string> seen;
   while (true) {
     if (!seen.insert(url.to_string()).second)
@@ -155,7 +155,7 @@ RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
 }
 
 std::vector<std::string> fetch_branches(const HubClient& client, const Repository& repository) {
-  const auto url = client.url_of(repository.api_path() + "/refs");
+  const auto url = client.endpoint_url(repository.api_path() + "/refs");
   const auto response = client.send({.url = url});
   if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::read);
   const auto refs = parse_response(response, url);
@@ -177,9 +177,9 @@ std::vector<std::string> list_branches(const RepositoryName& repository) {
   });
 }
 
-std::optional<RemoteTree> load_cached_tree(const std::string& cached_repository,
+std::optional<RemoteTree> load_cached_tree(const std::string& repository_cache_folder,
                                            const std::string& commit) {
-  const auto path = tree_path(cached_repository, commit);
+  const auto path = tree_path(repository_cache_folder, commit);
   if (!path_exists(path)) return {};
   try {
     const Json json = load_json(path);
@@ -205,7 +205,7 @@ std::optional<RemoteTree> load_cached_tree(const std::string& cached_repository,
   }
 }
 
-void save_cached_tree(const std::string& cached_repository, const std::string& commit,
+void save_cached_tree(const std::string& repository_cache_folder, const std::string& commit,
                       const RemoteTree& tree) {
   Json files = Json::object();
   for (const auto& file : tree) {
@@ -217,8 +217,8 @@ void save_cached_tree(const std::string& cached_repository, const std::string& c
     if (!file.xet_hash.empty()) entry["xet_hash"] = file.xet_hash;
     files[file.path] = entry;
   }
-  make_folders(cached_repository + "/trees");
-  write_file(tree_path(cached_repository, commit),
+  make_folders(repository_cache_folder + "/trees");
+  write_file(tree_path(repository_cache_folder, commit),
              Json{{"format_version", kTreeFormat}, {"files", files}}.dump(
                  1, ' ', false, Json::error_handler_t::replace));
 }

@@ -171,7 +171,7 @@ std::vector<StoredObject> ObjectStore::list(const std::string& prefix) {
   selector.allow_not_found = true;
   auto listed = files_->GetFileInfo(selector);
   // Arrow looks twice at a local folder and reports one that appears in between as an error.
-  if (!listed.ok() && address_.scheme == StoreAddress::Scheme::file)
+  if (!listed.ok() && address_.scheme == StoreAddress::AddressScheme::file)
     listed = files_->GetFileInfo(selector);
   const auto found = value_or_throw(std::move(listed), object_address(prefix));
   const auto base = path_of("") + "/";
@@ -190,8 +190,8 @@ std::string ObjectStore::object_address(const std::string& name) const {
 }
 
 std::unique_ptr<ObjectStore> open_store(const StoreAddress& address) {
-  if (address.scheme == StoreAddress::Scheme::s3) return open_s3_store(address);
-  if (address.scheme == StoreAddress::Scheme::gs) return open_gcs_store(address);
+  if (address.scheme == StoreAddress::AddressScheme::s3) return open_s3_store(address);
+  if (address.scheme == StoreAddress::AddressScheme::gs) return open_gcs_store(address);
   const auto path = address.arrow_path();
   if (path_exists(path) && !is_folder(path))
     bad_input("{}: is a file, expected a folder", address.to_string());
@@ -237,7 +237,7 @@ std::string make_unique_name() {
 }
 
 bool put_with_lease(const LeaseOperations& store, const std::string& name,
-                    const std::string& content, const LeaseTimes& times) {
+                    const std::string& content, const LeaseDurations& times) {
   const auto lease_name = name + kLeaseSuffix;
   const auto owner = make_unique_name();
   while (!store.read(name)) {

@@ -123,7 +123,7 @@ struct LeaseOperations {
   std::function<void(const std::string& name)> remove;
 };
 
-struct LeaseTimes {
+struct LeaseDurations {
   double lasts = 60.0;   // seconds until expiry; a crashed owner blocks others for this long
   double settles = 1.0;  // seconds after which concurrent writers see the same owner
 };
@@ -131,7 +131,7 @@ struct LeaseTimes {
 // Creates an object under a lease; returns false if the object already exists. Safe as long as no
 // write takes longer than `settles` and no lease owner is suspended for longer than `lasts`.
 bool put_with_lease(const LeaseOperations& store, const std::string& name,
-                    const std::string& content, const LeaseTimes& times = {});
+                    const std::string& content, const LeaseDurations& times = {});
 
 // ---- AWS Signature Version 4 (s3_store.cpp)
 

@@ -62,7 +62,7 @@ void fetch_objects(ObjectStore& store, const std::vector<StoredObject>& objects,
 
 // Fetches an address that names either a folder of objects or a single object.
 std::string fetch_plain_objects(const StoreAddress& address, const FetchOptions& options) {
-  const auto place = download_scratch_folder(address) + "/input";
+  const auto place = scratch_folder_of_downloads(address) + "/input";
   const auto store = open_store(address);
   const auto objects = store->list("");
   if (objects.size() > kMostObjects)
@@ -172,7 +172,7 @@ std::string fetch_input(const std::string& path_or_address, const FetchOptions& 
   return translate_exceptions([&] {
     const auto address = parse_store_address(path_or_address);
     if (!address) return path_or_address;
-    if (address->scheme == StoreAddress::Scheme::file) return address->arrow_path();
+    if (address->scheme == StoreAddress::AddressScheme::file) return address->arrow_path();
     static std::mutex mutex;
     static std::map<std::string, std::string> fetched;
     const std::lock_guard lock(mutex);
@@ -202,7 +202,7 @@ StoredOutput::StoredOutput(const std::string& path_or_address, const std::string
     if (stored.is_published() && stored.manifest().kind != kind)
       bad_input("{}: what is there is of the kind '{}', not '{}'; choose another address",
                 path_or_address, stored.manifest().kind, kind);
-    state_->folder = output_scratch_folder(*address, make_unique_name());
+    state_->folder = scratch_folder_of_output(*address, make_unique_name());
     make_folders(state_->folder);
   });
 }

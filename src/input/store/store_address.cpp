@@ -53,7 +53,7 @@ std::string scratch_base() {
 // The hash includes the endpoint, because the same path may exist at several endpoints.
 std::string hash_of(const StoreAddress& address) {
   std::string all = address.to_string();
-  if (address.scheme == StoreAddress::Scheme::s3)
+  if (address.scheme == StoreAddress::AddressScheme::s3)
     all += " " + environment_variable("AWS_ENDPOINT_URL_S3") + " " +
            environment_variable("AWS_ENDPOINT_URL");
   return fmt::format("{:016x}", blake2b_64(all));
@@ -62,8 +62,8 @@ std::string hash_of(const StoreAddress& address) {
 }  // namespace
 
 std::string StoreAddress::to_string() const {
-  if (scheme == Scheme::file) return "file:///" + path;
-  const std::string start = scheme == Scheme::s3 ? "s3://" : "gs://";
+  if (scheme == AddressScheme::file) return "file:///" + path;
+  const std::string start = scheme == AddressScheme::s3 ? "s3://" : "gs://";
   return start + bucket + (path.empty() ? "" : "/" + path);
 }
 
@@ -78,7 +78,7 @@ StoreAddress StoreAddress::child(const std::string& name) const {
 }
 
 std::string StoreAddress::arrow_path() const {
-  if (scheme == Scheme::file) return "/" + path;
+  if (scheme == AddressScheme::file) return "/" + path;
   return path.empty() ? bucket : bucket + "/" + path;
 }
 
@@ -97,7 +97,8 @@ std::optional<StoreAddress> parse_store_address(const std::string& text) {
   }
   if (scheme != "s3" && scheme != "gs")
     bad_input("{}: unknown scheme '{}'; {}", text, scheme, kExpected);
-  address.scheme = scheme == "s3" ? StoreAddress::Scheme::s3 : StoreAddress::Scheme::gs;
+  address.scheme =
+      scheme == "s3" ? StoreAddress::AddressScheme::s3 : StoreAddress::AddressScheme::gs;
   const auto slash = rest.find('/');
   address.bucket = rest.substr(0, slash);
   if (address.bucket.empty() || address.bucket.find_first_of("@:?#") != std::string::npos)
@@ -107,19 +108,19 @@ std::optional<StoreAddress> parse_store_address(const std::string& text) {
   return address;
 }
 
-std::string run_scratch_folder(const StoreAddress& address, const std::string& run) {
+std::string scratch_folder_of_run(const StoreAddress& address, const std::string& run) {
   return fmt::format("{}/runs/{}-{}", scratch_base(), hash_of(address), run);
 }
 
-std::string download_scratch_folder(const StoreAddress& address) {
+std::string scratch_folder_of_downloads(const StoreAddress& address) {
   return fmt::format("{}/stores/{}", scratch_base(), hash_of(address));
 }
 
-std::string output_scratch_folder(const StoreAddress& address, const std::string& name) {
+std::string scratch_folder_of_output(const StoreAddress& address, const std::string& name) {
   return fmt::format("{}/results/{}-{}", scratch_base(), hash_of(address), name);
 }
 
-std::string sweep_scratch_folder(const StoreAddress& address) {
+std::string scratch_folder_of_sweep(const StoreAddress& address) {
   return fmt::format("{}/sweeps/{}/{}", scratch_base(), hash_of(address),
                      address.last_path_component());
 }

@@ -8,9 +8,9 @@
 namespace qkscope {
 
 struct StoreAddress {
-  enum class Scheme { s3, gs, file };
+  enum class AddressScheme { s3, gs, file };
 
-  Scheme scheme = Scheme::file;
+  AddressScheme scheme = AddressScheme::file;
   std::string bucket;  // "" for file://
   std::string path;    // without leading and trailing slashes
 
@@ -31,9 +31,9 @@ std::optional<StoreAddress> parse_store_address(const std::string& text);
 //   stores/HASH/...      downloaded files
 //   results/HASH-NAME/   output files before their upload
 //   sweeps/HASH/NAME/    folder of a sweep, without captures and statistics
-std::string run_scratch_folder(const StoreAddress& address, const std::string& run);
-std::string download_scratch_folder(const StoreAddress& address);
-std::string output_scratch_folder(const StoreAddress& address, const std::string& name);
-std::string sweep_scratch_folder(const StoreAddress& address);
+std::string scratch_folder_of_run(const StoreAddress& address, const std::string& run);
+std::string scratch_folder_of_downloads(const StoreAddress& address);
+std::string scratch_folder_of_output(const StoreAddress& address, const std::string& name);
+std::string scratch_folder_of_sweep(const StoreAddress& address);
 
 }  // namespace qkscope

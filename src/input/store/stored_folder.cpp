@@ -91,7 +91,7 @@ StoredFile parse_stored_file(const Json& json, const std::string& where) {
   StoredFile file{.name = json.at("name"),
                   .object = json.at("object"),
                   .content = {json.at("bytes"), json.at("checksum")}};
-  if (!is_relative_path(file.name) || !is_relative_path(file.object))
+  if (!is_normalized_relative_path(file.name) || !is_normalized_relative_path(file.object))
     bad_input("{}: names {}, which lies outside of the folder", where, quote_text(file.name));
   return file;
 }
@@ -101,7 +101,7 @@ const StoredFile* StoredManifest::find(const std::string& name) const {
   return found == files.end() ? nullptr : &*found;
 }
 
-std::string manifest_text(const StoredManifest& manifest) {
+std::string serialize_manifest(const StoredManifest& manifest) {
   Json json = {{"format", kFormat}, {"kind", manifest.kind}, {"run", manifest.run}};
   json["files"] = Json::array();
   for (const auto& file : manifest.files) json["files"].push_back(to_json(file));
@@ -148,7 +148,7 @@ std::vector<std::string> StoredFolder::names() const {
 }
 
 std::string StoredFolder::local_folder() const {
-  return download_scratch_folder(address()) + "/" + hash_;
+  return scratch_folder_of_downloads(address()) + "/" + hash_;
 }
 
 void StoredFolder::fetch(const std::vector<std::string>& names, bool quiet) const {
@@ -167,7 +167,7 @@ void StoredFolder::fetch(const std::vector<std::string>& names, bool quiet) cons
 
 bool StoredFolder::put_manifest(const StoredManifest& manifest) {
   return store_->put_if_absent(numbered_object_name(store_layout::kManifests, next_),
-                               manifest_text(manifest));
+                               serialize_manifest(manifest));
 }
 
 void StoredFolder::put_files(const std::string& folder, const std::string& prefix, bool quiet,
@@ -223,7 +223,7 @@ void StoredFolder::publish(const std::string& folder, const std::string& kind,
       address().to_string(), kind, address().to_string());
 }
 
-void StoredFolder::mark_removed(const std::string& run) {
+void StoredFolder::mark_run_removed(const std::string& run) {
   const bool first = put_manifest({.kind = StoredManifest::kRemoved, .run = run, .files = {}});
   read_newest_manifest();
   if (!first && is_published())

@@ -59,7 +59,7 @@ struct StoredManifest {
   const StoredFile* find(const std::string& name) const;
 };
 
-std::string manifest_text(const StoredManifest& manifest);
+std::string serialize_manifest(const StoredManifest& manifest);
 StoredManifest parse_manifest(const std::string& text, const std::string& where);
 
 struct FolderUpload {
@@ -96,7 +96,7 @@ class StoredFolder {
   // Like publish(), but returns false if another writer won. Uploads nothing if the files are
   // unchanged.
   bool try_publish(const FolderUpload& upload);
-  void mark_removed(const std::string& run);
+  void mark_run_removed(const std::string& run);
 
  private:
   void read_newest_manifest();

@@ -55,12 +55,12 @@ class CsvReader : public RecordReader {
   // Returns false at the end of the file.
   bool read_row(std::vector<std::string>& fields) {
     const auto status = rows_.next(fields);
-    if (status == CsvParser::RowStatus::unclosed_quote)
+    if (status == CsvParser::CsvRowStatus::unclosed_quote)
       bad_input("{}: line {}: a quoted field has no end", where_, rows_.error_line());
-    if (status == CsvParser::RowStatus::text_after_quote)
+    if (status == CsvParser::CsvRowStatus::text_after_quote)
       bad_input("{}: line {}: expected a comma or a line end after a quoted field", where_,
                 rows_.error_line());
-    return status == CsvParser::RowStatus::row;
+    return status == CsvParser::CsvRowStatus::row;
   }
 
   std::string where_;
@@ -142,8 +142,8 @@ class FileCorpus : public Corpus {
 
  private:
   void open_next_file() {
-    reader_ = open_records(files_[next_file_++],
-                           {options_.text_column, options_.id_column, options_.replace_invalid});
+    reader_ = open_record_reader(
+        files_[next_file_++], {options_.text_column, options_.id_column, options_.replace_invalid});
   }
 
   bool next_record(CorpusRecord& record) {
@@ -208,7 +208,7 @@ std::int64_t example_key(const ExampleId& id) {
   return id.integer ? *id.integer : static_cast<std::int64_t>(blake2b_64(id.text));
 }
 
-RecordReaderPointer open_records(const std::string& path, const RecordColumns& columns) {
+RecordReaderPointer open_record_reader(const std::string& path, const RecordColumns& columns) {
   // Readers of the formats in kDataEndings, in the same order, without the first one (Parquet).
   constexpr std::array kTextReaders = {open_json_lines, open_json_lines, open_json_array, open_csv,
                                        read_plain_text};

@@ -102,7 +102,7 @@ using RecordReaderPointer = std::unique_ptr<RecordReader>;
 
 // Opens a file with the reader for its extension: Parquet, JSON Lines, JSON, CSV or plain text (a
 // single row).
-RecordReaderPointer open_records(const std::string& path, const RecordColumns& columns);
+RecordReaderPointer open_record_reader(const std::string& path, const RecordColumns& columns);
 
 // Parquet through Arrow: reads only the requested columns, in small batches of rows.
 RecordReaderPointer open_parquet_records(const std::string& path, const RecordColumns& columns);

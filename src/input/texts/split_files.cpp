@@ -200,7 +200,7 @@ Paths select_by_card(const Paths& paths, const DatasetCardConfig& config,
   const auto patterns = config.files.find(options.split);
   if (patterns == config.files.end())
     bad_input("{}: the configuration '{}' has no split '{}'; its card names: {}", where,
-              config.name, options.split, fmt::join(keys_of(config.files), ", "));
+              config.name, options.split, fmt::join(collect_map_keys(config.files), ", "));
   Paths globs;
   for (const auto& pattern : patterns->second) globs.push_back(base + pattern);
   const Paths files = match_patterns(paths, globs, where);

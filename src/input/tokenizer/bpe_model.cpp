@@ -95,12 +95,12 @@ BpeModel::BpeModel(BpeModelSpec file, bool bytes, const std::string& where)
   }
   merges_.reserve(file_.merges.size());
   for (const auto& [left, right, into] : file_.merges) merges_.add(left, right, into);
-  collect_initial_ids();
+  collect_initial_symbol_ids();
   collect_mergeable_byte_pairs();
   file_.merges = {};
 }
 
-void BpeModel::collect_initial_ids() {
+void BpeModel::collect_initial_symbol_ids() {
   bool all_fallbacks = file_.byte_fallback;
   for (int byte = 0; byte < 256; ++byte) {
     const auto at = static_cast<std::size_t>(byte);
@@ -215,7 +215,7 @@ void BpeModel::split_into_symbols(std::string_view word, std::vector<BpeSymbol>&
   if (pending.size > 0) symbols.push_back(pending);
 }
 
-void BpeModel::encode_symbols(std::string_view word, Workspace& work,
+void BpeModel::encode_symbols(std::string_view word, EncodingWorkspace& work,
                               std::vector<BpeSymbol>& symbols) const {
   if (file_.ignore_merges) {
     if (const std::int32_t id = whole_.find(word); id >= 0) {
@@ -228,7 +228,7 @@ void BpeModel::encode_symbols(std::string_view word, Workspace& work,
 }
 
 // Splits the word at boundaries that no merge crosses, so that the parts can be cached like words.
-void BpeModel::encode_in_parts(BpeWord word, Workspace& work,
+void BpeModel::encode_in_parts(BpeWord word, EncodingWorkspace& work,
                                std::vector<std::int32_t>& ids) const {
   const char* begin = word.text.data();
   const char* const end = begin + word.text.size();
@@ -240,7 +240,7 @@ void BpeModel::encode_in_parts(BpeWord word, Workspace& work,
   }
 }
 
-void BpeModel::encode_uncached(BpeWord word, Workspace& work,
+void BpeModel::encode_uncached(BpeWord word, EncodingWorkspace& work,
                                std::vector<std::int32_t>& ids) const {
   if (!word.is_part && file_.ignore_merges) {
     if (const std::int32_t id = whole_.find(word.text); id >= 0) return ids.push_back(id);
@@ -254,7 +254,7 @@ void BpeModel::encode_uncached(BpeWord word, Workspace& work,
   }
 }
 
-void BpeModel::encode(BpeWord word, Workspace& work, std::vector<std::int32_t>& ids) const {
+void BpeModel::encode(BpeWord word, EncodingWorkspace& work, std::vector<std::int32_t>& ids) const {
   if (word.text.size() > WordCache::kMaxBytes) return encode_uncached(word, work, ids);
   const WordCache::WordKey key(word.text, word.readable_end, word.is_part);
   WordCache::CachedWord& entry = work.cache.entry_for(key);

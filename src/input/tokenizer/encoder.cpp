@@ -10,12 +10,13 @@ namespace qkscope {
 namespace {
 
 bool ends_with(std::string_view text, std::uint16_t flags) {
-  return !text.empty() &&
-         unicode::has_property(utf8::decode_last_character(text.data() + text.size()).code, flags);
+  return !text.empty() && unicode::has_character_property(
+                              utf8::decode_last_character(text.data() + text.size()).code, flags);
 }
 
 bool starts_with(std::string_view text, std::uint16_t flags) {
-  return !text.empty() && unicode::has_property(utf8::decode(text.data()).code, flags);
+  return !text.empty() &&
+         unicode::has_character_property(utf8::decode_character(text.data()).code, flags);
 }
 
 }  // namespace
@@ -135,7 +136,7 @@ std::int32_t AddedTokens::find(std::string_view content) const {
   return found == ids_.end() ? -1 : found->second;
 }
 
-std::size_t AddedTokens::count_missing_from(const Vocabulary& vocabulary) const {
+std::size_t AddedTokens::count_tokens_missing_from(const Vocabulary& vocabulary) const {
   return static_cast<std::size_t>(std::count_if(ids_.begin(), ids_.end(), [&](const auto& entry) {
     return vocabulary.find(entry.first) < 0;
   }));
@@ -143,7 +144,7 @@ std::size_t AddedTokens::count_missing_from(const Vocabulary& vocabulary) const 
 
 Encoder::Encoder(TokenizationPipeline parts) : parts_(std::move(parts)) {
   const auto& normalizer = parts_.normalizer;
-  keeps_alignment_ = normalizer && parts_.pre_tokenizer.needs_alignment();
+  keeps_alignment_ = normalizer && parts_.pre_tokenizer.needs_document_start();
   if (!parts_.added_tokens.allows_cuts_in_normalized_text()) return;
   const SpaceRepresentation space =
       normalizer ? normalizer->space_form : SpaceRepresentation::as_space;
@@ -155,8 +156,8 @@ Encoder::Encoder(TokenizationPipeline parts) : parts_(std::move(parts)) {
                          (!normalizer || normalizer->allows_cut_after_ideograph);
 }
 
-void Encoder::encode(std::string_view document, ByteRange piece, bool with_sources, Workspace& work,
-                     EncodedTokens& tokens) const {
+void Encoder::encode(std::string_view document, ByteRange piece, bool with_sources,
+                     EncodingWorkspace& work, EncodedTokens& tokens) const {
   const std::string_view text = document.substr(piece.begin, piece.end - piece.begin);
   if (const auto at = find_invalid_utf8(text); at != std::string_view::npos)
     bad_input("the text is not UTF-8 at byte {}", piece.begin + at);
@@ -183,7 +184,7 @@ void Encoder::add_token(const EncodeJob& job, std::int32_t id, ByteRange source,
   job.tokens.strings.emplace_back(string);
 }
 
-void Encoder::encode_section(const EncodeJob& job, ByteRange section, SectionEnds ends) const {
+void Encoder::encode_section(const EncodeJob& job, ByteRange section, TrueSectionEnds ends) const {
   AlignedText text(job.document.substr(section.begin, section.end - section.begin), section.begin,
                    job.with_sources || keeps_alignment_);
   if (parts_.normalizer) parts_.normalizer->apply(text, ends);
@@ -252,7 +253,9 @@ bool Encoder::is_cut_before_space(std::string_view document, std::size_t at) con
     while (lead > 0 && utf8::is_continuation_byte(left[lead])) --lead;
     const std::string_view character = left.substr(lead);
     if (find_invalid_utf8(character) != std::string_view::npos) return false;
-    if (unicode::has_property(utf8::decode(character.data()).code, unicode::kSpace)) return false;
+    if (unicode::has_character_property(utf8::decode_character(character.data()).code,
+                                        unicode::kSpace))
+      return false;
   }
   if (!cut_by_model_) return true;
   return parts_.model.never_merges_across(

@@ -84,7 +84,7 @@ class WordCache {
 class BpeModel {
  public:
   // Reusable memory of one encoding thread.
-  struct Workspace {
+  struct EncodingWorkspace {
     WordCache cache;
     std::vector<BpeSymbol> symbols;
     MergeScratch merging;
@@ -101,10 +101,10 @@ class BpeModel {
   };
 
   // Appends the ids of one word.
-  void encode(BpeWord word, Workspace& work, std::vector<std::int32_t>& ids) const;
+  void encode(BpeWord word, EncodingWorkspace& work, std::vector<std::int32_t>& ids) const;
   // Like encode(), but also returns the size of each token in bytes of the vocabulary's spelling.
   // Not cached.
-  void encode_symbols(std::string_view word, Workspace& work,
+  void encode_symbols(std::string_view word, EncodingWorkspace& work,
                       std::vector<BpeSymbol>& symbols) const;
 
   const Vocabulary& vocabulary() const { return file_.vocabulary; }
@@ -118,11 +118,11 @@ class BpeModel {
   void add_initial_symbol(std::string_view character, bool first, std::vector<BpeSymbol>& symbols,
                           BpeSymbol& pending) const;
   void split_into_symbols(std::string_view word, std::vector<BpeSymbol>& symbols) const;
-  void encode_in_parts(BpeWord word, Workspace& work, std::vector<std::int32_t>& ids) const;
-  void encode_uncached(BpeWord word, Workspace& work, std::vector<std::int32_t>& ids) const;
+  void encode_in_parts(BpeWord word, EncodingWorkspace& work, std::vector<std::int32_t>& ids) const;
+  void encode_uncached(BpeWord word, EncodingWorkspace& work, std::vector<std::int32_t>& ids) const;
   bool is_merge_boundary(const char* at) const;
   void collect_mergeable_byte_pairs();
-  void collect_initial_ids();
+  void collect_initial_symbol_ids();
   std::uint32_t vocabulary_spelling_size(std::string_view text) const;
 
   BpeModelSpec file_;
@@ -180,14 +180,14 @@ class AddedTokens {
   std::optional<std::string_view> token(std::int32_t id) const;
   std::int32_t find(std::string_view content) const;  // -1 if unknown
   bool is_special(std::string_view token) const { return special_.contains(std::string(token)); }
-  std::size_t count_missing_from(const Vocabulary& vocabulary) const;
+  std::size_t count_tokens_missing_from(const Vocabulary& vocabulary) const;
 
  private:
-  struct IndexedToken {
+  struct NormalizedAddedToken {
     AddedToken token;
     std::string shown;  // content after normalization, for normalized tokens
   };
-  std::map<std::int32_t, IndexedToken> by_id_;
+  std::map<std::int32_t, NormalizedAddedToken> by_id_;
   std::unordered_map<std::string, std::int32_t> ids_;
   std::unordered_set<std::string> special_;
   TokenTrie raw_;
@@ -204,8 +204,8 @@ class Encoder {
   };
   explicit Encoder(TokenizationPipeline parts);
 
-  struct Workspace {
-    BpeModel::Workspace model;
+  struct EncodingWorkspace {
+    BpeModel::EncodingWorkspace model;
     std::vector<TextSection> sections, inner_sections;
     std::vector<BpeSymbol> symbols;
     SectionPieces pieces;
@@ -219,8 +219,8 @@ class Encoder {
 
   // Appends the tokens of document[piece]. The piece must start and end at a cut position
   // (next_cut_position()) or at an end of the document. Throws a bad-input error for invalid UTF-8.
-  void encode(std::string_view document, ByteRange piece, bool with_sources, Workspace& work,
-              EncodedTokens& tokens) const;
+  void encode(std::string_view document, ByteRange piece, bool with_sources,
+              EncodingWorkspace& work, EncodedTokens& tokens) const;
 
   // Returns the first position at or after `from` where a split changes no token, else the size.
   std::size_t next_cut_position(std::string_view document, std::size_t from) const;
@@ -234,13 +234,13 @@ class Encoder {
   struct EncodeJob {
     std::string_view document;
     bool with_sources;
-    Workspace& work;
+    EncodingWorkspace& work;
     EncodedTokens& tokens;
   };
   // Appends a token. `string` is its text: from the document, normalized, or of the vocabulary.
   static void add_token(const EncodeJob& job, std::int32_t id, ByteRange source,
                         std::string_view string);
-  void encode_section(const EncodeJob& job, ByteRange section, SectionEnds ends) const;
+  void encode_section(const EncodeJob& job, ByteRange section, TrueSectionEnds ends) const;
   void encode_normalized(const EncodeJob& job, const AlignedText& text, ByteRange range,
                          bool begins) const;
   void encode_word(const EncodeJob& job, ByteRange word) const;

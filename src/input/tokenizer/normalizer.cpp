@@ -14,10 +14,11 @@ std::size_t most_bytes(std::size_t size) {
   return 64 * size + (1 << 16);
 }
 
-void lowercase(AlignedText& text, SectionEnds) {
+void lowercase(AlignedText& text, TrueSectionEnds) {
   AlignedText::Rewriter rewrite(text);
   while (rewrite.position() < rewrite.old_text().size()) {
-    const auto [code, size] = utf8::decode(rewrite.old_text().data() + rewrite.position());
+    const auto [code, size] =
+        utf8::decode_character(rewrite.old_text().data() + rewrite.position());
     const auto lower = unicode::lowercase(code);
     if (lower.empty()) rewrite.copy(size);
     for (std::size_t i = 0; i < lower.size(); ++i) rewrite.replace(lower[i], i == 0 ? size : 0);
@@ -29,13 +30,13 @@ void strip(AlignedText& text, bool left, bool right) {
   const std::string_view old = text.text();
   std::size_t begin = 0, end = old.size();
   while (left && begin < end) {
-    const auto [code, size] = utf8::decode(old.data() + begin);
-    if (!unicode::has_property(code, unicode::kSpace)) break;
+    const auto [code, size] = utf8::decode_character(old.data() + begin);
+    if (!unicode::has_character_property(code, unicode::kSpace)) break;
     begin += size;
   }
   while (right && end > begin) {
     const auto [code, size] = utf8::decode_last_character(old.data() + end);
-    if (!unicode::has_property(code, unicode::kSpace)) break;
+    if (!unicode::has_character_property(code, unicode::kSpace)) break;
     end -= size;
   }
   if (begin == 0 && end == old.size()) return;
@@ -56,7 +57,7 @@ void replace(AlignedText& text, const Pattern& pattern, const std::string& conte
     }
     rewrite.skip(range.end - range.begin);
     for (std::size_t at = 0; at < content.size();) {
-      const auto [code, size] = utf8::decode(content.data() + at);
+      const auto [code, size] = utf8::decode_character(content.data() + at);
       rewrite.replace(code, 0);
       at += size;
     }
@@ -72,8 +73,9 @@ SpaceRepresentation space_form_of_replace(const std::string& literal, const std:
                                               : SpaceRepresentation::uncertain;
   const auto harmless = [&](const std::string& text) {
     for (std::size_t at = 0; at < text.size();) {
-      const auto [code, size] = utf8::decode(text.data() + at);
-      if (code == unicode::kSpaceMark || unicode::has_property(code, unicode::kSpace)) return false;
+      const auto [code, size] = utf8::decode_character(text.data() + at);
+      if (code == unicode::kSpaceMark || unicode::has_character_property(code, unicode::kSpace))
+        return false;
       at += size;
     }
     return !text.empty();
@@ -84,9 +86,9 @@ SpaceRepresentation space_form_of_replace(const std::string& literal, const std:
 
 void prepend(AlignedText& text, const std::string& prefix) {
   AlignedText::Rewriter rewrite(text);
-  const auto [first, first_size] = utf8::decode(text.text().data());
+  const auto [first, first_size] = utf8::decode_character(text.text().data());
   for (std::size_t at = 0; at < prefix.size();) {
-    const auto [code, size] = utf8::decode(prefix.data() + at);
+    const auto [code, size] = utf8::decode_character(prefix.data() + at);
     rewrite.replace(code, at == 0 ? first_size : 0);
     at += size;
   }
@@ -165,8 +167,9 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
   const std::string& type = spec.type();
   const auto form = [&](unicode::NormalizationForm f) {
     spec.refuse_other_keys({});
-    return Normalizer{.apply = [f](AlignedText& text, SectionEnds) { unicode::normalize(text, f); },
-                      .allows_cut_after_ideograph = true};
+    return Normalizer{
+        .apply = [f](AlignedText& text, TrueSectionEnds) { unicode::normalize(text, f); },
+        .allows_cut_after_ideograph = true};
   };
   if (type == "NFC") return form(unicode::kNfc);
   if (type == "NFD") return form(unicode::kNfd);
@@ -179,7 +182,7 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
   if (type == "Strip") {
     spec.refuse_other_keys({"strip_left", "strip_right"});
     return Normalizer{.apply = [left = spec.flag("strip_left"), right = spec.flag("strip_right")](
-                                   AlignedText& text, SectionEnds ends) {
+                                   AlignedText& text, TrueSectionEnds ends) {
       strip(text, left && ends.begins, right && ends.ends);
     }};
   }
@@ -189,13 +192,13 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
     const auto pattern = spec.pattern(&literal);
     const auto content = spec.text("content");
     return Normalizer{
-        .apply = [=](AlignedText& text, SectionEnds) { replace(text, pattern, content); },
+        .apply = [=](AlignedText& text, TrueSectionEnds) { replace(text, pattern, content); },
         .space_form = space_form_of_replace(literal, content)};
   }
   if (type == "Prepend") {
     spec.refuse_other_keys({"prepend"});
     return Normalizer{
-        .apply = [prefix = spec.text("prepend")](AlignedText& text, SectionEnds ends) {
+        .apply = [prefix = spec.text("prepend")](AlignedText& text, TrueSectionEnds ends) {
           if (!text.empty() && ends.begins && !prefix.empty()) prepend(text, prefix);
         }};
   }
@@ -211,7 +214,7 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
           part->space_form != SpaceRepresentation::as_space)
         space_form = part->space_form;
     }
-    const auto apply = [parts](AlignedText& text, SectionEnds ends) {
+    const auto apply = [parts](AlignedText& text, TrueSectionEnds ends) {
       for (const auto& part : parts) part.apply(text, ends);
     };
     return Normalizer{.apply = apply, .space_form = space_form};

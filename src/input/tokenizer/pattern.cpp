@@ -59,7 +59,7 @@ class Scanner {
   Character read(const char* at) const {
     const auto byte = static_cast<unsigned char>(*at);
     if (byte < 0x80) return {properties_[byte], 1};
-    const auto [code, size] = utf8::decode(at);
+    const auto [code, size] = utf8::decode_character(at);
     return {properties_[code], size};
   }
 
@@ -220,7 +220,7 @@ enum class CharacterKind { space, word, other };
 
 CharacterKind kind_at(std::string_view text, std::size_t at) {
   const std::uint16_t flags =
-      unicode::character_property_table()[utf8::decode(text.data() + at).code];
+      unicode::character_property_table()[utf8::decode_character(text.data() + at).code];
   if (flags & unicode::kWord) return CharacterKind::word;
   return flags & unicode::kSpace ? CharacterKind::space : CharacterKind::other;
 }
@@ -252,7 +252,7 @@ Pattern make_unicode_class_pattern(std::uint16_t flags) {
     MatchCollector matches(out);
     const std::uint16_t* properties = unicode::character_property_table();
     for (std::size_t at = 0; at < text.size();) {
-      const auto [code, size] = utf8::decode(text.data() + at);
+      const auto [code, size] = utf8::decode_character(text.data() + at);
       if (properties[code] & flags) matches.add(at, at + size);
       at += size;
     }
@@ -261,7 +261,7 @@ Pattern make_unicode_class_pattern(std::uint16_t flags) {
   return {.find = find, .breaks_before_space = (flags & unicode::kSpace) != 0};
 }
 
-Pattern make_words_pattern() {
+Pattern make_word_or_punctuation_pattern() {
   const auto find = [](std::string_view text, std::vector<PatternPiece>& out) {
     MatchCollector matches(out);
     for (std::size_t at = 0; at < text.size();) {

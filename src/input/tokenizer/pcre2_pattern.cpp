@@ -86,7 +86,7 @@ std::string extend_class(const std::string& basis, std::uint16_t flag) {
   std::string inside = basis;
   constexpr char32_t kEnd = 0x110000;
   const auto lacks = [&](char32_t c) {
-    if ((c >= 0xD800 && c < 0xE000) || !unicode::has_property(c, flag)) return false;
+    if ((c >= 0xD800 && c < 0xE000) || !unicode::has_character_property(c, flag)) return false;
     return work.match(code.get(), utf8::encode_code_point(c), 0) < 0;
   };
   for (char32_t c = 0; c < kEnd; ++c) {

@@ -21,8 +21,8 @@ std::int32_t parse_id(const TokenizerComponentSpec& spec, const Json& json) {
 }
 
 bool is_space(const char* at) {
-  const char32_t code = utf8::decode(at).code;
-  return code == byte_to_character(' ') || unicode::has_property(code, unicode::kSpace);
+  const char32_t code = utf8::decode_character(at).code;
+  return code == byte_to_character(' ') || unicode::has_character_property(code, unicode::kSpace);
 }
 
 // Excludes leading and trailing white space of each token from its offsets.
@@ -156,8 +156,8 @@ PostProcessor::PostProcessor(const Json& spec, const std::string& where) {
   if (!spec.is_null()) read(spec, where);
 }
 
-PostProcessor PostProcessor::adding_bos_and_eos(std::int32_t first, std::int32_t last) {
-  ProcessingStep step;
+PostProcessor PostProcessor::make_bos_eos_processor(std::int32_t first, std::int32_t last) {
+  PostProcessorStep step;
   if (first >= 0) step.pieces.push_back({false, {first}, {""}});
   step.pieces.push_back({true, {}, {}});
   if (last >= 0) step.pieces.push_back({false, {last}, {""}});
@@ -169,7 +169,7 @@ PostProcessor PostProcessor::adding_bos_and_eos(std::int32_t first, std::int32_t
 void PostProcessor::read(const Json& json, const std::string& where) {
   const TokenizerComponentSpec spec(json, "post_processor", where);
   const std::string& type = spec.type();
-  ProcessingStep step;
+  PostProcessorStep step;
   if (type == "Sequence") {
     spec.refuse_other_keys({"processors"});
     for (const Json& part : spec.list("processors")) read(part, where);
@@ -234,14 +234,14 @@ std::vector<PostProcessor::TemplatePiece> PostProcessor::read_template(
 
 std::int64_t PostProcessor::added_token_count() const {
   std::int64_t count = 0;
-  for (const ProcessingStep& step : steps_)
+  for (const PostProcessorStep& step : steps_)
     for (const TemplatePiece& piece : step.pieces) count += std::ssize(piece.ids);
   return count;
 }
 
 void PostProcessor::apply(EncodedTokens& tokens, bool add_special) const {
   const bool offsets = !tokens.offsets.empty() || tokens.ids.empty();
-  for (const ProcessingStep& step : steps_) {
+  for (const PostProcessorStep& step : steps_) {
     if (step.trim) trim(tokens, step.prefix_space);
     if (step.pieces.empty()) continue;
     EncodedTokens out;

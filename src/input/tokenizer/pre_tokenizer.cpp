@@ -89,14 +89,14 @@ void rewrite_pieces(SectionPieces& pieces, Change change) {
   for (ByteRange& piece : pieces.ranges) {
     rewrite.skip(piece.begin - rewrite.position());
     change(rewrite, piece);
-    piece = {written, static_cast<std::uint32_t>(rewrite.written())};
+    piece = {written, static_cast<std::uint32_t>(rewrite.bytes_written())};
     written = piece.end;
   }
   rewrite.finish();
 }
 
 void insert_before_piece(AlignedText::Rewriter& rewrite, char32_t prefix) {
-  const auto [first, size] = utf8::decode(rewrite.old_text().data() + rewrite.position());
+  const auto [first, size] = utf8::decode_character(rewrite.old_text().data() + rewrite.position());
   rewrite.replace(prefix, size);
   rewrite.replace(first, 0);
 }
@@ -121,11 +121,11 @@ PreTokenizerStage make_metaspace(const TokenizerComponentSpec& spec) {
   if (!spec.flag("add_prefix_space", true) && !never)
     spec.fail("says add_prefix_space false and a prepend_scheme other than \"never\"");
   const bool split = spec.flag("split", true);
-  const char32_t mark = utf8::decode(replacement.data()).code;
+  const char32_t mark = utf8::decode_character(replacement.data()).code;
   const auto wants_mark = [=](const SectionPieces& pieces, ByteRange piece) {
     if (never || (piece.begin == 0 && !pieces.begins)) return false;
     if (only_first && !pieces.text.is_document_start(piece.begin)) return false;
-    const char32_t first = utf8::decode(pieces.text.text().data() + piece.begin).code;
+    const char32_t first = utf8::decode_character(pieces.text.text().data() + piece.begin).code;
     return first != U' ' && first != mark;
   };
   const auto apply = [=, pattern = make_string_pattern(replacement)](SectionPieces& pieces) {
@@ -139,7 +139,7 @@ PreTokenizerStage make_metaspace(const TokenizerComponentSpec& spec) {
   return {.apply = apply,
           .at_space = at_space,
           .at_mark = mark == unicode::kSpaceMark ? at_space : CutBehavior::uncertain,
-          .needs_alignment = only_first};
+          .needs_document_start = only_first};
 }
 
 void add_prefix_spaces(SectionPieces& pieces) {
@@ -211,7 +211,7 @@ PreTokenizerStage make_stage(const TokenizerComponentSpec& spec, bool last) {
   }
   if (type == "Whitespace") {
     spec.refuse_other_keys({});
-    return make_split_stage(make_words_pattern(), {Delimiters::removed, true});
+    return make_split_stage(make_word_or_punctuation_pattern(), {Delimiters::removed, true});
   }
   if (type == "WhitespaceSplit") {
     spec.refuse_other_keys({});
@@ -242,8 +242,8 @@ PreTokenizer::PreTokenizer(const Json& json, const std::string& where) {
   }
 }
 
-bool PreTokenizer::needs_alignment() const {
-  return std::ranges::any_of(stages_, &PreTokenizerStage::needs_alignment);
+bool PreTokenizer::needs_document_start() const {
+  return std::ranges::any_of(stages_, &PreTokenizerStage::needs_document_start);
 }
 
 CutBehavior PreTokenizer::cut_behavior(SpaceRepresentation space) const {

@@ -46,7 +46,7 @@ std::int32_t find_id(const Encoder& encoder, const std::string& token) {
 // post-processor.
 PostProcessor make_post_processor(const TokenizerFile& file, const Encoder& encoder) {
   if (!file.post_processor.is_null()) return PostProcessor(file.post_processor, file.path);
-  return PostProcessor::adding_bos_and_eos(
+  return PostProcessor::make_bos_eos_processor(
       file.add_bos.value_or(false) ? find_id(encoder, file.bos) : -1,
       file.add_eos.value_or(false) ? find_id(encoder, file.eos) : -1);
 }
@@ -114,10 +114,10 @@ struct Tokenizer::State {
 
   // Returns the workspace of the calling thread. Its word cache stays warm until the thread encodes
   // with another tokenizer.
-  Encoder::Workspace& thread_workspace() const {
+  Encoder::EncodingWorkspace& thread_workspace() const {
     thread_local std::uint64_t owner = 0;
-    thread_local std::unique_ptr<Encoder::Workspace> workspace;
-    if (owner != serial) workspace = std::make_unique<Encoder::Workspace>();
+    thread_local std::unique_ptr<Encoder::EncodingWorkspace> workspace;
+    if (owner != serial) workspace = std::make_unique<Encoder::EncodingWorkspace>();
     owner = serial;
     return *workspace;
   }
@@ -271,8 +271,8 @@ std::vector<std::int32_t> Tokenizer::prefix_ids() const {
 std::int64_t Tokenizer::vocab_size() const {
   return translate_exceptions([&] {
     const auto& vocabulary = state_->encoder.vocabulary();
-    return static_cast<std::int64_t>(vocabulary.size() +
-                                     state_->encoder.added_tokens().count_missing_from(vocabulary));
+    return static_cast<std::int64_t>(
+        vocabulary.size() + state_->encoder.added_tokens().count_tokens_missing_from(vocabulary));
   });
 }
 

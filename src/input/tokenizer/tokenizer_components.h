@@ -65,7 +65,7 @@ Pattern make_string_pattern(std::string literal);
 // Every character with one of the unicode.h flags is a match of its own.
 Pattern make_unicode_class_pattern(std::uint16_t flags);
 // The regular expression \w+|[^\w\s]+ of the Whitespace pre-tokenizer.
-Pattern make_words_pattern();
+Pattern make_word_or_punctuation_pattern();
 
 // ---- Normalizer: rewrites the text
 
@@ -108,8 +108,8 @@ class AlignedText {
     // to the previous byte if `consumed` is 0.
     void replace(char32_t code, std::size_t consumed);
     void skip(std::size_t size) { at_ += size; }
-    std::size_t position() const { return at_; }          // read position in the old text
-    std::size_t written() const { return text_.size(); }  // size of the new text in bytes
+    std::size_t position() const { return at_; }                // read position in the old text
+    std::size_t bytes_written() const { return text_.size(); }  // size of the new text in bytes
     std::string_view old_text() const { return target_.text_; }
     void finish();
 
@@ -133,7 +133,7 @@ class AlignedText {
 
 // Tells a normalizer which ends of the text are true ends of a section. Long sections are processed
 // in pieces, and Strip or Prepend must act only at a true end.
-struct SectionEnds {
+struct TrueSectionEnds {
   bool begins = true;
   bool ends = true;
 };
@@ -144,7 +144,7 @@ struct SectionEnds {
 enum class SpaceRepresentation { as_space, as_mark, uncertain };
 
 struct Normalizer {
-  std::function<void(AlignedText& text, SectionEnds ends)> apply;
+  std::function<void(AlignedText& text, TrueSectionEnds ends)> apply;
   SpaceRepresentation space_form = SpaceRepresentation::as_space;
   // True if a text section may also be split between an ideograph and the punctuation after it.
   bool allows_cut_after_ideograph = false;
@@ -176,7 +176,7 @@ struct PreTokenizerStage {
   // True if the pre-tokenizer stage always separates an ideograph from following punctuation.
   bool breaks_after_ideograph = false;
   // True if the stage must know which piece starts the document, even in normalized text.
-  bool needs_alignment = false;
+  bool needs_document_start = false;
 };
 
 class PreTokenizer {
@@ -190,7 +190,7 @@ class PreTokenizer {
   // Returns true if the last stage is ByteLevel. Words are then raw bytes; BpeModel applies the
   // byte-level alphabet.
   bool is_byte_level() const { return is_byte_level_; }
-  bool needs_alignment() const;
+  bool needs_document_start() const;
   CutBehavior cut_behavior(SpaceRepresentation space) const;
   bool breaks_after_ideograph() const {
     return !stages_.empty() && stages_.front().breaks_after_ideograph;
@@ -211,7 +211,7 @@ class PostProcessor {
   PostProcessor(const Json& spec, const std::string& where);  // null: ids stay unchanged
 
   // Returns a processor that produces [first] ids [last]; -1 omits a token.
-  static PostProcessor adding_bos_and_eos(std::int32_t first, std::int32_t last);
+  static PostProcessor make_bos_eos_processor(std::int32_t first, std::int32_t last);
 
   std::int64_t added_token_count() const;
 
@@ -229,7 +229,7 @@ class PostProcessor {
     std::vector<std::int32_t> ids;
     std::vector<std::string> strings;
   };
-  struct ProcessingStep {
+  struct PostProcessorStep {
     bool trim = false;
     bool prefix_space = false;          // a single added leading space is not trimmed
     std::vector<TemplatePiece> pieces;  // empty: ids stay unchanged
@@ -237,7 +237,7 @@ class PostProcessor {
   void read(const Json& spec, const std::string& where);
   static std::vector<TemplatePiece> read_template(const TokenizerComponentSpec& spec);
 
-  std::vector<ProcessingStep> steps_;
+  std::vector<PostProcessorStep> steps_;
 };
 
 using Decoder = std::function<std::string(std::vector<std::string> tokens)>;

@@ -21,7 +21,7 @@ inline std::uint64_t mix_bits(std::uint64_t a, std::uint64_t b) {
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
-inline std::uint64_t load_word(const char* from, std::size_t count) {
+inline std::uint64_t load_bytes_as_uint64(const char* from, std::size_t count) {
   std::uint64_t word = 0;
   std::memcpy(&word, from, count);
   return word;
@@ -32,8 +32,8 @@ inline std::uint64_t hash_string(std::string_view text) {
   std::uint64_t hash = kSeed ^ text.size();
   const char* at = text.data();
   std::size_t left = text.size();
-  for (; left >= 8; at += 8, left -= 8) hash = mix_bits(hash ^ load_word(at, 8), kStep);
-  return mix_bits(hash ^ load_word(at, left), kSeed);
+  for (; left >= 8; at += 8, left -= 8) hash = mix_bits(hash ^ load_bytes_as_uint64(at, 8), kStep);
+  return mix_bits(hash ^ load_bytes_as_uint64(at, left), kSeed);
 }
 
 // Returns the smallest power of two that keeps a hash table of `count` entries at most half full.

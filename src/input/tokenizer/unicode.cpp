@@ -155,7 +155,7 @@ std::size_t normalized_prefix_size(std::string_view text, NormalizationForm form
   const std::uint8_t* const non_inert = non_inert_forms();
   std::size_t at = 0, last = 0;
   while (at < text.size()) {
-    const auto [code, size] = utf8::decode(text.data() + at);
+    const auto [code, size] = utf8::decode_character(text.data() + at);
     if (non_inert[code] & form) return last;
     last = at;
     at += size;
@@ -177,7 +177,7 @@ class Normalization {
           continue;
         }
       }
-      const auto [code, size] = utf8::decode(old.data() + at);
+      const auto [code, size] = utf8::decode_character(old.data() + at);
       if (!parts_.empty() && starts_group(code)) {
         flush();
         continue;

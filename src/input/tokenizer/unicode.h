@@ -37,7 +37,7 @@ enum CharacterProperty : std::uint16_t {
 // Returns the flags of every code point, indexed by code point. Built on first use.
 const std::uint16_t* character_property_table();
 
-inline bool has_property(char32_t code, std::uint16_t flags) {
+inline bool has_character_property(char32_t code, std::uint16_t flags) {
   return (character_property_table()[code] & flags) != 0;
 }
 
@@ -93,7 +93,7 @@ inline std::string to_byte_alphabet(std::string_view bytes) {
 inline bool from_byte_alphabet(std::string_view text, std::string& bytes) {
   bytes.clear();
   for (std::size_t at = 0; at < text.size();) {
-    const auto [code, size] = utf8::decode(text.data() + at);
+    const auto [code, size] = utf8::decode_character(text.data() + at);
     if (code >= kByteAlphabet.byte.size() || kByteAlphabet.byte[code] < 0) return false;
     bytes.push_back(static_cast<char>(kByteAlphabet.byte[code]));
     at += size;

@@ -151,7 +151,7 @@ std::int64_t warning_seconds(const std::string& time) {
 }
 
 // The #SBATCH lines. Paths are quoted, because they may contain spaces.
-std::string directives(const TaskScript& task, const SlurmOptions& options) {
+std::string directives(const BatchScriptTask& task, const SlurmOptions& options) {
   std::string lines;
   const auto add = [&](const std::string& option) { lines += "#SBATCH " + option + "\n"; };
   add("--job-name=" + task.job);
@@ -323,7 +323,7 @@ std::int64_t parse_time_limit(const std::string& time) {
   return ((whole * 24 + numbers[0]) * 60 + numbers[1]) * 60 + numbers[2];
 }
 
-std::string render_batch_script(const TaskScript& task, const SlurmOptions& options) {
+std::string render_batch_script(const BatchScriptTask& task, const SlurmOptions& options) {
   auto words = task.command;
   std::ranges::transform(words, words.begin(), quote_for_shell);
   if (task.tasks > 1)

@@ -23,7 +23,7 @@ SlurmOptions read_slurm_options(YamlSection section);
 // option.
 void check_slurm_options(const SlurmOptions& options);
 
-struct TaskScript {
+struct BatchScriptTask {
   std::string job = {};     // job name in the queue
   std::string what = {};    // sentence for the comment at the top of the script
   std::string folder = {};  // working folder, absolute
@@ -34,7 +34,7 @@ struct TaskScript {
   bool retries_failures = true;  // false: retry only after a kill or the time limit
 };
 
-std::string render_batch_script(const TaskScript& task, const SlurmOptions& options);
+std::string render_batch_script(const BatchScriptTask& task, const SlurmOptions& options);
 
 // Returns the seconds of a Slurm time limit: "90" (minutes), "1:30:00", "1-12" (days-hours).
 std::int64_t parse_time_limit(const std::string& time);

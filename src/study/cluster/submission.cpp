@@ -110,7 +110,7 @@ void SubmissionFolder::create() const {
 
 FileLock SubmissionFolder::lock() const {
   FileLock lock(path_ + "/lock", FileLock::LockMode::exclusive, FileLock::LockWait::no);
-  if (!lock.held())
+  if (!lock.is_held())
     bad_input("{}: another 'qkscope submit' is at work here; wait until it ends", path_);
   return lock;
 }

@@ -23,7 +23,7 @@ bool contains(const Names& names, const std::string& name) {
   return std::ranges::count(names, name) > 0;
 }
 
-Names labels_of(const std::vector<RunFolder>& runs) {
+Names labels_of(const std::vector<AnalyzedRunFolder>& runs) {
   Names labels;
   for (const auto& run : runs) labels.push_back(run.label);
   return labels;
@@ -31,7 +31,7 @@ Names labels_of(const std::vector<RunFolder>& runs) {
 
 constexpr std::size_t kMostListed = 12;  // names in a message
 
-std::vector<RunFolder> finished_runs(const std::string& results, const Names& only) {
+std::vector<AnalyzedRunFolder> finished_runs(const std::string& results, const Names& only) {
   auto runs = find_run_folders(results);
   const auto labels = labels_of(runs);
   for (const auto& label : only)
@@ -39,7 +39,7 @@ std::vector<RunFolder> finished_runs(const std::string& results, const Names& on
       bad_input("--only {}: {} has no finished run of this name; there are {}", quote_text(label),
                 results, format_name_list(labels, kMostListed));
   if (!only.empty())
-    std::erase_if(runs, [&](const RunFolder& run) { return !contains(only, run.label); });
+    std::erase_if(runs, [&](const AnalyzedRunFolder& run) { return !contains(only, run.label); });
   return runs;
 }
 
@@ -58,7 +58,8 @@ std::string known_subject(const std::string& name, const Names& subjects, const 
             format_name_list(subjects, kMostListed));
 }
 
-std::vector<Match> match_by_order(const PublishedNumbers& set, const std::vector<RunFolder>& runs) {
+std::vector<Match> match_by_order(const PublishedNumbers& set,
+                                  const std::vector<AnalyzedRunFolder>& runs) {
   const auto subjects = set.subjects();
   if (runs.size() != subjects.size())
     bad_input(
@@ -74,7 +75,8 @@ std::vector<Match> match_by_order(const PublishedNumbers& set, const std::vector
   return matches;
 }
 
-std::vector<Match> match_runs(const PublishedNumbers& set, const std::vector<RunFolder>& runs,
+std::vector<Match> match_runs(const PublishedNumbers& set,
+                              const std::vector<AnalyzedRunFolder>& runs,
                               const CompareOptions& options) {
   if (set.pooled && options.as.empty())
     bad_input(
@@ -89,10 +91,10 @@ std::vector<Match> match_runs(const PublishedNumbers& set, const std::vector<Run
   std::vector<Match> matches;
   bool any = false;
   for (const auto& subject : set.subjects()) {
-    const auto found = std::ranges::find(runs, subject, &RunFolder::label);
+    const auto found = std::ranges::find(runs, subject, &AnalyzedRunFolder::label);
     matches.push_back({subject, {}});
     if (found == runs.end()) continue;
-    matches.back().run.emplace(std::vector<RunFolder>{*found});
+    matches.back().run.emplace(std::vector<AnalyzedRunFolder>{*found});
     any = true;
   }
   return any ? std::move(matches) : match_by_order(set, runs);
@@ -211,7 +213,7 @@ Table compare_runs(const std::string& a, const std::string& b) {
     for (auto& pair : pairs) warn_about_options(pair);
     Table table = table_with_columns({"measure", "model_a", "model_b"},
                                      {"a", "b", "difference", "se_a", "se_b", "se", "z"});
-    for (const auto& quantity : compared_quantities())
+    for (const auto& quantity : list_compared_quantities())
       for (auto& pair : pairs) {
         const auto in_a = evaluate_quantity(quantity, pair.a);
         const auto in_b = evaluate_quantity(quantity, pair.b);

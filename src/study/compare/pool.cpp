@@ -150,7 +150,7 @@ void read_table(const std::string& file, const HeadTable& source,
 }
 
 // Reads every head of the runs with the quantities of its tables, sorted by run, layer and head.
-std::vector<PooledHead> read_heads(const std::vector<RunFolder>& runs) {
+std::vector<PooledHead> read_heads(const std::vector<AnalyzedRunFolder>& runs) {
   std::vector<PooledHead> all;
   std::set<std::string> labels;
   for (const auto& run : runs) {
@@ -281,7 +281,7 @@ Table correlation_table(const std::vector<PooledHead>& heads,
   return table;
 }
 
-Table score_table(const std::vector<RunFolder>& folders, const PoolOptions& options) {
+Table score_table(const std::vector<AnalyzedRunFolder>& folders, const PoolOptions& options) {
   std::vector<OverviewRow> runs;
   std::vector<std::string> labels;
   for (const auto& run : folders) {
@@ -291,7 +291,7 @@ Table score_table(const std::vector<RunFolder>& folders, const PoolOptions& opti
   Table table;
   table.column("score", Type::text).column("measure", Type::text);
   add_correlation_columns(table, "n_models");
-  const auto scores = read_model_scores(options.scores, options.by);
+  const auto scores = read_benchmark_results(options.scores, options.by);
   std::set<std::string> scored;
   for (const auto& score : scores)
     for (const auto& [model, value] : score.models) scored.insert(model);
@@ -315,7 +315,7 @@ Table score_table(const std::vector<RunFolder>& folders, const PoolOptions& opti
 
 }  // namespace
 
-std::vector<BenchmarkScore> read_model_scores(const std::string& file, const std::string& by) {
+std::vector<BenchmarkScore> read_benchmark_results(const std::string& file, const std::string& by) {
   const auto header = read_csv_header(file);
   const auto has = [&](const std::string& name) { return std::ranges::count(header, name) > 0; };
   if (!has(by))
@@ -353,7 +353,7 @@ PooledTables pool_results(const PoolOptions& options) {
   return translate_exceptions([&] {
     if (options.results.empty()) bad_input("pool: no results are named");
     if (options.depth_bins < 1) bad_input("pool: {} bins of depth", options.depth_bins);
-    std::vector<RunFolder> runs;
+    std::vector<AnalyzedRunFolder> runs;
     for (const auto& folder : options.results) {
       const auto found = find_run_folders(folder);
       runs.insert(runs.end(), found.begin(), found.end());

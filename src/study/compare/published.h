@@ -81,6 +81,6 @@ struct BenchmarkScore {
 
 // Reads a CSV file of scores: long format (columns metric and value) or one column per score. The
 // column `by` holds the labels of the models.
-std::vector<BenchmarkScore> read_model_scores(const std::string& file, const std::string& by);
+std::vector<BenchmarkScore> read_benchmark_results(const std::string& file, const std::string& by);
 
 }  // namespace qkscope

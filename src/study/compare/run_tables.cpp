@@ -15,9 +15,9 @@
 namespace qkscope {
 namespace {
 
-std::vector<RunFolder> runs_of_sweep(const std::string& path) {
+std::vector<AnalyzedRunFolder> runs_of_sweep(const std::string& path) {
   const SweepFolder folder(path);
-  std::vector<RunFolder> runs;
+  std::vector<AnalyzedRunFolder> runs;
   for (const auto& run : read_sweep_index(folder).runs)
     if (run.state == RunState::done) runs.push_back({run.label, folder.results_folder(run.label)});
   if (runs.empty()) bad_input("{}: no run of this sweep is finished", path);
@@ -111,14 +111,14 @@ template <typename Value>
 MeasuredValue mean_over_heads(const PublishedNumber& published, RunTables& run, Value value,
                               const std::string& column) {
   if (run.profiles().empty())
-    return unavailable_value("the results have no profile with bins (head_profile)");
+    return make_unavailable_value("the results have no profile with bins (head_profile)");
   std::vector<double> values;
   for (const auto& profile : run.profiles()) {
     const double of_head = value(profile);
     if ((!published.layer || profile.layer == *published.layer) && !std::isnan(of_head))
       values.push_back(of_head);
   }
-  if (values.empty()) return unavailable_value("no bin of our profile lies there");
+  if (values.empty()) return make_unavailable_value("no bin of our profile lies there");
   return {.value = mean_of(values), .column = column};
 }
 
@@ -145,8 +145,8 @@ MeasuredValue evaluate_heatmap_cell(const PublishedNumber& published, RunTables&
                                {{"key_distance_low", published.bin.low},
                                 {"key_distance_high", published.bin.high},
                                 {"query_distance_low", static_cast<double>(published.index)}});
-  if (!values) return unavailable_value("the results have no table pair_heatmap");
-  if (values->empty()) return unavailable_value("our heatmap has no such cell");
+  if (!values) return make_unavailable_value("the results have no table pair_heatmap");
+  if (values->empty()) return make_unavailable_value("our heatmap has no such cell");
   return {.value = mean_of(*values), .column = "mean of pair_heatmap ap"};
 }
 
@@ -154,8 +154,8 @@ MeasuredValue evaluate_component_weight(const PublishedNumber& published, RunTab
   const auto values =
       run.select_column_values("head_component_weights", "component_weight",
                                {{"component", static_cast<double>(published.index)}});
-  if (!values) return unavailable_value("the results have no table head_component_weights");
-  if (values->empty()) return unavailable_value("our heads have no such dimension");
+  if (!values) return make_unavailable_value("the results have no table head_component_weights");
+  if (values->empty()) return make_unavailable_value("our heads have no such dimension");
   return {.value = mean_of(*values), .column = "mean of head_component_weights component_weight"};
 }
 
@@ -168,8 +168,8 @@ MeasuredValue evaluate_pca_component(const PublishedNumber& published, RunTables
                                                 {"head", static_cast<double>(published.head)},
                                                 {"kind", std::string(1, published.side)},
                                                 {"pca_dim", static_cast<double>(published.index)}});
-  if (!values) return unavailable_value("the results have no table correlations");
-  if (values->empty()) return unavailable_value("this head was not analysed");
+  if (!values) return make_unavailable_value("the results have no table correlations");
+  if (values->empty()) return make_unavailable_value("this head was not analysed");
   return {.value = std::fabs(values->back()),
           .column = correlation ? "correlations |correlation|" : "correlations " + column,
           .sign_arbitrary = true};
@@ -177,7 +177,7 @@ MeasuredValue evaluate_pca_component(const PublishedNumber& published, RunTables
 
 }  // namespace
 
-std::vector<RunFolder> find_run_folders(const std::string& folder) {
+std::vector<AnalyzedRunFolder> find_run_folders(const std::string& folder) {
   if (path_exists(folder + "/runs.json")) return runs_of_sweep(folder);
   const auto file = folder + "/summary.json";
   if (!path_exists(file))
@@ -185,7 +185,7 @@ std::vector<RunFolder> find_run_folders(const std::string& folder) {
         "{}: there is no runs.json and no summary.json; expected the folder of a sweep "
         "(RESULTS/NAME) or the results of 'qkscope analyze'",
         folder);
-  check_whole_results(folder);
+  check_results_complete(folder);
   const Json summary = load_json(file);
   if (!summary.is_object() || !summary.value("model", Json()).is_string())
     bad_input("{}: not a summary as an analysis writes it", file);
@@ -350,7 +350,7 @@ MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& 
     case PublishedValueKind::quantity:
       break;
   }
-  return unavailable_value("not computed by qkscope");
+  return make_unavailable_value("not computed by qkscope");
 }
 
 MeasuredValue evaluate_complement_plane_share(RunTables& run, std::int64_t layer, std::int64_t head,
@@ -359,9 +359,9 @@ MeasuredValue evaluate_complement_plane_share(RunTables& run, std::int64_t layer
                                                {{"layer", static_cast<double>(layer)},
                                                 {"head", static_cast<double>(head)},
                                                 {"pair", static_cast<double>(pair)}});
-  if (!values) return unavailable_value("the results have no table complement");
+  if (!values) return make_unavailable_value("the results have no table complement");
   if (values->empty())
-    return unavailable_value(fmt::format("layer {} head {} was not analysed", layer, head));
+    return make_unavailable_value(fmt::format("layer {} head {} was not analysed", layer, head));
   return {.value = values->back(),
           .column = fmt::format("complement variance_share of layer {} head {}", layer, head)};
 }

@@ -19,14 +19,14 @@
 namespace qkscope {
 
 // One finished analysis.
-struct RunFolder {
+struct AnalyzedRunFolder {
   std::string label;
   std::string folder;
 };
 
 // Returns the finished runs of a sweep folder, or the single run of a results folder. Throws a
 // bad-input error for any other folder and for a sweep without a finished run.
-std::vector<RunFolder> find_run_folders(const std::string& folder);
+std::vector<AnalyzedRunFolder> find_run_folders(const std::string& folder);
 
 struct HeadValue {
   std::int64_t layer = 0;
@@ -65,7 +65,7 @@ struct HeadQuantity {
 // The tables of one run, or of several runs pooled. Tables are read on first use.
 class RunTables {
  public:
-  explicit RunTables(std::vector<RunFolder> runs) : runs_(std::move(runs)) {}
+  explicit RunTables(std::vector<AnalyzedRunFolder> runs) : runs_(std::move(runs)) {}
 
   // Label of the run, or "3 runs" for several.
   std::string label() const;
@@ -91,7 +91,7 @@ class RunTables {
  private:
   const std::vector<Table>* tables(const std::string& name);
 
-  std::vector<RunFolder> runs_;
+  std::vector<AnalyzedRunFolder> runs_;
   FileSnapshot summaries_;  // summary.json of every run
   std::map<std::string, std::optional<std::vector<Table>>> tables_;
   std::optional<std::vector<HeadProfile>> profiles_;
@@ -131,7 +131,7 @@ struct MeasuredValue {
   bool sign_arbitrary = false;  // compare absolute values
 };
 
-MeasuredValue unavailable_value(std::string why);
+MeasuredValue make_unavailable_value(std::string why);
 
 MeasuredValue measure_published_quantity(const PublishedNumber& published, RunTables& run);
 
@@ -142,7 +142,7 @@ MeasuredValue measure_published_quantity(const PublishedNumber& published, RunTa
 MeasuredValue evaluate_quantity(const std::string& quantity, RunTables& run);
 
 // Returns the quantities that compare_runs() compares: means, and medians of ratios.
-std::vector<std::string> compared_quantities();
+std::vector<std::string> list_compared_quantities();
 
 // Unweighted mean over the profile bins whose centre lies in the published bin, then over heads.
 MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTables& run);

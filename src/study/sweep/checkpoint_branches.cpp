@@ -51,9 +51,9 @@ int phase_rank(const std::string& phase) {
 bool trained_before(const CheckpointBranch& a, const CheckpointBranch& b) {
   if (a.step.has_value() != b.step.has_value()) return a.step.has_value();
   if (phase_rank(a.phase) != phase_rank(b.phase)) return phase_rank(a.phase) < phase_rank(b.phase);
-  if (a.phase != b.phase) return natural_less(a.phase, b.phase);
+  if (a.phase != b.phase) return less_in_natural_order(a.phase, b.phase);
   if (a.step != b.step) return a.step < b.step;
-  return natural_less(a.branch, b.branch);
+  return less_in_natural_order(a.branch, b.branch);
 }
 
 // Replaces characters that are unsafe in a folder name.
@@ -187,7 +187,7 @@ std::string render_sweep_file(const BranchSweep& sweep, const std::string& name,
 
 }  // namespace
 
-CheckpointBranch parse_branch(const std::string& name) {
+CheckpointBranch parse_branch_name(const std::string& name) {
   const auto text = ascii_lower(name);
   CheckpointBranch branch{.branch = name, .phase = "", .step = {}, .label = ""};
   std::size_t found = std::string::npos;
@@ -209,7 +209,7 @@ CheckpointBranch parse_branch(const std::string& name) {
   return branch;
 }
 
-bool natural_less(const std::string& a, const std::string& b) {
+bool less_in_natural_order(const std::string& a, const std::string& b) {
   std::size_t i = 0;
   std::size_t j = 0;
   while (i < a.size() && j < b.size()) {
@@ -250,7 +250,7 @@ std::vector<CheckpointBranch> checkpoint_branches(const std::vector<std::string>
     if (choice.every > 1 && choice.log > 0)
       bad_input("every n-th and evenly in the logarithm exclude each other");
     Branches all;
-    for (const auto& name : names) all.push_back(parse_branch(name));
+    for (const auto& name : names) all.push_back(parse_branch_name(name));
     std::ranges::sort(all, trained_before);
     assign_labels(all);
     std::erase_if(all,

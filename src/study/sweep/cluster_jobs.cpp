@@ -53,7 +53,7 @@ class JobPlanner {
 
   // Appends a job and returns its index. `task` provides the description, the script flags, and
   // extra program arguments.
-  std::size_t add(ClusterJob job, TaskScript task) {
+  std::size_t add(ClusterJob job, BatchScriptTask task) {
     task.job = plan_.name + "." + job.name;
     task.folder = program_.folder;
     task.log = SubmissionFolder(plan_.folder).log_path_pattern(job.name, job.tasks > 1);

@@ -261,7 +261,7 @@ Table overview_table(const SweepFolder& folder, const std::vector<RunEntry>& run
   return table;
 }
 
-Table make_sampling_table(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
+Table make_sampling_error_table(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
   using enum Table::Type;
   Table table;
   table.column("model", text).column("phase", text).column("order", integer);

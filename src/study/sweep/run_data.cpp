@@ -87,7 +87,7 @@ RunDataProducer::RunDataProducer(const SweepConfig& config, const SweepFolder& f
 
 RunReport::Outcome RunDataProducer::produce_shard(std::size_t i) {
   const auto missing = find_missing_data(*runs_[i]);
-  if (!missing.any()) return RunReport::Outcome::already_done;
+  if (!missing.has_any()) return RunReport::Outcome::already_done;
   fetch_inputs(i);
   return produce_missing_data(*runs_[i], missing, options_.texts) ? RunReport::Outcome::done
                                                                   : RunReport::Outcome::interrupted;
@@ -102,7 +102,7 @@ RunReport::Outcome RunDataProducer::produce_run_data(std::size_t i) {
   if (is_stop_requested()) return RunReport::Outcome::interrupted;
   const auto missing = find_missing_data(run);
   folder_.remove_leftover_parts(run);
-  if (missing.any()) {
+  if (missing.has_any()) {
     const auto begun = started_shard_count(folder_, run);
     const auto count = begun > 0 ? begun : options_.texts.count;
     if (count == 1) fetch_inputs(i);
@@ -111,7 +111,7 @@ RunReport::Outcome RunDataProducer::produce_run_data(std::size_t i) {
       return RunReport::Outcome::interrupted;
   }
   if (!config_.composition) release_weights(i);  // the analysis needs them again
-  return missing.any() ? RunReport::Outcome::done : RunReport::Outcome::already_done;
+  return missing.has_any() ? RunReport::Outcome::done : RunReport::Outcome::already_done;
 }
 
 void RunDataProducer::release_weights(std::size_t i) {
@@ -178,7 +178,7 @@ bool RunDataProducer::produce_missing_data_in_shards(std::size_t i, const Missin
   for (std::int64_t index = 0; index < count; ++index) {
     const MissingRunData here{.capture = missing.capture && !is_complete(captured, index),
                               .statistics = missing.statistics && !is_complete(measured, index)};
-    if (!here.any()) continue;
+    if (!here.has_any()) continue;
     if (!std::exchange(fetched, true)) fetch_inputs(i);
     if (!produce_missing_data(run, here, {index, count})) return false;
   }
@@ -194,7 +194,7 @@ void RunDataProducer::wait_for_tasks(const std::string& data_root) const {
   bool told = false;
   while (path_exists(lock_file) && !is_stop_requested()) {
     const FileLock lock(lock_file, FileLock::LockMode::exclusive, FileLock::LockWait::no);
-    if (lock.held()) return;
+    if (lock.is_held()) return;
     if (!std::exchange(told, true)) log::info("{}: waiting for a task that is at it", data_root);
     std::this_thread::sleep_for(kLockPollInterval);
   }

@@ -61,7 +61,7 @@ bool matches_content(const std::string& path, const ObjectFingerprint& content) 
 }  // namespace
 
 StoredSweep::StoredSweep(const StoreAddress& address)
-    : address_(address), folder_(sweep_scratch_folder(address)) {}
+    : address_(address), folder_(scratch_folder_of_sweep(address)) {}
 
 std::string StoredSweep::run_folder(const std::string& label) const {
   return folder_ + "/" + kRuns + label;
@@ -73,7 +73,7 @@ StoreAddress StoredSweep::run_address(const std::string& label) const {
 
 void StoredSweep::delete_downloads(const std::string& label) const {
   for (const char* what : {"captures/", "statistics/"})
-    fs::remove_all(download_scratch_folder(address_.child(what + label)));
+    fs::remove_all(scratch_folder_of_downloads(address_.child(what + label)));
 }
 
 void StoredSweep::download_sweep_files() const {

@@ -200,7 +200,7 @@ const SlurmOptions& Sweep::slurm() const {
 }
 
 std::vector<RunEntry> Sweep::runs() const {
-  return translate_exceptions([&] { return state_->folder.run_entries(state_->config); });
+  return translate_exceptions([&] { return state_->folder.read_run_entries(state_->config); });
 }
 
 bool Sweep::put_figures(bool quiet) const {

@@ -42,7 +42,7 @@ Table overview_table(const SweepFolder& folder, const std::vector<RunEntry>& run
 
 // Returns the content of sampling.csv: the error from sampling rows, by run and quantity, of the
 // runs that have both a capture and statistics over every token.
-Table make_sampling_table(const SweepFolder& folder, const std::vector<RunEntry>& runs);
+Table make_sampling_error_table(const SweepFolder& folder, const std::vector<RunEntry>& runs);
 
 // Fetches the checkpoint and the texts of a run and writes composition.* and
 // composition_components.* into its results folder. Throws a bad-input error if stopped.
@@ -91,7 +91,7 @@ class RunDataProducer {
     bool capture = false;
     bool statistics = false;
 
-    bool any() const { return capture || statistics; }
+    bool has_any() const { return capture || statistics; }
   };
 
   MissingRunData find_missing_data(const SweepRun& run) const;

@@ -22,10 +22,10 @@ namespace qkscope {
 
 // Parses phase and step from a branch name: "stage1-step-40000", "lc-4k-to-32k-step-4000",
 // "step1000", "stage2-step1000-tokens3B", "checkpoint-500", "iter_20". The label stays empty.
-CheckpointBranch parse_branch(const std::string& name);
+CheckpointBranch parse_branch_name(const std::string& name);
 
 // Natural sort order: digits inside names compare as numbers.
-bool natural_less(const std::string& a, const std::string& b);
+bool less_in_natural_order(const std::string& a, const std::string& b);
 
 // Abbreviates a step: "40K", "1.2M", "3.44M", "512".
 std::string abbreviate_step(std::int64_t step);

@@ -66,7 +66,7 @@ bool up_to_date(const AnalyzeOptions& options, const std::string& results) {
   const Json summary = load_json_or_null(results + "/summary.json");
   const Json wanted = {{"model", options.label},
                        {"capture_hash", hash_capture(options.data_root)},
-                       {"options", options_json(options)},
+                       {"options", analyze_options_to_json(options)},
                        {"versions", {{"qkscope", version_string()}}}};
   try {
     for (const auto& [key, value] : wanted.items())
@@ -125,15 +125,15 @@ void SweepFolder::download_updates(const SweepConfig& config) const {
   if (!stored_) return;
   create_folders();
   const auto lock = lock_tables();
-  download_updates_locked(config);
+  download_updates_under_lock(config);
 }
 
-void SweepFolder::download_updates_locked(const SweepConfig& config) const {
+void SweepFolder::download_updates_under_lock(const SweepConfig& config) const {
   if (!stored_) return;
   stored_->download_sweep_files();
   parallel_for(std::ssize(config.runs), [&](std::int64_t i) {
     const auto& label = config.runs[as_index(i)].label;
-    if (const auto lock = lock_run(label); lock.held()) stored_->download_run(label);
+    if (const auto lock = lock_run(label); lock.is_held()) stored_->download_run(label);
   });
 }
 
@@ -278,7 +278,7 @@ std::optional<std::string> SweepFolder::read_failure(const std::string& label) c
   return failed.value("error", "");
 }
 
-std::vector<RunEntry> SweepFolder::run_entries(const SweepConfig& config) const {
+std::vector<RunEntry> SweepFolder::read_run_entries(const SweepConfig& config) const {
   std::vector<RunEntry> all;
   for (const auto& run : config.runs) {
     RunEntry entry{.label = run.label, .phase = run.phase, .order = run.order, .error = ""};
@@ -294,7 +294,7 @@ std::vector<RunEntry> SweepFolder::run_entries(const SweepConfig& config) const 
 }
 
 void SweepFolder::write_runs_file(const SweepConfig& config) const {
-  const auto all = run_entries(config);
+  const auto all = read_run_entries(config);
   Json runs = Json::array();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto& entry = all[i];

@@ -123,7 +123,7 @@ class SweepFolder {
   // process has locked.
   void download_updates(const SweepConfig& config) const;
   // Same as download_updates(), for a caller that holds the lock of the tables.
-  void download_updates_locked(const SweepConfig& config) const;
+  void download_updates_under_lock(const SweepConfig& config) const;
   void download_sweep_files() const;
   bool download_run(const std::string& label) const {
     return stored_ && stored_->download_run(label);
@@ -179,7 +179,7 @@ class SweepFolder {
   std::optional<std::string> read_failure(const std::string& label) const;
 
   // Returns the state of each run from the disk.
-  std::vector<RunEntry> run_entries(const SweepConfig& config) const;
+  std::vector<RunEntry> read_run_entries(const SweepConfig& config) const;
   void write_runs_file(const SweepConfig& config) const;
 
  private:

@@ -60,7 +60,7 @@ class SweepRunner {
           folder_.location());
     folder_.create_folders();
     const auto lock = folder_.lock_tables();
-    folder_.download_updates_locked(config_);
+    folder_.download_updates_under_lock(config_);
     if (folder_.record_branches(config_)) folder_.upload_sweep_files(config_, true);
   }
 
@@ -128,7 +128,7 @@ class SweepRunner {
     // Tasks capture different shards of one run in parallel, so the run is not locked.
     if (options_.part == SweepPart::capture) return data_.produce_shard(i);
     const auto lock = folder_.lock_run(run.label);
-    if (!lock.held()) return Outcome::elsewhere;
+    if (!lock.is_held()) return Outcome::elsewhere;
     folder_.download_run(run.label);
     if (options_.part == SweepPart::analyse) check_captured(run);
     folder_.delete_failure(run.label);
@@ -264,7 +264,8 @@ class SweepRunner {
     if (!folder_.is_in_store()) return false;
     try {
       const auto lock = folder_.lock_run(run.label);
-      return !lock.held() || (folder_.download_run(run.label) && folder_.is_finished(config_, run));
+      return !lock.is_held() ||
+             (folder_.download_run(run.label) && folder_.is_finished(config_, run));
     } catch (const Error&) {  // store unreachable: keep the failure
       return false;
     }

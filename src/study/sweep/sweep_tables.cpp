@@ -98,7 +98,7 @@ void combine_runs(const SweepFolder& folder, const std::vector<RunEntry>& runs,
 // Writes the tables of all finished runs. Removes tables that no finished run has any more, and
 // temporary files of a killed process. The caller holds the lock of the tables.
 void combine_finished_runs(const SweepFolder& folder, const SweepConfig& config) {
-  auto done = folder.run_entries(config);
+  auto done = folder.read_run_entries(config);
   std::erase_if(done, [](const RunEntry& run) { return run.state != RunState::done; });
   std::set<std::string> names;
   for (const auto& run : done) {
@@ -117,7 +117,7 @@ void combine_finished_runs(const SweepFolder& folder, const SweepConfig& config)
     names.insert(name);
   };
   write("overview", overview_table(folder, done));
-  write("sampling", make_sampling_table(folder, done));
+  write("sampling", make_sampling_error_table(folder, done));
   for (const auto& file : entry_names(folder.path())) {
     const fs::path path(file);
     const bool table = path.extension() == ".csv" || path.extension() == kParquet;
@@ -181,7 +181,7 @@ Table runs_table(const std::vector<NamedSweep>& sweeps) {
       const Json model = run.value("config", Json::object()).value("model", Json::object());
       const auto revision = model.value("revision", Json());
       const std::string branch = revision.is_string() ? revision.get<std::string>() : "";
-      const auto step = parse_branch(branch).step;
+      const auto step = parse_branch_name(branch).step;
       table.add({sweep.name, run.value("label", ""), run.value("phase", ""),
                  run.value("order", std::int64_t{0}), run.value("state", ""),
                  model.value("name", ""), branch,
@@ -192,8 +192,9 @@ Table runs_table(const std::vector<NamedSweep>& sweeps) {
 }
 
 // Returns the files of each table, by table name.
-std::map<std::string, std::vector<TableFile>> find_tables(const std::vector<NamedSweep>& sweeps) {
-  std::map<std::string, std::vector<TableFile>> tables;
+std::map<std::string, std::vector<NamedTableFile>> find_tables(
+    const std::vector<NamedSweep>& sweeps) {
+  std::map<std::string, std::vector<NamedTableFile>> tables;
   for (const auto& sweep : sweeps)
     for (const auto& name : parquet_names(sweep.folder.path()))
       tables[name].push_back(
@@ -218,7 +219,7 @@ void write_combined_tables(const SweepFolder& folder, const SweepConfig& config,
   const auto lock = folder.lock_tables();
   // Repeat if another machine has uploaded its tables in the meantime, to include its runs.
   do {
-    folder.download_updates_locked(config);
+    folder.download_updates_under_lock(config);
     folder.write_runs_file(config);
     combine_finished_runs(folder, config);
   } while (!folder.upload_sweep_files(config, quiet));
@@ -230,7 +231,7 @@ std::vector<CombinedTable> combine_sweeps(const std::vector<std::string>& sweeps
     const auto opened = open_sweeps(sweeps, out);
     const auto tables = find_tables(opened);
     // Check everything before the first file is written.
-    for (const auto& [name, files] : tables) check_stackable("sweep", files);
+    for (const auto& [name, files] : tables) check_stackable_columns("sweep", files);
     make_folders(out);
     std::vector<CombinedTable> combined;
     std::set<std::string> names = {kRunsTable};

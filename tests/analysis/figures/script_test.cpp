@@ -32,10 +32,10 @@ TEST(Script, TickStepsAreOneTwoOrFiveTimesAPowerOfTen) {
 }
 
 TEST(Script, SmallValuesGetAPowerOfTenInTheirUnit) {
-  EXPECT_EQ(axis_unit({{0.004, 0.004}}, "per token").text, "10^{-3} per token");
-  EXPECT_DOUBLE_EQ(axis_unit({{0.004, 0.004}}, "per token").scale, 1000);
-  EXPECT_EQ(axis_unit({{0.4}, {}}, "per token").text, "per token");
-  EXPECT_EQ(axis_unit({{}}, "per token").text, "per token");
+  EXPECT_EQ(choose_axis_unit({{0.004, 0.004}}, "per token").text, "10^{-3} per token");
+  EXPECT_DOUBLE_EQ(choose_axis_unit({{0.004, 0.004}}, "per token").scale, 1000);
+  EXPECT_EQ(choose_axis_unit({{0.4}, {}}, "per token").text, "per token");
+  EXPECT_EQ(choose_axis_unit({{}}, "per token").text, "per token");
 }
 
 TEST(SampleStatistics, AgreeWithNumpy) {

@@ -145,12 +145,12 @@ TEST(FromMoments, PlasticityWithKeysOfACapture) {
     times.push_back(count);
   }
   const RowsView& keys = head.keys.source;
-  options.text_groups =
-      TextGroups::from_texts({keys.example_id.begin(), keys.example_id.end()}).first_texts();
+  options.text_groups = TextGroups::from_texts({keys.example_id.begin(), keys.example_id.end()})
+                            .first_text_of_each_group();
   const auto model = fit_query_model_from_moments(
       head.queries, sums.log_positions,
       fit_query_model(head.queries, key_mean_signs(head.keys)).sign, sums.buckets);
-  const auto found = plasticity_with_keys(
+  const auto found = plasticity_of_queries_and_keys(
       {model, RowsView{8, {}, position, {}, bucket, {}}, times, head.queries.size()}, head.keys,
       options);
   EXPECT_NEAR(found.ap_overall, rows.ap_overall, 1e-10);
@@ -163,13 +163,13 @@ TEST(FromMoments, PlasticityWithKeysOfACapture) {
   options.profile_model = PlasticityOptions::QueryModelKind::local;
   options.profile_bins = 32;
   const auto from_rows = attention_plasticity(head.queries, head.keys, options);
-  const auto interpolated = plasticity_with_keys(
+  const auto interpolated = plasticity_of_queries_and_keys(
       {model, RowsView{8, {}, position, {}, bucket, {}}, times, head.queries.size()}, head.keys,
       options);
   ASSERT_EQ(interpolated.profile.size(), from_rows.profile.size());
   EXPECT_NEAR(interpolated.ap_profile_overall, from_rows.ap_profile_overall, 0.02);
   EXPECT_NEAR(interpolated.ap_drop, from_rows.ap_drop, 0.04);
-  const auto none = plasticity_of_model(model, options);
+  const auto none = plasticity_of_query_model(model, options);
   EXPECT_EQ(none.component_r2, rows.component_r2);
   EXPECT_EQ(none.r2_pos, rows.r2_pos);
   EXPECT_TRUE(none.table.empty());

@@ -257,7 +257,7 @@ TEST(ProfileMeans, AreThoseOfTheBinsWhoseCentreIsInside) {
   PlasticityOptions options;
   options.length_bins = {0, 20, 60};
   auto range = result;
-  summarise_profile(options, range);
+  summarize_profile(options, range);
   EXPECT_EQ(range.profile_low, 10);
   EXPECT_EQ(range.profile_high, 100);
   EXPECT_NEAR(range.ap_profile_overall, (0.1 + 0.2 + 0.3 + 0.4 + 0.5 + 0.6 + 0.7 + 0.8 + 1.8) / 10,
@@ -274,7 +274,7 @@ TEST(ProfileMeans, AreThoseOfTheBinsWhoseCentreIsInside) {
   EXPECT_NEAR(range.profile_bin_means[16].ap, 0.35, 1e-15);
   options.fifths = PlasticityOptions::Fifths::context;
   auto context = result;
-  summarise_profile(options, context);
+  summarize_profile(options, context);
   EXPECT_NEAR(context.ap_first20, 0.1, 1e-15);
   EXPECT_NEAR(context.ap_last20, 0.85, 1e-15);
 }
@@ -282,7 +282,7 @@ TEST(ProfileMeans, AreThoseOfTheBinsWhoseCentreIsInside) {
 TEST(ProfileMeans, LengthBinsDoubleOverTheContext) {
   PlasticityResult result;
   result.profile_context = 5000;
-  summarise_profile({}, result);
+  summarize_profile({}, result);
   ASSERT_EQ(result.profile_bin_means.size(), 10u + 5u + 4u);
   EXPECT_EQ(result.profile_bin_means.back().low, 4096);
   EXPECT_EQ(result.profile_bin_means.back().high, 8192);

@@ -85,7 +85,7 @@ TEST(ExitCodes, AreThoseOfTheDocumentation) {
     if (!std::regex_match(line, parts, row)) continue;
     for (const auto& name : split(parts[1].str(), ',')) {
       const auto number = numbers.at(name.substr(name.find_first_not_of(' ')));
-      EXPECT_EQ(Error(kind_of_errno(number), "").exit_code(), std::stoi(parts[2])) << name;
+      EXPECT_EQ(Error(error_kind_from_errno(number), "").exit_code(), std::stoi(parts[2])) << name;
       ++found;
     }
   }

@@ -6,55 +6,55 @@ namespace qkscope {
 namespace {
 
 using Fields = std::vector<std::string>;
-using RowStatus = CsvParser::RowStatus;
+using CsvRowStatus = CsvParser::CsvRowStatus;
 
 TEST(CsvParser, ReadsQuotedFieldsAndBothLineEnds) {
   CsvParser rows(
       "\xef\xbb\xbf"
       "a,\"b,\"\"c\"\"\"\r\n\"x\r\ny\r\",\n,z\r");
   Fields fields;
-  EXPECT_EQ(rows.next(fields), RowStatus::row);
+  EXPECT_EQ(rows.next(fields), CsvRowStatus::row);
   EXPECT_EQ(fields, (Fields{"a", "b,\"c\""}));
-  EXPECT_EQ(rows.next(fields), RowStatus::row);
+  EXPECT_EQ(rows.next(fields), CsvRowStatus::row);
   EXPECT_EQ(fields, (Fields{"x\r\ny\r", ""}));
   EXPECT_EQ(rows.row_line(), 2);
-  EXPECT_EQ(rows.next(fields), RowStatus::row);
+  EXPECT_EQ(rows.next(fields), CsvRowStatus::row);
   EXPECT_EQ(fields, (Fields{"", "z"}));
   EXPECT_EQ(rows.row_number(), 3);
   EXPECT_EQ(rows.row_line(), 4);
-  EXPECT_EQ(rows.next(fields), RowStatus::end);
+  EXPECT_EQ(rows.next(fields), CsvRowStatus::end);
 }
 
 TEST(CsvParser, EmptyLinesAreRowsUnlessSkipped) {
   Fields fields;
   CsvParser kept("a\n\nb");
-  EXPECT_EQ(kept.next(fields), RowStatus::row);
-  EXPECT_EQ(kept.next(fields), RowStatus::row);
+  EXPECT_EQ(kept.next(fields), CsvRowStatus::row);
+  EXPECT_EQ(kept.next(fields), CsvRowStatus::row);
   EXPECT_EQ(fields, Fields{""});
   CsvParser skipping("\r\na\n\n\nb\n\n", {.skip_empty_lines = true});
-  EXPECT_EQ(skipping.next(fields), RowStatus::row);
+  EXPECT_EQ(skipping.next(fields), CsvRowStatus::row);
   EXPECT_EQ(skipping.row_line(), 2);
-  EXPECT_EQ(skipping.next(fields), RowStatus::row);
+  EXPECT_EQ(skipping.next(fields), CsvRowStatus::row);
   EXPECT_EQ(fields, Fields{"b"});
   EXPECT_EQ(skipping.row_line(), 5);
-  EXPECT_EQ(skipping.next(fields), RowStatus::end);
+  EXPECT_EQ(skipping.next(fields), CsvRowStatus::end);
 }
 
 TEST(CsvParser, UnclosedQuotesNameTheLineOfTheField) {
   CsvParser rows("a\n\"b\nc\",\"d\n\n");
   Fields fields;
-  EXPECT_EQ(rows.next(fields), RowStatus::row);
-  EXPECT_EQ(rows.next(fields), RowStatus::unclosed_quote);
+  EXPECT_EQ(rows.next(fields), CsvRowStatus::row);
+  EXPECT_EQ(rows.next(fields), CsvRowStatus::unclosed_quote);
   EXPECT_EQ(rows.error_line(), 3);
 }
 
 TEST(CsvParser, TextAfterAClosingQuoteIsAnErrorUnlessAccepted) {
   Fields fields;
   CsvParser strict("\"a\nb\"c,d\n");
-  EXPECT_EQ(strict.next(fields), RowStatus::text_after_quote);
+  EXPECT_EQ(strict.next(fields), CsvRowStatus::text_after_quote);
   EXPECT_EQ(strict.error_line(), 2);
   CsvParser lenient("\"a\nb\"c,d\n", {.text_after_quotes = true});
-  EXPECT_EQ(lenient.next(fields), RowStatus::row);
+  EXPECT_EQ(lenient.next(fields), CsvRowStatus::row);
   EXPECT_EQ(fields, (Fields{"a\nbc", "d"}));
 }
 

@@ -117,7 +117,7 @@ TEST(FileLock, AFileSystemWithoutLocksIsNotABusyOne) {
     refuse_flock(error);
     try {
       const FileLock held(folder.file("lock"), FileLock::LockMode::exclusive, wait);
-      std::_Exit(held.held() ? 3 : 4);
+      std::_Exit(held.is_held() ? 3 : 4);
     } catch (const Error& refused) {
       std::fputs(refused.what(), stderr);
       std::_Exit(refused.exit_code());

@@ -71,7 +71,7 @@ TEST(MakeFolders, ReturnsTheOutermostFolderCreated) {
 TEST(FileLock, CreatesItsFolderAndRefusesLinks) {
   const TemporaryFolder folder;
   const FileLock lock(folder.file("made/lock"), FileLock::LockMode::shared, FileLock::LockWait::no);
-  EXPECT_TRUE(lock.held());
+  EXPECT_TRUE(lock.is_held());
   EXPECT_TRUE(lock.try_upgrade());
   fs::create_symlink(folder.file("elsewhere"), folder.file("link"));
   EXPECT_THROW(FileLock(folder.file("link"), FileLock::LockMode::shared, FileLock::LockWait::no),

@@ -96,7 +96,7 @@ TEST(PhaseSumTaylorSeries, AgreesWithDirectSumsWithinItsReach) {
         sum += turned;
         slope += std::complex<long double>(0, -t) * turned;
       }
-      const auto found = sums.at(move);
+      const auto found = sums.evaluate(move);
       const auto size = static_cast<double>(values.size());
       EXPECT_NEAR(found.value.real(), static_cast<double>(sum.real()), 1e-13 * size);
       EXPECT_NEAR(found.value.imag(), static_cast<double>(sum.imag()), 1e-13 * size);
@@ -125,7 +125,7 @@ TEST(LowFrequencySums, AgreesWithDirectSumsUpTo48Radians) {
           term *= std::complex<long double>(0, -t);
         }
       }
-      const auto found = slow.at(turned / span);
+      const auto found = slow.evaluate(turned / span);
       // Rounding error of a sum of a thousand numbers of about 1.
       const double near = 1e-13 * static_cast<double>(values.size());
       EXPECT_LT(std::abs(found.value - std::complex<double>(sums[0])), near);
@@ -151,7 +151,8 @@ TEST(Nufft, AgreesWithTheReference) {
     for (std::int64_t k = -last; k <= last; k += 37) {
       const double omega = static_cast<double>(k) * spectrum.step();
       const auto sum = nufft_reference(offsets, values, omega, spectrum.origin());
-      EXPECT_LT(std::abs(spectrum.at(k) - sum), 5e-3 * std::sqrt(energy)) << round << " " << k;
+      EXPECT_LT(std::abs(spectrum.value_at_point(k) - sum), 5e-3 * std::sqrt(energy))
+          << round << " " << k;
     }
   }
 }

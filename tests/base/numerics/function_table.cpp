@@ -21,7 +21,7 @@ void print_correlations() {
 
 void print_chance() {
   for (const long n : {2L, 3L, 4L, 10L, 47L, 1000L, 8000L, 1000000L})
-    std::printf("by_chance,%ld,%.17g\n", n, qkscope::mean_abs_r_by_chance(n));
+    std::printf("by_chance,%ld,%.17g\n", n, qkscope::expected_abs_r_by_chance(n));
   for (const long degrees : {1L, 2L, 3L, 9L, 19L, 100L, 100000L})
     for (const double p : {0.3, 0.05, 0.01, 1e-6})
       std::printf("student,%ld,%.17g,%.17g\n", degrees, p, qkscope::student_t_quantile(p, degrees));

@@ -20,7 +20,7 @@ class StackTables : public testing::Test {
  protected:
   std::string file(const std::string& name) const { return folder_.file(name); }
 
-  std::string complaint(const std::vector<TableFile>& files) const {
+  std::string complaint(const std::vector<NamedTableFile>& files) const {
     try {
       stack_tables("sweep", files, file("out"));
     } catch (const Error& error) {
@@ -88,7 +88,7 @@ TEST_F(StackTables, RowGroupsAreKept) {
   }
   writer.finish();
   EXPECT_EQ(stack_tables("sweep", {{"x", file("long")}, {"y", file("long")}}, file("out")), 6);
-  EXPECT_EQ(ParquetTableReader(file("out")).row_groups(), 6);
+  EXPECT_EQ(ParquetTableReader(file("out")).row_group_count(), 6);
 }
 
 TEST_F(StackTables, AnEmptyTableKeepsItsColumns) {

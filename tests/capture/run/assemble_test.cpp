@@ -49,7 +49,7 @@ class AssemblyAhead : public CaptureFixture {
   Journal begun(const std::string& name, std::size_t segments) const {
     const auto all = part(name);
     auto begun = all.copy_without_entries();
-    for (std::size_t i = 0; i < segments; ++i) begun.add_without_writing(all.entries()[i]);
+    for (std::size_t i = 0; i < segments; ++i) begun.add_entry_without_writing(all.entries()[i]);
     return begun;
   }
   // Waits until `count` unfinished head files exist.

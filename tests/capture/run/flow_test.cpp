@@ -36,13 +36,13 @@ class CaptureFlow : public CaptureFixture {
 
 TEST(Packing, PacksBeyondTheMinimumWhileTokensFit) {
   const BatchPacking by_number{.examples = 2, .tokens = 0};
-  EXPECT_TRUE(by_number.accepts(1, 1'000'000, 1'000'000));
-  EXPECT_FALSE(by_number.accepts(2, 0, 0));
+  EXPECT_TRUE(by_number.has_room_for(1, 1'000'000, 1'000'000));
+  EXPECT_FALSE(by_number.has_room_for(2, 0, 0));
   const BatchPacking by_tokens{.examples = 1, .tokens = 100};
-  EXPECT_TRUE(by_tokens.accepts(0, 0, 500));  // a batch holds at least one example
-  EXPECT_TRUE(by_tokens.accepts(3, 60, 40));
-  EXPECT_FALSE(by_tokens.accepts(3, 60, 41));
-  EXPECT_FALSE(by_tokens.accepts(1024, 0, 0));  // the number of empty texts is limited
+  EXPECT_TRUE(by_tokens.has_room_for(0, 0, 500));  // a batch holds at least one example
+  EXPECT_TRUE(by_tokens.has_room_for(3, 60, 40));
+  EXPECT_FALSE(by_tokens.has_room_for(3, 60, 41));
+  EXPECT_FALSE(by_tokens.has_room_for(1024, 0, 0));  // the number of empty texts is limited
 }
 
 TEST_F(CaptureFlow, PacksConsecutiveExamplesUpToTheTokenLimit) {

@@ -74,14 +74,14 @@ TEST(MeanArea, EqualsTheReferenceWithRope) {
   for (const std::int64_t rotary : {0, 4, 8})
     for (const bool interleaved : {false, true})
       // Frequencies are float32: at 500 positions the angle error is up to 3e-5.
-      EXPECT_NEAR(MeanAttentionArea(model(rotary, interleaved), 0, 1000).compute(q, k),
+      EXPECT_NEAR(MeanQkArea(model(rotary, interleaved), 0, 1000).compute(q, k),
                   plain(q, k, rotary, interleaved), 1e-5)
           << rotary << ", " << interleaved;
 }
 
 TEST(MeanArea, IsUniformWithoutRope) {
   const std::vector<double> any(as_index(kDim), 0.7);
-  EXPECT_NEAR(MeanAttentionArea(model(0, false), 0, 1000).compute(any, any), 0.501, 1e-12);
+  EXPECT_NEAR(MeanQkArea(model(0, false), 0, 1000).compute(any, any), 0.501, 1e-12);
 }
 
 TEST(ExactRows, AreEvenlySpacedAndIncludeTheLastRow) {

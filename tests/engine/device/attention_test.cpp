@@ -247,7 +247,7 @@ TEST(AttentionChoice, CapsSinksAndScalesOfALayerAreFlashInfersOrOurs) {
   for (const int gpu : kGpus) {
     const auto kernel = gpu == 90 ? AttentionKernel::flash_infer : AttentionKernel::own;
     for (const std::int64_t d_head : {128, 256}) {
-      const AttentionTraits plain{.capability = gpu, .d_head = d_head};
+      const AttentionProperties plain{.capability = gpu, .d_head = d_head};
       auto changed = plain;
       changed.softcap = true;
       EXPECT_EQ(choose_attention_kernel(changed, kAll), kernel) << gpu;
@@ -265,7 +265,7 @@ TEST(AttentionChoice, CapsSinksAndScalesOfALayerAreFlashInfersOrOurs) {
 }
 
 TEST(AttentionChoice, ABuildWithoutALibraryTakesTheNext) {
-  const AttentionTraits hopper{.capability = 90, .d_head = 128};
+  const AttentionProperties hopper{.capability = 90, .d_head = 128};
   EXPECT_EQ(choose_attention_kernel(hopper, {.flash_infer = false}), AttentionKernel::cudnn);
   EXPECT_EQ(choose_attention_kernel(hopper, {.flash_infer = false, .cudnn = false}),
             AttentionKernel::own);

@@ -90,7 +90,7 @@ LayerMoments on_cpu(const PlantedRows& rows, const Batch& batch, const MomentReq
                 x.view().data<float>() + row * rows.heads * rows.dim);
   auto merged = empty_layer_moments(request.shape);
   for (const auto& sequence : batch.sequences)
-    merge(merged, document_moments(x, sequence, request).moments);
+    merge(merged, compute_document_moments(x, sequence, request).moments);
   return merged;
 }
 
@@ -302,7 +302,7 @@ INSTANTIATE_TEST_SUITE_P(Types, LongMomentStatistics,
 // Every row once, in chunks of one document, set and bucket.
 TEST(MomentChunks, CoverEveryRow) {
   const auto batch = batch_of({1, 3, 4, 5, 255, 256, 257, 1000});
-  const auto chunks = cuda::cut_into_chunks(batch.sequences, {4, 100, 5});
+  const auto chunks = cuda::cut_sequences_into_chunks(batch.sequences, {4, 100, 5});
   std::vector<int> seen(static_cast<std::size_t>(batch.rows()));
   for (std::size_t i = 0; i < chunks.chunks.size(); ++i) {
     const auto& chunk = chunks.chunks[i];

@@ -98,7 +98,7 @@ TEST_P(Experts, OnlyTheBestGroupsAreEligible) {
 
 TEST_P(Experts, SlotsAreGroupedByExpert) {
   const auto indices = tensor_of({2, 0, 0, 1, 2, 1}, {3, 2});
-  const auto rows = rows_by_expert(indices, 4);
+  const auto rows = group_rows_by_expert(indices, 4);
   EXPECT_EQ(rows.begin, (std::vector<std::int64_t>{0, 2, 4, 6, 6}));
   EXPECT_EQ(rows.slots, (std::vector<std::int64_t>{1, 2, 3, 5, 0, 4}));
   EXPECT_TRUE(rows.expert_slots(3).empty());
@@ -107,7 +107,7 @@ TEST_P(Experts, SlotsAreGroupedByExpert) {
 TEST_P(Experts, InvalidExpertIndicesThrow) {
   const auto message = [](std::initializer_list<float> row) {
     const auto indices = tensor_of(row, {1, 2});
-    return bad_input_message([&] { rows_by_expert(indices, 3); });
+    return bad_input_message([&] { group_rows_by_expert(indices, 3); });
   };
   EXPECT_NE(message({0.0f, 3.0f}).find("expert index 3 in row 0"), std::string::npos);
   EXPECT_NE(message({0.5f, 1.0f}).find("expected the number of an expert, 0 to 2"),
@@ -137,7 +137,7 @@ struct Mixture {
     const auto rows = x.dim(0);
     Chosen chosen(rows, kPerToken);
     choose_experts(logits, {.normalized = true}, {}, chosen.weights, chosen.indices);
-    const auto by_expert = rows_by_expert(chosen.indices, kExperts);
+    const auto by_expert = group_rows_by_expert(chosen.indices, kExperts);
     Tensor gate({rows, kPerToken, kMlp});
     Tensor up(gate.shape());
     Tensor y({rows, kModel});

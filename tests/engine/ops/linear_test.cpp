@@ -118,7 +118,7 @@ TEST_P(LinearLayer, Mxfp4ConvertsExactly) {
   ASSERT_EQ(matrix.out(), kOut);
   const double table[] = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
   for (const std::int64_t begin : {0, 1, 31, 45}) {
-    const WeightPart part{.first = 1, .rows = 2, .begin = begin, .depth = 100};
+    const WeightSubmatrix part{.first = 1, .rows = 2, .begin = begin, .depth = 100};
     std::vector<float> wide(200);
     widen_rows(matrix, part, wide.data());
     for (std::int64_t row = 1; row < kOut; ++row)

@@ -55,7 +55,7 @@ class DocumentMomentsTest : public EachCpuTarget {};
 TEST_P(DocumentMomentsTest, MatchTwoPassFloat64Moments) {
   for (const std::int64_t length : {1, 3, 4, 5, 256, 257, 512, 4096}) {
     const auto x = planted(length, 1);
-    const auto found = document_moments(x, {0, length}, request());
+    const auto found = compute_document_moments(x, {0, length}, request());
     ASSERT_FALSE(found.bad_head);
     const auto first = std::min<std::int64_t>(4, length);
     if (length > 5) {  // fewer rows have no spread to measure by
@@ -75,7 +75,7 @@ TEST_P(DocumentMomentsTest, MatchTwoPassFloat64Moments) {
 
 TEST_P(DocumentMomentsTest, BucketsContainTheRowsOfTheirPositions) {
   const auto x = planted(350, 2);
-  const auto found = document_moments(x, {0, 350}, request()).moments.buckets;
+  const auto found = compute_document_moments(x, {0, 350}, request()).moments.buckets;
   EXPECT_EQ(found.n, (std::vector<std::int64_t>{100, 100, 100, 50}));
   for (std::int64_t bucket = 0; bucket < 4; ++bucket) {
     const auto expected = moments_of(
@@ -100,9 +100,9 @@ TEST_P(DocumentMomentsTest, OtherDocumentsChangeNoBit) {
   const auto alone = [&] {
     Tensor part({500, kHeads, kDim});
     std::copy_n(x.data<float>() + 200 * kHeads * kDim, part.size(), part.data<float>());
-    return document_moments(part, {0, 500}, request()).moments;
+    return compute_document_moments(part, {0, 500}, request()).moments;
   }();
-  const auto packed = document_moments(x, {200, 500}, request()).moments;
+  const auto packed = compute_document_moments(x, {200, 500}, request()).moments;
   EXPECT_EQ(alone.body.m2, packed.body.m2);
   EXPECT_EQ(alone.first.mean, packed.first.mean);
   EXPECT_EQ(alone.body.m4, packed.body.m4);
@@ -113,7 +113,7 @@ TEST_P(DocumentMomentsTest, RotaryPairNormsFollowTheInterleavedFlag) {
   const auto x = random_tensor({50, kHeads, kDim}, 4);
   auto r = request();
   r.interleaved = true;
-  const auto found = document_moments(x, {0, 50}, r).moments.body;
+  const auto found = compute_document_moments(x, {0, 50}, r).moments.body;
   double expected = 0;
   for (std::int64_t row = 4; row < 50; ++row) {
     const float* of_head = x.data<float>() + (row * kHeads + 1) * kDim;
@@ -127,8 +127,8 @@ TEST_P(DocumentMomentsTest, NanAndInfinityAreReportedWithTheirHead) {
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     auto x = random_tensor({600, kHeads, kDim}, 5);
     x.data<float>()[(400 * kHeads + 1) * kDim + 2] = bad;
-    EXPECT_EQ(document_moments(x, {0, 600}, request()).bad_head, 1);
-    EXPECT_FALSE(document_moments(x, {0, 400}, request()).bad_head);
+    EXPECT_EQ(compute_document_moments(x, {0, 600}, request()).bad_head, 1);
+    EXPECT_FALSE(compute_document_moments(x, {0, 400}, request()).bad_head);
   }
 }
 
@@ -139,7 +139,7 @@ TEST(DocumentMoments, HaveTheSameBitsOnEveryCpuTargetWithFma) {
   std::vector<double> expected;
   for_each_cpu_target([&](const std::string& target) {
     if (!has_fused_multiply_add(target)) return;
-    const auto found = document_moments(x, {0, 1000}, request()).moments.body.m2;
+    const auto found = compute_document_moments(x, {0, 1000}, request()).moments.body.m2;
     if (expected.empty()) expected = found;
     EXPECT_EQ(found, expected);
   });

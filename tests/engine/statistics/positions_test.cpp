@@ -51,7 +51,7 @@ TEST(Positions, RangeSumsMatchDirectSums) {
 
 TEST(Positions, DocumentsSplitIntoRowSetsAndBuckets) {
   const std::vector<std::int64_t> lengths = {1, 3, 40, 40, 25};
-  const auto sums = sum_positions(lengths, 4, 16, 2);
+  const auto sums = sum_document_positions(lengths, 4, 16, 2);
   std::vector<std::int64_t> first, body, buckets[2];
   for (const auto length : lengths)
     for (std::int64_t t = 0; t < length; ++t) {

@@ -43,7 +43,7 @@ class Objects {
   int puts_ = 0;
 };
 
-constexpr LeaseTimes kShort{.lasts = 0.5, .settles = 0.05};
+constexpr LeaseDurations kShort{.lasts = 0.5, .settles = 0.05};
 
 TEST(Lease, ExactlyOneOfManyWritersSucceeds) {
   Objects objects;

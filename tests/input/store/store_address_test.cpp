@@ -9,12 +9,12 @@ namespace qkscope {
 namespace {
 
 using testing::HasSubstr;
-using Scheme = StoreAddress::Scheme;
+using AddressScheme = StoreAddress::AddressScheme;
 
 TEST(StoreAddress, AreParsedIntoParts) {
   const auto address = parse_store_address("s3://bucket/a/b/");
   ASSERT_TRUE(address);
-  EXPECT_EQ(address->scheme, Scheme::s3);
+  EXPECT_EQ(address->scheme, AddressScheme::s3);
   EXPECT_EQ(address->bucket, "bucket");
   EXPECT_EQ(address->path, "a/b");
   EXPECT_EQ(address->to_string(), "s3://bucket/a/b");

@@ -102,8 +102,8 @@ TEST_F(StoredFolders, AReplacedFolderStaysReadable) {
   EXPECT_EQ(read_text_file(now.local_folder() + "/top"), "new");
   auto one = open();
   auto two = open();
-  one.mark_removed("run");
-  two.mark_removed("run");  // the second writer finds the folder removed
+  one.mark_run_removed("run");
+  two.mark_run_removed("run");  // the second writer finds the folder removed
   EXPECT_FALSE(open().is_published());
 }
 
@@ -123,8 +123,8 @@ TEST_F(StoredFolders, ForeignManifestsAreRejected) {
   EXPECT_THAT(where("{}"), HasSubstr("m: is no manifest"));
   EXPECT_THAT(where("nonsense"), HasSubstr("m"));
   StoredManifest outside{.kind = "results", .run = "", .files = {{"../x", "files/x", {}}}};
-  EXPECT_THAT(where(manifest_text(outside)), HasSubstr("outside of the folder"));
-  auto text = manifest_text({.kind = "results", .run = "", .files = {}});
+  EXPECT_THAT(where(serialize_manifest(outside)), HasSubstr("outside of the folder"));
+  auto text = serialize_manifest({.kind = "results", .run = "", .files = {}});
   text.replace(text.find("results"), 7, "capture");
   EXPECT_THAT(where(text), HasSubstr("its checksum is another"));
 }

@@ -143,14 +143,15 @@ TEST_F(Pool, CorrelatesTheOverviewWithScores) {
 }
 
 TEST_F(Pool, ReadsScoresInColumns) {
-  const auto scores =
-      read_model_scores(write("wide.csv", "model,year,LB,note\na,2024,1.5,x\nb,,2,y\n"), "model");
+  const auto scores = read_benchmark_results(
+      write("wide.csv", "model,year,LB,note\na,2024,1.5,x\nb,,2,y\n"), "model");
   ASSERT_EQ(scores.size(), 2u);
   EXPECT_EQ(scores[0].name, "year");
   EXPECT_EQ(scores[0].models.size(), 1u);
   EXPECT_EQ(scores[1].models.at("b"), 2);
-  EXPECT_THAT(bad_input_message(
-                  [&] { read_model_scores(write("twice.csv", "model,LB\na,1\na,2\n"), "model"); }),
+  EXPECT_THAT(bad_input_message([&] {
+                read_benchmark_results(write("twice.csv", "model,LB\na,1\na,2\n"), "model");
+              }),
               HasSubstr("twice.csv: row 3: LB of a is there twice"));
 }
 

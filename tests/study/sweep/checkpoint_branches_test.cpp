@@ -35,7 +35,7 @@ Names labels(const std::vector<CheckpointBranch>& branches) {
 
 TEST(CheckpointBranches, PhaseAndStepAreParsedFromNames) {
   const auto expect = [](const std::string& name, const std::string& phase, std::int64_t step) {
-    const auto branch = parse_branch(name);
+    const auto branch = parse_branch_name(name);
     EXPECT_EQ(branch.phase, phase) << name;
     EXPECT_EQ(branch.step.value_or(-1), step) << name;
   };
@@ -76,12 +76,12 @@ TEST(CheckpointBranches, LabelsAreSafeAndUnique) {
 }
 
 TEST(CheckpointBranches, DigitsCompareAsNumbers) {
-  EXPECT_TRUE(natural_less("lc-4k", "lc-32k"));
-  EXPECT_FALSE(natural_less("lc-32k", "lc-4k"));
-  EXPECT_TRUE(natural_less("a", "b"));
-  EXPECT_TRUE(natural_less("a", "a1"));
-  EXPECT_TRUE(natural_less("x2", "x010"));
-  EXPECT_FALSE(natural_less("x1", "x1"));
+  EXPECT_TRUE(less_in_natural_order("lc-4k", "lc-32k"));
+  EXPECT_FALSE(less_in_natural_order("lc-32k", "lc-4k"));
+  EXPECT_TRUE(less_in_natural_order("a", "b"));
+  EXPECT_TRUE(less_in_natural_order("a", "a1"));
+  EXPECT_TRUE(less_in_natural_order("x2", "x010"));
+  EXPECT_FALSE(less_in_natural_order("x1", "x1"));
 }
 
 TEST(CheckpointBranches, EveryNthAndLogSpacedBranchesAreSelected) {

@@ -292,7 +292,7 @@ TEST_F(SweepRuns, ATaskThatLeavesItsRunToAnotherTaskFails) {
   {
     const FileLock other(file("out/small/.locks/first.run"), FileLock::LockMode::exclusive,
                          FileLock::LockWait::no);
-    ASSERT_TRUE(other.held());
+    ASSERT_TRUE(other.is_held());
     const auto merge = sweep("out", "--quiet --only first --part merge --shards 1");
     EXPECT_EQ(merge.status, 1);
     EXPECT_THAT(merge.err, HasSubstr("1 of 1 runs are at work in another task: first"));

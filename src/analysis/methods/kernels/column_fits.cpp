@@ -133,8 +133,9 @@ WindowFits GroupedFits::fits_without_group(int group) const {
   return fits;
 }
 
-Matrix shrunk_cholesky(const FloatMatrix& rows, std::span<const double> position,
-                       const FitWindow& window, const WindowFits& fits, std::int64_t column) {
+Matrix shrunk_covariance_cholesky(const FloatMatrix& rows, std::span<const double> position,
+                                  const FitWindow& window, const WindowFits& fits,
+                                  std::int64_t column) {
   const double* const mean = fits.mean.row(column);
   const double* const slope = fits.slope.row(column);
   const double* const variances = fits.variance.row(column);

@@ -73,7 +73,8 @@ class GroupedFits {
 // The residual covariance of a window's rows around its fit as a lower Cholesky factor (dim, dim):
 // the diagonal is the fit's variance, the correlations are shrunk towards 0 with the
 // Ledoit-Wolf intensity.
-Matrix shrunk_cholesky(const FloatMatrix& rows, std::span<const double> position,
-                       const FitWindow& window, const WindowFits& fits, std::int64_t column);
+Matrix shrunk_covariance_cholesky(const FloatMatrix& rows, std::span<const double> position,
+                                  const FitWindow& window, const WindowFits& fits,
+                                  std::int64_t column);
 
 }  // namespace qkscope

@@ -21,7 +21,7 @@ struct KeyRange {
 
 // Eligible keys lie in bins before the point's bin and, with a sliding window, after position -
 // window. Both ends of the range ascend with the point, so a pair of keys i < j of one text is
-// eligible at points [first_point(j), end_point(i)).
+// eligible at points [first_eligible_point(j), end_of_eligible_points(i)).
 class EligibleKeys {
  public:
   EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
@@ -31,8 +31,12 @@ class EligibleKeys {
     const CompactKeyRange& range = ranges_[static_cast<std::size_t>(example * points_ + point)];
     return {range.begin, range.end};
   }
-  std::int64_t first_point(std::int64_t key) const { return first_[static_cast<std::size_t>(key)]; }
-  std::int64_t end_point(std::int64_t key) const { return end_[static_cast<std::size_t>(key)]; }
+  std::int64_t first_eligible_point(std::int64_t key) const {
+    return first_[static_cast<std::size_t>(key)];
+  }
+  std::int64_t end_of_eligible_points(std::int64_t key) const {
+    return end_[static_cast<std::size_t>(key)];
+  }
 
  private:
   struct CompactKeyRange {  // a KeyRange in half the memory

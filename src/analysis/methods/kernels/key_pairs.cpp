@@ -145,7 +145,7 @@ void PairEvaluator::compute_z_with_full_covariance() {
       const float* const y = keys.row(second);
       float variance = 0;
       for (std::int64_t j = 0; j < keys.cols; ++j) variance += (x[j] - y[j]) * (x[j] - y[j]);
-      *z++ = z_score(scores_(first, column) - scores_(second, column), variance);
+      *z++ = limited_z_score(scores_(first, column) - scores_(second, column), variance);
     }
   }
 }

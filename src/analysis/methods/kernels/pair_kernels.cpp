@@ -20,7 +20,7 @@ void compute_z_scores(const PairScoreInput& model, std::span<const KeyPair> pair
   for (const KeyPair& pair : pairs) {
     const float* const x = model.scores.row(pair.first - model.keys.first) + column;
     const float* const y = model.scores.row(pair.second - model.keys.first) + column;
-    for (std::int64_t c = 0; c < columns; ++c) z[c] = z_score(x[c] - y[c], z[c]);
+    for (std::int64_t c = 0; c < columns; ++c) z[c] = limited_z_score(x[c] - y[c], z[c]);
     z += columns;
   }
 }
@@ -36,7 +36,7 @@ void compute_z_scores_reference(const PairScoreInput& model, std::span<const Key
         variance += model.variances(j, c) * std::pow(double{x[j]} - y[j], 2);
       const double mean = double{model.scores(pair.first - model.keys.first, c)} -
                           model.scores(pair.second - model.keys.first, c);
-      *z++ = z_score(static_cast<float>(mean), static_cast<float>(variance));
+      *z++ = limited_z_score(static_cast<float>(mean), static_cast<float>(variance));
     }
   }
 }

@@ -23,7 +23,7 @@ namespace qkscope {
 
 // mean / sqrt(variance); 0 if the variance is 0. |z| is limited to 1e4, where the plasticity is
 // already 0, so that differences of z scores stay finite.
-inline float z_score(float mean, float variance) {
+inline float limited_z_score(float mean, float variance) {
   const float least = 1e-8F * mean * mean;  // bounds |z| by 1e4; a clamp of z vectorises badly
   const float z = mean / std::sqrt(std::max(variance, least));
   return variance > 0 ? z : 0;

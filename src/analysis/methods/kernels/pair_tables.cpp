@@ -161,7 +161,8 @@ std::vector<KeyRange> ProfileSums::ranges_at(std::int64_t point) const {
 }
 
 ProfileSums::PointRange ProfileSums::points_of(const KeyPair& pair) const {
-  return {keys_before_.first_point(pair.second), keys_before_.end_point(pair.first)};
+  return {keys_before_.first_eligible_point(pair.second),
+          keys_before_.end_of_eligible_points(pair.first)};
 }
 
 void ProfileSums::take(const PairScoreTile& lines) {
@@ -199,8 +200,8 @@ void ProfileSums::add_example(std::int64_t example) {
   const auto last = keys_.begin[static_cast<std::size_t>(example) + 1];
   std::int64_t tile_first = 0;  // first point of the tile
   for (auto j = begin; j < last; ++j) {
-    const auto first = std::max(at_work_.front().first, keys_before_.first_point(j));
-    const auto end = std::min(at_work_.back().end, keys_before_.end_point(j));
+    const auto first = std::max(at_work_.front().first, keys_before_.first_eligible_point(j));
+    const auto end = std::min(at_work_.back().end, keys_before_.end_of_eligible_points(j));
     if (first >= end) continue;
     if (4 * (first - tile_first) > end - first) evaluator_.flush();
     if (evaluator_.empty()) tile_first = first;
@@ -243,7 +244,7 @@ PlasticityProfileTables ProfileSums::tables(const TextGroups& groups) {
   PlasticityProfileTables tables;
   for (std::int64_t c = 0; c < points_.size(); ++c)
     tables.profile.push_back(sums_.mean(c, eligible_[static_cast<std::size_t>(c)]));
-  tables.groups = sums_.sum_by_group(groups, keys_.text);
+  tables.groups = sums_.sum_by_text_group(groups, keys_.text);
   tables.texts = std::move(sums_);
   tables.heatmap = heatmap_.cells();
   return tables;
@@ -441,8 +442,8 @@ MeanPlasticity ExamplePlasticitySums::mean(std::int64_t point, std::int64_t elig
   return result;
 }
 
-GroupPairSums ExamplePlasticitySums::sum_by_group(const TextGroups& groups,
-                                                  std::span<const std::int64_t> texts) const {
+GroupPairSums ExamplePlasticitySums::sum_by_text_group(const TextGroups& groups,
+                                                       std::span<const std::int64_t> texts) const {
   const auto size = static_cast<std::size_t>(groups.size() * sum_.cols);
   GroupPairSums result{groups.size(), std::vector<double>(size), std::vector<double>(size)};
   for (std::int64_t e = 0; e < sum_.rows; ++e) {

@@ -42,7 +42,8 @@ class ExamplePlasticitySums {
   MeanPlasticity mean(std::int64_t point, std::int64_t eligible) const;
   // Returns the sums over groups of texts. `texts` (examples): the id of each text
   // (RowsView::example).
-  GroupPairSums sum_by_group(const TextGroups& groups, std::span<const std::int64_t> texts) const;
+  GroupPairSums sum_by_text_group(const TextGroups& groups,
+                                  std::span<const std::int64_t> texts) const;
 
  private:
   Matrix sum_;

@@ -245,7 +245,7 @@ std::vector<double> key_mean_signs(const CentredRows& keys) {
   const float* x = keys.source.vectors.data();
   for (const auto place : buckets.place) {
     count[static_cast<std::size_t>(place)] += 1;
-    add_rows(x, 1, {means.row(place), dim});
+    add_column_sums(x, 1, {means.row(place), dim});
     x += dim;
   }
   for (std::int64_t i = 0; i < means.rows; ++i)

@@ -170,8 +170,8 @@ void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
   }
   const auto x = normalized_.view().rows(begin, begin + count);
   if (has_experts()) {
-    by_expert_ =
-        rows_by_expert(expert_indices_.view().rows(begin, begin + count), config().experts.count);
+    by_expert_ = group_rows_by_expert(expert_indices_.view().rows(begin, begin + count),
+                                      config().experts.count);
     project_experts_gate_up(x, by_expert_, weights_->experts, buffer_view(ActivationBuffer::gate),
                             buffer_view(ActivationBuffer::up));
   } else if (config().gated_mlp()) {
@@ -304,7 +304,7 @@ void CpuBackend::add_moments(ActivationBuffer buffer, const MomentRequest& reque
                              MomentConsumer& sink) {
   const auto x = buffer_view(buffer);
   for (std::size_t i = 0; i < batch_->sequences.size(); ++i) {
-    const auto document = document_moments(x, batch_->sequences[i], request);
+    const auto document = compute_document_moments(x, batch_->sequences[i], request);
     if (document.bad_head)
       sink.throw_non_finite({*document.bad_head, static_cast<std::int64_t>(i)});
     sink.add(document.moments);

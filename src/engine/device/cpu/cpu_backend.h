@@ -156,7 +156,7 @@ class CpuBackend : public Backend {
   Tensor router_logits_;         // (rows, experts)
   Tensor expert_weights_;        // (rows, k)
   Tensor expert_indices_;        // (rows, k)
-  ExpertRows by_expert_;         // rows of the current MLP chunk
+  RowsByExpert by_expert_;       // rows of the current MLP chunk
   Tensor gate_;                  // see mlp_chunk_view
   Tensor up_;                    // see mlp_chunk_view
   Tensor logits_;                // (rows, vocab_size)

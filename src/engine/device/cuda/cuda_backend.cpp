@@ -88,7 +88,7 @@ class CudaBackend : public Backend {
 
   void use_key_value_store(KeyValueStore& store) override {
     store_ = static_cast<CudaKeyValueStore*>(&store);
-    stored_rows_.upload(store_->new_rows(batch_->sequences), "row numbers", stream_);
+    stored_rows_.upload(store_->cache_rows_to_write(batch_->sequences), "row numbers", stream_);
     if (continues_) rows_.set_key_rows(store_->first_cache_rows(batch_->sequences));
   }
 
@@ -353,7 +353,7 @@ class CudaBackend : public Backend {
     if (std::memcmp(values.view().bytes(), before.view().bytes(), before.view().size_bytes()) == 0)
       return;
     copies_.put(values, whole);
-    if (buffer == ActivationBuffer::update) updates_.mark_edited();
+    if (buffer == ActivationBuffer::update) updates_.mark_update_edited();
   }
 
   ActivationCopy copy_buffer(ActivationBuffer buffer, const Selection& selection) override {
@@ -368,7 +368,7 @@ class CudaBackend : public Backend {
   void put_buffer(ActivationBuffer buffer, const ActivationCopy& values) override {
     apply_pending_for(buffer);
     const bool changed = copies_.put(values.view.data<float>(), view(buffer));
-    if (changed && buffer == ActivationBuffer::update) updates_.mark_edited();
+    if (changed && buffer == ActivationBuffer::update) updates_.mark_update_edited();
   }
 
   void score_rows(const RowScores& out) override {

@@ -24,7 +24,7 @@ void synchronize(Device device) {
 
 }  // namespace
 
-std::string unusable_reason(int device) {
+std::string gpu_unusable_reason(int device) {
   if (const auto status = cudaSetDevice(device); status != cudaSuccess) {
     cudaGetLastError();  // clears the error: "no device" is a valid answer
     return fmt::format("the GPU cannot be used: {}", cudaGetErrorString(status));

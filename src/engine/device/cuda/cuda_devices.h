@@ -17,7 +17,7 @@ struct LoadedCheckpoint;
 namespace qkscope::cuda {
 
 // Returns why this build cannot use the GPU (no code for its compute capability), or "".
-std::string unusable_reason(int device);
+std::string gpu_unusable_reason(int device);
 
 std::int64_t free_memory_bytes(int device);  // bytes not allocated by any process
 

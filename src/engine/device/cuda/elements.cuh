@@ -88,7 +88,7 @@ __device__ __forceinline__ void reduce_across_lanes(float (&values)[kValues]) {
 
 // Calls run(T{}) with the C++ type of `dtype`, which must be f32, f16 or bf16.
 template <typename Run>
-void dispatch_type(DType dtype, Run run) {
+void dispatch_element_type(DType dtype, Run run) {
   if (dtype == DType::bf16)
     run(__nv_bfloat16{});
   else if (dtype == DType::f16)
@@ -120,7 +120,7 @@ void dispatch_head_width(std::int64_t d_head, Run run) {
 template <typename Launch>
 void launch_for_dtype(DType dtype, std::int64_t blocks, const char* operation, Launch launch) {
   if (blocks == 0) return;
-  dispatch_type(dtype, [&](auto type) { launch(type, static_cast<unsigned>(blocks)); });
+  dispatch_element_type(dtype, [&](auto type) { launch(type, static_cast<unsigned>(blocks)); });
   check_launch(operation);
 }
 

@@ -12,7 +12,7 @@ cudaError_t hopper_attention(const HopperAttentionArguments&, cudaStream_t) {
   return cudaErrorNotSupported;
 }
 
-bool gated_kernel_is_built() {
+bool is_gated_kernel_built() {
   return false;
 }
 

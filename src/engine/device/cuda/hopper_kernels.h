@@ -71,7 +71,7 @@ struct GatedProductArguments {
   int multiprocessors = 0;  // number on the device
 };
 
-bool gated_kernel_is_built();
+bool is_gated_kernel_built();
 cudaError_t launch_gated_kernel(const GatedProductArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

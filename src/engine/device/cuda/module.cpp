@@ -61,11 +61,11 @@ LayerAttentionSums compute_attention_statistics(const AttentionStatisticsInput& 
   return host->compute_attention_statistics(attended, request);
 }
 
-ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts) {
-  return host->rows_by_expert(indices, experts);
+RowsByExpert group_rows_by_expert(ConstTensorView indices, std::int64_t experts) {
+  return host->group_rows_by_expert(indices, experts);
 }
 
-void widen_rows(const WeightMatrix& matrix, const WeightPart& part, float* out) {
+void widen_rows(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
   host->widen_rows(matrix, part, out);
 }
 
@@ -82,7 +82,7 @@ const char qkscope_cuda_stamp[] = QKSCOPE_MODULE_STAMP;
     const CudaHostFunctions* table) {
   static constexpr CudaModule kModule{
       .cuda_version = CUDART_VERSION,
-      .unusable_reason = cuda::unusable_reason,
+      .gpu_unusable_reason = cuda::gpu_unusable_reason,
       .free_memory_bytes = cuda::free_memory_bytes,
       .copy_values = cuda::copy_values,
       .make_backend = cuda::make_backend,

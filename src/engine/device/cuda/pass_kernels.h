@@ -163,7 +163,7 @@ struct TransposeArguments {
 void convert_transposed(const TransposeArguments& arguments, cudaStream_t stream);
 
 // Compares two device buffers and waits for the result. Only whole 4-byte words are compared.
-bool same_bytes(const void* a, const void* b, std::int64_t bytes, cudaStream_t stream);
+bool are_bytes_equal(const void* a, const void* b, std::int64_t bytes, cudaStream_t stream);
 
 // Returns whether this build contains code for the current GPU, by looking up one kernel.
 bool has_code_for_gpu();

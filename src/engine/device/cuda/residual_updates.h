@@ -65,7 +65,7 @@ class ResidualUpdates {
   }
 
   // Records that an observer edited the deferred residual update: its buffer is then added.
-  void mark_edited() {
+  void mark_update_edited() {
     if (deferred_) deferred_->edited = true;
   }
   // Adds the deferred update to the residual stream. If no observer edited it, the result is

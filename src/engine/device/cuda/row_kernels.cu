@@ -83,7 +83,7 @@ void with_stored_type(DType dtype, Run run) {
   if (dtype == DType::f8_e4m3)
     run(__nv_fp8_e4m3{});
   else
-    dispatch_type(dtype, run);
+    dispatch_element_type(dtype, run);
 }
 
 }  // namespace
@@ -121,7 +121,7 @@ void convert_elements(const void* source, DType from, void* destination, DType t
   const auto blocks =
       static_cast<unsigned>(std::min(kMostBlocks, (count + kThreads - 1) / kThreads));
   with_stored_type(from, [&](auto stored) {
-    dispatch_type(to, [&](auto type) {
+    dispatch_element_type(to, [&](auto type) {
       using From = decltype(stored);
       using T = decltype(type);
       convert_kernel<From, T><<<blocks, kThreads, 0, stream>>>(
@@ -135,14 +135,14 @@ void convert_transposed(const TransposeArguments& a, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((a.rows * a.columns + kThreads - 1) / kThreads);
   if (blocks == 0) return;
   with_stored_type(a.from, [&](auto stored) {
-    dispatch_type(a.to, [&](auto type) {
+    dispatch_element_type(a.to, [&](auto type) {
       transpose_kernel<decltype(stored), decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
     });
   });
   check_launch("transpose weights");
 }
 
-bool same_bytes(const void* a, const void* b, std::int64_t bytes, cudaStream_t stream) {
+bool are_bytes_equal(const void* a, const void* b, std::int64_t bytes, cudaStream_t stream) {
   DeviceMemory flag;
   auto* differs = static_cast<int*>(flag.reserve(sizeof(int), "a comparison"));
   check(cudaMemsetAsync(differs, 0, sizeof(int), stream), "clear a flag");

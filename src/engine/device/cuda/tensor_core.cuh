@@ -142,9 +142,9 @@ __device__ inline uint4 gather_elements(const std::uint16_t* source, int count) 
 // become zero. All threads of the block must call this function; the tile is valid after
 // wait_for_copies and a barrier.
 template <int kRows, int kWidth, int kThreads, bool kVectors>
-__device__ __forceinline__ void load_rows(char* tile,
-                                          const HeadRows<const std::uint16_t, kVectors>& source,
-                                          std::int64_t begin, int count) {
+__device__ __forceinline__ void load_tile_rows(
+    char* tile, const HeadRows<const std::uint16_t, kVectors>& source, std::int64_t begin,
+    int count) {
   constexpr int kChunks = kWidth / 8;                  // 16-byte chunks of a row
   constexpr int kLanes = std::bit_ceil(kChunks * 1u);  // threads that share a row
   constexpr int kStep = kThreads / kLanes;             // rows loaded at once
@@ -170,8 +170,8 @@ __device__ __forceinline__ void load_rows(char* tile,
 // Stores the first `count` rows of a warp's part of a tile to rows [begin, begin + count) of
 // `target`.
 template <int kRows, int kWidth, bool kVectors>
-__device__ void store_rows(const char* tile, const HeadRows<std::uint16_t, kVectors>& target,
-                           std::int64_t begin, int count) {
+__device__ void store_tile_rows(const char* tile, const HeadRows<std::uint16_t, kVectors>& target,
+                                std::int64_t begin, int count) {
   constexpr int kChunks = kWidth / 8;
   for (int item = threadIdx.x % 32; item < kRows * kChunks; item += 32) {
     const int row = item / kChunks, column = item % kChunks * 8;

@@ -44,8 +44,9 @@ void read_groups(ModelConfig& model, const ConfigReader& config) {
 
 // Mixtral: a mixture of experts in place of every MLP.
 void read_mixtral(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config, {.rope_theta = 1e6, .norm_eps = 1e-5, .max_positions = 4096 * 32});
-  read_shared_window(model, config);
+  read_llama_config(model, config,
+                    {.rope_theta = 1e6, .norm_eps = 1e-5, .max_positions = 4096 * 32});
+  read_window_of_all_layers(model, config);
   read_experts(model, config, {.count = 8, .per_token = 2});
   model.experts.normalized = true;
   model.names.experts.front() = block_sparse_names();
@@ -53,7 +54,7 @@ void read_mixtral(ModelConfig& model, const ConfigReader& config) {
 
 // Qwen3-MoE: Qwen3 with a mixture of experts in most layers.
 void read_qwen3_moe(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config, {.max_positions = 32768});
+  read_llama_config(model, config, {.max_positions = 32768});
   model.qk_norm = true;
   read_attention_bias(model, config, false);
   if (config.flag("use_sliding_window", false))
@@ -65,7 +66,7 @@ void read_qwen3_moe(ModelConfig& model, const ConfigReader& config) {
 
 // OLMoE: q/k norms over all heads, experts whose weights are not renormalised.
 void read_olmoe(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config, {.norm_eps = 1e-5, .max_positions = 4096});
+  read_llama_config(model, config, {.norm_eps = 1e-5, .max_positions = 4096});
   if (config.has_value("clip_qkv"))
     config.fail("clip_qkv", "null: clipping of normalised q and k is not supported");
   model.qk_norm = model.qk_norm_whole = true;
@@ -77,8 +78,8 @@ void read_olmoe(ModelConfig& model, const ConfigReader& config) {
 // GLM-4.5: dense layers first, then experts with a biased sigmoid router and a shared expert;
 // partial RoPE. Checkpoints also hold layers that predict further tokens, which are not read.
 void read_glm4_moe(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config,
-                  {.norm_eps = 1e-5, .partial_rotary_factor = 0.5, .max_positions = 131072});
+  read_llama_config(model, config,
+                    {.norm_eps = 1e-5, .partial_rotary_factor = 0.5, .max_positions = 131072});
   model.qk_norm = config.flag("use_qk_norm", false);
   model.qkv_bias = config.flag("attention_bias", false);
   read_experts(model, config,
@@ -125,7 +126,7 @@ void read_ernie4_5_moe(ModelConfig& model, const ConfigReader& config) {
 void read_minimax_m2(ModelConfig& model, const ConfigReader& config) {
   const auto d_head = config.positive_integer("head_dim", 128);
   const auto rotated = config.positive_integer("rotary_dim", d_head);
-  read_llama_base(
+  read_llama_config(
       model, config,
       {.rope_theta = 5e6,
        .d_head = d_head,

@@ -82,12 +82,12 @@ void read_gpt2(ModelConfig& model, const ConfigReader& config) {
 // GPT-NeoX and Pythia: LayerNorm with bias, parallel attention and MLP, partial RoPE, one matrix
 // that interleaves q, k and v by head, an ungated MLP.
 void read_gpt_neox(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config,
-                  {.rope_theta = config.number("rotary_emb_base", 10000.0, kRopeTheta),
-                   .norm_eps = 1e-5,
-                   .norm_eps_key = "layer_norm_eps",
-                   .activation = "gelu",
-                   .partial_rotary_factor = config.number("rotary_pct", 0.25, {0.0, 1.0})});
+  read_llama_config(model, config,
+                    {.rope_theta = config.number("rotary_emb_base", 10000.0, kRopeTheta),
+                     .norm_eps = 1e-5,
+                     .norm_eps_key = "layer_norm_eps",
+                     .activation = "gelu",
+                     .partial_rotary_factor = config.number("rotary_pct", 0.25, {0.0, 1.0})});
   model.norm = NormKind::layer;
   model.norm_bias = true;
   model.parallel_residual = config.flag("use_parallel_residual", true);

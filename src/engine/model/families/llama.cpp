@@ -24,7 +24,7 @@ void read_olmo2_body(ModelConfig& model, const ConfigReader& config) {
 
 // Llama: pre-norm RMSNorm, grouped-query attention, SwiGLU, RoPE on every layer.
 void read_llama(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config, {});
+  read_llama_config(model, config, {});
   read_attention_bias(model, config, false);
   model.mlp_bias = config.flag("mlp_bias", false);
 }
@@ -33,8 +33,8 @@ void read_llama(ModelConfig& model, const ConfigReader& config) {
 // cross-attention layers are skipped because there is no image.
 void read_mllama(ModelConfig& model, const ConfigReader& config) {
   constexpr std::int64_t kImageTokenRows = 8;  // embedding rows after those of the vocabulary
-  read_llama_base(model, config,
-                  {.rope_theta = 500000.0, .norm_eps = 1e-5, .max_positions = 131072});
+  read_llama_config(model, config,
+                    {.rope_theta = 500000.0, .norm_eps = 1e-5, .max_positions = 131072});
   model.embedding_rows = model.vocab_size + kImageTokenRows;
   const std::vector<std::int64_t> published = {3, 8, 13, 18, 23, 28, 33, 38};
   const auto cross = config.has_value("cross_attention_layers")
@@ -50,7 +50,7 @@ void read_mllama(ModelConfig& model, const ConfigReader& config) {
 
 // Granite: Llama with scale factors on embeddings, scores, residual updates and logits.
 void read_granite(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config, {});
+  read_llama_config(model, config, {});
   read_attention_bias(model, config, false);
   model.mlp_bias = config.flag("mlp_bias", false);
   model.embedding_scale = config.number("embedding_multiplier", 1.0, kScaleFactor);
@@ -61,19 +61,19 @@ void read_granite(ModelConfig& model, const ConfigReader& config) {
 
 // Phi-3 and Phi-4: Llama with q, k and v in one matrix, and gate and up in another.
 void read_phi3(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config, {.norm_eps = 1e-5, .max_positions = 4096});
+  read_llama_config(model, config, {.norm_eps = 1e-5, .max_positions = 4096});
   model.names.qkv = "self_attn.qkv_proj";
   model.names.gate_up = "mlp.gate_up_proj";
-  read_shared_window(model, config);
+  read_window_of_all_layers(model, config);
 }
 
 // GLM: interleaved RoPE on half of each head, bias on q, k and v, gate and up in one matrix.
 void read_glm(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config,
-                  {.norm_eps = 1.5625e-07,
-                   .d_head = 128,
-                   .partial_rotary_factor = 0.5,
-                   .max_positions = 131072});
+  read_llama_config(model, config,
+                    {.norm_eps = 1.5625e-07,
+                     .d_head = 128,
+                     .partial_rotary_factor = 0.5,
+                     .max_positions = 131072});
   model.qkv_bias = config.flag("attention_bias", true);
   model.rope_interleaved = true;
   model.names.gate_up = "mlp.gate_up_proj";
@@ -91,7 +91,7 @@ void read_apertus(ModelConfig& model, const ConfigReader& config) {
   if (!config.has_value("rope_parameters") && !config.has_value("rope_scaling"))
     bad_input("{}: 'rope_parameters' is missing; an apertus model needs its RoPE parameters",
               config.where());
-  read_llama_base(
+  read_llama_config(
       model, config,
       {.rope_theta = 12e6, .norm_eps = 1e-5, .activation = "xielu", .max_positions = 65536});
   model.qk_norm = true;
@@ -103,12 +103,12 @@ void read_apertus(ModelConfig& model, const ConfigReader& config) {
 
 // StarCoder2: LayerNorm and biases everywhere, an ungated MLP, optional sliding windows.
 void read_starcoder2(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config,
-                  {.norm_eps = 1e-5,
-                   .norm_eps_key = "norm_epsilon",
-                   .activation = "gelu_pytorch_tanh",
-                   .tied = true,
-                   .max_positions = 4096});
+  read_llama_config(model, config,
+                    {.norm_eps = 1e-5,
+                     .norm_eps_key = "norm_epsilon",
+                     .activation = "gelu_pytorch_tanh",
+                     .tied = true,
+                     .max_positions = 4096});
   model.norm = NormKind::layer;
   model.norm_bias = true;
   model.qkv_bias = config.flag("use_bias", true);
@@ -116,12 +116,12 @@ void read_starcoder2(ModelConfig& model, const ConfigReader& config) {
   model.names.gate = "";
   model.names.up = "mlp.c_fc";
   model.names.down = "mlp.c_proj";
-  read_shared_window(model, config);
+  read_window_of_all_layers(model, config);
 }
 
 // Mistral: Llama with a sliding window on every layer; a sliding_window of null switches it off.
 void read_mistral(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config, {.max_positions = 4096 * 32});
+  read_llama_config(model, config, {.max_positions = 4096 * 32});
   const std::int64_t fallback = config.contains_key("sliding_window") ? 0 : 4096;
   for (auto& layer : model.layers)
     layer.window = config.positive_integer("sliding_window", fallback);
@@ -138,8 +138,8 @@ void read_ministral3(ModelConfig& model, const ConfigReader& config) {
   if (!config.has_value("rope_parameters") && !config.has_value("rope_scaling"))
     bad_input("{}: 'rope_parameters' is missing; a ministral3 model needs its YaRN parameters",
               config.where());
-  read_llama_base(model, config, {.norm_eps = 1e-5, .d_head = 128, .max_positions = 262144});
-  read_shared_window(model, config);
+  read_llama_config(model, config, {.norm_eps = 1e-5, .d_head = 128, .max_positions = 262144});
+  read_window_of_all_layers(model, config);
   const auto rope =
       config.section(config.has_value("rope_scaling") ? "rope_scaling" : "rope_parameters");
   if (rope.has_value("llama_4_scaling_beta"))
@@ -149,7 +149,7 @@ void read_ministral3(ModelConfig& model, const ConfigReader& config) {
 
 // OLMo: Llama with a LayerNorm without weights; some models clip q, k and v.
 void read_olmo(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config, {});
+  read_llama_config(model, config, {});
   model.norm = NormKind::layer;
   model.norm_eps = 1e-5;  // constant in the reference implementation, whatever config.json says
   model.norm_weight = false;
@@ -174,7 +174,7 @@ void read_olmo3(ModelConfig& model, const ConfigReader& config) {
 
 // Seed-OSS: Llama with biases of its own for q, k and v, for the output projection and for the MLP.
 void read_seed_oss(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config, {.d_head = 128, .max_positions = 524288});
+  read_llama_config(model, config, {.d_head = 128, .max_positions = 524288});
   model.qkv_bias = config.flag("attention_bias", true);
   model.output_bias = config.flag("attention_out_bias", false);
   model.mlp_bias = config.flag("mlp_bias", false);
@@ -182,12 +182,12 @@ void read_seed_oss(ModelConfig& model, const ConfigReader& config) {
 
 // ERNIE 4.5: Llama with interleaved RoPE; one key switches all biases.
 void read_ernie4_5(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config,
-                  {.rope_theta = 500000.0,
-                   .norm_eps = 1e-5,
-                   .tied = true,
-                   .d_head = model.family == "ernie4_5" ? 128 : 0,
-                   .max_positions = 131072});
+  read_llama_config(model, config,
+                    {.rope_theta = 500000.0,
+                     .norm_eps = 1e-5,
+                     .tied = true,
+                     .d_head = model.family == "ernie4_5" ? 128 : 0,
+                     .max_positions = 131072});
   model.rope_interleaved = true;
   model.qkv_bias = model.output_bias = model.mlp_bias = config.flag("use_bias", false);
 }
@@ -195,7 +195,7 @@ void read_ernie4_5(ModelConfig& model, const ConfigReader& config) {
 // Hunyuan: Llama with q/k norm after RoPE. A RoPE of type dynamic with `alpha` has a fixed base,
 // theta alpha^(d / (d - 2)).
 void read_hunyuan_v1_dense(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config, {.norm_eps = 1e-5});
+  read_llama_config(model, config, {.norm_eps = 1e-5});
   read_attention_bias(model, config, false);
   model.rotated_qk_norm = true;
   model.names.q_norm = "self_attn.query_layernorm";
@@ -215,7 +215,7 @@ void read_hunyuan_v1_dense(ModelConfig& model, const ConfigReader& config) {
 // MLP with squared ReLU; a soft cap of logits. The q/k norm follows RoPE in the reference; without
 // weights it commutes with rotations and removes their attention factor.
 void read_nanochat(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config, {.activation = "relu2"});
+  read_llama_config(model, config, {.activation = "relu2"});
   read_attention_bias(model, config, false);
   model.norm_weight = false;
   model.embedding_norm = true;

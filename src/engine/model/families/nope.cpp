@@ -43,7 +43,7 @@ void remove_rope_of_full_layers(ModelConfig& model) {
 
 // SmolLM3: Llama without RoPE on some layers (NoPE); embeddings are tied by default.
 void read_smollm3(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config, {.rope_theta = 2e6, .tied = true, .max_positions = 32768});
+  read_llama_config(model, config, {.rope_theta = 2e6, .tied = true, .max_positions = 32768});
   read_attention_bias(model, config, false);
   model.mlp_bias = config.flag("mlp_bias", false);
   read_nope_layers(model, config);
@@ -53,7 +53,7 @@ void read_smollm3(ModelConfig& model, const ConfigReader& config) {
 // Cohere 2: parallel attention and MLP that share one LayerNorm without bias, interleaved RoPE on
 // the sliding layers, scaled logits.
 void read_cohere2(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(
+  read_llama_config(
       model, config,
       {.norm_eps = 1e-5, .norm_eps_key = "layer_norm_eps", .tied = true, .max_positions = 8192});
   model.norm = NormKind::layer;
@@ -69,7 +69,7 @@ void read_cohere2(ModelConfig& model, const ConfigReader& config) {
 // EXAONE 4: norms on the outputs of attention and MLP instead of their inputs, q/k norm. Models
 // without sliding layers have RoPE everywhere.
 void read_exaone4(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config, {.norm_eps = 1e-5});
+  read_llama_config(model, config, {.norm_eps = 1e-5});
   model.qk_norm = true;
   model.names.input_norm = model.names.mlp_norm = "";
   model.names.post_attention_norm = "post_attention_layernorm";
@@ -83,7 +83,7 @@ void read_exaone4(ModelConfig& model, const ConfigReader& config) {
 // norms before and after attention and MLP, experts with a biased sigmoid router after the dense
 // layers.
 void read_afmoe(ModelConfig& model, const ConfigReader& config) {
-  read_llama_base(model, config, {.norm_eps = 1e-5, .d_head = 128, .max_positions = 16384});
+  read_llama_config(model, config, {.norm_eps = 1e-5, .d_head = 128, .max_positions = 16384});
   read_attention_bias(model, config, false);
   model.qk_norm = true;
   if (config.flag("mup_enabled", false))

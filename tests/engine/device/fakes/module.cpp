@@ -47,7 +47,7 @@ const char qkscope_cuda_stamp[] = FAKE_STAMP;
 [[gnu::visibility("default")]] const qkscope::CudaModule* qkscope_cuda_module(
     const qkscope::CudaHostFunctions* table) {
   static constexpr qkscope::CudaModule kModule{.cuda_version = 13000,
-                                               .unusable_reason = qkscope::fake_reason,
+                                               .gpu_unusable_reason = qkscope::fake_reason,
                                                .free_memory_bytes = qkscope::fake_memory,
                                                .copy_values = qkscope::fake_copy,
                                                .make_backend = qkscope::fake_backend};

@@ -19,7 +19,7 @@ constexpr int kHopper = 90;        // sm_90a code runs on no other architecture
 constexpr int kFirstWithMma = 80;  // oldest architecture of cuDNN's fused kernels
 
 // Returns true if FlashInfer's kernel was the fastest in benchmarks.
-bool flash_infer_is_fastest(const AttentionTraits& attention) {
+bool flash_infer_is_fastest(const AttentionProperties& attention) {
   if (attention.capability != kHopper) return false;
   if (attention.softcap) return attention.d_head == 128 || attention.d_head == 256;
   return attention.d_head == 64 || attention.d_head == 96 || attention.d_head == 128 ||
@@ -28,7 +28,7 @@ bool flash_infer_is_fastest(const AttentionTraits& attention) {
 
 // cuDNN's kernel supports neither soft caps nor a scale per layer, and returns no row sums, which
 // attention sinks need.
-bool cudnn_supports(const AttentionTraits& attention) {
+bool cudnn_supports(const AttentionProperties& attention) {
   return attention.capability >= kFirstWithMma && !attention.softcap && !attention.sinks &&
          !attention.own_scale;
 }
@@ -49,7 +49,7 @@ void copy_to_host(const float* from, TensorView to, std::int64_t begin, std::int
 
 }  // namespace
 
-AttentionKernel choose_attention_kernel(const AttentionTraits& attention,
+AttentionKernel choose_attention_kernel(const AttentionProperties& attention,
                                         const AttentionLibraries& has) {
   const bool is_16_bit = attention.dtype == DType::bf16 || attention.dtype == DType::f16;
   if (!is_16_bit || attention.chosen_rows) return AttentionKernel::own;
@@ -88,8 +88,8 @@ void score_rows(const ScoreRowsArguments& arguments, cudaStream_t stream) {
   QKSCOPE_ASSERT(a.dtype == DType::bf16 || a.dtype == DType::f16 || a.dtype == DType::f32);
   QKSCOPE_ASSERT(a.d_head > 0);
   if (a.count == 0 || a.keys == 0) return;
-  launch_scores(a, stream);
-  if (a.pattern != nullptr) launch_patterns(a, stream);
+  launch_score_kernel(a, stream);
+  if (a.pattern != nullptr) launch_pattern_kernel(a, stream);
 }
 
 void copy_scores_to_host(const RowScores& out, const QueriesAndKeys& source, ActiveRows& rows,

@@ -81,7 +81,7 @@ struct CausalAttentionArguments {
 
 enum class AttentionKernel : std::uint8_t { flash_infer, cudnn, own };
 
-struct AttentionTraits {
+struct AttentionProperties {
   int capability = 0;  // compute capability of the GPU: 90 is Hopper
   DType dtype = DType::bf16;
   std::int64_t d_head = 0;
@@ -101,7 +101,7 @@ struct AttentionLibraries {
 // other GPUs and for other head sizes, and our own for everything else. The choice depends on GPU
 // and model alone, so repeated runs use the same kernel. cuDNN may still lack a kernel for a shape;
 // the caller then falls back to our own.
-AttentionKernel choose_attention_kernel(const AttentionTraits& attention,
+AttentionKernel choose_attention_kernel(const AttentionProperties& attention,
                                         const AttentionLibraries& has);
 
 // ---- Attention scores and patterns of selected queries; score_rows.cu has the kernels
@@ -139,8 +139,8 @@ struct ScoreRowsArguments : QueriesAndKeys {
 void score_rows(const ScoreRowsArguments& arguments, cudaStream_t stream);
 
 // Kernels. Arguments are already checked; count and keys > 0.
-void launch_scores(const ScoreRowsArguments& arguments, cudaStream_t stream);
-void launch_patterns(const ScoreRowsArguments& arguments, cudaStream_t stream);
+void launch_score_kernel(const ScoreRowsArguments& arguments, cudaStream_t stream);
+void launch_pattern_kernel(const ScoreRowsArguments& arguments, cudaStream_t stream);
 
 // Copies scores and patterns of out.rows to the host in blocks of rows; the full (queries, keys)
 // square is never on the GPU.

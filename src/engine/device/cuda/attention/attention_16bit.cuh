@@ -247,7 +247,7 @@ __device__ __forceinline__ void write_normalized_output(char* tile,
 // leave registers for only 16. Two blocks fit on a multiprocessor (sm_80, sm_90), so that one
 // copies or exponentiates while the other multiplies.
 template <int kHeadWidth>
-struct AttentionShape {
+struct AttentionTileShape {
   static constexpr int kWidth = kHeadWidth;  // d_head, padded
   static constexpr int kWarps = 4;
   static constexpr int kThreads = kWarps * 32;
@@ -297,8 +297,8 @@ __device__ __forceinline__ void store_output(
   __syncwarp();
   const HeadRows<std::uint16_t, kVectors> z_rows{
       static_cast<std::uint16_t*>(a.z) + block.head * d_head, a.z_stride, d_head};
-  store_rows<Shape::kWarpRows, Shape::kWidth>(q_warp, z_rows, block.query + row,
-                                              block.queries - row);
+  store_tile_rows<Shape::kWarpRows, Shape::kWidth>(q_warp, z_rows, block.query + row,
+                                                   block.queries - row);
 }
 
 template <typename T, typename Shape, bool kVectors>
@@ -316,9 +316,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   const auto k_rows = head_input_rows<kVectors>(a.k, a.k_stride, block.kv_head, d_head);
   const auto v_rows = head_input_rows<kVectors>(a.v, a.v_stride, block.kv_head, d_head);
   const auto load_keys = [&](char* target, const auto& rows, KeyTile tile) {
-    load_rows<kKeys, kWidth, Shape::kThreads>(target, rows, tile.begin, tile.end - tile.begin);
+    load_tile_rows<kKeys, kWidth, Shape::kThreads>(target, rows, tile.begin, tile.end - tile.begin);
   };
-  load_rows<Shape::kRows, kWidth, Shape::kThreads>(
+  load_tile_rows<Shape::kRows, kWidth, Shape::kThreads>(
       q_tile, head_input_rows<kVectors>(a.q, a.q_stride, block.head, d_head), block.query,
       block.queries);
   load_key_ranges(ranges, a, block.query);
@@ -362,7 +362,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
 
 template <typename T, int kWidth>
 void launch_attention(const AttentionArguments& a, cudaStream_t stream) {
-  using Shape = AttentionShape<kWidth>;
+  using Shape = AttentionTileShape<kWidth>;
   const auto whole = [](const void* data, std::int64_t stride) {
     return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 8 == 0;
   };

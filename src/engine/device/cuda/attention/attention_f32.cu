@@ -39,8 +39,8 @@ using Values = float4[Shape::kQueries][Shape::kLaneColumns];
 
 // Loads the first `count` rows at `source`; other rows and columns past d_head become zero.
 template <typename Shape, int kRows>
-__device__ void load_rows(float (&tile)[kRows][Shape::kPitch], const float* source,
-                          std::int64_t stride, int count, int d_head) {
+__device__ void load_tile_rows(float (&tile)[kRows][Shape::kPitch], const float* source,
+                               std::int64_t stride, int count, int d_head) {
   for (int item = threadIdx.x; item < kRows * Shape::kWidth; item += Shape::kThreads) {
     const int row = item / Shape::kWidth, column = item % Shape::kWidth;
     tile[row][column] = row < count && column < d_head ? source[row * stride + column] : 0.0f;
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
   const auto* q = static_cast<const float*>(a.q) + block.query * a.q_stride + block.head * d_head;
   const auto* k = static_cast<const float*>(a.k) + block.kv_head * d_head;
   const auto* v = static_cast<const float*>(a.v) + block.kv_head * d_head;
-  load_rows<Shape>(memory.q, q, a.q_stride, block.queries, d_head);
+  load_tile_rows<Shape>(memory.q, q, a.q_stride, block.queries, d_head);
   load_key_ranges(memory.ranges, a, block.query);
 
   const int group = threadIdx.x / Shape::kLanes, lane = threadIdx.x % Shape::kLanes;
@@ -184,11 +184,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
     const auto count = tile.end - tile.begin;
     Scores<Shape> scores;
     __syncthreads();  // every warp is done with the previous v
-    load_rows<Shape>(memory.keys, k + tile.begin * a.k_stride, a.k_stride, count, d_head);
+    load_tile_rows<Shape>(memory.keys, k + tile.begin * a.k_stride, a.k_stride, count, d_head);
     __syncthreads();
     multiply_queries_by_keys<Shape>(scores, memory, group, lane);
     __syncthreads();  // every warp is done with k
-    load_rows<Shape>(memory.keys, v + tile.begin * a.v_stride, a.v_stride, count, d_head);
+    load_tile_rows<Shape>(memory.keys, v + tile.begin * a.v_stride, a.v_stride, count, d_head);
 #pragma unroll
     for (int i = 0; i < Shape::kQueries; ++i) {
       const int query = group + i * Shape::kGroups;

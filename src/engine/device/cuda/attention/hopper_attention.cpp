@@ -62,11 +62,11 @@ HopperAttention::HopperAttention(const ModelConfig& model, DType dtype, int devi
       stream_(stream),
       multiprocessors_(multiprocessor_count(device)) {
   const bool softcap = model.attention_softcap > 0.0;
-  const AttentionTraits any_layer{.capability = compute_capability(device),
-                                  .dtype = dtype,
-                                  .d_head = model.d_head,
-                                  .softcap = softcap,
-                                  .sinks = model.has_sinks()};
+  const AttentionProperties any_layer{.capability = compute_capability(device),
+                                      .dtype = dtype,
+                                      .d_head = model.d_head,
+                                      .softcap = softcap,
+                                      .sinks = model.has_sinks()};
   const AttentionLibraries has{.flash_infer = hopper_tile_rows(model.d_head, softcap, 0) > 0};
   serves_ = choose_attention_kernel(any_layer, has) == AttentionKernel::flash_infer;
 }

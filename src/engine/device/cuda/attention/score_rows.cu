@@ -135,19 +135,19 @@ __global__ void __launch_bounds__(kSoftmaxThreads) patterns_kernel(const ScoreRo
 
 }  // namespace
 
-void launch_scores(const ScoreRowsArguments& a, cudaStream_t stream) {
+void launch_score_kernel(const ScoreRowsArguments& a, cudaStream_t stream) {
   const auto column_blocks = (a.keys + kKeys - 1) / kKeys;
   const auto head_parts = (a.n_heads / a.n_kv_heads + kHeads - 1) / kHeads;
   const dim3 grid(static_cast<unsigned>(a.count * column_blocks),
                   static_cast<unsigned>(a.n_kv_heads * head_parts));
-  dispatch_type(a.dtype, [&](auto type) {
+  dispatch_element_type(a.dtype, [&](auto type) {
     scores_kernel<decltype(type)><<<grid, kKeys, 0, stream>>>(a, static_cast<int>(column_blocks),
                                                               static_cast<int>(head_parts));
   });
   check_launch("attention scores");
 }
 
-void launch_patterns(const ScoreRowsArguments& a, cudaStream_t stream) {
+void launch_pattern_kernel(const ScoreRowsArguments& a, cudaStream_t stream) {
   patterns_kernel<<<static_cast<unsigned>(a.n_heads * a.count), kSoftmaxThreads, 0, stream>>>(a);
   check_launch("attention patterns");
 }

@@ -121,20 +121,20 @@ std::shared_ptr<void> ActivationCopier::copy_on_device(const DeviceView& view,
 bool ActivationCopier::put(const float* values, const DeviceView& view) {
   // Waits for all streams: the observer may have written the values on a different stream.
   check(cudaDeviceSynchronize(), "wait for an edited activation");
-  if (has_values(values, view)) return false;
+  if (holds_same_floats(values, view)) return false;
   scatter_floats(values, view.data, view.rows, view.heads * view.width, view.row_stride, view.dtype,
                  compute_);
   check(cudaStreamSynchronize(compute_), "take an edited activation");
   return true;
 }
 
-bool ActivationCopier::has_values(const float* values, const DeviceView& view) {
+bool ActivationCopier::holds_same_floats(const float* values, const DeviceView& view) {
   const auto row = view.heads * view.width;
   const auto step = rows_per_piece(view);
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {
     const auto count = std::min(step, view.rows - begin);
-    if (!same_bytes(gather_row_range(view, begin, count), values + begin * row,
-                    count * row * kFloat, compute_))
+    if (!are_bytes_equal(gather_row_range(view, begin, count), values + begin * row,
+                         count * row * kFloat, compute_))
       return false;
   }
   return true;

@@ -60,7 +60,7 @@ class ActivationCopier {
                        UploadBuffer& indices, float* to);
   // Gathers rows [begin, begin + count) as float32 into piece_.
   const float* gather_row_range(const DeviceView& view, std::int64_t begin, std::int64_t count);
-  bool has_values(const float* values, const DeviceView& view);
+  bool holds_same_floats(const float* values, const DeviceView& view);
 
   cudaStream_t compute_;
   HostTransfers transfers_;

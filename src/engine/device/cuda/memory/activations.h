@@ -225,7 +225,7 @@ class CudaKeyValueStore : public KeyValueStore {
     return rows;
   }
   // Returns the rows of the KV cache into which keys and values of the batch are written.
-  std::vector<std::int32_t> new_rows(std::span<const Sequence> sequences) const {
+  std::vector<std::int32_t> cache_rows_to_write(std::span<const Sequence> sequences) const {
     std::vector<std::int32_t> rows;
     for (const auto& sequence : sequences)
       for (auto position = sequence.past; position < sequence.end(); ++position)

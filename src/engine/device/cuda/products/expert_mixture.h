@@ -161,7 +161,7 @@ class ExpertMixture {
     begin_ = begin;
     count_ = count;
     const auto by_expert =
-        rows_by_expert(chosen_.view().rows(begin, begin + count), model_.experts.count);
+        group_rows_by_expert(chosen_.view().rows(begin, begin + count), model_.experts.count);
     spans_.clear();
     padded_ = 0;
     for (std::int64_t expert = 0; expert < model_.experts.count; ++expert) {

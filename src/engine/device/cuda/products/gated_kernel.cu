@@ -162,7 +162,7 @@ cudaError_t run(const GatedProductArguments& a, cudaStream_t stream) {
 
 }  // namespace
 
-bool gated_kernel_is_built() {
+bool is_gated_kernel_built() {
   return true;
 }
 

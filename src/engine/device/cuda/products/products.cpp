@@ -138,35 +138,35 @@ void MatrixMultiplier::multiply(const MatrixProduct& product) {
   run_call(call, product);
 }
 
-MatrixMultiplier::CallKey MatrixMultiplier::call_key(const MatrixProduct& p) {
+MatrixMultiplier::GemmSignature MatrixMultiplier::gemm_signature(const MatrixProduct& p) {
   return {p.rows, p.linear.in, p.linear.out, y_stride(p), p.linear.bias != nullptr, p.accumulate};
 }
 
 MatrixMultiplier::Call& MatrixMultiplier::find_or_make_call(const MatrixProduct& product) {
-  const auto key = call_key(product);
+  const auto key = gemm_signature(product);
   const auto found = calls_.find(key);
   if (found != calls_.end()) return *found->second;
   if (calls_.size() >= kMostShapes) calls_.clear();
   auto call = std::make_unique<Call>(dtype_, product);
-  call->algorithm = algorithm_for(product, *call);
+  call->algorithm = choose_algorithm(product, *call);
   return *(calls_[key] = std::move(call));
 }
 
-MatrixMultiplier::Algorithm MatrixMultiplier::algorithm_for(const MatrixProduct& product,
-                                                            const Call& call) {
+MatrixMultiplier::Algorithm MatrixMultiplier::choose_algorithm(const MatrixProduct& product,
+                                                               const Call& call) {
   if (product.rows >= kFewestMeasuredRows) {
     MatrixProduct rounded = product;
     rounded.rows = std::min(
         kMostMeasuredRows,
         static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(product.rows))));
-    const auto key = call_key(rounded);
+    const auto key = gemm_signature(rounded);
     if (!fastest_.contains(key)) fastest_[key] = fastest_algorithm(rounded);
     if (is_supported(call, fastest_[key])) return fastest_[key];
   }
-  return candidates(call).front();
+  return candidate_algorithms(call).front();
 }
 
-std::vector<MatrixMultiplier::Algorithm> MatrixMultiplier::candidates(const Call& call) {
+std::vector<MatrixMultiplier::Algorithm> MatrixMultiplier::candidate_algorithms(const Call& call) {
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), "look for algorithms");
   const auto bytes = static_cast<std::size_t>(kWorkspace);
@@ -201,7 +201,7 @@ MatrixMultiplier::Algorithm MatrixMultiplier::fastest_algorithm(const MatrixProd
   trial.y = scratch.reserve(product.rows * row_bytes, "trial products");
   expected.reserve(compared, "trial products");
   Call call(dtype_, trial);
-  const auto choices = candidates(call);
+  const auto choices = candidate_algorithms(call);
   auto best = choices.front();
   double shortest = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < choices.size(); ++i) {
@@ -212,7 +212,7 @@ MatrixMultiplier::Algorithm MatrixMultiplier::fastest_algorithm(const MatrixProd
       cuda::check(cudaMemcpyAsync(expected.data(), trial.y, static_cast<std::size_t>(compared),
                                   cudaMemcpyDeviceToDevice, stream_),
                   "keep a trial product");
-    else if (!same_bytes(expected.data(), trial.y, compared, stream_))
+    else if (!are_bytes_equal(expected.data(), trial.y, compared, stream_))
       continue;
     if (seconds >= shortest) continue;
     shortest = seconds;
@@ -282,7 +282,7 @@ double MatrixMultiplier::measure_flop_rate(double seconds) {
 }
 
 bool has_gated_product(const ModelConfig& model, DType dtype, int device) {
-  return gated_kernel_is_built() && is_hopper(device) && dtype_size(dtype) == 2 &&
+  return is_gated_kernel_built() && is_hopper(device) && dtype_size(dtype) == 2 &&
          model.gated_mlp() && model.activation == Activation::silu && !model.mlp_bias &&
          model.experts.count == 0 && model.d_mlp % 32 == 0 && model.d_model % 8 == 0;
 }

@@ -52,17 +52,17 @@ class MatrixMultiplier {
  private:
   struct Call;  // cuBLASLt descriptors of one shape and its algorithm
   using Algorithm = cublasLtMatmulAlgo_t;
-  struct CallKey {
+  struct GemmSignature {
     std::int64_t rows, in, out, y_stride;
     bool bias, accumulate;
-    auto operator<=>(const CallKey&) const = default;
+    auto operator<=>(const GemmSignature&) const = default;
   };
 
-  static CallKey call_key(const MatrixProduct& product);
+  static GemmSignature gemm_signature(const MatrixProduct& product);
   Call& find_or_make_call(const MatrixProduct& product);
-  Algorithm algorithm_for(const MatrixProduct& product, const Call& call);
+  Algorithm choose_algorithm(const MatrixProduct& product, const Call& call);
   Algorithm fastest_algorithm(const MatrixProduct& product);
-  std::vector<Algorithm> candidates(const Call& call);
+  std::vector<Algorithm> candidate_algorithms(const Call& call);
   bool is_supported(const Call& call, const Algorithm& algorithm) const;
   void run_call(const Call& call, const MatrixProduct& product);
   // Returns the shortest wall-clock time of a few runs.
@@ -71,8 +71,9 @@ class MatrixMultiplier {
   DType dtype_;
   cudaStream_t stream_;
   cublasLtHandle_t handle_ = nullptr;
-  std::map<CallKey, std::unique_ptr<Call>> calls_;
-  std::map<CallKey, Algorithm> fastest_;  // key: shape with rows rounded down to a power of two
+  std::map<GemmSignature, std::unique_ptr<Call>> calls_;
+  std::map<GemmSignature, Algorithm>
+      fastest_;  // key: shape with rows rounded down to a power of two
   DeviceMemory workspace_;
 };
 

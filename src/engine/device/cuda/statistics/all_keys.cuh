@@ -54,7 +54,7 @@ class AllKeysScan {
   __device__ int first_key() const {
     return max(0, block_.tile.first - block_.window + 1) / Shape::kKeys * Shape::kKeys;
   }
-  __device__ int next_key(int key) const { return key + Shape::kKeys; }
+  __device__ int first_key_of_next_tile(int key) const { return key + Shape::kKeys; }
 
   // Called after every warp has finished the previous tile.
   __device__ void begin_tile() {
@@ -180,7 +180,7 @@ class AllKeysScan {
 #pragma unroll 8
     for (int i = lane_; i < 16 * kBins; i += 32) {
       const int bin = i % kBins;
-      const auto taken = bins_.read_and_clear(i / kBins, bin);
+      const auto taken = bins_.read_and_clear_bin(i / kBins, bin);
       const float units = taken.mass + 0.5f * static_cast<float>(taken.count);
       const auto before = is_kept_ ? kept_[i] : MassBin{0, 0.0f};
       kept_[i] = {before.count + taken.count,

@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     if (key < group_end)
       queries.multiply(scores, now);  // otherwise all of them are masked for the group
     if (key < block.row + Shape::kWarpRows) {
-      cap_scores<Shape>(scores, a);
+      apply_score_soft_cap<Shape>(scores, a);
       pass.add(scores, key);
     } else {
       pass.skip_tile(key);

@@ -73,7 +73,7 @@ class AttentionWeightHistogram {
     weight.add_to_bin((weight.square >> 21 & 4 * (kBins - 1)) ^ first_[half]);
   }
   // Returns the attention mass of a bin in units of its least significant bit, and clears the bin.
-  __device__ MassBin read_and_clear(int row, int bin) {
+  __device__ MassBin read_and_clear_bin(int row, int bin) {
     auto& word = words_[row][BinnedAttentionWeight::bin_word_index(bin) ^ bank_skew(row)];
     const MassBin taken{word >> kCountShift, static_cast<float>(word & kMassMask)};
     word = 0;
@@ -136,11 +136,11 @@ class ConcentrationBounds {
     memory_.held[row][kBins] = held + mass[0] + last;
   }
 
-  struct Interval {
+  struct BoundInterval {
     double low, high;
   };
   // Brackets the number of keys that hold a given share of the mass.
-  __device__ Interval key_count_for_share(int row, double share) const {
+  __device__ BoundInterval key_count_for_share(int row, double share) const {
     const auto& held = memory_.held[row];
     const auto& keys = memory_.keys[row];
     const int bin = first_bin_where([&](int b) { return held[b + 1] >= share; });
@@ -152,7 +152,7 @@ class ConcentrationBounds {
     return {fmin(high, before + fmax(1.0, ceil(missing / largest_weight(bin)))), high};
   }
   // Brackets the mass of the `top` largest weights.
-  __device__ Interval mass_of_top_keys(int row, int top) const {
+  __device__ BoundInterval mass_of_top_keys(int row, int top) const {
     const auto& held = memory_.held[row];
     const auto& keys = memory_.keys[row];
     const int bin = first_bin_where([&](int b) { return keys[b + 1] >= top; });

@@ -28,9 +28,9 @@ struct MomentTile {
 };
 
 template <typename Tile>
-struct MomentMemory {
+struct MomentSharedMemory {
   double products[4 * (Tile::kBlocks + 1)][Tile::kThreads];  // per thread
-  double sums[6][Tile::kWidth];                              // indexed by MomentSum
+  double sums[6][Tile::kWidth];                              // indexed by MomentSumRow
   double pairs[Tile::kWarps][Tile::kWidth / 2];
   double norms[Tile::kWarps];
   float norm_max[Tile::kWarps];
@@ -100,20 +100,20 @@ struct ChannelSums {
 };
 
 template <typename T>
-struct PairType;
+struct ChannelPairType;
 template <>
-struct PairType<__nv_bfloat16> {
+struct ChannelPairType<__nv_bfloat16> {
   using Type = __nv_bfloat162;
 };
 template <>
-struct PairType<__half> {
+struct ChannelPairType<__half> {
   using Type = __half2;
 };
 
 // Minimum and maximum of two channels.
 template <typename T>
 struct ChannelPairRange {
-  using Pair = typename PairType<T>::Type;
+  using Pair = typename ChannelPairType<T>::Type;
   Pair least = broadcast_to_pair(INFINITY), largest = broadcast_to_pair(-INFINITY);
 
   __device__ __forceinline__ void add(Pack<T, 2> pair) {
@@ -170,8 +170,8 @@ class ChannelMoments {
   }
 
   // Sums a whole chunk of few rows in float64.
-  __device__ void add_short_chunk(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
-                                  const char* tile, const TileIterator<Tile>& walk) {
+  __device__ void add_short_chunk(MomentSharedMemory<Tile>& memory, const MomentArguments& a,
+                                  int head, const char* tile, const TileIterator<Tile>& walk) {
     if (lane_ >= 8) return;
     const auto dim = a.record.dim;
     float* to = a.chunk_sums + (walk.index * a.heads + head) * 2 * dim;
@@ -209,8 +209,8 @@ class ChannelMoments {
     }
   }
 
-  __device__ void end_chunk(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
-                            const TileIterator<Tile>& walk) {
+  __device__ void finish_chunk(MomentSharedMemory<Tile>& memory, const MomentArguments& a, int head,
+                               const TileIterator<Tile>& walk) {
     const double begin_t = walk.chunk.position;
     const double u = log2_of_position(walk.chunk.position);
     const auto dim = a.record.dim;
@@ -237,7 +237,7 @@ class ChannelMoments {
     }
   }
 
-  __device__ void store(const MomentMemory<Tile>& memory, const MomentArguments& a,
+  __device__ void store(const MomentSharedMemory<Tile>& memory, const MomentArguments& a,
                         double* record) {
     const auto dim = a.record.dim;
 #pragma unroll

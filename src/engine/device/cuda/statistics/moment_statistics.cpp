@@ -43,7 +43,7 @@ struct ResultLayout {
       : shape(request.shape), record{shape.dim, shape.pairs} {}
 
   MomentShape shape;
-  MomentRecord record;
+  MomentRecordLayout record;
 
   std::int64_t cells() const { return shape.heads * shape.buckets; }
   // Offsets in bytes.
@@ -64,7 +64,7 @@ const T* at(const std::byte* bytes, std::int64_t offset) {
   return reinterpret_cast<const T*>(bytes + offset);
 }
 
-void read_head_moments(HeadMoments& moments, const MomentRecord& record, const double* from,
+void read_head_moments(HeadMoments& moments, const MomentRecordLayout& record, const double* from,
                        std::int64_t head) {
   const auto dim = record.dim;
   std::copy_n(from, record.triangle_size(), moments.m2.begin() + head * record.triangle_size());
@@ -120,7 +120,7 @@ void copy_shift(const std::vector<float>& known, std::int64_t count, float* to,
           "copy shifts to the GPU");
 }
 
-MomentSetResult moment_set(MomentSegment segments, const PositionSums& positions,
+TokenSetMoments moment_set(MomentSegment segments, const PositionSums& positions,
                            std::byte* moments) {
   return {.segments = segments,
           .rows = {static_cast<double>(positions.n), positions.t_mean, positions.u_mean},
@@ -139,8 +139,8 @@ void sum_moments(const MomentArguments& arguments, cudaStream_t stream) {
 
 }  // namespace
 
-MomentChunks cut_into_chunks(std::span<const Sequence> sequences,
-                             const MomentPartition& partition) {
+MomentChunks cut_sequences_into_chunks(std::span<const Sequence> sequences,
+                                       const MomentPartition& partition) {
   MomentChunks chunks;
   std::vector<MomentChunk> body;
   std::int32_t number = 0;
@@ -191,13 +191,13 @@ void MomentStatistics::begin_batch(const Batch& batch) {
   for (auto& [key, schedule] : schedules_) schedule.is_made = false;
 }
 
-const MomentStatistics::UploadedChunks& MomentStatistics::partition_for(
+const MomentStatistics::UploadedChunks& MomentStatistics::find_or_make_partition(
     const MomentRequest& request) {
   const auto key = partition_of(request);
   auto& known = partitions_[key];
   if (known.partition) return known;
   auto partition = std::make_shared<BatchChunks>();
-  partition->chunks = cut_into_chunks(batch_->sequences, key);
+  partition->chunks = cut_sequences_into_chunks(batch_->sequences, key);
   partition->bucket_rows.resize(static_cast<std::size_t>(request.shape.buckets));
   for (std::size_t i = 0; i < partition->chunks.chunks.size(); ++i) {
     const auto& chunk = partition->chunks.chunks[i];
@@ -211,7 +211,7 @@ const MomentStatistics::UploadedChunks& MomentStatistics::partition_for(
   return known;
 }
 
-const MomentStatistics::UploadedSchedule& MomentStatistics::schedule_for(
+const MomentStatistics::UploadedSchedule& MomentStatistics::find_or_make_schedule(
     const MomentRequest& request, const BatchChunks& partition) {
   auto& schedule = schedules_[{partition_of(request), request.shape.heads}];
   if (schedule.is_made) return schedule;
@@ -234,8 +234,8 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
                            MomentConsumer& sink) {
   const auto& shape = request.shape;
   QKSCOPE_ASSERT(x.heads == shape.heads && x.width == shape.dim && x.rows == batch_->rows());
-  const auto& [partition, chunks_on_device] = partition_for(request);
-  const auto& schedule = schedule_for(request, *partition);
+  const auto& [partition, chunks_on_device] = find_or_make_partition(request);
+  const auto& schedule = find_or_make_schedule(request, *partition);
   const ResultLayout layout(request);
   const auto chunks = static_cast<std::int64_t>(partition->chunks.chunks.size());
   const auto segments = static_cast<std::int64_t>(schedule.schedule.segments.size());

@@ -17,7 +17,8 @@
 
 namespace qkscope::cuda {
 
-MomentChunks cut_into_chunks(std::span<const Sequence> sequences, const MomentPartition& partition);
+MomentChunks cut_sequences_into_chunks(std::span<const Sequence> sequences,
+                                       const MomentPartition& partition);
 // Chooses the segment length so that all heads together make a few hundred blocks.
 MomentSchedule schedule_moments(const MomentChunks& chunks, std::int64_t buckets,
                                 std::int64_t heads);
@@ -51,8 +52,9 @@ class MomentStatistics {
     UploadBuffer buckets;   // BucketSegments
   };
 
-  const UploadedChunks& partition_for(const MomentRequest& request);
-  const UploadedSchedule& schedule_for(const MomentRequest& request, const BatchChunks& partition);
+  const UploadedChunks& find_or_make_partition(const MomentRequest& request);
+  const UploadedSchedule& find_or_make_schedule(const MomentRequest& request,
+                                                const BatchChunks& partition);
   // Returns the host buffer that a consumer sees. The buffer is reused: allocating it costs more
   // than filling it.
   LayerMoments& moments_buffer(const MomentShape& shape);

@@ -49,15 +49,17 @@ LayerAttentionSums read_result(const ResultLayout& layout,
 }
 
 // Tiles of `rows` rows, long ones first.
-std::vector<RowTile> list_row_tiles(std::span<const Sequence> sequences, std::int64_t rows) {
-  std::vector<RowTile> tiles;
+std::vector<DocumentRowTile> list_row_tiles(std::span<const Sequence> sequences,
+                                            std::int64_t rows) {
+  std::vector<DocumentRowTile> tiles;
   for (const auto& sequence : sequences)
     for (std::int64_t first = 0; first < sequence.length; first += rows)
       tiles.push_back({static_cast<std::int32_t>(sequence.begin),
                        static_cast<std::int32_t>(sequence.length),
                        static_cast<std::int32_t>(first)});
-  std::stable_sort(tiles.begin(), tiles.end(),
-                   [](const RowTile& a, const RowTile& b) { return a.first > b.first; });
+  std::stable_sort(
+      tiles.begin(), tiles.end(),
+      [](const DocumentRowTile& a, const DocumentRowTile& b) { return a.first > b.first; });
   return tiles;
 }
 
@@ -97,7 +99,7 @@ TokenRows list_repeated_tokens(const Batch& batch) {
 // head has the same number of tiles.
 struct SampledTiles {
   std::vector<float> weights;
-  std::vector<RowTile> tiles;
+  std::vector<DocumentRowTile> tiles;
 };
 
 SampledTiles list_sampled_tiles(std::span<const Sequence> sequences, std::int64_t heads,
@@ -116,8 +118,9 @@ SampledTiles list_sampled_tiles(std::span<const Sequence> sequences, std::int64_
                                  static_cast<std::int32_t>(block * kSampledQueries + row)});
       out.weights.insert(out.weights.end(), weights.begin(), weights.end());
     }
-    std::stable_sort(out.tiles.begin() + first_tile, out.tiles.end(),
-                     [](const RowTile& a, const RowTile& b) { return a.first > b.first; });
+    std::stable_sort(
+        out.tiles.begin() + first_tile, out.tiles.end(),
+        [](const DocumentRowTile& a, const DocumentRowTile& b) { return a.first > b.first; });
   }
   return out;
 }
@@ -190,7 +193,7 @@ ScoreArguments ScoreStatistics::make_arguments(const QueriesAndKeys& source) con
   a.vectors = aligned(source.q) && aligned(source.k) && source.row_stride % elements == 0 &&
               source.d_head % elements == 0;
   a.row_sums = {lse_.as<float>(), largest_.as<float>()};
-  a.tiles = tiles_.as<RowTile>();
+  a.tiles = tiles_.as<DocumentRowTile>();
   a.tile_count = tiles_.count();
   return a;
 }
@@ -270,7 +273,7 @@ void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& 
                                    stream_);
     if (layout.all_keys) {
       auto all = scores;
-      all.tiles = key_tiles_.as<RowTile>();
+      all.tiles = key_tiles_.as<DocumentRowTile>();
       all.head_tiles = is_sampled ? key_tiles_.count() / source.n_heads : 0;
       all.tile_count = is_sampled ? all.head_tiles : key_tiles_.count();
       compute_all_key_statistics(

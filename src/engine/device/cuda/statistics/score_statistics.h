@@ -43,8 +43,8 @@ class ScoreStatistics {
 
   // State of the current batch; device memory is reused from batch to batch.
   bool is_prepared_ = false;
-  UploadBuffer tiles_;        // RowTile
-  UploadBuffer key_tiles_;    // RowTile, of the pass over all keys
+  UploadBuffer tiles_;        // DocumentRowTile
+  UploadBuffer key_tiles_;    // DocumentRowTile, of the pass over all keys
   UploadBuffer weights_;      // of the sampled queries
   UploadBuffer token_rows_;   // RepeatedTokenRow
   UploadBuffer token_tiles_;  // RepeatedTokenTile

@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kMostChannels)
   shifts[2 * part + at] = static_cast<float>(256 * variance);
 }
 
-// Sums one element of the MomentRecord of a head over the segments.
+// Sums one element of the MomentRecordLayout of a head over the segments.
 __device__ double record_sum(const MomentArguments& a, MomentSegment segments, int head,
                              std::int64_t element) {
   double sum = 0;
@@ -225,7 +225,7 @@ __device__ double shifted_sum(const MomentShift& shift, std::int64_t at, double 
 
 // A set of segments, and the destination of the centred moments of one head.
 struct CenteredMoments {
-  const MomentSetResult& set;
+  const TokenSetMoments& set;
   int head;
   double* moments;
 };
@@ -284,7 +284,7 @@ __device__ void center_channel(const MomentArguments& a, const CenteredMoments& 
 
 // Grid x: rows of the product triangle, then one block for all other moments; y: heads; z: sets.
 __global__ void __launch_bounds__(kThreads)
-    center_kernel(const MomentArguments a, const MomentSetResults sets) {
+    center_kernel(const MomentArguments a, const FirstAndBodyMoments sets) {
   const auto& set = sets.sets[blockIdx.z];
   if (set.rows.n == 0) return;
   const int head = blockIdx.y, row_begin = static_cast<int>(blockIdx.x) * kTriangleRows;
@@ -366,7 +366,7 @@ void sum_moments_float64(const MomentArguments& a, cudaStream_t stream) {
   });
 }
 
-void center_moments(const MomentArguments& sums, const MomentSetResults& sets,
+void center_moments(const MomentArguments& sums, const FirstAndBodyMoments& sets,
                     cudaStream_t stream) {
   const auto parts =
       static_cast<unsigned>((sums.record.dim + kTriangleRows - 1) / kTriangleRows + 1);

@@ -61,7 +61,7 @@ struct MomentSchedule {
 
 // Layout of a segment's record, offsets in doubles. x is an element, c and e the shifts of its
 // channel, t the position and u = log2(t + 1).
-struct MomentRecord {
+struct MomentRecordLayout {
   std::int64_t dim = 0;
   std::int64_t pairs = 0;
 
@@ -82,7 +82,7 @@ struct MomentRecord {
   __host__ __device__ std::int64_t size() const { return norm_offset() + 2; }
 };
 // Rows of the sums, with y = x - e.
-enum MomentSum { kSumY, kSumY2, kSumYT, kSumYU, kSumY3, kSumY4 };
+enum MomentSumRow { kSumY, kSumY2, kSumYT, kSumYU, kSumY3, kSumY4 };
 
 // Shifts of every channel, estimated once from the first body rows; three consecutive arrays
 // (heads, dim).
@@ -98,7 +98,7 @@ struct MomentArguments {
   const void* x = nullptr;      // (rows, heads, dim)
   std::int64_t row_stride = 0;  // elements
   std::int64_t heads = 0;
-  MomentRecord record;
+  MomentRecordLayout record;
   bool interleaved = false;  // rotary pairs (2i, 2i + 1) instead of (i, i + pairs)
   DType dtype = DType::bf16;
   bool bucket_covariance = false;  // the records also give covariances within buckets
@@ -128,17 +128,19 @@ struct PositionMeans {
   double u_mean = 0;
 };
 
-// Centred moments of a set as a MomentRecord. Triangle: M2; sums: mean, unused, co-moments with t
-// and with u, third and fourth moments; pair_abs and norm: means. Not written for an empty set.
-struct MomentSetResult {
+// Centred moments of a set as a MomentRecordLayout. Triangle: M2; sums: mean, unused, co-moments
+// with t and with u, third and fourth moments; pair_abs and norm: means. Not written for an empty
+// set.
+struct TokenSetMoments {
   MomentSegment segments;
   PositionMeans rows;
   double* moments = nullptr;  // (heads, record)
 };
-struct MomentSetResults {
-  MomentSetResult sets[2];  // first tokens, body tokens
+struct FirstAndBodyMoments {
+  TokenSetMoments sets[2];  // first tokens, body tokens
 };
-void center_moments(const MomentArguments& sums, const MomentSetResults& sets, cudaStream_t stream);
+void center_moments(const MomentArguments& sums, const FirstAndBodyMoments& sets,
+                    cudaStream_t stream);
 
 // Moments per bucket: mean and m2 of each dimension, and the full M2 if `cov` is given.
 struct BucketMomentResults {

@@ -37,7 +37,7 @@ class RowNorms {
     norm_max_ = fmaxf(norm_max_, norm);
   }
 
-  __device__ void end_chunk() {
+  __device__ void finish_chunk() {
 #pragma unroll
     for (int j = 0; j < Tile::kLanePairs; ++j) {
       pair_totals_[j] += of_pairs_[j];
@@ -48,7 +48,8 @@ class RowNorms {
   }
 
   // Called by all threads of the block.
-  __device__ void store(MomentMemory<Tile>& memory, const MomentArguments& a, double* record) {
+  __device__ void store(MomentSharedMemory<Tile>& memory, const MomentArguments& a,
+                        double* record) {
     const int warp = threadIdx.x / 32;
 #pragma unroll
     for (int j = 0; j < Tile::kLanePairs; ++j)
@@ -235,8 +236,8 @@ __device__ void each_product(std::int64_t dim, Use use) {
 // Adds the products of the channels over a tile with few rows, in float64. A thread computes the
 // same products as in each_product().
 template <typename T, typename Tile>
-__device__ void multiply_short_tile(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
-                                    const char* tile, int rows) {
+__device__ void multiply_short_tile(MomentSharedMemory<Tile>& memory, const MomentArguments& a,
+                                    int head, const char* tile, int rows) {
   const auto dim = static_cast<int>(a.record.dim);
   const float* shift = a.shift.product + head * dim;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -265,7 +266,7 @@ __device__ void multiply_short_tile(MomentMemory<Tile>& memory, const MomentArgu
 // Adds the float32 products of a chunk to the float64 sums of the block and clears them.
 template <typename Tile>
 __device__ __forceinline__ void fold_products(GramFragments<Tile>& products,
-                                              MomentMemory<Tile>& memory) {
+                                              MomentSharedMemory<Tile>& memory) {
 #pragma unroll
   for (int i = 0; i < 4 * (Tile::kBlocks + 1); ++i) {
     memory.products[i][threadIdx.x] += products[i / 4][i % 4];
@@ -275,15 +276,15 @@ __device__ __forceinline__ void fold_products(GramFragments<Tile>& products,
 
 // Writes the float64 sums of products into the triangle of the block's record.
 template <typename Tile>
-__device__ __forceinline__ void store_products(const MomentMemory<Tile>& memory, double* record,
-                                               int dim) {
+__device__ __forceinline__ void store_products(const MomentSharedMemory<Tile>& memory,
+                                               double* record, int dim) {
   each_product<Tile>(dim, [&](int i, int row, int column) {
     record[row * dim - row * (row - 1) / 2 + column - row] = memory.products[i][threadIdx.x];
   });
 }
 
 template <typename Tile>
-__device__ __forceinline__ void clear(MomentMemory<Tile>& memory) {
+__device__ __forceinline__ void clear(MomentSharedMemory<Tile>& memory) {
   for (auto& products : memory.products) products[threadIdx.x] = 0;
   for (auto& sums : memory.sums)
     for (int i = threadIdx.x; i < Tile::kWidth; i += Tile::kThreads) sums[i] = 0;
@@ -292,7 +293,7 @@ __device__ __forceinline__ void clear(MomentMemory<Tile>& memory) {
 template <typename T, typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const MomentArguments a) {
   extern __shared__ __align__(16) char shared[];
-  auto& memory = *reinterpret_cast<MomentMemory<Tile>*>(shared);
+  auto& memory = *reinterpret_cast<MomentSharedMemory<Tile>*>(shared);
   const auto heads = static_cast<int>(a.heads);
   const int head = static_cast<int>(blockIdx.x) % heads;
   const int segment = static_cast<int>(blockIdx.x) / heads;
@@ -304,7 +305,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
   TileIterator<Tile> ahead(a.chunks, a.segments[segment]);
   const auto load_ahead = [&](int stage) {
     if (ahead.has_tile()) {
-      load_rows<Tile::kRows, Tile::kWidth, Tile::kThreads>(
+      load_tile_rows<Tile::kRows, Tile::kWidth, Tile::kThreads>(
           memory.tiles[stage], rows, ahead.chunk.row + ahead.offset, ahead.rows());
       ahead.next();
     }
@@ -326,7 +327,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
     lengths.add(tile);
     if (walk.chunk.rows <= kFewRows) {
       channels.add_short_chunk(memory, a, head, tile, walk);
-      lengths.end_chunk();
+      lengths.finish_chunk();
       multiply_short_tile<T, Tile>(memory, a, head, tile, walk.rows());
       continue;
     }
@@ -338,8 +339,8 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
     }
     multiply_tile<T, Tile>(products, shared_address(tile));
     if (!walk.ends_chunk()) continue;
-    channels.end_chunk(memory, a, head, walk);
-    lengths.end_chunk();
+    channels.finish_chunk(memory, a, head, walk);
+    lengths.finish_chunk();
     fold_products<Tile>(products, memory);
   }
 
@@ -355,7 +356,7 @@ bool moments_fit_tensor_cores(const MomentArguments& a) {
   return (a.dtype == DType::bf16 || (a.dtype == DType::f16 && !a.bucket_covariance)) &&
          a.record.dim <= 128 && a.record.dim % 8 == 0 && a.row_stride % 8 == 0 &&
          reinterpret_cast<std::uintptr_t>(a.x) % 16 == 0 &&
-         sizeof(MomentMemory<MomentTile<128>>) <= shared_memory_limit();
+         sizeof(MomentSharedMemory<MomentTile<128>>) <= shared_memory_limit();
 }
 
 void sum_moments_16bit(const MomentArguments& a, cudaStream_t stream) {
@@ -364,7 +365,7 @@ void sum_moments_16bit(const MomentArguments& a, cudaStream_t stream) {
     dispatch_head_width<64, 128>(a.record.dim, [&](auto width) {
       using Tile = MomentTile<width>;
       launch_with_shared_memory("moments", moments_kernel<T, Tile>, a.segment_count * a.heads,
-                                Tile::kThreads, sizeof(MomentMemory<Tile>), stream, a);
+                                Tile::kThreads, sizeof(MomentSharedMemory<Tile>), stream, a);
     });
   });
 }

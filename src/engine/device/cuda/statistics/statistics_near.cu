@@ -36,7 +36,7 @@ class NearKeyPass {
   }
 
   __device__ int first_key() const { return 0; }
-  __device__ int next_key(int key) const {
+  __device__ int first_key_of_next_tile(int key) const {
     const int next = key + Shape::kKeys;
     const int last = max(0, block_.tile.first - options_.reach + 1) / Shape::kKeys * Shape::kKeys;
     return next < max(options_.stream_first, kSinks) ? next : max(next, last);
@@ -186,7 +186,7 @@ class RowSumPass {
   __device__ int first_key() const {
     return max(0, block_.tile.first - block_.window + 1) / Shape::kKeys * Shape::kKeys;
   }
-  __device__ int next_key(int key) const { return key + Shape::kKeys; }
+  __device__ int first_key_of_next_tile(int key) const { return key + Shape::kKeys; }
 
   __device__ void add(ScoreFragments<Shape>& scores, int key) {
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {

@@ -138,13 +138,14 @@ class WarpQueries {
 };
 
 template <typename Shape>
-__device__ __forceinline__ void cap_scores(ScoreFragments<Shape>& scores, const ScoreArguments& a) {
+__device__ __forceinline__ void apply_score_soft_cap(ScoreFragments<Shape>& scores,
+                                                     const ScoreArguments& a) {
   if (a.softcap > 0.0f) soft_cap_scores<Shape::kBands, Shape::kKeys>(scores, a.scale, a.softcap);
 }
 
 // Rows of a block, as positions in their document.
 struct ScoreBlock {
-  RowTile tile;
+  DocumentRowTile tile;
   int head;
   int row;     // position of the warp's first row
   int end;     // one past the last row of the block
@@ -260,7 +261,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
   int stage = 0;
   load_keys(stage, key);
   while (key < block.end) {
-    const int next = pass.next_key(key);
+    const int next = pass.first_key_of_next_tile(key);
     wait_for_copies();
     __syncthreads();  // keys have arrived, and every warp is done with the previous ones
     if (next < block.end) load_keys(1 - stage, next);
@@ -268,7 +269,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
     if (key < block.row + Shape::kWarpRows) {  // otherwise all of them are masked for the warp
       ScoreFragments<Shape> scores;
       queries.multiply(scores, k_tiles + stage * Tiles::kKeyBytes);
-      cap_scores<Shape>(scores, a);
+      apply_score_soft_cap<Shape>(scores, a);
       pass.add(scores, key);
     } else {
       pass.skip_tile(key);
@@ -297,7 +298,7 @@ template <template <typename, int> typename Shape, template <typename, typename>
           typename Options>
 void dispatch_score_pass(const ScoreArguments& a, const Options& options, cudaStream_t stream) {
   if (a.tile_count == 0) return;
-  dispatch_type(a.dtype, [&](auto type) {
+  dispatch_element_type(a.dtype, [&](auto type) {
     using T = decltype(type);
     dispatch_head_width<64, 128, 256>(a.d_head, [&](auto width) {
       using ThisShape = Shape<T, width>;

@@ -14,7 +14,7 @@
 namespace qkscope::cuda {
 
 // Rows [begin + first, ...) of one document, processed by one block.
-struct RowTile {
+struct DocumentRowTile {
   std::int32_t begin;   // row of the batch where the document begins
   std::int32_t length;  // rows of the document
   std::int32_t first;   // position of the tile's first row
@@ -25,9 +25,9 @@ struct ScoreArguments : QueriesAndKeys {
   std::int64_t rows = 0;
   std::int64_t first_head = 0, heads = 0;  // heads of this launch
   bool vectors = false;  // every row of a head is 16-byte aligned and a multiple of 16 bytes long
-  SoftmaxRowSums row_sums = {};    // (rows, n_heads)
-  const RowTile* tiles = nullptr;  // tiles of the pass's row count, long ones first
-  std::int64_t head_tiles = 0;     // distance between the tile lists of heads; 0: one list for all
+  SoftmaxRowSums row_sums = {};            // (rows, n_heads)
+  const DocumentRowTile* tiles = nullptr;  // tiles of the pass's row count, long ones first
+  std::int64_t head_tiles = 0;  // distance between the tile lists of heads; 0: one list for all
   std::int64_t tile_count = 0;
   float* values = nullptr;  // (columns of the layout, heads, rows)
   AttentionColumnLayout layout = {};

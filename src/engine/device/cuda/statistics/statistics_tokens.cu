@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
     const auto add = [&](auto shift, char* key_tile) {
       ScoreFragments<Shape> scores;
       warp_queries.multiply(scores, key_tile);
-      cap_scores<Shape>(scores, a);
+      apply_score_soft_cap<Shape>(scores, a);
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         add_weights<decltype(shift)::value, Shape>(queries[half], half, keys, scores, a,
@@ -142,7 +142,7 @@ void compute_equal_token_statistics(const ScoreArguments& a, const RepeatedToken
                                     cudaStream_t stream) {
   if (tile_count == 0) return;
   const TokenList list{rows, tiles};
-  dispatch_type(a.dtype, [&](auto type) {
+  dispatch_element_type(a.dtype, [&](auto type) {
     using T = decltype(type);
     dispatch_head_width<64, 128, 256>(a.d_head, [&](auto width) {
       using Shape = TokenShape<T, width>;
