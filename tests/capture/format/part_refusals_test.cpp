@@ -351,7 +351,7 @@ TEST_F(PlantedPart, BlocksOutsideOfTheirSegmentAreRefused) {
   const std::function<void(BlockIndexEntry&)> changes[] = {
       [](BlockIndexEntry& entry) { entry.rows = 1 << 30; },
       [](BlockIndexEntry& entry) { entry.offset = std::uint64_t{1} << 40; },
-      [&](BlockIndexEntry& entry) { entry.offset = reader.bytes() - 2; },
+      [&](BlockIndexEntry& entry) { entry.offset = reader.file_bytes() - 2; },
       [](BlockIndexEntry& entry) { entry.string_bytes = 3; },  // shorter than a length
   };
   for (const auto& change : changes) {
@@ -360,7 +360,7 @@ TEST_F(PlantedPart, BlocksOutsideOfTheirSegmentAreRefused) {
     EXPECT_THAT(bad_input_message([&] { reader.read_block(entry, {}, 2, block); }),
                 HasSubstr("damaged"));
   }
-  std::uint64_t offset = reader.bytes();
+  std::uint64_t offset = reader.file_bytes();
   EXPECT_THAT(bad_input_message([&] { reader.read_example(offset); }), HasSubstr("damaged"));
 }
 
