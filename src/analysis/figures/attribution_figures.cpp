@@ -161,8 +161,8 @@ std::string edge_commands(const std::string& component, GraphPlace head, double 
   return fmt::format(
       "set arrow from {0}, {1} to {2}, {3} nohead lw {4:.2f} lc rgb '{5}'\n"
       "set label {6} at {0}, {1} center offset 0, 0.7 font ',{7}' tc rgb '{5}' point pt {8} ps "
-      "{9:.2f} lc rgb '{5}'\n",
-      from.x, from.y, head.x, head.y, 0.3 + 5 * size, look.colour,
+      "{9:.2f} lc rgb '{5}' front\n",
+      from.x, from.y, head.x, head.y, 0.3 + 2.5 * size, look.colour,
       gnuplot_literal(size >= 0.1 ? component : ""), style::kNote, look.point_type, 0.3 + size);
 }
 
