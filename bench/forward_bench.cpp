@@ -171,7 +171,7 @@ class BatchTimes {
   void time_statistics(const std::string& text) {
     const auto batch = text_like_batch(parse_size(text), model_->config.vocab_size);
     std::vector<SummedLayers> series;
-    for (const auto* groups : {"", "A", "AB", "ABC"})
+    for (const auto* groups : {"", "A", "AB", "ABC", "ABC/16"})
       series.emplace_back(model_->config, batch, groups);
     std::vector<std::vector<double>> runs(series.size());
     std::vector<std::int64_t> memory;

@@ -44,15 +44,19 @@ class SummedLayers::Moments : public MomentConsumer {
 
 class SummedLayers::Attention : public AttentionConsumer {
  public:
-  Attention(std::int64_t bucket_size, bool all_keys) {
-    request_.layout.all_keys = all_keys;
+  Attention(std::int64_t bucket_size, const std::string& groups, std::size_t documents)
+      : documents_(documents) {
+    request_.layout.all_keys = groups.starts_with("ABC");
+    if (groups == "ABC/16") request_.sample.fraction = 1.0 / 16;
     request_.bucket_size = bucket_size;
     request_.buckets = kBuckets;
+    request_.documents = documents_;
   }
   const AttentionRequest& request() const { return request_; }
   void add(LayerAttentionSums attention) override { last_ = std::move(attention); }
 
  private:
+  std::vector<std::int64_t> documents_;  // keys of the sample, all 0
   AttentionRequest request_;
   LayerAttentionSums last_;
 };
@@ -61,7 +65,7 @@ SummedLayers::SummedLayers(const ModelConfig& model, const Batch& batch, std::st
     : model_(&model),
       groups_(std::move(groups)),
       bucket_size_((batch.longest() + kBuckets - 1) / kBuckets),
-      attention_(std::make_unique<Attention>(bucket_size_, groups_ == "ABC")) {
+      attention_(std::make_unique<Attention>(bucket_size_, groups_, batch.sequences.size())) {
   for (const auto& layer : model.layers)
     for (std::size_t kind = 0; kind < kKinds; ++kind) {
       const bool query = kind == 0 || kind == 3, pairs = kind < 2 && layer.rope >= 0;

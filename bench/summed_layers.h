@@ -26,8 +26,8 @@ class ResidualRows : public Observer {
 
 class SummedLayers : public LayerStatistics {
  public:
-  // `groups`: "", "A" (moments), "AB" (near keys) or "ABC" (all keys). The forward pass does not
-  // depend on `groups`.
+  // `groups`: "", "A" (moments), "AB" (near keys), "ABC" (all keys) or "ABC/16" (all keys for 1/16
+  // of the queries). The forward pass does not depend on `groups`.
   SummedLayers(const ModelConfig& model, const Batch& batch, std::string groups);
   ~SummedLayers() override;
   SummedLayers(SummedLayers&&) noexcept;
