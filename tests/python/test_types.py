@@ -98,7 +98,7 @@ def is_overload(function: ast.FunctionDef) -> bool:
 
 
 # Helpers of the package, and methods of the array protocol whose result is a number or nested lists.
-INTERNAL = {"_arrays.py", "_batch.py", "_calls.py", "_lazy_logits.py", "_progress.py", "_reruns.py"}
+INTERNAL = {"_arrays.py", "_attention_calls.py", "_batch.py", "_calls.py", "_lazy_logits.py", "_model_layers.py", "_progress.py", "_reruns.py"}
 
 
 @pytest.mark.parametrize("path", sorted(Path(qkscope.__file__).parent.glob("*.py")), ids=lambda path: path.stem)

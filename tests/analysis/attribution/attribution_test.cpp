@@ -37,9 +37,21 @@ class Families : public testing::TestWithParam<std::string> {};
 
 TEST_P(Families, ComponentsSumToTheScore) {
   const auto model = Model::load(golden_path(GetParam()), {.device = "cpu", .quiet = true});
-  const auto plain = attribute_golden(model, GetParam(), {.keys = "top:4"});
-  const auto split =
-      attribute_golden(model, GetParam(), {.keys = "top:4", .experts = true, .biases = true});
+  const auto attribute = [&](bool experts, bool biases) {
+    return attribute_golden(model, GetParam(),
+                            {.keys = "top:4", .experts = experts, .biases = biases});
+  };
+  if (is_refused(model.config())) {
+    EXPECT_THAT(bad_input_message([&] { attribute(false, false); }),
+                HasSubstr(model.config().family));
+    return;
+  }
+  const bool shared = model.config().experts.shared_d_mlp > 0;
+  if (shared) {
+    EXPECT_THAT(bad_input_message([&] { attribute(true, false); }), HasSubstr("shared expert"));
+  }
+  const auto plain = attribute(false, false);
+  const auto split = attribute(!shared, true);
   ASSERT_FALSE(plain.pairs().empty());
   ASSERT_EQ(plain.pairs().size(), split.pairs().size());
   EXPECT_LT(worst_residual(plain), kRounding);

@@ -22,6 +22,12 @@ inline std::vector<std::string> golden_models() {
   return names;
 }
 
+// Whether score attribution refuses the family: a gate on the outputs of heads, or norms of q and k
+// after RoPE.
+inline bool is_refused(const ModelConfig& model) {
+  return model.has_attention_gate() || model.rotated_qk_norm;
+}
+
 inline std::vector<std::int32_t> golden_tokens(const std::string& name) {
   const SafetensorsFile answers(golden_path(name) + "/golden.safetensors");
   const auto ids = answers.tensor("token_ids");
