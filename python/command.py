@@ -1,4 +1,5 @@
 #!python
+
 # Entry point of the commands `qkscope` and `sniff-qk`: executes the binary of the same name in the package folder.
 # Does not import the package, because the import would take longer than many commands.
 import importlib.util

@@ -13,7 +13,7 @@ from typing import Any
 
 from ._engine import InputError
 
-# See(module, query, key, value, options): q, k and v have the shape (texts, heads, positions, width).
+# Callback of an attention call: (module, query, key, value, options); q, k and v are (texts, heads, positions, width).
 See = Callable[[Any, Any, Any, Any, Mapping[str, Any]], None]
 Door = Callable[[Any, See], contextlib.AbstractContextManager[None]]
 

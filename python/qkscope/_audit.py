@@ -18,15 +18,15 @@ from ._engine import InputError
 from ._transformers import load_model
 from .model import Model, load
 
-# Stages of a layer in the order of computation. The first one beyond rounding names the fault.
+# Stages of a layer in order of computation. The first stage whose difference exceeds rounding is reported as the cause.
 STAGES = ("norm", "q", "k", "rotated q", "rotated k", "scores", "z", "attention output", "MLP output", "residual")
 _HOOKS = {
     "norm": "ln1.hook_normalized", "q": "attn.hook_q", "k": "attn.hook_k", "rotated q": "attn.hook_rot_q",
     "rotated k": "attn.hook_rot_k", "scores": "attn.hook_attn_scores", "z": "attn.hook_z", "attention output": "hook_attn_out",
     "MLP output": "hook_mlp_out", "residual": "hook_resid_post",
 }
-# Families that normalise or scale the outputs of attention and MLP before they add them to the residual: only qkscope's
-# hook points are after that, so the two stages are left out.
+# Families that normalise or scale the outputs of attention and MLP before adding them to the residual stream. Only
+# qkscope has hook points after this step, so these two stages are not compared.
 _POST_NORMS = ("afmoe", "exaone4", "gemma2", "gemma3_text", "glm4", "granite", "olmo2", "olmo3")
 _ALLOWED = 16  # differences up to this many times the rounding of the type are expected
 _FLOOR = 4  # and up to this many units in the last place of the largest value

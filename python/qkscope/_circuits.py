@@ -138,8 +138,8 @@ def _stacked(layers: list[FactoredMatrix]) -> FactoredMatrix:
     return FactoredMatrix(stack([m.A for m in layers]), stack([m.B for m in layers]))
 
 
-# The norm of A B depends on A only through A^T A: for R with R^T R = A^T A, the norm of R B is the same. Replacing the
-# outer factors of both circuits by such roots, [d_head, d_head], leaves products of thin matrices.
+# Composition scores need Frobenius norms of products A B. Any R with R^T R = A^T A gives R B the same norm, so the tall
+# outer factors A of both circuits are replaced by roots R of shape [d_head, d_head].
 
 
 def _writing_factors(attn: Attention) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ._arrays import on_host
 
-# Attributes that depend on the shape and type alone.
+# Attributes that can be read without filling in the logits.
 _OF_SHAPE = ("shape", "ndim", "dtype", "size")
 
 _OPERATORS = (

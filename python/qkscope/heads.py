@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HEAD_NAMES = ("previous_token_head", "duplicate_token_head", "induction_head")
 
-# A matrix [token, token] of one text, or a function that returns one for the token ids [pos] of a text.
+# Attention pattern to detect: a matrix [token, token], or a function that returns the matrix for token ids [pos].
 Pattern = Union[np.ndarray, Callable[[np.ndarray], Any]]
 
 

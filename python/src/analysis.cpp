@@ -78,8 +78,8 @@ OptionValue value_from(const AnalysisOption& option, nb::handle value) {
   return nb::cast<std::string>(value);
 }
 
-// The default in Python: () for a list, None for a list of fixed length and for a count that has no
-// fixed default.
+// Returns the Python default of an option: () for a list, None for a list of fixed length and for a
+// count without a fixed default.
 nb::object default_of(const AnalysisOption& option) {
   if (const auto* on = std::get_if<bool>(&option.fallback)) return nb::cast(*on);
   if (const auto* word = std::get_if<std::string>(&option.fallback)) return nb::cast(*word);

@@ -107,7 +107,7 @@ class PassRequest {
     return list;
   }
 
-  // (layer, kind, rows, heads) of every wanted tensor; rows and heads are None for all.
+  // Requested tensors as tuples (layer, kind, rows, heads); None selects all rows or all heads.
   nb::list wanted() const {
     nb::list list;
     for (std::int64_t layer = 0; layer < model_.n_layers; ++layer)
@@ -131,8 +131,8 @@ class PassRequest {
     put_all({{layer, kind, dims}}, {vectors.data(), vectors.size()});
   }
 
-  // Passes tensors that lie behind each other in one array. The GIL is released once for all: the
-  // thread that launches the next pass needs it.
+  // Passes several tensors that are contiguous in one array. Releases the GIL once for all of them,
+  // because the thread that launches the next pass needs it.
   void put_all(const std::vector<PutPart>& parts, std::span<const float> vectors) {
     batch();
     const nb::gil_scoped_release other_threads_may_run;

@@ -1,4 +1,4 @@
-// An engine that is a Python object, and errors of Python code that the library calls.
+// Engines implemented as Python objects, and Python exceptions that pass through the library.
 #pragma once
 
 #include <memory>

@@ -52,7 +52,7 @@ class HookRunner : public Observer {
   void begin_layer(std::int64_t) override { check_signals(); }
   bool wants(HookPoint point) const override { return number_of(point) < wanted_.points.size(); }
   bool wants_derived() const override { return true; }
-  // Edits of the logits need no write-back: nothing is computed from them.
+  // Edited logits need no write-back, because the pass computes nothing from them.
   bool edits(HookPoint point) const override {
     return point.stage != Stage::logits && can_be_edited(point.stage);
   }

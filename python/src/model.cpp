@@ -25,7 +25,7 @@ namespace {
 using Ids = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Tokens = std::vector<Ids>;
 using Rows = std::vector<std::int64_t>;
-// Shape (rows of the batch, d_model), on the host or a GPU.
+// Residual stream, shape (rows of the batch, d_model), on the host or a GPU.
 using Residual = std::optional<nb::ndarray<const float, nb::ndim<2>, nb::c_contig>>;
 
 Batch batch_of(const Tokens& tokens) {
@@ -54,14 +54,14 @@ std::vector<std::string> names_of(const std::vector<HookPoint>& points) {
   return names;
 }
 
-// `how` is the argument that selects query positions; the error message mentions it.
+// Limits the size of attention scores. `how`: argument that selects queries, for the message.
 void check_run(const Model& model, const Batch& batch, const std::vector<HookPoint>& points,
                const Rows& rows, const char* how) {
   const auto queries = rows.empty() ? batch.rows() : static_cast<std::int64_t>(rows.size());
   check_score_size(model.config(), points, queries, batch.longest(), how);
 }
 
-// Rewriting of the weights; see ModelOptions.
+// Optional transformations of the weights; see ModelOptions.
 struct Rewriting {
   bool fold_norms = false;
   bool center_writing_weights = false;
