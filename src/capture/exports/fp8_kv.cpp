@@ -29,7 +29,7 @@ constexpr char kSingleFile[] = "model.safetensors";
 // single weight file gets another name.
 constexpr char kLinkedSingleFile[] = "model-weights.safetensors";
 
-// Class name of the attention module in transformers, as config_groups targets it.
+// Class name of the attention module in transformers, which `config_groups` has as its target.
 std::string attention_class(const ExportInput& input, const std::string& model_type) {
   static const std::map<std::string, std::string> kClasses = {{"llama", "LlamaAttention"},
                                                               {"mistral", "MistralAttention"},

@@ -61,7 +61,7 @@ class CaptureSource {
 // not cached; otherwise a hash of the names, sizes and Parquet footers of all head files.
 std::string hash_capture(const std::string& name);
 
-// Reads HeadRows::example() of each row of a head file, without reading the vectors.
+// Reads the example id of each row of a head file, without reading the vectors.
 std::vector<std::int64_t> read_head_example_ids(const std::string& path);
 
 // ---- Index of heads, shared by folders, the Hub and object stores ----

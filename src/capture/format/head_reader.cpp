@@ -48,7 +48,7 @@ class MappedBuffer : public arrow::Buffer {
   MappedFile file_;
 };
 
-// An open head file. `pool` comes first, because the pages of `reader` lie in its memory.
+// An open head file. `pool` is declared before `reader`, which keeps its pages in the pool.
 struct OpenHeadFile {
   std::unique_ptr<FileMemoryPool> pool;
   std::unique_ptr<parquet::ParquetFileReader> reader;
@@ -84,8 +84,8 @@ int leaf_index(const parquet::SchemaDescriptor& schema, const std::string& name)
   return -1;
 }
 
-// Some writers leave an empty page where a dictionary ends, and Parquet's reader then reports the
-// end once too early: ask twice.
+// Some writers end a dictionary with an empty page, after which HasNext() wrongly returns false
+// once: call it a second time.
 template <typename Reader>
 bool has_next(Reader& reader) {
   return reader.HasNext() || reader.HasNext();
@@ -270,7 +270,7 @@ class HeadFileReader {
                 rows.vectors.size(), rows.position.size(), rows.head_dim);
   }
 
-  // Whether the Parquet statistics say that the column holds only nulls.
+  // Whether all values of the column are null, according to the Parquet statistics.
   bool all_null(int leaf) const {
     for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
       const auto row_group = file_.metadata()->RowGroup(group);

@@ -24,7 +24,7 @@ std::uint64_t checksum_of_trailer(const SegmentTrailer& trailer) {
   return checksum_of({reinterpret_cast<const char*>(&trailer), offsetof(SegmentTrailer, checksum)});
 }
 
-// Size of an example in the table without its source id.
+// Size in bytes of an example record without its source id, which has variable length.
 constexpr std::uint64_t kFixedRecordBytes = 2 * sizeof(std::int64_t) + sizeof(std::uint64_t) +
                                             sizeof(std::int32_t) + 2 * sizeof(std::uint32_t);
 

@@ -153,8 +153,8 @@ bool StoredRun::can_be_resumed_by(const Manifest& manifest) const {
 void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, bool overwrite) {
   if (overwrite && folder_.is_published()) folder_.mark_run_removed(folder_.manifest().run);
   while (true) {
-    // One listing decides whether there is a run and gives the number of a new one: a run that
-    // begins in between takes that number and is joined.
+    // A single listing decides whether a run exists and which number a new run gets. If another
+    // process begins a run after the listing, that run takes the number and is joined.
     const auto newest = read_newest_object(folder_.store(), runs_prefix());
     const auto there = parse_active_run(newest);
     const auto check = [&] {
@@ -181,7 +181,7 @@ void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, 
     const auto text = json.dump(1) + "\n";
     if (folder_.store().put_if_absent(name, text)) {
       verify_conditional_put(folder_.store(), name);
-      // If the store's put-if-absent is not atomic, one of two writers reads the other's content.
+      // Read the object back: without an atomic put-if-absent, another writer may have replaced it.
       began_run_ = folder_.store().read(name) == text;
       if (began_run_) return;
     }

@@ -82,7 +82,7 @@ std::size_t BatchReader::queued_batches() const {
   return queue_.size();
 }
 
-// Queues one batch. Returns false at the end and after an error, which it records.
+// Queues one batch. Returns false after the last batch or an error; errors are stored in error_.
 bool BatchReader::read_batch() {
   bool all_put = false;
   try {
@@ -104,7 +104,7 @@ bool BatchReader::read_batch() {
   return false;
 }
 
-// Returns the examples of the next batch; empty at the end.
+// Returns the examples of the next batch; empty after the last batch.
 std::vector<Example> BatchReader::next_batch_examples() {
   std::vector<Example> taken;
   std::int64_t tokens = 0;
@@ -120,7 +120,7 @@ std::vector<Example> BatchReader::next_batch_examples() {
   return taken;
 }
 
-// Reads one example ahead. Returns false at the end and after an error.
+// Reads one example ahead. Returns false after the last example or an error.
 bool BatchReader::read_next_example() {
   if (ahead_) return true;
   if (exhausted_ || error_) return false;

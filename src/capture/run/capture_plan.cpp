@@ -42,7 +42,7 @@ std::shared_ptr<ExternalEngine> make_engine(const CaptureConfig& config,
   bad_input("engine: transformers runs from Python only: {}", python_command(config));
 }
 
-// A family that only transformers knows can still be captured, from Python.
+// A family that only transformers implements can still be captured, from Python.
 void check_family(const Json& json, const CaptureConfig& config, const std::string& where) {
   const auto type = json.find("model_type");
   if (type == json.end() || !type->is_string() || is_supported_family(*type)) return;
@@ -277,7 +277,7 @@ std::string resolve_tokenizer(const CaptureConfig& config) {
 }
 
 // Takes the model from the engine. Reads texts with the tokenizer of the configuration if this
-// library knows it, else with that of the engine.
+// library supports it, else with that of the engine.
 void plan_engine(RunPlan& plan) {
   const auto& model = plan.engine->model();
   check_engine_model(model);

@@ -51,7 +51,7 @@ void CaptureWriter::add(const WriterDocument& document, const RunPass& run) {
     if (!example) return;
     const auto& plan = state_->plan.run_plan();
     const auto prepared = prepare_batch(plan.manifest, {*example});
-    // Rows pass through memory, so that an engine that fails leaves nothing of the document behind.
+    // Rows are buffered in memory, so that a failing engine leaves no partial document.
     state_->part.writer().append(prepared, capture_to_memory(plan, prepared, run));
     state_->list.count_document(*example);
   });

@@ -1,4 +1,4 @@
-// The documents that a caller passes to a writer one after another.
+// Documents that a caller passes to a CaptureWriter or StatsWriter one after another.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class DocumentList {
 
   // Returns the next document as an example. If an earlier writer stored the document, counts it
   // and returns nullopt. Throws a bad-input error for wrong ids and token ids, and if another
-  // document is stored at this place.
+  // document is stored at this index.
   std::optional<Example> next_to_store(const WriterDocument& document);
   void count_document(const Example& example);
 

@@ -45,8 +45,8 @@ class ExampleSource {
   // Reads the whole dataset and throws a bad-input error if two rows have the same id. Returns the
   // number of documents of this shard.
   std::int64_t count_documents_with_unique_ids() const;
-  // Checks ids if `checks_ids` and counts the examples if `wanted`, in the background. Returns 0
-  // for an unknown number.
+  // Counts the examples if `wanted` and checks for duplicate ids if `checks_ids`, in the
+  // background. The result is 0 if the number is unknown.
   std::future<std::int64_t> start_counting_examples(bool checks_ids, bool wanted) const;
 
  private:

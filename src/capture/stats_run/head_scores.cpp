@@ -56,7 +56,7 @@ void check_pattern(std::size_t tokens, const std::vector<float>& pattern) {
     }
 }
 
-// Sums of attention over a text are finite for every head, unless an activation is not.
+// Sums of attention over a text are finite for every head unless an activation is NaN or infinite.
 void check_finite(double sum, std::int64_t layer, std::int64_t head) {
   if (!std::isfinite(sum))
     bad_input(
@@ -331,7 +331,7 @@ Table score_texts(const ScoredModel& model, const Texts& texts, const HeadScoreO
   });
 }
 
-// Sum of -log softmax(logits)[next] over the rows; logits (rows, vocabulary).
+// Sum of the cross-entropy losses -log softmax(logits)[next]; logits (rows, vocabulary).
 double summed_loss(ConstTensorView logits, std::span<const std::int32_t> next) {
   const auto vocabulary = logits.shape()[1];
   double sum = 0;

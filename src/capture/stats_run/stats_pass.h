@@ -22,7 +22,7 @@ struct ExactKeyCounts {
   std::vector<std::vector<double>> heads;
 };
 
-// Statistics of one batch, kept apart from the state until the batch is next in order.
+// Statistics of one batch, buffered until all earlier batches have been added to the state.
 struct BatchStatistics {
   std::vector<std::pair<std::size_t, LayerMoments>> moments;          // with an index into moments_
   std::vector<std::pair<std::size_t, LayerAttentionSums>> attention;  // with a layer index
@@ -74,7 +74,7 @@ class StatsPass : public LayerStatistics {
   void add_moments(VectorStage stage, std::int64_t layer);
   void make_document_records();
   std::int64_t layer_index(std::int64_t layer) const;  // in Statistics::layers
-  // Query rows of a document in a bucket of positions.
+  // Returns the number of query rows of a document in a position bucket.
   std::int64_t count_rows_in_bucket(std::int64_t length, std::int64_t bucket) const;
   // Returns the values per document of one layer and head, shape (document columns).
   double* document_statistics(std::size_t document, std::int64_t layer_index, std::int64_t head);

@@ -79,7 +79,7 @@ void check_settings(const StatisticsSettings& settings, const ModelConfig& model
                 replacement.group, model.d_head);
 }
 
-// An external engine shows q and k after RoPE only, and runs no retrieval trials.
+// External engines provide q and k after RoPE only and run no retrieval trials.
 void fit_to_engine(StatisticsSettings& settings, const EngineModel& model) {
   if (!settings.retrieval.empty())
     bad_input("stats.retrieval: trials need the native engine; leave it out for {}", model.engine);
