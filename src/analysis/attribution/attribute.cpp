@@ -32,8 +32,8 @@ void check_size(const ModelConfig& model, const std::vector<HeadReader>& readers
         readers.size() / 2, format_bytes(bytes));
 }
 
-// Returns the texts of the tokens of all pairs by position; token ids for a model without a
-// tokenizer that can be read, such as a GGUF file of weights alone.
+// Returns the text of every token in the pairs, by position, or token ids if the model has no
+// readable tokenizer (a GGUF file with weights only).
 std::map<std::int64_t, std::string> token_texts(const Model& model,
                                                 const std::vector<std::int32_t>& tokens,
                                                 const std::vector<ScorePair>& pairs) {

@@ -35,10 +35,10 @@ struct ScoreAttribution::State {
   }
 };
 
-// Returns a table with the columns that identify a score, then those of a schema, as in
-// empty_table().
+// Returns an empty table whose first columns identify a score (head, query, key). `columns` lists
+// the remaining columns in the syntax of empty_table().
 Table pair_table(const std::string& columns);
-// Adds a row: the cells that identify a score, then `more`.
+// Adds a row: the cells that identify the score of `pair`, followed by `more`.
 void add_pair_row(Table& table, const ScoreAttribution::State& state, std::size_t pair,
                   const std::vector<Table::Cell>& more);
 
@@ -55,7 +55,7 @@ std::vector<std::size_t> largest_indices(std::size_t count, std::int64_t top, Si
   return order;
 }
 
-// Returns the keys of one row. attention: (keys up to the query).
+// Chooses the keys to attribute for one query. attention: shape (keys up to the query).
 using ChooseKeys =
     std::function<std::vector<std::int64_t>(std::int64_t query, std::span<const float> attention)>;
 
@@ -78,12 +78,12 @@ std::vector<HeadDecomposition> split_heads(const Model& model,
                                            const std::vector<ScorePair>& pairs,
                                            const ComponentCollector::Options& options);
 
-// Throws a bad-input error if there is no head, or one that the model does not have, that does not
-// run on text, or that is there twice.
+// Throws a bad-input error if the list is empty or contains a head that the model lacks, a head
+// that does not run on text, or a duplicate.
 void check_heads(const std::vector<AttentionHead>& heads, const ModelConfig& model);
 
-// Resolves negative positions; sorted and distinct. Throws a bad-input error for positions outside
-// the text. `what` names the option in messages.
+// Resolves negative positions; the result is sorted and distinct. Throws a bad-input error for
+// positions outside the text. `what` names the option in messages.
 std::vector<std::int64_t> resolve_positions(const std::vector<std::int64_t>& positions,
                                             std::int64_t length, const char* what);
 

@@ -43,8 +43,8 @@ std::vector<std::int64_t> sampled_distances(std::int64_t furthest) {
   }
 }
 
-// Calls body(names of components, query, key) for the whole vectors (d_head) of a pair, or with
-// `components` for those of its `top` component pairs. q and k hold one component per row.
+// Calls body(component names, query, key) with the full vectors (d_head) of a pair or, with
+// `components`, with those of its `top` component pairs. q and k have one component per row.
 template <typename Body>
 void for_each_vectors(const State& state, std::size_t pair, const Matrix& q, const Matrix& k,
                       bool components, std::int64_t top, Body body) {
@@ -55,7 +55,7 @@ void for_each_vectors(const State& state, std::size_t pair, const Matrix& q, con
          k.row(static_cast<std::int64_t>(d)));
 }
 
-// Makes a table by calling body(table, pair) for every pair of the state.
+// Builds a table by calling body(table, pair) for every (query, key) pair of an attribution.
 template <typename Body>
 Table make_table(const State& state, const std::string& columns, Body body) {
   return translate_exceptions([&] {

@@ -14,8 +14,8 @@
 namespace qkscope {
 namespace {
 
-// Returns matrix (rows, d_model) behind a norm without its scale: columns times the weight of the
-// norm. A LayerNorm subtracts the mean first, which is linear: rows of the result are centred.
+// Applies a norm without its scale to the rows of `matrix` (rows, d_model): multiplies columns by
+// the norm's weight. A LayerNorm first centres the rows, which is a linear operation.
 Tensor through_norm(ConstTensorView matrix, const NormWeights& norm, NormKind kind) {
   Tensor result = copy_tensor(matrix);
   if (norm.empty()) return result;
@@ -42,7 +42,7 @@ ConstTensorView as_row(const std::vector<float>& x) {
   return {std::as_bytes(std::span(x)).data(), DType::f32, {1, std::ssize(x)}};
 }
 
-// Returns (rows, n): factors (rows, 1) times x (1, n).
+// Returns the outer product (rows, n) of factors (rows, 1) and x (1, n).
 Tensor repeat_rows(const Tensor& factors, ConstTensorView x) {
   return project(factors, {x.reshaped({x.size(), 1})});
 }
@@ -244,7 +244,7 @@ void ComponentCollector::add_heads(std::int64_t layer, ConstTensorView z) {
     if (reader.head.layer <= layer) continue;
     const Tensor factors = reader.take(all_factors);
     const Tensor behind = through_norm(reader.matrix, weights.post_attention_norm, model_.norm);
-    // (d_head, n_heads * d_head): from z of every head to the query or key of the reader.
+    // (d_head, n_heads * d_head): maps z of all heads to the query or key of the reader's head.
     const Tensor paths = project(behind, transposed(weights.o.weight));
     for (std::int64_t head = 0; head < model_.n_heads; ++head) {
       Tensor part = project(reader.take(z, head * d, d),
@@ -261,7 +261,7 @@ void ComponentCollector::add_heads(std::int64_t layer, ConstTensorView z) {
 void ComponentCollector::add_mlp(std::int64_t layer, ConstTensorView added) {
   const auto label = fmt::format("{}_mlp_out", layer);
   const auto& weights = weights_.layers[as_index(layer)];
-  // Behind a norm the bias cannot be told from the rest of the output without its scale.
+  // After a post-norm, the bias could be split off only with the scale of that norm.
   if (!options_.biases || weights.down.bias.empty() || !weights.post_mlp_norm.empty())
     return add_stream(label, layer, added);
   const Tensor bias =

@@ -22,17 +22,17 @@ struct HeadReader {
   HeadReader(const Model& model, AttentionHead head, bool query,
              std::vector<std::int64_t> positions);
 
-  // Copies columns [first, first + width) of x (rows of the pass, ..) at the positions.
+  // Copies columns [first, first + width) of an activation at the chosen positions.
   Tensor take(ConstTensorView x, std::int64_t first, std::int64_t width) const;
   Tensor take(ConstTensorView x) const { return take(x, 0, x.size() / x.dim(0)); }
-  // Copies the own head of x (rows of the pass, heads, d_head) at the positions.
+  // Copies the vectors of this reader's head from x (rows of the pass, heads, d_head).
   Tensor take_own_head(ConstTensorView x) const { return take(x, own_head * x.dim(2), x.dim(2)); }
 
-  // Adds a component, part (positions, d_head) = matrix times the component.
+  // Adds a component: `part` (positions, d_head) is its projection to the query or key.
   void add(std::string label, Tensor part);
   void add_bias(Tensor part);  // adds to the component `bias`
-  // Divides the components by the scales of the norms and adds b_Q or b_K, and clip_Q or clip_K in
-  // families that clip.
+  // Divides the components by the scales of the norms, then adds the bias b_Q or b_K and, in
+  // families that clip queries and keys, the clipping terms clip_Q or clip_K.
   SplitVectors split();
 
   const ModelConfig& model;
@@ -53,7 +53,7 @@ struct HeadReader {
   Tensor values;              // (positions, d_head): v, if it was collected
 };
 
-// Observer that gives every component to the readers.
+// Observer that passes every component of the residual stream to the head readers.
 class ComponentCollector : public Observer {
  public:
   struct Options {

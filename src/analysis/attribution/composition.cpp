@@ -47,8 +47,8 @@ class HeadComposition {
     }
   }
 
-  // Adds rows of all component pairs, or of the `top` pairs that explain most and one of the sums
-  // of all others.
+  // Adds a row for every component pair, or for the `top` pairs that explain most of the variance
+  // and one row with the sums of all others.
   void add_pairs(Table& table, const std::string& label, AttentionHead head,
                  std::int64_t top) const {
     const auto order = largest_indices(pairs_, 0, [&](std::size_t i) {
@@ -118,8 +118,8 @@ std::int64_t draw_key(std::span<const float> attention, bool uniform, Random& ra
   return std::min(drawn - sums.begin(), std::ssize(sums) - 1);
 }
 
-// Draws the sampled pairs of text number `text`. All heads share its queries; each head draws its
-// own keys.
+// Draws the sampled (query, key) pairs of text number `text`. All heads share the queries of a
+// text; each head draws its own keys.
 std::vector<ScorePair> draw_pairs(const Model& model, const std::vector<std::int32_t>& ids,
                                   const CompositionOptions& options, std::int64_t text,
                                   std::int64_t samples) {

@@ -104,7 +104,7 @@ void HeadDecomposition::rotate(Matrix& rows, std::int64_t position) const {
   const auto factor = static_cast<double>(frequencies_.attention_factor);
   for (std::int64_t pair = 0; pair < rotary_pairs(); ++pair) {
     const auto [a, b] = dimensions(pair);
-    // The pass computes angles as products of float32 numbers.
+    // The forward pass computes RoPE angles in float32; round them in the same way.
     const float angle = static_cast<float>(position) * frequencies_.inverse[as_index(pair)];
     const double cosine = factor * std::cos(static_cast<double>(angle));
     const double sine = factor * std::sin(static_cast<double>(angle));

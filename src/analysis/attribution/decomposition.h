@@ -44,11 +44,11 @@ class HeadDecomposition {
   Tensor v;  // (rows of k, d_head), or empty if effects are not computed
 
   AttentionHead head() const { return head_; }
-  // Score of rows i of q and j of k as the pass computes it.
+  // Score of query row i and key row j, computed as in the forward pass.
   double score(std::int64_t i, std::int64_t j) const;
-  // Contributions to the score of rows i of q and j of k, shape (q components, k components).
+  // Shape (q components, k components): contributions to the score of query row i and key row j.
   Matrix contributions(std::int64_t i, std::int64_t j) const;
-  // Rotated components of row i of q times scale_i, or of row j of k: (components, d_head).
+  // (components, d_head): rotated components of a query times the softmax scale, or of a key.
   Matrix scaled_queries(std::int64_t i) const;
   Matrix rotated_keys(std::int64_t j) const;
   // Softmax of the scores (keys up to the query) of a row, with soft cap, window and sink.

@@ -1,4 +1,4 @@
-// Effects through the softmax: what happens to attention and output of a head without a component.
+// Effects through the softmax: how attention and output of a head change if a component is removed.
 #include <algorithm>
 #include <map>
 
@@ -20,7 +20,7 @@ std::vector<double> weighted_values(const std::vector<double>& attention, const 
   return sum;
 }
 
-// Attention and output of one query without one component.
+// Attention and output change of one query if one component is removed.
 struct Effect {
   std::vector<double> attention;  // (keys)
   double output_change = 0;

@@ -28,14 +28,14 @@ class FeatureFile {
   FeatureFile(const std::string& path, std::int64_t tokens, std::int64_t d_model);
 
   bool has(const std::string& component) const { return components_.contains(component); }
-  // Returns the features that are active at the positions. Remembers that the component exists.
+  // Returns the features that are active at the positions, and marks the component as used.
   std::vector<ActiveFeature> active(const std::string& component,
                                     std::span<const std::int64_t> positions);
-  // Throws a bad-input error that names a component that was never asked for.
+  // Throws a bad-input error that names a component of the file that was never used.
   void check_all_used() const;
 
  private:
-  // Returns a matrix of floating-point numbers of the file.
+  // Returns a floating-point matrix from the file.
   ConstTensorView matrix(const std::string& component, const char* ending) const;
 
   SafetensorsFile file_;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kTop = "top:";
 
-// Reads the attention of the queries at the layers of the heads.
+// Observer that reads the attention of the chosen queries in the layers of the chosen heads.
 class AttentionReader : public Observer {
  public:
   AttentionReader(const std::vector<AttentionHead>& heads, const std::vector<std::int64_t>& queries,

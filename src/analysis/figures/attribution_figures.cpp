@@ -1,5 +1,5 @@
 // Figures of score attribution: contributions to a score, the score by frequency and by distance,
-// and the composition of heads, for one checkpoint and over a series.
+// and the composition of heads, for one checkpoint and over a series of checkpoints.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -23,8 +23,8 @@ struct ScoreRows {
   std::vector<std::size_t> rows;
 };
 
-// Groups the rows of the first scores of a table, in order of appearance. Only the first run is
-// shown.
+// Groups the rows of the first run by score (head, query, key) in order of appearance. Returns at
+// most kShownScores scores.
 std::vector<ScoreRows> rows_by_score(const ResultFrame& frame) {
   std::map<std::vector<std::int64_t>, std::size_t> places;
   std::vector<ScoreRows> scores;
@@ -46,13 +46,13 @@ std::vector<ScoreRows> rows_by_score(const ResultFrame& frame) {
   return scores;
 }
 
-// Adds "'name' place" to the list of `set xtics (...)`.
+// Appends the tick "'name' place" to the list of gnuplot's `set xtics (...)`.
 void add_tick(std::string& ticks, const std::string& name, std::int64_t place) {
   ticks += fmt::format("{}{} {}", ticks.empty() ? "" : ", ", gnuplot_literal(name), place);
 }
 
-// One axis of a matrix of contributions: the components of a side with the largest sums, then the
-// sums over the other side.
+// One axis of a contribution matrix: the query or key components with the largest sums, then an
+// entry for the sums over the other axis.
 struct MatrixAxis {
   std::vector<std::size_t> rows;               // of attribution_components, one per component
   std::map<std::string, std::int64_t> places;  // by component
@@ -78,7 +78,7 @@ MatrixAxis matrix_axis(const ResultFrame& frame, const std::vector<std::size_t>&
   return axis;
 }
 
-// Sets size and script of a matrix of contributions, with sums beside and below it.
+// Sets size and gnuplot script of a contribution matrix, with sums beside and below it.
 void draw_matrix(Figure& figure, const MatrixAxis& q, const MatrixAxis& k, double largest,
                  const std::string& title) {
   const auto columns = static_cast<double>(k.sums() + 1);
@@ -137,7 +137,7 @@ Figure score_curves(const ResultFrame& frame, const char* x, const char* y_label
   return figure;
 }
 
-// Place of a component in the graph: layer and row. Heads are at their number, MLPs below them.
+// Position of a component in the graph: layer and head number; MLPs are below all heads.
 struct GraphPlace {
   double x = -1;
   double y = -1;
@@ -152,8 +152,8 @@ GraphPlace graph_place(const std::string& component) {
   return {-1, component == "embed" ? 0.0 : component == "pos_embed" ? 1.0 : -1.0};
 }
 
-// Draws an edge from a component to a head, as wide as its share of the variance, and a marker of
-// that size at the component, with its name from a share of 0.1 on.
+// Draws an edge from a component to a head and a marker at the component. Line width and marker
+// size are its share of the variance; components with a share of at least 0.1 are labelled.
 std::string edge_commands(const std::string& component, GraphPlace head, double share,
                           const LegendEntry& look) {
   const auto from = graph_place(component);
@@ -166,7 +166,7 @@ std::string edge_commands(const std::string& component, GraphPlace head, double 
       gnuplot_literal(size >= 0.1 ? component : ""), style::kNote, look.point_type, 0.3 + size);
 }
 
-// Returns the three heads and the three other components with the largest share in any run.
+// Returns the three heads and three other components with the largest variance share in any run.
 std::vector<std::string> largest_shares(const std::map<std::string, std::vector<double>>& shares) {
   std::vector<std::string> shown;
   for (const bool heads : {true, false}) {
@@ -344,7 +344,7 @@ Figure composition_over_runs(const AnalysisResults& results) {
   const auto runs = results.runs().size();
   const auto layer = frame.integer_column("layer").front();
   const auto head = frame.integer_column("head").front();
-  // Share of each component of the keys of the first head by run.
+  // Share of the score variance explained by each key component of the first head, by run.
   std::map<std::string, std::vector<double>> shares;
   for (std::size_t row = 0; row < frame.rows(); ++row)
     if (frame.text_column("side")[row] == "k" && frame.integer_column("layer")[row] == layer &&

@@ -1,5 +1,5 @@
-// Columns of the geometry over the runs of a sweep: one figure per question, RoPE and NoPE layers
-// apart.
+// Figures of the columns of the table `geometry` over the runs of a sweep: one figure per topic,
+// with separate lines for RoPE and NoPE layers.
 #include <algorithm>
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Heat maps of one model: one cell per head, layers from left to right. kMaps lists maps of numeric
-// columns, kClassMaps maps of head classes; every column of the geometry has a map.
+// columns, kClassMaps maps of head classes; every column of the table `geometry` has a map.
 #include <algorithm>
 #include <cmath>
 #include <set>

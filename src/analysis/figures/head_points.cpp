@@ -1,5 +1,5 @@
 // Queries and keys of single heads as points shaded by position: collages of some heads on two
-// axes, and one head on every plane of its complement.
+// axes, and one head on every plane of the orthogonal complement.
 #include <algorithm>
 #include <cmath>
 #include <map>

@@ -30,7 +30,7 @@ std::string plot_heads(std::size_t run, const char* y) {
              run, y, style::kNote, style::kInk);
 }
 
-// Dashed lines at the taxonomy bounds, for both signs of r_k.
+// Returns gnuplot commands for dashed lines at the class boundaries, for both signs of r_k.
 std::string bound_lines(const ResultRun& run) {
   std::string text = "unset arrow\n";
   const auto line = [&](const std::string& from, const std::string& to) {
@@ -91,7 +91,7 @@ std::vector<std::string> head_names(const AnalysisResults& results, const Result
   return names;
 }
 
-// One row per head: run, x, y, nope, layer, head, name (of outliers), model.
+// Scatter plot data, one row per head: run, x, y, nope, layer, head, name (of outliers), model.
 Table head_points(const AnalysisResults& results, const PointColumns& columns) {
   const ResultFrame& frame = results.frame(columns.table);
   const auto& x = frame.real_column(columns.x);

@@ -64,7 +64,7 @@ class ResultFrame {
  public:
   using RowFilter = std::function<bool(std::size_t row)>;
 
-  // `run_of_row` has shape (rows) and counts from 0 to run_count - 1.
+  // `run_of_row` (rows) holds the run index of each row, from 0 to run_count - 1.
   ResultFrame(Table table, std::string path, std::vector<std::size_t> run_of_row,
               std::size_t run_count)
       : table_(std::move(table)),
@@ -205,7 +205,7 @@ struct PanelGroups {
 // results; empty where the table has neither.
 std::string profile_error_column(const ResultFrame& profile);
 
-// "0.3 and 0.7", or a sentence if the taxonomy bounds differ between runs.
+// Returns the taxonomy bounds, such as "0.3 and 0.7", or a sentence if they differ between runs.
 std::string taxonomy_bounds_text(const AnalysisResults& results);
 
 std::vector<double> absolute_values(std::vector<double> values);

@@ -61,7 +61,7 @@ std::string phase_names(const std::vector<Phase>& phases) {
   return text;
 }
 
-// gnuplot ticks "'TITLE' PLACE, ..." with the run i at i * step.
+// Returns gnuplot ticks "'TITLE' POSITION, ..." with run i at position i * step.
 std::string run_titles(const AnalysisResults& results, int step) {
   std::string tics;
   int place = 0;

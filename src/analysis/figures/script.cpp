@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kLegendRow = 0.15;  // inches
 
-// Width in inches of the mark, the title without its markup, and the gap to the next entry.
+// Width in inches of a legend entry: mark, title without markup, and gap to the next entry.
 double entry_width(const LegendEntry& entry) {
   std::string plain = entry.title;
   for (const std::string mark : {"{/:Italic ", "{", "}", "_", "^"})

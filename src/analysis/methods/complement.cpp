@@ -68,8 +68,9 @@ void separate(const CentredRows& queries, const CentredRows& keys, const PooledM
   }
 }
 
-// Returns whether the rotation from x to y has the sense in which RoPE rotates the pairs (i, i +
-// dim / 2). Principal axes have no sign; this convention gives omega a sign.
+// Returns true if the rotation from axis x to axis y has the direction in which RoPE rotates pairs
+// (i, i + dim / 2). The signs of principal axes are arbitrary; this convention fixes the sign of
+// omega.
 bool turned_as_rope(std::span<const double> x, std::span<const double> y) {
   const auto half = x.size() / 2;
   return dot(x.first(half), y.subspan(half, half)) >= dot(x.subspan(half, half), y.first(half));
@@ -140,7 +141,7 @@ std::vector<ComplementPair> complement_planes(const PooledMoments& pooled,
     pair.variance_share = variance / left;
     pair.variance_share_total = variance / total;
     pair.angle_r = pair.omega = pair.nearest_inv_freq = kNan;
-    // Coinciding centroids (always when b is the difference of means) give separability 0.5.
+    // Separability is 0.5 for equal centroids (always if b is the difference of means).
     const double radius = std::sqrt(variance / static_cast<double>(pooled.count));
     const bool mixed = std::hypot(delta[2 * i], delta[2 * i + 1]) <= 1e-9 * radius;
     pair.separability = mixed ? 0.5 : kNan;

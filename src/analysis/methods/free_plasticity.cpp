@@ -39,9 +39,9 @@ class BinQueries {
   const float* columns() const { return columns_.data(); }    // (dim, stride)
   std::int64_t stride() const { return width() + kNarrowPadding; }
   std::size_t lanes() const { return group_.size(); }
-  // Group of texts of a lane; lanes beyond the number of groups have no queries.
+  // Group of texts in a SIMD lane; lanes beyond the number of groups have no queries.
   std::size_t group(std::size_t lane) const { return group_[lane]; }
-  // Returns the number of queries outside the lane's group.
+  // Returns the number of queries outside the group of a SIMD lane.
   std::int32_t others(std::size_t lane) const { return others_[lane]; }
   // Sets preferring (lanes) to the number of queries of each group with x > y. `x`, `y` (width):
   // scores of two keys.
@@ -170,7 +170,7 @@ std::vector<ChosenText> FreeProfile::choose(std::int64_t point, Random& random) 
   }
   all_keys_ = total <= options_.free_keys;
   if (keys <= options_.free_keys) return all_;
-  // Texts at even steps from a random start: the sample covers all groups of texts evenly.
+  // Systematic sampling: texts at even steps from a random start cover all groups evenly.
   const double step = static_cast<double>(keys) / static_cast<double>(options_.free_keys);
   std::vector<ChosenText> chosen;
   for (double at = step * random.uniform(); at < static_cast<double>(all_.size()); at += step)
@@ -199,9 +199,9 @@ void FreeProfile::score(const ChosenText& text, Random& random) {
                   scores_.data());
 }
 
-// Returns the sum of k (n - k) over the text's pairs, where k of the n queries prefer the first
-// key, and sets without_ to the leave-one-group-out sums. Pairs of equal keys are counted
-// separately in equal_pairs_, because no query prefers either key.
+// Returns the sum of k (n - k) over all pairs of keys of a text, where k of the n queries prefer
+// the first key. Stores the leave-one-group-out sums in without_. Pairs of equal keys are counted
+// in equal_pairs_ instead, because no query prefers either key.
 std::int64_t FreeProfile::add_pairs() {
   const auto n = queries_.size();
   const auto width = queries_.width();

@@ -62,7 +62,7 @@ std::vector<double> score_variance_by_dimension(const Moments& queries, const Mo
   return shares;
 }
 
-// Mean over pairs of |mean z| / mean |z|, weighted by mean |z|.
+// Mean resultant length |mean z| / mean |z| of the rotary pairs z, weighted by mean |z|.
 double mean_concentration(std::span<const RotaryPair> pairs, double RotaryPair::*concentration,
                           double RotaryPair::*mean_abs) {
   double sum = 0;
@@ -75,7 +75,7 @@ double mean_concentration(std::span<const RotaryPair> pairs, double RotaryPair::
   return sum / weight;
 }
 
-// Participation rank (tr M)^2 / tr M^2 without a decomposition.
+// Participation ratio (tr M)^2 / tr M^2, an effective rank, without an eigendecomposition.
 double participation_rank(const Matrix& matrix) {
   const double squares = dot(matrix.data, matrix.data);
   return squares > 0 ? trace(matrix) * trace(matrix) / squares : kNan;
@@ -182,8 +182,9 @@ void add_frequency_columns(const RotarySide& queries, const RotarySide& keys,
   result.set("frequency_use_slow", slow);
 }
 
-// The phases of distance D = block * width + rest factorise, so that all distances are one product
-// of a matrix by blocks and a matrix by rests.
+// The RoPE phase of distance D = block * width + remainder is a product of two phases, so one
+// matrix product of a factor by blocks and a factor by remainders gives the scores of all
+// distances.
 std::vector<double> mean_score_by_distance(const Moments& queries, const Moments& keys,
                                            const RotaryEmbedding& rope, double scale,
                                            std::int64_t distances) {
@@ -263,7 +264,7 @@ void add_decay_columns(std::span<const DistanceBin> bins, std::int64_t length,
     xy += p.weight * (p.x - x_mean) * (p.y - y_mean);
     yy += p.weight * (p.y - y_mean) * (p.y - y_mean);
   }
-  // Errors of the bins are propagated as if they were independent.
+  // Error propagation treats the bins as independent.
   double variance = 0;
   for (const auto& p : points) {
     const double derivative = p.weight * (p.x - x_mean) / xx;

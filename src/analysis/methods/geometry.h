@@ -43,7 +43,7 @@ struct SideRanks {
   std::vector<double> participation_without = {};  // (groups of texts, or empty)
 };
 SideRanks ranks_of_side(const Moments& rows);
-// The same from the spectrum of the scatter and leave-one-group-out moments.
+// Overload for a known spectrum of the scatter matrix, with leave-one-group-out moments.
 SideRanks ranks_of_side(const std::vector<double>& spectrum, std::span<const Moments> without);
 
 // Adds the columns rank_participation_NAME ... entropy_top_NAME.

@@ -54,7 +54,7 @@ std::vector<std::size_t> rows_by_position(const RowsView& rows) {
   std::vector<std::size_t> order(static_cast<std::size_t>(rows.size()));
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto place = [&](std::size_t i) { return std::pair(rows.example(i), rows.position[i]); };
-  // Captures are usually written in this order: skip the sort.
+  // Rows of captures are usually sorted already: skip the sort.
   if (!std::ranges::is_sorted(order, {}, place)) std::ranges::sort(order, {}, place);
   return order;
 }

@@ -97,7 +97,7 @@ struct PooledMoments {
 };
 
 PooledMoments pool_moments(const Moments& queries, const Moments& keys);
-// Returns the cross scatter (dim) of the pooled rows alone.
+// Returns only the cross scatter (dim) between pooled rows and positions.
 std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& keys);
 
 // Returns the projections (count, rows) of the rows, centred on the pooled mean, on directions

@@ -19,8 +19,8 @@ void append_column(std::span<const double> mean, std::span<const double> varianc
   columns.mean.rows = ++columns.variance.rows;
 }
 
-// Mean alpha + beta t with constant variance: z is linear in t, so interpolating between two
-// columns is exact.
+// Query model with mean alpha + beta t and constant variance. z scores are linear in the position
+// t, so interpolating between two columns is exact.
 QueryModelsAtPoints linear_side(const LinearQueryModel& model, std::span<const double> position,
                                 std::span<const std::int32_t> number) {
   QueryModelsAtPoints side;

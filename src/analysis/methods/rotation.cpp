@@ -42,7 +42,7 @@ std::vector<double> unit_off(std::vector<double> x, std::span<const double> a) {
   return x;
 }
 
-// (I - aa^T) matrix (I - aa^T) for a symmetric matrix.
+// Projects a symmetric matrix M off the unit vector a: (I - aa^T) M (I - aa^T).
 Matrix projected_off(Matrix matrix, std::span<const double> a) {
   const auto along = multiply(matrix, a);
   const double both = dot(along, a);
@@ -108,7 +108,7 @@ void describe_b(const Moments& queries, const Moments& keys, const PooledMoments
   const double apart = dot(pooled.delta, b);
   result.mu_q_b = dot(queries.mean, b);
   result.mu_k_b = dot(keys.mean, b);
-  // b^T D b / trace(D) with D of difference_covariance().
+  // Share of E[|q-k|^2] along b: b^T D b / trace(D), where D is difference_covariance().
   result.separation_strength =
       (q / nq + k / nk + apart * apart) /
       (trace(queries.scatter) / nq + trace(keys.scatter) / nk + dot(pooled.delta, pooled.delta));

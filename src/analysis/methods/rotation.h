@@ -13,15 +13,15 @@
 
 namespace qkscope {
 
-// Finds drift axis a, separation axis b and the numbers along them from moments alone; skips
-// complement, frequencies and null. `near_b`: initial vector for b, from a head with similar rows.
+// Finds drift axis a, separation axis b and the numbers along them from moments; skips complement,
+// frequencies and permutation test. `near_b`: initial vector for b, from a similar head.
 RotationResult find_drift_and_separation(const Moments& queries, const Moments& keys,
                                          const PooledMoments& pooled,
                                          const RotationOptions& options,
                                          std::span<const double> near_b = {});
 
-// Like find_drift_and_separation(), with axes and variances of the complement. Numbers that need
-// rows are NaN: frequencies, angle_r, the null, and separability on planes where means differ.
+// Like find_drift_and_separation(), with axes and variances of the complement. NaN without rows:
+// frequencies, angle_r, permutation test, and separability on planes where means differ.
 RotationResult rotation_from_moments(const Moments& queries, const Moments& keys,
                                      const PooledMoments& pooled, const RotationOptions& options);
 

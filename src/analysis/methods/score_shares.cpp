@@ -245,7 +245,7 @@ struct WithinSums {
 enum Kept { kContent, kPosition, kNeither, kKeptKinds };
 using SwapSums = std::array<WithinSums, kKeptKinds>;
 
-// Scores (content, position): the query with the content of each key at the position of each key.
+// Score matrix of one query (content, position): content of each key at the position of each key.
 Matrix scores_after_moves(const DotProductRows& rows, const RotaryEmbedding& rope,
                           std::size_t query, std::span<const std::size_t> keys) {
   Matrix contents(std::ssize(keys), rows.keys.dim);
@@ -268,8 +268,9 @@ void shuffle(std::span<std::size_t> values, Random& random) {
   for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(i)]);
 }
 
-// Adds the swaps of keys 2i and 2i + 1 of each random pairing. Each direction of the swaps of a
-// pairing is centred on its own: its scores share no key, so independent scores have mean 0.
+// Adds the scores after swapping contents or positions of keys 2i and 2i + 1 in random pairings.
+// The two directions of a swap are centred separately: scores of one direction share no key, so
+// independent scores have mean 0.
 void add_swaps(const Matrix& score, Random& random, SwapSums& sums) {
   std::vector<std::size_t> order(as_index(score.rows));
   std::iota(order.begin(), order.end(), std::size_t{0});

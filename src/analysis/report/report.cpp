@@ -47,7 +47,7 @@ Json table_json(const Table& table) {
   return rows;
 }
 
-// Array of [left, top, right, bottom, text], followed by layer and head for cells of a head.
+// Tooltips as [left, top, right, bottom, text], followed by layer and head for cells of a head.
 Json hover_cells(const Figure& figure) {
   const auto rounded = [](double fraction) { return std::round(1e4 * fraction) / 1e4; };
   Json cells = Json::array();
@@ -95,7 +95,7 @@ Json runs_json(const AnalysisResults& results) {
   return runs;
 }
 
-// Questions that group the figures of the geometry: [name, title, sentence].
+// Headings of the groups of geometry figures: [name, title, sentence].
 Json questions_json() {
   Json questions = Json::array();
   for (const auto& question : geometry_questions())

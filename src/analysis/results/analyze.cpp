@@ -76,7 +76,7 @@ TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyHeadG
   parallel_for(std::ssize(list), [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
     const auto path = head_file_path(options.data_root, list[at]);
-    // The analysis of the head reports bad input.
+    // Bad input is ignored here: the analysis of the head reports it.
     auto examples =
         unless_bad_input([&] { return read_head_example_ids(path); }, std::vector<std::int64_t>());
     examples.erase(std::unique(examples.begin(), examples.end()), examples.end());

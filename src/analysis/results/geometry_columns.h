@@ -33,7 +33,7 @@ struct GeometryColumn {
 
 const std::vector<GeometryColumn>& geometry_columns();
 
-// A question that a group of geometry columns answers.
+// Heading of a group of geometry columns, phrased as a question.
 struct GeometryQuestion {
   const char* name;   // "rank"
   const char* title;  // a question

@@ -79,7 +79,7 @@ void add_side_ranks(const std::string& side, const HeadMoments* pre, const HeadM
   add_rank_columns(side + "_post", ranks, result);
 }
 
-// Bins of distances without their mass; `window` is 0 for full attention.
+// Returns distance bins without their attention mass; `window` is 0 for full attention.
 std::vector<DistanceBin> empty_bins(const std::vector<std::int64_t>& documents,
                                     std::int64_t window) {
   const auto length = std::ssize(documents);
@@ -156,7 +156,7 @@ struct LayerGeometry {
   std::int64_t find_column(const std::string& name) const {
     return std::ranges::find(s.attention.columns, name) - s.attention.columns.begin();
   }
-  // Mean over rows, and its error over documents.
+  // Mean over rows and its standard error over documents.
   ColumnSummary summary(std::int64_t head, std::int64_t column) const {
     return summarize_column(s.attention, place, head, -1, column);
   }

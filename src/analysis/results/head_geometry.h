@@ -23,8 +23,9 @@ struct CapturedHeadPair {
   const TextGroups& texts;
 };
 
-// Returns the columns that follow from the rows of a capture. `inv_freq` are the RoPE frequencies
-// of the layer, empty for NoPE layers. If `rope` is unknown the keys cannot be swapped.
+// Returns the geometry columns that can be computed from the rows of a capture. `inv_freq` are the
+// RoPE frequencies of the layer, empty for NoPE layers. If `rope` is unknown, columns that need
+// keys at other positions are left out.
 GeometryResult compute_capture_geometry(const CapturedHeadPair& head, RopeUse rope,
                                         const std::vector<double>& inv_freq,
                                         const GeometryOptions& options, std::uint64_t seed);

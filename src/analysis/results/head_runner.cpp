@@ -136,7 +136,7 @@ class HeadRunner {
   // The jackknife and the cross-fitted drift axis of the PCA use leave-one-group-out moments.
   bool needs_groups() const { return options_.errors || options_.pca; }
 
-  // Components of one side, and its spectrum for the ranks.
+  // Principal components of queries or keys, and the covariance spectrum for the rank measures.
   SidePca side_pca(const Moments& rows) const {
     const int components = options_.pca ? options_.pca_options.separate_components : 0;
     if (components <= 0 && !options_.geometry) return {};
@@ -175,8 +175,8 @@ class HeadRunner {
     return rope;
   }
 
-  // The grid of the frequency search has more than one point per position between the first and the
-  // last, for every plane.
+  // Warns about a long span of positions: the grid of the frequency search has more than one point
+  // per position of the span, for every plane.
   void warn_about_span(std::span<const std::int32_t> queries, std::span<const std::int32_t> keys) {
     constexpr std::int64_t kLongSpan = std::int64_t{1} << 21;
     std::int64_t first = INT32_MAX, last = INT32_MIN;

@@ -77,8 +77,7 @@ void add_taxonomy_tables(const AnalysisRun& run, const AnalyzeOptions& options,
     const auto published = classify_head(head, ClassCriterion::first_component, options.taxonomy);
     const auto on_axis = classify_head(head, ClassCriterion::drift_axis, options.taxonomy);
     const int pc = position_component(pca);
-    // A head with a class by the published thresholds can lack values only in the columns of the
-    // drift axis.
+    // If a head has a class by the published thresholds, only the drift-axis columns can be empty.
     const bool lacks_axis_only = published != HeadClass::undefined;
     rows.add(
         head_cells(run, head, first.q.r, first.k.r, to_string(published), has_few_rows(head),

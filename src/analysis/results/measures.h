@@ -65,10 +65,10 @@ std::vector<MeanError> compute_errors_of_means(const AnalysisRun& run,
 const MeanError* find_error_of_mean(const AnalysisRun& run, const std::string& quantity,
                                     const std::string& heads);
 
-// ---- Sentences about the results of a run.
+// ---- Warnings and notes about the results of a run
 
-// True for fewer than ten rows (queries plus keys) per dimension, or where more than 5 % of the
-// position shuffles reach the correlation along a.
+// True if the head has fewer than ten rows (queries plus keys) per dimension, or if more than 5 %
+// of the position shuffles reach the observed correlation along the drift axis.
 bool has_few_rows(const HeadReport& head);
 
 // Sets and logs run.warnings (heads with few rows, correlations within chance) and run.notes (most

@@ -23,7 +23,7 @@ constexpr std::pair<const char*, const char*> kStateFiles[] = {
     {"statistics", stats_layout::kStateFile},
     {"results", results_layout::kSummaryFile}};
 
-// Runs `check` for all items on all cores; an Error becomes a sentence of `found.problems`.
+// Runs `check` for all items on all cores; the message of an Error is added to `found.problems`.
 template <typename Items, typename Check>
 void check_each(const Items& items, FolderVerification& found, Check check) {
   std::vector<typename Items::const_pointer> all;

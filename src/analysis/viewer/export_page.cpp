@@ -22,7 +22,7 @@ constexpr double kOverviewShare = 0.4;      // largest share of the budget that 
 constexpr std::int64_t kExactKeys = 32;     // keys of a row that are stored without rounding
 constexpr std::int64_t kMostQueries = 512;  // evenly spaced queries, if none are given
 
-// Code of an attention weight in steps of `step` of its logarithm; 0 stands for 0.
+// Quantises the logarithm of an attention weight in steps of `step`; code 0 means weight 0.
 template <typename Code>
 Code logarithm_code(double value, double lowest, double step) {
   constexpr double kLargest = std::numeric_limits<Code>::max();
@@ -31,10 +31,10 @@ Code logarithm_code(double value, double lowest, double step) {
       std::clamp(std::round((std::log(value) - lowest) / step), 1.0, kLargest));
 }
 
-// A row has 16-bit codes of ln p from -32 to 0: a relative error of at most 0.025 %.
+// Rows store ln p from -32 to 0 in 16-bit codes, with a relative error of at most 0.025 %.
 constexpr double kRowLowest = -32.0;
 constexpr double kRowStep = 32.0 / 65535.0;
-// A cell of an overview has 8-bit codes of its logarithm from -16 to 9.5: steps of 10 %.
+// Overview cells store the logarithm from -16 to 9.5 in 8-bit codes, in steps of 10 %.
 constexpr double kCellLowest = -16.0;
 constexpr double kCellStep = 0.1;
 
@@ -73,7 +73,7 @@ Json place_json(const RunHead& head) {
   return {{"run", head.run}, {"layer", head.layer}, {"head", head.head}};
 }
 
-// One overview in base64; `most` is the largest number of cells per side.
+// Encodes an overview as base64; `most` is the largest number of cells per side.
 Json overview_json(const HeadAttention& attention, CellValue value, std::int64_t most) {
   int level = attention.base_level();
   while (attention.cells_at(level) > most) ++level;
@@ -84,8 +84,8 @@ Json overview_json(const HeadAttention& attention, CellValue value, std::int64_t
   return {{"level", level}, {"side", side}, {"codes", pack(codes)}};
 }
 
-// Returns at most `most` of the ascending queries, evenly spaced; `shown` stays if it is one of
-// them.
+// Returns at most `most` of the ascending queries, evenly spaced. Keeps the query `shown` if it is
+// in the list.
 std::vector<std::int64_t> thin_out(const std::vector<std::int64_t>& queries, std::int64_t most,
                                    std::int64_t shown) {
   const auto count = std::ssize(queries);

@@ -25,8 +25,7 @@ struct CellSums {
   float largest = 0;
 };
 CellSums sum_cell(const float* p, std::int64_t count) {
-  // Weights are not negative, so their bits compare like them, and a maximum of integers
-  // vectorises.
+  // Non-negative floats compare like their bit patterns, and an integer maximum vectorises.
   std::int32_t largest = 0;
   for (std::int64_t i = 0; i < count; ++i)
     largest = std::max(largest, std::bit_cast<std::int32_t>(p[i]));
@@ -147,8 +146,8 @@ void HeadAttention::pack_key_values() {
   });
 }
 
-// out: (queries, end - begin + 1), where the last column is free. `begin` is a multiple of the
-// columns of the gemm tile.
+// out: scores, shape (queries, end - begin + 1); the last column is not written. `begin` must be a
+// multiple of the columns of the gemm tile.
 void HeadAttention::scores(const Queries& queries, std::int64_t begin, std::int64_t end,
                            float* out) const {
   const auto d = store_.config().d_head;

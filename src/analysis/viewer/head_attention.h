@@ -95,16 +95,16 @@ class HeadAttention {
   [[nodiscard]] HeadVectors load();
   void pack_key_values();
   void scores(const Queries& queries, std::int64_t begin, std::int64_t end, float* out) const;
-  // Replaces the scores of one query by its attention on the visible ones of `keys`. `row` starts
-  // at key `origin`, the first visible one if the log-sum-exp of the query is not known yet.
-  // Returns the visible keys of the range.
+  // Replaces the scores of one query by its attention to the visible keys of `keys` and returns
+  // their range. `row` starts at key `origin`, which must be the first visible key if the
+  // log-sum-exp of the query has not been computed yet.
   KeyRange to_attention(std::int64_t query, float* row, std::int64_t origin, KeyRange keys);
-  // Visits keys [begin, end) of the queries. Queries whose log-sum-exp is unknown are computed over
-  // all keys.
+  // Visits the attention of the queries to keys [begin, end). Rows of queries without a stored
+  // log-sum-exp are computed over all keys.
   void visit_keys(const Queries& queries, std::int64_t begin, std::int64_t end,
                   const RowVisitor& visit);
   void add_frequencies(std::int64_t query, AttentionRow& row) const;
-  // A tile from scores. `preview`: from one query per row of cells.
+  // Computes a tile from scores; with `preview`, from one query per row of cells.
   Tile computed_tile(int level, std::int64_t row, std::int64_t column, CellValue value,
                      bool preview);
 

@@ -78,7 +78,7 @@ Tensor widen_head(const Tensor& heads, std::int64_t head) {
 }  // namespace
 
 std::int64_t QueryKeyPlan::snapshots() const {
-  // A run from tokens reaches layer 0, so layer 0 needs no snapshot.
+  // Recomputation of the first layers starts from the tokens, so layer 0 needs no snapshot.
   return recomputes() ? (layers - 1) / snapshot_step : 0;
 }
 
@@ -94,8 +94,8 @@ QueryKeyPlan plan_query_keys(const ModelConfig& config, Device device, DType dty
   plan.layer_bytes = rows * (config.n_heads + config.n_kv_heads) * config.d_head *
                      static_cast<std::int64_t>(dtype_size(plan.dtype));
   plan.residual_bytes = rows * config.d_model * 4;
-  // On a GPU the host holds q or a residual stream, and k, in staging buffers that are powers of
-  // two.
+  // A pass on a GPU needs two staging buffers on the host: one for q or the residual stream, one
+  // for k. Their sizes are powers of two.
   const auto staged = [&](std::int64_t width) {
     const auto bytes = as_index(rows * width) * dtype_size(plan.dtype);
     return static_cast<std::int64_t>(std::bit_ceil(bytes));
@@ -191,8 +191,8 @@ QueryKeyStore::QueryKeyStore(std::shared_ptr<const Model> model, std::span<const
     : model_(std::move(model)), config_(model_->config()), plan_(plan) {
   batch_.add(ids);
   for (const auto& layer : model_->weights().layers) sinks_.push_back(layer.sinks);
-  // The last layers are kept: the snapshots make them as cheap to recompute as the first ones, and
-  // heads of late layers are looked at more often.
+  // Keep the last layers: with snapshots all layers cost the same to recompute, and heads of late
+  // layers are viewed more often.
   Keeper keeper(*this, config_.n_layers - plan_.kept_layers, config_.n_layers, true, quiet);
   run(keeper, 0);
   keeper.finish();

@@ -22,8 +22,8 @@ struct QueryKeyPlan {
   DType dtype = DType::f32;         // type of the stored q and k: the type the pass computes in
   std::int64_t layers = 0;          // layers with attention over the text
   std::int64_t kept_layers = 0;     // layers whose q and k are in memory at a time
-  std::int64_t snapshot_step = 0;   // the residual stream is kept before every step-th layer;
-                                    // 0: all layers are kept and nothing is recomputed
+  std::int64_t snapshot_step = 0;   // layers between snapshots of the residual stream;
+                                    // without snapshots (0), q and k of all layers are kept
   std::int64_t layer_bytes = 0;     // q and k of one layer
   std::int64_t residual_bytes = 0;  // residual stream before one layer
   std::int64_t pass_bytes = 0;      // host activations of the pass
@@ -84,7 +84,7 @@ class QueryKeyStore {
   std::vector<std::vector<float>> sinks_;     // (n_layers) of (n_heads) or empty
   std::map<std::int64_t, Tensor> snapshots_;  // (rows, d_model) by layer
   RecentCache<std::int64_t, std::shared_ptr<const LayerVectors>> layers_;
-  // (layer, head) of 16-bit layers widened to float32: q and k (rows, d_head).
+  // Cache of vectors widened from 16 bits to float32, by (layer, head): q and k (rows, d_head).
   RecentCache<std::pair<std::int64_t, std::int64_t>, std::shared_ptr<const LayerVectors>> widened_;
 };
 

@@ -1,4 +1,4 @@
-// A cache of few values that drops the least recently used one.
+// A small cache with least-recently-used (LRU) eviction.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class RecentCache {
     entries_.splice(entries_.end(), entries_, found);
     return &entries_.back().second;
   }
-  // Drops values until less than `most` are left.
+  // Evicts values until fewer than `most` remain.
   void make_room(std::size_t most) {
     while (!entries_.empty() && entries_.size() >= most) entries_.pop_front();
   }

@@ -28,7 +28,7 @@ std::string random_token() {
   return token;
 }
 
-// Compares in a time that does not depend on the first different character.
+// Constant-time comparison, which prevents timing attacks on the secret.
 bool is_same_secret(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   unsigned different = 0;
@@ -92,8 +92,8 @@ class HttpServer : public ViewerServer {
   }
 
  private:
-  // Rejects requests that another web page could send: a foreign Host (DNS rebinding) or Origin. A
-  // port is not compared, because `ssh -L` changes it.
+  // Rejects requests that another web page could send: a foreign Host (DNS rebinding) or Origin.
+  // Ports are not compared, because `ssh -L` changes them.
   bool is_allowed(const httplib::Request& request) const {
     const auto host = request.get_header_value("Host");
     if (is_loopback(options_.host) && !is_loopback(host_name(host))) return false;
@@ -185,9 +185,9 @@ class HttpServer : public ViewerServer {
     refuse(response, 404, "Not found.\n");
   }
 
-  // A page numbers the requests of a channel, such as the rows of one head. A request that waits is
-  // dropped once a later one of its channel has arrived. Notes the request and returns whether it
-  // is out of date.
+  // The page numbers the requests of each channel, such as the rows of one head. Records the
+  // request and returns true if a newer request of the channel has arrived, in which case the older
+  // one is dropped.
   bool is_superseded(const httplib::Request& request) {
     if (!request.has_param("channel")) return false;
     const std::lock_guard lock(channels_);

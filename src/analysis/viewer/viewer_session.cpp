@@ -87,7 +87,7 @@ void ViewerSession::read_results() {
                                                 {"q_component", Table::Type::text},
                                                 {"k_component", Table::Type::text},
                                                 {"value", Table::Type::real}});
-  // A folder of attributions alone has no tables of an analysis.
+  // A results folder that contains only attributions has no analysis tables.
   if (attributed && !fs::exists(options_.results + "/summary.json")) return;
   columns_ = collect_report_head_data(AnalysisResults(options_.results)).json;
   columns_.erase("profile");

@@ -35,20 +35,21 @@ class ViewerSession {
   std::int64_t rows() const { return std::ssize(options_.ids); }
   std::size_t runs() const { return runs_.size(); }
 
-  // JSON object: texts of the tokens, runs, layers, columns of the results folder.
+  // Returns a JSON object: token texts, runs, layers, and columns of the results folder.
   Json info() const;
   AttentionRow row(const RunHead& head, std::int64_t query);
-  // float64: first key, keys, log-sum-exp, entropy, attention on token 0, mean distance, rotary
-  // pairs, 0; float32: scores (keys), pattern (keys), attended and mean score by frequency (pairs).
+  // Returns the bytes of an attention row. float64: first key, keys, log-sum-exp, entropy,
+  // attention on token 0, mean distance, rotary pairs, 0; float32: scores (keys), pattern (keys),
+  // attended and mean score by frequency (pairs).
   std::string row_bytes(const RunHead& head, std::int64_t query);
   // Returns float32 values of shape (n_heads, statistics); HeadStatistics::kNames names the
   // columns.
   std::string statistics_bytes(std::size_t run, std::int64_t layer);
-  // float32: 1 if exact, else 0; cells (kTileCells, kTileCells).
+  // Returns float32 values: 1 if the tile is exact, else 0; then cells (kTileCells, kTileCells).
   std::string tile_bytes(const RunHead& head, int level, std::int64_t row, std::int64_t column,
                          CellValue value);
   HeadAttention& attention(const RunHead& head);
-  // JSON list of [key, score, q_component, k_component, value] from attribution.csv.
+  // Returns a JSON list of [key, score, q_component, k_component, value] from attribution.csv.
   Json attribution(std::int64_t layer, std::int64_t head, std::int64_t query) const;
 
  private:

@@ -1,4 +1,4 @@
-// Eligible keys of each text and point: keys before the point and within the attention window.
+// Eligible keys of a text at each query point: keys before the point, within the attention window.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ struct KeyRange {
   std::int64_t end = 0;
 
   std::int64_t pair_count() const { return (end - begin) * (end - begin - 1) / 2; }
-  // Pair number `index` of pair_count(), counted row by row below the diagonal.
+  // Returns pair number `index` of a row-by-row numbering of the lower triangle.
   KeyPair pair(std::int64_t index) const;
 };
 
-// Eligible keys lie in bins before the point's bin and, with a sliding window, after position -
-// window. Both ends of the range ascend with the point, so a pair of keys i < j of one text is
-// eligible at points [first_eligible_point(j), end_of_eligible_points(i)).
+// Keys that are eligible at a query point: those in earlier bins and, with a sliding window, after
+// position - window. Both ends of the range ascend with the point, so a pair of keys i < j of one
+// text is eligible at points [first_eligible_point(j), end_of_eligible_points(i)).
 class EligibleKeys {
  public:
   EligibleKeys(const SortedKeys& keys, const QueryPoints& points,

@@ -22,7 +22,7 @@ std::vector<std::int64_t> sorted_order(const RowsView& source, std::span<const s
     };
     return key(x) < key(y);
   };
-  // Captures are usually written in this order: skip the sort.
+  // Rows of captures are usually sorted already: skip the sort.
   if (!std::is_sorted(order.begin(), order.end(), before))
     std::sort(order.begin(), order.end(), before);
   return order;
@@ -133,7 +133,8 @@ void PairEvaluator::set_keys(const KeyTile& keys) {
   }
 }
 
-// v = delta^T L L^T delta = |L^T delta|^2.
+// Variance of the score difference of two keys, with delta = key i - key j and the Cholesky factor
+// L of the query covariance: delta^T L L^T delta = |L^T delta|^2.
 void PairEvaluator::compute_z_with_full_covariance() {
   float* z = by_pair_.data();
   for (const KeyPair& pair : waiting_) {

@@ -96,8 +96,8 @@ struct KeyPair {
 
 inline constexpr std::int64_t kTilePairs = kMostLanes;
 
-// z scores of up to kTilePairs pairs at a range of columns, one lane per pair. Unused lanes are
-// filled with a large z, which has plasticity 0.
+// z scores of up to kTilePairs pairs of keys at a range of columns (query models), one SIMD lane
+// per pair. Unused lanes are filled with a large z, which has plasticity 0.
 struct PairScoreTile {
   std::span<const KeyPair> pairs;
   std::int64_t first_column = 0;

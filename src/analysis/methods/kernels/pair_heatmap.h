@@ -58,7 +58,7 @@ class PairHeatmap {
   double width_;
   double weight_ = 1;
   std::span<const double> query_;
-  // Number of steps (entries of first_point_) per heatmap cell.
+  // Width of a heatmap cell in steps; first_point_ has one entry per step.
   std::int64_t cell_steps_;
   double steps_;                           // per token
   std::vector<std::int32_t> first_point_;  // (steps): the first point at or after the step

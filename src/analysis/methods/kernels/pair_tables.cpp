@@ -43,9 +43,9 @@ class PlasticityAtPoints {
         running_(static_cast<std::size_t>((kMostPoints + 1) * kMostLanes)),
         total_(static_cast<std::size_t>(kMostPoints)) {}
 
-  // Splits points [first, end) into parts of at most kMostPoints points, and calls body(part) after
-  // computing running() and the totals of the part. range_of(pair) returns the points at which a
-  // pair is counted.
+  // Evaluates points [first, end) in parts of at most kMostPoints points: computes the running sums
+  // and totals of a part, then calls body(part). range_of(pair) returns the points at which a pair
+  // is counted.
   template <typename RangeOf, typename Body>
   void evaluate(const PairScoreTile& lines, std::int64_t first, std::int64_t end,
                 const RangeOf& range_of, const Body& body) {

@@ -72,8 +72,8 @@ LinearQueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
   return model;
 }
 
-// Diagonal of a scatter matrix C in rotated coordinates, H S C S H, with signs S and the reflection
-// H = I - 2 w w^T.
+// Diagonal of the scatter matrix C in rotated coordinates, H S C S H, with the diagonal sign matrix
+// S and the Householder reflection H = I - 2 w w^T.
 std::vector<double> rotated_diagonal(const Matrix& scatter, const LinearQueryModel& model) {
   const auto dim = model.sign.size();
   std::vector<double> diagonal;
@@ -91,8 +91,8 @@ std::vector<double> rotated_diagonal(const Matrix& scatter, const LinearQueryMod
   return diagonal;
 }
 
-// predict_position() from sums alone: mae_projection stays NaN. `drift_scatter`: scatter of the
-// drift coordinate.
+// Like predict_position() with rows, but from sums: mae_projection stays NaN. `drift_scatter` is
+// the scatter of the drift coordinate.
 void predict_position(const LogPositionSums& u, double drift_scatter, LinearQueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
   if (!(u.scatter > 0)) return;
