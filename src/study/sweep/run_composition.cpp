@@ -1,4 +1,4 @@
-// The section `composition` of a sweep: tables of what feeds the queries and keys of heads.
+// Composition tables of a sweep: contributions of components to the queries and keys of heads.
 #include "base/core/error.h"
 #include "base/io/json.h"
 #include "base/io/output_file.h"
@@ -16,7 +16,7 @@ std::string record_file(const std::string& results) {
   return results + "/composition.json";
 }
 
-// Identifies the tables: settings and version.
+// Returns the settings and the version that identify the composition tables.
 Json composition_record(const CompositionSection& section) {
   const auto& options = section.options;
   return {{"heads", section.heads},           {"texts", section.texts},

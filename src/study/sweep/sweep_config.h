@@ -86,8 +86,8 @@ std::pair<std::string, std::string> checkpoint_name_and_revision(const SweepRun&
 // Returns the configuration of the run's statistics, with `data_root` as output folder.
 StatsConfig stats_config_of_run(const SweepRun& run, const std::string& data_root);
 
-// The section `composition`: what feeds the queries and keys of heads, measured in every run on
-// the first texts of its dataset.
+// The section `composition`: contributions of components to the queries and keys of heads, measured
+// in every run on the first texts of its dataset.
 struct CompositionSection {
   std::string heads;           // as in `qkscope attribute --head`
   CompositionOptions options;  // without heads and label
