@@ -116,7 +116,7 @@ class DocumentTableReader {
                 path_);
     return next();
   }
-  std::size_t left() const { return group_rows_ - row_; }  // rows left in this group
+  std::size_t left() const { return group_rows_ - row_; }  // in the current row group
   void skip(std::size_t rows) { row_ += rows; }
   std::int64_t integer(std::size_t column, std::size_t row) const {
     return table_.columns()[column].integers[row_ + row];
