@@ -277,7 +277,7 @@ void DataRoot::remove_unused_part(const Shard& shard, const DataRootLock& lock) 
     const bool alone = shard.count == 1 || lock.files.front().try_upgrade();
     if (!alone || !list_started_shards().empty()) return;
   }
-  // Keep the parts folder: it tells the next run that qkscope wrote the remaining files.
+  // Keep the parts folder: it proves to the next run that qkscope wrote the remaining files.
   if (is_being_replaced() && !existing_run_files().empty()) return;
   remove_parts();
   if (lock.made.empty()) return;
@@ -326,8 +326,8 @@ void DataRoot::remove_finished_files() const {
 void DataRoot::remove_run_files(const Manifest& manifest, const Shard& shard) const {
   const OpenFolder root(path_);
   const auto parts = root.folder(layout::kPartsFolder);
-  // A state file in the parts folder tells the next run that qkscope wrote all remaining files. It
-  // stays until the parts are removed.
+  // A state file in the parts folder proves to the next run that qkscope wrote all remaining files.
+  // The state file stays until the parts are removed.
   if (root.has(kind_->state_file)) write_file(parts_folder() + "/" + kind_->state_file, "{}\n");
   root.remove_file(kind_->state_file);  // first, so that a half removed folder is not finished
   root.sync();

@@ -71,7 +71,7 @@ class Journal {
   // file.
   Journal copy_without_entries() const;
   void add_entry_without_writing(const JournalEntry& entry) { entries_.push_back(entry); }
-  // Removes files of the part that the journal does not list, which a crash left behind.
+  // Removes files that the journal does not list: leftovers of a crash.
   void remove_unlisted_files() const;
 
  private:

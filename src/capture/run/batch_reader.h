@@ -24,8 +24,8 @@ void check_token_ids(const RunPlan& plan, const Example& example);
 
 class BatchReader {
  public:
-  // Starts reading at once. `plan` and `source` must outlive the reader, and no one else may use
-  // the source. Setting `stop` ends reading after the current document.
+  // Starts reading at once. `plan` and `source` must outlive the reader; the source must not be
+  // used elsewhere. Setting `stop` ends reading after the current document.
   BatchReader(const RunPlan& plan, ExampleSource& source, const std::atomic<bool>* stop = nullptr);
   ~BatchReader();  // blocks until the current document is read
   BatchReader(const BatchReader&) = delete;

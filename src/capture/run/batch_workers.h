@@ -31,8 +31,8 @@ class BatchWorkers {
     Result result;
   };
 
-  // Starts at once. The reader must outlive this object. Batches run one at a time until `settled`
-  // returns true: the first batches may fix state that all later batches share.
+  // Starts the workers. The reader must outlive this object. Batches run one at a time until
+  // `settled` returns true: the first batches may set state that all later batches share.
   BatchWorkers(
       BatchReader& reader, std::size_t count, Make make,
       std::function<bool()> settled = [] { return true; })
