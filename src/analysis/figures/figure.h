@@ -65,7 +65,7 @@ struct FigureKind {
 // Every figure, in the order of the report.
 const std::vector<FigureKind>& figure_kinds();
 
-// Groups of figures that differ only by table columns.
+// Groups of figures that are drawn alike from different table columns.
 std::vector<FigureKind> head_map_kinds();            // from analyses of a capture
 std::vector<FigureKind> attention_head_map_kinds();  // from statistics over every token
 std::vector<FigureKind> geometry_head_map_kinds();   // columns of the geometry

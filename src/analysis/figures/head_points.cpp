@@ -46,7 +46,7 @@ std::string with_components(const AnalysisResults& results, const char* form) {
   return fmt::format(fmt::runtime(form), x, y);
 }
 
-// Rows [first, last) of head_scatter: one head.
+// Range [first, last) of the rows of one head in the table head_scatter.
 struct HeadRange {
   std::size_t first;
   std::size_t last;

@@ -63,7 +63,7 @@ struct TrajectoryLayout {
   std::vector<LegendEntry> legend = {};  // at the bottom of the figure
 };
 
-// Statistics of a measure over the heads of a run: the value of the line, and its band.
+// Summary of a measure over the heads of a run, plotted as a line and a band around it.
 enum class SummaryStatistic { mean, mean_and_deviation, mean_and_quartiles, median_and_quartiles };
 
 struct TrajectoryMeasure {

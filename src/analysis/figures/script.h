@@ -29,7 +29,7 @@ std::string replace_control_characters(std::string_view text);
 // steps.
 double nice_tick_step(double range, int wanted);
 
-// Returns the step between ticks of an axis of integers, such as token positions: at least 1.
+// Returns the tick step of an integer axis, such as token positions: at least 1.
 double integer_tick_step(double range, int wanted);
 // Returns `set xtics` for the axis "x". With `thousands` the numbers read 50k, else 50000.
 std::string token_tick_commands(const char* axis, double step, bool thousands);

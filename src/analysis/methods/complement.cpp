@@ -12,7 +12,7 @@
 namespace qkscope {
 namespace {
 
-// Applies the reflection to both sides of a symmetric matrix.
+// Applies a Householder reflection to both sides of a symmetric matrix.
 void reflect_symmetric(Matrix& matrix, std::span<const double> w) {
   reflect_rows(matrix, w);
   for (std::int64_t i = 0; i < matrix.rows; ++i)

@@ -1,5 +1,5 @@
-// Plasticity without a model of the queries: the fraction p of a bin's n queries that prefer one
-// key of a pair to the other gives the unbiased estimate 4 n / (n - 1) p (1 - p).
+// Plasticity without a model of the queries: if a fraction p of a bin's n queries prefers one key
+// of a pair, the unbiased estimate is 4 n / (n - 1) p (1 - p).
 #pragma once
 
 #include <span>

@@ -108,7 +108,7 @@ std::vector<FitWindow> local_windows(const LocalFitKnots& knots, const SortedQue
   return windows;
 }
 
-// Rows for which `matches` returns true, with equal weights.
+// Returns a window of the rows for which `matches` returns true, with equal weights.
 template <typename Matches>
 FitWindow window_where(const SortedQueries& queries, double centre, int degree,
                        const Matches& matches) {

@@ -97,8 +97,8 @@ struct ScoredPairs {
 // One-way analysis of variance of the scores, by group of texts.
 class OneWayVariance {
  public:
-  // Each (level, group of texts) has a cell of sums. Levels of a factor that is `nested`, such as
-  // the key, have pairs of one group only.
+  // Sums are kept for each (level, group of texts). Levels of a `nested` factor, such as the key,
+  // have pairs of one group only.
   OneWayVariance(const ScoredPairs& pairs, const std::vector<std::size_t>& level, int groups,
                  bool nested)
       : groups_(static_cast<std::size_t>(groups)),

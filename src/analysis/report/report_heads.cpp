@@ -106,7 +106,7 @@ const std::vector<std::pair<const char*, std::string>> kHeadMeasures = {
        return columns;
      }()}};
 
-// Meanings of the geometry columns. The page itself has the meanings of all other columns.
+// Descriptions of the geometry columns. All other columns are described in the page itself.
 Json meanings_json() {
   Json meanings = Json::object();
   for (const auto& column : geometry_columns()) meanings[column.name] = column.meaning + ".";

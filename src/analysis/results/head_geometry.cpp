@@ -58,15 +58,15 @@ double score_scale(const Statistics& s, std::int64_t layer) {
   return parse_json(found->second, metadata::kScoreScales).at(as_index(layer)).get<double>();
 }
 
-// Moments of one layer over the tokens beyond the first ones; null where the statistics lack them.
+// Moments of one layer without the first tokens of each text; null if the statistics have none.
 const HeadMoments* body_of(const Statistics& s, VectorKind kind, VectorStage stage,
                            std::int64_t layer) {
   const auto* moments = s.find(kind, stage, layer);
   return moments != nullptr && moments->body.n() > 1 ? &moments->body : nullptr;
 }
 
-// Adds the ranks of one side of a head before and after RoPE. On layers without RoPE both are equal
-// and computed once.
+// Adds the ranks of a head's queries, keys or values before and after RoPE. On layers without RoPE
+// both are equal and computed once.
 void add_side_ranks(const std::string& side, const HeadMoments* pre, const HeadMoments* post,
                     std::int64_t head, GeometryResult& result) {
   SideRanks ranks;

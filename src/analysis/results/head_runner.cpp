@@ -28,7 +28,7 @@ void sample_rows(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
   std::vector<std::size_t> kept;
   const auto total = static_cast<std::size_t>(rows.size());
   for (std::size_t i = 0; i < total && std::ssize(kept) < limit; ++i)
-    // Selection sampling: probability (rows still wanted) / (rows still to come).
+    // Selection sampling: keep a row with probability (rows still needed) / (rows remaining).
     if (random.below(total - i) < static_cast<std::uint64_t>(limit) - kept.size())
       kept.push_back(i);
   const auto keep = [&](auto& values, std::size_t width) {

@@ -291,7 +291,7 @@ Tile HeadAttention::computed_tile(int level, std::int64_t row, std::int64_t colu
   const auto first_query = (row * kTileCells) << level;
   const auto first_key = (column * kTileCells) << level;
   const auto width = std::int64_t{1} << level;
-  // In a preview, the query in the middle of a row of cells stands for the others.
+  // In a preview, the middle query of a row of cells represents all queries of the row.
   const auto first = preview ? std::min(first_query + width / 2, rows() - 1) : first_query;
   const auto step = preview ? width : 1;
   const Queries queries{first, step,

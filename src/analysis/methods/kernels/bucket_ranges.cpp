@@ -19,7 +19,7 @@ DistinctIntegers::DistinctIntegers(std::span<const std::int32_t> all) : place(al
           std::lower_bound(numbers.begin(), numbers.end(), all[i]) - numbers.begin());
     return;
   }
-  // First 1 for each value that occurs, then overwritten with the index of that value.
+  // Lookup table: 1 for each value that occurs, later replaced by the index of the value.
   std::vector<std::int32_t> place_of(static_cast<std::size_t>(range));
   for (const auto number : all) place_of[static_cast<std::size_t>(number - low)] = 1;
   for (std::int64_t i = 0; i < range; ++i) {

@@ -47,7 +47,7 @@ class GroupedFits {
   GroupedFits(const FloatMatrix& rows, std::span<const double> position, std::span<const int> group,
               int groups, std::span<const FitWindow> windows);
 
-  // Returns the fits with the rows of one group left out; -1: with all rows.
+  // Returns the fits without the rows of one group of texts; -1 leaves out no group.
   WindowFits fits_without_group(int group) const;
 
  private:

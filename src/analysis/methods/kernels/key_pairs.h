@@ -85,7 +85,7 @@ struct QueryPoints {
   void add(std::int32_t bin_number, double mean_position, std::int32_t column_number,
            double column_fraction);
   std::int64_t size() const { return std::ssize(bin); }
-  // The first point whose queries all come after keys of `key_bin`.
+  // Returns the first query point at which all queries come after the keys of `key_bin`.
   std::int64_t first_point_after(std::int32_t key_bin) const;
 };
 
@@ -112,7 +112,7 @@ class PairEvaluator {
 
   PairEvaluator(const QueryGaussians& columns, Consumer consumer);
 
-  // Sets the keys of all pairs added from now on.
+  // Sets the keys that later calls of add() refer to.
   void set_keys(const KeyTile& keys);
   // Sets the columns [first, end) that pairs added from now on need. A tile is evaluated at the
   // columns of all its pairs.
