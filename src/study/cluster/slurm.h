@@ -113,8 +113,8 @@ class SubmissionFolder {
   std::string path_;
 };
 
-// Returns the line of a log that tells why a task failed: the last line with an error of qkscope,
-// of the script or of Slurm, else the last line that is not blank.
+// Returns the log line with the reason of a failed task: the last line with an error of qkscope, of
+// the script or of Slurm, else the last line that is not blank.
 std::string find_error_line(std::string_view log);
 
 // Returns the error line at the end of a log file; "" if the file does not exist or is empty.
