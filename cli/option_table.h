@@ -53,11 +53,11 @@ CommandRow option_table(const CLI::App& command);
 // Returns the rows of the commands below `row` that have no subcommands: "inspect", "hub download".
 std::vector<CommandRow> all_commands(const CommandRow& row);
 
-// Returns the whole command line that chooses a command: "qkscope hub download".
+// Returns the full name of a command with its parent commands: "qkscope hub download".
 std::string command_line(const CLI::App& command);
 
-// Makes --help of the program and all its commands print the table. Call after all commands were
-// added.
+// Makes --help of the program and of all commands print text generated from the option table. Call
+// after all commands have been added.
 void use_table_for_help(CLI::App& app);
 
 // Returns the text of --help, wrapped at `width` characters.

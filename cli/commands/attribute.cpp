@@ -105,7 +105,7 @@ void print_composition(const Table& components) {
   }
 }
 
-// Appends the rows of a checkpoint, with its place in the series as the second column, `order`.
+// Appends one checkpoint's table, with the checkpoint's index in the series as column `order`.
 void append_rows(std::vector<Table::Column>& all, const Table& more, std::int64_t order) {
   auto columns = more.columns();
   const std::vector<std::int64_t> orders(static_cast<std::size_t>(more.rows()), order);

@@ -40,7 +40,7 @@ struct Lengths {
   bool in_chunks = false;
 };
 
-// Encodes a text; without --chunk as one chunk.
+// Encodes a text into chunks; without --chunk, into a single chunk.
 TextChunks encode(const Tokenizer& tokenizer, std::string_view text,
                   const LongTextOptions& options) {
   const Tokenizer::EncodeOptions encoding{options.special_tokens, options.max_tokens};
