@@ -1,4 +1,4 @@
-// Additions to the thread pool of qkscope/experimental/threads.h.
+// Internal additions to the thread pool of qkscope/experimental/threads.h.
 #pragma once
 
 #include <future>

@@ -17,7 +17,7 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Eight partial sums per row, four rows at a time to hide latency.
+// Eight partial sums per row, four rows at a time, to hide the latency of additions.
 constexpr int kSums = 8;
 constexpr int kRows = 4;
 using Doubles = hn::CappedTag<double, kSums>;

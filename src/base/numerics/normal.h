@@ -19,8 +19,8 @@ inline double log_gamma(double x) {
   return ::lgamma_r(x, &sign);
 }
 
-// z scores of up to kMostLanes pairs of keys, given at columns and interpolated linearly at points:
-// z[c] + fraction (z[c + 1] - z[c]), or z[c] in the last column.
+// z scores of up to kMostLanes pairs of keys, tabulated at columns and interpolated linearly
+// between them: z[c] + fraction (z[c + 1] - z[c]), or z[c] in the last column.
 inline constexpr std::int64_t kLaneStep = 4;
 inline constexpr std::int64_t kMostLanes = 16;
 struct ZScoreInterpolation {
@@ -31,7 +31,7 @@ struct ZScoreInterpolation {
   const std::int32_t* column;  // (points): column number, ascending
   const float* fraction;       // (points)
 };
-// Points [first, end) are evaluated. Lane i includes only points [lane_first[i], lane_end[i]).
+// Points [first, end) to evaluate; lane i includes only points [lane_first[i], lane_end[i]).
 struct LanePointRanges {
   std::int32_t first = 0;
   std::int32_t end = 0;

@@ -11,8 +11,8 @@
 
 namespace qkscope {
 
-// Spreads each value i: adds value i times the 12 weights at taps[rows[i].taps] to the three
-// vectors at signal[rows[i].start].
+// NUFFT spreading: adds value i times the 12 weights at taps[rows[i].taps] to the three vectors at
+// signal[rows[i].start].
 void spread_onto_grid(std::span<const std::complex<double>> values, const SpreadTarget* rows,
                       const FourFloats* taps, FourComplex* signal);
 

@@ -107,7 +107,8 @@ PhaseFactor turn_of(const std::complex<double>& e, double t) {
 }  // namespace
 
 PhaseSum PhaseSumTaylorSeries::evaluate(double shift) const {
-  // S = sum over m of (-i shift)^m / m! sum[m]; derivative j uses sum[m + j].
+  // Taylor series of the Fourier sum: S(omega + shift) = sum over m of (-i shift)^m / m! sum[m];
+  // its j-th derivative uses sum[m + j].
   PhaseSum result;
   std::complex<double> factor = 1;
   for (std::size_t m = 0; m < kPowers; ++m) {

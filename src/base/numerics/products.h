@@ -19,8 +19,8 @@ inline constexpr int kInterleaved = 4;
 inline constexpr std::int64_t padded_row_count(std::int64_t rows) {
   return (rows + 7) / 8 * 8;
 }
-// out (padded_row_count(rows), cols), interleaved, = rows (rows, cols) in float64 minus mean
-// (cols).
+// out (padded_row_count(rows), cols) = rows (rows, cols) in float64 minus mean (cols), with groups
+// of four rows interleaved.
 void centre_and_interleave(std::span<const float* const> rows, std::span<const double> mean,
                            double* out);
 
