@@ -226,7 +226,7 @@ class RevisionFetch {
   HubCacheWriter cache_;
 };
 
-// "texts.jsonl" and "model.gguf" are missing files, not names to look up on the Hub.
+// Names such as "texts.jsonl" and "model.gguf" are missing local files, not names on the Hub.
 bool is_remote_name(const std::string& name) {
   const auto ends = [&](auto ending) { return name.ends_with(ending); };
   return is_repository_id(name) && !ends(".gguf") && std::ranges::none_of(kDataEndings, ends);
