@@ -195,7 +195,7 @@ class ForwardPass {
     return has_hook_point(config_, point) && observer_.wants_derived() && observer_.wants(point);
   }
 
-  // Shows the observer compute(x) at a derived hook point; x is the selected part of the buffer.
+  // Passes compute(x) to the observer at a derived point; x is the selected part of the buffer.
   template <typename Compute>
   void show_derived(HookPoint point, ActivationBuffer buffer, Compute compute) {
     if (!wants_derived(point)) return;

@@ -90,7 +90,7 @@ struct WeightProduct {
   std::int64_t y_stride;
 };
 
-// Computes outputs [first, first + count) of every row.
+// Computes the output columns [first, first + count) of every row.
 void multiply(const WeightProduct& product, std::int64_t first, std::int64_t count);
 
 }  // namespace qkscope::gemv

@@ -260,7 +260,8 @@ void multiply_stored(const WeightProduct& product, std::int64_t first, std::int6
   output.store();
 }
 
-// Up to kGroup outputs whose weights need conversion to float32: FP8, MXFP4, stored as (in, out).
+// Computes up to kGroup outputs with weights that need conversion: FP8, MXFP4, or (in, out)
+// storage.
 void multiply_widened(const WeightProduct& product, std::int64_t first, std::int64_t count) {
   thread_local ScratchFloats memory;
   std::vector<TileOutput> outputs;

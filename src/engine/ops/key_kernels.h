@@ -7,7 +7,7 @@
 
 namespace qkscope::keys {
 
-// Rows of keys are padded with weights of 0 to a multiple of this.
+// Arrays over keys are padded with weights of 0 to a multiple of this length.
 inline constexpr std::int64_t kPadding = 16;
 constexpr std::int64_t padded_key_count(std::int64_t keys) {
   return (keys + kPadding - 1) / kPadding * kPadding;
@@ -30,7 +30,7 @@ void attention_weights(const float* scores, std::int64_t keys, SplitLogSumExp ls
 // Returns the sum of `count` values in 16 lanes.
 float sum(const float* x, std::int64_t count);
 
-// Sum that adds short ranges sequentially; most ranges have only a few keys.
+// Sums a range of weights. Short ranges, which are the most frequent, are added sequentially.
 inline float sum_range(const float* x, std::int64_t count) {
   if (count >= kPadding) return sum(x, count);
   float total = 0;

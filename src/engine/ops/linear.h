@@ -40,7 +40,7 @@ struct WeightSubmatrix {
   std::int64_t depth;
 };
 
-// out (rows, depth) = a part of the matrix in float32, with the scale applied.
+// Converts part of the matrix to float32, with the scale applied; out is (rows, depth).
 void widen_rows(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out);
 
 // Returns a view of the same memory, `offset` elements later, with another shape and other strides.
@@ -74,7 +74,7 @@ struct RowsByExpert {
 // bad-input error unless all indices are valid expert numbers and distinct within a row.
 RowsByExpert group_rows_by_expert(ConstTensorView indices, std::int64_t experts);
 
-// gate and up (rows, k, d_mlp) of x (rows, d_model) for the chosen experts, row by row.
+// Computes gate and up (rows, k, d_mlp) of the chosen experts for each row of x (rows, d_model).
 void project_experts_gate_up(ConstTensorView x, const RowsByExpert& by_expert,
                              std::span<const ExpertWeights> experts, TensorView gate,
                              TensorView up);

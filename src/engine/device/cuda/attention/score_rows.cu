@@ -16,7 +16,7 @@ struct ScoreMemory {
   float k[kKeys][kColumns + 1];  // odd pitch: the keys of a warp fall into different banks
 };
 
-// Operands of a block: one row of several heads of q, several rows of one head of k.
+// Operands of a thread block: one row of q of several heads, and several rows of k of one head.
 template <typename T>
 struct BlockSource {
   const T* q;  // (heads, d_head)

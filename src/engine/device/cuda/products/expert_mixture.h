@@ -154,8 +154,8 @@ class ExpertMixture {
     std::int64_t begin = 0;
     std::int64_t rows = 0;
   };
-  // Pads each expert's rows to a multiple of kExpertRowUnit, so that the products have few distinct
-  // shapes. Padding rows are copies whose results are never read.
+  // Groups rows by expert and pads each group to a multiple of kExpertRowUnit, so that the products
+  // have few distinct shapes. Padding rows are copies whose results are never read.
   void group_rows(std::int64_t begin, std::int64_t count) {
     const auto k = model_.experts.per_token;
     begin_ = begin;
@@ -232,7 +232,7 @@ class ExpertMixture {
   std::int64_t count_ = 0;             // rows of the chunk
   std::int64_t padded_ = 0;            // grouped rows, padding included
   std::vector<ExpertRowRange> spans_;  // (experts)
-  // int32: source row and slot of each grouped row, then the grouped row of each slot.
+  // Index lists (int32): source row and slot of each grouped row, and the grouped row of each slot.
   UploadBuffer numbers_;
   DeviceMemory sorted_;          // (padded, d_model or d_mlp) inputs of the products
   DeviceMemory made_;            // (padded, 2 d_mlp or d_model) outputs of the products
