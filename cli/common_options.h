@@ -30,7 +30,7 @@ inline void start_section(CLI::App& command, const std::string& title) {
 }
 
 // Adds a command with the options of its Arguments::common, which are applied before `run` is
-// called. Returns the command and its arguments, which live as long as the command.
+// called. Returns the command and its arguments, which exist as long as the command.
 template <typename Arguments>
 std::pair<CLI::App*, Arguments*> add_command(CLI::App& app, const std::string& name,
                                              const std::string& help, void (*run)(Arguments&)) {

@@ -63,8 +63,8 @@ void use_table_for_help(CLI::App& app);
 // Returns the text of --help, wrapped at `width` characters.
 std::string help_text(const CommandRow& row, const std::string& program, std::size_t width);
 
-// Splits text into lines of at most `width` characters at spaces. A longer word is a line of its
-// own; line feeds of the text stay.
+// Splits text into lines of at most `width` characters at spaces. A longer word gets a separate
+// line; line feeds in the text are kept.
 std::vector<std::string> wrap(std::string_view text, std::size_t width);
 
 }  // namespace qkscope::cli
