@@ -147,7 +147,7 @@ class QKSCOPE_API Observer {
   // Returns true for hook points to observe; the network runs up to the last observed point.
   virtual bool wants(HookPoint point) const = 0;
 
-  // Returns true if wants() should also be asked about derived points.
+  // Returns true if wants() should also be called for derived points.
   virtual bool wants_derived() const { return false; }
 
   // Called before each layer that runs; an exception ends the pass.

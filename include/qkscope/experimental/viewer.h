@@ -72,7 +72,7 @@ class QKSCOPE_API Viewer {
   // the queries and keys do not fit into memory.
   void add_run(const std::string& name, std::shared_ptr<const Model> model);
 
-  // Starts the server on a thread of its own and returns the address of the page, which contains a
+  // Starts the server on a background thread and returns the address of the page, which contains a
   // random token. Throws a bad-input error if the program was built without a server.
   std::string serve(const ViewerServerOptions& options);
   // Stops the server; no effect if it is not running.
