@@ -78,7 +78,7 @@ double durbin_cdf(std::int64_t n, double d) {
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < m; ++j)
       for (std::int64_t g = 1; g <= i - j + 1; ++g) step(i, j) /= static_cast<double>(g);
-  // power = step^n, with separate binary exponents to avoid overflow.
+  // Matrix power = step^n, with separate binary exponents to avoid overflow.
   Matrix power(m, m);
   for (std::int64_t i = 0; i < m; ++i) power(i, i) = 1;
   int power_exponent = 0;
@@ -315,7 +315,8 @@ double youden_j(std::span<const double> upper, std::span<const double> lower) {
   const auto lower_count = bins.count(lower);
   const auto nu = static_cast<double>(upper.size());
   const auto nl = static_cast<double>(lower.size());
-  // J(x) = (fraction of `lower` values <= x) - (fraction of `upper` values <= x)
+  // Youden's J at threshold x is (fraction of `lower` values <= x) - (fraction of `upper` values <=
+  // x).
   double best = 0;
   double j = 0;
   std::vector<double> bound(kHistogramBins);

@@ -24,7 +24,7 @@ struct PeakCandidate {
   float power = 0;
 };
 
-// The grid points that one row is spread to.
+// The NUFFT grid points that one row is spread to.
 struct SpreadTarget {
   std::uint32_t start;  // index of the first FourComplex
   std::uint32_t taps;   // index of the first FourFloats of kernel weights

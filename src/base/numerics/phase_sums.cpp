@@ -179,7 +179,7 @@ LowFrequencySums::LowFrequencySums(const PositionOrder& order, std::span<const d
 }
 
 PhaseSum LowFrequencySums::evaluate(double omega) const {
-  // exp(-i omega t) = sum over m of (-i omega t)^m / m!: even terms are real, odd ones imaginary.
+  // Taylor series exp(-i omega t) = sum of (-i omega t)^m / m!: even terms are real, odd imaginary.
   std::array<double, kPowers> factors;
   double factor = 1;
   for (std::size_t m = 0; m < kPowers; ++m) {

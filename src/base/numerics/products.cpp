@@ -62,7 +62,7 @@ struct LeftRows {
   }
 };
 
-// sum (kRows, 8) = left (kRows, depth) times panel (depth, 8). All sums stay in registers.
+// Matrix product of a tile: sum (kRows, 8) = left (kRows, depth) panel (depth, 8), in registers.
 template <int kRows>
 HWY_INLINE void tile_product(std::int64_t depth, const LeftRows& left, const double* panel,
                              Vector (&sum)[kRows][kVectors]) {
@@ -95,8 +95,8 @@ HWY_INLINE void tile_product(std::int64_t depth, const LeftRows& left, const dou
   }
 }
 
-// out (kRows, 8) = left (kRows, depth) times panel (depth, 8). Functions that compute a tile are
-// not inlined: in a larger function the compiler would spill the sums.
+// Matrix product of a tile: out (kRows, 8) = left (kRows, depth) panel (depth, 8). Functions that
+// compute a tile are not inlined: in a larger function the compiler would spill the sums.
 template <int kRows>
 HWY_NOINLINE void store_tile(std::int64_t depth, const LeftRows& left, const double* panel,
                              double* out) {
@@ -109,7 +109,7 @@ HWY_NOINLINE void store_tile(std::int64_t depth, const LeftRows& left, const dou
       hn::StoreU(sum[row][v], Doubles(), out + row * kPanelColumns + v * kLanes);
 }
 
-// to (kTileRows, 8; row stride `stride`) += left (kTileRows, depth) times panel (depth, 8).
+// Adds left (kTileRows, depth) times panel (depth, 8) to `to` (kTileRows, 8), row stride `stride`.
 HWY_NOINLINE void add_tile(std::int64_t depth, const LeftRows& left, const double* panel,
                            double* to, std::int64_t stride) {
   Vector sum[kTileRows][kVectors];
@@ -249,8 +249,8 @@ void gram_of_panels(const double* packed, std::int64_t packed_depth, std::int64_
   }
 }
 
-// packed (ceil(cols / 8), packed_depth, 8) = selected rows of vectors (.., cols) minus mean, padded
-// with zeros.
+// Packs the selected rows of vectors (.., cols), minus mean, as (ceil(cols / 8), packed_depth, 8),
+// padded with zeros.
 void pack_centred(const float* vectors, std::span<const std::int64_t> rows,
                   std::span<const double> mean, std::int64_t packed_depth, double* packed) {
   const Doubles d;
