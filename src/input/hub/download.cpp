@@ -95,7 +95,7 @@ struct BlobDownload {
   // Receives the number of bytes downloaded by this and earlier runs. May throw to cancel.
   std::function<void(std::uint64_t)> progress;
 
-  // Returns once the blob is in place; throws if the download fails for good.
+  // Returns once the blob is in place; throws if the download fails permanently.
   void run() const {
     const HubCacheWriter cache(repository);
     make_folders(cache.folder() + "/blobs");
