@@ -160,7 +160,7 @@ class ForwardPass {
     show({Stage::expert_indices, layer}, ActivationBuffer::expert_indices);
   }
 
-  // Runs the MLP in chunks of rows; all rows at once if an observer wants or edits them.
+  // Runs the MLP in chunks of rows; all rows at once if an observer reads or edits them.
   void run_mlp(std::int64_t layer, ResidualAddition addition) {
     const bool wanted = observer_.wants({Stage::mlp_pre, layer}) ||
                         observer_.wants({Stage::mlp_pre_linear, layer}) ||

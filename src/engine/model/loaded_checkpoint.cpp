@@ -258,7 +258,7 @@ class WeightBinder {
             .eps = static_cast<float>(number(".eps", {}))};
   }
 
-  // Returns q, k or v (part 0, 1, 2) of a matrix with rows (head, 3, d_head), as a strided view.
+  // Returns q, k or v (part 0, 1, 2) of a fused matrix with rows (head, 3, d_head), as a view.
   Linear interleaved_part(const Linear& all, std::int64_t number) const {
     if (all.weight.values.empty()) return {};
     const auto d = model_.d_head;

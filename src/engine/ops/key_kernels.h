@@ -53,7 +53,8 @@ struct ScoreSegmentSums {
 ScoreSegmentSums compute_segment_weights(const ScoreSegment& segment, SplitLogSumExp lse, float* p,
                                          std::int32_t* bins);
 
-// units = p in units of 2^-40, and key_sums += units. `keys` is a multiple of kPadding.
+// Converts weights p to fixed point: units = p in units of 2^-40; key_sums += units. `keys` is a
+// multiple of kPadding.
 void add_fixed_point_weights(const float* p, std::int64_t keys, std::int64_t* units,
                              std::int64_t* key_sums);
 

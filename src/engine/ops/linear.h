@@ -17,8 +17,9 @@
 
 namespace qkscope {
 
-// x (rows, in), y (rows, out), both float32 with contiguous rows. A row of y depends on the same
-// row of x alone; its bits depend neither on the number of rows nor on the number of threads.
+// Linear layer: x (rows, in), y (rows, out), both float32 with contiguous rows. A row of y depends
+// only on the same row of x; its bits depend neither on the number of rows nor on the number of
+// threads.
 void linear(ConstTensorView x, const Linear& layer, TensorView y);
 void linear(ConstTensorView x, const WeightMatrix& weight, TensorView y);
 
@@ -79,7 +80,8 @@ void project_experts_gate_up(ConstTensorView x, const RowsByExpert& by_expert,
                              std::span<const ExpertWeights> experts, TensorView gate,
                              TensorView up);
 
-// y (rows, d_model) = sum over experts of weights (rows, k) times down_e gated (rows, k, d_mlp).
+// Down projection: y (rows, d_model) = sum over experts of weights (rows, k) times down_e gated
+// (rows, k, d_mlp).
 void project_experts_down(ConstTensorView gated, const RowsByExpert& by_expert,
                           std::span<const ExpertWeights> experts, ConstTensorView weights,
                           TensorView y);

@@ -540,7 +540,7 @@ class CudaBackend : public Backend {
               stream_);
   }
 
-  // y = norm of x, both (active rows, d_model); y may be x.
+  // Writes the norm of x to y, both (active rows, d_model); x and y may alias.
   void normalize_residual(const void* x, const DeviceNorm& norm, void* y) {
     normalize_rows({.x = x,
                     .norm = norm,

@@ -82,7 +82,7 @@ class ExpertMixture {
                       .dtype = dtype_},
                      stream_);
   }
-  // y (count, d_model): weighted sum of the experts' outputs.
+  // Computes y (count, d_model), the weighted sum of the experts' outputs.
   void project_down(const std::vector<DeviceLinear>& weights, void* y) {
     const auto width = model_.experts.d_mlp;
     const auto* slots_of_rows = numbers_.as<std::int32_t>() + padded_;
@@ -102,7 +102,7 @@ class ExpertMixture {
                     stream_);
   }
 
-  // y (count, d_model) += output of the shared expert for x (count, d_model).
+  // Adds the output of the shared expert for x (count, d_model) to y (count, d_model).
   void add_shared_expert(const void* x, const DeviceLayer& layer, void* y) {
     const auto width = model_.experts.shared_d_mlp;
     void* gate_up =
@@ -184,7 +184,7 @@ class ExpertMixture {
     numbers_.upload(numbers, "the experts", stream_);
   }
 
-  // to (count, n) = from[rows], the first n elements of each row.
+  // Gathers rows: to (count, n) = from[rows], the first n elements of each row.
   void gather_rows(const void* from, std::int64_t stride, const std::int32_t* rows, void* to,
                    std::int64_t count, std::int64_t n) {
     copy_rows({.x = from,

@@ -25,7 +25,7 @@ struct DeviceLinear {
   std::int64_t in = 0;
 };
 
-// y = factor x Wᵀ + bias, or y += factor x Wᵀ + bias; the sum is rounded once.
+// Linear layer: y = factor x Wᵀ + bias, or y += factor x Wᵀ + bias; the sum is rounded once.
 struct MatrixProduct {
   const void* x = nullptr;  // (rows, in) dense
   DeviceLinear linear;

@@ -95,8 +95,8 @@ TokenRows list_repeated_tokens(const Batch& batch) {
   return out;
 }
 
-// Sampled queries: weights (heads, blocks of all documents) and tiles (heads, tiles). Every head
-// has the same number of tiles.
+// Sampling weights of the query blocks (heads, blocks of all documents) and tiles of the sampled
+// queries (heads, tiles). Every head has the same number of tiles.
 struct SampledTiles {
   std::vector<float> weights;
   std::vector<DocumentRowTile> tiles;

@@ -87,7 +87,8 @@ struct ScoreRow {
   }
 };
 
-// One block per cell (document, bucket) and head; each warp processes one column at a time.
+// Sums of cells (document, bucket): one block per cell and head; each warp sums one column at a
+// time.
 __global__ void __launch_bounds__(kThreads) cells_kernel(const BucketCellSumArguments arguments) {
   const auto& a = arguments.scores;
   const auto cell = arguments.cells[blockIdx.x];

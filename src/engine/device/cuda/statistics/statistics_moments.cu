@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kMostChannels) channels_kernel(const MomentArg
   record[a.record.largest_offset() + channel] = largest;
 }
 
-// One warp per row at a time; the warps' sums are added in warp order.
+// Norms of rows: each warp processes one row at a time; the warps' sums are added in warp order.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) norms_kernel(const MomentArguments a) {
   constexpr int kWarps = kThreads / 32, kLanePairs = kMostChannels / 2 / 32;
@@ -178,8 +178,8 @@ __device__ float centre_of(double mean, double variance) {
   return static_cast<float>(rint(mean / step) * step);
 }
 
-// One thread per channel, one block per head; two passes, for the mean and for the spread around
-// it.
+// Estimates the shift of every channel in two passes, for the mean and for the spread around the
+// mean. One block per head, one thread per channel.
 template <typename T>
 __global__ void __launch_bounds__(kMostChannels)
     shift_kernel(const MomentArguments a, MomentSegment chunks, float* shifts) {
@@ -305,7 +305,7 @@ __global__ void __launch_bounds__(kThreads)
   to.moments[a.record.norm_max_offset()] = most;
 }
 
-// One block per head and bucket, one thread per channel.
+// Moments per bucket of positions: one block per head and bucket, one thread per channel.
 __global__ void __launch_bounds__(kMostChannels)
     buckets_kernel(const MomentArguments a, const BucketMomentResults to) {
   __shared__ double means[kMostChannels];  // mean of x - c per channel

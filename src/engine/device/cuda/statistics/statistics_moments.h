@@ -111,7 +111,8 @@ struct MomentArguments {
   float* chunk_sums = nullptr;  // (chunks, heads, 2, dim): sums of y and of y^2
 };
 
-// Estimates MomentShift (product, centre and limit; (3, heads, dim)) from the first rows of chunks.
+// Estimates the moment shifts of all channels, shape (3, heads, dim), from the first rows of
+// chunks.
 void estimate_moment_shift(const MomentArguments& arguments, MomentSegment chunks, float* shift,
                            cudaStream_t stream);
 
