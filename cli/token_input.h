@@ -1,4 +1,4 @@
-// Token input of commands that run one text, and the positions to keep.
+// Token input of commands that run a single text, and parsing of the positions to keep.
 #pragma once
 
 #include <cstdint>

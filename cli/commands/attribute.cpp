@@ -35,7 +35,7 @@ struct AttributeArguments {
   TableOutput output;
 };
 
-// Returns the number of --top; 0 for "all".
+// Parses --top: a number of component pairs; 0 for "all".
 std::int64_t kept_pairs(const AttributeArguments& options) {
   if (options.top == "all") return 0;
   const auto top = parse_integer(options.top, "--top");
