@@ -76,7 +76,7 @@ QKSCOPE_API CapturePlan make_plan(const CaptureConfig& config, const ComputeOpti
 QKSCOPE_API StatsPlan make_stats_plan(const StatsConfig& config, const ComputeOptions& compute,
                                       std::shared_ptr<ExternalEngine> engine);
 
-// Makes the engine of a configuration with `engine: NAME`.
+// Creates the engine for a configuration that contains `engine: NAME`.
 using EngineFactory = std::function<std::shared_ptr<ExternalEngine>(const CaptureConfig& config,
                                                                     const ComputeOptions& compute)>;
 // Registers the engine that configurations select by name; replaces an earlier one.
