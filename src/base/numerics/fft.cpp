@@ -46,12 +46,12 @@ HWY_INLINE void transpose(Vector& a, Vector& b, Vector& c, Vector& d) {
   d = hn::InterleaveUpper(f, ac_high, bd_high);
 }
 
-// Real and imaginary parts in separate registers.
+// Complex numbers with real and imaginary parts in separate registers.
 struct SplitComplex {
   Vector re;
   Vector im;
 
-  // Not defaulted: GCC would compile a default constructor for the baseline target.
+  // Not defaulted, because GCC would compile a defaulted constructor for the baseline target.
   HWY_INLINE SplitComplex() {}
   HWY_INLINE SplitComplex(Vector real, Vector imaginary) : re(real), im(imaginary) {}
   HWY_INLINE explicit SplitComplex(const FourComplex& from)

@@ -44,7 +44,8 @@ class Fft {
 
   std::size_t size() const { return size_; }
   std::size_t block_count() const { return size_ / kBlock; }
-  // Called for consecutive ranges of finished blocks [begin, end) while they are in the L1 cache.
+  // Callback for consecutive ranges of finished blocks [begin, end), while they are in the L1
+  // cache.
   using Done = std::function<void(std::size_t begin, std::size_t end)>;
   // Transforms `signal` in place: X[k] = sum over n of signal[n] exp(-2 pi i k n / size). The
   // output is in digit-reversed order, which avoids a reordering pass: block_index(k %

@@ -30,7 +30,7 @@ struct Candidate {
   double power = 0;
 };
 
-// Refines a peak near a half grid point by a parabola through |S|^2 at quarter grid steps.
+// Refines the peak at `half` half grid steps by a parabola through |S|^2 at quarter grid steps.
 Candidate top_of_peak(const Nufft& spectrum, std::int64_t half) {
   const auto power = spectrum.powers_at_quarter_steps(half);
   const double* const highest = std::max_element(power.data() + 1, power.data() + 4);

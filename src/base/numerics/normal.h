@@ -8,12 +8,12 @@
 
 namespace qkscope {
 
-// Returns Phi(z), with full relative accuracy in the lower tail.
+// Returns the standard normal CDF Phi(z), with full relative accuracy in the lower tail.
 inline double normal_cdf(double z) {
   return 0.5 * std::erfc(-z * (1 / std::numbers::sqrt2));
 }
 
-// ln |Gamma(x)|. Thread-safe, unlike std::lgamma, which writes the global signgam.
+// Returns ln |Gamma(x)|. Thread-safe, unlike std::lgamma, which writes the global signgam.
 inline double log_gamma(double x) {
   int sign = 0;
   return ::lgamma_r(x, &sign);

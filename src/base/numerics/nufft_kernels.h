@@ -16,7 +16,7 @@ namespace qkscope {
 void spread_onto_grid(std::span<const std::complex<double>> values, const SpreadTarget* rows,
                       const FourFloats* taps, FourComplex* signal);
 
-// Squared deconvolution gains, shared by 2^shift neighbouring blocks.
+// Squared deconvolution gains of the NUFFT, shared by 2^shift neighbouring blocks.
 struct BlockGains {
   const FourFloats* lines;  // ((blocks >> shift) + 1, 4)
   int shift;

@@ -40,7 +40,7 @@ struct RunningSums {
   }
 };
 
-// Computes the sums of every block. `fine`, shape (256): exp(-i omega t) within a block.
+// Computes the Fourier sums of every block. `fine`, shape (256): exp(-i omega t) within a block.
 void row_kernel(const PhaseFactor* fine, const PositionOrder& order,
                 const std::complex<double>* values, BlockPhaseSums* blocks) {
   const std::int32_t* const offsets = order.offsets().data();
@@ -154,7 +154,7 @@ LowFrequencySums::LowFrequencySums(const PositionOrder& order, std::span<const d
       first_(0.5 * static_cast<double>(length_ - order.length())),
       segments_(static_cast<std::size_t>((order.length() - 1) / length_ + 1)) {
   const double middle = 0.5 * static_cast<double>(length_ - 1);
-  // Consecutive rows are mostly in the same segment, so its sums stay in registers.
+  // Consecutive rows are mostly in the same segment, so the sums of a segment stay in registers.
   Moments sums{};
   std::int64_t segment = 0;
   const auto add_sums = [&] {
@@ -186,7 +186,7 @@ PhaseSum LowFrequencySums::evaluate(double omega) const {
     factors[m] = m % 4 == 1 || m % 4 == 2 ? -factor : factor;
     factor *= omega / static_cast<double>(m + 1);
   }
-  // Sum of z t^power exp(-i omega t) over a segment, t relative to its middle.
+  // Fourier sum of z t^power exp(-i omega t) over a segment, t relative to its middle.
   const auto inside = [&](const Moments& sums, std::size_t power) {
     double re = 0;
     double im = 0;

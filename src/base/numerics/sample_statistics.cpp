@@ -23,7 +23,7 @@ double log_gamma_step(double a) {
   return 0.5 * std::log(a) + series;
 }
 
-// Continued fraction of I_x(a, b) by Lentz's method.
+// Continued fraction of the incomplete beta function I_x(a, b), by Lentz's method.
 double beta_fraction(double a, double b, double x) {
   constexpr double kTiny = 1e-300;
   constexpr int kMaxSteps = 100000;

@@ -1,4 +1,4 @@
-// Conversion between Table and Arrow, and how tables are stored in Parquet files.
+// Conversion between Table and Arrow, and the Parquet settings of tables.
 #pragma once
 
 #include <cstdint>
