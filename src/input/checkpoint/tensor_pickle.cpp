@@ -237,7 +237,7 @@ class Unpickler {
 
   // ---- Tensor reconstruction
 
-  // Persistent id: ("storage", torch.FloatStorage, "0", "cpu", elements).
+  // Persistent id of a storage: ("storage", torch.FloatStorage, "0", "cpu", elements).
   void push_storage(const Value& id) {
     const auto& parts = items_of(id, 5);
     if (parts[0].text != "storage") fail("a persistent object is none that tensors need");
@@ -274,7 +274,8 @@ class Unpickler {
     }
   }
 
-  // Arguments: (storage, offset, shape, strides, requires_grad, hooks) and optionally metadata.
+  // Arguments of _rebuild_tensor_v2: (storage, offset, shape, strides, requires_grad, hooks) and
+  // optionally metadata.
   void push_tensor(const Value& arguments) {
     expect(arguments, Kind::tuple);
     const auto& parts = *arguments.items;

@@ -118,7 +118,7 @@ class RevisionFetch {
         client_(hub_settings(), options.stop),
         cache_(repository_) {}
 
-  // Returns "" in offline mode if the revision is not cached.
+  // Returns the snapshot folder; "" in offline mode if the revision is not cached.
   std::string run() {
     const auto known =
         pinned_.empty() ? cached_commit(repository_.kind, repository_.id, revision_) : pinned_;
