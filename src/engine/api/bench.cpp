@@ -252,7 +252,7 @@ class TimedBackend : public Backend {
   std::vector<BenchKernel> kernels_;
 };
 
-// A checkpoint on its device; records the free device memory before loading.
+// Benchmark of one checkpoint on its device; records the free device memory before loading.
 class Bench {
  public:
   Bench(const std::string& folder, const ModelOptions& model, const BenchOptions& options)

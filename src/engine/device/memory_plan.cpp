@@ -196,7 +196,7 @@ std::int64_t device_weight_bytes(const ModelConfig& model, DType dtype) {
 std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
   const auto positions = model.learned_positions() ? model.max_positions : 0;
   const auto embedding = (model.embedding_rows + positions) * model.d_model;
-  // The widest MLP matrix needs a second buffer, in which gate and up wait to be interleaved.
+  // The widest MLP matrix needs a second buffer, which is used to interleave gate and up.
   const auto waiting = 2 * model.d_mlp * model.d_model;
   const auto layers =
       largest_layer_elements(model) * std::min<std::int64_t>(attention_layers(model), 2);

@@ -204,7 +204,7 @@ class WeightBinder {
     return one;
   }
 
-  // Lists the tensors that hold one matrix of all experts.
+  // Lists the tensors that store one weight matrix for all experts.
   void list_experts(const std::string& name, std::int64_t out, std::int64_t in) {
     const auto count = model_.experts.count;
     if (prefix_.experts.mxfp4) {

@@ -62,7 +62,8 @@ void center_columns(Linear& linear, LoadedCheckpoint& model) {
   subtract_mean(linear.bias);
 }
 
-// b_O += W_O b_V, where query heads of a group repeat the bias of their shared value head.
+// Value bias folding: b_O += W_O b_V, where query heads of a group repeat the bias of their value
+// head.
 void fold_value_bias(LayerWeights& layer, const ModelConfig& config) {
   const auto values = to_float32(layer.o.weight);  // (d_model, n_heads * d_head)
   std::vector<float> bias;                         // (n_heads * d_head)

@@ -38,7 +38,7 @@ void for_each_expert(const RowsByExpert& rows, Body body) {
   }
 }
 
-// Sorts NaN first, so that the softmax propagates it.
+// Makes NaN sort first, so that the softmax propagates it.
 float sortable(float logit) {
   return std::isnan(logit) ? std::numeric_limits<float>::infinity() : logit;
 }

@@ -13,7 +13,7 @@ void add(float* x, const float* y, std::int64_t count);  // x += y
 // x += factor y, fused
 void add_scaled(float* x, const float* y, std::int64_t count, float factor);
 
-// out[r] = factor * sum over i of x[i] y[r][i], in 16 interleaved lanes of fused multiply-adds.
+// Dot products: out[r] = factor * sum over i of x[i] y[r][i], in 16 interleaved lanes of FMA.
 struct DotProductInput {
   const float* x;  // (n)
   const float* y;  // (rows, n), rows `stride` apart
@@ -63,7 +63,7 @@ void clip(float* x, std::int64_t count, float limit);  // x = min(max(x, -limit)
 
 void soft_cap(float* x, std::int64_t count, float cap);  // x = cap tanh(x / cap)
 
-// cos and sin of position * inverse[i], the angle rounded to float32, each multiplied by `factor`.
+// RoPE: cos and sin of position * inverse[i], the angle rounded to float32, each times `factor`.
 void compute_rotary_cos_sin(float position, const float* inverse, std::int64_t count, float factor,
                             float* cos, float* sin);
 

@@ -175,7 +175,7 @@ Tensor ActivationCopier::fetch(const DeviceView& view, DType dtype) {
                             static_cast<std::size_t>(count), cudaMemcpyDeviceToHost, compute_),
           "copy an activation to the host");
     check(cudaStreamSynchronize(compute_), "wait for an activation");
-    // Several threads, because the first write to fresh memory is slow.
+    // Uses several threads, because the first write to fresh memory is slow.
     const auto bytes = count * static_cast<std::int64_t>(row_bytes);
     parallel_for_ranges(bytes, kCopyBytes, [&](std::int64_t first, std::int64_t last) {
       std::memcpy(to + first, static_cast<const std::byte*>(host) + first,
