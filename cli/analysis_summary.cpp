@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Correlations of one head with position: on PC0, or along the drift axis.
+// Correlations of one head's queries and keys with position, on PC0 or along the drift axis.
 struct HeadCorrelations {
   double q = kNan;
   double k = kNan;
@@ -31,7 +31,7 @@ HeadCorrelations along_axis(const HeadReport& head) {
   return head.pca ? HeadCorrelations{head.pca->r_q_axis, head.pca->r_k_axis} : HeadCorrelations{};
 }
 
-// A quantity of heads; its mean over heads is printed.
+// A per-head quantity whose mean over all heads is printed.
 struct ShownMean {
   const char* quantity;  // in AnalysisRun::errors
   const char* title;
@@ -107,7 +107,8 @@ void print_classes(const AnalysisRun& run, const TaxonomyOptions& taxonomy) {
     return classify(r.q, r.k, taxonomy);
   };
   const auto by_axis = [&](const HeadReport& head) { return classify_axis(*head.pca, taxonomy); };
-  // AnalysisRun::errors has errors of fractions of classified heads; the table shows counts.
+  // AnalysisRun::errors holds standard errors of class fractions; multiplied by the number of
+  // classified heads they become errors of counts.
   const auto classified = std::ranges::count_if(run.heads, [&](const HeadReport& head) {
     return head.pca && by_component(head) != undefined;
   });

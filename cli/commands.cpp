@@ -56,7 +56,7 @@ constexpr Command kCommands[] = {
      "qkscope completion bash > ~/.local/share/bash-completion/completions/qkscope"},
 };
 
-// Examples of commands inside `hub` and `submit`.
+// Examples for the subcommands of `hub` and `submit`.
 struct SubcommandExample {
   const char* command;
   const char* subcommand;

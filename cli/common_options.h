@@ -30,7 +30,7 @@ inline void start_section(CLI::App& command, const std::string& title) {
 }
 
 // Adds a command with the options of its Arguments::common, which are applied before `run` is
-// called. Returns the command and its arguments, which live as long as the command.
+// called. Returns the command and its arguments, which exist as long as the command.
 template <typename Arguments>
 std::pair<CLI::App*, Arguments*> add_command(CLI::App& app, const std::string& name,
                                              const std::string& help, void (*run)(Arguments&)) {
@@ -44,20 +44,20 @@ std::pair<CLI::App*, Arguments*> add_command(CLI::App& app, const std::string& n
   return {command, arguments.get()};
 }
 
-// Largest count that an option accepts: a product of two counts that occur together fits 64 bits.
+// Largest count and largest number of shards that options accept; their product fits into 64 bits.
 inline constexpr std::int64_t kMostCount = std::int64_t{1} << 40;
 inline constexpr std::int64_t kMostShards = 1'000'000;
 
-// Validators of values, with messages that say what was found and what is expected. They add
-// nothing to the help.
+// Validators of option values. Error messages state the value found and the values expected; the
+// help text does not change.
 CLI::Validator positive();
 CLI::Validator not_negative();
 CLI::Validator between(double least, double most);  // any number
 CLI::Validator whole_between(std::int64_t least, std::int64_t most);
 CLI::Validator existing_file();
 
-// Makes every option of a number refuse NaN, infinity, octal and hexadecimal numbers. Call after
-// all commands were added.
+// Makes every numeric option reject NaN, infinity, octal and hexadecimal numbers. Call after all
+// commands have been added.
 void check_all_numbers(CLI::App& app);
 
 // Restricts the option to these words, which help and completion show as "mul|abs".

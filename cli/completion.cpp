@@ -9,7 +9,7 @@
 namespace qkscope::cli {
 namespace {
 
-// The program, its commands and their subcommands.
+// Returns the rows of the program, of its commands and of their subcommands.
 std::vector<CommandRow> rows_of(const CommandRow& program) {
   std::vector<CommandRow> rows = {program};
   for (std::size_t i = 0; i < rows.size(); ++i)

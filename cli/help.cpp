@@ -24,7 +24,7 @@ std::size_t text_width() {
   return std::clamp<std::size_t>(size.ws_col, kNarrowestText, kWidestText);
 }
 
-// Returns one entry of a list: a name, and its explanation in the right column.
+// Returns one entry of a help list: a name on the left and its explanation on the right.
 std::string entry(const std::string& name, const std::string& help, std::size_t width) {
   const std::string left = "  " + name;
   const std::string indent(kLeftColumn, ' ');
@@ -51,7 +51,7 @@ std::string option_help(const OptionRow& option) {
   return option.required && !option.positional() ? option.help + " (required)" : option.help;
 }
 
-// Returns the arguments and the required options: "DATA_ROOT --out FOLDER [OPTIONS]".
+// Returns the arguments and required options of a usage line: "DATA_ROOT --out FOLDER [OPTIONS]".
 std::string usage(const CommandRow& row) {
   std::string text;
   bool optional = false;

@@ -12,7 +12,7 @@
 namespace qkscope::cli {
 namespace {
 
-// Merges "rope_scaling.factor=4.0" as {"rope_scaling": {"factor": 4.0}}.
+// Merges a dotted override: "rope_scaling.factor=4.0" becomes {"rope_scaling": {"factor": 4.0}}.
 void add_override(Json& merged, const std::string& text) {
   const auto equals = text.find('=');
   if (equals == std::string::npos || equals == 0)

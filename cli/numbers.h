@@ -1,4 +1,4 @@
-// Numbers as texts: human-readable counts and byte sizes, and the parser of plain numbers.
+// Number formatting (human-readable counts and byte sizes), and parsing of plain numbers.
 #pragma once
 
 #include <charconv>

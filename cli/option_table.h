@@ -53,18 +53,18 @@ CommandRow option_table(const CLI::App& command);
 // Returns the rows of the commands below `row` that have no subcommands: "inspect", "hub download".
 std::vector<CommandRow> all_commands(const CommandRow& row);
 
-// Returns the whole command line that chooses a command: "qkscope hub download".
+// Returns the full name of a command with its parent commands: "qkscope hub download".
 std::string command_line(const CLI::App& command);
 
-// Makes --help of the program and all its commands print the table. Call after all commands were
-// added.
+// Makes --help of the program and of all commands print text generated from the option table. Call
+// after all commands have been added.
 void use_table_for_help(CLI::App& app);
 
 // Returns the text of --help, wrapped at `width` characters.
 std::string help_text(const CommandRow& row, const std::string& program, std::size_t width);
 
-// Splits text into lines of at most `width` characters at spaces. A longer word is a line of its
-// own; line feeds of the text stay.
+// Splits text into lines of at most `width` characters at spaces. A longer word gets a separate
+// line; line feeds in the text are kept.
 std::vector<std::string> wrap(std::string_view text, std::size_t width);
 
 }  // namespace qkscope::cli

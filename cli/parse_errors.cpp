@@ -30,7 +30,7 @@ constexpr OldOption kOldOptions[] = {{"generate", "--max-tokens", "--max-new-tok
                                      {"figures", "--head", "--heads"},
                                      {"export", "--checkpoint", "--model"}};
 
-// Returns the innermost command that the command line chose; the program if it chose none.
+// Returns the innermost subcommand on the command line, or the program if there is none.
 const CLI::App& chosen_command(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
   return chosen.empty() ? app : chosen_command(*chosen.front());
@@ -89,8 +89,8 @@ std::string surplus_argument(const CommandRow& row, const std::string& word) {
                                        : fmt::format("{} and options", fmt::join(arguments, " ")));
 }
 
-// Describes the first word that the command does not know; returns "" if it knows all of them.
-// Unknown options come first, because the words after them may be their values.
+// Returns an error message for the first unrecognised word, or "" if there is none. Unknown options
+// are reported first, because the words after them may be their values.
 std::string unknown_word(const CLI::App& command) {
   const auto words = command.remaining();
   if (words.empty()) return "";

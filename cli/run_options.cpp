@@ -15,7 +15,7 @@
 namespace qkscope::cli {
 namespace {
 
-// Environment variables by which a scheduler gives a task its index and the number of tasks.
+// Environment variables in which a scheduler passes the index of a task and the number of tasks.
 struct Scheduler {
   const char* name;
   const char* index;

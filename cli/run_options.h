@@ -65,7 +65,8 @@ struct RunArguments {
   void add_to(CLI::App& command);
   // Adds only --set, --limit, --ids and the compute options.
   void add_run_to(CLI::App& command);
-  // Returns --config and add_run_to() options as arguments of a process in this working directory.
+  // Returns --config and the options of add_run_to() as command-line arguments for another process
+  // in the same working directory.
   std::vector<std::string> run_arguments() const;
 
   Shard chosen_shard() const;

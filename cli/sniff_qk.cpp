@@ -1,4 +1,4 @@
-// The program sniff-qk: the command that the capture protocol documents, equivalent to `qkscope
+// Main function of sniff-qk, the command name used by the capture protocol; equivalent to `qkscope
 // capture`.
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -17,7 +17,7 @@ extern "C" void request_stop(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
-// Whether the parent process, such as nohup, asked to ignore the signal.
+// Returns true if the signal is ignored, as SIGHUP is under nohup.
 bool is_ignored(int signal) {
   struct sigaction now {};
   return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;

@@ -1,4 +1,4 @@
-// Stop signals for commands that can be resumed: the first Ctrl-C asks the command to finish its
+// Stop signals for commands that can be resumed: after the first Ctrl-C the command finishes its
 // current step, the second kills it.
 #pragma once
 

@@ -62,7 +62,8 @@ std::string shown(const Shown& column, double value) {
   return fmt::format("{:.{}f}", value, column.digits);
 }
 
-// Prints one line of the overview. `suffix` selects the measures: "", "_se" or "_exact".
+// Prints one row of the overview table. `suffix` selects the variant of every measure: ""
+// (estimate), "_se" (standard error) or "_exact" (over every token).
 void print_row(const OverviewRow& row, const std::string& title, std::size_t width,
                const std::string& suffix) {
   fmt::print("{:<{}}", title, width);
@@ -103,7 +104,7 @@ void print_group(const std::vector<OverviewRow>& rows, const std::string& layers
   }
 }
 
-// Prints one line per run: for all heads, for RoPE layers and for NoPE layers.
+// Prints the overview tables with one line per run: all layers, RoPE layers, NoPE layers and so on.
 void print_overview(const std::vector<OverviewRow>& rows) {
   print_group(rows, "all", "All layers");
   print_group(rows, "rope", "Layers with RoPE");
@@ -128,8 +129,8 @@ void print_counts(const std::vector<RunReport>& reports, double seconds) {
     fmt::print("{} published, {} were published before\n", published, before);
 }
 
-// Throws an error that lists the given runs; does nothing if there are none. `by_machine`: whether
-// some run failed for a reason other than bad input.
+// Throws an error that lists the runs in `labels`; does nothing if `labels` is empty. `by_machine`:
+// whether some run failed for a reason other than bad input.
 void report_runs(const std::vector<std::string>& labels, std::size_t all, bool by_machine,
                  const char* what, const char* remedy) {
   if (!labels.empty())
@@ -144,7 +145,8 @@ void report_problems(const std::vector<RunReport>& reports, SweepPart part) {
   });
   report_runs(labels_with(reports, RunOutcome::failed), reports.size(), failure, "failed",
               "run the same command to try them again");
-  // Fail, because a cluster task that succeeds starts the next task, which needs these runs.
+  // Throw, so that this cluster task fails: otherwise Slurm would start the next task, which needs
+  // these runs.
   if (part == SweepPart::merge || part == SweepPart::analyse)
     report_runs(labels_with(reports, RunOutcome::elsewhere), reports.size(), true,
                 "are at work in another task", "run the same command when that task has ended");
@@ -159,7 +161,7 @@ void report_problems(const std::vector<RunReport>& reports, SweepPart part) {
               "their results are whole, and the same command tries to publish them again");
 }
 
-// On a cluster, only the task that runs the part `tables` writes tables.
+// Returns true if this process writes tables; on a cluster only the task of part `tables` does.
 bool makes_tables(const SweepCommand& command) {
   return command.options.part == SweepPart::all || command.options.part == SweepPart::tables;
 }

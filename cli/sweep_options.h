@@ -18,7 +18,8 @@ struct SweepFileArguments {
 
   void add_to(CLI::App& command);
   Sweep read();
-  // Returns sweep file and options as arguments of another process in the same working directory.
+  // Returns the sweep file and the options as command-line arguments for another process in the
+  // same working directory.
   std::vector<std::string> arguments() const;
 };
 

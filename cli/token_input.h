@@ -1,4 +1,4 @@
-// Token input of commands that run one text, and the positions to keep.
+// Token input of commands that run a single text, and parsing of the positions to keep.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct DatasetInput {
   std::int64_t limit = 100;
   std::int64_t max_tokens = 1024;
 
-  // `input` is the option group of TokenInput, of which --dataset becomes one more choice.
+  // `input`: option group of TokenInput, to which --dataset is added as a further alternative.
   void add_to(CLI::App& command, CLI::App& input);
   bool given() const { return !dataset.empty(); }
   // Returns the token ids of every text that is not empty.

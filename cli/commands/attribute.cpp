@@ -35,7 +35,7 @@ struct AttributeArguments {
   TableOutput output;
 };
 
-// Returns the number of --top; 0 for "all".
+// Parses --top: a number of component pairs; 0 for "all".
 std::int64_t kept_pairs(const AttributeArguments& options) {
   if (options.top == "all") return 0;
   const auto top = parse_integer(options.top, "--top");
@@ -105,7 +105,7 @@ void print_composition(const Table& components) {
   }
 }
 
-// Appends the rows of a checkpoint, with its place in the series as the second column, `order`.
+// Appends one checkpoint's table, with the checkpoint's index in the series as column `order`.
 void append_rows(std::vector<Table::Column>& all, const Table& more, std::int64_t order) {
   auto columns = more.columns();
   const std::vector<std::int64_t> orders(static_cast<std::size_t>(more.rows()), order);

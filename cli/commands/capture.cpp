@@ -103,7 +103,7 @@ void print_result(const CaptureResult& result, const CapturePlan& plan,
   }
 }
 
-// A capture with --limit is not published: it would replace the whole capture on the Hub.
+// A capture with --limit is not published: it would replace a complete capture on the Hub.
 void publish(const OutputConfig& output, const CaptureArguments& options) {
   if (!output.hf_repo_id || options.no_publish) return;
   if (options.limit == 0)

@@ -32,7 +32,7 @@ struct DatasetArguments {
   bool no_special = false, json = false;
 };
 
-// Lengths of the documents in bytes, and of the documents or their chunks in tokens.
+// Measured lengths: of documents in bytes, and of documents or their chunks in tokens.
 struct Lengths {
   std::vector<std::int64_t> bytes, tokens;
   std::int64_t truncated = 0;
@@ -40,7 +40,7 @@ struct Lengths {
   bool in_chunks = false;
 };
 
-// Encodes a text; without --chunk as one chunk.
+// Encodes a text into chunks; without --chunk, into a single chunk.
 TextChunks encode(const Tokenizer& tokenizer, std::string_view text,
                   const LongTextOptions& options) {
   const Tokenizer::EncodeOptions encoding{options.special_tokens, options.max_tokens};
@@ -100,7 +100,7 @@ struct Bin {
   std::int64_t from, to, count;  // from <= length < to
 };
 
-// Bins with doubling bounds that cover the shortest to the longest document.
+// Histogram bins with doubling bounds that cover the shortest to the longest document.
 std::vector<Bin> histogram(const std::vector<std::int64_t>& lengths) {
   std::vector<Bin> bins;
   if (lengths.empty()) return bins;

@@ -1,4 +1,4 @@
-// qkscope demo: a sweep over training checkpoints of the small model that comes with qkscope.
+// qkscope demo: runs a sweep over training checkpoints of the small model that comes with qkscope.
 
 #include "cli/commands.h"
 #include "cli/common_options.h"

@@ -20,7 +20,8 @@ struct ExportArguments {
 };
 
 void run(ExportArguments& arguments) {
-  // If the output is an existing file, check its folder: --overwrite decides about the file.
+  // If the output path is an existing file, check its parent folder; --overwrite controls whether
+  // the file may be replaced.
   const std::filesystem::path out(arguments.options.out);
   check_local_output(std::filesystem::is_regular_file(out)
                          ? std::filesystem::absolute(out).parent_path().string()

@@ -94,8 +94,8 @@ std::vector<float> read_pattern(const std::string& path) {
   return values;
 }
 
-// Adds a column `pattern` to the table of heads: each head's score for the pattern of --pattern
-// FILE.
+// Adds a column `pattern` to the table of heads: the score of each head for the attention pattern
+// in the file of --pattern.
 Table with_pattern(const Table& table, const Model& model, const HeadTexts& texts,
                    const std::vector<float>& pattern, const HeadScoreOptions& options) {
   if (texts.size() != 1)

@@ -92,7 +92,7 @@ void add_publish(CLI::App& hub) {
                     "Create the repository as private if it does not exist");
 }
 
-// ---- qkscope hub cache, qkscope hub remove
+// ---- Commands qkscope hub cache and qkscope hub remove
 
 struct CacheArguments {
   CommonOptions common;

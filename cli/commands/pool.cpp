@@ -1,4 +1,4 @@
-// qkscope pool: statistics over the heads of several analyses.
+// qkscope pool: computes statistics over the heads of several analyses.
 #include <cmath>
 #include <filesystem>
 
@@ -33,7 +33,7 @@ std::string shown(double value) {
   return std::isnan(value) ? "-" : fmt::format("{:.4g}", value);
 }
 
-// Prints the rows that cover all runs and all heads.
+// Prints the table rows that are pooled over all runs and all heads.
 void print_pooled(const Table& table) {
   const auto& columns = table.columns();
   fmt::print("{:<28}{:>8}{:>12}{:>12}\n", "quantity", "heads", "mean", "median");

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Fields of the section `slurm` of a sweep file, given as --slurm KEY=VALUE.
+// Fields of the `slurm` section of a sweep file that --slurm KEY=VALUE can set.
 using SlurmField = std::variant<std::string SlurmOptions::*, std::int64_t SlurmOptions::*>;
 const std::map<std::string, SlurmField> kSlurmFields = {{"array_limit", &SlurmOptions::array_limit},
                                                         {"partition", &SlurmOptions::partition},

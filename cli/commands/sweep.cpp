@@ -26,7 +26,7 @@ struct SweepArguments {
   bool no_publish = false;
 };
 
-// --shard selects every n-th run, or with --part capture every n-th text of each run.
+// --shard selects every n-th run; with --part capture, every n-th text of each run.
 void choose_shards(SweepArguments& options) {
   auto& sweep = options.sweep;
   if (options.shards > 0 && sweep.part != SweepPart::merge)

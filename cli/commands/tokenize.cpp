@@ -1,4 +1,4 @@
-// qkscope tokenize: text to token ids, and back.
+// qkscope tokenize: converts text to token ids and back.
 #include <cerrno>
 #include <cstring>
 #include <fstream>

@@ -47,13 +47,13 @@ struct PcaResult {
   std::vector<PcaComponent> components;
   // Shape (dim). Explained variance of every component, including those not in `components`.
   std::vector<double> explained_variance;
-  // Means and slopes on the first component, relative to the pooled mean.
+  // Means and slopes of queries and keys on the first principal component, around the pooled mean.
   double mu_q = 0;
   double mu_k = 0;
   double slope_q = 0;  // per token
   double slope_k = 0;
   double fisher = 0;  // squared distance of the means / mean of the two within-class variances
-  // Sum over the listed components of explained variance times r^2.
+  // Sum over `components` of explained variance times r^2 (r: correlation with position).
   double positional_variance_q = 0;
   double positional_variance_k = 0;
   double qk_accuracy = 0;  // linear discriminant of queries against keys on components 0 and 1
@@ -209,7 +209,7 @@ struct PlasticityOptions {
   static constexpr int kMostBins = 8192;
   int profile_bins = 0;
   std::int64_t context = 0;  // tokens; 0: inferred from the rows
-  // Quintiles and deciles divide the range of bins with values, or the whole context.
+  // Whether quintiles and deciles divide the range of bins that have values, or the full context.
   enum class Fifths { range, context };
   Fifths fifths = Fifths::range;
   // Edges of the length bins, ascending; empty: 0, 1024, 2048, 4096 and so on, doubling.
@@ -219,7 +219,7 @@ struct PlasticityOptions {
   // Smallest example key of each jackknife group of texts; empty: up to 20 groups are formed.
   std::vector<std::int64_t> text_groups;
   bool replicates = true;  // compute jackknife replicates, for standard errors
-  // Approximate number of key pairs per bin from which jackknife gradients are estimated.
+  // Approximate number of key pairs per bin used to estimate the jackknife gradients.
   std::int64_t replicate_pairs = 256;
   // Approximate limit on the keys per bin that ap_free compares in pairs; above the limit, ap_free
   // uses a seeded sample of texts and keys. kAllKeys: no limit.
@@ -342,8 +342,8 @@ struct PlasticityResult {
   std::vector<double> component_weight;  // (dim), sums to 1
 };
 
-// ---- Geometry: what the literature measures about a head. docs/explanation/geometry.md defines
-// every column.
+// ---- Geometry: measures of heads from the literature. docs/explanation/geometry.md defines every
+// column.
 
 struct GeometryOptions {
   std::int64_t score_pairs = 8192;  // (query, key) pairs per head of distance_share and the like
@@ -440,7 +440,7 @@ struct AnalyzeOptions {
   const std::atomic<bool>* stop = nullptr;  // set to true to cancel the download of head files
 };
 
-// Results of one query head and the key head it reads.
+// Results of one query head and its key head.
 struct HeadReport {
   HeadId query;
   int k_head = -1;
@@ -457,8 +457,8 @@ struct HeadReport {
   std::vector<SideComponent> q_components;
   std::vector<SideComponent> k_components;  // set only on the first query head of each key head
   std::vector<ScatterPoint> scatter;
-  // Jackknife replicates: the results without each group of texts; empty if standard errors are not
-  // computed. Only quantities with a standard error of the mean over heads are set; others are NaN.
+  // Jackknife replicates: one report per group of texts, computed without that group; empty if
+  // standard errors are not computed. Quantities whose mean has no standard error are NaN.
   std::vector<HeadReport> without_group;
   std::string error;  // reason why the head has no results; empty on success
   ErrorKind error_kind = ErrorKind::bad_input;

@@ -124,7 +124,7 @@ struct CaptureConfig {
   InferenceConfig inference;
   CaptureSettings capture;
   OutputConfig output;
-  // For messages: the file of the configuration, if any, and the subcommand that runs it.
+  // For error messages: path of the configuration file, if any, and the subcommand that uses it.
   std::string file = {};
   std::string command = "capture";
 };
@@ -134,7 +134,7 @@ struct CaptureConfig {
 // range.
 QKSCOPE_API CaptureConfig read_capture_config(const std::string& file,
                                               const std::vector<std::string>& overrides = {});
-// Parses YAML text; messages call it "config".
+// Parses YAML text. Error messages refer to the text as "config".
 QKSCOPE_API CaptureConfig parse_capture_config(const std::string& yaml,
                                                const std::vector<std::string>& overrides = {});
 

@@ -84,7 +84,7 @@ struct CaptureIndex {
   std::vector<HeadId> queries;       // ascending
   std::vector<HeadId> keys;          // ascending
   std::optional<HeadCounts> counts;  // from _saver_state.json
-  // Sampler in _saver_state.json, for head files without sampler metadata; base_rate is unknown.
+  // Sampler settings of _saver_state.json, for head files without them; base_rate is unknown.
   std::optional<SamplerOptions> sampler;
   std::string config_hash;  // of the run that wrote the capture; "" if unknown
   bool partial = false;     // files of the finished run are missing, or the run is not finished

@@ -20,11 +20,11 @@ struct DrawOptions {
   bool quiet = false;  // no progress messages
   bool again = true;   // false: skip drawing if the output is complete and up to date
   std::array<int, 2> components = {0, 1};  // principal components of qk_collage and the report
-  std::string head = "";       // "LAYER.HEAD" of head_planes; empty: the first head stored
-  std::string scores = "";     // CSV file of benchmark scores for ap_drop_vs_score; empty: none
-  std::string attention = "";  // show only heads of this attention kind ("full", "sliding:512");
-                               // empty: show all heads. Tables without a column `attention` are
-                               // not filtered.
+  std::string head = "";    // "LAYER.HEAD" of head_planes; empty: the first head stored
+  std::string scores = "";  // CSV file of benchmark scores for ap_drop_vs_score; empty: none
+  // Show only heads of this attention kind ("full", "sliding:512"); empty: all heads. Tables
+  // without a column `attention` are not filtered.
+  std::string attention = "";
 };
 
 // Result of draw_figures().

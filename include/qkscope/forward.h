@@ -77,7 +77,8 @@ QKSCOPE_API std::vector<HookPoint> hook_points(const ModelConfig& model);
 QKSCOPE_API bool is_derived(Stage stage);
 QKSCOPE_API std::vector<HookPoint> derived_hook_points(const ModelConfig& model);
 
-// Returns false for norm scales and head contributions; edit the normalised values and z instead.
+// Returns false for stages that cannot be edited (norm scales, head contributions); edit the
+// normalised values or z instead.
 QKSCOPE_API bool can_be_edited(Stage stage);
 
 // Returns the hook points that match names or glob patterns, in firing order; '*' matches any
@@ -126,8 +127,8 @@ struct Selection {
   std::span<const std::int64_t> rows;  // ascending rows of the batch; empty: all
   std::span<const std::int64_t>
       heads;  // ascending heads of q, k, v or z, only together with rows; empty: all
-  // Whole activations that are not derived are in the type of the pass, which halves a 16-bit copy
-  // from a GPU; false: float32.
+  // Pass complete activations (without a selection of rows) in the compute type of the pass, which
+  // halves the size of a 16-bit copy from a GPU; not for derived points. If false: float32.
   bool native_type = false;
 };
 
@@ -146,7 +147,7 @@ class QKSCOPE_API Observer {
   // Returns true for hook points to observe; the network runs up to the last observed point.
   virtual bool wants(HookPoint point) const = 0;
 
-  // Returns true if wants() should also be asked about derived points.
+  // Returns true if wants() should also be called for derived points.
   virtual bool wants_derived() const { return false; }
 
   // Called before each layer that runs; an exception ends the pass.

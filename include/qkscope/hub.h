@@ -56,7 +56,7 @@ struct RepositoryName {
   std::string id;  // "org/name" or "name"
 };
 
-// Asks the Hub for the current branch names of a repository.
+// Queries the Hub for the current branch names of a repository.
 QKSCOPE_API std::vector<std::string> list_branches(const RepositoryName& repository);
 
 // One commit of a repository in the cache.
@@ -98,7 +98,7 @@ struct CheckpointBytes {
 };
 
 // Returns the size of a checkpoint's weights from the file listing that fetch_checkpoint() cached;
-// sends no request. For a local folder nothing remains to download.
+// sends no request. `to_download` is 0 for a local folder.
 QKSCOPE_API CheckpointBytes checkpoint_bytes(const std::string& name_or_folder,
                                              const std::string& revision = "");
 

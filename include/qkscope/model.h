@@ -159,7 +159,7 @@ struct TensorNames {
   std::vector<std::string> unused;   // name prefixes of weights that predict further tokens
 };
 
-// Everything that the forward pass needs to know about a model.
+// Configuration of a model: all parameters of its forward pass.
 struct ModelConfig {
   std::string family;    // model_type of the language model, e.g. "smollm3"
   bool wrapped = false;  // part of a multimodal checkpoint
@@ -387,8 +387,8 @@ struct ModelOptions {
   bool quiet = false;              // do not show download progress
 };
 
-// A checkpoint ready to run on one device. Weights are mapped from the files; views into them live
-// as long as the model.
+// A checkpoint ready to run on one device. Weights are mapped from the files; views into them are
+// valid while the model exists.
 class QKSCOPE_API Model {
  public:
   // Loads a folder in Hugging Face layout, or a model id of the Hub, which is downloaded into the

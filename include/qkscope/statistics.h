@@ -167,11 +167,11 @@ struct AttentionStatistics {
   std::vector<double> sum;         // (layers, heads, buckets, columns)
   std::vector<double> square;      // (layers, heads, buckets, columns): sums of squares
   std::vector<float> max_logit;    // (layers, heads, buckets): largest logit
-  // Sums over documents, for standard errors; the last bucket is the whole document.
+  // Sums over documents, for standard errors; the last bucket covers the whole document.
   std::vector<double> row_square;       // (buckets + 1): sum of rows^2
   std::vector<double> document_square;  // (layers, heads, buckets + 1, columns): sum^2 per document
   std::vector<double> document_cross;   // (layers, heads, buckets + 1, columns): sum * rows
-  // Sums of the per-document values in document_columns, over the documents with a value.
+  // Sums of the per-document values named in document_columns, over documents that have a value.
   std::vector<std::string> document_columns;
   std::vector<std::int64_t> document_counts;  // (document_columns)
   std::vector<double> document_sum;           // (layers, heads, document_columns)
@@ -257,8 +257,8 @@ struct StatsConfig {
   StatisticsSettings stats;
 };
 
-// Read a configuration like read_capture_config(); the section `capture` and output.hf_* are
-// ignored.
+// Like read_capture_config() and parse_capture_config(), but the section `capture` and output.hf_*
+// are ignored.
 QKSCOPE_API StatsConfig read_stats_config(const std::string& file,
                                           const std::vector<std::string>& overrides = {});
 QKSCOPE_API StatsConfig parse_stats_config(const std::string& yaml,

@@ -22,7 +22,7 @@ class QKSCOPE_API Table {
   struct Column {
     std::string name;
     Type type;
-    // Only the vector for `type` is filled; its shape is (rows).
+    // Values of the column: only the vector for `type` is filled; its shape is (rows).
     std::vector<std::int64_t> integers;  // integer, and boolean as 0 and 1; kNoInteger is null
     std::vector<double> reals;           // NaN is null
     std::vector<std::string> texts;
@@ -51,7 +51,7 @@ class QKSCOPE_API Table {
   const std::vector<Column>& columns() const { return columns_; }
   const Column* find(std::string_view name) const;  // nullptr if there is no such column
 
-  // Writes null as an empty field and every number with enough digits to be read back exactly.
+  // CSV: null is an empty field; numbers have enough digits to be read back exactly.
   std::string to_csv() const;
   void write_csv(const std::string& path) const;
   void write_parquet(const std::string& path) const;

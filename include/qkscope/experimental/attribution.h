@@ -69,7 +69,7 @@ class QKSCOPE_API ScoreAttribution {
   explicit ScoreAttribution(std::shared_ptr<const State> state) : state_(std::move(state)) {}
 
   const std::vector<ScorePair>& pairs() const;
-  // Labels of the components of a pair's query and key, in the order of the residual stream.
+  // Labels of the residual-stream components of a pair's query and key, in the order of the stream.
   const std::vector<std::string>& q_components(std::size_t pair) const;
   const std::vector<std::string>& k_components(std::size_t pair) const;
   // Contributions of a pair, shape (q components, k components).
@@ -88,8 +88,8 @@ class QKSCOPE_API ScoreAttribution {
   // row without a pair number holds the dimensions that are not rotated. With `components` the
   // values are those of the `top` component pairs (q_component, k_component).
   Table rotary_table(bool components = false, std::int64_t top = 20) const;
-  // The score if the same query and key content were `distance` tokens apart, at distances 0, 1, 2,
-  // ... and from 16 on at even steps of the logarithm, up to the model's context.
+  // The score if the same query and key content were `distance` tokens apart, for distances 0, 1,
+  // 2, ..., 16 and log-spaced distances from there up to the model's context.
   Table distance_table(bool components = false, std::int64_t top = 20) const;
   // The effect of removing one component from the query (side q) or from all keys (side k) of the
   // row: attention_without, and output_change, the change of the head's output over its norm. Not
@@ -122,12 +122,12 @@ struct CompositionOptions {
 
 // Means of contributions over sampled pairs of query and key.
 struct Composition {
-  // model, layer, head, q_component, k_component, mean, stderr (over texts), explained (covariance
-  // of the contribution with the score over the variance of the score), texts, samples. A row
-  // `others` holds the sums of the component pairs that `top` leaves out.
+  // Columns: model, layer, head, q_component, k_component, mean, stderr (over texts), explained
+  // (covariance of the contribution with the score over the variance of the score), texts, samples.
+  // A row `others` holds the sums of the component pairs that `top` leaves out.
   Table pairs;
-  // model, layer, head, side (q or k), component, mean, stderr, explained, texts, samples: sums
-  // over the components of the other side. Values of `explained` of a head and side sum to 1.
+  // Columns: model, layer, head, side (q or k), component, mean, stderr, explained, texts, samples.
+  // Values are sums over the components of the other side; `explained` sums to 1 per head and side.
   Table components;
 };
 

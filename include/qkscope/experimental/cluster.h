@@ -107,7 +107,7 @@ struct SweepStatus {
 
   QKSCOPE_API bool finished() const;  // true if every run is done
 };
-// Returns "waiting", "running", "unfinished" or "done".
+// Returns the state as text: "waiting", "running", "unfinished" or "done".
 QKSCOPE_API const char* to_string(ShardStatus::State state);
 
 // Returns the status of a sweep from the disk, and from squeue if jobs were submitted. Planned

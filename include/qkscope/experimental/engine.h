@@ -65,18 +65,18 @@ class QKSCOPE_API ExternalEngine {
   virtual ~ExternalEngine() = default;
   virtual const EngineModel& model() const = 0;
   virtual void run(const Batch& batch, Observer& observer) = 0;  // see RunPass
-  // Tokenizes a text; called if the tokenizer of the configuration is none that this library reads.
-  // Throws a bad-input error by default.
+  // Tokenizes a text; called if this library cannot read the configured tokenizer. Throws a
+  // bad-input error by default.
   virtual Tokenizer::Encoding encode(const std::string& text, std::int64_t max_length);
 };
 
-// Return plans that run on `engine` instead of loading model.name.
+// Both functions return plans that run on `engine` instead of loading model.name.
 QKSCOPE_API CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute,
                                   std::shared_ptr<ExternalEngine> engine);
 QKSCOPE_API StatsPlan make_stats_plan(const StatsConfig& config, const ComputeOptions& compute,
                                       std::shared_ptr<ExternalEngine> engine);
 
-// Makes the engine of a configuration with `engine: NAME`.
+// Creates the engine for a configuration that contains `engine: NAME`.
 using EngineFactory = std::function<std::shared_ptr<ExternalEngine>(const CaptureConfig& config,
                                                                     const ComputeOptions& compute)>;
 // Registers the engine that configurations select by name; replaces an earlier one.
@@ -84,7 +84,7 @@ QKSCOPE_API void register_engine(const std::string& name, EngineFactory factory)
 
 // ---- Documents of the caller ----
 
-// Value of dataset.path for a writer: the caller supplies the documents.
+// Value of dataset.path for a capture or statistics writer, whose caller supplies the documents.
 inline constexpr char kDocumentsOfCaller[] = "-";
 
 struct WriterDocument {
@@ -107,12 +107,13 @@ class QKSCOPE_API CaptureWriter {
   bool is_open() const;            // false: the capture was finished before
   std::int64_t stored() const;     // documents that earlier writers stored
   std::int64_t documents() const;  // passed so far
-  // Whether the next document still has to run. Returns false for a stored document and counts it
-  // as passed. Throws a bad-input error if it differs from the document stored at this place, or if
-  // its id was passed before.
+  // Returns true if `document`, the next one, still has to run. If it is already stored, skips it
+  // and returns false. Throws a bad-input error if it differs from the stored document with the
+  // same number, or if its id was passed before.
   bool wants(const WriterDocument& document);
-  // Runs the document and stores its sampled rows, unless it is stored. Throws a bad-input error
-  // for NaN or infinity, as a native capture does, and for a hook point that `run` left out.
+  // Runs the document and stores its sampled rows, unless they are stored already. Throws a
+  // bad-input error for NaN or infinity, as a native capture does, and if `run` omits a required
+  // point.
   void add(const WriterDocument& document, const RunPass& run);
   // Stores all documents so far on disk.
   void flush();

@@ -36,7 +36,7 @@ class QKSCOPE_API KeyValueCache {
   // again from the start.
   bool can_go_on(std::int64_t sequence, std::int64_t more) const;
 
-  // Adds the next tokens of a text to a batch; call once per text and batch.
+  // Adds the next tokens of one text to a batch; call once per text for each batch.
   void add_to(Batch& batch, std::int64_t sequence, std::span<const std::int32_t> ids) const;
 
   // Runs a batch filled by add_to() like Model::run, and appends to the cached texts. All layers

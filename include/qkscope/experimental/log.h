@@ -44,7 +44,7 @@ class QKSCOPE_API Progress {
 
   // Reports that `done` units are finished; `detail` ("512 tokens/s") is appended to the line.
   void update(std::int64_t done, const std::string& detail = {});
-  // Prints the final state and ends the line.
+  // Prints the final progress line and ends it with a line feed.
   void finish();
 
  private:

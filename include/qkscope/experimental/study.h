@@ -76,7 +76,7 @@ struct PlannedRun {
   std::optional<Statistics> statistics;  // nullopt: no statistics left to compute
   std::uint64_t weights = 0;             // bytes of the checkpoint; 0 if no longer needed
   std::uint64_t to_download = 0;  // bytes to download that no earlier run of the plan downloads
-  // Largest disk space of downloaded weights during this run, in bytes, with prefetched weights.
+  // Peak disk space of downloaded weights during this run, in bytes, including prefetched weights.
   std::uint64_t weights_on_disk = 0;
   std::string publish;     // target "org/name@branch"; "": not published
   bool published = false;  // the target is up to date

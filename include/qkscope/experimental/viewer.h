@@ -42,7 +42,8 @@ struct ViewerOptions {
   std::int64_t memory = 0;  // host bytes for all runs; 0: three quarters of the free memory
   int runs = 1;             // number of runs that will be added; they share `memory`
   bool quiet = false;       // no progress
-  // Called before the pass of each run with a sentence: what is kept, and in how much memory.
+  // Called before the forward pass of each run with a sentence that states which vectors are kept
+  // and how much memory they take.
   std::function<void(const std::string&)> on_plan = {};
 };
 
@@ -71,10 +72,10 @@ class QKSCOPE_API Viewer {
   // the queries and keys do not fit into memory.
   void add_run(const std::string& name, std::shared_ptr<const Model> model);
 
-  // Starts the server on a thread of its own and returns the address of the page, which contains a
+  // Starts the server on a background thread and returns the address of the page, which contains a
   // random token. Throws a bad-input error if the program was built without a server.
   std::string serve(const ViewerServerOptions& options);
-  // Ends the server; without one, does nothing.
+  // Stops the server; no effect if it is not running.
   void stop();
 
   // Returns the page as one HTML file with the heads of ViewerOptions::heads and as many rows as

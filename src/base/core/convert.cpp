@@ -92,7 +92,8 @@ float to_float(Fp16 value) {
   const std::uint32_t magnitude = value.bits & 0x7fffu;
   if (magnitude >= 0x7c00u)  // infinity or NaN
     return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
-  // As a float32, magnitude << 13 is the value times 2^-112. The product is exact for subnormals.
+  // The float16 bits shifted left by 13, read as float32, are the value times 2^-112. The product
+  // is exact, also for subnormals.
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | sign);
 }
@@ -116,7 +117,7 @@ float to_float(Fp8E4m3 value) {
   const std::uint32_t magnitude = value.bits & 0x7fu;
   const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x80u) << 24;
   if (magnitude == 0x7fu) return std::bit_cast<float>(sign | 0x7fc00000u);  // NaN
-  // As a float32, magnitude << 20 is the value times 2^-120.
+  // The FP8 E4M3 bits shifted left by 20, read as float32, are the value times 2^-120.
   const float scaled = std::bit_cast<float>(magnitude << 20) * 0x1p120f;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | sign);
 }

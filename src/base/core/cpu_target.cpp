@@ -24,8 +24,8 @@ const char* target_name(std::int64_t target) {
   return hwy::TargetName(target);
 }
 
-// Returns Highway's target bits that both the build and the CPU support; lower bits are better.
-// Highway is queried once because the query also resets the chosen target.
+// Returns the Highway targets (bit flags, best first) that both the build and the CPU support.
+// Highway is queried once, because the query also resets the chosen target.
 std::vector<std::int64_t> available_targets() {
   static const std::int64_t supported = HWY_SUPPORTED_TARGETS & HWY_TARGETS;
   std::vector<std::int64_t> targets;

@@ -49,7 +49,7 @@ inline void initialize_cpu_target_once() {
   if (!detail::cpu_target_is_chosen.load(std::memory_order_acquire)) initialize_cpu_target();
 }
 
-// HWY_DYNAMIC_DISPATCH that first reads QKSCOPE_CPU.
+// HWY_DYNAMIC_DISPATCH that first applies the environment variable QKSCOPE_CPU.
 #define QKSCOPE_DISPATCH(function) \
   (::qkscope::initialize_cpu_target_once(), HWY_DYNAMIC_DISPATCH(function))
 

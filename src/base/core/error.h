@@ -25,10 +25,10 @@ template <typename... Args>
 // ...) and failure for every other errno: the same command may succeed later.
 ErrorKind error_kind_from_errno(int error);
 
-// Throws for a failed system call on `path` with errno `error`.
+// Throws an Error for a failed system call on `path`; `error` is its errno.
 [[noreturn]] void system_error(const std::string& operation, const std::string& path, int error);
 
-// For internal errors (bugs) only, never for conditions that a user can cause.
+// Assertion for internal errors (bugs) only, never for conditions that a user can cause.
 #define QKSCOPE_ASSERT(condition)                                                  \
   do {                                                                             \
     if (!(condition)) ::qkscope::assertion_failed(#condition, __FILE__, __LINE__); \

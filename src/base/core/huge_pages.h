@@ -8,8 +8,8 @@
 
 namespace qkscope {
 
-// Asks for huge pages in the 2 MiB blocks of fresh memory, which fault in faster; without kernel
-// support the call has no effect.
+// Requests transparent huge pages (madvise) for newly allocated memory, so that fewer page faults
+// occur; no effect without kernel support.
 inline void request_huge_pages(void* memory, std::size_t bytes) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   // Advisory: ignore errors.

@@ -1,5 +1,5 @@
-// project() and collect_map_keys() copy one member of every element. They replace std::views, which
-// clang 14, the compiler of the fuzzers, cannot compile with the standard library of g++ 12.
+// project() and collect_map_keys() copy one member of every element. They replace std::views,
+// because clang 14, which builds the fuzzers, cannot compile the std::views of libstdc++ 12.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace qkscope {
 
-// Returns projection(element) for every element.
+// Returns a vector with projection(element) of every element.
 template <typename Range, typename Projection>
 auto project(const Range& range, Projection projection) {
   std::vector<std::decay_t<decltype(std::invoke(projection, *std::begin(range)))>> values;

@@ -28,7 +28,8 @@ CheckedCharacter check_first_character(std::string_view text) {
   if (lead < 0x80) return {1, true};
   if (lead < 0xC2 || lead > 0xF4) return {1, false};
   const std::uint32_t size = utf8::character_size(text[0]);
-  // The second byte must not give an overlong form, surrogate or code point above U+10FFFF.
+  // In UTF-8, the second byte must not give an overlong form, surrogate or code point above
+  // U+10FFFF.
   const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   if (text.size() < 2 || byte(1) < low || byte(1) > high) return {1, false};

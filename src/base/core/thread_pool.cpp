@@ -54,7 +54,7 @@ constexpr std::chrono::microseconds kSpinTime{50};
 
 class Pool {
  public:
-  // Starts fewer threads if the system refuses some; the calling thread always takes part.
+  // Starts fewer worker threads if the system refuses some; the calling thread always participates.
   explicit Pool(int threads) {
     workers_.reserve(static_cast<std::size_t>(threads - 1));
     try {
@@ -125,7 +125,7 @@ class Pool {
     }
   }
 
-  // Returns nullptr when the pool is being destroyed.
+  // Blocks until there is a new job; returns nullptr when the pool is being destroyed.
   const Job* next_job(std::uint64_t& seen) {
     const auto called = [&] { return stopping_ || generation_ != seen; };
     while (true) {
@@ -260,8 +260,8 @@ void parallel_for_ranges(std::int64_t count, std::int64_t grain,
 }
 
 void request_huge_pages() {
-  // Below 32 MiB, the largest M_MMAP_THRESHOLD of glibc, so that the blocks come from the heap. Two
-  // blocks are about the working set of one head's analyses.
+  // Block size below 32 MiB, the largest M_MMAP_THRESHOLD of glibc, so that malloc takes the blocks
+  // from the heap. Two blocks are about the working set of the analyses of one head.
   constexpr std::size_t kBytes = std::size_t{30} << 20;
   std::array<std::unique_ptr<std::byte[]>, 2> blocks;
   for (auto& block : blocks) {

@@ -1,4 +1,4 @@
-// Additions to the thread pool of qkscope/experimental/threads.h.
+// Internal additions to the thread pool of qkscope/experimental/threads.h.
 #pragma once
 
 #include <future>
@@ -13,7 +13,8 @@
 namespace qkscope {
 
 // Runs `body` on a new thread; if the system refuses one (`ulimit -u`), on the thread that waits
-// for the result. Not std::async with both policies: it moves from `body` even when it fails.
+// for the result. std::async with both policies is not used: it moves from `body` even when it
+// fails.
 template <typename Body>
 auto run_in_background(Body body) -> std::future<std::invoke_result_t<Body&>> {
   const auto shared = std::make_shared<Body>(std::move(body));

@@ -4,8 +4,8 @@
 
 namespace qkscope {
 
-// Returns action(), or `otherwise` if it throws a bad-input error. Rethrows failures of the
-// machine, which say nothing about the input and would change results if they were ignored.
+// Returns action(), or `otherwise` if action() throws a bad-input error. Other errors, such as a
+// failed read, are rethrown: ignoring them would change results.
 template <typename Action, typename Value>
 Value unless_bad_input(const Action& action, Value otherwise) {
   try {

@@ -1,4 +1,4 @@
-// Converts errors of Arrow and Parquet to Error. No other file does so.
+// Converts errors of Arrow and Parquet to Error; no other file does this conversion.
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@
 
 namespace qkscope {
 
-// An out-of-bounds read past the end of the bytes.
+// Describes an attempt to read past the end of the bytes.
 struct TruncatedRead {
   std::string_view field;   // name of the field for the error message; may be empty
   std::uint64_t wanted;     // bytes

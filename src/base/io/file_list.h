@@ -19,7 +19,7 @@ struct FileListEntry {
 
 using FileList = std::map<std::string, FileListEntry>;  // keys: paths relative to the folder
 
-// Reads the named files, or all regular files below the folder.
+// Reads the named files, or all regular files below the folder, and returns sizes and checksums.
 FileList list_files(const std::string& folder, const std::vector<std::string>& names);
 FileList list_files(const std::string& folder);
 

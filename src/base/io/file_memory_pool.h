@@ -1,4 +1,4 @@
-// Bounds the memory that Arrow takes to read one file by the size of the file.
+// Memory pool that limits what Arrow allocates for reading one file, in proportion to its size.
 #pragma once
 
 #include <cstdint>

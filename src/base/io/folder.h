@@ -51,7 +51,7 @@ class OpenFolder {
   // symbolic link, not its target.
   void remove_file(const std::string& name) const;
   void remove_tree(const std::string& name) const;
-  // Returns false if the folder is not empty.
+  // Removes an empty folder. Returns false if the folder is not empty.
   bool remove_empty_folder(const std::string& name) const;
 
   // Moves a file to the folder `to` and replaces a file of the same name there.

@@ -35,7 +35,8 @@ bool names_open_file(int file, const std::string& path) {
          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
-// Returns false if another process holds the lock. Throws when the file system cannot lock.
+// Acquires a flock. Returns false if another process holds it; throws if the file system cannot
+// lock.
 bool lock_file(int file, int operation, const std::string& path) {
   while (::flock(file, operation) != 0) {
     if (errno == EWOULDBLOCK) return false;

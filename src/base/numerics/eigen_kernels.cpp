@@ -17,7 +17,7 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Eight partial sums per row, four rows at a time to hide latency.
+// Eight partial sums per row, four rows at a time, to hide the latency of additions.
 constexpr int kSums = 8;
 constexpr int kRows = 4;
 using Doubles = hn::CappedTag<double, kSums>;
@@ -105,7 +105,7 @@ void reflect_kernel(PaddedRows matrix, std::int64_t first, std::int64_t last, st
   }
 }
 
-// The row shared by two consecutive rotations stays in registers.
+// Givens rotations: the row shared by two consecutive rotations stays in registers.
 void rotate_kernel(PaddedRows matrix, std::int64_t top, const double* cosine, const double* sine,
                    std::int64_t count) {
   for (std::int64_t at = 0; at < matrix.columns; at += kEigenBlock) {

@@ -17,9 +17,9 @@ struct PaddedRows {
   double* row(std::int64_t i) const { return data + i * stride; }
 };
 
-// out[i] = row i . v for rows [first, last) and columns >= `column`. Whole blocks of kEigenBlock
-// columns are read, so v must be zero in the padding and in the elements before `column` in the
-// same block.
+// Matrix-vector product: out[i] = row i . v for rows [first, last) and columns >= `column`. Whole
+// blocks of kEigenBlock columns are read, so v must be zero in the padding and in the elements
+// before `column` in the same block.
 void multiply_rows_by_vector(PaddedRows rows, std::int64_t first, std::int64_t last,
                              std::int64_t column, const double* v, double* out);
 

@@ -46,12 +46,12 @@ HWY_INLINE void transpose(Vector& a, Vector& b, Vector& c, Vector& d) {
   d = hn::InterleaveUpper(f, ac_high, bd_high);
 }
 
-// Real and imaginary parts in separate registers.
+// Complex numbers with real and imaginary parts in separate registers.
 struct SplitComplex {
   Vector re;
   Vector im;
 
-  // Not defaulted: GCC would compile a default constructor for the baseline target.
+  // Not defaulted, because GCC would compile a defaulted constructor for the baseline target.
   HWY_INLINE SplitComplex() {}
   HWY_INLINE SplitComplex(Vector real, Vector imaginary) : re(real), im(imaginary) {}
   HWY_INLINE explicit SplitComplex(const FourComplex& from)
@@ -103,7 +103,8 @@ HWY_INLINE void dft4(SplitComplex& a, SplitComplex& b, SplitComplex& c, SplitCom
 HWY_INLINE void dft8(SplitComplex (&x)[8]) {
   dft4(x[0], x[2], x[4], x[6]);
   dft4(x[1], x[3], x[5], x[7]);
-  // Odd terms times exp(-i pi m / 4). odd[3] has the opposite sign, so its sum and difference swap.
+  // Radix-8 butterfly: multiplies the odd terms by exp(-i pi m / 4). The factor of odd[3] has the
+  // opposite sign, so its sum and difference are swapped.
   const Vector root = hn::Set(Floats(), std::numbers::sqrt2_v<float> / 2);
   const SplitComplex odd[4] = {x[1], x[3].times_one_minus_i().scaled(root), x[5].times_minus_i(),
                                x[7].times_one_plus_i().scaled(root)};
@@ -127,7 +128,7 @@ HWY_INLINE void point(SplitComplex (&x)[8]) {
   dft8(x);
 }
 
-// One pass of radix kRadix. Factors are per vector (Twiddle) or per lane (FourComplex).
+// One FFT pass of radix kRadix. Twiddle factors are per vector (Twiddle) or per lane (FourComplex).
 template <std::size_t kRadix, typename Factor>
 void pass(FourComplex* signal, std::size_t length, const Factor* w) {
   const std::size_t apart = length / kRadix;
@@ -143,7 +144,7 @@ void pass(FourComplex* signal, std::size_t length, const Factor* w) {
   }
 }
 
-// Last pass over two blocks: transforms across four vectors, then across the four lanes.
+// Last FFT pass over two blocks: transforms across four vectors, then across the four lanes.
 HWY_INLINE void last_blocks(FourComplex* signal, const SplitComplex (&turn)[3]) {
   constexpr std::size_t kTogether = 2;  // two independent blocks hide latency
   SplitComplex x[kTogether][4];
@@ -188,7 +189,7 @@ void wide_pass(FourComplex* signal, std::size_t length, int radix, const Twiddle
   if (radix == 2) pass<2>(signal, length, w);
 }
 
-// Transforms vectors [begin, begin + length) from pass `level` on.
+// Runs the FFT passes from number `level` on over vectors [begin, begin + length).
 void transform(FourComplex* signal, std::size_t begin, std::size_t length, const FftTables& tables,
                std::size_t level, const Fft::Done& done) {
   if (level == tables.radices.size()) {
@@ -236,7 +237,7 @@ FourComplex four_roots(std::size_t below, const Above& above) {
 Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(block_count())) {
   constexpr std::size_t kPart = 256;
   std::size_t length = size / 4;
-  // If the number of blocks is not a power of 8, the first pass has radix 2 or 4.
+  // If the number of blocks is not a power of 8, the first FFT pass has radix 2 or 4.
   const int left_over = 1 << block_bits_ % 3;
   if (left_over > 1) tables_.radices.push_back(left_over);
   std::vector<int> radices = tables_.radices;
@@ -262,7 +263,8 @@ Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(block_cou
   }
   radices.insert(radices.end(), static_cast<std::size_t>(block_bits_ / 3), 8);
   set_block_indices(radices);
-  // Twiddle factors per lane; the wide passes and the transform across vectors do not apply them.
+  // Twiddle factors per lane, applied in the last FFT pass: the wide passes and the transform
+  // across vectors leave them out.
   for (std::size_t block = 0; block < block_count(); block += tables_.part / 4)
     for (std::size_t m = 1; m < 4; ++m)
       tables_.last.push_back(four_roots(

@@ -25,12 +25,12 @@ struct Twiddle {
 
 // Twiddle factors. `length` counts FourComplex vectors.
 struct FftTables {
-  // Wide passes transform across parts, the cache-sized segments of the signal. The four values of
-  // a vector share their twiddle factors.
+  // Wide FFT passes combine values of different parts (cache-sized segments) of the signal. The
+  // four values of a vector share their twiddle factors.
   std::vector<int> radices;                // per wide pass
   std::vector<std::vector<Twiddle>> wide;  // per wide pass: (length / radix, radix - 1)
   std::size_t part = 0;                    // vectors per part; a part fits into the L1 cache
-  // Deep passes have radix 8 and transform within one cache-sized part of the signal.
+  // Deep FFT passes have radix 8 and work within one cache-sized part of the signal.
   std::vector<std::vector<FourComplex>> deep;  // per deep pass: (length / 8, 7)
   std::vector<FourComplex> last;               // (parts, 3): last pass, over the lanes of vectors
 };
@@ -44,7 +44,8 @@ class Fft {
 
   std::size_t size() const { return size_; }
   std::size_t block_count() const { return size_ / kBlock; }
-  // Called for consecutive ranges of finished blocks [begin, end) while they are in the L1 cache.
+  // Callback for consecutive ranges of finished blocks [begin, end), while they are in the L1
+  // cache.
   using Done = std::function<void(std::size_t begin, std::size_t end)>;
   // Transforms `signal` in place: X[k] = sum over n of signal[n] exp(-2 pi i k n / size). The
   // output is in digit-reversed order, which avoids a reordering pass: block_index(k %

@@ -6,15 +6,16 @@
 namespace qkscope {
 namespace {
 
-// Thresholds relative to the highest point. If a peak lies midway between two half grid points,
-// |S|^2 at these points is 0.9 of the peak, and the parabola through the three highest points
-// reaches 0.98 of it. The thresholds are lower to allow for noise.
+// Thresholds relative to the highest sample of the spectrum |S|^2, which is sampled at grid points
+// and at midpoints between them. Midway between two samples, a peak has 0.9 of its height at both,
+// and the parabola through the three highest samples reaches 0.98. The thresholds allow for noise.
 constexpr double kCandidateThreshold = 0.6;
 constexpr double kParabolaThreshold = 0.8;
-// |S|^2 at the grid point nearest to a peak is at least 0.64 of the peak, so midpoints between two
-// grid points below this threshold are skipped.
+// At the nearest grid point, |S|^2 is at least 0.64 of the height of a peak, so midpoints between
+// two grid points below this threshold are skipped.
 constexpr double kMidpointThreshold = 0.4;
-// Limit: one row far from all others splits a broad peak into many maxima of nearly equal height.
+// Limits the number of refined peaks: one row at a distant position splits a broad peak into many
+// maxima of nearly equal height.
 constexpr std::size_t kMostRefinedRotations = 256;
 
 // Returns the height of the vertex of a parabola through a local maximum and its neighbours.
@@ -29,7 +30,7 @@ struct Candidate {
   double power = 0;
 };
 
-// Refines a peak near a half grid point by a parabola through |S|^2 at quarter grid steps.
+// Refines the peak at `half` half grid steps by a parabola through |S|^2 at quarter grid steps.
 Candidate top_of_peak(const Nufft& spectrum, std::int64_t half) {
   const auto power = spectrum.powers_at_quarter_steps(half);
   const double* const highest = std::max_element(power.data() + 1, power.data() + 4);
@@ -62,7 +63,7 @@ double step_to_maximum(const PhaseSumTaylorSeries& sums, double low, double high
 FrequencySearch::FrequencySearch(std::span<const std::int32_t> positions, FrequencyBand band)
     : order_(positions), band_(band), spectrum_(order_.offsets(), order_.length(), band) {}
 
-// The result stays within one grid step of `start` and inside the band.
+// Refines the rotation frequency near `start`, by at most one grid step and inside the band.
 RotationFrequencyPeak FrequencySearch::refine_rotation(
     double start, std::span<const std::complex<double>> units) const {
   const double step = spectrum_.step();

@@ -24,7 +24,7 @@ struct SinusoidFit {
 // constructor computes everything that depends on the positions alone.
 class LombScargle {
  public:
-  // `spectrum` must have been built for the offsets of `order` and the band; its values are
+  // `spectrum` must have been built for the same band and the offsets in `order`; its values are
   // overwritten.
   LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& spectrum);
 
@@ -43,7 +43,7 @@ class LombScargle {
     double sines = 0;
   };
 
-  // Frequency i of the search: the low end of the band, then the grid points of the NUFFT.
+  // Returns frequency i of the search: the low end of the band, then the grid points of the NUFFT.
   double omega(std::size_t i) const;
   template <typename Each>
   void for_each_grid_point(const Nufft& spectrum, const Each& each) const;

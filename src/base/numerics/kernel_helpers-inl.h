@@ -1,6 +1,6 @@
 // Helpers for kernel files, which are compiled once per SIMD target (base/core/cpu_target.h).
 
-// Include guard that admits the file once per target.
+// Include guard that lets Highway include this header once per target.
 #if defined(QKSCOPE_NUMERICS_KERNEL_HELPERS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKSCOPE_NUMERICS_KERNEL_HELPERS_INL_H
 #undef QKSCOPE_NUMERICS_KERNEL_HELPERS_INL_H

@@ -78,7 +78,7 @@ double durbin_cdf(std::int64_t n, double d) {
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < m; ++j)
       for (std::int64_t g = 1; g <= i - j + 1; ++g) step(i, j) /= static_cast<double>(g);
-  // power = step^n, with separate binary exponents to avoid overflow.
+  // Matrix power = step^n, with separate binary exponents to avoid overflow.
   Matrix power(m, m);
   for (std::int64_t i = 0; i < m; ++i) power(i, i) = 1;
   int power_exponent = 0;
@@ -154,7 +154,7 @@ constexpr double kRange = 3.5;
 constexpr std::size_t kBins = 2816;
 constexpr float kRounding = 1e-6F;  // rounding error of the single-precision bounds
 
-// Phi at the bin edges; the outermost bins extend to infinity.
+// Standard normal CDF at the bin edges; the outermost bins extend to infinity.
 const std::array<float, kBins + 1>& cdf_at_edges() {
   const auto& cdf = fork_safe_static([] {
     std::array<float, kBins + 1> edges;
@@ -180,14 +180,14 @@ class NormalHistogram {
     lower_bound_ = kolmogorov_distance_bounds(before_, cdf_at_edges(), upper_bound_) - kRounding;
   }
 
-  // Returns the bins that can hold the maximum.
+  // Returns the bins that can contain the largest distance between the two distribution functions.
   std::vector<std::uint16_t> candidates() const {
     std::vector<std::uint16_t> bins;
     for (std::size_t bin = 0; bin < kBins; ++bin)
       if (upper_bound_[bin] >= lower_bound_) bins.push_back(static_cast<std::uint16_t>(bin));
     return bins;
   }
-  // Returns the values in the given bins, sorted. `bins` must be ascending.
+  // Returns the sorted values that fall into the given bins. `bins` must be ascending.
   std::vector<double> members(std::span<const std::uint16_t> bins) const;
   // Returns the number of values in bins below `bin`.
   std::int64_t before(std::size_t bin) const { return before_[bin]; }
@@ -210,7 +210,8 @@ std::vector<double> NormalHistogram::members(std::span<const std::uint16_t> bins
     place[bin] = total;
     total += static_cast<std::int32_t>(count(bin));
   }
-  // Branch-free, because hits are rare and unpredictable: every index is written, hits are counted.
+  // Branch-free, because hits are rare and unpredictable: every index is written, but the write
+  // position advances only after a hit.
   const auto hits = std::make_unique_for_overwrite<std::uint32_t[]>(values_.size() + 1);
   std::size_t hit_count = 0;
   for (std::size_t i = 0; i < values_.size(); ++i) {
@@ -258,7 +259,7 @@ struct EqualBins {
   }
 };
 
-// Returns the sorted values of the marked bins.
+// Returns the values that fall into the marked bins, sorted.
 std::vector<double> sorted_members(std::span<const double> values, const EqualBins& bins,
                                    const std::vector<char>& marked) {
   std::vector<double> members;
@@ -314,7 +315,8 @@ double youden_j(std::span<const double> upper, std::span<const double> lower) {
   const auto lower_count = bins.count(lower);
   const auto nu = static_cast<double>(upper.size());
   const auto nl = static_cast<double>(lower.size());
-  // J(x) = (fraction of `lower` values <= x) - (fraction of `upper` values <= x)
+  // Youden's J at threshold x is (fraction of `lower` values <= x) - (fraction of `upper` values <=
+  // x).
   double best = 0;
   double j = 0;
   std::vector<double> bound(kHistogramBins);

@@ -16,7 +16,8 @@
 namespace qkscope {
 namespace {
 
-// Normal matrix of the centred columns cos(omega t) and sin(omega t), from E(omega) and E(2 omega).
+// Normal matrix of the least-squares fit of cos(omega t) and sin(omega t), both centred, computed
+// from E(omega) and E(2 omega), where E(omega) = sum exp(-i omega t).
 struct NormalMatrix {
   double cc;
   double cs;
@@ -41,8 +42,8 @@ struct PeriodogramValue {
   double slope = 0;
 };
 
-// Computes R^2 and its derivative with respect to omega from Y(omega), E(omega) and E(2 omega) and
-// their derivatives.
+// Computes the R^2 of the sinusoid fit and its derivative with respect to omega from the Fourier
+// sums Y(omega) of the values, E(omega) and E(2 omega) of ones, and their derivatives.
 PeriodogramValue periodogram_value(const PhaseSum& y, const PhaseSum& once, const PhaseSum& twice,
                                    double n) {
   const NormalMatrix products(once.value, twice.value, n);
@@ -52,7 +53,7 @@ PeriodogramValue periodogram_value(const PhaseSum& y, const PhaseSum& once, cons
   const double v = -y.value.imag();
   const double a = (u * products.ss - v * products.cs) / determinant;
   const double b = (v * products.cc - u * products.cs) / determinant;
-  // Derivatives of the normal matrix; d/domega E(2 omega) = 2 E'(2 omega).
+  // Derivatives of the normal matrix; by the chain rule, d/domega E(2 omega) = 2 E'(2 omega).
   const double c = once.value.real();
   const double s = -once.value.imag();
   const double dc = once.slope.real();
@@ -64,7 +65,7 @@ PeriodogramValue periodogram_value(const PhaseSum& y, const PhaseSum& once, cons
   return {(u * a + v * b) / n, (gain - a * a * cc - 2 * a * b * cs - b * b * ss) / n};
 }
 
-// R^2 near one frequency, from Taylor series of the sums.
+// R^2 of the sinusoid fit near one frequency, from Taylor series of the Fourier sums.
 class PeriodogramSeries {
  public:
   PeriodogramSeries(double omega, const PositionOrder& order,
@@ -80,7 +81,7 @@ class PeriodogramSeries {
                              twice_.evaluate(2 * move), n_);
   }
 
-  // Returns the offset in [low, high] of the nearest maximum uphill, by bisection of the slope.
+  // Returns the offset in [low, high] of the nearest maximum uphill, by bisection on the slope.
   double step_to_maximum(double low, double high) const {
     const bool forward = at(0).slope > 0;
     double below = 0;
@@ -101,12 +102,12 @@ class PeriodogramSeries {
   PhaseSumTaylorSeries twice_;
 };
 
-// Below this many radians over all positions, errors of the series and the NUFFT are visible in
-// R^2.
+// Low frequencies, in radians over the span of all positions: below this limit, errors of the
+// Taylor series and of the NUFFT are visible in R^2.
 constexpr double kLowFrequency = 12;
 
-// Bounds the time: one row far from all others splits a broad peak into a number of local maxima
-// that grows with the span of the positions, so the time would grow with its square.
+// Bounds the run time: one row at a distant position splits a broad peak into many local maxima,
+// whose number grows with the span of the positions.
 constexpr std::size_t kMostRefinedPeaks = 1000;
 
 // Returns the maximum of R^2 uphill from `start` in the band, by the Illinois variant of regula
@@ -170,8 +171,8 @@ std::vector<double> centred_copy(std::span<const double> values) {
   return centred;
 }
 
-// Transforms E(omega) = sum exp(-i omega t) on [0, 2 band.high], shifted down by `shift` grid
-// points, so that both E(omega) and E(2 omega) lie in the band of the NUFFT.
+// Computes E(omega) = sum exp(-i omega t) on [0, 2 band.high] by NUFFT, shifted down by `shift`
+// grid points, so that both E(omega) and E(2 omega) lie in the band.
 void compute_ones(const PositionOrder& order, std::int64_t shift, Nufft& spectrum) {
   const double omega = static_cast<double>(shift) * spectrum.step();
   const PhaseTable phase(omega, order.length());
@@ -185,7 +186,7 @@ void compute_ones(const PositionOrder& order, std::int64_t shift, Nufft& spectru
 
 }  // namespace
 
-// Calls each(i, k) for every frequency i at grid point k, in memory order of the grid.
+// Calls each(i, k) for every frequency i and its grid point k, in the memory order of the grid.
 template <typename Each>
 void LombScargle::for_each_grid_point(const Nufft& spectrum, const Each& each) const {
   const auto end = std::min(inverse_.size(), exact_ + spectrum.stride());

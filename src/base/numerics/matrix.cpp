@@ -41,11 +41,11 @@ Matrix semidefinite_cholesky(const Matrix& matrix) {
   Matrix root(n, n);
   std::vector<double> known(static_cast<std::size_t>(n));
   for (std::int64_t j = 0; j < n; ++j) {
-    // Elements from column j on are still 0, so dot products of whole rows equal those of the first
-    // j elements.
+    // Elements of the Cholesky factor from column j on are still 0, so dot products of complete
+    // rows equal those of the first j elements.
     const std::span<const double> row(root.row(j), known.size());
     row_dot_products(row.data(), n - j, row, known.data());
-    // A smaller remainder is rounding error: the previous rows span this direction.
+    // A smaller pivot is rounding error: this row is linearly dependent on the previous rows.
     const double rest = matrix(j, j) - known[0];
     if (!(rest > 1e-13 * matrix(j, j))) continue;
     root(j, j) = std::sqrt(rest);

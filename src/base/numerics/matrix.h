@@ -63,7 +63,7 @@ double trace(const Matrix& matrix);
 // Returns the Householder vector w for which I - 2 w w^T maps unit vector `from` to unit vector
 // `to`; empty if they are equal.
 std::vector<double> householder_between(std::span<const double> from, std::span<const double> to);
-// x -= 2 w (w . x); no change if w is empty.
+// Householder reflection x -= 2 w (w . x); no change if w is empty.
 void apply_reflection(std::span<double> x, std::span<const double> w);
 void reflect_rows(Matrix& rows, std::span<const double> w);
 

@@ -119,7 +119,7 @@ HWY_INLINE Lanes erfc_of_positive(Lanes u) {
   return each([&](int i) HWY_ATTR {
     const Vector square = hn::Mul(u.v[i], u.v[i]);
     // exp(-u^2) = exp(-square) (1 - lost), where `lost` is the rounding error of u^2, computed by
-    // exact splitting.
+    // Veltkamp-Dekker splitting.
     const Vector scaled = hn::Mul(u.v[i], all(kSplit));
     const Vector high = hn::Sub(scaled, hn::Sub(scaled, u.v[i]));
     const Vector low = hn::Sub(u.v[i], high);
@@ -174,7 +174,8 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, Floats>> plasticity_of(hn::Vec<Floa
   return hn::BitCast(hn::Rebind<std::uint32_t, Floats>(), hn::NearestInt(hn::Mul(root, root)));
 }
 
-// Each lane is one pair of keys. Each z is one multiply-add; start and slope stay in registers.
+// Running sums of plasticity over points, one pair of keys per SIMD lane. A z score costs one
+// multiply-add, because start and slope stay in registers.
 template <int kVectors>
 HWY_INLINE void along_lines(const ZScoreInterpolation& lines, const LanePointRanges& points,
                             std::uint32_t* running, std::uint32_t* total) {
@@ -190,7 +191,7 @@ HWY_INLINE void along_lines(const ZScoreInterpolation& lines, const LanePointRan
     for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[v], units, running + v * kLaneStep);
     running += kLanes;
   };
-  // Adds points [first, end) of one column. `whole`: every lane includes all these points.
+  // Adds points [first, end) of one column. `whole`: these points are in the range of every lane.
   const auto add_points = [&](std::int32_t first, std::int32_t end, auto whole) HWY_ATTR {
     const auto row = lines.column[first] - lines.first_column;
     const float* const z = lines.z + row * kLanes;

@@ -8,19 +8,19 @@
 
 namespace qkscope {
 
-// Returns Phi(z), with full relative accuracy in the lower tail.
+// Returns the standard normal CDF Phi(z), with full relative accuracy in the lower tail.
 inline double normal_cdf(double z) {
   return 0.5 * std::erfc(-z * (1 / std::numbers::sqrt2));
 }
 
-// ln |Gamma(x)|. Thread-safe, unlike std::lgamma, which writes the global signgam.
+// Returns ln |Gamma(x)|. Thread-safe, unlike std::lgamma, which writes the global signgam.
 inline double log_gamma(double x) {
   int sign = 0;
   return ::lgamma_r(x, &sign);
 }
 
-// z scores of up to kMostLanes pairs of keys, given at columns and interpolated linearly at points:
-// z[c] + fraction (z[c + 1] - z[c]), or z[c] in the last column.
+// z scores of up to kMostLanes pairs of keys, tabulated at columns and interpolated linearly
+// between them: z[c] + fraction (z[c + 1] - z[c]), or z[c] in the last column.
 inline constexpr std::int64_t kLaneStep = 4;
 inline constexpr std::int64_t kMostLanes = 16;
 struct ZScoreInterpolation {
@@ -31,7 +31,7 @@ struct ZScoreInterpolation {
   const std::int32_t* column;  // (points): column number, ascending
   const float* fraction;       // (points)
 };
-// Points [first, end) are evaluated. Lane i includes only points [lane_first[i], lane_end[i]).
+// Points [first, end) to evaluate; lane i includes only points [lane_first[i], lane_end[i]).
 struct LanePointRanges {
   std::int32_t first = 0;
   std::int32_t end = 0;

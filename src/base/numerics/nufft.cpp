@@ -164,8 +164,8 @@ void NufftTables::set_deconvolution_gains(double highest) {
   }
 }
 
-// Computes the squared deconvolution gains, shared by 2^shift neighbouring blocks; 0 where a block
-// is not completely inside the band.
+// Computes the squared deconvolution gains of the NUFFT, one for 2^shift neighbouring blocks; 0
+// where a block is not completely inside the band.
 void NufftTables::set_block_gains() {
   constexpr std::size_t kLines = 128;
   const auto size = static_cast<std::int64_t>(fft->size());
@@ -191,8 +191,8 @@ void NufftTables::set_block_gains() {
   add_band_edges({size - all.end + 1, size - all.begin + 1}, negative);
 }
 
-// Adds to `edges` the ranges at both ends of `all` without a shared deconvolution gain. The upper
-// range starts one grid point early, to include the midpoint before its first point.
+// Adds to `edges` the grid ranges at both ends of `all` without a shared deconvolution gain. The
+// upper range starts one grid point early, to include the midpoint before its first point.
 void NufftTables::add_band_edges(GridRange all, GridRange inside) {
   const std::int64_t together = std::int64_t{1} << shift;
   const GridRange whole{(inside.begin + together - 1) / together * together,
@@ -300,7 +300,7 @@ double Nufft::power(std::int64_t half) const {
   return std::norm(sum);
 }
 
-// Like find_peaks(), for points that do not share a deconvolution gain.
+// Like find_peaks(), for grid points without a shared deconvolution gain.
 void Nufft::find_edge_peaks(GridRange stretch, std::span<const float> powers, float least,
                             float near, std::vector<PeakCandidate>& found) const {
   const auto add = [&](std::int64_t half, float here) {
@@ -328,7 +328,7 @@ void Nufft::find_peaks_above(float least, float near, std::vector<PeakCandidate>
 }
 
 std::array<double, 5> Nufft::powers_at_quarter_steps(std::int64_t half) const {
-  // Grid points k - kHalfWidth .. k + kHalfWidth + 1 around the half point.
+  // Grid points k - kHalfWidth to k + kHalfWidth + 1, to interpolate between points k and k + 1.
   const std::int64_t k = half >> 1;
   std::array<std::complex<double>, 2 * kHalfWidth + 2> points;
   for (int j = 0; j < std::ssize(points); ++j)

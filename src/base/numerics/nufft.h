@@ -24,7 +24,7 @@ struct PeakCandidate {
   float power = 0;
 };
 
-// The grid points that one row is spread to.
+// The NUFFT grid points that one row is spread to.
 struct SpreadTarget {
   std::uint32_t start;  // index of the first FourComplex
   std::uint32_t taps;   // index of the first FourFloats of kernel weights
@@ -87,7 +87,7 @@ class Nufft {
   std::int64_t size() const { return static_cast<std::int64_t>(fft().size()); }
   // Grid points k and k + stride() are adjacent in memory; iterate over points in this order.
   std::size_t stride() const { return fft().block_count(); }
-  // Range of half grid points, for one sign of the frequency, that covers the band.
+  // First and last multiple of half a grid step that cover the band, for one sign of the frequency.
   std::int64_t band_first_half_step() const { return tables_->first; }
   std::int64_t band_last_half_step() const { return tables_->last; }
   // Returns whether grid point k, which may be negative, and its neighbours lie in the band.
@@ -98,8 +98,8 @@ class Nufft {
     const double gain = tables_->gain[static_cast<std::size_t>(std::abs(signed_index(k)))];
     return {gain * value.real(), gain * value.imag()};
   }
-  // Returns |S|^2 at a half grid point. Midpoints (odd `half`) are interpolated from eight
-  // neighbours, with an error of a few percent.
+  // Returns |S|^2 at `half` half grid steps. Midpoints between grid points (odd `half`) are
+  // interpolated from eight neighbours, with an error of a few percent.
   double power(std::int64_t half) const;
   // Returns the largest |S|^2 over the grid points inside the band, to about 1 %.
   float max_power_in_band() const { return highest_; }
@@ -107,8 +107,8 @@ class Nufft {
   // frequency; duplicates are possible. PeakCandidate::half of a negative frequency is taken modulo
   // 2 size(). A midpoint is considered only if one of its two grid points is above `near`.
   void find_peaks_above(float least, float near, std::vector<PeakCandidate>& found) const;
-  // Returns |S|^2 at -2, -1, 0, 1 and 2 quarter steps from a half grid point, each interpolated
-  // from 16 neighbours.
+  // Returns |S|^2 at -2, -1, 0, 1 and 2 quarter grid steps from `half` half grid steps, each
+  // interpolated from 16 neighbours.
   std::array<double, 5> powers_at_quarter_steps(std::int64_t half) const;
 
  private:

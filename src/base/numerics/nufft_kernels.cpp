@@ -108,8 +108,8 @@ HWY_INLINE Vector power_after(const GridBlocks& grid, const std::uint32_t* place
   return power_of(re, im);
 }
 
-// Appends the lanes above `least`. `half`: half grid point of the first lane; lanes are `apart`
-// half grid points apart. Not inlined, to keep the hot loop short.
+// Appends the lanes with a power above `least`. `half`: frequency of the first lane in half grid
+// steps; lanes are `apart` half steps apart. Not inlined, to keep the hot loop short.
 HWY_NOINLINE void append_above(std::int64_t half, std::int64_t apart, Vector power, float least,
                                std::vector<PeakCandidate>& found) {
   float powers[4];

@@ -11,12 +11,12 @@
 
 namespace qkscope {
 
-// Spreads each value i: adds value i times the 12 weights at taps[rows[i].taps] to the three
-// vectors at signal[rows[i].start].
+// NUFFT spreading: adds value i times the 12 weights at taps[rows[i].taps] to the three vectors at
+// signal[rows[i].start].
 void spread_onto_grid(std::span<const std::complex<double>> values, const SpreadTarget* rows,
                       const FourFloats* taps, FourComplex* signal);
 
-// Squared deconvolution gains, shared by 2^shift neighbouring blocks.
+// Squared deconvolution gains of the NUFFT, shared by 2^shift neighbouring blocks.
 struct BlockGains {
   const FourFloats* lines;  // ((blocks >> shift) + 1, 4)
   int shift;

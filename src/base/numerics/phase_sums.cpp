@@ -40,7 +40,7 @@ struct RunningSums {
   }
 };
 
-// Computes the sums of every block. `fine`, shape (256): exp(-i omega t) within a block.
+// Computes the Fourier sums of every block. `fine`, shape (256): exp(-i omega t) within a block.
 void row_kernel(const PhaseFactor* fine, const PositionOrder& order,
                 const std::complex<double>* values, BlockPhaseSums* blocks) {
   const std::int32_t* const offsets = order.offsets().data();
@@ -107,7 +107,8 @@ PhaseFactor turn_of(const std::complex<double>& e, double t) {
 }  // namespace
 
 PhaseSum PhaseSumTaylorSeries::evaluate(double shift) const {
-  // S = sum over m of (-i shift)^m / m! sum[m]; derivative j uses sum[m + j].
+  // Taylor series of the Fourier sum: S(omega + shift) = sum over m of (-i shift)^m / m! sum[m];
+  // its j-th derivative uses sum[m + j].
   PhaseSum result;
   std::complex<double> factor = 1;
   for (std::size_t m = 0; m < kPowers; ++m) {
@@ -153,7 +154,7 @@ LowFrequencySums::LowFrequencySums(const PositionOrder& order, std::span<const d
       first_(0.5 * static_cast<double>(length_ - order.length())),
       segments_(static_cast<std::size_t>((order.length() - 1) / length_ + 1)) {
   const double middle = 0.5 * static_cast<double>(length_ - 1);
-  // Consecutive rows are mostly in the same segment, so its sums stay in registers.
+  // Consecutive rows are mostly in the same segment, so the sums of a segment stay in registers.
   Moments sums{};
   std::int64_t segment = 0;
   const auto add_sums = [&] {
@@ -178,14 +179,14 @@ LowFrequencySums::LowFrequencySums(const PositionOrder& order, std::span<const d
 }
 
 PhaseSum LowFrequencySums::evaluate(double omega) const {
-  // exp(-i omega t) = sum over m of (-i omega t)^m / m!: even terms are real, odd ones imaginary.
+  // Taylor series exp(-i omega t) = sum of (-i omega t)^m / m!: even terms are real, odd imaginary.
   std::array<double, kPowers> factors;
   double factor = 1;
   for (std::size_t m = 0; m < kPowers; ++m) {
     factors[m] = m % 4 == 1 || m % 4 == 2 ? -factor : factor;
     factor *= omega / static_cast<double>(m + 1);
   }
-  // Sum of z t^power exp(-i omega t) over a segment, t relative to its middle.
+  // Fourier sum of z t^power exp(-i omega t) over a segment, t relative to its middle.
   const auto inside = [&](const Moments& sums, std::size_t power) {
     double re = 0;
     double im = 0;

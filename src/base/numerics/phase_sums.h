@@ -30,7 +30,7 @@ class PhaseTable {
   std::complex<double> operator[](std::int64_t t) const {
     return product(block_phase(t / kBlock), phase_in_block(t % kBlock));
   }
-  // exp(-i omega t) = block_phase(t / kBlock) phase_in_block(t % kBlock).
+  // Factorisation exp(-i omega t) = block_phase(t / kBlock) phase_in_block(t % kBlock).
   const std::complex<double>& block_phase(std::int64_t block) const {
     return coarse_[static_cast<std::size_t>(block)];
   }
@@ -44,8 +44,8 @@ class PhaseTable {
     return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
   }
 
-  // Returns exp(-i angle n) for 0 <= n < count, rounded up to a multiple of 64: every 64th from
-  // sin() and cos(), the others by two products.
+  // Returns exp(-i angle n) for 0 <= n < count, rounded up to a multiple of 64. Every 64th value
+  // comes from sin() and cos(), the others from two products.
   static Phases phases_of_multiples(double angle, std::int64_t count) {
     std::complex<double> small[64];
     for (std::int64_t n = 0; n < 8; ++n) {
@@ -109,9 +109,9 @@ class PositionOrder {
   std::size_t first_row_of_block(std::int64_t block) const {
     return begin_[static_cast<std::size_t>(block)];
   }
-  // (rows): position minus smallest position, in sorted order.
+  // Shape (rows). Position minus the smallest position, in sorted order.
   std::span<const std::int32_t> offsets() const { return offset_; }
-  // (rows): index of input row i in sorted order.
+  // Shape (rows). Index of input row i in sorted order.
   std::span<const std::uint32_t> sorted_ranks() const { return sorted_rank_; }
 
  private:

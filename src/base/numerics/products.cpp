@@ -46,8 +46,8 @@ constexpr bool kBroadcastFromVector = HWY_TARGET == HWY_NEON;
 // Rows per tile; a divisor of eight.
 constexpr int kTileRows = HWY_TARGET == HWY_SSE4 ? 2 : kVectors == 1 ? 8 : 4;
 
-// Left operand with groups of four rows interleaved. Consecutive elements of a row are `step`
-// numbers apart, consecutive groups `apart` numbers. Passed by reference, because passing by value
+// Left operand of a matrix product with groups of four rows interleaved. Elements of a row are
+// `step` numbers apart, groups `apart` numbers. Passed by reference, because passing by value
 // causes a store-forwarding stall on x86.
 struct LeftRows {
   const double* first;
@@ -62,7 +62,7 @@ struct LeftRows {
   }
 };
 
-// sum (kRows, 8) = left (kRows, depth) times panel (depth, 8). All sums stay in registers.
+// Matrix product of a tile: sum (kRows, 8) = left (kRows, depth) panel (depth, 8), in registers.
 template <int kRows>
 HWY_INLINE void tile_product(std::int64_t depth, const LeftRows& left, const double* panel,
                              Vector (&sum)[kRows][kVectors]) {
@@ -95,8 +95,8 @@ HWY_INLINE void tile_product(std::int64_t depth, const LeftRows& left, const dou
   }
 }
 
-// out (kRows, 8) = left (kRows, depth) times panel (depth, 8). Functions that compute a tile are
-// not inlined: in a larger function the compiler would spill the sums.
+// Matrix product of a tile: out (kRows, 8) = left (kRows, depth) panel (depth, 8). Functions that
+// compute a tile are not inlined: in a larger function the compiler would spill the sums.
 template <int kRows>
 HWY_NOINLINE void store_tile(std::int64_t depth, const LeftRows& left, const double* panel,
                              double* out) {
@@ -109,7 +109,7 @@ HWY_NOINLINE void store_tile(std::int64_t depth, const LeftRows& left, const dou
       hn::StoreU(sum[row][v], Doubles(), out + row * kPanelColumns + v * kLanes);
 }
 
-// to (kTileRows, 8; row stride `stride`) += left (kTileRows, depth) times panel (depth, 8).
+// Adds left (kTileRows, depth) times panel (depth, 8) to `to` (kTileRows, 8), row stride `stride`.
 HWY_NOINLINE void add_tile(std::int64_t depth, const LeftRows& left, const double* panel,
                            double* to, std::int64_t stride) {
   Vector sum[kTileRows][kVectors];
@@ -138,8 +138,8 @@ using FloatVector = hn::Vec<Floats>;
 constexpr int kFloatLanes = hn::MaxLanes(Floats());
 constexpr int kFloatVectors = kNarrowPadding / kFloatLanes;  // per strip of columns
 
-// Register tile of out = left right: kRows rows and kWidth SIMD vectors of columns. left is (kRows,
-// depth); rows of right and out are `stride` and `out_stride` elements apart.
+// Computes a register tile of out = left right: kRows rows by kWidth SIMD vectors of columns. left
+// is (kRows, depth); rows of right and out are `stride` and `out_stride` elements apart.
 template <int kRows, int kWidth>
 HWY_NOINLINE void narrow_tile(const float* left, std::int64_t depth, const float* right,
                               std::int64_t stride, float* out, std::int64_t out_stride) {
@@ -149,7 +149,8 @@ HWY_NOINLINE void narrow_tile(const float* left, std::int64_t depth, const float
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::Zero(d);
-  // Adds row k of `right` times left(row, k); number(row) returns left(row, k) in all lanes.
+  // Adds the outer product of column k of `left` and row k of `right`; number(row) returns
+  // left(row, k) in all lanes.
   const auto add = [&](const auto& number) HWY_ATTR {
     FloatVector line[kWidth];
 #pragma GCC unroll 8
@@ -199,8 +200,8 @@ void narrow_strip(const float* left, std::int64_t rows, std::int64_t depth, cons
   }
 }
 
-// Rows in ascending order and column strips in descending order, because stores run past the last
-// column (see the top of the file).
+// Processes rows in ascending and column strips in descending order, because stores run past the
+// last column (see the top of the file).
 void narrow_product(const float* left, std::int64_t rows, std::int64_t depth, const float* right,
                     std::int64_t stride, std::int64_t columns, float* out) {
   constexpr std::int64_t kCacheRows = 16;  // rows that stay in the L1 cache for all columns
@@ -218,7 +219,7 @@ void narrow_product(const float* left, std::int64_t rows, std::int64_t depth, co
     }
 }
 
-// Adds one tile of the Gram matrix, at (i, j), to `sum`; clips it at the edges.
+// Adds the tile of the Gram matrix at (i, j) to `sum`, clipped at the edges.
 HWY_INLINE void add_gram_tile(std::int64_t depth, const LeftRows& left, const double* panel,
                               std::int64_t i, std::int64_t j, Matrix& sum) {
   const auto rows = std::min<std::int64_t>(kTileRows, sum.rows - i);
@@ -248,8 +249,8 @@ void gram_of_panels(const double* packed, std::int64_t packed_depth, std::int64_
   }
 }
 
-// packed (ceil(cols / 8), packed_depth, 8) = selected rows of vectors (.., cols) minus mean, padded
-// with zeros.
+// Packs the selected rows of vectors (.., cols), minus mean, as (ceil(cols / 8), packed_depth, 8),
+// padded with zeros.
 void pack_centred(const float* vectors, std::span<const std::int64_t> rows,
                   std::span<const double> mean, std::int64_t packed_depth, double* packed) {
   const Doubles d;
@@ -326,7 +327,7 @@ HWY_EXPORT(centred_rows_kernel);
 
 // Rows per packed block of a Gram matrix; a block stays in the L1 cache.
 constexpr std::int64_t kGramRows = 64;
-// Rows per panel in memory: not a power of two, which would map all panels to the same cache sets.
+// Row capacity of a panel: not a power of two, which would map all panels to the same cache sets.
 constexpr std::int64_t kGramStride = kGramRows + 1;
 
 CacheAlignedVector<double> gram_panels(std::int64_t cols) {

@@ -36,7 +36,7 @@ class Random {
     return radius * std::cos(2 * std::numbers::pi * uniform());
   }
 
-  // Fills with standard normal numbers (Box-Muller, two per pair of uniforms).
+  // Fills the span with standard normal random numbers (Box-Muller, two per pair of uniforms).
   void fill_normal(std::span<double> numbers) {
     for (std::size_t i = 0; i < numbers.size(); i += 2) {
       const double radius = std::sqrt(-2 * std::log(1 - uniform()));

@@ -12,8 +12,8 @@
 
 namespace qkscope {
 
-// multiply_narrow(): out (rows, columns) = left (rows, depth) times right (depth, columns), which
-// has row stride `stride`. All targets with fused multiply-adds give the same bits.
+// Reference of multiply_narrow(): out (rows, columns) = left (rows, depth) times right (depth,
+// columns), which has row stride `stride`. All targets with fused multiply-adds give the same bits.
 inline void multiply_narrow_reference(const float* left, std::int64_t rows, std::int64_t depth,
                                       const float* right, std::int64_t stride, std::int64_t columns,
                                       float* out) {
@@ -26,7 +26,7 @@ inline void multiply_narrow_reference(const float* left, std::int64_t rows, std:
     }
 }
 
-// Nufft: S(omega) = sum over rows of value exp(-i omega (offset - origin)).
+// Reference of Nufft: S(omega) = sum over rows of value exp(-i omega (offset - origin)).
 inline std::complex<double> nufft_reference(std::span<const std::int32_t> offsets,
                                             std::span<const std::complex<double>> values,
                                             double omega, double origin) {
@@ -36,8 +36,8 @@ inline std::complex<double> nufft_reference(std::span<const std::int32_t> offset
   return sum;
 }
 
-// kolmogorov_distance_to_normal(): the largest distance between the empirical distribution function
-// of the sample and Phi((x - centre) scale), just before and at every value.
+// Reference of kolmogorov_distance_to_normal(): the largest distance between the empirical
+// distribution function of the sample and Phi((x - centre) scale), just before and at every value.
 inline double kolmogorov_distance_reference(std::vector<double> values, double centre,
                                             double scale) {
   std::sort(values.begin(), values.end());

@@ -23,7 +23,7 @@ double log_gamma_step(double a) {
   return 0.5 * std::log(a) + series;
 }
 
-// Continued fraction of I_x(a, b) by Lentz's method.
+// Continued fraction of the incomplete beta function I_x(a, b), by Lentz's method.
 double beta_fraction(double a, double b, double x) {
   constexpr double kTiny = 1e-300;
   constexpr int kMaxSteps = 100000;
@@ -166,13 +166,14 @@ double log_p_of_correlation(double r, std::int64_t n) {
 
 double expected_abs_r_by_chance(std::int64_t n) {
   if (n < 2) return kNan;
-  // Gamma((n - 1) / 2) / (sqrt(pi) Gamma(n / 2))
+  // E|r| of n independent rows is Gamma((n - 1) / 2) / (sqrt(pi) Gamma(n / 2)).
   return std::exp(-log_gamma_step(0.5 * static_cast<double>(n - 1))) / std::sqrt(std::numbers::pi);
 }
 
 double student_t_quantile(double two_sided_p, std::int64_t degrees) {
   QKSCOPE_ASSERT(two_sided_p > 0 && two_sided_p < 1 && degrees > 0);
-  // The p value of t is I_x(nu / 2, 1/2) with x = nu / (nu + t^2).
+  // Student's t with nu degrees of freedom: the two-sided p value of t is the incomplete beta
+  // function I_x(nu / 2, 1/2) with x = nu / (nu + t^2).
   const auto nu = static_cast<double>(degrees);
   const auto too_likely = [&](double t) {
     const double square = t * t / nu;

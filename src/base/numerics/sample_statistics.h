@@ -40,7 +40,7 @@ struct NormalityStatistics {
   double ks_p = 0;             // two-sided Kolmogorov-Smirnov test after standardising (ddof 1)
 };
 
-// `sums`: power sums of the values around 0. All results are NaN for constant values.
+// `sums` are the power sums of the values around 0. All results are NaN for constant values.
 NormalityStatistics measure_normality(std::span<const double> values, PowerSums sums);
 
 // Returns the median, ignoring NaNs, or NaN if there are no other values. Reorders the values.

@@ -17,11 +17,11 @@ namespace qkscope {
 namespace {
 
 constexpr int kMaxSweeps = 60;  // per eigenvalue; two or three are typical
-// After this many sweeps off-diagonal elements are compared with the norm of the whole matrix: a
-// rank-deficient matrix has a block of rounding errors that never becomes small relative to itself.
+// After this many sweeps, off-diagonal elements are compared with the norm of the full matrix: in a
+// rank-deficient matrix, a block of rounding errors never becomes small relative to its own norm.
 constexpr int kRelativeSweeps = 10;
 
-// Negligible relative to a matrix scaled to 1; squares of smaller numbers underflow.
+// Threshold for negligible elements of a matrix scaled to 1; squares of smaller numbers underflow.
 constexpr double kNegligible = 1e-150;
 
 // Householder reduction to tridiagonal form, T = Q^T A Q.
@@ -41,10 +41,10 @@ class Tridiagonal {
 
  private:
   PaddedRows rows() { return view(work_); }
-  // Applies the reflection that zeroes row k beyond its first off-diagonal element.
+  // Applies the Householder reflection that zeroes row k beyond its first off-diagonal element.
   void reduce(std::int64_t k);
-  // columns = Q columns. If `columns` is the identity, reflection k does not change columns below
-  // k.
+  // Multiplies `columns` by Q from the left. If `columns` is the identity, reflection k does not
+  // change columns below k.
   void reflect_all(PaddedRows columns, bool identity);
 
   std::int64_t size_;
@@ -84,7 +84,7 @@ void Tridiagonal::reduce(std::int64_t k) {
   double squares = 0;
   for (std::int64_t j = k + 2; j < size_; ++j) squares += row[j] * row[j];
   if (squares == 0) return;
-  // The reflection 1 - factor v v^T maps the rest of row k to its first element.
+  // The Householder reflection 1 - factor v v^T zeroes row k beyond its first off-diagonal element.
   const double first = row[k + 1];
   const double length = std::sqrt(first * first + squares);
   off_diagonal[at] = first > 0 ? -length : length;

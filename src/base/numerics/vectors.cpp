@@ -42,7 +42,7 @@ struct Sums {
   HWY_INLINE double total() const { return sum_all_lanes(Doubles(), v); }
 };
 
-// Calls add(i, values) for vector i of each group of 16 values; the last group is padded with
+// Calls add(i, values) for SIMD vector i of each group of 16 values; the last group is padded with
 // `filler`.
 template <typename Add>
 HWY_INLINE void for_each_vector(const double* x, std::int64_t count, double filler,
@@ -82,7 +82,7 @@ PowerSums powers_kernel(const double* x, std::int64_t count, double centre) {
   return {first.total(), second.total(), third.total(), fourth.total()};
 }
 
-// out[r] = row r of rows (kRows, cols) . y. Several rows share the loads of y.
+// Dot products of rows (kRows, cols) with y (cols); the rows share the loads of y.
 template <int kRows, typename Number>
 HWY_INLINE void dot_rows(const Number* rows, const double* y, std::int64_t cols, double* out) {
   Sums sums[kRows];
@@ -126,7 +126,7 @@ void dots_float_kernel(const float* rows, std::int64_t count, const double* y, s
   dots_of(rows, count, y, cols, out);
 }
 
-// y[i] = function(y[i], x[i]); the last vector is padded with zeros.
+// Sets y[i] = function(y[i], x[i]); the last SIMD vector is padded with zeros.
 template <typename Number, typename Function>
 HWY_INLINE void combine(const Number* x, std::int64_t count, double* y, const Function& function) {
   std::int64_t i = 0;
@@ -146,7 +146,7 @@ void add_scaled_kernel(double factor, const double* x, std::int64_t count, doubl
   combine(x, count, y, [&](Vector to, Vector value) HWY_ATTR { return hn::MulAdd(by, value, to); });
 }
 
-// Adding 1.5 * 2^52 leaves the rounded integer in the low bits, which is faster than a conversion.
+// Adding 1.5 * 2^52 to a float64 rounds it to an integer in the low bits, faster than a conversion.
 void bins_kernel(const double* x, std::int64_t count, double low, double scale, double last,
                  std::uint16_t* bin) {
   constexpr double kWhole = 6755399441055744.0;

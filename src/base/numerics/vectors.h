@@ -10,7 +10,7 @@ namespace qkscope {
 double sum(std::span<const double> x);
 double dot(std::span<const double> x, std::span<const double> y);
 double dot(std::span<const float> x, std::span<const double> y);
-// out (count) = rows (count, cols) times y (cols).
+// Matrix-vector product: out (count) = rows (count, cols) times y (cols).
 void row_dot_products(const double* rows, std::int64_t count, std::span<const double> y,
                       double* out);
 void row_dot_products(const float* rows, std::int64_t count, std::span<const double> y,
@@ -28,7 +28,8 @@ PowerSums central_power_sums(std::span<const double> x, double centre);
 
 // y += factor x.
 void add_scaled(double factor, std::span<const double> x, std::span<double> y);
-// bin (count) = floor((x - low) * scale) clamped to [0, last], up to rounding. Monotonic in x.
+// Histogram bins: bin (count) = floor((x - low) * scale), clamped to [0, last], up to rounding.
+// Monotonic in x.
 void compute_bin_indices(std::span<const double> x, double low, double scale, std::uint16_t last,
                          std::uint16_t* bin);
 // Bounds of the Kolmogorov distance from a histogram. before (bins + 1): number of values below
@@ -37,7 +38,7 @@ void compute_bin_indices(std::span<const double> x, double low, double scale, st
 float kolmogorov_distance_bounds(std::span<const std::int32_t> before, std::span<const float> cdf,
                                  std::span<float> bound);
 
-// sums (3, cols) = sums over the rows of weight x, moment x and weight x^2.
+// Weighted sums over rows: sums (3, cols) of weight x, of moment x and of weight x^2.
 struct WeightedRow {
   const float* x;  // (cols)
   double weight;
@@ -45,9 +46,9 @@ struct WeightedRow {
 };
 void compute_weighted_sums(std::span<const WeightedRow> rows, std::int64_t cols, double* sums);
 
-// sum (cols) += column sums of rows (count, cols).
+// Adds the column sums of rows (count, cols) to sum (cols).
 void add_column_sums(const float* rows, std::int64_t count, std::span<double> sum);
-// out (count, cols) = rows (count, cols) - mean (cols), in float64.
+// Centres rows: out (count, cols) = rows (count, cols) - mean (cols), in float64.
 void centre_rows(const float* rows, std::int64_t count, std::span<const double> mean, double* out);
 
 }  // namespace qkscope

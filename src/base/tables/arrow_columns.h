@@ -1,4 +1,4 @@
-// Conversion between Table and Arrow, and how tables are stored in Parquet files.
+// Conversion between Table and Arrow, and the Parquet settings of tables.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace qkscope {
 
 inline constexpr std::int64_t kTableRowGroup = std::int64_t{1} << 20;  // rows per row group
 
-// Pool of result tables: malloc, so that tables reuse memory that the analyses freed. Both pools
-// throw std::bad_alloc if memory runs out.
+// Memory pool of result tables: uses malloc, so that tables reuse memory that the analyses freed.
+// Like head_file_memory_pool(), throws std::bad_alloc if memory runs out.
 arrow::MemoryPool* table_memory_pool();
 // Memory pool for head files (captured query and key vectors): the default of Arrow.
 arrow::MemoryPool* head_file_memory_pool();

@@ -1,4 +1,4 @@
-// Tables without rows, declared in one line.
+// Creates tables without rows from a one-line schema.
 #pragma once
 
 #include <string>

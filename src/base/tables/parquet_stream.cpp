@@ -35,7 +35,8 @@ bool same_columns(const std::vector<Column>& a, const std::vector<Column>& b) {
   });
 }
 
-// Returns a text column named `column` and the union of the columns of all files, matched by name.
+// Returns the schema of the stacked files: a text column named `column`, then the union of the
+// columns of all files, matched by name.
 std::shared_ptr<arrow::Schema> join_columns(const std::string& column,
                                             const std::vector<NamedTableFile>& files) {
   arrow::FieldVector fields = {arrow::field(column, arrow::utf8())};
@@ -66,7 +67,7 @@ std::shared_ptr<arrow::Schema> join_columns(const std::string& column,
   return arrow::schema(fields);
 }
 
-// Reads a row group with the columns of `wanted`: the first holds the name of the file, and columns
+// Reads a row group with the schema `wanted`. The first column holds the name of the file; columns
 // that the file lacks are null.
 std::shared_ptr<arrow::Table> read_stacked_group(parquet::arrow::FileReader& reader, int group,
                                                  const NamedTableFile& file,

@@ -1,5 +1,5 @@
 // YAML configurations: a document with overrides, read map by map and key by key. Error messages
-// name file, line and key; a key that no reader asked for is an error.
+// name file, line and key; unknown keys are errors.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace qkscope {
 struct YamlDocument {
   std::string file;
   YAML::Node root;
-  // Overridden dotted keys and the origin of their values: "--set" or "x.yaml:3:".
+  // Dotted keys that were overridden, and the origin of each value: "--set" or "x.yaml:3:".
   std::map<std::string, std::string> overridden;
 
   // Returns the location of a key for an error message: "run.yaml:12: capture.layers" or "--set
@@ -67,7 +67,7 @@ class YamlSection {
   YAML::Node node(const std::string& key);  // unconverted; null if the key is missing
   bool has(const std::string& key) { return !node(key).IsNull(); }  // present and not null
 
-  // Marks keys as known without reading them.
+  // Marks keys as known, so that reject_unknown_keys() accepts them although they are not read.
   void accept_keys(const std::vector<std::string>& keys) {
     known_.insert(keys.begin(), keys.end());
   }

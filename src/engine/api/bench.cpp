@@ -35,7 +35,7 @@ Batch random_batch(BenchBatch size, std::int64_t vocabulary) {
   return batch;
 }
 
-// Simulates the reads of a capture run: rotated q and k of every layer, at the last position of
+// Observer with the reads of a capture run: rotated q and k of every layer, at the last position of
 // every block of 256 tokens.
 class SampledRowsObserver : public Observer {
  public:
@@ -223,7 +223,7 @@ class TimedBackend : public Backend {
     return 2.0 * static_cast<double>(rows) * static_cast<double>(in) * static_cast<double>(out);
   }
 
-  // Two products, q kᵀ and p v, over the visible keys of every query.
+  // FLOP of the two attention products, q kᵀ and p v, over the visible keys of every query.
   double attention_flop() const {
     const auto window = config().layers[as_index(layer_)].window;
     double keys = 0.0;
@@ -252,7 +252,7 @@ class TimedBackend : public Backend {
   std::vector<BenchKernel> kernels_;
 };
 
-// A checkpoint on its device; records the free device memory before loading.
+// Benchmark of one checkpoint on its device; records the free device memory before loading.
 class Bench {
  public:
   Bench(const std::string& folder, const ModelOptions& model, const BenchOptions& options)

@@ -27,7 +27,7 @@ class LastLogitsObserver : public Observer {
     for (const auto& sequence : batch.sequences)
       rows_.push_back(sequence.begin + sequence.length - 1);
   }
-  // Shape (sequences, vocab_size); valid after the pass.
+  // Returns the logits, shape (sequences, vocab_size); valid after the pass.
   const Tensor& logits() const { return logits_; }
 
   bool wants(HookPoint point) const override { return is_logits(point) || other_wants(point); }

@@ -164,7 +164,7 @@ class IncrementalDecoder {
   }
 
  private:
-  // Tokens of context: the text of a token may depend on the tokens right before it.
+  // Number of preceding tokens to decode along with a token, because its text may depend on them.
   static constexpr std::size_t kContext = 6;
   static constexpr std::string_view kReplacement =
       "\uFFFD";  // U+FFFD marks bytes that form no character

@@ -34,7 +34,7 @@ struct Model::State {
   std::string folder;
   LoadedCheckpoint checkpoint;
   BackendOptions backend_options;
-  // CUDA only: owns weights and buffers. On the CPU each pass makes its own backend.
+  // CUDA only: owns weights and buffers. On the CPU each pass creates a new backend.
   std::unique_ptr<Backend> backend;
   std::mutex pass;
   std::atomic<std::thread::id> runner;

@@ -1,4 +1,4 @@
-// Device backend: the steps of the layer loop in forward/forward.cpp, on activations it owns.
+// Device backend: runs the steps of the layer loop in forward/forward.cpp and owns the activations.
 #pragma once
 
 #include <algorithm>
@@ -79,7 +79,7 @@ class KeyValueStore {
   virtual ~KeyValueStore() = default;
 };
 
-// One forward pass at a time on one device.
+// Runs one forward pass at a time on one device.
 class Backend {
  public:
   explicit Backend(const LoadedCheckpoint& model) : model_(model) {}
@@ -187,9 +187,10 @@ struct BackendOptions {
   Device device;
   DType dtype = DType::bf16;       // CUDA type of weights and activations; the CPU uses float32
   std::int64_t device_memory = 0;  // CUDA bytes to use at most; 0: all free memory
-  std::int64_t longest_batch = 0;  // rows, 0 if unknown; weights are streamed if they do not fit
-                                   // together with the activations of the longest batch
-  bool stream_weights = false;     // stream even if the weights fit
+  // Rows of the longest batch, 0 if unknown. Weights are streamed if they do not fit on the GPU
+  // together with the activations of this batch.
+  std::int64_t longest_batch = 0;
+  bool stream_weights = false;  // stream even if the weights fit
 };
 
 // Creates the backend for a device. Keeps a reference to the model. Throws a bad-input error if the

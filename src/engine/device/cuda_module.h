@@ -21,7 +21,7 @@
 
 namespace qkscope {
 
-// Functions of the library that the module calls: functions with state, and operations whose
+// Functions of the library that the CUDA module calls: functions with state, and operations whose
 // results must be bit-identical to the CPU backend. device/cuda/module.cpp wraps them under their
 // usual names.
 struct CudaHostFunctions {
@@ -39,7 +39,7 @@ struct CudaHostFunctions {
   decltype(&qkscope::widen_rows) widen_rows;
 };
 
-// Functions of the module that the library calls.
+// Functions of the CUDA module that the library calls.
 struct CudaModule {
   int cuda_version;  // version of the CUDA toolkit of the build, e.g. 13000
   std::string (*gpu_unusable_reason)(int gpu);  // "" if the module has code for the GPU
@@ -50,13 +50,13 @@ struct CudaModule {
                                            const DeviceBudget& budget);
 };
 
-// The two exported symbols of the module. The stamp (module_stamp.h) names the version and a hash
-// of the shared headers; it must match before the entry point is called.
+// The two exported symbols of the CUDA module. The stamp (module_stamp.h) names the version and a
+// hash of the shared headers; it must match before the entry point is called.
 inline constexpr const char* kCudaModuleStamp = "qkscope_cuda_stamp";  // const char[]
 inline constexpr const char* kCudaModuleEntry = "qkscope_cuda_module";
 using CudaModuleEntry = const CudaModule*(const CudaHostFunctions* host);
 
-// Loader of the module. No function below throws: a missing GPU is reported as a reason in one
+// Loader of the CUDA module. No function below throws: a missing GPU is reported as a reason in one
 // line.
 
 // Information from the NVIDIA driver, queried before any CUDA library is loaded.
@@ -71,7 +71,7 @@ struct CudaDriver {
 };
 CudaDriver probe_driver(const std::string& library);
 
-// The loaded module, or the reason why it could not be loaded.
+// The loaded CUDA module, or the reason why it could not be loaded.
 struct LoadedCudaModule {
   const CudaModule* module = nullptr;  // never unloaded
   std::string why_not;                 // set if module is null
@@ -79,10 +79,10 @@ struct LoadedCudaModule {
 // Loads the first of `files` that exists.
 LoadedCudaModule open_cuda_module(const std::vector<std::string>& files, const CudaDriver& driver);
 
-// Returns candidate paths of the module: QKSCOPE_CUDA_MODULE, or paths next to the library.
+// Returns candidate paths of the CUDA module: QKSCOPE_CUDA_MODULE, or paths next to the library.
 std::vector<std::string> cuda_module_files();
 
-// Driver and module of this machine, determined once.
+// NVIDIA driver and CUDA module of this machine, determined once.
 const CudaDriver& cuda_driver();
 const LoadedCudaModule& cuda_module();
 

@@ -15,9 +15,9 @@
 namespace qkscope {
 namespace {
 
-// cuBLAS workspace, and staging buffers of activations for observers.
+// Bytes of the cuBLAS workspace and of the staging buffers of activations for observers.
 constexpr std::int64_t kCudaWorkspace = std::int64_t{192} << 20;
-// Reserve of free memory: this many bytes or this fraction (1 / 32), whichever is larger.
+// GPU memory to keep free: this many bytes or this fraction (1 / 32), whichever is larger.
 constexpr std::int64_t kLeastReserve = std::int64_t{256} << 20;
 constexpr std::int64_t kReservedShare = 32;
 // Buffers of statistics on a GPU.
@@ -49,7 +49,7 @@ std::int64_t element_size(DType dtype) {
   return static_cast<std::int64_t>(dtype_size(dtype));
 }
 
-// Layers with self-attention; cross-attention layers are skipped.
+// Returns the number of layers with self-attention; cross-attention layers are not counted.
 std::int64_t attention_layers(const ModelConfig& model) {
   return std::ranges::count(model.layers, false, &LayerConfig::cross_attention);
 }
@@ -126,7 +126,7 @@ std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
   const auto heads =
       (model.has_attention_gate() ? 3 : 2) * q_width + 2 * model.n_kv_heads * model.d_head;
   const auto mlp_rows = std::min(rows, kCpuMlpRows);
-  // Packed operands of gemm.h: input of the widest product, keys and values, and shared weights.
+  // Size of the packed operands of gemm.h: widest input, keys and values, and shared weights.
   const auto mlp_products = model.gated_mlp() ? 2 : 1;
   const auto packed = std::max(rows * std::max(model.d_model, q_width), mlp_rows * model.d_mlp) +
                       2 * rows * model.n_kv_heads * model.d_head +
@@ -149,7 +149,7 @@ std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options) {
   const auto row_sums = statistics.attention ? rows * model.n_heads * 8 : 0;
   if (options.device.kind == Device::Kind::cpu) return row_sums;
-  // Allocations of device/cuda/statistics: row segments, values, histogram bins and results.
+  // Size of the buffers of device/cuda/statistics: row segments, values, bins and results.
   const auto d = model.d_head;
   const auto record = (d * (d + 1) / 2 + 8 * d + d / 2 + 2) * 8;
   const auto segments = 256 + model.n_heads * 2 * statistics.buckets;
@@ -196,7 +196,7 @@ std::int64_t device_weight_bytes(const ModelConfig& model, DType dtype) {
 std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
   const auto positions = model.learned_positions() ? model.max_positions : 0;
   const auto embedding = (model.embedding_rows + positions) * model.d_model;
-  // The widest MLP matrix needs a second buffer, in which gate and up wait to be interleaved.
+  // The widest MLP matrix needs a second buffer, which is used to interleave gate and up.
   const auto waiting = 2 * model.d_mlp * model.d_model;
   const auto layers =
       largest_layer_elements(model) * std::min<std::int64_t>(attention_layers(model), 2);

@@ -17,7 +17,7 @@
 
 namespace qkscope {
 
-// Rows (d, in) of one head of a matrix whose heads may be in separate blocks.
+// Returns the rows (d, in) of one head of a weight matrix whose heads may be in separate blocks.
 inline Linear rows_of_head(const Linear& linear, std::int64_t head, std::int64_t d) {
   const auto& [weight, bias] = linear;
   const auto& v = weight.values;

@@ -160,7 +160,7 @@ class ForwardPass {
     show({Stage::expert_indices, layer}, ActivationBuffer::expert_indices);
   }
 
-  // Runs the MLP in chunks of rows; all rows at once if an observer wants or edits them.
+  // Runs the MLP in chunks of rows; all rows at once if an observer reads or edits them.
   void run_mlp(std::int64_t layer, ResidualAddition addition) {
     const bool wanted = observer_.wants({Stage::mlp_pre, layer}) ||
                         observer_.wants({Stage::mlp_pre_linear, layer}) ||
@@ -195,7 +195,7 @@ class ForwardPass {
     return has_hook_point(config_, point) && observer_.wants_derived() && observer_.wants(point);
   }
 
-  // Shows the observer compute(x) at a derived hook point; x is the selected part of the buffer.
+  // Passes compute(x) to the observer at a derived point; x is the selected part of the buffer.
   template <typename Compute>
   void show_derived(HookPoint point, ActivationBuffer buffer, Compute compute) {
     if (!wants_derived(point)) return;

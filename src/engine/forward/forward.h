@@ -29,7 +29,7 @@ void forward(Backend& backend, const Batch& batch, Observer& observer,
              const RunOptions& options = {});
 
 // Runs a batch with a KV cache and appends keys and values to the cache; all layers run. After an
-// exception the cache keeps its lengths.
+// exception the cached lengths are unchanged.
 void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store);
 
 void forward(Backend& backend, const Batch& batch, Observer& observer, LayerStatistics& statistics);

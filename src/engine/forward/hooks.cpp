@@ -74,7 +74,7 @@ bool is_score_stage(Stage stage) {
   return is_any(stage, {Stage::attn_scores, Stage::pattern});
 }
 
-// Number of heads of an activation with a head dimension, else 0.
+// Returns the number of heads of an activation, or 0 if it has no head dimension.
 std::int64_t heads_of(const ModelConfig& model, Stage stage) {
   if (is_any(stage, {Stage::q, Stage::q_normed, Stage::rot_q, Stage::z})) return model.n_heads;
   if (is_any(stage, {Stage::k, Stage::k_normed, Stage::rot_k, Stage::v})) return model.n_kv_heads;
@@ -301,7 +301,7 @@ bool PassPlan::try_drop_rows_in(std::int64_t layer, const Observer& observer, st
   std::vector<bool> needed(as_index(rows));
   for (const auto point : wanted_) {
     const bool edits = observer.edits(point);
-    // Edited scores change z of their rows after attention.
+    // If scores or patterns are edited, z of their rows is recomputed after attention.
     const auto last_before = edits ? Stage::rot_k : Stage::pattern;
     const bool after =
         layer_index(point) > layer || (layer_index(point) == layer && point.stage > last_before);
@@ -310,7 +310,7 @@ bool PassPlan::try_drop_rows_in(std::int64_t layer, const Observer& observer, st
     const auto chosen = observer.selection(point).rows;
     if (chosen.empty()) return false;
     for (const auto row : chosen) {
-      // Checked again: the observer may return a different selection on the second call.
+      // Validated again, because the observer may return a different selection on the second call.
       if (row < 0 || row >= rows)
         bad_input("an observer chooses row {}, the pass has rows 0 to {}", row, rows - 1);
       needed[as_index(row)] = true;

@@ -17,7 +17,8 @@ bool has_hook_point(const ModelConfig& model, HookPoint point);
 // Decides where a pass ends and from which layer on only a subset of the rows is computed.
 class PassPlan {
  public:
-  // First layer that runs, and whether the embedding runs. Hooks before the start do not fire.
+  // Start of a pass: the first layer that runs, and whether the embedding runs. Hook points before
+  // the start do not fire.
   struct PassStart {
     std::int64_t layer = 0;
     bool embeds = true;

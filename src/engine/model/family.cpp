@@ -166,7 +166,7 @@ Activation read_activation(const ConfigReader& config, const std::string& fallba
       {"swish", Activation::silu},
       {"gelu", Activation::gelu},
       {"gelu_python", Activation::gelu},
-      // The names below are aliases of x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x³))).
+      // The names below are aliases of GELU with the tanh approximation.
       {"gelu_pytorch_tanh", Activation::gelu_tanh},
       {"gelu_new", Activation::gelu_tanh},
       {"gelu_fast", Activation::gelu_tanh},

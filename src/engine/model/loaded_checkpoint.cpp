@@ -204,7 +204,7 @@ class WeightBinder {
     return one;
   }
 
-  // Lists the tensors that hold one matrix of all experts.
+  // Lists the tensors that store one weight matrix for all experts.
   void list_experts(const std::string& name, std::int64_t out, std::int64_t in) {
     const auto count = model_.experts.count;
     if (prefix_.experts.mxfp4) {
@@ -224,7 +224,7 @@ class WeightBinder {
     return all.rows(index, index + 1).reshaped(shape);
   }
 
-  // `count` rows of a linear layer: first, first + step, ...
+  // Returns `count` rows of a linear layer: rows first, first + step, and so on.
   static Linear select_rows(const Linear& all, std::int64_t first, std::int64_t count,
                             std::int64_t step = 1) {
     if (all.weight.values.empty()) return {};
@@ -258,7 +258,7 @@ class WeightBinder {
             .eps = static_cast<float>(number(".eps", {}))};
   }
 
-  // The q, k or v part (number 0, 1, 2) of rows ordered as (head, 3, d_head), as a strided view.
+  // Returns q, k or v (part 0, 1, 2) of a fused matrix with rows (head, 3, d_head), as a view.
   Linear interleaved_part(const Linear& all, std::int64_t number) const {
     if (all.weight.values.empty()) return {};
     const auto d = model_.d_head;
@@ -294,7 +294,7 @@ class WeightBinder {
     return values;
   }
 
-  // Without a checkpoint, adds the tensor to the list and returns true.
+  // Without a checkpoint, adds the tensor to the list of expected tensors and returns true.
   bool lists(const std::string& name, const Shape& shape) {
     if (checkpoint_ == nullptr) specs_.push_back({name, shape});
     return checkpoint_ == nullptr;

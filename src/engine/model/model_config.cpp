@@ -16,7 +16,7 @@
 namespace qkscope {
 namespace {
 
-// Larger sizes could overflow a product of two sizes and do not fit the int of CUDA kernels.
+// Upper limit of sizes: products of two larger sizes could overflow, and CUDA kernels use int.
 constexpr std::int64_t kMaxCount = INT32_MAX;
 
 std::optional<std::int64_t> as_integer(const Json& value) {

@@ -68,7 +68,7 @@ struct FamilySpec {
 };
 
 std::span<const FamilySpec> supported_families();
-// Whether parse_model_config() knows the model_type of config.json, alone or as a multimodal model.
+// Returns true if parse_model_config() supports the model_type, alone or in a multimodal model.
 bool is_supported_family(const std::string& model_type);
 
 // Defaults of the Llama configuration that most families start from.

@@ -59,7 +59,8 @@ TensorNaming find_prefix(const ModelConfig& model, const std::set<std::string>& 
   const auto plain_head = model.names.head + ".weight";
   for (const auto& head : {plain_head, "language_model." + plain_head})
     if (present.contains(head)) prefix.head = head;
-  // A tied embedding may be stored as the output embedding, and norms may have no weights.
+  // Tensors that identify the prefix: a tied embedding may be stored as the output embedding, and
+  // norms may have no weights.
   const std::array marks = {embedding_tensor_name(model), model.names.final_norm + ".weight",
                             fmt::format("{}.0.{}.weight", model.names.layers, model.names.down)};
   for (const auto* backbone : kBackbones) {

@@ -31,7 +31,7 @@ std::span<float> row_of(Tensor& matrix, std::int64_t row) {
   return {matrix.data<float>() + as_index(row) * width, width};
 }
 
-// Centres each row of a (tokens, d_model) matrix.
+// Subtracts the mean from each row of a (tokens, d_model) matrix.
 void center_rows(WeightMatrix& matrix, LoadedCheckpoint& model) {
   if (matrix.values.empty()) return;
   Tensor& values = make_float32_copy(matrix, model);
@@ -62,7 +62,8 @@ void center_columns(Linear& linear, LoadedCheckpoint& model) {
   subtract_mean(linear.bias);
 }
 
-// b_O += W_O b_V, where query heads of a group repeat the bias of their shared value head.
+// Value bias folding: b_O += W_O b_V, where query heads of a group repeat the bias of their value
+// head.
 void fold_value_bias(LayerWeights& layer, const ModelConfig& config) {
   const auto values = to_float32(layer.o.weight);  // (d_model, n_heads * d_head)
   std::vector<float> bias;                         // (n_heads * d_head)
@@ -81,8 +82,8 @@ void fold_value_bias(LayerWeights& layer, const ModelConfig& config) {
   std::ranges::fill(layer.v.bias, 0.0f);
 }
 
-// W (g x + c) + b = W' x + b' with column i of W' = g_i W_i and b' = b + W c; g and c are weight
-// and bias of the norm. A LayerNorm output has mean 0, so rows of W' are centred too.
+// Norm folding: W (g x + c) + b = W' x + b', where g and c are weight and bias of the norm, column
+// i of W' is g_i W_i, and b' = b + W c. A LayerNorm output has mean 0, so rows of W' are centred.
 void fold_norm(Linear& linear, const NormWeights& norm, LoadedCheckpoint& model) {
   Tensor& folded = make_float32_copy(linear.weight, model);
   if (!norm.bias.empty()) linear.bias.resize(as_index(folded.dim(0)), 0.0f);

@@ -141,7 +141,7 @@ class HistogramBounds {
   }
 
  private:
-  // Index of the first bin at which the cumulative sums reach a value; kBins if none does.
+  // Returns the first bin at which the cumulative sums reach a value; kBins if none does.
   static std::size_t first_bin_reaching(const double (&sums)[keys::kBins + 1], double value) {
     std::size_t b = 0;
     while (b < keys::kBins && sums[b + 1] < value) ++b;
@@ -153,7 +153,8 @@ class HistogramBounds {
   double held_[keys::kBins + 1] = {};  // cumulative mass
 };
 
-// Replaced keys and masks of kept keys of one key head, shared by the query heads of its group.
+// Variants of the keys of one key head, shared by the query heads of its group: quantised keys, and
+// masks of the keys that an eviction policy keeps.
 struct KeyVariants {
   std::vector<std::vector<float>> replaced;  // (replacements) of (keys, dim)
   std::vector<std::vector<float>>
@@ -165,8 +166,8 @@ static_assert(keys::kBins == kMassBins);
 // Computes the all-keys columns of a head, block by block.
 class AllKeysAccumulator {
  public:
-  // All references must outlive the object. key_sums points to the sum of key 0; the
-  // sums of consecutive keys are n_heads apart.
+  // All references must outlive the object. key_sums points to the sum of key 0; the sums of
+  // consecutive keys are n_heads elements apart.
   AllKeysAccumulator(const HeadAttentionInput& in, const AttentionRequest& request,
                      const KeyVariants& keys, std::int64_t* key_sums)
       : in_(in), request_(request), layout_(request.layout), keys_(keys), key_sums_(key_sums) {}
@@ -239,7 +240,7 @@ class AllKeysAccumulator {
         keys::SplitLogSumExp(in_.lse(i)), p_[slot] + at, bin_[slot] + at);
     v[layout_.entropy()] += sums.entropy;
     v[layout_.distance_mean()] += sums.distance;
-    // Keys whose distances have the same bit width are contiguous.
+    // Keys at distances of the same bit width are consecutive.
     for (auto j = seen.begin; j < seen.end;) {
       const std::int64_t width = std::bit_width(static_cast<std::uint64_t>(i - j));
       const auto nearest = width == 0 ? 0 : std::int64_t{1} << (width - 1);
@@ -291,7 +292,7 @@ class AllKeysAccumulator {
     }
   }
 
-  // Interleaving the rows hides the latency of dependent additions to one bin.
+  // Interleaves the rows to hide the latency of dependent additions to the same bin.
   void add_to_histograms(std::int64_t query, std::int64_t width) {
     AttentionWeightHistogram* const histograms = histograms_.data() + query;
     for (std::int64_t j = 0; j < width; ++j)

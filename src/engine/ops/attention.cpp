@@ -68,7 +68,7 @@ class QueryBlock {
     return buffers;
   }
 
-  // Position of a column; padding columns repeat the last one.
+  // Returns the position of the query in a column; padding columns repeat the last query.
   std::int64_t position(std::int64_t column) const {
     const auto query = task_.first + std::min(column, columns_ - 1) / group_;
     return sequence_.past + row_of_query(query, input_.queries) - sequence_.begin;
@@ -98,7 +98,7 @@ class QueryBlock {
     std::fill_n(sum_, padded_columns_, 0.0f);
   }
 
-  // Products run in ascending order over d and over keys; masked keys have weight 0.
+  // Sums run in ascending order over d and over keys; masked keys have weight 0.
   void attend(const KeyBlock& block, std::int64_t panel) {
     const auto used = std::min(panel_, columns_ - panel);
     const auto lowest = position(panel);
@@ -137,7 +137,7 @@ class QueryBlock {
     }
   }
 
-  // The sink adds exp(sink - highest) to the softmax sum only.
+  // A learned attention sink only adds exp(sink - highest) to the softmax denominator.
   float sum_with_sink(std::int64_t column) const {
     if (input_.sinks.empty()) return sum_[column];
     const auto head = as_index(task_.kv_head * group_ + column % group_);
@@ -228,7 +228,7 @@ std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std
   return {begin, position + 1};
 }
 
-// A sink is one additional score of the softmax without an entry in the pattern.
+// Softmax of one row. An attention sink is one additional score without an entry in the pattern.
 void softmax(const AttentionInput& input, std::int64_t head, std::span<const float> scores,
              std::pair<std::int64_t, std::int64_t> visible, std::span<float> pattern) {
   const auto [begin, end] = visible;

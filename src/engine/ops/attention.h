@@ -35,7 +35,8 @@ struct AttentionInput {
 void attention(const AttentionInput& input, TensorView z,
                std::span<rows::RunningSoftmax> row_sums = {});
 
-// Returns the row of a query. `queries` are ascending rows; empty means all rows.
+// Returns the batch row of a query. `queries` lists the rows of queries, ascending; empty: all
+// rows.
 inline std::int64_t row_of_query(std::int64_t query, std::span<const std::int64_t> queries) {
   return queries.empty() ? query : queries[static_cast<std::size_t>(query)];
 }

@@ -187,7 +187,7 @@ class HeadStatistics {
     v[at(NearKeyColumn::top1)] = std::exp(in_.max_logit(i) - in_.lse(i));
   }
 
-  // `weight`: of the query in the all-keys columns
+  // `weight` is the sampling weight of the query in the all-keys columns.
   void add_row(std::int64_t i, const double* v, double weight) {
     const auto bucket = std::min(i / request_.bucket_size, request_.buckets - 1);
     const auto columns = layout_.columns();

@@ -38,13 +38,13 @@ void for_each_expert(const RowsByExpert& rows, Body body) {
   }
 }
 
-// Sorts NaN first, so that the softmax propagates it.
+// Makes NaN sort first, so that the softmax propagates it.
 float sortable(float logit) {
   return std::isnan(logit) ? std::numeric_limits<float>::infinity() : logit;
 }
 
-// Sets the selection scores of experts outside the best groups to -infinity. A group counts by the
-// sum of its two highest scores; ties go to the lower group.
+// Sets the selection scores of experts outside the best groups to -infinity. Groups are ranked by
+// the sum of their two highest scores; ties go to the lower group.
 void exclude_groups(std::vector<float>& selection, const ExpertsConfig& config) {
   const auto size = std::ssize(selection) / config.groups;
   std::vector<float> group_scores;

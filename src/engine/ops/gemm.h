@@ -62,7 +62,7 @@ struct PackedProduct {
   std::int64_t left_depth = depth;  // depth that the left side was packed for, at least `depth`
   std::int64_t used = columns;      // only the first columns are needed; others may stay unwritten
 };
-// c (rows, columns), rows c_stride apart, = or += left times right.
+// Matrix product: c (rows, columns) = or += left times right; rows of c are c_stride apart.
 void multiply(const PackedProduct& product, bool add, float* c, std::int64_t c_stride);
 
 // Measures the FLOP/s of the register tile on L1 data on all threads, an upper bound for products.
@@ -90,7 +90,7 @@ struct WeightProduct {
   std::int64_t y_stride;
 };
 
-// Computes outputs [first, first + count) of every row.
+// Computes the output columns [first, first + count) of every row.
 void multiply(const WeightProduct& product, std::int64_t first, std::int64_t count);
 
 }  // namespace qkscope::gemv

@@ -54,7 +54,7 @@ namespace qkscope::gemv::HWY_NAMESPACE {
 
 using namespace qkscope::HWY_NAMESPACE;  // vector_math-inl.h
 
-// Four outputs side by side; wider vectors do not read weights from memory any faster.
+// Vectors of four outputs: wider vectors do not read weights from memory any faster.
 using Four = hn::CappedTag<float, 4>;
 using FourWords = hn::CappedTag<std::uint32_t, 4>;
 using Vector = hn::Vec<Four>;
@@ -260,7 +260,8 @@ void multiply_stored(const WeightProduct& product, std::int64_t first, std::int6
   output.store();
 }
 
-// Up to kGroup outputs whose weights need conversion to float32: FP8, MXFP4, stored as (in, out).
+// Computes up to kGroup outputs with weights that need conversion: FP8, MXFP4, or (in, out)
+// storage.
 void multiply_widened(const WeightProduct& product, std::int64_t first, std::int64_t count) {
   thread_local ScratchFloats memory;
   std::vector<TileOutput> outputs;

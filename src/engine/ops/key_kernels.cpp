@@ -169,7 +169,7 @@ class PanelColumns {
     }
   }
 
-  // Compares and selects because the max instructions of CPUs differ for NaN.
+  // Maximum by comparison and selection, because the max instructions of CPUs differ for NaN.
   static FloatVector larger(FloatVector a, FloatVector b) {
     return hn::IfThenElse(hn::Lt(a, b), b, a);
   }

@@ -7,7 +7,7 @@
 
 namespace qkscope::keys {
 
-// Rows of keys are padded with weights of 0 to a multiple of this.
+// Arrays over keys are padded with weights of 0 to a multiple of this length.
 inline constexpr std::int64_t kPadding = 16;
 constexpr std::int64_t padded_key_count(std::int64_t keys) {
   return (keys + kPadding - 1) / kPadding * kPadding;
@@ -30,7 +30,7 @@ void attention_weights(const float* scores, std::int64_t keys, SplitLogSumExp ls
 // Returns the sum of `count` values in 16 lanes.
 float sum(const float* x, std::int64_t count);
 
-// Sum that adds short ranges sequentially; most ranges have only a few keys.
+// Sums a range of weights. Short ranges, which are the most frequent, are added sequentially.
 inline float sum_range(const float* x, std::int64_t count) {
   if (count >= kPadding) return sum(x, count);
   float total = 0;
@@ -53,7 +53,8 @@ struct ScoreSegmentSums {
 ScoreSegmentSums compute_segment_weights(const ScoreSegment& segment, SplitLogSumExp lse, float* p,
                                          std::int32_t* bins);
 
-// units = p in units of 2^-40, and key_sums += units. `keys` is a multiple of kPadding.
+// Converts weights p to fixed point: units = p in units of 2^-40; key_sums += units. `keys` is a
+// multiple of kPadding.
 void add_fixed_point_weights(const float* p, std::int64_t keys, std::int64_t* units,
                              std::int64_t* key_sums);
 

@@ -14,7 +14,7 @@
 namespace qkscope {
 namespace {
 
-// Converts `count` contiguous values from `offset` on.
+// Converts `count` contiguous values, starting at `offset`, to float32.
 void widen_run(const WeightMatrix& matrix, std::int64_t offset, std::int64_t count, float* out) {
   const auto& values = matrix.values;
   const auto size = static_cast<std::int64_t>(dtype_size(values.dtype()));
@@ -22,7 +22,7 @@ void widen_run(const WeightMatrix& matrix, std::int64_t offset, std::int64_t cou
                      {out, static_cast<std::size_t>(count)});
 }
 
-// Matrices stored as (in, out): contiguous values belong to different rows.
+// Converts part of a matrix stored as (in, out), where contiguous values belong to different rows.
 void widen_columns(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
   thread_local std::vector<float> column;
   const auto step = matrix.values.stride(0);
@@ -122,7 +122,7 @@ class PackedInput {
     });
   }
 
-  // Packed rows from `first` (a multiple of the tile rows) on, for the depth block at k.
+  // Returns packed rows from `first` (a multiple of the tile rows) on, for the depth block at k.
   const float* block(std::int64_t first, std::int64_t k, std::int64_t depth) const {
     return packed_ + padded_rows_ * k + first * depth;
   }

@@ -17,8 +17,9 @@
 
 namespace qkscope {
 
-// x (rows, in), y (rows, out), both float32 with contiguous rows. A row of y depends on the same
-// row of x alone; its bits depend neither on the number of rows nor on the number of threads.
+// Linear layer: x (rows, in), y (rows, out), both float32 with contiguous rows. A row of y depends
+// only on the same row of x; its bits depend neither on the number of rows nor on the number of
+// threads.
 void linear(ConstTensorView x, const Linear& layer, TensorView y);
 void linear(ConstTensorView x, const WeightMatrix& weight, TensorView y);
 
@@ -40,7 +41,7 @@ struct WeightSubmatrix {
   std::int64_t depth;
 };
 
-// out (rows, depth) = a part of the matrix in float32, with the scale applied.
+// Converts part of the matrix to float32, with the scale applied; out is (rows, depth).
 void widen_rows(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out);
 
 // Returns a view of the same memory, `offset` elements later, with another shape and other strides.
@@ -74,12 +75,13 @@ struct RowsByExpert {
 // bad-input error unless all indices are valid expert numbers and distinct within a row.
 RowsByExpert group_rows_by_expert(ConstTensorView indices, std::int64_t experts);
 
-// gate and up (rows, k, d_mlp) of x (rows, d_model) for the chosen experts, row by row.
+// Computes gate and up (rows, k, d_mlp) of the chosen experts for each row of x (rows, d_model).
 void project_experts_gate_up(ConstTensorView x, const RowsByExpert& by_expert,
                              std::span<const ExpertWeights> experts, TensorView gate,
                              TensorView up);
 
-// y (rows, d_model) = sum over experts of weights (rows, k) times down_e gated (rows, k, d_mlp).
+// Down projection: y (rows, d_model) = sum over experts of weights (rows, k) times down_e gated
+// (rows, k, d_mlp).
 void project_experts_down(ConstTensorView gated, const RowsByExpert& by_expert,
                           std::span<const ExpertWeights> experts, ConstTensorView weights,
                           TensorView y);

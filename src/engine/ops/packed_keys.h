@@ -19,7 +19,7 @@ namespace qkscope {
 // the same in every sequence with the same prefix.
 inline constexpr std::int64_t kKeyBlock = 256;
 
-// Calls body(first position, keys) for every block of a sequence.
+// Calls body(first position, number of keys) for every key block of a sequence.
 template <typename Body>
 void for_each_key_block(std::int64_t length, Body body) {
   for (std::int64_t first = 0; first < length; first += kKeyBlock)
@@ -124,14 +124,14 @@ class LayerKeyValueStore {
   LayerKeyValueStore(std::int64_t slots, std::int64_t heads, std::int64_t d)
       : heads_(heads), d_(d), slots_(as_index(slots)) {}
 
-  // Writes rows of k and v (rows, heads, d) after the past positions of their sequences.
+  // Appends rows of k and v (rows, heads, d) to the cached positions of their sequences.
   void append(ConstTensorView k, ConstTensorView v, std::span<const Sequence> sequences) {
     const PackedKeyValues sizes(heads_, d_);
     for (const auto& sequence : sequences) {
       auto& blocks = slots_[as_index(sequence.slot)];
       const auto needed = (sequence.end() + kKeyBlock - 1) / kKeyBlock;
       while (std::ssize(blocks) < needed) {
-        // Zeros, because products also read beyond the last key; the results are not used.
+        // Zero-filled, because products also read beyond the last key; those results are not used.
         blocks.push_back({zeros(heads_ * sizes.key_floats_per_head(kKeyBlock)),
                           zeros(heads_ * sizes.value_floats_per_head(kKeyBlock))});
       }
@@ -150,7 +150,7 @@ class LayerKeyValueStore {
     }
   }
 
-  // Returns views of all positions of the sequences.
+  // Returns packed views of the keys and values at all cached positions of the sequences.
   PackedKeyValues packed(std::span<const Sequence> sequences) {
     PackedKeyValues packed(heads_, d_);
     for (const auto& sequence : sequences) {

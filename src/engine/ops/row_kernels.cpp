@@ -113,7 +113,7 @@ HWY_INLINE FloatVector silu(FloatVector x) {
   return hn::Div(x, hn::Add(hn::Set(kTag, 1.0f), exp_approx(kTag, hn::Neg(x))));
 }
 
-// x / 2 (1 + tanh(u)) with tanh(u) = 1 - 2 / (exp(2u) + 1).
+// GELU, tanh approximation: x / 2 (1 + tanh(u)) with tanh(u) = 1 - 2 / (exp(2u) + 1).
 HWY_INLINE FloatVector gelu_tanh(FloatVector x) {
   const auto one = hn::Set(kTag, 1.0f);
   const auto square = hn::Mul(hn::Mul(hn::Set(kTag, 0.044715f), x), x);
@@ -213,7 +213,7 @@ void apply_clamped_gate_kernel(const ClampedSwiglu& swiglu, const float* gate, c
     const auto g = hn::IfThenElse(hn::Gt(gates, limit), limit, gates);
     const auto below = hn::IfThenElse(hn::Gt(ups, limit), limit, ups);
     const auto u = hn::IfThenElse(hn::Lt(below, hn::Neg(limit)), hn::Neg(limit), below);
-    // g sigmoid(alpha g) = silu(alpha g) / alpha
+    // SiLU identity: g sigmoid(alpha g) = silu(alpha g) / alpha.
     const auto glu = hn::Div(silu(hn::Mul(alpha, g)), alpha);
     store(hn::Mul(hn::Add(u, one), glu), out + i, extent);
   });

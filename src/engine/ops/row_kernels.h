@@ -13,7 +13,7 @@ void add(float* x, const float* y, std::int64_t count);  // x += y
 // x += factor y, fused
 void add_scaled(float* x, const float* y, std::int64_t count, float factor);
 
-// out[r] = factor * sum over i of x[i] y[r][i], in 16 interleaved lanes of fused multiply-adds.
+// Dot products: out[r] = factor * sum over i of x[i] y[r][i], in 16 interleaved lanes of FMA.
 struct DotProductInput {
   const float* x;  // (n)
   const float* y;  // (rows, n), rows `stride` apart
@@ -32,7 +32,7 @@ struct RunningSoftmax {
 // pattern = softmax(scores)
 void softmax(const float* scores, std::int64_t count, float* pattern);
 
-// y = x / sqrt(mean(x²) + eps) * weight for each row. x, y: (rows, n).
+// RMSNorm of each row: y = x / sqrt(mean(x²) + eps) * weight. x, y: (rows, n).
 struct NormInput {
   const float* x;
   const float* weight;  // (n)
@@ -42,14 +42,17 @@ struct NormInput {
 };
 void rms_norm(const NormInput& input, float* y);
 
-// y = (x - mean) / sqrt(mean((x - mean)²) + eps) * weight + bias for each row; bias may be null.
+// LayerNorm of each row: y = (x - mean) / sqrt(mean((x - mean)²) + eps) * weight + bias; bias may
+// be null.
 void layer_norm(const NormInput& input, const float* bias, float* y);
 
-// out = (clip(up) + 1) * g sigmoid(alpha g) with g = min(gate, limit); see ClampedSwiglu.
+// Clamped SwiGLU: out = (clip(up) + 1) * g sigmoid(alpha g), g = min(gate, limit); see
+// ClampedSwiglu.
 void apply_clamped_gate(const ClampedSwiglu& swiglu, const float* gate, const float* up,
                         std::int64_t count, float* out);
 
-// out = activation(gate) * up. Does not support xIELU, which has no gate, or clamped SwiGLU.
+// Gated activation: out = activation(gate) * up. Supports neither xIELU, which has no gate, nor
+// clamped SwiGLU.
 void apply_gate(Activation activation, const float* gate, const float* up, std::int64_t count,
                 float* out);
 
@@ -60,7 +63,7 @@ void clip(float* x, std::int64_t count, float limit);  // x = min(max(x, -limit)
 
 void soft_cap(float* x, std::int64_t count, float cap);  // x = cap tanh(x / cap)
 
-// cos and sin of position * inverse[i], the angle rounded to float32, each multiplied by `factor`.
+// RoPE: cos and sin of position * inverse[i], the angle rounded to float32, each times `factor`.
 void compute_rotary_cos_sin(float position, const float* inverse, std::int64_t count, float factor,
                             float* cos, float* sin);
 

@@ -12,7 +12,7 @@
 
 namespace qkscope {
 
-// Inputs of attention and the softmax sums it returned.
+// Inputs of attention, and the softmax maximum and sum that attention returned for each row.
 struct AttentionStatisticsInput {
   AttentionInput input;                            // every row is a query
   std::span<const rows::RunningSoftmax> row_sums;  // (rows, n_heads), from attention()

@@ -185,7 +185,7 @@ HWY_INLINE float max_over_row(const float* row, std::int64_t count, float start)
 
 inline constexpr float kLowestExponent = -87.5f;  // exp_approx is 0 below
 
-// exp(x); `within` is x clamped to the exponent range of float32.
+// Computes exp(x); `within` is x clamped to the exponent range of float32.
 template <typename D, typename V = hn::Vec<D>>
 HWY_INLINE V exp_from_clamped(D d, V x, V within) {
   const auto round = hn::Set(d, 0x1.8p23f);  // adding 1.5 * 2^23 rounds to an integer

@@ -163,7 +163,7 @@ PatternPairCounts count_token_pattern_pairs(std::span<const std::int32_t> tokens
 }
 
 double transformer_lens_abs_score(double difference, double tokens) {
-  // Rounded to three decimals, half to even, like Python's round.
+  // TransformerLens rounds to three decimals, half to even (Python's round).
   return 1.0 - std::nearbyint(difference / tokens * 1000.0) / 1000.0;
 }
 

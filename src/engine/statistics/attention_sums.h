@@ -96,8 +96,8 @@ struct AttentionColumnLayout {
     return kl_divergence(replacements) + 2 * s;
   }
   constexpr std::int64_t kl_evicted(std::int64_t s) const { return kept_mass(s) + 1; }
-  // 1 at rows i >= kSinkAboveHalfFrom with p_i0 > 0.5, else 0. The last column, so that the others
-  // keep their places in statistics of older versions, which lack it.
+  // Indicator: 1 at rows i >= kSinkAboveHalfFrom with p_i0 > 0.5, else 0. Stored as the last
+  // column, because statistics written by older versions lack it.
   constexpr std::int64_t sink_above_half() const {
     return all_keys ? kept_mass(kept_sets) : near_column_count();
   }
@@ -128,7 +128,7 @@ struct AttentionRequest {
   std::int64_t layer = 0;
   std::span<const std::int64_t> documents = {};  // keys of the batch's documents, for the sample
 
-  // Weights of the blocks of kSampledQueries queries in the all-keys columns.
+  // Returns the sampling weights of the blocks of kSampledQueries queries in all-keys columns.
   std::vector<float> block_weights(std::int64_t length, std::int64_t document,
                                    std::int64_t head) const {
     const auto key = sample.takes_all() ? 0 : documents[static_cast<std::size_t>(document)];
@@ -176,7 +176,7 @@ PatternPairCounts count_token_pattern_pairs(std::span<const std::int32_t> tokens
 std::vector<std::string> document_column_names(const StatisticsSettings& settings);
 // Column of kvpress' on-the-fly DuoAttention score.
 inline constexpr char kMeanArea[] = "mean_qk_area";
-// Returns true if the attention that each key receives is summed, which needs all queries.
+// Returns true if the attention that each key receives is summed, which requires all queries.
 inline bool has_key_sums(const StatisticsSettings& settings) {
   return settings.all_keys && settings.all_keys_rows >= 1;
 }

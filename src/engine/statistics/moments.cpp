@@ -12,7 +12,7 @@
 namespace qkscope {
 namespace {
 
-// Factors of the merge formulas for two sets of rows.
+// Factors of the formulas that merge the moments of two sets of rows.
 struct MergeFactors {
   double a;        // rows of the first set
   double b;        // rows of the second set
@@ -28,7 +28,7 @@ MergeFactors merge_factors(std::int64_t rows_a, std::int64_t rows_b) {
   return {a, b, n, b / n, a * b / n};
 }
 
-// Sums of the second to fourth powers of one centred dimension.
+// Sums of the second, third and fourth power of x - mean for one dimension.
 struct CentralMoments {
   double m2;
   double m3;
@@ -47,7 +47,8 @@ void merge_powers(CentralMoments& into, const CentralMoments& part, double delta
              3.0 * delta * (w.a * part.m2 - w.b * into.m2) / w.n;
 }
 
-// m2 += part + delta delta^T a b / n, for upper triangles stored by rows.
+// Merges centred second moments (Chan et al.): m2 += part + delta delta^T a b / n, for upper
+// triangles stored by rows.
 void merge_triangle(double* m2, const double* part, const double* delta, std::int64_t dim,
                     double product) {
   for (std::int64_t i = 0; i < dim; ++i) {

@@ -1,5 +1,5 @@
-// Header only: the CUDA module does not link this library. Sample of the queries of one document
-// and head, for all-keys statistics at a fraction of their cost.
+// Random sample of the queries of one document and head, which makes all-keys statistics cheaper.
+// Header-only, because the CUDA module does not link this library.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,7 @@ inline std::uint64_t mix(std::uint64_t hash, std::int64_t value) {
   return z ^ (z >> 31);
 }
 
-// Scales the sizes so that min(1, size) adds up to `total`.
+// Computes inclusion probabilities: scales the sizes so that the sum of min(1, size) is `total`.
 inline std::vector<double> inclusion_probabilities(std::vector<double> sizes, double total) {
   std::vector<bool> is_certain(sizes.size());
   for (;;) {

@@ -44,7 +44,7 @@ class Checkpoint {
                                      const std::vector<std::int64_t>& block) const;
   std::vector<std::string> names() const;         // sorted
   std::uint64_t bytes() const { return bytes_; }  // shared storage counts once
-  // Extra memory for tensors that are dequantized.
+  // Additional memory, in bytes, for tensors that are dequantized.
   std::uint64_t widened_bytes() const { return gguf_ == nullptr ? 0 : gguf_->widened_bytes(); }
 
  private:

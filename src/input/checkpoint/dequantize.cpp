@@ -20,8 +20,8 @@
 namespace qkscope {
 namespace {
 
-// Blocks are parsed byte by byte; 16-bit fields are little-endian. q denotes the quantized integer
-// of element i.
+// GGUF blocks are parsed byte by byte; 16-bit fields are little-endian. q denotes the quantized
+// integer of element i.
 float read_half(const std::uint8_t* bytes) {
   return to_float(Fp16{static_cast<std::uint16_t>(bytes[0] | bytes[1] << 8)});
 }
@@ -34,7 +34,7 @@ int nibble(const std::uint8_t* bytes, int i) {
   return i < 16 ? bytes[i] & 0xf : bytes[i - 16] >> 4;
 }
 
-// Returns bit 4 of element i; the bits of 32 elements are packed into four bytes.
+// Returns bit 4 (the fifth bit) of element i; the bits of 32 elements are packed into four bytes.
 int fifth_bit(const std::uint8_t* bytes, int i) {
   return (bytes[i / 8] >> (i % 8) & 1) << 4;
 }
@@ -122,8 +122,8 @@ std::pair<int, int> scale_and_minimum(const std::uint8_t* bytes, int k) {
           (bytes[k + 4] >> 4) | (bytes[k] >> 2 & 0x30)};
 }
 
-// Block layout: scale, scale of the minima, twelve bytes of six-bit scales and minima, quantized
-// values read by `q`.
+// Block layout: scale, scale of the minima, twelve bytes of six-bit scales and minima, then
+// quantized values, which `q` decodes.
 template <typename Q>
 void dequantize_with_minimum(const std::uint8_t* block, float* values, Q q) {
   const float scale = read_half(block);
@@ -177,7 +177,7 @@ constexpr std::array kTypes = {
     GgufType{14, "Q6_K", kLargeBlock, 210, {}, dequantize_q6_k},
 };
 
-// Unsupported types, listed so that error messages can name them.
+// Unsupported GGUF tensor types, listed so that error messages can name them.
 constexpr std::array kUnsupportedTypes = {
     std::pair{9, "Q8_1"},    std::pair{15, "Q8_K"},    std::pair{16, "IQ2_XXS"},
     std::pair{17, "IQ2_XS"}, std::pair{18, "IQ3_XXS"}, std::pair{19, "IQ1_S"},

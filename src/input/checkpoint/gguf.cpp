@@ -157,7 +157,7 @@ class GgufParser {
     return tensor;
   }
 
-  // Size in bytes. Rows must consist of whole blocks.
+  // Returns the size of a tensor in bytes. Each row must consist of complete blocks.
   std::uint64_t byte_count(const GgufTensor& tensor, const std::string& what) const {
     const auto row = tensor.shape.empty() ? 1 : tensor.shape.back();
     if (row % tensor.type->elements != 0)

@@ -48,14 +48,14 @@ constexpr std::array kKindNames = {"a mark",  "None",   "a number", "text",     
 
 using SharedTensor = std::shared_ptr<const PickledTensor>;
 
-// A dictionary holds shared tensors and, for the error message, one other entry; a list stores
-// nothing. Values can therefore never contain themselves.
+// An unpickled dictionary keeps its tensors and, for the error message, one other entry; an
+// unpickled list keeps nothing. A value can therefore never contain itself.
 struct Dictionary {
   std::map<std::string_view, SharedTensor> tensors;  // names point into the pickle
   std::string other;                                 // e.g. "'epoch', a number"
 };
 
-// Copies of a value share its content: a pickle may recall one memoised value any number of times.
+// An unpickled value. Copies share its content: a pickle may recall it any number of times.
 struct Value {
   Kind kind = Kind::none;
   int depth = 0;  // nesting depth of a tuple
@@ -237,7 +237,7 @@ class Unpickler {
 
   // ---- Tensor reconstruction
 
-  // Persistent id: ("storage", torch.FloatStorage, "0", "cpu", elements).
+  // Persistent id of a storage: ("storage", torch.FloatStorage, "0", "cpu", elements).
   void push_storage(const Value& id) {
     const auto& parts = items_of(id, 5);
     if (parts[0].text != "storage") fail("a persistent object is none that tensors need");
@@ -274,7 +274,8 @@ class Unpickler {
     }
   }
 
-  // Arguments: (storage, offset, shape, strides, requires_grad, hooks) and optionally metadata.
+  // Arguments of _rebuild_tensor_v2: (storage, offset, shape, strides, requires_grad, hooks) and
+  // optionally metadata.
   void push_tensor(const Value& arguments) {
     expect(arguments, Kind::tuple);
     const auto& parts = *arguments.items;

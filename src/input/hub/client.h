@@ -102,7 +102,7 @@ class Backoff {
   Backoff(const HubSettings& settings, const std::atomic<bool>* stop)
       : settings_(settings), stop_(stop) {}
 
-  // Sleeps with doubling delays, or as long as Retry-After says. Returns false if no attempt is
+  // Sleeps with exponential backoff, or for the time in Retry-After. Returns false if no attempt is
   // left.
   bool wait_before_retry(const HttpResponse& response);
   void reset_tries() { tries_ = 0; }
@@ -129,7 +129,7 @@ using RemoteTree = std::vector<RemoteFile>;  // sorted by path
 const RemoteFile* find_remote_file(const RemoteTree& tree, const std::string& path);
 std::vector<std::string> list_tree_paths(const RemoteTree& tree);
 
-// Asks the Hub for the current commit of a branch, tag or commit. Throws a bad-input error that
+// Queries the Hub for the current commit of a branch, tag or commit. Throws a bad-input error that
 // lists the branches if the revision does not exist.
 std::string fetch_commit(const HubClient& client, const Repository& repository,
                          const std::string& revision);
@@ -161,7 +161,7 @@ class HubCacheWriter {
   }
   std::string blob_path(const RemoteFile& file) const { return folder_ + "/blobs/" + file.etag(); }
 
-  // Return true if the blob, or the file in the snapshot, exists with the right size.
+  // Return true if the blob, or the file in the snapshot, exists with the expected size.
   bool has_blob(const RemoteFile& file) const;
   bool has_file(const std::string& commit, const RemoteFile& file) const;
 

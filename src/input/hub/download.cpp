@@ -95,7 +95,7 @@ struct BlobDownload {
   // Receives the number of bytes downloaded by this and earlier runs. May throw to cancel.
   std::function<void(std::uint64_t)> progress;
 
-  // Returns once the blob is in place; throws if the download fails for good.
+  // Returns once the blob is in place; throws if the download fails permanently.
   void run() const {
     const HubCacheWriter cache(repository);
     make_folders(cache.folder() + "/blobs");
@@ -254,7 +254,8 @@ void download_files(const HubClient& client, const Repository& repository,
   auto missing = missing_blobs(cache, commit, files);
   if (!missing.empty()) {
     check_space(cache, missing);
-    // Largest first: otherwise a large file would be downloaded alone at the end.
+    // Downloads the largest files first: otherwise a large one would be downloaded alone at the
+    // end.
     std::ranges::stable_sort(missing, std::greater<>(), &RemoteFile::size);
     std::vector<std::uint64_t> sizes;
     sizes.reserve(missing.size());

@@ -118,7 +118,7 @@ class RevisionFetch {
         client_(hub_settings(), options.stop),
         cache_(repository_) {}
 
-  // Returns "" in offline mode if the revision is not cached.
+  // Returns the snapshot folder; "" in offline mode if the revision is not cached.
   std::string run() {
     const auto known =
         pinned_.empty() ? cached_commit(repository_.kind, repository_.id, revision_) : pinned_;
@@ -226,7 +226,7 @@ class RevisionFetch {
   HubCacheWriter cache_;
 };
 
-// "texts.jsonl" and "model.gguf" are missing files, not names to look up on the Hub.
+// Names such as "texts.jsonl" and "model.gguf" are missing local files, not names on the Hub.
 bool is_remote_name(const std::string& name) {
   const auto ends = [&](auto ending) { return name.ends_with(ending); };
   return is_repository_id(name) && !ends(".gguf") && std::ranges::none_of(kDataEndings, ends);

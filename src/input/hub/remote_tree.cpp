@@ -36,7 +36,7 @@ std::optional<std::uint64_t> size_at(const Json& object, const char* key) {
   return found->get<std::uint64_t>();
 }
 
-// Paths and hashes become file names, so anything unexpected is rejected.
+// Paths and hashes from the Hub become file names, so anything unexpected is rejected.
 bool is_valid_file(const RemoteFile& file) {
   return is_safe_path(file.path) && is_hex(file.git_sha1, 40) &&
          (file.sha256.empty() || is_hex(file.sha256, 64));

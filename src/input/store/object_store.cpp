@@ -170,7 +170,7 @@ std::vector<StoredObject> ObjectStore::list(const std::string& prefix) {
   selector.recursive = true;
   selector.allow_not_found = true;
   auto listed = files_->GetFileInfo(selector);
-  // Arrow looks twice at a local folder and reports one that appears in between as an error.
+  // Arrow checks a local folder twice and fails if it is created between the checks: list again.
   if (!listed.ok() && address_.scheme == StoreAddress::AddressScheme::file)
     listed = files_->GetFileInfo(selector);
   const auto found = value_or_throw(std::move(listed), object_address(prefix));

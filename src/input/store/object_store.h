@@ -116,7 +116,7 @@ std::string make_unique_name();
 
 inline constexpr char kLeaseSuffix[] = ".lease";
 
-// Store operations used by a lease. Reads must see the last write.
+// Store operations that a lease needs. A read must return the value last written.
 struct LeaseOperations {
   std::function<std::optional<std::string>(const std::string& name)> read;
   std::function<void(const std::string& name, const std::string& content)> write;

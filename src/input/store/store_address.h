@@ -17,7 +17,7 @@ struct StoreAddress {
   std::string to_string() const;
   std::string last_path_component() const;  // last component of the path, else the bucket
   StoreAddress child(const std::string& name) const;
-  // Path for Arrow: "bucket/path", or "/path" for file://.
+  // Path in the form that Arrow expects: "bucket/path", or "/path" for file://.
   std::string arrow_path() const;
 };
 

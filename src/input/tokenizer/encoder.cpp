@@ -266,7 +266,7 @@ bool Encoder::is_cut_position(std::string_view document, std::size_t at) const {
   if (document[at] == ' ') {
     if (!is_cut_before_space(document, at)) return false;
   } else {
-    // An ideograph (U+4E00 to U+9FFF) followed by a common CJK punctuation mark.
+    // A cut is allowed between an ideograph (U+4E00 to U+9FFF) and a common CJK punctuation mark.
     if (!cut_after_ideograph_ || at < 3 || document.size() - at < 3) return false;
     const auto lead = static_cast<unsigned char>(document[at - 3]);
     if (lead < 0xE4 || lead > 0xE9 || find_invalid_utf8(document.substr(at - 3, 3)) == 0)

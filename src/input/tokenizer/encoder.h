@@ -28,7 +28,7 @@ class WordCache {
   static constexpr std::size_t kMaxBytes = 28;
   static constexpr std::size_t kMaxIds = 23;
 
-  // The zero-padded word, its length, and a flag for parts of longer words.
+  // Cache key: the zero-padded word, its length, and a flag for parts of longer words.
   struct WordKey {
     std::array<std::uint64_t, 4> words{};
 
@@ -222,9 +222,9 @@ class Encoder {
   void encode(std::string_view document, ByteRange piece, bool with_sources,
               EncodingWorkspace& work, EncodedTokens& tokens) const;
 
-  // Returns the first position at or after `from` where a split changes no token, else the size.
+  // Returns the first position at or after `from` where a cut changes no token, else the text size.
   std::size_t next_cut_position(std::string_view document, std::size_t from) const;
-  // Returns the last position at or before `from` where a split changes no token, else 0.
+  // Returns the last position at or before `from` where a cut changes no token, else 0.
   std::size_t previous_cut_position(std::string_view document, std::size_t from) const;
 
   const AddedTokens& added_tokens() const { return parts_.added_tokens; }

@@ -9,7 +9,7 @@
 namespace qkscope {
 namespace {
 
-// Real normalizers grow a text at most 11-fold (NFKC of U+FDFA).
+// Limits the size of normalized text; Unicode normalization grows it at most 11-fold (U+FDFA).
 std::size_t most_bytes(std::size_t size) {
   return 64 * size + (1 << 16);
 }

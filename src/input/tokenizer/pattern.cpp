@@ -40,7 +40,7 @@ class Scanner {
   explicit Scanner(std::string_view text)
       : end_(text.data() + text.size()), properties_(unicode::character_property_table()) {}
 
-  // Returns the end of the piece that starts at `at`, which must be before the end of the text.
+  // Returns the end of the match that starts at `at`, which must be before the end of the text.
   const char* piece(const char* at) const {
     const Character first = read(at);
     if (const char* end = contraction(at); end != at) return end;
@@ -192,7 +192,7 @@ void find_pieces(std::string_view text, std::vector<PatternPiece>& matches) {
   }
 }
 
-// Collects matches in order and fills in the gaps between them.
+// Collects regex matches in order and adds the gaps between them.
 class MatchCollector {
  public:
   explicit MatchCollector(std::vector<PatternPiece>& matches) : matches_(matches) {}

@@ -36,7 +36,7 @@ struct Free {
 template <typename T>
 using Owned = std::unique_ptr<T, Free>;
 
-// Per-thread match state, shared by all patterns.
+// Per-thread PCRE2 match state, shared by all patterns.
 struct Workspace {
   Workspace()
       : data(pcre2_match_data_create(1, nullptr)),
@@ -52,7 +52,7 @@ struct Workspace {
     return workspace;
   }
 
-  // Returns a negative PCRE2 error code if there is no match.
+  // Searches from `from` on. Returns a negative PCRE2 error code if there is no match.
   int match(const pcre2_code* code, std::string_view text, std::size_t from) const {
     return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
                        PCRE2_NO_UTF_CHECK, data.get(), context.get());

@@ -35,7 +35,7 @@ Encoder::TokenizationPipeline make_parts(TokenizerFile& file) {
   return parts;
 }
 
-// Returns -1 for a token that the vocabulary lacks.
+// Returns the id of a token, or -1 if it is neither an added token nor in the vocabulary.
 std::int32_t find_id(const Encoder& encoder, const std::string& token) {
   if (token.empty()) return -1;
   const std::int32_t added = encoder.added_tokens().find(token);

@@ -62,7 +62,7 @@ Pattern make_pcre2_pattern(const std::string& expression, const std::string& whe
 Pattern make_regex_pattern(const std::string& expression, const std::string& where);
 
 Pattern make_string_pattern(std::string literal);
-// Every character with one of the unicode.h flags is a match of its own.
+// Matches single characters that have any of the property flags of unicode.h.
 Pattern make_unicode_class_pattern(std::uint16_t flags);
 // The regular expression \w+|[^\w\s]+ of the Whitespace pre-tokenizer.
 Pattern make_word_or_punctuation_pattern();
@@ -175,7 +175,7 @@ struct PreTokenizerStage {
   CutBehavior at_mark = CutBehavior::local;   // for SpaceRepresentation::as_mark
   // True if the pre-tokenizer stage always separates an ideograph from following punctuation.
   bool breaks_after_ideograph = false;
-  // True if the stage must know which piece starts the document, even in normalized text.
+  // True if the result depends on which piece starts the document, even in normalized text.
   bool needs_document_start = false;
 };
 
@@ -210,7 +210,7 @@ class PostProcessor {
   PostProcessor() = default;
   PostProcessor(const Json& spec, const std::string& where);  // null: ids stay unchanged
 
-  // Returns a processor that produces [first] ids [last]; -1 omits a token.
+  // Returns a post-processor that adds `first` before and `last` after the ids; -1: no token.
   static PostProcessor make_bos_eos_processor(std::int32_t first, std::int32_t last);
 
   std::int64_t added_token_count() const;
@@ -223,7 +223,7 @@ class PostProcessor {
   void apply(EncodedTokens& tokens, bool add_special) const;
 
  private:
-  // An element of a template: the sequence of ids, or special tokens.
+  // An element of a post-processor template: the place of the token ids, or special tokens.
   struct TemplatePiece {
     bool is_sequence;
     std::vector<std::int32_t> ids;

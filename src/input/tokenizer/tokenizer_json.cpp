@@ -100,7 +100,7 @@ char32_t JsonCursor::read_hex4() {
   return code;
 }
 
-// The cursor is at the backslash; on return it is at the last byte of the escape sequence.
+// Reads an escape sequence: starts at its backslash and leaves the cursor at its last byte.
 void JsonCursor::read_escape() {
   ++at_;
   if (at_ == text_.size()) fail("a string has no end");

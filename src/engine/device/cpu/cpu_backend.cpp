@@ -201,7 +201,7 @@ void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAd
     if (config().experts.shared_d_mlp > 0) add_shared_expert(begin, count);
     return add_update_rows(begin, count, weights_->post_mlp_norm, addition);
   }
-  // At most kCpuMlpRows rows at a time: the packed input is as wide as the MLP.
+  // Processes at most kCpuMlpRows rows at a time, because the packed input is as wide as the MLP.
   for (std::int64_t row = 0; row < count; row += kCpuMlpRows) {
     const auto end = std::min(row + kCpuMlpRows, count);
     linear(buffer_view(ActivationBuffer::gate).rows(row, end), weights_->down,
@@ -271,7 +271,7 @@ Tensor CpuBackend::copy_selected_rows(ConstTensorView whole, const Selection& se
   const bool by_head = !selection.heads.empty();
   if (by_head) shape[1] = std::ssize(selection.heads);
   Tensor part(shape);
-  // If no heads are selected, each row is copied in one piece.
+  // Without a selection of heads, each row is copied in one piece.
   const auto pieces = by_head ? shape[1] : 1;
   const auto width = part.size() / std::max<std::int64_t>(1, shape[0] * pieces);
   float* out = part.data<float>();

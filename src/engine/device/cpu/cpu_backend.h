@@ -21,7 +21,7 @@
 
 namespace qkscope {
 
-// See Backend for the meaning of the steps.
+// Backend (engine/device/backend.h) documents the steps.
 class CpuBackend : public Backend {
  public:
   using Backend::Backend;

@@ -437,7 +437,7 @@ class CudaBackend : public Backend {
   }
 
  private:
-  // Plans FlashInfer's or cuDNN's attention. A pass with a KV cache uses our own kernel instead.
+  // Plans FlashInfer's or cuDNN's attention. Passes with a KV cache use the built-in kernel.
   void begin_attention(std::span<const Sequence> sequences) {
     if (hopper_attention_.has_kernel())
       hopper_attention_.set_sequences(sequences);
@@ -540,7 +540,7 @@ class CudaBackend : public Backend {
               stream_);
   }
 
-  // y = norm of x, both (active rows, d_model); y may be x.
+  // Writes the norm of x to y, both (active rows, d_model); x and y may alias.
   void normalize_residual(const void* x, const DeviceNorm& norm, void* y) {
     normalize_rows({.x = x,
                     .norm = norm,
@@ -553,7 +553,7 @@ class CudaBackend : public Backend {
                    stream_);
   }
 
-  // Normalises each row of x (active rows, width) as one vector, in place.
+  // Normalises each row of x (active rows, width) as one vector over all heads, in place.
   void normalize_whole(void* x, const DeviceNorm& weights, std::int64_t width) {
     normalize_rows({.x = x,
                     .norm = weights,

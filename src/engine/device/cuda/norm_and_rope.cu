@@ -17,7 +17,7 @@ __device__ float block_sum(float x) {
   return total;
 }
 
-// One block per row; a thread holds up to kPacks packs of V values.
+// RMSNorm or LayerNorm with one block per row; each thread holds up to kPacks packs of V values.
 template <typename T, int V, int kPacks, NormKind kKind>
 __global__ void norm_kernel(NormArguments a) {
   using Values = Pack<T, V>;
@@ -112,8 +112,8 @@ __device__ void rotate_pair(float& a, float& b, float c, float s) {
   a = turned;
 }
 
-// P rotary pairs of one head: values A from channel `first` on, B from `second` on. With rotated
-// halves the pairs are (A[i], B[i]); otherwise the 2P values of A and B are adjacent.
+// P rotary (RoPE) pairs of one head: values A start at channel `first`, values B at `second`. With
+// rotated halves the pairs are (A[i], B[i]); otherwise the 2P values of A and B are adjacent.
 template <typename T, int P>
 struct PairGroup {
   int pair = 0;  // index of the first pair
@@ -170,7 +170,7 @@ struct PairGroup {
   }
 };
 
-// One block per row; each warp processes one head at a time.
+// Norm and RoPE of q and k: one block per row; each warp processes one head at a time.
 template <typename T, int P>
 __global__ void heads_kernel(NormalizeAndRotateArguments a) {
   constexpr int kGroups = kMostPairs / 32 / P;  // groups per lane

@@ -54,7 +54,7 @@ struct NormalizeAndRotateArguments {
   const float* q_norm = nullptr;  // (d_head) or null: no norm
   const float* k_norm = nullptr;  // (d_head) or null: no norm
   float eps = 0.0f;
-  // Must be set even if `rotate` is false: rotary.dim determines the summation order of the norm.
+  // Set even if `rotate` is false, because rotary.dim determines the summation order of the norm.
   RotaryView rotary;
   bool rotate = false;
   bool norm_last = false;              // the norm follows the rotation
@@ -97,7 +97,8 @@ struct SinkArguments {
 };
 void apply_sinks(const SinkArguments& arguments, cudaStream_t stream);
 
-// y (count, n) = table[ids] * scale; the scale is first rounded to the element type.
+// Token embedding: y (count, n) = table[ids] * scale; the scale is first rounded to the element
+// type.
 struct EmbedArguments {
   const void* table = nullptr;        // (vocabulary, n)
   const std::int32_t* ids = nullptr;  // (count)
@@ -142,13 +143,13 @@ struct CopyRowsArguments {
 };
 void copy_rows(const CopyRowsArguments& arguments, cudaStream_t stream);
 
-// destination (count) of type `to` = scale * source (count) of type `from`, which is f32, f16, bf16
-// or f8_e4m3.
+// Converts elements: destination (count) of type `to` = scale * source (count) of type `from`,
+// which is f32, f16, bf16 or f8_e4m3.
 void convert_elements(const void* source, DType from, void* destination, DType to,
                       std::int64_t count, float scale, cudaStream_t stream);
 
-// destination (columns, stride) of type `to`, from column `begin` on, = scale * transpose of source
-// (rows, columns) of type `from`.
+// Converts and transposes: destination (columns, stride) of type `to`, from column `begin` on, =
+// scale * transpose of source (rows, columns) of type `from`.
 struct TransposeArguments {
   const void* source = nullptr;
   DType from = DType::f32;
@@ -185,10 +186,10 @@ struct GateArguments {
 };
 void apply_gate(const GateArguments& arguments, cudaStream_t stream);
 
-// x = min(max(x, -limit), limit) for `count` values.
+// Clips `count` values: x = min(max(x, -limit), limit).
 void clip(void* x, std::int64_t count, float limit, DType dtype, cudaStream_t stream);
 
-// x = cap * tanh(x / cap) for `count` values.
+// Soft cap of `count` values: x = cap * tanh(x / cap).
 void soft_cap(void* x, std::int64_t count, float cap, DType dtype, cudaStream_t stream);
 
 // Interleaves n rows of gate and n rows of up: to (2 n, in) = permuted rows of from (2 n, in),

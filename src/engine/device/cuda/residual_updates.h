@@ -91,8 +91,8 @@ class ResidualUpdates {
     products_.multiply(product);
   }
 
-  // Normalises rows of the update in place if there is a norm, and adds them to the residual if
-  // `add` is set.
+  // Normalises rows of the residual update in place if there is a norm, and adds them to the
+  // residual stream if `add` is set.
   void finish_update_rows(std::int64_t begin, std::int64_t count, const DeviceNorm& post_norm,
                           bool add) {
     void* update = activations_.residual_update(begin);

@@ -26,7 +26,7 @@ ExpertNames block_sparse_names() {
           .down = "block_sparse_moe.experts.{}.w2"};
 }
 
-// Reads the groups of experts to which a router is limited.
+// Reads the expert groups for group-limited routing.
 void read_groups(ModelConfig& model, const ConfigReader& config) {
   auto& experts = model.experts;
   experts.groups = config.positive_integer("n_group", 1);

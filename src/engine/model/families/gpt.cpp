@@ -7,7 +7,7 @@
 namespace qkscope {
 namespace {
 
-// transformers has a default for every key, and GPT-2 has its own key names.
+// Defaults are those of transformers; GPT-2 has its own names for some keys.
 void read_gpt2_sizes(ModelConfig& model, const ConfigReader& config) {
   model.n_layers =
       read_layer_count(config, 12, config.has_value("n_layer") ? "n_layer" : "num_hidden_layers");
@@ -26,7 +26,7 @@ void read_gpt2_sizes(ModelConfig& model, const ConfigReader& config) {
       "n_positions", config.positive_integer("max_position_embeddings", 1024));
 }
 
-// Some models divide the scores of layer i by i + 1.
+// Some GPT-2 models divide the attention scores of layer i by i + 1.
 void read_gpt2_layers(ModelConfig& model, const ConfigReader& config) {
   const bool by_layer = config.flag("scale_attn_by_inverse_layer_idx", false);
   for (std::int64_t i = 0; i < model.n_layers; ++i)

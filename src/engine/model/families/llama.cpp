@@ -172,7 +172,7 @@ void read_olmo3(ModelConfig& model, const ConfigReader& config) {
   read_ropes_by_layer_kind(model, config, theta, theta);
 }
 
-// Seed-OSS: Llama with biases of its own for q, k and v, for the output projection and for the MLP.
+// Seed-OSS: Llama with separate bias flags for q, k and v, the output projection and the MLP.
 void read_seed_oss(ModelConfig& model, const ConfigReader& config) {
   read_llama_config(model, config, {.d_head = 128, .max_positions = 524288});
   model.qkv_bias = config.flag("attention_bias", true);
@@ -180,7 +180,7 @@ void read_seed_oss(ModelConfig& model, const ConfigReader& config) {
   model.mlp_bias = config.flag("mlp_bias", false);
 }
 
-// ERNIE 4.5: Llama with interleaved RoPE; one key switches all biases.
+// ERNIE 4.5: Llama with interleaved RoPE; a single config key enables all biases.
 void read_ernie4_5(ModelConfig& model, const ConfigReader& config) {
   read_llama_config(model, config,
                     {.rope_theta = 500000.0,

@@ -60,8 +60,8 @@ struct AttentionArguments {
 // subset of queries.
 void attention(const AttentionArguments& arguments, cudaStream_t stream);
 
-// Kernels per element type; T is __nv_bfloat16 or __half. Arguments are already checked;
-// queries > 0.
+// Attention kernels per element type; T is __nv_bfloat16 or __half. The caller has checked the
+// arguments; queries > 0.
 template <typename T>
 void attention_16bit(const AttentionArguments& arguments, cudaStream_t stream);
 void attention_f32(const AttentionArguments& arguments, cudaStream_t stream);
@@ -138,7 +138,7 @@ struct ScoreRowsArguments : QueriesAndKeys {
 // and the column, so the results of a row are bit-identical wherever it is in the batch.
 void score_rows(const ScoreRowsArguments& arguments, cudaStream_t stream);
 
-// Kernels. Arguments are already checked; count and keys > 0.
+// Launch functions of the score kernels. The caller has checked the arguments; count and keys > 0.
 void launch_score_kernel(const ScoreRowsArguments& arguments, cudaStream_t stream);
 void launch_pattern_kernel(const ScoreRowsArguments& arguments, cudaStream_t stream);
 

@@ -45,7 +45,8 @@ __device__ int ldmatrix_key_lane_offset() {
   return (lane % 8 + lane / 16 * 8) * kPitch<kWidth> + lane / 8 % 2 * 16;
 }
 
-// scores (queries, keys) = q kᵀ. queries(step, a) loads the fragments of 16 channels of q.
+// Attention scores (queries, keys) = q kᵀ. queries(step, a) loads the fragments of 16 channels of
+// q.
 template <typename T, int kWidth, int kBands, int kKeys, typename Queries>
 __device__ __forceinline__ void multiply_queries_by_keys(Fragments<kBands, kKeys>& scores,
                                                          Queries queries, std::uint32_t k) {
@@ -171,9 +172,9 @@ __device__ __forceinline__ void update_softmax(Fragments<kBands, kKeys>& scores,
       for (int i = 0; i < 4; ++i) values[band][n][i] *= factor[band][i / 2];
 }
 
-// values (queries, kWidth) += weights v. The C fragments of the weights can be used as A fragments
-// without shuffles: the fragments of 8 keys form the left half of a 16 x 16 operand, the fragments
-// of the next 8 keys the right half.
+// Adds weights times v to values (queries, kWidth). The C fragments of the weights can be used as A
+// fragments without shuffles: the fragments of 8 keys form the left half of a 16 x 16 operand, the
+// fragments of the next 8 keys the right half.
 template <typename T, int kWidth, int kBands, int kKeys>
 __device__ __forceinline__ void add_weighted_values(Fragments<kBands, kWidth>& values,
                                                     const Fragments<kBands, kKeys>& weights,

@@ -11,7 +11,7 @@ namespace qkscope::cuda {
 
 constexpr std::int32_t kNoKey = 0x7fffffff;
 
-// Key rows [begin, end), at most one tile.
+// A tile of keys, rows [begin, end), which may be shorter than a full tile.
 struct KeyTile {
   std::int32_t begin, end;
   __device__ bool is_valid() const { return begin != kNoKey; }
@@ -43,7 +43,7 @@ class KeyTileIterator {
   static_assert((kKeys & (kKeys - 1)) == 0);
 
  public:
-  // Requires a barrier after the last write to `ranges`.
+  // Construct after a barrier that follows the last write to `ranges`.
   __device__ explicit KeyTileIterator(const KeyRanges<kRows>& ranges)
       : ranges_(ranges),
         end_(1 - min_over_rows<kRows>([&](int row) { return -ranges.last[row]; })) {}
@@ -100,7 +100,7 @@ __device__ void load_key_ranges(KeyRanges<kRows>& ranges, const AttentionArgumen
   __syncthreads();
 }
 
-// Launches `kernel` with the arguments and the scale for base-2 exponentials.
+// Launches an attention kernel with the arguments and the score scale for base-2 exponentials.
 template <typename Shape, typename Kernel>
 void launch_attention_blocks(Kernel kernel, int shared_bytes, const AttentionArguments& a,
                              cudaStream_t stream) {

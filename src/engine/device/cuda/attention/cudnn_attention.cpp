@@ -107,7 +107,7 @@ struct CudnnAttention::Library {
     plans[first] = make_plan(first);
   }
 
-  // If cuDNN fails to start, attention falls back to our own kernel.
+  // If cuDNN fails to start, attention falls back to the built-in kernel.
   void wait_for_start() {
     if (!started.valid()) return;
     try {
@@ -131,7 +131,7 @@ struct CudnnAttention::Library {
     return plan;
   }
 
-  // Waits for the kernels of the plan, which are unloaded with it.
+  // Waits for the kernels of the oldest plan, because erasing the plan unloads them.
   void remove_oldest_plan() {
     cuda::check(cudaStreamSynchronize(stream), "wait for attention");
     plans.erase(std::min_element(plans.begin(), plans.end(), [](const auto& a, const auto& b) {

@@ -1,4 +1,4 @@
-// Stub for builds without cuDNN: attention always uses our own kernel.
+// Stub for builds without cuDNN: attention always uses the built-in kernel.
 #include "engine/device/cuda/attention/library_attention.h"
 
 namespace qkscope::cuda {

@@ -46,7 +46,7 @@ class HopperAttention {
   // Returns whether a kernel exists for the GPU, the model's head size and the type.
   bool has_kernel() const { return serves_; }
 
-  // Declares the sequences of the pass; they occupy consecutive rows.
+  // Sets the sequences of the pass, which occupy consecutive rows.
   void set_sequences(std::span<const Sequence> sequences);
 
   void attend(const CausalAttentionArguments& heads, const SoftmaxRowSums& row_sums = {});
@@ -73,7 +73,7 @@ class CudnnAttention {
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
-  // Declares the sequences of the pass; they occupy consecutive rows.
+  // Sets the sequences of the pass, which occupy consecutive rows.
   void set_sequences(std::span<const Sequence> sequences);
 
   // Returns false, without doing anything, if cuDNN has no kernel for the arguments.

@@ -16,7 +16,7 @@ struct ScoreMemory {
   float k[kKeys][kColumns + 1];  // odd pitch: the keys of a warp fall into different banks
 };
 
-// Operands of a block: one row of several heads of q, several rows of one head of k.
+// Operands of a thread block: one row of q of several heads, and several rows of k of one head.
 template <typename T>
 struct BlockSource {
   const T* q;  // (heads, d_head)
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kKeys)
   const auto head = static_cast<std::int64_t>(kv_head) * group + part;
   const auto d_head = static_cast<int>(a.d_head);
 
-  // Visible columns [first, last], relative to the block.
+  // Visible key columns [first, last] of a row, relative to the block.
   const auto base = a.sequence_begin[row] + column;
   const auto first = a.first_key[row] - base, last = a.last_key[row] - base;
   float scores[kHeads] = {};

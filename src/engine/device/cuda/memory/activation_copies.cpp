@@ -11,7 +11,7 @@ namespace qkscope::cuda {
 namespace {
 
 constexpr std::int64_t kMostPendingBytes = std::int64_t{512} << 20;
-// Largest activation in the type of the pass that is copied while later layers run.
+// Size limit, in bytes, of activations in the compute type that are copied while later layers run.
 constexpr std::int64_t kMostNativeBytes = std::int64_t{1} << 30;
 // Smallest allocation of a copy. The number of selected heads varies between layers, and an
 // allocation synchronizes the GPU.
@@ -36,7 +36,7 @@ std::int64_t capacity_for(std::int64_t bytes) {
                   static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes))));
 }
 
-// Returns true if staging buffers of q and k, of which q has `bytes` bytes, fit into the GPU.
+// Returns true if two staging buffers of `bytes` bytes, for q and for k, fit into free GPU memory.
 bool has_room_for(std::int64_t bytes) {
   std::size_t free = 0;
   std::size_t total = 0;
@@ -44,7 +44,7 @@ bool has_room_for(std::int64_t bytes) {
   return free >= 2 * static_cast<std::size_t>(capacity_for(bytes));
 }
 
-// Number of rows per step when a whole activation is copied.
+// Number of rows that one step copies when a complete activation is copied.
 std::int64_t rows_per_piece(const DeviceView& view) {
   return std::max<std::int64_t>(1, kPieceBytes / kFloat / (view.heads * view.width));
 }
@@ -54,7 +54,7 @@ std::int64_t rows_per_piece(const DeviceView& view) {
 ActivationCopier::ActivationCopier(cudaStream_t compute)
     : compute_(compute), transfers_(compute, kMostPendingBytes) {}
 
-// Kernels read the indices many times, so they are copied to the GPU first.
+// Kernels read the row and head indices many times, so the indices are copied to the GPU first.
 void ActivationCopier::gather_selected(const DeviceView& view, const SelectedIndices& selected,
                                        UploadBuffer& indices, float* to) {
   const auto& rows = selected.rows;
@@ -87,7 +87,7 @@ void ActivationCopier::copy_to_host(const DeviceView& view, const SelectedIndice
     show(fetch(view, dtype));
     return;
   }
-  // q and k of one layer are in flight together, so that the host handles them during attention.
+  // q and k of one layer are in flight together; the host processes them during attention.
   if (native) transfers_.raise_limit(2 * bytes);
   auto* gathered = transfers_.begin_transfer(bytes, capacity_for(bytes), "captured rows");
   const auto row = view.heads * view.width;
@@ -175,7 +175,7 @@ Tensor ActivationCopier::fetch(const DeviceView& view, DType dtype) {
                             static_cast<std::size_t>(count), cudaMemcpyDeviceToHost, compute_),
           "copy an activation to the host");
     check(cudaStreamSynchronize(compute_), "wait for an activation");
-    // Several threads, because the first write to fresh memory is slow.
+    // Uses several threads, because the first write to fresh memory is slow.
     const auto bytes = count * static_cast<std::int64_t>(row_bytes);
     parallel_for_ranges(bytes, kCopyBytes, [&](std::int64_t first, std::int64_t last) {
       std::memcpy(to + first, static_cast<const std::byte*>(host) + first,

@@ -58,7 +58,7 @@ class ActivationCopier {
  private:
   void gather_selected(const DeviceView& view, const SelectedIndices& selected,
                        UploadBuffer& indices, float* to);
-  // Gathers rows [begin, begin + count) as float32 into piece_.
+  // Gathers rows [begin, begin + count) of an activation as float32 into the buffer piece_.
   const float* gather_row_range(const DeviceView& view, std::int64_t begin, std::int64_t count);
   bool holds_same_floats(const float* values, const DeviceView& view);
 

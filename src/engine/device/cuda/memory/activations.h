@@ -37,7 +37,7 @@ class Activations {
       attention_gate_.reserve(rows * q_width_ * element_, "the attention gate");
     residual_kept_ = queries_kept_ = has_layer_input_ = false;
   }
-  // Switches residual and queries to separate buffers with space for `rows` kept rows.
+  // Switches residual stream and queries to separate buffers with space for `rows` kept rows.
   void switch_to_kept_rows(std::int64_t rows) {
     kept_residual_.reserve_with_slack(rows * model_.d_model * element_, "kept rows");
     kept_queries_.reserve_with_slack(rows * q_width_ * element_, "kept queries");
@@ -48,8 +48,8 @@ class Activations {
   // Switches queries back to the q part of qkv, before the next projection.
   void read_queries_from_qkv() { queries_kept_ = false; }
 
-  // Allocates a copy of the residual as it enters a layer, for MLPs that read it (parallel
-  // residual), and a buffer for the kept rows of that copy.
+  // Allocates a copy of the residual stream at the input of a layer, for MLPs that read it
+  // (parallel residual), and a buffer for the kept rows of that copy.
   void* reserve_layer_input(std::int64_t rows) {
     has_layer_input_ = true;
     layer_input_kept_ = false;
@@ -218,7 +218,7 @@ class CudaKeyValueStore : public KeyValueStore {
   }
   std::int64_t row_stride() const { return 2 * width_; }
 
-  // First row of each sequence in the cache.
+  // Returns the first cache row of each sequence.
   std::vector<std::int64_t> first_cache_rows(std::span<const Sequence> sequences) const {
     std::vector<std::int64_t> rows;
     for (const auto& sequence : sequences) rows.push_back(sequence.slot * positions_);

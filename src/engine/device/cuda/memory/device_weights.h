@@ -69,8 +69,8 @@ class WeightUploader {
     Event done;
   };
 
-  // Rows to upload in chunks, to `direct` in GPU memory or, if `direct` is null, through a staging
-  // buffer on the GPU.
+  // Rows of a matrix to upload in chunks: to `direct` in GPU memory or, if `direct` is null,
+  // through a staging buffer on the GPU.
   struct RowUpload {
     std::int64_t rows;
     std::int64_t row_bytes;

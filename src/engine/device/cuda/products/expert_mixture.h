@@ -82,7 +82,7 @@ class ExpertMixture {
                       .dtype = dtype_},
                      stream_);
   }
-  // y (count, d_model): weighted sum of the experts' outputs.
+  // Computes y (count, d_model), the weighted sum of the experts' outputs.
   void project_down(const std::vector<DeviceLinear>& weights, void* y) {
     const auto width = model_.experts.d_mlp;
     const auto* slots_of_rows = numbers_.as<std::int32_t>() + padded_;
@@ -102,7 +102,7 @@ class ExpertMixture {
                     stream_);
   }
 
-  // y (count, d_model) += output of the shared expert for x (count, d_model).
+  // Adds the output of the shared expert for x (count, d_model) to y (count, d_model).
   void add_shared_expert(const void* x, const DeviceLayer& layer, void* y) {
     const auto width = model_.experts.shared_d_mlp;
     void* gate_up =
@@ -154,8 +154,8 @@ class ExpertMixture {
     std::int64_t begin = 0;
     std::int64_t rows = 0;
   };
-  // Pads each expert's rows to a multiple of kExpertRowUnit, so that the products have few distinct
-  // shapes. Padding rows are copies whose results are never read.
+  // Groups rows by expert and pads each group to a multiple of kExpertRowUnit, so that the products
+  // have few distinct shapes. Padding rows are copies whose results are never read.
   void group_rows(std::int64_t begin, std::int64_t count) {
     const auto k = model_.experts.per_token;
     begin_ = begin;
@@ -184,7 +184,7 @@ class ExpertMixture {
     numbers_.upload(numbers, "the experts", stream_);
   }
 
-  // to (count, n) = from[rows], the first n elements of each row.
+  // Gathers rows: to (count, n) = from[rows], the first n elements of each row.
   void gather_rows(const void* from, std::int64_t stride, const std::int32_t* rows, void* to,
                    std::int64_t count, std::int64_t n) {
     copy_rows({.x = from,
@@ -232,7 +232,7 @@ class ExpertMixture {
   std::int64_t count_ = 0;             // rows of the chunk
   std::int64_t padded_ = 0;            // grouped rows, padding included
   std::vector<ExpertRowRange> spans_;  // (experts)
-  // int32: source row and slot of each grouped row, then the grouped row of each slot.
+  // Index lists (int32): source row and slot of each grouped row, and the grouped row of each slot.
   UploadBuffer numbers_;
   DeviceMemory sorted_;          // (padded, d_model or d_mlp) inputs of the products
   DeviceMemory made_;            // (padded, 2 d_mlp or d_model) outputs of the products

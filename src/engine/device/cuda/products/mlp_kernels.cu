@@ -217,7 +217,7 @@ struct RouterScores {
   }
 };
 
-// Marks the groups that are not among the best; one lane per group.
+// Marks the expert groups that are not among the best; one lane per group.
 template <typename T>
 __device__ void exclude_groups(const RouterScores<T>& scores, const ExpertsConfig& config, int lane,
                                float* group_scores, bool* excluded) {

@@ -21,7 +21,7 @@ constexpr int kRepeats = 3;
 constexpr std::int64_t kFewestMeasuredRows = 512;
 constexpr std::int64_t kMostMeasuredRows = 16384;
 constexpr std::size_t kMostShapes = 256;  // size of the algorithm cache
-// Number of rows that are compared to see whether two algorithms sum in the same order.
+// Number of rows on which two algorithms are compared, to detect a different summation order.
 constexpr std::int64_t kComparedRows = 512;
 // Matrix sizes of measure_flop_rate().
 constexpr std::int64_t kLargestMeasured = 8192;

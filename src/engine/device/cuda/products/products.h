@@ -25,7 +25,7 @@ struct DeviceLinear {
   std::int64_t in = 0;
 };
 
-// y = factor x Wᵀ + bias, or y += factor x Wᵀ + bias; the sum is rounded once.
+// Linear layer: y = factor x Wᵀ + bias, or y += factor x Wᵀ + bias; the sum is rounded once.
 struct MatrixProduct {
   const void* x = nullptr;  // (rows, in) dense
   DeviceLinear linear;
@@ -65,7 +65,7 @@ class MatrixMultiplier {
   std::vector<Algorithm> candidate_algorithms(const Call& call);
   bool is_supported(const Call& call, const Algorithm& algorithm) const;
   void run_call(const Call& call, const MatrixProduct& product);
-  // Returns the shortest wall-clock time of a few runs.
+  // Returns the shortest wall-clock time of several runs.
   double measure_shortest_seconds(const Call& call, const MatrixProduct& product);
 
   DType dtype_;

@@ -1,5 +1,5 @@
-// All-key statistics as one pass over scores: entropy, distances, concentration of the mass of a
-// row, and the mass that each key receives.
+// All-keys attention statistics in one pass over the scores: entropy, distances, concentration of
+// the attention of each query, and the attention mass that each key receives.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ class AllKeysScan {
   }
   __device__ int first_key_of_next_tile(int key) const { return key + Shape::kKeys; }
 
-  // Called after every warp has finished the previous tile.
+  // Begins a key tile. Call after every warp has finished the previous tile.
   __device__ void begin_tile() {
     if (column_key_ >= 0) add_to_key_sums();
     parity_ = 1 - parity_;
@@ -200,7 +200,7 @@ class AllKeysScan {
     reduce_across_lanes<kValues / 2, 16>(v);
     reduce_across_lanes<kValues / 4, 8>(v);
     reduce_across_lanes<kValues / 8, 4>(v);
-    // Index of the first value that this lane holds after the reduction.
+    // Index of the first value that this lane holds after the butterfly reduction.
     const int first = (lane_ & 16 ? kValues / 2 : 0) + (lane_ & 8 ? kValues / 4 : 0) +
                       (lane_ & 4 ? kValues / 8 : 0);
     float* const columns = memory_.columns[parity_][warp_];

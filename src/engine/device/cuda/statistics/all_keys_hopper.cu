@@ -78,7 +78,8 @@ class GroupQueries {
     }
   }
 
-  // Computes q.k of the warpgroup's queries and the keys of a tile; called by all four warps.
+  // Computes the scores q.k of the warpgroup's queries and a tile of keys; called by all four
+  // warps.
   __device__ __forceinline__ void multiply(ScoreFragments<Shape>& scores,
                                            std::uint32_t tile) const {
     const auto keys = wgmma_descriptor(tile);

@@ -1,4 +1,4 @@
-// Histogram of the weights of a row by size, and the concentration measures derived from it.
+// Histogram of the attention weights of a query by magnitude, and concentration measures from it.
 #pragma once
 
 #include <cstdint>
@@ -88,8 +88,8 @@ class AttentionWeightHistogram {
   std::uint32_t first_[2];
 };
 
-// Cumulative mass and key counts of four rows. Each lane computes bounds on one of eight
-// concentration measures of one row.
+// Cumulative attention mass and key counts of four queries. Each lane computes bounds on one of
+// eight concentration measures of one query.
 class ConcentrationBounds {
  public:
   static constexpr int kRows = 4;
@@ -139,7 +139,7 @@ class ConcentrationBounds {
   struct BoundInterval {
     double low, high;
   };
-  // Brackets the number of keys that hold a given share of the mass.
+  // Returns bounds on the number of keys that hold a given share of the attention mass.
   __device__ BoundInterval key_count_for_share(int row, double share) const {
     const auto& held = memory_.held[row];
     const auto& keys = memory_.keys[row];
@@ -151,7 +151,7 @@ class ConcentrationBounds {
     const double high = before + fmin(count, fmax(1.0, ceil(missing * count / mass)));
     return {fmin(high, before + fmax(1.0, ceil(missing / largest_weight(bin)))), high};
   }
-  // Brackets the mass of the `top` largest weights.
+  // Returns bounds on the attention mass of the `top` largest weights.
   __device__ BoundInterval mass_of_top_keys(int row, int top) const {
     const auto& held = memory_.held[row];
     const auto& keys = memory_.keys[row];

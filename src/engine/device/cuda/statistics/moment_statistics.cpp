@@ -127,7 +127,7 @@ TokenSetMoments moment_set(MomentSegment segments, const PositionSums& positions
           .moments = reinterpret_cast<double*>(moments)};
 }
 
-// Computes the record of every segment and the sums of every chunk. Deterministic.
+// Computes the moment record of every segment and the sums of every chunk. Deterministic.
 void sum_moments(const MomentArguments& arguments, cudaStream_t stream) {
   QKSCOPE_ASSERT(arguments.record.dim > 0 && 2 * arguments.record.pairs <= arguments.record.dim);
   if (arguments.segment_count == 0) return;

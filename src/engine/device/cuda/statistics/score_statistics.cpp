@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kMostValueBytes = std::int64_t{128} << 20;
 
-// Consecutive parts of a result buffer, offsets in bytes.
+// Layout of a result buffer: consecutive arrays with offsets in bytes.
 struct ResultLayout {
   std::int64_t cells, heads, columns, rows;
   bool all_keys;
@@ -95,8 +95,8 @@ TokenRows list_repeated_tokens(const Batch& batch) {
   return out;
 }
 
-// Weights (heads, blocks of all documents) and tiles (heads, tiles) of the sampled queries; every
-// head has the same number of tiles.
+// Sampling weights of the query blocks (heads, blocks of all documents) and tiles of the sampled
+// queries (heads, tiles). Every head has the same number of tiles.
 struct SampledTiles {
   std::vector<float> weights;
   std::vector<DocumentRowTile> tiles;

@@ -29,7 +29,8 @@ class ScoreStatistics {
   // Copies the row sums (log-sum-exp, maximum) to the host, in the format of the CPU attention.
   std::vector<rows::RunningSoftmax> fetch_row_sums(const QueriesAndKeys& source) const;
 
-  // Adds a layer with known row sums. `sink` must stay valid until the results are delivered.
+  // Adds the attention statistics of a layer whose row sums are known. `sink` must stay valid until
+  // the results are delivered.
   void add(const QueriesAndKeys& source, const AttentionRequest& request, AttentionConsumer& sink);
 
  private:

@@ -1,4 +1,4 @@
-// All-key statistics: a second pass over all scores.
+// All-keys attention statistics on the GPU, in a second pass over all scores.
 #include <algorithm>
 
 #include "engine/device/cuda/statistics/all_keys.cuh"

@@ -1,4 +1,4 @@
-// Sums per-row values over the rows of each cell (document, bucket).
+// Sums attention statistics of single queries over each cell (document, bucket).
 #include <cmath>
 
 #include "engine/device/cuda/elements.cuh"
@@ -26,7 +26,7 @@ struct ScoreRow {
   __device__ float lse() const { return a.row_sums.lse[row * a.n_heads + head]; }
   __device__ float largest() const { return a.row_sums.largest[row * a.n_heads + head] * a.scale; }
 
-  // Returns whether a pass over scores stores the column; all other columns are derived.
+  // Returns whether a pass over scores stores the column; other columns are derived from these.
   __device__ static bool is_stored(const AttentionColumnLayout& layout, std::int64_t column) {
     if (column == layout.sink_above_half()) return false;
     if (column >= layout.near_column_count())
@@ -38,7 +38,7 @@ struct ScoreRow {
            column >= AttentionColumnLayout::offset(NearKeyColumn::near);
   }
 
-  // Value of a column; some columns are derived from others.
+  // Returns the value of a column, which may be derived from stored columns.
   __device__ double value(std::int64_t column) const {
     const auto& layout = a.layout;
     if (column == layout.sink_above_half())
@@ -87,7 +87,8 @@ struct ScoreRow {
   }
 };
 
-// One block per cell (document, bucket) and head; each warp processes one column at a time.
+// Sums of cells (document, bucket): one block per cell and head; each warp sums one column at a
+// time.
 __global__ void __launch_bounds__(kThreads) cells_kernel(const BucketCellSumArguments arguments) {
   const auto& a = arguments.scores;
   const auto cell = arguments.cells[blockIdx.x];

@@ -31,8 +31,8 @@ __device__ const T* row_of(const MomentArguments& a, int head, std::int64_t row)
   return static_cast<const T*>(a.x) + row * a.row_stride + head * a.record.dim;
 }
 
-// Grid y runs over blocks of kEdge x kEdge products on and above the diagonal; a thread computes 2
-// x 2 of them.
+// Products of channels: grid y runs over blocks of kEdge x kEdge products on and above the
+// diagonal; each thread computes 2 x 2 of them.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) products_kernel(const MomentArguments a, int edges) {
   __shared__ double left[kStep][kEdge], right[kStep][kEdge];
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kMostChannels) channels_kernel(const MomentArg
   record[a.record.largest_offset() + channel] = largest;
 }
 
-// One warp per row at a time; the warps' sums are added in warp order.
+// Norms of rows: each warp processes one row at a time; the warps' sums are added in warp order.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) norms_kernel(const MomentArguments a) {
   constexpr int kWarps = kThreads / 32, kLanePairs = kMostChannels / 2 / 32;
@@ -178,8 +178,8 @@ __device__ float centre_of(double mean, double variance) {
   return static_cast<float>(rint(mean / step) * step);
 }
 
-// One thread per channel, one block per head; two passes, for the mean and for the spread around
-// it.
+// Estimates the shift of every channel in two passes, for the mean and for the spread around the
+// mean. One block per head, one thread per channel.
 template <typename T>
 __global__ void __launch_bounds__(kMostChannels)
     shift_kernel(const MomentArguments a, MomentSegment chunks, float* shifts) {
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kMostChannels)
   shifts[2 * part + at] = static_cast<float>(256 * variance);
 }
 
-// Sums one element of the MomentRecordLayout of a head over the segments.
+// Sums one element of the moment record (MomentRecordLayout) of a head over the segments.
 __device__ double record_sum(const MomentArguments& a, MomentSegment segments, int head,
                              std::int64_t element) {
   double sum = 0;
@@ -223,7 +223,7 @@ __device__ double shifted_sum(const MomentShift& shift, std::int64_t at, double 
   return sum + n * (static_cast<double>(shift.centre[at]) - shift.product[at]);
 }
 
-// A set of segments, and the destination of the centred moments of one head.
+// Segments of one token set, and the destination of one head's centred moments.
 struct CenteredMoments {
   const TokenSetMoments& set;
   int head;
@@ -232,7 +232,7 @@ struct CenteredMoments {
 
 constexpr int kTriangleRows = 2;  // rows of the triangle per block
 
-// Centres rows [row_begin, row_begin + kTriangleRows) of the triangle of products.
+// Centres rows [row_begin, row_begin + kTriangleRows) of the upper triangle of products.
 __device__ void center_products(const MomentArguments& a, const CenteredMoments& to,
                                 int row_begin) {
   __shared__ double means[kMostChannels];  // mean of x - c per channel
@@ -305,7 +305,7 @@ __global__ void __launch_bounds__(kThreads)
   to.moments[a.record.norm_max_offset()] = most;
 }
 
-// One block per head and bucket, one thread per channel.
+// Moments per bucket of positions: one block per head and bucket, one thread per channel.
 __global__ void __launch_bounds__(kMostChannels)
     buckets_kernel(const MomentArguments a, const BucketMomentResults to) {
   __shared__ double means[kMostChannels];  // mean of x - c per channel

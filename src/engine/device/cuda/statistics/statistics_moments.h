@@ -19,7 +19,8 @@ namespace qkscope::cuda {
 
 constexpr std::int32_t kChunkRows = 256;
 
-// At most kChunkRows rows of one document, one set and one bucket; sums within a chunk are float32.
+// A chunk: at most kChunkRows rows of one document, one token set (first or body) and one bucket.
+// Sums within a chunk are float32.
 struct MomentChunk {
   std::int32_t row;  // first row in the batch
   std::int32_t rows;
@@ -28,8 +29,8 @@ struct MomentChunk {
   std::int32_t sequence;  // index in the batch
 };
 
-// Chunks [begin, end) of one set and one bucket, summed by one block. Also used for ranges of
-// segments.
+// Chunks [begin, end) of one token set and one bucket, which one block sums. Also used for ranges
+// of segments.
 struct MomentSegment {
   std::int32_t begin = 0, end = 0;
 };
@@ -110,7 +111,8 @@ struct MomentArguments {
   float* chunk_sums = nullptr;  // (chunks, heads, 2, dim): sums of y and of y^2
 };
 
-// Estimates MomentShift (product, centre and limit; (3, heads, dim)) from the first rows of chunks.
+// Estimates the moment shifts of all channels, shape (3, heads, dim), from the first rows of
+// chunks.
 void estimate_moment_shift(const MomentArguments& arguments, MomentSegment chunks, float* shift,
                            cudaStream_t stream);
 
@@ -128,9 +130,9 @@ struct PositionMeans {
   double u_mean = 0;
 };
 
-// Centred moments of a set as a MomentRecordLayout. Triangle: M2; sums: mean, unused, co-moments
-// with t and with u, third and fourth moments; pair_abs and norm: means. Not written for an empty
-// set.
+// Centred moments of a token set in MomentRecordLayout. Triangle: M2; sums: mean, unused,
+// co-moments with t and with u, third and fourth moments; pair_abs and norm: means. Not written for
+// an empty set.
 struct TokenSetMoments {
   MomentSegment segments;
   PositionMeans rows;

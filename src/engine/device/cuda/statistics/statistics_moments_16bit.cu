@@ -13,7 +13,7 @@
 namespace qkscope::cuda {
 namespace {
 
-// Norms of rows and of rotary pairs; each warp processes every kWarps-th row of a tile.
+// L2 norms of rows and of rotary pairs; each warp processes every kWarps-th row of a tile.
 template <typename T, typename Tile>
 class RowNorms {
  public:
@@ -103,8 +103,8 @@ class RowNorms {
     return sum;
   }
 
-  // Pair index of a lane. Lanes hold consecutive pairs (i, i + kWidth / 2) if all channels are
-  // rotated.
+  // Returns the index of a lane's j-th rotary pair. Lanes hold consecutive pairs (i, i + kWidth /
+  // 2) if all channels are rotated.
   __device__ int pair_of(int j) const {
     return 2 * pairs_ == Tile::kWidth && !interleaved_ ? lane_ * kLanePairs + j : lane_ + 32 * j;
   }
@@ -164,8 +164,8 @@ class RowNorms {
   double pair_totals_[Tile::kLanePairs] = {};
 };
 
-// products += block rows P and kBlocks - 1 - P of tile^T tile. Tensor cores accumulate with
-// truncation, so after 32 rows their sums are added to sums that round to nearest.
+// Adds block rows P and kBlocks - 1 - P of the Gram matrix tile^T tile to `products`. Tensor cores
+// accumulate with truncation, so after 32 rows their sums are added to sums that round to nearest.
 template <typename T, typename Tile, int P>
 __device__ void multiply_rows(GramFragments<Tile>& products, std::uint32_t tile, int half) {
   constexpr int kBlocks = Tile::kBlocks, Q = kBlocks - 1 - P, kPitchBytes = kPitch<Tile::kWidth>;
@@ -218,7 +218,7 @@ __device__ void multiply_tile(GramFragments<Tile>& products, std::uint32_t tile)
   }
 }
 
-// Calls use(i, row, column) for each product of this thread that lies in the triangle.
+// Calls use(i, row, column) for each product of this thread in the triangle of the Gram matrix.
 template <typename Tile, typename Use>
 __device__ void each_product(std::int64_t dim, Use use) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -233,8 +233,8 @@ __device__ void each_product(std::int64_t dim, Use use) {
   }
 }
 
-// Adds the products of the channels over a tile with few rows, in float64. A thread computes the
-// same products as in each_product().
+// Adds the Gram matrix of a tile with few rows, in float64. Each thread computes the same products
+// as in each_product().
 template <typename T, typename Tile>
 __device__ void multiply_short_tile(MomentSharedMemory<Tile>& memory, const MomentArguments& a,
                                     int head, const char* tile, int rows) {

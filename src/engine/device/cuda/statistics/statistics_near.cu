@@ -111,7 +111,7 @@ class NearKeyPass {
               block_.batch_row(position)] = value;
   }
 
-  // Bands are distances of equal bit width. Most tiles lie within one band.
+  // A band is the set of distances with the same bit width. Most tiles lie within one band.
   __device__ void add_bands(const ScoreFragments<Shape>& p, const RowMasses& masses, int key,
                             int nearest, int farthest) {
     const int first = bit_width(max(nearest, 0));

@@ -22,8 +22,8 @@ __device__ inline int bit_width(int x) {
   return 32 - __clz(x);
 }
 
-// Tile of kWarps warps with kBands bands of rows each. T is float32, or 16-bit for the tensor
-// cores.
+// Shape of a score tile: kWarps warps with kBands bands of query rows each. T is float32, or a
+// 16-bit type for the tensor cores.
 template <typename T, int kHeadWidth, int kBlockWarps, int kWarpBands>
 struct ScoreTileShape {
   static constexpr int kWidth = kHeadWidth;  // d_head, padded
@@ -83,8 +83,8 @@ class WarpQueries {
  public:
   static constexpr bool kHeld = sizeof(T) == 2 && Shape::kBands == 1;
 
-  // `rows` are in shared memory; they may be overwritten after the next barrier if the queries are
-  // held in registers.
+  // `rows`: query rows in shared memory, which may be overwritten after the next barrier if the
+  // queries are held in registers.
   __device__ explicit WarpQueries(const char* rows) : rows_(rows) {
     if constexpr (kHeld) {
       const auto q = shared_address(rows) + ldmatrix_lane_offset<Shape::kWidth>();
@@ -143,7 +143,7 @@ __device__ __forceinline__ void apply_score_soft_cap(ScoreFragments<Shape>& scor
   if (a.softcap > 0.0f) soft_cap_scores<Shape::kBands, Shape::kKeys>(scores, a.scale, a.softcap);
 }
 
-// Rows of a block, as positions in their document.
+// Query rows of a thread block, as positions in their document.
 struct ScoreBlock {
   DocumentRowTile tile;
   int head;
@@ -166,7 +166,7 @@ __device__ __forceinline__ ScoreBlock this_score_block(const ScoreArguments& a) 
           .window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff};
 }
 
-// Calls use(band, half, position) for each row of a lane; some rows lie beyond the document.
+// Calls use(band, half, position) for each query row of a lane, including rows past the document.
 template <typename Shape, typename Use>
 __device__ __forceinline__ void for_each_block_row(const ScoreBlock& block, Use use) {
 #pragma unroll
@@ -176,12 +176,12 @@ __device__ __forceinline__ void for_each_block_row(const ScoreBlock& block, Use 
       use(band, half, block.row + band * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4);
 }
 
-// Column of element (n, i) of a lane's row within a key tile.
+// Returns the column, within a key tile, of element (n, i) of this lane's score fragment.
 __device__ __forceinline__ int fragment_key_column(int n, int i) {
   return n * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i;
 }
 
-// Returns this lane's part of the sum of one row's weights over the tile's columns [0, last].
+// Returns this lane's part of the attention mass of one query on the tile's columns [0, last].
 template <typename Shape>
 __device__ __forceinline__ float mass_up_to_column(const ScoreFragments<Shape>& p, int band,
                                                    int half, int last) {

@@ -13,7 +13,7 @@
 
 namespace qkscope::cuda {
 
-// Rows [begin + first, ...) of one document, processed by one block.
+// A tile of query rows of one document, from row begin + first on, processed by one thread block.
 struct DocumentRowTile {
   std::int32_t begin;   // row of the batch where the document begins
   std::int32_t length;  // rows of the document
@@ -33,7 +33,7 @@ struct ScoreArguments : QueriesAndKeys {
   AttentionColumnLayout layout = {};
 };
 
-// Rows of a tile for all passes except the all-key pass.
+// Returns the number of query rows per tile for all passes except the all-keys pass.
 std::int64_t score_tile_rows(DType dtype, std::int64_t d_head);
 
 // Computes log-sum-exp and largest score of every row where attention does not provide them.
