@@ -123,8 +123,13 @@ void print_config(const ModelConfig& model) {
   fmt::print("width       model {}, MLP {}{}, vocabulary {}\n", model.d_model, model.d_mlp,
              model.gated_mlp() ? "" : " (no gate)", model.vocab_size);
   if (const auto& experts = model.experts; experts.count > 0)
-    fmt::print("experts     {} of width {}, {} for each token{}\n", experts.count, experts.d_mlp,
-               experts.per_token, experts.normalized ? ", weights that sum to one" : "");
+    fmt::print(
+        "experts     {} of width {}, {} for each token{}{}\n", experts.count, experts.d_mlp,
+        experts.per_token,
+        experts.normalized ? fmt::format(", weights with sum {:g}", experts.weight_scale) : "",
+        experts.shared_d_mlp > 0
+            ? fmt::format(", and a shared one of width {}", experts.shared_d_mlp)
+            : "");
   fmt::print("context     {} positions\n", model.max_positions);
   fmt::print("parameters  {}{}\n", format_count(static_cast<std::uint64_t>(parameter_count(model))),
              model.tied ? ", input and output embedding tied" : "");
