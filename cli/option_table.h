@@ -47,7 +47,7 @@ struct CommandRow {
 
 OptionRow option_row(const CLI::Option& option);
 
-// Returns the row of a command, with the rows of its subcommands.
+// Describes a command, its options and its subcommands, for help, completion and documentation.
 CommandRow option_table(const CLI::App& command);
 
 // Returns the rows of the commands below `row` that have no subcommands: "inspect", "hub download".

@@ -134,7 +134,7 @@ void print_json(const SweepStatus& status) {
   fmt::print("{}\n", dump_json(all));
 }
 
-// Plans the runs of a sweep that was not submitted to a cluster, to show their numbers of texts.
+// Plans the runs of an unsubmitted sweep, so that the number of texts of each run can be shown.
 std::vector<PlannedRun> plan_of(const Sweep& sweep) {
   const auto status = sweep_status(sweep);
   if (status.submitted || status.finished()) return {};

@@ -50,7 +50,7 @@ struct Shard {
   bool operator==(const Shard&) const = default;
 };
 
-// How a run ended: a capture, statistics, or one shard of either.
+// How a run of captures or statistics, or one of its shards, ended.
 enum class RunOutcome {
   finished,          // the final files were written
   already_finished,  // the final files existed before

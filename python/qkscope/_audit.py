@@ -153,7 +153,7 @@ def _token_ids(model: Model, texts: Any, length: int) -> list[int]:
     return ids
 
 
-# ---- Stages of the two engines: float32 arrays of the chosen rows ----
+# ---- Activations of both engines at the compared positions, as float32 arrays ----
 
 
 def _native_stages(model: Model, ids: list[int], rows: list[int]) -> Stages:

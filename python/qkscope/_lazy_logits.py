@@ -9,7 +9,7 @@ import numpy as np
 
 from ._arrays import on_host
 
-# Attributes that can be read without filling in the logits.
+# Attributes that can be read before the logits are computed.
 _OF_SHAPE = ("shape", "ndim", "dtype", "size")
 
 _OPERATORS = (

@@ -1,5 +1,5 @@
-// Measures over the runs of a sweep, as rows of a table: a figure has panels, a panel has lines, a
-// line is one column of a result table.
+// Figures of measures over the runs of a sweep. A static table describes each figure: its panels,
+// and the result column of every line in a panel.
 #include <algorithm>
 #include <set>
 

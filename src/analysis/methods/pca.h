@@ -29,8 +29,8 @@ void correlate_along_drift_axis(const GroupedRows& queries, const GroupedRows& k
                                 std::span<const Moments> queries_without,
                                 std::span<const Moments> keys_without, PcaResult& result);
 
-// PCA of the rows of one kind (queries or keys). The largest coordinate of every component is
-// positive.
+// PCA of the rows of one kind (queries or keys). Signs are chosen so that the coordinate of largest
+// magnitude of every component is positive.
 struct SidePca {
   std::vector<SideComponent> components;
   std::vector<double> spectrum;  // (dim): eigenvalues of the scatter, descending

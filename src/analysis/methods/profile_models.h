@@ -36,7 +36,8 @@ struct LocalFitKnots {
 };
 LocalFitKnots place_local_fit_knots(std::span<const QueryBin> bins, const BucketRanges& buckets);
 
-// A query model at the bins of the profile, and the fits used for its jackknife replicates.
+// Gaussian models of the queries in each position bin of a plasticity profile, and the fits from
+// which jackknife replicates are computed.
 struct ProfileQueryModel {
   QueryModelsAtPoints side;
   std::optional<GroupedFits> fits;  // fits of the columns; empty without rows

@@ -17,7 +17,7 @@ TextGroups TextGroups::from_texts(std::vector<std::int64_t> texts) {
   const auto count = texts.size();
   const auto groups = std::min<std::size_t>(kMost, count);
   std::vector<std::int64_t> first;
-  // Text i is in group i G / n, so group g begins with text ceil(g n / G).
+  // Text i of n is in group floor(i G / n) of G, so group g begins with text ceil(g n / G).
   for (std::size_t g = 0; g < groups; ++g)
     first.push_back(texts[(g * count + groups - 1) / groups]);
   return TextGroups(std::move(first));

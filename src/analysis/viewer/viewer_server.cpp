@@ -37,7 +37,7 @@ bool is_same_secret(std::string_view a, std::string_view b) {
   return different == 0;
 }
 
-// Removes the port of a Host header: "localhost:8000" and "[::1]:8000".
+// Removes the port from a Host header: "localhost:8000" and "[::1]:8000".
 std::string host_name(const std::string& host) {
   const auto colon = host.rfind(':');
   const auto bracket = host.rfind(']');

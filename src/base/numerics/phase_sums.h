@@ -44,8 +44,8 @@ class PhaseTable {
     return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
   }
 
-  // Returns exp(-i angle n) for 0 <= n < count, rounded up to a multiple of 64. Every 64th value
-  // comes from sin() and cos(), the others from two products.
+  // Returns exp(-i angle n) for n = 0, 1, ..., where `count` is rounded up to a multiple of 64.
+  // Calls sin() and cos() for every 64th value; the others are products of two such values.
   static Phases phases_of_multiples(double angle, std::int64_t count) {
     std::complex<double> small[64];
     for (std::int64_t n = 0; n < 8; ++n) {

@@ -36,8 +36,8 @@ inline std::complex<double> nufft_reference(std::span<const std::int32_t> offset
   return sum;
 }
 
-// Reference of kolmogorov_distance_to_normal(): the largest distance between the empirical
-// distribution function of the sample and Phi((x - centre) scale), just before and at every value.
+// Reference implementation of kolmogorov_distance_to_normal(): the largest distance between the
+// empirical distribution function and Phi((x - centre) * scale), just before and at every value.
 inline double kolmogorov_distance_reference(std::vector<double> values, double centre,
                                             double scale) {
   std::sort(values.begin(), values.end());

@@ -1,6 +1,6 @@
 // Descriptive statistics of small samples, NaN for empty ones; Pearson and Spearman correlation
-// with p values that do not underflow; tests of normality, with the Kolmogorov-Smirnov test against
-// the normal distribution; Youden's J.
+// with p values that do not underflow; tests of normality, including the Kolmogorov-Smirnov test
+// against the normal distribution; Youden's J.
 #pragma once
 
 #include <cstdint>

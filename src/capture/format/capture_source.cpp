@@ -57,7 +57,7 @@ void add_if_listed(const std::vector<std::string>& paths, const std::string& pat
   if (std::find(paths.begin(), paths.end(), path) != paths.end()) chosen.push_back(path);
 }
 
-// Chooses the state file for download. The Hub client downloads the file listing with every fetch.
+// Selects only the state file of a capture for download from a Hub repository.
 FileChoice choose_state_file(const HubCaptureName& capture) {
   return [capture](const std::vector<std::string>& paths, const FileReader&,
                    const std::string& where) {

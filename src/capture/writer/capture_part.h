@@ -1,5 +1,5 @@
-// A part of a capture, from the lock of its data root to the published files: native captures,
-// captures through external engines and CaptureWriter all write with it.
+// Writes one part (shard) of a capture, from locking the data root to publishing the files. Used by
+// native captures, captures through external engines, and CaptureWriter.
 #pragma once
 
 #include <memory>

@@ -77,12 +77,13 @@ int two_bits(const std::uint8_t* bytes, int i) {
   return bytes[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
 }
 
-// Four-bit field of element i: 32 bytes hold 64 elements, 32 per nibble.
+// Returns the four-bit field of element i. The low halves of 32 bytes hold elements 0 to 31, their
+// high halves elements 32 to 63.
 int four_bits(const std::uint8_t* bytes, int i) {
   return bytes[i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4) & 0xf;
 }
 
-// One-bit field of element i: 32 bytes hold 256 elements, 32 per bit.
+// Returns the one-bit field of element i < 256, which is bit i / 32 of byte i % 32.
 int one_bit(const std::uint8_t* bytes, int i) {
   return bytes[i % 32] >> (i / 32) & 1;
 }

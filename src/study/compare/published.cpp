@@ -198,7 +198,7 @@ PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
   return number;  // a row without edges stays a quantity that qkscope does not compute
 }
 
-// Reads PCA components of single heads: small_models.csv.
+// Reads published PCA components of single heads (small_models.csv).
 void read_components(const PublishedRows& rows, PublishedNumbers& set) {
   for (std::size_t row = 0; row < rows.count(); ++row) {
     PublishedNumber number;

@@ -106,7 +106,8 @@ double mean_over_bins(const HeadProfile& profile, const PublishedProfileBin& wan
   return mean_of(inside);
 }
 
-// Mean of value(profile), ignoring NaN, over the heads that the published number covers.
+// Mean of value(profile) over the heads of the published number's layer (all layers if it names
+// none), ignoring NaN.
 template <typename Value>
 MeasuredValue mean_over_heads(const PublishedNumber& published, RunTables& run, Value value,
                               const std::string& column) {

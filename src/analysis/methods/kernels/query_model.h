@@ -77,8 +77,8 @@ LinearQueryModel fit_query_model_from_moments(const Moments& queries,
 // counts as +.
 std::vector<double> signs_of_bucket_means(const Matrix& means);
 
-// Returns the centred rows in the rotated coordinates of the model, shape (rows, dim). `order`
-// lists the row numbers of the output in order; an empty list selects all rows.
+// Returns the centred rows in the coordinates of the linear query model, whose first axis is the
+// drift direction, shape (rows, dim). `order` lists the rows to return; empty: all.
 FloatMatrix rotate_centred_rows(const CentredRows& rows, const LinearQueryModel& model,
                                 std::span<const std::int64_t> order = {});
 

@@ -22,8 +22,8 @@ struct ScoreParams {
 template <int kRows>
 struct Softmax : flashinfer::OnlineSoftmax<kRows, /*WITH_SCALE=*/true> {
   using Base = flashinfer::OnlineSoftmax<kRows, true>;
-  // Value of masked scores. It is small enough for every scale, and close enough to zero that a row
-  // which is fully masked within a tile still subtracts nearly equal numbers after scaling.
+  // Masked scores get this finite value instead of -infinity: exp() of it is 0 for every scale, and
+  // a row that is fully masked within a tile does not compute infinity - infinity = NaN.
   static constexpr float fill_value = -1e7f;
   CUTLASS_DEVICE explicit Softmax(float scale) : Base(scale) {}
   struct RowSums {
