@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 30;
 
-// Throws a bad-input error if the components that the readers collect would exceed kMostBytes.
+// Throws a bad-input error if the collected component vectors would take more than kMostBytes.
 void check_size(const ModelConfig& model, const std::vector<HeadReader>& readers) {
   std::uint64_t bytes = 0;
   for (const auto& reader : readers)

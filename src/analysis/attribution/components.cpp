@@ -14,8 +14,8 @@
 namespace qkscope {
 namespace {
 
-// Applies a norm without its scale to the rows of `matrix` (rows, d_model): multiplies columns by
-// the norm's weight. A LayerNorm first centres the rows, which is a linear operation.
+// Applies the linear part of a norm to the rows of `matrix` (rows, d_model), without dividing by
+// the RMS or standard deviation: centres the rows (LayerNorm only) and multiplies by the weight.
 Tensor through_norm(ConstTensorView matrix, const NormWeights& norm, NormKind kind) {
   Tensor result = copy_tensor(matrix);
   if (norm.empty()) return result;

@@ -90,8 +90,8 @@ class HeadAttention {
   using RowVisitor = std::function<void(std::int64_t, std::span<const float>, KeyRange)>;
 
   std::int64_t rows() const { return store_.rows(); }
-  // Points q_ and k_ at the vectors, which stay in memory as long as the returned object: between
-  // calls a store that recomputes layers may drop them.
+  // Points q_ and k_ at the vectors. They are valid while the returned object exists; a store that
+  // recomputes layers may free them afterwards.
   [[nodiscard]] HeadVectors load();
   void pack_key_values();
   void scores(const Queries& queries, std::int64_t begin, std::int64_t end, float* out) const;

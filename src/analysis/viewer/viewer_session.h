@@ -38,9 +38,9 @@ class ViewerSession {
   // Returns a JSON object: token texts, runs, layers, and columns of the results folder.
   Json info() const;
   AttentionRow row(const RunHead& head, std::int64_t query);
-  // Returns the bytes of an attention row. float64: first key, keys, log-sum-exp, entropy,
-  // attention on token 0, mean distance, rotary pairs, 0; float32: scores (keys), pattern (keys),
-  // attended and mean score by frequency (pairs).
+  // Serializes an attention row: eight float64 numbers (first key, number of keys, log-sum-exp,
+  // entropy, attention on token 0, mean distance, number of rotary pairs, 0), then float32 arrays:
+  // scores and pattern (keys), attention-weighted and mean score of each frequency (pairs).
   std::string row_bytes(const RunHead& head, std::int64_t query);
   // Returns float32 values of shape (n_heads, statistics); HeadStatistics::kNames names the
   // columns.

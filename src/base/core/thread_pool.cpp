@@ -104,8 +104,8 @@ class Pool {
     std::int64_t count;
   };
 
-  // Called by the constructor. If logging throws (no memory), ~Pool() does not run, and destroying
-  // a thread that was not joined would end the program.
+  // Joins the threads if logging throws (no memory): the constructor calls this function, so
+  // ~Pool() does not run, and destroying a joinable std::thread would call std::terminate().
   void warn_about_missing_threads(int wanted, const char* reason) {
     try {
       log::warn("only {} of {} threads could be started ({}); going on with those", threads(),

@@ -30,7 +30,8 @@ struct Candidate {
   double power = 0;
 };
 
-// Refines the peak at `half` half grid steps by a parabola through |S|^2 at quarter grid steps.
+// Refines a peak of the power spectrum |S|^2 by a parabola through three values a quarter of a grid
+// step apart. `half`: position of the peak, in units of half a grid step.
 Candidate top_of_peak(const Nufft& spectrum, std::int64_t half) {
   const auto power = spectrum.powers_at_quarter_steps(half);
   const double* const highest = std::max_element(power.data() + 1, power.data() + 4);

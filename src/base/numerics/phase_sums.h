@@ -161,8 +161,8 @@ class LowFrequencySums {
   PhaseSum evaluate(double omega) const;
 
  private:
-  // At 48 radians the phase changes by 0.19 from the middle to the end of a segment, so the first
-  // omitted power contributes 0.19^12 / 12!.
+  // Truncation of the Taylor series: if the phase grows by 48 radians over all segments, it changes
+  // by 0.19 from the middle to the end of one, so the first omitted term is below 0.19^12 / 12!.
   static constexpr std::int64_t kSegments = 128;
   static constexpr std::size_t kPowers = 12;
   // Two more powers for the derivatives.

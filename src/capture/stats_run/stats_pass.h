@@ -35,8 +35,8 @@ class StatsPass : public LayerStatistics {
   StatsPass(const StatsRunPlan& plan, StatsRunState& state);
   ~StatsPass() override;
 
-  // Runs a batch and adds it to the state. Returns the attention statistics (groups B and C) of
-  // each document.
+  // Runs a batch and adds it to the state. Returns the statistics of attention to near keys and to
+  // all keys for each document.
   std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared, Backend& backend);
   // Like add_batch() with a backend, for a batch that an external engine runs.
   std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared, EnginePass& feed,

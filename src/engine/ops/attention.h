@@ -23,7 +23,7 @@ struct AttentionInput {
   float scale = 1.0f;                          // multiplies q.k
   std::int64_t window = 0;  // visible keys of a query, itself included; 0: all before it
   float softcap = 0.0f;     // scores become cap tanh(score / cap) before masking; 0: no cap
-  // Packed keys and values of a KV cache; attention() then does not read k and v.
+  // Packed keys and values of a KV cache. If set, attention() ignores k and v.
   const PackedKeyValues* packed = nullptr;
   std::span<const float> sinks =
       {};  // (n_heads) learned sink: an additional score without a value in each softmax

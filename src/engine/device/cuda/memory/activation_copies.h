@@ -1,6 +1,6 @@
 // Copies of activations for observers. Copies to the host are gathered in stream order, transferred
-// while later layers run, and shown on arrival. Copies on the GPU are complete when the call
-// returns.
+// while later layers run, and passed to the observers on arrival. Copies on the GPU are complete
+// when the call returns.
 #pragma once
 
 #include <cstdint>

@@ -253,7 +253,7 @@ void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& 
     key_tiles_.upload(sample.tiles, "statistics", stream_);
     weights_.upload(sample.weights, "statistics", stream_);
   }
-  // Processes some heads at a time to bound the memory of per-row values.
+  // Processes a few heads at a time to bound the memory for per-row values.
   const auto head_bytes = columns * rows * static_cast<std::int64_t>(sizeof(float));
   const auto step = std::clamp<std::int64_t>(kMostValueBytes / head_bytes, 1, source.n_heads);
   scores.values =
