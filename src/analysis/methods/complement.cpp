@@ -36,7 +36,7 @@ double largest_correlation(std::span<const double> drift, const Matrix& scatter,
 }
 
 std::vector<double> unit(std::int64_t size, std::size_t at) {
-  std::vector<double> e(static_cast<std::size_t>(size));
+  std::vector<double> e(as_index(size));
   e[at] = 1;
   return e;
 }
@@ -63,8 +63,7 @@ void separate(const CentredRows& queries, const CentredRows& keys, const PooledM
   for (std::size_t n = 0; n < apart.size(); ++n) {
     const auto row = static_cast<std::int64_t>(n);
     planes[apart[n]].separability =
-        0.5 + 0.5 * youden_j({q.row(row), static_cast<std::size_t>(q.cols)},
-                             {k.row(row), static_cast<std::size_t>(k.cols)});
+        0.5 + 0.5 * youden_j({q.row(row), as_index(q.cols)}, {k.row(row), as_index(k.cols)});
   }
 }
 
@@ -135,7 +134,7 @@ std::vector<ComplementPair> complement_planes(const PooledMoments& pooled,
   for (const double variance : complement.variance) left += variance;
   const double total = trace(pooled.scatter);
   std::vector<ComplementPair> result;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(pairs); ++i) {
+  for (std::size_t i = 0; i < as_index(pairs); ++i) {
     const double variance = complement.variance[2 * i] + complement.variance[2 * i + 1];
     ComplementPair pair;
     pair.variance_share = variance / left;
@@ -161,8 +160,7 @@ void search_plane_rotations(const CentredRows& queries, const CentredRows& keys,
     ComplementPair& pair = planes[i];
     pair.angle_r = peak.strength;
     const auto axis = [&](std::size_t at) {
-      return std::span<const double>(axes.row(static_cast<std::int64_t>(at)),
-                                     static_cast<std::size_t>(axes.cols));
+      return std::span<const double>(axes.row(static_cast<std::int64_t>(at)), as_index(axes.cols));
     };
     const bool against = peak.reversed == turned_as_rope(axis(2 * i), axis(2 * i + 1));
     pair.omega = against ? -peak.omega : peak.omega;

@@ -174,7 +174,7 @@ std::vector<ChosenText> FreeProfile::choose(std::int64_t point, Random& random) 
   const double step = static_cast<double>(keys) / static_cast<double>(options_.free_keys);
   std::vector<ChosenText> chosen;
   for (double at = step * random.uniform(); at < static_cast<double>(all_.size()); at += step)
-    chosen.push_back(all_[static_cast<std::size_t>(at)]);
+    chosen.push_back(all_[as_index(at)]);
   return chosen;
 }
 
@@ -185,7 +185,7 @@ void FreeProfile::score(const ChosenText& text, Random& random) {
   keys_ = count;
   if (count > kKeysPerText && !all_keys_) {
     keys_ = kKeysPerText;
-    gathered_.resize(static_cast<std::size_t>(keys_ * dim));
+    gathered_.resize(as_index(keys_ * dim));
     for (std::int64_t i = 0, kept = 0; kept < keys_; ++i) {
       if (static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(count - i))) >=
           keys_ - kept)
@@ -231,7 +231,7 @@ std::int64_t FreeProfile::add_pairs() {
 
 BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double gaussian) {
   BinSums sums;
-  const auto groups = static_cast<std::size_t>(groups_);
+  const auto groups = as_index(groups_);
   sums.weight_without.resize(groups);
   sums.free_without.resize(groups);
   sums.gaussian_without.resize(groups);
@@ -294,7 +294,7 @@ void add_model_free_profile(const ModelFreeProfileInput& source, const Plasticit
     point.free_pairs = static_cast<std::int64_t>(sums.pairs);
     point.ap_free = (has_model ? point.mean.ap : 0) + (sums.free - sums.gaussian) / sums.weight;
     for (int g = 0; g < replicates.groups; ++g) {
-      const auto group = static_cast<std::size_t>(g);
+      const auto group = as_index(g);
       const double left = replicates.queries[group * bins + b];
       if (left < 2 || sums.weight_without[group] == 0) continue;
       replicates.free[group * bins + b] =

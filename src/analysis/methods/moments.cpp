@@ -6,6 +6,7 @@
 
 #include "analysis/methods/text_groups.h"
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {
@@ -23,7 +24,7 @@ void centre_positions(CentredRows& rows) {
 }
 
 std::vector<double> mean_of(const RowsView& rows) {
-  const auto dim = static_cast<std::size_t>(rows.dim);
+  const auto dim = as_index(rows.dim);
   std::vector<double> mean(dim);
   add_column_sums(rows.vectors.data(), rows.size(), mean);
   for (double& m : mean) m /= static_cast<double>(rows.size());
@@ -31,7 +32,7 @@ std::vector<double> mean_of(const RowsView& rows) {
 }
 
 CentredRows with_means(const RowsView& source) {
-  const auto dim = static_cast<std::size_t>(source.dim);
+  const auto dim = as_index(source.dim);
   QKSCOPE_ASSERT(source.size() > 0 && source.vectors.size() == dim * source.position.size());
   CentredRows rows;
   rows.source = source;
@@ -51,7 +52,7 @@ RowsView as_rows_view(const HeadRows& rows) {
 }
 
 std::vector<std::size_t> rows_by_position(const RowsView& rows) {
-  std::vector<std::size_t> order(static_cast<std::size_t>(rows.size()));
+  std::vector<std::size_t> order(as_index(rows.size()));
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto place = [&](std::size_t i) { return std::pair(rows.example(i), rows.position[i]); };
   // Rows of captures are usually sorted already: skip the sort.
@@ -66,10 +67,9 @@ CentredRows make_centred_rows(const RowsView& source) {
 GroupedRows make_grouped_rows(const RowsView& source, const TextGroups& texts) {
   GroupedRows result{with_means(source), {}};
   CentredRows& rows = result.rows;
-  std::vector<std::vector<std::int64_t>> members(static_cast<std::size_t>(texts.size()));
+  std::vector<std::vector<std::int64_t>> members(as_index(texts.size()));
   for (std::int64_t i = 0; i < rows.size(); ++i)
-    members[static_cast<std::size_t>(texts.group_of(source.example(static_cast<std::size_t>(i))))]
-        .push_back(i);
+    members[as_index(texts.group_of(source.example(as_index(i))))].push_back(i);
   for (const auto& group : members) {
     result.groups.push_back(sum_text_group(rows, group));
     const TextGroupSums& sums = result.groups.back();
@@ -80,7 +80,7 @@ GroupedRows make_grouped_rows(const RowsView& source, const TextGroups& texts) {
 }
 
 TextGroupSums sum_text_group(const CentredRows& rows, std::span<const std::int64_t> members) {
-  const auto dim = static_cast<std::size_t>(rows.dim());
+  const auto dim = as_index(rows.dim());
   TextGroupSums sums;
   sums.count = std::ssize(members);
   sums.sum.resize(dim);
@@ -88,7 +88,7 @@ TextGroupSums sum_text_group(const CentredRows& rows, std::span<const std::int64
   sums.scatter = Matrix(rows.dim(), rows.dim());
   std::vector<double> times;  // position minus the mean position
   for (const auto row : members)
-    times.push_back(rows.source.position[static_cast<std::size_t>(row)] - rows.position_mean);
+    times.push_back(rows.source.position[as_index(row)] - rows.position_mean);
   const std::vector<double> ones(times.size(), 1.0);
   const WeightedSum weighted[] = {{times, sums.cross_scatter}, {ones, sums.sum}};
   add_centred_gram(rows.source.vectors.data(), members, rows.mean, sums.scatter, weighted);
@@ -126,13 +126,12 @@ Moments moments_without_group(const Moments& all, const TextGroupSums& group) {
 }
 
 void copy_centred_rows(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out) {
-  const auto dim = static_cast<std::size_t>(rows.dim());
-  centre_rows(rows.source.vectors.data() + static_cast<std::size_t>(begin) * dim, end - begin,
-              rows.mean, out);
+  const auto dim = as_index(rows.dim());
+  centre_rows(rows.source.vectors.data() + as_index(begin) * dim, end - begin, rows.mean, out);
 }
 
 std::vector<double> project_centred(const CentredRows& rows, std::span<const double> direction) {
-  std::vector<double> along(static_cast<std::size_t>(rows.size()));
+  std::vector<double> along(as_index(rows.size()));
   row_dot_products(rows.source.vectors.data(), rows.size(), direction, along.data());
   const double of_mean = dot(rows.mean, direction);
   for (double& x : along) x -= of_mean;
@@ -153,7 +152,7 @@ std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& 
 
 PooledMoments pool_moments(const Moments& queries, const Moments& keys) {
   QKSCOPE_ASSERT(queries.dim() == keys.dim());
-  const auto dim = static_cast<std::size_t>(queries.dim());
+  const auto dim = as_index(queries.dim());
   const auto nq = static_cast<double>(queries.size());
   const auto nk = static_cast<double>(keys.size());
   const double between = nq * nk / (nq + nk);
@@ -191,7 +190,7 @@ Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled,
   for (std::int64_t i = 0; i < directions.rows; ++i) {
     double shift = 0;
     for (std::int64_t j = 0; j < directions.cols; ++j) {
-      const auto at = static_cast<std::size_t>(j);
+      const auto at = as_index(j);
       shift += directions(i, j) * (rows.mean[at] - pooled.mean[at]);
     }
     double* const line = projected.row(i);

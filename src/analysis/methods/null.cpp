@@ -42,7 +42,7 @@ Matrix normal_sums(const CentredRows& rows, std::int64_t draws, Random& random) 
   Matrix sums = multiply_transposed(z, semidefinite_cholesky(rows.scatter));
   const auto others = static_cast<double>(rows.size() - 1 - rows.dim());
   for (std::int64_t draw = 0; draw < draws; ++draw) {
-    const std::span<const double> own(z.row(draw), static_cast<std::size_t>(z.cols));
+    const std::span<const double> own(z.row(draw), as_index(z.cols));
     const double length = std::sqrt(dot(own, own) + random.chi_squared(others));
     for (std::int64_t j = 0; j < sums.cols; ++j)
       sums(draw, j) *= std::sqrt(rows.position_scatter) / length;
@@ -61,8 +61,8 @@ std::vector<double> variances(const Matrix& lines, const Matrix& scatter) {
   const Matrix product = multiply_transposed(lines, scatter);
   std::vector<double> result;
   for (std::int64_t i = 0; i < lines.rows; ++i)
-    result.push_back(dot({product.row(i), static_cast<std::size_t>(product.cols)},
-                         {lines.row(i), static_cast<std::size_t>(lines.cols)}));
+    result.push_back(
+        dot({product.row(i), as_index(product.cols)}, {lines.row(i), as_index(lines.cols)}));
   return result;
 }
 
@@ -104,7 +104,7 @@ PositionNull sample_shuffled_positions(const CentredRows& queries, const Centred
   Matrix a = of_queries;
   std::vector<double> drift;  // |sum of the pooled rows with position|
   for (std::int64_t draw = 0; draw < a.rows; ++draw) {
-    const std::span<double> line(a.row(draw), static_cast<std::size_t>(a.cols));
+    const std::span<double> line(a.row(draw), as_index(a.cols));
     add_scaled(1, {of_keys.row(draw), line.size()}, line);
     add_scaled(between, pooled.delta, line);
     drift.push_back(norm(line));
@@ -116,9 +116,9 @@ PositionNull sample_shuffled_positions(const CentredRows& queries, const Centred
   NullOf q(observed.r_q_a);
   NullOf k(observed.r_k_a);
   for (std::int64_t draw = 0; draw < a.rows; ++draw) {
-    const auto i = static_cast<std::size_t>(draw);
+    const auto i = as_index(draw);
     if (!(drift[i] > 0)) continue;
-    const std::span<const double> line(a.row(draw), static_cast<std::size_t>(a.cols));
+    const std::span<const double> line(a.row(draw), as_index(a.cols));
     // Pooled scatter: scatter of queries, scatter of keys, and scatter between their means.
     const double apart = dot(line, pooled.delta);
     position.add(drift[i], variance_q[i] + variance_k[i] + pooled.between * apart * apart,

@@ -91,8 +91,7 @@ void count_beyond(const CentredRows& rows, std::span<const double> line, double 
   const auto along = project_centred(rows, line);
   const double mean = dot(rows.mean, line);
   for (std::size_t row = 0; row < along.size(); ++row) {
-    const auto group = texts ? static_cast<std::size_t>(texts->group_of(rows.source.example(row)))
-                             : std::size_t{0};
+    const auto group = texts ? as_index(texts->group_of(rows.source.example(row))) : std::size_t{0};
     ++result.qk_rows[group];
     result.qk_right[group] += side * (along[row] + mean - threshold) > 0 ? 1 : 0;
   }
@@ -128,7 +127,7 @@ void discriminate(const CentredRows& queries, const CentredRows& keys, const Tex
   add_scaled(weight_y, y, line);
   const double threshold =
       0.5 * (dot(queries.mean, line) + dot(keys.mean, line)) - std::log(nq / nk);
-  const auto groups = texts ? static_cast<std::size_t>(texts->size()) : std::size_t{1};
+  const auto groups = texts ? as_index(texts->size()) : std::size_t{1};
   result.qk_rows.assign(groups, 0);
   result.qk_right.assign(groups, 0);
   count_beyond(queries, line, threshold, 1, texts, result);
@@ -220,7 +219,7 @@ PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const Po
     std::vector<double> direction(eigen.vectors.row(i), eigen.vectors.row(i + 1));
     const SideProjections along(queries, keys, direction);
     auto component = component_along(std::move(direction), along, queries, keys, options);
-    component.explained_variance = result.explained_variance[static_cast<std::size_t>(i)];
+    component.explained_variance = result.explained_variance[as_index(i)];
     result.positional_variance_q += component.explained_variance * component.q.r * component.q.r;
     result.positional_variance_k += component.explained_variance * component.k.r * component.k.r;
     result.components.push_back(std::move(component));
@@ -277,10 +276,9 @@ SidePca separate_pca(const Moments& rows, int components) {
   for (const double value : eigen.values) total += std::max(0.0, value);
   SidePca result{{}, eigen.values};
   for (std::int64_t i = 0; i < kept; ++i) {
-    const std::span<const double> direction(eigen.vectors.row(i),
-                                            static_cast<std::size_t>(eigen.vectors.cols));
+    const std::span<const double> direction(eigen.vectors.row(i), as_index(eigen.vectors.cols));
     SideComponent component;
-    component.explained_variance = std::max(0.0, eigen.values[static_cast<std::size_t>(i)]) / total;
+    component.explained_variance = std::max(0.0, eigen.values[as_index(i)]) / total;
     component.with_position = with_position(rows, project(rows, direction));
     if (largest_is_negative(direction)) component.with_position.r = -component.with_position.r;
     result.components.push_back(component);
@@ -318,8 +316,7 @@ int position_component(const PcaResult& pca) {
 std::string to_string(HeadClass head_class) {
   constexpr const char* kNames[] = {"position_dominated", "q_positional", "k_positional",
                                     "content_focused",    "mixed",        ""};
-  return translate_exceptions(
-      [&]() -> std::string { return kNames[static_cast<std::size_t>(head_class)]; });
+  return translate_exceptions([&]() -> std::string { return kNames[as_index(head_class)]; });
 }
 
 }  // namespace qkscope

@@ -4,6 +4,7 @@
 
 #include "base/core/convert.h"
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 #include "base/numerics/random.h"
 
 namespace qkscope {
@@ -65,10 +66,10 @@ Matrix planted_basis(const PlantedOptions& options) {
   Matrix basis(dim, dim);
   for (double& x : basis.data) x = random.normal();
   for (std::int64_t i = 0; i < dim; ++i) {
-    const std::span<double> row(basis.row(i), static_cast<std::size_t>(dim));
+    const std::span<double> row(basis.row(i), as_index(dim));
     for (int round = 0; round < 2; ++round)
       for (std::int64_t before = 0; before < i; ++before) {
-        const std::span<const double> other(basis.row(before), static_cast<std::size_t>(dim));
+        const std::span<const double> other(basis.row(before), as_index(dim));
         const double along = dot(row, other);
         for (std::size_t j = 0; j < row.size(); ++j) row[j] -= along * other[j];
       }
@@ -84,7 +85,7 @@ HeadRows generate_planted_rows(const PlantedOptions& options, HeadKind kind,
   Random random(rows_seed);
   HeadRows sampled;
   sampled.head_dim = options.dim;
-  std::vector<double> x(static_cast<std::size_t>(options.dim));
+  std::vector<double> x(as_index(options.dim));
   for (int example = 0; example < options.examples; ++example) {
     for (const auto t : sample_positions(options, random)) {
       for (double& value : x) value = options.noise * random.normal();

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 
 namespace qkscope {
 namespace {
@@ -87,10 +88,10 @@ std::vector<QueryBin> occupied_query_bins(const ProfileGrid& grid, const RowsVie
   std::vector<std::int64_t> held(sums.size() * bucket_count);  // (bins, buckets): queries
   for (std::size_t i = 0; i < bins.place.size(); ++i) {
     const std::int64_t count = times.empty() ? 1 : times[i];
-    const auto bin = static_cast<std::size_t>(bins.place[i]);
+    const auto bin = as_index(bins.place[i]);
     sums[bin].position += static_cast<double>(count * queries.position[i]);
     sums[bin].count += count;
-    held[bin * bucket_count + static_cast<std::size_t>(in_buckets.place[i])] += count;
+    held[bin * bucket_count + as_index(in_buckets.place[i])] += count;
   }
   std::vector<QueryBin> result;
   result.reserve(sums.size());
@@ -105,7 +106,7 @@ std::vector<QueryBin> occupied_query_bins(const ProfileGrid& grid, const RowsVie
                    (bin + 1) * width,
                    sums[b].position / static_cast<double>(sums[b].count),
                    sums[b].count,
-                   in_buckets.numbers[static_cast<std::size_t>(bucket)]};
+                   in_buckets.numbers[as_index(bucket)]};
     if (grid.bins == 0) {
       const auto range = buckets.range(bin);
       query.low = static_cast<double>(range.begin);

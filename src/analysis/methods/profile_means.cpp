@@ -29,7 +29,7 @@ std::vector<double> queries_of(const PlasticityResult& result) {
 std::span<const double> part_of(const PlasticityResult& result, const std::vector<double>& numbers,
                                 int group) {
   const auto points = result.profile.size();
-  return std::span(numbers).subspan(static_cast<std::size_t>(group) * points, points);
+  return std::span(numbers).subspan(as_index(group) * points, points);
 }
 
 const std::vector<double>& replicates_of(const PlasticityResult& result, ProfileKind kind) {
@@ -125,8 +125,7 @@ std::vector<double> length_edges(const PlasticityOptions& options, double contex
 
 std::string to_string(ProfileBinMean::Kind kind) {
   constexpr const char* kNames[] = {"decile", "quintile", "length"};
-  return translate_exceptions(
-      [&]() -> std::string { return kNames[static_cast<std::size_t>(kind)]; });
+  return translate_exceptions([&]() -> std::string { return kNames[as_index(kind)]; });
 }
 
 void set_profile_means(const ProfileMeans& gaussian, const ProfileMeans& free,

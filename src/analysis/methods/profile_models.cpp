@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 
 namespace qkscope {
 namespace {
@@ -92,7 +93,7 @@ QueryModelsAtPoints interpolated_buckets(const LinearQueryModel& model,
     const auto above = std::upper_bound(position.begin(), position.end(), bin.centre());
     const auto column = std::clamp(static_cast<std::int32_t>(above - position.begin()) - 1, 0,
                                    std::max(0, last - 1));
-    const auto at = static_cast<std::size_t>(column);
+    const auto at = as_index(column);
     side.points.add(
         bin.bin, bin.position, column,
         last == 0 ? 0 : (bin.centre() - position[at]) / (position[at + 1] - position[at]));
@@ -166,8 +167,8 @@ void take_covariances(const SortedQueries& queries, std::span<const FitWindow> w
   WindowFits all = fits.fits_without_group(-1);
   all.variance = columns.variance;
   for (std::int64_t c = 0; c < columns.size(); ++c)
-    columns.cholesky.push_back(shrunk_covariance_cholesky(
-        queries.vectors, queries.position, windows[static_cast<std::size_t>(c)], all, c));
+    columns.cholesky.push_back(shrunk_covariance_cholesky(queries.vectors, queries.position,
+                                                          windows[as_index(c)], all, c));
 }
 
 }  // namespace
@@ -176,19 +177,17 @@ SortedQueries sort_queries(const CentredRows& queries, const LinearQueryModel& m
                            const ProfileGrid& grid, const TextGroups& texts) {
   const RowsView& source = queries.source;
   const DistinctIntegers bins(profile_bins_of_rows(grid, source));
-  std::vector<std::int64_t> order(static_cast<std::size_t>(queries.size()));
+  std::vector<std::int64_t> order(as_index(queries.size()));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return source.position[static_cast<std::size_t>(a)] <
-           source.position[static_cast<std::size_t>(b)];
+    return source.position[as_index(a)] < source.position[as_index(b)];
   });
   SortedQueries sorted;
   sorted.rows_of_bin.resize(bins.numbers.size());
   sorted.vectors = rotate_centred_rows(queries, model, order);
   for (const auto row : order) {
-    const auto at = static_cast<std::size_t>(row);
-    sorted.rows_of_bin[static_cast<std::size_t>(bins.place[at])].push_back(
-        std::ssize(sorted.position));
+    const auto at = as_index(row);
+    sorted.rows_of_bin[as_index(bins.place[at])].push_back(std::ssize(sorted.position));
     sorted.position.push_back(source.position[at]);
     sorted.bucket.push_back(source.bucket[at]);
     sorted.group.push_back(texts.group_of(source.example(at)));
@@ -199,8 +198,7 @@ SortedQueries sort_queries(const CentredRows& queries, const LinearQueryModel& m
 
 std::string to_string(PlasticityOptions::QueryModelKind kind) {
   constexpr const char* kNames[] = {"local", "bin", "bucket", "linear"};
-  return translate_exceptions(
-      [&]() -> std::string { return kNames[static_cast<std::size_t>(kind)]; });
+  return translate_exceptions([&]() -> std::string { return kNames[as_index(kind)]; });
 }
 
 LocalFitKnots place_local_fit_knots(std::span<const QueryBin> bins, const BucketRanges& buckets) {
@@ -218,7 +216,7 @@ LocalFitKnots place_local_fit_knots(std::span<const QueryBin> bins, const Bucket
   }
   for (const auto& bin : bins) {
     const auto above = std::upper_bound(knots.position.begin(), knots.position.end(), bin.centre());
-    const auto at = static_cast<std::size_t>(above - knots.position.begin()) - 1;
+    const auto at = as_index(above - knots.position.begin()) - 1;
     knots.knot.push_back(static_cast<std::int32_t>(at));
     knots.fraction.push_back(above == knots.position.end()
                                  ? 0

@@ -31,7 +31,7 @@ class GradientSampler {
       : source_(source), options_(options), points_(source.model.side.points) {}
 
   Gradient at(std::int64_t point) const {
-    const auto dim = static_cast<std::size_t>(source_.keys.dim);
+    const auto dim = as_index(source_.keys.dim);
     const auto& columns = source_.model.side.columns;
     const std::vector<double> mean = between(columns.mean, point);
     const std::vector<double> variance = between(columns.variance, point);
@@ -75,7 +75,7 @@ class GradientSampler {
   // Returns the column parameters (columns, dim) linearly interpolated to the position of the
   // point.
   std::vector<double> between(const Matrix& columns, std::int64_t point) const {
-    const auto at = static_cast<std::size_t>(point);
+    const auto at = as_index(point);
     const auto column = points_.column[at];
     const double fraction = points_.fraction[at];
     std::vector<double> values(columns.row(column), columns.row(column) + columns.cols);
@@ -130,7 +130,7 @@ Matrix model_changes(const PlasticityReplicateInput& source, const PlasticityOpt
   std::vector<std::int64_t> anchors;
   std::vector<Gradient> gradients;
   for (std::int64_t p = 0; p < points.size(); ++p)
-    if (points.fraction[static_cast<std::size_t>(p)] == 0 || p + 1 == points.size() ||
+    if (points.fraction[as_index(p)] == 0 || p + 1 == points.size() ||
         source.model.side.columns.size() <= 2) {
       anchors.push_back(p);
       gradients.push_back(sampler.at(p));
@@ -149,8 +149,7 @@ Matrix model_changes(const PlasticityReplicateInput& source, const PlasticityOpt
       if (a == 0) continue;
       const auto before = anchors[a - 1];
       for (auto p = before + 1; p < at; ++p)
-        change[p] = change[before] +
-                    points.fraction[static_cast<std::size_t>(p)] * (change[at] - change[before]);
+        change[p] = change[before] + points.fraction[as_index(p)] * (change[at] - change[before]);
     }
   }
   return changes;
@@ -159,13 +158,12 @@ Matrix model_changes(const PlasticityReplicateInput& source, const PlasticityOpt
 // Number of queries that remain in each bin when a group is left out: (groups, bins).
 std::vector<double> queries_left(const PlasticityReplicateInput& source) {
   const auto bins = source.bins.size();
-  std::vector<double> left(static_cast<std::size_t>(source.texts.size()) * bins);
+  std::vector<double> left(as_index(source.texts.size()) * bins);
   for (std::size_t at = 0; at < left.size(); ++at)
     left[at] = static_cast<double>(source.bins[at % bins].queries);
   for (std::size_t b = 0; b < bins; ++b)
     for (const auto row : source.queries.rows_of_bin[b])
-      left[static_cast<std::size_t>(source.queries.group[static_cast<std::size_t>(row)]) * bins +
-           b] -= 1;
+      left[as_index(source.queries.group[as_index(row)]) * bins + b] -= 1;
   return left;
 }
 
@@ -174,7 +172,7 @@ std::vector<double> queries_left(const PlasticityReplicateInput& source) {
 ProfileReplicates compute_profile_replicates(const PlasticityReplicateInput& source,
                                              const PlasticityOptions& options) {
   const auto bins = source.bins.size();
-  const auto groups = static_cast<std::size_t>(source.texts.size());
+  const auto groups = as_index(source.texts.size());
   const auto& points = source.model.side.points.bin;
   ProfileReplicates result{
       source.texts.size(), std::vector<double>(groups * bins, kNan), {}, queries_left(source)};

@@ -6,6 +6,7 @@
 
 #include "analysis/methods/complement.h"
 #include "analysis/methods/null.h"
+#include "base/core/numbers.h"
 #include "base/numerics/products.h"
 #include "base/numerics/sample_statistics.h"
 #include "base/numerics/symmetric_eigen.h"
@@ -17,7 +18,7 @@ namespace {
 Matrix difference_covariance(const Moments& queries, const Moments& keys,
                              const PooledMoments& pooled) {
   Matrix covariance = queries.scatter;
-  const auto dim = static_cast<std::size_t>(queries.dim());
+  const auto dim = as_index(queries.dim());
   const auto nq = static_cast<double>(queries.size());
   const auto nk = static_cast<double>(keys.size());
   for (std::size_t i = 0; i < dim; ++i)
@@ -48,8 +49,8 @@ Matrix projected_off(Matrix matrix, std::span<const double> a) {
   const double both = dot(along, a);
   for (std::int64_t i = 0; i < matrix.rows; ++i)
     for (std::int64_t j = 0; j < matrix.cols; ++j) {
-      const auto x = static_cast<std::size_t>(i);
-      const auto y = static_cast<std::size_t>(j);
+      const auto x = as_index(i);
+      const auto y = as_index(j);
       matrix(i, j) -= a[x] * along[y] + along[x] * a[y] - both * a[x] * a[y];
     }
   return matrix;
@@ -169,7 +170,7 @@ void sum_active(const OrthogonalComplement& complement, RotationResult& result) 
 // Returns pointers to the rows of queries and keys, sorted by block of positions (PositionOrder).
 std::vector<const float*> rows_in_order(const CentredRows& queries, const CentredRows& keys,
                                         const PositionOrder& order) {
-  std::vector<const float*> rows(static_cast<std::size_t>(order.rows()));
+  std::vector<const float*> rows(as_index(order.rows()));
   std::size_t next = 0;
   for (const CentredRows* side : {&queries, &keys})
     for (std::int64_t i = 0; i < side->size(); ++i)

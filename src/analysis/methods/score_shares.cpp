@@ -52,7 +52,7 @@ AttendedKeys attended_keys(const DotProductRows& rows) {
 }
 
 std::vector<double> widened(const RowsView& rows, std::size_t row) {
-  const auto dim = static_cast<std::size_t>(rows.dim);
+  const auto dim = as_index(rows.dim);
   const auto from = rows.vectors.subspan(row * dim, dim);
   return {from.begin(), from.end()};
 }
@@ -66,7 +66,7 @@ constexpr int kBinsPerOctave = 4;
 std::size_t distance_bin(std::int64_t distance) {
   if (distance < kExactDistances) return as_index(distance);
   const double octaves = std::log2(static_cast<double>(distance)) - 3;
-  return kExactDistances + static_cast<std::size_t>(kBinsPerOctave * octaves);
+  return kExactDistances + as_index(kBinsPerOctave * octaves);
 }
 
 // Scores of one level of a factor: their number, sum and sum of squares.
@@ -101,15 +101,12 @@ class OneWayVariance {
   // have pairs of one group only.
   OneWayVariance(const ScoredPairs& pairs, const std::vector<std::size_t>& level, int groups,
                  bool nested)
-      : groups_(static_cast<std::size_t>(groups)),
-        total_(groups_),
-        within_(groups_),
-        used_(groups_) {
+      : groups_(as_index(groups)), total_(groups_), within_(groups_), used_(groups_) {
     const auto levels = std::ranges::max(level) + 1;
     cells_.resize(nested ? levels : levels * groups_);
     std::vector<std::size_t> group_of_cell(cells_.size());
     for (std::size_t i = 0; i < level.size(); ++i) {
-      const auto group = static_cast<std::size_t>(pairs.group[i]);
+      const auto group = as_index(pairs.group[i]);
       const auto cell = nested ? level[i] : level[i] * groups_ + group;
       cells_[cell].add(pairs.score[i]);
       group_of_cell[cell] = group;
@@ -198,7 +195,7 @@ ScoredPairs sample_pairs(const DotProductRows& rows, const AttendedKeys& attende
   const auto drawn = draw_sorted(draws, total, random);
   ScoredPairs pairs;
   std::vector<double> vector;
-  const auto dim = static_cast<std::size_t>(rows.keys.dim);
+  const auto dim = as_index(rows.keys.dim);
   std::uint64_t before = 0;  // pairs of the queries before this one
   auto next = drawn.begin();
   for (const auto& query : attended.queries) {
@@ -342,9 +339,9 @@ void add_swap_scores(const DotProductRows& rows, AttendedKeys sorted, const Rota
   const auto& keys = sorted.keys;
   auto& attended = sorted.queries;
   std::erase_if(attended, [](const QueryKeys& query) { return query.count() < kLeastKeys; });
-  const auto queries = std::min(attended.size(), static_cast<std::size_t>(options.swap_queries));
+  const auto queries = std::min(attended.size(), as_index(options.swap_queries));
   if (queries == 0) return;
-  std::vector<SwapSums> groups(static_cast<std::size_t>(rows.texts.size()));
+  std::vector<SwapSums> groups(as_index(rows.texts.size()));
   for (std::size_t i = 0; i < queries; ++i) {
     std::swap(attended[i], attended[i + random.below(attended.size() - i)]);
     const auto& query = attended[i];
@@ -353,7 +350,7 @@ void add_swap_scores(const DotProductRows& rows, AttendedKeys sorted, const Rota
     shuffle(chosen, random);
     chosen.resize(std::min(kSwapKeys, chosen.size() / 2 * 2));
     add_swaps(scores_after_moves(rows, rope, query.query, chosen), random,
-              groups[static_cast<std::size_t>(query.group)]);
+              groups[as_index(query.group)]);
   }
   const auto correlation = [&](Kept kind) {
     return [&groups, kind](int without) { return swap_correlation(groups, kind, without); };

@@ -60,8 +60,8 @@ std::vector<Table::Column> with_run_columns(const Table& table, const RunEntry& 
   return columns;
 }
 
-// Reads a table of a run. For a run with both a capture and statistics, `geometry` takes the
-// columns that need rows from the capture and all other columns from the statistics.
+// Reads a table of a run. If the run has a capture and statistics, `geometry` combines both:
+// columns computed from single rows come from the capture, all others from the statistics.
 Table read_run_table(const SweepFolder& folder, const RunEntry& run, const std::string& name,
                      const std::string& file) {
   const auto exact = fmt::format("{}/{}{}", folder.exact_results_folder(run.label), name, kParquet);

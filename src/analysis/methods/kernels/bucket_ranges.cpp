@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/core/numbers.h"
+
 namespace qkscope {
 
 DistinctIntegers::DistinctIntegers(std::span<const std::int32_t> all) : place(all.size()) {
@@ -20,15 +22,14 @@ DistinctIntegers::DistinctIntegers(std::span<const std::int32_t> all) : place(al
     return;
   }
   // Lookup table: 1 for each value that occurs, later replaced by the index of the value.
-  std::vector<std::int32_t> place_of(static_cast<std::size_t>(range));
-  for (const auto number : all) place_of[static_cast<std::size_t>(number - low)] = 1;
+  std::vector<std::int32_t> place_of(as_index(range));
+  for (const auto number : all) place_of[as_index(number - low)] = 1;
   for (std::int64_t i = 0; i < range; ++i) {
-    if (place_of[static_cast<std::size_t>(i)] == 0) continue;
-    place_of[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(numbers.size());
+    if (place_of[as_index(i)] == 0) continue;
+    place_of[as_index(i)] = static_cast<std::int32_t>(numbers.size());
     numbers.push_back(static_cast<std::int32_t>(low + i));
   }
-  for (std::size_t i = 0; i < all.size(); ++i)
-    place[i] = place_of[static_cast<std::size_t>(all[i] - low)];
+  for (std::size_t i = 0; i < all.size(); ++i) place[i] = place_of[as_index(all[i] - low)];
 }
 
 BucketRanges::BucketRanges(const RowsView& queries, const RowsView& keys) {

@@ -43,18 +43,18 @@ GroupedFits::GroupedFits(const FloatMatrix& rows, std::span<const double> positi
                          std::span<const int> group, int groups, std::span<const FitWindow> windows)
     : groups_(groups),
       dim_(rows.cols),
-      moments_(windows.size() * static_cast<std::size_t>(groups)),
+      moments_(windows.size() * as_index(groups)),
       sums_(std::ssize(windows) * groups, 3 * rows.cols),
       totals_(std::ssize(windows), 3 * rows.cols) {
-  std::vector<std::vector<WeightedRow>> of_group(static_cast<std::size_t>(groups));
+  std::vector<std::vector<WeightedRow>> of_group(as_index(groups));
   for (std::size_t k = 0; k < windows.size(); ++k) {
     const FitWindow& window = windows[k];
     for (auto& own : of_group) own.clear();
     scale_.push_back(window.scale);
     degree_.push_back(window.degree);
     for (std::size_t i = 0; i < window.row.size(); ++i) {
-      const auto row = static_cast<std::size_t>(window.row[i]);
-      const auto cell = k * static_cast<std::size_t>(groups) + static_cast<std::size_t>(group[row]);
+      const auto row = as_index(window.row[i]);
+      const auto cell = k * as_index(groups) + as_index(group[row]);
       const double w = window.weight[i];
       const double d = (position[row] - window.centre) / window.scale;
       Moments& moments = moments_[cell];
@@ -65,12 +65,12 @@ GroupedFits::GroupedFits(const FloatMatrix& rows, std::span<const double> positi
         moments.w2[power] += w * w * factor;
       }
       __builtin_prefetch(rows.row(window.row[i]));
-      of_group[static_cast<std::size_t>(group[row])].push_back({rows.row(window.row[i]), w, w * d});
+      of_group[as_index(group[row])].push_back({rows.row(window.row[i]), w, w * d});
     }
     for (int g = 0; g < groups; ++g) {
       const std::span<double> sum(sums_.row(static_cast<std::int64_t>(k) * groups + g),
-                                  3 * static_cast<std::size_t>(dim_));
-      compute_weighted_sums(of_group[static_cast<std::size_t>(g)], dim_, sum.data());
+                                  3 * as_index(dim_));
+      compute_weighted_sums(of_group[as_index(g)], dim_, sum.data());
       add_scaled(1, sum, {totals_.row(static_cast<std::int64_t>(k)), sum.size()});
     }
   }
@@ -81,7 +81,7 @@ GroupedFits::Moments GroupedFits::window_moments_without_group(std::int64_t wind
   Moments total;
   for (int g = 0; g < groups_; ++g) {
     if (g == group) continue;
-    const Moments& part = moments_[static_cast<std::size_t>(window * groups_ + g)];
+    const Moments& part = moments_[as_index(window * groups_ + g)];
     total.rows += part.rows;
     for (int power = 0; power < 3; ++power) {
       total.w[power] += part.w[power];
@@ -94,14 +94,13 @@ GroupedFits::Moments GroupedFits::window_moments_without_group(std::int64_t wind
 void GroupedFits::fit(std::int64_t window, int group, WindowFits& fits) const {
   const Moments m = window_moments_without_group(window, group);
   const double* const total = totals_.row(window);
-  const std::vector<double> nothing(group < 0 ? static_cast<std::size_t>(3 * dim_) : 0);
+  const std::vector<double> nothing(group < 0 ? as_index(3 * dim_) : 0);
   const double* const left = group < 0 ? nothing.data() : sums_.row(window * groups_ + group);
   double* const mean = fits.mean.row(window);
   double* const slope = fits.slope.row(window);
   double* const variance = fits.variance.row(window);
   const double det = m.w[0] * m.w[2] - m.w[1] * m.w[1];
-  const bool line =
-      degree_[static_cast<std::size_t>(window)] == 1 && det > 1e-12 * m.w[0] * m.w[2] && m.rows > 2;
+  const bool line = degree_[as_index(window)] == 1 && det > 1e-12 * m.w[0] * m.w[2] && m.rows > 2;
   const double freedom =
       line ? m.w[0] - (m.w[2] * m.w2[0] - 2 * m.w[1] * m.w2[1] + m.w[0] * m.w2[2]) / det
            : m.w[0] - m.w2[0] / m.w[0];
@@ -113,7 +112,7 @@ void GroupedFits::fit(std::int64_t window, int group, WindowFits& fits) const {
   // (b0, b1) = inverse (s0, s1)
   const double inverse[3] = {line ? m.w[2] / det : 1 / m.w[0], line ? -m.w[1] / det : 0,
                              line ? m.w[0] / det : 0};
-  const double scale = scale_[static_cast<std::size_t>(window)];
+  const double scale = scale_[as_index(window)];
   for (std::int64_t j = 0; j < dim_; ++j) {
     const double s0 = total[j] - left[j];
     const double s1 = total[dim_ + j] - left[dim_ + j];
@@ -146,23 +145,23 @@ Matrix shrunk_covariance_cholesky(const FloatMatrix& rows, std::span<const doubl
   double squares = 0;
   double products = 0;  // sum of w^2 over all off-diagonal (r_i r_j)^2
   for (const double w : window.weight) weights += w;
-  std::vector<double> residual(static_cast<std::size_t>(dim));
+  std::vector<double> residual(as_index(dim));
   for (std::size_t i = 0; i < window.row.size(); ++i) {
     const double w = window.weight[i] / weights;
-    const double t = position[static_cast<std::size_t>(window.row[i])] - window.centre;
+    const double t = position[as_index(window.row[i])] - window.centre;
     const float* const x = rows.row(window.row[i]);
     double second = 0;
     double fourth = 0;
     for (std::int64_t j = 0; j < dim; ++j) {
       const double r = x[j] - mean[j] - slope[j] * t;
-      residual[static_cast<std::size_t>(j)] = r;
+      residual[as_index(j)] = r;
       second += r * r;
       fourth += r * r * r * r;
     }
     squares += w * w;
     products += w * w * (second * second - fourth);
     for (std::int64_t j = 0; j < dim; ++j) {
-      const double r = residual[static_cast<std::size_t>(j)];
+      const double r = residual[as_index(j)];
       add_scaled(w * r, residual, {covariance.row(j), residual.size()});
       add_scaled(w * w * r, residual, {squared.row(j), residual.size()});
     }

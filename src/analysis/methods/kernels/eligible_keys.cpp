@@ -14,8 +14,7 @@ KeyPair KeyRange::pair(std::int64_t index) const {
 
 EligibleKeys::EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
                            std::optional<std::int32_t> window)
-    : points_(points.size()),
-      ranges_(static_cast<std::size_t>(keys.example_count() * points.size())) {
+    : points_(points.size()), ranges_(as_index(keys.example_count() * points.size())) {
   first_.reserve(keys.bin.size());
   end_.reserve(keys.bin.size());
   for (std::int64_t e = 0; e < keys.example_count(); ++e)
@@ -25,13 +24,13 @@ EligibleKeys::EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
 void EligibleKeys::add_keys_of_example(const SortedKeys& keys, std::int64_t example,
                                        const QueryPoints& points,
                                        std::optional<std::int32_t> window) {
-  const auto begin = keys.begin[static_cast<std::size_t>(example)];
-  const auto last = keys.begin[static_cast<std::size_t>(example) + 1];
+  const auto begin = keys.begin[as_index(example)];
+  const auto last = keys.begin[as_index(example) + 1];
   CompactKeyRange* const ranges = ranges_.data() + example * points_;
   auto end = begin;
   for (std::int64_t c = 0; c < points_; ++c) {
-    const auto at = static_cast<std::size_t>(c);
-    while (end < last && keys.bin[static_cast<std::size_t>(end)] < points.bin[at]) ++end;
+    const auto at = as_index(c);
+    while (end < last && keys.bin[as_index(end)] < points.bin[at]) ++end;
     ranges[c] = {static_cast<std::int32_t>(begin), static_cast<std::int32_t>(end)};
     if (!window) continue;
     const auto position = keys.position.begin();
@@ -42,12 +41,12 @@ void EligibleKeys::add_keys_of_example(const SortedKeys& keys, std::int64_t exam
   }
   auto first = std::int64_t{0};
   for (auto key = begin; key < last; ++key) {
-    const auto bin = keys.bin[static_cast<std::size_t>(key)];
-    while (first < points_ && points.bin[static_cast<std::size_t>(first)] <= bin) ++first;
+    const auto bin = keys.bin[as_index(key)];
+    while (first < points_ && points.bin[as_index(first)] <= bin) ++first;
     first_.push_back(first);
   }
   if (!window) {
-    end_.insert(end_.end(), static_cast<std::size_t>(last - begin), points_);
+    end_.insert(end_.end(), as_index(last - begin), points_);
     return;
   }
   // Bucket numbers that contradict positions could move the window backwards; keep it monotonic.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "analysis/methods/kernels/key_pairs.h"
+#include "base/core/numbers.h"
 
 namespace qkscope {
 
@@ -28,15 +29,11 @@ class EligibleKeys {
                std::optional<std::int32_t> window);
 
   KeyRange at(std::int64_t example, std::int64_t point) const {
-    const CompactKeyRange& range = ranges_[static_cast<std::size_t>(example * points_ + point)];
+    const CompactKeyRange& range = ranges_[as_index(example * points_ + point)];
     return {range.begin, range.end};
   }
-  std::int64_t first_eligible_point(std::int64_t key) const {
-    return first_[static_cast<std::size_t>(key)];
-  }
-  std::int64_t end_of_eligible_points(std::int64_t key) const {
-    return end_[static_cast<std::size_t>(key)];
-  }
+  std::int64_t first_eligible_point(std::int64_t key) const { return first_[as_index(key)]; }
+  std::int64_t end_of_eligible_points(std::int64_t key) const { return end_[as_index(key)]; }
 
  private:
   struct CompactKeyRange {  // a KeyRange in half the memory

@@ -6,6 +6,7 @@
 
 #include "analysis/methods/kernels/pair_kernels.h"
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {
@@ -13,11 +14,11 @@ namespace {
 
 // Row numbers sorted by text, bin and position.
 std::vector<std::int64_t> sorted_order(const RowsView& source, std::span<const std::int32_t> bin) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(source.size()));
+  std::vector<std::int64_t> order(as_index(source.size()));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const auto before = [&](std::int64_t x, std::int64_t y) {
     const auto key = [&](std::int64_t i) {
-      const auto at = static_cast<std::size_t>(i);
+      const auto at = as_index(i);
       return std::tuple(source.example(at), bin[at], source.position[at], i);
     };
     return key(x) < key(y);
@@ -73,7 +74,7 @@ SortedKeys sort_keys(const RowsView& keys, std::span<const std::int32_t> bin) {
   sorted.bin.reserve(count);
   sorted.position.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
-    const auto from = static_cast<std::size_t>(sorted.row[i]);
+    const auto from = as_index(sorted.row[i]);
     if (i == 0 || keys.example(from) != sorted.text.back()) {
       sorted.begin.push_back(static_cast<std::int64_t>(i));
       sorted.text.push_back(keys.example(from));
@@ -106,8 +107,8 @@ PairEvaluator::PairEvaluator(const QueryGaussians& columns, Consumer consumer)
       scores_(0, columns.size()),
       whitened_(columns.cholesky.size()),
       end_column_(columns.size()),
-      by_pair_(static_cast<std::size_t>(kTilePairs * (columns.size() + 3) + kNarrowPadding)),
-      by_lane_(static_cast<std::size_t>(kTilePairs * columns.size())) {
+      by_pair_(as_index(kTilePairs * (columns.size() + 3) + kNarrowPadding)),
+      by_lane_(as_index(kTilePairs * columns.size())) {
   waiting_.reserve(kTilePairs);
   double largest = 0;
   for (const double x : columns.mean.data) largest = std::max(largest, std::fabs(x));
@@ -141,7 +142,7 @@ void PairEvaluator::compute_z_with_full_covariance() {
     const auto first = pair.first - keys_.first;
     const auto second = pair.second - keys_.first;
     for (auto column = tile_first_; column < tile_end_; ++column) {
-      const FloatMatrix& keys = whitened_[static_cast<std::size_t>(column)];
+      const FloatMatrix& keys = whitened_[as_index(column)];
       const float* const x = keys.row(first);
       const float* const y = keys.row(second);
       float variance = 0;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/core/numbers.h"
 #include "base/numerics/normal.h"
 
 namespace qkscope {
@@ -12,14 +13,14 @@ PairHeatmap::PairHeatmap(double extent, int bins, std::span<const double> query)
       query_(query),
       cell_steps_(32 * std::ssize(query) / bins + 1),
       steps_(static_cast<double>(cell_steps_) / width_),
-      first_point_(static_cast<std::size_t>(2 * cell_steps_ * bins)),
-      cells_(static_cast<std::size_t>(bins * bins)),
+      first_point_(as_index(2 * cell_steps_ * bins)),
+      cells_(as_index(bins * bins)),
       weighted_(cells_.size()) {
   std::int32_t point = 0;
   for (std::size_t step = 0; step < first_point_.size(); ++step) {
     // The margin of 1e-3 steps compensates for rounding errors in add().
     const double low = (static_cast<double>(step) - 1e-3) / steps_;
-    while (point < std::ssize(query) && query[static_cast<std::size_t>(point)] < low) ++point;
+    while (point < std::ssize(query) && query[as_index(point)] < low) ++point;
     first_point_[step] = point;
   }
 }
@@ -64,8 +65,7 @@ std::vector<HeatmapCell> PairHeatmap::cells() {
   std::vector<HeatmapCell> cells;
   for (int i = 0; i < bins_; ++i)
     for (int j = 0; j < bins_; ++j) {
-      const auto at = static_cast<std::size_t>(i) * static_cast<std::size_t>(bins_) +
-                      static_cast<std::size_t>(j);
+      const auto at = as_index(i) * as_index(bins_) + as_index(j);
       const WeightedCell& cell = weighted_[at];
       if (cell.count == 0) continue;
       cells.push_back({i * width_, (i + 1) * width_, j * width_, (j + 1) * width_,

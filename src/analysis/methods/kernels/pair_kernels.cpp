@@ -1,5 +1,6 @@
 #include "analysis/methods/kernels/pair_kernels.h"
 
+#include "base/core/numbers.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {
@@ -7,7 +8,7 @@ void compute_z_scores(const PairScoreInput& model, std::span<const KeyPair> pair
                       std::int64_t column, std::int64_t columns, float* z) {
   const auto dim = model.keys.dim;
   thread_local CacheAlignedVector<float> squares;
-  squares.resize(static_cast<std::size_t>(kTilePairs * dim));
+  squares.resize(as_index(kTilePairs * dim));
   float* to = squares.data();
   for (const KeyPair& pair : pairs) {
     const float* const x = model.keys.row(pair.first);

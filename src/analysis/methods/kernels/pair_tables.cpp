@@ -40,8 +40,8 @@ class PlasticityAtPoints {
   explicit PlasticityAtPoints(const QueryPoints& points)
       : column_(points.column),
         fraction_(points.fraction.begin(), points.fraction.end()),
-        running_(static_cast<std::size_t>((kMostPoints + 1) * kMostLanes)),
-        total_(static_cast<std::size_t>(kMostPoints)) {}
+        running_(as_index((kMostPoints + 1) * kMostLanes)),
+        total_(as_index(kMostPoints)) {}
 
   // Evaluates points [first, end) in parts of at most kMostPoints points: computes the running sums
   // and totals of a part, then calls body(part). range_of(pair) returns the points at which a pair
@@ -100,7 +100,7 @@ class ProfileSums {
   };
 
   bool is_sampled(std::int64_t point) const {
-    return eligible_[static_cast<std::size_t>(point)] > options_.max_pairs;
+    return eligible_[as_index(point)] > options_.max_pairs;
   }
   std::vector<KeyRange> ranges_at(std::int64_t point) const;
   void take(const PairScoreTile& lines);
@@ -145,7 +145,7 @@ ProfileSums::ProfileSums(const PairTableInput& source, const PlasticityOptions& 
   eligible_.resize(points_.column.size());
   for (std::int64_t e = 0; e < keys_.example_count(); ++e)
     for (std::int64_t c = 0; c < points_.size(); ++c)
-      eligible_[static_cast<std::size_t>(c)] += keys_before_.at(e, c).pair_count();
+      eligible_[as_index(c)] += keys_before_.at(e, c).pair_count();
   for (std::int64_t c = 0; c < points_.size(); ++c) {
     if (is_sampled(c)) continue;
     if (at_work_.empty() || at_work_.back().end != c) at_work_.push_back({c, c});
@@ -179,14 +179,14 @@ void ProfileSums::take(const PairScoreTile& lines) {
 }
 
 void ProfileSums::take_part(const PairScoreTile& lines, const LanePointRanges& part) {
-  const auto example = keys_.example[static_cast<std::size_t>(lines.pairs.front().first)];
+  const auto example = keys_.example[as_index(lines.pairs.front().first)];
   for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
     const KeyPair& pair = lines.pairs[p];
     const std::uint32_t* const running = plasticity_.running() + p;
-    heatmap_.add({static_cast<double>(keys_.position[static_cast<std::size_t>(pair.first)]),
-                  static_cast<double>(keys_.position[static_cast<std::size_t>(pair.second)]),
-                  part.lane_first[p], part.lane_end[p],
-                  running + (part.lane_first[p] - part.first) * lines.lanes, lines.lanes});
+    heatmap_.add({static_cast<double>(keys_.position[as_index(pair.first)]),
+                  static_cast<double>(keys_.position[as_index(pair.second)]), part.lane_first[p],
+                  part.lane_end[p], running + (part.lane_first[p] - part.first) * lines.lanes,
+                  lines.lanes});
   }
   plasticity_.add_totals(part, sums_.sums_of_example(example));
   if (drawing_) sums_.add_pair_count(example, part.first, std::ssize(lines.pairs));
@@ -196,8 +196,8 @@ void ProfileSums::take_part(const PairScoreTile& lines, const LanePointRanges& p
 // most points. Flushes the tile when the first point has advanced by more than a quarter of the
 // number of points of the next pair.
 void ProfileSums::add_example(std::int64_t example) {
-  const auto begin = keys_.begin[static_cast<std::size_t>(example)];
-  const auto last = keys_.begin[static_cast<std::size_t>(example) + 1];
+  const auto begin = keys_.begin[as_index(example)];
+  const auto last = keys_.begin[as_index(example) + 1];
   std::int64_t tile_first = 0;  // first point of the tile
   for (auto j = begin; j < last; ++j) {
     const auto first = std::max(at_work_.front().first, keys_before_.first_eligible_point(j));
@@ -205,8 +205,7 @@ void ProfileSums::add_example(std::int64_t example) {
     if (first >= end) continue;
     if (4 * (first - tile_first) > end - first) evaluator_.flush();
     if (evaluator_.empty()) tile_first = first;
-    evaluator_.set_column_range(first_column_[static_cast<std::size_t>(first)],
-                                last_column_[static_cast<std::size_t>(end)] + 1);
+    evaluator_.set_column_range(first_column_[as_index(first)], last_column_[as_index(end)] + 1);
     for (auto i = keys_before_.at(example, first).begin; i < j; ++i) {
       evaluator_.add({i, j});
       if (evaluator_.empty()) tile_first = first;
@@ -230,7 +229,7 @@ void ProfileSums::add_samples(const KeyTile& all) {
     if (!is_sampled(c)) continue;
     if (!drawing_) evaluator_.set_keys(all);
     drawing_ = true;
-    const auto at = static_cast<std::size_t>(c);
+    const auto at = as_index(c);
     at_work_ = {{c, c + 1}};
     heatmap_.set_weight(static_cast<double>(eligible_[at]) /
                         static_cast<double>(options_.max_pairs));
@@ -243,7 +242,7 @@ void ProfileSums::add_samples(const KeyTile& all) {
 PlasticityProfileTables ProfileSums::tables(const TextGroups& groups) {
   PlasticityProfileTables tables;
   for (std::int64_t c = 0; c < points_.size(); ++c)
-    tables.profile.push_back(sums_.mean(c, eligible_[static_cast<std::size_t>(c)]));
+    tables.profile.push_back(sums_.mean(c, eligible_[as_index(c)]));
   tables.groups = sums_.sum_by_text_group(groups, keys_.text);
   tables.texts = std::move(sums_);
   tables.heatmap = heatmap_.cells();
@@ -260,13 +259,12 @@ std::vector<BucketRun> runs_of(const SortedKeys& keys, const DistinctIntegers& b
   std::vector<BucketRun> runs;
   const auto count = std::ssize(keys.bin);
   for (std::int64_t begin = 0, end = 0; begin < count; begin = end) {
-    const auto at = static_cast<std::size_t>(begin);
+    const auto at = as_index(begin);
     end = begin + 1;
-    while (end < count && keys.bin[static_cast<std::size_t>(end)] == keys.bin[at] &&
-           keys.example[static_cast<std::size_t>(end)] == keys.example[at])
+    while (end < count && keys.bin[as_index(end)] == keys.bin[at] &&
+           keys.example[as_index(end)] == keys.example[at])
       ++end;
-    if (end - begin > 1)
-      runs.push_back({{begin, end}, static_cast<std::size_t>(buckets.place[at])});
+    if (end - begin > 1) runs.push_back({{begin, end}, as_index(buckets.place[at])});
   }
   return runs;
 }
@@ -324,7 +322,7 @@ BucketPairs::BucketPairs(const SortedKeys& keys, const QueryModelsAtPoints& quer
   for (const auto& run : runs_) {
     Bucket& bucket = buckets_[run.bucket];
     for (auto key = run.keys.begin; key < run.keys.end; ++key)
-      row_[static_cast<std::size_t>(key)] = std::ssize(bucket.runs);
+      row_[as_index(key)] = std::ssize(bucket.runs);
     bucket.runs.push_back(run.keys);
     bucket.eligible += run.keys.pair_count();
   }
@@ -336,7 +334,7 @@ BucketPairs::BucketPairs(const SortedKeys& keys, const QueryModelsAtPoints& quer
 
 void BucketPairs::take(const PairScoreTile& lines) {
   const auto bucket_of = [this](const KeyPair& pair) -> Bucket& {
-    return buckets_[static_cast<std::size_t>(numbers_.place[static_cast<std::size_t>(pair.first)])];
+    return buckets_[as_index(numbers_.place[as_index(pair.first)])];
   };
   auto first = points_.size();
   for (const auto& pair : lines.pairs) first = std::min(first, bucket_of(pair).first);
@@ -345,7 +343,7 @@ void BucketPairs::take(const PairScoreTile& lines) {
       [&](const KeyPair& pair) { return std::pair(bucket_of(pair).first, points_.size()); },
       [&](const LanePointRanges& part) {
         for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
-          const auto row = row_[static_cast<std::size_t>(lines.pairs[p].first)];
+          const auto row = row_[as_index(lines.pairs[p].first)];
           ExamplePlasticitySums& sums = bucket_of(lines.pairs[p]).sums;
           const std::uint32_t* running = plasticity_.running() + p;
           for (auto c = part.first; c < part.end; ++c, running += lines.lanes) {
@@ -382,7 +380,7 @@ std::vector<BucketCell> BucketPairs::cells(const BucketRanges& ranges) const {
   std::vector<BucketCell> cells;
   for (std::int64_t c = 0; c < points_.size(); ++c)
     for (const auto& bucket : buckets_) {
-      const auto q_bucket = points_.bin[static_cast<std::size_t>(c)];
+      const auto q_bucket = points_.bin[as_index(c)];
       if (c < bucket.first) continue;
       if (options_.sliding_window &&
           !ranges.window_reaches(q_bucket, bucket.number, *options_.sliding_window))
@@ -397,9 +395,7 @@ std::vector<BucketCell> BucketPairs::cells(const BucketRanges& ranges) const {
 template <typename Body>
 void for_each_tile(const KeyTile& keys, const SortedKeys& sorted, const Body& body) {
   constexpr std::int64_t kKeysTogether = 128;
-  const auto begin = [&](std::int64_t text) {
-    return sorted.begin[static_cast<std::size_t>(text)];
-  };
+  const auto begin = [&](std::int64_t text) { return sorted.begin[as_index(text)]; };
   for (std::int64_t first = 0, end = 0; first < sorted.example_count(); first = end) {
     end = first + 1;
     while (end < sorted.example_count() && begin(end + 1) - begin(first) <= kKeysTogether) ++end;
@@ -410,7 +406,7 @@ void for_each_tile(const KeyTile& keys, const SortedKeys& sorted, const Body& bo
 }  // namespace
 
 double GroupPairSums::mean_without(std::size_t group, std::size_t point) const {
-  const auto points = sum.size() / static_cast<std::size_t>(groups);
+  const auto points = sum.size() / as_index(groups);
   double total = 0;
   double pairs = 0;
   for (std::size_t at = point; at < sum.size(); at += points) {
@@ -444,14 +440,13 @@ MeanPlasticity ExamplePlasticitySums::mean(std::int64_t point, std::int64_t elig
 
 GroupPairSums ExamplePlasticitySums::sum_by_text_group(const TextGroups& groups,
                                                        std::span<const std::int64_t> texts) const {
-  const auto size = static_cast<std::size_t>(groups.size() * sum_.cols);
+  const auto size = as_index(groups.size() * sum_.cols);
   GroupPairSums result{groups.size(), std::vector<double>(size), std::vector<double>(size)};
   for (std::int64_t e = 0; e < sum_.rows; ++e) {
-    const auto to = static_cast<std::size_t>(groups.group_of(texts[static_cast<std::size_t>(e)])) *
-                    static_cast<std::size_t>(sum_.cols);
+    const auto to = as_index(groups.group_of(texts[as_index(e)])) * as_index(sum_.cols);
     for (std::int64_t c = 0; c < sum_.cols; ++c) {
-      result.sum[to + static_cast<std::size_t>(c)] += sum_(e, c);
-      result.weight[to + static_cast<std::size_t>(c)] += count_(e, c);
+      result.sum[to + as_index(c)] += sum_(e, c);
+      result.weight[to + as_index(c)] += count_(e, c);
     }
   }
   return result;

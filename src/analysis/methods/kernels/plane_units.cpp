@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "analysis/methods/kernels/plane_kernels.h"
+#include "base/core/numbers.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {
@@ -25,7 +26,7 @@ CacheAlignedVector<double> PlaneUnitVectors::interleave_axes(const Matrix& axes,
   const auto dim = std::ssize(line);
   const auto planes = axes.rows / 2;
   const auto groups = planes / kPlanes + 1;
-  CacheAlignedVector<double> grouped(static_cast<std::size_t>(groups * dim * kPanelColumns));
+  CacheAlignedVector<double> grouped(as_index(groups * dim * kPanelColumns));
   const auto put = [&](std::int64_t plane, std::int64_t second, const double* axis) {
     double* to = grouped.data() + plane / kPlanes * dim * kPanelColumns + plane % kPlanes;
     for (std::int64_t j = 0; j < dim; ++j, to += kPanelColumns) to[second * kPlanes] = axis[j];
@@ -41,16 +42,14 @@ void PlaneUnitVectors::project(const Matrix& axes, std::span<const double> line,
   const auto count = std::ssize(rows);
   const auto grouped = interleave_axes(axes, line);
   const auto groups = std::ssize(grouped) / (dim * kPanelColumns);
-  units_.resize(static_cast<std::size_t>(kPlanes * groups * count));
+  units_.resize(as_index(kPlanes * groups * count));
   on_line_.resize(rows.size());
-  CacheAlignedVector<double> block(static_cast<std::size_t>(kTogether * dim));
+  CacheAlignedVector<double> block(as_index(kTogether * dim));
   for (std::int64_t begin = 0; begin < count; begin += kTogether) {
     const auto here = std::min(kTogether, count - begin);
-    const auto behind = rows.subspan(static_cast<std::size_t>(begin + here));
+    const auto behind = rows.subspan(as_index(begin + here));
     fetch(behind.first(std::min<std::size_t>(kTogether, behind.size())), dim);
-    centre_and_interleave(
-        rows.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(here)), centre,
-        block.data());
+    centre_and_interleave(rows.subspan(as_index(begin), as_index(here)), centre, block.data());
     double xy[kTogether * kPanelColumns];
     for (std::int64_t group = 0; group < groups; ++group) {
       multiply_panel(block.data(), here, dim, grouped.data() + group * dim * kPanelColumns, xy);
@@ -58,7 +57,7 @@ void PlaneUnitVectors::project(const Matrix& axes, std::span<const double> line,
     }
     const double* along = xy + axes.rows / 2 % kPlanes;  // the line in the last group
     for (std::int64_t i = 0; i < here; ++i)
-      on_line_[static_cast<std::size_t>(begin + i)] = along[i * kPanelColumns];
+      on_line_[as_index(begin + i)] = along[i * kPanelColumns];
   }
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/core/numbers.h"
 #include "base/numerics/matrix.h"
 
 namespace qkscope {
@@ -19,8 +20,7 @@ class PlaneUnitVectors {
 
   // Unit vectors of all rows in a plane as complex numbers.
   std::span<const std::complex<double>> unit_vectors_in_plane(std::int64_t plane) const {
-    return std::span(units_).subspan(static_cast<std::size_t>(plane) * on_line_.size(),
-                                     on_line_.size());
+    return std::span(units_).subspan(as_index(plane) * on_line_.size(), on_line_.size());
   }
   std::span<const double> projections_on_line() const { return on_line_; }
 

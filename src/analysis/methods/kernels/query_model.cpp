@@ -125,18 +125,17 @@ void describe_buckets(const CentredRows& queries, bool variances, LinearQueryMod
   const DistinctIntegers buckets(queries.source.bucket);
   std::vector<std::vector<std::int64_t>> members(buckets.numbers.size());
   for (std::size_t i = 0; i < buckets.place.size(); ++i)
-    members[static_cast<std::size_t>(buckets.place[i])].push_back(static_cast<std::int64_t>(i));
+    members[as_index(buckets.place[i])].push_back(static_cast<std::int64_t>(i));
   for (std::size_t b = 0; b < members.size(); ++b) {
     const auto count = std::ssize(members[b]);
     QueryBucketMoments bucket{buckets.numbers[b], count, 0, queries.mean, {}};
-    for (const auto row : members[b])
-      bucket.position += queries.source.position[static_cast<std::size_t>(row)];
+    for (const auto row : members[b]) bucket.position += queries.source.position[as_index(row)];
     bucket.position /= static_cast<double>(count);
     if (variances) {
       TextGroupSums sums = sum_text_group(queries, members[b]);
       for (double& x : sums.sum) x /= static_cast<double>(count);
       for (std::int64_t j = 0; j < queries.dim(); ++j)
-        add_scaled(-static_cast<double>(count) * sums.sum[static_cast<std::size_t>(j)], sums.sum,
+        add_scaled(-static_cast<double>(count) * sums.sum[as_index(j)], sums.sum,
                    {sums.scatter.row(j), sums.sum.size()});
       add_scaled(1, sums.sum, bucket.mean);
       bucket.scatter = std::move(sums.scatter);
@@ -160,12 +159,12 @@ void describe_coordinates(const CentredRows& queries, LinearQueryModel& model) {
   Matrix lines(kLines, ((n + 8) / 8 | 1) * 8);
   for (std::int64_t first = 0; first < queries.dim(); first += kLines) {
     const auto count = std::min<std::int64_t>(kLines, queries.dim() - first);
-    const auto at = static_cast<std::size_t>(first);
+    const auto at = as_index(first);
     const float* x = queries.source.vectors.data() + first;
     for (std::int64_t i = 0; i < n; ++i, x += queries.dim()) {
-      const double twice = 2 * along[static_cast<std::size_t>(i)];
-      const double t = queries.source.position[static_cast<std::size_t>(i)] - queries.position_mean;
-      for (std::size_t line = 0; line < static_cast<std::size_t>(count); ++line) {
+      const double twice = 2 * along[as_index(i)];
+      const double t = queries.source.position[as_index(i)] - queries.position_mean;
+      for (std::size_t line = 0; line < as_index(count); ++line) {
         const double y = model.sign[at + line] * (x[line] - queries.mean[at + line]);
         lines(static_cast<std::int64_t>(line), i) =
             y - twice * w[at + line] - model.beta[at + line] * t;
@@ -178,7 +177,7 @@ void describe_coordinates(const CentredRows& queries, LinearQueryModel& model) {
       predict_position(log_positions(queries.source), drift, model);
     }
     for (std::int64_t line = 0; line < count; ++line) {
-      const std::span<const double> residuals(lines.row(line), static_cast<std::size_t>(n));
+      const std::span<const double> residuals(lines.row(line), as_index(n));
       const PowerSums powers = central_power_sums(residuals, 0);
       model.residual_variance.push_back(
           std::max(kVarianceFloor, powers.second / static_cast<double>(n - 1)));
@@ -201,17 +200,17 @@ FloatMatrix rotate_centred_rows(const CentredRows& rows, const LinearQueryModel&
   constexpr std::size_t kSums = 16;   // running sums, for a vectorised dot product
   constexpr std::int64_t kAhead = 4;  // rows that are prefetched: `order` scatters them
   constexpr std::size_t kLine = 16;   // floats per cache line
-  const auto dim = static_cast<std::size_t>(rows.dim());
+  const auto dim = as_index(rows.dim());
   std::vector<float> w(model.reflection.begin(), model.reflection.end());
   w.resize(dim);
   const std::vector<float> sign(model.sign.begin(), model.sign.end());
   const std::vector<float> mean(rows.mean.begin(), rows.mean.end());
   FloatMatrix turned(order.empty() ? rows.size() : std::ssize(order), rows.dim());
   for (std::int64_t i = 0; i < turned.rows; ++i) {
-    const auto row = order.empty() ? i : order[static_cast<std::size_t>(i)];
-    const float* const x = rows.source.vectors.data() + static_cast<std::size_t>(row) * dim;
+    const auto row = order.empty() ? i : order[as_index(i)];
+    const float* const x = rows.source.vectors.data() + as_index(row) * dim;
     if (i + kAhead < std::ssize(order)) {
-      const auto later = static_cast<std::size_t>(order[static_cast<std::size_t>(i + kAhead)]);
+      const auto later = as_index(order[as_index(i + kAhead)]);
       for (std::size_t j = 0; j < dim; j += kLine)
         __builtin_prefetch(rows.source.vectors.data() + later * dim + j);
     }
@@ -229,7 +228,7 @@ FloatMatrix rotate_centred_rows(const CentredRows& rows, const LinearQueryModel&
 }
 
 std::vector<double> signs_of_bucket_means(const Matrix& means) {
-  std::vector<double> signs(static_cast<std::size_t>(means.cols));
+  std::vector<double> signs(as_index(means.cols));
   for (std::int64_t i = 0; i < means.rows; ++i)
     for (std::size_t j = 0; j < signs.size(); ++j)
       signs[j] += means.row(i)[j] / static_cast<double>(means.rows);
@@ -239,17 +238,17 @@ std::vector<double> signs_of_bucket_means(const Matrix& means) {
 
 std::vector<double> key_mean_signs(const CentredRows& keys) {
   const DistinctIntegers buckets(keys.source.bucket);
-  const auto dim = static_cast<std::size_t>(keys.dim());
+  const auto dim = as_index(keys.dim());
   Matrix means(std::ssize(buckets.numbers), keys.dim());
   std::vector<double> count(buckets.numbers.size());
   const float* x = keys.source.vectors.data();
   for (const auto place : buckets.place) {
-    count[static_cast<std::size_t>(place)] += 1;
+    count[as_index(place)] += 1;
     add_column_sums(x, 1, {means.row(place), dim});
     x += dim;
   }
   for (std::int64_t i = 0; i < means.rows; ++i)
-    for (std::size_t j = 0; j < dim; ++j) means.row(i)[j] /= count[static_cast<std::size_t>(i)];
+    for (std::size_t j = 0; j < dim; ++j) means.row(i)[j] /= count[as_index(i)];
   return signs_of_bucket_means(means);
 }
 
