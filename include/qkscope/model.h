@@ -24,6 +24,7 @@ struct RopeConfig {
   double theta = 10000.0;
   bool reversed = false;           // rotates by negative angles
   std::int64_t dim = 0;            // rotated dimensions of a head, even
+  std::int64_t begin = 0;          // first rotated dimension of a head
   std::int64_t max_positions = 0;  // max_position_embeddings
   double factor = 1.0;
   std::int64_t original_max = 0;           // original_max_position_embeddings
@@ -89,6 +90,7 @@ struct ExpertsConfig {
   // largest sum of their two highest scores can be chosen.
   std::int64_t groups = 1;
   std::int64_t chosen_groups = 1;
+  bool group_maximum = false;     // a group counts by its highest score alone (DeepSeek-V2)
   std::int64_t shared_d_mlp = 0;  // hidden width of the shared expert; 0: none
   bool bias = false;              // expert matrices have a bias
   bool router_bias = false;
@@ -99,6 +101,16 @@ struct ExpertsConfig {
 struct QueryScaling {
   double beta = 0.0;
   std::int64_t original_max = 0;
+};
+
+// Multi-head latent attention (MLA, arXiv 2405.04434): keys and values are projections of one
+// latent vector per token, W_DKV x after an RMSNorm; queries may have a latent too. A head of q and
+// k is [not rotated | rotated], and all heads share the rotated part of the key.
+struct LatentAttention {
+  std::int64_t kv_rank = 0;  // width of the latent of keys and values; 0: no latent attention
+  std::int64_t q_rank = 0;   // width of the latent of queries; 0: W_Q reads the layer input
+  std::int64_t d_value = 0;  // width of a head of v and z
+  double norm_eps = 1e-6;    // of the norms of both latents
 };
 
 // Tensor names of a mixture of experts within a layer. "{}" in a name stands for the expert number.
@@ -135,6 +147,12 @@ struct TensorNames {
   std::string k = "self_attn.k_proj";
   std::string v = "self_attn.v_proj";
   std::string qkv;  // replaces q, k and v: rows of q, then k, then v
+  // Latent attention: q reads the latent of queries, if there is one, and k holds the rows of k and
+  // v of each head, (n_heads, d_head - rope dim + d_value, kv_rank).
+  std::string q_latent = "self_attn.q_a_proj";
+  std::string q_latent_norm = "self_attn.q_a_layernorm";
+  std::string kv_latent = "self_attn.kv_a_proj_with_mqa";  // latent, then the shared key part
+  std::string kv_latent_norm = "self_attn.kv_a_layernorm";
   std::string q_norm = "self_attn.q_norm";
   std::string k_norm = "self_attn.k_norm";
   std::string attention_gate;  // z is multiplied by sigmoid of this projection of the input
@@ -201,6 +219,7 @@ struct ModelConfig {
   std::vector<RopeConfig> ropes;
   bool rope_interleaved = false;  // pairs (2i, 2i+1) instead of (i, i + dim/2)
   std::optional<QueryScaling> query_scaling;
+  LatentAttention latent;
 
   bool tied = false;  // output and input embedding are shared if the file has no lm_head
   bool fp8 = false;   // weights may be FP8 E4M3 with one scale per tensor
@@ -214,6 +233,8 @@ struct ModelConfig {
   bool learned_positions() const { return !names.positions.empty(); }
   bool has_sinks() const { return !names.sinks.empty(); }
   bool has_attention_gate() const { return !names.attention_gate.empty(); }
+  bool has_latent_attention() const { return latent.kv_rank > 0; }
+  std::int64_t d_value() const { return has_latent_attention() ? latent.d_value : d_head; }
   double score_scale(std::int64_t layer) const {
     return attention_scale * layers[static_cast<std::size_t>(layer)].score_scale;
   }
@@ -319,17 +340,28 @@ struct ExpertWeights {
   Linear down;  // (d_model, d_mlp)
 };
 
+// Weights of latent attention before q, k and v.
+struct LatentWeights {
+  Linear q;             // (q_rank, d_model) or empty
+  NormWeights q_norm;   // (q_rank) or empty
+  Linear kv;            // (kv_rank, d_model)
+  NormWeights kv_norm;  // (kv_rank)
+  Linear rotated_key;   // (rope dim, d_model), shared by all heads
+};
+
 // Weights of one layer.
 struct LayerWeights {
   NormWeights input_norm;              // (d_model) or empty
-  Linear q;                            // (n_heads * d_head, d_model)
-  Linear k;                            // (n_kv_heads * d_head, d_model)
-  Linear v;                            // (n_kv_heads * d_head, d_model)
+  LatentWeights latent;                // empty without latent attention
+  Linear q;                            // (n_heads * d_head, d_model or q_rank)
+  Linear k;                            // (n_kv_heads * d_head, d_model); with latent attention
+                                       // (n_heads * (d_head - rope dim), kv_rank)
+  Linear v;                            // (n_kv_heads * d_value, d_model or kv_rank)
   NormWeights q_norm;                  // (d_head), (n_heads * d_head) or empty
   NormWeights k_norm;                  // (d_head), (n_kv_heads * d_head) or empty
   std::vector<float> sinks;            // (n_heads) or empty
   Linear attention_gate;               // (n_heads * d_head, d_model) or empty
-  Linear o;                            // (d_model, n_heads * d_head)
+  Linear o;                            // (d_model, n_heads * d_value)
   NormWeights post_attention_norm;     // (d_model) or empty
   NormWeights mlp_norm;                // (d_model) or empty
   Linear gate;                         // (d_mlp, d_model); empty in an ungated MLP. In a mixture

@@ -125,7 +125,19 @@ def place_norms(layer, module):
     layer.norm_after_mlp = norm("post_mlp_layernorm")
 
 
+def latent_projections(attention):
+    """q, k and v of latent attention: k and v of a head come from the latent, then all heads share the rotated key."""
+    own, shared = attention.qk_nope_head_dim, attention.qk_rope_head_dim
+    parts = {"q": (attention.q_proj or attention.q_b_proj, heads(own + shared)),
+             "shared": (attention.kv_a_proj_with_mqa, lambda x: x[..., None, -shared:]),
+             "k": (attention.kv_b_proj, lambda x: heads(own + attention.v_head_dim)(x.flatten(0, -2))[..., :own]),
+             "v": (attention.kv_b_proj, lambda x: heads(own + attention.v_head_dim)(x.flatten(0, -2))[..., own:])}
+    return parts | {"kv_latent": (attention.kv_a_layernorm, whole)}
+
+
 def projections(attention, config):
+    if hasattr(attention, "kv_b_proj"):
+        return latent_projections(attention)
     d = attention.head_dim
     if not hasattr(attention, "qkv_proj"):
         return {name: (getattr(attention, f"{name}_proj"), heads(d)) for name in "qkv"}

@@ -2,7 +2,7 @@
 
 import torch
 
-from .recorder import experts_output, group_sums
+from .recorder import experts_output, group_sums, has_groups
 
 
 def window_of(config, layer):
@@ -90,7 +90,7 @@ def check_experts(recorder, layer, rows):
     after = recorder.anatomy.layers[layer].norm_after_mlp
     same(p + "hook_mlp_out", after(found) if after else found, t[p + "hook_mlp_out"])
     router = recorder.anatomy.layers[layer].router
-    if getattr(router, "num_group", 1) > 1:
+    if has_groups(router):
         sums = group_sums(router, recorder.ungrouped[layer]).sort(-1, descending=True).values
         if (sums[:, router.topk_group - 1] - sums[:, router.topk_group]).min() < MARGIN / 4:
             raise AssertionError(f"layer {layer}: two groups of experts are close; try another draw of the case")
@@ -98,8 +98,9 @@ def check_experts(recorder, layer, rows):
     chosen = indices.shape[-1]
     gaps = ranked[:, : chosen] - ranked[:, 1 : chosen + 1]
     closest = min(gaps[:, -1].min(), gaps[rows].min())
+    kept = recorder.selection[layer].isfinite()  # experts of the chosen groups
     # The slope of a sigmoid or softmax is at most 1/4.
-    if closest < (MARGIN if torch.equal(recorder.selection[layer], t[p + "mlp.hook_router_logits"]) else MARGIN / 4):
+    if closest < (MARGIN if torch.equal(recorder.selection[layer][kept], t[p + "mlp.hook_router_logits"][kept]) else MARGIN / 4):
         raise AssertionError(f"layer {layer}: two experts are {closest:.3f} apart; try another draw of the case")
 
 

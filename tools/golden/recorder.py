@@ -37,9 +37,14 @@ def selection_scores(router, args, logits):
     return logits.float().sigmoid() + bias
 
 
+def has_groups(router):
+    return (getattr(router, "num_group", None) or 1) > 1 and getattr(router, "topk_method", None) != "greedy"
+
+
 def group_sums(router, scores):
-    """Returns the sum of the two highest scores of every group of experts."""
-    return scores.unflatten(-1, (router.num_group, -1)).topk(2, dim=-1).values.sum(-1)
+    """Returns the sum of the two highest scores of every group of experts; the highest score for DeepSeek-V2."""
+    best = 1 if hasattr(router, "topk_method") else 2
+    return scores.unflatten(-1, (router.num_group, -1)).topk(best, dim=-1).values.sum(-1)
 
 
 def only_chosen_groups(router, scores):
@@ -86,8 +91,11 @@ class Recorder:
         def recorded(module, query, key, value, attention_mask, *args, **kwargs):
             output, weights = original(module, query, key, value, attention_mask, *args, **kwargs)
             prefix = f"blocks.{module.layer_idx}.attn."
-            self.tensors[prefix + "hook_rot_q"] = query[0].transpose(0, 1).clone()
-            self.tensors[prefix + "hook_rot_k"] = key[0].transpose(0, 1).clone()
+            self.tensors[prefix + "hook_rot_q"] = self._in_place(query[0].transpose(0, 1)).clone()
+            self.tensors[prefix + "hook_rot_k"] = self._in_place(key[0].transpose(0, 1)).clone()
+            if (shared := self.tensors.pop(prefix + "hook_shared", None)) is not None:  # latent attention
+                own = self.tensors[prefix + "hook_k"]
+                self.tensors[prefix + "hook_k"] = torch.cat([own, shared.expand(-1, own.shape[1], -1)], dim=-1)
             self.tensors[prefix + "hook_pattern"] = weights[0].clone()
             self.tensors[prefix + "hook_z"] = output[0].clone()
             self.scaling[module.layer_idx] = kwargs["scaling"]
@@ -96,6 +104,13 @@ class Recorder:
             return output, weights
 
         return recorded
+
+    def _in_place(self, vectors):
+        """transformers sorts the rotated pairs of DeepSeek-V3 into halves; the engine leaves them where they were."""
+        if self.config.model_type != "deepseek_v3" or not self.config.rope_interleave:
+            return vectors
+        plain, rotated = vectors.split([self.config.qk_nope_head_dim, self.config.qk_rope_head_dim], dim=-1)
+        return torch.cat([plain, torch.stack(rotated.chunk(2, dim=-1), dim=-1).flatten(-2)], dim=-1)
 
     # ---- hooks on modules
 
@@ -164,7 +179,7 @@ class Recorder:
         def routed(module, args, output):
             logits, weights, indices = output[:3]
             scores = selection_scores(module, args, logits)
-            if getattr(module, "num_group", 1) > 1:
+            if has_groups(module):
                 self.ungrouped[layer.module.self_attn.layer_idx] = scores
                 scores = only_chosen_groups(module, scores)
             self.selection[layer.module.self_attn.layer_idx] = scores

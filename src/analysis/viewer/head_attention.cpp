@@ -127,8 +127,8 @@ void HeadAttention::add_frequencies(std::int64_t query, AttentionRow& row) const
   const auto half = rope->dim / 2;
   const bool interleaved = store_.config().rope_interleaved;
   for (std::int64_t pair = 0; pair < half; ++pair) {
-    const auto x = as_index(interleaved ? 2 * pair : pair);
-    const auto y = as_index(interleaved ? 2 * pair + 1 : pair + half);
+    const auto x = as_index(rope->begin + (interleaved ? 2 * pair : pair));
+    const auto y = x + as_index(interleaved ? 1 : half);
     row.attended_by_frequency.push_back(scale_ * (q[x] * attended[x] + q[y] * attended[y]));
     row.mean_by_frequency.push_back(scale_ * (q[x] * mean[x] + q[y] * mean[y]));
   }

@@ -75,6 +75,7 @@ std::string snapshot_commit(const std::string& folder) {
 
 Json rope_json(const RopeConfig& rope) {
   Json json = {{"type", rope_type_name(rope.type)}, {"theta", rope.theta}, {"dim", rope.dim}};
+  if (rope.begin > 0) json["begin"] = rope.begin;
   if (rope.type == RopeType::standard) return json;
   json["factor"] = rope.factor;
   if (rope.original_max > 0) json["original_max_position_embeddings"] = rope.original_max;
@@ -413,6 +414,7 @@ RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute
   } else {
     plan.backend = choose_backend(plan.config, compute);
     plan_inputs(plan);
+    check_model_runs_on(plan.backend.device, plan.model);
   }
   check_context(plan);
   plan.selection = select_heads(plan.model, config.capture.heads);

@@ -37,7 +37,8 @@ class QueryBlock {
         sequence_(input.sequences[task.sequence]),
         group_(input.q.dim(1) / input.k.dim(1)),
         d_(input.q.dim(2)),
-        z_rows_(gemm::round_up(d_, gemm::tile_shape().rows)),
+        d_value_(input.v.dim(2)),
+        z_rows_(gemm::round_up(d_value_, gemm::tile_shape().rows)),
         columns_(task.queries * group_),
         panel_(gemm::tile_shape().columns),
         padded_columns_(gemm::round_up(columns_, panel_)) {}
@@ -74,16 +75,16 @@ class QueryBlock {
     return sequence_.past + row_of_query(query, input_.queries) - sequence_.begin;
   }
 
-  std::int64_t offset_of(std::int64_t column) const {  // offset in q and z
+  std::int64_t vector_of(std::int64_t column) const {  // index in q and z
     const auto head = task_.kv_head * group_ + column % group_;
-    return ((task_.first + column / group_) * input_.q.dim(1) + head) * d_;
+    return (task_.first + column / group_) * input_.q.dim(1) + head;
   }
 
   void load_queries() {
     auto& s = scratch();
     float* rows = s.rows.floats(columns_ * d_);
     for (std::int64_t column = 0; column < columns_; ++column)
-      std::copy_n(input_.q.data<float>() + offset_of(column), d_, rows + column * d_);
+      std::copy_n(input_.q.data<float>() + vector_of(column) * d_, d_, rows + column * d_);
     rows::scale(rows, columns_ * d_, input_.scale);
     q_ = s.q.floats(padded_columns_ * d_);
     gemm::pack_right_operand({rows, d_, columns_, d_}, q_);
@@ -122,7 +123,7 @@ class QueryBlock {
                           .highest = highest_ + panel,
                           .sum = sum_ + panel,
                           .z = z_ + panel * z_rows_,
-                          .z_rows = d_,
+                          .z_rows = d_value_,
                           .used = used});
     gemm::multiply(
         {packed_.values(block, task_.kv_head), scores_, z_rows_, panel_, keys, block.packed, used},
@@ -148,15 +149,15 @@ class QueryBlock {
   void store(TensorView z) const {
     for (std::int64_t column = 0; column < columns_; ++column) {
       const float* from = z_ + column / panel_ * panel_ * z_rows_ + column % panel_;
-      float* out = z.data<float>() + offset_of(column);
+      float* out = z.data<float>() + vector_of(column) * d_value_;
       const float factor = 1.0f / sum_with_sink(column);
-      for (std::int64_t i = 0; i < d_; ++i) out[i] = from[i * panel_] * factor;
+      for (std::int64_t i = 0; i < d_value_; ++i) out[i] = from[i * panel_] * factor;
     }
   }
 
   void store(std::span<rows::RunningSoftmax> row_sums) const {
     for (std::int64_t column = 0; column < columns_; ++column)
-      row_sums[as_index(offset_of(column) / d_)] = {highest_[column], sum_[column]};
+      row_sums[as_index(vector_of(column))] = {highest_[column], sum_[column]};
   }
 
   const AttentionInput& input_;
@@ -165,7 +166,8 @@ class QueryBlock {
   const Sequence& sequence_;
   std::int64_t group_;  // query heads per key head
   std::int64_t d_;
-  std::int64_t z_rows_;  // d rounded up to whole tiles
+  std::int64_t d_value_;
+  std::int64_t z_rows_;  // d_value rounded up to whole tiles
   std::int64_t columns_;
   std::int64_t panel_;  // columns per panel
   std::int64_t padded_columns_;
@@ -304,8 +306,9 @@ void weighted_values(const AttentionInput& input, std::int64_t head, std::int64_
 void attention(const AttentionInput& input, TensorView z,
                std::span<rows::RunningSoftmax> row_sums) {
   QKSCOPE_ASSERT(input.q.is_contiguous() && input.k.is_contiguous() && input.v.is_contiguous());
-  QKSCOPE_ASSERT(z.is_contiguous() && z.shape() == input.q.shape() &&
-                 input.k.shape() == input.v.shape());
+  QKSCOPE_ASSERT(z.is_contiguous() && z.dim(0) == input.q.dim(0) && z.dim(1) == input.q.dim(1) &&
+                 z.dim(2) == input.v.dim(2));
+  QKSCOPE_ASSERT(input.k.dim(0) == input.v.dim(0) && input.k.dim(1) == input.v.dim(1));
   const auto tasks = tasks_of(input);
   if (tasks.empty()) return;
   const auto packed =

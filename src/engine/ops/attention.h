@@ -17,7 +17,7 @@ class PackedKeyValues;
 struct AttentionInput {
   ConstTensorView q;  // (queries, n_heads, d_head)
   ConstTensorView k;  // (rows, n_kv_heads, d_head), including cached positions before the batch
-  ConstTensorView v;  // (rows, n_kv_heads, d_head), including cached positions before the batch
+  ConstTensorView v;  // (rows, n_kv_heads, d_value), including cached positions before the batch
   std::span<const Sequence> sequences;
   std::span<const std::int64_t> queries = {};  // the row of each query, ascending; empty: all rows
   float scale = 1.0f;                          // multiplies q.k
@@ -29,7 +29,7 @@ struct AttentionInput {
       {};  // (n_heads) learned sink: an additional score without a value in each softmax
 };
 
-// z (queries, n_heads, d_head) = softmax(scale q kᵀ, capped and masked) v. Works block by block
+// z (queries, n_heads, d_value) = softmax(scale q kᵀ, capped and masked) v. Works block by block
 // with an online softmax, so memory is linear in the length. row_sums: (queries, n_heads) maximum
 // and sum of each softmax without the sink, or empty.
 void attention(const AttentionInput& input, TensorView z,
@@ -74,7 +74,7 @@ void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
 void recompute_pattern(const AttentionInput& input, std::span<const std::int64_t> rows,
                        ConstTensorView scores, TensorView pattern);
 
-// Recomputes z (rows of q, n_heads, d_head) of rows with edited scores or pattern (the other is
+// Recomputes z (rows of q, n_heads, d_value) of rows with edited scores or pattern (the other is
 // empty), from the pattern and all values of the sequence; other rows keep z. Unedited scores are
 // recomputed for comparison, because a second square of scores may not fit into memory.
 void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,

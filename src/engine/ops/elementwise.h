@@ -65,9 +65,9 @@ struct RotaryTable {
 // frequencies are per sequence if they depend on the length.
 RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> sequences);
 
-// Rotates the first `dim` components of every head of x (rows, heads, d_head) in place. Pairs are
-// (i, i + dim/2), or (2i, 2i+1) if interleaved.
-void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x);
+// Rotates `dim` components of every head of x (rows, heads, d_head) in place, from component
+// `begin` on. Pairs are (i, i + dim/2), or (2i, 2i+1) if interleaved.
+void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x, std::int64_t begin = 0);
 
 // Returns base^exponent in float32. PyTorch uses SLEEF, which is not always correctly rounded: at
 // position 131,072 one ULP of a frequency is up to 0.008 rad. Builds with SLEEF are bit-identical

@@ -44,14 +44,14 @@ float sortable(float logit) {
 }
 
 // Sets the selection scores of experts outside the best groups to -infinity. A group counts by the
-// sum of its two highest scores; ties go to the lower group.
+// sum of its two highest scores, or by the highest one; ties go to the lower group.
 void exclude_groups(std::vector<float>& selection, const ExpertsConfig& config) {
   const auto size = std::ssize(selection) / config.groups;
   std::vector<float> group_scores;
   for (auto first = selection.begin(); first != selection.end(); first += size) {
     std::array<float, 2> best{};
     std::partial_sort_copy(first, first + size, best.begin(), best.end(), std::greater<>());
-    group_scores.push_back(best[0] + best[1]);
+    group_scores.push_back(config.group_maximum ? best[0] : best[0] + best[1]);
   }
   for (std::int64_t g = 0; g < config.groups; ++g) {
     const auto better = [&, at = as_index(g)](std::size_t other) {

@@ -22,10 +22,10 @@ inline std::vector<std::string> golden_models() {
   return names;
 }
 
-// Whether score attribution refuses the family: a gate on the outputs of heads, or norms of q and k
-// after RoPE.
+// Whether score attribution refuses the family: a gate on the outputs of heads, norms of q and k
+// after RoPE, or latent attention.
 inline bool is_refused(const ModelConfig& model) {
-  return model.has_attention_gate() || model.rotated_qk_norm;
+  return model.has_attention_gate() || model.rotated_qk_norm || model.has_latent_attention();
 }
 
 inline std::vector<std::int32_t> golden_tokens(const std::string& name) {

@@ -56,5 +56,19 @@ TEST(ForwardFlop, SkipsCrossAttentionLayers) {
   EXPECT_EQ(forward_flop(model, 1), 2 * (kAttention + kMlp) + scores(1));
 }
 
+// DeepSeek-V3: every product of latent attention, and heads of z that are narrower than those of q.
+TEST(ForwardFlop, LatentAttentionCountsItsProducts) {
+  ModelConfig model;
+  model.n_layers = 1;
+  model.layers.resize(1);
+  model.d_model = 7;
+  model.n_heads = model.n_kv_heads = 2;
+  model.d_head = 5;
+  model.ropes = {RopeConfig{.dim = 2, .begin = 3}};
+  model.latent = {.kv_rank = 4, .q_rank = 6, .d_value = 8};
+  const double weights = 7 * 6 + 6 * 10 + 7 * (4 + 2) + 4 * 2 * (3 + 8) + 2 * 8 * 7;
+  EXPECT_EQ(forward_flop(model, 1), 2 * weights + 2 * 2 * (5 + 8));
+}
+
 }  // namespace
 }  // namespace qkscope

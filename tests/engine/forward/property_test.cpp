@@ -50,7 +50,10 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "nanochat",
                                  "ernie4_5_moe",
                                  "minimax_m2",
-                                 "afmoe"};
+                                 "afmoe",
+                                 "deepseek_v2",
+                                 "deepseek_v3",
+                                 "deepseek_v3_no_q_latent"};
 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocabulary, unsigned seed) {
   std::mt19937 generator(seed);

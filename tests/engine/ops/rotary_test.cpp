@@ -49,6 +49,25 @@ TEST_P(Rotary, RotatesPairsByPositionTimesFrequency) {
     }
 }
 
+TEST_P(Rotary, RotationMayBeginWithinTheHead) {
+  const std::vector<Sequence> sequences = {{0, 20}};
+  const auto table = rotary_table(rope(6), sequences);
+  for (const bool interleaved : {false, true}) {
+    const auto before = random_tensor({20, 3, 10}, 1);
+    auto x = rounded(before, DType::f32);
+    apply_rotary(table, interleaved, x, 4);
+    Tensor last({20, 3, 6});
+    for (std::int64_t i = 0; i < 60; ++i)
+      std::copy_n(before.data<float>() + i * 10 + 4, 6, last.data<float>() + i * 6);
+    apply_rotary(table, interleaved, last);
+    for (std::int64_t i = 0; i < 60; ++i) {
+      const float* out = x.data<float>() + i * 10;
+      EXPECT_EQ(std::memcmp(out, before.data<float>() + i * 10, 4 * sizeof(float)), 0);
+      EXPECT_EQ(std::memcmp(out + 4, last.data<float>() + i * 6, 6 * sizeof(float)), 0);
+    }
+  }
+}
+
 TEST_P(Rotary, DotProductsDependOnTheDistanceOnly) {
   const std::vector<Sequence> sequences = {{0, 200}};
   const auto table = rotary_table(rope(16), sequences);
