@@ -52,7 +52,9 @@ Json layer_json(const ModelConfig& model, std::int64_t layer) {
   if (config.cross_attention) return {{"layer", layer}, {"attention", "cross"}, {"rope", nullptr}};
   const auto* rope = model.rope(layer);
   return {{"layer", layer},
-          {"attention", config.window > 0 ? "sliding" : "full"},
+          {"attention", config.window > 0  ? "sliding"
+                        : config.chunk > 0 ? "chunked"
+                                           : "full"},
           {"window", config.window > 0 ? Json(config.window) : Json(nullptr)},
           {"rope", rope ? rope_json(*rope) : Json("none")},
           {"experts", config.experts}};
@@ -94,7 +96,8 @@ void print_layers(const ModelConfig& model) {
     std::string kind = layer.cross_attention ? "cross-attention, skipped without an image"
                        : layer.window > 0
                            ? fmt::format("sliding attention, window {}", layer.window)
-                           : "full attention";
+                       : layer.chunk > 0 ? fmt::format("attention in chunks of {}", layer.chunk)
+                                         : "full attention";
     if (!layer.cross_attention) {
       const auto* rope = model.rope(i);
       kind += model.learned_positions() ? ", learned positions"

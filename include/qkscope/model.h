@@ -70,9 +70,10 @@ enum class NormKind { rms, layer };
 struct LayerConfig {
   bool cross_attention = false;  // mllama: attends to an image; skipped for text
   std::int64_t window = 0;       // visible keys of a query, itself included; 0: all before it
-  int rope = 0;                  // index into ModelConfig::ropes; -1: none (NoPE)
-  double score_scale = 1.0;      // multiplies q.k in addition to ModelConfig::attention_scale
-  bool experts = false;          // the MLP is a mixture of experts
+  std::int64_t chunk = 0;    // a query sees keys of its own chunk of positions; 0: of all chunks
+  int rope = 0;              // index into ModelConfig::ropes; -1: none (NoPE)
+  double score_scale = 1.0;  // multiplies q.k in addition to ModelConfig::attention_scale
+  bool experts = false;      // the MLP is a mixture of experts
 };
 
 // Mixture of experts: a router computes one logit per expert. The scores of the experts are the
@@ -92,15 +93,18 @@ struct ExpertsConfig {
   std::int64_t chosen_groups = 1;
   bool group_maximum = false;     // a group counts by its highest score alone (DeepSeek-V2)
   std::int64_t shared_d_mlp = 0;  // hidden width of the shared expert; 0: none
+  bool scales_input = false;      // a weight multiplies the input of its expert, not the output
   bool bias = false;              // expert matrices have a bias
   bool router_bias = false;
 };
 
 // Ministral 3: after RoPE the query is multiplied by 1 + beta ln(1 + floor(position /
-// original_max)).
+// original_max)). Llama 4 does so on layers without RoPE, with position + 1.
 struct QueryScaling {
   double beta = 0.0;
   std::int64_t original_max = 0;
+  bool without_rope = false;  // only on layers without RoPE
+  std::int64_t shift = 0;     // added to the position
 };
 
 // Multi-head latent attention (MLA, arXiv 2405.04434): keys and values are projections of one
@@ -153,7 +157,7 @@ struct TensorNames {
   std::string q_latent_norm = "self_attn.q_a_layernorm";
   std::string kv_latent = "self_attn.kv_a_proj_with_mqa";  // latent, then the shared key part
   std::string kv_latent_norm = "self_attn.kv_a_layernorm";
-  std::string q_norm = "self_attn.q_norm";
+  std::string q_norm = "self_attn.q_norm";  // empty: norms of q and k have no weight
   std::string k_norm = "self_attn.k_norm";
   std::string attention_gate;  // z is multiplied by sigmoid of this projection of the input
   std::string o = "self_attn.o_proj";
@@ -218,6 +222,8 @@ struct ModelConfig {
 
   std::vector<RopeConfig> ropes;
   bool rope_interleaved = false;  // pairs (2i, 2i+1) instead of (i, i + dim/2)
+  bool rope_sorts_pairs =
+      false;  // rotation moves interleaved pairs to (i, i + dim/2) (DeepSeek-V3)
   std::optional<QueryScaling> query_scaling;
   LatentAttention latent;
 
@@ -233,6 +239,8 @@ struct ModelConfig {
   bool learned_positions() const { return !names.positions.empty(); }
   bool has_sinks() const { return !names.sinks.empty(); }
   bool has_attention_gate() const { return !names.attention_gate.empty(); }
+  // Whether pairs are (2i, 2i+1) after the rotation.
+  bool rotated_pairs_interleaved() const { return rope_interleaved && !rope_sorts_pairs; }
   bool has_latent_attention() const { return latent.kv_rank > 0; }
   std::int64_t d_value() const { return has_latent_attention() ? latent.d_value : d_head; }
   double score_scale(std::int64_t layer) const {

@@ -71,7 +71,7 @@ def anatomy_of(model):
 
 
 def llama_layer(module, config):
-    attention, mlp = module.self_attn, module.mlp
+    attention, mlp = module.self_attn, first(module, "mlp", "feed_forward")
     layer = Layer(module=module, attention=attention, mlp=mlp)
     place_norms(layer, module)
     layer.projections = projections(attention, config)
@@ -79,7 +79,7 @@ def llama_layer(module, config):
         layer.head_norms = {"q": attention.q_norm, "k": attention.k_norm}
     if hasattr(mlp, "experts"):
         layer.router, layer.experts = first(mlp, "gate", "router"), mlp.experts
-        layer.shared = getattr(mlp, "shared_experts", None)
+        layer.shared = getattr(mlp, "shared_experts", getattr(mlp, "shared_expert", None))
     else:
         place_mlp(layer, mlp)
     return layer

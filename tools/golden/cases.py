@@ -473,6 +473,27 @@ LATENTS = [
          published_names=False, draw=35),
 ]
 
+# ---- Llama 4
+
+LLAMA4_TEXT = SMALL | {
+    "num_hidden_layers": 4, "head_dim": 8, "intermediate_size": 16, "intermediate_size_mlp": 24, "num_local_experts": 4,
+    "interleave_moe_layer_step": 2, "attention_chunk_size": 8, "floor_scale": 4, "attn_scale": 0.4,
+} | default_rope(500000.0)
+
+LLAMA4 = [
+    Case("llama4_text", "llama4_text", LLAMA4_TEXT, tokens=21, rows=8,
+         published=sp.chain(sp.old_rope(), sp.without("layer_types", "moe_layers"), sp.with_values(no_rope_layers=[])),
+         spellings=OLD | {"no_lists": sp.without("layer_types", "moe_layers", "no_rope_layers")}, draw=25),
+    Case("llama4_text_two_experts", "llama4_text", LLAMA4_TEXT | {"num_hidden_layers": 2, "num_experts_per_tok": 2,
+         "interleave_moe_layer_step": 1, "use_qk_norm": False, "attn_temperature_tuning": False, "attention_bias": True,
+         "no_rope_layers": [0, 1], "layer_types": ["full_attention", "chunked_attention"], "rope_parameters": LLAMA3},
+         tokens=21, rows=5, dtype="float32", draw=15),
+    Case("llama4_published_names", "llama4", {"text_config": LLAMA4_TEXT | {"num_hidden_layers": 2}, "vision_config":
+         {"hidden_size": 16, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28,
+          "patch_size": 14, "vision_output_dim": 16, "projector_input_dim": 16, "projector_output_dim": 16}}, tokens=11,
+         rows=5, finish=checkpoint.rename_tensors(sp.published_name)),
+]
+
 # ---- GGUF files
 
 EVEN = {"intermediate_size": 64}  # so that rows are a multiple of the block size 32
@@ -501,4 +522,4 @@ GGUF = [
 ]
 
 CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GLM + GPT + OLMO
-         + OTHERS + EXPERTS + FURTHER + LATENTS)
+         + OTHERS + EXPERTS + FURTHER + LATENTS + LLAMA4)

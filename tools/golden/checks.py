@@ -13,11 +13,19 @@ def window_of(config, layer):
     return getattr(config, "sliding_window", None)
 
 
-def visible_keys(length, window):
+def chunk_of(config, layer):
+    """Returns the size of the chunks within which a layer attends, or None."""
+    layer_types = getattr(config, "layer_types", None) or []
+    return config.attention_chunk_size if "chunked_attention" in layer_types[layer : layer + 1] else None
+
+
+def visible_keys(length, window, chunk):
     """Returns [query, key], true for unmasked keys."""
-    distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
-    visible = distance >= 0
-    return visible if window is None else visible & (distance < window)
+    query, key = torch.arange(length)[:, None], torch.arange(length)[None, :]
+    visible = query >= key
+    if chunk is not None:
+        visible = visible & (query // chunk == key // chunk)
+    return visible if window is None else visible & (query - key < window)
 
 
 def attention_scores(recorder, layer):
@@ -29,7 +37,7 @@ def attention_scores(recorder, layer):
     scores = torch.einsum("qhd,khd->hqk", query, key) * recorder.scaling[layer]
     if cap := recorder.softcap[layer]:
         scores = cap * torch.tanh(scores / cap)
-    visible = visible_keys(scores.shape[-1], window_of(recorder.config, layer))
+    visible = visible_keys(scores.shape[-1], window_of(recorder.config, layer), chunk_of(recorder.config, layer))
     return scores.masked_fill(~visible, float("-inf"))
 
 

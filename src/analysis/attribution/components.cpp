@@ -148,6 +148,11 @@ ComponentCollector::ComponentCollector(const Model& model, std::vector<HeadReade
     bad_input(
         "score attribution: {} multiplies the outputs of heads by a gate, which is unsupported",
         model_.family);
+  if (model_.experts.scales_input || (model_.query_scaling && model_.query_scaling->without_rope))
+    bad_input(
+        "score attribution: {} scales queries of layers without RoPE and inputs of experts, which "
+        "is unsupported",
+        model_.family);
   if (model_.has_latent_attention())
     bad_input(
         "score attribution: q and k of {} are projections of normalised latents, which is "

@@ -115,7 +115,9 @@ HeadGroup make_group(const RunPlan& plan, std::int64_t layer, HeadKind kind,
     if (!rope.inv_freq.empty()) group.rope_inv_freq = Json(rope.inv_freq).dump();
   } else if (const auto* rope = plan.model.rope(layer)) {
     Json json = rope_json(*rope);
-    if (plan.model.rope_interleaved) json["interleaved"] = true;
+    if (plan.config.capture.pre_rope ? plan.model.rope_interleaved
+                                     : plan.model.rotated_pairs_interleaved())
+      json["interleaved"] = true;
     group.rope = json.dump();
     const auto frequencies = rope_frequencies(*rope, plan.config.tokenizer.max_length);
     group.rope_inv_freq = Json(frequencies.inverse).dump();

@@ -53,7 +53,10 @@ double layer_weights(const ModelConfig& model, const LayerConfig& layer) {
 
 }  // namespace
 
-double count_attended_pairs(std::int64_t length, std::int64_t window) {
+double count_attended_pairs(std::int64_t length, std::int64_t window, std::int64_t chunk) {
+  if (chunk > 0 && chunk < length)
+    return to_double(length / chunk) * count_attended_pairs(chunk, window, 0) +
+           count_attended_pairs(length % chunk, window, 0);
   const auto full = to_double(length) * to_double(length + 1) / 2;
   if (window <= 0 || window >= length) return full;
   return full - to_double(length - window) * to_double(length - window + 1) / 2;
@@ -65,7 +68,7 @@ double forward_flop(const ModelConfig& model, std::int64_t length) {
     if (layer.cross_attention) continue;  // not used for text
     flop += 2 * layer_weights(model, layer) * to_double(length);
     flop += 2 * to_double(model.d_head + model.d_value()) * to_double(model.n_heads) *
-            count_attended_pairs(length, layer.window);
+            count_attended_pairs(length, layer.window, layer.chunk);
   }
   return flop;
 }

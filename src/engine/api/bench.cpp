@@ -238,13 +238,14 @@ class TimedBackend : public Backend {
 
   // Two products, q kᵀ and p v, over the visible keys of every query.
   double attention_flop() const {
-    const auto window = config().layers[as_index(layer_)].window;
+    const auto& layer = config().layers[as_index(layer_)];
     double keys = 0.0;
     for (const auto& sequence : batch_->sequences) {
       const auto [first, end] = query_range(sequence, kept_);
       for (auto query = first; query < end; ++query) {
         const auto position = row_of_query(query, kept_) - sequence.begin;
-        keys += static_cast<double>(position + 1 - first_visible_key(position, window));
+        keys += static_cast<double>(position + 1 -
+                                    first_visible_key(position, layer.window, layer.chunk));
       }
     }
     return 2.0 * keys *

@@ -156,11 +156,19 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
 }
 
 void check_model_runs_on(Device device, const ModelConfig& model) {
-  if (device.kind == Device::Kind::cpu || !model.has_latent_attention()) return;
+  const bool chunks =
+      std::ranges::any_of(model.layers, [](auto& layer) { return layer.chunk > 0; });
+  const char* const missing = model.has_latent_attention() ? "latent attention"
+                              : chunks                     ? "chunked attention"
+                              : model.experts.scales_input ? "experts with scaled inputs"
+                              : model.query_scaling && model.query_scaling->without_rope
+                                  ? "query scaling on layers without RoPE"
+                                  : nullptr;
+  if (device.kind == Device::Kind::cpu || missing == nullptr) return;
   bad_input(
-      "device {}: {} models have latent attention, for which there is no CUDA kernel; use --device "
-      "cpu, or engine: transformers for captures and statistics",
-      device_name(device), model.family);
+      "device {}: {} models have {}, for which there is no CUDA kernel; use --device cpu, or "
+      "engine: transformers for captures and statistics",
+      device_name(device), model.family, missing);
 }
 
 void Batch::add(std::span<const std::int32_t> sequence) {

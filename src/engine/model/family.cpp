@@ -89,6 +89,7 @@ std::span<const FamilySpec> supported_families() {
       FamilySpec{"afmoe", "Trinity", read_afmoe},
       FamilySpec{"deepseek_v2", "DeepSeek-V2, DeepSeek-V2-Lite", read_deepseek_v2},
       FamilySpec{"deepseek_v3", "DeepSeek-V3, DeepSeek-R1, Moonlight", read_deepseek_v3},
+      FamilySpec{"llama4_text", "Llama 4", read_llama4},
   };
   return kFamilies;
 }

@@ -130,6 +130,11 @@ class WeightBinder {
       weights.attention_gate = bind_linear(at + names.attention_gate, q_rows, d, false);
     weights.o = bind_linear(at + names.o, d, z_width, model_.output_bias);
     if (!model_.qk_norm && !model_.rotated_qk_norm) return;
+    if (names.q_norm.empty()) {
+      weights.q_norm.weight.assign(as_index(model_.d_head), 1.0f);
+      weights.k_norm = weights.q_norm;
+      return;
+    }
     weights.q_norm =
         bind_norm(at + names.q_norm, model_.qk_norm_whole ? q_rows : model_.d_head, false);
     weights.k_norm =

@@ -66,6 +66,7 @@ constexpr std::array kWrappers = {
     Wrapper{"mistral3", "mistral"},
     Wrapper{"mllama", "mllama_text_model"},
     Wrapper{"gemma3", "gemma3_text"},
+    Wrapper{"llama4", "llama4_text"},
 };
 
 const FamilySpec& find_family(const std::string& model_type, const std::string& where) {

@@ -46,7 +46,8 @@ class QueryBlock {
   void run(TensorView z, std::span<rows::RunningSoftmax> row_sums) {
     load_queries();
     const auto end = position(columns_ - 1) + 1;
-    const auto begin = first_visible_key(position(0), input_.window) / kKeyBlock * kKeyBlock;
+    const auto begin =
+        first_visible_key(position(0), input_.window, input_.chunk) / kKeyBlock * kKeyBlock;
     for (auto key = begin; key < end; key += kKeyBlock)
       for (std::int64_t panel = 0; panel < padded_columns_; panel += panel_)
         attend(packed_.block(task_.sequence, key), panel);
@@ -105,12 +106,12 @@ class QueryBlock {
     const auto lowest = position(panel);
     const auto highest = position(panel + panel_ - 1);
     const auto keys = std::min(block.keys, highest + 1 - block.first);
-    if (first_visible_key(lowest, input_.window) >= block.first + keys) return;
+    if (first_visible_key(lowest, input_.window, input_.chunk) >= block.first + keys) return;
     gemm::multiply({packed_.keys(block, task_.kv_head), q_ + panel * d_,
                     gemm::round_up(keys, gemm::tile_shape().rows), panel_, d_, d_, used},
                    false, scores_, panel_);
     if (input_.softcap > 0.0f) rows::soft_cap(scores_, keys * panel_, input_.softcap);
-    const auto all_first = first_visible_key(highest, input_.window) - block.first;
+    const auto all_first = first_visible_key(highest, input_.window, input_.chunk) - block.first;
     const auto all_end = lowest + 1 - block.first;
     if (all_first > 0 || all_end < keys) find_visible(block, panel);
     keys::update_softmax({.scores = scores_,
@@ -133,7 +134,8 @@ class QueryBlock {
   void find_visible(const KeyBlock& block, std::int64_t panel) {
     for (auto column = panel; column < panel + panel_; ++column) {
       const auto here = position(column);
-      first_[column] = static_cast<float>(first_visible_key(here, input_.window) - block.first);
+      first_[column] =
+          static_cast<float>(first_visible_key(here, input_.window, input_.chunk) - block.first);
       end_[column] = static_cast<float>(here + 1 - block.first);
     }
   }
@@ -220,7 +222,7 @@ std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std
   const auto n_kv = input.k.dim(1);
   const auto kv_head = head / (input.q.dim(1) / n_kv);
   const float* q = input.q.data<float>() + (row * input.q.dim(1) + head) * d;
-  const auto begin = first_visible_key(position, input.window);
+  const auto begin = first_visible_key(position, input.window, input.chunk);
   std::fill(scores.begin(), scores.end(), -std::numeric_limits<float>::infinity());
   const auto key_row = first_key_row(input.sequences, number) + begin;
   const float* k = input.k.data<float>() + (key_row * n_kv + kv_head) * d;

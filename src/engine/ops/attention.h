@@ -22,6 +22,7 @@ struct AttentionInput {
   std::span<const std::int64_t> queries = {};  // the row of each query, ascending; empty: all rows
   float scale = 1.0f;                          // multiplies q.k
   std::int64_t window = 0;  // visible keys of a query, itself included; 0: all before it
+  std::int64_t chunk = 0;   // a query sees keys of its own chunk of positions; 0: of all chunks
   float softcap = 0.0f;     // scores become cap tanh(score / cap) before masking; 0: no cap
   // Packed keys and values of a KV cache; attention() then does not read k and v.
   const PackedKeyValues* packed = nullptr;
@@ -58,8 +59,10 @@ inline std::int64_t first_key_row(std::span<const Sequence> sequences, std::size
 }
 
 // Returns the first key position visible to the query at `position`.
-inline std::int64_t first_visible_key(std::int64_t position, std::int64_t window) {
-  return window > 0 && position >= window ? position - window + 1 : 0;
+inline std::int64_t first_visible_key(std::int64_t position, std::int64_t window,
+                                      std::int64_t chunk = 0) {
+  const auto in_chunk = chunk > 0 ? position / chunk * chunk : 0;
+  return window > 0 && position >= window ? std::max(in_chunk, position - window + 1) : in_chunk;
 }
 
 // Computes scaled, capped and masked scores and their softmax for each given row of q, against the

@@ -199,4 +199,17 @@ void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x, std:
   });
 }
 
+void sort_rotated_pairs(TensorView x, std::int64_t begin, std::int64_t dim) {
+  QKSCOPE_ASSERT(x.is_contiguous() && begin + dim <= x.dim(2));
+  parallel_for_ranges(x.dim(0) * x.dim(1), kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
+    std::vector<float> pairs(static_cast<std::size_t>(dim));
+    for (auto head = first; head < end; ++head) {
+      float* const values = x.data<float>() + head * x.dim(2) + begin;
+      std::copy_n(values, dim, pairs.data());
+      for (std::size_t i = 0; i < pairs.size(); ++i)
+        values[i % 2 * (pairs.size() / 2) + i / 2] = pairs[i];
+    }
+  });
+}
+
 }  // namespace qkscope

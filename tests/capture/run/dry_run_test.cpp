@@ -35,6 +35,8 @@ TEST(ForwardFlop, SlidingWindowsReduceAttendedPairs) {
   EXPECT_EQ(count_attended_pairs(5, 0), 15);
   EXPECT_EQ(count_attended_pairs(5, 2), 9);  // 1 + 2 + 2 + 2 + 2
   EXPECT_EQ(count_attended_pairs(5, 9), 15);
+  EXPECT_EQ(count_attended_pairs(8, 0, 3), 15);  // 6 + 6 + 3
+  EXPECT_EQ(count_attended_pairs(8, 2, 3), 13);  // 5 + 5 + 3
   auto model = two_layers();
   model.layers[1].window = 2;
   EXPECT_EQ(forward_flop(model, 5), 4 * 5 * (kAttention + kMlp) + scores(15) + scores(9));

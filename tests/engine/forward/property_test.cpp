@@ -53,7 +53,9 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "afmoe",
                                  "deepseek_v2",
                                  "deepseek_v3",
-                                 "deepseek_v3_no_q_latent"};
+                                 "deepseek_v3_no_q_latent",
+                                 "llama4_text",
+                                 "llama4_text_two_experts"};
 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocabulary, unsigned seed) {
   std::mt19937 generator(seed);

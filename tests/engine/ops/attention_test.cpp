@@ -42,6 +42,7 @@ std::vector<double> plain_row(const AttentionInput& input, const Sequence& seque
   double total = 0.0;
   for (std::int64_t key = 0; key <= position; ++key) {
     if (input.window > 0 && position - key >= input.window) continue;
+    if (input.chunk > 0 && position / input.chunk != key / input.chunk) continue;
     double score = 0.0;
     for (std::int64_t i = 0; i < d; ++i)
       score += static_cast<double>(at(input.q, position, head)[i]) * at(input.k, key, kv_head)[i];
@@ -119,6 +120,21 @@ TEST_P(Attention, ValuesMayHaveAnotherWidthThanKeys) {
                                .sequences = kSequences,
                                .scale = 1.0f / std::sqrt(static_cast<float>(shape.d_head)),
                                .window = shape.window};
+    for_each_cpu_target([&](const std::string&) { expect_plain_softmax(input); });
+  }
+}
+
+TEST_P(Attention, QueriesOfAChunkSeeItsKeysOnly) {
+  const auto& shape = GetParam();
+  const auto qkv = random_qkv(shape);
+  for (const std::int64_t chunk : {1, 48, 256, 290}) {
+    const AttentionInput input{.q = qkv.q,
+                               .k = qkv.k,
+                               .v = qkv.v,
+                               .sequences = kSequences,
+                               .scale = 1.0f / std::sqrt(static_cast<float>(shape.d_head)),
+                               .window = shape.window,
+                               .chunk = chunk};
     for_each_cpu_target([&](const std::string&) { expect_plain_softmax(input); });
   }
 }

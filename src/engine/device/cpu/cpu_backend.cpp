@@ -141,12 +141,17 @@ void CpuBackend::apply_rope() {
   const int rope = config().layers[as_index(layer_)].rope;
   if (rope >= 0) {
     const auto& table = tables_[as_index(rope)];
-    const auto begin = config().ropes[as_index(rope)].begin;
-    apply_rotary(table, config().rope_interleaved, q_, begin);
-    apply_rotary(table, config().rope_interleaved, k_, begin);
+    const auto& [begin, dim] =
+        std::pair(config().ropes[as_index(rope)].begin, 2 * table.cos.dim(1));
+    for (Tensor* const x : {&q_, &k_}) {
+      apply_rotary(table, config().rope_interleaved, *x, begin);
+      if (config().rope_sorts_pairs) sort_rotated_pairs(*x, begin, dim);
+    }
     if (config().rotated_qk_norm) normalize_heads();
   }
-  if (config().query_scaling) scale_queries(q_, *config().query_scaling, batch_->sequences, kept_);
+  const auto& scaling = config().query_scaling;
+  if (scaling && !(scaling->without_rope && rope >= 0))
+    scale_queries(q_, *scaling, batch_->sequences, kept_);
 }
 
 AttentionInput CpuBackend::attention_input() const {
@@ -157,6 +162,7 @@ AttentionInput CpuBackend::attention_input() const {
           .queries = kept_,
           .scale = static_cast<float>(config().score_scale(layer_)),
           .window = config().layers[as_index(layer_)].window,
+          .chunk = config().layers[as_index(layer_)].chunk,
           .softcap = static_cast<float>(config().attention_softcap),
           .sinks = weights_->sinks};
 }
@@ -203,8 +209,11 @@ void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
   if (has_experts()) {
     by_expert_ = group_rows_by_expert(expert_indices_.view().rows(begin, begin + count),
                                       config().experts.count);
-    project_experts_gate_up(x, by_expert_, weights_->experts, buffer_view(ActivationBuffer::gate),
-                            buffer_view(ActivationBuffer::up));
+    const auto factors = config().experts.scales_input
+                             ? expert_weights_.view().rows(begin, begin + count)
+                             : TensorView();
+    project_experts_gate_up(x, by_expert_, weights_->experts, factors,
+                            buffer_view(ActivationBuffer::gate), buffer_view(ActivationBuffer::up));
   } else if (config().gated_mlp()) {
     linear(x, {{weights_->gate, buffer_view(ActivationBuffer::gate)},
                {weights_->up, buffer_view(ActivationBuffer::up)}});
@@ -226,9 +235,11 @@ void CpuBackend::apply_gate(std::int64_t count) {
 
 void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) {
   if (has_experts()) {
+    const auto factors = config().experts.scales_input
+                             ? TensorView()
+                             : expert_weights_.view().rows(begin, begin + count);
     project_experts_down(buffer_view(ActivationBuffer::gate), by_expert_, weights_->experts,
-                         expert_weights_.view().rows(begin, begin + count),
-                         update_.view().rows(begin, begin + count));
+                         factors, update_.view().rows(begin, begin + count));
     if (config().experts.shared_d_mlp > 0) add_shared_expert(begin, count);
     return add_update_rows(begin, count, weights_->post_mlp_norm, addition);
   }

@@ -53,7 +53,7 @@ void read_latent_attention(ModelConfig& model, const ConfigReader& config,
 // that predict further tokens, which are not read.
 void read_deepseek_v3(ModelConfig& model, const ConfigReader& config) {
   read_latent_attention(model, config, 4096);
-  model.rope_interleaved = config.flag("rope_interleave", true);
+  model.rope_interleaved = model.rope_sorts_pairs = config.flag("rope_interleave", true);
   read_experts(model, config,
                {.count = 256, .per_token = 8, .d_mlp = 2048, .count_key = "n_routed_experts"});
   require(config, "scoring_func", "sigmoid");
