@@ -40,6 +40,7 @@ std::string ranges(const std::vector<std::int64_t>& layers) {
 
 Json rope_json(const RopeConfig& rope) {
   Json json{{"type", rope_type_name(rope.type)}, {"theta", rope.theta}, {"dim", rope.dim}};
+  if (rope.begin > 0) json["begin"] = rope.begin;
   if (rope.type == RopeType::standard) return json;
   json["factor"] = rope.factor;
   json["original_max_position_embeddings"] = rope.original_max;
@@ -51,7 +52,9 @@ Json layer_json(const ModelConfig& model, std::int64_t layer) {
   if (config.cross_attention) return {{"layer", layer}, {"attention", "cross"}, {"rope", nullptr}};
   const auto* rope = model.rope(layer);
   return {{"layer", layer},
-          {"attention", config.window > 0 ? "sliding" : "full"},
+          {"attention", config.window > 0  ? "sliding"
+                        : config.chunk > 0 ? "chunked"
+                                           : "full"},
           {"window", config.window > 0 ? Json(config.window) : Json(nullptr)},
           {"rope", rope ? rope_json(*rope) : Json("none")},
           {"experts", config.experts}};
@@ -60,25 +63,29 @@ Json layer_json(const ModelConfig& model, std::int64_t layer) {
 Json config_json(const ModelConfig& model) {
   Json layers = Json::array();
   for (std::int64_t i = 0; i < model.n_layers; ++i) layers.push_back(layer_json(model, i));
-  return {{"family", model.family},
-          {"n_layers", model.n_layers},
-          {"d_model", model.d_model},
-          {"n_heads", model.n_heads},
-          {"n_kv_heads", model.n_kv_heads},
-          {"d_head", model.d_head},
-          {"d_mlp", model.d_mlp},
-          {"experts", model.experts.count},
-          {"experts_per_token", model.experts.per_token},
-          {"d_expert", model.experts.d_mlp},
-          {"vocab_size", model.vocab_size},
-          {"max_positions", model.max_positions},
-          {"qk_norm", model.qk_norm},
-          {"gated_mlp", model.gated_mlp()},
-          {"parallel_residual", model.parallel_residual},
-          {"learned_positions", model.learned_positions()},
-          {"tied_embeddings", model.tied},
-          {"parameters", parameter_count(model)},
-          {"layers", layers}};
+  Json json{{"family", model.family},
+            {"n_layers", model.n_layers},
+            {"d_model", model.d_model},
+            {"n_heads", model.n_heads},
+            {"n_kv_heads", model.n_kv_heads},
+            {"d_head", model.d_head},
+            {"d_mlp", model.d_mlp},
+            {"experts", model.experts.count},
+            {"experts_per_token", model.experts.per_token},
+            {"d_expert", model.experts.d_mlp},
+            {"vocab_size", model.vocab_size},
+            {"max_positions", model.max_positions},
+            {"qk_norm", model.qk_norm},
+            {"gated_mlp", model.gated_mlp()},
+            {"parallel_residual", model.parallel_residual},
+            {"learned_positions", model.learned_positions()},
+            {"tied_embeddings", model.tied},
+            {"parameters", parameter_count(model)},
+            {"layers", layers}};
+  if (const auto& latent = model.latent; model.has_latent_attention())
+    json["latent_attention"] = {
+        {"kv_rank", latent.kv_rank}, {"q_rank", latent.q_rank}, {"d_value", latent.d_value}};
+  return json;
 }
 
 // Prints one line per kind of layer, ordered by the first layer of each kind.
@@ -89,7 +96,8 @@ void print_layers(const ModelConfig& model) {
     std::string kind = layer.cross_attention ? "cross-attention, skipped without an image"
                        : layer.window > 0
                            ? fmt::format("sliding attention, window {}", layer.window)
-                           : "full attention";
+                       : layer.chunk > 0 ? fmt::format("attention in chunks of {}", layer.chunk)
+                                         : "full attention";
     if (!layer.cross_attention) {
       const auto* rope = model.rope(i);
       kind += model.learned_positions() ? ", learned positions"
@@ -120,6 +128,10 @@ void print_config(const ModelConfig& model) {
   fmt::print("heads       {} query, {} key/value, dimension {}{}{}\n", model.n_heads,
              model.n_kv_heads, model.d_head, model.qk_norm ? ", q/k norm" : "",
              model.parallel_residual ? ", beside the MLP" : "");
+  if (const auto& latent = model.latent; model.has_latent_attention())
+    fmt::print("latents     {} for keys and values{}, values of dimension {}\n", latent.kv_rank,
+               latent.q_rank > 0 ? fmt::format(", {} for queries", latent.q_rank) : "",
+               latent.d_value);
   fmt::print("width       model {}, MLP {}{}, vocabulary {}\n", model.d_model, model.d_mlp,
              model.gated_mlp() ? "" : " (no gate)", model.vocab_size);
   if (const auto& experts = model.experts; experts.count > 0)

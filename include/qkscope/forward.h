@@ -29,6 +29,7 @@ enum class Stage : std::uint8_t {
   v_input,
   ln1_scale,
   ln1_normalized,
+  kv_latent,
   q,
   k,
   v,

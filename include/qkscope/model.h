@@ -24,6 +24,7 @@ struct RopeConfig {
   double theta = 10000.0;
   bool reversed = false;           // rotates by negative angles
   std::int64_t dim = 0;            // rotated dimensions of a head, even
+  std::int64_t begin = 0;          // first rotated dimension of a head
   std::int64_t max_positions = 0;  // max_position_embeddings
   double factor = 1.0;
   std::int64_t original_max = 0;           // original_max_position_embeddings
@@ -69,9 +70,10 @@ enum class NormKind { rms, layer };
 struct LayerConfig {
   bool cross_attention = false;  // mllama: attends to an image; skipped for text
   std::int64_t window = 0;       // visible keys of a query, itself included; 0: all before it
-  int rope = 0;                  // index into ModelConfig::ropes; -1: none (NoPE)
-  double score_scale = 1.0;      // multiplies q.k in addition to ModelConfig::attention_scale
-  bool experts = false;          // the MLP is a mixture of experts
+  std::int64_t chunk = 0;    // a query sees keys of its own chunk of positions; 0: of all chunks
+  int rope = 0;              // index into ModelConfig::ropes; -1: none (NoPE)
+  double score_scale = 1.0;  // multiplies q.k in addition to ModelConfig::attention_scale
+  bool experts = false;      // the MLP is a mixture of experts
 };
 
 // Mixture of experts: a router computes one logit per expert. The scores of the experts are the
@@ -89,16 +91,30 @@ struct ExpertsConfig {
   // largest sum of their two highest scores can be chosen.
   std::int64_t groups = 1;
   std::int64_t chosen_groups = 1;
+  bool group_maximum = false;     // a group counts by its highest score alone (DeepSeek-V2)
   std::int64_t shared_d_mlp = 0;  // hidden width of the shared expert; 0: none
+  bool scales_input = false;      // a weight multiplies the input of its expert, not the output
   bool bias = false;              // expert matrices have a bias
   bool router_bias = false;
 };
 
 // Ministral 3: after RoPE the query is multiplied by 1 + beta ln(1 + floor(position /
-// original_max)).
+// original_max)). Llama 4 does so on layers without RoPE, with position + 1.
 struct QueryScaling {
   double beta = 0.0;
   std::int64_t original_max = 0;
+  bool without_rope = false;  // only on layers without RoPE
+  std::int64_t shift = 0;     // added to the position
+};
+
+// Multi-head latent attention (MLA, arXiv 2405.04434): keys and values are projections of one
+// latent vector per token, W_DKV x after an RMSNorm; queries may have a latent too. A head of q and
+// k is [not rotated | rotated], and all heads share the rotated part of the key.
+struct LatentAttention {
+  std::int64_t kv_rank = 0;  // width of the latent of keys and values; 0: no latent attention
+  std::int64_t q_rank = 0;   // width of the latent of queries; 0: W_Q reads the layer input
+  std::int64_t d_value = 0;  // width of a head of v and z
+  double norm_eps = 1e-6;    // of the norms of both latents
 };
 
 // Tensor names of a mixture of experts within a layer. "{}" in a name stands for the expert number.
@@ -135,7 +151,13 @@ struct TensorNames {
   std::string k = "self_attn.k_proj";
   std::string v = "self_attn.v_proj";
   std::string qkv;  // replaces q, k and v: rows of q, then k, then v
-  std::string q_norm = "self_attn.q_norm";
+  // Latent attention: q reads the latent of queries, if there is one, and k holds the rows of k and
+  // v of each head, (n_heads, d_head - rope dim + d_value, kv_rank).
+  std::string q_latent = "self_attn.q_a_proj";
+  std::string q_latent_norm = "self_attn.q_a_layernorm";
+  std::string kv_latent = "self_attn.kv_a_proj_with_mqa";  // latent, then the shared key part
+  std::string kv_latent_norm = "self_attn.kv_a_layernorm";
+  std::string q_norm = "self_attn.q_norm";  // empty: norms of q and k have no weight
   std::string k_norm = "self_attn.k_norm";
   std::string attention_gate;  // z is multiplied by sigmoid of this projection of the input
   std::string o = "self_attn.o_proj";
@@ -200,7 +222,10 @@ struct ModelConfig {
 
   std::vector<RopeConfig> ropes;
   bool rope_interleaved = false;  // pairs (2i, 2i+1) instead of (i, i + dim/2)
+  bool rope_sorts_pairs =
+      false;  // rotation moves interleaved pairs to (i, i + dim/2) (DeepSeek-V3)
   std::optional<QueryScaling> query_scaling;
+  LatentAttention latent;
 
   bool tied = false;  // output and input embedding are shared if the file has no lm_head
   bool fp8 = false;   // weights may be FP8 E4M3 with one scale per tensor
@@ -214,6 +239,10 @@ struct ModelConfig {
   bool learned_positions() const { return !names.positions.empty(); }
   bool has_sinks() const { return !names.sinks.empty(); }
   bool has_attention_gate() const { return !names.attention_gate.empty(); }
+  // Whether pairs are (2i, 2i+1) after the rotation.
+  bool rotated_pairs_interleaved() const { return rope_interleaved && !rope_sorts_pairs; }
+  bool has_latent_attention() const { return latent.kv_rank > 0; }
+  std::int64_t d_value() const { return has_latent_attention() ? latent.d_value : d_head; }
   double score_scale(std::int64_t layer) const {
     return attention_scale * layers[static_cast<std::size_t>(layer)].score_scale;
   }
@@ -319,17 +348,28 @@ struct ExpertWeights {
   Linear down;  // (d_model, d_mlp)
 };
 
+// Weights of latent attention before q, k and v.
+struct LatentWeights {
+  Linear q;             // (q_rank, d_model) or empty
+  NormWeights q_norm;   // (q_rank) or empty
+  Linear kv;            // (kv_rank, d_model)
+  NormWeights kv_norm;  // (kv_rank)
+  Linear rotated_key;   // (rope dim, d_model), shared by all heads
+};
+
 // Weights of one layer.
 struct LayerWeights {
   NormWeights input_norm;              // (d_model) or empty
-  Linear q;                            // (n_heads * d_head, d_model)
-  Linear k;                            // (n_kv_heads * d_head, d_model)
-  Linear v;                            // (n_kv_heads * d_head, d_model)
+  LatentWeights latent;                // empty without latent attention
+  Linear q;                            // (n_heads * d_head, d_model or q_rank)
+  Linear k;                            // (n_kv_heads * d_head, d_model); with latent attention
+                                       // (n_heads * (d_head - rope dim), kv_rank)
+  Linear v;                            // (n_kv_heads * d_value, d_model or kv_rank)
   NormWeights q_norm;                  // (d_head), (n_heads * d_head) or empty
   NormWeights k_norm;                  // (d_head), (n_kv_heads * d_head) or empty
   std::vector<float> sinks;            // (n_heads) or empty
   Linear attention_gate;               // (n_heads * d_head, d_model) or empty
-  Linear o;                            // (d_model, n_heads * d_head)
+  Linear o;                            // (d_model, n_heads * d_value)
   NormWeights post_attention_norm;     // (d_model) or empty
   NormWeights mlp_norm;                // (d_model) or empty
   Linear gate;                         // (d_mlp, d_model); empty in an ungated MLP. In a mixture

@@ -118,10 +118,10 @@ class Attention:
         self._cfg = cfg
         self._shown = shown
 
-    W_Q = _weight(lambda self: _heads(self._layer.q.weight, self._cfg.d_head), "[n_heads, d_model, d_head]")
-    W_K = _weight(lambda self: _heads(self._layer.k.weight, self._cfg.d_head), "[n_key_value_heads, d_model, d_head]")
-    W_V = _weight(lambda self: _heads(self._layer.v.weight, self._cfg.d_head), "[n_key_value_heads, d_model, d_head]")
-    W_O = _weight(lambda self: self._layer.o.weight.T.reshape(self._cfg.n_heads, self._cfg.d_head, -1),
+    W_Q = _weight(lambda self: self._input_heads(self._layer.q), "[n_heads, d_model, d_head]")
+    W_K = _weight(lambda self: self._input_heads(self._layer.k), "[n_key_value_heads, d_model, d_head]")
+    W_V = _weight(lambda self: self._input_heads(self._layer.v), "[n_key_value_heads, d_model, d_head]")
+    W_O = _weight(lambda self: self._layer.o.weight.T.reshape(self._cfg.n_heads, self._cfg.d_value, -1),
                   "[n_heads, d_head, d_model]")
     b_Q = _maybe(lambda self: self._by_head(self._layer.q.bias), "[n_heads, d_head], or None")
     b_K = _maybe(lambda self: self._by_head(self._layer.k.bias), "[n_key_value_heads, d_head], or None")
@@ -148,8 +148,16 @@ class Attention:
         array = getattr(self, name)
         return None if array is None else self._repeated(array)
 
+    def _input_heads(self, linear: Any) -> np.ndarray:
+        if self._cfg.latent_ranks is not None:
+            raise InputError(f"{self._cfg.family} projects q, k and v from normalised latents: W_Q, W_K and W_V are no single "
+                             "matrices; take hook_q, hook_k, hook_v and hook_kv_latent")
+        return _heads(linear.weight, self._cfg.d_head)
+
     def __repr__(self) -> str:
         cfg = self._cfg
+        if cfg.latent_ranks is not None:
+            return f"Attention(latents {list(cfg.latent_ranks)}, W_O [{cfg.n_heads}, {cfg.d_value}, {cfg.d_model}])"
         of_keys = f"[{cfg.n_key_value_heads}, {cfg.d_model}, {cfg.d_head}]"
         biases = {"b_Q": self.b_Q, "b_K": self.b_K, "b_V": self.b_V, "b_O": self.b_O, "sinks": self.sinks}
         matrices = [

@@ -97,6 +97,15 @@ void bind_rope(nb::module_& module) {
 void bind_details(nb::class_<ModelConfig>& of_model) {
   of_model.def_ro("embedding_scale", &ModelConfig::embedding_scale, "Multiplies the embedding.")
       .def_ro("qkv_clip", &ModelConfig::qkv_clip, "q, k and v are clipped to ± this; 0: not.")
+      .def_prop_ro("d_value", &ModelConfig::d_value, "Width of a head of v and z.")
+      .def_prop_ro(
+          "latent_ranks",
+          [](const ModelConfig& config) {
+            return config.has_latent_attention()
+                       ? std::optional(std::pair(config.latent.kv_rank, config.latent.q_rank))
+                       : std::nullopt;
+          },
+          "(kv_rank, q_rank) of latent attention (MLA), q_rank 0 without a latent of q; or None.")
       .def_ro("qk_norm_whole", &ModelConfig::qk_norm_whole,
               "Whether the norm of q and k covers all heads together.")
       .def_ro("rope_interleaved", &ModelConfig::rope_interleaved,

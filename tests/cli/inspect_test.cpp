@@ -30,6 +30,18 @@ TEST(Inspect, JsonListsEveryLayer) {
   EXPECT_GT(json["memory"]["activation_bytes"].get<std::int64_t>(), 0);
 }
 
+TEST(Inspect, DescribesLatentAttention) {
+  const auto text = run_program("qkscope inspect " + kGolden + "deepseek_v3").out;
+  for (const auto* part :
+       {"latents     12 for keys and values, 20 for queries, values of dimension 8",
+        "on 6 of 16 dimensions"})
+    EXPECT_THAT(text, HasSubstr(part));
+  const auto outcome = run_program("qkscope inspect " + kGolden + "deepseek_v3 --json");
+  const Json json = parse_json(outcome.out, "output");
+  EXPECT_EQ(json["latent_attention"]["kv_rank"], 12);
+  EXPECT_EQ(json["layers"][0]["rope"]["begin"], 10);
+}
+
 TEST(Inspect, MissingGgufFilesAreNotLookedUpOnTheHub) {
   for (const auto* name : {"missing.gguf", "models/missing.gguf", "/no/such/missing.gguf"}) {
     const auto outcome = run_program(std::string("qkscope inspect ") + name);

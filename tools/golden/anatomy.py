@@ -71,7 +71,7 @@ def anatomy_of(model):
 
 
 def llama_layer(module, config):
-    attention, mlp = module.self_attn, module.mlp
+    attention, mlp = module.self_attn, first(module, "mlp", "feed_forward")
     layer = Layer(module=module, attention=attention, mlp=mlp)
     place_norms(layer, module)
     layer.projections = projections(attention, config)
@@ -79,7 +79,7 @@ def llama_layer(module, config):
         layer.head_norms = {"q": attention.q_norm, "k": attention.k_norm}
     if hasattr(mlp, "experts"):
         layer.router, layer.experts = first(mlp, "gate", "router"), mlp.experts
-        layer.shared = getattr(mlp, "shared_experts", None)
+        layer.shared = getattr(mlp, "shared_experts", getattr(mlp, "shared_expert", None))
     else:
         place_mlp(layer, mlp)
     return layer
@@ -125,7 +125,19 @@ def place_norms(layer, module):
     layer.norm_after_mlp = norm("post_mlp_layernorm")
 
 
+def latent_projections(attention):
+    """q, k and v of latent attention: k and v of a head come from the latent, then all heads share the rotated key."""
+    own, shared = attention.qk_nope_head_dim, attention.qk_rope_head_dim
+    parts = {"q": (attention.q_proj or attention.q_b_proj, heads(own + shared)),
+             "shared": (attention.kv_a_proj_with_mqa, lambda x: x[..., None, -shared:]),
+             "k": (attention.kv_b_proj, lambda x: heads(own + attention.v_head_dim)(x.flatten(0, -2))[..., :own]),
+             "v": (attention.kv_b_proj, lambda x: heads(own + attention.v_head_dim)(x.flatten(0, -2))[..., own:])}
+    return parts | {"kv_latent": (attention.kv_a_layernorm, whole)}
+
+
 def projections(attention, config):
+    if hasattr(attention, "kv_b_proj"):
+        return latent_projections(attention)
     d = attention.head_dim
     if not hasattr(attention, "qkv_proj"):
         return {name: (getattr(attention, f"{name}_proj"), heads(d)) for name in "qkv"}

@@ -445,6 +445,55 @@ FURTHER = [
          dtype="float32", published_names=False, draw=9),
 ]
 
+# ---- Latent attention
+
+LATENT = SMALL | {
+    "num_key_value_heads": 4, "kv_lora_rank": 12, "q_lora_rank": 20, "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 8,
+    "moe_intermediate_size": 16, "n_routed_experts": 8, "num_experts_per_tok": 3,
+}
+LATENT_YARN = {"rope_parameters": YARN | {"mscale": 0.707, "mscale_all_dim": 1.1}, "max_position_embeddings": 256}
+V3 = LATENT | {"n_group": 4, "topk_group": 2, "first_k_dense_replace": 1, "num_mtp_layers": 0}
+V2 = LATENT | {"topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.6,
+               "n_shared_experts": 1}
+
+LATENTS = [
+    Case("deepseek_v3", "deepseek_v3", V3 | LATENT_YARN, tokens=21, rows=6,
+         published=sp.chain(sp.old_rope("type"), sp.without("head_dim", "qk_head_dim", "num_mtp_layers"),
+                            sp.with_values(scoring_func="sigmoid", topk_method="noaux_tc")),
+         spellings=OLD | {"sparse": sp.without("head_dim", "qk_head_dim", "rope_interleave", "routed_scaling_factor",
+                                               "n_shared_experts", "norm_topk_prob")}, draw=46),
+    Case("deepseek_v3_no_q_latent", "deepseek_v3", V3 | {"q_lora_rank": None, "rope_interleave": False, "v_head_dim": 20,
+         "num_attention_heads": 3, "num_key_value_heads": 3, "hidden_size": 30, "first_k_dense_replace": 0, "norm_topk_prob": False,
+         "attention_bias": True, "n_shared_experts": 2, "rms_norm_eps": 1e-4, "num_hidden_layers": 1}
+         | default_rope(10000.0), tokens=21, rows=5, dtype="float32", published_names=False, draw=46),
+    Case("deepseek_v2", "deepseek_v2", V2 | LATENT_YARN | {"first_k_dense_replace": 1}, tokens=21, rows=6,
+         spellings=OLD | OLDEST, draw=8),
+    Case("deepseek_v2_greedy", "deepseek_v2", LATENT | {"q_lora_rank": None, "num_hidden_layers": 1} | default_rope(10000.0),
+         tokens=21, rows=5, dtype="float16", published=sp.without("topk_method", "n_shared_experts", "first_k_dense_replace"),
+         published_names=False, draw=35),
+]
+
+# ---- Llama 4
+
+LLAMA4_TEXT = SMALL | {
+    "num_hidden_layers": 4, "head_dim": 8, "intermediate_size": 16, "intermediate_size_mlp": 24, "num_local_experts": 4,
+    "interleave_moe_layer_step": 2, "attention_chunk_size": 8, "floor_scale": 4, "attn_scale": 0.4,
+} | default_rope(500000.0)
+
+LLAMA4 = [
+    Case("llama4_text", "llama4_text", LLAMA4_TEXT, tokens=21, rows=8,
+         published=sp.chain(sp.old_rope(), sp.without("layer_types", "moe_layers"), sp.with_values(no_rope_layers=[])),
+         spellings=OLD | {"no_lists": sp.without("layer_types", "moe_layers", "no_rope_layers")}, draw=25),
+    Case("llama4_text_two_experts", "llama4_text", LLAMA4_TEXT | {"num_hidden_layers": 2, "num_experts_per_tok": 2,
+         "interleave_moe_layer_step": 1, "use_qk_norm": False, "attn_temperature_tuning": False, "attention_bias": True,
+         "no_rope_layers": [0, 1], "layer_types": ["full_attention", "chunked_attention"], "rope_parameters": LLAMA3},
+         tokens=21, rows=5, dtype="float32", draw=15),
+    Case("llama4_published_names", "llama4", {"text_config": LLAMA4_TEXT | {"num_hidden_layers": 2}, "vision_config":
+         {"hidden_size": 16, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28,
+          "patch_size": 14, "vision_output_dim": 16, "projector_input_dim": 16, "projector_output_dim": 16}}, tokens=11,
+         rows=5, finish=checkpoint.rename_tensors(sp.published_name)),
+]
+
 # ---- GGUF files
 
 EVEN = {"intermediate_size": 64}  # so that rows are a multiple of the block size 32
@@ -473,4 +522,4 @@ GGUF = [
 ]
 
 CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GLM + GPT + OLMO
-         + OTHERS + EXPERTS + FURTHER)
+         + OTHERS + EXPERTS + FURTHER + LATENTS + LLAMA4)

@@ -2,7 +2,7 @@
 
 import torch
 
-from .recorder import experts_output, group_sums
+from .recorder import experts_output, group_sums, has_groups
 
 
 def window_of(config, layer):
@@ -13,11 +13,19 @@ def window_of(config, layer):
     return getattr(config, "sliding_window", None)
 
 
-def visible_keys(length, window):
+def chunk_of(config, layer):
+    """Returns the size of the chunks within which a layer attends, or None."""
+    layer_types = getattr(config, "layer_types", None) or []
+    return config.attention_chunk_size if "chunked_attention" in layer_types[layer : layer + 1] else None
+
+
+def visible_keys(length, window, chunk):
     """Returns [query, key], true for unmasked keys."""
-    distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
-    visible = distance >= 0
-    return visible if window is None else visible & (distance < window)
+    query, key = torch.arange(length)[:, None], torch.arange(length)[None, :]
+    visible = query >= key
+    if chunk is not None:
+        visible = visible & (query // chunk == key // chunk)
+    return visible if window is None else visible & (query - key < window)
 
 
 def attention_scores(recorder, layer):
@@ -29,7 +37,7 @@ def attention_scores(recorder, layer):
     scores = torch.einsum("qhd,khd->hqk", query, key) * recorder.scaling[layer]
     if cap := recorder.softcap[layer]:
         scores = cap * torch.tanh(scores / cap)
-    visible = visible_keys(scores.shape[-1], window_of(recorder.config, layer))
+    visible = visible_keys(scores.shape[-1], window_of(recorder.config, layer), chunk_of(recorder.config, layer))
     return scores.masked_fill(~visible, float("-inf"))
 
 
@@ -90,7 +98,7 @@ def check_experts(recorder, layer, rows):
     after = recorder.anatomy.layers[layer].norm_after_mlp
     same(p + "hook_mlp_out", after(found) if after else found, t[p + "hook_mlp_out"])
     router = recorder.anatomy.layers[layer].router
-    if getattr(router, "num_group", 1) > 1:
+    if has_groups(router):
         sums = group_sums(router, recorder.ungrouped[layer]).sort(-1, descending=True).values
         if (sums[:, router.topk_group - 1] - sums[:, router.topk_group]).min() < MARGIN / 4:
             raise AssertionError(f"layer {layer}: two groups of experts are close; try another draw of the case")
@@ -98,8 +106,9 @@ def check_experts(recorder, layer, rows):
     chosen = indices.shape[-1]
     gaps = ranked[:, : chosen] - ranked[:, 1 : chosen + 1]
     closest = min(gaps[:, -1].min(), gaps[rows].min())
+    kept = recorder.selection[layer].isfinite()  # experts of the chosen groups
     # The slope of a sigmoid or softmax is at most 1/4.
-    if closest < (MARGIN if torch.equal(recorder.selection[layer], t[p + "mlp.hook_router_logits"]) else MARGIN / 4):
+    if closest < (MARGIN if torch.equal(recorder.selection[layer][kept], t[p + "mlp.hook_router_logits"][kept]) else MARGIN / 4):
         raise AssertionError(f"layer {layer}: two experts are {closest:.3f} apart; try another draw of the case")
 
 

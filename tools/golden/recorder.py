@@ -9,11 +9,19 @@ from .anatomy import anatomy_of
 ATTENTION_FUNCTION = "eager_attention_forward"
 
 
-def chosen_experts(experts, x, indices):
+def scales_inputs(experts):
+    """Whether router weights multiply the inputs of experts: Llama 4, whose matrices are (experts, in, out)."""
+    return type(experts).__name__ == "Llama4TextExperts"
+
+
+def chosen_experts(experts, x, indices, weights):
     """Recomputes gate, up and their product of the chosen experts of each row, which transformers does not expose."""
     if hasattr(experts, "gate_up_proj_bias"):  # gpt-oss: (experts, in, out), gate and up interleaved
         both = torch.einsum("ri,rkio->rko", x, experts.gate_up_proj[indices]) + experts.gate_up_proj_bias[indices]
         return {"pre": both[..., ::2], "pre_linear": both[..., 1::2], "post": experts._apply_gate(both)}
+    if scales_inputs(experts):
+        gate, up = torch.einsum("rki,rkio->rko", x[:, None] * weights[..., None], experts.gate_up_proj[indices]).chunk(2, dim=-1)
+        return {"pre": gate, "pre_linear": up, "post": experts.act_fn(gate) * up}
     gate, up = torch.einsum("ri,rkoi->rko", x, experts.gate_up_proj[indices]).chunk(2, dim=-1)
     return {"pre": gate, "pre_linear": up, "post": experts.act_fn(gate) * up}
 
@@ -21,10 +29,21 @@ def chosen_experts(experts, x, indices):
 def experts_output(experts, post, indices, weights):
     """Returns the weighted sum of the outputs of the chosen experts."""
     down = experts.down_proj[indices]
+    if scales_inputs(experts):
+        return torch.einsum("rkm,rkmd->rd", post, down)
     if not hasattr(experts, "down_proj_bias"):
         return torch.einsum("rkm,rkdm,rk->rd", post, down, weights)
     made = torch.einsum("rkm,rkmd->rkd", post, down) + experts.down_proj_bias[indices]
     return torch.einsum("rkd,rk->rd", made, weights)
+
+
+def routing(router, output):
+    """Returns logits [pos, expert], weights and indices [pos, chosen] of a router."""
+    if type(router).__name__ != "Llama4Router":
+        return output[:3]
+    scores, logits = output
+    indices = logits.topk(router.top_k, dim=-1).indices
+    return logits, scores.gather(1, indices), indices
 
 
 def selection_scores(router, args, logits):
@@ -37,9 +56,14 @@ def selection_scores(router, args, logits):
     return logits.float().sigmoid() + bias
 
 
+def has_groups(router):
+    return (getattr(router, "num_group", None) or 1) > 1 and getattr(router, "topk_method", None) != "greedy"
+
+
 def group_sums(router, scores):
-    """Returns the sum of the two highest scores of every group of experts."""
-    return scores.unflatten(-1, (router.num_group, -1)).topk(2, dim=-1).values.sum(-1)
+    """Returns the sum of the two highest scores of every group of experts; the highest score for DeepSeek-V2."""
+    best = 1 if hasattr(router, "topk_method") else 2
+    return scores.unflatten(-1, (router.num_group, -1)).topk(best, dim=-1).values.sum(-1)
 
 
 def only_chosen_groups(router, scores):
@@ -61,6 +85,7 @@ class Recorder:
         self.sinks = {}  # layer -> one sink logit per head, or None
         self.selection = {}  # layer -> scores [pos, expert] by which experts are chosen
         self.ungrouped = {}  # layer -> the same before groups are excluded
+        self.routed = {}  # layer -> input [pos, d_model] of the router
         self.shared = {}  # layer -> output of the shared expert
         self.handles = []
 
@@ -88,6 +113,9 @@ class Recorder:
             prefix = f"blocks.{module.layer_idx}.attn."
             self.tensors[prefix + "hook_rot_q"] = query[0].transpose(0, 1).clone()
             self.tensors[prefix + "hook_rot_k"] = key[0].transpose(0, 1).clone()
+            if (shared := self.tensors.pop(prefix + "hook_shared", None)) is not None:  # latent attention
+                own = self.tensors[prefix + "hook_k"]
+                self.tensors[prefix + "hook_k"] = torch.cat([own, shared.expand(-1, own.shape[1], -1)], dim=-1)
             self.tensors[prefix + "hook_pattern"] = weights[0].clone()
             self.tensors[prefix + "hook_z"] = output[0].clone()
             self.scaling[module.layer_idx] = kwargs["scaling"]
@@ -162,9 +190,9 @@ class Recorder:
         """Records the router logits and, for the chosen experts of each row, [pos, chosen, d_mlp]."""
 
         def routed(module, args, output):
-            logits, weights, indices = output[:3]
+            logits, weights, indices = routing(module, output)
             scores = selection_scores(module, args, logits)
-            if getattr(module, "num_group", 1) > 1:
+            if has_groups(module):
                 self.ungrouped[layer.module.self_attn.layer_idx] = scores
                 scores = only_chosen_groups(module, scores)
             self.selection[layer.module.self_attn.layer_idx] = scores
@@ -173,13 +201,15 @@ class Recorder:
                      "expert_indices": indices.gather(1, order)}
             for name, tensor in named.items():
                 self.tensors[f"{prefix}hook_{name}"] = tensor.float().clone()
+            self.routed[layer.module.self_attn.layer_idx] = args[0].flatten(0, -2)
 
         def entered(module, args):
             indices = self.tensors[f"{prefix}hook_expert_indices"].long()
-            for name, tensor in chosen_experts(module, args[0], indices).items():
+            x = self.routed[layer.module.self_attn.layer_idx]
+            for name, tensor in chosen_experts(module, x, indices, self.tensors[f"{prefix}hook_expert_weights"]).items():
                 self.tensors[f"{prefix}hook_{name}"] = tensor
             if layer.shared is not None:
-                self.shared[layer.module.self_attn.layer_idx] = layer.shared(args[0])
+                self.shared[layer.module.self_attn.layer_idx] = layer.shared(x)
 
         self.handles.append(layer.router.register_forward_hook(routed))
         self.handles.append(layer.experts.register_forward_pre_hook(entered))

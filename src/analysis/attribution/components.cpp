@@ -148,6 +148,16 @@ ComponentCollector::ComponentCollector(const Model& model, std::vector<HeadReade
     bad_input(
         "score attribution: {} multiplies the outputs of heads by a gate, which is unsupported",
         model_.family);
+  if (model_.experts.scales_input || (model_.query_scaling && model_.query_scaling->without_rope))
+    bad_input(
+        "score attribution: {} scales queries of layers without RoPE and inputs of experts, which "
+        "is unsupported",
+        model_.family);
+  if (model_.has_latent_attention())
+    bad_input(
+        "score attribution: q and k of {} are projections of normalised latents, which is "
+        "unsupported",
+        model_.family);
   if (options_.experts && model_.experts.shared_d_mlp > 0)
     bad_input("score attribution: {} has a shared expert beside the chosen ones; leave experts out",
               model_.family);

@@ -91,7 +91,8 @@ Matrix HeadDecomposition::rotated_keys(std::int64_t j) const {
 
 double HeadDecomposition::scale_at(std::int64_t position) const {
   if (!query_scaling_) return scale_;
-  const auto& [beta, original] = *query_scaling_;
+  const auto beta = query_scaling_->beta;
+  const auto original = query_scaling_->original_max;
   return scale_ * (1 + beta * std::log(1.0 + static_cast<double>(position / original)));
 }
 

@@ -14,11 +14,13 @@ struct RotaryEmbedding {
   std::vector<double> inv_freq;   // (pairs), in the order of the pairs
   bool interleaved = false;       // pair p is (2p, 2p + 1) instead of (p, p + pairs)
   double attention_factor = 1.0;  // multiplies rotated dimensions of queries and of keys (YaRN)
+  std::size_t begin = 0;          // first dimension of the pairs
 
   std::size_t pairs() const { return inv_freq.size(); }
   // Returns the two dimensions of pair p, the real and the imaginary part of a complex number.
   std::pair<std::size_t, std::size_t> dimensions(std::size_t p) const {
-    return interleaved ? std::pair(2 * p, 2 * p + 1) : std::pair(p, p + pairs());
+    return interleaved ? std::pair(begin + 2 * p, begin + 2 * p + 1)
+                       : std::pair(begin + p, begin + p + pairs());
   }
 };
 

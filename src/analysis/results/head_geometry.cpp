@@ -19,10 +19,14 @@ namespace {
 
 constexpr char kPreRope[] = "pre_rope";
 
-bool is_interleaved(const Metadata& metadata) {
+RotaryEmbedding rotary_of_capture(const Metadata& metadata, const std::vector<double>& inv_freq) {
+  RotaryEmbedding rotary{inv_freq};
   const auto rope = metadata.find(metadata::kRope);
-  if (rope == metadata.end() || rope->second == metadata::kRopeNone) return false;
-  return parse_json(rope->second, metadata::kRope).value("interleaved", false);
+  if (rope == metadata.end() || rope->second == metadata::kRopeNone) return rotary;
+  const Json json = parse_json(rope->second, metadata::kRope);
+  rotary.interleaved = json.value("interleaved", false);
+  rotary.begin = json.value("begin", std::size_t{0});
+  return rotary;
 }
 
 // Returns the vectors after RoPE of rows that were captured before it.
@@ -48,6 +52,7 @@ RotaryEmbedding rotary_of_layer(const Statistics& s, std::int64_t place) {
   rope.inv_freq = json.at("inv_freq").get<std::vector<double>>();
   rope.interleaved = s.interleaved;
   rope.attention_factor = json.value("attention_scaling", 1.0);
+  rope.begin = json.value("begin", std::size_t{0});
   return rope;
 }
 
@@ -191,7 +196,7 @@ GeometryResult compute_capture_geometry(const CapturedHeadPair& head, RopeUse ro
   const Metadata& metadata = head.query_file.metadata;
   const auto found = metadata.find(metadata::kStage);
   const bool pre = found != metadata.end() && found->second == kPreRope;
-  const RotaryEmbedding rope{inv_freq, is_interleaved(metadata)};
+  const RotaryEmbedding rope = rotary_of_capture(metadata, inv_freq);
   const bool same_stages = rope_use == RopeUse::nope;
   GeometryResult result;
   for (const char* stage : {"pre", "post"}) {

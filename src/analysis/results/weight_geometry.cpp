@@ -42,6 +42,11 @@ void add_weight_ranks(const std::string& model, bool quiet, AnalysisRun& run) {
   const auto at = path_exists(model) ? std::string::npos : model.find('@');
   const LoadedCheckpoint loaded = load_model(fetch_checkpoint(
       model.substr(0, at), at == std::string::npos ? "" : model.substr(at + 1), {.quiet = quiet}));
+  if (loaded.config.has_latent_attention())
+    bad_input(
+        "--weights {}: q and k of {} models are projections of normalised latents, so that W_Q and "
+        "W_K are no single matrices; leave --weights out",
+        model, loaded.config.family);
   std::set<int> layers;
   for (const auto& head : run.heads) {
     if (head.query.layer >= loaded.config.n_layers || head.query.head >= loaded.config.n_heads ||

@@ -67,6 +67,7 @@ HeadAttention::HeadAttention(QueryKeyStore& store, std::int64_t layer, std::int6
       scale_(static_cast<float>(store.config().score_scale(layer))),
       softcap_(static_cast<float>(store.config().attention_softcap)),
       window_(store.config().layers[as_index(layer)].window),
+      chunk_(store.config().layers[as_index(layer)].chunk),
       sink_(store.sinks(layer).empty() ? std::span<const float>()
                                        : store.sinks(layer).subspan(as_index(head), 1)),
       log_sum_exp_(as_index(store.rows()), kUnknown) {
@@ -92,13 +93,14 @@ AttentionRow HeadAttention::row(std::int64_t query) {
                              .sequences = {&sequence, 1},
                              .scale = scale_,
                              .window = window_,
+                             .chunk = chunk_,
                              .softcap = softcap_,
                              .sinks = sink_};
   Tensor scores({1, 1, query + 1});
   Tensor pattern({1, 1, query + 1});
   score_rows(input, {&query, 1}, scores, pattern);
   AttentionRow row;
-  row.first_key = first_visible_key(query, window_);
+  row.first_key = first_visible_key(query, window_, chunk_);
   row.scores.assign(scores.data<float>() + row.first_key, scores.data<float>() + query + 1);
   row.pattern.assign(pattern.data<float>() + row.first_key, pattern.data<float>() + query + 1);
   // From the largest entry, for accuracy.
@@ -124,10 +126,10 @@ void HeadAttention::add_frequencies(std::int64_t query, AttentionRow& row) const
   }
   const float* q = q_ + query * d;
   const auto half = rope->dim / 2;
-  const bool interleaved = store_.config().rope_interleaved;
+  const bool interleaved = store_.config().rotated_pairs_interleaved();
   for (std::int64_t pair = 0; pair < half; ++pair) {
-    const auto x = as_index(interleaved ? 2 * pair : pair);
-    const auto y = as_index(interleaved ? 2 * pair + 1 : pair + half);
+    const auto x = as_index(rope->begin + (interleaved ? 2 * pair : pair));
+    const auto y = x + as_index(interleaved ? 1 : half);
     row.attended_by_frequency.push_back(scale_ * (q[x] * attended[x] + q[y] * attended[y]));
     row.mean_by_frequency.push_back(scale_ * (q[x] * mean[x] + q[y] * mean[y]));
   }
@@ -168,7 +170,7 @@ void HeadAttention::scores(const Queries& queries, std::int64_t begin, std::int6
 
 KeyRange HeadAttention::to_attention(std::int64_t query, float* row, std::int64_t origin,
                                      KeyRange keys) {
-  const auto visible = first_visible_key(query, window_);
+  const auto visible = first_visible_key(query, window_, chunk_);
   const KeyRange seen{std::max(keys.first, visible), std::min(keys.second, query + 1)};
   auto& lse = log_sum_exp_[as_index(query)];
   if (std::isnan(lse)) {
@@ -197,7 +199,7 @@ void HeadAttention::visit_keys(const Queries& queries, std::int64_t begin, std::
     bool known = true;
     for (std::int64_t i = 0; i < part.count; ++i)
       known = known && !std::isnan(log_sum_exp_[as_index(part.at(i))]);
-    const auto visible = first_visible_key(part.first, window_);
+    const auto visible = first_visible_key(part.first, window_, chunk_);
     const auto origin = (known ? std::max(begin, visible) : visible) / columns * columns;
     const auto last = part.at(part.count - 1) + 1;
     const auto high = known ? std::min(end, last) : last;

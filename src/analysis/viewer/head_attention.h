@@ -116,6 +116,7 @@ class HeadAttention {
   float scale_;
   float softcap_;
   std::int64_t window_;
+  std::int64_t chunk_;
   std::span<const float> sink_;     // the learned sink of the head, or empty
   std::vector<float> packed_keys_;  // keys as the right operand of gemm.h
   std::vector<float> log_sum_exp_;  // (rows); NaN: not computed yet

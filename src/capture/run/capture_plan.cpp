@@ -75,6 +75,7 @@ std::string snapshot_commit(const std::string& folder) {
 
 Json rope_json(const RopeConfig& rope) {
   Json json = {{"type", rope_type_name(rope.type)}, {"theta", rope.theta}, {"dim", rope.dim}};
+  if (rope.begin > 0) json["begin"] = rope.begin;
   if (rope.type == RopeType::standard) return json;
   json["factor"] = rope.factor;
   if (rope.original_max > 0) json["original_max_position_embeddings"] = rope.original_max;
@@ -114,7 +115,9 @@ HeadGroup make_group(const RunPlan& plan, std::int64_t layer, HeadKind kind,
     if (!rope.inv_freq.empty()) group.rope_inv_freq = Json(rope.inv_freq).dump();
   } else if (const auto* rope = plan.model.rope(layer)) {
     Json json = rope_json(*rope);
-    if (plan.model.rope_interleaved) json["interleaved"] = true;
+    if (plan.config.capture.pre_rope ? plan.model.rope_interleaved
+                                     : plan.model.rotated_pairs_interleaved())
+      json["interleaved"] = true;
     group.rope = json.dump();
     const auto frequencies = rope_frequencies(*rope, plan.config.tokenizer.max_length);
     group.rope_inv_freq = Json(frequencies.inverse).dump();
@@ -413,6 +416,7 @@ RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute
   } else {
     plan.backend = choose_backend(plan.config, compute);
     plan_inputs(plan);
+    check_model_runs_on(plan.backend.device, plan.model);
   }
   check_context(plan);
   plan.selection = select_heads(plan.model, config.capture.heads);

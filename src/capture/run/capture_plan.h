@@ -104,7 +104,7 @@ constexpr double to_double(std::int64_t number) {
 
 // Number of (query, key) pairs in causal attention over `length` tokens; window 0 means full
 // attention.
-double count_attended_pairs(std::int64_t length, std::int64_t window);
+double count_attended_pairs(std::int64_t length, std::int64_t window, std::int64_t chunk = 0);
 
 // Floating-point operations of a forward pass over `length` tokens, without logits.
 double forward_flop(const ModelConfig& model, std::int64_t length);

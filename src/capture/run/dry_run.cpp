@@ -24,12 +24,25 @@ std::int64_t count_rows(const RunPlan& plan, const Example& example) {
   return rows;
 }
 
+// Number of weights in the matrix products of attention for one row.
+double attention_weights(const ModelConfig& model) {
+  const auto heads = 2 * (model.n_heads + model.n_kv_heads) +  // q, o; k, v
+                     (model.has_attention_gate() ? model.n_heads : 0);
+  if (!model.has_latent_attention())
+    return to_double(heads) * to_double(model.d_head) * to_double(model.d_model);
+  const auto& [kv_rank, q_rank, d_value, eps] = model.latent;
+  const auto rotated = model.ropes.front().dim;
+  const auto q_width = to_double(model.n_heads * model.d_head);
+  const auto q_input = to_double(q_rank > 0 ? q_rank : model.d_model);
+  return q_width * q_input + to_double(q_rank + kv_rank + rotated) * to_double(model.d_model) +
+         to_double(model.n_heads * (model.d_head - rotated + d_value)) * to_double(kv_rank) +
+         to_double(model.n_heads * d_value) * to_double(model.d_model);
+}
+
 // Number of weights in the matrix products of one layer for one row; counts active experts only.
 double layer_weights(const ModelConfig& model, const LayerConfig& layer) {
   const auto d_model = to_double(model.d_model);
-  const auto heads = 2 * (model.n_heads + model.n_kv_heads) +  // q, o; k, v
-                     (model.has_attention_gate() ? model.n_heads : 0);
-  const auto attention = to_double(heads) * to_double(model.d_head) * d_model;
+  const auto attention = attention_weights(model);
   const double matrices = model.gated_mlp() ? 3 : 2;
   if (!layer.experts) return attention + matrices * d_model * to_double(model.d_mlp);
   const auto& experts = model.experts;
@@ -40,7 +53,10 @@ double layer_weights(const ModelConfig& model, const LayerConfig& layer) {
 
 }  // namespace
 
-double count_attended_pairs(std::int64_t length, std::int64_t window) {
+double count_attended_pairs(std::int64_t length, std::int64_t window, std::int64_t chunk) {
+  if (chunk > 0 && chunk < length)
+    return to_double(length / chunk) * count_attended_pairs(chunk, window, 0) +
+           count_attended_pairs(length % chunk, window, 0);
   const auto full = to_double(length) * to_double(length + 1) / 2;
   if (window <= 0 || window >= length) return full;
   return full - to_double(length - window) * to_double(length - window + 1) / 2;
@@ -51,8 +67,8 @@ double forward_flop(const ModelConfig& model, std::int64_t length) {
   for (const auto& layer : model.layers) {
     if (layer.cross_attention) continue;  // not used for text
     flop += 2 * layer_weights(model, layer) * to_double(length);
-    flop += 4 * to_double(model.d_head) * to_double(model.n_heads) *
-            count_attended_pairs(length, layer.window);
+    flop += 2 * to_double(model.d_head + model.d_value()) * to_double(model.n_heads) *
+            count_attended_pairs(length, layer.window, layer.chunk);
   }
   return flop;
 }

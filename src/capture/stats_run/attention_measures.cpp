@@ -69,6 +69,7 @@ MeanQkArea::MeanQkArea(const ModelConfig& model, std::int64_t layer, std::int64_
   const auto* rope = model.rope(layer);
   if (rope == nullptr) return;
   rotary_ = rope->dim;
+  begin_ = rope->begin;
   const auto frequencies = rope_frequencies(*rope, max_length);
   const double factor = static_cast<double>(frequencies.attention_factor) *
                         static_cast<double>(frequencies.attention_factor);  // applies to q and k
@@ -88,13 +89,14 @@ double MeanQkArea::compute(std::span<const double> query, std::span<const double
   std::vector<double> along(half);
   std::vector<double> across(half);
   for (std::size_t i = 0; i < half; ++i) {
-    const auto a = interleaved_ ? 2 * i : i;
-    const auto b = interleaved_ ? 2 * i + 1 : i + half;
+    const auto a = as_index(begin_) + (interleaved_ ? 2 * i : i);
+    const auto b = a + (interleaved_ ? 1 : half);
     along[i] = query[a] * key[a] + query[b] * key[b];
     across[i] = query[a] * key[b] - query[b] * key[a];
   }
   double still = 0;
-  for (auto c = as_index(rotary_); c < query.size(); ++c) still += query[c] * key[c];
+  for (std::size_t c = 0; c < query.size(); ++c)
+    if (c < as_index(begin_) || c >= as_index(begin_ + rotary_)) still += query[c] * key[c];
   std::vector<double> scores(as_index(kPositions));  // by distance
   for (std::size_t distance = 0; distance < scores.size(); ++distance) {
     double score = still;

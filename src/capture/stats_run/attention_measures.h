@@ -41,6 +41,7 @@ class MeanQkArea {
 
   double scale_;
   std::int64_t rotary_ = 0;  // rotary dimensions
+  std::int64_t begin_ = 0;   // first rotary dimension
   bool interleaved_;
   std::vector<double> cos_;  // (distances, rotary / 2), including the attention factor
   std::vector<double> sin_;

@@ -79,6 +79,15 @@ void check_settings(const StatisticsSettings& settings, const ModelConfig& model
                 replacement.group, model.d_head);
 }
 
+// Moments have one width for all kinds of vectors. Leaves v out if its width differs from that of q
+// and k, or throws a bad-input error if the settings ask for v.
+void fit_to_value_width(StatisticsSettings& settings, std::int64_t d_value, std::int64_t d_head) {
+  if (d_value == d_head || !is_selected(settings.kinds, VectorKind::value)) return;
+  if (!settings.kinds.empty())
+    bad_input("stats.kinds: v has {} dimensions and q and k have {}; leave v out", d_value, d_head);
+  settings.kinds = {VectorKind::query, VectorKind::key};
+}
+
 // External engines provide q and k after RoPE only and run no retrieval trials.
 void fit_to_engine(StatisticsSettings& settings, const EngineModel& model) {
   if (!settings.retrieval.empty())
@@ -86,12 +95,7 @@ void fit_to_engine(StatisticsSettings& settings, const EngineModel& model) {
   if (!is_selected(settings.stages, VectorStage::post))
     bad_input("stats.stages: {} shows q and k after RoPE only; expected post", model.engine);
   settings.stages = {VectorStage::post};
-  if (model.d_value == model.config.d_head || !is_selected(settings.kinds, VectorKind::value))
-    return;
-  if (!settings.kinds.empty())
-    bad_input("stats.kinds: v has {} dimensions and q and k have {}; leave v out", model.d_value,
-              model.config.d_head);
-  settings.kinds = {VectorKind::query, VectorKind::key};
+  fit_to_value_width(settings, model.d_value, model.config.d_head);
 }
 
 // Returns the RoPE metadata of a capture with the resolved frequencies added.
@@ -302,8 +306,10 @@ MomentRequest StatsRunPlan::moment_request(VectorKind kind, VectorStage stage) c
   MomentRequest request;
   request.shape.heads = kind == VectorKind::query ? statistics.heads : statistics.key_heads;
   request.shape.dim = statistics.dim;
-  if (stage == VectorStage::pre && kind != VectorKind::value && !run.model.ropes.empty())
+  if (stage == VectorStage::pre && kind != VectorKind::value && !run.model.ropes.empty()) {
     request.shape.pairs = run.model.ropes.front().dim / 2;
+    request.first_rotated = run.model.ropes.front().begin;
+  }
   request.shape.buckets = s.buckets;
   request.shape.bucket_covariance =
       stage == VectorStage::post &&
@@ -322,7 +328,10 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   auto& settings = plan.config.stats;
   check_settings(settings, plan.run.model);
   settings = with_bucket_size(config);
-  if (plan.run.engine) fit_to_engine(settings, plan.run.engine->model());
+  if (plan.run.engine)
+    fit_to_engine(settings, plan.run.engine->model());
+  else
+    fit_to_value_width(settings, plan.run.model.d_value(), plan.run.model.d_head);
   auto& manifest = plan.run.manifest;
   manifest.identity = with_settings(manifest.identity, settings);
   manifest.config_hash = config_hash(effective_stats_config(plan.config));

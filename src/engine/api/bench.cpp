@@ -117,10 +117,13 @@ class TimedBackend : public Backend {
   }
   void keep_layer_input() override { time("norms", 0.0, &Backend::keep_layer_input); }
   void normalize(NormSite norm) override { time("norms", 0.0, &Backend::normalize, norm); }
+  void project_latents() override {
+    const auto width = config().latent.q_rank + config().latent.kv_rank + config().ropes[0].dim;
+    time("q, k, v", product_flop(active_rows(), config().d_model, width),
+         &Backend::project_latents);
+  }
   void project_qkv(bool values) override {
-    const auto heads = config().n_heads + (values ? 2 : 1) * config().n_kv_heads;
-    time("q, k, v", product_flop(active_rows(), config().d_model, heads * config().d_head),
-         &Backend::project_qkv, values);
+    time("q, k, v", projection_flop(values), &Backend::project_qkv, values);
   }
   void normalize_heads() override { time("norms", 0.0, &Backend::normalize_heads); }
   void apply_rope() override { time("rotation", 0.0, &Backend::apply_rope); }
@@ -130,7 +133,7 @@ class TimedBackend : public Backend {
   }
   void project_output(ResidualAddition addition) override {
     time("output",
-         product_flop(active_rows(), config().n_heads * config().d_head, config().d_model),
+         product_flop(active_rows(), config().n_heads * config().d_value(), config().d_model),
          &Backend::project_output, addition);
   }
   void add_update_to_residual() override { time("output", 0.0, &Backend::add_update_to_residual); }
@@ -201,6 +204,16 @@ class TimedBackend : public Backend {
   double measure_flop_rate(double seconds) override { return timed_.measure_flop_rate(seconds); }
 
  private:
+  double projection_flop(bool values) const {
+    const auto& c = config();
+    const auto heads = c.n_heads + (values ? 2 : 1) * c.n_kv_heads;
+    if (!c.has_latent_attention()) return product_flop(active_rows(), c.d_model, heads * c.d_head);
+    const auto q_input = c.latent.q_rank > 0 ? c.latent.q_rank : c.d_model;
+    const auto of_head = c.d_head - c.ropes[0].dim + (values ? c.latent.d_value : 0);
+    return product_flop(active_rows(), q_input, c.n_heads * c.d_head) +
+           product_flop(active_rows(), c.latent.kv_rank, c.n_heads * of_head);
+  }
+
   // Calls a step of the timed backend and adds its wall-clock time and FLOP to a part.
   template <typename Step, typename... Arguments>
   void time(const char* name, double flop, Step step, Arguments&&... arguments) {
@@ -225,16 +238,18 @@ class TimedBackend : public Backend {
 
   // FLOP of the two attention products, q kᵀ and p v, over the visible keys of every query.
   double attention_flop() const {
-    const auto window = config().layers[as_index(layer_)].window;
+    const auto& layer = config().layers[as_index(layer_)];
     double keys = 0.0;
     for (const auto& sequence : batch_->sequences) {
       const auto [first, end] = query_range(sequence, kept_);
       for (auto query = first; query < end; ++query) {
         const auto position = row_of_query(query, kept_) - sequence.begin;
-        keys += static_cast<double>(position + 1 - first_visible_key(position, window));
+        keys += static_cast<double>(position + 1 -
+                                    first_visible_key(position, layer.window, layer.chunk));
       }
     }
-    return 4.0 * keys * static_cast<double>(config().n_heads * config().d_head);
+    return 2.0 * keys *
+           static_cast<double>(config().n_heads * (config().d_head + config().d_value()));
   }
 
   // Hidden width of the MLP per row in the current layer, summed over the selected experts.

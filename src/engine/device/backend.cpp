@@ -149,9 +149,26 @@ void copy_values(TensorView to, ConstTensorView from) {
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
                                       const BackendOptions& options) {
   if (options.device.kind == Device::Kind::cpu) return std::make_unique<CpuBackend>(model);
+  check_model_runs_on(options.device, model.config);
   if (const auto why = gpu_unavailable_reason(options.device.index); !why.empty())
     bad_input("device {}: {}; use cpu", device_name(options.device), why);
   return cuda_module().module->make_backend(model, options, DeviceBudget(model.config, options));
+}
+
+void check_model_runs_on(Device device, const ModelConfig& model) {
+  const bool chunks =
+      std::ranges::any_of(model.layers, [](auto& layer) { return layer.chunk > 0; });
+  const char* const missing = model.has_latent_attention() ? "latent attention"
+                              : chunks                     ? "chunked attention"
+                              : model.experts.scales_input ? "experts with scaled inputs"
+                              : model.query_scaling && model.query_scaling->without_rope
+                                  ? "query scaling on layers without RoPE"
+                                  : nullptr;
+  if (device.kind == Device::Kind::cpu || missing == nullptr) return;
+  bad_input(
+      "device {}: {} models have {}, for which there is no CUDA kernel; use --device cpu, or "
+      "engine: transformers for captures and statistics",
+      device_name(device), model.family, missing);
 }
 
 void Batch::add(std::span<const std::int32_t> sequence) {

@@ -23,8 +23,8 @@ enum class ActivationBuffer : std::uint8_t {
   normalized,      // (rows, d_model)
   q,               // (rows, n_heads, d_head)
   k,               // (rows, n_kv_heads, d_head)
-  v,               // (rows, n_kv_heads, d_head)
-  z,               // (rows, n_heads, d_head)
+  v,               // (rows, n_kv_heads, d_value)
+  z,               // (rows, n_heads, d_value)
   update,          // (rows, d_model) output of attention or MLP before the residual addition
   router_logits,   // (rows, experts)
   expert_weights,  // (rows, k) router weights of the chosen experts, largest first
@@ -33,6 +33,7 @@ enum class ActivationBuffer : std::uint8_t {
            // the order of expert_indices
   up,      // like gate, for models with a gated MLP
   logits,  // (rows, vocab_size)
+  kv_latent,  // (rows, kv_rank), for models with latent attention
 };
 
 enum class NormSite : std::uint8_t { before_attention, before_mlp, after_layers };
@@ -109,6 +110,8 @@ class Backend {
   // Writes ActivationBuffer::normalized from the residual; a plain copy if the model has no such
   // norm.
   virtual void normalize(NormSite norm) = 0;
+  // Before project_qkv(), for models with latent attention; no such model runs on CUDA.
+  virtual void project_latents() {}
   virtual void project_qkv(bool values) = 0;
   virtual void normalize_heads() = 0;  // norms of q and k
   virtual void apply_rope() = 0;       // RoPE and query scaling, if the layer has them
@@ -197,6 +200,9 @@ struct BackendOptions {
 // device is unavailable or the model does not fit.
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
                                       const BackendOptions& options = {});
+
+// Throws a bad-input error if the device is a GPU and the model has a computation without a kernel.
+void check_model_runs_on(Device device, const ModelConfig& model);
 
 // Resolves device names (cpu, cuda:N, or all for every GPU) for one run; names may repeat. Throws a
 // bad-input error if the list is empty or mixes device kinds, whose results differ in the last

@@ -123,13 +123,17 @@ std::int64_t cpu_expert_chunk_rows(const ModelConfig& model) {
 
 std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
   const auto q_width = model.n_heads * model.d_head;
-  const auto heads =
-      (model.has_attention_gate() ? 3 : 2) * q_width + 2 * model.n_kv_heads * model.d_head;
+  const auto kv_width = model.n_kv_heads * (model.d_head + model.d_value());
+  const auto z_width = (model.has_attention_gate() ? 2 : 1) * model.n_heads * model.d_value();
+  const auto latents = model.has_latent_attention()
+                           ? model.latent.q_rank + model.latent.kv_rank + q_width
+                           : 0;  // the key parts of all heads are projected before they are placed
+  const auto heads = q_width + z_width + kv_width + latents;
   const auto mlp_rows = std::min(rows, kCpuMlpRows);
   // Size of the packed operands of gemm.h: widest input, keys and values, and shared weights.
   const auto mlp_products = model.gated_mlp() ? 2 : 1;
   const auto packed = std::max(rows * std::max(model.d_model, q_width), mlp_rows * model.d_mlp) +
-                      2 * rows * model.n_kv_heads * model.d_head +
+                      rows * kv_width +
                       std::min(kMostSharedWeights, mlp_products * model.d_model * model.d_mlp);
   const auto residuals = (model.parallel_residual ? 4 : 3) * model.d_model;
   const auto floats = rows * (residuals + heads + rotary_elements(model)) +
@@ -160,7 +164,8 @@ std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
 }
 
 std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype) {
-  return attention_layers(model) * 2 * model.n_kv_heads * model.d_head * element_size(dtype);
+  return attention_layers(model) * model.n_kv_heads * (model.d_head + model.d_value()) *
+         element_size(dtype);
 }
 
 void check_cache_fits_host(const ModelConfig& model, std::int64_t sequences,

@@ -73,6 +73,9 @@ class ForwardPass {
     show_scale({Stage::ln1_scale, layer});
     backend_.normalize(NormSite::before_attention);
     show({Stage::ln1_normalized, layer}, ActivationBuffer::normalized);
+    if (plan_.ends_before({Stage::kv_latent, layer})) return;
+    if (config_.has_latent_attention()) backend_.project_latents();
+    show({Stage::kv_latent, layer}, ActivationBuffer::kv_latent);
     if (plan_.ends_before({Stage::q, layer})) return;
     queries_and_keys(layer);
     if (plan_.ends_before({Stage::attn_scores, layer})) return;

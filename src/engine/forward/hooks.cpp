@@ -31,6 +31,7 @@ constexpr std::array kStages = {
     StageInfo{Stage::v_input, "hook_v_input", true, true},
     StageInfo{Stage::ln1_scale, "ln1.hook_scale", true, true},
     StageInfo{Stage::ln1_normalized, "ln1.hook_normalized", true},
+    StageInfo{Stage::kv_latent, "attn.hook_kv_latent", true},
     StageInfo{Stage::q, "attn.hook_q", true},
     StageInfo{Stage::k, "attn.hook_k", true},
     StageInfo{Stage::v, "attn.hook_v", true},
@@ -120,6 +121,9 @@ bool has_hook_point(const ModelConfig& model, HookPoint point) {
   if (is(Stage::pos_embed)) return model.learned_positions();
   if (is(Stage::ln1_scale, Stage::ln1_normalized)) return !model.names.input_norm.empty();
   if (is(Stage::ln2_normalized)) return !model.names.mlp_norm.empty();
+  if (is(Stage::kv_latent)) return model.has_latent_attention();
+  if (is(Stage::attn_in, Stage::q_input, Stage::k_input, Stage::v_input))
+    return !model.has_latent_attention();  // heads share the latents, not the layer input
   if (is(Stage::q_normed, Stage::k_normed)) return model.qk_norm;
   if (is(Stage::resid_mid, Stage::mlp_in)) return !model.parallel_residual;
   if (is(Stage::ln2_scale)) return !model.parallel_residual && !model.names.mlp_norm.empty();

@@ -87,6 +87,9 @@ std::span<const FamilySpec> supported_families() {
       FamilySpec{"ernie4_5_moe", "ERNIE 4.5 MoE", read_ernie4_5_moe},
       FamilySpec{"minimax_m2", "MiniMax-M2", read_minimax_m2},
       FamilySpec{"afmoe", "Trinity", read_afmoe},
+      FamilySpec{"deepseek_v2", "DeepSeek-V2, DeepSeek-V2-Lite", read_deepseek_v2},
+      FamilySpec{"deepseek_v3", "DeepSeek-V3, DeepSeek-R1, Moonlight", read_deepseek_v3},
+      FamilySpec{"llama4_text", "Llama 4", read_llama4},
   };
   return kFamilies;
 }

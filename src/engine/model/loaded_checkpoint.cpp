@@ -107,14 +107,19 @@ class WeightBinder {
     const auto d = model_.d_model;
     const auto q_rows = model_.n_heads * model_.d_head;
     const auto kv_rows = model_.n_kv_heads * model_.d_head;
-    if (names.qkv.empty()) {
+    const auto z_width = model_.n_heads * model_.d_value();
+    if (model_.has_latent_attention()) {
+      bind_latent_attention(weights, at);
+    } else if (names.qkv.empty()) {
       weights.q = bind_linear(at + names.q, q_rows, d, model_.qkv_bias);
       weights.k = bind_linear(at + names.k, kv_rows, d, model_.qkv_bias);
       weights.v = bind_linear(at + names.v, kv_rows, d, model_.qkv_bias);
     } else {
       const Linear all = bind_linear(at + names.qkv, q_rows + 2 * kv_rows, d, model_.qkv_bias);
       const auto part = [&](std::int64_t number, std::int64_t begin, std::int64_t rows) {
-        return names.qkv_by_head ? interleaved_part(all, number) : select_rows(all, begin, rows);
+        const auto width = model_.d_head;
+        return names.qkv_by_head ? rows_of_each_head(all, number * width, width, 3 * width)
+                                 : select_rows(all, begin, rows);
       };
       weights.q = part(0, 0, q_rows);
       weights.k = part(1, q_rows, kv_rows);
@@ -123,12 +128,39 @@ class WeightBinder {
     if (model_.has_sinks()) weights.sinks = bind_vector(at + names.sinks, {model_.n_heads});
     if (model_.has_attention_gate())
       weights.attention_gate = bind_linear(at + names.attention_gate, q_rows, d, false);
-    weights.o = bind_linear(at + names.o, d, q_rows, model_.output_bias);
+    weights.o = bind_linear(at + names.o, d, z_width, model_.output_bias);
     if (!model_.qk_norm && !model_.rotated_qk_norm) return;
+    if (names.q_norm.empty()) {
+      weights.q_norm.weight.assign(as_index(model_.d_head), 1.0f);
+      weights.k_norm = weights.q_norm;
+      return;
+    }
     weights.q_norm =
         bind_norm(at + names.q_norm, model_.qk_norm_whole ? q_rows : model_.d_head, false);
     weights.k_norm =
         bind_norm(at + names.k_norm, model_.qk_norm_whole ? kv_rows : model_.d_head, false);
+  }
+
+  void bind_latent_attention(LayerWeights& weights, const std::string& at) {
+    const auto& names = model_.names;
+    const auto& [kv_rank, q_rank, d_value, eps] = model_.latent;
+    const auto rotated = model_.ropes.front().dim;
+    const auto own = model_.d_head - rotated;  // key dimensions of a head that come from the latent
+    auto& latent = weights.latent;
+    if (q_rank > 0) {
+      latent.q = bind_linear(at + names.q_latent, q_rank, model_.d_model, model_.qkv_bias);
+      latent.q_norm = bind_norm(at + names.q_latent_norm, q_rank, false);
+    }
+    weights.q = bind_linear(at + names.q, model_.n_heads * model_.d_head,
+                            q_rank > 0 ? q_rank : model_.d_model, false);
+    const Linear down =
+        bind_linear(at + names.kv_latent, kv_rank + rotated, model_.d_model, model_.qkv_bias);
+    latent.kv = select_rows(down, 0, kv_rank);
+    latent.rotated_key = select_rows(down, kv_rank, rotated);
+    latent.kv_norm = bind_norm(at + names.kv_latent_norm, kv_rank, false);
+    const Linear up = bind_linear(at + names.k, model_.n_heads * (own + d_value), kv_rank, false);
+    weights.k = rows_of_each_head(up, 0, own, own + d_value);
+    weights.v = rows_of_each_head(up, own, d_value, own + d_value);
   }
 
   void bind_mlp(LayerWeights& weights, const std::string& at) {
@@ -258,19 +290,19 @@ class WeightBinder {
             .eps = static_cast<float>(number(".eps", {}))};
   }
 
-  // Returns q, k or v (part 0, 1, 2) of a fused matrix with rows (head, 3, d_head), as a view.
-  Linear interleaved_part(const Linear& all, std::int64_t number) const {
+  // Returns rows [first, first + count) of the `step` rows of each head, as a strided view.
+  Linear rows_of_each_head(const Linear& all, std::int64_t first, std::int64_t count,
+                           std::int64_t step) const {
     if (all.weight.values.empty()) return {};
-    const auto d = model_.d_head;
     const auto& v = all.weight.values;
     const auto stride = v.stride(0);
     Linear part;
-    part.weight = {strided_view(v, number * d * stride, {model_.n_heads, d, v.dim(1)},
-                                {3 * d * stride, stride, 1}),
+    part.weight = {strided_view(v, first * stride, {model_.n_heads, count, v.dim(1)},
+                                {step * stride, stride, 1}),
                    all.weight.scale};
     for (std::int64_t head = 0; head < model_.n_heads && !all.bias.empty(); ++head) {
-      const auto begin = all.bias.begin() + (3 * head + number) * d;
-      part.bias.insert(part.bias.end(), begin, begin + d);
+      const auto begin = all.bias.begin() + head * step + first;
+      part.bias.insert(part.bias.end(), begin, begin + count);
     }
     return part;
   }

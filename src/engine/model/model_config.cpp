@@ -66,6 +66,7 @@ constexpr std::array kWrappers = {
     Wrapper{"mistral3", "mistral"},
     Wrapper{"mllama", "mllama_text_model"},
     Wrapper{"gemma3", "gemma3_text"},
+    Wrapper{"llama4", "llama4_text"},
 };
 
 const FamilySpec& find_family(const std::string& model_type, const std::string& where) {
@@ -109,6 +110,9 @@ void check_widths(const ModelConfig& model, const ConfigReader& config) {
   check("hidden_size", model.d_model);
   check("intermediate_size", model.d_mlp);
   check("num_attention_heads times head_dim", model.n_heads * model.d_head);
+  check("num_attention_heads times v_head_dim", model.n_heads * model.d_value());
+  check("kv_lora_rank", model.latent.kv_rank);
+  check("q_lora_rank", model.latent.q_rank);
   check("moe_intermediate_size", model.experts.d_mlp);
   check("the width of the shared experts", model.experts.shared_d_mlp);
   check("the number of experts times their width", model.experts.count * model.experts.d_mlp);

@@ -120,9 +120,13 @@ Tensor to_float32(const WeightMatrix& matrix) {
 
 void fold_norms(LoadedCheckpoint& model) {
   for (auto& layer : model.weights.layers) {
-    fold_norm(layer.input_norm, std::vector{&layer.q, &layer.k, &layer.v, &layer.attention_gate},
-              model);
-    std::vector<Linear*> readers = {&layer.gate, &layer.up, &layer.router};
+    auto& latent = layer.latent;
+    std::vector<Linear*> readers = {&layer.q, &layer.k, &layer.v, &layer.attention_gate};
+    if (model.config.has_latent_attention())  // the norms of the latents stay
+      readers = {model.config.latent.q_rank > 0 ? &latent.q : &layer.q, &latent.kv,
+                 &latent.rotated_key};
+    fold_norm(layer.input_norm, readers, model);
+    readers = {&layer.gate, &layer.up, &layer.router};
     for (auto& expert : layer.experts) readers.insert(readers.end(), {&expert.gate, &expert.up});
     fold_norm(layer.mlp_norm, readers, model);
   }

@@ -40,7 +40,7 @@ struct HeadAttentionInput {
            key_head() * head_width();
   }
   std::int64_t first_key(std::int64_t position) const {
-    return first_visible_key(position, input->window);
+    return first_visible_key(position, input->window, input->chunk);
   }
   double max_logit(std::int64_t position) const { return row_sums[position * heads()].highest; }
   double lse(std::int64_t position) const {

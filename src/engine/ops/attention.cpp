@@ -37,7 +37,8 @@ class QueryBlock {
         sequence_(input.sequences[task.sequence]),
         group_(input.q.dim(1) / input.k.dim(1)),
         d_(input.q.dim(2)),
-        z_rows_(gemm::round_up(d_, gemm::tile_shape().rows)),
+        d_value_(input.v.dim(2)),
+        z_rows_(gemm::round_up(d_value_, gemm::tile_shape().rows)),
         columns_(task.queries * group_),
         panel_(gemm::tile_shape().columns),
         padded_columns_(gemm::round_up(columns_, panel_)) {}
@@ -45,7 +46,8 @@ class QueryBlock {
   void run(TensorView z, std::span<rows::RunningSoftmax> row_sums) {
     load_queries();
     const auto end = position(columns_ - 1) + 1;
-    const auto begin = first_visible_key(position(0), input_.window) / kKeyBlock * kKeyBlock;
+    const auto begin =
+        first_visible_key(position(0), input_.window, input_.chunk) / kKeyBlock * kKeyBlock;
     for (auto key = begin; key < end; key += kKeyBlock)
       for (std::int64_t panel = 0; panel < padded_columns_; panel += panel_)
         attend(packed_.block(task_.sequence, key), panel);
@@ -74,16 +76,16 @@ class QueryBlock {
     return sequence_.past + row_of_query(query, input_.queries) - sequence_.begin;
   }
 
-  std::int64_t offset_of(std::int64_t column) const {  // offset in q and z
+  std::int64_t vector_of(std::int64_t column) const {  // index in q and z
     const auto head = task_.kv_head * group_ + column % group_;
-    return ((task_.first + column / group_) * input_.q.dim(1) + head) * d_;
+    return (task_.first + column / group_) * input_.q.dim(1) + head;
   }
 
   void load_queries() {
     auto& s = scratch();
     float* rows = s.rows.floats(columns_ * d_);
     for (std::int64_t column = 0; column < columns_; ++column)
-      std::copy_n(input_.q.data<float>() + offset_of(column), d_, rows + column * d_);
+      std::copy_n(input_.q.data<float>() + vector_of(column) * d_, d_, rows + column * d_);
     rows::scale(rows, columns_ * d_, input_.scale);
     q_ = s.q.floats(padded_columns_ * d_);
     gemm::pack_right_operand({rows, d_, columns_, d_}, q_);
@@ -104,12 +106,12 @@ class QueryBlock {
     const auto lowest = position(panel);
     const auto highest = position(panel + panel_ - 1);
     const auto keys = std::min(block.keys, highest + 1 - block.first);
-    if (first_visible_key(lowest, input_.window) >= block.first + keys) return;
+    if (first_visible_key(lowest, input_.window, input_.chunk) >= block.first + keys) return;
     gemm::multiply({packed_.keys(block, task_.kv_head), q_ + panel * d_,
                     gemm::round_up(keys, gemm::tile_shape().rows), panel_, d_, d_, used},
                    false, scores_, panel_);
     if (input_.softcap > 0.0f) rows::soft_cap(scores_, keys * panel_, input_.softcap);
-    const auto all_first = first_visible_key(highest, input_.window) - block.first;
+    const auto all_first = first_visible_key(highest, input_.window, input_.chunk) - block.first;
     const auto all_end = lowest + 1 - block.first;
     if (all_first > 0 || all_end < keys) find_visible(block, panel);
     keys::update_softmax({.scores = scores_,
@@ -122,7 +124,7 @@ class QueryBlock {
                           .highest = highest_ + panel,
                           .sum = sum_ + panel,
                           .z = z_ + panel * z_rows_,
-                          .z_rows = d_,
+                          .z_rows = d_value_,
                           .used = used});
     gemm::multiply(
         {packed_.values(block, task_.kv_head), scores_, z_rows_, panel_, keys, block.packed, used},
@@ -132,7 +134,8 @@ class QueryBlock {
   void find_visible(const KeyBlock& block, std::int64_t panel) {
     for (auto column = panel; column < panel + panel_; ++column) {
       const auto here = position(column);
-      first_[column] = static_cast<float>(first_visible_key(here, input_.window) - block.first);
+      first_[column] =
+          static_cast<float>(first_visible_key(here, input_.window, input_.chunk) - block.first);
       end_[column] = static_cast<float>(here + 1 - block.first);
     }
   }
@@ -148,15 +151,15 @@ class QueryBlock {
   void store(TensorView z) const {
     for (std::int64_t column = 0; column < columns_; ++column) {
       const float* from = z_ + column / panel_ * panel_ * z_rows_ + column % panel_;
-      float* out = z.data<float>() + offset_of(column);
+      float* out = z.data<float>() + vector_of(column) * d_value_;
       const float factor = 1.0f / sum_with_sink(column);
-      for (std::int64_t i = 0; i < d_; ++i) out[i] = from[i * panel_] * factor;
+      for (std::int64_t i = 0; i < d_value_; ++i) out[i] = from[i * panel_] * factor;
     }
   }
 
   void store(std::span<rows::RunningSoftmax> row_sums) const {
     for (std::int64_t column = 0; column < columns_; ++column)
-      row_sums[as_index(offset_of(column) / d_)] = {highest_[column], sum_[column]};
+      row_sums[as_index(vector_of(column))] = {highest_[column], sum_[column]};
   }
 
   const AttentionInput& input_;
@@ -165,7 +168,8 @@ class QueryBlock {
   const Sequence& sequence_;
   std::int64_t group_;  // query heads per key head
   std::int64_t d_;
-  std::int64_t z_rows_;  // d rounded up to whole tiles
+  std::int64_t d_value_;
+  std::int64_t z_rows_;  // d_value rounded up to whole tiles
   std::int64_t columns_;
   std::int64_t panel_;  // columns per panel
   std::int64_t padded_columns_;
@@ -218,7 +222,7 @@ std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std
   const auto n_kv = input.k.dim(1);
   const auto kv_head = head / (input.q.dim(1) / n_kv);
   const float* q = input.q.data<float>() + (row * input.q.dim(1) + head) * d;
-  const auto begin = first_visible_key(position, input.window);
+  const auto begin = first_visible_key(position, input.window, input.chunk);
   std::fill(scores.begin(), scores.end(), -std::numeric_limits<float>::infinity());
   const auto key_row = first_key_row(input.sequences, number) + begin;
   const float* k = input.k.data<float>() + (key_row * n_kv + kv_head) * d;
@@ -304,8 +308,9 @@ void weighted_values(const AttentionInput& input, std::int64_t head, std::int64_
 void attention(const AttentionInput& input, TensorView z,
                std::span<rows::RunningSoftmax> row_sums) {
   QKSCOPE_ASSERT(input.q.is_contiguous() && input.k.is_contiguous() && input.v.is_contiguous());
-  QKSCOPE_ASSERT(z.is_contiguous() && z.shape() == input.q.shape() &&
-                 input.k.shape() == input.v.shape());
+  QKSCOPE_ASSERT(z.is_contiguous() && z.dim(0) == input.q.dim(0) && z.dim(1) == input.q.dim(1) &&
+                 z.dim(2) == input.v.dim(2));
+  QKSCOPE_ASSERT(input.k.dim(0) == input.v.dim(0) && input.k.dim(1) == input.v.dim(1));
   const auto tasks = tasks_of(input);
   if (tasks.empty()) return;
   const auto packed =

@@ -17,11 +17,12 @@ class PackedKeyValues;
 struct AttentionInput {
   ConstTensorView q;  // (queries, n_heads, d_head)
   ConstTensorView k;  // (rows, n_kv_heads, d_head), including cached positions before the batch
-  ConstTensorView v;  // (rows, n_kv_heads, d_head), including cached positions before the batch
+  ConstTensorView v;  // (rows, n_kv_heads, d_value), including cached positions before the batch
   std::span<const Sequence> sequences;
   std::span<const std::int64_t> queries = {};  // the row of each query, ascending; empty: all rows
   float scale = 1.0f;                          // multiplies q.k
   std::int64_t window = 0;  // visible keys of a query, itself included; 0: all before it
+  std::int64_t chunk = 0;   // a query sees keys of its own chunk of positions; 0: of all chunks
   float softcap = 0.0f;     // scores become cap tanh(score / cap) before masking; 0: no cap
   // Packed keys and values of a KV cache. If set, attention() ignores k and v.
   const PackedKeyValues* packed = nullptr;
@@ -29,7 +30,7 @@ struct AttentionInput {
       {};  // (n_heads) learned sink: an additional score without a value in each softmax
 };
 
-// z (queries, n_heads, d_head) = softmax(scale q kᵀ, capped and masked) v. Works block by block
+// z (queries, n_heads, d_value) = softmax(scale q kᵀ, capped and masked) v. Works block by block
 // with an online softmax, so memory is linear in the length. row_sums: (queries, n_heads) maximum
 // and sum of each softmax without the sink, or empty.
 void attention(const AttentionInput& input, TensorView z,
@@ -59,8 +60,10 @@ inline std::int64_t first_key_row(std::span<const Sequence> sequences, std::size
 }
 
 // Returns the first key position visible to the query at `position`.
-inline std::int64_t first_visible_key(std::int64_t position, std::int64_t window) {
-  return window > 0 && position >= window ? position - window + 1 : 0;
+inline std::int64_t first_visible_key(std::int64_t position, std::int64_t window,
+                                      std::int64_t chunk = 0) {
+  const auto in_chunk = chunk > 0 ? position / chunk * chunk : 0;
+  return window > 0 && position >= window ? std::max(in_chunk, position - window + 1) : in_chunk;
 }
 
 // Computes scaled, capped and masked scores and their softmax for each given row of q, against the
@@ -75,7 +78,7 @@ void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
 void recompute_pattern(const AttentionInput& input, std::span<const std::int64_t> rows,
                        ConstTensorView scores, TensorView pattern);
 
-// Recomputes z (rows of q, n_heads, d_head) of rows with edited scores or pattern (the other is
+// Recomputes z (rows of q, n_heads, d_value) of rows with edited scores or pattern (the other is
 // empty), from the pattern and all values of the sequence; other rows keep z. Unedited scores are
 // recomputed for comparison, because a second square of scores may not fit into memory.
 void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,

@@ -154,7 +154,7 @@ void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Se
     const auto [first, end] = query_range(sequence, queries);
     parallel_for(end - first, [&, first = first](std::int64_t i) {
       const auto position = sequence.past + row_of_query(first + i, queries) - sequence.begin;
-      const auto periods = position / scaling.original_max;
+      const auto periods = (position + scaling.shift) / scaling.original_max;
       // The logarithm is computed in float64, because float32 logarithms differ between libraries.
       const auto logarithm = static_cast<float>(std::log(1.0 + static_cast<double>(periods)));
       const float factor = 1.0f + static_cast<float>(scaling.beta) * logarithm;

@@ -50,7 +50,7 @@ void add_update(TensorView residual, ConstTensorView update);
 // logits = cap * tanh(logits / cap)
 void soft_cap(TensorView logits, double cap);
 
-// Scales queries by position p: q (queries, heads, d_head) *= 1 + beta ln(1 + floor(p /
+// Scales queries by position p: q (queries, heads, d_head) *= 1 + beta ln(1 + floor((p + shift) /
 // original_max)). `queries` are the ascending rows of the queries; empty: all rows.
 void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Sequence> sequences,
                    std::span<const std::int64_t> queries = {});
@@ -65,9 +65,13 @@ struct RotaryTable {
 // frequencies are per sequence if they depend on the length.
 RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> sequences);
 
-// Rotates the first `dim` components of every head of x (rows, heads, d_head) in place. Pairs are
-// (i, i + dim/2), or (2i, 2i+1) if interleaved.
-void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x);
+// Rotates `dim` components of every head of x (rows, heads, d_head) in place, from component
+// `begin` on. Pairs are (i, i + dim/2), or (2i, 2i+1) if interleaved.
+void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x, std::int64_t begin = 0);
+
+// Moves the rotated pairs (2i, 2i+1) of every head of x (rows, heads, d_head) to (i, i + dim/2) in
+// place, counted from component `begin` on.
+void sort_rotated_pairs(TensorView x, std::int64_t begin, std::int64_t dim);
 
 // Returns base^exponent in float32. PyTorch uses SLEEF, which is not always correctly rounded: at
 // position 131,072 one ULP of a frequency is up to 0.008 rad. Builds with SLEEF are bit-identical

@@ -44,14 +44,14 @@ float sortable(float logit) {
 }
 
 // Sets the selection scores of experts outside the best groups to -infinity. Groups are ranked by
-// the sum of their two highest scores; ties go to the lower group.
+// the sum of their two highest scores, or by the highest one; ties go to the lower group.
 void exclude_groups(std::vector<float>& selection, const ExpertsConfig& config) {
   const auto size = std::ssize(selection) / config.groups;
   std::vector<float> group_scores;
   for (auto first = selection.begin(); first != selection.end(); first += size) {
     std::array<float, 2> best{};
     std::partial_sort_copy(first, first + size, best.begin(), best.end(), std::greater<>());
-    group_scores.push_back(best[0] + best[1]);
+    group_scores.push_back(config.group_maximum ? best[0] : best[0] + best[1]);
   }
   for (std::int64_t g = 0; g < config.groups; ++g) {
     const auto better = [&, at = as_index(g)](std::size_t other) {
@@ -142,8 +142,8 @@ RowsByExpert group_rows_by_expert(ConstTensorView indices, std::int64_t experts)
 }
 
 void project_experts_gate_up(ConstTensorView x, const RowsByExpert& by_expert,
-                             std::span<const ExpertWeights> experts, TensorView gate,
-                             TensorView up) {
+                             std::span<const ExpertWeights> experts, ConstTensorView factors,
+                             TensorView gate, TensorView up) {
   QKSCOPE_ASSERT(gate.is_contiguous() && up.is_contiguous() && gate.shape() == up.shape());
   static thread_local ScratchFloats inputs;
   static thread_local ScratchFloats gates;
@@ -158,6 +158,8 @@ void project_experts_gate_up(ConstTensorView x, const RowsByExpert& by_expert,
     for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {
       std::copy_n(x.data<float>() + slot / by_expert.per_token * d_model, d_model,
                   taken.data<float>() + i * d_model);
+      if (!factors.empty())
+        rows::scale(taken.data<float>() + i * d_model, d_model, factors.data<float>()[slot]);
     });
     linear(taken, {{experts[expert].gate, g}, {experts[expert].up, u}});
     for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {
@@ -186,7 +188,8 @@ void project_experts_down(ConstTensorView gated, const RowsByExpert& by_expert,
     linear(taken, experts[expert].down, made);
     for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {
       rows::add_scaled(y.data<float>() + slot / by_expert.per_token * d_model,
-                       made.data<float>() + i * d_model, d_model, weights.data<float>()[slot]);
+                       made.data<float>() + i * d_model, d_model,
+                       weights.empty() ? 1.0f : weights.data<float>()[slot]);
     });
   });
 }

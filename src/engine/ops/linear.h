@@ -3,7 +3,8 @@
 // 2401.04088). With router scores s = softmax(l) or sigmoid(l) of l = W_r x + b_r, and T the k
 // experts with the largest s plus selection bias,
 //   y = sum over e in T of g_e down_e (activation(gate_e x) * up_e x),
-// where g_e = weight_scale s_e, divided by the sum of s over T if weights are normalised.
+// where g_e = weight_scale s_e, divided by the sum of s over T if weights are normalised. Llama 4
+// multiplies the input of expert e by g_e instead of its output.
 #pragma once
 
 #include <cstdint>
@@ -76,12 +77,13 @@ struct RowsByExpert {
 RowsByExpert group_rows_by_expert(ConstTensorView indices, std::int64_t experts);
 
 // Computes gate and up (rows, k, d_mlp) of the chosen experts for each row of x (rows, d_model).
+// The inputs are multiplied by factors (rows, k), if there are any.
 void project_experts_gate_up(ConstTensorView x, const RowsByExpert& by_expert,
-                             std::span<const ExpertWeights> experts, TensorView gate,
-                             TensorView up);
+                             std::span<const ExpertWeights> experts, ConstTensorView factors,
+                             TensorView gate, TensorView up);
 
-// Down projection: y (rows, d_model) = sum over experts of weights (rows, k) times down_e gated
-// (rows, k, d_mlp).
+// Down projection: y (rows, d_model) = sum over experts of weights (rows, k; empty: 1) times down_e
+// gated (rows, k, d_mlp).
 void project_experts_down(ConstTensorView gated, const RowsByExpert& by_expert,
                           std::span<const ExpertWeights> experts, ConstTensorView weights,
                           TensorView y);

@@ -106,6 +106,7 @@ class HeadSums {
 
   void add_pairs(const double* x) {
     const auto pairs = shape_.pairs;
+    x += request_.first_rotated;
     for (std::int64_t i = 0; i < pairs; ++i) {
       const double a = request_.interleaved ? x[2 * i] : x[i];
       const double b = request_.interleaved ? x[2 * i + 1] : x[i + pairs];

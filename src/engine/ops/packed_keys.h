@@ -32,13 +32,14 @@ struct KeyBlock {
   std::int64_t keys;    // number of keys
   std::int64_t packed;  // number of keys that the layout has room for
   float* k;             // (key heads, keys, d)
-  float* v;             // (key heads, d, keys)
+  float* v;             // (key heads, d_value, keys)
 };
 
 // Key blocks of several sequences.
 class PackedKeyValues {
  public:
-  PackedKeyValues(std::int64_t heads, std::int64_t d) : heads_(heads), d_(d) {}
+  PackedKeyValues(std::int64_t heads, std::int64_t d, std::int64_t d_value)
+      : heads_(heads), d_(d), d_value_(d_value) {}
 
   // add() appends a block to the sequence started by the last begin_sequence(). The blocks of a
   // sequence are added in order, from position 0 on.
@@ -53,7 +54,7 @@ class PackedKeyValues {
   const float* keys(const KeyBlock& block, std::int64_t head) const {  // (keys, d)
     return block.k + head * key_floats_per_head(block.packed);
   }
-  const float* values(const KeyBlock& block, std::int64_t head) const {  // (d, keys)
+  const float* values(const KeyBlock& block, std::int64_t head) const {  // (d_value, keys)
     return block.v + head * value_floats_per_head(block.packed);
   }
 
@@ -63,22 +64,25 @@ class PackedKeyValues {
     return gemm::round_up(packed, gemm::tile_shape().rows) * d_;
   }
   std::int64_t value_floats_per_head(std::int64_t packed) const {
-    return gemm::round_up(d_, gemm::tile_shape().rows) * packed;
+    return gemm::round_up(d_value_, gemm::tile_shape().rows) * packed;
   }
 
  private:
   std::int64_t heads_;
   std::int64_t d_;
+  std::int64_t d_value_;
   std::vector<KeyBlock> blocks_;
   std::vector<std::size_t> first_block_;  // (sequences)
 };
 
-// Packs k and v (rows, heads, d) of whole sequences; valid until the same thread packs again.
+// Packs k (rows, heads, d) and v (rows, heads, d_value) of whole sequences; valid until the same
+// thread packs again.
 inline PackedKeyValues pack_key_values(ConstTensorView k, ConstTensorView v,
                                        std::span<const Sequence> sequences) {
   const auto heads = k.dim(1);
   const auto d = k.dim(2);
-  PackedKeyValues packed(heads, d);
+  const auto d_value = v.dim(2);
+  PackedKeyValues packed(heads, d, d_value);
   std::int64_t k_floats = 0;
   std::int64_t v_floats = 0;
   for (const auto& sequence : sequences)
@@ -100,15 +104,15 @@ inline PackedKeyValues pack_key_values(ConstTensorView k, ConstTensorView v,
       v_next += heads * packed.value_floats_per_head(keys);
     });
   }
-  const auto stride = heads * d;
   parallel_for(std::ssize(rows) * heads, [&](std::int64_t i) {
     const auto head = i % heads;
     const auto& block = packed.blocks()[as_index(i / heads)];
-    const auto offset = rows[as_index(i / heads)] * stride + head * d;
-    gemm::pack_left_operand({k.data<float>() + offset, stride, block.keys, d},
+    const auto vector = rows[as_index(i / heads)] * heads + head;
+    gemm::pack_left_operand({k.data<float>() + vector * d, heads * d, block.keys, d},
                             block.k + head * packed.key_floats_per_head(block.keys));
-    gemm::pack_left_operand_transposed({v.data<float>() + offset, stride, d, block.keys},
-                                       block.v + head * packed.value_floats_per_head(block.keys));
+    gemm::pack_left_operand_transposed(
+        {v.data<float>() + vector * d_value, heads * d_value, d_value, block.keys},
+        block.v + head * packed.value_floats_per_head(block.keys));
   });
   return packed;
 }
@@ -121,12 +125,13 @@ class LayerKeyValueStore {
     Tensor v;
   };
 
-  LayerKeyValueStore(std::int64_t slots, std::int64_t heads, std::int64_t d)
-      : heads_(heads), d_(d), slots_(as_index(slots)) {}
+  LayerKeyValueStore(std::int64_t slots, std::int64_t heads, std::int64_t d, std::int64_t d_value)
+      : heads_(heads), d_(d), d_value_(d_value), slots_(as_index(slots)) {}
 
-  // Appends rows of k and v (rows, heads, d) to the cached positions of their sequences.
+  // Appends rows of k (rows, heads, d) and v (rows, heads, d_value) to the cached positions of
+  // their sequences.
   void append(ConstTensorView k, ConstTensorView v, std::span<const Sequence> sequences) {
-    const PackedKeyValues sizes(heads_, d_);
+    const PackedKeyValues sizes(heads_, d_, d_value_);
     for (const auto& sequence : sequences) {
       auto& blocks = slots_[as_index(sequence.slot)];
       const auto needed = (sequence.end() + kKeyBlock - 1) / kKeyBlock;
@@ -136,15 +141,14 @@ class LayerKeyValueStore {
                           zeros(heads_ * sizes.value_floats_per_head(kKeyBlock))});
       }
       const float* from_k = k.data<float>() + sequence.begin * heads_ * d_;
-      const float* from_v = v.data<float>() + sequence.begin * heads_ * d_;
+      const float* from_v = v.data<float>() + sequence.begin * heads_ * d_value_;
       parallel_for_ranges(sequence.length, kKeyBlock, [&](std::int64_t begin, std::int64_t end) {
         for (auto row = begin; row < end; ++row) {
           const auto position = sequence.past + row;
-          for_each_element(blocks[as_index(position / kKeyBlock)], position % kKeyBlock,
-                           [&](float& to_k, float& to_v, std::int64_t i) {
-                             to_k = from_k[row * heads_ * d_ + i];
-                             to_v = from_v[row * heads_ * d_ + i];
-                           });
+          for_each_element(
+              blocks[as_index(position / kKeyBlock)], position % kKeyBlock,
+              [&](float& to, std::int64_t i) { to = from_k[row * heads_ * d_ + i]; },
+              [&](float& to, std::int64_t i) { to = from_v[row * heads_ * d_value_ + i]; });
         }
       });
     }
@@ -152,7 +156,7 @@ class LayerKeyValueStore {
 
   // Returns packed views of the keys and values at all cached positions of the sequences.
   PackedKeyValues packed(std::span<const Sequence> sequences) {
-    PackedKeyValues packed(heads_, d_);
+    PackedKeyValues packed(heads_, d_, d_value_);
     for (const auto& sequence : sequences) {
       packed.begin_sequence();
       auto& blocks = slots_[as_index(sequence.slot)];
@@ -164,21 +168,21 @@ class LayerKeyValueStore {
     return packed;
   }
 
-  // Returns unpacked keys and values (positions of all sequences, heads, d), sequence by sequence.
+  // Returns unpacked keys (positions of all sequences, heads, d) and values (…, d_value), sequence
+  // by sequence.
   KeysAndValues rows(std::span<const Sequence> sequences) const {
     std::int64_t count = 0;
     for (const auto& sequence : sequences) count += sequence.end();
-    KeysAndValues rows{Tensor({count, heads_, d_}), Tensor({count, heads_, d_})};
+    KeysAndValues rows{Tensor({count, heads_, d_}), Tensor({count, heads_, d_value_})};
     float* k = rows.k.data<float>();
     float* v = rows.v.data<float>();
     for (const auto& sequence : sequences) {
       const auto& blocks = slots_[as_index(sequence.slot)];
-      for (std::int64_t p = 0; p < sequence.end(); ++p, k += heads_ * d_, v += heads_ * d_)
-        for_each_element(blocks[as_index(p / kKeyBlock)], p % kKeyBlock,
-                         [&](float from_k, float from_v, std::int64_t i) {
-                           k[i] = from_k;
-                           v[i] = from_v;
-                         });
+      for (std::int64_t p = 0; p < sequence.end(); ++p, k += heads_ * d_, v += heads_ * d_value_)
+        for_each_element(
+            blocks[as_index(p / kKeyBlock)], p % kKeyBlock,
+            [&](float from, std::int64_t i) { k[i] = from; },
+            [&](float from, std::int64_t i) { v[i] = from; });
     }
     return rows;
   }
@@ -190,12 +194,13 @@ class LayerKeyValueStore {
     return tensor;
   }
 
-  // Calls copy(packed k, packed v, i) for each of the heads * d elements i of a key in a block.
-  // Element i of a key is at row key % panel of a (d, panel) panel of k, and at row i % panel of a
-  // (keys, panel) panel of v, as gemm.h packs left sides.
-  template <typename AnyBlock, typename Copy>
-  void for_each_element(AnyBlock& block, std::int64_t key, Copy copy) const {
-    const PackedKeyValues sizes(heads_, d_);
+  // Calls copy_k(packed k, i) for each of the heads * d elements i of a key in a block, and
+  // copy_v(packed v, i) for each of the heads * d_value elements of its value. Element i of a key
+  // is at row key % panel of a (d, panel) panel of k, and element i of a value at row i % panel of
+  // a (keys, panel) panel of v, as gemm.h packs left sides.
+  template <typename AnyBlock, typename CopyKey, typename CopyValue>
+  void for_each_element(AnyBlock& block, std::int64_t key, CopyKey copy_k, CopyValue copy_v) const {
+    const PackedKeyValues sizes(heads_, d_, d_value_);
     const auto panel = gemm::tile_shape().rows;
     auto* const k_values = block.k.template data<float>();
     auto* const v_values = block.v.template data<float>();
@@ -203,14 +208,15 @@ class LayerKeyValueStore {
       const auto k =
           head * sizes.key_floats_per_head(kKeyBlock) + key / panel * panel * d_ + key % panel;
       const auto v = head * sizes.value_floats_per_head(kKeyBlock) + key * panel;
-      for (std::int64_t i = 0; i < d_; ++i)
-        copy(k_values[k + i * panel], v_values[v + i / panel * panel * kKeyBlock + i % panel],
-             head * d_ + i);
+      for (std::int64_t i = 0; i < d_; ++i) copy_k(k_values[k + i * panel], head * d_ + i);
+      for (std::int64_t i = 0; i < d_value_; ++i)
+        copy_v(v_values[v + i / panel * panel * kKeyBlock + i % panel], head * d_value_ + i);
     }
   }
 
   std::int64_t heads_;
   std::int64_t d_;
+  std::int64_t d_value_;
   std::vector<std::vector<KeysAndValues>> slots_;  // key blocks of each slot
 };
 

@@ -184,18 +184,31 @@ RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> seque
   return table;
 }
 
-void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x) {
+void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x, std::int64_t first) {
   const auto rows = x.dim(0);
   const auto heads = x.dim(1);
   const auto d_head = x.dim(2);
   const auto half = table.cos.dim(1);
-  QKSCOPE_ASSERT(x.is_contiguous() && table.cos.dim(0) == rows && 2 * half <= d_head);
+  QKSCOPE_ASSERT(x.is_contiguous() && table.cos.dim(0) == rows && first + 2 * half <= d_head);
   parallel_for_ranges(rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (auto row = begin; row < end; ++row)
       for (std::int64_t head = 0; head < heads; ++head)
-        rows::rotate(x.data<float>() + (row * heads + head) * d_head,
+        rows::rotate(x.data<float>() + (row * heads + head) * d_head + first,
                      table.cos.data<float>() + row * half, table.sin.data<float>() + row * half,
                      half, interleaved);
+  });
+}
+
+void sort_rotated_pairs(TensorView x, std::int64_t begin, std::int64_t dim) {
+  QKSCOPE_ASSERT(x.is_contiguous() && begin + dim <= x.dim(2));
+  parallel_for_ranges(x.dim(0) * x.dim(1), kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
+    std::vector<float> pairs(static_cast<std::size_t>(dim));
+    for (auto head = first; head < end; ++head) {
+      float* const values = x.data<float>() + head * x.dim(2) + begin;
+      std::copy_n(values, dim, pairs.data());
+      for (std::size_t i = 0; i < pairs.size(); ++i)
+        values[i % 2 * (pairs.size() / 2) + i / 2] = pairs[i];
+    }
   });
 }
 

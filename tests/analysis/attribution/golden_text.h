@@ -22,10 +22,11 @@ inline std::vector<std::string> golden_models() {
   return names;
 }
 
-// Whether score attribution refuses the family: a gate on the outputs of heads, or norms of q and k
-// after RoPE.
+// Whether score attribution refuses the family: a gate on the outputs of heads, norms of q and k
+// after RoPE, latent attention, or scaled inputs of experts (Llama 4).
 inline bool is_refused(const ModelConfig& model) {
-  return model.has_attention_gate() || model.rotated_qk_norm;
+  return model.has_attention_gate() || model.rotated_qk_norm || model.has_latent_attention() ||
+         model.experts.scales_input;
 }
 
 inline std::vector<std::int32_t> golden_tokens(const std::string& name) {

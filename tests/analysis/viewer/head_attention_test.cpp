@@ -51,7 +51,7 @@ double reference_cell(const std::vector<std::vector<double>>& pattern, std::int6
   return cell;
 }
 
-// Windows, soft caps, learned sinks, NoPE layers and partial rotation.
+// Windows, soft caps, learned sinks, NoPE layers, partial rotation, latent attention and chunks.
 class ViewedRows : public testing::TestWithParam<const char*> {};
 
 TEST_P(ViewedRows, EqualTheHooksBitByBit) {
@@ -79,7 +79,7 @@ TEST_P(ViewedRows, EqualTheHooksBitByBit) {
 
 INSTANTIATE_TEST_SUITE_P(Families, ViewedRows,
                          testing::Values("smollm3_list", "mistral_window", "gemma2", "gpt_oss",
-                                         "gpt_neox", "glm"));
+                                         "gpt_neox", "glm", "deepseek_v3", "llama4_text"));
 
 TEST(HeadAttention, FrequenciesAddUpToTheMeanScore) {
   auto store = viewed_model(golden_model("llama_gqa"), some_tokens(60));

@@ -35,6 +35,8 @@ TEST(ForwardFlop, SlidingWindowsReduceAttendedPairs) {
   EXPECT_EQ(count_attended_pairs(5, 0), 15);
   EXPECT_EQ(count_attended_pairs(5, 2), 9);  // 1 + 2 + 2 + 2 + 2
   EXPECT_EQ(count_attended_pairs(5, 9), 15);
+  EXPECT_EQ(count_attended_pairs(8, 0, 3), 15);  // 6 + 6 + 3
+  EXPECT_EQ(count_attended_pairs(8, 2, 3), 13);  // 5 + 5 + 3
   auto model = two_layers();
   model.layers[1].window = 2;
   EXPECT_EQ(forward_flop(model, 5), 4 * 5 * (kAttention + kMlp) + scores(15) + scores(9));
@@ -54,6 +56,20 @@ TEST(ForwardFlop, SkipsCrossAttentionLayers) {
   auto model = two_layers();
   model.layers[1].cross_attention = true;
   EXPECT_EQ(forward_flop(model, 1), 2 * (kAttention + kMlp) + scores(1));
+}
+
+// DeepSeek-V3: every product of latent attention, and heads of z that are narrower than those of q.
+TEST(ForwardFlop, LatentAttentionCountsItsProducts) {
+  ModelConfig model;
+  model.n_layers = 1;
+  model.layers.resize(1);
+  model.d_model = 7;
+  model.n_heads = model.n_kv_heads = 2;
+  model.d_head = 5;
+  model.ropes = {RopeConfig{.dim = 2, .begin = 3}};
+  model.latent = {.kv_rank = 4, .q_rank = 6, .d_value = 8};
+  const double weights = 7 * 6 + 6 * 10 + 7 * (4 + 2) + 4 * 2 * (3 + 8) + 2 * 8 * 7;
+  EXPECT_EQ(forward_flop(model, 1), 2 * weights + 2 * 2 * (5 + 8));
 }
 
 }  // namespace

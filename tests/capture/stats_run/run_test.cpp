@@ -367,6 +367,26 @@ TEST_F(StatsRun, ModelsWithLearnedSinksAllowMomentsOnly) {
   EXPECT_EQ(stats("out", model + " --groups A --dry-run").status, 0);
 }
 
+// Values of latent attention are narrower than keys: their moments are left out.
+TEST_F(StatsRun, LatentAttentionHasStatisticsOfQueriesAndKeys) {
+  write_text(file("docs.jsonl"), R"({"id": 0, "text": "+-*/.,!#$%&'()+-/*!,.(+)#"})");
+  const auto model = fmt::format("--set model.name={} --set tokenizer.name={}",
+                                 source_path("tests/golden/deepseek_v3"), tiny_checkpoint());
+  const auto run = stats("out", model);
+  ASSERT_EQ(run.status, 0) << run.err;
+  const auto statistics = read_statistics(file("out"));
+  EXPECT_EQ(statistics.dim, 16);
+  EXPECT_EQ(statistics.rotary, (std::vector<std::int64_t>{6, 6}));
+  EXPECT_EQ(statistics.moments.size(), 4u);
+  for (const auto& [key, layers] : statistics.moments) EXPECT_NE(key.first, VectorKind::value);
+  EXPECT_EQ(parse_json(statistics.ropes[0], "rope").at("begin"), 10);
+  const auto refused = stats("no", model + " --set stats.kinds=[v]");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("stats.kinds: v has 8 dimensions and q and k have 16; leave v out"),
+            std::string::npos)
+      << refused.err;
+}
+
 TEST_F(StatsRun, RefusesAFolderThatHoldsACapture) {
   write_config("");
   ASSERT_EQ(capture("out").status, 0);

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/device/backend.h"
+#include "engine/model/loaded_checkpoint.h"
 #include "error_message.h"
+#include "paths.h"
 
 namespace qkscope {
 namespace {
@@ -25,6 +27,21 @@ TEST(Device, UnusableDevicesThrowWithAReason) {
   EXPECT_TRUE(missing.starts_with("device cuda:99: ")) << missing;
   const auto expected = cuda_device_count() == 0 ? why_no_cuda() + "; use cpu" : "no such GPU";
   EXPECT_NE(missing.find(expected), std::string::npos) << missing;
+}
+
+TEST(Device, ModelsWithoutACudaKernelAreRefusedBeforeAGpuIsLookedFor) {
+  for (const auto& [family, computation] :
+       {std::pair("deepseek_v2", "latent attention"), std::pair("deepseek_v3", "latent attention"),
+        std::pair("llama4_text", "chunked attention")}) {
+    const auto model = load_model(golden_path(family));
+    EXPECT_NO_THROW(make_backend(model));
+    EXPECT_EQ(bad_input_message([&] {
+                make_backend(model, {.device = {Device::Kind::cuda, 0}});
+              }),
+              std::string("device cuda:0: ") + family + " models have " + computation +
+                  ", for which there is no CUDA kernel; use --device cpu, or engine: transformers "
+                  "for captures and statistics");
+  }
 }
 
 TEST(Device, CopyValuesWorksBetweenHostTensors) {

@@ -107,6 +107,7 @@ class CudaGolden : public testing::TestWithParam<Case> {};
 // Sums of the same float32 products in another order; the project's bound for a GPU.
 TEST_P(CudaGolden, Float32AgreesWithTransformers) {
   NEEDS_A_GPU();
+  if (!runs_on_cuda(GetParam())) GTEST_SKIP() << "refused on CUDA";
   const auto model = load_case(GetParam());
   const GoldenRun golden(GetParam());
   const auto recorder = golden.run(*on_gpu(model, DType::f32));

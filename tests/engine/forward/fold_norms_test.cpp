@@ -35,7 +35,8 @@ INSTANTIATE_TEST_SUITE_P(Families, FoldNorms,
                          testing::Values("llama_bias", "smollm3_list", "qwen3", "gemma3_text",
                                          "glm4", "mllama_text", "mistral3_fp8", "gpt_neox", "gpt2",
                                          "olmo", "olmo2", "granite", "starcoder2", "qwen3_moe",
-                                         "gpt_oss_mxfp4"),
+                                         "gpt_oss_mxfp4", "deepseek_v3", "deepseek_v3_no_q_latent",
+                                         "llama4_text"),
                          [](const auto& family) { return std::string(family.param); });
 
 }  // namespace

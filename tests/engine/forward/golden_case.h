@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/core/error.h"
 #include "base/io/json.h"
 #include "engine/forward/forward.h"
 #include "engine/model/model_config.h"
@@ -68,6 +69,16 @@ inline LoadedCheckpoint load_case(const Case& golden) {
   model.config = parse_model_config(load_json(path), path);
   model.weights = bind_weights(model.config, model.checkpoint);
   return model;
+}
+
+// Whether the model has a CUDA kernel for all of its computations.
+inline bool runs_on_cuda(const Case& golden) {
+  try {
+    check_model_runs_on({Device::Kind::cuda, 0}, load_case(golden).config);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 inline std::vector<std::int64_t> integers(const SafetensorsFile& file, const std::string& name) {

@@ -50,7 +50,12 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "nanochat",
                                  "ernie4_5_moe",
                                  "minimax_m2",
-                                 "afmoe"};
+                                 "afmoe",
+                                 "deepseek_v2",
+                                 "deepseek_v3",
+                                 "deepseek_v3_no_q_latent",
+                                 "llama4_text",
+                                 "llama4_text_two_experts"};
 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocabulary, unsigned seed) {
   std::mt19937 generator(seed);

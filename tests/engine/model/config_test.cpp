@@ -452,6 +452,89 @@ TEST(Config, DefaultsOfTheFurtherFamilies) {
   EXPECT_EQ(afmoe.layers[0].window, 1024);
 }
 
+TEST(Config, LatentAttentionOfDeepseek) {
+  const auto sizes = with(llama(), R"({"num_key_value_heads": 4, "head_dim": 6,
+    "qk_rope_head_dim": 6, "qk_nope_head_dim": 10, "v_head_dim": 8, "kv_lora_rank": 12,
+    "q_lora_rank": 20, "n_routed_experts": 8, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1})");
+  const auto v3 = with(sizes, R"({"model_type": "deepseek_v3", "rope_scaling": {"type": "yarn",
+    "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096}})");
+  const auto model = parse_model_config(v3, "c");
+  EXPECT_TRUE(model.has_latent_attention() && model.rope_interleaved && model.experts.sigmoid);
+  EXPECT_TRUE(model.d_head == 16 && model.d_value() == 8 && model.latent.q_rank == 20);
+  EXPECT_TRUE(model.ropes[0].dim == 6 && model.ropes[0].begin == 10);
+  const double mscale = 0.1 * std::log(40.0) + 1.0;
+  EXPECT_DOUBLE_EQ(model.attention_scale, mscale * mscale / 4.0);
+  EXPECT_DOUBLE_EQ(model.experts.weight_scale, 2.5);
+  EXPECT_TRUE(model.experts.normalized && model.experts.shared_d_mlp == 16);
+  EXPECT_TRUE(!model.layers[0].experts && model.layers[1].experts);
+  EXPECT_EQ(model.names.unused, (std::vector<std::string>{"layers.2."}));
+  EXPECT_TRUE(
+      parse_model_config(with(v3, R"({"num_nextn_predict_layers": 0})"), "c").names.unused.empty());
+  auto plain = with(v3, R"({"rope_scaling": null, "rope_interleave": false})");
+  plain["q_lora_rank"] = nullptr;  // merge_overrides() removes null values
+  const auto half = parse_model_config(plain, "c");
+  EXPECT_TRUE(half.latent.q_rank == 0 && !half.rope_interleaved && !half.rope_sorts_pairs);
+  EXPECT_DOUBLE_EQ(half.attention_scale, 0.25);
+  expect_error(with(v3, R"({"num_key_value_heads": 2})"), "'num_key_value_heads' is 2");
+  expect_error(with(v3, R"({"scoring_func": "softmax"})"), "'scoring_func' is \"softmax\"");
+  expect_error(with(v3, R"({"topk_method": "greedy"})"), "'topk_method' is \"greedy\"");
+  expect_error(with(v3, R"({"partial_rotary_factor": 0.5})"), "'partial_rotary_factor' is 0.5");
+  expect_error(with(v3, R"({"kv_lora_rank": 0})"), "kv_lora_rank");
+  expect_error(with(v3, R"({"kv_lora_rank": 2000000000})"), "kv_lora_rank is 2000000000");
+  expect_error(with(v3, R"({"qk_rope_head_dim": 5})"), "RoPE turns 5 of 15 head dimensions");
+
+  const auto v2 = with(sizes, R"({"model_type": "deepseek_v2"})");
+  const auto greedy = parse_model_config(v2, "c");
+  EXPECT_TRUE(greedy.rotated_pairs_interleaved() && !greedy.experts.sigmoid);
+  EXPECT_EQ(greedy.experts.groups, 1);
+  EXPECT_EQ(greedy.experts.shared_d_mlp, 32);
+  const auto limited =
+      parse_model_config(with(v2, R"({"topk_method": "group_limited_greedy"})"), "c");
+  EXPECT_TRUE(limited.experts.group_maximum && limited.experts.chosen_groups == 2);
+  expect_error(with(v2, R"({"topk_method": "noaux_tc"})"), "'topk_method' is \"noaux_tc\"");
+  expect_error(with(v2, R"({"norm_topk_prob": true})"), "'norm_topk_prob' is true");
+  expect_error(with(v2, R"({"mlp_bias": true})"), "'mlp_bias' is true");
+  expect_error(with(v2, R"({"num_experts_per_tok": null})"), "num_experts_per_tok");
+}
+
+TEST(Config, Llama4AlternatesChunksAndNope) {
+  const auto text = with(llama(), R"({"model_type": "llama4_text", "num_hidden_layers": 8,
+    "intermediate_size_mlp": 48, "num_local_experts": 4, "interleave_moe_layer_step": 2,
+    "attention_chunk_size": 8, "floor_scale": 4, "attn_scale": 0.2, "no_rope_layers": []})");
+  const auto model = parse_model_config(text, "c");
+  for (std::size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(model.layers[i].rope, i % 4 == 3 ? -1 : 0) << i;
+    EXPECT_EQ(model.layers[i].chunk, i % 4 == 3 ? 0 : 8) << i;
+    EXPECT_EQ(model.layers[i].experts, i % 2 == 1) << i;
+  }
+  EXPECT_TRUE(model.d_head == 128 && model.d_mlp == 48 && model.experts.d_mlp == 32);
+  EXPECT_TRUE(model.experts.shared_d_mlp == 32 && model.experts.per_token == 1);
+  EXPECT_TRUE(model.experts.scales_input && model.rotated_qk_norm && model.rope_interleaved);
+  ASSERT_TRUE(model.query_scaling && model.query_scaling->without_rope);
+  EXPECT_DOUBLE_EQ(model.query_scaling->beta, 0.2);
+  EXPECT_EQ(model.names.down, "feed_forward.down_proj");
+  const auto listed = parse_model_config(
+      with(text, R"({"num_hidden_layers": 2, "no_rope_layers": [0, 1], "moe_layers": [0],
+        "layer_types": ["chunked_attention", "full_attention"], "use_qk_norm": false,
+        "attn_temperature_tuning": false})"),
+      "c");
+  EXPECT_TRUE(listed.layers[0].rope == -1 && listed.layers[0].chunk == 8);
+  EXPECT_TRUE(listed.layers[1].rope == 0 && listed.layers[1].chunk == 0);
+  EXPECT_TRUE(listed.layers[0].experts && !listed.layers[1].experts);
+  EXPECT_TRUE(!listed.rotated_qk_norm && !listed.query_scaling);
+  const auto number = with(text, R"({"attn_temperature_tuning": 4})");
+  EXPECT_TRUE(parse_model_config(number, "c").query_scaling.has_value());
+  auto no_chunk = text;
+  no_chunk["attention_chunk_size"] = nullptr;
+  expect_error(no_chunk, "'attention_chunk_size' is null, expected a positive integer");
+  expect_error(with(text, R"({"layer_types": ["full_attention"]})"), "layer_types has 1 entries");
+  expect_error(with(text, R"({"num_hidden_layers": 1, "layer_types": ["sliding_attention"]})"),
+               "expected full_attention or chunked_attention");
+  expect_error(with(text, R"({"floor_scale": 0})"), "'floor_scale' is 0");
+  expect_error(with(text, R"({"num_experts_per_tok": 5})"), "at most the 4 experts");
+}
+
 std::string text_of(const std::string& path) {
   std::ifstream file(source_path(path));
   return {std::istreambuf_iterator<char>(file), {}};

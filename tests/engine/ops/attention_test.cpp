@@ -36,12 +36,13 @@ std::vector<double> plain_row(const AttentionInput& input, const Sequence& seque
   const auto d = input.q.dim(2);
   const auto kv_head = head / (input.q.dim(1) / input.k.dim(1));
   const auto at = [&](ConstTensorView tensor, std::int64_t p, std::int64_t h) {
-    return tensor.data<float>() + ((sequence.begin + p) * tensor.dim(1) + h) * d;
+    return tensor.data<float>() + ((sequence.begin + p) * tensor.dim(1) + h) * tensor.dim(2);
   };
   weights.assign(static_cast<std::size_t>(sequence.length), 0.0);
   double total = 0.0;
   for (std::int64_t key = 0; key <= position; ++key) {
     if (input.window > 0 && position - key >= input.window) continue;
+    if (input.chunk > 0 && position / input.chunk != key / input.chunk) continue;
     double score = 0.0;
     for (std::int64_t i = 0; i < d; ++i)
       score += static_cast<double>(at(input.q, position, head)[i]) * at(input.k, key, kv_head)[i];
@@ -50,10 +51,10 @@ std::vector<double> plain_row(const AttentionInput& input, const Sequence& seque
     total += weights[static_cast<std::size_t>(key)] = std::exp(score);
   }
   if (!input.sinks.empty()) total += std::exp(input.sinks[static_cast<std::size_t>(head)]);
-  std::vector<double> z(static_cast<std::size_t>(d), 0.0);
+  std::vector<double> z(static_cast<std::size_t>(input.v.dim(2)), 0.0);
   for (std::int64_t key = 0; key <= position; ++key) {
     weights[static_cast<std::size_t>(key)] /= total;
-    for (std::int64_t i = 0; i < d; ++i)
+    for (std::int64_t i = 0; i < input.v.dim(2); ++i)
       z[static_cast<std::size_t>(i)] +=
           weights[static_cast<std::size_t>(key)] * at(input.v, key, kv_head)[i];
   }
@@ -63,8 +64,8 @@ std::vector<double> plain_row(const AttentionInput& input, const Sequence& seque
 // Error bound of sums of up to 300 float32 terms of order 1.
 void expect_plain_softmax(const AttentionInput& input) {
   const auto n_heads = input.q.dim(1);
-  const auto d_head = input.q.dim(2);
-  Tensor z(input.q.shape());
+  const auto d_value = input.v.dim(2);
+  Tensor z({kRows, n_heads, d_value});
   attention(input, z);
   std::vector<std::int64_t> rows;
   for (std::int64_t row = 0; row < kRows; row += 7) rows.push_back(row);
@@ -79,9 +80,9 @@ void expect_plain_softmax(const AttentionInput& input) {
       const auto row = sequence.begin + position;
       for (std::int64_t head = 0; head < n_heads; ++head) {
         const auto expected = plain_row(input, sequence, position, head, weights);
-        for (std::int64_t i = 0; i < d_head; ++i)
+        for (std::int64_t i = 0; i < d_value; ++i)
           worst = std::max(worst, std::abs(expected[static_cast<std::size_t>(i)] -
-                                           z.data<float>()[(row * n_heads + head) * d_head + i]));
+                                           z.data<float>()[(row * n_heads + head) * d_value + i]));
         if (row % 7 != 0) continue;
         const auto offset = (head * scores.dim(1) + row / 7) * 300;
         for (std::int64_t key = 0; key < sequence.length; ++key) {
@@ -107,6 +108,37 @@ TEST_P(Attention, MatchesPlainSoftmaxAttention) {
                              .window = shape.window};
   for_each_cpu_target([&](const std::string&) { expect_plain_softmax(input); });
 }
+
+TEST_P(Attention, ValuesMayHaveAnotherWidthThanKeys) {
+  const auto& shape = GetParam();
+  const auto qkv = random_qkv(shape);
+  for (const std::int64_t d_value : {shape.d_head + 9, shape.d_head / 2 + 1}) {
+    const auto v = random_tensor({kRows, shape.n_kv_heads, d_value}, 5);
+    const AttentionInput input{.q = qkv.q,
+                               .k = qkv.k,
+                               .v = v,
+                               .sequences = kSequences,
+                               .scale = 1.0f / std::sqrt(static_cast<float>(shape.d_head)),
+                               .window = shape.window};
+    for_each_cpu_target([&](const std::string&) { expect_plain_softmax(input); });
+  }
+}
+
+TEST_P(Attention, QueriesOfAChunkSeeItsKeysOnly) {
+  const auto& shape = GetParam();
+  const auto qkv = random_qkv(shape);
+  for (const std::int64_t chunk : {1, 48, 256, 290}) {
+    const AttentionInput input{.q = qkv.q,
+                               .k = qkv.k,
+                               .v = qkv.v,
+                               .sequences = kSequences,
+                               .scale = 1.0f / std::sqrt(static_cast<float>(shape.d_head)),
+                               .window = shape.window,
+                               .chunk = chunk};
+    for_each_cpu_target([&](const std::string&) { expect_plain_softmax(input); });
+  }
+}
+
 TEST_P(Attention, MatchesPlainSoftmaxAttentionWithSoftCap) {
   const auto& shape = GetParam();
   const auto qkv = random_qkv(shape);

@@ -64,6 +64,18 @@ TEST_P(Experts, NormalizedWeightsAreTheSoftmaxOverChosenExperts) {
   }
 }
 
+// Group 0 has the larger sum of two scores, group 1 the largest score.
+TEST_P(Experts, GroupsCountByTwoScoresOrByTheHighest) {
+  const auto logits = tensor_of({1.0f, 0.9f, 1.2f, -3.0f}, {1, 4});
+  for (const bool maximum : {false, true}) {
+    Chosen chosen(1, 2);
+    choose_experts(logits, {.groups = 2, .chosen_groups = 1, .group_maximum = maximum}, {},
+                   chosen.weights, chosen.indices);
+    EXPECT_EQ(chosen.indices.data<float>()[0], maximum ? 2.0f : 0.0f);
+    EXPECT_EQ(chosen.indices.data<float>()[1], maximum ? 3.0f : 1.0f);
+  }
+}
+
 TEST_P(Experts, NanLogitsPropagateToTheWeights) {
   const auto logits = tensor_of({0.0f, std::numeric_limits<float>::quiet_NaN(), 1.0f}, {1, 3});
   const auto chosen = choose(logits, 2, true);
@@ -141,7 +153,7 @@ struct Mixture {
     Tensor gate({rows, kPerToken, kMlp});
     Tensor up(gate.shape());
     Tensor y({rows, kModel});
-    project_experts_gate_up(x, by_expert, experts, gate, up);
+    project_experts_gate_up(x, by_expert, experts, {}, gate, up);
     gated_activation(Activation::silu, gate, up, gate);
     project_experts_down(gate, by_expert, experts, chosen.weights, y);
     return y;

@@ -17,25 +17,27 @@ class StoredKeys : public EachCpuTarget {};
 struct StoredCase {
   std::int64_t n_heads, n_kv_heads, d_head, window;
   float softcap;
+  std::int64_t d_value;
 };
 
 constexpr std::int64_t kLength = 530;
 
 TEST_P(StoredKeys, HaveTheBitsOfKeysPackedAtOnce) {
-  for (const auto& [n_heads, n_kv_heads, d, window, softcap] :
-       {StoredCase{9, 3, 64, 0, 0.0f}, StoredCase{4, 4, 20, 100, 0.0f},
-        StoredCase{8, 1, 33, 0, 5.0f}, StoredCase{2, 1, 7, 300, 0.0f}}) {
+  for (const auto& [n_heads, n_kv_heads, d, window, softcap, d_value] :
+       {StoredCase{9, 3, 64, 0, 0.0f, 64}, StoredCase{4, 4, 20, 100, 0.0f, 20},
+        StoredCase{8, 1, 33, 0, 5.0f, 33}, StoredCase{2, 1, 7, 300, 0.0f, 7},
+        StoredCase{4, 4, 24, 0, 0.0f, 13}, StoredCase{3, 3, 9, 100, 0.0f, 30}}) {
     const auto q = random_tensor({kLength, n_heads, d}, 1, 1.5f);
     const auto k = random_tensor({kLength, n_kv_heads, d}, 2);
-    const auto v = random_tensor({kLength, n_kv_heads, d}, 3);
+    const auto v = random_tensor({kLength, n_kv_heads, d_value}, 3);
     const std::vector<Sequence> whole = {{0, kLength}};
     AttentionInput input{.q = q, .k = k, .v = v, .sequences = whole, .scale = 0.3f};
     input.window = window;
     input.softcap = softcap;
-    Tensor expected({kLength, n_heads, d});
+    Tensor expected({kLength, n_heads, d_value});
     attention(input, expected);
 
-    LayerKeyValueStore store(2, n_kv_heads, d);
+    LayerKeyValueStore store(2, n_kv_heads, d, d_value);
     std::int64_t past = 0;
     for (const std::int64_t length : {200, 1, 1, 53, 1, 1, 256, 17}) {
       const std::vector<Sequence> piece = {{0, length, past, 1}};
@@ -46,7 +48,7 @@ TEST_P(StoredKeys, HaveTheBitsOfKeysPackedAtOnce) {
       part.q = q.view().rows(past, end);
       part.sequences = piece;
       part.packed = &packed;
-      Tensor z({length, n_heads, d});
+      Tensor z({length, n_heads, d_value});
       attention(part, z);
       EXPECT_EQ(std::memcmp(z.view().bytes(), expected.view().rows(past, end).bytes(),
                             z.view().size_bytes()),

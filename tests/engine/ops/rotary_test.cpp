@@ -49,6 +49,35 @@ TEST_P(Rotary, RotatesPairsByPositionTimesFrequency) {
     }
 }
 
+TEST_P(Rotary, RotationMayBeginWithinTheHead) {
+  const std::vector<Sequence> sequences = {{0, 20}};
+  const auto table = rotary_table(rope(6), sequences);
+  for (const bool interleaved : {false, true}) {
+    const auto before = random_tensor({20, 3, 10}, 1);
+    auto x = rounded(before, DType::f32);
+    apply_rotary(table, interleaved, x, 4);
+    Tensor last({20, 3, 6});
+    for (std::int64_t i = 0; i < 60; ++i)
+      std::copy_n(before.data<float>() + i * 10 + 4, 6, last.data<float>() + i * 6);
+    apply_rotary(table, interleaved, last);
+    for (std::int64_t i = 0; i < 60; ++i) {
+      const float* out = x.data<float>() + i * 10;
+      EXPECT_EQ(std::memcmp(out, before.data<float>() + i * 10, 4 * sizeof(float)), 0);
+      EXPECT_EQ(std::memcmp(out + 4, last.data<float>() + i * 6, 6 * sizeof(float)), 0);
+    }
+  }
+}
+
+TEST_P(Rotary, InterleavedPairsCanBeSortedIntoHalves) {
+  const auto before = random_tensor({7, 3, 11}, 1);
+  auto x = rounded(before, DType::f32);
+  sort_rotated_pairs(x, 4, 6);
+  const std::int64_t source[] = {0, 1, 2, 3, 4, 6, 8, 5, 7, 9, 10};
+  for (std::int64_t head = 0; head < 21; ++head)
+    for (std::int64_t i = 0; i < 11; ++i)
+      EXPECT_EQ(x.data<float>()[head * 11 + i], before.data<float>()[head * 11 + source[i]]);
+}
+
 TEST_P(Rotary, DotProductsDependOnTheDistanceOnly) {
   const std::vector<Sequence> sequences = {{0, 200}};
   const auto table = rotary_table(rope(16), sequences);

@@ -39,7 +39,7 @@ std::unique_ptr<KeyValueStore> CpuBackend::make_key_value_store(std::int64_t seq
                                                                 std::int64_t) {
   auto store = std::make_unique<CpuStore>();
   for (std::int64_t layer = 0; layer < config().n_layers; ++layer)
-    store->layers.emplace_back(sequences, config().n_kv_heads, config().d_head);
+    store->layers.emplace_back(sequences, config().n_kv_heads, config().d_head, config().d_value());
   return store;
 }
 
@@ -62,8 +62,8 @@ void CpuBackend::allocate_activations() {
   update_ = Tensor({rows, c.d_model});
   q_ = Tensor({rows, c.n_heads, c.d_head});
   k_ = Tensor({rows, c.n_kv_heads, c.d_head});
-  v_ = Tensor({rows, c.n_kv_heads, c.d_head});
-  z_ = Tensor({rows, c.n_heads, c.d_head});
+  v_ = Tensor({rows, c.n_kv_heads, c.d_value()});
+  z_ = Tensor({rows, c.n_heads, c.d_value()});
   if (c.has_attention_gate()) attention_gate_ = Tensor(z_.shape());
 }
 
@@ -83,7 +83,37 @@ void CpuBackend::normalize(NormSite norm) {
   normalize_rows(beside ? layer_input_ : residual_, weights, normalized_);
 }
 
+void CpuBackend::project_latents() {
+  const auto& w = weights_->latent;
+  const auto& latent = config().latent;
+  kv_latent_ = Tensor({active_rows(), latent.kv_rank});
+  rotated_key_ = Tensor({active_rows(), w.rotated_key.weight.out()});
+  linear(normalized_, {{w.kv, kv_latent_}, {w.rotated_key, rotated_key_}});
+  rms_norm(kv_latent_, w.kv_norm.weight, latent.norm_eps, kv_latent_);
+  if (latent.q_rank == 0) return;
+  q_latent_ = Tensor({active_rows(), latent.q_rank});
+  linear(normalized_, w.q, q_latent_);
+  rms_norm(q_latent_, w.q_norm.weight, latent.norm_eps, q_latent_);
+}
+
+// A head of k is [its rows of W_UK times the latent | the shared part, to be rotated].
+void CpuBackend::project_from_latents(bool values) {
+  const auto& w = *weights_;
+  linear(config().latent.q_rank > 0 ? q_latent_ : normalized_, w.q, as_matrix(q_));
+  const auto shared = rotated_key_.dim(1);
+  const auto own = config().d_head - shared;
+  Tensor projected({active_rows(), config().n_heads * own});
+  linear(kv_latent_, w.k, projected);
+  if (values) linear(kv_latent_, w.v, as_matrix(v_));
+  parallel_for(k_.dim(0) * k_.dim(1), [&](std::int64_t i) {
+    float* const key = k_.data<float>() + i * config().d_head;
+    std::copy_n(projected.data<float>() + i * own, own, key);
+    std::copy_n(rotated_key_.data<float>() + i / k_.dim(1) * shared, shared, key + own);
+  });
+}
+
 void CpuBackend::project_qkv(bool values) {
+  if (config().has_latent_attention()) return project_from_latents(values);
   const auto& w = *weights_;
   if (values)
     linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}, {w.v, as_matrix(v_)}});
@@ -111,11 +141,17 @@ void CpuBackend::apply_rope() {
   const int rope = config().layers[as_index(layer_)].rope;
   if (rope >= 0) {
     const auto& table = tables_[as_index(rope)];
-    apply_rotary(table, config().rope_interleaved, q_);
-    apply_rotary(table, config().rope_interleaved, k_);
+    const auto& [begin, dim] =
+        std::pair(config().ropes[as_index(rope)].begin, 2 * table.cos.dim(1));
+    for (Tensor* const x : {&q_, &k_}) {
+      apply_rotary(table, config().rope_interleaved, *x, begin);
+      if (config().rope_sorts_pairs) sort_rotated_pairs(*x, begin, dim);
+    }
     if (config().rotated_qk_norm) normalize_heads();
   }
-  if (config().query_scaling) scale_queries(q_, *config().query_scaling, batch_->sequences, kept_);
+  const auto& scaling = config().query_scaling;
+  if (scaling && !(scaling->without_rope && rope >= 0))
+    scale_queries(q_, *scaling, batch_->sequences, kept_);
 }
 
 AttentionInput CpuBackend::attention_input() const {
@@ -126,6 +162,7 @@ AttentionInput CpuBackend::attention_input() const {
           .queries = kept_,
           .scale = static_cast<float>(config().score_scale(layer_)),
           .window = config().layers[as_index(layer_)].window,
+          .chunk = config().layers[as_index(layer_)].chunk,
           .softcap = static_cast<float>(config().attention_softcap),
           .sinks = weights_->sinks};
 }
@@ -172,8 +209,11 @@ void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
   if (has_experts()) {
     by_expert_ = group_rows_by_expert(expert_indices_.view().rows(begin, begin + count),
                                       config().experts.count);
-    project_experts_gate_up(x, by_expert_, weights_->experts, buffer_view(ActivationBuffer::gate),
-                            buffer_view(ActivationBuffer::up));
+    const auto factors = config().experts.scales_input
+                             ? expert_weights_.view().rows(begin, begin + count)
+                             : TensorView();
+    project_experts_gate_up(x, by_expert_, weights_->experts, factors,
+                            buffer_view(ActivationBuffer::gate), buffer_view(ActivationBuffer::up));
   } else if (config().gated_mlp()) {
     linear(x, {{weights_->gate, buffer_view(ActivationBuffer::gate)},
                {weights_->up, buffer_view(ActivationBuffer::up)}});
@@ -195,9 +235,11 @@ void CpuBackend::apply_gate(std::int64_t count) {
 
 void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) {
   if (has_experts()) {
+    const auto factors = config().experts.scales_input
+                             ? TensorView()
+                             : expert_weights_.view().rows(begin, begin + count);
     project_experts_down(buffer_view(ActivationBuffer::gate), by_expert_, weights_->experts,
-                         expert_weights_.view().rows(begin, begin + count),
-                         update_.view().rows(begin, begin + count));
+                         factors, update_.view().rows(begin, begin + count));
     if (config().experts.shared_d_mlp > 0) add_shared_expert(begin, count);
     return add_update_rows(begin, count, weights_->post_mlp_norm, addition);
   }
@@ -252,14 +294,25 @@ void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
   }
   normalized_ = Tensor(residual_.shape());
   update_ = Tensor(residual_.shape());
-  z_ = Tensor(q_.shape());
+  z_ = Tensor({q_.dim(0), q_.dim(1), config().d_value()});
 }
 
 TensorView CpuBackend::buffer_view(ActivationBuffer buffer) {
-  Tensor* const tensors[] = {
-      &residual_,       &normalized_,     &q_,    &k_,  &v_,     &z_, &update_, &router_logits_,
-      &expert_weights_, &expert_indices_, &gate_, &up_, &logits_};  // in the order of
-                                                                    // ActivationBuffer
+  Tensor* const tensors[] = {&residual_,
+                             &normalized_,
+                             &q_,
+                             &k_,
+                             &v_,
+                             &z_,
+                             &update_,
+                             &router_logits_,
+                             &expert_weights_,
+                             &expert_indices_,
+                             &gate_,
+                             &up_,
+                             &logits_,
+                             &kv_latent_};  // in the order of
+                                            // ActivationBuffer
   auto& chosen = *tensors[static_cast<std::size_t>(buffer)];
   return buffer == ActivationBuffer::gate || buffer == ActivationBuffer::up ? mlp_chunk_view(chosen)
                                                                             : chosen.view();

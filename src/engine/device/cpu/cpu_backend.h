@@ -45,6 +45,7 @@ class CpuBackend : public Backend {
     copy_rows(layer_input_, residual_);
   }
   void normalize(NormSite norm) override;
+  void project_latents() override;
   void project_qkv(bool values) override;
   void normalize_heads() override;
   void apply_rope() override;
@@ -125,6 +126,7 @@ class CpuBackend : public Backend {
   void allocate_activations();
   AttentionInput attention_input() const;
   void append_to_cache();
+  void project_from_latents(bool values);
   // Attention input whose k and v include the cached positions.
   AttentionInput attention_input_with_cache();
   void normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const {
@@ -148,10 +150,13 @@ class CpuBackend : public Backend {
   Tensor layer_input_;           // (rows, d_model) for parallel residuals
   Tensor normalized_;            // (rows, d_model)
   Tensor update_;                // (rows, d_model)
+  Tensor q_latent_;              // (rows, q_rank)
+  Tensor kv_latent_;             // (rows, kv_rank)
+  Tensor rotated_key_;           // (rows, rope dim), shared by all heads
   Tensor q_;                     // (rows, n_heads, d_head)
   Tensor k_;                     // (rows, n_kv_heads, d_head)
-  Tensor v_;                     // (rows, n_kv_heads, d_head)
-  Tensor z_;                     // (rows, n_heads, d_head)
+  Tensor v_;                     // (rows, n_kv_heads, d_value)
+  Tensor z_;                     // (rows, n_heads, d_value)
   Tensor attention_gate_;        // (rows, n_heads, d_head) before the sigmoid
   Tensor router_logits_;         // (rows, experts)
   Tensor expert_weights_;        // (rows, k)

@@ -26,11 +26,13 @@ ExpertNames block_sparse_names() {
           .down = "block_sparse_moe.experts.{}.w2"};
 }
 
-// Reads the expert groups for group-limited routing.
-void read_groups(ModelConfig& model, const ConfigReader& config) {
+}  // namespace
+
+void read_expert_groups(ModelConfig& model, const ConfigReader& config, std::int64_t groups,
+                        std::int64_t chosen) {
   auto& experts = model.experts;
-  experts.groups = config.positive_integer("n_group", 1);
-  experts.chosen_groups = config.positive_integer("topk_group", 1);
+  experts.groups = config.positive_integer("n_group", groups);
+  experts.chosen_groups = config.positive_integer("topk_group", chosen);
   if (experts.groups > kMostExpertGroups || experts.count % experts.groups != 0 ||
       (experts.groups > 1 && experts.count / experts.groups < 2))
     config.fail("n_group", fmt::format("at most {} equal groups of 2 or more of the {} experts",
@@ -40,7 +42,11 @@ void read_groups(ModelConfig& model, const ConfigReader& config) {
     config.fail("topk_group", "groups with at least num_experts_per_tok experts");
 }
 
-}  // namespace
+void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std::int64_t dense) {
+  dense = config.non_negative_integer("first_k_dense_replace", dense);
+  for (std::int64_t i = 0; i < std::min(dense, model.n_layers); ++i)
+    model.layers[as_index(i)].experts = false;
+}
 
 // Mixtral: a mixture of experts in place of every MLP.
 void read_mixtral(ModelConfig& model, const ConfigReader& config) {
@@ -86,11 +92,9 @@ void read_glm4_moe(ModelConfig& model, const ConfigReader& config) {
                {.count = 128, .per_token = 8, .d_mlp = 1408, .count_key = "n_routed_experts"});
   read_biased_router(model, config, "routed_scaling_factor", "mlp.gate.e_score_correction_bias");
   model.experts.normalized = config.flag("norm_topk_prob", true);
-  read_groups(model, config);
+  read_expert_groups(model, config);
   read_shared_experts(model, config, "n_shared_experts", 1);
-  const auto dense = config.non_negative_integer("first_k_dense_replace", 1);
-  for (std::int64_t i = 0; i < std::min(dense, model.n_layers); ++i)
-    model.layers[as_index(i)].experts = false;
+  read_first_dense_layers(model, config, 1);
   model.names.unused = {fmt::format("layers.{}.", model.n_layers)};
 }
 

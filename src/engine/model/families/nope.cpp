@@ -1,20 +1,23 @@
 // Families whose layers differ in position encoding: RoPE on some layers, none on others (NoPE).
+#include <algorithm>
 #include <cmath>
 
 #include "base/core/error.h"
+#include "base/io/json.h"
 #include "engine/model/model_config.h"
 
 namespace qkscope {
 namespace {
 
+void read_nope_interval(ModelConfig& model, const ConfigReader& config) {
+  const auto interval = config.positive_integer("no_rope_layer_interval", 4);
+  for (std::int64_t i = 0; i < model.n_layers; ++i)
+    if ((i + 1) % interval == 0) model.layers[static_cast<std::size_t>(i)].rope = -1;
+}
+
 // Despite the name, no_rope_layers is 1 for a layer with RoPE and 0 for a NoPE layer.
 void read_nope_layers(ModelConfig& model, const ConfigReader& config) {
-  if (!config.has_value("no_rope_layers")) {
-    const auto interval = config.positive_integer("no_rope_layer_interval", 4);
-    for (std::int64_t i = 0; i < model.n_layers; ++i)
-      if ((i + 1) % interval == 0) model.layers[static_cast<std::size_t>(i)].rope = -1;
-    return;
-  }
+  if (!config.has_value("no_rope_layers")) return read_nope_interval(model, config);
   const auto uses_rope = config.integers("no_rope_layers");
   if (uses_rope.size() < model.layers.size())
     bad_input("{}: no_rope_layers has {} entries, expected {} (one per layer)", config.where(),
@@ -37,6 +40,47 @@ void read_smollm3_windows(ModelConfig& model, const ConfigReader& config) {
 // Sliding layers keep RoPE; layers with full attention have no position encoding.
 void remove_rope_of_full_layers(ModelConfig& model) {
   for (auto& layer : model.layers) layer.rope = layer.window > 0 ? 0 : -1;
+}
+
+// Layers with RoPE attend within chunks, unless layer_types says otherwise.
+void read_chunks(ModelConfig& model, const ConfigReader& config) {
+  const bool listed = config.has_value("layer_types");
+  const auto types = listed ? config.strings("layer_types") : std::vector<std::string>();
+  if (listed && types.size() < model.layers.size())
+    bad_input("{}: layer_types has {} entries, expected {}", config.where(), types.size(),
+              model.layers.size());
+  const bool off =
+      config.contains_key("attention_chunk_size") && !config.has_value("attention_chunk_size");
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const bool chunked = listed ? types[i] == "chunked_attention" : model.layers[i].rope >= 0;
+    if (listed && !chunked && types[i] != "full_attention")
+      bad_input("{}: layer_types[{}] is '{}', expected full_attention or chunked_attention",
+                config.where(), i, types[i]);
+    if (chunked && off) config.fail("attention_chunk_size", "a positive integer");
+    if (chunked) model.layers[i].chunk = config.positive_integer("attention_chunk_size", 8192);
+  }
+}
+
+// Llama 4: one expert per token, whose input is multiplied by the sigmoid of its logit, and a
+// shared expert; dense layers have a width of their own.
+void read_llama4_experts(ModelConfig& model, const ConfigReader& config) {
+  read_experts(model, config, {.count = 16, .per_token = 1});
+  model.experts.sigmoid = model.experts.scales_input = true;
+  model.experts.shared_d_mlp = model.d_mlp;
+  model.d_mlp = config.positive_integer("intermediate_size_mlp", 16384);
+  model.names.experts = {{.router = "feed_forward.router",
+                          .shared = "feed_forward.shared_expert",
+                          .gate_up = "feed_forward.experts.gate_up_proj",
+                          .down = "feed_forward.experts.down_proj",
+                          .transposed = true}};
+  for (auto* name : {&model.names.gate, &model.names.up, &model.names.down})
+    name->replace(0, std::string("mlp").size(), "feed_forward");
+  const auto step = config.positive_integer("interleave_moe_layer_step", 1);
+  const bool listed = config.has_value("moe_layers");
+  const auto chosen = listed ? config.integers("moe_layers") : std::vector<std::int64_t>();
+  for (std::int64_t i = 0; i < model.n_layers; ++i)
+    model.layers[static_cast<std::size_t>(i)].experts =
+        listed ? std::ranges::find(chosen, i) != chosen.end() : (i + 1) % step == 0;
 }
 
 }  // namespace
@@ -102,6 +146,33 @@ void read_afmoe(ModelConfig& model, const ConfigReader& config) {
   const auto dense = config.non_negative_integer("num_dense_layers", 1);
   for (std::size_t i = 0; i < model.layers.size(); ++i)
     model.layers[i].experts = static_cast<std::int64_t>(i) >= dense;
+}
+
+// Llama 4: chunked attention with interleaved RoPE and a q/k norm without weights after it; on NoPE
+// layers full attention, with queries that grow with the logarithm of the position.
+void read_llama4(ModelConfig& model, const ConfigReader& config) {
+  read_llama_config(
+      model, config,
+      {.rope_theta = 5e5, .norm_eps = 1e-5, .d_head = 128, .max_positions = 4096 * 32});
+  read_attention_bias(model, config, false);
+  model.rope_interleaved = true;
+  model.rotated_qk_norm = config.flag("use_qk_norm", true);
+  model.names.q_norm = model.names.k_norm = "";
+  if (config.has_value("no_rope_layers") && config.integers("no_rope_layers").empty())
+    read_nope_interval(model, config);
+  else
+    read_nope_layers(model, config);
+  read_chunks(model, config);
+  // The first files say 4 instead of true.
+  const char* const tuning = "attn_temperature_tuning";
+  if (config.has_value(tuning) && config.at(tuning).is_number()
+          ? config.non_negative_integer(tuning, 1) > 0
+          : config.flag(tuning, true))
+    model.query_scaling = QueryScaling{.beta = config.number("attn_scale", 0.1, {0.0, 1e3}),
+                                       .original_max = config.positive_integer("floor_scale", 8192),
+                                       .without_rope = true,
+                                       .shift = 1};
+  read_llama4_experts(model, config);
 }
 
 }  // namespace qkscope

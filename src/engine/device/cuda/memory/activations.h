@@ -143,7 +143,8 @@ class Activations {
       case ActivationBuffer::router_logits:
       case ActivationBuffer::expert_weights:
       case ActivationBuffer::expert_indices:
-        QKSCOPE_ASSERT(false);  // these buffers belong to expert_mixture.h
+      case ActivationBuffer::kv_latent:
+        QKSCOPE_ASSERT(false);  // expert_mixture.h has the former; latent attention is refused
       case ActivationBuffer::logits:
         break;
     }
