@@ -81,7 +81,7 @@ std::vector<ChannelCell> channel_cells(const ResultFrame& frame) {
 
 }  // namespace
 
-Figure attention_onset(const AnalysisResults& results) {
+Figure attention_onset(const AnalysisResults& results, const FigureKind&) {
   const ResultFrame& frame = results.frame("attention");
   TrajectoryTable table(results);
   std::vector<PlotSeries> series;
@@ -98,21 +98,13 @@ Figure attention_onset(const AnalysisResults& results) {
       {"sinks", style::kNope, style::kSquare});
   add("position_dominated", mean_by_run(mark_class_members_by_run(results, "position_dominated")),
       {"position-dominated heads", style::kQuery, style::kCircle});
-  Figure figure;
-  figure.title = "When induction, sinks and position-dominance appear";
-  figure.caption =
-      "Over every token of the texts. Diamonds: the largest induction score of a head (share of "
-      "attention on tokens that followed an earlier copy of the present one). Squares: sink rate, "
-      "the share of texts and heads in which the first token has more than 0.3 of the attention of "
-      "the first 64 queries. Circles: share of heads that position dominates (r_q and |r_k| high "
-      "on the first component). Dashed lines separate phases.";
-  return table.draw(std::move(figure),
+  return table.draw({},
                     {{"score or share", "set yrange [0:1.02]\nset ytics 0.2\n",
                       plot_series(series, results.runs().size())}},
                     {.legend = legend_entries(series)});
 }
 
-Figure distance_by_class(const AnalysisResults& results) {
+Figure distance_by_class(const AnalysisResults& results, const FigureKind& kind) {
   auto masses = masses_by_band(results);
   if (masses.empty()) return {};
   Figure figure;
@@ -140,25 +132,13 @@ Figure distance_by_class(const AnalysisResults& results) {
     if (width % 2 == 0) ticks += fmt::format("{}'{}' {}", ticks.empty() ? "" : ", ", low, width);
   }
   const Legend legend(entries, style::kColumn);
-  figure.title = "How far classes of heads look back";
-  figure.height = style::kHeight + legend.height();
-  figure.script =
-      margin_commands(0.55, style::kColumn - 0.1, 0.45 + legend.height(), figure.height - 0.1) +
-      legend.label_commands() +
-      fmt::format(
-          "set xtics ({}) rotate by 0\nset xlabel 'distance to the key (tokens, from)' "
-          "offset 0, 0.4\n"
-          "set label 'share of attention' at screen 0.1/width, graph 0.5 center rotate\n"
-          "set yrange [0:*]\nset xrange [-0.5:{}]\n",
-          ticks, static_cast<double>(masses.rbegin()->first) + 0.5) +
-      plots + "\n";
-  figure.caption =
-      "Share of attention by distance from query to key, in bands 0; 1; 2 to 3; 4 to 7 and so on, "
-      "named by their first distance: mean over every token, then over the heads of each class.";
+  place_above_legend(figure, legend);
+  figure.script += kind.fill("script", fmt::arg("ticks", ticks), fmt::arg("plots", plots),
+                             fmt::arg("right", static_cast<double>(masses.rbegin()->first) + 0.5));
   return figure;
 }
 
-Figure key_channel_map(const AnalysisResults& results) {
+Figure key_channel_map(const AnalysisResults& results, const FigureKind& kind) {
   const auto cells = channel_cells(results.frame("key_channels"));
   for (const bool post : {false, true})
     if (std::ranges::none_of(cells, [&](const ChannelCell& cell) { return cell.post == post; }))
@@ -186,30 +166,16 @@ Figure key_channel_map(const AnalysisResults& results) {
   // The colour scale ends at the 99.9th percentile, so that a few outlier channels do not darken
   // all others.
   const double top = std::max(2.0, quantile_of(ratios, 0.999));
-  figure.title = "Channels of keys that stand out";
   const auto settings =
       gnuplot_palette_command(style::kCividis) +
-      fmt::format(
-          "set cbrange [0:{:.4g}]\nset cbtics {}\nunset grid\n"
-          "set label 'range over the median' at screen {:.4f}, screen 0.5 center rotate "
-          "font ',{}'\n"
-          "set colorbox user origin screen {:.4f}, screen 0.25 size screen {:.4f}, screen "
-          "0.5 noborder\n"
-          "set xrange [-0.5:{}]\nset yrange [{}:-0.5]\n",
-          top, nice_tick_step(top, 3), 1 - 0.08 / grid.width(), style::kSmall,
-          1 - 0.5 / grid.width(), 0.09 / grid.width(), static_cast<double>(channels) - 0.5,
-          static_cast<double>(rows) - 0.5);
-  grid.draw(figure, settings, [](std::size_t post) -> PanelGrid::Panel {
-    return {post == 0 ? "before RoPE" : "after RoPE",
-            fmt::format(
-                "plot data using ($4 == {} ? $1 : NaN):2:($1 - 0.5):($1 + 0.5):($2 - 0.5):($2 + "
-                "0.5):3 with boxxyerror fillstyle solid linecolor palette\nunset colorbox\n",
-                post)};
+      kind.fill("settings", fmt::arg("top", top), fmt::arg("step", nice_tick_step(top, 3)),
+                fmt::arg("text", 1 - 0.08 / grid.width()), fmt::arg("left", 1 - 0.5 / grid.width()),
+                fmt::arg("wide", 0.09 / grid.width()),
+                fmt::arg("right", static_cast<double>(channels) - 0.5),
+                fmt::arg("bottom", static_cast<double>(rows) - 0.5));
+  grid.draw(figure, settings, [&](std::size_t post) -> PanelGrid::Panel {
+    return {post == 0 ? "before RoPE" : "after RoPE", kind.fill("panel", fmt::arg("post", post))};
   });
-  figure.caption =
-      "Largest magnitude of every channel of the keys over the median of its head's channels, over "
-      "every token: before RoPE on the left, after it on the right. Bright columns are outlier "
-      "channels, which quantisation has to spare.";
   return figure;
 }
 

@@ -78,65 +78,6 @@ MatrixAxis matrix_axis(const ResultFrame& frame, const std::vector<std::size_t>&
   return axis;
 }
 
-// Sets size and gnuplot script of a contribution matrix, with sums beside and below it.
-void draw_matrix(Figure& figure, const MatrixAxis& q, const MatrixAxis& k, double largest,
-                 const std::string& title) {
-  const auto columns = static_cast<double>(k.sums() + 1);
-  const auto lines = static_cast<double>(q.sums() + 1);
-  figure.width = 0.8 + 0.17 * columns + 0.65;
-  figure.height = 0.7 + 0.17 * lines + 0.35;
-  figure.script =
-      margin_commands(0.8, 0.8 + 0.17 * columns, 0.7, figure.height - 0.35) +
-      gnuplot_palette_command(style::kAroundZero) +
-      fmt::format(
-          "unset grid\nset border 0\nset tics scale 0 font ',{}'\n"
-          "set xrange [-0.5:{}]\nset yrange [{}:-0.5]\nset xtics ({}) rotate by 90 right\n"
-          "set ytics ({})\nset cbrange [{}:{}]\nset cbtics {}\n"
-          "set colorbox user origin screen {:.4f}, screen 0.3 size screen {:.4f}, screen 0.4 "
-          "noborder\n"
-          "set label 'component of the key' at graph 0.5, screen 0.08/height center\n"
-          "set label 'component of the query' at screen 0.1/width, graph 0.5 center rotate\n"
-          "set label {} at screen 0.5, screen 1 - 0.12/height center font ',{}'\n"
-          "plot {}\n",
-          style::kTiny, columns - 0.5, lines - 0.5, k.ticks, q.ticks, -largest, largest,
-          nice_tick_step(largest, 2), 1 - 0.5 / figure.width, 0.09 / figure.width,
-          gnuplot_literal(shorten_text(title, 60)), style::kSmall, plot_heatmap_cells(1, 2, 3));
-}
-
-// Curves of the column `value` over the column `x`, one per score.
-Figure score_curves(const ResultFrame& frame, const char* x, const char* y_label,
-                    const std::string& settings) {
-  const auto scores = rows_by_score(frame);
-  if (scores.empty()) return {};
-  Figure figure;
-  figure.data = empty_table(fmt::format("real {}, real value, integer score, text title", x));
-  std::vector<LegendEntry> entries;
-  std::string plots;
-  const auto xs = frame.numeric_column(x);
-  for (std::size_t i = 0; i < scores.size(); ++i) {
-    for (const auto row : scores[i].rows)
-      if (!std::isnan(xs[row]))
-        figure.data.add(
-            {xs[row], frame.real_column("value")[row], as_integer_cell(i), scores[i].title});
-    entries.push_back(
-        {escape_markup(shorten_text(scores[i].title, 44)), style::kFamilies[i], style::kCircle});
-    plots += fmt::format(
-        "{}data using 1:($3 == {} ? $2 : NaN) with linespoints pt 7 ps 0.25*mark lw 1.2 lc rgb "
-        "'{}'",
-        i == 0 ? "plot " : ", \\\n  ", i, style::kFamilies[i]);
-  }
-  const Legend legend(entries, style::kColumn);
-  figure.height = style::kHeight + legend.height();
-  figure.script =
-      margin_commands(0.55, style::kColumn - 0.1, 0.45 + legend.height(), figure.height - 0.1) +
-      legend.label_commands() + settings +
-      fmt::format(
-          "set logscale x\nset format x '10^{{%L}}'\n"
-          "set label '{}' at screen 0.1/width, graph 0.5 center rotate\n{}\n",
-          y_label, plots);
-  return figure;
-}
-
 // Position of a component in the graph: layer and head number; MLPs are below all heads.
 struct GraphPlace {
   double x = -1;
@@ -150,20 +91,6 @@ GraphPlace graph_place(const std::string& component) {
     return {static_cast<double>(layer), static_cast<double>(head)};
   if (component.ends_with("_mlp_out")) return {std::atof(component.c_str()), -1};
   return {-1, component == "embed" ? 0.0 : component == "pos_embed" ? 1.0 : -1.0};
-}
-
-// Draws an edge from a component to a head and a marker at the component. Line width and marker
-// size are its share of the variance; components with a share of at least 0.1 are labelled.
-std::string edge_commands(const std::string& component, GraphPlace head, double share,
-                          const LegendEntry& look) {
-  const auto from = graph_place(component);
-  const double size = std::min(std::fabs(share), 1.0);
-  return fmt::format(
-      "set arrow from {0}, {1} to {2}, {3} nohead lw {4:.2f} lc rgb '{5}'\n"
-      "set label {6} at {0}, {1} center offset 0, 0.7 font ',{7}' tc rgb '{5}' point pt {8} ps "
-      "{9:.2f} lc rgb '{5}' front\n",
-      from.x, from.y, head.x, head.y, 0.3 + 2.5 * size, look.colour,
-      gnuplot_literal(size >= 0.1 ? component : ""), style::kNote, look.point_type, 0.3 + size);
 }
 
 // Returns the three heads and three other components with the largest variance share in any run.
@@ -186,7 +113,7 @@ std::vector<std::string> largest_shares(const std::map<std::string, std::vector<
 
 }  // namespace
 
-Figure attribution_matrix(const AnalysisResults& results) {
+Figure attribution_matrix(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& sums = results.frame("attribution_components");
   const ResultFrame& frame = results.frame("attribution");
   const auto scores = rows_by_score(sums);
@@ -215,18 +142,24 @@ Figure attribution_matrix(const AnalysisResults& results) {
   for (const auto row : k.rows)
     add(k.places.at(components[row]), q.sums(), sums.real_column("value")[row], "all",
         components[row]);
-  figure.title = "Which components of query and key make a score";
-  draw_matrix(figure, q, k, largest, scores[0].title);
-  figure.caption = fmt::format(
-      "Contributions to the score of {}: rows are components of the query, columns components of "
-      "the key, the {} largest of each side. Red raises the score, blue lowers it. The column and "
-      "the row `sum` hold exact sums over all components of the other side. Cells are drawn for "
-      "the component pairs that attribution.parquet keeps (--top).",
-      scores[0].title, kMatrixComponents);
+  const auto columns = static_cast<double>(k.sums() + 1);
+  const auto lines = static_cast<double>(q.sums() + 1);
+  figure.width = 0.8 + 0.17 * columns + 0.65;
+  figure.height = 0.7 + 0.17 * lines + 0.35;
+  figure.script =
+      margin_commands(0.8, 0.8 + 0.17 * columns, 0.7, figure.height - 0.35) +
+      gnuplot_palette_command(style::kAroundZero) +
+      kind.fill("script", fmt::arg("right", columns - 0.5), fmt::arg("bottom", lines - 0.5),
+                fmt::arg("x_ticks", k.ticks), fmt::arg("y_ticks", q.ticks),
+                fmt::arg("largest", largest), fmt::arg("step", nice_tick_step(largest, 2)),
+                fmt::arg("bar", 1 - 0.5 / figure.width), fmt::arg("bar_width", 0.09 / figure.width),
+                fmt::arg("title", gnuplot_literal(shorten_text(scores[0].title, 60))),
+                fmt::arg("cells", plot_heatmap_cells(1, 2, 3)));
+  figure.caption = kind.fill("caption", scores[0].title, kMatrixComponents);
   return figure;
 }
 
-Figure attribution_bars(const AnalysisResults& results) {
+Figure attribution_bars(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame("attribution");
   const auto scores = rows_by_score(frame);
   if (scores.empty()) return {};
@@ -246,47 +179,42 @@ Figure attribution_bars(const AnalysisResults& results) {
       add_tick(ticks, name, y++);
     }
   }
-  figure.title = "Largest contributions to scores";
   figure.height = 0.55 + 0.13 * static_cast<double>(y);
-  figure.script =
-      margin_commands(1.35, style::kColumn - 0.1, 0.45, figure.height - 0.08) + titles +
-      fmt::format(
-          "unset grid\nset border 1\nset yrange [{}:-0.7]\nset ytics ({}) scale 0 font ',{}'\n"
-          "set xlabel 'contribution to the score'\nset arrow from 0, graph 0 to 0, graph 1 nohead "
-          "lw 0.6 lc rgb '{}'\n"
-          "plot data using (0):1:(0):2:($1 - 0.38):($1 + 0.38) with boxxyerror fillstyle solid "
-          "lc rgb '{}'\n",
-          static_cast<double>(y) - 0.3, ticks, style::kTiny, style::kFaint, style::kQuery);
-  figure.caption = fmt::format(
-      "The {} largest contributions (component of the query · component of the key) to the first "
-      "{} scores of attribution.parquet, each above its bars: head, query token, key token with "
-      "their positions.",
-      kBars, scores.size());
+  figure.script = margin_commands(1.35, style::kColumn - 0.1, 0.45, figure.height - 0.08) + titles +
+                  kind.fill("script", fmt::arg("bottom", static_cast<double>(y) - 0.3),
+                            fmt::arg("ticks", ticks));
+  figure.caption = kind.fill("caption", kBars, scores.size());
   return figure;
 }
 
-Figure score_by_frequency(const AnalysisResults& results) {
-  auto figure = score_curves(results.frame("pairs"), "wavelength", "contribution to the score",
-                             "set xlabel 'wavelength of the rotary pair (tokens)'\n");
-  figure.title = "Scores by rotary frequency";
-  figure.caption =
-      "Contribution of every rotary pair to the score, by its wavelength in tokens. Dimensions "
-      "without rotation are in pairs.parquet and not drawn. The values of a score sum to it.";
+Figure score_curves(const AnalysisResults& results, const FigureKind& kind) {
+  const ResultFrame& frame = results.frame(kind.tables.back());
+  const auto scores = rows_by_score(frame);
+  if (scores.empty()) return {};
+  const auto x = kind.text("x");
+  Figure figure;
+  figure.data = empty_table(fmt::format("real {}, real value, integer score, text title", x));
+  std::vector<LegendEntry> entries;
+  std::string plots;
+  const auto xs = frame.numeric_column(x);
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    for (const auto row : scores[i].rows)
+      if (!std::isnan(xs[row]))
+        figure.data.add(
+            {xs[row], frame.real_column("value")[row], as_integer_cell(i), scores[i].title});
+    entries.push_back(
+        {escape_markup(shorten_text(scores[i].title, 44)), style::kFamilies[i], style::kCircle});
+    plots += fmt::format(
+        "{}data using 1:($3 == {} ? $2 : NaN) with linespoints pt 7 ps 0.25*mark lw 1.2 lc rgb "
+        "'{}'",
+        i == 0 ? "plot " : ", \\\n  ", i, style::kFamilies[i]);
+  }
+  place_above_legend(figure, Legend(entries, style::kColumn));
+  figure.script += kind.fill("script", fmt::arg("plots", plots));
   return figure;
 }
 
-Figure score_by_distance(const AnalysisResults& results) {
-  auto figure = score_curves(results.frame("distance_curve"), "distance", "score",
-                             "set xlabel 'distance from query to key (tokens)'\n"
-                             "set xrange [1:*]\n");
-  figure.title = "Scores of the same content at other distances";
-  figure.caption =
-      "The score that the same query and key content would have at another distance: the rotation "
-      "alone is changed. Layers without RoPE give a flat line.";
-  return figure;
-}
-
-Figure composition_graph(const AnalysisResults& results) {
+Figure composition_graph(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame("composition_components");
   const std::vector<LegendEntry> looks = {{"into queries", style::kQuery, style::kCircle},
                                           {"into keys", style::kKey, style::kSquare},
@@ -308,12 +236,17 @@ Figure composition_graph(const AnalysisResults& results) {
     const auto from = graph_place(component);
     layers = std::max(layers, layer);
     heads = std::max(heads, head);
-    marks.insert(fmt::format("set label '' at {}, {} point pt {} ps 0.9*mark lc rgb '{}' front\n",
-                             layer, head, style::kDiamond, style::kInk));
+    marks.insert(kind.fill("head", fmt::arg("x", layer), fmt::arg("y", head)));
     if (!(std::fabs(share) >= 0.03)) continue;
     heads = std::max(heads, from.y);
     const bool of_key = frame.text_column("side")[row] == "k";
-    edges += edge_commands(component, {layer, head}, share, looks[of_key ? 1 : 0]);
+    const auto& look = looks[of_key ? 1 : 0];
+    const double size = std::min(std::fabs(share), 1.0);
+    edges += kind.fill("edge", fmt::arg("from_x", from.x), fmt::arg("from_y", from.y),
+                       fmt::arg("x", layer), fmt::arg("y", head),
+                       fmt::arg("width", 0.3 + 2.5 * size), fmt::arg("size", 0.3 + size),
+                       fmt::arg("name", gnuplot_literal(size >= 0.1 ? component : "")),
+                       fmt::arg("colour", look.colour), fmt::arg("point", look.point_type));
     figure.data.add({from.x, from.y, layer - from.x, head - from.y, share, std::int64_t{of_key},
                      component, fmt::format("{}.{}", layer, head)});
   }
@@ -321,25 +254,14 @@ Figure composition_graph(const AnalysisResults& results) {
   const Legend legend(looks, style::kPage / 1.4);
   figure.width = style::kPage / 1.4;
   figure.height = style::kHeight * 1.2 + legend.height();
-  figure.title = "Which components feed the queries and keys of heads";
   figure.script =
       margin_commands(0.55, figure.width - 0.15, 0.45 + legend.height(), figure.height - 0.15) +
       legend.label_commands() + edges +
-      fmt::format(
-          "set xrange [-1.5:{}]\nset yrange [-1.7:{}]\nset xtics 1\nset xtics add ('embed' -1)\n"
-          "set ytics 1\nset ytics add ('MLP' -1)\nset xlabel 'layer'\n"
-          "set label 'head' at screen 0.1/width, graph 0.5 center rotate\nplot NaN\n",
-          layers + 0.5, heads + 0.9);
-  figure.caption =
-      "Edges lead from a component of the residual stream to the head (diamond) whose queries or "
-      "keys it feeds. Width and marker: share of the variance of the head's scores that the "
-      "component explains, over sampled pairs of query and key; shares below 0.03 are left out, "
-      "names are written from 0.1 on. Biases and learned positions stand below and above `embed`. "
-      "With several checkpoints the last one is drawn.";
+      kind.fill("script", fmt::arg("right", layers + 0.5), fmt::arg("top", heads + 0.9));
   return figure;
 }
 
-Figure composition_over_runs(const AnalysisResults& results) {
+Figure composition_over_runs(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame("composition_components");
   const auto runs = results.runs().size();
   const auto layer = frame.integer_column("layer").front();
@@ -362,12 +284,7 @@ Figure composition_over_runs(const AnalysisResults& results) {
     series.push_back({look, column, column, column});
   }
   Figure figure;
-  figure.title = "What feeds the keys of a head during training";
-  figure.caption = fmt::format(
-      "Share of the variance of the scores of head {}.{} that each component of its keys explains, "
-      "over sampled pairs of query and key: the three heads and the three other components with "
-      "the largest share in any run. Dashed lines separate phases.",
-      layer, head);
+  figure.caption = kind.fill("caption", layer, head);
   return table.draw(std::move(figure),
                     {{"explained variance", "set yrange [*:*]\n", plot_series(series, runs)}},
                     {.legend = legend_entries(series)});

@@ -13,34 +13,17 @@ namespace {
 
 constexpr int kHistogramBins = 24;
 
-enum class HistogramRange { to_one, signed_to_one, own };
-
 struct HistogramMeasure {
-  const char* table;
-  const char* column;
-  const char* title;
-  HistogramRange range;
+  std::string table;
+  std::string column;
+  std::string title;
+  std::string range;
   bool absolute = false;
-  bool optional = false;         // older results do not have the column
-  const char* null_column = "";  // the same measure with shuffled positions
+  bool optional = false;
+  std::string null_column;
 };
-
-constexpr HistogramMeasure kHistogramMeasures[] = {
-    {"qk", "r_q", "r_q on PC0", HistogramRange::signed_to_one, false, false, "r_q_null"},
-    {"qk", "r_k", "r_k on PC0", HistogramRange::signed_to_one, false, false, "r_k_null"},
-    {"qk", "explained_variance", "share of variance on PC0", HistogramRange::to_one},
-    {"rotated", "position_r", "|r| along a, pooled", HistogramRange::to_one, false, false,
-     "position_r_null"},
-    {"rotated", "r_k_a", "|r_k| along a", HistogramRange::to_one, true, false, "r_k_a_null"},
-    {"rotated", "bias_strength", "bias", HistogramRange::own},
-    {"rotated", "separation_strength", "separation", HistogramRange::to_one},
-    {"rotated", "plane_var_fraction", "share of variance in (a, b)", HistogramRange::to_one},
-    {"head_metrics", "ap_profile_overall", "plasticity", HistogramRange::to_one},
-    {"head_metrics", "ap_first20", "plasticity, first 20 %", HistogramRange::to_one},
-    {"head_metrics", "ap_last20", "plasticity, last 20 %", HistogramRange::to_one},
-    {"head_metrics", "ap_drop", "drop of plasticity", HistogramRange::own},
-    {"head_metrics", "ap_free_overall", "plasticity, model-free", HistogramRange::to_one, false,
-     true}};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(HistogramMeasure, table, column, title, range,
+                                                absolute, optional, null_column)
 
 // Values of one column. `rope` includes heads whose layer kind is unknown.
 struct HeadValues {
@@ -49,7 +32,7 @@ struct HeadValues {
   std::vector<double> all;
 };
 
-HeadValues head_values(const ResultFrame& frame, const char* column, bool absolute) {
+HeadValues head_values(const ResultFrame& frame, const std::string& column, bool absolute) {
   const auto& from = frame.real_column(column);
   HeadValues values;
   for (std::size_t row = 0; row < frame.rows(); ++row)
@@ -61,10 +44,10 @@ HeadValues head_values(const ResultFrame& frame, const char* column, bool absolu
   return values;
 }
 
-HistogramBins histogram_bins(HistogramRange range, const std::vector<double>& values) {
+HistogramBins histogram_bins(const std::string& range, const std::vector<double>& values) {
   HistogramBins bins{.count = kHistogramBins};
-  if (range == HistogramRange::signed_to_one && std::ranges::min(values) < 0) bins.low = -1;
-  if (range != HistogramRange::own) return bins;
+  if (range == "signed_to_one" && std::ranges::min(values) < 0) bins.low = -1;
+  if (range != "own") return bins;
   // Values below the 1st and above the 99th percentile are counted in the outermost bins.
   bins.low = std::min(0.0, quantile_of(values, 0.01));
   bins.high = std::max(0.0, quantile_of(values, 0.99));
@@ -84,31 +67,25 @@ struct HistogramPanel {
   double scale = 1;  // factor of the axis
 };
 
-std::string vertical_line(double x, const char* colour, int dash) {
-  if (std::isnan(x)) return "";
-  return fmt::format(
-      "set arrow from first {0}, graph 0 to first {0}, graph 1 nohead lw 1 dt {2} lc rgb '{1}' "
-      "front\n",
-      x, colour, dash);
-}
-
-std::string draw_histogram(std::size_t index, const HistogramPanel& panel, bool any_nope) {
+std::string draw_histogram(const FigureKind& kind, std::size_t index, const HistogramPanel& panel,
+                           bool any_nope) {
   const double low = panel.bins.low * panel.scale;
   const double high = panel.bins.high * panel.scale;
   std::int64_t tallest = 1;
   for (std::size_t bin = 0; bin < panel.rope.size(); ++bin)
     tallest = std::max(tallest, panel.rope[bin] + panel.nope[bin]);
   const auto top = static_cast<double>(tallest);
-  std::string text = fmt::format(
-      "unset arrow\nset xrange [{}:{}]\nset xtics {}\nset yrange [0:{}]\nset ytics {}\n", low, high,
-      nice_tick_step(high - low, 3), 1.08 * top, integer_tick_step(top, 3));
-  text += vertical_line(panel.mean * panel.scale, style::kInk, 1);
-  text += vertical_line(panel.null * panel.scale, style::kInk, 3);
+  std::string text =
+      kind.fill("panel", fmt::arg("low", low), fmt::arg("high", high),
+                fmt::arg("x_step", nice_tick_step(high - low, 3)), fmt::arg("top", 1.08 * top),
+                fmt::arg("y_step", integer_tick_step(top, 3)));
+  for (const auto& [x, dash] : {std::pair(panel.mean, 1), std::pair(panel.null, 3)})
+    if (!std::isnan(x))
+      text += kind.fill("line", fmt::arg("x", x * panel.scale), fmt::arg("dash", dash));
   const auto boxes = [&](const char* from, const char* to, const char* colour) {
-    return fmt::format(
-        "data using ($1 == {0} ? ($2 + $3) * {1} : NaN):(0):($2 * {2}):($3 * {2}):({3}):({4}) with "
-        "boxxyerror fillstyle solid 0.85 border lc rgb 'white' lw 0.3 lc rgb '{5}'",
-        index, 0.5 * panel.scale, panel.scale, from, to, colour);
+    return kind.fill("boxes", fmt::arg("panel", index), fmt::arg("half", 0.5 * panel.scale),
+                     fmt::arg("scale", panel.scale), fmt::arg("from", from), fmt::arg("to", to),
+                     fmt::arg("colour", colour));
   };
   text += "plot " + boxes("0", "$4", style::kRope);
   if (any_nope) text += ", \\\n  " + boxes("$4", "$4 + $5", style::kNope);
@@ -116,9 +93,9 @@ std::string draw_histogram(std::size_t index, const HistogramPanel& panel, bool 
 }
 
 // One panel for each measure that the results contain.
-std::vector<HistogramPanel> histogram_panels(const AnalysisResults& results) {
+std::vector<HistogramPanel> histogram_panels(const AnalysisResults& results, const Json& measures) {
   std::vector<HistogramPanel> panels;
-  for (const auto& measure : kHistogramMeasures) {
+  for (const auto& measure : measures.get<std::vector<HistogramMeasure>>()) {
     if (!results.has(measure.table)) continue;
     const ResultFrame& frame = results.frame(measure.table);
     if (measure.optional && !frame.has(measure.column)) continue;
@@ -157,8 +134,8 @@ Table histogram_table(const std::vector<HistogramPanel>& panels) {
 
 }  // namespace
 
-Figure distributions(const AnalysisResults& results) {
-  const auto panels = histogram_panels(results);
+Figure distributions(const AnalysisResults& results, const FigureKind& kind) {
+  const auto panels = histogram_panels(results, kind.keys.at("panels"));
   if (panels.empty()) return {};
   const bool nope = std::ranges::any_of(panels, &HistogramPanel::any_nope);
   const bool null = std::ranges::any_of(panels, [](const auto& p) { return !std::isnan(p.null); });
@@ -170,18 +147,14 @@ Figure distributions(const AnalysisResults& results) {
                         .top = nope ? 0.36 : 0.2,
                         .own_ranges = true,
                         .y_label = "heads"});
-  figure.title = "How the measures spread over heads";
-  figure.caption = fmt::format(
-      "Histograms over the heads of '{}'. Solid line: the mean over heads{}. r_q and r_k on the "
-      "first component, |r| and |r_k| along a; plasticity is the mean of a head's profile. At the "
-      "ends of the bias and the drop the last hundredth of heads stands in the last bin.{}",
-      results.run_title(),
+  figure.caption = kind.fill(
+      "caption", results.run_title(),
       null ? "; dotted line: what positions without relation to the vectors would give (mean |r|)"
            : "",
       nope ? " Heads of NoPE layers are stacked on those of RoPE layers." : "");
   grid.draw(figure, (nope ? grid.legend(rope_nope_legend()) : "") + "unset grid\n",
             [&](std::size_t i) {
-              return PanelGrid::Panel{panels[i].title, draw_histogram(i, panels[i], nope)};
+              return PanelGrid::Panel{panels[i].title, draw_histogram(kind, i, panels[i], nope)};
             });
   return figure;
 }

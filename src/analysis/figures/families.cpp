@@ -57,17 +57,6 @@ double positive_share(const std::vector<double>& values) {
   return static_cast<double>(positive) / static_cast<double>(values.size());
 }
 
-// Plots the histogram of family `i` with lines at the mean and at 0.
-std::string plot_bias_bins(std::size_t i, double mean, double scale) {
-  return fmt::format(
-      "unset arrow\n"
-      "set arrow from first {0}, graph 0 to first {0}, graph 1 nohead lw 1 lc rgb '{1}' front\n"
-      "set arrow from first 0, graph 0 to first 0, graph 1 nohead dt 2 lw 0.6 lc rgb '{2}' front\n"
-      "plot data using ($1 == {3} ? 0.5 * ($2 + $3) * {4} : NaN):(0):($2 * {4}):($3 * {4}):(0):4 "
-      "with boxxyerror fillstyle solid 0.85 noborder lc rgb '{5}'\n",
-      mean * scale, style::kInk, style::kFaint, i, scale, family_legend_entry(i, "").colour);
-}
-
 // Heads of all families, one family after the other.
 struct FamilyPoints {
   std::vector<std::size_t> rows;  // (heads): of rotated.parquet
@@ -131,7 +120,7 @@ std::pair<Table, std::vector<LegendEntry>> family_table(const AnalysisResults& r
 
 }  // namespace
 
-Figure bias_histogram(const AnalysisResults& results) {
+Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
   const auto families = families_of(results);
   if (families.size() < 2) return no_comparison(families);
   const auto& biases = results.frame("rotated").real_column("bias_strength");
@@ -140,7 +129,6 @@ Figure bias_histogram(const AnalysisResults& results) {
   if (!(bins.high > bins.low)) bins.high = bins.low + 1;
   const auto unit = choose_axis_unit({all}, "per token");
   Figure figure;
-  figure.title = "Positional bias of families of models";
   figure.data =
       empty_table("integer panel, real low, real high, real fraction, integer heads, text family");
   double tallest = 0;
@@ -161,24 +149,21 @@ Figure bias_histogram(const AnalysisResults& results) {
                         .top = 0.3,
                         .x_label = fmt::format("bias ({})", unit.text),
                         .y_label = "fraction of heads"});
-  const auto settings =
-      fmt::format("set xrange [{}:{}]\nset xtics {}\nset yrange [0:{}]\nset ytics {}\nunset grid\n",
-                  bins.low * unit.scale, bins.high * unit.scale,
-                  nice_tick_step((bins.high - bins.low) * unit.scale, 4), 1.08 * tallest,
-                  nice_tick_step(tallest, 3));
+  const auto settings = kind.fill(
+      "settings", fmt::arg("low", bins.low * unit.scale), fmt::arg("high", bins.high * unit.scale),
+      fmt::arg("x_step", nice_tick_step((bins.high - bins.low) * unit.scale, 4)),
+      fmt::arg("top", 1.08 * tallest), fmt::arg("y_step", nice_tick_step(tallest, 3)));
   grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
     const auto bias = values_at(biases, families[i].rows);
     return {fmt::format("{}: {:.0f} % positive", families[i].name, 100 * positive_share(bias)),
-            plot_bias_bins(i, mean_of(bias), unit.scale)};
+            kind.fill("panel", fmt::arg("panel", i), fmt::arg("mean", mean_of(bias) * unit.scale),
+                      fmt::arg("scale", unit.scale),
+                      fmt::arg("colour", family_legend_entry(i, "").colour))};
   });
-  figure.caption =
-      "bias_strength (mu_q_a alpha_k, per token) of all heads of a family of models: fraction of "
-      "its heads in each bin; the last hundredth of all heads at either end stands in the last "
-      "bin. Solid line: the mean; dashed: 0. The title says how many heads are positive.";
   return figure;
 }
 
-Figure family_scatter(const AnalysisResults& results) {
+Figure family_scatter(const AnalysisResults& results, const FigureKind& kind) {
   const auto families = families_of(results);
   if (families.size() < 2) return no_comparison(families);
   const FamilyPoints points(results, families);
@@ -190,34 +175,19 @@ Figure family_scatter(const AnalysisResults& results) {
   const double margin = std::max(0.05 * (high - low), 1e-12);
   const Legend legend(entries, style::kColumn);
   Figure figure;
-  figure.title = "Bias against separation by family";
   figure.data = std::move(table);
   figure.height = 0.4 + 2.0 + legend.height() + 0.06;
   figure.script =
       margin_commands(0.52, style::kColumn - 0.08, 0.36 + legend.height(), figure.height - 0.06) +
       legend.label_commands() +
-      fmt::format(
-          "unset grid\nset tics font ',{0}'\nset xrange [-0.02:1.02]\nset yrange [{1}:{2}]\n"
-          "set label 'separation' at graph 0.5, screen {3:.4f}/height center font ',{4}'\n"
-          "set label 'bias ({5})' at screen 0.1/width, graph 0.5 center rotate font ',{4}'\n"
-          "plot 0 lw 0.5 dt 2 lc rgb '{6}'",
-          style::kSmall, low - margin, high + margin, 0.1 + legend.height(), style::kLabel,
-          unit.text, style::kFaint);
+      kind.fill("script", fmt::arg("low", low - margin), fmt::arg("high", high + margin),
+                fmt::arg("below", 0.1 + legend.height()), fmt::arg("unit", unit.text));
   for (std::size_t i = 0; i < families.size(); ++i)
-    figure.script += fmt::format(
-        ", \\\n  data using ($1 == {} ? $2 : NaN):($3 * {}) with points pt {} ps 0.22*mark lc rgb "
-        "'#70{}'",
-        i, unit.scale, entries[i].point_type, entries[i].colour.substr(1));
-  figure.script += fmt::format(
-      ", \\\n  data using 2:($3 * {}):(strcol(7)) with labels left offset 0.4, 0.25 font ',{}' "
-      "noenhanced tc rgb '{}'\n",
-      unit.scale, style::kNote, style::kInk);
-  figure.caption = fmt::format(
-      "One point per head: separation_strength against bias_strength (mu_q_a alpha_k, per token), "
-      "with its sign. r is Pearson's correlation over the heads of a family; over all heads it is "
-      "{:.2f}. The half hundredth of heads at either end of the bias lies outside the picture. The "
-      "heads farthest from the medians carry their names (run, layer.head).",
-      pearson_r(points.separation, points.bias));
+    figure.script += kind.fill("points", fmt::arg("family", i), fmt::arg("scale", unit.scale),
+                               fmt::arg("point", entries[i].point_type),
+                               fmt::arg("colour", entries[i].colour.substr(1)));
+  figure.script += kind.fill("names", fmt::arg("scale", unit.scale));
+  figure.caption = kind.fill("caption", pearson_r(points.separation, points.bias));
   return figure;
 }
 

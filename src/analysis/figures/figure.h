@@ -3,13 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "analysis/figures/style.h"
+#include "base/io/json.h"
 #include "qkscope/tables.h"
 
 namespace qkscope {
@@ -55,35 +57,43 @@ enum class RunCountRequirement {
   several,  // compares runs; drawn for a single run only if the user names the figure
 };
 
+struct FigureKind;
+using DrawFigure = Figure(const AnalysisResults& results, const FigureKind& kind);
+
+// One entry of figures.yaml.
 struct FigureKind {
   std::string name;
   std::vector<std::string> tables;  // required result tables; the figure is skipped without them
-  std::function<Figure(const AnalysisResults& results)> make;
   RunCountRequirement runs = RunCountRequirement::any;
+  DrawFigure* draw = nullptr;  // may leave title and caption to make_figure()
+  Json keys;
+
+  // Returns the text of a key, or "" if the entry does not have it.
+  std::string text(const char* key) const { return keys.value(key, ""); }
+  // Returns the text of a key with its placeholders filled in: {} by `arguments` in their order,
+  // {name} by an argument fmt::arg("name", value) or by a constant of style.h.
+  template <typename... Arguments>
+  std::string fill(const char* key, const Arguments&... arguments) const {
+    return fmt::format(fmt::runtime(text(key)), arguments..., fmt::arg("label", style::kLabel),
+                       fmt::arg("small", style::kSmall), fmt::arg("tiny", style::kTiny),
+                       fmt::arg("note", style::kNote), fmt::arg("query", style::kQuery),
+                       fmt::arg("key", style::kKey), fmt::arg("accent", style::kAccent),
+                       fmt::arg("ink", style::kInk), fmt::arg("faint", style::kFaint),
+                       fmt::arg("diamond", style::kDiamond));
+  }
 };
 
 // Every figure, in the order of the report.
 const std::vector<FigureKind>& figure_kinds();
 
-// Groups of figures that are drawn alike from different table columns.
-std::vector<FigureKind> head_map_kinds();            // from analyses of a capture
-std::vector<FigureKind> attention_head_map_kinds();  // from statistics over every token
-std::vector<FigureKind> geometry_head_map_kinds();   // columns of the geometry
-std::vector<FigureKind> geometry_over_runs_kinds();  // one figure per question
-std::vector<FigureKind> layer_heatmap_kinds();
-std::vector<FigureKind> collage_kinds();
-// Returns a figure that shows table columns over the runs of a sweep, by its name.
-FigureKind find_trajectory_figure(std::string_view name);
-
-// Figures with code of their own.
-using MakeFigure = Figure(const AnalysisResults& results);
-MakeFigure attention_onset, class_counts, distance_by_class, explained_variance, key_channel_map,
-    nope_vs_rope, taxonomy_evolution, variance_decomposition;
-MakeFigure bias_vs_separation, distributions, head_planes, pc_roles, rq_rk_scatter;
-MakeFigure bucket_heatmap, component_weights, plasticity_heatmap, plasticity_profile;
-MakeFigure attribution_bars, attribution_matrix, composition_graph, composition_over_runs,
-    score_by_distance, score_by_frequency;
-MakeFigure ap_drop_vs_score, bias_histogram, family_scatter;
+DrawFigure attention_onset, class_counts, class_map, collage, component_weights, distance_by_class,
+    distributions, explained_variance, geometry_over_runs, head_map, head_planes, key_channel_map,
+    layer_heatmap, nope_vs_rope, pc_roles, taxonomy_evolution, trajectory, variance_decomposition;
+DrawFigure bias_vs_separation, bucket_heatmap, plasticity_heatmap, plasticity_profile,
+    rq_rk_scatter;
+DrawFigure ap_drop_vs_score, bias_histogram, family_scatter;
+DrawFigure attribution_bars, attribution_matrix, composition_graph, composition_over_runs,
+    score_curves;
 
 // If gnuplot cannot be run, throws a failure error that names the package to install.
 void require_gnuplot();

@@ -1,5 +1,4 @@
-// Heat maps of one model: one cell per head, layers from left to right. kMaps lists maps of numeric
-// columns, kClassMaps maps of head classes; every column of the table `geometry` has a map.
+// Heat maps of one model: one cell per head, layers from left to right.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -12,119 +11,6 @@
 
 namespace qkscope {
 namespace {
-
-// One column of a result table as a head map.
-struct MapMeasure {
-  const char* name;  // the figure is head_map_NAME
-  const char* table;
-  const char* column;
-  const char* title;
-  const char* label;  // of the colour bar, gnuplot markup
-  const char* what;   // first sentence of the caption
-  HeadMapScale scale;
-  const char* unit = "";
-  bool absolute = false;
-  const char* question = "";  // of a column of the geometry
-};
-
-constexpr MapMeasure kMaps[] = {
-    {"rq", "qk", "r_q", "Position in the queries of every head", "{/:Italic r}_q",
-     "Correlation of queries with position on the first component (r_q).", HeadMapScale::to_one},
-    {"rk", "qk", "r_k", "Position in the keys of every head", "{/:Italic r}_k",
-     "Correlation of keys with position on the first component (r_k), with its sign; the component "
-     "points where r_q is positive.",
-     HeadMapScale::signed_to_one},
-    {"pc0_variance", "qk", "explained_variance", "Variance on the first component of every head",
-     "share on PC0",
-     "Share of the variance of a head's pooled queries and keys on its first component.",
-     HeadMapScale::to_largest},
-    {"rq_axis", "taxonomy", "r_q_axis", "Position in queries along the held-out drift axis",
-     "|{/:Italic r}_q| along the axis",
-     "|r_q_axis|: correlation of queries with position along the drift axis fitted on other texts.",
-     HeadMapScale::to_one, "", true},
-    {"rk_axis", "taxonomy", "r_k_axis", "Position in keys along the held-out drift axis",
-     "|{/:Italic r}_k| along the axis",
-     "|r_k_axis|: correlation of keys with position along the drift axis fitted on other texts.",
-     HeadMapScale::to_one, "", true},
-    {"position_r", "rotated", "position_r", "Position along the drift of every head",
-     "|{/:Italic r}| along {/:Italic a}",
-     "Correlation with position of queries and keys pooled along a, the direction of their "
-     "covariance with position (position_r).",
-     HeadMapScale::to_one},
-    {"rka", "rotated", "r_k_a", "Position in keys along the drift of every head",
-     "|{/:Italic r}_k| along {/:Italic a}",
-     "|r_k_a|: correlation of keys with position along a, without its sign.", HeadMapScale::to_one,
-     "", true},
-    {"bias", "rotated", "bias_strength", "Positional bias of every head", "bias",
-     "bias_strength = mu_q_a alpha_k: how much a key's score changes per token of its position, "
-     "for the mean query.",
-     HeadMapScale::around_zero, "per token"},
-    {"separation", "rotated", "separation_strength", "Separation of queries and keys of every head",
-     "separation",
-     "separation_strength: share of the squared distance between queries and keys that lies along "
-     "b.",
-     HeadMapScale::to_one},
-    {"plane_variance", "rotated", "plane_var_fraction",
-     "Variance in the (a, b) plane of every head", "variance in plane",
-     "plane_var_fraction: share of the pooled variance of queries and keys in the plane of drift a "
-     "and separation b.",
-     HeadMapScale::to_largest},
-    {"plasticity", "head_metrics", "ap_profile_overall", "Attention plasticity of every head",
-     "plasticity",
-     "Attention plasticity of a head: the mean of its profile over query positions "
-     "(ap_profile_overall).",
-     HeadMapScale::to_one},
-    {"ap_drop", "head_metrics", "ap_drop", "Loss of plasticity along the context of every head",
-     "drop", "ap_drop: plasticity at the first fifth of query positions minus that at the last.",
-     HeadMapScale::around_zero},
-    {"plasticity_free", "head_metrics", "ap_free_overall", "Model-free plasticity of every head",
-     "model-free plasticity",
-     "Attention plasticity counted from the queries themselves, without a model of their "
-     "distribution: the mean of the head's profile (ap_free_overall).",
-     HeadMapScale::to_one},
-    {"sink", "attention", "sink_0", "Attention to the first token of every head",
-     "mass on the first token",
-     "Attention that a query pays to the first token of its text (sink_0), mean over every token.",
-     HeadMapScale::to_one},
-    {"previous", "attention", "previous_token_head", "Previous-token score of every head",
-     "previous-token score",
-     "Share of attention on the token before (previous_token_head, as TransformerLens defines it), "
-     "mean over texts.",
-     HeadMapScale::to_one},
-    {"induction", "attention", "induction_head", "Induction score of every head", "induction score",
-     "Share of attention on tokens that followed an earlier copy of the present one "
-     "(induction_head, as TransformerLens defines it), mean over texts.",
-     HeadMapScale::to_largest},
-    {"duplicate", "attention", "duplicate_token_head", "Duplicate-token score of every head",
-     "duplicate-token score",
-     "Share of attention on earlier copies of the present token (duplicate_token_head, as "
-     "TransformerLens defines it), mean over texts.",
-     HeadMapScale::to_largest},
-    {"pattern", "attention", "pattern", "Score of every head for the given pattern", "score",
-     "Score of the pattern that was given to 'qkscope heads'.", HeadMapScale::to_largest},
-    {"entropy", "attention", "entropy", "Entropy of attention of every head", "entropy (nats)",
-     "Entropy of the attention that a query pays, mean over every token.",
-     HeadMapScale::to_largest},
-    {"distance", "attention", "distance_mean", "How far every head looks back",
-     "mean distance (tokens)",
-     "Mean distance from a query to the keys it attends to, weighted by attention, mean over every "
-     "token.",
-     HeadMapScale::to_largest},
-    {"effective_keys", "attention", "perplexity", "Effective number of keys of every head",
-     "effective keys",
-     "exp(entropy) of the attention that a query pays, mean over every token: over how many keys "
-     "it is spread.",
-     HeadMapScale::to_largest}};
-
-struct ClassMap {
-  const char* column;  // the figure is head_map_COLUMN
-  const char* title;
-  const char* basis;  // measures that the class is derived from
-};
-constexpr ClassMap kClassMaps[] = {
-    {"class", "Class of every head", "r_q and |r_k| on its first component"},
-    {"class_axis", "Class of every head along the held-out drift axis",
-     "|r_q| and |r_k| along the drift axis fitted on other texts"}};
 
 struct MapCell {
   std::int64_t layer;
@@ -255,14 +141,14 @@ struct MapColours {
 };
 
 // Returns the colour range of a head map. The gnuplot script multiplies values by `scale`.
-MapColours map_colours(HeadMapScale kind, const std::vector<double>& values, double scale) {
-  if (kind == HeadMapScale::to_one)
+MapColours map_colours(const std::string& kind, const std::vector<double>& values, double scale) {
+  if (kind == "to_one")
     return {gnuplot_palette_command(style::kCividis) + "set cbrange [0:1]\nset cbtics 0.25\n",
             "Colours run from 0 to 1."};
-  if (kind == HeadMapScale::signed_to_one)
+  if (kind == "signed_to_one")
     return {gnuplot_palette_command(style::kAroundZero) + "set cbrange [-1:1]\nset cbtics 0.5\n",
             "Colours run from -1 (blue) over 0 (white) to 1 (red)."};
-  if (kind == HeadMapScale::to_largest) {
+  if (kind == "to_largest") {
     const double largest = std::ranges::max(values);
     const double top = largest > 0 ? largest : 1;
     return {gnuplot_palette_command(style::kCividis) +
@@ -279,58 +165,57 @@ MapColours map_colours(HeadMapScale kind, const std::vector<double>& values, dou
       "colour."};
 }
 
-Figure head_map(const AnalysisResults& results, const MapMeasure& measure) {
-  const ResultFrame& frame = results.frame(measure.table);
-  if (!frame.has(measure.column))
-    return empty_figure(fmt::format(
-        "the {} do not have {}",
-        std::string_view(measure.table) == "attention" ? "statistics" : "results", measure.column));
-  const auto& column = frame.real_column(measure.column);
+}  // namespace
+
+Figure head_map(const AnalysisResults& results, const FigureKind& kind) {
+  const auto& table = kind.tables.front();
+  const ResultFrame& frame = results.frame(table);
+  const auto name = kind.text("column");
+  if (!frame.has(name))
+    return empty_figure(fmt::format("the {} do not have {}",
+                                    table == "attention" ? "statistics" : "results", name));
+  const auto& column = frame.real_column(name);
+  const bool absolute = kind.keys.value("absolute", false);
   std::vector<MapCell> cells;
   std::vector<double> values;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     if (std::isnan(column[row]) || !frame.is_first_component(row)) continue;
-    values.push_back(measure.absolute ? std::fabs(column[row]) : column[row]);
+    values.push_back(absolute ? std::fabs(column[row]) : column[row]);
     cells.push_back(map_cell(frame, row, values.back()));
   }
   if (cells.empty()) return {};
-  const auto named = [&](const char* form) {
-    return measure.absolute ? fmt::format(fmt::runtime(form), measure.column)
-                            : std::string(measure.column);
-  };
-  const std::string unit = measure.unit;
+  const auto unit = kind.text("unit");
   const auto scaled = unit.empty() ? AxisUnit() : choose_axis_unit({values}, unit);
   const MapLayout layout(results, cells, kColourBar, 0);
   Figure figure;
-  figure.title = measure.title;
-  figure.question = measure.question;
-  figure.data = empty_table(
-      fmt::format("integer layer, integer head, real {}, integer nope", named("abs_{}")));
+  figure.question = kind.text("question");
+  figure.data = empty_table(fmt::format("integer layer, integer head, real {}{}, integer nope",
+                                        absolute ? "abs_" : "", name));
+  const auto shown = absolute ? "|" + name + "|" : name;
   for (const auto& cell : cells) {
     figure.data.add({cell.layer, cell.head, cell.value, std::int64_t{cell.nope}});
-    figure.hover.push_back(layout.hover(cell, fmt::format("{} {:.4g}{}", named("|{}|"), cell.value,
-                                                          unit.empty() ? "" : " " + unit)));
+    figure.hover.push_back(layout.hover(
+        cell, fmt::format("{} {:.4g}{}", shown, cell.value, unit.empty() ? "" : " " + unit)));
   }
-  const auto colours = map_colours(measure.scale, values, scaled.scale);
+  const auto colours = map_colours(kind.text("scale"), values, scaled.scale);
   figure.height = layout.height();
-  figure.script =
-      layout.axes() + colours.script +
-      colour_bar(layout, unit.empty() ? measure.label
-                                      : fmt::format("{} ({})", measure.label, scaled.text)) +
-      "plot " + plot_map_cells("$1", fmt::format(":($3 * {})", scaled.scale)) +
-      " linecolor palette\n";
+  figure.script = layout.axes() + colours.script +
+                  colour_bar(layout, kind.text("label") +
+                                         (unit.empty() ? "" : fmt::format(" ({})", scaled.text))) +
+                  "plot " + plot_map_cells("$1", fmt::format(":($3 * {})", scaled.scale)) +
+                  " linecolor palette\n";
   figure.caption = fmt::format(
       "{} One cell per head of '{}', layers from left to right; heads that were not captured stay "
       "blank. {}",
-      measure.what, results.run_title(), colours.caption);
+      kind.text("caption"), results.run_title(), colours.caption);
   return figure;
 }
 
-Figure class_map(const AnalysisResults& results, const ClassMap& map) {
+Figure class_map(const AnalysisResults& results, const FigureKind& kind) {
+  const auto column = kind.text("column");
   const ResultFrame& frame = results.frame("taxonomy");
-  if (!frame.has(map.column))
-    return empty_figure(fmt::format("the results do not have {}", map.column));
-  const auto& classes = frame.text_column(map.column);
+  if (!frame.has(column)) return empty_figure(fmt::format("the results do not have {}", column));
+  const auto& classes = frame.text_column(column);
   std::vector<MapCell> cells;
   for (std::size_t row = 0; row < frame.rows(); ++row)
     for (std::size_t code = 0; code < std::size(style::kClasses); ++code)
@@ -342,14 +227,13 @@ Figure class_map(const AnalysisResults& results, const ClassMap& map) {
   const MapLayout layout(results, cells, 0.1, legend.height());
   Figure figure;
   figure.data = empty_table(
-      fmt::format("integer layer, integer head, integer code, integer nope, text {}", map.column));
+      fmt::format("integer layer, integer head, integer code, integer nope, text {}", column));
   for (const auto& cell : cells) {
     const auto& c = style::kClasses[static_cast<std::size_t>(cell.value)];
     figure.data.add({cell.layer, cell.head, static_cast<std::int64_t>(cell.value),
                      std::int64_t{cell.nope}, std::string(c.name)});
     figure.hover.push_back(layout.hover(cell, c.title));
   }
-  figure.title = map.title;
   figure.height = layout.height();
   figure.script = layout.axes() + legend.label_commands() + "plot \\\n";
   for (std::size_t code = 0; code < std::size(style::kClasses); ++code)
@@ -360,67 +244,8 @@ Figure class_map(const AnalysisResults& results, const ClassMap& map) {
       "Class of every head by {} (bounds {}). One cell per head of '{}', layers from left to "
       "right; "
       "heads that were not captured, or have no class, stay blank.",
-      map.basis, taxonomy_bounds_text(results), results.run_title());
+      kind.text("basis"), taxonomy_bounds_text(results), results.run_title());
   return figure;
-}
-
-FigureKind map_kind(const std::string& name, const MapMeasure& measure) {
-  return {"head_map_" + name,
-          {measure.table},
-          [measure](const AnalysisResults& results) { return head_map(results, measure); },
-          RunCountRequirement::one};
-}
-
-// Returns the head maps of the table "attention", or of all other tables.
-std::vector<FigureKind> measure_maps(bool of_attention) {
-  std::vector<FigureKind> kinds;
-  for (const auto& measure : kMaps)
-    if ((std::string_view(measure.table) == "attention") == of_attention)
-      kinds.push_back(map_kind(measure.name, measure));
-  return kinds;
-}
-
-}  // namespace
-
-std::vector<FigureKind> geometry_head_map_kinds() {
-  struct MapTexts {
-    std::string title, label, what;
-  };
-  static const std::vector<MapTexts> kTexts = [] {
-    std::vector<MapTexts> texts;
-    for (const auto& column : geometry_columns()) {
-      std::string words = column.name;
-      std::ranges::replace(words, '_', ' ');
-      texts.push_back({column.name + " of every head", words, column.meaning + "."});
-    }
-    return texts;
-  }();
-  std::vector<FigureKind> kinds;
-  for (std::size_t i = 0; i < kTexts.size(); ++i) {
-    const auto& column = geometry_columns()[i];
-    const auto& texts = kTexts[i];
-    if (!column.is_null)
-      kinds.push_back(map_kind(
-          column.name,
-          {column.name.c_str(), "geometry", column.name.c_str(), texts.title.c_str(),
-           texts.label.c_str(), texts.what.c_str(), column.scale, "", false, column.question}));
-  }
-  return kinds;
-}
-
-std::vector<FigureKind> head_map_kinds() {
-  std::vector<FigureKind> kinds = measure_maps(false);
-  for (std::size_t i = 0; i < std::size(kClassMaps); ++i)
-    kinds.insert(kinds.begin() + static_cast<std::ptrdiff_t>(i),
-                 {fmt::format("head_map_{}", kClassMaps[i].column),
-                  {"taxonomy"},
-                  [i](const AnalysisResults& results) { return class_map(results, kClassMaps[i]); },
-                  RunCountRequirement::one});
-  return kinds;
-}
-
-std::vector<FigureKind> attention_head_map_kinds() {
-  return measure_maps(true);
 }
 
 }  // namespace qkscope

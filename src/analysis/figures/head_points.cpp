@@ -16,34 +16,11 @@ namespace {
 
 constexpr std::size_t kCollageHeads = 12;
 
-// Two columns of head_scatter as the axes of a collage. "{0}" and "{1}" are placeholders for the
-// components that the user chose.
-struct CollageAxes {
-  const char* name;
-  const char* x;
-  const char* y;
-  const char* x_label;  // gnuplot markup
-  const char* y_label;
-  const char* title;
-  const char* what;  // first sentence of the caption
-};
-
-constexpr CollageAxes kCollages[] = {
-    {"qk_collage", "pc{0}", "pc{1}", "PC{0}", "PC{1}", "Queries and keys on components {0} and {1}",
-     "Rows of single heads on their combined principal components {0} and {1}, counted from 0."},
-    {"ab_plane_collage", "a", "b", "{{/:Italic a}} (drift with position)",
-     "{{/:Italic b}} (queries apart from keys)",
-     "Queries and keys in the plane of drift and separation",
-     "Rows of single heads in the (a, b) plane: a is the direction of covariance with position, b "
-     "separates the means of queries and keys."},
-    {"complement_collage", "c0", "c1", "first axis of the complement",
-     "second axis of the complement", "Queries and keys outside the plane of drift and separation",
-     "Rows of single heads on the first pair of singular vectors of what is left without a and b. "
-     "A ring along which position runs is a rotating plane."}};
-
-std::string with_components(const AnalysisResults& results, const char* form) {
+// Fills in the components that the user chose.
+std::string with_components(const AnalysisResults& results, const FigureKind& kind,
+                            const char* key) {
   const auto [x, y] = results.choices().components;
-  return fmt::format(fmt::runtime(form), x, y);
+  return kind.fill(key, x, y);
 }
 
 // Range [first, last) of the rows of one head in the table head_scatter.
@@ -120,54 +97,6 @@ double tick_step(const std::vector<double>& values, const HeadRange& head) {
   return nice_tick_step(*high - *low, 3);
 }
 
-Figure collage(const AnalysisResults& results, const CollageAxes& axes) {
-  const ResultFrame& scatter = results.frame("head_scatter");
-  const std::string x = with_components(results, axes.x);
-  const std::string y = with_components(results, axes.y);
-  for (const auto& axis : {x, y})
-    if (!scatter.has(axis))
-      return empty_figure(fmt::format(
-          "head_scatter.parquet has no column {}; analyse again with as many --components", axis));
-  const auto all = heads_of_last_run(scatter, scatter.real_column(x), scatter.real_column(y));
-  const auto heads = spread_heads(all, kCollageHeads);
-  if (heads.empty()) return {};
-  Figure figure;
-  figure.title = with_components(results, axes.title);
-  std::vector<PanelRow> rows;
-  for (std::size_t i = 0; i < heads.size(); ++i)
-    for (auto row = heads[i].first; row < heads[i].last; ++row)
-      rows.push_back({as_integer_cell(i), row});
-  figure.data = shaded_points(results, scatter, rows, "panel", x, y);
-  const PanelGrid grid({.count = heads.size(),
-                        .columns = 4,
-                        .aspect = 0.78,
-                        .top = 0.38,
-                        .own_ranges = true,
-                        .x_label = with_components(results, axes.x_label),
-                        .y_label = with_components(results, axes.y_label),
-                        .functions = shade_function_definitions()});
-  grid.draw(
-      figure,
-      shade_legend_commands(grid.height()) +
-          "unset grid\nset offsets graph 0.05, graph 0.05, graph 0.05, graph 0.05\n",
-      [&](std::size_t i) -> PanelGrid::Panel {
-        const auto row = heads[i].first;
-        return {
-            fmt::format("layer {}, head {}{}", scatter.integer_column("layer")[row],
-                        scatter.integer_column("head")[row], scatter.is_nope(row) ? " (NoPE)" : ""),
-            fmt::format("set xtics {}\nset ytics {}\n", tick_step(scatter.real_column(x), heads[i]),
-                        tick_step(scatter.real_column(y), heads[i])) +
-                plot_shaded_points(i, 0.28)};
-      });
-  figure.caption = fmt::format(
-      "{} Blue circles are queries, red squares keys, darker the later their position. {} heads of "
-      "'{}', spread evenly over layers and head numbers; of each head the rows kept in "
-      "head_scatter.parquet.",
-      with_components(results, axes.what), heads.size(),
-      results.run_title(scatter.run_indices()[heads.front().first]));
-  return figure;
-}
-
 // A head of the table head_planes.
 struct HeadOfRun {
   std::size_t run;
@@ -240,16 +169,55 @@ void draw_planes(const AnalysisResults& results, const HeadOfRun& head, Figure& 
 
 }  // namespace
 
-std::vector<FigureKind> collage_kinds() {
-  std::vector<FigureKind> kinds;
-  for (const auto& axes : kCollages)
-    kinds.push_back({axes.name, {"head_scatter"}, [&axes](const AnalysisResults& results) {
-                       return collage(results, axes);
-                     }});
-  return kinds;
+Figure collage(const AnalysisResults& results, const FigureKind& kind) {
+  const ResultFrame& scatter = results.frame("head_scatter");
+  const std::string x = with_components(results, kind, "x");
+  const std::string y = with_components(results, kind, "y");
+  for (const auto& axis : {x, y})
+    if (!scatter.has(axis))
+      return empty_figure(fmt::format(
+          "head_scatter.parquet has no column {}; analyse again with as many --components", axis));
+  const auto all = heads_of_last_run(scatter, scatter.real_column(x), scatter.real_column(y));
+  const auto heads = spread_heads(all, kCollageHeads);
+  if (heads.empty()) return {};
+  Figure figure;
+  figure.title = with_components(results, kind, "title");
+  std::vector<PanelRow> rows;
+  for (std::size_t i = 0; i < heads.size(); ++i)
+    for (auto row = heads[i].first; row < heads[i].last; ++row)
+      rows.push_back({as_integer_cell(i), row});
+  figure.data = shaded_points(results, scatter, rows, "panel", x, y);
+  const PanelGrid grid({.count = heads.size(),
+                        .columns = 4,
+                        .aspect = 0.78,
+                        .top = 0.38,
+                        .own_ranges = true,
+                        .x_label = with_components(results, kind, "x_label"),
+                        .y_label = with_components(results, kind, "y_label"),
+                        .functions = shade_function_definitions()});
+  grid.draw(
+      figure,
+      shade_legend_commands(grid.height()) +
+          "unset grid\nset offsets graph 0.05, graph 0.05, graph 0.05, graph 0.05\n",
+      [&](std::size_t i) -> PanelGrid::Panel {
+        const auto row = heads[i].first;
+        return {
+            fmt::format("layer {}, head {}{}", scatter.integer_column("layer")[row],
+                        scatter.integer_column("head")[row], scatter.is_nope(row) ? " (NoPE)" : ""),
+            fmt::format("set xtics {}\nset ytics {}\n", tick_step(scatter.real_column(x), heads[i]),
+                        tick_step(scatter.real_column(y), heads[i])) +
+                plot_shaded_points(i, 0.28)};
+      });
+  figure.caption = fmt::format(
+      "{} Blue circles are queries, red squares keys, darker the later their position. {} heads of "
+      "'{}', spread evenly over layers and head numbers; of each head the rows kept in "
+      "head_scatter.parquet.",
+      with_components(results, kind, "caption"), heads.size(),
+      results.run_title(scatter.run_indices()[heads.front().first]));
+  return figure;
 }
 
-Figure head_planes(const AnalysisResults& results) {
+Figure head_planes(const AnalysisResults& results, const FigureKind& kind) {
   if (!results.has("head_planes") || results.frame("head_planes").rows() == 0)
     return empty_figure("no head's planes were kept: qkscope analyze --planes-of LAYER.HEAD");
   const ResultFrame& planes = results.frame("head_planes");
@@ -265,15 +233,8 @@ Figure head_planes(const AnalysisResults& results) {
       rows.push_back({planes.nullable_integer_column("plane")[row], row});
   figure.data = shaded_points(results, planes, rows, "plane", "x", "y");
   draw_planes(results, *head, figure);
-  figure.title =
-      fmt::format("Planes of the complement of layer {}, head {}", head->layer, head->head);
-  figure.caption = fmt::format(
-      "Queries (blue circles) and keys (red squares) of layer {}, head {} of '{}' on the planes of "
-      "what is left without a and b: pairs of its principal axes, around the pooled mean, each on "
-      "its own scale, the same across and up. Darker is later in the text; a ring along which the "
-      "shade runs is a plane that turns with position. Above each: the number of the plane, its "
-      "share of the variance left, and how strictly rows turn in it (angle_r, 0 to 1).",
-      head->layer, head->head, results.run_title(head->run));
+  figure.title = kind.fill("title", head->layer, head->head);
+  figure.caption = kind.fill("caption", head->layer, head->head, results.run_title(head->run));
   return figure;
 }
 

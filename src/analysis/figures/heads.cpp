@@ -13,7 +13,7 @@ namespace {
 
 // Plots the heads of one run: column 2 of head_points against the gnuplot expression `y`. Heads of
 // NoPE layers are diamonds; outliers are labelled.
-std::string plot_heads(std::size_t run, const char* y) {
+std::string plot_heads(std::size_t run, const std::string& y) {
   const auto heads = [&](int nope, const std::string& look) {
     return fmt::format("  data using ($1 == {} && $4 == {} ? $2 : NaN):({}) with points {}, \\\n",
                        run, nope, y, look);
@@ -59,10 +59,10 @@ std::string decade_range(const std::vector<double>& values) {
 }
 
 struct PointColumns {
-  const char* table;
-  const char* x;
-  const char* y;
-  bool log_y = false;  // the figure shows log10 |y|
+  std::string table;
+  std::string x;
+  std::string y;
+  bool log_y;  // the figure shows log10 |y|
 };
 
 // Returns the label of each row: "LAYER.HEAD" for outlier heads of a run, "" for all other heads.
@@ -116,30 +116,25 @@ Table head_points(const AnalysisResults& results, const PointColumns& columns) {
   return table;
 }
 
-// A scatter plot with one point per head.
-struct ScatterFigure {
-  const char* title;
-  std::string caption;  // first sentences
-  PointColumns points;
-  PanelGrid::PanelGridOptions grid;
-  std::string settings;  // of all panels
-};
-
-// Draws one panel per run; `plot` returns the commands of run i.
-Figure draw_scatter(const AnalysisResults& results, ScatterFigure scatter,
-                    const std::function<std::string(std::size_t run)>& plot) {
-  const bool nope = results.frame(scatter.points.table).has_nope_rows();
-  scatter.grid.count = results.runs().size();
-  scatter.grid.top = nope ? 0.36 : 0.22;
-  const PanelGrid grid(scatter.grid);
+// Draws a scatter plot with one panel per run. `settings` apply to all panels, `before` returns
+// commands of run i before its plot.
+Figure draw_scatter(const AnalysisResults& results, const FigureKind& kind,
+                    PanelGrid::PanelGridOptions options, const std::string& settings,
+                    const std::function<std::string(std::size_t run)>& before) {
+  const PointColumns points = {kind.tables.front(), kind.text("x"), kind.text("y"),
+                               kind.keys.value("log_y", false)};
+  const bool nope = results.frame(points.table).has_nope_rows();
+  options.count = results.runs().size();
+  options.top = nope ? 0.36 : 0.22;
+  const PanelGrid grid(options);
   Figure figure;
-  figure.title = scatter.title;
-  figure.caption = scatter.caption + (nope ? " Diamonds are heads of NoPE layers." : "") +
+  figure.caption = kind.fill("caption", taxonomy_bounds_text(results)) +
+                   (nope ? " Diamonds are heads of NoPE layers." : "") +
                    " The heads farthest from the medians carry their names (layer.head).";
-  figure.data = head_points(results, scatter.points);
-  grid.draw(figure, (nope ? grid.legend(rope_nope_legend()) : "") + scatter.settings,
-            [&](std::size_t i) {
-              return PanelGrid::Panel{results.runs()[i].title, plot(i)};
+  figure.data = head_points(results, points);
+  grid.draw(figure, (nope ? grid.legend(rope_nope_legend()) : "") + settings,
+            [&](std::size_t i) -> PanelGrid::Panel {
+              return {results.runs()[i].title, before(i) + plot_heads(i, kind.text("expression"))};
             });
   return figure;
 }
@@ -156,48 +151,26 @@ std::string plot_spread(std::size_t run, int mean, double shift, const LegendEnt
 
 }  // namespace
 
-Figure rq_rk_scatter(const AnalysisResults& results) {
+Figure rq_rk_scatter(const AnalysisResults& results, const FigureKind& kind) {
   return draw_scatter(
-      results,
-      {.title = "Position in queries against position in keys",
-       .caption = fmt::format(
-           "One point per head: r_q against r_k (with its sign) on the first component. Dashed "
-           "lines bound the classes, which look at |r_k|: {}.",
-           taxonomy_bounds_text(results)),
-       .points = {"qk", "r_q", "r_k"},
-       .grid = {.aspect = 1.25, .x_label = "{/:Italic r}_q", .y_label = "{/:Italic r}_k"},
-       .settings = "set xrange [-0.08:1.05]\nset yrange [-1.05:1.05]\n"
-                   "set xtics 0.5\nset ytics 0.5\nunset grid\n"},
-      [&](std::size_t i) { return bound_lines(results.runs()[i]) + plot_heads(i, "$3"); });
+      results, kind, {.aspect = 1.25, .x_label = "{/:Italic r}_q", .y_label = "{/:Italic r}_k"},
+      kind.text("settings"), [&](std::size_t i) { return bound_lines(results.runs()[i]); });
 }
 
-Figure bias_vs_separation(const AnalysisResults& results) {
-  return draw_scatter(
-      results,
-      {.title = "Positional bias against separation",
-       .caption =
-           "One point per head: separation_strength (share of the squared distance between queries "
-           "and keys along b) against |bias_strength| (|mu_q_a alpha_k|, per token), on a "
-           "logarithmic axis.",
-       .points = {"rotated", "separation_strength", "bias_strength", true},
-       .grid = {.y_format = "10^{%T}",
-                .x_label = "separation strength",
-                .y_label = "|bias strength| (per token)"},
-       // A tick step of one decade: with two decades gnuplot spaces minor ticks evenly in value.
-       .settings = "set xrange [-0.05:1.05]\nset xtics 0.5\nset logscale y\nset ytics 10\n"
-                   "set mytics 10\nunset grid\n" +
-                   decade_range(results.frame("rotated").real_column("bias_strength"))},
-      [](std::size_t i) { return plot_heads(i, "abs($3)"); });
+Figure bias_vs_separation(const AnalysisResults& results, const FigureKind& kind) {
+  const auto& biases = results.frame("rotated").real_column("bias_strength");
+  return draw_scatter(results, kind,
+                      {.y_format = "10^{%T}",
+                       .x_label = "separation strength",
+                       .y_label = "|bias strength| (per token)"},
+                      kind.text("settings") + decade_range(biases),
+                      [](std::size_t) { return std::string(); });
 }
 
-Figure pc_roles(const AnalysisResults& results) {
+Figure pc_roles(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& qk = results.frame("qk");
   const auto& pcs = qk.integer_column("pc");
   Figure figure;
-  figure.title = "Position on the first ten components";
-  figure.caption =
-      "Mean over heads of r_q (blue circles) and r_k (red squares) on each principal component, "
-      "whiskers of one standard deviation. A component points where its r_q is positive.";
   figure.data = empty_table(
       "integer run, integer pc, real r_q_mean, real r_q_std, real r_k_mean, real r_k_std, integer "
       "heads, text model");
@@ -217,14 +190,12 @@ Figure pc_roles(const AnalysisResults& results) {
                         .y_label = "correlation with position"});
   const auto legend = grid.legend({{"queries, {/:Italic r}_q", style::kQuery, style::kCircle},
                                    {"keys, {/:Italic r}_k", style::kKey, style::kSquare}});
-  grid.draw(figure,
-            legend + "set xrange [-0.6:9.6]\nset yrange [-1:1]\nset xtics 3\nset ytics 0.5\n",
-            [&](std::size_t i) -> PanelGrid::Panel {
-              return {results.runs()[i].title,
-                      fmt::format("plot 0 lw 0.5 lc rgb '{}' notitle, \\\n", style::kFaint) +
-                          plot_spread(i, 3, -0.12, {"", style::kQuery, style::kCircle}) + ", \\\n" +
-                          plot_spread(i, 5, 0.12, {"", style::kKey, style::kSquare}) + "\n"};
-            });
+  grid.draw(figure, legend + kind.text("settings"), [&](std::size_t i) -> PanelGrid::Panel {
+    return {results.runs()[i].title,
+            fmt::format("plot 0 lw 0.5 lc rgb '{}' notitle, \\\n", style::kFaint) +
+                plot_spread(i, 3, -0.12, {"", style::kQuery, style::kCircle}) + ", \\\n" +
+                plot_spread(i, 5, 0.12, {"", style::kKey, style::kSquare}) + "\n"};
+  });
   return figure;
 }
 

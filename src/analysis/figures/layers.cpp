@@ -13,28 +13,6 @@ namespace {
 
 constexpr int kDepthBins = 10;
 
-// One column of a result table as a map over depth.
-struct DepthMeasure {
-  const char* name;  // the figure is layer_heatmap_NAME
-  const char* table;
-  const char* column;
-  const char* title;
-  const char* what;  // what the caption calls the measure
-  const std::vector<std::string>& colours;
-  bool absolute = false;
-  bool to_one = true;  // colours run from 0 to 1, else around zero to the largest mean
-};
-
-const DepthMeasure kDepthMeasures[] = {
-    {"rq", "qk", "r_q", "Position in queries over depth", "r_q on the first component",
-     style::kBlues},
-    {"rk", "qk", "r_k", "Position in keys over depth", "r_k (with its sign) on the first component",
-     style::kReds},
-    {"rka", "rotated", "r_k_a", "Position in keys along the drift, over depth",
-     "|r_k_a|, the correlation of keys with position along a,", style::kReds, true},
-    {"bias", "rotated", "bias_strength", "Positional bias over depth",
-     "bias_strength (mu_q_a alpha_k, per token)", style::kAroundZero, false, false}};
-
 using RunCells = std::map<std::pair<std::size_t, std::int64_t>, std::vector<double>>;  // (run, x)
 
 // Heat map data, one row per cell: x, row index of the run, mean over heads, head count, model.
@@ -49,9 +27,10 @@ Table mean_table(const AnalysisResults& results, const RunCells& cells, const ch
 }
 
 // Mean over the heads in each tenth of the depth.
-Table depth_means(const AnalysisResults& results, const DepthMeasure& measure) {
-  const ResultFrame& frame = results.frame(measure.table);
-  const auto& values = frame.real_column(measure.column);
+Table depth_means(const AnalysisResults& results, const FigureKind& kind) {
+  const ResultFrame& frame = results.frame(kind.tables.front());
+  const auto& values = frame.real_column(kind.text("column"));
+  const bool absolute = kind.keys.value("absolute", false);
   const auto& layers = frame.integer_column("layer");
   std::vector<std::int64_t> last(results.runs().size(), 1);  // last layer with a head
   for (std::size_t row = 0; row < frame.rows(); ++row)
@@ -61,7 +40,7 @@ Table depth_means(const AnalysisResults& results, const DepthMeasure& measure) {
     if (!frame.is_first_component(row) || std::isnan(values[row])) continue;
     const auto run = frame.run_indices()[row];
     const auto bin = std::min<std::int64_t>(kDepthBins - 1, kDepthBins * layers[row] / last[run]);
-    cells[{run, bin}].push_back(measure.absolute ? std::fabs(values[row]) : values[row]);
+    cells[{run, bin}].push_back(absolute ? std::fabs(values[row]) : values[row]);
   }
   return mean_table(results, cells, "bin", "mean");
 }
@@ -94,50 +73,37 @@ std::string signed_depth_script(const std::vector<double>& means) {
          plot_numbered_cells(fmt::format("abs($3) > {}", 0.7 * top));
 }
 
-Figure layer_heatmap(const AnalysisResults& results, const DepthMeasure& measure) {
+}  // namespace
+
+Figure layer_heatmap(const AnalysisResults& results, const FigureKind& kind) {
+  static const std::map<std::string, std::vector<std::string>> kColours = {
+      {"blues", style::kBlues}, {"reds", style::kReds}, {"around_zero", style::kAroundZero}};
+  const bool around_zero = kind.keys.value("around_zero", false);
   Figure figure;
-  figure.data = depth_means(results, measure);
+  figure.data = depth_means(results, kind);
   if (figure.data.rows() == 0) return {};
-  figure.title = measure.title;
-  figure.height = height_of(results) + (measure.to_one ? 0 : 0.16);
-  figure.script = gnuplot_palette_command(measure.colours) + run_axis_commands(results) +
+  figure.height = height_of(results) + (around_zero ? 0.16 : 0);
+  figure.script = gnuplot_palette_command(kColours.at(kind.text("colours"))) +
+                  run_axis_commands(results) +
                   "unset colorbox\nunset grid\nunset border\nset xrange [-0.5:9.5]\n"
                   "set xtics ('0' -0.5, '0.2' 1.5, '0.4' 3.5, '0.6' 5.5, '0.8' 7.5, '1' 9.5)\n"
                   "set xlabel 'depth (layer / last layer)' offset 0, 0.3\nset rmargin 2\n";
   figure.script +=
-      measure.to_one
-          ? "set cbrange [0:1]\nset tmargin 0.5\n"
-            "shown(v) = (v <= -0.005 ? '-' : '').(abs(v) > 0.995 ? '1.0' : sprintf('%.2f', "
-            "abs(v))[2:4])\n" +
-                plot_numbered_cells("$3 >= 0.5")
-          : signed_depth_script(figure.data.find("mean")->reals);
+      around_zero ? signed_depth_script(figure.data.find("mean")->reals)
+                  : "set cbrange [0:1]\nset tmargin 0.5\n"
+                    "shown(v) = (v <= -0.005 ? '-' : '').(abs(v) > 0.995 ? '1.0' : sprintf('%.2f', "
+                    "abs(v))[2:4])\n" +
+                        plot_numbered_cells("$3 >= 0.5");
   figure.caption = fmt::format(
       "Mean {} over the heads in each tenth of the depth. The tenth is that of layer / last layer; "
       "the last layer is the last one with a captured head. {}; cells without heads are empty.",
-      measure.what,
-      measure.to_one ? "Colours run from 0 to 1" : "Red is above 0, blue below, white 0");
+      kind.text("what"),
+      around_zero ? "Red is above 0, blue below, white 0" : "Colours run from 0 to 1");
   return figure;
 }
 
-}  // namespace
-
-std::vector<FigureKind> layer_heatmap_kinds() {
-  std::vector<FigureKind> kinds;
-  for (const auto& measure : kDepthMeasures)
-    kinds.push_back(
-        {fmt::format("layer_heatmap_{}", measure.name),
-         {measure.table},
-         [&measure](const AnalysisResults& results) { return layer_heatmap(results, measure); },
-         RunCountRequirement::several});
-  return kinds;
-}
-
-Figure component_weights(const AnalysisResults& results) {
+Figure component_weights(const AnalysisResults& results, const FigureKind& kind) {
   Figure figure;
-  figure.title = "Positional information per dimension";
-  figure.caption =
-      "How the linear relation of queries to position spreads over the dimensions of a head: R^2 "
-      "of each dimension on position, as a share of the head's sum, mean over heads.";
   const ResultFrame& weights = results.frame("head_component_weights");
   const auto& values = weights.real_column("component_weight");
   const auto& components = weights.integer_column("component");
@@ -147,23 +113,12 @@ Figure component_weights(const AnalysisResults& results) {
       cells[{weights.run_indices()[row], components[row]}].push_back(values[row]);
   figure.data = mean_table(results, cells, "dimension", "mean_share");
   if (results.has_single_run()) {
-    figure.script = fmt::format(
-        "set xlabel 'dimension of the head'\nset ylabel 'mean share'\nset yrange [0:*]\n"
-        "set xrange [-1:{}]\nset boxwidth 1\nplot data using 1:3 with boxes lc rgb '{}'\n",
-        std::ranges::max(components) + 1, style::kAccent);
+    figure.script = kind.fill("script_of_one", fmt::arg("right", std::ranges::max(components) + 1));
     return figure;
   }
   figure.height = height_of(results);
   figure.script = gnuplot_palette_command(style::kGreens) + run_axis_commands(results) +
-                  "set cbrange [0:*]\nunset grid\nunset border\nset autoscale xfix\n"
-                  "set xlabel 'dimension of the head' offset 0, 0.3\nset tmargin 1.5\n"
-                  "set rmargin 6\n" +
-                  fmt::format(
-                      "set cbtics font ',{0}'\n"
-                      "set label 'mean share' at graph 1, graph 1 offset 0, 0.7 font ',{0}'\n"
-                      "plot \\\n",
-                      style::kSmall) +
-                  plot_heatmap_cells(1, 2, 3) + "\n";
+                  kind.fill("script") + plot_heatmap_cells(1, 2, 3) + "\n";
   return figure;
 }
 

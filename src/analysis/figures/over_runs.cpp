@@ -1,5 +1,4 @@
-// Figures of head classes, variance, and RoPE against NoPE layers. kTrajectories in
-// trajectories.cpp lists the figures that only plot table columns over runs.
+// Figures of head classes, variance, and RoPE against NoPE layers.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -17,7 +16,7 @@ constexpr char kStackedBars[] =
 
 // Draws the explained variance of PC0 to PC9 of a single run as bars, with the standard deviation
 // over heads.
-Figure explained_variance_of_one(const AnalysisResults& results) {
+Figure explained_variance_of_one(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& qk = results.frame("qk");
   const auto& pcs = qk.integer_column("pc");
   Figure figure;
@@ -29,17 +28,8 @@ Figure explained_variance_of_one(const AnalysisResults& results) {
     if (values.empty()) continue;
     figure.data.add({pc, mean_of(values), standard_deviation_of(values), std::ssize(values)});
   }
-  figure.title = "Explained variance";
-  figure.script = fmt::format(
-      "set xlabel 'principal component'\n"
-      "set ylabel 'share of variance'\n"
-      "set yrange [0:*]\nset xrange [-0.6:9.6]\nset xtics 1\nset boxwidth 0.7\n"
-      "plot data using 1:2 with boxes lc rgb '{}', \\\n"
-      "  data using 1:($2 - $3):(0):(2 * $3) with vectors nohead lw 1 lc rgb '{}'\n",
-      style::kQuery, style::kInk);
-  figure.caption =
-      "Share of the variance of a head's pooled queries and keys that each of the first ten "
-      "principal components holds: mean over heads, whiskers of one standard deviation.";
+  figure.script = kind.fill("script_of_one");
+  figure.caption = kind.text("caption_of_one");
   return figure;
 }
 
@@ -94,7 +84,7 @@ std::string plot_class_bars(bool nope) {
 
 }  // namespace
 
-Figure taxonomy_evolution(const AnalysisResults& results) {
+Figure taxonomy_evolution(const AnalysisResults& results, const FigureKind& kind) {
   TrajectoryTable table(results);
   std::string plots = "plot \\\n";
   std::vector<LegendEntry> legend;
@@ -109,14 +99,12 @@ Figure taxonomy_evolution(const AnalysisResults& results) {
   }
   table.add("all_heads", total);
   Figure figure;
-  figure.title = "Classes of heads";
-  figure.caption = fmt::format("Fraction of heads in each class. {} Dashed lines separate phases.",
-                               class_caption(results));
+  figure.caption = kind.fill("caption", class_caption(results));
   return table.draw(std::move(figure), {{"fraction of heads", kStackedBars, plots}},
                     {.legend = legend});
 }
 
-Figure class_counts(const AnalysisResults& results) {
+Figure class_counts(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& heads = results.frame("taxonomy");
   const bool nope = heads.has_nope_rows();
   Figure figure;
@@ -130,28 +118,22 @@ Figure class_counts(const AnalysisResults& results) {
     tics += fmt::format("{}'{}' {}", row > 0 ? ", " : "", c.title, -row);
     ++row;
   }
-  figure.title = "Classes of heads";
   figure.height = 1.5;
-  figure.script =
-      margin_commands(1.15, style::kColumn - 0.1, 0.36, 1.44) +
-      fmt::format(
-          "unset grid\nset border 1\nset ytics ({0}) scale 0 font ',{1}'\nset xtics font ',{1}'\n"
-          "set yrange [{2}:0.5]\nset xrange [0:{3}]\nset xlabel 'heads' offset 0, 0.5 font "
-          "',{4}'\n",
-          tics, style::kSmall, 0.5 - row, 1.4 * static_cast<double>(total), style::kLabel) +
-      plot_class_bars(nope);
-  figure.caption =
-      fmt::format("Heads in each class of '{}'. {}{}", results.run_title(), class_caption(results),
-                  nope ? " Hatched: heads of NoPE layers." : "");
+  figure.script = margin_commands(1.15, style::kColumn - 0.1, 0.36, 1.44) +
+                  kind.fill("script", fmt::arg("tics", tics), fmt::arg("bottom", 0.5 - row),
+                            fmt::arg("right", 1.4 * static_cast<double>(total))) +
+                  plot_class_bars(nope);
+  figure.caption = kind.fill("caption", results.run_title(), class_caption(results),
+                             nope ? " Hatched: heads of NoPE layers." : "");
   return figure;
 }
 
-Figure explained_variance(const AnalysisResults& results) {
-  return results.has_single_run() ? explained_variance_of_one(results)
-                                  : find_trajectory_figure("explained_variance").make(results);
+Figure explained_variance(const AnalysisResults& results, const FigureKind& kind) {
+  return results.has_single_run() ? explained_variance_of_one(results, kind)
+                                  : trajectory(results, kind);
 }
 
-Figure variance_decomposition(const AnalysisResults& results) {
+Figure variance_decomposition(const AnalysisResults& results, const FigureKind&) {
   const ResultFrame& rotated = results.frame("rotated");
   const auto a = mean_by_run(rotated.group_by_run("var_frac_a"));
   const auto b = mean_by_run(rotated.group_by_run("var_frac_b"));
@@ -161,11 +143,6 @@ Figure variance_decomposition(const AnalysisResults& results) {
   table.add("var_frac_a", a);
   table.add("var_frac_b", b);
   table.add("rest", std::move(rest));
-  Figure figure;
-  figure.title = "Where the variance lies";
-  figure.caption =
-      "Share of the pooled variance of queries and keys along a (drift with position), along b "
-      "(separation of queries from keys) and in the rest. Means over heads.";
   const std::vector<LegendEntry> legend = {
       {"drift, {/:Italic a}", style::kQuery, style::kSquare},
       {"separation, {/:Italic b}", style::kNope, style::kSquare},
@@ -173,11 +150,10 @@ Figure variance_decomposition(const AnalysisResults& results) {
   const auto plot = fmt::format(
       "plot data using 2 lc rgb '{}', data using 3 lc rgb '{}', data using 4 lc rgb '{}'\n",
       legend[0].colour, legend[1].colour, legend[2].colour);
-  return table.draw(std::move(figure), {{"share of variance", kStackedBars, plot}},
-                    {.legend = legend});
+  return table.draw({}, {{"share of variance", kStackedBars, plot}}, {.legend = legend});
 }
 
-Figure nope_vs_rope(const AnalysisResults& results) {
+Figure nope_vs_rope(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& qk = results.frame("qk");
   const ResultFrame& metrics = results.frame("head_metrics");
   TrajectoryTable table(results);
@@ -205,13 +181,7 @@ Figure nope_vs_rope(const AnalysisResults& results) {
         add(metrics, "ap_profile_overall", "_ap", {title, colour, style::kCircle}));
   }
   Figure figure;
-  figure.title = "Layers with and without RoPE";
-  figure.caption =
-      "Above: mean r_q (circles) and r_k (squares) on the first component, over heads of RoPE "
-      "layers (blue) and NoPE layers (orange). Below: mean attention plasticity (the mean of each "
-      "head's profile, ap_profile_overall). Bands: one standard deviation over heads. Dashed lines "
-      "separate phases." +
-      table.error_bars_note();
+  figure.caption = kind.fill("caption", table.error_bars_note());
   return table.draw(std::move(figure),
                     {{"correlation with position", "set yrange [*<0:1.02]\nset ytics 0.25\n",
                       plot_series(signal, results.runs().size())},

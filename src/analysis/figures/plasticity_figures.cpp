@@ -65,7 +65,7 @@ struct ProfileColumns {
 };
 
 // One point of a plotted line: the means over several rows of head_profile, NaN left out.
-struct ProfilePoint {
+struct LinePoint {
   std::array<std::vector<double>, 4> values;  // of each column of ProfileColumns
 
   void add(const ProfileColumns& profile, std::size_t row) {
@@ -84,7 +84,7 @@ void add_mean_lines(const AnalysisResults& results, const PanelGroups& groups,
   const ResultFrame& frame = results.frame("head_profile");
   const ProfileColumns columns(frame);
   const auto numbers = shared_bins(groups, frame);
-  std::map<std::pair<std::size_t, std::int64_t>, ProfilePoint> bins;  // (group, bin)
+  std::map<std::pair<std::size_t, std::int64_t>, LinePoint> bins;  // (group, bin)
   for (std::size_t row = 0; row < frame.rows(); ++row)
     if (columns.is_valid(row)) bins[{groups.of_row[row], numbers[row]}].add(columns, row);
   for (const auto& [place, bin] : bins) {
@@ -121,7 +121,7 @@ void add_head_lines(const AnalysisResults& results, const PanelGroups& groups,
     const auto group = groups.of_row[first];
     const std::size_t together = (rows.size() + kMostPoints - 1) / kMostPoints;
     for (std::size_t begin = 0; begin < rows.size(); begin += together) {
-      ProfilePoint point;
+      LinePoint point;
       for (std::size_t i = begin; i < std::min(begin + together, rows.size()); ++i)
         point.add(columns, rows[i]);
       const auto place = static_cast<std::size_t>(profiles.table.rows());
@@ -135,31 +135,20 @@ void add_head_lines(const AnalysisResults& results, const PanelGroups& groups,
   }
 }
 
-// Returns the plot command of one panel. The line of a head is drawn as vectors between consecutive
-// CSV rows. `every` limits gnuplot to the rows of one group, because a CSV may have 100,000 rows.
-std::string plot_profiles(const ProfileTable& profiles, std::size_t group) {
-  std::string text = fmt::format(
-      "l1 = -2\nx1 = 0\ny1 = 0\n"
-      "plot data every ::{}::{} using (l0 = l1, x0 = x1, y0 = y1, l1 = $2, x1 = $3, y1 = $4, \\\n"
-      "    $1 == {} && l0 == l1 ? x0 : NaN):(y0):(x1 - x0):(y1 - y0) \\\n"
-      "    with vectors nohead lw 0.4 lc rgb '#A0888888', \\\n",
-      profiles.first[group], profiles.last[group], group);
-  text += fmt::format(
-      "  data every ::0::{0} using ($1 == {1} ? $3 : NaN):5:6 with filledcurves fill transparent "
-      "solid 0.25 noborder lc rgb '{2}', \\\n"
-      "  data every ::0::{0} using ($1 == {1} ? $3 : NaN):4 with lines lw 1.4 lc rgb '{2}'",
-      profiles.means - 1, group, style::kKey);
+// Returns the plot command of one panel.
+std::string plot_profiles(const FigureKind& kind, const ProfileTable& profiles, std::size_t group) {
+  const auto last_mean = profiles.means - 1;
+  auto text = kind.fill("panel", fmt::arg("first", profiles.first[group]),
+                        fmt::arg("last", profiles.last[group]), fmt::arg("group", group),
+                        fmt::arg("last_mean", last_mean));
   if (profiles.model_free)
-    text += fmt::format(
-        ", \\\n  data every ::0::{} using ($1 == {} ? $3 : NaN):7 with lines lw 1.2 dt 2 lc rgb "
-        "'{}'",
-        profiles.means - 1, group, style::kQuery);
+    text += kind.fill("model_free", fmt::arg("group", group), fmt::arg("last_mean", last_mean));
   return text + "\n";
 }
 
 }  // namespace
 
-Figure plasticity_profile(const AnalysisResults& results) {
+Figure plasticity_profile(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame("head_profile");
   const PanelGroups groups(results, frame);
   ProfileTable profiles;
@@ -169,10 +158,8 @@ Figure plasticity_profile(const AnalysisResults& results) {
   add_mean_lines(results, groups, profiles);
   add_head_lines(results, groups, profiles);
   Figure figure;
-  figure.title = "Plasticity against query position";
-  figure.caption = fmt::format(
-      "Attention plasticity over all pairs of earlier keys, against the position of the query: one "
-      "grey line per head, their mean (bin by bin) in red.{}{}{}",
+  figure.caption = kind.fill(
+      "caption",
       profiles.model_free ? " Blue, dashed: the mean of ap_free, counted from the queries "
                             "themselves without a model of their distribution."
                           : "",
@@ -192,7 +179,7 @@ Figure plasticity_profile(const AnalysisResults& results) {
     const double step = integer_tick_step(last[i], alone ? 5 : 2);
     return {groups.groups[i].title, token_tick_commands("x", step, is_multiple_of_thousand(step)) +
                                         fmt::format("set xrange [0:{}]\n", 1.02 * last[i]) +
-                                        plot_profiles(profiles, i)};
+                                        plot_profiles(kind, profiles, i)};
   });
   figure.data = std::move(profiles.table);
   return figure;

@@ -120,24 +120,21 @@ HoverCell pair_hover(const PanelGrid& grid, const PairCell& cell, const PairAxis
           fmt::format("{}: plasticity {:.3f}, {} pairs", cell.where, cell.ap, cell.pairs)};
 }
 
-// Content of a heat map: title, caption, cells of all panels and both axes.
+// Content of a heat map: cells of all panels and both axes.
 struct PairMap {
-  const char* title;
-  const char* caption;
   std::vector<PairCell> cells;
   PairAxis x;
   PairAxis y;
 };
 
 // Draws one panel per head group.
-Figure draw_pair_map(const AnalysisResults& results, const PanelGroups& groups,
-                     const PairMap& map) {
+Figure draw_pair_map(const AnalysisResults& results, const FigureKind& kind,
+                     const PanelGroups& groups, const PairMap& map) {
   const auto& cells = map.cells;
   const PairAxis& x = map.x;
   const PairAxis& y = map.y;
   Figure figure;
-  figure.title = map.title;
-  figure.caption = map.caption + groups.attention_kinds_note();
+  figure.caption = kind.text("caption") + groups.attention_kinds_note();
   if (std::ranges::any_of(cells, [](const PairCell& cell) { return cell.pairs < kFewPairs; }))
     figure.caption += fmt::format(" A dot marks cells with fewer than {} pairs.", kFewPairs);
   figure.data = empty_table(
@@ -182,7 +179,7 @@ Figure draw_pair_map(const AnalysisResults& results, const PanelGroups& groups,
 
 }  // namespace
 
-Figure plasticity_heatmap(const AnalysisResults& results) {
+Figure plasticity_heatmap(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame("pair_heatmap");
   const PanelGroups groups(results, frame);
   const DistanceBins keys(groups, frame, "key_distance");
@@ -204,20 +201,15 @@ Figure plasticity_heatmap(const AnalysisResults& results) {
     cells.push_back(std::move(cell));
   }
   const std::vector<double> zeros(groups.groups.size(), 0);
-  return draw_pair_map(
-      results, groups,
-      {"Plasticity by distance",
-       "Mean attention plasticity of pairs of keys, by the distance of the two keys from each "
-       "other and the distance of their midpoint from the query. Pairs of all heads are pooled bin "
-       "by bin; cells without pairs are white.",
-       std::move(cells),
-       {"distance between keys (tokens)", "key_distance", zeros,
-        largest_value_by_group(groups, frame, "key_distance_high"), 2},
-       {"distance to query (tokens)", "query_distance", zeros,
-        largest_value_by_group(groups, frame, "query_distance_high"), 3}});
+  return draw_pair_map(results, kind, groups,
+                       {std::move(cells),
+                        {"distance between keys (tokens)", "key_distance", zeros,
+                         largest_value_by_group(groups, frame, "key_distance_high"), 2},
+                        {"distance to query (tokens)", "query_distance", zeros,
+                         largest_value_by_group(groups, frame, "query_distance_high"), 3}});
 }
 
-Figure bucket_heatmap(const AnalysisResults& results) {
+Figure bucket_heatmap(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame("head_bucket_plasticity");
   const PanelGroups groups(results, frame);
   const auto sums = pooled_pairs(groups, frame, "ap_bucket", frame.integer_column("k_bucket"),
@@ -238,15 +230,10 @@ Figure bucket_heatmap(const AnalysisResults& results) {
   }
   for (std::size_t i = 0; i < low.size(); ++i)
     if (low[i] > high[i]) low[i] = 0, high[i] = 1;
-  return draw_pair_map(
-      results, groups,
-      {"Plasticity by bucket",
-       "Mean attention plasticity of pairs of keys within one bucket of positions, by that bucket "
-       "and the query's. Mean over heads, each weighted by its pairs (head_bucket_plasticity.csv); "
-       "buckets are the capture's. Cells without pairs are white.",
-       std::move(cells),
-       {"bucket of the keys", "k_bucket", low, high, 4},
-       {"bucket of the query", "q_bucket", low, high, 4}});
+  return draw_pair_map(results, kind, groups,
+                       {std::move(cells),
+                        {"bucket of the keys", "k_bucket", low, high, 4},
+                        {"bucket of the query", "q_bucket", low, high, 4}});
 }
 
 }  // namespace qkscope

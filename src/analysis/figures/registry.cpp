@@ -1,64 +1,93 @@
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "analysis/figures/figure.h"
+#include "analysis/results/geometry_columns.h"
+#include "base/yaml/yaml_config.h"
 
 namespace qkscope {
 
+namespace embedded {
+extern const char figures_yaml[];  // the file figures.yaml
+}
+
+namespace {
+
+// Drawing functions that figures.yaml names.
+const std::map<std::string, DrawFigure*> kDrawingFunctions = {
+    {"ap_drop_vs_score", ap_drop_vs_score},
+    {"attention_onset", attention_onset},
+    {"attribution_bars", attribution_bars},
+    {"attribution_matrix", attribution_matrix},
+    {"bias_histogram", bias_histogram},
+    {"bias_vs_separation", bias_vs_separation},
+    {"bucket_heatmap", bucket_heatmap},
+    {"class_counts", class_counts},
+    {"class_map", class_map},
+    {"collage", collage},
+    {"component_weights", component_weights},
+    {"composition_graph", composition_graph},
+    {"composition_over_runs", composition_over_runs},
+    {"distance_by_class", distance_by_class},
+    {"distributions", distributions},
+    {"explained_variance", explained_variance},
+    {"family_scatter", family_scatter},
+    {"geometry_over_runs", geometry_over_runs},
+    {"head_map", head_map},
+    {"head_planes", head_planes},
+    {"key_channel_map", key_channel_map},
+    {"layer_heatmap", layer_heatmap},
+    {"nope_vs_rope", nope_vs_rope},
+    {"pc_roles", pc_roles},
+    {"plasticity_heatmap", plasticity_heatmap},
+    {"plasticity_profile", plasticity_profile},
+    {"rq_rk_scatter", rq_rk_scatter},
+    {"score_curves", score_curves},
+    {"taxonomy_evolution", taxonomy_evolution},
+    {"trajectory", trajectory},
+    {"variance_decomposition", variance_decomposition}};
+
+FigureKind figure_kind(const std::string& name, const Json& keys) {
+  const auto runs = keys.value("runs", "any");
+  return {name, keys.value("tables", std::vector<std::string>()),
+          runs == "one"       ? RunCountRequirement::one
+          : runs == "several" ? RunCountRequirement::several
+                              : RunCountRequirement::any,
+          kDrawingFunctions.at(keys.value("draw", name)), keys};
+}
+
+// The head map of every column of the geometry.
+void add_geometry_head_maps(std::vector<FigureKind>& kinds) {
+  for (const auto& column : geometry_columns()) {
+    if (column.is_null) continue;
+    std::string words = column.name;
+    std::ranges::replace(words, '_', ' ');
+    kinds.push_back(
+        figure_kind("head_map_" + column.name, {{"draw", "head_map"},
+                                                {"tables", {"geometry"}},
+                                                {"runs", "one"},
+                                                {"title", column.name + " of every head"},
+                                                {"caption", column.meaning + "."},
+                                                {"column", column.name},
+                                                {"label", words},
+                                                {"scale", column.scale},
+                                                {"question", column.question}}));
+  }
+}
+
+}  // namespace
+
 const std::vector<FigureKind>& figure_kinds() {
   static const std::vector<FigureKind> kKinds = [] {
-    const std::vector<std::vector<FigureKind>> groups = {
-        {find_trajectory_figure("position_signal"),
-         {"taxonomy_evolution", {"taxonomy"}, taxonomy_evolution, RunCountRequirement::several},
-         {"class_counts", {"taxonomy"}, class_counts, RunCountRequirement::one},
-         {"explained_variance", {"qk"}, explained_variance}},
-        layer_heatmap_kinds(),
-        head_map_kinds(),
-        {{"distributions", {}, distributions, RunCountRequirement::one},
-         {"rq_rk_scatter", {"qk"}, rq_rk_scatter},
-         {"nope_vs_rope", {"qk", "head_metrics"}, nope_vs_rope, RunCountRequirement::several},
-         {"pc_roles", {"qk"}, pc_roles}},
-        collage_kinds(),
-        {{"head_planes", {}, head_planes},
-         find_trajectory_figure("rotation_trajectory"),
-         find_trajectory_figure("bias_decomposition"),
-         find_trajectory_figure("plasticity_trajectory"),
-         {"plasticity_profile", {"head_profile"}, plasticity_profile},
-         {"plasticity_heatmap", {"pair_heatmap"}, plasticity_heatmap},
-         {"bucket_heatmap", {"head_bucket_plasticity"}, bucket_heatmap},
-         {"component_weights", {"head_component_weights"}, component_weights},
-         find_trajectory_figure("drift_correlations"),
-         {"variance_decomposition",
-          {"rotated"},
-          variance_decomposition,
-          RunCountRequirement::several},
-         find_trajectory_figure("bias_strength"),
-         find_trajectory_figure("slope_ratio"),
-         {"bias_vs_separation", {"rotated"}, bias_vs_separation},
-         {"bias_histogram", {"rotated"}, bias_histogram, RunCountRequirement::several},
-         {"family_scatter", {"rotated"}, family_scatter, RunCountRequirement::several},
-         {"ap_drop_vs_score", {"head_metrics"}, ap_drop_vs_score, RunCountRequirement::several},
-         {"attention_onset",
-          {"attention", "taxonomy"},
-          attention_onset,
-          RunCountRequirement::several}},
-        attention_head_map_kinds(),
-        geometry_over_runs_kinds(),
-        geometry_head_map_kinds(),
-        {{"distance_by_class",
-          {"distance", "taxonomy"},
-          distance_by_class,
-          RunCountRequirement::one},
-         {"key_channel_map", {"key_channels"}, key_channel_map, RunCountRequirement::one},
-         {"attribution_matrix", {"attribution", "attribution_components"}, attribution_matrix},
-         {"attribution_bars", {"attribution"}, attribution_bars},
-         {"score_by_frequency", {"attribution", "pairs"}, score_by_frequency},
-         {"score_by_distance", {"distance_curve"}, score_by_distance},
-         {"composition_graph", {"composition_components"}, composition_graph},
-         {"composition_over_runs",
-          {"composition_components"},
-          composition_over_runs,
-          RunCountRequirement::several}}};
-    std::vector<FigureKind> all;
-    for (const auto& group : groups) all.insert(all.end(), group.begin(), group.end());
-    return all;
+    std::vector<FigureKind> kinds;
+    for (const auto& entry : parse_yaml(embedded::figures_yaml, "figures.yaml").root)
+      if (const auto name = entry.first.as<std::string>(); name == "geometry_columns")
+        add_geometry_head_maps(kinds);
+      else
+        kinds.push_back(figure_kind(name, yaml_to_json(entry.second)));
+    return kinds;
   }();
   return kKinds;
 }

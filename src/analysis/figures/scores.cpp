@@ -129,28 +129,20 @@ ScorePoints score_points(const AnalysisResults& results, const std::vector<Bench
   return points;
 }
 
-std::string plot_scores(std::size_t panel, const ScorePoints& points,
+std::string plot_scores(const FigureKind& kind, std::size_t panel, const ScorePoints& points,
                         const std::vector<LegendEntry>& legend) {
   std::string text = "plot \\\n";
-  if (points.bars)
-    text += fmt::format(
-        "  data using ($1 == {} ? $4 : NaN):3:($5 - $4):(0) with vectors heads nofilled size "
-        "screen 0.007,90 lw 0.8 lc rgb '{}', \\\n",
-        panel, style::kFaint);
+  if (points.bars) text += kind.fill("bars", fmt::arg("panel", panel));
   for (std::size_t i = 0; i < legend.size(); ++i)
-    text += fmt::format(
-        "  data using ($1 == {} && $6 == {} ? $2 : NaN):3 with points pt {} ps 0.6*mark lc rgb "
-        "'{}', \\\n",
-        panel, i, legend[i].point_type, legend[i].colour);
-  return text + fmt::format(
-                    "  data using ($1 == {} ? $2 : NaN):3:(strcol(8)) with labels left offset 0.5, "
-                    "0.5 font ',{}' noenhanced tc rgb '{}'\n",
-                    panel, style::kTiny, style::kInk);
+    text +=
+        kind.fill("points", fmt::arg("panel", panel), fmt::arg("family", i),
+                  fmt::arg("point", legend[i].point_type), fmt::arg("colour", legend[i].colour));
+  return text + kind.fill("names", fmt::arg("panel", panel));
 }
 
 }  // namespace
 
-Figure ap_drop_vs_score(const AnalysisResults& results) {
+Figure ap_drop_vs_score(const AnalysisResults& results, const FigureKind& kind) {
   const auto& path = results.choices().scores;
   if (path.empty()) return empty_figure("it needs scores: --scores FILE.csv");
   const ResultFrame& metrics = results.frame("head_metrics");
@@ -172,19 +164,15 @@ Figure ap_drop_vs_score(const AnalysisResults& results) {
                         .y_label = "score",
                         .title_characters = 60});
   Figure figure;
-  figure.title = "Loss of plasticity against benchmark scores";
   grid.draw(
       figure,
       grid.legend(legend) + "unset grid\nset offsets graph 0.08, graph 0.2, graph 0.1, graph 0.1\n",
       [&](std::size_t i) {
-        return PanelGrid::Panel{points.titles[i], plot_scores(i, points, legend)};
+        return PanelGrid::Panel{points.titles[i], plot_scores(kind, i, points, legend)};
       });
-  figure.caption = fmt::format(
-      "Mean ap_drop of a run (plasticity at the first fifth of query positions minus that at the "
-      "last, mean over heads) against its score in {}. r is Pearson's correlation over runs, in "
-      "brackets its 95 % interval for independent models (Fisher).{}",
-      replace_control_characters(path.substr(path.rfind('/') + 1)),
-      points.bars ? " Bars: 95 % interval over texts, jackknife." : "");
+  figure.caption =
+      kind.fill("caption", replace_control_characters(path.substr(path.rfind('/') + 1)),
+                points.bars ? " Bars: 95 % interval over texts, jackknife." : "");
   figure.data = std::move(points.table);
   return figure;
 }

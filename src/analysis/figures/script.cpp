@@ -186,6 +186,13 @@ std::string Legend::label_commands(double bottom) const {
   return text;
 }
 
+void place_above_legend(Figure& figure, const Legend& legend) {
+  figure.height = style::kHeight + legend.height();
+  figure.script =
+      margin_commands(0.55, style::kColumn - 0.1, 0.45 + legend.height(), figure.height - 0.1) +
+      legend.label_commands();
+}
+
 PanelGrid::PanelGrid(PanelGridOptions options)
     : options_(std::move(options)),
       count_(static_cast<int>(options_.count)),

@@ -86,6 +86,10 @@ class Legend {
   std::vector<LegendRow> rows_;
 };
 
+// Places a plot of one column's width above a legend at the bottom: sets the height of the figure
+// and begins its script.
+void place_above_legend(Figure& figure, const Legend& legend);
+
 // A grid of panels that share the labels of their axes.
 class PanelGrid {
  public:

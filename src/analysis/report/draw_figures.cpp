@@ -77,7 +77,9 @@ Figure make_figure(const FigureKind& kind, const AnalysisResults& results) {
     if (results.frame(table).rows() == 0)
       return empty_figure(fmt::format("{}.parquet has no rows", table));
   }
-  Figure figure = kind.make(results);
+  Figure figure = kind.draw(results, kind);
+  if (figure.title.empty()) figure.title = kind.text("title");
+  if (figure.caption.empty()) figure.caption = kind.text("caption");
   if (figure.missing.empty() && figure.data.rows() == 0)
     return empty_figure("none of its numbers exists");
   return figure;

@@ -9,26 +9,15 @@
 
 namespace qkscope {
 
-// Input that a column is computed from.
-enum class GeometrySource {
-  moments,    // statistics of group A; ranks also from the rows of a capture
-  rotary,     // statistics of group A, layers with RoPE
-  attention,  // statistics of groups B and C
-  rows,       // a capture
-  weights,    // the checkpoint
-};
-
-// Colour range of a column's head map.
-enum class HeadMapScale { to_one, to_largest, signed_to_one, around_zero };
-
+// One line of geometry_columns.txt, which describes the fields.
 struct GeometryColumn {
   std::string name;
-  const char* question;  // name of a GeometryQuestion
-  GeometrySource source;
-  std::string meaning;  // one sentence, without a full stop
-  HeadMapScale scale = HeadMapScale::to_largest;
-  bool has_error = false;  // a column NAME_se follows
-  bool is_null = false;    // a null of another column: no head map
+  std::string question;  // name of a GeometryQuestion
+  std::string source;    // "moments", "rotary", "attention", "rows" or "weights"
+  std::string scale;     // colours of the head map
+  bool has_error;        // a column NAME_se follows
+  bool is_null;          // a null of another column: no head map
+  std::string meaning;   // one sentence, without a full stop
 };
 
 const std::vector<GeometryColumn>& geometry_columns();

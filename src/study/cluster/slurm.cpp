@@ -12,6 +12,15 @@
 #include "base/io/child_process.h"
 
 namespace qkscope {
+
+// The file job.sh.in, the part of a batch script below the #SBATCH lines. Slurm sends USR1 only to
+// the script. When it ends a job, it sends TERM to every process of the job. The script forwards
+// the first of these signals as one USR1, because qkscope shuts down cleanly at the first USR1 and
+// is killed by the second.
+namespace embedded {
+extern const char job_sh[];
+}
+
 namespace {
 
 using Words = std::vector<std::string>;
@@ -172,55 +181,6 @@ std::string directives(const BatchScriptTask& task, const SlurmOptions& options)
   return lines;
 }
 
-// Slurm sends USR1 only to the script. When it ends a job, it sends TERM to every process of the
-// job. The script forwards the first of these signals as one USR1, because qkscope shuts down
-// cleanly at the first USR1 and is killed by the second.
-constexpr char kBody[] = R"(
-program=
-told=
-passed_on=
-interrupted=
-pass_on() {{
-  if [ -z "$program" ] || [ -n "$passed_on" ]; then return; fi
-  passed_on=yes
-  kill -USR1 "$program" 2>/dev/null
-}}
-tell() {{
-  interrupted=yes
-  told=${{told:-$1}}
-  pass_on
-}}
-trap 'tell limit' USR1
-trap 'tell end' TERM
-
-{command} &
-program=$!
-[ -z "$told" ] || pass_on
-status=
-while true; do
-  interrupted=
-  wait "$program" 2>/dev/null
-  now=$?
-  if [ "$now" -ne 127 ] || [ -z "$status" ]; then status=$now; fi
-  [ -n "$interrupted" ] || break
-done
-
-# A requeued task resumes from its journal. Slurm itself requeues tasks that it ended (told=end) and will run again.
-again=no
-case "$status" in
-  {never}) ;;
-  *) [ "$told" = end ] || again=yes ;;
-esac
-restarts=${{SLURM_RESTART_COUNT:-0}}
-if [ "$again" = yes ] && [ "$restarts" -lt {retries} ]; then
-  echo "qkscope: ended with status $status; requeued, $((restarts + 1)) of {retries}"
-  scontrol requeue "$SLURM_JOB_ID" || echo "qkscope: error: it could not be requeued"
-elif [ "$again" = yes ]; then
-  echo "qkscope: error: ended with status $status after $restarts of {retries} retries"
-fi
-exit "$status"
-)";
-
 }  // namespace
 
 SlurmOptions read_slurm_options(YamlSection section) {
@@ -331,9 +291,10 @@ std::string render_batch_script(const BatchScriptTask& task, const SlurmOptions&
   std::string script = "#!/bin/bash\n" + directives(task, options) + "\n# " + task.what + "\n";
   if (!options.environment.empty())
     script += fmt::format("\n{}\n", fmt::join(options.environment, "\n"));
-  return script + fmt::format(kBody, fmt::arg("command", fmt::join(words, " ")),
-                              fmt::arg("never", task.retries_failures ? "0 | 2" : "0 | 1 | 2"),
-                              fmt::arg("retries", options.retries));
+  return script + "\n" +
+         fmt::format(fmt::runtime(embedded::job_sh), fmt::arg("command", fmt::join(words, " ")),
+                     fmt::arg("never", task.retries_failures ? "0 | 2" : "0 | 1 | 2"),
+                     fmt::arg("retries", options.retries));
 }
 
 }  // namespace qkscope
