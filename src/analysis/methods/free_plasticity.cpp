@@ -174,7 +174,7 @@ std::vector<ChosenText> FreeProfile::choose(std::int64_t point, Random& random) 
   const double step = static_cast<double>(keys) / static_cast<double>(options_.free_keys);
   std::vector<ChosenText> chosen;
   for (double at = step * random.uniform(); at < static_cast<double>(all_.size()); at += step)
-    chosen.push_back(all_[as_index(at)]);
+    chosen.push_back(all_[static_cast<std::size_t>(at)]);
   return chosen;
 }
 

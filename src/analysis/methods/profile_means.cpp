@@ -125,7 +125,8 @@ std::vector<double> length_edges(const PlasticityOptions& options, double contex
 
 std::string to_string(ProfileBinMean::Kind kind) {
   constexpr const char* kNames[] = {"decile", "quintile", "length"};
-  return translate_exceptions([&]() -> std::string { return kNames[as_index(kind)]; });
+  return translate_exceptions(
+      [&]() -> std::string { return kNames[static_cast<std::size_t>(kind)]; });
 }
 
 void set_profile_means(const ProfileMeans& gaussian, const ProfileMeans& free,

@@ -198,7 +198,8 @@ SortedQueries sort_queries(const CentredRows& queries, const LinearQueryModel& m
 
 std::string to_string(PlasticityOptions::QueryModelKind kind) {
   constexpr const char* kNames[] = {"local", "bin", "bucket", "linear"};
-  return translate_exceptions([&]() -> std::string { return kNames[static_cast<std::size_t>(kind)]; });
+  return translate_exceptions(
+      [&]() -> std::string { return kNames[static_cast<std::size_t>(kind)]; });
 }
 
 LocalFitKnots place_local_fit_knots(std::span<const QueryBin> bins, const BucketRanges& buckets) {

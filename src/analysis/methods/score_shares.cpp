@@ -66,7 +66,7 @@ constexpr int kBinsPerOctave = 4;
 std::size_t distance_bin(std::int64_t distance) {
   if (distance < kExactDistances) return as_index(distance);
   const double octaves = std::log2(static_cast<double>(distance)) - 3;
-  return kExactDistances + as_index(kBinsPerOctave * octaves);
+  return kExactDistances + static_cast<std::size_t>(kBinsPerOctave * octaves);
 }
 
 // Scores of one level of a factor: their number, sum and sum of squares.
