@@ -94,6 +94,20 @@ def test_weights_of_families_with_other_layouts() -> None:
             assert model.W_pos is None
 
 
+def test_weights_of_latent_attention() -> None:
+    model = qkscope.load(GOLDEN / "deepseek_v3", device="cpu")
+    assert model.cfg.latent_ranks == (12, 20) and model.cfg.d_value == 8 and model.cfg.d_head == 16
+    cache = model.cache(some_ids(model, 7))
+    attn = model.blocks[1].attn
+    assert cache["blocks.1.attn.hook_kv_latent"].shape == (7, 12)
+    out = plus(np.einsum("phd,hdm->pm", cache["blocks.1.attn.hook_z"], attn.W_O), attn.b_O)
+    np.testing.assert_allclose(cache["blocks.1.hook_attn_out"], out, atol=TOLERANCE)
+    assert repr(attn) == "Attention(latents [12, 20], W_O [4, 8, 32])"
+    for name in ("W_Q", "W_K", "W_V", "QK", "OV"):
+        with pytest.raises(qkscope.InputError, match="deepseek_v3 projects q, k and v from normalised latents"):
+            getattr(attn, name)
+
+
 def test_weights_of_a_mixture_of_experts() -> None:
     for name in ("qwen3_moe", "mixtral", "mixtral_one_tensor", "gpt_oss", "gpt_oss_mxfp4"):
         model = qkscope.load(GOLDEN / name, device="cpu")

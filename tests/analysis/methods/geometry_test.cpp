@@ -200,6 +200,22 @@ TEST(SwapScores, ConstantContentsArePositional) {
   EXPECT_NEAR(result.value("symbolic_score"), 0, 0.15);
 }
 
+TEST(RotaryEmbedding, PairsMayBeginWithinTheVector) {
+  for (const bool interleaved : {false, true}) {
+    const RotaryEmbedding whole{{0.3, 0.02}, interleaved};
+    RotaryEmbedding last = whole;
+    last.begin = 3;
+    std::vector<double> x = {9, 8, 7, 1, 0.5, 0, 1};
+    std::vector<double> y(x.begin() + 3, x.end());
+    const std::span<double> vectors[] = {x};
+    const std::span<double> parts[] = {y};
+    rotate_back(last, 11, vectors);
+    rotate_back(whole, 11, parts);
+    y.insert(y.begin(), {9, 8, 7});
+    EXPECT_EQ(x, y);
+  }
+}
+
 TEST(ScoreShares, DoNotDependOnTheOrderOfRows) {
   auto options = small_head(3);
   const auto head = plant(options, 1);

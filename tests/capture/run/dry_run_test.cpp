@@ -66,7 +66,8 @@ TEST(ForwardFlop, LatentAttentionCountsItsProducts) {
   model.d_model = 7;
   model.n_heads = model.n_kv_heads = 2;
   model.d_head = 5;
-  model.ropes = {RopeConfig{.dim = 2, .begin = 3}};
+  model.ropes.resize(1);
+  model.ropes[0].dim = 2;
   model.latent = {.kv_rank = 4, .q_rank = 6, .d_value = 8};
   const double weights = 7 * 6 + 6 * 10 + 7 * (4 + 2) + 4 * 2 * (3 + 8) + 2 * 8 * 7;
   EXPECT_EQ(forward_flop(model, 1), 2 * weights + 2 * 2 * (5 + 8));

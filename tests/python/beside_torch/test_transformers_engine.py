@@ -35,7 +35,7 @@ UNKNOWN = (  # families that the native engine does not know
 # One golden checkpoint of every native family.
 NATIVE = ("apertus", "gemma2", "gemma3_text", "glm", "glm4", "gpt2", "gpt_neox", "gpt_oss", "granite", "llama_gqa", "ministral3",
           "ministral_layers", "mistral_window", "mixtral", "mllama_text", "olmo", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "qwen3_moe",
-          "smollm3_list", "starcoder2")
+          "smollm3_list", "starcoder2", "deepseek_v2", "deepseek_v3", "llama4_text")
 
 
 def settings(folder: Path, **capture: Any) -> dict[str, Any]:

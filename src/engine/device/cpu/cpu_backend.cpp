@@ -141,11 +141,10 @@ void CpuBackend::apply_rope() {
   const int rope = config().layers[as_index(layer_)].rope;
   if (rope >= 0) {
     const auto& table = tables_[as_index(rope)];
-    const auto& [begin, dim] =
-        std::pair(config().ropes[as_index(rope)].begin, 2 * table.cos.dim(1));
+    const auto& rotated = config().ropes[as_index(rope)];
     for (Tensor* const x : {&q_, &k_}) {
-      apply_rotary(table, config().rope_interleaved, *x, begin);
-      if (config().rope_sorts_pairs) sort_rotated_pairs(*x, begin, dim);
+      apply_rotary(table, config().rope_interleaved, *x, rotated.begin);
+      if (config().rope_sorts_pairs) sort_rotated_pairs(*x, rotated.begin, rotated.dim);
     }
     if (config().rotated_qk_norm) normalize_heads();
   }
@@ -298,21 +297,11 @@ void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
 }
 
 TensorView CpuBackend::buffer_view(ActivationBuffer buffer) {
-  Tensor* const tensors[] = {&residual_,
-                             &normalized_,
-                             &q_,
-                             &k_,
-                             &v_,
-                             &z_,
-                             &update_,
-                             &router_logits_,
-                             &expert_weights_,
-                             &expert_indices_,
-                             &gate_,
-                             &up_,
-                             &logits_,
-                             &kv_latent_};  // in the order of
-                                            // ActivationBuffer
+  if (buffer == ActivationBuffer::kv_latent) return kv_latent_;
+  Tensor* const tensors[] = {
+      &residual_,       &normalized_,     &q_,    &k_,  &v_,     &z_, &update_, &router_logits_,
+      &expert_weights_, &expert_indices_, &gate_, &up_, &logits_};  // in the order of
+                                                                    // ActivationBuffer
   auto& chosen = *tensors[static_cast<std::size_t>(buffer)];
   return buffer == ActivationBuffer::gate || buffer == ActivationBuffer::up ? mlp_chunk_view(chosen)
                                                                             : chosen.view();
