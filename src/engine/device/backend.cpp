@@ -146,9 +146,27 @@ void copy_values(TensorView to, ConstTensorView from) {
   });
 }
 
+void check_device_runs(const ModelConfig& model, Device device) {
+  if (is_cpu(device)) return;
+  if (model.has_recurrence())
+    bad_input(
+        "device {}: this {} model has layers with linear attention (gated delta net), which run on "
+        "the CPU alone; use --device cpu, or engine: transformers",
+        device_name(device), model.family);
+}
+
+void Backend::mix(std::span<const std::int64_t>) {
+  failure("this device has no gated delta net; use --device cpu");
+}
+
+void Backend::project_mixed(ResidualAddition) {
+  failure("this device has no gated delta net; use --device cpu");
+}
+
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
                                       const BackendOptions& options) {
   if (options.device.kind == Device::Kind::cpu) return std::make_unique<CpuBackend>(model);
+  check_device_runs(model.config, options.device);
   if (const auto why = gpu_unavailable_reason(options.device.index); !why.empty())
     bad_input("device {}: {}; use cpu", device_name(options.device), why);
   return cuda_module().module->make_backend(model, options, DeviceBudget(model.config, options));

@@ -116,6 +116,14 @@ class Backend {
   virtual void project_output(ResidualAddition addition) = 0;
   virtual void add_update_to_residual() = 0;
 
+  // Only in layers with Mixer::gated_delta, in place of the steps from project_qkv() to
+  // project_output(). mix() also computes the states after `state_rows` (ascending rows of the
+  // batch), which mixer_states() returns: (state_rows, value_heads, d_key, d_value) on the host,
+  // valid until the next step. A backend without these steps refuses such models when it is made.
+  virtual void mix(std::span<const std::int64_t> state_rows);
+  virtual ConstTensorView mixer_states() const { return {}; }
+  virtual void project_mixed(ResidualAddition addition);
+
   // Only in layers with experts, before the MLP: project_router() computes router_logits,
   // choose_experts() computes expert_weights and expert_indices.
   virtual void project_router() = 0;
@@ -191,6 +199,9 @@ struct BackendOptions {
                                    // together with the activations of the longest batch
   bool stream_weights = false;     // stream even if the weights fit
 };
+
+// Throws a bad-input error if models of this kind run on the CPU alone and the device is another.
+void check_device_runs(const ModelConfig& model, Device device);
 
 // Creates the backend for a device. Keeps a reference to the model. Throws a bad-input error if the
 // device is unavailable or the model does not fit.

@@ -87,6 +87,9 @@ std::span<const FamilySpec> supported_families() {
       FamilySpec{"ernie4_5_moe", "ERNIE 4.5 MoE", read_ernie4_5_moe},
       FamilySpec{"minimax_m2", "MiniMax-M2", read_minimax_m2},
       FamilySpec{"afmoe", "Trinity", read_afmoe},
+      FamilySpec{"qwen3_next", "Qwen3-Next", read_qwen3_next},
+      FamilySpec{"qwen3_5_text", "Qwen3.5", read_qwen3_5},
+      FamilySpec{"olmo_hybrid", "OLMo Hybrid", read_olmo_hybrid},
   };
   return kFamilies;
 }

@@ -66,6 +66,7 @@ constexpr std::array kWrappers = {
     Wrapper{"mistral3", "mistral"},
     Wrapper{"mllama", "mllama_text_model"},
     Wrapper{"gemma3", "gemma3_text"},
+    Wrapper{"qwen3_5", "qwen3_5_text"},
 };
 
 const FamilySpec& find_family(const std::string& model_type, const std::string& where) {
@@ -112,6 +113,7 @@ void check_widths(const ModelConfig& model, const ConfigReader& config) {
   check("moe_intermediate_size", model.experts.d_mlp);
   check("the width of the shared experts", model.experts.shared_d_mlp);
   check("the number of experts times their width", model.experts.count * model.experts.d_mlp);
+  check("the number of channels of linear attention", model.delta.channels());
 }
 
 void check_sizes(const ModelConfig& model, const ConfigReader& config) {

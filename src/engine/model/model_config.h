@@ -149,6 +149,10 @@ void read_biased_router(ModelConfig& model, const ConfigReader& config, const ch
 void read_shared_experts(ModelConfig& model, const ConfigReader& config, const char* count_key,
                          std::int64_t count);
 
+// Reads decoder_sparse_step and mlp_only_layers: the layers with experts. Call after
+// read_experts().
+void read_sparse_layers(ModelConfig& model, const ConfigReader& config);
+
 // Returns tensor names of checkpoints that store all experts of a layer in one tensor.
 ExpertNames stacked_expert_names();
 
@@ -158,8 +162,8 @@ FamilyReader read_afmoe, read_apertus, read_cohere2, read_ernie4_5, read_ernie4_
     read_gemma2, read_gemma3, read_glm, read_glm4, read_glm4_moe, read_gpt2, read_gpt_neox,
     read_gpt_oss, read_granite, read_hunyuan_v1_dense, read_llama, read_minimax_m2, read_ministral,
     read_ministral3, read_mistral, read_mixtral, read_mllama, read_nanochat, read_olmo, read_olmo2,
-    read_olmo3, read_olmoe, read_phi3, read_qwen2, read_qwen3, read_qwen3_moe, read_seed_oss,
-    read_smollm3, read_starcoder2;
+    read_olmo3, read_olmo_hybrid, read_olmoe, read_phi3, read_qwen2, read_qwen3, read_qwen3_5,
+    read_qwen3_moe, read_qwen3_next, read_seed_oss, read_smollm3, read_starcoder2;
 
 // Valid RoPE bases: below 1 frequencies would grow with the dimension; published models reach 1e11.
 inline constexpr ConfigReader::NumberRange kRopeTheta{1.01, 1e15};
