@@ -173,8 +173,8 @@ class QKSCOPE_API Observer {
   // bit-identical.
   virtual void edit(HookPoint /*point*/, TensorView /*activation*/) {}
 
-  // Returns true if wanted points other than scores, patterns and derived points are passed to
-  // keep().
+  // Returns true if wanted points other than scores, patterns, recurrent states and derived points
+  // are passed to keep().
   virtual bool keeps_on_device() const { return false; }
 
   // Receives a device copy that may outlive the pass. The values are complete when the pass ends,

@@ -427,10 +427,11 @@ def olmo_hybrid_as_published(folder):
 INTERVAL = {"interval": sp.without("layer_types")}  # the default: every fourth layer has attention
 
 HYBRID = [
-    Case("qwen3_next", "qwen3_next", QWEN_HYBRID | NEXT_EXPERTS, tokens=21, rows=6, spellings=OLD | INTERVAL),
+    Case("qwen3_next", "qwen3_next", QWEN_HYBRID | NEXT_EXPERTS | {"mlp_only_layers": [0, 2]}, tokens=13, rows=6,
+         spellings=OLD | INTERVAL, draw=224),
     Case("qwen3_next_one_tensor", "qwen3_next", QWEN_HYBRID | NEXT_EXPERTS | HYBRID_LAYERS
-         | {"mlp_only_layers": [1], "attention_bias": True, "norm_topk_prob": False}, tokens=21, rows=6, dtype="float16",
-         published_names=False),
+         | {"mlp_only_layers": [1], "attention_bias": True, "norm_topk_prob": False}, tokens=13, rows=6, dtype="float16",
+         published_names=False, draw=143),
     Case("qwen3_next_long", "qwen3_next", QWEN_HYBRID | NEXT_EXPERTS | NO_EXPERTS, tokens=150, rows=8, pattern_rows=3,
          spellings=INTERVAL),
     Case("qwen3_5_text", "qwen3_5_text", QWEN_HYBRID | {"linear_num_key_heads": 4, "linear_conv_kernel_dim": 3},

@@ -29,7 +29,11 @@ double layer_weights(const ModelConfig& model, const LayerConfig& layer) {
   const auto d_model = to_double(model.d_model);
   const auto heads = 2 * (model.n_heads + model.n_kv_heads) +  // q, o; k, v
                      (model.has_attention_gate() ? model.n_heads : 0);
-  const auto attention = to_double(heads) * to_double(model.d_head) * d_model;
+  const auto& delta = model.delta;
+  const auto attention =
+      layer.has_attention()
+          ? to_double(heads) * to_double(model.d_head) * d_model
+          : to_double(delta.channels() + 2 * delta.value_width() + 2 * delta.value_heads) * d_model;
   const double matrices = model.gated_mlp() ? 3 : 2;
   if (!layer.experts) return attention + matrices * d_model * to_double(model.d_mlp);
   const auto& experts = model.experts;
@@ -51,8 +55,12 @@ double forward_flop(const ModelConfig& model, std::int64_t length) {
   for (const auto& layer : model.layers) {
     if (layer.cross_attention) continue;  // not used for text
     flop += 2 * layer_weights(model, layer) * to_double(length);
-    flop += 4 * to_double(model.d_head) * to_double(model.n_heads) *
-            count_attended_pairs(length, layer.window);
+    if (layer.has_attention())
+      flop += 4 * to_double(model.d_head) * to_double(model.n_heads) *
+              count_attended_pairs(length, layer.window);
+    else
+      flop += 8 * to_double(model.delta.value_width()) * to_double(model.delta.d_key) *
+              to_double(length);  // reading, predicting, writing and decaying the state
   }
   return flop;
 }

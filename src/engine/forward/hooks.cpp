@@ -5,12 +5,11 @@
 #include <initializer_list>
 #include <string_view>
 
-#include <fmt/ranges.h>
-
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "engine/forward/derived.h"
+#include "engine/model/model_config.h"
 
 namespace qkscope {
 namespace {
@@ -109,20 +108,16 @@ std::int64_t last_attention_layer_of(const ModelConfig& model) {
 
 // Throws a bad-input error if a pattern names a hook point of attention in a layer without it.
 void check_attention_layer(const ModelConfig& model, const std::string& pattern) {
-  std::vector<std::int64_t> attention;
-  std::int64_t without = -1;
   for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
-    if (model.layers[as_index(layer)].has_attention())
-      attention.push_back(layer);
-    else if (without < 0 && std::ranges::any_of(kStages, [&](const StageInfo& entry) {
-               return is_attention_stage(entry.stage) &&
-                      glob_match(pattern, hook_name({entry.stage, layer}));
-             }))
-      without = layer;
+    if (model.layers[as_index(layer)].mixer == Mixer::attention) continue;
+    if (std::ranges::any_of(kStages, [&](const StageInfo& entry) {
+          return is_attention_stage(entry.stage) &&
+                 glob_match(pattern, hook_name({entry.stage, layer}));
+        }))
+      bad_input(
+          "hook '{}': layer {} of this {} model has no attention; layers with attention are {}",
+          pattern, layer, model.family, list_layers(model, true));
   }
-  if (without >= 0)
-    bad_input("hook '{}': layer {} of this {} model has no attention; layers with attention are {}",
-              pattern, without, model.family, fmt::join(attention, ", "));
 }
 
 void check_range(std::span<const std::int64_t> chosen, std::int64_t count, std::string_view what,

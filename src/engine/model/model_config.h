@@ -60,6 +60,12 @@ class ConfigReader {
 // Parses config.json after overrides were merged. `where` names the file in messages.
 ModelConfig parse_model_config(const Json& config, const std::string& where);
 
+// Returns the layers with softmax attention, or those with another mixer, as "0-2, 4".
+std::string list_layers(const ModelConfig& model, bool attention);
+
+// Logs which layers have no attention, once for each list of layers; nothing if all have it.
+void log_layers_without_attention(const ModelConfig& model);
+
 // One supported model_type.
 struct FamilySpec {
   std::string_view model_type;  // value of model_type in config.json

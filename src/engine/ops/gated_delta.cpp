@@ -16,20 +16,21 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kChunk = 64;               // tokens
+constexpr std::int64_t kChunk = kDeltaChunk;
 constexpr std::int64_t kConvolvedChannels = 512;  // per task
 constexpr std::int64_t kMostTaps = 16;
 
 // Scratch memory of a thread.
 struct DeltaScratch {
   ScratchFloats state;    // (d_key, d_value)
+  ScratchFloats keys;     // (chunk, d_key)
+  ScratchFloats written;  // (chunk, d_value)
+  ScratchFloats decayed;  // (chunk, d_key)
+  ScratchFloats k_k;      // (chunk, chunk)
+  ScratchFloats q_k;      // (chunk, chunk)
   ScratchFloats left_k;   // packed (chunk, d_key)
   ScratchFloats left;     // packed left operands of other products
   ScratchFloats right;    // packed right operands
-  ScratchFloats k_k;      // (chunk, chunk)
-  ScratchFloats q_k;      // (chunk, chunk)
-  ScratchFloats written;  // (chunk, d_value)
-  ScratchFloats decayed;  // (chunk, d_key)
 };
 
 DeltaScratch& delta_scratch() {
@@ -45,7 +46,8 @@ float* packed_right(ScratchFloats& memory, std::int64_t columns, std::int64_t de
   return memory.floats(gemm::round_up(columns, gemm::tile_shape().columns) * depth);
 }
 
-// The recurrence of one value head over one sequence.
+// The recurrence of one value head over one sequence. Numbers of rows within a chunk count from the
+// start of the chunk, which may be in the past.
 class HeadRecurrence {
  public:
   HeadRecurrence(const DeltaRuleInput& input, std::int64_t head, TensorView output)
@@ -59,101 +61,134 @@ class HeadRecurrence {
         k_(q_ + input.config.key_width()),
         v_(input.qkv.data<float>() + 2 * input.config.key_width() + head * d_v_),
         output_(output.data<float>() + head * d_v_),
-        state_(delta_scratch().state.floats(d_k_ * d_v_)) {}
+        state_(delta_scratch().state.floats(d_k_ * d_v_)),
+        keys_(delta_scratch().keys.floats(kChunk * d_k_)),
+        written_(delta_scratch().written.floats(kChunk * d_v_)),
+        k_k_(delta_scratch().k_k.floats(kChunk * kChunk)),
+        q_k_(delta_scratch().q_k.floats(kChunk * kChunk)) {}
 
-  // `before` and `after`: (d_key, d_value), or null for zeros and for no result.
-  void run(const Sequence& sequence, const float* before, TensorView row_states, float* after) {
-    const auto size = d_k_ * d_v_;
-    if (before != nullptr)
-      std::copy_n(before, size, state_);
-    else
-      std::fill_n(state_, size, 0.0f);
-    const auto& rows = input_.state_rows;
+  void run(std::size_t number, const GatedDeltaStates& states) {
+    const auto& sequence = input_.sequences[number];
+    const auto& wanted_rows = input_.state_rows;
+    auto wanted = std::ranges::lower_bound(wanted_rows, sequence.begin) - wanted_rows.begin();
+    auto old = begin(sequence);  // rows of the chunk before the first of this batch
     const auto end = sequence.begin + sequence.length;
-    auto wanted = std::ranges::lower_bound(rows, sequence.begin) - rows.begin();
-    for (auto first = sequence.begin; first < end; first += kChunk) {
-      const auto count = std::min(kChunk, end - first);
-      run_chunk(first, count);
-      for (; wanted < std::ssize(rows) && rows[as_index(wanted)] < first + count; ++wanted)
-        write_state(first, rows[as_index(wanted)] - first + 1,
-                    row_states.data<float>() + (wanted * heads_ + head_) * size);
-      write_state(first, count, state_);
+    for (auto first = sequence.begin; first < end;) {
+      const auto total = std::min(kChunk, old + end - first);
+      run_chunk(first - old, old, total);
+      first += total - old;
+      for (; wanted < std::ssize(wanted_rows) && wanted_rows[as_index(wanted)] < first; ++wanted)
+        write_state(total - (first - 1 - wanted_rows[as_index(wanted)]),
+                    states.rows.data<float>() + (wanted * heads_ + head_) * d_k_ * d_v_);
+      if (total == kChunk) write_state(kChunk, state_);
+      old = total % kChunk;
     }
-    if (after != nullptr) std::copy_n(state_, size, after);
+    if (states.memory != nullptr) save(*states.memory, static_cast<std::int64_t>(number), old);
   }
 
  private:
-  // With cumulated log decays c, the rows of written values w solve
+  // Loads the past of a sequence and returns the number of rows of its current chunk.
+  std::int64_t begin(const Sequence& sequence) {
+    if (sequence.past == 0 || input_.past == nullptr) {
+      std::fill_n(state_, d_k_ * d_v_, 0.0f);
+      return 0;
+    }
+    const auto place = sequence.slot * heads_ + head_;
+    std::copy_n(input_.past->states.data<float>() + place * d_k_ * d_v_, d_k_ * d_v_, state_);
+    const auto width = d_k_ + d_v_ + 1;
+    const float* row = input_.past->chunks.data<float>() + place * kChunk * width;
+    const auto count = sequence.past % kChunk;
+    for (std::int64_t i = 0; i < count; ++i, row += width) {
+      std::copy_n(row, d_k_, keys_ + i * d_k_);
+      std::copy_n(row + d_k_, d_v_, written_ + i * d_v_);
+      log_decays_[as_index(i)] = row[width - 1];
+    }
+    return count;
+  }
+
+  void save(GatedDeltaMemory& memory, std::int64_t number, std::int64_t count) const {
+    const auto place = number * heads_ + head_;
+    std::copy_n(state_, d_k_ * d_v_, memory.states.data<float>() + place * d_k_ * d_v_);
+    float* row = memory.chunks.data<float>() + place * kChunk * (d_k_ + d_v_ + 1);
+    for (std::int64_t i = 0; i < count; ++i) {
+      row = std::copy_n(keys_ + i * d_k_, d_k_, row);
+      row = std::copy_n(written_ + i * d_v_, d_v_, row);
+      *row++ = log_decays_[as_index(i)];
+    }
+  }
+
+  // Computes rows [old, total) of a chunk; row i is row origin + i of the batch. With cumulated
+  // log decays c, the rows of written values w solve
   //   w_i = b_i (v_i - e^{c_i} Sᵀ k_i - sum over j < i of e^{c_i - c_j} (k_i·k_j) w_j),
   // and output_i = e^{c_i} Sᵀ q_i + sum over j <= i of e^{c_i - c_j} (q_i·k_j) w_j.
-  void run_chunk(std::int64_t first, std::int64_t count) {
-    multiply_keys_and_queries(first, count);
-    cumulate_decays(first, count);
-    float* const written = written_;
+  void run_chunk(std::int64_t origin, std::int64_t old, std::int64_t total) {
+    load_chunk(origin, old, total);
+    multiply_keys_and_queries(origin, old, total);
     std::array<float, kChunk> exponents;
-    for (std::int64_t i = 0; i < count; ++i) {
+    for (auto i = old; i < total; ++i) {
       for (std::int64_t j = 0; j <= i; ++j)
         exponents[as_index(j)] = static_cast<float>(decays_[as_index(i)] - decays_[as_index(j)]);
       rows::multiply_by_exp(q_k_ + i * kChunk, exponents.data(), i + 1);
-      std::fill(q_k_ + i * kChunk + i + 1, q_k_ + i * kChunk + count, 0.0f);
+      std::fill(q_k_ + i * kChunk + i + 1, q_k_ + i * kChunk + total, 0.0f);
       rows::multiply_by_exp(k_k_ + i * kChunk, exponents.data(), i);
-      const auto row = first + i;
+      const auto row = origin + i;
       const float rate = input_.rates.data<float>()[row * heads_ + head_];
       const auto decay = static_cast<float>(std::exp(decays_[as_index(i)]));
       rows::scale(output_ + row * heads_ * d_v_, d_v_, decay);
-      float* const w = written + i * d_v_;
+      float* const w = written_ + i * d_v_;
       const float* const v = v_ + row * stride_;
       for (std::int64_t c = 0; c < d_v_; ++c) w[c] = rate * (v[c] - decay * w[c]);
       for (std::int64_t j = 0; j < i; ++j)
-        rows::add_scaled(w, written + j * d_v_, d_v_, -rate * k_k_[i * kChunk + j]);
+        rows::add_scaled(w, written_ + j * d_v_, d_v_, -rate * k_k_[i * kChunk + j]);
     }
     auto& s = delta_scratch();
-    float* const left = packed_left(s.left, count, count);
-    float* const right = packed_right(s.right, d_v_, count);
-    gemm::pack_left_operand({q_k_, kChunk, count, count}, left);
-    gemm::pack_right_operand_transposed({written, d_v_, d_v_, count}, right);
-    gemm::multiply({left, right, count, d_v_, count}, true, output_ + first * heads_ * d_v_,
-                   heads_ * d_v_);
+    float* const left = packed_left(s.left, total - old, total);
+    float* const right = packed_right(s.right, d_v_, total);
+    gemm::pack_left_operand({q_k_ + old * kChunk, kChunk, total - old, total}, left);
+    gemm::pack_right_operand_transposed({written_, d_v_, d_v_, total}, right);
+    gemm::multiply({left, right, total - old, d_v_, total}, true,
+                   output_ + (origin + old) * heads_ * d_v_, heads_ * d_v_);
   }
 
-  // written = K S, output = Q S, k_k = K Kᵀ, q_k = Q Kᵀ of a chunk.
-  void multiply_keys_and_queries(std::int64_t first, std::int64_t count) {
+  // Copies the new keys and cumulates the decays of the chunk, in float64: differences of two
+  // cumulated logarithms keep the accuracy of a single one.
+  void load_chunk(std::int64_t origin, std::int64_t old, std::int64_t total) {
+    for (auto i = old; i < total; ++i) {
+      std::copy_n(k_ + (origin + i) * stride_, d_k_, keys_ + i * d_k_);
+      log_decays_[as_index(i)] = input_.log_decays.data<float>()[(origin + i) * heads_ + head_];
+    }
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < total; ++i)
+      decays_[as_index(i)] = sum += static_cast<double>(log_decays_[as_index(i)]);
+  }
+
+  // New rows of written = K S, output = Q S, k_k = K Kᵀ and q_k = Q Kᵀ.
+  void multiply_keys_and_queries(std::int64_t origin, std::int64_t old, std::int64_t total) {
     auto& s = delta_scratch();
+    const auto count = total - old;
     float* const left_k = packed_left(s.left_k, count, d_k_);
     float* const left_q = packed_left(s.left, count, d_k_);
-    gemm::pack_left_operand({k_ + first * stride_, stride_, count, d_k_}, left_k);
-    gemm::pack_left_operand({q_ + first * stride_, stride_, count, d_k_}, left_q);
-    written_ = s.written.floats(kChunk * d_v_);
+    gemm::pack_left_operand({keys_ + old * d_k_, d_k_, count, d_k_}, left_k);
+    gemm::pack_left_operand({q_ + (origin + old) * stride_, stride_, count, d_k_}, left_q);
     float* right = packed_right(s.right, d_v_, d_k_);
     gemm::pack_right_operand_transposed({state_, d_v_, d_v_, d_k_}, right);
-    gemm::multiply({left_k, right, count, d_v_, d_k_}, false, written_, d_v_);
-    gemm::multiply({left_q, right, count, d_v_, d_k_}, false, output_ + first * heads_ * d_v_,
-                   heads_ * d_v_);
-    k_k_ = s.k_k.floats(kChunk * kChunk);
-    q_k_ = s.q_k.floats(kChunk * kChunk);
-    right = packed_right(s.right, count, d_k_);
-    gemm::pack_right_operand({k_ + first * stride_, stride_, count, d_k_}, right);
-    gemm::multiply({left_k, right, count, count, d_k_}, false, k_k_, kChunk);
-    gemm::multiply({left_q, right, count, count, d_k_}, false, q_k_, kChunk);
+    gemm::multiply({left_k, right, count, d_v_, d_k_}, false, written_ + old * d_v_, d_v_);
+    gemm::multiply({left_q, right, count, d_v_, d_k_}, false,
+                   output_ + (origin + old) * heads_ * d_v_, heads_ * d_v_);
+    right = packed_right(s.right, total, d_k_);
+    gemm::pack_right_operand({keys_, d_k_, total, d_k_}, right);
+    gemm::multiply({left_k, right, count, total, d_k_}, false, k_k_ + old * kChunk, kChunk);
+    gemm::multiply({left_q, right, count, total, d_k_}, false, q_k_ + old * kChunk, kChunk);
   }
 
-  // Float64: differences of two cumulated logarithms keep the accuracy of a single one.
-  void cumulate_decays(std::int64_t first, std::int64_t count) {
-    double sum = 0.0;
-    for (std::int64_t i = 0; i < count; ++i) {
-      sum += static_cast<double>(input_.log_decays.data<float>()[(first + i) * heads_ + head_]);
-      decays_[as_index(i)] = sum;
-    }
-  }
-
-  // Writes the state after the first `count` rows of a chunk, which may be the state itself:
+  // Writes the state after the first `count` rows of the chunk, possibly over the state before it:
   // e^{c_last} S + sum over i of e^{c_last - c_i} k_i w_iᵀ.
-  void write_state(std::int64_t first, std::int64_t count, float* state) {
+  void write_state(std::int64_t count, float* state) {
     auto& s = delta_scratch();
     const double last = decays_[as_index(count - 1)];
     float* const decayed = s.decayed.floats(kChunk * d_k_);
     for (std::int64_t i = 0; i < count; ++i) {
-      std::copy_n(k_ + (first + i) * stride_, d_k_, decayed + i * d_k_);
+      std::copy_n(keys_ + i * d_k_, d_k_, decayed + i * d_k_);
       rows::scale(decayed + i * d_k_, d_k_,
                   static_cast<float>(std::exp(last - decays_[as_index(i)])));
     }
@@ -176,10 +211,12 @@ class HeadRecurrence {
   const float* k_;
   const float* v_;
   float* output_;
-  float* state_;
-  float* written_ = nullptr;
-  float* k_k_ = nullptr;
-  float* q_k_ = nullptr;
+  float* state_;    // before the chunk
+  float* keys_;     // of the chunk
+  float* written_;  // of the chunk
+  float* k_k_;
+  float* q_k_;
+  std::array<float, kChunk> log_decays_ = {};
   std::array<double, kChunk> decays_ = {};  // cumulated logarithms
 };
 
@@ -256,7 +293,14 @@ void compute_log_decays(const GatedDeltaWeights& weights, TensorView a) {
 
 GatedDeltaMemory make_gated_delta_memory(const GatedDeltaConfig& config, std::int64_t sequences) {
   return {Tensor({sequences, config.taps - 1, config.channels()}),
-          Tensor({sequences, config.value_heads, config.d_key, config.d_value})};
+          Tensor({sequences, config.value_heads, config.d_key, config.d_value}),
+          Tensor({sequences, config.value_heads, kChunk, config.d_key + config.d_value + 1})};
+}
+
+std::int64_t gated_delta_memory_floats(const GatedDeltaConfig& config) {
+  return (config.taps - 1) * config.channels() +
+         config.value_heads *
+             (config.d_key * config.d_value + kChunk * (config.d_key + config.d_value + 1));
 }
 
 void gated_delta(const GatedDeltaInput& input, const GatedDeltaStates& states, TensorView output) {
@@ -282,38 +326,18 @@ void gated_delta(const GatedDeltaInput& input, const GatedDeltaStates& states, T
   apply_activation(Activation::sigmoid, {}, rates);
   if (c.rate_scale != 1.0) scale_by(rates, c.rate_scale);
   compute_log_decays(w, log_decays);
-  DeltaRuleInput rule{c, qkv, rates, log_decays, input.sequences, input.state_rows};
-  Tensor before;  // states of the sequences, which may be in any slots
-  if (input.past != nullptr) {
-    before = Tensor({std::ssize(input.sequences), c.value_heads, c.d_key, c.d_value});
-    const auto size = before.size() / before.dim(0);
-    for (std::int64_t i = 0; i < before.dim(0); ++i) {
-      const auto& sequence = input.sequences[as_index(i)];
-      float* const to = before.data<float>() + i * size;
-      if (sequence.past > 0)
-        std::copy_n(input.past->states.data<float>() + sequence.slot * size, size, to);
-      else
-        std::fill_n(to, size, 0.0f);
-    }
-    rule.before = before;
-  }
-  delta_rule(rule, output, states.rows,
-             states.memory != nullptr ? states.memory->states.view() : TensorView());
+  delta_rule({c, qkv, rates, log_decays, input.sequences, input.state_rows, input.past}, states,
+             output);
   rms_norm(output, w.norm, c.norm_eps, output);
   gated_activation(Activation::silu, z, output.reshaped(z.shape()), output.reshaped(z.shape()));
 }
 
-void delta_rule(const DeltaRuleInput& input, TensorView output, TensorView row_states,
-                TensorView after) {
+void delta_rule(const DeltaRuleInput& input, const GatedDeltaStates& states, TensorView output) {
   const auto heads = input.config.value_heads;
-  const auto size = input.config.d_key * input.config.d_value;
   QKSCOPE_ASSERT(input.qkv.is_contiguous() && input.qkv.dim(1) == input.config.channels());
   QKSCOPE_ASSERT(output.is_contiguous() && output.dim(0) == input.qkv.dim(0));
   parallel_for(std::ssize(input.sequences) * heads, [&](std::int64_t task) {
-    HeadRecurrence(input, task % heads, output)
-        .run(input.sequences[as_index(task / heads)],
-             input.before.empty() ? nullptr : input.before.data<float>() + task * size, row_states,
-             after.empty() ? nullptr : after.data<float>() + task * size);
+    HeadRecurrence(input, task % heads, output).run(as_index(task / heads), states);
   });
 }
 

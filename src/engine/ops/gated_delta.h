@@ -13,46 +13,50 @@
 
 namespace qkscope {
 
-// Memory of past tokens, for the sequences of a batch or for the slots of a cache.
+inline constexpr std::int64_t kDeltaChunk = 64;  // tokens; chunks begin at multiples of it
+
+// Memory of past tokens, for the sequences of a batch or for the slots of a cache. States are those
+// before the current chunk, whose rows are kept, so that a sequence that continues has the bits of
+// a sequence that runs at once.
 struct GatedDeltaMemory {
   Tensor inputs;  // (sequences, taps - 1, channels) last inputs of the convolution
   Tensor states;  // (sequences, value_heads, d_key, d_value)
+  Tensor chunks;  // (sequences, value_heads, kDeltaChunk, d_key + d_value + 1): k, the values
+                  // written to the state, and the logarithm of the decay
 };
 GatedDeltaMemory make_gated_delta_memory(const GatedDeltaConfig& config, std::int64_t sequences);
+
+// Floats of one sequence in a GatedDeltaMemory.
+std::int64_t gated_delta_memory_floats(const GatedDeltaConfig& config);
+
+// Results besides the output; empty or null: not wanted.
+struct GatedDeltaStates {
+  TensorView rows = {};                // (state_rows, value_heads, d_key, d_value)
+  GatedDeltaMemory* memory = nullptr;  // of the sequences of the batch, in their order
+};
 
 struct GatedDeltaInput {
   const GatedDeltaConfig& config;
   const GatedDeltaWeights& weights;
   ConstTensorView x;  // (rows, d_model)
   std::span<const Sequence> sequences;
-  std::span<const std::int64_t> state_rows = {};  // ascending rows whose states are wanted
-  // Memory of the slots of sequences with past tokens, or null.
-  const GatedDeltaMemory* past = nullptr;
-};
-
-// Results besides the output; an empty tensor is not computed.
-struct GatedDeltaStates {
-  TensorView rows = {};                // (state_rows, value_heads, d_key, d_value)
-  GatedDeltaMemory* memory = nullptr;  // of the sequences after the batch, or null
+  std::span<const std::int64_t> state_rows = {};  // ascending rows after which states are wanted
+  const GatedDeltaMemory* past = nullptr;  // by slot, for sequences with past tokens; or null
 };
 
 // output (rows, value_heads, d_value): everything but the output projection.
 void gated_delta(const GatedDeltaInput& input, const GatedDeltaStates& states, TensorView output);
 
-// The recurrence alone. Inputs: q (scaled) and k of unit length and v, (rows, channels); rates b
-// and logarithms of decays a, (rows, value_heads); states before the first row, (sequences,
-// value_heads, d_key, d_value) or empty for zeros. Writes output (rows, value_heads, d_value), the
-// states after `state_rows` and, unless empty, the states after each sequence.
+// The recurrence alone.
 struct DeltaRuleInput {
   const GatedDeltaConfig& config;
-  ConstTensorView qkv;
-  ConstTensorView rates;
-  ConstTensorView log_decays;
+  ConstTensorView qkv;         // (rows, channels): q (scaled) and k of unit length, and v
+  ConstTensorView rates;       // (rows, value_heads)
+  ConstTensorView log_decays;  // (rows, value_heads)
   std::span<const Sequence> sequences;
   std::span<const std::int64_t> state_rows = {};
-  ConstTensorView before = {};
+  const GatedDeltaMemory* past = nullptr;
 };
-void delta_rule(const DeltaRuleInput& input, TensorView output, TensorView row_states,
-                TensorView after);
+void delta_rule(const DeltaRuleInput& input, const GatedDeltaStates& states, TensorView output);
 
 }  // namespace qkscope

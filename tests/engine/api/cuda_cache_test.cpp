@@ -45,6 +45,8 @@ class CudaCached : public testing::TestWithParam<std::string> {};
 // Float32 sums in another order: products and attention choose their kernels by the number of rows.
 TEST_P(CudaCached, RowsAgreeWithTheWholePass) {
   NEEDS_A_GPU();
+  if (read_model_config(golden_path(GetParam())).has_recurrence())
+    GTEST_SKIP() << "runs on the CPU alone";
   const auto model = load_on_gpu(GetParam(), "float32");
   const auto ids = random_ids(50, model.config().vocab_size, 11);
   KeyValueCache cache(model, 1, 50);

@@ -27,6 +27,20 @@ TEST(Device, UnusableDevicesThrowWithAReason) {
   EXPECT_NE(missing.find(expected), std::string::npos) << missing;
 }
 
+// The refusal needs no GPU: the model is checked before the device.
+TEST(Device, ModelsWithoutCudaKernelsAreRefused) {
+  LoadedCheckpoint model;
+  model.config.family = "qwen3_next";
+  model.config.delta.key_heads = 2;
+  const auto message = bad_input_message([&] {
+    make_backend(model, {.device = {Device::Kind::cuda, 0}});
+  });
+  EXPECT_EQ(message,
+            "device cuda:0: this qwen3_next model has layers with linear attention (gated delta "
+            "net), which run on the CPU alone; use --device cpu, or engine: transformers");
+  check_device_runs(model.config, {});
+}
+
 TEST(Device, CopyValuesWorksBetweenHostTensors) {
   Tensor from({2, 3});
   for (int i = 0; i < 6; ++i) from.data<float>()[i] = static_cast<float>(i);

@@ -194,6 +194,7 @@ void CpuBackend::finish_pass() {
     if (recurrent_after_[layer].states.empty()) continue;
     copy(recurrent_after_[layer].inputs, (*recurrent_)[layer].inputs);
     copy(recurrent_after_[layer].states, (*recurrent_)[layer].states);
+    copy(recurrent_after_[layer].chunks, (*recurrent_)[layer].chunks);
   }
   recurrent_after_.clear();
 }
