@@ -16,6 +16,7 @@ golden.safetensors holds `token_ids` [pos] and float32 tensors under the hook na
     axis, so a test compares `ours[rows]` with the stored tensor.
   - `pattern_rows` lists the stored query positions of `hook_pattern` and `hook_attn_scores`: [head, pattern_rows, key],
     with all keys, masked scores -inf.
+  - `mixer.hook_state` is the state after the last position: [1, head, d_key, d_value].
   - a stage that a case leaves out is not in the file.
 
 The script refuses to write a case whose recorded tensors are inconsistent (golden/checks.py) or whose other
@@ -65,7 +66,10 @@ def select(case, tensors):
         square = name.endswith(("hook_pattern", "hook_attn_scores"))
         if name.endswith("hook_attn_scores") and case.tokens > 64:
             continue
-        kept = tensor[:, pattern_rows] if square else tensor[rows]
+        if name.endswith("mixer.hook_state"):
+            kept = tensor
+        else:
+            kept = tensor[:, pattern_rows] if square else tensor[rows]
         stored[name] = kept.float().contiguous().clone()
     return stored
 
@@ -75,7 +79,7 @@ def record(case, folder):
     recorder = Recorder(model)
     ids = token_ids(case)
     tensors = recorder.run(ids)
-    layers = sorted(recorder.scaling)
+    layers = [layer.index for layer in recorder.anatomy.layers if layer is not None]
     check(recorder, layers, kept_rows(case.tokens, case.rows))
     return ids, tensors
 

@@ -50,6 +50,12 @@ Json rope_json(const RopeConfig& rope) {
 Json layer_json(const ModelConfig& model, std::int64_t layer) {
   const auto& config = model.layers[static_cast<std::size_t>(layer)];
   if (config.cross_attention) return {{"layer", layer}, {"attention", "cross"}, {"rope", nullptr}};
+  if (config.mixer == Mixer::gated_delta)
+    return {{"layer", layer},
+            {"attention", "none"},
+            {"mixer", "gated_delta"},
+            {"rope", nullptr},
+            {"experts", config.experts}};
   const auto* rope = model.rope(layer);
   return {{"layer", layer},
           {"attention", config.window > 0  ? "sliding"
@@ -93,12 +99,15 @@ void print_layers(const ModelConfig& model) {
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> kinds;
   for (std::int64_t i = 0; i < model.n_layers; ++i) {
     const auto& layer = model.layers[static_cast<std::size_t>(i)];
-    std::string kind = layer.cross_attention ? "cross-attention, skipped without an image"
-                       : layer.window > 0
-                           ? fmt::format("sliding attention, window {}", layer.window)
-                       : layer.chunk > 0 ? fmt::format("attention in chunks of {}", layer.chunk)
-                                         : "full attention";
-    if (!layer.cross_attention) {
+    std::string kind =
+        layer.cross_attention ? "cross-attention, skipped without an image"
+        : layer.mixer == Mixer::gated_delta
+            ? fmt::format("no attention, gated delta net with {} heads, state {} x {}",
+                          model.delta.value_heads, model.delta.d_key, model.delta.d_value)
+        : layer.window > 0 ? fmt::format("sliding attention, window {}", layer.window)
+        : layer.chunk > 0  ? fmt::format("attention in chunks of {}", layer.chunk)
+                           : "full attention";
+    if (layer.has_attention()) {
       const auto* rope = model.rope(i);
       kind += model.learned_positions() ? ", learned positions"
               : !rope
@@ -107,8 +116,8 @@ void print_layers(const ModelConfig& model) {
                                 rope_type_name(rope->type), rope->theta, rope->dim, model.d_head);
       if (rope && rope->type != RopeType::standard)
         kind += fmt::format(", factor {:g} over {} positions", rope->factor, rope->original_max);
-      if (model.experts.count > 0 && !layer.experts) kind += ", one MLP";
     }
+    if (!layer.cross_attention && model.experts.count > 0 && !layer.experts) kind += ", one MLP";
     const auto same = std::find_if(kinds.begin(), kinds.end(),
                                    [&](const auto& entry) { return entry.first == kind; });
     if (same == kinds.end())

@@ -30,6 +30,7 @@ enum class Stage : std::uint8_t {
   ln1_scale,
   ln1_normalized,
   kv_latent,
+  mixer_in,
   q,
   k,
   v,
@@ -39,8 +40,10 @@ enum class Stage : std::uint8_t {
   rot_k,
   attn_scores,
   pattern,
+  mixer_state,
   z,
   result,
+  mixer_out,
   attn_out,
   resid_mid,
   mlp_in,
@@ -172,8 +175,8 @@ class QKSCOPE_API Observer {
   // bit-identical.
   virtual void edit(HookPoint /*point*/, TensorView /*activation*/) {}
 
-  // Returns true if wanted points other than scores, patterns and derived points are passed to
-  // keep().
+  // Returns true if wanted points other than scores, patterns, recurrent states and derived points
+  // are passed to keep().
   virtual bool keeps_on_device() const { return false; }
 
   // Receives a device copy that may outlive the pass. The values are complete when the pass ends,

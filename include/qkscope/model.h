@@ -66,14 +66,40 @@ struct ClampedSwiglu {
 // RMSNorm divides by the root mean square; LayerNorm subtracts the mean first.
 enum class NormKind { rms, layer };
 
+// How a layer mixes tokens: softmax attention, or the linear recurrence of a gated delta net.
+enum class Mixer : std::uint8_t { attention, gated_delta };
+
 // Settings of one layer.
 struct LayerConfig {
   bool cross_attention = false;  // mllama: attends to an image; skipped for text
-  std::int64_t window = 0;       // visible keys of a query, itself included; 0: all before it
+  Mixer mixer = Mixer::attention;
+  std::int64_t window = 0;   // visible keys of a query, itself included; 0: all before it
   std::int64_t chunk = 0;    // a query sees keys of its own chunk of positions; 0: of all chunks
   int rope = 0;              // index into ModelConfig::ropes; -1: none (NoPE)
   double score_scale = 1.0;  // multiplies q.k in addition to ModelConfig::attention_scale
   bool experts = false;      // the MLP is a mixture of experts
+
+  bool has_attention() const { return !cross_attention && mixer == Mixer::attention; }
+};
+
+// Gated delta net (arXiv 2412.06464) of the layers with Mixer::gated_delta. Every value head has a
+// recurrent state S (d_key, d_value), which the q and k of token t, of unit length, read and write:
+//   S = a S, then S += b k (v - Sᵀ k)ᵀ, output = Sᵀ q / sqrt(d_key),
+// with the decay a = exp(-exp(A_log) softplus(W_a x + dt_bias)) and the rate b = rate_scale
+// sigmoid(W_b x). A causal convolution with SiLU precedes q, k and v; RMSNorm and the gate
+// silu(W_z x) follow the output.
+struct GatedDeltaConfig {
+  std::int64_t key_heads = 0;    // heads of q and k; 0: the model has no such layers
+  std::int64_t value_heads = 0;  // a multiple of key_heads: consecutive heads share q and k
+  std::int64_t d_key = 0;
+  std::int64_t d_value = 0;
+  std::int64_t taps = 4;  // length of the convolution
+  double norm_eps = 1e-6;
+  double rate_scale = 1.0;
+
+  std::int64_t key_width() const { return key_heads * d_key; }
+  std::int64_t value_width() const { return value_heads * d_value; }
+  std::int64_t channels() const { return 2 * key_width() + value_width(); }  // of q, k and v
 };
 
 // Mixture of experts: a router computes one logit per expert. The scores of the experts are the
@@ -124,6 +150,7 @@ struct ExpertNames {
   std::string router = {};
   std::string selection_bias = {};  // added to the scores for the selection, not for the weights
   std::string shared = {};          // the shared expert: SHARED.gate_proj, .up_proj, .down_proj
+  std::string shared_gate = {};     // its output is multiplied by sigmoid of this projection
   std::string gate = {};
   std::string up = {};
   std::string gate_up = {};  // replaces gate and up: rows of gate, then of up
@@ -134,6 +161,29 @@ struct ExpertNames {
   bool transposed = false;     // stored as (experts, in, out)
   bool interleaved = false;    // rows of gate and up alternate in gate_up
   bool mxfp4 = false;  // NAME_blocks (experts, out, in / 32, 16), NAME_scales (…, in / 32)
+};
+
+// Tensor names of a gated delta net and of the norms of its layer, which are before the mixer and
+// before the MLP. A_log and dt_bias are vectors below "linear_attn.".
+struct GatedDeltaNames {
+  std::string input_norm = "input_layernorm";
+  std::string mlp_norm = "post_attention_layernorm";
+  // q, k, v and z (the gate of the output), and b and a, each in one matrix whose rows are grouped
+  // by key head; or q, k and v in one matrix, one after another; or all in matrices of their own.
+  std::string qkvz = {};
+  std::string ba = {};
+  std::string qkv = {};
+  std::string q = {};
+  std::string k = {};
+  std::string v = {};
+  std::string z = {};
+  std::string b = {};
+  std::string a = {};
+  std::vector<std::string> convolutions = {"linear_attn.conv1d"};  // of q, k and v, one or three
+  bool even_convolutions = false;  // the three are equal parts of the one, as torch.chunk splits it
+  std::string norm = "linear_attn.norm";
+  std::string output = "linear_attn.out_proj";
+  std::string post_attention_norm = {};  // in layers with attention, replaces that of TensorNames
 };
 
 // Tensor names of a checkpoint, below the prefix of the language model; names of layers are below
@@ -159,7 +209,9 @@ struct TensorNames {
   std::string kv_latent_norm = "self_attn.kv_a_layernorm";
   std::string q_norm = "self_attn.q_norm";  // empty: norms of q and k have no weight
   std::string k_norm = "self_attn.k_norm";
-  std::string attention_gate;  // z is multiplied by sigmoid of this projection of the input
+  // z is multiplied by sigmoid of this projection of the input. The name of q: one matrix holds
+  // both, with rows ordered as (head, q / gate, d_head).
+  std::string attention_gate;
   std::string o = "self_attn.o_proj";
   std::string post_attention_norm;  // norm of the attention output before the residual addition
   std::string mlp_norm = "post_attention_layernorm";
@@ -174,6 +226,7 @@ struct TensorNames {
   // Known naming schemes of expert tensors; a checkpoint uses one of them. Parameter counts use the
   // first scheme, which has no packed (MXFP4) tensors.
   std::vector<ExpertNames> experts;
+  std::vector<GatedDeltaNames> delta;  // known naming schemes; a checkpoint uses one of them
 
   bool qkv_by_head = false;          // rows of qkv are ordered as (head, q / k / v, d_head)
   bool transposed = false;           // matrices of layers are stored as (in, out)
@@ -213,6 +266,7 @@ struct ModelConfig {
   Activation activation = Activation::silu;
   ClampedSwiglu swiglu;  // for Activation::clamped_swiglu
   ExpertsConfig experts;
+  GatedDeltaConfig delta;
   double embedding_scale = 1.0;
   double residual_scale = 1.0;     // multiplies the outputs of attention and MLP
   double attention_scale = 0.0;    // multiplies q.k
@@ -243,6 +297,7 @@ struct ModelConfig {
   bool rotated_pairs_interleaved() const { return rope_interleaved && !rope_sorts_pairs; }
   bool has_latent_attention() const { return latent.kv_rank > 0; }
   std::int64_t d_value() const { return has_latent_attention() ? latent.d_value : d_head; }
+  bool has_recurrence() const { return delta.key_heads > 0; }  // some layers have no attention
   double score_scale(std::int64_t layer) const {
     return attention_scale * layers[static_cast<std::size_t>(layer)].score_scale;
   }
@@ -357,7 +412,22 @@ struct LatentWeights {
   Linear rotated_key;   // (rope dim, d_model), shared by all heads
 };
 
-// Weights of one layer.
+// Weights of a gated delta net; see GatedDeltaConfig.
+struct GatedDeltaWeights {
+  Linear q;                        // (key_heads * d_key, d_model)
+  Linear k;                        // (key_heads * d_key, d_model)
+  Linear v;                        // (value_heads * d_value, d_model)
+  Linear z;                        // (value_heads * d_value, d_model)
+  Linear b;                        // (value_heads, d_model)
+  Linear a;                        // (value_heads, d_model)
+  std::vector<float> convolution;  // (taps, channels) of q, then k, then v
+  std::vector<float> a_log;        // (value_heads)
+  std::vector<float> dt_bias;      // (value_heads)
+  std::vector<float> norm;         // (d_value)
+  Linear output;                   // (d_model, value_heads * d_value)
+};
+
+// Weights of one layer. A layer without attention has empty attention weights.
 struct LayerWeights {
   NormWeights input_norm;              // (d_model) or empty
   LatentWeights latent;                // empty without latent attention
@@ -376,10 +446,12 @@ struct LayerWeights {
   Linear up;                           // of experts, gate, up and down are the shared expert, or
   XieluWeights xielu;                  // empty. xielu is for Activation::xielu.
   Linear down;                         // (d_model, d_mlp)
+  Linear shared_gate;                  // (1, d_model) or empty
   Linear router;                       // (experts, d_model) or empty
   std::vector<float> selection_bias;   // (experts) or empty
   std::vector<ExpertWeights> experts;  // empty without a mixture of experts
   NormWeights post_mlp_norm;           // (d_model) or empty
+  GatedDeltaWeights delta;             // only in layers with Mixer::gated_delta
 };
 
 // All weights of a model.

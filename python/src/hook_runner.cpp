@@ -37,7 +37,9 @@ void HookRunner::see(HookPoint point, ConstTensorView activation) {
   const bool changed = std::memcmp(array.data(), activation.bytes(), activation.size_bytes()) != 0;
   if (changed && !can_be_edited(point.stage))
     bad_input("hook at {}: it changed what can only be looked at; edit {}", hook_name(point),
-              point.stage == Stage::result ? "attn.hook_z" : "hook_normalized");
+              point.stage == Stage::result        ? "attn.hook_z"
+              : point.stage == Stage::mixer_state ? "mixer.hook_in"
+                                                  : "hook_normalized");
 }
 
 void HookRunner::edit(HookPoint point, TensorView activation) {

@@ -7,8 +7,10 @@ from typing import Any
 @dataclass
 class Layer:
     module: Any
-    attention: Any
+    index: int
+    attention: Any  # None in a layer with a mixer
     mlp: Any
+    mixer: Any = None  # the gated delta net of a layer without attention
     down: Any = None
     norm_before_attention: Any = None
     norm_before_mlp: Any = None
@@ -60,7 +62,8 @@ def anatomy_of(model):
     return Anatomy(
         text=text, embedding=text.embed_tokens, final_norm=text.norm, parallel=cohere, sums_from_residual=cohere,
         after_embedding=getattr(text.norm, "_norm", None) if config.model_type == "nanochat" else None,
-        layers=[llama_layer(layer, config) if hasattr(layer, "self_attn") else None for layer in text.layers],
+        layers=[llama_layer(layer, index, config) if hasattr(layer, "self_attn") or hasattr(layer, "linear_attn")
+                else None for index, layer in enumerate(text.layers)],
         embedding_scale=config.hidden_size**0.5 if getattr(config, "mup_enabled", False)
         else getattr(config, "embedding_multiplier", 1.0),
         residual_scale=getattr(config, "residual_multiplier", 1.0),
@@ -70,19 +73,27 @@ def anatomy_of(model):
 # ---- layers with self_attn and mlp
 
 
-def llama_layer(module, config):
-    attention, mlp = module.self_attn, first(module, "mlp", "feed_forward")
-    layer = Layer(module=module, attention=attention, mlp=mlp)
+def llama_layer(module, index, config):
+    attention, mlp = getattr(module, "self_attn", None), first(module, "mlp", "feed_forward")
+    layer = Layer(module=module, index=index, attention=attention, mlp=mlp,
+                  mixer=getattr(module, "linear_attn", None))
     place_norms(layer, module)
-    layer.projections = projections(attention, config)
-    if hasattr(attention, "q_norm") and config.model_type != "nanochat":  # nanochat has its norms after RoPE
-        layer.head_norms = {"q": attention.q_norm, "k": attention.k_norm}
+    if attention is not None:
+        layer.projections = projections(attention, config)
+        if hasattr(attention, "q_norm") and config.model_type != "nanochat":  # nanochat has its norms after RoPE
+            layer.head_norms = {"q": attention.q_norm, "k": attention.k_norm}
     if hasattr(mlp, "experts"):
         layer.router, layer.experts = first(mlp, "gate", "router"), mlp.experts
-        layer.shared = getattr(mlp, "shared_experts", getattr(mlp, "shared_expert", None))
+        layer.shared = gated_shared_expert(mlp) if hasattr(mlp, "shared_expert_gate") \
+            else getattr(mlp, "shared_experts", getattr(mlp, "shared_expert", None))
     else:
         place_mlp(layer, mlp)
     return layer
+
+
+def gated_shared_expert(mlp):
+    """Qwen: the output of the shared expert is multiplied by a gate."""
+    return lambda x: mlp.shared_expert_gate(x).sigmoid() * mlp.shared_expert(x)
 
 
 def place_mlp(layer, mlp):
@@ -139,6 +150,10 @@ def projections(attention, config):
     if hasattr(attention, "kv_b_proj"):
         return latent_projections(attention)
     d = attention.head_dim
+    if config.model_type in ("qwen3_next", "qwen3_5_text"):  # rows of q and of the output gate alternate by head
+        parts = {"q": heads(2 * d), "k": heads(d), "v": heads(d)}
+        return {name: (getattr(attention, f"{name}_proj"), lambda x, part=part: part(x)[..., :d])
+                for name, part in parts.items()}
     if not hasattr(attention, "qkv_proj"):
         return {name: (getattr(attention, f"{name}_proj"), heads(d)) for name in "qkv"}
     q, kv = config.num_attention_heads * d, config.num_key_value_heads * d
@@ -150,26 +165,26 @@ def projections(attention, config):
 
 
 def gpt_neox(text, config):
-    def layer_of(module):
+    def layer_of(index, module):
         attention, mlp = module.attention, module.mlp
         d = attention.head_size
         # Rows of the fused projection are ordered (head, q or k or v, d).
         parts = {name: (attention.query_key_value, lambda x, i=i: third(i)(x.unflatten(-1, (-1, 3 * d))))
                  for i, name in enumerate("qkv")}
-        return Layer(module=module, attention=attention, mlp=mlp, down=mlp.dense_4h_to_h,
+        return Layer(module=module, index=index, attention=attention, mlp=mlp, down=mlp.dense_4h_to_h,
                      norm_before_attention=module.input_layernorm, norm_before_mlp=module.post_attention_layernorm,
                      projections=parts, mlp_inputs={"pre": (mlp.dense_h_to_4h, whole)})
 
     return Anatomy(text=text, embedding=text.embed_in, final_norm=text.final_layer_norm,
-                   layers=[layer_of(layer) for layer in text.layers], parallel=config.use_parallel_residual)
+                   layers=[layer_of(*item) for item in enumerate(text.layers)], parallel=config.use_parallel_residual)
 
 
 def gpt2(text):
-    def layer_of(module):
+    def layer_of(index, module):
         attention, mlp = module.attn, module.mlp
         parts = {name: (attention.c_attn, heads(attention.head_dim, third(i))) for i, name in enumerate("qkv")}
-        return Layer(module=module, attention=attention, mlp=mlp, down=mlp.c_proj, norm_before_attention=module.ln_1,
-                     norm_before_mlp=module.ln_2, projections=parts, mlp_inputs={"pre": (mlp.c_fc, whole)})
+        return Layer(module=module, index=index, attention=attention, mlp=mlp, down=mlp.c_proj,
+                     norm_before_attention=module.ln_1, norm_before_mlp=module.ln_2, projections=parts, mlp_inputs={"pre": (mlp.c_fc, whole)})
 
     return Anatomy(text=text, embedding=text.wte, positions=text.wpe, final_norm=text.ln_f,
-                   layers=[layer_of(layer) for layer in text.h])
+                   layers=[layer_of(*item) for item in enumerate(text.h)])

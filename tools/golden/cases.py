@@ -383,6 +383,74 @@ EXPERTS = [
          finish=checkpoint.quantize_mxfp4, draw=5300),
 ]
 
+# ---- Layers that alternate attention with a gated delta net
+
+LINEAR = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 12,
+          "linear_conv_kernel_dim": 4}
+QWEN_HYBRID = SMALL | LINEAR | {"head_dim": 16, "num_hidden_layers": 4,
+                                "rope_parameters": {"rope_type": "default", "rope_theta": 10000000.0,
+                                                    "partial_rotary_factor": 0.25}}
+NO_EXPERTS = {"mlp_only_layers": [0, 1, 2, 3]}
+NEXT_EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+                "shared_expert_intermediate_size": 20}
+HYBRID_LAYERS = {"layer_types": ["linear_attention", "full_attention", "linear_attention"], "num_hidden_layers": 3}
+QWEN_VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32,
+               "num_position_embeddings": 4, "patch_size": 14}
+OLMO_HYBRID = SMALL | {"num_hidden_layers": 4}
+NULL_THETA = {"rope_parameters": {"rope_theta": None, "rope_type": "default"}}
+
+
+def olmo_hybrid_as_published(folder):
+    """Renames the norms of layers without attention, and splits their convolutions into those of q, k and v."""
+
+    def edit(tensors, _):
+        linear = {name.split(".linear_attn.")[0] for name in tensors if ".linear_attn." in name}
+        renamed = {"input_layernorm": "attention_layer_norm", "post_attention_layernorm": "feedforward_layer_norm"}
+        result = {}
+        for name, tensor in tensors.items():
+            layer, _, rest = name.partition("layers.")[2].partition(".")
+            prefix = f"model.layers.{layer}"
+            module = rest.split(".")[0]
+            if rest == "linear_attn.conv1d.weight":
+                keys = tensors[f"{prefix}.linear_attn.q_proj.weight"].shape[0]
+                for part, rows in zip("qkv", tensor.split([keys, keys, len(tensor) - 2 * keys]), strict=True):
+                    result[f"{prefix}.linear_attn.{part}_conv1d.weight"] = rows.clone()
+            elif prefix in linear and module in renamed:
+                result[f"{prefix}.{renamed[module]}.weight"] = tensor
+            else:
+                result[name] = tensor
+        return result
+
+    checkpoint.edit_tensors(folder, edit)
+
+
+INTERVAL = {"interval": sp.without("layer_types")}  # the default: every fourth layer has attention
+
+HYBRID = [
+    Case("qwen3_next", "qwen3_next", QWEN_HYBRID | NEXT_EXPERTS | {"mlp_only_layers": [0, 2]}, tokens=13, rows=6,
+         spellings=OLD | INTERVAL, draw=224),
+    Case("qwen3_next_one_tensor", "qwen3_next", QWEN_HYBRID | NEXT_EXPERTS | HYBRID_LAYERS
+         | {"mlp_only_layers": [1], "attention_bias": True, "norm_topk_prob": False}, tokens=13, rows=6, dtype="float16",
+         published_names=False, draw=143),
+    Case("qwen3_next_long", "qwen3_next", QWEN_HYBRID | NEXT_EXPERTS | NO_EXPERTS, tokens=150, rows=8, pattern_rows=3,
+         spellings=INTERVAL),
+    Case("qwen3_5_text", "qwen3_5_text", QWEN_HYBRID | {"linear_num_key_heads": 4, "linear_conv_kernel_dim": 3},
+         tokens=150, rows=8, pattern_rows=3, spellings=OLD | INTERVAL),
+    Case("qwen3_5", "qwen3_5", {"text_config": QWEN_HYBRID | HYBRID_LAYERS, "vision_config": QWEN_VISION,
+         "image_token_id": 90, "video_token_id": 91, "vision_start_token_id": 92, "vision_end_token_id": 93}, rows=6,
+         dtype="float32"),
+    Case("olmo_hybrid", "olmo_hybrid", OLMO_HYBRID | LINEAR | NULL_THETA, tokens=150, rows=8, pattern_rows=3,
+         spellings=INTERVAL, published_names=False, finish=olmo_hybrid_as_published),
+    Case("olmo_hybrid_rope", "olmo_hybrid", OLMO_HYBRID | HYBRID_LAYERS
+         | {"attention_bias": True, "linear_allow_neg_eigval": False} | default_rope(500000.0), tokens=70, rows=6,
+         dtype="float16", published_names=False, spellings=OLD),
+    # Names as transformers writes them; keys whose defaults depend on other keys are absent.
+    Case("olmo_hybrid_sparse", "olmo_hybrid", OLMO_HYBRID | {"num_key_value_heads": 4}, rows=6, dtype="float32",
+         published=sp.without("layer_types", "num_key_value_heads", "linear_num_key_heads", "linear_num_value_heads",
+                              "linear_key_head_dim", "linear_value_head_dim", "linear_allow_neg_eigval",
+                              "linear_conv_kernel_dim", "rope_parameters", "rms_norm_eps")),
+]
+
 # ---- Mixed position schemes and further families
 
 PATTERN = {"no_layer_types": sp.without("layer_types")}
@@ -522,4 +590,4 @@ GGUF = [
 ]
 
 CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GLM + GPT + OLMO
-         + OTHERS + EXPERTS + FURTHER + LATENTS + LLAMA4)
+         + OTHERS + EXPERTS + FURTHER + LATENTS + LLAMA4 + HYBRID)

@@ -15,7 +15,7 @@ from transformers.integrations import mxfp4
 SURPLUS_FILES = ["generation_config.json"]
 ATTENTION_INPUTS = ("q_proj", "k_proj", "qkv_proj", "query_key_value", "c_attn")
 WITH_EXPERTS = ("qwen3_moe", "mixtral", "gpt_oss", "olmoe", "glm4_moe", "ernie4_5_moe", "minimax_m2", "afmoe",
-                "deepseek_v2", "deepseek_v3")  # llama4 has only one implementation
+                "deepseek_v2", "deepseek_v3", "qwen3_next")  # llama4 has only one implementation
 ROUTERS = ("mlp.gate.weight", "mlp.router.weight", "mlp.router.gate.weight", "feed_forward.router.weight")
 SELECTION_BIASES = ("e_score_correction_bias", "expert_bias")
 CONV1D = "transformer.h."  # GPT-2's layers store (in, out)
@@ -24,7 +24,7 @@ CONV1D = "transformer.h."  # GPT-2's layers store (in, out)
 def model_class(model_type):
     if model_type == "mllama_text_model":
         return transformers.MllamaForCausalLM
-    if model_type in ("mistral3", "mllama", "gemma3", "llama4"):
+    if model_type in ("mistral3", "mllama", "gemma3", "llama4", "qwen3_5"):
         return transformers.AutoModelForImageTextToText
     return transformers.AutoModelForCausalLM
 
@@ -50,9 +50,13 @@ def make_model(model_type, values, seed):
 
 
 def random_values(name, parameter, model_type, generator):
-    norms_add_one = "gemma" in model_type
+    norms_add_one = "gemma" in model_type or "qwen3_next" in model_type or "qwen3_5" in model_type
     experts_by_input = model_type in ("gpt_oss", "llama4", "llama4_text") and ".experts." in name  # (experts, in, out)
     noise = torch.randn(parameter.shape, generator=generator)
+    if name.endswith("linear_attn.norm.weight"):  # a gated norm, which does not add one
+        return 1.0 + 0.3 * noise
+    if name.endswith("A_log"):  # memories of a few tokens up to several chunks of 64 tokens
+        return 1.5 * noise - 3.0
     if is_norm(name) and name.endswith("weight"):
         gain = 1.8 if norms_add_one and name.endswith(("q_norm.weight", "k_norm.weight")) else 1.0
         return gain + 0.3 * noise - (1.0 if norms_add_one else 0.0)

@@ -69,18 +69,25 @@ def check(recorder, layers, rows):
             same(p + "hook_resid_post", a + b + c, t[p + "hook_resid_post"], 0)
         else:
             middle = t[p + "hook_resid_mid"]
-            same(p + "hook_resid_mid", t[p + "hook_resid_pre"] + t[p + "hook_attn_out"], middle, 0)
+            update = t[p + ("mixer.hook_out" if recorder.anatomy.layers[layer].mixer else "hook_attn_out")]
+            same(p + "hook_resid_mid", t[p + "hook_resid_pre"] + update, middle, 0)
             same(p + "hook_resid_post", middle + t[p + "hook_mlp_out"], t[p + "hook_resid_post"], 0)
-        scores = attention_scores(recorder, layer)
-        t[p + "attn.hook_attn_scores"] = scores
-        same(p + "attn.hook_pattern", pattern_of(scores, recorder.sinks[layer]), t[p + "attn.hook_pattern"])
-        value = t[p + "attn.hook_v"]
-        value = value.repeat_interleave(scores.shape[0] // value.shape[1], dim=1)
-        same(p + "attn.hook_z", torch.einsum("hqk,khd->qhd", t[p + "attn.hook_pattern"], value), t[p + "attn.hook_z"])
+        if recorder.anatomy.layers[layer].mixer is None:
+            check_attention(recorder, layer)
         if recorder.anatomy.layers[layer].experts is not None:
             check_experts(recorder, layer, rows)
         previous = t[p + "hook_resid_post"]
-    spread(t, layers)
+    spread(t, sorted(recorder.scaling))
+
+
+def check_attention(recorder, layer):
+    t, p = recorder.tensors, f"blocks.{layer}.attn."
+    scores = attention_scores(recorder, layer)
+    t[p + "hook_attn_scores"] = scores
+    same(p + "hook_pattern", pattern_of(scores, recorder.sinks[layer]), t[p + "hook_pattern"])
+    value = t[p + "hook_v"]
+    value = value.repeat_interleave(scores.shape[0] // value.shape[1], dim=1)
+    same(p + "hook_z", torch.einsum("hqk,khd->qhd", t[p + "hook_pattern"], value), t[p + "hook_z"])
 
 
 # Least distance of router logits. They have a standard deviation of about 2; bfloat16 changes the difference of two by

@@ -7,6 +7,7 @@ import torch
 from .anatomy import anatomy_of
 
 ATTENTION_FUNCTION = "eager_attention_forward"
+RECURRENCE_FUNCTION = "torch_chunk_gated_delta_rule"
 
 
 def scales_inputs(experts):
@@ -87,19 +88,23 @@ class Recorder:
         self.ungrouped = {}  # layer -> the same before groups are excluded
         self.routed = {}  # layer -> input [pos, d_model] of the router
         self.shared = {}  # layer -> output of the shared expert
+        self.mixing = None  # layer whose mixer runs
         self.handles = []
 
     def run(self, token_ids):
         """Runs the model on token_ids [pos] and returns the recorded tensors by hook name."""
         self._attach()
         module = sys.modules[type(self.anatomy.text).__module__]
-        original = getattr(module, ATTENTION_FUNCTION)
-        setattr(module, ATTENTION_FUNCTION, self._attention(original))
+        recorders = {ATTENTION_FUNCTION: self._attention, RECURRENCE_FUNCTION: self._recurrence}
+        originals = {name: getattr(module, name) for name in recorders if hasattr(module, name)}
+        for name, original in originals.items():
+            setattr(module, name, recorders[name](original))
         try:
             with torch.no_grad():
                 output = self.model(input_ids=token_ids[None], use_cache=False)
         finally:
-            setattr(module, ATTENTION_FUNCTION, original)
+            for name, original in originals.items():
+                setattr(module, name, original)
             for handle in self.handles:
                 handle.remove()
         self.tensors["logits"] = output.logits[0].float()
@@ -122,6 +127,16 @@ class Recorder:
             self.softcap[module.layer_idx] = kwargs.get("softcap")
             self.sinks[module.layer_idx] = getattr(module, "sinks", None)
             return output, weights
+
+        return recorded
+
+    def _recurrence(self, original):
+        """Records the state after the last token, (1, head, d_key, d_value), of the layer that runs."""
+
+        def recorded(*args, **kwargs):
+            output, state = original(*args, **(kwargs | {"output_final_state": True}))
+            self.tensors[f"blocks.{self.mixing}.mixer.hook_state"] = state.clone()
+            return output, state
 
         return recorded
 
@@ -151,7 +166,15 @@ class Recorder:
         def added(x):
             return x * self.anatomy.residual_scale
 
-        self._keep(layer.norm_after_attention or layer.attention, prefix + "hook_attn_out", added)
+        if layer.mixer is not None:
+            def begin(_module, _args, _kwargs):
+                self.mixing = layer.index
+
+            self.handles.append(layer.mixer.register_forward_pre_hook(begin, with_kwargs=True))
+            self._keep_input(layer.mixer, prefix + "mixer.hook_in")
+            self._keep(layer.mixer, prefix + "mixer.hook_out", added)
+        else:
+            self._keep(layer.norm_after_attention or layer.attention, prefix + "hook_attn_out", added)
         self._keep(layer.norm_after_mlp or layer.mlp, prefix + "hook_mlp_out", added)
         self._attach_projections(prefix + "attn.", layer)
         self._attach_mlp(prefix + "mlp.", layer)
@@ -193,9 +216,9 @@ class Recorder:
             logits, weights, indices = routing(module, output)
             scores = selection_scores(module, args, logits)
             if has_groups(module):
-                self.ungrouped[layer.module.self_attn.layer_idx] = scores
+                self.ungrouped[layer.index] = scores
                 scores = only_chosen_groups(module, scores)
-            self.selection[layer.module.self_attn.layer_idx] = scores
+            self.selection[layer.index] = scores
             order = scores.gather(1, indices).argsort(-1, descending=True)  # some routers do not sort
             named = {"router_logits": logits, "expert_weights": weights.gather(1, order),
                      "expert_indices": indices.gather(1, order)}
@@ -209,7 +232,7 @@ class Recorder:
             for name, tensor in chosen_experts(module, x, indices, self.tensors[f"{prefix}hook_expert_weights"]).items():
                 self.tensors[f"{prefix}hook_{name}"] = tensor
             if layer.shared is not None:
-                self.shared[layer.module.self_attn.layer_idx] = layer.shared(x)
+                self.shared[layer.index] = layer.shared(x)
 
         self.handles.append(layer.router.register_forward_hook(routed))
         self.handles.append(layer.experts.register_forward_pre_hook(entered))

@@ -140,6 +140,11 @@ SplitVectors HeadReader::split() {
 ComponentCollector::ComponentCollector(const Model& model, std::vector<HeadReader>& readers,
                                        Options options)
     : model_(model.config()), weights_(model.weights()), readers_(readers), options_(options) {
+  if (model_.has_recurrence())
+    bad_input(
+        "score attribution: {} has layers with linear attention (gated delta net), whose outputs "
+        "are not split, which is unsupported",
+        model_.family);
   if (model_.rotated_qk_norm)
     bad_input(
         "score attribution: {} normalises q and k after RoPE; use a family that does so before",

@@ -211,7 +211,7 @@ void QueryKeyStore::run(Observer& observer, std::int64_t first_layer) const {
 }
 
 bool QueryKeyStore::has_layer(std::int64_t layer) const {
-  return layer >= 0 && layer < config_.n_layers && !config_.layers[as_index(layer)].cross_attention;
+  return layer >= 0 && layer < config_.n_layers && config_.layers[as_index(layer)].has_attention();
 }
 
 std::shared_ptr<const LayerVectors> QueryKeyStore::layer(std::int64_t layer) {

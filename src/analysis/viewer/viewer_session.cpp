@@ -135,9 +135,11 @@ Json ViewerSession::layers_json() const {
       for (const float inverse : rope_frequencies(*rope, rows()).inverse)
         wavelengths.push_back(2.0 * std::numbers::pi / inverse);
     const auto window = static_cast<std::int32_t>(config.layers[as_index(layer)].window);
+    const bool recurrent = config.layers[as_index(layer)].mixer != Mixer::attention;
     layers.push_back(
         {{"attends", store.has_layer(layer)},
-         {"attention", attention_name(window > 0 ? std::optional(window) : std::nullopt)},
+         {"attention",
+          recurrent ? "none" : attention_name(window > 0 ? std::optional(window) : std::nullopt)},
          {"wavelengths", wavelengths}});
   }
   return layers;

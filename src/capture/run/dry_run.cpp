@@ -42,7 +42,11 @@ double attention_weights(const ModelConfig& model) {
 // Number of weights in the matrix products of one layer for one row; counts active experts only.
 double layer_weights(const ModelConfig& model, const LayerConfig& layer) {
   const auto d_model = to_double(model.d_model);
-  const auto attention = attention_weights(model);
+  const auto& delta = model.delta;
+  const auto attention =
+      layer.has_attention()
+          ? attention_weights(model)
+          : to_double(delta.channels() + 2 * delta.value_width() + 2 * delta.value_heads) * d_model;
   const double matrices = model.gated_mlp() ? 3 : 2;
   if (!layer.experts) return attention + matrices * d_model * to_double(model.d_mlp);
   const auto& experts = model.experts;
@@ -67,8 +71,12 @@ double forward_flop(const ModelConfig& model, std::int64_t length) {
   for (const auto& layer : model.layers) {
     if (layer.cross_attention) continue;  // not used for text
     flop += 2 * layer_weights(model, layer) * to_double(length);
-    flop += 2 * to_double(model.d_head + model.d_value()) * to_double(model.n_heads) *
-            count_attended_pairs(length, layer.window, layer.chunk);
+    if (layer.has_attention())
+      flop += 2 * to_double(model.d_head + model.d_value()) * to_double(model.n_heads) *
+              count_attended_pairs(length, layer.window, layer.chunk);
+    else
+      flop += 8 * to_double(model.delta.value_width()) * to_double(model.delta.d_key) *
+              to_double(length);  // reading, predicting, writing and decaying the state
   }
   return flop;
 }

@@ -14,6 +14,7 @@
 #include "base/core/thread_pool.h"
 #include "capture/stats_run/engine_pass.h"
 #include "engine/forward/forward.h"
+#include "engine/model/model_config.h"
 #include "engine/statistics/attention_sums.h"
 #include "qkscope/captures.h"
 #include "qkscope/experimental/heads.h"
@@ -400,6 +401,7 @@ Table score_heads(const Model& model, const std::vector<std::vector<std::int32_t
     NoObserver nobody;
     model.run(batch, nobody, statistics);
   };
+  log_layers_without_attention(model.config());
   return score_texts(
       {.config = model.config(),
        .name = (folder.has_filename() ? folder : folder.parent_path()).filename().string(),

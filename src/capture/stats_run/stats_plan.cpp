@@ -13,6 +13,7 @@
 #include "capture/stats_format/stats_file.h"
 #include "capture/stats_run/retrieval.h"
 #include "engine/device/memory_plan.h"
+#include "engine/model/model_config.h"
 #include "engine/statistics/attention_sums.h"
 #include "input/checkpoint/safetensors.h"
 
@@ -55,10 +56,14 @@ void check_layers(const StatisticsSettings& settings, const ModelConfig& model) 
       if (layer < 0 || layer >= model.n_layers)
         bad_input("stats.layers: there is no layer {}; the model has 0 to {}", layer,
                   model.n_layers - 1);
-  for (const auto& [layer, head] : settings.columns)
+  for (const auto& [layer, head] : settings.columns) {
     if (layer < 0 || layer >= model.n_layers || head < 0 || head >= model.n_heads)
       bad_input("stats.columns: there is no head {} of layer {}; layers are 0 to {}, heads 0 to {}",
                 head, layer, model.n_layers - 1, model.n_heads - 1);
+    if (model.layers[static_cast<std::size_t>(layer)].mixer != Mixer::attention)
+      bad_input("stats.columns: layer {} has no attention; layers with attention are {}", layer,
+                list_layers(model, true));
+  }
 }
 
 void check_settings(const StatisticsSettings& settings, const ModelConfig& model) {
@@ -150,7 +155,7 @@ Statistics describe_statistics(const StatsConfig& config, const RunPlan& run) {
   statistics.dim = run.model.d_head;
   statistics.interleaved = run.model.rope_interleaved;
   for (std::int64_t layer = 0; layer < run.model.n_layers; ++layer)
-    if (!run.model.layers[static_cast<std::size_t>(layer)].cross_attention)
+    if (run.model.layers[static_cast<std::size_t>(layer)].has_attention())
       statistics.layers.push_back(layer);
   describe_layers(statistics, run);
   return statistics;
@@ -162,6 +167,9 @@ void add_moments(StatsRunPlan& plan) {
   for (const auto layer : statistics.layers)
     if (!asked || std::find(asked->begin(), asked->end(), layer) != asked->end())
       statistics.moment_layers.push_back(layer);
+  if (statistics.moment_layers.empty() && plan.run.model.has_recurrence())
+    bad_input("stats.layers: none of the layers {} has attention; layers with attention are {}",
+              fmt::join(*asked, ", "), list_layers(plan.run.model, true));
   if (statistics.moment_layers.empty())
     bad_input("stats.layers: none of the layers {} runs on text", fmt::join(*asked, ", "));
   for (const auto kind : kKinds)

@@ -10,6 +10,7 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/numerics/random.h"
+#include "engine/model/model_config.h"
 
 namespace qkscope {
 namespace {
@@ -73,6 +74,7 @@ Json sampling_metadata(const ModelConfig& model, const HeadFilter& filter, std::
   std::int64_t sliding = 0;
   for (std::int64_t layer = 0; layer < model.n_layers; ++layer)
     sliding += has_sliding_window(model, layer);
+  const auto recurrent = std::ranges::count(model.layers, Mixer::gated_delta, &LayerConfig::mixer);
   Json metadata = {{"head_sampling_strategy", filter.sampling ? "random_query" : "all"},
                    {"head_sampling_selected_query_heads", selected},
                    {"head_sampling_selected_key_heads", selected_keys},
@@ -81,7 +83,7 @@ Json sampling_metadata(const ModelConfig& model, const HeadFilter& filter, std::
                    {"head_sampling_num_key_heads", model.n_kv_heads},
                    {"head_sampling_full_attention_only", filter.full_attention_only ? 1 : 0},
                    {"head_sampling_sliding_layer_count", sliding},
-                   {"head_sampling_full_layer_count", model.n_layers - sliding},
+                   {"head_sampling_full_layer_count", model.n_layers - sliding - recurrent},
                    {"head_sampling_sliding_candidates_excluded", excluded}};
   if (filter.sampling) {
     metadata["head_sampling_seed"] = filter.sampling->seed;
@@ -122,7 +124,14 @@ HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter) {
   HeadSelection selection;
   std::vector<LayerHead> candidates;
   std::int64_t left_out = 0;
-  const auto wanted = filtered_heads(model, filter);
+  auto wanted = filtered_heads(model, filter);
+  std::erase_if(wanted, [&](const auto& entry) {
+    return model.layers[static_cast<std::size_t>(entry.first)].mixer != Mixer::attention;
+  });
+  if (wanted.empty())
+    bad_input("capture: the chosen layers have no attention; layers with attention are {}",
+              list_layers(model, true));
+  log_layers_without_attention(model);
   for (const auto& [layer, heads] : wanted) {
     const bool excluded = filter.full_attention_only && has_sliding_window(model, layer);
     (excluded ? selection.excluded_layers : selection.eligible_layers).push_back(layer);

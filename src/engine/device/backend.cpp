@@ -146,6 +146,14 @@ void copy_values(TensorView to, ConstTensorView from) {
   });
 }
 
+void Backend::mix(std::span<const std::int64_t>) {
+  failure("this device has no gated delta net; use --device cpu");
+}
+
+void Backend::project_mixed(ResidualAddition) {
+  failure("this device has no gated delta net; use --device cpu");
+}
+
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
                                       const BackendOptions& options) {
   if (options.device.kind == Device::Kind::cpu) return std::make_unique<CpuBackend>(model);
@@ -158,9 +166,10 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
 void check_model_runs_on(Device device, const ModelConfig& model) {
   const bool chunks =
       std::ranges::any_of(model.layers, [](auto& layer) { return layer.chunk > 0; });
-  const char* const missing = model.has_latent_attention() ? "latent attention"
-                              : chunks                     ? "chunked attention"
-                              : model.experts.scales_input ? "experts with scaled inputs"
+  const char* const missing = model.has_recurrence()         ? "gated delta nets"
+                              : model.has_latent_attention() ? "latent attention"
+                              : chunks                       ? "chunked attention"
+                              : model.experts.scales_input   ? "experts with scaled inputs"
                               : model.query_scaling && model.query_scaling->without_rope
                                   ? "query scaling on layers without RoPE"
                                   : nullptr;

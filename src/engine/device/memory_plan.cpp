@@ -10,6 +10,7 @@
 #include "base/core/log.h"
 #include "base/core/text.h"
 #include "engine/model/loaded_checkpoint.h"
+#include "engine/ops/gated_delta.h"
 #include "engine/ops/linear.h"
 
 namespace qkscope {
@@ -51,7 +52,13 @@ std::int64_t element_size(DType dtype) {
 
 // Returns the number of layers with self-attention; cross-attention layers are not counted.
 std::int64_t attention_layers(const ModelConfig& model) {
-  return std::ranges::count(model.layers, false, &LayerConfig::cross_attention);
+  return std::ranges::count_if(model.layers, &LayerConfig::has_attention);
+}
+
+// Floats of a gated delta net: q, k and v, the gate and the output, rates and decays of a batch.
+std::int64_t gated_delta_floats(const ModelConfig& model, std::int64_t rows) {
+  const auto& delta = model.delta;
+  return rows * (delta.channels() + 2 * delta.value_width() + 2 * delta.value_heads);
 }
 
 // Returns the number of bytes that a mixture of experts needs: router outputs, and gate, up and
@@ -132,12 +139,13 @@ std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
   const auto mlp_rows = std::min(rows, kCpuMlpRows);
   // Size of the packed operands of gemm.h: widest input, keys and values, and shared weights.
   const auto mlp_products = model.gated_mlp() ? 2 : 1;
-  const auto packed = std::max(rows * std::max(model.d_model, q_width), mlp_rows * model.d_mlp) +
-                      rows * kv_width +
+  const auto widest = std::max({model.d_model, q_width, model.delta.value_width()});
+  const auto packed = std::max(rows * widest, mlp_rows * model.d_mlp) + rows * kv_width +
                       std::min(kMostSharedWeights, mlp_products * model.d_model * model.d_mlp);
   const auto residuals = (model.parallel_residual ? 4 : 3) * model.d_model;
   const auto floats = rows * (residuals + heads + rotary_elements(model)) +
-                      mlp_products * mlp_rows * model.d_mlp + packed + expert_floats(model, rows);
+                      mlp_products * mlp_rows * model.d_mlp + packed + expert_floats(model, rows) +
+                      gated_delta_floats(model, rows);
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 
@@ -168,10 +176,18 @@ std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype) {
          element_size(dtype);
 }
 
+std::int64_t cache_state_bytes(const ModelConfig& model) {
+  if (!model.has_recurrence()) return 0;
+  return std::ranges::count(model.layers, Mixer::gated_delta, &LayerConfig::mixer) *
+         gated_delta_memory_floats(model.delta) * static_cast<std::int64_t>(sizeof(float));
+}
+
 void check_cache_fits_host(const ModelConfig& model, std::int64_t sequences,
                            std::int64_t positions) {
   const auto memory = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  const auto bytes = sequences * positions * cache_token_bytes(model, DType::f32);
+  // A pass keeps the recurrent states before and after it.
+  const auto bytes =
+      sequences * (positions * cache_token_bytes(model, DType::f32) + 2 * cache_state_bytes(model));
   if (bytes > memory) refuse_cache(sequences, positions, bytes, memory);
 }
 

@@ -41,6 +41,9 @@ std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
 // Returns the KV cache bytes of one token over all layers.
 std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype);
 
+// Returns the float32 bytes that a cache holds of one sequence for all layers without attention.
+std::int64_t cache_state_bytes(const ModelConfig& model);
+
 // Throws a bad-input error if a KV cache exceeds the physical memory of the host.
 void check_cache_fits_host(const ModelConfig& model, std::int64_t sequences,
                            std::int64_t positions);

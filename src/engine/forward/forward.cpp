@@ -73,19 +73,10 @@ class ForwardPass {
     show_scale({Stage::ln1_scale, layer});
     backend_.normalize(NormSite::before_attention);
     show({Stage::ln1_normalized, layer}, ActivationBuffer::normalized);
-    if (plan_.ends_before({Stage::kv_latent, layer})) return;
-    if (config_.has_latent_attention()) backend_.project_latents();
-    show({Stage::kv_latent, layer}, ActivationBuffer::kv_latent);
-    if (plan_.ends_before({Stage::q, layer})) return;
-    queries_and_keys(layer);
-    if (plan_.ends_before({Stage::attn_scores, layer})) return;
-    attend(layer);
-    show_results({Stage::result, layer});
-    if (plan_.ends_before({Stage::attn_out, layer})) return;
-    const auto attention = addition({Stage::attn_out, layer});
-    backend_.project_output(attention);
-    show({Stage::attn_out, layer}, ActivationBuffer::update);
-    if (attention == ResidualAddition::deferred) backend_.add_update_to_residual();
+    if (config_.layers[as_index(layer)].has_attention())
+      run_attention(layer);
+    else
+      run_mixer(layer);
     show({Stage::resid_mid, layer}, ActivationBuffer::residual);
     if (plan_.ends_before({Stage::mlp_in, layer})) return;
 
@@ -94,12 +85,55 @@ class ForwardPass {
     if (plan_.ends_before({Stage::router_logits, layer})) return;
     if (config_.layers[as_index(layer)].experts) route(layer);
     if (plan_.ends_before({Stage::mlp_pre, layer})) return;
-    const auto mlp = addition({Stage::mlp_out, layer});
-    run_mlp(layer, mlp);
-    if (plan_.ends_before({Stage::mlp_out, layer})) return;
-    show({Stage::mlp_out, layer}, ActivationBuffer::update);
-    if (mlp == ResidualAddition::deferred) backend_.add_update_to_residual();
+    const HookPoint output{Stage::mlp_out, layer};
+    run_mlp(layer, addition(output));
+    if (plan_.ends_before(output)) return;
+    show_update(output);
     show({Stage::resid_post, layer}, ActivationBuffer::residual);
+  }
+
+  void run_attention(std::int64_t layer) {
+    if (plan_.ends_before({Stage::kv_latent, layer})) return;
+    if (config_.has_latent_attention()) backend_.project_latents();
+    show({Stage::kv_latent, layer}, ActivationBuffer::kv_latent);
+    if (plan_.ends_before({Stage::q, layer})) return;
+    queries_and_keys(layer);
+    if (plan_.ends_before({Stage::attn_scores, layer})) return;
+    attend(layer);
+    show_results({Stage::result, layer});
+    const HookPoint output{Stage::attn_out, layer};
+    if (plan_.ends_before(output)) return;
+    backend_.project_output(addition(output));
+    show_update(output);
+  }
+
+  // The recurrence of a layer without attention.
+  void run_mixer(std::int64_t layer) {
+    show({Stage::mixer_in, layer}, ActivationBuffer::normalized);
+    const HookPoint state{Stage::mixer_state, layer};
+    if (plan_.ends_before(state)) return;
+    const auto rows = observer_.wants(state) ? state_rows(state) : std::vector<std::int64_t>();
+    backend_.mix(rows);
+    if (!rows.empty()) observer_.see(state, backend_.mixer_states());
+    const HookPoint output{Stage::mixer_out, layer};
+    if (plan_.ends_before(output)) return;
+    drop_rows(layer);
+    backend_.project_mixed(addition(output));
+    show_update(output);
+  }
+
+  void show_update(HookPoint output) {
+    show(output, ActivationBuffer::update);
+    if (edits(output)) backend_.add_update_to_residual();
+  }
+
+  // Rows after which the observer wants the state: the selected ones, or the last of each sequence.
+  std::vector<std::int64_t> state_rows(HookPoint state) const {
+    const auto selected = observer_.selection(state).rows;
+    std::vector<std::int64_t> rows(selected.begin(), selected.end());
+    for (std::size_t i = 0; selected.empty() && i < batch_.sequences.size(); ++i)
+      rows.push_back(batch_.sequences[i].begin + batch_.sequences[i].length - 1);
+    return rows;
   }
 
   // Computes q and k together, stage by stage: projection, norm, rotation.

@@ -9,6 +9,7 @@
 #include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "engine/forward/derived.h"
+#include "engine/model/model_config.h"
 
 namespace qkscope {
 namespace {
@@ -32,6 +33,7 @@ constexpr std::array kStages = {
     StageInfo{Stage::ln1_scale, "ln1.hook_scale", true, true},
     StageInfo{Stage::ln1_normalized, "ln1.hook_normalized", true},
     StageInfo{Stage::kv_latent, "attn.hook_kv_latent", true},
+    StageInfo{Stage::mixer_in, "mixer.hook_in", true},
     StageInfo{Stage::q, "attn.hook_q", true},
     StageInfo{Stage::k, "attn.hook_k", true},
     StageInfo{Stage::v, "attn.hook_v", true},
@@ -41,8 +43,10 @@ constexpr std::array kStages = {
     StageInfo{Stage::rot_k, "attn.hook_rot_k", true},
     StageInfo{Stage::attn_scores, "attn.hook_attn_scores", true},
     StageInfo{Stage::pattern, "attn.hook_pattern", true},
+    StageInfo{Stage::mixer_state, "mixer.hook_state", true},
     StageInfo{Stage::z, "attn.hook_z", true},
     StageInfo{Stage::result, "attn.hook_result", true, true},
+    StageInfo{Stage::mixer_out, "mixer.hook_out", true},
     StageInfo{Stage::attn_out, "hook_attn_out", true},
     StageInfo{Stage::resid_mid, "hook_resid_mid", true},
     StageInfo{Stage::mlp_in, "hook_mlp_in", true, true},
@@ -70,6 +74,10 @@ bool is_embedding(Stage stage) {
   return is_any(stage, {Stage::embed, Stage::pos_embed});
 }
 
+bool is_mixer_stage(Stage stage) {
+  return is_any(stage, {Stage::mixer_in, Stage::mixer_state, Stage::mixer_out});
+}
+
 // Scores and patterns have shape (n_heads, queries, keys).
 bool is_score_stage(Stage stage) {
   return is_any(stage, {Stage::attn_scores, Stage::pattern});
@@ -82,10 +90,35 @@ std::int64_t heads_of(const ModelConfig& model, Stage stage) {
   return 0;
 }
 
+bool is_attention_stage(Stage stage) {
+  return (stage >= Stage::attn_in && stage <= Stage::v_input) ||
+         (stage >= Stage::q && stage <= Stage::attn_out && !is_mixer_stage(stage));
+}
+
 std::int64_t last_text_layer(const ModelConfig& model) {
   auto last = model.n_layers - 1;
   while (last > 0 && model.layers[as_index(last)].cross_attention) --last;
   return last;
+}
+
+std::int64_t last_attention_layer_of(const ModelConfig& model) {
+  auto last = model.n_layers - 1;
+  while (last > 0 && !model.layers[as_index(last)].has_attention()) --last;
+  return last;
+}
+
+// Throws a bad-input error if a pattern names a hook point of attention in a layer without it.
+void check_attention_layer(const ModelConfig& model, const std::string& pattern) {
+  for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
+    if (model.layers[as_index(layer)].mixer == Mixer::attention) continue;
+    if (std::ranges::any_of(kStages, [&](const StageInfo& entry) {
+          return is_attention_stage(entry.stage) &&
+                 glob_match(pattern, hook_name({entry.stage, layer}));
+        }))
+      bad_input(
+          "hook '{}': layer {} of this {} model has no attention; layers with attention are {}",
+          pattern, layer, model.family, list_layers(model, true));
+  }
 }
 
 void check_range(std::span<const std::int64_t> chosen, std::int64_t count, std::string_view what,
@@ -102,7 +135,9 @@ void check_selection(const ModelConfig& model, const Observer& observer, HookPoi
     return check_range(observer.score_rows(), rows, "row", hook_name(point));
   if (!can_be_edited(point.stage) && observer.edits(point))
     bad_input("observer: {} can be looked at and not edited; edit {}", hook_name(point),
-              point.stage == Stage::result ? "attn.hook_z" : "hook_normalized");
+              point.stage == Stage::result        ? "attn.hook_z"
+              : point.stage == Stage::mixer_state ? "mixer.hook_in"
+                                                  : "hook_normalized");
   const auto [chosen_rows, heads, native] = observer.selection(point);
   if (!chosen_rows.empty()) check_range(chosen_rows, rows, "row", hook_name(point));
   if (!heads.empty()) check_range(heads, heads_of(model, point.stage), "head", hook_name(point));
@@ -119,6 +154,13 @@ std::vector<HookPoint> points_of_kind(const ModelConfig& model, bool derived) {
 bool has_hook_point(const ModelConfig& model, HookPoint point) {
   const auto is = [&](auto... stages) { return is_any(point.stage, {stages...}); };
   if (is(Stage::pos_embed)) return model.learned_positions();
+  if (point.layer >= 0 && model.layers[as_index(point.layer)].mixer != Mixer::attention) {
+    if (is_attention_stage(point.stage)) return false;
+    if (is_mixer_stage(point.stage)) return true;
+    if (is(Stage::ln1_scale, Stage::ln1_normalized, Stage::ln2_scale, Stage::ln2_normalized))
+      return true;
+  }
+  if (is_mixer_stage(point.stage)) return false;
   if (is(Stage::ln1_scale, Stage::ln1_normalized)) return !model.names.input_norm.empty();
   if (is(Stage::ln2_normalized)) return !model.names.mlp_norm.empty();
   if (is(Stage::kv_latent)) return model.has_latent_attention();
@@ -183,6 +225,7 @@ std::vector<HookPoint> match_hooks(const ModelConfig& model,
       for (std::size_t i = 0; i < points.size(); ++i)
         if (matches_point(pattern, i)) matched = chosen[i] = true;
       if (matched) continue;
+      check_attention_layer(model, pattern);
       const auto guess = nearest(pattern, names);
       bad_input(
           "hook '{}': no such hook point in this {} model of {} layers{}; docs/reference/hooks.md "
@@ -202,7 +245,8 @@ bool is_derived(Stage stage) {
 }
 
 bool can_be_edited(Stage stage) {
-  return !is_any(stage, {Stage::ln1_scale, Stage::ln2_scale, Stage::final_scale, Stage::result});
+  return !is_any(stage, {Stage::ln1_scale, Stage::ln2_scale, Stage::final_scale, Stage::result,
+                         Stage::mixer_state});
 }
 
 bool Collector::wants(HookPoint point) const {
@@ -267,7 +311,7 @@ PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int6
 PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
                    Stage statistics)
     : PassPlan(model, observer, rows) {
-  const HookPoint end{statistics, last_text_layer(model)};
+  const HookPoint end{statistics, last_attention_layer_of(model)};
   if (ends_before(end)) wanted_.push_back(end);
   last_rows_.clear();  // statistics need every row
 }
@@ -290,8 +334,8 @@ bool PassPlan::ends_before(HookPoint point) const {
          (layer_index(last) == layer_index(point) && last.stage < point.stage);
 }
 
-// Returns the last layer whose attention has to be computed; layers up to it need the keys and
-// values of every row.
+// Returns the last layer whose attention or recurrence has to be computed; layers up to it need
+// every row.
 std::int64_t PassPlan::last_attention_layer(const ModelConfig& model) const {
   const auto last = wanted_.back();
   auto layer = layer_index(last);

@@ -90,6 +90,9 @@ std::span<const FamilySpec> supported_families() {
       FamilySpec{"deepseek_v2", "DeepSeek-V2, DeepSeek-V2-Lite", read_deepseek_v2},
       FamilySpec{"deepseek_v3", "DeepSeek-V3, DeepSeek-R1, Moonlight", read_deepseek_v3},
       FamilySpec{"llama4_text", "Llama 4", read_llama4},
+      FamilySpec{"qwen3_next", "Qwen3-Next", read_qwen3_next},
+      FamilySpec{"qwen3_5_text", "Qwen3.5", read_qwen3_5},
+      FamilySpec{"olmo_hybrid", "OLMo Hybrid", read_olmo_hybrid},
   };
   return kFamilies;
 }

@@ -32,14 +32,14 @@ std::uint64_t float32_bytes(const TensorInfo& info) {
 // by name and bound; without one, names and shapes are only listed.
 class WeightBinder {
  public:
-  WeightBinder(const ModelConfig& model, const ExpertNames& experts) : model_(model) {
-    prefix_.experts = experts;
-  }
+  // Tensors are listed without the prefix.
+  WeightBinder(const ModelConfig& model, const TensorNaming& naming)
+      : model_(model), prefix_{.experts = naming.experts, .delta = naming.delta} {}
   WeightBinder(const ModelConfig& model, const Checkpoint& checkpoint)
       : model_(model),
         checkpoint_(&checkpoint),
         prefix_(check_tensor_names(model, checkpoint.names(), checkpoint.folder())) {
-    for (const auto& spec : expected_tensors(model, prefix_.experts))
+    for (const auto& spec : expected_tensors(model, prefix_))
       check_shape(prefix_.backbone + spec.name, spec.shape);
     if (!prefix_.head.empty()) check_shape(prefix_.head, {model.vocab_size, model.d_model});
   }
@@ -89,17 +89,89 @@ class WeightBinder {
     const auto& names = model_.names;
     const auto at = fmt::format("{}{}.{}.", prefix_.backbone, names.layers, index);
     LayerWeights weights;
+    if (model_.layers[index].mixer == Mixer::gated_delta) {
+      weights.input_norm = bind_norm(at, prefix_.delta.input_norm);
+      weights.delta = bind_gated_delta(at);
+      weights.mlp_norm = bind_norm(at, prefix_.delta.mlp_norm);
+      bind_mlp_or_experts(weights, at, model_.layers[index].experts);
+      return weights;
+    }
     weights.input_norm = bind_norm(at, names.input_norm);
     bind_attention(weights, at);
-    weights.post_attention_norm = bind_norm(at, names.post_attention_norm);
+    const auto& after = prefix_.delta.post_attention_norm;
+    weights.post_attention_norm = bind_norm(at, after.empty() ? names.post_attention_norm : after);
     weights.mlp_norm =
         names.mlp_norm == names.input_norm ? weights.input_norm : bind_norm(at, names.mlp_norm);
-    if (model_.layers[index].experts)
+    bind_mlp_or_experts(weights, at, model_.layers[index].experts);
+    weights.post_mlp_norm = bind_norm(at, names.post_mlp_norm);
+    return weights;
+  }
+
+  void bind_mlp_or_experts(LayerWeights& weights, const std::string& at, bool experts) {
+    if (experts)
       bind_experts(weights, at);
     else
       bind_mlp(weights, at);
-    weights.post_mlp_norm = bind_norm(at, names.post_mlp_norm);
-    return weights;
+  }
+
+  GatedDeltaWeights bind_gated_delta(const std::string& at) {
+    const auto& names = prefix_.delta;
+    const auto& c = model_.delta;
+    const auto d = model_.d_model;
+    const auto keys = c.key_width();
+    const auto values = c.value_width();
+    GatedDeltaWeights w;
+    if (!names.qkvz.empty()) {  // rows of each key head: q, k, then v and z of its value heads
+      const Linear all = bind_linear(at + names.qkvz, 2 * (keys + values), d, false);
+      const auto group = values / c.key_heads;
+      w.q = block_part(all, c.key_heads, 0, c.d_key);
+      w.k = block_part(all, c.key_heads, c.d_key, c.d_key);
+      w.v = block_part(all, c.key_heads, 2 * c.d_key, group);
+      w.z = block_part(all, c.key_heads, 2 * c.d_key + group, group);
+      const Linear gates = bind_linear(at + names.ba, 2 * c.value_heads, d, false);
+      w.b = block_part(gates, c.key_heads, 0, c.value_heads / c.key_heads);
+      w.a =
+          block_part(gates, c.key_heads, c.value_heads / c.key_heads, c.value_heads / c.key_heads);
+    } else {
+      if (!names.qkv.empty()) {
+        const Linear all = bind_linear(at + names.qkv, c.channels(), d, false);
+        w.q = select_rows(all, 0, keys);
+        w.k = select_rows(all, keys, keys);
+        w.v = select_rows(all, 2 * keys, values);
+      } else {
+        w.q = bind_linear(at + names.q, keys, d, false);
+        w.k = bind_linear(at + names.k, keys, d, false);
+        w.v = bind_linear(at + names.v, values, d, false);
+      }
+      w.z = bind_linear(at + names.z, values, d, false);
+      w.b = bind_linear(at + names.b, c.value_heads, d, false);
+      w.a = bind_linear(at + names.a, c.value_heads, d, false);
+    }
+    w.convolution = bind_convolution(at);
+    w.a_log = bind_vector(at + "linear_attn.A_log", {c.value_heads});
+    w.dt_bias = bind_vector(at + "linear_attn.dt_bias", {c.value_heads});
+    w.norm = bind_vector(at + names.norm + ".weight", {c.d_value});
+    w.output = bind_linear(at + names.output, d, values, false);
+    return w;
+  }
+
+  // Returns (taps, channels) from one tensor (channels, 1, taps) or from those of q, k and v.
+  std::vector<float> bind_convolution(const std::string& at) {
+    const auto& c = model_.delta;
+    const auto& names = prefix_.delta.convolutions;
+    std::vector<std::int64_t> widths{c.key_width(), c.key_width(), c.value_width()};
+    const auto third = (c.channels() + 2) / 3;
+    if (prefix_.delta.even_convolutions) widths = {third, third, c.channels() - 2 * third};
+    if (names.size() == 1) widths = {c.channels()};
+    std::vector<float> all;  // (channels, taps)
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto part = bind_vector(at + names[i] + ".weight", {widths[i], 1, c.taps});
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    std::vector<float> by_tap(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i)
+      by_tap[i % as_index(c.taps) * as_index(c.channels()) + i / as_index(c.taps)] = all[i];
+    return by_tap;
   }
 
   void bind_attention(LayerWeights& weights, const std::string& at) {
@@ -111,22 +183,28 @@ class WeightBinder {
     if (model_.has_latent_attention()) {
       bind_latent_attention(weights, at);
     } else if (names.qkv.empty()) {
-      weights.q = bind_linear(at + names.q, q_rows, d, model_.qkv_bias);
+      if (names.attention_gate == names.q) {
+        const Linear both = bind_linear(at + names.q, 2 * q_rows, d, model_.qkv_bias);
+        weights.q = block_part(both, model_.n_heads, 0, model_.d_head);
+        weights.attention_gate = block_part(both, model_.n_heads, model_.d_head, model_.d_head);
+      } else {
+        weights.q = bind_linear(at + names.q, q_rows, d, model_.qkv_bias);
+      }
       weights.k = bind_linear(at + names.k, kv_rows, d, model_.qkv_bias);
       weights.v = bind_linear(at + names.v, kv_rows, d, model_.qkv_bias);
     } else {
       const Linear all = bind_linear(at + names.qkv, q_rows + 2 * kv_rows, d, model_.qkv_bias);
       const auto part = [&](std::int64_t number, std::int64_t begin, std::int64_t rows) {
-        const auto width = model_.d_head;
-        return names.qkv_by_head ? rows_of_each_head(all, number * width, width, 3 * width)
-                                 : select_rows(all, begin, rows);
+        return names.qkv_by_head
+                   ? block_part(all, model_.n_heads, number * model_.d_head, model_.d_head)
+                   : select_rows(all, begin, rows);
       };
       weights.q = part(0, 0, q_rows);
       weights.k = part(1, q_rows, kv_rows);
       weights.v = part(2, q_rows + kv_rows, kv_rows);
     }
     if (model_.has_sinks()) weights.sinks = bind_vector(at + names.sinks, {model_.n_heads});
-    if (model_.has_attention_gate())
+    if (model_.has_attention_gate() && names.attention_gate != names.q)
       weights.attention_gate = bind_linear(at + names.attention_gate, q_rows, d, false);
     weights.o = bind_linear(at + names.o, d, z_width, model_.output_bias);
     if (!model_.qk_norm && !model_.rotated_qk_norm) return;
@@ -159,8 +237,8 @@ class WeightBinder {
     latent.rotated_key = select_rows(down, kv_rank, rotated);
     latent.kv_norm = bind_norm(at + names.kv_latent_norm, kv_rank, false);
     const Linear up = bind_linear(at + names.k, model_.n_heads * (own + d_value), kv_rank, false);
-    weights.k = rows_of_each_head(up, 0, own, own + d_value);
-    weights.v = rows_of_each_head(up, own, d_value, own + d_value);
+    weights.k = block_part(up, model_.n_heads, 0, own);
+    weights.v = block_part(up, model_.n_heads, own, d_value);
   }
 
   void bind_mlp(LayerWeights& weights, const std::string& at) {
@@ -194,6 +272,8 @@ class WeightBinder {
       weights.gate = bind_linear(at + names.shared + ".gate_proj", shared, d, false);
       weights.up = bind_linear(at + names.shared + ".up_proj", shared, d, false);
       weights.down = bind_linear(at + names.shared + ".down_proj", d, shared, false);
+      if (!names.shared_gate.empty())
+        weights.shared_gate = bind_linear(at + names.shared_gate, 1, d, false);
     }
     const auto for_each_expert = [&](const std::string& name, std::int64_t out, std::int64_t in,
                                      const auto& assign) {
@@ -290,18 +370,20 @@ class WeightBinder {
             .eps = static_cast<float>(number(".eps", {}))};
   }
 
-  // Returns rows [first, first + count) of the `step` rows of each head, as a strided view.
-  Linear rows_of_each_head(const Linear& all, std::int64_t first, std::int64_t count,
-                           std::int64_t step) const {
+  // Returns rows [first, first + count) of each of `blocks` equal blocks of rows, as a strided
+  // view.
+  static Linear block_part(const Linear& all, std::int64_t blocks, std::int64_t first,
+                           std::int64_t count) {
     if (all.weight.values.empty()) return {};
     const auto& v = all.weight.values;
+    const auto rows = v.dim(0) / blocks;
     const auto stride = v.stride(0);
     Linear part;
-    part.weight = {strided_view(v, first * stride, {model_.n_heads, count, v.dim(1)},
-                                {step * stride, stride, 1}),
+    part.weight = {strided_view(v, first * stride, {blocks, count, v.dim(1)},
+                                {rows * stride, stride, v.stride(1)}),
                    all.weight.scale};
-    for (std::int64_t head = 0; head < model_.n_heads && !all.bias.empty(); ++head) {
-      const auto begin = all.bias.begin() + head * step + first;
+    for (std::int64_t block = 0; block < blocks && !all.bias.empty(); ++block) {
+      const auto begin = all.bias.begin() + block * rows + first;
       part.bias.insert(part.bias.end(), begin, begin + count);
     }
     return part;
@@ -406,12 +488,14 @@ class WeightBinder {
 }  // namespace
 
 std::vector<TensorSpec> expected_tensors(const ModelConfig& model) {
-  static const ExpertNames kNone;
-  return expected_tensors(model, model.names.experts.empty() ? kNone : model.names.experts.front());
+  TensorNaming naming;
+  if (!model.names.experts.empty()) naming.experts = model.names.experts.front();
+  if (!model.names.delta.empty()) naming.delta = model.names.delta.front();
+  return expected_tensors(model, naming);
 }
 
-std::vector<TensorSpec> expected_tensors(const ModelConfig& model, const ExpertNames& experts) {
-  return WeightBinder(model, experts).list();
+std::vector<TensorSpec> expected_tensors(const ModelConfig& model, const TensorNaming& naming) {
+  return WeightBinder(model, naming).list();
 }
 
 std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoint) {

@@ -61,17 +61,18 @@ struct TensorSpec {
 // Returns the name of the token embedding without the prefix.
 std::string embedding_tensor_name(const ModelConfig& model);
 
-// Returns all tensors below the prefix in forward order; cross-attention layers have none. Without
-// `experts`, experts are named as in the published checkpoints.
-std::vector<TensorSpec> expected_tensors(const ModelConfig& model);
-std::vector<TensorSpec> expected_tensors(const ModelConfig& model, const ExpertNames& experts);
-
 // How a checkpoint names the tensors of the language model.
 struct TensorNaming {
-  std::string backbone;  // "model.", "language_model.model.", ...
-  std::string head;      // full name of the output embedding; "" if it is tied and not stored
-  ExpertNames experts;   // naming of the expert tensors, for models with experts
+  std::string backbone = {};   // "model.", "language_model.model.", ...
+  std::string head = {};       // full name of the output embedding; "" if it is tied and not stored
+  ExpertNames experts = {};    // naming of the expert tensors, for models with experts
+  GatedDeltaNames delta = {};  // naming of gated delta nets, for models with such layers
 };
+
+// Returns all tensors below the prefix in forward order; cross-attention layers have none. Without
+// `naming`, experts and gated delta nets are named as in the published checkpoints.
+std::vector<TensorSpec> expected_tensors(const ModelConfig& model);
+std::vector<TensorSpec> expected_tensors(const ModelConfig& model, const TensorNaming& naming);
 
 // expert_tensor_name inserts the expert number into a name pattern. holds_all_experts is true for
 // names without a placeholder: one tensor with all experts.

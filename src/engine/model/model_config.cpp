@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <mutex>
+#include <set>
 
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/core/log.h"
+#include "base/core/numbers.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "engine/model/loaded_checkpoint.h"
@@ -63,10 +67,9 @@ struct Wrapper {
   std::string_view text_model_type;  // model_type used if text_config has none
 };
 constexpr std::array kWrappers = {
-    Wrapper{"mistral3", "mistral"},
-    Wrapper{"mllama", "mllama_text_model"},
-    Wrapper{"gemma3", "gemma3_text"},
-    Wrapper{"llama4", "llama4_text"},
+    Wrapper{"mistral3", "mistral"},     Wrapper{"mllama", "mllama_text_model"},
+    Wrapper{"gemma3", "gemma3_text"},   Wrapper{"llama4", "llama4_text"},
+    Wrapper{"qwen3_5", "qwen3_5_text"},
 };
 
 const FamilySpec& find_family(const std::string& model_type, const std::string& where) {
@@ -116,6 +119,7 @@ void check_widths(const ModelConfig& model, const ConfigReader& config) {
   check("moe_intermediate_size", model.experts.d_mlp);
   check("the width of the shared experts", model.experts.shared_d_mlp);
   check("the number of experts times their width", model.experts.count * model.experts.d_mlp);
+  check("the number of channels of linear attention", model.delta.channels());
 }
 
 void check_sizes(const ModelConfig& model, const ConfigReader& config) {
@@ -234,6 +238,30 @@ void ConfigReader::fail(const std::string& key, const std::string& expected) con
     found = (*object_)[key].dump(-1, ' ', false, Json::error_handler_t::replace);
   if (found.size() > 80) found = found.substr(0, 77) + "...";
   bad_input("{}: '{}' is {}, expected {}", where_, key, found, expected);
+}
+
+std::string list_layers(const ModelConfig& model, bool attention) {
+  std::string list;
+  const auto count = std::ssize(model.layers);
+  const auto listed = [&](std::int64_t i) {
+    return (model.layers[as_index(i)].mixer == Mixer::attention) == attention;
+  };
+  for (std::int64_t first = 0, end = 0; first < count; first = end + 1) {
+    for (end = first; end < count && listed(end);) ++end;
+    if (end == first) continue;
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", first);
+    if (end - first > 1) list += fmt::format("-{}", end - 1);
+  }
+  return list;
+}
+
+void log_layers_without_attention(const ModelConfig& model) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const auto layers = list_layers(model, false);
+  const std::lock_guard lock(mutex);
+  if (layers.empty() || !said.insert(layers).second) return;
+  log::info("layers {} have no attention (gated delta nets) and are left out", layers);
 }
 
 bool is_supported_family(const std::string& model_type) {

@@ -60,6 +60,12 @@ class ConfigReader {
 // Parses config.json after overrides were merged. `where` names the file in messages.
 ModelConfig parse_model_config(const Json& config, const std::string& where);
 
+// Returns the layers with softmax attention, or those with another mixer, as "0-2, 4".
+std::string list_layers(const ModelConfig& model, bool attention);
+
+// Logs which layers have no attention, once for each list of layers; nothing if all have it.
+void log_layers_without_attention(const ModelConfig& model);
+
 // One supported model_type.
 struct FamilySpec {
   std::string_view model_type;  // value of model_type in config.json
@@ -155,6 +161,10 @@ void read_expert_groups(ModelConfig& model, const ConfigReader& config, std::int
                         std::int64_t chosen = 1);
 void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std::int64_t dense);
 
+// Reads decoder_sparse_step and mlp_only_layers: the layers with experts. Call after
+// read_experts().
+void read_sparse_layers(ModelConfig& model, const ConfigReader& config);
+
 // Returns tensor names of checkpoints that store all experts of a layer in one tensor.
 ExpertNames stacked_expert_names();
 
@@ -164,8 +174,9 @@ FamilyReader read_afmoe, read_apertus, read_cohere2, read_deepseek_v2, read_deep
     read_ernie4_5, read_ernie4_5_moe, read_exaone4, read_gemma2, read_gemma3, read_glm, read_glm4,
     read_glm4_moe, read_gpt2, read_gpt_neox, read_gpt_oss, read_granite, read_hunyuan_v1_dense,
     read_llama, read_llama4, read_minimax_m2, read_ministral, read_ministral3, read_mistral,
-    read_mixtral, read_mllama, read_nanochat, read_olmo, read_olmo2, read_olmo3, read_olmoe,
-    read_phi3, read_qwen2, read_qwen3, read_qwen3_moe, read_seed_oss, read_smollm3, read_starcoder2;
+    read_mixtral, read_mllama, read_nanochat, read_olmo, read_olmo2, read_olmo3, read_olmo_hybrid,
+    read_olmoe, read_phi3, read_qwen2, read_qwen3, read_qwen3_5, read_qwen3_moe, read_qwen3_next,
+    read_seed_oss, read_smollm3, read_starcoder2;
 
 // Valid RoPE bases: below 1 frequencies would grow with the dimension; published models reach 1e11.
 inline constexpr ConfigReader::NumberRange kRopeTheta{1.01, 1e15};

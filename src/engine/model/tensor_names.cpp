@@ -52,6 +52,22 @@ ExpertNames find_experts(const ModelConfig& model, const std::set<std::string>& 
   return spellings.front();
 }
 
+// Returns the naming scheme of the first layers with a gated delta net and with attention.
+GatedDeltaNames find_delta(const ModelConfig& model, const std::set<std::string>& present,
+                           const std::string& backbone) {
+  const auto has_norm = [&](Mixer mixer, const std::string& name) {
+    const auto layer = std::ranges::find(model.layers, mixer, &LayerConfig::mixer);
+    return name.empty() ||
+           present.contains(fmt::format("{}{}.{}.{}.weight", backbone, model.names.layers,
+                                        layer - model.layers.begin(), name));
+  };
+  for (const auto& names : model.names.delta)
+    if (has_norm(Mixer::gated_delta, names.input_norm) &&
+        has_norm(Mixer::attention, names.post_attention_norm))
+      return names;
+  return model.names.delta.empty() ? GatedDeltaNames() : model.names.delta.front();
+}
+
 // Finds the prefix of the tensor names by trying the prefixes of published checkpoints.
 TensorNaming find_prefix(const ModelConfig& model, const std::set<std::string>& present,
                          const std::string& where) {
@@ -75,7 +91,7 @@ TensorNaming find_prefix(const ModelConfig& model, const std::set<std::string>& 
 void check_missing(const ModelConfig& model, const std::set<std::string>& present,
                    const TensorNaming& prefix, const std::string& where) {
   std::vector<std::string> missing;
-  for (const auto& spec : expected_tensors(model, prefix.experts)) {
+  for (const auto& spec : expected_tensors(model, prefix)) {
     const bool stands_in =
         spec.name == embedding_tensor_name(model) && model.tied && !prefix.head.empty();
     if (!stands_in && !present.contains(prefix.backbone + spec.name))
@@ -92,7 +108,7 @@ void check_missing(const ModelConfig& model, const std::set<std::string>& presen
 void check_surplus(const ModelConfig& model, const std::set<std::string>& present,
                    const TensorNaming& prefix, const std::string& where) {
   std::set<std::string> expected;
-  for (const auto& spec : expected_tensors(model, prefix.experts))
+  for (const auto& spec : expected_tensors(model, prefix))
     expected.insert(prefix.backbone + spec.name);
   std::vector<std::string> surplus;
   for (const auto& name : present) {
@@ -132,6 +148,7 @@ TensorNaming check_tensor_names(const ModelConfig& model, const std::vector<std:
   const std::set<std::string> present(names.begin(), names.end());
   auto prefix = find_prefix(model, present, where);
   prefix.experts = find_experts(model, present, prefix.backbone);
+  prefix.delta = find_delta(model, present, prefix.backbone);
   check_missing(model, present, prefix, where);
   check_surplus(model, present, prefix, where);
   return prefix;

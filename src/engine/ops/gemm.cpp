@@ -142,17 +142,26 @@ void pack_right_operand_kernel(const StridedVectors& columns, float* packed) {
   pack_panels<kColumns>(columns, packed);
 }
 
-void pack_left_operand_transposed_kernel(const StridedVectors& rows, float* packed) {
-  for (std::int64_t first = 0; first < rows.count; first += kRows) {
-    const auto valid = std::min<std::int64_t>(kRows, rows.count - first);
-    for (std::int64_t k = 0; k < rows.depth; ++k, packed += kRows) {
-      const float* values = rows.values + k * rows.stride + first;
-      if (valid == kRows)
-        std::memcpy(packed, values, kRows * sizeof(float));
+template <int unit>
+void pack_transposed_panels(const StridedVectors& source, float* packed) {
+  for (std::int64_t first = 0; first < source.count; first += unit) {
+    const auto valid = std::min<std::int64_t>(unit, source.count - first);
+    for (std::int64_t k = 0; k < source.depth; ++k, packed += unit) {
+      const float* values = source.values + k * source.stride + first;
+      if (valid == unit)
+        std::memcpy(packed, values, unit * sizeof(float));
       else
-        std::fill(std::copy_n(values, valid, packed), packed + kRows, 0.0f);
+        std::fill(std::copy_n(values, valid, packed), packed + unit, 0.0f);
     }
   }
+}
+
+void pack_left_operand_transposed_kernel(const StridedVectors& rows, float* packed) {
+  pack_transposed_panels<kRows>(rows, packed);
+}
+
+void pack_right_operand_transposed_kernel(const StridedVectors& columns, float* packed) {
+  pack_transposed_panels<kColumns>(columns, packed);
 }
 
 // A left panel stays in the L1 cache while the right side streams from the L2 cache.
@@ -188,6 +197,8 @@ QKSCOPE_EXPORT_KERNEL(void, pack_left_operand_transposed,
                       (const StridedVectors& rows, float* packed), (rows, packed));
 QKSCOPE_EXPORT_KERNEL(void, pack_right_operand, (const StridedVectors& columns, float* packed),
                       (columns, packed));
+QKSCOPE_EXPORT_KERNEL(void, pack_right_operand_transposed,
+                      (const StridedVectors& columns, float* packed), (columns, packed));
 QKSCOPE_EXPORT_KERNEL(void, multiply,
                       (const PackedProduct& product, bool add, float* c, std::int64_t c_stride),
                       (product, add, c, c_stride));

@@ -52,6 +52,7 @@ struct StridedVectors {
 void pack_left_operand(const StridedVectors& rows, float* packed);
 void pack_left_operand_transposed(const StridedVectors& rows, float* packed);
 void pack_right_operand(const StridedVectors& columns, float* packed);
+void pack_right_operand_transposed(const StridedVectors& columns, float* packed);
 
 struct PackedProduct {
   const float* left;

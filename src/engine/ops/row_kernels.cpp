@@ -49,6 +49,13 @@ void add_scaled_kernel(float* x, const float* y, std::int64_t count, float facto
   });
 }
 
+void multiply_by_exp_kernel(float* x, const float* exponents, std::int64_t count) {
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(hn::Mul(load(x + i, extent), exp_approx(kTag, load(exponents + i, extent))), x + i,
+          extent);
+  });
+}
+
 HWY_INLINE float dot(const float* x, const float* y, std::int64_t count) {
   return lane_sum(count, [&](std::int64_t i, auto extent, FloatVector sum) HWY_ATTR {
     return hn::MulAdd(load(x + i, extent), load(y + i, extent), sum);
@@ -111,6 +118,16 @@ void layer_norm_kernel(const NormInput& input, const float* bias, float* y) {
 
 HWY_INLINE FloatVector silu(FloatVector x) {
   return hn::Div(x, hn::Add(hn::Set(kTag, 1.0f), exp_approx(kTag, hn::Neg(x))));
+}
+
+void convolve_silu_kernel(const ConvolutionInput& input, std::int64_t count, float* y) {
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    auto sum = hn::Zero(kTag);
+    for (std::int64_t t = 0; t < input.taps; ++t)
+      sum = hn::MulAdd(load(input.weight + t * input.stride + i, extent),
+                       load(input.x[t] + i, extent), sum);
+    store(silu(sum), y + i, extent);
+  });
 }
 
 // GELU, tanh approximation: x / 2 (1 + tanh(u)) with tanh(u) = 1 - 2 / (exp(2u) + 1).
@@ -303,6 +320,11 @@ QKSCOPE_EXPORT_KERNEL(void, add, (float* x, const float* y, std::int64_t count),
 QKSCOPE_EXPORT_KERNEL(void, add_scaled,
                       (float* x, const float* y, std::int64_t count, float factor),
                       (x, y, count, factor));
+QKSCOPE_EXPORT_KERNEL(void, multiply_by_exp, (float* x, const float* exponents, std::int64_t count),
+                      (x, exponents, count));
+QKSCOPE_EXPORT_KERNEL(void, convolve_silu,
+                      (const ConvolutionInput& input, std::int64_t count, float* y),
+                      (input, count, y));
 QKSCOPE_EXPORT_KERNEL(void, dot_products, (const DotProductInput& input, float factor, float* out),
                       (input, factor, out));
 QKSCOPE_EXPORT_KERNEL(void, softmax, (const float* scores, std::int64_t count, float* pattern),

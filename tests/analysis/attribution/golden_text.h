@@ -23,10 +23,10 @@ inline std::vector<std::string> golden_models() {
 }
 
 // Whether score attribution refuses the family: a gate on the outputs of heads, norms of q and k
-// after RoPE, latent attention, or scaled inputs of experts (Llama 4).
+// after RoPE, latent attention, scaled inputs of experts (Llama 4), or layers without attention.
 inline bool is_refused(const ModelConfig& model) {
   return model.has_attention_gate() || model.rotated_qk_norm || model.has_latent_attention() ||
-         model.experts.scales_input;
+         model.experts.scales_input || model.has_recurrence();
 }
 
 inline std::vector<std::int32_t> golden_tokens(const std::string& name) {
@@ -39,7 +39,7 @@ inline std::vector<std::int32_t> golden_tokens(const std::string& name) {
 // All heads of the last layer that runs on text.
 inline std::vector<AttentionHead> last_heads(const ModelConfig& model) {
   auto layer = model.n_layers - 1;
-  while (model.layers[static_cast<std::size_t>(layer)].cross_attention) --layer;
+  while (!model.layers[static_cast<std::size_t>(layer)].has_attention()) --layer;
   std::vector<AttentionHead> heads;
   for (std::int64_t head = 0; head < model.n_heads; ++head) heads.push_back({layer, head});
   return heads;

@@ -44,6 +44,29 @@ TEST(HeadSelection, SelectsEveryHeadWithoutAFilter) {
   EXPECT_EQ(selection.metadata["head_sampling_strategy"], "all");
 }
 
+// Layers with a linear recurrence have no heads to capture, and no head is drawn from them.
+TEST(HeadSelection, LayersWithoutAttentionAreLeftOut) {
+  auto model = small_model();
+  for (auto& layer : model.layers) layer.window = 0;
+  for (const std::size_t layer : {0, 1, 3}) model.layers[layer].mixer = Mixer::gated_delta;
+  const auto selection = select_heads(model, {});
+  ASSERT_EQ(selection.layers.size(), 1u);
+  EXPECT_THAT(selection.layers.at(2).queries, ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(selection.metadata["head_sampling_full_layer_count"], 1);
+  HeadFilter sampled;
+  sampled.sampling = HeadSampling{.count = 3, .seed = 1};
+  EXPECT_EQ(select_heads(model, sampled).layers.at(2).queries.size(), 3u);
+  HeadFilter filter;
+  filter.layers = {0, 3};
+  try {
+    select_heads(model, filter);
+    FAIL() << "layers without attention were selected";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "capture: the chosen layers have no attention; layers with attention are 2");
+  }
+}
+
 TEST(HeadSelection, FullAttentionOnlyExcludesSlidingLayers) {
   HeadFilter filter;
   filter.full_attention_only = true;

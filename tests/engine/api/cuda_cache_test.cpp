@@ -46,7 +46,7 @@ class CudaCached : public testing::TestWithParam<std::string> {};
 TEST_P(CudaCached, RowsAgreeWithTheWholePass) {
   NEEDS_A_GPU();
   const auto config = load_golden(GetParam()).config();
-  if (config.has_latent_attention() || config.experts.scales_input)
+  if (config.has_latent_attention() || config.experts.scales_input || config.has_recurrence())
     GTEST_SKIP() << "refused on CUDA";
   const auto model = load_on_gpu(GetParam(), "float32");
   const auto ids = random_ids(50, model.config().vocab_size, 11);

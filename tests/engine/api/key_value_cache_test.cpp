@@ -82,9 +82,49 @@ TEST(KeyValueCache, PiecesMayCrossKeyBlocks) {
   }
 }
 
+// Gated delta nets process chunks of 64 tokens.
+TEST(KeyValueCache, PiecesMayCrossChunksOfARecurrence) {
+  for (const auto* name : {"qwen3_next_long", "olmo_hybrid"}) {
+    const auto model = load_golden(name);
+    expect_same_bits(model, random_ids(200, model.config().vocab_size, 9),
+                     {62, 1, 1, 1, 2, 61, 70, 1});
+  }
+}
+
+// A recurrent state cannot go back, and a pass that throws does not change it.
+TEST(KeyValueCache, ARecurrentStateIsForgottenOrKept) {
+  const auto model = load_golden("olmo_hybrid");
+  const auto ids = random_ids(40, model.config().vocab_size, 6);
+  KeyValueCache cache(model, 1, 40);
+  const auto run = [&](Observer& observer, std::size_t begin, std::size_t count) {
+    Batch batch;
+    cache.add_to(batch, 0, std::span(ids).subspan(begin, count));
+    cache.run(batch, observer);
+  };
+  Recorder first(everything);
+  run(first, 0, 30);
+  struct Thrower : Recorder {
+    Thrower() : Recorder(everything) {}
+    void see(HookPoint point, ConstTensorView) override {
+      if (point.stage == Stage::resid_post && point.layer == 2) throw std::runtime_error("stop");
+    }
+  } thrower;
+  EXPECT_THROW(run(thrower, 30, 10), std::runtime_error);
+  EXPECT_EQ(cache.length(0), 30);
+  Recorder second(everything);
+  run(second, 30, 10);
+  expect_last_rows(whole_pass(model, ids), second, " after an exception");
+  cache.shorten(0, 40);
+  EXPECT_EQ(cache.length(0), 40);
+  cache.shorten(0, 39);
+  EXPECT_EQ(cache.length(0), 0);
+}
+
 // Only some sequences of different lengths continue together.
-TEST(KeyValueCache, SequencesDoNotSeeEachOther) {
-  const auto model = load_golden("smollm3_list");
+class SharedCache : public testing::TestWithParam<const char*> {};
+
+TEST_P(SharedCache, SequencesDoNotSeeEachOther) {
+  const auto model = load_golden(GetParam());
   const auto vocabulary = model.config().vocab_size;
   const std::vector<Ids> texts = {random_ids(30, vocabulary, 1), random_ids(9, vocabulary, 2),
                                   random_ids(300, vocabulary, 3)};
@@ -119,6 +159,9 @@ TEST(KeyValueCache, SequencesDoNotSeeEachOther) {
   cache.shorten(0, 12);
   step({{0, 13}});
 }
+
+INSTANTIATE_TEST_SUITE_P(Golden, SharedCache, testing::Values("smollm3_list", "qwen3_5_text"),
+                         [](const auto& model) { return std::string(model.param); });
 
 // Zeroes the attention of the last query to cached keys.
 TEST(KeyValueCache, AnEditedPatternUsesCachedValues) {

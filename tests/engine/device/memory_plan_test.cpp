@@ -47,6 +47,25 @@ TEST(MemoryPlan, ParallelResidualsAndLearnedPositionsAreCounted) {
   EXPECT_EQ(streamed_weight_bytes(model, DType::f32), streamed + 4 * 1000 * 64);
 }
 
+// q, k and v, the gate, the output, rates and decays of a batch; states in the cache.
+TEST(MemoryPlan, RecurrentLayersAreCounted) {
+  ModelConfig model;
+  model.d_model = 64;
+  model.n_heads = model.n_kv_heads = 4;
+  model.d_head = 16;
+  model.d_mlp = 256;
+  model.n_layers = 4;
+  model.layers.resize(4);
+  const auto plain = activation_bytes(model, 100);
+  const auto token = cache_token_bytes(model, DType::f32);
+  EXPECT_EQ(cache_state_bytes(model), 0);
+  model.delta = {.key_heads = 2, .value_heads = 4, .d_key = 8, .d_value = 10, .taps = 3};
+  for (const std::size_t layer : {0, 1, 2}) model.layers[layer].mixer = Mixer::gated_delta;
+  EXPECT_EQ(activation_bytes(model, 100), plain + 4 * 100 * (72 + 2 * 40 + 2 * 4));
+  EXPECT_EQ(cache_token_bytes(model, DType::f32), token / 4);
+  EXPECT_EQ(cache_state_bytes(model), 3 * 4 * (2 * 72 + 4 * (8 * 10 + 64 * 19)));
+}
+
 // Router outputs, gate and up of the chosen experts, and rows of one expert before and after its
 // products; streaming is planned for the largest layer.
 TEST(MemoryPlan, ExpertBuffersAreCounted) {

@@ -109,6 +109,7 @@ TEST_P(CudaGolden, Float32AgreesWithTransformers) {
   NEEDS_A_GPU();
   if (!runs_on_cuda(GetParam())) GTEST_SKIP() << "refused on CUDA";
   const auto model = load_case(GetParam());
+  if (model.config.has_recurrence()) GTEST_SKIP() << "runs on the CPU alone";
   const GoldenRun golden(GetParam());
   const auto recorder = golden.run(*on_gpu(model, DType::f32));
   double worst = 0.0;

@@ -108,7 +108,8 @@ struct Difference {
   }
 };
 
-// The first axis of a stored tensor selects `rows` of ours; scores and patterns are stored in full.
+// The first axis of a stored tensor selects `rows` of ours; scores,
+// patterns and recurrent states are stored in full.
 inline Difference compare(const Tensor& ours, ConstTensorView theirs,
                           std::span<const std::int64_t> rows, bool by_row) {
   Difference difference;
@@ -148,7 +149,8 @@ struct GoldenRun {
       if (name == "token_ids" || name == "rows" || name == "pattern_rows") continue;
       const auto ours = recorder.seen.find(name);
       ASSERT_NE(ours, recorder.seen.end()) << name << " was not shown";
-      const bool square = name.ends_with("hook_pattern") || name.ends_with("hook_attn_scores");
+      const bool square = name.ends_with("hook_pattern") || name.ends_with("hook_attn_scores") ||
+                          name.ends_with("hook_state");
       visit(name, compare(ours->second, answers.tensor(name), rows, !square));
       ++compared;
     }

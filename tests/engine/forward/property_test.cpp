@@ -55,7 +55,11 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "deepseek_v3",
                                  "deepseek_v3_no_q_latent",
                                  "llama4_text",
-                                 "llama4_text_two_experts"};
+                                 "llama4_text_two_experts",
+                                 "qwen3_next_long",
+                                 "qwen3_5_text",
+                                 "olmo_hybrid",
+                                 "olmo_hybrid_rope"};
 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocabulary, unsigned seed) {
   std::mt19937 generator(seed);
@@ -65,8 +69,10 @@ std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocabulary
   return ids;
 }
 
+// Recurrent states are squares too: by default they have one row per sequence.
 bool everything_but_squares(const std::string& name) {
-  return !name.ends_with("hook_pattern") && !name.ends_with("hook_attn_scores");
+  return !name.ends_with("hook_pattern") && !name.ends_with("hook_attn_scores") &&
+         !name.ends_with("hook_state");
 }
 
 Recorder run(const LoadedCheckpoint& model, const std::vector<std::vector<std::int32_t>>& sequences,
@@ -290,6 +296,37 @@ TEST(Collector, NonexistentRowsAndHeadsThrow) {
     }
 }
 
+// The state after a chosen row is the last state of the text that ends there.
+TEST(Collector, StatesOfChosenRowsAreThoseOfShorterTexts) {
+  const auto model = load_golden("olmo_hybrid");
+  const auto& delta = model.config.delta;
+  const auto ids = random_ids(150, model.config.vocab_size, 8);
+  const HookPoint point{Stage::mixer_state, 1};
+  const auto states = [&](std::span<const std::int32_t> text, std::vector<std::int64_t> rows) {
+    Batch batch;
+    batch.add(text);
+    batch.add(text);
+    Collector collector({point}, std::move(rows));
+    forward(model, batch, collector);
+    return std::move(collector.kept().front().activation);
+  };
+  const auto chosen = states(ids, {9, 63, 64, 149, 250});
+  EXPECT_EQ(chosen.shape(), Shape({5, delta.value_heads, delta.d_key, delta.d_value}));
+  std::int64_t number = 0;
+  for (const std::size_t length : {10, 64, 65, 150, 101}) {
+    const auto last = states(std::span(ids).first(length), {});
+    ASSERT_EQ(last.dim(0), 2);  // one per sequence
+    for (const std::int64_t sequence : {0, 1}) {
+      const auto expected = last.view().rows(sequence, sequence + 1);
+      EXPECT_EQ(std::memcmp(chosen.view().rows(number, number + 1).bytes(), expected.bytes(),
+                            expected.size_bytes()),
+                0)
+          << length;
+    }
+    ++number;
+  }
+}
+
 // A stage that a family does not compute has no hook point.
 TEST(Hooks, ExistOnlyForStagesOfTheFamily) {
   const auto has = [](const std::string& name, const std::string& hook) {
@@ -307,6 +344,33 @@ TEST(Hooks, ExistOnlyForStagesOfTheFamily) {
   EXPECT_TRUE(has("olmo2", "blocks.0.attn.hook_q_normed"));
   EXPECT_FALSE(has("apertus", "blocks.0.mlp.hook_pre_linear"));
   EXPECT_TRUE(has("apertus", "blocks.0.mlp.hook_post"));
+}
+
+TEST(Hooks, LayersWithoutAttentionHaveHooksOfTheirMixer) {
+  const auto model = load_golden("qwen3_next_long").config;  // attention in layer 3 of 4
+  const auto names_of = [&](const std::vector<std::string>& patterns) {
+    std::vector<std::string> names;
+    for (const auto point : match_hooks(model, patterns)) names.push_back(hook_name(point));
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names_of({"blocks.*.attn.hook_z"}), Names{"blocks.3.attn.hook_z"});
+  EXPECT_EQ(names_of({"blocks.*.mixer.hook_state"}),
+            (Names{"blocks.0.mixer.hook_state", "blocks.1.mixer.hook_state",
+                   "blocks.2.mixer.hook_state"}));
+  EXPECT_EQ(names_of({"blocks.0.*"}),
+            (Names{"blocks.0.hook_resid_pre", "blocks.0.ln1.hook_normalized",
+                   "blocks.0.mixer.hook_in", "blocks.0.mixer.hook_state", "blocks.0.mixer.hook_out",
+                   "blocks.0.hook_resid_mid", "blocks.0.ln2.hook_normalized",
+                   "blocks.0.mlp.hook_pre", "blocks.0.mlp.hook_pre_linear",
+                   "blocks.0.mlp.hook_post", "blocks.0.hook_mlp_out", "blocks.0.hook_resid_post"}));
+  for (const auto* name : {"blocks.0.attn.hook_q", "blocks.0.hook_attn_out", "blocks.0.attn.*"}) {
+    const auto message = bad_input_message([&] { names_of({name}); });
+    EXPECT_EQ(message, std::string("hook '") + name +
+                           "': layer 0 of this qwen3_next model has no attention; layers with "
+                           "attention are 3");
+  }
+  EXPECT_THROW(names_of({"blocks.3.mixer.hook_in"}), Error);
 }
 
 TEST(Hooks, PatternsMatchAndTyposGetASuggestion) {

@@ -6,6 +6,7 @@
 #include "base/core/error.h"
 #include "engine/forward/forward.h"
 #include "engine/model/loaded_checkpoint.h"
+#include "error_message.h"
 #include "paths.h"
 #include "recorder.h"
 
@@ -91,6 +92,10 @@ TEST(WeightProcessing, RewritesThatChangeTheModelThrow) {
   EXPECT_THROW(center_unembed(capped), Error);
   auto with_sinks = tiny("gpt_oss");
   EXPECT_THROW(fold_value_biases(with_sinks), Error);
+  auto hybrid = tiny("olmo_hybrid");
+  const auto message = bad_input_message([&] { fold_norms(hybrid); });
+  EXPECT_TRUE(message.starts_with("fold_norms: olmo_hybrid has layers with linear attention"))
+      << message;
 }
 
 }  // namespace

@@ -535,6 +535,82 @@ TEST(Config, Llama4AlternatesChunksAndNope) {
   expect_error(with(text, R"({"num_experts_per_tok": 5})"), "at most the 4 experts");
 }
 
+// Layers with a gated delta net: given by layer_types, or all but every n-th layer.
+TEST(Config, HybridFamiliesAreRead) {
+  const auto base = with(llama(), R"({"num_hidden_layers": 4, "head_dim": 8})");
+  const auto read = [&](const std::string& changes) {
+    return parse_model_config(with(base, changes), "c");
+  };
+  const auto attention = [](const ModelConfig& model) { return list_layers(model, true); };
+
+  const auto next = read(R"({"model_type": "qwen3_next"})");
+  EXPECT_EQ(attention(next), "3");
+  EXPECT_EQ(list_layers(next, false), "0-2");
+  EXPECT_TRUE(next.delta.key_heads == 16 && next.delta.value_heads == 32 &&
+              next.delta.d_key == 128 && next.delta.d_value == 128 && next.delta.taps == 4);
+  EXPECT_DOUBLE_EQ(next.delta.norm_eps, 1e-5);
+  EXPECT_TRUE(next.norm_adds_one && next.has_attention_gate() && next.qk_norm);
+  EXPECT_TRUE(next.layers[3].rope == 0 && next.layers[0].rope == -1 && next.ropes[0].dim == 2);
+  EXPECT_TRUE(next.experts.count == 512 && next.experts.per_token == 10 &&
+              next.experts.normalized && next.experts.shared_d_mlp == 512);
+  EXPECT_EQ(attention(read(R"({"model_type": "qwen3_next", "full_attention_interval": 2})")),
+            "1, 3");
+  const auto dense = read(R"({"model_type": "qwen3_next", "num_experts": 0})");
+  EXPECT_TRUE(dense.experts.count == 0 && !dense.layers[0].experts);
+  EXPECT_FALSE(read(R"({"model_type": "qwen3_next", "mlp_only_layers": [1]})").layers[1].experts);
+
+  const auto qwen = read(R"({"model_type": "qwen3_5_text", "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6, "linear_key_head_dim": 4, "linear_value_head_dim": 5,
+    "linear_conv_kernel_dim": 3,
+    "layer_types": ["full_attention", "linear_attention", "full_attention", "full_attention"]})");
+  EXPECT_EQ(attention(qwen), "0, 2-3");
+  EXPECT_EQ(qwen.delta.channels(), 2 * 8 + 30);
+  EXPECT_EQ(qwen.delta.taps, 3);
+  Json wrapped = {{"model_type", "qwen3_5"}, {"text_config", base}};
+  wrapped["text_config"].erase("model_type");
+  EXPECT_EQ(parse_model_config(wrapped, "c").family, "qwen3_5_text");
+
+  const auto reject = [&](const std::string& changes, const std::string& part) {
+    expect_error(with(with(base, R"({"model_type": "qwen3_5_text"})"), changes), part);
+  };
+  reject(R"({"layer_types": ["linear_attention"]})", "layer_types has 1 entries, expected 4");
+  reject(R"({"layer_types": ["linear_attention", "sliding_attention", "full_attention", "x"]})",
+         "layer_types[1] is 'sliding_attention', expected full_attention or linear_attention");
+  reject(R"({"num_hidden_layers": 1, "layer_types": ["linear_attention"]})",
+         "expected at least one layer with full_attention");
+  reject(R"({"linear_num_key_heads": 3})", "expected a multiple of the 3 key heads");
+  reject(R"({"linear_num_key_heads": 0})", "linear_num_key_heads");
+  reject(R"({"linear_key_head_dim": 70000})", "expected at most 65536");
+  reject(R"({"linear_conv_kernel_dim": 1})", "expected an integer from 2 to 16");
+  reject(R"({"hidden_act": "gelu"})", "expected silu");
+}
+
+// A rope_theta of null switches RoPE off; without the key there is RoPE, as in transformers.
+TEST(Config, OlmoHybridHasRopeUnlessThetaIsNull) {
+  auto base = with(llama(), R"({"model_type": "olmo_hybrid", "num_hidden_layers": 5})");
+  base.erase("rope_theta");
+  const auto read = [&](const std::string& changes) {
+    return parse_model_config(with(base, changes), "c");
+  };
+  const auto plain = read("{}");
+  EXPECT_EQ(list_layers(plain, true), "3");
+  EXPECT_TRUE(plain.delta.key_heads == 4 && plain.delta.value_heads == 4 &&
+              plain.delta.d_key == 3 && plain.delta.d_value == 6);
+  EXPECT_TRUE(plain.delta.rate_scale == 2.0 && plain.delta.norm_eps == 1e-5);
+  EXPECT_TRUE(plain.qk_norm_whole && plain.ropes.size() == 1 && plain.layers[3].rope == 0);
+  EXPECT_DOUBLE_EQ(plain.ropes[0].theta, 10000.0);
+  EXPECT_EQ(list_layers(read(R"({"num_hidden_layers": 2})"), true), "1");  // at least the last
+  EXPECT_EQ(read(R"({"linear_allow_neg_eigval": false})").delta.rate_scale, 1.0);
+  EXPECT_EQ(read(R"({"rope_theta": 5e5})").ropes[0].theta, 5e5);
+  base["rope_parameters"] = {{"rope_theta", nullptr}, {"rope_type", "default"}};
+  const auto nope = read("{}");
+  EXPECT_TRUE(nope.ropes.empty());
+  for (const auto& layer : nope.layers) EXPECT_EQ(layer.rope, -1);
+  base.erase("rope_parameters");
+  base["rope_theta"] = nullptr;
+  EXPECT_TRUE(read("{}").ropes.empty());
+}
+
 std::string text_of(const std::string& path) {
   std::ifstream file(source_path(path));
   return {std::istreambuf_iterator<char>(file), {}};

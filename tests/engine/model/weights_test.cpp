@@ -127,7 +127,7 @@ TEST(Weights, ExpertsLoadFromEveryNamingScheme) {
   ASSERT_EQ(model.names.experts.size(), 2u);
   for (const auto& names : model.names.experts) {
     Shapes shapes;
-    for (const auto& spec : expected_tensors(model, names))
+    for (const auto& spec : expected_tensors(model, {.experts = names}))
       shapes["model." + spec.name] = spec.shape;
     shapes["lm_head.weight"] = {12, 32};
     EXPECT_EQ(load_with(shapes, config), "");
@@ -142,7 +142,7 @@ TEST(Weights, Mxfp4NeedsBytesAndCountsUnpackedParameters) {
   const auto config = with_experts("gpt_oss");
   const auto model = parse_model_config(Json::parse(config), "config.json");
   Shapes shapes;
-  for (const auto& spec : expected_tensors(model, model.names.experts.back()))
+  for (const auto& spec : expected_tensors(model, {.experts = model.names.experts.back()}))
     shapes["model." + spec.name] = spec.shape;
   shapes["lm_head.weight"] = {12, 32};
   EXPECT_EQ(shapes.at("model.layers.0.mlp.experts.down_proj_blocks"), (Shape{3, 32, 2, 16}));

@@ -206,18 +206,19 @@ TEST_F(Atlas, OtherSweepsUseTheBranchesOfTheHub) {
     EXPECT_EQ(atlas(std::string(name) + ".yaml").runs.size(), 4u) << name;
   listed_ = {"main", "stage1-step1000", "stage1-step1413814", "stage2-step47684",
              "stage3-step11921"};
-  for (const char* name : {"olmo3-7b", "olmo3-32b"})
+  for (const char* name : {"olmo3-7b", "olmo3-32b", "olmo-hybrid-7b"})
     EXPECT_EQ(atlas(std::string(name) + ".yaml").runs.size(), 4u) << name;
   listed_ = {"main", "step50000-tokens210B", "step2000000-tokens9752B"};
   EXPECT_THAT(labels(atlas("apertus-8b.yaml")), ElementsAre("8b-50K", "8b-2M"));
   EXPECT_EQ(atlas("apertus-70b.yaml").runs.size(), 2u);
+  EXPECT_THAT(labels(atlas("olmoe-1b-7b.yaml")), ElementsAre("1b-7b-50K", "1b-7b-2M"));
 }
 
 TEST_F(Atlas, EverySweepIsTested) {
   std::size_t sweeps = 0;
   for (const auto& entry : std::filesystem::directory_iterator(source_path("configs/sweeps/atlas")))
     sweeps += entry.path().filename() != "capture.yaml";
-  EXPECT_EQ(sweeps, 17u);
+  EXPECT_EQ(sweeps, 19u);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ void take_rows(Tensor& tensor, std::span<const std::int64_t> rows) {
 
 struct CpuStore : KeyValueStore {
   std::vector<LayerKeyValueStore> layers;
+  std::vector<GatedDeltaMemory> recurrent;  // (layers); empty tensors in layers with attention
 };
 
 }  // namespace
@@ -29,6 +30,7 @@ struct CpuStore : KeyValueStore {
 void CpuBackend::begin_pass(const Batch& batch) {
   batch_ = &batch;
   stored_ = nullptr;
+  recurrent_ = nullptr;
   kept_.clear();
   layer_input_ = {};
   tables_.clear();
@@ -40,11 +42,18 @@ std::unique_ptr<KeyValueStore> CpuBackend::make_key_value_store(std::int64_t seq
   auto store = std::make_unique<CpuStore>();
   for (std::int64_t layer = 0; layer < config().n_layers; ++layer)
     store->layers.emplace_back(sequences, config().n_kv_heads, config().d_head, config().d_value());
+  for (const auto& layer : config().layers)
+    store->recurrent.push_back(layer.mixer == Mixer::gated_delta
+                                   ? make_gated_delta_memory(config().delta, sequences)
+                                   : GatedDeltaMemory());
   return store;
 }
 
 void CpuBackend::use_key_value_store(KeyValueStore& store) {
   stored_ = &dynamic_cast<CpuStore&>(store).layers;
+  recurrent_ = &dynamic_cast<CpuStore&>(store).recurrent;
+  recurrent_after_.clear();
+  recurrent_after_.resize(recurrent_->size());
 }
 
 void CpuBackend::embed() {
@@ -191,6 +200,41 @@ void CpuBackend::attend() {
   attention(input, z_, row_sums_);
 }
 
+void CpuBackend::mix(std::span<const std::int64_t> state_rows) {
+  QKSCOPE_ASSERT(kept_.empty());
+  const auto& c = config().delta;
+  mixed_ = Tensor({active_rows(), c.value_heads, c.d_value});
+  mixer_states_ = {};
+  if (!state_rows.empty())
+    mixer_states_ = Tensor({std::ssize(state_rows), c.value_heads, c.d_key, c.d_value});
+  GatedDeltaInput input{c, weights_->delta, normalized_, batch_->sequences, state_rows};
+  GatedDeltaStates states{mixer_states_.view()};
+  if (recurrent_ != nullptr) {
+    input.past = &(*recurrent_)[as_index(layer_)];
+    states.memory = &recurrent_after_[as_index(layer_)];
+    *states.memory = make_gated_delta_memory(c, std::ssize(batch_->sequences));
+  }
+  gated_delta(input, states, mixed_);
+}
+
+// The cache gets the states of a pass at its end, so that a pass that throws leaves it unchanged.
+void CpuBackend::finish_pass() {
+  if (recurrent_ == nullptr) return;
+  const auto copy = [&](const Tensor& from, Tensor& to) {
+    const auto bytes = from.view().size_bytes() / batch_->sequences.size();
+    for (std::size_t i = 0; i < batch_->sequences.size(); ++i)
+      std::memcpy(to.view().bytes() + as_index(batch_->sequences[i].slot) * bytes,
+                  from.view().bytes() + i * bytes, bytes);
+  };
+  for (std::size_t layer = 0; layer < recurrent_->size(); ++layer) {
+    if (recurrent_after_[layer].states.empty()) continue;
+    copy(recurrent_after_[layer].inputs, (*recurrent_)[layer].inputs);
+    copy(recurrent_after_[layer].states, (*recurrent_)[layer].states);
+    copy(recurrent_after_[layer].chunks, (*recurrent_)[layer].chunks);
+  }
+  recurrent_after_.clear();
+}
+
 TensorView CpuBackend::mlp_chunk_view(Tensor& values) const {
   const auto& experts = config().experts;
   const auto shape = has_experts() ? Shape{chunk_rows_, experts.per_token, experts.d_mlp}
@@ -260,8 +304,17 @@ void CpuBackend::add_shared_expert(std::int64_t begin, std::int64_t count) {
     linear(normalized_.view().rows(row, end), {{weights_->gate, gate}, {weights_->up, up}});
     gated_activation(config().activation, gate, up, gate);
     linear(gate, weights_->down, output);
+    if (!weights_->shared_gate.weight.values.empty()) gate_shared_expert(row, end, output);
     add_update(update_.view().rows(row, end), output);
   }
+}
+
+void CpuBackend::gate_shared_expert(std::int64_t begin, std::int64_t end, TensorView output) {
+  Tensor gate({end - begin, 1});
+  linear(normalized_.view().rows(begin, end), weights_->shared_gate, gate);
+  apply_activation(Activation::sigmoid, {}, gate);
+  for (std::int64_t row = 0; row < end - begin; ++row)
+    scale_by(output.rows(row, row + 1), static_cast<double>(gate.data<float>()[row]));
 }
 
 void CpuBackend::add_update_rows(std::int64_t begin, std::int64_t count,
@@ -286,6 +339,7 @@ void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
   take_rows(residual_, rows);
   if (!layer_input_.empty()) take_rows(layer_input_, rows);
   take_rows(q_, rows);
+  if (!mixed_.empty()) take_rows(mixed_, rows);
   if (config().has_attention_gate()) take_rows(attention_gate_, rows);
   for (auto& table : tables_) {
     take_rows(table.cos, rows);

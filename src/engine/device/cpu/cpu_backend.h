@@ -14,6 +14,7 @@
 #include "engine/device/memory_plan.h"
 #include "engine/ops/attention.h"
 #include "engine/ops/elementwise.h"
+#include "engine/ops/gated_delta.h"
 #include "engine/ops/gemm.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/packed_keys.h"
@@ -57,6 +58,13 @@ class CpuBackend : public Backend {
     add_update_rows(0, active_rows(), weights_->post_attention_norm, addition);
   }
   void add_update_to_residual() override { add_update(residual_, update_); }
+  void mix(std::span<const std::int64_t> state_rows) override;
+  ConstTensorView mixer_states() const override { return mixer_states_; }
+  void project_mixed(ResidualAddition addition) override {
+    linear(as_matrix(mixed_), weights_->delta.output, update_);
+    mixed_ = {};
+    add_update_rows(0, active_rows(), {}, addition);
+  }
   void project_router() override {
     router_logits_ = Tensor({active_rows(), config().experts.count});
     linear(normalized_, weights_->router, router_logits_);
@@ -102,7 +110,7 @@ class CpuBackend : public Backend {
                    MomentConsumer& sink) override;
   void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
   void add_attention_statistics(const AttentionRequest& request, AttentionConsumer& sink) override;
-  void finish_pass() override {}
+  void finish_pass() override;
   std::string describe_hardware() const override {
     return fmt::format("{}, {} {}", cpu_target(), thread_count(),
                        thread_count() == 1 ? "thread" : "threads");
@@ -137,6 +145,8 @@ class CpuBackend : public Backend {
   bool has_experts() const { return !weights_->experts.empty(); }
   // Adds the output of the shared expert for rows [begin, begin + count) to the update.
   void add_shared_expert(std::int64_t begin, std::int64_t count);
+  // Multiplies rows [begin, end) of the shared expert's output by their gates.
+  void gate_shared_expert(std::int64_t begin, std::int64_t end, TensorView output);
   TensorView mlp_chunk_view(Tensor& values) const;
   TensorView buffer_view(ActivationBuffer buffer);
   Tensor copy_selected_rows(ConstTensorView whole, const Selection& selection) const;
@@ -158,6 +168,8 @@ class CpuBackend : public Backend {
   Tensor v_;                     // (rows, n_kv_heads, d_value)
   Tensor z_;                     // (rows, n_heads, d_value)
   Tensor attention_gate_;        // (rows, n_heads, d_head) before the sigmoid
+  Tensor mixed_;                 // (rows, value_heads, d_value) output of mix(), until projected
+  Tensor mixer_states_;          // (state rows, value_heads, d_key, d_value)
   Tensor router_logits_;         // (rows, experts)
   Tensor expert_weights_;        // (rows, k)
   Tensor expert_indices_;        // (rows, k)
@@ -169,8 +181,10 @@ class CpuBackend : public Backend {
   bool keeps_row_sums_ = false;
   std::vector<rows::RunningSoftmax> row_sums_;  // (rows, n_heads) of attend(), if requested
   std::vector<RotaryTable> tables_;             // one per RoPE of the model, for the active rows
-  std::vector<LayerKeyValueStore>* stored_ = nullptr;  // (n_layers) KV cache, or null
-  bool cache_appended_ = false;                        // this layer has been appended to stored_
+  std::vector<LayerKeyValueStore>* stored_ = nullptr;   // (n_layers) KV cache, or null
+  std::vector<GatedDeltaMemory>* recurrent_ = nullptr;  // (n_layers) of the cache, or null
+  std::vector<GatedDeltaMemory> recurrent_after_;       // (n_layers) of the sequences of this pass
+  bool cache_appended_ = false;                         // this layer has been appended to stored_
   std::optional<LayerKeyValueStore::KeysAndValues>
       cached_rows_;  // unpacked cache of this layer, for scores
 };

@@ -9,15 +9,6 @@
 namespace qkscope {
 namespace {
 
-void read_sparse_layers(ModelConfig& model, const ConfigReader& config) {
-  const auto step = config.positive_integer("decoder_sparse_step", 1);
-  const auto dense = config.has_value("mlp_only_layers") ? config.integers("mlp_only_layers")
-                                                         : std::vector<std::int64_t>{};
-  for (std::int64_t i = 0; i < model.n_layers; ++i)
-    model.layers[static_cast<std::size_t>(i)].experts =
-        (i + 1) % step == 0 && std::ranges::find(dense, i) == dense.end();
-}
-
 // Published tensor names of Mixtral and MiniMax-M2.
 ExpertNames block_sparse_names() {
   return {.router = "block_sparse_moe.gate",
@@ -46,6 +37,15 @@ void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std
   dense = config.non_negative_integer("first_k_dense_replace", dense);
   for (std::int64_t i = 0; i < std::min(dense, model.n_layers); ++i)
     model.layers[as_index(i)].experts = false;
+}
+
+void read_sparse_layers(ModelConfig& model, const ConfigReader& config) {
+  const auto step = config.positive_integer("decoder_sparse_step", 1);
+  const auto dense = config.has_value("mlp_only_layers") ? config.integers("mlp_only_layers")
+                                                         : std::vector<std::int64_t>{};
+  for (std::int64_t i = 0; i < model.n_layers; ++i)
+    model.layers[static_cast<std::size_t>(i)].experts =
+        (i + 1) % step == 0 && std::ranges::find(dense, i) == dense.end();
 }
 
 // Mixtral: a mixture of experts in place of every MLP.

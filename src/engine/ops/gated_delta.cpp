@@ -1,0 +1,344 @@
+#include "engine/ops/gated_delta.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "base/core/error.h"
+#include "base/core/numbers.h"
+#include "base/core/thread_pool.h"
+#include "engine/ops/elementwise.h"
+#include "engine/ops/gemm.h"
+#include "engine/ops/linear.h"
+#include "engine/ops/row_kernels.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::int64_t kChunk = kDeltaChunk;
+constexpr std::int64_t kConvolvedChannels = 512;  // per task
+constexpr std::int64_t kMostTaps = 16;
+
+// Scratch memory of a thread.
+struct DeltaScratch {
+  ScratchFloats state;    // (d_key, d_value)
+  ScratchFloats keys;     // (chunk, d_key)
+  ScratchFloats written;  // (chunk, d_value)
+  ScratchFloats decayed;  // (chunk, d_key)
+  ScratchFloats k_k;      // (chunk, chunk)
+  ScratchFloats q_k;      // (chunk, chunk)
+  ScratchFloats left_k;   // packed (chunk, d_key)
+  ScratchFloats left;     // packed left operands of other products
+  ScratchFloats right;    // packed right operands
+};
+
+DeltaScratch& delta_scratch() {
+  thread_local DeltaScratch buffers;
+  return buffers;
+}
+
+float* packed_left(ScratchFloats& memory, std::int64_t rows, std::int64_t depth) {
+  return memory.floats(gemm::round_up(rows, gemm::tile_shape().rows) * depth);
+}
+
+float* packed_right(ScratchFloats& memory, std::int64_t columns, std::int64_t depth) {
+  return memory.floats(gemm::round_up(columns, gemm::tile_shape().columns) * depth);
+}
+
+// The recurrence of one value head over one sequence. Numbers of rows within a chunk count from the
+// start of the chunk, which may be in the past.
+class HeadRecurrence {
+ public:
+  HeadRecurrence(const DeltaRuleInput& input, std::int64_t head, TensorView output)
+      : input_(input),
+        heads_(input.config.value_heads),
+        head_(head),
+        d_k_(input.config.d_key),
+        d_v_(input.config.d_value),
+        stride_(input.config.channels()),
+        q_(input.qkv.data<float>() + head / (heads_ / input.config.key_heads) * d_k_),
+        k_(q_ + input.config.key_width()),
+        v_(input.qkv.data<float>() + 2 * input.config.key_width() + head * d_v_),
+        output_(output.data<float>() + head * d_v_),
+        state_(delta_scratch().state.floats(d_k_ * d_v_)),
+        keys_(delta_scratch().keys.floats(kChunk * d_k_)),
+        written_(delta_scratch().written.floats(kChunk * d_v_)),
+        k_k_(delta_scratch().k_k.floats(kChunk * kChunk)),
+        q_k_(delta_scratch().q_k.floats(kChunk * kChunk)) {}
+
+  void run(std::size_t number, const GatedDeltaStates& states) {
+    const auto& sequence = input_.sequences[number];
+    const auto& wanted_rows = input_.state_rows;
+    auto wanted = std::ranges::lower_bound(wanted_rows, sequence.begin) - wanted_rows.begin();
+    auto old = begin(sequence);  // rows of the chunk before the first of this batch
+    const auto end = sequence.begin + sequence.length;
+    for (auto first = sequence.begin; first < end;) {
+      const auto total = std::min(kChunk, old + end - first);
+      run_chunk(first - old, old, total);
+      first += total - old;
+      for (; wanted < std::ssize(wanted_rows) && wanted_rows[as_index(wanted)] < first; ++wanted)
+        write_state(total - (first - 1 - wanted_rows[as_index(wanted)]),
+                    states.rows.data<float>() + (wanted * heads_ + head_) * d_k_ * d_v_);
+      if (total == kChunk) write_state(kChunk, state_);
+      old = total % kChunk;
+    }
+    if (states.memory != nullptr) save(*states.memory, static_cast<std::int64_t>(number), old);
+  }
+
+ private:
+  // Loads the past of a sequence and returns the number of rows of its current chunk.
+  std::int64_t begin(const Sequence& sequence) {
+    if (sequence.past == 0 || input_.past == nullptr) {
+      std::fill_n(state_, d_k_ * d_v_, 0.0f);
+      return 0;
+    }
+    const auto place = sequence.slot * heads_ + head_;
+    std::copy_n(input_.past->states.data<float>() + place * d_k_ * d_v_, d_k_ * d_v_, state_);
+    const auto width = d_k_ + d_v_ + 1;
+    const float* row = input_.past->chunks.data<float>() + place * kChunk * width;
+    const auto count = sequence.past % kChunk;
+    for (std::int64_t i = 0; i < count; ++i, row += width) {
+      std::copy_n(row, d_k_, keys_ + i * d_k_);
+      std::copy_n(row + d_k_, d_v_, written_ + i * d_v_);
+      log_decays_[as_index(i)] = row[width - 1];
+    }
+    return count;
+  }
+
+  void save(GatedDeltaMemory& memory, std::int64_t number, std::int64_t count) const {
+    const auto place = number * heads_ + head_;
+    std::copy_n(state_, d_k_ * d_v_, memory.states.data<float>() + place * d_k_ * d_v_);
+    float* row = memory.chunks.data<float>() + place * kChunk * (d_k_ + d_v_ + 1);
+    for (std::int64_t i = 0; i < count; ++i) {
+      row = std::copy_n(keys_ + i * d_k_, d_k_, row);
+      row = std::copy_n(written_ + i * d_v_, d_v_, row);
+      *row++ = log_decays_[as_index(i)];
+    }
+  }
+
+  // Computes rows [old, total) of a chunk; row i is row origin + i of the batch. With cumulated
+  // log decays c, the rows of written values w solve
+  //   w_i = b_i (v_i - e^{c_i} Sᵀ k_i - sum over j < i of e^{c_i - c_j} (k_i·k_j) w_j),
+  // and output_i = e^{c_i} Sᵀ q_i + sum over j <= i of e^{c_i - c_j} (q_i·k_j) w_j.
+  void run_chunk(std::int64_t origin, std::int64_t old, std::int64_t total) {
+    load_chunk(origin, old, total);
+    multiply_keys_and_queries(origin, old, total);
+    std::array<float, kChunk> exponents;
+    for (auto i = old; i < total; ++i) {
+      for (std::int64_t j = 0; j <= i; ++j)
+        exponents[as_index(j)] = static_cast<float>(decays_[as_index(i)] - decays_[as_index(j)]);
+      rows::multiply_by_exp(q_k_ + i * kChunk, exponents.data(), i + 1);
+      std::fill(q_k_ + i * kChunk + i + 1, q_k_ + i * kChunk + total, 0.0f);
+      rows::multiply_by_exp(k_k_ + i * kChunk, exponents.data(), i);
+      const auto row = origin + i;
+      const float rate = input_.rates.data<float>()[row * heads_ + head_];
+      const auto decay = static_cast<float>(std::exp(decays_[as_index(i)]));
+      rows::scale(output_ + row * heads_ * d_v_, d_v_, decay);
+      float* const w = written_ + i * d_v_;
+      const float* const v = v_ + row * stride_;
+      for (std::int64_t c = 0; c < d_v_; ++c) w[c] = rate * (v[c] - decay * w[c]);
+      for (std::int64_t j = 0; j < i; ++j)
+        rows::add_scaled(w, written_ + j * d_v_, d_v_, -rate * k_k_[i * kChunk + j]);
+    }
+    auto& s = delta_scratch();
+    float* const left = packed_left(s.left, total - old, total);
+    float* const right = packed_right(s.right, d_v_, total);
+    gemm::pack_left_operand({q_k_ + old * kChunk, kChunk, total - old, total}, left);
+    gemm::pack_right_operand_transposed({written_, d_v_, d_v_, total}, right);
+    gemm::multiply({left, right, total - old, d_v_, total}, true,
+                   output_ + (origin + old) * heads_ * d_v_, heads_ * d_v_);
+  }
+
+  // Copies the new keys and cumulates the decays of the chunk, in float64: differences of two
+  // cumulated logarithms keep the accuracy of a single one.
+  void load_chunk(std::int64_t origin, std::int64_t old, std::int64_t total) {
+    for (auto i = old; i < total; ++i) {
+      std::copy_n(k_ + (origin + i) * stride_, d_k_, keys_ + i * d_k_);
+      log_decays_[as_index(i)] = input_.log_decays.data<float>()[(origin + i) * heads_ + head_];
+    }
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < total; ++i)
+      decays_[as_index(i)] = sum += static_cast<double>(log_decays_[as_index(i)]);
+  }
+
+  // New rows of written = K S, output = Q S, k_k = K Kᵀ and q_k = Q Kᵀ.
+  void multiply_keys_and_queries(std::int64_t origin, std::int64_t old, std::int64_t total) {
+    auto& s = delta_scratch();
+    const auto count = total - old;
+    float* const left_k = packed_left(s.left_k, count, d_k_);
+    float* const left_q = packed_left(s.left, count, d_k_);
+    gemm::pack_left_operand({keys_ + old * d_k_, d_k_, count, d_k_}, left_k);
+    gemm::pack_left_operand({q_ + (origin + old) * stride_, stride_, count, d_k_}, left_q);
+    float* right = packed_right(s.right, d_v_, d_k_);
+    gemm::pack_right_operand_transposed({state_, d_v_, d_v_, d_k_}, right);
+    gemm::multiply({left_k, right, count, d_v_, d_k_}, false, written_ + old * d_v_, d_v_);
+    gemm::multiply({left_q, right, count, d_v_, d_k_}, false,
+                   output_ + (origin + old) * heads_ * d_v_, heads_ * d_v_);
+    right = packed_right(s.right, total, d_k_);
+    gemm::pack_right_operand({keys_, d_k_, total, d_k_}, right);
+    gemm::multiply({left_k, right, count, total, d_k_}, false, k_k_ + old * kChunk, kChunk);
+    gemm::multiply({left_q, right, count, total, d_k_}, false, q_k_ + old * kChunk, kChunk);
+  }
+
+  // Writes the state after the first `count` rows of the chunk, possibly over the state before it:
+  // e^{c_last} S + sum over i of e^{c_last - c_i} k_i w_iᵀ.
+  void write_state(std::int64_t count, float* state) {
+    auto& s = delta_scratch();
+    const double last = decays_[as_index(count - 1)];
+    float* const decayed = s.decayed.floats(kChunk * d_k_);
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::copy_n(keys_ + i * d_k_, d_k_, decayed + i * d_k_);
+      rows::scale(decayed + i * d_k_, d_k_,
+                  static_cast<float>(std::exp(last - decays_[as_index(i)])));
+    }
+    float* const left = packed_left(s.left, d_k_, count);
+    float* const right = packed_right(s.right, d_v_, count);
+    gemm::pack_left_operand_transposed({decayed, d_k_, d_k_, count}, left);
+    gemm::pack_right_operand_transposed({written_, d_v_, d_v_, count}, right);
+    if (state != state_) std::copy_n(state_, d_k_ * d_v_, state);
+    rows::scale(state, d_k_ * d_v_, static_cast<float>(std::exp(last)));
+    gemm::multiply({left, right, d_k_, d_v_, count}, true, state, d_v_);
+  }
+
+  const DeltaRuleInput& input_;
+  std::int64_t heads_;
+  std::int64_t head_;
+  std::int64_t d_k_;
+  std::int64_t d_v_;
+  std::int64_t stride_;  // of rows of q, k and v
+  const float* q_;
+  const float* k_;
+  const float* v_;
+  float* output_;
+  float* state_;    // before the chunk
+  float* keys_;     // of the chunk
+  float* written_;  // of the chunk
+  float* k_k_;
+  float* q_k_;
+  std::array<float, kChunk> log_decays_ = {};
+  std::array<double, kChunk> decays_ = {};  // cumulated logarithms
+};
+
+// Input of the convolution `offset` rows after the first row of a sequence, or before it.
+const float* convolution_input(const GatedDeltaInput& input, const Sequence& sequence,
+                               std::int64_t offset, ConstTensorView qkv, const float* zeros) {
+  const auto channels = input.config.channels();
+  if (offset >= 0) return qkv.data<float>() + (sequence.begin + offset) * channels;
+  if (sequence.past == 0 || input.past == nullptr) return zeros;
+  const auto kept = input.config.taps - 1;
+  return input.past->inputs.data<float>() + (sequence.slot * kept + kept + offset) * channels;
+}
+
+// Convolves q, k and v (rows, channels) in place, from the last row to the first.
+void convolve(const GatedDeltaInput& input, GatedDeltaMemory* memory, TensorView qkv) {
+  const auto channels = input.config.channels();
+  const auto taps = input.config.taps;
+  QKSCOPE_ASSERT(taps >= 2 && taps <= kMostTaps);
+  const std::vector<float> zeros(as_index(channels), 0.0f);
+  const auto blocks = (channels + kConvolvedChannels - 1) / kConvolvedChannels;
+  parallel_for(std::ssize(input.sequences) * blocks, [&](std::int64_t task) {
+    const auto& sequence = input.sequences[as_index(task / blocks)];
+    const auto begin = task % blocks * kConvolvedChannels;
+    const auto count = std::min(kConvolvedChannels, channels - begin);
+    const auto at = [&](std::int64_t offset) {
+      return convolution_input(input, sequence, offset, qkv, zeros.data()) + begin;
+    };
+    for (std::int64_t i = 0; memory != nullptr && i < taps - 1; ++i)
+      std::copy_n(
+          at(sequence.length - taps + 1 + i), count,
+          memory->inputs.data<float>() + (task / blocks * (taps - 1) + i) * channels + begin);
+    std::array<const float*, kMostTaps> x;
+    for (auto row = sequence.length - 1; row >= 0; --row) {
+      for (std::int64_t t = 0; t < taps; ++t) x[as_index(t)] = at(row - taps + 1 + t);
+      rows::convolve_silu({x.data(), input.weights.convolution.data() + begin, channels, taps},
+                          count, qkv.data<float>() + (sequence.begin + row) * channels + begin);
+    }
+  });
+}
+
+// Scales every q and k to unit length, and q by 1 / sqrt(d_key): x / sqrt(sum(x²) + 1e-6) is an
+// RMSNorm with weights 1 / sqrt(n) and eps 1e-6 / n.
+void normalize_keys_and_queries(const GatedDeltaConfig& config, TensorView qkv) {
+  const auto n = static_cast<double>(config.d_key);
+  const std::vector<float> q_weight(as_index(config.d_key), static_cast<float>(1.0 / n));
+  const std::vector<float> k_weight(as_index(config.d_key), static_cast<float>(1.0 / std::sqrt(n)));
+  const auto eps = static_cast<float>(1e-6 / n);
+  parallel_for_ranges(qkv.dim(0), 64, [&](std::int64_t begin, std::int64_t end) {
+    for (auto row = begin; row < end; ++row) {
+      float* const q = qkv.data<float>() + row * config.channels();
+      float* const k = q + config.key_width();
+      rows::rms_norm({q, q_weight.data(), config.key_heads, config.d_key, eps}, q);
+      rows::rms_norm({k, k_weight.data(), config.key_heads, config.d_key, eps}, k);
+    }
+  });
+}
+
+// a (rows, value_heads) becomes -exp(A_log) softplus(a + dt_bias), in float64.
+void compute_log_decays(const GatedDeltaWeights& weights, TensorView a) {
+  const auto heads = a.dim(1);
+  std::vector<double> speeds;
+  for (const float a_log : weights.a_log) speeds.push_back(std::exp(static_cast<double>(a_log)));
+  parallel_for_ranges(a.dim(0), 64, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = begin * heads; i < end * heads; ++i) {
+      const auto head = as_index(i % heads);
+      const double x = static_cast<double>(a.data<float>()[i] + weights.dt_bias[head]);
+      const double softplus = std::log1p(std::exp(-std::abs(x))) + std::max(x, 0.0);
+      a.data<float>()[i] = static_cast<float>(-speeds[head] * softplus);
+    }
+  });
+}
+
+}  // namespace
+
+GatedDeltaMemory make_gated_delta_memory(const GatedDeltaConfig& config, std::int64_t sequences) {
+  return {Tensor({sequences, config.taps - 1, config.channels()}),
+          Tensor({sequences, config.value_heads, config.d_key, config.d_value}),
+          Tensor({sequences, config.value_heads, kChunk, config.d_key + config.d_value + 1})};
+}
+
+std::int64_t gated_delta_memory_floats(const GatedDeltaConfig& config) {
+  return (config.taps - 1) * config.channels() +
+         config.value_heads *
+             (config.d_key * config.d_value + kChunk * (config.d_key + config.d_value + 1));
+}
+
+void gated_delta(const GatedDeltaInput& input, const GatedDeltaStates& states, TensorView output) {
+  const auto& c = input.config;
+  const auto& w = input.weights;
+  const auto rows = input.x.dim(0);
+  Tensor qkv({rows, c.channels()});
+  Tensor z({rows, c.value_width()});
+  Tensor rates({rows, c.value_heads});
+  Tensor log_decays({rows, c.value_heads});
+  const auto columns = [&](std::int64_t begin, std::int64_t count) {
+    return TensorView(qkv.view().bytes() + begin * std::int64_t{sizeof(float)}, DType::f32,
+                      {rows, count}, {c.channels(), 1}, {});
+  };
+  linear(input.x, {{w.q, columns(0, c.key_width())},
+                   {w.k, columns(c.key_width(), c.key_width())},
+                   {w.v, columns(2 * c.key_width(), c.value_width())},
+                   {w.z, z},
+                   {w.b, rates},
+                   {w.a, log_decays}});
+  convolve(input, states.memory, qkv);
+  normalize_keys_and_queries(c, qkv);
+  apply_activation(Activation::sigmoid, {}, rates);
+  if (c.rate_scale != 1.0) scale_by(rates, c.rate_scale);
+  compute_log_decays(w, log_decays);
+  delta_rule({c, qkv, rates, log_decays, input.sequences, input.state_rows, input.past}, states,
+             output);
+  rms_norm(output, w.norm, c.norm_eps, output);
+  gated_activation(Activation::silu, z, output.reshaped(z.shape()), output.reshaped(z.shape()));
+}
+
+void delta_rule(const DeltaRuleInput& input, const GatedDeltaStates& states, TensorView output) {
+  const auto heads = input.config.value_heads;
+  QKSCOPE_ASSERT(input.qkv.is_contiguous() && input.qkv.dim(1) == input.config.channels());
+  QKSCOPE_ASSERT(output.is_contiguous() && output.dim(0) == input.qkv.dim(0));
+  parallel_for(std::ssize(input.sequences) * heads, [&](std::int64_t task) {
+    HeadRecurrence(input, task % heads, output).run(as_index(task / heads), states);
+  });
+}
+
+}  // namespace qkscope

@@ -1,0 +1,288 @@
+// The chunked delta rule and the whole gated delta net against plain loops in float64.
+#include "engine/ops/gated_delta.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "base/core/numbers.h"
+#include "base/core/thread_pool.h"
+#include "random_tensor.h"
+
+namespace qkscope {
+namespace {
+
+constexpr GatedDeltaConfig kConfig{
+    .key_heads = 2, .value_heads = 4, .d_key = 24, .d_value = 20, .taps = 4};
+
+struct RuleInput {
+  Tensor qkv;
+  Tensor rates;
+  Tensor log_decays;
+};
+
+// Unit keys and scaled unit queries; rates in (0, scale); memories of heads from one token to the
+// whole text.
+RuleInput random_rule_input(const GatedDeltaConfig& config, std::int64_t rows, double scale) {
+  RuleInput input{random_tensor({rows, config.channels()}, 1),
+                  random_tensor({rows, config.value_heads}, 2),
+                  random_tensor({rows, config.value_heads}, 3)};
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t head = 0; head < 2 * config.key_heads; ++head) {
+      float* const x = input.qkv.data<float>() + row * config.channels() + head * config.d_key;
+      double squares = 0.0;
+      for (std::int64_t i = 0; i < config.d_key; ++i) squares += static_cast<double>(x[i]) * x[i];
+      const double d = head < config.key_heads ? static_cast<double>(config.d_key) : 1.0;
+      for (std::int64_t i = 0; i < config.d_key; ++i)
+        x[i] = static_cast<float>(x[i] / std::sqrt(squares * d));
+    }
+  for (std::int64_t i = 0; i < input.rates.size(); ++i) {
+    float& rate = input.rates.data<float>()[i];
+    rate = static_cast<float>(scale / (1.0 + std::exp(-rate)));
+    float& decay = input.log_decays.data<float>()[i];
+    const double speed = std::pow(10.0, 1.0 - 2.0 * static_cast<double>(i % config.value_heads));
+    decay = static_cast<float>(-speed * std::log1p(std::exp(static_cast<double>(decay))));
+  }
+  return input;
+}
+
+struct RuleResult {
+  std::vector<double> output;  // (rows, value_heads, d_value)
+  std::vector<double> state;   // (value_heads, d_key, d_value) after the last row
+};
+
+// The recurrence, token by token, in float64.
+RuleResult step_by_step(const GatedDeltaConfig& c, const RuleInput& input) {
+  const auto rows = input.qkv.dim(0);
+  RuleResult result{std::vector<double>(as_index(rows * c.value_width())),
+                    std::vector<double>(as_index(c.value_width() * c.d_key), 0.0)};
+  std::vector<double> delta(as_index(c.d_value));
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t head = 0; head < c.value_heads; ++head) {
+      const float* all = input.qkv.data<float>() + row * c.channels();
+      const float* q = all + head / (c.value_heads / c.key_heads) * c.d_key;
+      const float* k = q + c.key_width();
+      const float* v = all + 2 * c.key_width() + head * c.d_value;
+      const auto gate = row * c.value_heads + head;
+      const double decay = std::exp(static_cast<double>(input.log_decays.data<float>()[gate]));
+      const double rate = input.rates.data<float>()[gate];
+      double* s = result.state.data() + head * c.d_key * c.d_value;
+      for (std::int64_t i = 0; i < c.d_key * c.d_value; ++i) s[i] *= decay;
+      for (std::int64_t j = 0; j < c.d_value; ++j) {
+        double predicted = 0.0;
+        for (std::int64_t i = 0; i < c.d_key; ++i) predicted += s[i * c.d_value + j] * k[i];
+        delta[as_index(j)] = rate * (v[j] - predicted);
+      }
+      double* out = result.output.data() + gate * c.d_value;
+      for (std::int64_t i = 0; i < c.d_key; ++i)
+        for (std::int64_t j = 0; j < c.d_value; ++j) {
+          s[i * c.d_value + j] += k[i] * delta[as_index(j)];
+          out[j] += s[i * c.d_value + j] * q[i];
+        }
+    }
+  return result;
+}
+
+double relative_error(const Tensor& found, const std::vector<double>& expected) {
+  double squares = 0.0;
+  double reference = 0.0;
+  for (std::int64_t i = 0; i < found.size(); ++i) {
+    const double exact = expected[as_index(i)];
+    squares += std::pow(static_cast<double>(found.data<float>()[i]) - exact, 2);
+    reference += exact * exact;
+  }
+  return std::sqrt(squares / reference);
+}
+
+Tensor state_tensor(const GatedDeltaConfig& c, std::int64_t count) {
+  return Tensor({count, c.value_heads, c.d_key, c.d_value});
+}
+
+// Float32 products of chunks against float64: a result is a sum of about 64 + d_key products with a
+// rounding of 2^-24 each, whose errors add like a random walk, and the state carries errors from
+// chunk to chunk, damped by the decay and by the overwriting of old values. Rates up to 2 reflect
+// old values instead, so that errors of heads with long memories persist.
+TEST(GatedDelta, ChunksAgreeWithTheRecurrenceInFloat64At4096Tokens) {
+  for (const double scale : {1.0, 2.0}) {
+    constexpr std::int64_t kTokens = 4096;
+    const auto input = random_rule_input(kConfig, kTokens, scale);
+    const auto expected = step_by_step(kConfig, input);
+    const std::vector<Sequence> sequences = {{.begin = 0, .length = kTokens}};
+    const std::vector<std::int64_t> last = {kTokens - 1};
+    Tensor output({kTokens, kConfig.value_heads, kConfig.d_value});
+    auto state = state_tensor(kConfig, 1);
+    delta_rule({kConfig, input.qkv, input.rates, input.log_decays, sequences, last},
+               {.rows = state}, output);
+    const auto error = relative_error(output, expected.output);
+    const auto state_error = relative_error(state, expected.state);
+    EXPECT_LT(error, 2e-6) << scale;
+    EXPECT_LT(state_error, 2e-6) << scale;
+    std::printf("rates up to %g: relative error %.1e, of the last state %.1e\n", scale, error,
+                state_error);
+  }
+}
+
+TEST(GatedDelta, StatesAfterChosenRowsAreThoseOfShorterTexts) {
+  const auto input = random_rule_input(kConfig, 200, 1.0);
+  const std::vector<Sequence> sequences = {{.begin = 0, .length = 200}};
+  const std::vector<std::int64_t> rows = {0, 5, 63, 64, 100, 199};
+  Tensor output({200, kConfig.value_heads, kConfig.d_value});
+  auto states = state_tensor(kConfig, std::ssize(rows));
+  delta_rule({kConfig, input.qkv, input.rates, input.log_decays, sequences, rows}, {.rows = states},
+             output);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::vector<Sequence> shorter = {{.begin = 0, .length = rows[i] + 1}};
+    auto state = state_tensor(kConfig, 1);
+    Tensor part({200, kConfig.value_heads, kConfig.d_value});
+    const std::vector<std::int64_t> last = {rows[i]};
+    delta_rule({kConfig, input.qkv, input.rates, input.log_decays, shorter, last}, {.rows = state},
+               part);
+    const auto number = static_cast<std::int64_t>(i);
+    EXPECT_EQ(std::memcmp(states.view().rows(number, number + 1).bytes(), state.view().bytes(),
+                          state.view().size_bytes()),
+              0)
+        << rows[i];
+  }
+}
+
+// Weights whose matrices are views of `values`.
+struct RandomWeights {
+  explicit RandomWeights(std::int64_t d_model) {
+    const auto& c = kConfig;
+    const auto linear = [&](std::int64_t rows) {
+      values.push_back(random_tensor({rows, d_model}, static_cast<unsigned>(values.size()), 0.3f));
+      return Linear{{values.back().view()}, {}};
+    };
+    weights.q = linear(c.key_width());
+    weights.k = linear(c.key_width());
+    weights.v = linear(c.value_width());
+    weights.z = linear(c.value_width());
+    weights.b = linear(c.value_heads);
+    weights.a = linear(c.value_heads);
+    const auto floats = [](std::int64_t count, unsigned seed, float spread) {
+      const auto tensor = random_tensor({count}, seed, spread);
+      return std::vector<float>(tensor.data<float>(), tensor.data<float>() + count);
+    };
+    weights.convolution = floats(c.taps * c.channels(), 11, 0.5f);
+    weights.a_log = floats(c.value_heads, 12, 2.0f);
+    weights.dt_bias = floats(c.value_heads, 13, 1.0f);
+    weights.norm = floats(c.d_value, 14, 1.0f);
+  }
+
+  std::vector<Tensor> values;
+  GatedDeltaWeights weights;
+};
+
+constexpr std::int64_t kModelWidth = 16;
+
+Tensor run_net(const RandomWeights& net, const Tensor& x, const std::vector<Sequence>& sequences,
+               const GatedDeltaMemory* past = nullptr, GatedDeltaMemory* memory = nullptr) {
+  Tensor output({x.dim(0), kConfig.value_heads, kConfig.d_value});
+  gated_delta({kConfig, net.weights, x, sequences, {}, past}, {.rows = {}, .memory = memory},
+              output);
+  return output;
+}
+
+Tensor rows_of(const Tensor& x, std::int64_t begin, std::int64_t count) {
+  Tensor part({count, x.dim(1)});
+  std::copy_n(x.data<float>() + begin * x.dim(1), count * x.dim(1), part.data<float>());
+  return part;
+}
+
+bool same_rows(const Tensor& whole, std::int64_t begin, const Tensor& part) {
+  return std::memcmp(whole.view().rows(begin, begin + part.dim(0)).bytes(), part.view().bytes(),
+                     part.view().size_bytes()) == 0;
+}
+
+// Neither the convolution nor the state crosses the border of two sequences.
+TEST(GatedDelta, PackedSequencesHaveTheBitsOfSeparateOnes) {
+  const RandomWeights net(kModelWidth);
+  const auto x = random_tensor({140, kModelWidth}, 5);
+  const std::vector<Sequence> sequences = {
+      {.begin = 0, .length = 70}, {.begin = 70, .length = 2}, {.begin = 72, .length = 68}};
+  for (const int threads : {1, 3}) {
+    set_thread_count(threads);
+    const auto packed = run_net(net, x, sequences);
+    for (const auto& sequence : sequences)
+      EXPECT_TRUE(same_rows(packed, sequence.begin,
+                            run_net(net, rows_of(x, sequence.begin, sequence.length),
+                                    {{.begin = 0, .length = sequence.length}})));
+  }
+  set_thread_count(0);
+}
+
+// Pieces shorter than the convolution, pieces that end a chunk, and another slot of the memory.
+TEST(GatedDelta, ATextInPiecesHasTheBitsOfTheWholeText) {
+  const RandomWeights net(kModelWidth);
+  const auto x = random_tensor({200, kModelWidth}, 6);
+  const auto whole = run_net(net, x, {{.begin = 0, .length = 200}});
+  auto memory = make_gated_delta_memory(kConfig, 1);
+  std::int64_t past = 0;
+  for (const std::int64_t length : {1, 2, 40, 21, 1, 70, 64, 1}) {
+    auto next = make_gated_delta_memory(kConfig, 1);
+    const auto part = run_net(net, rows_of(x, past, length),
+                              {{.begin = 0, .length = length, .past = past}}, &memory, &next);
+    EXPECT_TRUE(same_rows(whole, past, part)) << past;
+    memory = std::move(next);
+    past += length;
+  }
+  EXPECT_EQ(past, 200);
+}
+
+double at(const WeightMatrix& matrix, std::int64_t row, std::int64_t column) {
+  return matrix.values.data<float>()[row * matrix.values.dim(1) + column];
+}
+
+// Projections, convolution, gates and norms in plain float64 loops around the recurrence, which the
+// test above covers: with one token, the output is (q·k) b v, normalised and gated.
+TEST(GatedDelta, TheFirstTokenAgreesWithPlainLoops) {
+  const auto& c = kConfig;
+  const RandomWeights net(kModelWidth);
+  const auto& w = net.weights;
+  const auto x = random_tensor({1, kModelWidth}, 7);
+  const auto output = run_net(net, x, {{.begin = 0, .length = 1}});
+  const auto project = [&](const Linear& linear, std::int64_t row) {
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < kModelWidth; ++i)
+      sum += at(linear.weight, row, i) * x.data<float>()[i];
+    return sum;
+  };
+  const auto silu = [](double value) { return value / (1.0 + std::exp(-value)); };
+  const auto convolved = [&](const Linear& linear, std::int64_t row, std::int64_t channel) {
+    return silu(project(linear, row) *
+                w.convolution[as_index((c.taps - 1) * c.channels() + channel)]);
+  };
+  for (std::int64_t head = 0; head < c.value_heads; ++head) {
+    const auto key = head / 2 * c.d_key;
+    double qq = 1e-6;
+    double kk = 1e-6;
+    double qk = 0.0;
+    for (std::int64_t i = key; i < key + c.d_key; ++i) {
+      const auto q = convolved(w.q, i, i);
+      const auto k = convolved(w.k, i, c.key_width() + i);
+      qq += q * q;
+      kk += k * k;
+      qk += q * k;
+    }
+    const double rate = 1.0 / (1.0 + std::exp(-project(w.b, head)));
+    std::vector<double> out;
+    double squares = 0.0;
+    for (std::int64_t j = head * c.d_value; j < (head + 1) * c.d_value; ++j) {
+      out.push_back(qk / std::sqrt(qq * kk * static_cast<double>(c.d_key)) * rate *
+                    convolved(w.v, j, 2 * c.key_width() + j));
+      squares += out.back() * out.back();
+    }
+    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(c.d_value) + c.norm_eps);
+    for (std::int64_t j = 0; j < c.d_value; ++j)
+      EXPECT_NEAR(
+          output.data<float>()[head * c.d_value + j],
+          out[as_index(j)] * scale * w.norm[as_index(j)] * silu(project(w.z, head * c.d_value + j)),
+          1e-5);  // float32 sums of up to 24 terms of order 1
+  }
+}
+
+}  // namespace
+}  // namespace qkscope
