@@ -316,7 +316,8 @@ int position_component(const PcaResult& pca) {
 std::string to_string(HeadClass head_class) {
   constexpr const char* kNames[] = {"position_dominated", "q_positional", "k_positional",
                                     "content_focused",    "mixed",        ""};
-  return translate_exceptions([&]() -> std::string { return kNames[as_index(head_class)]; });
+  return translate_exceptions(
+      [&]() -> std::string { return kNames[static_cast<std::size_t>(head_class)]; });
 }
 
 }  // namespace qkscope
