@@ -181,6 +181,7 @@ def transformers_stages(model: Any, ids: list[int], rows: list[int]) -> Stages:
 
     def keep(stage: str, layer: int, values: Any) -> None:
         values = values[0] if isinstance(values, tuple) else values
+        values = values[None] if values.ndim == 2 else values  # experts of Llama 4: (positions, width)
         if values.ndim == 4 and values.shape[1] != len(ids):  # some families normalise (texts, heads, positions, width)
             values = values.transpose(1, 2)
         stages[stage, layer] = values[0].index_select(0, at).float().cpu().numpy()

@@ -534,6 +534,8 @@ LATENTS = [
          "num_attention_heads": 3, "num_key_value_heads": 3, "hidden_size": 30, "first_k_dense_replace": 0, "norm_topk_prob": False,
          "attention_bias": True, "n_shared_experts": 2, "rms_norm_eps": 1e-4, "num_hidden_layers": 1}
          | default_rope(10000.0), tokens=21, rows=5, dtype="float32", published_names=False, draw=46),
+    Case("deepseek_v3_fp8_blocks", "deepseek_v3", V3 | {"num_hidden_layers": 1, "first_k_dense_replace": 0}, tokens=13,
+         rows=4, pattern_rows=3, finish=checkpoint.quantize_fp8_blocks(20, 12), draw=13),
     Case("deepseek_v2", "deepseek_v2", V2 | LATENT_YARN | {"first_k_dense_replace": 1}, tokens=21, rows=6,
          spellings=OLD | OLDEST, draw=8),
     Case("deepseek_v2_greedy", "deepseek_v2", LATENT | {"q_lora_rank": None, "num_hidden_layers": 1} | default_rope(10000.0),
