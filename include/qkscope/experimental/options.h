@@ -49,8 +49,10 @@ struct AnalysisOption {
   double upper = 1;
   std::size_t length = 0;                    // exact length of a list; 0: any
   std::vector<std::string_view> words = {};  // of a choice, in the order of its enum's values
-  // Stores a valid value in the field of `options` that the option sets.
+  // Stores a valid value in the field of `options` that the option sets, and returns the value of
+  // that field.
   std::function<void(AnalyzeOptions& options, const OptionValue& value)> store = {};
+  std::function<OptionValue(const AnalyzeOptions& options)> load = {};
 
   // Returns the option name: "--max-omega", or "--no-errors" for a flag that is on by default.
   QKSCOPE_API std::string command_line_name() const;

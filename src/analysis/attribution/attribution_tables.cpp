@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <numeric>
 
 #include "analysis/attribution/attribution_state.h"
 #include "base/core/error.h"

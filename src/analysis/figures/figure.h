@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -71,15 +70,21 @@ struct FigureKind {
   // Returns the text of a key, or "" if the entry does not have it.
   std::string text(const char* key) const { return keys.value(key, ""); }
   // Returns the text of a key with its placeholders filled in: {} by `arguments` in their order,
-  // {name} by an argument fmt::arg("name", value) or by a constant of style.h.
+  // {name} by an argument fmt::arg("name", value) or by a constant of style.h. The colours
+  // {rope}, {nope} and {query_early} to {key_late} lack their '#'.
   template <typename... Arguments>
   std::string fill(const char* key, const Arguments&... arguments) const {
     return fmt::format(fmt::runtime(text(key)), arguments..., fmt::arg("label", style::kLabel),
                        fmt::arg("small", style::kSmall), fmt::arg("tiny", style::kTiny),
                        fmt::arg("note", style::kNote), fmt::arg("query", style::kQuery),
                        fmt::arg("key", style::kKey), fmt::arg("accent", style::kAccent),
-                       fmt::arg("ink", style::kInk), fmt::arg("faint", style::kFaint),
-                       fmt::arg("diamond", style::kDiamond));
+                       fmt::arg("rope", style::kRope + 1), fmt::arg("nope", style::kNope + 1),
+                       fmt::arg("query_early", style::kQueryEarly + 1),
+                       fmt::arg("query_late", style::kQueryLate + 1),
+                       fmt::arg("key_early", style::kKeyEarly + 1),
+                       fmt::arg("key_late", style::kKeyLate + 1), fmt::arg("ink", style::kInk),
+                       fmt::arg("faint", style::kFaint), fmt::arg("circle", style::kCircle),
+                       fmt::arg("square", style::kSquare), fmt::arg("diamond", style::kDiamond));
   }
 };
 

@@ -51,21 +51,16 @@ class MapLayout {
   double plot_top() const { return bottom_ + tall_; }
   double plot_bottom() const { return bottom_; }
 
-  std::string axes() const {
-    std::string text = margin_commands(kLeft, style::kColumn - right_, bottom_, bottom_ + tall_);
-    text += fmt::format(
-        "unset grid\nset border 0\nset tics scale 0 font ',{}'\n"
-        "set xrange [-0.5:{}]\nset yrange [-0.5:{}]\nset xtics {} offset 0, 0.4\n"
-        "set ytics {} offset 0.4, 0\n",
-        style::kSmall, static_cast<double>(layers_) - 0.5, static_cast<double>(heads_) - 0.5,
-        integer_tick_step(static_cast<double>(layers_), 6),
-        integer_tick_step(static_cast<double>(heads_), 6));
-    text += fmt::format(
-        "set label 'layer' at graph 0.5, screen {:.4f}/height center font ',{}'\n"
-        "set label 'head' at screen 0.09/width, graph 0.5 center rotate font ',{}'\n"
-        "set label {} at graph 0.5, screen {:.4f}/height center font ',{}'\n",
-        bottom_ - 0.24, style::kLabel, style::kLabel, title_, height() - 0.09, style::kSmall);
-    return text + layer_marks(nope_, "NoPE layers", 0, style::kDiamond, style::kNope) +
+  std::string axes(const FigureKind& kind) const {
+    const auto layers = static_cast<double>(layers_);
+    const auto heads = static_cast<double>(heads_);
+    return margin_commands(kLeft, style::kColumn - right_, bottom_, bottom_ + tall_) +
+           kind.fill("axes", fmt::arg("right", layers - 0.5), fmt::arg("top", heads - 0.5),
+                     fmt::arg("x_step", integer_tick_step(layers, 6)),
+                     fmt::arg("y_step", integer_tick_step(heads, 6)),
+                     fmt::arg("below", bottom_ - 0.24), fmt::arg("title", title_),
+                     fmt::arg("above", height() - 0.09)) +
+           layer_marks(nope_, "NoPE layers", 0, style::kDiamond, style::kNope) +
            layer_marks(sliding_, "sliding layers", 0.35, style::kSquare, style::kAccent);
   }
 
@@ -124,15 +119,11 @@ std::string plot_map_cells(const std::string& x, const std::string& colour) {
 
 constexpr double kColourBar = 0.62;  // inches beside the map for the colour bar
 
-std::string colour_bar(const MapLayout& layout, const std::string& label) {
-  const double left = style::kColumn - kColourBar + 0.09;
-  return fmt::format(
-      "set colorbox user origin screen {:.4f}/width, screen {:.4f}/height size screen "
-      "{:.4f}/width, screen {:.4f}/height noborder\n"
-      "set cbtics scale 0 offset -0.7, 0 font ',{}'\n"
-      "set label '{}' at screen {:.4f}/width, graph 0.5 center rotate font ',{}'\n",
-      left, layout.plot_bottom(), 0.08, layout.plot_top() - layout.plot_bottom(), style::kTiny,
-      label, style::kColumn - 0.08, style::kLabel);
+std::string colour_bar(const FigureKind& kind, const MapLayout& layout, const std::string& title) {
+  return kind.fill("colour_bar", fmt::arg("left", style::kColumn - kColourBar + 0.09),
+                   fmt::arg("bottom", layout.plot_bottom()),
+                   fmt::arg("height", layout.plot_top() - layout.plot_bottom()),
+                   fmt::arg("title", title), fmt::arg("right", style::kColumn - 0.08));
 }
 
 struct MapColours {
@@ -199,11 +190,12 @@ Figure head_map(const AnalysisResults& results, const FigureKind& kind) {
   }
   const auto colours = map_colours(kind.text("scale"), values, scaled.scale);
   figure.height = layout.height();
-  figure.script = layout.axes() + colours.script +
-                  colour_bar(layout, kind.text("label") +
-                                         (unit.empty() ? "" : fmt::format(" ({})", scaled.text))) +
-                  "plot " + plot_map_cells("$1", fmt::format(":($3 * {})", scaled.scale)) +
-                  " linecolor palette\n";
+  figure.script =
+      layout.axes(kind) + colours.script +
+      colour_bar(kind, layout,
+                 kind.text("label") + (unit.empty() ? "" : fmt::format(" ({})", scaled.text))) +
+      "plot " + plot_map_cells("$1", fmt::format(":($3 * {})", scaled.scale)) +
+      " linecolor palette\n";
   figure.caption = fmt::format(
       "{} One cell per head of '{}', layers from left to right; heads that were not captured stay "
       "blank. {}",
@@ -235,16 +227,13 @@ Figure class_map(const AnalysisResults& results, const FigureKind& kind) {
     figure.hover.push_back(layout.hover(cell, c.title));
   }
   figure.height = layout.height();
-  figure.script = layout.axes() + legend.label_commands() + "plot \\\n";
+  figure.script = layout.axes(kind) + legend.label_commands() + "plot \\\n";
   for (std::size_t code = 0; code < std::size(style::kClasses); ++code)
     figure.script += "  " + plot_map_cells(fmt::format("$3 == {} ? $1 : NaN", code), "") +
                      fmt::format(" lc rgb '{}'{}\n", style::kClasses[code].colour,
                                  code + 1 < std::size(style::kClasses) ? ", \\" : "");
-  figure.caption = fmt::format(
-      "Class of every head by {} (bounds {}). One cell per head of '{}', layers from left to "
-      "right; "
-      "heads that were not captured, or have no class, stay blank.",
-      kind.text("basis"), taxonomy_bounds_text(results), results.run_title());
+  figure.caption =
+      kind.fill("caption", kind.text("basis"), taxonomy_bounds_text(results), results.run_title());
   return figure;
 }
 

@@ -138,7 +138,8 @@ std::map<std::int64_t, std::string> plane_titles(const AnalysisResults& results,
   return titles;
 }
 
-void draw_planes(const AnalysisResults& results, const HeadOfRun& head, Figure& figure) {
+void draw_planes(const AnalysisResults& results, const FigureKind& kind, const HeadOfRun& head,
+                 Figure& figure) {
   std::map<std::int64_t, double> sizes;  // largest absolute coordinate of each plane
   const auto& planes = figure.data.find("plane")->integers;
   for (std::size_t row = 0; row < planes.size(); ++row)
@@ -151,11 +152,11 @@ void draw_planes(const AnalysisResults& results, const HeadOfRun& head, Figure& 
                         .columns = 6,
                         .top = 0.38,
                         .left = 0.1,
-                        .functions = shade_function_definitions()});
+                        .functions = kind.fill("functions")});
   auto next = sizes.begin();
   grid.draw(
       figure,
-      shade_legend_commands(grid.height()) +
+      kind.fill("legend", fmt::arg("y", 1 - 0.09 / grid.height())) +
           fmt::format("unset grid\nunset tics\nset border 15 lw 0.4 lc rgb '{}'\n", style::kFaint),
       [&](std::size_t) -> PanelGrid::Panel {
         const auto [plane, size] = *next++;
@@ -163,7 +164,7 @@ void draw_planes(const AnalysisResults& results, const HeadOfRun& head, Figure& 
         const double edge = size > 0 ? 1.05 * size : 1;
         return {title == titles.end() ? fmt::format("plane {}", plane) : title->second,
                 fmt::format("set xrange [{0}:{1}]\nset yrange [{0}:{1}]\n", -edge, edge) +
-                    plot_shaded_points(static_cast<std::size_t>(plane), 0.24)};
+                    kind.fill("points", fmt::arg("panel", plane), fmt::arg("size", 0.24))};
       });
 }
 
@@ -194,10 +195,10 @@ Figure collage(const AnalysisResults& results, const FigureKind& kind) {
                         .own_ranges = true,
                         .x_label = with_components(results, kind, "x_label"),
                         .y_label = with_components(results, kind, "y_label"),
-                        .functions = shade_function_definitions()});
+                        .functions = kind.fill("functions")});
   grid.draw(
       figure,
-      shade_legend_commands(grid.height()) +
+      kind.fill("legend", fmt::arg("y", 1 - 0.09 / grid.height())) +
           "unset grid\nset offsets graph 0.05, graph 0.05, graph 0.05, graph 0.05\n",
       [&](std::size_t i) -> PanelGrid::Panel {
         const auto row = heads[i].first;
@@ -206,7 +207,7 @@ Figure collage(const AnalysisResults& results, const FigureKind& kind) {
                         scatter.integer_column("head")[row], scatter.is_nope(row) ? " (NoPE)" : ""),
             fmt::format("set xtics {}\nset ytics {}\n", tick_step(scatter.real_column(x), heads[i]),
                         tick_step(scatter.real_column(y), heads[i])) +
-                plot_shaded_points(i, 0.28)};
+                kind.fill("points", fmt::arg("panel", i), fmt::arg("size", 0.28))};
       });
   figure.caption = fmt::format(
       "{} Blue circles are queries, red squares keys, darker the later their position. {} heads of "
@@ -232,7 +233,7 @@ Figure head_planes(const AnalysisResults& results, const FigureKind& kind) {
     if (head_at(planes, row) == *head)
       rows.push_back({planes.nullable_integer_column("plane")[row], row});
   figure.data = shaded_points(results, planes, rows, "plane", "x", "y");
-  draw_planes(results, *head, figure);
+  draw_planes(results, kind, *head, figure);
   figure.title = kind.fill("title", head->layer, head->head);
   figure.caption = kind.fill("caption", head->layer, head->head, results.run_title(head->run));
   return figure;

@@ -11,40 +11,6 @@
 namespace qkscope {
 namespace {
 
-// Plots the heads of one run: column 2 of head_points against the gnuplot expression `y`. Heads of
-// NoPE layers are diamonds; outliers are labelled.
-std::string plot_heads(std::size_t run, const std::string& y) {
-  const auto heads = [&](int nope, const std::string& look) {
-    return fmt::format("  data using ($1 == {} && $4 == {} ? $2 : NaN):({}) with points {}, \\\n",
-                       run, nope, y, look);
-  };
-  return "plot \\\n" +
-         heads(0,
-               fmt::format("pt {} ps 0.22*mark lc rgb '#70{}'", style::kCircle, style::kRope + 1)) +
-         heads(1,
-               fmt::format("pt {} ps 0.3*mark lc rgb '#40{}'", style::kDiamond, style::kNope + 1)) +
-         fmt::format(
-             "  data using ($1 == {} ? $2 : NaN):({}):(strcol(7)) with labels left offset 0.4, "
-             "0.25 "
-             "font ',{}' tc rgb '{}'\n",
-             run, y, style::kNote, style::kInk);
-}
-
-// Returns gnuplot commands for dashed lines at the class boundaries, for both signs of r_k.
-std::string bound_lines(const ResultRun& run) {
-  std::string text = "unset arrow\n";
-  const auto line = [&](const std::string& from, const std::string& to) {
-    text += fmt::format("set arrow from {} to {} nohead dt 2 lw 0.5 lc rgb '{}' back\n", from, to,
-                        style::kFaint);
-  };
-  for (const double at : {run.low, run.high}) {
-    line(fmt::format("{}, graph 0", at), fmt::format("{}, graph 1", at));
-    for (const double y : {at, -at})
-      line(fmt::format("graph 0, first {}", y), fmt::format("graph 1, first {}", y));
-  }
-  return text;
-}
-
 // Logarithmic range of |values| in whole decades; values below 1e-5 of the largest are cut off.
 std::string decade_range(const std::vector<double>& values) {
   double largest = 0;
@@ -116,11 +82,9 @@ Table head_points(const AnalysisResults& results, const PointColumns& columns) {
   return table;
 }
 
-// Draws a scatter plot with one panel per run. `settings` apply to all panels, `before` returns
-// commands of run i before its plot.
+// Draws a scatter plot with one panel per run. `settings` apply to all panels.
 Figure draw_scatter(const AnalysisResults& results, const FigureKind& kind,
-                    PanelGrid::PanelGridOptions options, const std::string& settings,
-                    const std::function<std::string(std::size_t run)>& before) {
+                    PanelGrid::PanelGridOptions options, const std::string& settings) {
   const PointColumns points = {kind.tables.front(), kind.text("x"), kind.text("y"),
                                kind.keys.value("log_y", false)};
   const bool nope = results.frame(points.table).has_nope_rows();
@@ -134,27 +98,19 @@ Figure draw_scatter(const AnalysisResults& results, const FigureKind& kind,
   figure.data = head_points(results, points);
   grid.draw(figure, (nope ? grid.legend(rope_nope_legend()) : "") + settings,
             [&](std::size_t i) -> PanelGrid::Panel {
-              return {results.runs()[i].title, before(i) + plot_heads(i, kind.text("expression"))};
+              const auto& run = results.runs()[i];
+              return {run.title, kind.fill("panel", fmt::arg("run", i), fmt::arg("low", run.low),
+                                           fmt::arg("high", run.high))};
             });
   return figure;
-}
-
-// Plots the mean in the CSV column `mean`, with whiskers of the standard deviation in the next
-// column. `shift` is added to x, the component number.
-std::string plot_spread(std::size_t run, int mean, double shift, const LegendEntry& look) {
-  return fmt::format(
-      "  data using {0}:(${1} - ${2}):(0):(2 * ${2}) with vectors nohead lw 0.7 lc rgb '{4}', \\\n"
-      "  data using {0}:{1} with points pt {3} ps 0.35*mark lc rgb '{4}'",
-      fmt::format("($1 == {} ? $2 + {} : NaN)", run, shift), mean, mean + 1, look.point_type,
-      look.colour);
 }
 
 }  // namespace
 
 Figure rq_rk_scatter(const AnalysisResults& results, const FigureKind& kind) {
-  return draw_scatter(
-      results, kind, {.aspect = 1.25, .x_label = "{/:Italic r}_q", .y_label = "{/:Italic r}_k"},
-      kind.text("settings"), [&](std::size_t i) { return bound_lines(results.runs()[i]); });
+  return draw_scatter(results, kind,
+                      {.aspect = 1.25, .x_label = "{/:Italic r}_q", .y_label = "{/:Italic r}_k"},
+                      kind.text("settings"));
 }
 
 Figure bias_vs_separation(const AnalysisResults& results, const FigureKind& kind) {
@@ -163,8 +119,7 @@ Figure bias_vs_separation(const AnalysisResults& results, const FigureKind& kind
                       {.y_format = "10^{%T}",
                        .x_label = "separation strength",
                        .y_label = "|bias strength| (per token)"},
-                      kind.text("settings") + decade_range(biases),
-                      [](std::size_t) { return std::string(); });
+                      kind.text("settings") + decade_range(biases));
 }
 
 Figure pc_roles(const AnalysisResults& results, const FigureKind& kind) {
@@ -191,10 +146,7 @@ Figure pc_roles(const AnalysisResults& results, const FigureKind& kind) {
   const auto legend = grid.legend({{"queries, {/:Italic r}_q", style::kQuery, style::kCircle},
                                    {"keys, {/:Italic r}_k", style::kKey, style::kSquare}});
   grid.draw(figure, legend + kind.text("settings"), [&](std::size_t i) -> PanelGrid::Panel {
-    return {results.runs()[i].title,
-            fmt::format("plot 0 lw 0.5 lc rgb '{}' notitle, \\\n", style::kFaint) +
-                plot_spread(i, 3, -0.12, {"", style::kQuery, style::kCircle}) + ", \\\n" +
-                plot_spread(i, 5, 0.12, {"", style::kKey, style::kSquare}) + "\n"};
+    return {results.runs()[i].title, kind.fill("panel", fmt::arg("run", i))};
   });
   return figure;
 }

@@ -45,32 +45,8 @@ Table depth_means(const AnalysisResults& results, const FigureKind& kind) {
   return mean_table(results, cells, "bin", "mean");
 }
 
-// Plots cells with their number. The number is white where the gnuplot condition `dark` is true.
-std::string plot_numbered_cells(const std::string& dark) {
-  return "plot \\\n" + plot_heatmap_cells(1, 2, 3) +
-         fmt::format(
-             ", \\\n  data using 1:({2} ? NaN : $2):(shown($3)) with labels font ',{0}' tc rgb "
-             "'{1}', \\\n"
-             "  data using 1:({2} ? $2 : NaN):(shown($3)) with labels font ',{0}' tc rgb "
-             "'white'\n",
-             style::kSmall, style::kInk, dark);
-}
-
 double height_of(const AnalysisResults& results) {
   return 0.62 + 0.2 * static_cast<double>(results.runs().size());
-}
-
-// Diverging colours around zero; cells show numbers in units of a power of ten.
-std::string signed_depth_script(const std::vector<double>& means) {
-  const auto unit = choose_axis_unit({means}, "per token");
-  const double largest = std::ranges::max(absolute_values(means));
-  const double top = largest > 0 ? largest : 1;
-  return fmt::format(
-             "set cbrange [{}:{}]\nset tmargin 2\n"
-             "set label 'mean bias ({})' at graph 1, graph 1 right offset 0, 0.7 font ',{}'\n"
-             "shown(v) = sprintf('%.1f', v * {})\n",
-             -top, top, unit.text, style::kSmall, unit.scale) +
-         plot_numbered_cells(fmt::format("abs($3) > {}", 0.7 * top));
 }
 
 }  // namespace
@@ -78,27 +54,30 @@ std::string signed_depth_script(const std::vector<double>& means) {
 Figure layer_heatmap(const AnalysisResults& results, const FigureKind& kind) {
   static const std::map<std::string, std::vector<std::string>> kColours = {
       {"blues", style::kBlues}, {"reds", style::kReds}, {"around_zero", style::kAroundZero}};
-  const bool around_zero = kind.keys.value("around_zero", false);
+  const bool around_zero = kind.text("colours") == "around_zero";
   Figure figure;
   figure.data = depth_means(results, kind);
   if (figure.data.rows() == 0) return {};
   figure.height = height_of(results) + (around_zero ? 0.16 : 0);
   figure.script = gnuplot_palette_command(kColours.at(kind.text("colours"))) +
-                  run_axis_commands(results) +
-                  "unset colorbox\nunset grid\nunset border\nset xrange [-0.5:9.5]\n"
-                  "set xtics ('0' -0.5, '0.2' 1.5, '0.4' 3.5, '0.6' 5.5, '0.8' 7.5, '1' 9.5)\n"
-                  "set xlabel 'depth (layer / last layer)' offset 0, 0.3\nset rmargin 2\n";
+                  run_axis_commands(results) + kind.text("script");
+  std::string dark = "$3 >= 0.5";
+  if (around_zero) {
+    const auto& means = figure.data.find("mean")->reals;
+    const auto unit = choose_axis_unit({means}, "per token");
+    const double largest = std::ranges::max(absolute_values(means));
+    const double top = largest > 0 ? largest : 1;
+    dark = fmt::format("abs($3) > {}", 0.7 * top);
+    figure.script += kind.fill("around_zero", fmt::arg("top", top), fmt::arg("unit", unit.text),
+                               fmt::arg("scale", unit.scale));
+  } else {
+    figure.script += kind.text("to_one");
+  }
   figure.script +=
-      around_zero ? signed_depth_script(figure.data.find("mean")->reals)
-                  : "set cbrange [0:1]\nset tmargin 0.5\n"
-                    "shown(v) = (v <= -0.005 ? '-' : '').(abs(v) > 0.995 ? '1.0' : sprintf('%.2f', "
-                    "abs(v))[2:4])\n" +
-                        plot_numbered_cells("$3 >= 0.5");
-  figure.caption = fmt::format(
-      "Mean {} over the heads in each tenth of the depth. The tenth is that of layer / last layer; "
-      "the last layer is the last one with a captured head. {}; cells without heads are empty.",
-      kind.text("what"),
-      around_zero ? "Red is above 0, blue below, white 0" : "Colours run from 0 to 1");
+      kind.fill("plot", fmt::arg("cells", plot_heatmap_cells(1, 2, 3)), fmt::arg("dark", dark));
+  figure.caption =
+      kind.fill("caption", kind.text("what"),
+                around_zero ? "Red is above 0, blue below, white 0" : "Colours run from 0 to 1");
   return figure;
 }
 

@@ -63,23 +63,14 @@ Table class_table(const ResultFrame& heads) {
   return table;
 }
 
-std::string plot_class_bars(bool nope) {
+std::string plot_class_bars(const FigureKind& kind, bool nope) {
   std::string text = "plot ";
   for (std::size_t row = 0; row < std::size(style::kClasses); ++row)
-    text += fmt::format(
-        "data using ($1 == {0} ? 0.5 * $2 : NaN):(-$1):(0):2:(-$1 - 0.36):(-$1 + 0.36) with "
-        "boxxyerror fillstyle solid noborder lc rgb '{1}', \\\n  ",
-        row, style::kClasses[row].colour);
-  if (nope)
-    text += fmt::format(
-        "data using (0.5 * $3):(-$1):(0):3:(-$1 - 0.36):(-$1 + 0.36) with boxxyerror fillstyle "
-        "transparent pattern 4 noborder lc rgb '{}', \\\n  ",
-        style::kInk);
-  return text +
-         fmt::format(
-             "data using 2:(-$1):(sprintf('  %d (%.1f %%)', $2, 100 * $4)) with labels left font "
-             "',{}'\n",
-             style::kSmall);
+    text +=
+        kind.fill("bars", fmt::arg("row", row), fmt::arg("colour", style::kClasses[row].colour)) +
+        "\n  ";
+  if (nope) text += kind.fill("nope_bars") + "\n  ";
+  return text + kind.fill("counts");
 }
 
 }  // namespace
@@ -122,7 +113,7 @@ Figure class_counts(const AnalysisResults& results, const FigureKind& kind) {
   figure.script = margin_commands(1.15, style::kColumn - 0.1, 0.36, 1.44) +
                   kind.fill("script", fmt::arg("tics", tics), fmt::arg("bottom", 0.5 - row),
                             fmt::arg("right", 1.4 * static_cast<double>(total))) +
-                  plot_class_bars(nope);
+                  plot_class_bars(kind, nope);
   figure.caption = kind.fill("caption", results.run_title(), class_caption(results),
                              nope ? " Hatched: heads of NoPE layers." : "");
   return figure;

@@ -92,18 +92,6 @@ struct PairAxis {
   }
 };
 
-// Dots in cells with few pairs: dark on light cells, white on dark cells.
-std::string plot_few_pairs(std::size_t group) {
-  std::string text;
-  for (const auto& [test, colour] :
-       {std::pair{"$6 < 0.55", "white"}, std::pair{"$6 >= 0.55", style::kInk}})
-    text += fmt::format(
-        ", \\\n  data using ($1 == {} && $7 < {} && {} ? 0.5 * ($2 + $3) : NaN):(0.5 * ($4 + $5)) "
-        "with points pt 7 ps 0.16*mark lc rgb '{}'",
-        group, kFewPairs, test, colour);
-  return text;
-}
-
 HoverCell pair_hover(const PanelGrid& grid, const PairCell& cell, const PairAxis& x,
                      const PairAxis& y) {
   const auto group = static_cast<std::size_t>(cell.group);
@@ -153,25 +141,19 @@ Figure draw_pair_map(const AnalysisResults& results, const FigureKind& kind,
                         .y_label = y.label});
   const auto settings =
       gnuplot_palette_command(style::kCividis) +
-      fmt::format(
-          "set cbrange [0:1]\nset cbtics 0.5\nunset grid\n"
-          "set label 'plasticity' at screen {:.4f}, screen 0.5 center rotate font ',{}'\n"
-          "set colorbox user origin screen {:.4f}, screen 0.3 size screen {:.4f}, screen 0.4 "
-          "noborder\n",
-          1 - 0.08 / grid.width(), style::kSmall, 1 - 0.46 / grid.width(), 0.09 / grid.width());
+      kind.fill("settings", fmt::arg("text", 1 - 0.08 / grid.width()),
+                fmt::arg("left", 1 - 0.46 / grid.width()), fmt::arg("wide", 0.09 / grid.width()));
   const int factor = groups.groups.size() == 1 ? 2 : 1;  // a single panel has room for more ticks
   bool thousands = true;  // one number format for both axes of all panels
   for (std::size_t i = 0; i < groups.groups.size(); ++i)
     for (const auto* axis : {&x, &y}) thousands &= is_multiple_of_thousand(axis->step(i, factor));
   grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
-    const auto ranges = fmt::format(
-        "set xrange [{}:{}]\nset yrange [{}:{}]\n"
-        "plot data using ($1 == {} ? $2 : NaN):4:2:3:4:5:6 with boxxyerror fillstyle solid "
-        "linecolor palette",
-        x.low[i], x.high[i], y.low[i], y.high[i], i);
-    return {groups.groups[i].title, token_tick_commands("x", x.step(i, factor), thousands) +
-                                        token_tick_commands("y", y.step(i, factor), thousands) +
-                                        ranges + plot_few_pairs(i) + "\nunset colorbox\n"};
+    return {groups.groups[i].title,
+            token_tick_commands("x", x.step(i, factor), thousands) +
+                token_tick_commands("y", y.step(i, factor), thousands) +
+                kind.fill("panel", fmt::arg("x_low", x.low[i]), fmt::arg("x_high", x.high[i]),
+                          fmt::arg("y_low", y.low[i]), fmt::arg("y_high", y.high[i]),
+                          fmt::arg("panel", i), fmt::arg("few", kFewPairs))};
   });
   for (const auto& cell : cells) figure.hover.push_back(pair_hover(grid, cell, x, y));
   return figure;

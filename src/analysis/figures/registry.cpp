@@ -1,6 +1,5 @@
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "analysis/figures/figure.h"
@@ -49,31 +48,34 @@ const std::map<std::string, DrawFigure*> kDrawingFunctions = {
     {"trajectory", trajectory},
     {"variance_decomposition", variance_decomposition}};
 
-FigureKind figure_kind(const std::string& name, const Json& keys) {
+// `defaults` holds the keys that all figures of a drawing function share.
+FigureKind figure_kind(const std::string& name, const Json& defaults, const Json& own_keys) {
+  const auto draw = own_keys.value("draw", name);
+  Json keys = defaults.value(draw, Json::object());
+  keys.update(own_keys);
   const auto runs = keys.value("runs", "any");
   return {name, keys.value("tables", std::vector<std::string>()),
           runs == "one"       ? RunCountRequirement::one
           : runs == "several" ? RunCountRequirement::several
                               : RunCountRequirement::any,
-          kDrawingFunctions.at(keys.value("draw", name)), keys};
+          kDrawingFunctions.at(draw), keys};
 }
 
 // The head map of every column of the geometry.
-void add_geometry_head_maps(std::vector<FigureKind>& kinds) {
+void add_geometry_head_maps(const Json& defaults, std::vector<FigureKind>& kinds) {
   for (const auto& column : geometry_columns()) {
     if (column.is_null) continue;
     std::string words = column.name;
     std::ranges::replace(words, '_', ' ');
-    kinds.push_back(
-        figure_kind("head_map_" + column.name, {{"draw", "head_map"},
-                                                {"tables", {"geometry"}},
-                                                {"runs", "one"},
-                                                {"title", column.name + " of every head"},
-                                                {"caption", column.meaning + "."},
-                                                {"column", column.name},
-                                                {"label", words},
-                                                {"scale", column.scale},
-                                                {"question", column.question}}));
+    kinds.push_back(figure_kind("head_map_" + column.name, defaults,
+                                {{"draw", "head_map"},
+                                 {"tables", {"geometry"}},
+                                 {"title", column.name + " of every head"},
+                                 {"caption", column.meaning + "."},
+                                 {"column", column.name},
+                                 {"label", words},
+                                 {"scale", column.scale},
+                                 {"question", column.question}}));
   }
 }
 
@@ -81,12 +83,16 @@ void add_geometry_head_maps(std::vector<FigureKind>& kinds) {
 
 const std::vector<FigureKind>& figure_kinds() {
   static const std::vector<FigureKind> kKinds = [] {
+    const auto document = parse_yaml(embedded::figures_yaml, "figures.yaml");
+    Json defaults = Json::object();
     std::vector<FigureKind> kinds;
-    for (const auto& entry : parse_yaml(embedded::figures_yaml, "figures.yaml").root)
-      if (const auto name = entry.first.as<std::string>(); name == "geometry_columns")
-        add_geometry_head_maps(kinds);
+    for (const auto& entry : document.root)
+      if (const auto name = entry.first.as<std::string>(); name == "defaults")
+        defaults = yaml_to_json(entry.second);
+      else if (name == "geometry_columns")
+        add_geometry_head_maps(defaults, kinds);
       else
-        kinds.push_back(figure_kind(name, yaml_to_json(entry.second)));
+        kinds.push_back(figure_kind(name, defaults, yaml_to_json(entry.second)));
     return kinds;
   }();
   return kKinds;

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "analysis/figures/script.h"
-#include "analysis/results/results_folder.h"
+#include "analysis/results/write_results.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"

@@ -48,16 +48,6 @@ std::string margin_commands(double left, double right, double bottom, double top
 // Plots unit squares centred at columns `x` and `y` of the CSV, coloured by the column `value`.
 std::string plot_heatmap_cells(int x, int y, int value);
 
-// Defines the gnuplot functions query(t) and key(t): the colour at the fraction t of the text.
-std::string shade_function_definitions();
-
-// Legend for shaded points above a figure of this height in inches.
-std::string shade_legend_commands(double height);
-
-// Plots the keys, then the queries of one panel as shaded points. CSV columns: panel, key (0 for
-// queries), shade, x, y.
-std::string plot_shaded_points(std::size_t panel, double size);
-
 struct LegendEntry {
   std::string title;  // gnuplot markup
   std::string colour;

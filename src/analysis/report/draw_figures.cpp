@@ -13,6 +13,7 @@
 #include "analysis/figures/results.h"
 #include "analysis/report/report.h"
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "base/io/checksum.h"
@@ -271,11 +272,7 @@ Drawn write_report(const ReportOptions& options) {
 }
 
 std::vector<std::string> figure_names() {
-  return translate_exceptions([] {
-    std::vector<std::string> names;
-    for (const auto& kind : figure_kinds()) names.emplace_back(kind.name);
-    return names;
-  });
+  return translate_exceptions([] { return project(figure_kinds(), &FigureKind::name); });
 }
 
 }  // namespace qkscope

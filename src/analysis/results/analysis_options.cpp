@@ -19,24 +19,30 @@ template <typename Field>
 constexpr bool kIsChoice = std::is_same_v<Field, bool> || std::is_enum_v<Field>;
 
 // Converts a field of AnalyzeOptions to an option value. The words of a choice are in the order of
-// its enum, so that the enum's value is the index of the word.
+// its enum, so that the enum's value is the index of the word. profile_bins is the only integer
+// option that accepts a word (`buckets`).
 template <typename Field>
-OptionValue value_of(const Field& field, const AnalysisOption& option) {
+OptionValue value_of(const Field& field, OptionKind kind,
+                     const std::vector<std::string_view>& words) {
   if constexpr (std::is_same_v<Field, std::optional<HeadCounts>>)
-    return Numbers{};
+    return field ? Numbers{field->query_heads, field->key_heads} : Numbers{};
   else if constexpr (std::is_same_v<Field, std::vector<int>>)
     return Numbers(field.begin(), field.end());
   else if constexpr (kIsChoice<Field>)
-    return option.kind == OptionKind::flag
+    return kind == OptionKind::flag
                ? OptionValue(static_cast<bool>(field))
-               : OptionValue(std::string(option.words[static_cast<std::size_t>(field)]));
+               : OptionValue(std::string(words[static_cast<std::size_t>(field)]));
+  else if constexpr (std::is_same_v<Field, int>)
+    return !words.empty() && field == PlasticityOptions::kBuckets
+               ? OptionValue(std::string(words[0]))
+               : OptionValue(static_cast<std::uint64_t>(field));
   else if constexpr (std::integral<Field>)
     return static_cast<std::uint64_t>(field);
   else
     return field;
 }
 
-// Inverse of value_of(). profile_bins is the only integer option that accepts a word (`buckets`).
+// Inverse of value_of().
 template <typename Field>
 void store_value(const OptionValue& value, const std::vector<std::string_view>& words,
                  Field& field) {
@@ -60,11 +66,13 @@ void store_value(const OptionValue& value, const std::vector<std::string_view>& 
   }
 }
 
-// Sets the default value of an option and the function that stores a value in AnalyzeOptions.
+// Sets the default value of an option and the functions that access a field of AnalyzeOptions.
 template <typename Access>
 AnalysisOption row(AnalysisOption option, Access access) {
-  AnalyzeOptions defaults;
-  option.fallback = value_of(access(defaults), option);
+  option.load = [access, kind = option.kind, words = option.words](const AnalyzeOptions& options) {
+    return value_of(access(options), kind, words);
+  };
+  option.fallback = option.load(AnalyzeOptions());
   option.store = [access, words = option.words](AnalyzeOptions& options, const OptionValue& value) {
     store_value(value, words, access(options));
   };
@@ -73,9 +81,9 @@ AnalysisOption row(AnalysisOption option, Access access) {
 
 // A member path cannot be enclosed in parentheses.
 // NOLINTBEGIN(bugprone-macro-parentheses)
-#define FIELD(path)                       \
-  [](AnalyzeOptions & options) -> auto& { \
-    return options.path;                  \
+#define FIELD(path)            \
+  [](auto& options) -> auto& { \
+    return options.path;       \
   }
 // NOLINTEND(bugprone-macro-parentheses)
 

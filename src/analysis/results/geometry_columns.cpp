@@ -1,8 +1,7 @@
 #include "analysis/results/geometry_columns.h"
 
-#include <fmt/format.h>
-
 #include "analysis/results/row_builder.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 
 namespace qkscope {
@@ -13,44 +12,35 @@ extern const char geometry_columns[];  // the file geometry_columns.txt
 
 namespace {
 
-// Parses one line of geometry_columns.txt.
-GeometryColumn parse_column(const std::string& line) {
-  auto fields = split(line, '|');
-  std::ranges::transform(fields, fields.begin(), trim_white_space);
-  return {.name = fields[0],
-          .question = fields[1],
-          .source = fields[2],
-          .scale = fields[3],
-          .has_error = fields[4].find("error") != std::string::npos,
-          .is_null = fields[4].find("null") != std::string::npos,
-          .meaning = fields[5]};
+// Returns the fields of the lines of geometry_columns.txt that describe columns, or of the lines
+// that describe questions.
+std::vector<std::vector<std::string>> read_lines(bool questions) {
+  std::vector<std::vector<std::string>> lines;
+  for (const auto& line : split(embedded::geometry_columns, '\n')) {
+    if (line.empty() || line.starts_with('#') || line.starts_with('?') != questions) continue;
+    lines.push_back(split(line.substr(questions ? 1 : 0), '|'));
+    std::ranges::transform(lines.back(), lines.back().begin(), trim_white_space);
+  }
+  return lines;
 }
 
 }  // namespace
 
 const std::vector<GeometryColumn>& geometry_columns() {
-  static const std::vector<GeometryColumn> kColumns = [] {
-    std::vector<GeometryColumn> columns;
-    for (const auto& line : split(embedded::geometry_columns, '\n'))
-      if (!line.empty() && !line.starts_with('#')) columns.push_back(parse_column(line));
-    return columns;
-  }();
+  static const auto kColumns = project(read_lines(false), [](const auto& fields) {
+    const auto has_flag = [&](const char* flag) {
+      return fields[4].find(flag) != std::string::npos;
+    };
+    return GeometryColumn{fields[0], fields[1],         fields[2],       fields[3],
+                          fields[5], has_flag("error"), has_flag("null")};
+  });
   return kColumns;
 }
 
 const std::vector<GeometryQuestion>& geometry_questions() {
-  static const std::vector<GeometryQuestion> kQuestions = {
-      {"rank", "How many directions does a head use?",
-       "Ranks of the covariance of queries, keys and values, of the scores and of the weights: a "
-       "rank near 1 is one direction, a rank near the head dimension is an even spread."},
-      {"frequency", "Which RoPE frequencies and dimensions carry the score?",
-       "Concentrated pairs point the same way in every token; slow pairs barely turn within a "
-       "text; massive dimensions are far longer than the mean."},
-      {"distance", "Does the score depend on distance or on content?",
-       "What mean query and mean key prefer, how measured attention decays with distance, and "
-       "which share of the scores distance, key and query explain."},
-      {"sinks", "How often is attention parked on the first token?",
-       "Share of queries that give the first token more than half of their attention."}};
+  static const auto kQuestions = project(read_lines(true), [](const auto& fields) {
+    return GeometryQuestion{fields[0], fields[1], fields[2]};
+  });
   return kQuestions;
 }
 

@@ -15,18 +15,18 @@ struct GeometryColumn {
   std::string question;  // name of a GeometryQuestion
   std::string source;    // "moments", "rotary", "attention", "rows" or "weights"
   std::string scale;     // colours of the head map
+  std::string meaning;   // one sentence, without a full stop
   bool has_error;        // a column NAME_se follows
   bool is_null;          // a null of another column: no head map
-  std::string meaning;   // one sentence, without a full stop
 };
 
 const std::vector<GeometryColumn>& geometry_columns();
 
 // Heading of a group of geometry columns, phrased as a question.
 struct GeometryQuestion {
-  const char* name;   // "rank"
-  const char* title;  // a question
-  const char* sentence;
+  std::string name;   // "rank"
+  std::string title;  // a question
+  std::string sentence;
 };
 const std::vector<GeometryQuestion>& geometry_questions();
 

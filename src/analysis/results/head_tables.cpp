@@ -16,10 +16,7 @@ namespace {
 
 void add_taxonomy_counts(const AnalysisRun& run, const TaxonomyOptions& options,
                          ResultTables& results) {
-  ResultTableBuilder rows(
-      run, "taxonomy_counts",
-      "text model, text layers, text class, integer heads, real fraction, integer "
-      "heads_axis:rows, real fraction_axis:rows");
+  ResultTableBuilder rows(run, "taxonomy_counts");
   const auto published = class_measures(ClassCriterion::first_component, options);
   const auto on_axis = class_measures(ClassCriterion::drift_axis, options);
   for (const char* group : kHeadGroups)
@@ -37,13 +34,7 @@ void add_taxonomy_counts(const AnalysisRun& run, const TaxonomyOptions& options,
 }  // namespace
 
 void add_qk_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(
-      run, "qk",
-      kHeadSchema +
-          "integer pc, real explained_variance, real r_q, real p_q, real r_k, real "
-          "p_k, real log10_p_q, real log10_p_k, real mu_q, real mu_k, real slope_q, "
-          "real slope_k, real fisher, real positional_variance_q, real "
-          "positional_variance_k, real qk_accuracy:rows, real r_q_null, real r_k_null");
+  ResultTableBuilder rows(run, "qk");
   for (const auto& head : run.heads) {
     if (!head.pca) continue;
     const PcaResult& pca = *head.pca;
@@ -64,12 +55,7 @@ void add_qk_table(const AnalysisRun& run, ResultTables& results) {
 
 void add_taxonomy_tables(const AnalysisRun& run, const AnalyzeOptions& options,
                          ResultTables& results) {
-  ResultTableBuilder rows(
-      run, "taxonomy",
-      kHeadSchema +
-          "real r_q, real r_k, text class, boolean few_rows, real r_q_axis:rows, real "
-          "r_k_axis:rows, text class_axis, integer pc_position, real "
-          "pc_position_variance");
+  ResultTableBuilder rows(run, "taxonomy");
   for (const auto& head : run.heads) {
     if (!head.pca || head.pca->components.empty()) continue;
     const auto& pca = *head.pca;
@@ -92,10 +78,7 @@ void add_taxonomy_tables(const AnalysisRun& run, const AnalyzeOptions& options,
 }
 
 void add_correlations_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(
-      run, "correlations",
-      "text model, integer layer, integer head, text kind, integer pca_dim, real "
-      "correlation, real p_value, real explained_variance_ratio, integer rows");
+  ResultTableBuilder rows(run, "correlations");
   const auto add = [&](const HeadReport& head, int number, const char* kind, std::int64_t count,
                        const std::vector<SideComponent>& components) {
     for (std::size_t i = 0; i < components.size(); ++i)
@@ -113,16 +96,7 @@ void add_correlations_table(const AnalysisRun& run, ResultTables& results) {
 
 void add_rotation_table(const AnalysisRun& run, const AnalyzeOptions& options,
                         ResultTables& results) {
-  ResultTableBuilder rows(
-      run, "rotated",
-      kHeadSchema +
-          "real position_r, real r_q_a, real r_k_a, real alpha_q, real alpha_k, real "
-          "mu_q_a, real mu_k_a, real mu_q_b, real mu_k_b, real bias_strength, real "
-          "separation_strength, real var_frac_a, real var_frac_b, real "
-          "plane_var_fraction, real residual_pos_r, real content_var_b, real "
-          "omega:rows, real omega_r_squared:rows, integer active_planes:rows, real "
-          "position_r_null:rows, real r_q_a_null:rows, real r_k_a_null:rows, real "
-          "position_r_p:rows, real r_q_a_p:rows, real r_k_a_p:rows, boolean few_rows");
+  ResultTableBuilder rows(run, "rotated");
   for (const auto& head : run.heads) {
     if (!head.rotation) continue;
     const RotationResult& r = *head.rotation;
@@ -142,11 +116,7 @@ void add_rotation_table(const AnalysisRun& run, const AnalyzeOptions& options,
 }
 
 void add_complement_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(run, "complement",
-                          kHeadSchema +
-                              "integer pair, real variance_share, real variance_share_total, real "
-                              "angle_r:rows, real omega:rows, real nearest_inv_freq:rows, real "
-                              "separability:rows, boolean active:rows");
+  ResultTableBuilder rows(run, "complement");
   for (const auto& head : run.heads) {
     if (!head.rotation) continue;
     for (std::size_t i = 0; i < head.rotation->complement.size(); ++i) {
@@ -162,19 +132,14 @@ void add_complement_table(const AnalysisRun& run, ResultTables& results) {
 }
 
 void add_geometry_tables(const AnalysisRun& run, ResultTables& results) {
-  std::string schema = kHeadSchema;
+  ResultTableBuilder rows(run, "geometry");
   std::map<std::string, const GeometryColumn*> by_name;  // NAME and NAME_se
   for (const auto& column : geometry_columns()) {
-    schema += fmt::format("real {},", column.name);
-    if (column.has_error) schema += fmt::format("real {}_se,", column.name);
+    rows.add_column(column.name);
+    if (column.has_error) rows.add_column(column.name + "_se");
     by_name[column.name] = by_name[column.name + "_se"] = &column;
   }
-  schema.pop_back();
-  ResultTableBuilder rows(run, "geometry", schema);
-  Table pairs = table_from_schema(
-      kHeadSchema +
-      "integer pair, real inv_freq, real mean_abs_q, real mean_abs_k, real concentration_q, real "
-      "concentration_k, real frequency_use");
+  Table pairs = empty_result_table("pairs");
   for (const auto& head : run.heads) {
     if (!head.geometry) continue;
     auto cells = head_cells(run, head);
@@ -202,10 +167,7 @@ void add_geometry_tables(const AnalysisRun& run, ResultTables& results) {
 
 void add_errors_table(const AnalysisRun& run, const std::vector<MeanError>& errors,
                       ResultTables& results) {
-  ResultTableBuilder rows(
-      run, "errors",
-      "text model, text quantity, text heads, real mean, real se, real low, real "
-      "high, integer texts, integer n_heads");
+  ResultTableBuilder rows(run, "errors");
   for (const auto& error : errors)
     rows.add(make_cells(run.label, error.quantity, error.heads, error.mean, error.se, error.low,
                         error.high, error.texts, error.n_heads),

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 
 #include "analysis/methods/jackknife.h"
 #include "analysis/results/geometry_columns.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/numerics/sample_statistics.h"
 
 namespace qkscope {
@@ -17,6 +19,15 @@ constexpr double kOutside = 0.05;  // two-sided error probability of the confide
 // Returns 1 if the condition holds and 0 if not; NaN if `decided_by` is NaN.
 double indicator(bool holds, double decided_by) {
   return std::isnan(decided_by) ? kNan : holds ? 1 : 0;
+}
+
+// Returns a function from a head to `of` (a member or a function) of one analysis; NaN where the
+// head lacks the analysis.
+template <typename Result, typename Of>
+auto number_of(std::optional<Result> HeadReport::*analysis, Of of) {
+  return [=](const HeadReport& head) -> double {
+    return head.*analysis ? std::invoke(of, *(head.*analysis)) : kNan;
+  };
 }
 
 // A number of one head, and its leave-one-group-out jackknife replicates.
@@ -103,43 +114,35 @@ double HeadMeasure::central_value(std::vector<double> values) const {
 }
 
 std::vector<HeadMeasure> pca_measures() {
-  const auto first = [](auto field) {
-    return [field](const HeadReport& head) {
-      return head.pca && !head.pca->components.empty() ? field(head.pca->components.front()) : kNan;
-    };
+  using R = PcaResult;
+  const auto field = [](auto of) { return number_of(&HeadReport::pca, of); };
+  const auto size = [&](double R::*member) {
+    return field([member](const R& r) { return std::fabs(r.*member); });
   };
-  const auto field = [](double PcaResult::*member) {
-    return [member](const HeadReport& head) { return head.pca ? *head.pca.*member : kNan; };
+  const auto first = [&](auto of) {
+    return field([of](const R& r) {
+      return r.components.empty() ? kNan : std::invoke(of, r.components.front());
+    });
   };
-  const auto size = [](double PcaResult::*member) {
-    return
-        [member](const HeadReport& head) { return head.pca ? std::fabs(*head.pca.*member) : kNan; };
+  const auto position_variance = [](const R& r) {
+    const int pc = position_component(r);
+    return pc < 0 ? kNan : r.explained_variance[static_cast<std::size_t>(pc)];
   };
   return {{.name = "r_q", .of = first([](const PcaComponent& c) { return c.q.r; })},
           {.name = "r_k", .of = first([](const PcaComponent& c) { return c.k.r; })},
           {.name = "abs_r_k", .of = first([](const PcaComponent& c) { return std::fabs(c.k.r); })},
           {.name = "explained_variance",
-           .of = first([](const PcaComponent& c) { return c.explained_variance; }),
+           .of = first(&PcaComponent::explained_variance),
            .column = "pc0_variance"},
-          {.name = "fisher", .of = field(&PcaResult::fisher)},
-          {.name = "positional_variance_q",
-           .of = field(&PcaResult::positional_variance_q),
-           .error = false},
-          {.name = "positional_variance_k",
-           .of = field(&PcaResult::positional_variance_k),
-           .error = false},
-          {.name = "qk_accuracy", .of = field(&PcaResult::qk_accuracy)},
-          {.name = "r_q_axis", .of = field(&PcaResult::r_q_axis)},
-          {.name = "r_k_axis", .of = field(&PcaResult::r_k_axis)},
-          {.name = "abs_r_q_axis", .of = size(&PcaResult::r_q_axis)},
-          {.name = "abs_r_k_axis", .of = size(&PcaResult::r_k_axis)},
-          {.name = "pc_position_variance",
-           .of =
-               [](const HeadReport& head) {
-                 const int pc = head.pca ? position_component(*head.pca) : -1;
-                 return pc < 0 ? kNan : head.pca->explained_variance[static_cast<std::size_t>(pc)];
-               },
-           .error = false}};
+          {.name = "fisher", .of = field(&R::fisher)},
+          {.name = "positional_variance_q", .of = field(&R::positional_variance_q), .error = false},
+          {.name = "positional_variance_k", .of = field(&R::positional_variance_k), .error = false},
+          {.name = "qk_accuracy", .of = field(&R::qk_accuracy)},
+          {.name = "r_q_axis", .of = field(&R::r_q_axis)},
+          {.name = "r_k_axis", .of = field(&R::r_k_axis)},
+          {.name = "abs_r_q_axis", .of = size(&R::r_q_axis)},
+          {.name = "abs_r_k_axis", .of = size(&R::r_k_axis)},
+          {.name = "pc_position_variance", .of = field(position_variance), .error = false}};
 }
 
 HeadClass classify_head(const HeadReport& head, ClassCriterion by, const TaxonomyOptions& options) {
@@ -166,72 +169,63 @@ std::vector<HeadMeasure> class_measures(ClassCriterion by, const TaxonomyOptions
 
 std::vector<HeadMeasure> rotation_measures() {
   using R = RotationResult;
-  const auto number = [](auto of) {
-    return [of](const HeadReport& head) { return head.rotation ? of(*head.rotation) : kNan; };
-  };
-  const auto field = [&](double R::*member) {
-    return number([member](const R& r) { return r.*member; });
-  };
+  const auto field = [](auto of) { return number_of(&HeadReport::rotation, of); };
   const auto size = [&](double R::*member) {
-    return number([member](const R& r) { return std::fabs(r.*member); });
+    return field([member](const R& r) { return std::fabs(r.*member); });
   };
   const auto null = [&](double PositionNull::*member) {
-    return number([member](const R& r) { return r.null.*member; });
+    return field([member](const R& r) { return r.null.*member; });
   };
-  return {
-      {.name = "position_r", .of = field(&R::position_r)},
-      {.name = "r_q_a", .of = field(&R::r_q_a)},
-      {.name = "abs_r_q_a", .of = size(&R::r_q_a)},
-      {.name = "r_k_a", .of = field(&R::r_k_a)},
-      {.name = "abs_r_k_a", .of = size(&R::r_k_a)},
-      {.name = "alpha_q", .of = field(&R::alpha_q)},
-      {.name = "abs_alpha_q", .of = size(&R::alpha_q)},
-      {.name = "alpha_k", .of = field(&R::alpha_k)},
-      {.name = "abs_alpha_k", .of = size(&R::alpha_k)},
-      {.name = "slope_ratio_median",
-       .of = number([](const R& r) { return std::fabs(r.alpha_k / r.alpha_q); }),
-       .median = true},
-      {.name = "signed_slope_ratio_median",
-       .of = number([](const R& r) { return r.alpha_k / r.alpha_q; }),
-       .median = true},
-      {.name = "mu_q_a", .of = field(&R::mu_q_a)},
-      {.name = "mu_k_a", .of = field(&R::mu_k_a)},
-      {.name = "bias_strength", .of = field(&R::bias_strength)},
-      {.name = "share_positive_bias",
-       .of = number([](const R& r) { return indicator(r.bias_strength > 0, r.bias_strength); })},
-      {.name = "share_positive_mu_q_a",
-       .of = number([](const R& r) { return indicator(r.mu_q_a > 0, r.mu_q_a); })},
-      {.name = "share_var_b_above_a", .of = number([](const R& r) {
-                                        return indicator(r.var_frac_b > r.var_frac_a,
-                                                         r.var_frac_b - r.var_frac_a);
-                                      })},
-      {.name = "separation_strength", .of = field(&R::separation_strength)},
-      {.name = "var_frac_a", .of = field(&R::var_frac_a)},
-      {.name = "var_frac_b", .of = field(&R::var_frac_b)},
-      {.name = "plane_var_fraction", .of = field(&R::plane_var_fraction)},
-      {.name = "residual_pos_r", .of = field(&R::residual_pos_r), .error = false},
-      {.name = "content_var_b", .of = field(&R::content_var_b)},
-      {.name = "omega_r_squared", .of = field(&R::omega_r_squared), .error = false},
-      {.name = "active_planes",
-       .of = number([](const R& r) {
-         const bool searched = r.complement.empty() || !std::isnan(r.complement.front().angle_r);
-         return searched ? static_cast<double>(r.active_planes()) : kNan;
-       }),
-       .error = false},
-      {.name = "active_variance", .of = field(&R::active_variance)},
-      {.name = "active_variance_total", .of = field(&R::active_variance_total)},
-      {.name = "position_r_null", .of = null(&PositionNull::position_r), .error = false},
-      {.name = "abs_r_q_a_null", .of = null(&PositionNull::r_q_a), .error = false},
-      {.name = "abs_r_k_a_null", .of = null(&PositionNull::r_k_a), .error = false}};
+  return {{.name = "position_r", .of = field(&R::position_r)},
+          {.name = "r_q_a", .of = field(&R::r_q_a)},
+          {.name = "abs_r_q_a", .of = size(&R::r_q_a)},
+          {.name = "r_k_a", .of = field(&R::r_k_a)},
+          {.name = "abs_r_k_a", .of = size(&R::r_k_a)},
+          {.name = "alpha_q", .of = field(&R::alpha_q)},
+          {.name = "abs_alpha_q", .of = size(&R::alpha_q)},
+          {.name = "alpha_k", .of = field(&R::alpha_k)},
+          {.name = "abs_alpha_k", .of = size(&R::alpha_k)},
+          {.name = "slope_ratio_median",
+           .of = field([](const R& r) { return std::fabs(r.alpha_k / r.alpha_q); }),
+           .median = true},
+          {.name = "signed_slope_ratio_median",
+           .of = field([](const R& r) { return r.alpha_k / r.alpha_q; }),
+           .median = true},
+          {.name = "mu_q_a", .of = field(&R::mu_q_a)},
+          {.name = "mu_k_a", .of = field(&R::mu_k_a)},
+          {.name = "bias_strength", .of = field(&R::bias_strength)},
+          {.name = "share_positive_bias",
+           .of = field([](const R& r) { return indicator(r.bias_strength > 0, r.bias_strength); })},
+          {.name = "share_positive_mu_q_a",
+           .of = field([](const R& r) { return indicator(r.mu_q_a > 0, r.mu_q_a); })},
+          {.name = "share_var_b_above_a", .of = field([](const R& r) {
+                                            return indicator(r.var_frac_b > r.var_frac_a,
+                                                             r.var_frac_b - r.var_frac_a);
+                                          })},
+          {.name = "separation_strength", .of = field(&R::separation_strength)},
+          {.name = "var_frac_a", .of = field(&R::var_frac_a)},
+          {.name = "var_frac_b", .of = field(&R::var_frac_b)},
+          {.name = "plane_var_fraction", .of = field(&R::plane_var_fraction)},
+          {.name = "residual_pos_r", .of = field(&R::residual_pos_r), .error = false},
+          {.name = "content_var_b", .of = field(&R::content_var_b)},
+          {.name = "omega_r_squared", .of = field(&R::omega_r_squared), .error = false},
+          {.name = "active_planes",
+           .of = field([](const R& r) {
+             const bool searched =
+                 r.complement.empty() || !std::isnan(r.complement.front().angle_r);
+             return searched ? static_cast<double>(r.active_planes()) : kNan;
+           }),
+           .error = false},
+          {.name = "active_variance", .of = field(&R::active_variance)},
+          {.name = "active_variance_total", .of = field(&R::active_variance_total)},
+          {.name = "position_r_null", .of = null(&PositionNull::position_r), .error = false},
+          {.name = "abs_r_q_a_null", .of = null(&PositionNull::r_q_a), .error = false},
+          {.name = "abs_r_k_a_null", .of = null(&PositionNull::r_k_a), .error = false}};
 }
 
 std::vector<HeadMeasure> plasticity_measures() {
   using P = PlasticityResult;
-  const auto field = [](double P::*member) {
-    return [member](const HeadReport& head) {
-      return head.plasticity ? *head.plasticity.*member : kNan;
-    };
-  };
+  const auto field = [](auto of) { return number_of(&HeadReport::plasticity, of); };
   return {{.name = "q_R2_pos", .of = field(&P::r2_pos), .error = false},
           {.name = "q_beta_norm", .of = field(&P::beta_norm), .error = false},
           {.name = "q_R2_scalar", .of = field(&P::r2_scalar), .error = false},
@@ -287,18 +281,10 @@ std::vector<MeanError> compute_errors_of_means(const AnalysisRun& run,
     for (const char* group : kHeadGroups) {
       const auto heads = replicated_values(run, measure, group);
       if (heads.empty()) continue;
-      std::vector<double> whole;
-      for (const auto& head : heads) whole.push_back(head.whole);
-      MeanError error;
-      error.quantity = measure.quantity();
-      error.heads = group;
-      error.mean = measure.central_value(whole);
-      error.se = error_of_mean(heads, measure, groups);
-      error.low = error.mean - reach * error.se;
-      error.high = error.mean + reach * error.se;
-      error.texts = run.texts;
-      error.n_heads = std::ssize(heads);
-      errors.push_back(std::move(error));
+      const double mean = measure.central_value(project(heads, &ReplicatedValue::whole));
+      const double se = error_of_mean(heads, measure, groups);
+      errors.push_back({measure.quantity(), group, mean, se, mean - reach * se, mean + reach * se,
+                        run.texts, std::ssize(heads)});
     }
   return errors;
 }

@@ -16,20 +16,25 @@
 #include "qkscope/analysis.h"
 
 namespace qkscope {
+
+namespace embedded {
+extern const char result_tables[];  // the file tables.txt
+}
+
 namespace {
 
 constexpr char kNeedsRowsReason[] = "needs_rows";
 
-// One column of a schema: type, name, and the input that the column needs ("rows", "keys" or "").
+// One column of a table: type, name, and the input that the column needs ("rows", "keys" or "").
 struct ColumnSpec {
   Table::Type type;
   std::string name;
   std::string needs;
 };
 
-std::vector<ColumnSpec> parse_schema(const std::string& schema) {
+std::vector<ColumnSpec> schema_of(const std::string& table) {
   std::vector<ColumnSpec> columns;
-  for (const auto& declaration : split(schema, ',')) {
+  for (const auto& declaration : split(result_table_schemas().at(table), ',')) {
     const auto words = split(declaration.substr(declaration.find_first_not_of(' ')), ' ');
     const auto colon = words[1].find(':');
     columns.push_back({words[0] == "integer" ? Table::Type::integer
@@ -45,17 +50,7 @@ std::vector<ColumnSpec> parse_schema(const std::string& schema) {
 // ---- Plasticity.
 
 void add_metrics_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(
-      run, "head_metrics",
-      "integer layer, integer q_head, integer k_head, integer n_q_tokens, integer n_k_tokens, "
-      "integer d_model, real q_R2_pos, real q_beta_norm, real q_R2_scalar, real q_mae_baseline, "
-      "real q_mae_proj:rows, real q_mae_ratio:rows, real q_resid0_skew:rows, real "
-      "q_resid0_kurt:rows, real q_resid0_ks_p:rows, real q_noise_med_abs_skew:rows, real "
-      "q_noise_med_abs_kurt:rows, real q_noise_med_ks_p:rows, real "
-      "q_noise_frac_ks_p_lt_alpha:rows, real ap_overall:keys, text model, text rope, text "
-      "attention, real ap_profile_overall:keys, real ap_first20:keys, real ap_last20:keys, real "
-      "ap_drop:keys, integer head, real ap_free_overall:rows, real ap_free_first20:rows, real "
-      "ap_free_last20:rows, real ap_free_drop:rows, text gaussian");
+  ResultTableBuilder rows(run, "head_metrics");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     const PlasticityResult& p = *head.plasticity;
@@ -75,11 +70,7 @@ void add_metrics_table(const AnalysisRun& run, ResultTables& results) {
 }
 
 void add_bucket_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(
-      run, "head_bucket_plasticity",
-      "integer layer, integer q_head, integer k_head, integer q_bucket, integer "
-      "k_bucket, real ap_bucket:keys, integer n_pairs, text model, text rope, text "
-      "attention, integer n_eligible, real stderr, integer head");
+  ResultTableBuilder rows(run, "head_bucket_plasticity");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& cell : head.plasticity->table)
@@ -100,12 +91,7 @@ std::string no_error_reason(const PlasticityResult& plasticity, double number) {
 }
 
 void add_profile_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(
-      run, "head_profile",
-      kHeadSchema +
-          "integer bin, real bin_low, real bin_high, real position, integer queries, "
-          "real ap:keys, integer n_pairs, real stderr, integer n_eligible, real "
-          "se:rows, real ap_free:rows, integer n_pairs_free, real se_free:rows");
+  ResultTableBuilder rows(run, "head_profile");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& point : head.plasticity->profile)
@@ -122,11 +108,7 @@ void add_profile_table(const AnalysisRun& run, ResultTables& results) {
 }
 
 void add_profile_bins_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(
-      run, "profile_bins",
-      kHeadSchema +
-          "text kind, integer bin, real bin_low, real bin_high, real ap:keys, integer "
-          "bins, real se:rows");
+  ResultTableBuilder rows(run, "profile_bins");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& mean : head.plasticity->profile_bin_means)
@@ -138,12 +120,7 @@ void add_profile_bins_table(const AnalysisRun& run, ResultTables& results) {
 }
 
 void add_heatmap_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(
-      run, "pair_heatmap",
-      kHeadSchema +
-          "real key_distance_low, real key_distance_high, real query_distance_low, "
-          "real query_distance_high, real ap:keys, integer n_pairs, integer "
-          "n_eligible");
+  ResultTableBuilder rows(run, "pair_heatmap");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& cell : head.plasticity->heatmap)
@@ -156,11 +133,7 @@ void add_heatmap_table(const AnalysisRun& run, ResultTables& results) {
 }
 
 void add_weights_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(
-      run, "head_component_weights",
-      "integer layer, integer q_head, integer k_head, integer component, real "
-      "component_r2, real component_weight, text model, text rope, text attention, "
-      "integer head");
+  ResultTableBuilder rows(run, "head_component_weights");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (std::size_t i = 0; i < head.plasticity->component_r2.size(); ++i)
@@ -187,10 +160,11 @@ void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
     for (const auto& p : head.scatter) tokens = tokens || !p.token.empty();
   const auto components =
       static_cast<std::size_t>(options.pca ? std::max(2, options.pca_options.components) : 2);
-  std::string schema = kHeadSchema + "text side, integer position";
-  for (std::size_t i = 0; i < components; ++i) schema += fmt::format(", real pc{}", i);
-  Table table = table_from_schema(schema + ", real a, real b, real c0, real c1" +
-                                  (tokens ? ", text token" : ""));
+  Table table = empty_result_table("head_scatter");
+  for (std::size_t i = 0; i < components; ++i)
+    table.column(fmt::format("pc{}", i), Table::Type::real);
+  for (const char* axis : {"a", "b", "c0", "c1"}) table.column(axis, Table::Type::real);
+  if (tokens) table.column("token", Table::Type::text);
   for (const auto& head : run.heads)
     for (const auto& p : head.scatter) {
       auto cells = head_cells(run, head, side_of(p), p.position);
@@ -205,8 +179,7 @@ void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
 
 // Coordinates on every plane of the complement, for the heads in options.planes_of.
 void add_planes_table(const AnalysisRun& run, ResultTables& results) {
-  Table table =
-      table_from_schema(kHeadSchema + "text side, integer position, integer plane, real x, real y");
+  Table table = empty_result_table("head_planes");
   for (const auto& head : run.heads)
     for (const auto& p : head.scatter)
       for (std::size_t i = 0; 2 * i + 1 < p.planes.size(); ++i)
@@ -243,20 +216,40 @@ std::vector<AddTables> tables_of(const AnalysisRun& run, const AnalyzeOptions& o
 
 }  // namespace
 
-Table table_from_schema(const std::string& schema) {
+const std::map<std::string, std::string>& result_table_schemas() {
+  static const std::map<std::string, std::string> kSchemas = [] {
+    std::map<std::string, std::string> schemas;
+    std::string name;
+    for (const auto& line : split(embedded::result_tables, '\n')) {
+      if (line.empty() || line.starts_with('#')) continue;
+      const auto colon = line.starts_with(' ') ? std::string::npos : line.find(':');
+      if (colon != std::string::npos) name = line.substr(0, colon);
+      schemas[name] += line.substr(colon + 1);  // npos + 1 is 0
+    }
+    const auto head = schemas.extract("HEAD").mapped();
+    for (auto& [table, schema] : schemas)
+      if (schema.starts_with(" HEAD")) schema.replace(0, 5, head);
+    return schemas;
+  }();
+  return kSchemas;
+}
+
+Table empty_result_table(const std::string& name) {
   Table table;
-  for (const auto& column : parse_schema(schema)) table.column(column.name, column.type);
+  for (const auto& column : schema_of(name)) table.column(column.name, column.type);
   return table;
 }
 
-ResultTableBuilder::ResultTableBuilder(const AnalysisRun& run, std::string name,
-                                       const std::string& schema)
-    : run_(run), name_(std::move(name)) {
-  for (const auto& column : parse_schema(schema)) {
-    table_.column(column.name, column.type);
+ResultTableBuilder::ResultTableBuilder(const AnalysisRun& run, std::string name)
+    : run_(run), name_(std::move(name)), table_(empty_result_table(name_)) {
+  for (const auto& column : schema_of(name_))
     lacks_input_.push_back((column.needs == "rows" && run.from_sums) ||
                            (column.needs == "keys" && !run.compares_keys));
-  }
+}
+
+void ResultTableBuilder::add_column(const std::string& column) {
+  table_.column(column, Table::Type::real);
+  lacks_input_.push_back(false);
 }
 
 void ResultTableBuilder::add(std::vector<Table::Cell> cells, const std::string& reason,

@@ -1,11 +1,10 @@
-#include "analysis/results/results_folder.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <mutex>
 #include <optional>
 #include <utility>
 
+#include "analysis/results/write_results.h"
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "base/io/file_list.h"

@@ -12,11 +12,6 @@
 
 namespace qkscope {
 
-// Schema of the columns that start every table of heads; head_cells() fills them.
-inline const std::string kHeadSchema =
-    "text model, integer layer, integer head, integer k_head, text rope, text attention, integer "
-    "n_q, integer n_k, ";
-
 // Returns one cell per value: integers and booleans as int64, texts as std::string.
 template <typename... Values>
 std::vector<Table::Cell> make_cells(const Values&... values) {
@@ -31,7 +26,7 @@ std::vector<Table::Cell> make_cells(const Values&... values) {
   return {cell(values)...};
 }
 
-// Returns the cells of kHeadSchema, followed by one cell per value.
+// Returns the cells of HEAD in tables.txt, followed by one cell per value.
 template <typename... Values>
 std::vector<Table::Cell> head_cells(const AnalysisRun& run, const HeadReport& head,
                                     const Values&... values) {
@@ -39,16 +34,18 @@ std::vector<Table::Cell> head_cells(const AnalysisRun& run, const HeadReport& he
                     attention_name(head.window), head.n_q, head.n_k, values...);
 }
 
-// Returns a table without rows. The schema lists types and names: "integer pc, real r_q".
-Table table_from_schema(const std::string& schema);
+// Types and names of the columns of every result table, by its name: "integer pc, real r_q:rows".
+const std::map<std::string, std::string>& result_table_schemas();
+// Returns a result table without rows.
+Table empty_result_table(const std::string& name);
 
 class ResultTableBuilder {
  public:
-  // Columns of the schema may name the input that they need: "real ap:keys, real omega:rows".
-  // Statistics (sums over every token) cannot fill columns marked `:rows`, which need rows, and
-  // fill columns marked `:keys`, which need pairs of keys, only with a capture of the same run.
-  ResultTableBuilder(const AnalysisRun& run, std::string name, const std::string& schema);
+  // Statistics lack the input of some columns (see tables.txt).
+  ResultTableBuilder(const AnalysisRun& run, std::string name);
 
+  // Appends a column of reals before the first row is added.
+  void add_column(const std::string& column);
   // `reason` is counted for every NaN of the row; NaN in the columns `se` and `se_free` counts as
   // `no_error`, if set.
   void add(std::vector<Table::Cell> cells, const std::string& reason,

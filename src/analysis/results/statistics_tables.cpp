@@ -57,9 +57,7 @@ Table over_all_buckets(const Table& from, const AttentionOfLayer& attention,
 // Mean, standard deviation and range of every key channel, before and after RoPE.
 Table key_channels(const Statistics& s, const AttentionOfLayer& attention, const std::string& label,
                    const std::set<int>& layers) {
-  Table table = table_from_schema(
-      "text model, integer layer, integer head, text rope, text attention, text stage, integer "
-      "channel, real mean, real std, real absmax");
+  Table table = empty_result_table("key_channels");
   for (const auto stage : {VectorStage::pre, VectorStage::post})
     for (std::size_t i = 0; i < s.layers.size(); ++i) {
       const auto* found = s.find(VectorKind::key, stage, s.layers[i]);

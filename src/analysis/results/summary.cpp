@@ -11,9 +11,15 @@
 #include "capture/format/capture_source.h"
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
+#include "qkscope/experimental/options.h"
 #include "qkscope/version.h"
 
 namespace qkscope {
+
+static void to_json(Json& json, const HeadId& head) {
+  json = {head.layer, head.head};
+}
+
 namespace {
 
 // Adds the jackknife error of a mean and its confidence interval, where defined.
@@ -90,14 +96,10 @@ Json profile_bin_means(const AnalysisRun& run) {
   return result;
 }
 
-std::string fifths_name(const AnalyzeOptions& options) {
-  using Fifths = PlasticityOptions::Fifths;
-  return options.plasticity_options.fifths == Fifths::range ? "range" : "context";
-}
-
 // Returns the section "profile": its bins, which all heads share, and means over heads.
 Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
-  Json profile = {{"fifths", fifths_name(options)}, {"means", profile_bin_means(run)}};
+  const bool range = options.plasticity_options.fifths == PlasticityOptions::Fifths::range;
+  Json profile = {{"fifths", range ? "range" : "context"}, {"means", profile_bin_means(run)}};
   std::map<bool, int> gaussian;
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
@@ -148,10 +150,22 @@ Json head_counts(const AnalysisRun& run) {
   return json;
 }
 
-Json heads_json(const std::vector<HeadId>& heads) {
-  Json list = Json::array();
-  for (const auto& head : heads) list.push_back({head.layer, head.head});
-  return list;
+// Key of an option in summary.json.
+std::string summary_key(const AnalysisOption& option) {
+  static const std::map<std::string_view, std::string> kOtherNames = {
+      {"separate_pca", "separate_components"},
+      {"high", "taxonomy_high"},
+      {"low", "taxonomy_low"},
+      {"active", "active_angle_r"}};
+  const auto found = kOtherNames.find(option.name);
+  return found == kOtherNames.end() ? std::string(option.name) : found->second;
+}
+
+Json option_json(const AnalysisOption& option, const OptionValue& value) {
+  if (option.kind == OptionKind::text) return short_name(std::get<std::string>(value));
+  const auto* count = std::get_if<std::uint64_t>(&value);
+  if (count != nullptr && *count < option.least) return "auto";
+  return std::visit([](const auto& plain) { return Json(plain); }, value);
 }
 
 // Shortens paths of this machine to their last folder: summaries are shared.
@@ -268,57 +282,29 @@ void add_warnings_and_notes(AnalysisRun& run, const AnalyzeOptions& options) {
 }
 
 Json analyze_options_to_json(const AnalyzeOptions& options) {
-  constexpr const char* kSeparations[] = {"mean", "eigen", "eigen-then-project"};
-  constexpr const char* kAttentions[] = {"any", "full", "sliding"};
-  const auto& p = options.plasticity_options;
-  const bool full = p.covariance == PlasticityOptions::Covariance::full;
-  const Json profile_bins = p.profile_bins == PlasticityOptions::kBuckets ? Json("buckets")
-                            : p.profile_bins > 0                          ? Json(p.profile_bins)
-                                                                          : Json("auto");
-  Json analyses = Json::array();
-  if (options.pca) analyses.push_back("pca");
-  if (options.rotation) analyses.push_back("rotation");
-  if (options.plasticity) analyses.push_back("plasticity");
-  if (options.geometry) analyses.push_back("geometry");
-  Json json = {
-      {"analyses", analyses},
-      {"components", options.pca_options.components},
-      {"separate_components", options.pca_options.separate_components},
-      {"taxonomy_high", options.taxonomy.high},
-      {"taxonomy_low", options.taxonomy.low},
-      {"separation", kSeparations[static_cast<std::size_t>(options.rotation_options.separation)]},
-      {"pairs", options.rotation_options.pairs},
-      {"active_angle_r", options.rotation_options.active_angle_r},
-      {"max_omega", options.rotation_options.max_omega},
-      {"null_draws", options.rotation_options.null_draws},
-      {"query_model", to_string(p.profile_model)},
-      {"covariance", full ? "full" : "diagonal"},
-      {"free_keys", p.free_keys},
-      {"max_pairs", p.max_pairs},
-      {"p_alpha", p.p_alpha},
-      {"heatmap_bins", p.heatmap_bins},
-      {"profile_bins", profile_bins},
-      {"fifths", fifths_name(options)},
-      {"length_bins", p.length_bins},
-      {"score_pairs", options.geometry_options.score_pairs},
-      {"swap_queries", options.geometry_options.swap_queries},
-      {"layers", options.layers},
-      {"heads", heads_json(options.heads)},
-      {"attention", kAttentions[static_cast<std::size_t>(options.attention)]},
-      {"errors", options.errors},
-      {"max_tokens", options.max_tokens},
-      {"scatter", options.scatter},
-      {"planes_of", heads_json(options.planes_of)},
-      {"seed", options.seed}};
-  if (options.partial) json["partial"] = true;
-  if (options.head_counts)
-    json["head_counts"] = {options.head_counts->query_heads, options.head_counts->key_heads};
-  if (options.pre_rope) json["stage"] = "pre";
-  if (!options.keys.empty()) json["keys"] = short_name(options.keys);
-  if (!options.model.empty()) json["model"] = short_name(options.model);
-  if (!options.weights.empty()) json["weights"] = short_name(options.weights);
-  if (!options.nope_layers.empty()) json["nope_layers"] = options.nope_layers;
+  Json json = {{"analyses", Json::array()}};
+  if (options.pca) json["analyses"].push_back("pca");
+  if (options.rotation) json["analyses"].push_back("rotation");
+  if (options.plasticity) json["analyses"].push_back("plasticity");
+  if (options.geometry) json["analyses"].push_back("geometry");
+  for (const auto& option : analysis_options()) {
+    const auto value = option.load(options);
+    // Options that few analyses have are recorded only where they are given.
+    const bool rare = option.group == OptionGroup::capture ||
+                      option.group == OptionGroup::statistics || option.kind == OptionKind::text ||
+                      option.name == "partial";
+    if (option.name != "label" && (!rare || value != option.fallback))
+      json[summary_key(option)] = option_json(option, value);
+  }
   return json;
+}
+
+std::string analysis_of_option(const std::string& key) {
+  constexpr const char* kAnalyses[] = {"", "", "pca", "rotation", "plasticity", "geometry", ""};
+  for (const auto& option : analysis_options())
+    if (summary_key(option) == key && key != "keys")
+      return kAnalyses[static_cast<std::size_t>(option.group)];
+  return "plasticity";
 }
 
 Json summary_json(const AnalysisRun& run, const UndefinedCounts& undefined,

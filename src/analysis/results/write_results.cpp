@@ -12,7 +12,6 @@
 #include <fmt/ranges.h>
 
 #include "analysis/results/head_runner.h"
-#include "analysis/results/results_folder.h"
 #include "analysis/results/row_builder.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
@@ -26,17 +25,13 @@
 #include "qkscope/version.h"
 
 namespace qkscope {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AnalysisTimes, read, moments, pca, rotation, plasticity,
+                                   geometry, errors)
+
 namespace {
 
 using results_layout::kSummaryFile;
-
-// Every table that an analysis can write.
-constexpr const char* kTableNames[] = {
-    "qk",           "taxonomy",     "taxonomy_counts", "correlations",
-    "rotated",      "complement",   "head_metrics",    "head_bucket_plasticity",
-    "head_profile", "profile_bins", "pair_heatmap",    "head_component_weights",
-    "errors",       "head_scatter", "head_planes",     "attention",
-    "distance",     "key_channels", "geometry",        "pairs"};
 
 // Returns the content of timings.json, the only output file that differs between repeated runs.
 Json timings(const AnalysisRun& run, double write_seconds) {
@@ -45,35 +40,10 @@ Json timings(const AnalysisRun& run, double write_seconds) {
           {"total_seconds", run.seconds + write_seconds},
           {"analysis_seconds", run.seconds},
           {"write_seconds", write_seconds},
-          {"thread_seconds",
-           {{"read", run.times.read},
-            {"moments", run.times.moments},
-            {"pca", run.times.pca},
-            {"rotation", run.times.rotation},
-            {"plasticity", run.times.plasticity},
-            {"geometry", run.times.geometry},
-            {"errors", run.times.errors}}}};
+          {"thread_seconds", run.times}};
 }
 
 // ---- One set of options per results folder ----
-
-// Analysis that an option belongs to; "" for options that all analyses share. Options that are not
-// listed belong to the plasticity analysis.
-std::string analysis_of_option(const std::string& option) {
-  static const std::set<std::string> shared = {
-      "layers", "heads", "attention", "errors",      "max_tokens",  "scatter",
-      "seed",   "stage", "model",     "nope_layers", "head_counts", "partial"};
-  static const std::set<std::string> pca = {"components", "separate_components", "taxonomy_high",
-                                            "taxonomy_low"};
-  static const std::set<std::string> rotation = {"separation", "pairs",      "active_angle_r",
-                                                 "max_omega",  "null_draws", "planes_of"};
-  static const std::set<std::string> geometry = {"score_pairs", "swap_queries", "weights"};
-  return shared.contains(option)     ? ""
-         : pca.contains(option)      ? "pca"
-         : rotation.contains(option) ? "rotation"
-         : geometry.contains(option) ? "geometry"
-                                     : "plasticity";
-}
 
 bool runs_analysis(const Json& options, const std::string& analysis) {
   return std::ranges::count(options.at("analyses"), Json(analysis)) > 0;
@@ -135,7 +105,7 @@ void check_same_results(const std::string& folder, const Json& there, const Anal
 void remove_results(const std::string& folder) {
   remove_summary_file(folder);
   if (is_statistics_folder(folder)) return;  // its own tables have some of the same names
-  for (const char* name : kTableNames)
+  for (const auto& [name, schema] : result_table_schemas())
     for (const char* ending : {".csv", ".parquet"})
       std::filesystem::remove(folder + "/" + name + ending);
 }
@@ -184,9 +154,9 @@ class StagedTables {
 // Sizes and checksums of the result tables in the folder.
 FileList list_tables(const std::string& folder) {
   std::vector<std::string> names;
-  for (const char* table : kTableNames)
+  for (const auto& [table, schema] : result_table_schemas())
     for (const char* ending : {".csv", ".parquet"})
-      if (path_exists(folder + "/" + table + ending)) names.push_back(std::string(table) + ending);
+      if (path_exists(folder + "/" + table + ending)) names.push_back(table + ending);
   return list_files(folder, names);
 }
 

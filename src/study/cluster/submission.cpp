@@ -6,6 +6,7 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
@@ -90,9 +91,7 @@ PlannedRunSize planned_run_size(const PlannedRun& run) {
 }
 
 std::vector<std::string> SlurmSubmission::job_ids() const {
-  std::vector<std::string> all;
-  for (const auto& job : jobs) all.push_back(job.id);
-  return all;
+  return project(jobs, &SubmissionJob::id);
 }
 
 std::string SubmissionFolder::log_path_pattern(const std::string& job, bool array) const {
@@ -169,9 +168,9 @@ std::vector<SubmittedJob> submit_jobs(const ClusterPlan& plan, const std::atomic
     }
     submission.complete = true;
     folder.write(submission);
-    std::vector<SubmittedJob> submitted;
-    for (const auto& job : submission.jobs) submitted.push_back({job.name, job.id});
-    return submitted;
+    return project(submission.jobs, [](const SubmissionJob& job) {
+      return SubmittedJob{job.name, job.id};
+    });
   });
 }
 

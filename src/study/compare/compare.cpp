@@ -3,12 +3,12 @@
 #include <cmath>
 #include <map>
 
-#include <fmt/ranges.h>
-
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
+#include "base/tables/empty_table.h"
 #include "qkscope/experimental/study.h"
 #include "study/compare/published.h"
 #include "study/compare/run_tables.h"
@@ -16,24 +16,17 @@
 namespace qkscope {
 namespace {
 
-using Type = Table::Type;
 using Names = std::vector<std::string>;
 
 bool contains(const Names& names, const std::string& name) {
   return std::ranges::count(names, name) > 0;
 }
 
-Names labels_of(const std::vector<AnalyzedRunFolder>& runs) {
-  Names labels;
-  for (const auto& run : runs) labels.push_back(run.label);
-  return labels;
-}
-
 constexpr std::size_t kMostListed = 12;  // names in a message
 
 std::vector<AnalyzedRunFolder> finished_runs(const std::string& results, const Names& only) {
   auto runs = find_run_folders(results);
-  const auto labels = labels_of(runs);
+  const auto labels = project(runs, &AnalyzedRunFolder::label);
   for (const auto& label : only)
     if (!contains(labels, label))
       bad_input("--only {}: {} has no finished run of this name; there are {}", quote_text(label),
@@ -105,14 +98,6 @@ double z_score(double difference, double se) {
   return se > 0 ? difference / se : kNan;
 }
 
-Table table_with_columns(const Names& texts, const Names& numbers, const Names& more_texts = {}) {
-  Table table;
-  for (const auto& name : texts) table.column(name, Type::text);
-  for (const auto& name : numbers) table.column(name, Type::real);
-  for (const auto& name : more_texts) table.column(name, Type::text);
-  return table;
-}
-
 void add_published(Table& table, const PublishedNumber& number, Match& match) {
   MeasuredValue ours{.missing = "there is no such run here"};
   if (match.run) ours = measure_published_quantity(number, *match.run);
@@ -137,10 +122,10 @@ Table compare_numbers(const PublishedNumbers& set, std::vector<Match> matches, b
       quantities.push_back(number.quantity);
     list.push_back(&number);
   }
-  Table table =
-      table_with_columns({"measure", "checkpoint", "model"},
-                         {"published", "ours", "difference", "se_published", "se_ours", "se", "z"},
-                         {"our_column", "kind", "source", "note"});
+  Table table = empty_table(
+      "text measure, text checkpoint, text model, real published, real ours, real difference, real "
+      "se_published, real se_ours, real se, real z, text our_column, text kind, text source, text "
+      "note");
   for (const auto& quantity : quantities)
     for (auto& match : matches)
       for (const auto* number : numbers[{quantity, match.subject}])
@@ -165,8 +150,8 @@ std::vector<Pair> pairs_of(const std::string& folder_a, const std::string& folde
   const auto all_a = find_run_folders(folder_a);
   const auto all_b = find_run_folders(folder_b);
   if (all_a.size() == 1 && all_b.size() == 1) return {{RunTables(all_a), RunTables(all_b)}};
-  const auto labels_a = labels_of(all_a);
-  const auto labels_b = labels_of(all_b);
+  const auto labels_a = project(all_a, &AnalyzedRunFolder::label);
+  const auto labels_b = project(all_b, &AnalyzedRunFolder::label);
   std::vector<Pair> pairs;
   for (const auto& a : all_a)
     for (const auto& b : all_b)
@@ -211,8 +196,9 @@ Table compare_runs(const std::string& a, const std::string& b) {
   return translate_exceptions([&] {
     auto pairs = pairs_of(a, b);
     for (auto& pair : pairs) warn_about_options(pair);
-    Table table = table_with_columns({"measure", "model_a", "model_b"},
-                                     {"a", "b", "difference", "se_a", "se_b", "se", "z"});
+    Table table = empty_table(
+        "text measure, text model_a, text model_b, real a, real b, real difference, real se_a, "
+        "real se_b, real se, real z");
     for (const auto& quantity : list_compared_quantities())
       for (auto& pair : pairs) {
         const auto in_a = evaluate_quantity(quantity, pair.a);

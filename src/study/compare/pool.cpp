@@ -9,10 +9,12 @@
 #include "analysis/results/geometry_columns.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/numerics/sample_statistics.h"
 #include "base/tables/csv.h"
+#include "base/tables/empty_table.h"
 #include "qkscope/experimental/study.h"
 #include "study/compare/published.h"
 #include "study/compare/run_tables.h"
@@ -180,7 +182,6 @@ std::vector<std::string> quantities_of(const std::vector<PooledHead>& heads) {
   return {names.begin(), names.end()};
 }
 
-using Type = Table::Type;
 using Heads = std::vector<const PooledHead*>;
 
 constexpr char kAll[] = "all";
@@ -211,10 +212,9 @@ Heads select_heads(const std::vector<PooledHead>& heads, const std::string& mode
 }
 
 Table pooled_table(const std::vector<PooledHead>& heads) {
-  Table table;
-  for (const char* name : {"model", "heads", "quantity"}) table.column(name, Type::text);
-  table.column("n_heads", Type::integer);
-  for (const char* name : {"mean", "median", "std", "min", "max"}) table.column(name, Type::real);
+  Table table = empty_table(
+      "text model, text heads, text quantity, integer n_heads, real mean, real median, real std, "
+      "real min, real max");
   for (const auto& model : model_names(heads))
     for (const char* layers : {kAll, "rope", "nope", "full", "sliding"}) {
       const auto chosen = select_heads(heads, model, layers);
@@ -230,10 +230,9 @@ Table pooled_table(const std::vector<PooledHead>& heads) {
 }
 
 Table depth_table(const std::vector<PooledHead>& heads, int bins) {
-  Table table;
-  table.column("model", Type::text).column("quantity", Type::text).column("bin", Type::integer);
-  table.column("depth_low", Type::real).column("depth_high", Type::real);
-  table.column("n_heads", Type::integer).column("mean", Type::real).column("median", Type::real);
+  Table table = empty_table(
+      "text model, text quantity, integer bin, real depth_low, real depth_high, integer n_heads, "
+      "real mean, real median");
   for (const auto& model : model_names(heads)) {
     std::vector<Heads> at(as_index(bins));
     for (const auto* head : select_heads(heads, model))
@@ -250,11 +249,7 @@ Table depth_table(const std::vector<PooledHead>& heads, int bins) {
   return table;
 }
 
-void add_correlation_columns(Table& table, const char* count) {
-  table.column(count, Type::integer);
-  for (const char* name : {"pearson", "pearson_p", "spearman", "spearman_p"})
-    table.column(name, Type::real);
-}
+constexpr char kCorrelations[] = ", real pearson, real pearson_p, real spearman, real spearman_p";
 
 void add_correlation(Table& table, std::vector<Table::Cell> cells, const PairCorrelation& found) {
   cells.insert(cells.end(),
@@ -264,9 +259,8 @@ void add_correlation(Table& table, std::vector<Table::Cell> cells, const PairCor
 
 Table correlation_table(const std::vector<PooledHead>& heads,
                         const std::vector<std::pair<std::string, std::string>>& pairs) {
-  Table table;
-  for (const char* name : {"model", "x", "y"}) table.column(name, Type::text);
-  add_correlation_columns(table, "n_heads");
+  Table table =
+      empty_table(std::string("text model, text x, text y, integer n_heads") + kCorrelations);
   for (const auto& [x, y] : pairs) {
     for (const auto& model : model_names(heads)) {
       std::vector<double> of_x;
@@ -282,15 +276,12 @@ Table correlation_table(const std::vector<PooledHead>& heads,
 }
 
 Table score_table(const std::vector<AnalyzedRunFolder>& folders, const PoolOptions& options) {
-  std::vector<OverviewRow> runs;
-  std::vector<std::string> labels;
-  for (const auto& run : folders) {
-    runs.push_back(make_overview_row(run.folder, run.label));
-    labels.push_back(run.label);
-  }
-  Table table;
-  table.column("score", Type::text).column("measure", Type::text);
-  add_correlation_columns(table, "n_models");
+  const auto runs = project(folders, [](const AnalyzedRunFolder& run) {
+    return make_overview_row(run.folder, run.label);
+  });
+  const auto labels = project(folders, &AnalyzedRunFolder::label);
+  Table table =
+      empty_table(std::string("text score, text measure, integer n_models") + kCorrelations);
   const auto scores = read_benchmark_results(options.scores, options.by);
   std::set<std::string> scored;
   for (const auto& score : scores)
@@ -321,9 +312,9 @@ std::vector<BenchmarkScore> read_benchmark_results(const std::string& file, cons
   if (!has(by))
     bad_input("{}: there is no column {} with the names of models; it has {}", file, quote_text(by),
               fmt::join(header, ", "));
-  std::vector<CsvColumn> columns;
-  for (const auto& name : header) columns.push_back({name, Table::Type::text});
-  const Table table = read_csv_table(file, columns);
+  const Table table = read_csv_table(file, project(header, [](const std::string& name) {
+                                       return CsvColumn{name, Table::Type::text};
+                                     }));
   const auto& models = table.find(by)->texts;
   std::vector<BenchmarkScore> scores;  // in the order of the file
   const auto add = [&](const std::string& name, std::size_t row, const std::string& field) {

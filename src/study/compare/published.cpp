@@ -9,6 +9,7 @@
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/data_folder.h"
 #include "base/io/folder.h"
@@ -53,9 +54,9 @@ std::string find_published_file(const std::string& name) {
 class PublishedRows {
  public:
   explicit PublishedRows(std::string file) : file_(std::move(file)) {
-    std::vector<CsvColumn> columns;
-    for (const auto& name : read_csv_header(file_)) columns.push_back({name, Table::Type::text});
-    table_ = read_csv_table(file_, columns);
+    table_ = read_csv_table(file_, project(read_csv_header(file_), [](const std::string& name) {
+                              return CsvColumn{name, Table::Type::text};
+                            }));
     if (table_.rows() == 0) bad_input("{}: holds no numbers", file_);
   }
 
@@ -336,11 +337,7 @@ PublishedNumbers read_published_numbers(const std::string& name) {
 }
 
 std::vector<std::string> published_sets() {
-  return translate_exceptions([] {
-    std::vector<std::string> names;
-    for (const auto& [name, file] : published_files()) names.push_back(name);
-    return names;
-  });
+  return translate_exceptions([] { return collect_map_keys(published_files()); });
 }
 
 double parse_number(std::string_view text) {

@@ -5,8 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "analysis/results/results_folder.h"
+#include "analysis/results/write_results.h"
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/io/folder.h"
 #include "base/numerics/sample_statistics.h"
 #include "base/tables/csv.h"
@@ -292,8 +293,7 @@ std::optional<std::vector<double>> RunTables::select_column_values(
 
 HeadStatisticResult compute_head_statistic(const std::vector<HeadValue>& heads,
                                            const HeadStatistic& statistic) {
-  std::vector<double> values;
-  for (const auto& head : heads) values.push_back(head.value);
+  const auto values = project(heads, &HeadValue::value);
   const double at = statistic.at;
   const auto n = static_cast<double>(values.size());
   const auto count = [&](auto condition) {

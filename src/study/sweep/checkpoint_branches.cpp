@@ -4,8 +4,6 @@
 #include <filesystem>
 #include <set>
 
-#include <fmt/ranges.h>
-
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"

@@ -7,8 +7,10 @@
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
+#include "base/tables/empty_table.h"
 #include "qkscope/tables.h"
 #include "study/sweep/sweep.h"
 
@@ -23,6 +25,13 @@ struct Measure {
   std::string field;    // "mean", "median" or "fraction"
 };
 
+// The overview calls the explained variance of the first component pc0_variance.
+constexpr char kFirstVariance[] = "pc0_variance";
+
+std::string overview_name(const std::string& column) {
+  return column == "explained_variance" ? kFirstVariance : column;
+}
+
 // The measures in the column order of overview.csv.
 const std::vector<Measure> kMeasures = [] {
   std::vector<Measure> all;
@@ -30,7 +39,7 @@ const std::vector<Measure> kMeasures = [] {
                        const std::vector<std::string>& names, const std::string& suffix = "") {
     for (const auto& name : names)
       all.push_back(
-          {name + suffix, section, name == "pc0_variance" ? "explained_variance" : name, field});
+          {name + suffix, section, name == kFirstVariance ? "explained_variance" : name, field});
   };
   const std::vector<std::string> classes = {"position_dominated", "q_positional", "k_positional",
                                             "content_focused", "mixed"};
@@ -109,25 +118,14 @@ std::vector<OverviewRow> read_rows(const std::string& results, const RunEntry& r
   }
 }
 
-// A quantity that both the analysis of the capture and the analysis of the statistics have.
-struct SampledQuantity {
-  const char* name;
-  const char* table;
-  const char* column;
-};
-constexpr SampledQuantity kSampledQuantities[] = {
-    {"r_q", "qk", "r_q"},
-    {"r_k", "qk", "r_k"},
-    {"pc0_variance", "qk", "explained_variance"},
-    {"position_r", "rotated", "position_r"},
-    {"r_q_a", "rotated", "r_q_a"},
-    {"r_k_a", "rotated", "r_k_a"},
-    {"bias_strength", "rotated", "bias_strength"},
-    {"separation_strength", "rotated", "separation_strength"},
-    {"plane_var_fraction", "rotated", "plane_var_fraction"},
-    {"q_R2_pos", "head_metrics", "q_R2_pos"},
-    {"rank_entropy_q_post", "geometry", "rank_entropy_q_post"},
-    {"rank_entropy_k_post", "geometry", "rank_entropy_k_post"}};
+// Columns that both the analysis of the capture and the analysis of the statistics have.
+const std::pair<const char*, std::vector<const char*>> kSampledColumns[] = {
+    {"qk", {"r_q", "r_k", "explained_variance"}},
+    {"rotated",
+     {"position_r", "r_q_a", "r_k_a", "bias_strength", "separation_strength",
+      "plane_var_fraction"}},
+    {"head_metrics", {"q_R2_pos"}},
+    {"geometry", {"rank_entropy_q_post", "rank_entropy_k_post"}}};
 
 template <typename T>
 using ByHead = std::map<std::pair<std::int64_t, std::int64_t>, T>;  // by layer and head
@@ -162,7 +160,7 @@ void for_common_heads(const ByHead<T>& sampled, const ByHead<T>& exact, Add add)
     if (const auto found = exact.find(head); found != exact.end()) add(value, found->second);
 }
 
-void add_quantity(Table& table, const RunEntry& run, const char* name,
+void add_quantity(Table& table, const RunEntry& run, const std::string& column,
                   const ByHead<double>& sampled, const ByHead<double>& exact) {
   std::int64_t heads = 0;
   double sum_sampled = 0;
@@ -179,7 +177,7 @@ void add_quantity(Table& table, const RunEntry& run, const char* name,
   });
   if (heads == 0) return;
   const auto n = static_cast<double>(heads);
-  table.add({run.label, run.phase, run.order, std::string(name), heads, sum_sampled / n,
+  table.add({run.label, run.phase, run.order, overview_name(column), heads, sum_sampled / n,
              sum_exact / n, (sum_sampled - sum_exact) / n, std::sqrt(squares / n), largest});
 }
 
@@ -201,11 +199,7 @@ void add_classes(Table& table, const RunEntry& run, const ByHead<std::string>& s
 }  // namespace
 
 const std::vector<std::string>& overview_measures() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> list;
-    for (const auto& measure : kMeasures) list.push_back(measure.name);
-    return list;
-  }();
+  static const auto names = project(kMeasures, &Measure::name);
   return names;
 }
 
@@ -239,7 +233,6 @@ std::vector<OverviewRow> read_overview(const std::string& sweep_folder) {
 }
 
 Table overview_table(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
-  using enum Table::Type;
   const auto rows = make_overview_rows(folder, runs);
   std::set<std::string> present;  // names of the values of any run
   for (const auto& row : rows)
@@ -249,10 +242,8 @@ Table overview_table(const SweepFolder& folder, const std::vector<RunEntry>& run
     columns.insert(columns.end(), {name, name + kErrorSuffix});
     if (present.contains(name + kExactSuffix)) columns.push_back(name + kExactSuffix);
   }
-  Table table;
-  table.column("model", text).column("phase", text).column("order", integer);
-  table.column("layers", text).column("heads", integer);
-  for (const auto& name : columns) table.column(name, real);
+  Table table = empty_table("text model, text phase, integer order, text layers, integer heads");
+  for (const auto& name : columns) table.column(name, Table::Type::real);
   for (const auto& row : rows) {
     std::vector<Table::Cell> cells = {row.label, row.phase, row.order, row.layers, row.heads};
     for (const auto& name : columns) cells.emplace_back(row.value(name));
@@ -262,19 +253,17 @@ Table overview_table(const SweepFolder& folder, const std::vector<RunEntry>& run
 }
 
 Table make_sampling_error_table(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
-  using enum Table::Type;
-  Table table;
-  table.column("model", text).column("phase", text).column("order", integer);
-  table.column("quantity", text).column("heads", integer);
-  for (const char* name : {"sampled", "exact", "difference", "rms_of_heads", "largest_of_heads"})
-    table.column(name, real);
+  Table table = empty_table(
+      "text model, text phase, integer order, text quantity, integer heads, real sampled, real "
+      "exact, real difference, real rms_of_heads, real largest_of_heads");
   for (const auto& run : runs) {
     const auto sampled = folder.results_folder(run.label);
     const auto exact = folder.exact_results_folder(run.label);
     if (!path_exists(exact + "/summary.json")) continue;
-    for (const auto& [name, file, column] : kSampledQuantities)
-      add_quantity(table, run, name, read_by_head<double>(sampled, file, column),
-                   read_by_head<double>(exact, file, column));
+    for (const auto& [file, columns] : kSampledColumns)
+      for (const auto* column : columns)
+        add_quantity(table, run, column, read_by_head<double>(sampled, file, column),
+                     read_by_head<double>(exact, file, column));
     add_classes(table, run, read_by_head<std::string>(sampled, "taxonomy", "class"),
                 read_by_head<std::string>(exact, "taxonomy", "class"));
   }

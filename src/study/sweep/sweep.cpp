@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/data_folder.h"
 #include "base/io/folder.h"
@@ -229,8 +230,7 @@ SweepPart parse_sweep_part(std::string_view name, std::string_view what) {
 }
 
 std::vector<const SweepRun*> select_runs(const SweepConfig& config, const SweepOptions& options) {
-  std::vector<std::string> labels;
-  for (const auto& run : config.runs) labels.push_back(run.label);
+  const auto labels = project(config.runs, &SweepRun::label);
   for (const auto& label : options.only) {
     if (std::ranges::count(labels, label) > 0) continue;
     const auto near = nearest(label, labels);
@@ -270,8 +270,7 @@ std::vector<PlannedRun> Sweep::plan(const SweepOptions& options) const {
     state_->folder.download_updates(state_->config);
     const auto runs = select_runs(state_->config, options);
     SweepPlanner planner(state_->config, state_->folder);
-    std::vector<PlannedRun> planned;
-    for (const auto* run : runs) planned.push_back(planner.plan(*run));
+    auto planned = project(runs, [&](const SweepRun* run) { return planner.plan(*run); });
     plan_disk(runs, options, planned);
     return planned;
   });

@@ -5,6 +5,7 @@
 
 #include "analysis/results/write_results.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/core/thread_pool.h"
 #include "base/core/unless_bad_input.h"
 #include "base/io/folder.h"
@@ -138,10 +139,7 @@ void SweepFolder::download_updates_under_lock(const SweepConfig& config) const {
 }
 
 bool SweepFolder::upload_sweep_files(const SweepConfig& config, bool quiet) const {
-  if (!stored_) return true;
-  std::vector<std::string> labels;
-  for (const auto& run : config.runs) labels.push_back(run.label);
-  return stored_->upload_sweep_files(labels, quiet);
+  return !stored_ || stored_->upload_sweep_files(project(config.runs, &SweepRun::label), quiet);
 }
 
 // Model for the column weight_rank_90: "run" in a sweep file stands for the model of each run.

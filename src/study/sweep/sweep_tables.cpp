@@ -16,6 +16,7 @@
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "base/io/output_file.h"
+#include "base/tables/empty_table.h"
 #include "base/tables/parquet_stream.h"
 #include "input/store/stored_folder.h"
 #include "qkscope/tables.h"
@@ -169,12 +170,9 @@ std::vector<NamedSweep> open_sweeps(const std::vector<std::string>& texts, const
 
 // The table `runs`: checkpoint and step of every run, for joins with the other tables.
 Table runs_table(const std::vector<NamedSweep>& sweeps) {
-  Table table;
-  for (const char* name : {"sweep", "model", "phase"}) table.column(name, Table::Type::text);
-  table.column("order", Table::Type::integer);
-  for (const char* name : {"state", "checkpoint", "revision"})
-    table.column(name, Table::Type::text);
-  table.column("step", Table::Type::integer);
+  Table table = empty_table(
+      "text sweep, text model, text phase, integer order, text state, text checkpoint, text "
+      "revision, integer step");
   for (const auto& sweep : sweeps) {
     const Json json = load_json(sweep.folder.runs_file());
     for (const auto& run : json.at("runs")) {

@@ -1,4 +1,4 @@
-#include "analysis/results/results_folder.h"
+#include "analysis/results/write_results.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
