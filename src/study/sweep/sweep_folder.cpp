@@ -6,7 +6,7 @@
 #include "analysis/results/write_results.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
-#include "base/core/unless_bad_input.h"
+#include "base/core/error.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "capture/format/capture_source.h"
