@@ -12,8 +12,7 @@ constexpr std::size_t kBatchesAhead = 2;
 
 }  // namespace
 
-// The forward pass also checks token ids, but its error message cannot say which text they are
-// from.
+// The forward pass also checks token ids, but its error message cannot name the text.
 void check_token_ids(const RunPlan& plan, const Example& example) {
   const auto rows = plan.model.embedding_rows;
   for (std::size_t position = 0; position < example.ids.size(); ++position) {
