@@ -11,7 +11,6 @@
 #include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
-#include "base/core/unless_bad_input.h"
 #include "qkscope/tokenizer.h"
 
 namespace qkscope {

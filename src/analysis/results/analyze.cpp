@@ -13,7 +13,6 @@
 #include "analysis/results/measures.h"
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
-#include "base/core/unless_bad_input.h"
 #include "base/io/file_list.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"

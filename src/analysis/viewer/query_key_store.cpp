@@ -10,7 +10,6 @@
 
 #include "base/core/convert.h"
 #include "base/core/error.h"
-#include "base/core/huge_pages.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "qkscope/experimental/log.h"

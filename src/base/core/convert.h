@@ -24,8 +24,7 @@ float to_float(Fp16 value);
 Fp16 to_fp16(float value);      // round to nearest, ties to even
 float to_float(Fp8E4m3 value);  // E4M3FN: no infinities, 0x7f and 0xff are NaN
 
-// Converts the contiguous `source` of any floating type to float32. `destination` must have the
-// same number of elements.
+// Converts the contiguous `source` of any floating type to float32. The sizes must be equal.
 void convert_to_float32(ConstTensorView source, std::span<float> destination);
 
 }  // namespace qkscope

@@ -1,5 +1,4 @@
-// Numeric helpers: NaN, which marks missing float64 results, and the conversion of signed indices
-// to std::size_t.
+// Numeric helpers: NaN, which marks missing float64 results, and conversions of counts and indices.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +11,10 @@ inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 constexpr std::size_t as_index(std::int64_t number) {
   return static_cast<std::size_t>(number);
+}
+
+constexpr double to_double(std::int64_t number) {
+  return static_cast<double>(number);
 }
 
 }  // namespace qkscope

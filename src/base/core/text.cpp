@@ -1,7 +1,6 @@
 #include "base/core/text.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -20,8 +19,7 @@ struct CheckedCharacter {
   bool valid;
 };
 
-// Checks the first character of `text`. An invalid sequence has the size of its longest valid
-// prefix, at least one byte.
+// Checks the first character of `text`. An invalid sequence has the size of its valid prefix.
 CheckedCharacter check_first_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -80,8 +78,7 @@ bool is_bidi_control(char32_t code) {
   return (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
 }
 
-// Moves the first character of `text` to `result`, escaped unless it is printable or `plain` is
-// set.
+// Moves the first character of `text` to `result`, escaped unless printable or `plain`.
 void append_escaped(std::string& result, std::string_view& text, bool plain) {
   const auto size = std::min<std::size_t>(utf8::character_size(text.front()), text.size());
   if (find_invalid_utf8(text.substr(0, size)) != std::string_view::npos) {
@@ -141,8 +138,7 @@ std::string utf8::encode_code_point(char32_t code) {
 }
 
 std::size_t utf8::count_characters(std::string_view text) {
-  return text.size() -
-         static_cast<std::size_t>(std::count_if(text.begin(), text.end(), is_continuation_byte));
+  return text.size() - static_cast<std::size_t>(std::ranges::count_if(text, is_continuation_byte));
 }
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
@@ -166,27 +162,9 @@ std::string ascii_lower(std::string_view text) {
 }
 
 bool glob_match(std::string_view pattern, std::string_view text) {
-  std::size_t p = 0;
-  std::size_t t = 0;
-  std::size_t star = std::string_view::npos;
-  std::size_t star_text = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      star_text = t;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
-      ++p;
-      ++t;
-    } else if (star !=
-               std::string_view::npos) {  // backtrack: the last `*` matches one more character
-      p = star + 1;
-      t = ++star_text;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
+  return wildcard_match(
+      pattern, text, [](char p) { return p == '*'; },
+      [](char p, char t) { return p == '?' || p == t; });
 }
 
 std::string printable(std::string_view text) {
@@ -246,11 +224,9 @@ std::string format_count(std::uint64_t count) {
 }
 
 std::int64_t parse_integer(std::string_view text, std::string_view what) {
-  std::int64_t value = 0;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (result.ec != std::errc() || result.ptr != text.data() + text.size())
-    bad_input("{}: found '{}', expected an integer", what, text);
-  return value;
+  const auto value = parse_number<std::int64_t>(text);
+  if (!value) bad_input("{}: found '{}', expected an integer", what, text);
+  return *value;
 }
 
 std::int64_t parse_bytes(std::string_view text, std::string_view what) {

@@ -2,8 +2,10 @@
 // qkscope/experimental/text.h declares the validation.
 #pragma once
 
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,14 +15,52 @@
 
 namespace qkscope {
 
+// Returns whether a sequence matches a pattern in which is_star(p) marks elements that stand for
+// any run of elements; matches(p, t) compares the others. Greedy with backtracking to the last star
+// only, so the time is bounded by the product of both lengths.
+template <typename Pattern, typename Text, typename IsStar, typename Matches>
+bool wildcard_match(const Pattern& pattern, const Text& text, const IsStar& is_star,
+                    const Matches& matches) {
+  constexpr auto kNone = std::string_view::npos;
+  std::size_t p = 0;
+  std::size_t t = 0;
+  std::size_t star = kNone;
+  std::size_t star_end = 0;  // end of the run that the last star stands for
+  while (t < text.size()) {
+    if (p < pattern.size() && is_star(pattern[p])) {
+      star = p++;
+      star_end = t;
+    } else if (p < pattern.size() && matches(pattern[p], text[t])) {
+      ++p;
+      ++t;
+    } else if (star != kNone) {  // extend the run of the last star by one element
+      p = star + 1;
+      t = ++star_end;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && is_star(pattern[p])) ++p;
+  return p == pattern.size();
+}
+
 // Returns whether the whole text matches: `*` matches any characters, `?` exactly one.
 bool glob_match(std::string_view pattern, std::string_view text);
+
+// Parses the whole text as a number; nullopt for any other text.
+template <typename Number, typename... Format>
+std::optional<Number> parse_number(std::string_view text, Format... base) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number, base...);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return number;
+}
 
 // Converts A to Z to lower case, independent of the locale. All other bytes are unchanged.
 std::string ascii_lower(std::string_view text);
 
-// Quotes text from a file for an error message: in double quotes, escaped like printable(), and
-// truncated after 200 bytes.
+// Quotes text from a file for an error message: escaped like printable(), at most 200 bytes.
 std::string quote_text(std::string_view text);
 
 // Removes white space at both ends.

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
-#include <cstddef>
 #include <exception>
 #include <fstream>
 #include <iterator>
@@ -15,13 +14,12 @@
 #include <sstream>
 #include <string_view>
 #include <thread>
-#include <vector>
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
 
 #include "base/core/error.h"
-#include "base/core/huge_pages.h"
 #include "base/core/log.h"
 
 namespace qkscope {
@@ -185,8 +183,7 @@ struct PoolHolder {
 };
 
 PoolHolder& pool_holder() {
-  static auto* holder =
-      new PoolHolder;  // never destroyed: threads may still compute at process exit
+  static auto* holder = new PoolHolder;  // never destroyed: threads may compute at process exit
   return *holder;
 }
 
@@ -257,6 +254,13 @@ void parallel_for_ranges(std::int64_t count, std::int64_t grain,
                          const std::function<void(std::int64_t, std::int64_t)>& body) {
   parallel_for((count + grain - 1) / grain,
                [&](std::int64_t i) { body(i * grain, std::min(count, (i + 1) * grain)); });
+}
+
+void request_huge_pages(void* memory, std::size_t bytes) {
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  // Advisory: ignore errors.
+  if (std::align(kHugePage, kHugePage, memory, bytes) != nullptr)
+    ::madvise(memory, bytes, MADV_HUGEPAGE);
 }
 
 void request_huge_pages() {

@@ -1,12 +1,14 @@
 // Internal additions to the thread pool of qkscope/experimental/threads.h.
 #pragma once
 
+#include <cstddef>
 #include <future>
 #include <memory>
 #include <string>
 #include <system_error>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "qkscope/experimental/threads.h"
 
@@ -26,6 +28,17 @@ auto run_in_background(Body body) -> std::future<std::invoke_result_t<Body&>> {
   }
 }
 
+// Returns function(element) for every element of a vector, computed in parallel.
+template <typename Element, typename Function>
+auto parallel_map(const std::vector<Element>& elements, const Function& function) {
+  std::vector<std::invoke_result_t<const Function&, const Element&>> results(elements.size());
+  parallel_for(std::ssize(elements), [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    results[at] = function(elements[at]);
+  });
+  return results;
+}
+
 // Calls body(begin, end) in parallel for consecutive ranges of at most `grain` indices.
 void parallel_for_ranges(std::int64_t count, std::int64_t grain,
                          const std::function<void(std::int64_t, std::int64_t)>& body);
@@ -33,6 +46,10 @@ void parallel_for_ranges(std::int64_t count, std::int64_t grain,
 // Returns the CPU quota (cpu.max) of a cgroup of version 2 and its parents in cores, rounded up; 0
 // without a quota. `membership` is the content of /proc/self/cgroup, `root` is /sys/fs/cgroup.
 int cgroup_cores(const std::string& membership, const std::string& root);
+
+// Asks for huge pages in the 2 MiB blocks of fresh memory, which fault in faster; without kernel
+// support the call has no effect.
+void request_huge_pages(void* memory, std::size_t bytes);
 
 // Marks about 60 MiB of the calling thread's heap for transparent huge pages. Later allocations
 // reuse that memory if malloc keeps freed blocks (mallopt M_TRIM_THRESHOLD); otherwise, or without

@@ -35,8 +35,7 @@ std::string checksum_text(std::uint64_t checksum);  // 16 hexadecimal digits
 // file), 64 KiB of every further 16 MiB, and the last 64 KiB.
 std::string file_fingerprint(const std::string& path);
 
-// Returns the BLAKE2b hash (RFC 7693) with a digest of eight bytes and no key, as a little-endian
-// number.
+// Returns the BLAKE2b hash (RFC 7693) with an 8-byte digest and no key, little-endian.
 std::uint64_t blake2b_64(std::string_view message);
 
 }  // namespace qkscope

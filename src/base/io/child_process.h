@@ -1,5 +1,4 @@
-// Runs another program and collects its output. No shell is involved, so an argument is never
-// interpreted as a command.
+// Runs another program and collects its output. No shell interprets the arguments.
 #pragma once
 
 #include <string>
@@ -15,8 +14,7 @@ struct ChildResult {
 };
 
 // Runs `command` (program, arguments...) in `folder` ("" = the current one) with empty standard
-// input and waits for it to exit. Throws a failure error if the program exists but cannot be
-// started.
+// input and waits for it to exit. Throws a failure if it cannot be started.
 ChildResult run_child(const std::vector<std::string>& command, const std::string& folder = "");
 
 }  // namespace qkscope

@@ -42,7 +42,7 @@ bool CsvParser::read_quoted_field(std::string& field) {
     const auto quote = rest_.find('"');
     if (quote == std::string_view::npos) return false;
     const auto part = rest_.substr(0, quote);
-    line_ += std::count(part.begin(), part.end(), '\n');
+    line_ += std::ranges::count(part, '\n');
     field += part;
     rest_.remove_prefix(quote + 1);
     if (!consume_if('"')) return true;
@@ -50,8 +50,7 @@ bool CsvParser::read_quoted_field(std::string& field) {
   }
 }
 
-// Appends the text up to the next comma or line end to `field`. A carriage return before the line
-// end stays in rest_.
+// Appends the text up to the next comma or line end. A CR before the line end stays in rest_.
 void CsvParser::read_unquoted_field(std::string& field) {
   auto end = std::min(rest_.find_first_of(",\n"), rest_.size());
   const bool ends_row = end == rest_.size() || rest_[end] == '\n';

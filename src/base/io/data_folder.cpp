@@ -33,7 +33,7 @@ std::vector<std::string> installed_folders(const char* from_library, const char*
   std::vector<std::string> folders;
   const auto add = [&](const fs::path& file, const char* way) {
     auto folder = (file.parent_path() / way).lexically_normal().string();
-    if (!file.empty() && std::find(folders.begin(), folders.end(), folder) == folders.end())
+    if (!file.empty() && std::ranges::find(folders, folder) == folders.end())
       folders.push_back(std::move(folder));
   };
   add(own_library_path(), from_library);

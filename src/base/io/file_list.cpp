@@ -35,11 +35,9 @@ std::string content_checksum(const std::string& path) {
 }  // namespace
 
 FileList list_files(const std::string& folder, const std::vector<std::string>& names) {
-  std::vector<FileListEntry> records(names.size());
-  parallel_for(std::ssize(names), [&](std::int64_t i) {
-    const auto at = static_cast<std::size_t>(i);
-    const auto path = folder + "/" + names[at];
-    records[at] = {fs::file_size(path), content_checksum(path)};
+  auto records = parallel_map(names, [&](const std::string& name) {
+    const auto path = folder + "/" + name;
+    return FileListEntry{fs::file_size(path), content_checksum(path)};
   });
   FileList files;
   for (std::size_t i = 0; i < names.size(); ++i) files[names[i]] = std::move(records[i]);
@@ -99,10 +97,6 @@ FileSnapshot::FileStamp FileSnapshot::read_stamp(const std::string& path) {
   if (::stat(path.c_str(), &status) != 0) return {};
   return {status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size),
           status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
-}
-
-void FileSnapshot::add(const std::string& path) {
-  stamps_.try_emplace(path, read_stamp(path));
 }
 
 void FileSnapshot::check_unchanged() const {

@@ -29,8 +29,7 @@ Json to_json(const FileList& files);
 // bad-input error for a damaged list; `where` names the state file.
 std::optional<FileList> parse_file_list(const Json& state, const std::string& where);
 
-// Throws a bad-input error that ends with `advice` when a listed file is missing or has a different
-// size.
+// Throws a bad-input error with `advice` if a listed file is missing or has another size.
 void check_file_sizes(const std::string& folder, const FileList& files, const std::string& advice);
 // Like check_file_sizes() for one file, but also compares the checksum if the record has one.
 void check_file_content(const std::string& folder, const std::string& name,
@@ -40,7 +39,7 @@ void check_file_content(const std::string& folder, const std::string& name,
 // another process replaced or changed them during a long read.
 class FileSnapshot {
  public:
-  void add(const std::string& path);
+  void add(const std::string& path) { stamps_.try_emplace(path, read_stamp(path)); }
   // Throws a bad-input error that names the first file that has changed since add().
   void check_unchanged() const;
 

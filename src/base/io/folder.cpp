@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <system_error>
@@ -22,8 +21,7 @@ namespace {
 
 constexpr int kOpenFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
-// Returns the file type bits (S_IFMT) of an entry, without following links; 0 if the entry does not
-// exist.
+// Returns the file type bits (S_IFMT) of an entry, not following links; 0 for no entry.
 mode_t file_type_of(int folder, const std::string& name) {
   struct stat status {};
   if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return 0;
@@ -58,7 +56,7 @@ std::vector<std::string> entry_names(const std::string& folder) {
   } catch (const fs::filesystem_error& error) {
     system_error("list the folder", folder, error.code().value());
   }
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
@@ -87,8 +85,7 @@ OpenFolder::OpenFolder(const std::string& path)
 }
 
 std::vector<std::string> OpenFolder::names() const {
-  const int copy =
-      ::openat(folder_.number(), ".", kOpenFolder);  // a new descriptor has its own read position
+  const int copy = ::openat(folder_.number(), ".", kOpenFolder);  // has its own read position
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(copy < 0 ? nullptr : ::fdopendir(copy),
                                                     &::closedir);
   if (!listing) system_error("list the folder", path_, errno);
@@ -99,7 +96,7 @@ std::vector<std::string> OpenFolder::names() const {
     if (name != "." && name != "..") names.push_back(name);
   }
   if (errno != 0) system_error("list the folder", path_, errno);
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 

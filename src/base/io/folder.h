@@ -9,8 +9,7 @@
 
 namespace qkscope {
 
-// path_exists() and is_folder() return false on errors as well, such as a name that is too long or
-// missing permissions.
+// path_exists() and is_folder() also return false on errors, such as missing permissions.
 bool path_exists(const std::string& path);
 bool is_folder(const std::string& path);
 
@@ -24,8 +23,7 @@ std::vector<std::string> entry_names(const std::string& folder);
 // Returns the parent of a path; "." for a bare name.
 std::string parent_folder(const std::string& path);
 
-// Creates a folder and its missing parents durably (fsync). Returns the outermost folder created;
-// "" if the folder existed.
+// Creates a folder and its missing parents durably (fsync). Returns the outermost new folder or "".
 std::string make_folders(const std::string& path);
 
 // An open folder. Its operations (openat, unlinkat, renameat) never follow symbolic links, so that

@@ -18,7 +18,7 @@ constexpr std::int64_t kMaxValues = 4'000'000;  // values and keys; each takes a
 
 std::string line_and_column(std::string_view text, std::size_t byte) {
   const auto before = text.substr(0, std::min(byte, text.size()));
-  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const auto line = 1 + std::ranges::count(before, '\n');
   const auto newline = before.rfind('\n');
   const auto column = before.size() - (newline == std::string_view::npos ? 0 : newline + 1);
   return fmt::format("line {}, column {}", line, column);

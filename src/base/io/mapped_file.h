@@ -28,8 +28,7 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-// Returns how many more files this process may open: the limit (ulimit -n) minus the descriptors in
-// use.
+// Returns how many more files this process may open: ulimit -n minus the open descriptors.
 std::size_t available_file_descriptors();
 
 }  // namespace qkscope

@@ -140,10 +140,6 @@ void OutputFile::write(std::span<const std::byte> bytes) {
   }
 }
 
-void OutputFile::write(std::string_view text) {
-  write(std::as_bytes(std::span(text)));
-}
-
 void OutputFile::commit() {
   if (::fsync(file_.number()) != 0) system_error("sync", path_, errno);
   // If the temporary file is missing, another process removed it: a retry may succeed.

@@ -53,7 +53,7 @@ class OutputFile {
   ~OutputFile();  // deletes the temporary file unless commit() succeeded
 
   void write(std::span<const std::byte> bytes);
-  void write(std::string_view text);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
   void commit();
 
   std::uint64_t bytes_written() const { return written_; }
@@ -73,8 +73,7 @@ std::string temporary_path(const std::string& path);
 //
 // Deletes temporary files that killed processes left beside `path`, then creates one, locked.
 FileDescriptor create_temporary_file(const std::string& path, std::string& temporary);
-// Locks an existing temporary file or folder. Returns a closed descriptor if another process has
-// deleted it as a leftover.
+// Locks an existing temporary file or folder. Returns a closed descriptor if it is gone.
 FileDescriptor try_lock_temporary_file(const std::string& path);
 // Deletes unlocked files and folders with names of the form PREFIX + random letters + SUFFIX.
 void remove_leftovers(const std::string& folder, std::string_view prefix, std::string_view suffix,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/core/cpu_target.h"
+#include "base/core/numbers.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/numerics/eigen_kernels.cpp"
@@ -56,16 +57,16 @@ HWY_INLINE void times(const PaddedRows& matrix, std::int64_t first, std::int64_t
   for (int r = 0; r < rows; ++r) out[first + r] = sum_all_lanes(Doubles(), sum[r]);
 }
 
-void times_kernel(PaddedRows matrix, std::int64_t first, std::int64_t last, std::int64_t column,
-                  const double* v, double* out) {
+void multiply_rows_by_vector_kernel(PaddedRows matrix, std::int64_t first, std::int64_t last,
+                                    std::int64_t column, const double* v, double* out) {
   const std::int64_t begin = block_of(column);
   std::int64_t i = first;
   for (; i + kRows <= last; i += kRows) times<kRows>(matrix, i, begin, v, out);
   for (; i < last; ++i) times<1>(matrix, i, begin, v, out);
 }
 
-void subtract_kernel(PaddedRows matrix, std::int64_t first, std::int64_t last, std::int64_t column,
-                     const double* v, const double* w) {
+void subtract_outer_products_kernel(PaddedRows matrix, std::int64_t first, std::int64_t last,
+                                    std::int64_t column, const double* v, const double* w) {
   const std::int64_t begin = block_of(column);
   for (std::int64_t i = first; i < last; ++i) {
     const Vector v_i = hn::Set(Doubles(), v[i]);
@@ -81,8 +82,8 @@ void subtract_kernel(PaddedRows matrix, std::int64_t first, std::int64_t last, s
   }
 }
 
-void reflect_kernel(PaddedRows matrix, std::int64_t first, std::int64_t last, std::int64_t column,
-                    const double* v, double factor, double* sum) {
+void reflect_columns_kernel(PaddedRows matrix, std::int64_t first, std::int64_t last,
+                            std::int64_t column, const double* v, double factor, double* sum) {
   const std::int64_t begin = block_of(column);
   std::fill(sum + begin, sum + matrix.columns, 0.0);
   for (std::int64_t at = begin; at < matrix.columns; at += kEigenBlock) {
@@ -106,14 +107,15 @@ void reflect_kernel(PaddedRows matrix, std::int64_t first, std::int64_t last, st
 }
 
 // Givens rotations: the row shared by two consecutive rotations stays in registers.
-void rotate_kernel(PaddedRows matrix, std::int64_t top, const double* cosine, const double* sine,
-                   std::int64_t count) {
+void apply_givens_rotations_kernel(PaddedRows matrix, std::int64_t top,
+                                   std::span<const double> cosine, std::span<const double> sine) {
+  const auto count = std::ssize(cosine);
   for (std::int64_t at = 0; at < matrix.columns; at += kEigenBlock) {
     Vector upper[kBlockVectors];
     for (int k = 0; k < kBlockVectors; ++k) upper[k] = load(matrix.row(top) + at + k * kLanes);
     for (std::int64_t j = 0; j < count; ++j) {
-      const Vector c = hn::Set(Doubles(), cosine[j]);
-      const Vector s = hn::Set(Doubles(), sine[j]);
+      const Vector c = hn::Set(Doubles(), cosine[as_index(j)]);
+      const Vector s = hn::Set(Doubles(), sine[as_index(j)]);
       double* to = matrix.row(top - j) + at;
       const double* from = matrix.row(top - j - 1) + at;
 #pragma GCC unroll 8
@@ -135,31 +137,22 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace qkscope {
 
-HWY_EXPORT(times_kernel);
-HWY_EXPORT(subtract_kernel);
-HWY_EXPORT(reflect_kernel);
-HWY_EXPORT(rotate_kernel);
-
-void multiply_rows_by_vector(PaddedRows rows, std::int64_t first, std::int64_t last,
-                             std::int64_t column, const double* v, double* out) {
-  QKSCOPE_DISPATCH(times_kernel)(rows, first, last, column, v, out);
-}
-
-void subtract_outer_products(PaddedRows rows, std::int64_t first, std::int64_t last,
-                             std::int64_t column, const double* v, const double* w) {
-  QKSCOPE_DISPATCH(subtract_kernel)(rows, first, last, column, v, w);
-}
-
-void reflect_columns(PaddedRows rows, std::int64_t first, std::int64_t last, std::int64_t column,
-                     const double* v, double factor, double* sum) {
-  QKSCOPE_DISPATCH(reflect_kernel)(rows, first, last, column, v, factor, sum);
-}
-
-void apply_givens_rotations(PaddedRows rows, std::int64_t top, std::span<const double> cosine,
-                            std::span<const double> sine) {
-  QKSCOPE_DISPATCH(rotate_kernel)
-  (rows, top, cosine.data(), sine.data(), std::ssize(cosine));
-}
+QKSCOPE_EXPORT_KERNEL(void, multiply_rows_by_vector,
+                      (PaddedRows rows, std::int64_t first, std::int64_t last, std::int64_t column,
+                       const double* v, double* out),
+                      (rows, first, last, column, v, out));
+QKSCOPE_EXPORT_KERNEL(void, subtract_outer_products,
+                      (PaddedRows rows, std::int64_t first, std::int64_t last, std::int64_t column,
+                       const double* v, const double* w),
+                      (rows, first, last, column, v, w));
+QKSCOPE_EXPORT_KERNEL(void, reflect_columns,
+                      (PaddedRows rows, std::int64_t first, std::int64_t last, std::int64_t column,
+                       const double* v, double factor, double* sum),
+                      (rows, first, last, column, v, factor, sum));
+QKSCOPE_EXPORT_KERNEL(void, apply_givens_rotations,
+                      (PaddedRows rows, std::int64_t top, std::span<const double> cosine,
+                       std::span<const double> sine),
+                      (rows, top, cosine, sine));
 
 }  // namespace qkscope
 #endif

@@ -38,9 +38,9 @@ Candidate top_of_peak(const Nufft& spectrum, std::int64_t half) {
   const double bend = highest[-1] - 2 * highest[0] + highest[1];
   const double slope = 0.5 * (highest[1] - highest[-1]);
   const double move = bend < 0 ? std::clamp(-slope / bend, -1.5, 1.5) : 0.0;
-  const double quarters = static_cast<double>(highest - power.data() - 2) + move;
+  const double quarters = to_double(highest - power.data() - 2) + move;
   const double top = highest[0] + slope * move + 0.5 * bend * move * move;
-  return {0.5 * static_cast<double>(half) + 0.25 * quarters, std::max(top, *highest)};
+  return {0.5 * to_double(half) + 0.25 * quarters, std::max(top, *highest)};
 }
 
 // Returns the offset in [low, high] that maximises |S|^2: Newton's method, with uphill steps of
@@ -84,8 +84,7 @@ RotationFrequencyPeak FrequencySearch::refine_rotation(
     double move = step_to_maximum(sums, std::max(before, -reach), std::min(behind, reach), reach);
     if (round == 20) move = 0;  // at the centre the series has no truncation error
     if (std::fabs(move) <= exact) {
-      const double strength =
-          std::abs(sums.evaluate(move).value) / static_cast<double>(order_.rows());
+      const double strength = std::abs(sums.evaluate(move).value) / to_double(order_.rows());
       return {std::clamp(std::fabs(at + move), low, high), strength, sign < 0};
     }
     at += move;
@@ -117,8 +116,7 @@ std::vector<FrequencySearch::GridPeak> FrequencySearch::peaks_above_threshold() 
     const double behind = spectrum_.power(half + 1);
     if (edge || here >= behind) peaks.push_back({half, here, parabola_top(before, here, behind)});
   }
-  std::sort(peaks.begin(), peaks.end(),
-            [](const GridPeak& a, const GridPeak& b) { return a.half < b.half; });
+  std::ranges::sort(peaks, [](const GridPeak& a, const GridPeak& b) { return a.half < b.half; });
   const auto same = [](const GridPeak& a, const GridPeak& b) { return a.half == b.half; };
   peaks.erase(std::unique(peaks.begin(), peaks.end(), same), peaks.end());
   return peaks;
@@ -134,7 +132,7 @@ RotationFrequencyPeak FrequencySearch::strongest_rotation(
   };
   double highest = 0;
   for (const auto& peak : peaks)
-    if (in_band(0.5 * static_cast<double>(peak.half))) highest = std::max(highest, peak.power);
+    if (in_band(0.5 * to_double(peak.half))) highest = std::max(highest, peak.power);
   std::vector<Candidate> candidates;
   double best = 0;
   for (const auto& peak : peaks) {
@@ -142,15 +140,15 @@ RotationFrequencyPeak FrequencySearch::strongest_rotation(
     candidates.push_back(top_of_peak(spectrum_, peak.half));
     if (in_band(candidates.back().k)) best = std::max(best, candidates.back().power);
   }
-  std::sort(candidates.begin(), candidates.end(),
-            [](const Candidate& a, const Candidate& b) { return a.power > b.power; });
+  std::ranges::sort(candidates,
+                    [](const Candidate& a, const Candidate& b) { return a.power > b.power; });
   if (candidates.size() > kMostRefinedRotations) candidates.resize(kMostRefinedRotations);
   RotationFrequencyPeak strongest;
   // Tolerance for comparing two estimated powers, each with a relative error of 1 % (NUFFT and
   // interpolation). Comparing an estimate with an exact power needs half the tolerance.
   constexpr double kRelativeError = 0.02;
   for (const auto& candidate : candidates) {
-    const double exact = strongest.strength * static_cast<double>(order_.rows());
+    const double exact = strongest.strength * to_double(order_.rows());
     if (candidate.power <
         std::max((1 - kRelativeError) * best, (1 - kRelativeError / 2) * exact * exact))
       break;

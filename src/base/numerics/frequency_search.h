@@ -24,8 +24,7 @@ struct SinusoidFit {
 // constructor computes everything that depends on the positions alone.
 class LombScargle {
  public:
-  // `spectrum` must have been built for the same band and the offsets in `order`; its values are
-  // overwritten.
+  // `spectrum` must be built for the offsets of `order` and the band; its values are lost.
   LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& spectrum);
 
   // Returns the frequency in the band with the largest R^2. The lowest frequency is an eighth of a
@@ -44,7 +43,9 @@ class LombScargle {
   };
 
   // Returns frequency i of the search: the low end of the band, then the grid points of the NUFFT.
-  double omega(std::size_t i) const;
+  double omega(std::size_t i) const {
+    return i == 0 ? band_.low : to_double(first_ + static_cast<std::int64_t>(i) - 1) * step_;
+  }
   template <typename Each>
   void for_each_grid_point(const Nufft& spectrum, const Each& each) const;
   static InverseNormalMatrix invert_normal_matrix(std::complex<double> once,
@@ -82,8 +83,7 @@ class FrequencySearch {
   // Returns the frequency in the band, of either sign, at which the Fourier sum of the unit complex
   // numbers `units` is largest. `units` must be in the order of order().
   RotationFrequencyPeak strongest_rotation(std::span<const std::complex<double>> units);
-  // Returns the best least-squares sinusoid (LombScargle). `values` must be in the order of
-  // order().
+  // Returns the best least-squares sinusoid (LombScargle). `values`: in the order of order().
   SinusoidFit best_sinusoid(std::span<const double> values);
 
  private:

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/core/fork_safe_static.h"
+#include "base/core/numbers.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/products.h"
 #include "base/numerics/sample_statistics.h"
@@ -50,7 +51,7 @@ double one_sided_term(double n, double x, double j) {
 // If the bell spans many terms, the sum over every s-th term times s is the same (trapezoidal rule,
 // error exp(-2 pi^2 (width / s)^2)).
 double one_sided_p(std::int64_t count, double x) {
-  const auto n = static_cast<double>(count);
+  const auto n = to_double(count);
   const double last = std::floor(n * (1 - x));
   const double width = std::sqrt(n) / (8 * x);
   const bool ends_vanish = n * x > 2 * n * x * x + 60 && x < 0.25;
@@ -63,46 +64,45 @@ double one_sided_p(std::int64_t count, double x) {
 // Durbin's matrix by Marsaglia, Tsang and Wang: P(D_n < d) is an entry of the n-th power of a
 // banded matrix of order 2 ceil(n d) - 1.
 double durbin_cdf(std::int64_t n, double d) {
-  const double nd = static_cast<double>(n) * d;
+  const double nd = to_double(n) * d;
   const auto k = static_cast<std::int64_t>(std::ceil(nd));
-  const double h = static_cast<double>(k) - nd;
+  const double h = to_double(k) - nd;
   const std::int64_t m = 2 * k - 1;
   Matrix step(m, m);
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < m; ++j) step(i, j) = i - j + 1 < 0 ? 0 : 1;
   for (std::int64_t i = 0; i < m; ++i) {
-    step(i, 0) -= std::pow(h, static_cast<double>(i + 1));
-    step(m - 1, i) -= std::pow(h, static_cast<double>(m - i));
+    step(i, 0) -= std::pow(h, to_double(i + 1));
+    step(m - 1, i) -= std::pow(h, to_double(m - i));
   }
-  if (2 * h - 1 > 0) step(m - 1, 0) += std::pow(2 * h - 1, static_cast<double>(m));
+  if (2 * h - 1 > 0) step(m - 1, 0) += std::pow(2 * h - 1, to_double(m));
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < m; ++j)
-      for (std::int64_t g = 1; g <= i - j + 1; ++g) step(i, j) /= static_cast<double>(g);
+      for (std::int64_t g = 1; g <= i - j + 1; ++g) step(i, j) /= to_double(g);
   // Matrix power = step^n, with separate binary exponents to avoid overflow.
   Matrix power(m, m);
   for (std::int64_t i = 0; i < m; ++i) power(i, i) = 1;
   int power_exponent = 0;
   int step_exponent = 0;
   constexpr int kShift = 400;
+  const auto limit_exponent = [&](Matrix& matrix, int& exponent) {
+    if (!(matrix(k - 1, k - 1) > std::ldexp(1.0, kShift))) return;
+    for (double& value : matrix.data) value = std::ldexp(value, -kShift);
+    exponent += kShift;
+  };
   for (std::int64_t bits = n; bits > 0; bits /= 2) {
     if (bits % 2 == 1) {
       power = multiply(power, step);
       power_exponent += step_exponent;
-      if (power(k - 1, k - 1) > std::ldexp(1.0, kShift)) {
-        for (double& value : power.data) value = std::ldexp(value, -kShift);
-        power_exponent += kShift;
-      }
+      limit_exponent(power, power_exponent);
     }
     step = multiply(step, step);
     step_exponent *= 2;
-    if (step(k - 1, k - 1) > std::ldexp(1.0, kShift)) {
-      for (double& value : step.data) value = std::ldexp(value, -kShift);
-      step_exponent += kShift;
-    }
+    limit_exponent(step, step_exponent);
   }
   double p = power(k - 1, k - 1);
   for (std::int64_t i = 1; i <= n; ++i) {
-    p *= static_cast<double>(i) / static_cast<double>(n);
+    p *= to_double(i) / to_double(n);
     if (p < std::ldexp(1.0, -kShift)) {
       p = std::ldexp(p, kShift);
       power_exponent -= kShift;
@@ -148,8 +148,7 @@ double pelz_good_cdf(double n, double d) {
           (k3 / (6480 * z6 * z4) + even3 / (216 * z6)) / (n * std::sqrt(n)));
 }
 
-// Range of the bins in standard deviations; values outside the range are counted in the outermost
-// bins.
+// Range of the bins in standard deviations; the outermost bins count the values outside.
 constexpr double kRange = 3.5;
 constexpr std::size_t kBins = 2816;
 constexpr float kRounding = 1e-6F;  // rounding error of the single-precision bounds
@@ -159,8 +158,7 @@ const std::array<float, kBins + 1>& cdf_at_edges() {
   const auto& cdf = fork_safe_static([] {
     std::array<float, kBins + 1> edges;
     for (std::size_t i = 0; i <= kBins; ++i)
-      edges[i] =
-          static_cast<float>(normal_cdf(-kRange + 2 * kRange * static_cast<double>(i) / kBins));
+      edges[i] = static_cast<float>(normal_cdf(-kRange + 2 * kRange * to_double(i) / kBins));
     edges.front() = 0;
     edges.back() = 1;
     return edges;
@@ -188,7 +186,34 @@ class NormalHistogram {
     return bins;
   }
   // Returns the sorted values that fall into the given bins. `bins` must be ascending.
-  std::vector<double> members(std::span<const std::uint16_t> bins) const;
+  std::vector<double> members(std::span<const std::uint16_t> bins) const {
+    std::array<std::uint8_t, kBins> selected{};
+    std::array<std::int32_t, kBins> place;  // output index of the next value of each bin
+    std::int32_t total = 0;
+    for (const auto bin : bins) {
+      selected[bin] = 1;
+      place[bin] = total;
+      total += static_cast<std::int32_t>(count(bin));
+    }
+    // Branch-free, because hits are rare: every index is written, hits are counted.
+    const auto hits = std::make_unique_for_overwrite<std::uint32_t[]>(values_.size() + 1);
+    std::size_t hit_count = 0;
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+      hits[hit_count] = static_cast<std::uint32_t>(i);
+      hit_count += selected[bin_[i]];
+    }
+    std::vector<double> found(as_index(total));
+    for (const auto i : std::span(hits.get(), hit_count))
+      found[as_index(place[bin_[i]]++)] = values_[i];
+    auto begin = found.begin();
+    for (const auto bin : bins) {
+      const auto end = found.begin() + place[bin];
+      std::sort(begin, end);
+      begin = end;
+    }
+    return found;
+  }
+
   // Returns the number of values in bins below `bin`.
   std::int64_t before(std::size_t bin) const { return before_[bin]; }
   std::int64_t count(std::size_t bin) const { return before_[bin + 1] - before_[bin]; }
@@ -200,35 +225,6 @@ class NormalHistogram {
   std::array<float, kBins> upper_bound_;          // of the distance inside each bin
   float lower_bound_ = 0;                         // of D_n
 };
-
-std::vector<double> NormalHistogram::members(std::span<const std::uint16_t> bins) const {
-  std::array<std::uint8_t, kBins> selected{};
-  std::array<std::int32_t, kBins> place;  // output index of the next value of each bin
-  std::int32_t total = 0;
-  for (const auto bin : bins) {
-    selected[bin] = 1;
-    place[bin] = total;
-    total += static_cast<std::int32_t>(count(bin));
-  }
-  // Branch-free, because hits are rare and unpredictable: every index is written, but the write
-  // position advances only after a hit.
-  const auto hits = std::make_unique_for_overwrite<std::uint32_t[]>(values_.size() + 1);
-  std::size_t hit_count = 0;
-  for (std::size_t i = 0; i < values_.size(); ++i) {
-    hits[hit_count] = static_cast<std::uint32_t>(i);
-    hit_count += selected[bin_[i]];
-  }
-  std::vector<double> found(static_cast<std::size_t>(total));
-  for (const auto i : std::span(hits.get(), hit_count))
-    found[static_cast<std::size_t>(place[bin_[i]]++)] = values_[i];
-  auto begin = found.begin();
-  for (const auto bin : bins) {
-    const auto end = found.begin() + place[bin];
-    std::sort(begin, end);
-    begin = end;
-  }
-  return found;
-}
 
 // Returns Phi((value - centre) * scale) for every value.
 std::vector<double> normal_cdf_of(std::span<const double> values, double centre, double scale) {
@@ -265,14 +261,14 @@ std::vector<double> sorted_members(std::span<const double> values, const EqualBi
   std::vector<double> members;
   for (const double value : values)
     if (marked[bins.bin_of(value)] != 0) members.push_back(value);
-  std::sort(members.begin(), members.end());
+  std::ranges::sort(members);
   return members;
 }
 
 }  // namespace
 
 double kolmogorov_p_value(std::int64_t count, double d) {
-  const auto n = static_cast<double>(count);
+  const auto n = to_double(count);
   const double nd = n * d;
   if (d >= 1) return 0;
   if (nd <= 0.5) return 1;
@@ -293,11 +289,11 @@ double kolmogorov_distance_to_normal(std::span<const double> values, double cent
   const NormalHistogram histogram(values, centre, scale);
   const auto bins = histogram.candidates();
   const auto cdf = normal_cdf_of(histogram.members(bins), centre, scale);
-  const auto n = static_cast<double>(values.size());
+  const auto n = to_double(values.size());
   double distance = 0;
   const double* next = cdf.data();
   for (const auto bin : bins) {
-    auto below = static_cast<double>(histogram.before(bin));
+    auto below = to_double(histogram.before(bin));
     for (auto left = histogram.count(bin); left > 0; --left, ++next, ++below)
       distance = std::max(distance, std::max((below + 1) / n - *next, *next - below / n));
   }
@@ -313,8 +309,8 @@ double youden_j(std::span<const double> upper, std::span<const double> lower) {
   const EqualBins bins{std::min(*upper_low, *lower_low), range > 0 ? kHistogramBins / range : 0};
   const auto upper_count = bins.count(upper);
   const auto lower_count = bins.count(lower);
-  const auto nu = static_cast<double>(upper.size());
-  const auto nl = static_cast<double>(lower.size());
+  const auto nu = to_double(upper.size());
+  const auto nl = to_double(lower.size());
   // Youden's J at threshold x is (fraction of `lower` values <= x) - (fraction of `upper` values <=
   // x).
   double best = 0;
@@ -345,8 +341,8 @@ double youden_j(std::span<const double> upper, std::span<const double> lower) {
     }
     while (passed < from_upper.size() && from_upper[passed] <= x) ++passed;
     if (i + 1 < from_lower.size() && from_lower[i + 1] == x) continue;
-    best = std::max(best, j_before[bin] + static_cast<double>(i + 1 - lower_before) / nl -
-                              static_cast<double>(passed - upper_before) / nu);
+    best = std::max(best, j_before[bin] + to_double(i + 1 - lower_before) / nl -
+                              to_double(passed - upper_before) / nu);
   }
   return best;
 }

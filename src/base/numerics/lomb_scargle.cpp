@@ -71,7 +71,7 @@ class PeriodogramSeries {
   PeriodogramSeries(double omega, const PositionOrder& order,
                     std::span<const std::complex<double>> values,
                     std::span<const std::complex<double>> ones)
-      : n_(static_cast<double>(ones.size())),
+      : n_(to_double(ones.size())),
         values_(expand_phase_sum(omega, order, values)),
         once_(expand_phase_sum(omega, order, ones)),
         twice_(expand_phase_sum(2 * omega, order, ones)) {}
@@ -102,8 +102,7 @@ class PeriodogramSeries {
   PhaseSumTaylorSeries twice_;
 };
 
-// Low frequencies, in radians over the span of all positions: below this limit, errors of the
-// Taylor series and of the NUFFT are visible in R^2.
+// Below this many radians over all positions, errors of series and NUFFT are visible in R^2.
 constexpr double kLowFrequency = 12;
 
 // Bounds the run time: one row at a distant position splits a broad peak into many local maxima,
@@ -145,13 +144,12 @@ SinusoidFit refine_low_frequency(double start, FrequencyBand band, const HeightA
 SinusoidFit refine(double start, FrequencyBand band, const PositionOrder& order,
                    std::span<const std::complex<double>> values,
                    std::span<const std::complex<double>> ones) {
-  const auto length = static_cast<double>(order.length());
+  const auto length = to_double(order.length());
   // Each iteration moves to the maximum of a Taylor series, by at most `reach`. The last one moves
   // by at most `exact`, where the series is accurate to rounding.
   const double reach = 0.5 / length;
-  const double exact =
-      0.5 * PhaseSumTaylorSeries::largest_exact_shift(
-                order);  // halved, because the series at 2 omega moves twice as far
+  // Halved, because the series at 2 omega moves twice as far.
+  const double exact = 0.5 * PhaseSumTaylorSeries::largest_exact_shift(order);
   double at = start;
   for (int round = 0;; ++round) {
     const PeriodogramSeries series(at, order, values, ones);
@@ -165,7 +163,7 @@ SinusoidFit refine(double start, FrequencyBand band, const PositionOrder& order,
 
 std::vector<double> centred_copy(std::span<const double> values) {
   double mean = 0;
-  for (const double y : values) mean += y / static_cast<double>(values.size());
+  for (const double y : values) mean += y / to_double(values.size());
   std::vector<double> centred(values.begin(), values.end());
   for (double& y : centred) y -= mean;
   return centred;
@@ -174,11 +172,11 @@ std::vector<double> centred_copy(std::span<const double> values) {
 // Computes E(omega) = sum exp(-i omega t) on [0, 2 band.high] by NUFFT, shifted down by `shift`
 // grid points, so that both E(omega) and E(2 omega) lie in the band.
 void compute_ones(const PositionOrder& order, std::int64_t shift, Nufft& spectrum) {
-  const double omega = static_cast<double>(shift) * spectrum.step();
+  const double omega = to_double(shift) * spectrum.step();
   const PhaseTable phase(omega, order.length());
   const auto back = std::polar(1.0, omega * spectrum.origin());
   std::vector<std::complex<double>> signal;
-  signal.reserve(static_cast<std::size_t>(order.rows()));
+  signal.reserve(as_index(order.rows()));
   for (const auto offset : order.offsets())
     signal.push_back(PhaseTable::product(phase[offset], back));
   spectrum.compute(signal);
@@ -196,18 +194,17 @@ void LombScargle::for_each_grid_point(const Nufft& spectrum, const Each& each) c
 }
 
 LombScargle::LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& spectrum)
-    : band_{std::max(std::numbers::pi / 4 / static_cast<double>(order.length()), band.low),
-            band.high},
+    : band_{std::max(std::numbers::pi / 4 / to_double(order.length()), band.low), band.high},
       step_(spectrum.step()),
       first_(static_cast<std::int64_t>(std::ceil(band_.low / step_))),
-      ones_(static_cast<std::size_t>(order.rows()), 1.0),
+      ones_(as_index(order.rows()), 1.0),
       exact_ones_(order, std::vector<double>(ones_.size(), 1.0)) {
   const auto last = static_cast<std::int64_t>(std::floor(band_.high / step_));
-  const double slow = kLowFrequency / static_cast<double>(order.length());
-  const auto n = static_cast<double>(order.rows());
+  const double slow = kLowFrequency / to_double(order.length());
+  const auto n = to_double(order.rows());
   const auto shift = std::llround(band_.high / step_);
   compute_ones(order, shift, spectrum);
-  inverse_.resize(static_cast<std::size_t>(std::max<std::int64_t>(0, last - first_ + 1)) + 1);
+  inverse_.resize(as_index(std::max<std::int64_t>(0, last - first_ + 1)) + 1);
   exact_ = 1;
   while (exact_ < inverse_.size() && omega(exact_) < slow) ++exact_;
   for (std::size_t i = 0; i < exact_; ++i)
@@ -217,11 +214,6 @@ LombScargle::LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& 
     inverse_[i] = invert_normal_matrix(spectrum.value_at_point(k - shift),
                                        spectrum.value_at_point(2 * k - shift), n);
   });
-}
-
-double LombScargle::omega(std::size_t i) const {
-  return i == 0 ? band_.low
-                : static_cast<double>(first_ + static_cast<std::int64_t>(i) - 1) * step_;
 }
 
 LombScargle::InverseNormalMatrix LombScargle::invert_normal_matrix(std::complex<double> once,
@@ -270,7 +262,7 @@ SinusoidFit LombScargle::best_fit(std::span<const double> values, const Position
   auto centred = centred_copy(values);
   const double total = dot(centred, centred);
   if (values.size() < 4 || !(total > 0) || band_.low >= band_.high) return {kNan, kNan};
-  const double scale = std::sqrt(static_cast<double>(values.size()) / total);
+  const double scale = std::sqrt(to_double(values.size()) / total);
   for (double& y : centred) y *= scale;
   const std::vector<std::complex<double>> scaled(centred.begin(), centred.end());
   const LowFrequencySums slow(order, centred);
@@ -278,19 +270,18 @@ SinusoidFit LombScargle::best_fit(std::span<const double> values, const Position
   const auto height = periodogram(slow, spectrum);
   // If a peak lies midway between two grid points, R^2 at these points is 0.64 of the peak.
   constexpr double kPeakThreshold = 0.6;
-  const double enough = kPeakThreshold * *std::max_element(height.begin(), height.end());
+  const double enough = kPeakThreshold * *std::ranges::max_element(height);
   if (!(enough > 0)) return {kNan, kNan};  // too few positions for a fit
   std::vector<std::size_t> peaks;
   for (std::size_t i = 0; i < height.size(); ++i)
     if (height[i] >= enough && height[i] >= height[i > 0 ? i - 1 : i] &&
         height[i] >= height[std::min(i + 1, height.size() - 1)])
       peaks.push_back(i);
-  std::sort(peaks.begin(), peaks.end(),
-            [&](std::size_t i, std::size_t j) { return height[i] > height[j]; });
+  std::ranges::sort(peaks, [&](std::size_t i, std::size_t j) { return height[i] > height[j]; });
   if (peaks.size() > kMostRefinedPeaks) peaks.resize(kMostRefinedPeaks);
   const auto exact_value = [&](double at) {
     return periodogram_value(slow.evaluate(at), exact_ones_.evaluate(at),
-                             exact_ones_.evaluate(2 * at), static_cast<double>(values.size()));
+                             exact_ones_.evaluate(2 * at), to_double(values.size()));
   };
   SinusoidFit found{kNan, -1};
   for (const auto i : peaks) {
@@ -298,7 +289,7 @@ SinusoidFit LombScargle::best_fit(std::span<const double> values, const Position
     const FrequencyBand beside{omega(i > 0 ? i - 1 : i),
                                i + 1 < height.size() ? omega(i + 1) : band_.high};
     const double start = parabola_vertex(i, height);
-    const auto peak = beside.low * static_cast<double>(order.length()) < kLowFrequency
+    const auto peak = beside.low * to_double(order.length()) < kLowFrequency
                           ? refine_low_frequency(start, beside, exact_value)
                           : refine(start, beside, order, scaled, ones_);
     if (peak.r_squared > found.r_squared) found = peak;

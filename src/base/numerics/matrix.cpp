@@ -39,10 +39,9 @@ Matrix semidefinite_cholesky(const Matrix& matrix) {
   QKSCOPE_ASSERT(matrix.rows == matrix.cols);
   const auto n = matrix.rows;
   Matrix root(n, n);
-  std::vector<double> known(static_cast<std::size_t>(n));
+  std::vector<double> known(as_index(n));
   for (std::int64_t j = 0; j < n; ++j) {
-    // Elements of the Cholesky factor from column j on are still 0, so dot products of complete
-    // rows equal those of the first j elements.
+    // Elements from column j on are 0: dot products of whole rows are those of j elements.
     const std::span<const double> row(root.row(j), known.size());
     row_dot_products(row.data(), n - j, row, known.data());
     // A smaller pivot is rounding error: this row is linearly dependent on the previous rows.
@@ -50,7 +49,7 @@ Matrix semidefinite_cholesky(const Matrix& matrix) {
     if (!(rest > 1e-13 * matrix(j, j))) continue;
     root(j, j) = std::sqrt(rest);
     for (auto i = j + 1; i < n; ++i)
-      root(i, j) = (matrix(i, j) - known[static_cast<std::size_t>(i - j)]) / root(j, j);
+      root(i, j) = (matrix(i, j) - known[as_index(i - j)]) / root(j, j);
   }
   return root;
 }

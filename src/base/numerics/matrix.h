@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/core/numbers.h"
 #include "base/numerics/vectors.h"
 
 namespace qkscope {
@@ -43,16 +44,12 @@ struct BasicMatrix {
 
   BasicMatrix() = default;
   BasicMatrix(std::int64_t row_count, std::int64_t col_count)
-      : rows(row_count), cols(col_count), data(static_cast<std::size_t>(row_count * col_count)) {}
+      : rows(row_count), cols(col_count), data(as_index(row_count * col_count)) {}
 
   T* row(std::int64_t i) { return data.data() + i * cols; }
   const T* row(std::int64_t i) const { return data.data() + i * cols; }
-  T& operator()(std::int64_t i, std::int64_t j) {
-    return data[static_cast<std::size_t>(i * cols + j)];
-  }
-  T operator()(std::int64_t i, std::int64_t j) const {
-    return data[static_cast<std::size_t>(i * cols + j)];
-  }
+  T& operator()(std::int64_t i, std::int64_t j) { return data[as_index(i * cols + j)]; }
+  T operator()(std::int64_t i, std::int64_t j) const { return data[as_index(i * cols + j)]; }
 };
 using Matrix = BasicMatrix<double>;
 using FloatMatrix = BasicMatrix<float>;

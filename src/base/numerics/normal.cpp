@@ -148,8 +148,8 @@ HWY_INLINE void transform(double* values, std::size_t count, const Function& fun
   std::copy_n(rest, count - i, values + i);
 }
 
-void erfc_kernel(double* z, std::size_t count) {
-  transform(z, count, [](const Lanes& u) HWY_ATTR { return erfc_of_positive(u); });
+void erfc_in_place_kernel(std::span<double> z) {
+  transform(z.data(), z.size(), [](const Lanes& u) HWY_ATTR { return erfc_of_positive(u); });
 }
 
 // 4 Phi(z) Phi(-z) = Q(z^2)^-4 where Q is a minimax polynomial. The maximum error is 2e-7, or 7e-7
@@ -235,8 +235,8 @@ HWY_INLINE void along_lines(const ZScoreInterpolation& lines, const LanePointRan
   }
 }
 
-void along_kernel(const ZScoreInterpolation& lines, const LanePointRanges& points,
-                  std::uint32_t* running, std::uint32_t* total) {
+void accumulate_plasticity_kernel(const ZScoreInterpolation& lines, const LanePointRanges& points,
+                                  std::uint32_t* running, std::uint32_t* total) {
   dispatch_constant_count<kMostLanes / kLaneStep>(
       lines.lanes / kLaneStep,
       [&](auto vectors) HWY_ATTR { along_lines<vectors>(lines, points, running, total); });
@@ -248,21 +248,12 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qkscope {
-namespace {
 
-HWY_EXPORT(erfc_kernel);
-HWY_EXPORT(along_kernel);
-
-}  // namespace
-
-void erfc_in_place(std::span<double> z) {
-  QKSCOPE_DISPATCH(erfc_kernel)(z.data(), z.size());
-}
-
-void accumulate_plasticity(const ZScoreInterpolation& lines, const LanePointRanges& points,
-                           std::uint32_t* running, std::uint32_t* total) {
-  QKSCOPE_DISPATCH(along_kernel)(lines, points, running, total);
-}
+QKSCOPE_EXPORT_KERNEL(void, erfc_in_place, (std::span<double> z), (z));
+QKSCOPE_EXPORT_KERNEL(void, accumulate_plasticity,
+                      (const ZScoreInterpolation& lines, const LanePointRanges& points,
+                       std::uint32_t* running, std::uint32_t* total),
+                      (lines, points, running, total));
 
 }  // namespace qkscope
 #endif

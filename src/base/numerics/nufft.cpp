@@ -51,7 +51,7 @@ double kernel(double distance) {
 std::int64_t tokens_for(double highest, std::int64_t length) {
   constexpr double kMost = 64;
   if (length <= 64) return kGridPoints;
-  const double tokens = std::min(kMost, static_cast<double>(kGridPoints) * kHighestAngle / highest);
+  const double tokens = std::min(kMost, to_double(kGridPoints) * kHighestAngle / highest);
   return std::max(kGridPoints, static_cast<std::int64_t>(tokens));
 }
 
@@ -65,7 +65,7 @@ double response(double angle) {
   const auto& values = fork_safe_static([] {
     std::array<double, 8> half_points;
     for (std::size_t n = 0; n < half_points.size(); ++n)
-      half_points[n] = kernel(0.5 * static_cast<double>(n));
+      half_points[n] = kernel(0.5 * to_double(n));
     return half_points;
   });
   const double c = std::cos(0.5 * angle);
@@ -95,8 +95,7 @@ const Weights& interpolation() {
     for (std::size_t quarter = 1; quarter < 4; ++quarter)
       for (std::size_t j = 0; j < 2 * kHalfWidth; ++j)
         table[quarter][j] = interpolation_weight(
-            0.25 * static_cast<double>(quarter) + (kHalfWidth - 1) - static_cast<double>(j),
-            kHalfWidth, 7.2);
+            0.25 * to_double(quarter) + (kHalfWidth - 1) - to_double(j), kHalfWidth, 7.2);
     return table;
   });
   return weights;
@@ -107,7 +106,7 @@ const float* halfway_weights() {
   const auto& weights = fork_safe_static([] {
     std::array<float, 8> taps;
     for (std::size_t j = 0; j < taps.size(); ++j)
-      taps[j] = static_cast<float>(interpolation_weight(3.5 - static_cast<double>(j), 4, 3.6));
+      taps[j] = static_cast<float>(interpolation_weight(3.5 - to_double(j), 4, 3.6));
     return taps;
   });
   return weights.data();
@@ -118,7 +117,7 @@ const float* halfway_weights() {
 NufftTables::NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand band)
     : fft(Fft::cached_of_size(size)),
       step(2 * std::numbers::pi * kGridPoints /
-           static_cast<double>(tokens * static_cast<std::int64_t>(size))),
+           to_double(tokens * static_cast<std::int64_t>(size))),
       first(static_cast<std::int64_t>(std::floor(2 * band.low / step))),
       last(static_cast<std::int64_t>(std::ceil(2 * band.high / step))),
       inner{first / 2 + 2, last / 2 - 1},
@@ -146,8 +145,7 @@ void NufftTables::set_kernel_taps(std::int64_t tokens) {
     for (std::int64_t start = 0; start < 4; ++start)
       for (std::int64_t i = 0; i < 12; ++i) {
         const auto m = i - start;
-        const double distance =
-            static_cast<double>(m - 3) - static_cast<double>(phase) / static_cast<double>(tokens);
+        const double distance = to_double(m - 3) - to_double(phase) / to_double(tokens);
         const double tap = tokens > kGridPoints ? kernel(distance) : (m == 3 ? 1 : 0);
         if (i % 4 == 0) taps.emplace_back();
         taps.back()[i % 4] = m >= 0 && m < 8 ? static_cast<float>(tap) : 0.0F;
@@ -155,12 +153,10 @@ void NufftTables::set_kernel_taps(std::int64_t tokens) {
 }
 
 void NufftTables::set_deconvolution_gains(double highest) {
-  const auto end =
-      static_cast<std::int64_t>(highest / step) + 2 * kHalfWidth;  // margin for interpolation
+  const auto end = static_cast<std::int64_t>(highest / step) + 2 * kHalfWidth;  // with margin
   for (std::int64_t k = 0; k <= std::min(end, std::ssize(gain) - 1); ++k) {
-    const double angle =
-        2 * std::numbers::pi * static_cast<double>(k) / static_cast<double>(fft->size());
-    gain[static_cast<std::size_t>(k)] = static_cast<float>(1 / response(angle));
+    const double angle = 2 * std::numbers::pi * to_double(k) / to_double(fft->size());
+    gain[as_index(k)] = static_cast<float>(1 / response(angle));
   }
 }
 
@@ -178,7 +174,7 @@ void NufftTables::set_block_gains() {
       return !has_few_points() && begin >= all.begin && begin + together <= all.end;
     };
     const auto middle = begin + together / 2;
-    const auto one = gain[static_cast<std::size_t>(std::min(middle, size - middle))];
+    const auto one = gain[as_index(std::min(middle, size - middle))];
     return within(inner) || within(negative) ? one * one : 0.0F;
   };
   for (std::int64_t block = 0; block <= blocks; block += together)
@@ -211,16 +207,14 @@ void NufftTables::set_block_offsets() {
     const bool within = block >= 0 && block < blocks;
     const auto margin =
         blocks + (block < 0 ? block + kMarginBlocks : block - blocks + kMarginBlocks);
-    const auto place = within ? fft->block_index(static_cast<std::size_t>(block))
-                              : static_cast<std::size_t>(margin);
+    const auto place = within ? fft->block_index(as_index(block)) : as_index(margin);
     places.push_back(static_cast<std::uint32_t>(4 * place));
   }
 }
 
 Nufft::Nufft(std::span<const std::int32_t> offsets, std::int64_t length, FrequencyBand band)
     : tokens_(tokens_for(band.high, length)),
-      tables_(NufftTables::cached(size_for(static_cast<double>(length) / tokens_per_point()),
-                                  tokens_, band)),
+      tables_(NufftTables::cached(size_for(to_double(length) / tokens_per_point()), tokens_, band)),
       middle_(length / 2 * kGridPoints / tokens_),
       signal_(fft().size() / 4 + 4 * 2 * kMarginBlocks),
       largest_(4 * (fft().block_count() + 1)) {
@@ -235,7 +229,7 @@ Nufft::Nufft(std::span<const std::int32_t> offsets, std::int64_t length, Frequen
 }
 
 double Nufft::tokens_per_point() const {
-  return static_cast<double>(tokens_) / kGridPoints;
+  return to_double(tokens_) / kGridPoints;
 }
 
 void Nufft::spread(std::span<const std::complex<double>> values) {
@@ -277,8 +271,7 @@ void Nufft::compute(std::span<const std::complex<double>> values) {
 void Nufft::copy_margins() {
   const auto blocks = static_cast<std::int64_t>(fft().block_count());
   const auto copy = [&](std::int64_t block) {
-    FourComplex* const to =
-        signal_.data() + tables_->places[static_cast<std::size_t>(block + kMarginBlocks)];
+    FourComplex* const to = signal_.data() + tables_->places[as_index(block + kMarginBlocks)];
     for (std::int64_t number = 0; number < 16; ++number) {
       const auto value = value_before_deconvolution(block + number * blocks);
       to[number / 4].re[number % 4] = value.real();
@@ -307,7 +300,7 @@ void Nufft::find_edge_peaks(GridRange stretch, std::span<const float> powers, fl
     if (here > least) found.push_back({half, here});
   };
   for (std::int64_t k = stretch.begin; k < stretch.end; ++k) {
-    const auto at = static_cast<std::size_t>(k - stretch.begin);
+    const auto at = as_index(k - stretch.begin);
     if (!(std::max(powers[at], powers[at + 1]) > near)) continue;
     add(2 * k, powers[at]);
     add(2 * k + 1, static_cast<float>(power(2 * k + 1)));
@@ -323,7 +316,7 @@ void Nufft::find_peaks_above(float least, float near, std::vector<PeakCandidate>
   std::span<const float> powers = edge_powers_;
   for (const auto& edge : tables_->edges) {
     find_edge_peaks(edge, powers, least, near, found);
-    powers = powers.subspan(static_cast<std::size_t>(edge.end - edge.begin + 1));
+    powers = powers.subspan(as_index(edge.end - edge.begin + 1));
   }
 }
 
@@ -332,10 +325,10 @@ std::array<double, 5> Nufft::powers_at_quarter_steps(std::int64_t half) const {
   const std::int64_t k = half >> 1;
   std::array<std::complex<double>, 2 * kHalfWidth + 2> points;
   for (int j = 0; j < std::ssize(points); ++j)
-    points[static_cast<std::size_t>(j)] = value_at_point(k + j - kHalfWidth);
+    points[as_index(j)] = value_at_point(k + j - kHalfWidth);
   const auto between = [&](int quarter) {  // offset from k in quarter steps
-    const auto first = static_cast<std::size_t>(quarter < 0 ? 0 : 1);
-    const auto& weights = interpolation()[static_cast<std::size_t>((quarter + 4) % 4)];
+    const auto first = as_index(quarter < 0 ? 0 : 1);
+    const auto& weights = interpolation()[as_index((quarter + 4) % 4)];
     std::complex<double> sum;
     for (std::size_t j = 0; j < 2 * kHalfWidth; ++j) sum += weights[j] * points[first + j];
     return std::norm(sum);

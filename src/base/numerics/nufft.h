@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/core/numbers.h"
 #include "base/numerics/fft.h"
 
 namespace qkscope {
@@ -56,11 +57,9 @@ struct NufftTables {
   std::vector<FourFloats> taps;  // (tokens, 4, 3): ES kernel weights per phase and lane
   std::vector<float> gain;  // (size / 2 + 1): deconvolution, 1 / Fourier transform of the kernel
   int shift = 0;            // 2^shift blocks share one line of gains
-  std::vector<FourFloats>
-      shared_gain;               // ((blocks >> shift) + 1, 4): squared gains; 0 outside the band
-  std::vector<GridRange> edges;  // grid points of the band that shared_gain excludes
-  std::vector<std::uint32_t>
-      places;  // (margin + blocks + margin): index of each block's first vector
+  std::vector<FourFloats> shared_gain;  // ((blocks >> shift) + 1, 4): squared; 0 outside the band
+  std::vector<GridRange> edges;         // grid points of the band that shared_gain excludes
+  std::vector<std::uint32_t> places;    // (margin + blocks + margin): first vector of each block
 
  private:
   void set_kernel_taps(std::int64_t tokens);
@@ -83,7 +82,7 @@ class Nufft {
   void compute(std::span<const std::complex<double>> values);
 
   double step() const { return tables_->step; }
-  double origin() const { return static_cast<double>(middle_) * tokens_per_point(); }
+  double origin() const { return to_double(middle_) * tokens_per_point(); }
   std::int64_t size() const { return static_cast<std::int64_t>(fft().size()); }
   // Grid points k and k + stride() are adjacent in memory; iterate over points in this order.
   std::size_t stride() const { return fft().block_count(); }
@@ -95,7 +94,7 @@ class Nufft {
   // Returns S at grid point k, which may be negative.
   std::complex<double> value_at_point(std::int64_t k) const {
     const auto value = value_before_deconvolution(k);
-    const double gain = tables_->gain[static_cast<std::size_t>(std::abs(signed_index(k)))];
+    const double gain = tables_->gain[as_index(std::abs(signed_index(k)))];
     return {gain * value.real(), gain * value.imag()};
   }
   // Returns |S|^2 at `half` half grid steps. Midpoints between grid points (odd `half`) are
@@ -114,9 +113,7 @@ class Nufft {
  private:
   const Fft& fft() const { return *tables_->fft; }
   double tokens_per_point() const;
-  std::size_t index(std::int64_t k) const {
-    return static_cast<std::size_t>(k) & (fft().size() - 1);
-  }
+  std::size_t index(std::int64_t k) const { return as_index(k) & (fft().size() - 1); }
   std::int64_t signed_index(std::int64_t k) const {
     const auto at = static_cast<std::int64_t>(index(k));
     return 2 * at > size() ? at - size() : at;

@@ -45,8 +45,8 @@ HWY_INLINE void spread_row(const std::complex<double>& value, const SpreadTarget
 
 // Rows are sorted by position, so consecutive rows write the same points. Interleaving four
 // quarters of the rows avoids store-to-load stalls.
-void spread_kernel(std::span<const std::complex<double>> values, const SpreadTarget* rows,
-                   const FourFloats* taps, FourComplex* signal) {
+void spread_onto_grid_kernel(std::span<const std::complex<double>> values, const SpreadTarget* rows,
+                             const FourFloats* taps, FourComplex* signal) {
   const std::size_t quarter = values.size() / 4;
   for (std::size_t i = 0; i < quarter; ++i)
 #pragma GCC unroll 4
@@ -73,8 +73,9 @@ HWY_INLINE Vector largest_of_each(Vector a, Vector b, Vector c, Vector d) {
   return hn::Max(hn::InterleaveLower(f, ac, bd), hn::InterleaveUpper(f, ac, bd));
 }
 
-float largest_kernel(const FourComplex* points, std::span<const std::uint32_t> block_residues,
-                     const BlockGains& gains, float* largest) {
+float find_largest_powers_kernel(const FourComplex* points,
+                                 std::span<const std::uint32_t> block_residues,
+                                 const BlockGains& gains, float* largest) {
   Vector highest = hn::Zero(Four());
   for (std::size_t block = 0; block < block_residues.size(); ++block, points += 4) {
     const FourFloats* const gain = gains.gains_of_block(block_residues[block]);
@@ -137,11 +138,10 @@ std::size_t list_vectors_above(const float* largest, std::int64_t vectors, float
   return count;
 }
 
-void high_kernel(const GridBlocks& grid, const float* largest, const PeakThresholds& wanted,
-                 std::vector<PeakCandidate>& found) {
+void find_peaks_kernel(const GridBlocks& grid, const float* largest, const PeakThresholds& wanted,
+                       std::vector<PeakCandidate>& found) {
   const Vector least = hn::Set(Four(), wanted.least);
-  const auto list =
-      std::make_unique_for_overwrite<std::uint32_t[]>(static_cast<std::size_t>(4 * grid.count + 1));
+  const auto list = std::make_unique_for_overwrite<std::uint32_t[]>(as_index(4 * grid.count + 1));
   const auto count = list_vectors_above(largest, 4 * grid.count, wanted.near, list.get());
   for (const auto vector : std::span(list.get(), count)) {
     const std::int64_t block = vector / 4;
@@ -165,28 +165,19 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qkscope {
-namespace {
 
-HWY_EXPORT(spread_kernel);
-HWY_EXPORT(largest_kernel);
-HWY_EXPORT(high_kernel);
-
-}  // namespace
-
-void spread_onto_grid(std::span<const std::complex<double>> values, const SpreadTarget* rows,
-                      const FourFloats* taps, FourComplex* signal) {
-  QKSCOPE_DISPATCH(spread_kernel)(values, rows, taps, signal);
-}
-
-float find_largest_powers(const FourComplex* points, std::span<const std::uint32_t> block_residues,
-                          const BlockGains& gains, float* largest) {
-  return QKSCOPE_DISPATCH(largest_kernel)(points, block_residues, gains, largest);
-}
-
-void find_peaks(const GridBlocks& grid, const float* largest, const PeakThresholds& wanted,
-                std::vector<PeakCandidate>& found) {
-  QKSCOPE_DISPATCH(high_kernel)(grid, largest, wanted, found);
-}
+QKSCOPE_EXPORT_KERNEL(void, spread_onto_grid,
+                      (std::span<const std::complex<double>> values, const SpreadTarget* rows,
+                       const FourFloats* taps, FourComplex* signal),
+                      (values, rows, taps, signal));
+QKSCOPE_EXPORT_KERNEL(float, find_largest_powers,
+                      (const FourComplex* points, std::span<const std::uint32_t> block_residues,
+                       const BlockGains& gains, float* largest),
+                      (points, block_residues, gains, largest));
+QKSCOPE_EXPORT_KERNEL(void, find_peaks,
+                      (const GridBlocks& grid, const float* largest, const PeakThresholds& wanted,
+                       std::vector<PeakCandidate>& found),
+                      (grid, largest, wanted, found));
 
 }  // namespace qkscope
 #endif

@@ -115,16 +115,12 @@ PhaseSum PhaseSumTaylorSeries::evaluate(double shift) const {
     result.value += PhaseTable::product(factor, sum[m]);
     if (m + 1 < kPowers) result.slope += PhaseTable::product(factor, sum[m + 1]);
     if (m + 2 < kPowers) result.curvature += PhaseTable::product(factor, sum[m + 2]);
-    const double next = shift / static_cast<double>(m + 1);
+    const double next = shift / to_double(m + 1);
     factor = {next * factor.imag(), -next * factor.real()};
   }
   result.slope = {result.slope.imag(), -result.slope.real()};
   result.curvature = -result.curvature;
   return result;
-}
-
-double PhaseSumTaylorSeries::largest_exact_shift(const PositionOrder& order) {
-  return std::min(0.12 / static_cast<double>(order.length()), 8e-6);
 }
 
 PhaseSumTaylorSeries expand_phase_sum(double omega, const PositionOrder& order,
@@ -133,12 +129,11 @@ PhaseSumTaylorSeries expand_phase_sum(double omega, const PositionOrder& order,
   PhaseFactor fine[kBlock];
   constexpr double kHalf = 0.5 * kBlock;
   for (std::uint32_t i = 0; i < kBlock; ++i)
-    fine[i] = turn_of(phase.phase_in_block(i), static_cast<double>(i) - kHalf);
-  const double middle = 0.5 * static_cast<double>(order.length() - 1);
+    fine[i] = turn_of(phase.phase_in_block(i), to_double(i) - kHalf);
+  const double middle = 0.5 * to_double(order.length() - 1);
   std::vector<PhaseFactor> coarse;
   for (std::int64_t block = 0; block < order.blocks(); ++block)
-    coarse.push_back(
-        turn_of(phase.block_phase(block), static_cast<double>(block * kBlock) + kHalf - middle));
+    coarse.push_back(turn_of(phase.block_phase(block), to_double(block * kBlock) + kHalf - middle));
   PhaseSumTaylorSeries sums;
   std::vector<BlockPhaseSums> blocks(coarse.size());
   QKSCOPE_DISPATCH(row_kernel)(fine, order, values.data(), blocks.data());
@@ -151,14 +146,14 @@ PhaseSumTaylorSeries expand_phase_sum(double omega, const PositionOrder& order,
 
 LowFrequencySums::LowFrequencySums(const PositionOrder& order, std::span<const double> values)
     : length_((order.length() + kSegments - 1) / kSegments),
-      first_(0.5 * static_cast<double>(length_ - order.length())),
-      segments_(static_cast<std::size_t>((order.length() - 1) / length_ + 1)) {
-  const double middle = 0.5 * static_cast<double>(length_ - 1);
+      first_(0.5 * to_double(length_ - order.length())),
+      segments_(as_index((order.length() - 1) / length_ + 1)) {
+  const double middle = 0.5 * to_double(length_ - 1);
   // Consecutive rows are mostly in the same segment, so the sums of a segment stay in registers.
   Moments sums{};
   std::int64_t segment = 0;
   const auto add_sums = [&] {
-    Moments& total = segments_[static_cast<std::size_t>(segment)];
+    Moments& total = segments_[as_index(segment)];
     for (std::size_t m = 0; m < sums.size(); ++m) total[m] += sums[m];
     sums = {};
   };
@@ -168,7 +163,7 @@ LowFrequencySums::LowFrequencySums(const PositionOrder& order, std::span<const d
       add_sums();
       segment = order.offsets()[i] / length_;
     }
-    const double t = static_cast<double>(order.offsets()[i] - segment * length_) - middle;
+    const double t = to_double(order.offsets()[i] - segment * length_) - middle;
     double term = values[i];
     for (double& sum : sums) {
       sum += term;
@@ -184,7 +179,7 @@ PhaseSum LowFrequencySums::evaluate(double omega) const {
   double factor = 1;
   for (std::size_t m = 0; m < kPowers; ++m) {
     factors[m] = m % 4 == 1 || m % 4 == 2 ? -factor : factor;
-    factor *= omega / static_cast<double>(m + 1);
+    factor *= omega / to_double(m + 1);
   }
   // Fourier sum of z t^power exp(-i omega t) over a segment, t relative to its middle.
   const auto inside = [&](const Moments& sums, std::size_t power) {
@@ -197,12 +192,12 @@ PhaseSum LowFrequencySums::evaluate(double omega) const {
     return std::complex<double>(re, im);
   };
   const auto turns =
-      PhaseTable::phases_of_multiples(omega * static_cast<double>(length_), std::ssize(segments_));
+      PhaseTable::phases_of_multiples(omega * to_double(length_), std::ssize(segments_));
   std::complex<double> sum;
   std::complex<double> times_t;
   std::complex<double> times_square;
   double start = first_;
-  for (std::size_t i = 0; i < segments_.size(); ++i, start += static_cast<double>(length_)) {
+  for (std::size_t i = 0; i < segments_.size(); ++i, start += to_double(length_)) {
     const Moments& here = segments_[i];
     const auto zeroth = inside(here, 0);
     const auto first = inside(here, 1);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 
 namespace qkscope {
 
@@ -25,18 +26,16 @@ class PhaseTable {
   // Valid for 0 <= t < length.
   PhaseTable(double omega, std::int64_t length)
       : fine_(phases_of_multiples(omega, kBlock)),
-        coarse_(phases_of_multiples(omega * static_cast<double>(kBlock), length / kBlock + 1)) {}
+        coarse_(phases_of_multiples(omega * to_double(kBlock), length / kBlock + 1)) {}
 
   std::complex<double> operator[](std::int64_t t) const {
     return product(block_phase(t / kBlock), phase_in_block(t % kBlock));
   }
   // Factorisation exp(-i omega t) = block_phase(t / kBlock) phase_in_block(t % kBlock).
   const std::complex<double>& block_phase(std::int64_t block) const {
-    return coarse_[static_cast<std::size_t>(block)];
+    return coarse_[as_index(block)];
   }
-  const std::complex<double>& phase_in_block(std::int64_t t) const {
-    return fine_[static_cast<std::size_t>(t)];
-  }
+  const std::complex<double>& phase_in_block(std::int64_t t) const { return fine_[as_index(t)]; }
 
   // Complex product without the infinity checks of std::complex.
   static std::complex<double> product(const std::complex<double>& a,
@@ -54,7 +53,7 @@ class PhaseTable {
     }
     for (int n = 0; n < 64; ++n) small[n] = product(small[n / 8 * 8], small[n % 8]);
     Phases all;
-    all.reserve(static_cast<std::size_t>(count) + 64);
+    all.reserve(as_index(count) + 64);
     for (std::int64_t n = 0; n < count; n += 64) {
       const auto start = phase_of_multiple(angle, n);
       for (const auto& step : small) all.push_back(product(start, step));
@@ -65,8 +64,8 @@ class PhaseTable {
  private:
   // Returns exp(-i angle n), corrected for the rounding error of angle * n.
   static std::complex<double> phase_of_multiple(double angle, std::int64_t n) {
-    const double turn = angle * static_cast<double>(n);
-    const double rest = std::fma(angle, static_cast<double>(n), -turn);
+    const double turn = angle * to_double(n);
+    const double rest = std::fma(angle, to_double(n), -turn);
     const double c = std::cos(turn);
     const double s = std::sin(turn);
     return {c - rest * s, -s - rest * c};
@@ -89,7 +88,7 @@ class PositionOrder {
                 *low, *high, kLongest);
     const std::int32_t first = *low;
     const auto block = [&](std::int32_t position) {
-      return static_cast<std::size_t>((position - first) / PhaseTable::kBlock);
+      return as_index((position - first) / PhaseTable::kBlock);
     };
     begin_.resize(block(*high) + 2);
     for (const auto position : positions) ++begin_[block(position) + 1];
@@ -106,9 +105,7 @@ class PositionOrder {
   std::int64_t rows() const { return std::ssize(offset_); }
   std::int64_t blocks() const { return std::ssize(begin_) - 1; }
   // First sorted row of a block. Block b holds the rows with offsets in [256 b, 256 (b + 1)).
-  std::size_t first_row_of_block(std::int64_t block) const {
-    return begin_[static_cast<std::size_t>(block)];
-  }
+  std::size_t first_row_of_block(std::int64_t block) const { return begin_[as_index(block)]; }
   // Shape (rows). Position minus the smallest position, in sorted order.
   std::span<const std::int32_t> offsets() const { return offset_; }
   // Shape (rows). Index of input row i in sorted order.
@@ -139,7 +136,9 @@ class PhaseSumTaylorSeries {
   // Returns the largest |shift| at which the value is accurate to rounding. Truncation errors
   // relative to sum |z|: (shift length / 2)^8 / 8! for the series, and (128 shift)^4 / 5! for the
   // powers of t within a block.
-  static double largest_exact_shift(const PositionOrder& order);
+  static double largest_exact_shift(const PositionOrder& order) {
+    return std::min(0.12 / to_double(order.length()), 8e-6);
+  }
 
   std::array<std::complex<double>, kPowers> sum;  // [m] = sum z_t t^m exp(-i omega t)
 };

@@ -181,8 +181,7 @@ HWY_NOINLINE void narrow_tile(const float* left, std::int64_t depth, const float
     for (int v = 0; v < kWidth; ++v) hn::StoreU(sum[row][v], d, out + v * kFloatLanes);
 }
 
-// Sums per tile of a narrow product: few enough for 16 registers (SSE4, AVX2) or 32 (AVX-512,
-// NEON).
+// Sums per tile of a narrow product, for 16 registers (SSE4, AVX2) or 32 (AVX-512, NEON).
 constexpr int kNarrowSums = HWY_ARCH_X86 && kVectors > 1 ? 6 : 20;
 
 template <int kWidth>
@@ -271,7 +270,7 @@ void pack_centred(const float* vectors, std::span<const std::int64_t> rows,
       }
     if (j == cols) continue;
     std::fill_n(to, kPanelColumns, 0.0);
-    for (; j < cols; ++j) *to++ = x[j] - mean[static_cast<std::size_t>(j)];
+    for (; j < cols; ++j) *to++ = x[j] - mean[as_index(j)];
   }
 }
 
@@ -332,7 +331,7 @@ constexpr std::int64_t kGramStride = kGramRows + 1;
 
 CacheAlignedVector<double> gram_panels(std::int64_t cols) {
   const auto panels = (cols + kPanelColumns - 1) / kPanelColumns;
-  return CacheAlignedVector<double>(static_cast<std::size_t>(panels * kGramStride * kPanelColumns));
+  return CacheAlignedVector<double>(as_index(panels * kGramStride * kPanelColumns));
 }
 
 // A matrix (depth, columns) packed into panels of eight columns, padded with zeros.
@@ -344,8 +343,7 @@ struct PackedColumns {
   PackedColumns(const Matrix& matrix, bool transposed)
       : depth(transposed ? matrix.cols : matrix.rows),
         columns(transposed ? matrix.rows : matrix.cols),
-        data(static_cast<std::size_t>((columns + kPanelColumns - 1) / kPanelColumns * depth *
-                                      kPanelColumns)) {
+        data(as_index((columns + kPanelColumns - 1) / kPanelColumns * depth * kPanelColumns)) {
     for (std::int64_t column = 0; column < columns; ++column) {
       double* const to = data.data() + column / kPanelColumns * depth * kPanelColumns;
       for (std::int64_t k = 0; k < depth; ++k)
@@ -358,7 +356,7 @@ struct PackedColumns {
 // Interleaves rows of a matrix by four, padded with zero rows to a multiple of eight.
 CacheAlignedVector<double> interleaved(const Matrix& matrix, std::int64_t first,
                                        std::int64_t rows) {
-  CacheAlignedVector<double> packed(static_cast<std::size_t>(padded_row_count(rows) * matrix.cols));
+  CacheAlignedVector<double> packed(as_index(padded_row_count(rows) * matrix.cols));
   for (std::int64_t row = 0; row < rows; ++row) {
     double* const to =
         packed.data() + row / kInterleaved * kInterleaved * matrix.cols + row % kInterleaved;
@@ -440,17 +438,17 @@ void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
         double out[kPanelColumns];
         QKSCOPE_DISPATCH(row_product)
         (weight.data() + begin, std::ssize(part), packed.data() + j * kGramStride, out);
-        add_scaled(1,
-                   std::span(out).first(std::min<std::size_t>(
-                       kPanelColumns, total.size() - static_cast<std::size_t>(j))),
-                   total.subspan(static_cast<std::size_t>(j)));
+        add_scaled(
+            1,
+            std::span(out).first(std::min<std::size_t>(kPanelColumns, total.size() - as_index(j))),
+            total.subspan(as_index(j)));
       }
   }
 }
 
 std::vector<double> multiply(const Matrix& matrix, std::span<const double> x) {
   QKSCOPE_ASSERT(matrix.cols == std::ssize(x));
-  std::vector<double> product(static_cast<std::size_t>(matrix.rows));
+  std::vector<double> product(as_index(matrix.rows));
   row_dot_products(matrix.data.data(), matrix.rows, x, product.data());
   return product;
 }

@@ -24,8 +24,7 @@ class Random {
 
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }  // [0, 1)
 
-  // Uniform in [0, bound): high half of a 128-bit product. The bias is below 2^-40 for bounds <
-  // 2^24.
+  // Uniform in [0, bound): high half of a 128-bit product. Bias below 2^-40 for bounds < 2^24.
   std::uint64_t below(std::uint64_t bound) {
     __extension__ using Wide = unsigned __int128;
     return static_cast<std::uint64_t>((static_cast<Wide>(next()) * bound) >> 64);

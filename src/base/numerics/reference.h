@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/core/numbers.h"
 #include "base/numerics/normal.h"
 
 namespace qkscope {
@@ -40,12 +41,12 @@ inline std::complex<double> nufft_reference(std::span<const std::int32_t> offset
 // empirical distribution function and Phi((x - centre) * scale), just before and at every value.
 inline double kolmogorov_distance_reference(std::vector<double> values, double centre,
                                             double scale) {
-  std::sort(values.begin(), values.end());
-  const auto n = static_cast<double>(values.size());
+  std::ranges::sort(values);
+  const auto n = to_double(values.size());
   double distance = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double cdf = normal_cdf((values[i] - centre) * scale);
-    const auto below = static_cast<double>(i);
+    const auto below = to_double(i);
     distance = std::max({distance, (below + 1) / n - cdf, cdf - below / n});
   }
   return distance;

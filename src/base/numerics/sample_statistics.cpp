@@ -31,19 +31,17 @@ double beta_fraction(double a, double b, double x) {
   double d = 1 - (a + b) * x / (a + 1);
   d = 1 / (std::fabs(d) < kTiny ? kTiny : d);
   double h = d;
+  // Multiplies h by the next convergent of the fraction.
+  const auto advance = [&](double term) {
+    d = 1 + term * d;
+    c = 1 + term / c;
+    d = 1 / (std::fabs(d) < kTiny ? kTiny : d);
+    if (std::fabs(c) < kTiny) c = kTiny;
+    h *= d * c;
+  };
   for (int m = 1; m <= kMaxSteps; ++m) {
-    const double even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m));
-    d = 1 + even * d;
-    c = 1 + even / c;
-    d = 1 / (std::fabs(d) < kTiny ? kTiny : d);
-    if (std::fabs(c) < kTiny) c = kTiny;
-    h *= d * c;
-    const double odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1));
-    d = 1 + odd * d;
-    c = 1 + odd / c;
-    d = 1 / (std::fabs(d) < kTiny ? kTiny : d);
-    if (std::fabs(c) < kTiny) c = kTiny;
-    h *= d * c;
+    advance(m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)));
+    advance(-(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)));
     if (std::fabs(d * c - 1) < 1e-16) return h;
   }
   failure("the incomplete beta function I_{}({}, {}) did not converge", x, a, b);
@@ -53,13 +51,12 @@ double beta_fraction(double a, double b, double x) {
 std::vector<double> ranks_of(std::span<const double> values) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t i, std::size_t j) { return values[i] < values[j]; });
+  std::ranges::sort(order, [&](std::size_t i, std::size_t j) { return values[i] < values[j]; });
   std::vector<double> ranks(values.size());
   for (std::size_t begin = 0; begin < order.size();) {
     auto end = begin + 1;
     while (end < order.size() && values[order[end]] == values[order[begin]]) ++end;
-    const double rank = 0.5 * static_cast<double>(begin + end - 1);
+    const double rank = 0.5 * to_double(begin + end - 1);
     for (auto i = begin; i < end; ++i) ranks[order[i]] = rank;
     begin = end;
   }
@@ -78,10 +75,15 @@ double log_incomplete_beta_half(double a, double x, double one_minus_x) {
   return std::log1p(-std::exp(front) * beta_fraction(0.5, a, one_minus_x) / 0.5);
 }
 
-}  // namespace
+// Centred sums of squares and products of two lists of equal length.
+struct CentredProducts {
+  double xx = 0;
+  double xy = 0;
+  double yy = 0;
+};
 
 CentredProducts centred_products(std::span<const double> x, std::span<const double> y) {
-  const auto n = static_cast<double>(x.size());
+  const auto n = to_double(x.size());
   const double mean_x = std::accumulate(x.begin(), x.end(), 0.0) / n;
   const double mean_y = std::accumulate(y.begin(), y.end(), 0.0) / n;
   CentredProducts sums;
@@ -93,10 +95,11 @@ CentredProducts centred_products(std::span<const double> x, std::span<const doub
   return sums;
 }
 
+}  // namespace
+
 double mean_of(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return values.empty() ? kNan : sum / static_cast<double>(values.size());
+  if (values.empty()) return kNan;
+  return std::accumulate(values.begin(), values.end(), 0.0) / to_double(values.size());
 }
 
 double standard_deviation_of(const std::vector<double>& values) {
@@ -104,16 +107,16 @@ double standard_deviation_of(const std::vector<double>& values) {
   const double mean = mean_of(values);
   double sum = 0;
   for (const double value : values) sum += (value - mean) * (value - mean);
-  return std::sqrt(sum / static_cast<double>(values.size() - 1));
+  return std::sqrt(sum / to_double(values.size() - 1));
 }
 
 double quantile_of(std::vector<double> values, double fraction) {
   if (values.empty()) return kNan;
-  std::sort(values.begin(), values.end());
-  const double place = fraction * static_cast<double>(values.size() - 1);
+  std::ranges::sort(values);
+  const double place = fraction * to_double(values.size() - 1);
   const auto below = static_cast<std::size_t>(place);
   const auto above = std::min(below + 1, values.size() - 1);
-  return std::lerp(values[below], values[above], place - static_cast<double>(below));
+  return std::lerp(values[below], values[above], place - to_double(below));
 }
 
 double pearson_r(const std::vector<double>& x, const std::vector<double>& y) {
@@ -122,7 +125,7 @@ double pearson_r(const std::vector<double>& x, const std::vector<double>& y) {
 }
 
 NormalityStatistics measure_normality(std::span<const double> values, PowerSums sums) {
-  const auto n = static_cast<double>(values.size());
+  const auto n = to_double(values.size());
   // Power sums around 0 are accurate if the mean is small relative to the standard deviation.
   double centre = 0;
   if (sums.first * sums.first > 1e-4 * n * sums.second) {
@@ -161,20 +164,20 @@ double log_p_of_correlation(double r, std::int64_t n) {
   if (std::isnan(r) || n < 2) return kNan;
   if (n == 2) return 0;  // two points are always collinear: p = 1
   const double x = (1 - r) * (1 + r);
-  return log_incomplete_beta_half(0.5 * static_cast<double>(n - 2), x, r * r);
+  return log_incomplete_beta_half(0.5 * to_double(n - 2), x, r * r);
 }
 
 double expected_abs_r_by_chance(std::int64_t n) {
   if (n < 2) return kNan;
   // E|r| of n independent rows is Gamma((n - 1) / 2) / (sqrt(pi) Gamma(n / 2)).
-  return std::exp(-log_gamma_step(0.5 * static_cast<double>(n - 1))) / std::sqrt(std::numbers::pi);
+  return std::exp(-log_gamma_step(0.5 * to_double(n - 1))) / std::sqrt(std::numbers::pi);
 }
 
 double student_t_quantile(double two_sided_p, std::int64_t degrees) {
   QKSCOPE_ASSERT(two_sided_p > 0 && two_sided_p < 1 && degrees > 0);
   // Student's t with nu degrees of freedom: the two-sided p value of t is the incomplete beta
   // function I_x(nu / 2, 1/2) with x = nu / (nu + t^2).
-  const auto nu = static_cast<double>(degrees);
+  const auto nu = to_double(degrees);
   const auto too_likely = [&](double t) {
     const double square = t * t / nu;
     return log_incomplete_beta_half(0.5 * nu, 1 / (1 + square), square / (1 + square)) >

@@ -16,20 +16,6 @@ double mean_of(const std::vector<double>& values);
 double standard_deviation_of(const std::vector<double>& values);  // ddof 1; NaN for one value
 // Quantile with linear interpolation, like numpy.quantile.
 double quantile_of(std::vector<double> values, double fraction);
-// Centred sums of squares and products of two lists of equal length.
-struct CentredProducts {
-  double xx = 0;
-  double xy = 0;
-  double yy = 0;
-
-  CentredProducts& operator+=(const CentredProducts& other) {
-    xx += other.xx;
-    xy += other.xy;
-    yy += other.yy;
-    return *this;
-  }
-};
-CentredProducts centred_products(std::span<const double> x, std::span<const double> y);
 // Pearson's r; NaN for fewer than two values or a constant list.
 double pearson_r(const std::vector<double>& x, const std::vector<double>& y);
 

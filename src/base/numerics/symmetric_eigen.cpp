@@ -30,9 +30,27 @@ class Tridiagonal {
   explicit Tridiagonal(const Matrix& matrix);
 
   // Returns Q^T, shape (size, stride).
-  std::vector<double> make_q_transposed();
+  std::vector<double> make_q_transposed() {
+    std::vector<double> q(work_.size());
+    const PaddedRows columns = view(q);
+    for (std::int64_t i = 0; i < size_; ++i) columns.row(i)[i] = 1;
+    reflect_all(columns, true);
+    for (std::int64_t i = 0; i < size_; ++i)
+      for (std::int64_t j = 0; j < i; ++j) std::swap(columns.row(i)[j], columns.row(j)[i]);
+    return q;
+  }
+
   // Transforms eigenvectors of T (rows) into eigenvectors of A.
-  void back_transform(Matrix& vectors);
+  void back_transform(Matrix& vectors) {
+    const auto padded = (vectors.rows + kEigenBlock - 1) / kEigenBlock * kEigenBlock;
+    std::vector<double> columns(as_index(size_ * padded));
+    for (std::int64_t j = 0; j < vectors.rows; ++j)
+      for (std::int64_t i = 0; i < size_; ++i) columns[as_index(i * padded + j)] = vectors(j, i);
+    reflect_all({columns.data(), padded, padded}, false);
+    for (std::int64_t j = 0; j < vectors.rows; ++j)
+      for (std::int64_t i = 0; i < size_; ++i) vectors(j, i) = columns[as_index(i * padded + j)];
+  }
+
   PaddedRows view(std::vector<double>& axes) const { return {axes.data(), columns_, stride_}; }
   double scale() const { return scale_; }
 
@@ -42,10 +60,43 @@ class Tridiagonal {
  private:
   PaddedRows rows() { return view(work_); }
   // Applies the Householder reflection that zeroes row k beyond its first off-diagonal element.
-  void reduce(std::int64_t k);
-  // Multiplies `columns` by Q from the left. If `columns` is the identity, reflection k does not
-  // change columns below k.
-  void reflect_all(PaddedRows columns, bool identity);
+  void reduce(std::int64_t k) {
+    const auto at = as_index(k);
+    double* row = rows().row(k);
+    diagonal[at] = row[k];
+    if (k + 1 == size_) return;
+    off_diagonal[at] = row[k + 1];
+    double squares = 0;
+    for (std::int64_t j = k + 2; j < size_; ++j) squares += row[j] * row[j];
+    if (squares == 0) return;
+    // The Householder reflection 1 - factor v v^T zeroes row k beyond its first off-diagonal
+    // element.
+    const double first = row[k + 1];
+    const double length = std::sqrt(first * first + squares);
+    off_diagonal[at] = first > 0 ? -length : length;
+    row[k + 1] = first - off_diagonal[at];
+    const double factor = 2 / (squares + row[k + 1] * row[k + 1]);
+    factors_[at] = factor;
+    v_[at] = 0;
+    w_[at] = 0;
+    std::copy(row + k + 1, row + size_, v_.begin() + k + 1);
+    multiply_rows_by_vector(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
+    double along = 0;
+    for (auto j = at + 1; j < v_.size(); ++j) along += v_[j] * w_[j];
+    const double half = factor * factor * along / 2;
+    for (auto j = at + 1; j < v_.size(); ++j) w_[j] = factor * w_[j] - half * v_[j];
+    subtract_outer_products(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
+  }
+
+  // columns = Q columns. Of the identity, reflection k does not change columns below k.
+  void reflect_all(PaddedRows columns, bool identity) {
+    for (std::int64_t k = size_ - 2; k >= 0; --k) {
+      const double factor = factors_[as_index(k)];
+      if (factor == 0) continue;
+      std::copy(rows().row(k) + k + 1, rows().row(k) + size_, v_.begin() + k + 1);
+      reflect_columns(columns, k + 1, size_, identity ? k + 1 : 0, v_.data(), factor, w_.data());
+    }
+  }
 
   std::int64_t size_;
   std::int64_t columns_;  // including padding
@@ -58,79 +109,21 @@ class Tridiagonal {
 };
 
 Tridiagonal::Tridiagonal(const Matrix& matrix)
-    : diagonal(static_cast<std::size_t>(matrix.rows)),
+    : diagonal(as_index(matrix.rows)),
       off_diagonal(diagonal.size()),
       size_(matrix.rows),
       columns_((size_ + kEigenBlock - 1) / kEigenBlock * kEigenBlock),
       // An odd number of blocks: a power of two would map all rows to few cache sets.
       stride_(columns_ / kEigenBlock % 2 == 0 ? columns_ + kEigenBlock : columns_),
-      work_(static_cast<std::size_t>(size_ * stride_)),
+      work_(as_index(size_ * stride_)),
       factors_(diagonal.size()),
-      v_(static_cast<std::size_t>(columns_)),
-      w_(static_cast<std::size_t>(columns_)) {
+      v_(as_index(columns_)),
+      w_(as_index(columns_)) {
   for (const double x : matrix.data) scale_ = std::max(scale_, std::abs(x));
   if (scale_ == 0) scale_ = 1;
   for (std::int64_t i = 0; i < size_; ++i)
     for (std::int64_t j = 0; j < size_; ++j) rows().row(i)[j] = matrix(i, j) / scale_;
   for (std::int64_t k = 0; k < size_; ++k) reduce(k);
-}
-
-void Tridiagonal::reduce(std::int64_t k) {
-  const auto at = static_cast<std::size_t>(k);
-  double* row = rows().row(k);
-  diagonal[at] = row[k];
-  if (k + 1 == size_) return;
-  off_diagonal[at] = row[k + 1];
-  double squares = 0;
-  for (std::int64_t j = k + 2; j < size_; ++j) squares += row[j] * row[j];
-  if (squares == 0) return;
-  // The Householder reflection 1 - factor v v^T zeroes row k beyond its first off-diagonal element.
-  const double first = row[k + 1];
-  const double length = std::sqrt(first * first + squares);
-  off_diagonal[at] = first > 0 ? -length : length;
-  row[k + 1] = first - off_diagonal[at];
-  const double factor = 2 / (squares + row[k + 1] * row[k + 1]);
-  factors_[at] = factor;
-  v_[at] = 0;
-  w_[at] = 0;
-  std::copy(row + k + 1, row + size_, v_.begin() + k + 1);
-  multiply_rows_by_vector(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
-  double along = 0;
-  for (auto j = at + 1; j < v_.size(); ++j) along += v_[j] * w_[j];
-  const double half = factor * factor * along / 2;
-  for (auto j = at + 1; j < v_.size(); ++j) w_[j] = factor * w_[j] - half * v_[j];
-  subtract_outer_products(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
-}
-
-std::vector<double> Tridiagonal::make_q_transposed() {
-  std::vector<double> q(work_.size());
-  const PaddedRows columns = view(q);
-  for (std::int64_t i = 0; i < size_; ++i) columns.row(i)[i] = 1;
-  reflect_all(columns, true);
-  for (std::int64_t i = 0; i < size_; ++i)
-    for (std::int64_t j = 0; j < i; ++j) std::swap(columns.row(i)[j], columns.row(j)[i]);
-  return q;
-}
-
-void Tridiagonal::reflect_all(PaddedRows columns, bool identity) {
-  for (std::int64_t k = size_ - 2; k >= 0; --k) {
-    const double factor = factors_[static_cast<std::size_t>(k)];
-    if (factor == 0) continue;
-    std::copy(rows().row(k) + k + 1, rows().row(k) + size_, v_.begin() + k + 1);
-    reflect_columns(columns, k + 1, size_, identity ? k + 1 : 0, v_.data(), factor, w_.data());
-  }
-}
-
-void Tridiagonal::back_transform(Matrix& vectors) {
-  const auto padded = (vectors.rows + kEigenBlock - 1) / kEigenBlock * kEigenBlock;
-  std::vector<double> columns(static_cast<std::size_t>(size_ * padded));
-  for (std::int64_t j = 0; j < vectors.rows; ++j)
-    for (std::int64_t i = 0; i < size_; ++i)
-      columns[static_cast<std::size_t>(i * padded + j)] = vectors(j, i);
-  reflect_all({columns.data(), padded, padded}, false);
-  for (std::int64_t j = 0; j < vectors.rows; ++j)
-    for (std::int64_t i = 0; i < size_; ++i)
-      vectors(j, i) = columns[static_cast<std::size_t>(i * padded + j)];
 }
 
 // Implicit QL iteration: diagonalises a tridiagonal matrix and rotates the rows of `axes`, if any.
@@ -230,15 +223,14 @@ class InverseIteration {
   bool find(double value, std::int64_t i, Matrix& vectors) {
     factorise(value);
     const std::span<double> x(vectors.row(i), d_.size());
-    Random random(
-        static_cast<std::uint64_t>(i));  // a random start is not orthogonal to the eigenvector
+    Random random(static_cast<std::uint64_t>(i));  // not orthogonal to the eigenvector
     for (double& number : x) number = random.uniform() - 0.5;
     for (int round = 0; round < kMostRounds; ++round) {
       solve(x);
-      along_.resize(static_cast<std::size_t>(i));
+      along_.resize(as_index(i));
       row_dot_products(vectors.row(0), i, x, along_.data());
       for (std::int64_t j = 0; j < i; ++j)
-        add_scaled(-along_[static_cast<std::size_t>(j)], {vectors.row(j), x.size()}, x);
+        add_scaled(-along_[as_index(j)], {vectors.row(j), x.size()}, x);
       const double length = norm(x);
       if (!(length > 0) || !std::isfinite(length)) return false;
       for (double& number : x) number /= length;
@@ -319,11 +311,48 @@ class InverseIteration {
   double largest_ = 0;
 };
 
+// ---- Leading eigenvector by the Lanczos method
+
+constexpr double kResidual = 1e-10;  // relative to the eigenvalue
+constexpr std::int64_t kMostSteps = 48;
+
+void scale(std::span<double> x, double factor) {
+  for (double& value : x) value *= factor;
+}
+
+// Builds the tridiagonal matrix of the Lanczos recurrence.
+Matrix tridiagonal(std::span<const double> diagonal, std::span<const double> off_diagonal) {
+  const auto n = std::ssize(diagonal);
+  Matrix matrix(n, n);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto at = as_index(i);
+    matrix(i, i) = diagonal[at];
+    if (i + 1 < n) matrix(i, i + 1) = matrix(i + 1, i) = off_diagonal[at];
+  }
+  return matrix;
+}
+
+// Orthogonalises x against the first `count` rows of the basis (Gram-Schmidt, twice for accuracy).
+void remove_basis(const Matrix& basis, std::int64_t count, std::span<double> x) {
+  double along[kMostSteps];
+  for (int round = 0; round < 2; ++round) {
+    row_dot_products(basis.row(0), count, x, along);
+    for (std::int64_t i = 0; i < count; ++i) add_scaled(-along[i], {basis.row(i), x.size()}, x);
+  }
+}
+
+std::vector<double> combine(const Matrix& basis, std::int64_t count, const double* weights) {
+  std::vector<double> sum(as_index(basis.cols));
+  for (std::int64_t i = 0; i < count; ++i) add_scaled(weights[i], {basis.row(i), sum.size()}, sum);
+  scale(sum, 1 / norm(sum));
+  return sum;
+}
+
 }  // namespace
 
 Eigenpairs symmetric_eigen(const Matrix& matrix) {
   QKSCOPE_ASSERT(matrix.rows == matrix.cols);
-  const auto n = static_cast<std::size_t>(matrix.rows);
+  const auto n = as_index(matrix.rows);
   Eigenpairs result{std::vector<double>(n), Matrix(matrix.rows, matrix.cols)};
   if (n == 0) return result;
   Tridiagonal tridiagonal(matrix);
@@ -334,8 +363,8 @@ Eigenpairs symmetric_eigen(const Matrix& matrix) {
   const auto& values = tridiagonal.diagonal;
   std::vector<std::size_t> order(n);
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t i, std::size_t j) { return values[i] > values[j]; });
+  std::ranges::stable_sort(order,
+                           [&](std::size_t i, std::size_t j) { return values[i] > values[j]; });
   for (std::size_t i = 0; i < n; ++i) {
     result.values[i] = values[order[i]] * tridiagonal.scale();
     std::copy_n(rows.row(static_cast<std::int64_t>(order[i])), n,
@@ -351,14 +380,45 @@ Eigenpairs leading_eigenpairs(const Matrix& matrix, std::int64_t count) {
   Eigenpairs result{tridiagonal.diagonal, Matrix(count, matrix.cols)};
   std::vector<double> off_diagonal = tridiagonal.off_diagonal;
   QlIteration(result.values, off_diagonal, {}).run();
-  std::sort(result.values.begin(), result.values.end(), std::greater<>());
+  std::ranges::sort(result.values, std::greater<>());
   InverseIteration inverse(tridiagonal);
   for (std::int64_t i = 0; i < count; ++i)
-    if (!inverse.find(result.values[static_cast<std::size_t>(i)], i, result.vectors))
+    if (!inverse.find(result.values[as_index(i)], i, result.vectors))
       return symmetric_eigen(matrix);
   if (count > 0) tridiagonal.back_transform(result.vectors);
   for (double& value : result.values) value *= tridiagonal.scale();
   return result;
+}
+
+std::vector<double> top_eigenvector(const Matrix& matrix, std::span<const double> start) {
+  QKSCOPE_ASSERT(matrix.rows == matrix.cols && matrix.cols == std::ssize(start));
+  std::vector<double> next(start.begin(), start.end());
+  scale(next, 1 / norm(next));
+  const auto steps = std::min(kMostSteps, matrix.rows);
+  Matrix basis(steps, matrix.cols);
+  std::vector<double> diagonal;
+  std::vector<double> off_diagonal;
+  for (std::int64_t step = 1; step <= steps; ++step) {
+    const auto newest = std::copy(next.begin(), next.end(), basis.row(step - 1)) - matrix.cols;
+    row_dot_products(matrix.data.data(), matrix.rows, {newest, next.size()}, next.data());
+    diagonal.push_back(dot(next, {newest, next.size()}));
+    remove_basis(basis, step, next);
+    const double rest = norm(next);
+    // Check convergence every fourth step: the small eigenproblem costs about as much as a step.
+    if (step % 4 == 0 || step == matrix.rows) {
+      const Eigenpairs small = leading_eigenpairs(tridiagonal(diagonal, off_diagonal), 1);
+      const double residual = rest * std::fabs(small.vectors(0, step - 1));
+      if (residual <= kResidual * std::fabs(small.values.front()))
+        return combine(basis, step, small.vectors.row(0));
+    }
+    // The Krylov space of `start` is exhausted and may not contain the leading eigenvector.
+    if (!(rest > 1e-14 * std::fabs(diagonal.front()))) break;
+    off_diagonal.push_back(rest);
+    scale(next, 1 / rest);
+  }
+  // No convergence (close eigenvalues or a bad start): use the full decomposition.
+  const Eigenpairs all = symmetric_eigen(matrix);
+  return {all.vectors.row(0), all.vectors.row(0) + all.vectors.cols};
 }
 
 }  // namespace qkscope

@@ -42,11 +42,11 @@ struct Sums {
   HWY_INLINE double total() const { return sum_all_lanes(Doubles(), v); }
 };
 
-// Calls add(i, values) for SIMD vector i of each group of 16 values; the last group is padded with
-// `filler`.
+// Calls add(i, values) for vector i of each group of 16 values, padded with `filler`.
 template <typename Add>
-HWY_INLINE void for_each_vector(const double* x, std::int64_t count, double filler,
-                                const Add& add) {
+HWY_INLINE void for_each_vector(std::span<const double> values, double filler, const Add& add) {
+  const double* const x = values.data();
+  const auto count = std::ssize(values);
   std::int64_t at = 0;
   for (; at + kSums <= count; at += kSums)
 #pragma GCC unroll 8
@@ -58,20 +58,20 @@ HWY_INLINE void for_each_vector(const double* x, std::int64_t count, double fill
   for (int i = 0; i < kVectors; ++i) add(i, load(rest + i * kLanes));
 }
 
-double sum_kernel(const double* x, std::int64_t count) {
+double sum_kernel(std::span<const double> x) {
   Sums sums;
-  for_each_vector(x, count, 0,
+  for_each_vector(x, 0,
                   [&](int i, Vector values) HWY_ATTR { sums.v[i] = hn::Add(sums.v[i], values); });
   return sums.total();
 }
 
-PowerSums powers_kernel(const double* x, std::int64_t count, double centre) {
+PowerSums central_power_sums_kernel(std::span<const double> x, double centre) {
   Sums first;
   Sums second;
   Sums third;
   Sums fourth;
   const Vector middle = hn::Set(Doubles(), centre);
-  for_each_vector(x, count, centre, [&](int i, Vector values) HWY_ATTR {
+  for_each_vector(x, centre, [&](int i, Vector values) HWY_ATTR {
     const Vector off = hn::Sub(values, middle);
     const Vector square = hn::Mul(off, off);
     first.v[i] = hn::Add(first.v[i], off);
@@ -141,14 +141,17 @@ HWY_INLINE void combine(const Number* x, std::int64_t count, double* y, const Fu
   std::copy_n(out, count - i, y + i);
 }
 
-void add_scaled_kernel(double factor, const double* x, std::int64_t count, double* y) {
+void add_scaled_kernel(double factor, std::span<const double> x, std::span<double> y) {
   const Vector by = hn::Set(Doubles(), factor);
-  combine(x, count, y, [&](Vector to, Vector value) HWY_ATTR { return hn::MulAdd(by, value, to); });
+  combine(x.data(), std::ssize(x), y.data(),
+          [&](Vector to, Vector value) HWY_ATTR { return hn::MulAdd(by, value, to); });
 }
 
 // Adding 1.5 * 2^52 to a float64 rounds it to an integer in the low bits, faster than a conversion.
-void bins_kernel(const double* x, std::int64_t count, double low, double scale, double last,
-                 std::uint16_t* bin) {
+void compute_bin_indices_kernel(std::span<const double> values, double low, double scale,
+                                std::uint16_t last, std::uint16_t* bin) {
+  const double* const x = values.data();
+  const auto count = std::ssize(values);
   constexpr double kWhole = 6755399441055744.0;
   const hn::ScalableTag<double> d;
   const hn::Repartition<std::uint32_t, decltype(d)> words;
@@ -157,7 +160,7 @@ void bins_kernel(const double* x, std::int64_t count, double low, double scale, 
   const auto at_zero = hn::Set(d, -low * scale - 0.5);
   const auto numbers = [&](const double* from) HWY_ATTR {
     const auto scaled = hn::MulAdd(hn::LoadU(d, from), hn::Set(d, scale), at_zero);
-    const auto held = hn::Min(hn::Max(scaled, hn::Zero(d)), hn::Set(d, last));
+    const auto held = hn::Min(hn::Max(scaled, hn::Zero(d)), hn::Set(d, static_cast<double>(last)));
     return hn::BitCast(words, hn::Add(held, hn::Set(d, kWhole)));
   };
   const auto four = [&](const double* from) HWY_ATTR {
@@ -176,28 +179,29 @@ void bins_kernel(const double* x, std::int64_t count, double low, double scale, 
   std::copy_n(out, count - i, bin + i);
 }
 
-float bounds_kernel(const std::int32_t* before, const float* cdf, std::size_t bins, float share,
-                    float* bound) {
+float kolmogorov_distance_bounds_kernel(std::span<const std::int32_t> before,
+                                        std::span<const float> cdf, std::span<float> bound) {
+  const float share = 1 / static_cast<float>(before.back());
   const hn::ScalableTag<float> d;
   const hn::RebindToSigned<decltype(d)> integers;
   const auto share_below = [&](std::size_t edge) HWY_ATTR {
-    return hn::Mul(hn::Set(d, share), hn::ConvertTo(d, hn::LoadU(integers, before + edge)));
+    return hn::Mul(hn::Set(d, share), hn::ConvertTo(d, hn::LoadU(integers, before.data() + edge)));
   };
   auto reached = hn::Zero(d);
-  for (std::size_t bin = 0; bin < bins; bin += hn::Lanes(d)) {
-    const auto low = hn::LoadU(d, cdf + bin);
-    const auto high = hn::LoadU(d, cdf + bin + 1);
+  for (std::size_t bin = 0; bin < bound.size(); bin += hn::Lanes(d)) {
+    const auto low = hn::LoadU(d, cdf.data() + bin);
+    const auto high = hn::LoadU(d, cdf.data() + bin + 1);
     const auto first = share_below(bin);
     const auto last = share_below(bin + 1);
-    hn::StoreU(hn::Max(hn::Sub(last, low), hn::Sub(high, first)), d, bound + bin);
+    hn::StoreU(hn::Max(hn::Sub(last, low), hn::Sub(high, first)), d, bound.data() + bin);
     reached = hn::Max(reached, hn::Max(hn::Sub(last, high), hn::Sub(low, first)));
   }
   return hn::GetLane(hn::MaxOfLanes(d, reached));
 }
 
 // The accumulators of eight columns stay in registers; columns past the end are skipped.
-void weighted_sums_kernel(const WeightedRow* rows, std::int64_t count, std::int64_t cols,
-                          double* sums) {
+void compute_weighted_sums_kernel(std::span<const WeightedRow> rows, std::int64_t cols,
+                                  double* sums) {
   constexpr std::int64_t kColumns = 8;
   constexpr int kParts = kColumns / kLanes;
   for (std::int64_t first = 0; first < cols; first += kColumns) {
@@ -219,12 +223,12 @@ void weighted_sums_kernel(const WeightedRow* rows, std::int64_t count, std::int6
         sum[2][v] = hn::MulAdd(weighted, x, sum[2][v]);
       }
     };
-    for (std::int64_t i = 0; i < count; ++i) {
+    for (const WeightedRow& row : rows) {
       float rest[kColumns] = {};
-      const float* from = rows[i].x + first;
+      const float* from = row.x + first;
       __builtin_prefetch(from + 2 * kColumns);  // rows are scattered in memory
       if (here < kColumns) from = (std::copy_n(from, here, rest), rest);
-      add(rows[i], from);
+      add(row, from);
     }
 #pragma GCC unroll 3
     for (int k = 0; k < 3; ++k) {
@@ -236,7 +240,9 @@ void weighted_sums_kernel(const WeightedRow* rows, std::int64_t count, std::int6
   }
 }
 
-void add_rows_kernel(const float* rows, std::int64_t count, std::int64_t cols, double* sum) {
+void add_column_sums_kernel(const float* rows, std::int64_t count, std::span<double> sums) {
+  const auto cols = std::ssize(sums);
+  double* const sum = sums.data();
   constexpr std::int64_t kTogether = 64;  // rows that stay in the L1 cache
   for (std::int64_t begin = 0; begin < count; begin += kTogether) {
     const float* const from = rows + begin * cols;
@@ -260,8 +266,10 @@ void add_rows_kernel(const float* rows, std::int64_t count, std::int64_t cols, d
   }
 }
 
-void centre_rows_kernel(const float* rows, std::int64_t count, const double* mean,
-                        std::int64_t cols, double* out) {
+void centre_rows_kernel(const float* rows, std::int64_t count, std::span<const double> means,
+                        double* out) {
+  const auto cols = std::ssize(means);
+  const double* const mean = means.data();
   for (std::int64_t i = 0; i < count; ++i, rows += cols, out += cols) {
     std::int64_t j = 0;
     for (; j + kLanes <= cols; j += kLanes)
@@ -276,23 +284,41 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qkscope {
-namespace {
-
-HWY_EXPORT(sum_kernel);
-HWY_EXPORT(powers_kernel);
 HWY_EXPORT(dots_kernel);
 HWY_EXPORT(dots_float_kernel);
-HWY_EXPORT(add_scaled_kernel);
-HWY_EXPORT(bins_kernel);
-HWY_EXPORT(bounds_kernel);
-HWY_EXPORT(weighted_sums_kernel);
-HWY_EXPORT(add_rows_kernel);
-HWY_EXPORT(centre_rows_kernel);
+QKSCOPE_EXPORT_KERNEL(double, sum, (std::span<const double> x), (x));
+QKSCOPE_EXPORT_KERNEL(PowerSums, central_power_sums, (std::span<const double> x, double centre),
+                      (x, centre));
+QKSCOPE_EXPORT_KERNEL(void, add_scaled,
+                      (double factor, std::span<const double> x, std::span<double> y),
+                      (factor, x, y));
+QKSCOPE_EXPORT_KERNEL(void, compute_bin_indices,
+                      (std::span<const double> x, double low, double scale, std::uint16_t last,
+                       std::uint16_t* bin),
+                      (x, low, scale, last, bin));
+QKSCOPE_EXPORT_KERNEL(float, kolmogorov_distance_bounds,
+                      (std::span<const std::int32_t> before, std::span<const float> cdf,
+                       std::span<float> bound),
+                      (before, cdf, bound));
+QKSCOPE_EXPORT_KERNEL(void, compute_weighted_sums,
+                      (std::span<const WeightedRow> rows, std::int64_t cols, double* sums),
+                      (rows, cols, sums));
+QKSCOPE_EXPORT_KERNEL(void, add_column_sums,
+                      (const float* rows, std::int64_t count, std::span<double> sum),
+                      (rows, count, sum));
+QKSCOPE_EXPORT_KERNEL(void, centre_rows,
+                      (const float* rows, std::int64_t count, std::span<const double> mean,
+                       double* out),
+                      (rows, count, mean, out));
 
-}  // namespace
+void row_dot_products(const double* rows, std::int64_t count, std::span<const double> y,
+                      double* out) {
+  QKSCOPE_DISPATCH(dots_kernel)(rows, count, y.data(), std::ssize(y), out);
+}
 
-double sum(std::span<const double> x) {
-  return QKSCOPE_DISPATCH(sum_kernel)(x.data(), std::ssize(x));
+void row_dot_products(const float* rows, std::int64_t count, std::span<const double> y,
+                      double* out) {
+  QKSCOPE_DISPATCH(dots_float_kernel)(rows, count, y.data(), std::ssize(y), out);
 }
 
 double dot(std::span<const double> x, std::span<const double> y) {
@@ -307,50 +333,8 @@ double dot(std::span<const float> x, std::span<const double> y) {
   return result;
 }
 
-void row_dot_products(const double* rows, std::int64_t count, std::span<const double> y,
-                      double* out) {
-  QKSCOPE_DISPATCH(dots_kernel)(rows, count, y.data(), std::ssize(y), out);
-}
-
-void row_dot_products(const float* rows, std::int64_t count, std::span<const double> y,
-                      double* out) {
-  QKSCOPE_DISPATCH(dots_float_kernel)(rows, count, y.data(), std::ssize(y), out);
-}
-
 double norm(std::span<const double> x) {
   return std::sqrt(dot(x, x));
-}
-
-PowerSums central_power_sums(std::span<const double> x, double centre) {
-  return QKSCOPE_DISPATCH(powers_kernel)(x.data(), std::ssize(x), centre);
-}
-
-void add_scaled(double factor, std::span<const double> x, std::span<double> y) {
-  QKSCOPE_DISPATCH(add_scaled_kernel)(factor, x.data(), std::ssize(x), y.data());
-}
-
-void compute_bin_indices(std::span<const double> x, double low, double scale, std::uint16_t last,
-                         std::uint16_t* bin) {
-  QKSCOPE_DISPATCH(bins_kernel)(x.data(), std::ssize(x), low, scale, last, bin);
-}
-
-float kolmogorov_distance_bounds(std::span<const std::int32_t> before, std::span<const float> cdf,
-                                 std::span<float> bound) {
-  const float share = 1 / static_cast<float>(before.back());
-  return QKSCOPE_DISPATCH(bounds_kernel)(before.data(), cdf.data(), bound.size(), share,
-                                         bound.data());
-}
-
-void compute_weighted_sums(std::span<const WeightedRow> rows, std::int64_t cols, double* sums) {
-  QKSCOPE_DISPATCH(weighted_sums_kernel)(rows.data(), std::ssize(rows), cols, sums);
-}
-
-void add_column_sums(const float* rows, std::int64_t count, std::span<double> sum) {
-  QKSCOPE_DISPATCH(add_rows_kernel)(rows, count, std::ssize(sum), sum.data());
-}
-
-void centre_rows(const float* rows, std::int64_t count, std::span<const double> mean, double* out) {
-  QKSCOPE_DISPATCH(centre_rows_kernel)(rows, count, mean.data(), std::ssize(mean), out);
 }
 
 }  // namespace qkscope

@@ -84,6 +84,17 @@ void append_values(const Array& from, NullIntegerPolicy nulls, const std::string
   }
 }
 
+// Appends all chunks if their type is that of Array; returns false for another type.
+template <typename Array>
+bool append_chunks(const arrow::ChunkedArray& from, Table::Type type, NullIntegerPolicy nulls,
+                   const std::string& where, Table::Column& to) {
+  if (from.type()->id() != Array::TypeClass::type_id) return false;
+  to.type = type;
+  for (const auto& chunk : from.chunks())
+    append_values(static_cast<const Array&>(*chunk), nulls, where, to);
+  return true;
+}
+
 // Throws std::bad_alloc where the inner pool is out of memory. Arrow's dictionary encoder ignores
 // the status of the allocation of its hash table and would write through a null pointer.
 class ThrowingMemoryPool : public arrow::ProxyMemoryPool {
@@ -156,34 +167,16 @@ std::unique_ptr<parquet::arrow::FileReader> open_parquet(const std::string& path
 Table::Column to_table_column(const std::string& name, const arrow::ChunkedArray& column,
                               NullIntegerPolicy nulls, const std::string& where) {
   Table::Column result{name, Table::Type::text, {}, {}, {}};
-  const auto append_chunks = [&]<typename Array>(Table::Type type, const Array*) {
-    result.type = type;
-    for (const auto& chunk : column.chunks())
-      append_values(static_cast<const Array&>(*chunk), nulls, where, result);
-  };
-  switch (column.type()->id()) {
-    case arrow::Type::INT64:
-      append_chunks(Table::Type::integer, static_cast<arrow::Int64Array*>(nullptr));
-      break;
-    case arrow::Type::INT32:
-      append_chunks(Table::Type::integer, static_cast<arrow::Int32Array*>(nullptr));
-      break;
-    case arrow::Type::BOOL:
-      append_chunks(Table::Type::boolean, static_cast<arrow::BooleanArray*>(nullptr));
-      break;
-    case arrow::Type::DOUBLE:
-      append_chunks(Table::Type::real, static_cast<arrow::DoubleArray*>(nullptr));
-      break;
-    case arrow::Type::STRING:
-      append_chunks(Table::Type::text, static_cast<arrow::StringArray*>(nullptr));
-      break;
-    case arrow::Type::LARGE_STRING:
-      append_chunks(Table::Type::text, static_cast<arrow::LargeStringArray*>(nullptr));
-      break;
-    default:
-      bad_input("{}: type {}; expected int32, int64, double, bool or string", where,
-                column.type()->ToString());
-  }
+  const bool known =
+      append_chunks<arrow::Int64Array>(column, Table::Type::integer, nulls, where, result) ||
+      append_chunks<arrow::Int32Array>(column, Table::Type::integer, nulls, where, result) ||
+      append_chunks<arrow::BooleanArray>(column, Table::Type::boolean, nulls, where, result) ||
+      append_chunks<arrow::DoubleArray>(column, Table::Type::real, nulls, where, result) ||
+      append_chunks<arrow::StringArray>(column, Table::Type::text, nulls, where, result) ||
+      append_chunks<arrow::LargeStringArray>(column, Table::Type::text, nulls, where, result);
+  if (!known)
+    bad_input("{}: type {}; expected int32, int64, double, bool or string", where,
+              column.type()->ToString());
   return result;
 }
 

@@ -33,8 +33,7 @@ std::shared_ptr<arrow::Table> to_arrow_table(const Table& table);
 
 // Opens a Parquet file. Throws a bad-input error if it is missing or not a readable Parquet file.
 std::unique_ptr<parquet::arrow::FileReader> open_parquet(const std::string& path);
-// Throws a bad-input error that names the file if `status`, the result of reading a Parquet file,
-// is not OK.
+// Throws a bad-input error that names the Parquet file if the status of reading it is not OK.
 void check_parquet_read(const arrow::Status& status, const std::string& path);
 
 enum class NullIntegerPolicy { refuse, keep };  // treatment of null integers and booleans

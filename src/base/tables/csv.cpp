@@ -1,7 +1,6 @@
 #include "base/tables/csv.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 #include "base/core/error.h"
@@ -44,12 +43,9 @@ class CsvFile {
 
 double parse_real(const std::string& text, const std::string& where) {
   if (text.empty()) return std::numeric_limits<double>::quiet_NaN();
-  double value = 0;
-  const auto* end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, value);
-  if (parsed.ec != std::errc() || parsed.ptr != end)
-    bad_input("{}: found {}, expected a number", where, quote_text(text));
-  return value;
+  const auto value = parse_number<double>(text);
+  if (!value) bad_input("{}: found {}, expected a number", where, quote_text(text));
+  return *value;
 }
 
 std::int64_t parse_boolean(const std::string& text, const std::string& where) {
@@ -69,7 +65,7 @@ void append_field(Table::Column& column, const std::string& field, const std::st
 }
 
 std::size_t index_of(const std::string& name, const Row& header, const std::string& path) {
-  const auto found = std::find(header.begin(), header.end(), name);
+  const auto found = std::ranges::find(header, name);
   if (found == header.end()) bad_input("{}: there is no column {}", path, quote_text(name));
   return static_cast<std::size_t>(found - header.begin());
 }

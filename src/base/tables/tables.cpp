@@ -220,9 +220,10 @@ Table empty_table(const std::string& columns) {
   for (const auto& declaration : split(columns, ',')) {
     const auto words = split(declaration.substr(declaration.find_first_not_of(' ')), ' ');
     QKSCOPE_ASSERT(words.size() == 2);
-    table.column(words[1], words[0] == "integer" ? Table::Type::integer
-                           : words[0] == "real"  ? Table::Type::real
-                                                 : Table::Type::text);
+    table.column(words[1], words[0] == "integer"   ? Table::Type::integer
+                           : words[0] == "real"    ? Table::Type::real
+                           : words[0] == "boolean" ? Table::Type::boolean
+                                                   : Table::Type::text);
   }
   return table;
 }

@@ -81,6 +81,7 @@ Json scalar_to_json(const YAML::Node& node) {
   return number;
 }
 
+// Converts a node; plain scalars become null, booleans, numbers or strings by the rules of YAML.
 // `left`: number of further values that may be converted; below 0 the conversion fails.
 Json to_json(const YAML::Node& node, int depth, int& left) {
   const auto line = node.Mark().line + 1;
@@ -173,11 +174,6 @@ void override_yaml_values(YamlDocument& document, const std::vector<std::string>
   }
 }
 
-Json yaml_to_json(const YAML::Node& node) {
-  int left = kMostValues;
-  return to_json(node, 0, left);
-}
-
 YamlSection::YamlSection(const YamlDocument& document, const YAML::Node& node, std::string path)
     : document_(document), node_(node), path_(std::move(path)) {
   if (!node_.IsDefined() || node_.IsNull()) node_ = YAML::Node(YAML::NodeType::Map);
@@ -189,10 +185,6 @@ YamlSection::YamlSection(const YamlDocument& document, const YAML::Node& node, s
     if (!seen.insert(key).second)
       bad_input("{}: the key is there twice", document_.where(full_key(key), entry.first));
   }
-}
-
-std::string YamlSection::full_key(const std::string& key) const {
-  return path_.empty() ? key : path_ + "." + key;
 }
 
 YAML::Node YamlSection::node(const std::string& key) {
@@ -285,7 +277,8 @@ Json YamlSection::map(const std::string& key) {
   const auto found = node(key);
   if (found.IsNull()) return nullptr;
   if (!found.IsMap()) throw_expected(key, "a map");
-  return yaml_to_json(found);
+  int left = kMostValues;
+  return to_json(found, 0, left);
 }
 
 std::vector<YamlSection> YamlSection::sections(const std::string& key) {

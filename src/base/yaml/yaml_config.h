@@ -44,17 +44,13 @@ bool has_octal_number(const YAML::Node& node);
 // Returns true and sets `value` if the node is a whole number that is not octal.
 bool decode_integer(const YAML::Node& node, std::int64_t& value);
 
-// Converts a node; plain scalars become null, booleans, numbers or strings by the rules of YAML.
-Json yaml_to_json(const YAML::Node& node);
-
 // One map of the document.
 class YamlSection {
  public:
   // `path` is the dotted key, "" for the root. A missing or null map is treated as empty.
   YamlSection(const YamlDocument& document, const YAML::Node& node, std::string path);
 
-  // The readers return nullopt if the key is missing or null, and throw a bad-input error if the
-  // value has the wrong type.
+  // The readers return nullopt for a missing or null key. A wrong type is a bad-input error.
   std::optional<std::string> text(const std::string& key);
   // `least`: minimum. Unless it is INT64_MIN (any integer), values above 2^40 are refused too.
   std::optional<std::int64_t> integer(const std::string& key, std::int64_t least);
@@ -82,11 +78,12 @@ class YamlSection {
   [[noreturn]] void throw_expected(const std::string& key, const std::string& what) const;
 
  private:
-  // Throws a bad-input error, "expected WHAT", unless the value has type T and valid(value) is
-  // true.
+  // Throws a bad-input error, "expected WHAT", unless the value is a T with valid(value).
   template <typename T, typename Valid>
   std::optional<T> scalar(const std::string& key, const std::string& what, const Valid& valid);
-  std::string full_key(const std::string& key) const;
+  std::string full_key(const std::string& key) const {
+    return path_.empty() ? key : path_ + "." + key;
+  }
   // Throws a bad-input error if an unknown key looks like a misspelling of the missing `key`.
   void reject_misspelt_key(const std::string& key) const;
 

@@ -48,12 +48,10 @@ class ExportInput {
   HeadMoments moments(VectorKind kind, VectorStage stage, std::int64_t layer,
                       const std::string& set) const;
 
-  // Throw a bad-input error for interleaved or partial RoPE, which the target format cannot
-  // represent.
+  // Throw a bad-input error for interleaved or partial RoPE, which the format cannot hold.
   void refuse_interleaved_rope() const;
   void refuse_partial_rotary() const;
-  // Returns the RoPE that all rotated layers share. Throws a bad-input error when layers differ or
-  // none has RoPE.
+  // Returns the RoPE that all rotated layers share. Bad input if layers differ or none has RoPE.
   ExportRope common_rope() const;
   [[noreturn]] void refuse(const std::string& why) const;
 
@@ -80,8 +78,7 @@ class OwnedTensors {
   std::vector<NamedTensor> named_;
 };
 
-// Creates the output folder. Throws a bad-input error when it is not empty and --overwrite was not
-// given.
+// Creates the output folder. Without --overwrite, a folder with files is a bad-input error.
 void prepare_output_folder(const ExportOptions& options, const std::string& folder);
 // Creates the folder of an output file. Throws a bad-input error when the file exists and
 // --overwrite was not given.

@@ -67,12 +67,12 @@ std::string ExportInput::model_name() const {
 
 bool ExportInput::has_moments(std::int64_t layer) const {
   const auto& all = statistics_.layers;
-  return std::find(all.begin(), all.end(), layer) != all.end();
+  return std::ranges::find(all, layer) != all.end();
 }
 
 bool ExportInput::has_rope(std::int64_t layer) const {
   const auto& all = statistics_.layers;
-  const auto found = std::find(all.begin(), all.end(), layer);
+  const auto found = std::ranges::find(all, layer);
   return found != all.end() && statistics_.rotary[as_index(found - all.begin())] > 0;
 }
 

@@ -65,7 +65,7 @@ void add_scale(OwnedTensors& tensors, const ExportOptions& options, const std::s
                const HeadMoments& moments) {
   auto largest = absolute_maxima(moments);
   const bool per_head = options.strategy == "attn_head";
-  if (!per_head) largest = {*std::max_element(largest.begin(), largest.end())};
+  if (!per_head) largest = {*std::ranges::max_element(largest)};
   const Shape shape = per_head ? Shape{moments.heads, 1, 1} : Shape{1};
   Tensor& scale = tensors.add(name + "_scale", shape);
   for (std::size_t i = 0; i < largest.size(); ++i)

@@ -1,5 +1,4 @@
-// Per-head exports: DuoAttention patterns, retrieval heads, and channel ranges of keys and values
-// for quantization.
+// Per-head exports: DuoAttention patterns, retrieval heads, channel ranges of keys and values.
 #include <algorithm>
 #include <cmath>
 
@@ -69,7 +68,7 @@ std::string export_duo_attention(const ExportInput& input) {
   std::string rows;
   const auto group = input.heads_per_key();
   for (std::int64_t layer = 0; layer < input.layers(); ++layer) {
-    const auto found = std::find(s.layers.begin(), s.layers.end(), layer);
+    const auto found = std::ranges::find(s.layers, layer);
     for (std::int64_t key = 0; key < input.key_heads(); ++key) {
       double sum = 0;
       for (auto head = key * group; found != s.layers.end() && head < (key + 1) * group; ++head)

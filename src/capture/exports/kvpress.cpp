@@ -3,7 +3,6 @@
 
 #include "base/core/error.h"
 #include "base/io/output_file.h"
-#include "base/numerics/products.h"
 #include "base/numerics/symmetric_eigen.h"
 #include "capture/exports/export_input.h"
 #include "qkscope/model.h"
@@ -49,8 +48,7 @@ std::string export_expected_attention(const ExportInput& input) {
   for (const auto layer : input.statistics().layers) {
     const auto moments = input.moments(VectorKind::query, VectorStage::pre, layer, "body");
     float* const means = mean.data<float>() + layer * input.heads() * dim;
-    std::transform(moments.mean.begin(), moments.mean.end(), means,
-                   [](double x) { return static_cast<float>(x); });
+    std::ranges::transform(moments.mean, means, [](double x) { return static_cast<float>(x); });
     float* out = covariance.data<float>() + layer * input.heads() * dim * dim;
     for (std::int64_t head = 0; head < input.heads(); ++head)
       for (const double x : scatter_matrix(moments, head).data)
@@ -59,15 +57,14 @@ std::string export_expected_attention(const ExportInput& input) {
   const auto& folder = input.options().out;
   const auto& lengths = input.statistics().lengths;
   prepare_output_folder(input.options(), folder);
-  write_json(folder + "/config.json",
-             {{"num_layers", input.layers()},
-              {"num_heads", input.heads()},
-              {"head_dim", dim},
-              {"n_sink", input.statistics().settings.first},
-              {"num_samples", lengths.size()},
-              {"sample_seq_len", *std::max_element(lengths.begin(), lengths.end())},
-              {"dataset_name", input.metadata_text("dataset")},
-              {"model_name", input.model_name()}});
+  write_json(folder + "/config.json", {{"num_layers", input.layers()},
+                                       {"num_heads", input.heads()},
+                                       {"head_dim", dim},
+                                       {"n_sink", input.statistics().settings.first},
+                                       {"num_samples", lengths.size()},
+                                       {"sample_seq_len", *std::ranges::max_element(lengths)},
+                                       {"dataset_name", input.metadata_text("dataset")},
+                                       {"model_name", input.model_name()}});
   const NamedTensor tensors[] = {{"query_mean", mean}, {"query_cov", covariance}};
   write_safetensors(folder + "/model.safetensors", tensors);
   return folder;
@@ -84,7 +81,7 @@ std::string export_q_filters(const ExportInput& input) {
       for (std::int64_t head = key * group; head < (key + 1) * group; ++head)
         add_scaled(-1.0 / static_cast<double>(group), principal_direction(moments, head), mean);
       float* const out = filters.data<float>() + (layer * input.key_heads() + key) * dim;
-      std::transform(mean.begin(), mean.end(), out, [](double x) { return static_cast<float>(x); });
+      std::ranges::transform(mean, out, [](double x) { return static_cast<float>(x); });
     }
   }
   auto folder = input.options().out;

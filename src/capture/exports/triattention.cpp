@@ -41,9 +41,8 @@ constexpr char kPersistentId = 'Q';
 }  // namespace op
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::uint16_t kVersion = 20;  // ZIP version needed to extract: 2.0
-constexpr std::uint16_t kDate =
-    0x21;  // fixed at 1980-01-01, so that equal content gives equal bytes
+constexpr std::uint16_t kVersion = 20;      // ZIP version needed to extract: 2.0
+constexpr std::uint16_t kDate = 0x21;       // always 1980-01-01: equal content gives equal bytes
 constexpr std::uint16_t kPadding = 0x4246;  // id of the extra field, "FB" as in PyTorch
 
 constexpr std::array<std::uint32_t, 256> crc_table() {
@@ -63,10 +62,14 @@ std::uint32_t crc32_of(std::string_view bytes) {
   return ~crc;
 }
 
-template <typename T>
-void put_little_endian(std::string& out, T value) {
-  for (std::size_t i = 0; i < sizeof value; ++i)
-    out += static_cast<char>(static_cast<unsigned char>(value >> 8 * i));
+// Appends unsigned integers, each in the size of its type.
+template <typename... Values>
+void put_little_endian(std::string& out, Values... values) {
+  const auto put = [&](auto value) {
+    for (std::size_t i = 0; i < sizeof value; ++i)
+      out += static_cast<char>(static_cast<unsigned char>(value >> 8 * i));
+  };
+  (put(values), ...);
 }
 
 std::uint32_t to_uint32(std::size_t size) {
@@ -79,10 +82,42 @@ std::uint32_t to_uint32(std::size_t size) {
 class ZipFile {
  public:
   // Aligns the content to 64 bytes, so that a reader may map it into memory.
-  void add(const std::string& name, std::string_view content);
+  void add(const std::string& name, std::string_view content) {
+    const Member member{name, crc32_of(content), to_uint32(content.size()),
+                        to_uint32(bytes_.size())};
+    constexpr std::size_t kHeader = 30;
+    const auto unaligned = (bytes_.size() + kHeader + name.size() + 4) % kAlignment;
+    const auto padding = static_cast<std::uint16_t>(unaligned == 0 ? 0 : kAlignment - unaligned);
+    put_little_endian(bytes_, std::uint32_t{0x04034B50});
+    put_common_fields(member);
+    put_little_endian(bytes_, static_cast<std::uint16_t>(padding + 4));
+    bytes_ += name;
+    put_little_endian(bytes_, kPadding, padding);
+    bytes_.append(padding, 'Z');
+    bytes_ += content;
+    members_.push_back(member);
+  }
 
   // Returns the bytes of the archive. Throws a bad-input error above 65,535 members or 4 GiB.
-  std::string finish();
+  std::string finish() {
+    if (members_.size() > std::numeric_limits<std::uint16_t>::max())
+      bad_input("export: the file would have {} members; its format holds at most 65,535",
+                members_.size());
+    const auto directory = to_uint32(bytes_.size());
+    for (const auto& member : members_) {
+      put_little_endian(bytes_, std::uint32_t{0x02014B50}, kVersion);  // version of the writer
+      put_common_fields(member);
+      // Extra field, comment, disk, internal and external attributes.
+      put_little_endian(bytes_, kZero16, kZero16, kZero16, kZero16, kZero32, member.offset);
+      bytes_ += member.name;
+    }
+    const auto size = to_uint32(bytes_.size()) - directory;
+    const auto count = static_cast<std::uint16_t>(members_.size());
+    // Disks before the counts, comment at the end.
+    put_little_endian(bytes_, std::uint32_t{0x06054B50}, kZero32, count, count, size, directory,
+                      kZero16);
+    return std::move(bytes_);
+  }
 
  private:
   struct Member {
@@ -91,65 +126,18 @@ class ZipFile {
     std::uint32_t size = 0;
     std::uint32_t offset = 0;
   };
-  void put_common_fields(const Member& member);
+  static constexpr std::uint16_t kZero16 = 0;
+  static constexpr std::uint32_t kZero32 = 0;
+
+  // Fields that the local header and the central directory share. Flags, method and time are 0.
+  void put_common_fields(const Member& member) {
+    put_little_endian(bytes_, kVersion, kZero16, kZero16, kZero16, kDate, member.crc32, member.size,
+                      member.size, static_cast<std::uint16_t>(member.name.size()));
+  }
 
   std::string bytes_;
   std::vector<Member> members_;
 };
-
-// Fields that the local header and the central directory share.
-void ZipFile::put_common_fields(const Member& member) {
-  put_little_endian(bytes_, kVersion);
-  for (int i = 0; i < 3; ++i) put_little_endian(bytes_, std::uint16_t{0});  // flags, stored, time
-  put_little_endian(bytes_, kDate);
-  put_little_endian(bytes_, member.crc32);
-  put_little_endian(bytes_, member.size);
-  put_little_endian(bytes_, member.size);
-  put_little_endian(bytes_, static_cast<std::uint16_t>(member.name.size()));
-}
-
-void ZipFile::add(const std::string& name, std::string_view content) {
-  const Member member{name, crc32_of(content), to_uint32(content.size()), to_uint32(bytes_.size())};
-  constexpr std::size_t kHeader = 30;
-  const auto unaligned = (bytes_.size() + kHeader + name.size() + 4) % kAlignment;
-  const auto padding = static_cast<std::uint16_t>(unaligned == 0 ? 0 : kAlignment - unaligned);
-  put_little_endian(bytes_, std::uint32_t{0x04034B50});
-  put_common_fields(member);
-  put_little_endian(bytes_, static_cast<std::uint16_t>(padding + 4));
-  bytes_ += name;
-  put_little_endian(bytes_, kPadding);
-  put_little_endian(bytes_, padding);
-  bytes_.append(padding, 'Z');
-  bytes_ += content;
-  members_.push_back(member);
-}
-
-std::string ZipFile::finish() {
-  if (members_.size() > std::numeric_limits<std::uint16_t>::max())
-    bad_input("export: the file would have {} members; its format holds at most 65,535",
-              members_.size());
-  const auto directory = to_uint32(bytes_.size());
-  for (const auto& member : members_) {
-    put_little_endian(bytes_, std::uint32_t{0x02014B50});
-    put_little_endian(bytes_, kVersion);  // of the writer
-    put_common_fields(member);
-    for (int i = 0; i < 4; ++i)
-      put_little_endian(bytes_, std::uint16_t{0});  // extra, comment, disk, attributes
-    put_little_endian(bytes_, std::uint32_t{0});
-    put_little_endian(bytes_, member.offset);
-    bytes_ += member.name;
-  }
-  const auto size = to_uint32(bytes_.size()) - directory;
-  const auto count = static_cast<std::uint16_t>(members_.size());
-  put_little_endian(bytes_, std::uint32_t{0x06054B50});
-  put_little_endian(bytes_, std::uint32_t{0});  // disks
-  put_little_endian(bytes_, count);
-  put_little_endian(bytes_, count);
-  put_little_endian(bytes_, size);
-  put_little_endian(bytes_, directory);
-  put_little_endian(bytes_, std::uint16_t{0});
-  return std::move(bytes_);
-}
 
 // A pickle of protocol 2 and the archive members of its tensors.
 class TorchFile {
@@ -317,9 +305,6 @@ OrderedJson heads_of(const ExportInput& input) {
   return heads;
 }
 
-void append_uint32(std::string& out, std::initializer_list<std::uint32_t> words) {
-  for (const auto word : words) out.append(reinterpret_cast<const char*>(&word), sizeof word);
-}
 void append_floats(std::string& out, std::span<const float> values) {
   out.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
 }
@@ -348,10 +333,9 @@ std::string export_tria_file(const ExportInput& input) {
   constexpr std::size_t kHeader = 64;
   const auto pairs = rope.dim / 2;
   std::string bytes;
-  append_uint32(bytes, {0x54524941, 2, static_cast<std::uint32_t>(input.layers()),
-                        static_cast<std::uint32_t>(input.heads()),
-                        static_cast<std::uint32_t>(input.key_heads()),
-                        static_cast<std::uint32_t>(rope.dim), static_cast<std::uint32_t>(pairs)});
+  for (const auto number : {std::int64_t{0x54524941}, std::int64_t{2}, input.layers(),
+                            input.heads(), input.key_heads(), rope.dim, pairs})
+    put_little_endian(bytes, static_cast<std::uint32_t>(number));
   append_floats(bytes, std::array{static_cast<float>(rope.theta),
                                   static_cast<float>(rope.attention_scaling)});
   bytes.resize(kHeader, '\0');

@@ -7,7 +7,6 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "base/core/unless_bad_input.h"
 #include "base/io/checksum.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
@@ -26,8 +25,7 @@ RepositoryName repository_of(const HubCaptureName& capture) {
   return {RepositoryKind::dataset, capture.repo};
 }
 
-// Groups the head files of a listing by folder: at most one level below the root, or exactly
-// `folder`.
+// Groups the head files of a listing by folder: at most one level deep, or exactly `folder`.
 HeadsByFolder group_heads_by_folder(const std::vector<std::string>& paths,
                                     const std::string& folder) {
   HeadsByFolder heads;
@@ -54,7 +52,7 @@ HeadsByFolder group_heads_by_folder(const std::vector<std::string>& paths,
 
 void add_if_listed(const std::vector<std::string>& paths, const std::string& path,
                    std::vector<std::string>& chosen) {
-  if (std::find(paths.begin(), paths.end(), path) != paths.end()) chosen.push_back(path);
+  if (std::ranges::find(paths, path) != paths.end()) chosen.push_back(path);
 }
 
 // Selects only the state file of a capture for download from a Hub repository.
@@ -92,8 +90,7 @@ FileChoice choose_capture_or_split(const std::string& name, const std::string& s
   const bool whole = name.empty() && split.empty();
   return [whole, otherwise](const std::vector<std::string>& paths, const FileReader& read,
                             const std::string& where) {
-    if (!whole || std::none_of(paths.begin(), paths.end(), is_head_file))
-      return otherwise(paths, read, where);
+    if (!whole || std::ranges::none_of(paths, is_head_file)) return otherwise(paths, read, where);
     std::vector<std::string> chosen;
     for (const auto& path : paths)
       if (path.find('/') == std::string::npos || is_head_file(path)) chosen.push_back(path);
@@ -104,9 +101,7 @@ FileChoice choose_capture_or_split(const std::string& name, const std::string& s
 [[noreturn]] void refuse_uncached(const std::string& repo, const std::string& revision) {
   bad_input(
       "{}@{}: not in the cache, and HF_HUB_OFFLINE forbids to ask the Hub; run 'qkscope hub "
-      "download "
-      "{} "
-      "--dataset --revision {}' with the network on",
+      "download {} --dataset --revision {}' with the network on",
       repo, revision, repo, revision);
 }
 
@@ -114,8 +109,7 @@ std::string hash_of_file(const std::string& path) {
   return fmt::format("{:016x}", blake2b_64(MappedFile(path).text()));
 }
 
-// Returns a hash of the names, sizes and Parquet footers of all head files, for captures without a
-// state file.
+// Hash of names, sizes and Parquet footers of all head files: there is no state file.
 std::string hash_of_files(const CaptureIndex& index) {
   constexpr std::size_t kEnd = 4096;
   std::string all;
@@ -129,8 +123,7 @@ std::string hash_of_files(const CaptureIndex& index) {
   return fmt::format("{:016x}", blake2b_64(all));
 }
 
-// Hash of the state file of a stored capture or of stored statistics; equals the hash of a local
-// copy.
+// Hash of the state file of a stored capture or statistics; equals that of a local copy.
 std::string hash_of_stored(const StoreAddress& address) {
   const auto folder = open_stored_folder(address);
   for (const char* state : {layout::kStateFile, stats_layout::kStateFile}) {

@@ -14,8 +14,7 @@
 
 namespace qkscope {
 
-// Name of a capture on the Hub: "org/name@branch", or "org/name@branch:folder" if the branch holds
-// several captures.
+// Capture on the Hub: "org/name@branch", or "org/name@branch:folder" if it holds several.
 struct HubCaptureName {
   std::string repo;
   std::string branch;
@@ -34,8 +33,7 @@ class CaptureSource {
 
   const CaptureIndex& capture_index() const { return index_; }
 
-  // Downloads the files of these heads to capture_index().data_root. Ignores heads that the capture
-  // lacks.
+  // Downloads the files of these heads to capture_index().data_root. Ignores missing heads.
   void fetch_heads(const std::vector<HeadId>& heads) const;
 
   // Display name of a capture that does not name its model: the last folder or the branch.

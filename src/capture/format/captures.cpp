@@ -159,57 +159,11 @@ std::vector<double> listed_frequencies(const std::string& text, const std::strin
   return frequencies;
 }
 
-RopeInfo read_rope(const Metadata& metadata, const std::string& where) {
-  RopeInfo info;
-  const auto rope = metadata.find(metadata::kRope);
-  if (rope == metadata.end()) return info;
-  if (rope->second == metadata::kRopeNone) {
-    info.use = RopeUse::nope;
-    return info;
-  }
-  info.use = RopeUse::rope;
-  const Json description = parse_json(rope->second, where + " (" + metadata::kRope + ")");
-  if (const auto listed = metadata.find(metadata::kRopeInvFreq); listed != metadata.end()) {
-    info.inv_freq = listed_frequencies(listed->second, where);
-  } else if (description.is_object() && description.contains("theta") &&
-             description.contains("dim") && description["theta"].is_number() &&
-             description["dim"].is_number_integer()) {
-    constexpr std::int64_t kWidest = 1 << 16;
-    const auto theta = description["theta"].get<double>();
-    const auto dim = description["dim"].get<std::int64_t>();
-    if (!(theta > 1.0) || theta > 1e15 || dim < 2 || dim > kWidest)
-      bad_input("{}: '{}' has theta {} and dim {}; expected theta from 1 to 1e15, dim from 2 to {}",
-                where, metadata::kRope, theta, dim, kWidest);
-    info.inv_freq = unscaled_inv_freq(theta, static_cast<int>(dim));
-  }
-  std::sort(info.inv_freq.begin(), info.inv_freq.end(), std::greater<>());
-  return info;
-}
-
 double positive_number(const std::string& text, const std::string& what) {
   const Json value = parse_json(text, what);
   if (!value.is_number() || !(value.get<double>() > 0))
     bad_input("{}: found {}, expected a number above 0", what, quote_text(text));
   return value.get<double>();
-}
-
-std::optional<SamplerOptions> read_sampler(const Metadata& metadata, const std::string& where) {
-  const auto type = metadata.find(metadata::kSampler);
-  const auto rate = metadata.find(metadata::kBaseRate);
-  const auto size = metadata.find(metadata::kMinBucketSize);
-  if (type == metadata.end() || rate == metadata.end() || size == metadata.end()) return {};
-  const auto named = [&](const char* key) { return where + ": " + key; };
-  const auto known = sampler_type_from_name(type->second);
-  if (!known)
-    bad_input("{}: found {}, expected log_uniform, uniform or all", named(metadata::kSampler),
-              quote_text(type->second));
-  SamplerOptions sampler;
-  sampler.type = *known;
-  sampler.base_rate = positive_number(rate->second, named(metadata::kBaseRate));
-  sampler.min_bucket_size = parse_integer(size->second, named(metadata::kMinBucketSize));
-  if (sampler.min_bucket_size < 1)
-    bad_input("{}: found {}, expected 1 or more", named(metadata::kMinBucketSize), size->second);
-  return sampler;
 }
 
 }  // namespace
@@ -238,7 +192,7 @@ CaptureIndex make_capture_index(const std::string& root, const std::string& fold
                                 bool allow_partial) {
   CaptureIndex index;
   index.data_root = folder.empty() ? root : root + "/" + folder;
-  std::sort(heads.begin(), heads.end());
+  std::ranges::sort(heads);
   for (const auto& id : heads)
     (id.kind == HeadKind::query ? index.queries : index.keys).push_back(id);
   if (index.queries.empty())
@@ -306,7 +260,7 @@ std::string attention_name(const std::optional<std::int32_t>& window) {
 std::string short_name(const std::string& name) {
   std::string_view text = name;
   while (text.size() > 1 && text.ends_with('/')) text.remove_suffix(1);
-  const bool id = text.find_first_of("./~") != 0 && std::count(text.begin(), text.end(), '/') <= 1;
+  const bool id = text.find_first_of("./~") != 0 && std::ranges::count(text, '/') <= 1;
   return std::string(id ? text : text.substr(text.rfind('/') + 1));
 }
 
@@ -318,11 +272,54 @@ std::vector<double> unscaled_inv_freq(double theta, int dim) {
 }
 
 RopeInfo rope_info(const Metadata& metadata, const std::string& where) {
-  return translate_exceptions([&] { return read_rope(metadata, where); });
+  return translate_exceptions([&] {
+    RopeInfo info;
+    const auto rope = metadata.find(metadata::kRope);
+    if (rope == metadata.end()) return info;
+    if (rope->second == metadata::kRopeNone) {
+      info.use = RopeUse::nope;
+      return info;
+    }
+    info.use = RopeUse::rope;
+    const Json description = parse_json(rope->second, where + " (" + metadata::kRope + ")");
+    if (const auto listed = metadata.find(metadata::kRopeInvFreq); listed != metadata.end()) {
+      info.inv_freq = listed_frequencies(listed->second, where);
+    } else if (description.is_object() && description.contains("theta") &&
+               description.contains("dim") && description["theta"].is_number() &&
+               description["dim"].is_number_integer()) {
+      constexpr std::int64_t kWidest = 1 << 16;
+      const auto theta = description["theta"].get<double>();
+      const auto dim = description["dim"].get<std::int64_t>();
+      if (!(theta > 1.0) || theta > 1e15 || dim < 2 || dim > kWidest)
+        bad_input(
+            "{}: '{}' has theta {} and dim {}; expected theta from 1 to 1e15, dim from 2 to {}",
+            where, metadata::kRope, theta, dim, kWidest);
+      info.inv_freq = unscaled_inv_freq(theta, static_cast<int>(dim));
+    }
+    std::ranges::sort(info.inv_freq, std::greater<>());
+    return info;
+  });
 }
 
 std::optional<SamplerOptions> sampler_options(const Metadata& metadata, const std::string& where) {
-  return translate_exceptions([&] { return read_sampler(metadata, where); });
+  return translate_exceptions([&]() -> std::optional<SamplerOptions> {
+    const auto type = metadata.find(metadata::kSampler);
+    const auto rate = metadata.find(metadata::kBaseRate);
+    const auto size = metadata.find(metadata::kMinBucketSize);
+    if (type == metadata.end() || rate == metadata.end() || size == metadata.end()) return {};
+    const auto named = [&](const char* key) { return where + ": " + key; };
+    const auto known = sampler_type_from_name(type->second);
+    if (!known)
+      bad_input("{}: found {}, expected log_uniform, uniform or all", named(metadata::kSampler),
+                quote_text(type->second));
+    SamplerOptions sampler;
+    sampler.type = *known;
+    sampler.base_rate = positive_number(rate->second, named(metadata::kBaseRate));
+    sampler.min_bucket_size = parse_integer(size->second, named(metadata::kMinBucketSize));
+    if (sampler.min_bucket_size < 1)
+      bad_input("{}: found {}, expected 1 or more", named(metadata::kMinBucketSize), size->second);
+    return sampler;
+  });
 }
 
 void add_sampler_metadata(Metadata& metadata, const SamplerOptions& sampler) {

@@ -10,7 +10,6 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
-#include "base/core/unless_bad_input.h"
 #include "capture/format/metadata.h"
 #include "input/hub/client.h"
 
@@ -154,10 +153,6 @@ DataRootLock DataRoot::lock_whole_root() const {
   return lock;
 }
 
-bool DataRoot::is_finished() const {
-  return path_exists(state_file());
-}
-
 bool DataRoot::is_finished_with_config(const Json& effective) const {
   if (!is_finished()) return false;
   const Json state = load_json(state_file());
@@ -190,8 +185,7 @@ std::vector<Shard> DataRoot::list_part_shards() const {
   if (!is_folder(parts_folder())) return found;
   for (const auto& name : entry_names(parts_folder()))
     if (const auto shard = parse_part_name(name)) found.push_back(*shard);
-  std::sort(found.begin(), found.end(),
-            [](const Shard& a, const Shard& b) { return a.index < b.index; });
+  std::ranges::sort(found, [](const Shard& a, const Shard& b) { return a.index < b.index; });
   return found;
 }
 
@@ -295,10 +289,6 @@ std::vector<std::string> DataRoot::existing_run_files() const {
     std::ranges::copy_if(list, std::back_inserter(names),
                          [&](auto* name) { return root.has(name); });
   return names;
-}
-
-bool DataRoot::is_being_replaced() const {
-  return !is_finished() && path_exists(parts_folder() + "/" + kind_->state_file);
 }
 
 void DataRoot::refuse_foreign_files() const {

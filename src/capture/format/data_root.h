@@ -16,8 +16,7 @@
 
 namespace qkscope {
 
-// A kind of run (capture or statistics): the names of its final files and the terms used in error
-// messages.
+// A kind of run (capture or statistics): names of its final files and words of its messages.
 struct RunKind {
   const char* name;        // in the manifest of an object store: "capture", "statistics"
   const char* noun;        // in messages: "a capture", "statistics"
@@ -26,8 +25,7 @@ struct RunKind {
   const char* state_file;  // published last: a folder that has it is finished
   std::span<const char* const> files;    // top-level files besides the state file
   std::span<const char* const> folders;  // top-level folders that are published and removed whole
-  // Error messages about a finished folder, with the placeholders {root}, {state_file} and
-  // {difference}.
+  // Errors about a finished folder; placeholders {root}, {state_file} and {difference}.
   const char* no_configuration;  // the state file does not say which run wrote the folder
   const char* other_run;         // another run wrote the folder
 };
@@ -63,14 +61,12 @@ class DataRoot {
   void refuse_symbolic_links(const std::optional<Shard>& own = {}) const;
 
   // Whether the state file, which is published last, exists.
-  bool is_finished() const;
-  // Whether the folder is finished and its run had this effective configuration, on any device and
-  // from any commit.
+  bool is_finished() const { return path_exists(state_file()); }
+  // Whether the folder is finished with this effective configuration, on any device or commit.
   bool is_finished_with_config(const Json& effective) const;
   // Whether the folder holds an unfinished run that a run with this manifest would resume.
   bool can_be_resumed_by(const Manifest& manifest) const;
-  // Throws a bad-input error that describes the difference if the finished run has a different
-  // identity.
+  // Throws a bad-input error that describes how the identity of the finished run differs.
   void check_finished_identity(const Json& identity) const;
 
   // Returns the shards that have a part with a manifest, in ascending order.
@@ -92,7 +88,9 @@ class DataRoot {
   void remove_run_files(const Manifest& manifest, const Shard& shard) const;
   // Whether remove_run_files() began and the new run is not finished: files at the output paths
   // belong to the old run, or to an interrupted publication of the new run.
-  bool is_being_replaced() const;
+  bool is_being_replaced() const {
+    return !is_finished() && path_exists(parts_folder() + "/" + kind_->state_file);
+  }
   // Removes files at the output paths; keeps the parts (intermediate files of unfinished runs).
   void remove_finished_files() const;
 
@@ -106,8 +104,7 @@ class DataRoot {
 
  private:
   void remove_parts() const;
-  std::vector<std::string> existing_run_files()
-      const;  // existing files and folders at the output paths
+  std::vector<std::string> existing_run_files() const;  // files and folders at the output paths
   void continue_part(const std::string& folder, const Manifest& manifest) const;
   void check_other_parts(const Manifest& manifest, const Shard& shard) const;
   std::vector<Shard> list_part_shards() const;  // ascending, with and without a manifest

@@ -23,11 +23,11 @@ class RowOrderHeap {
   bool empty() const { return heap_.empty(); }
   void add(Cursor cursor) {
     heap_.push_back(std::move(cursor));
-    std::push_heap(heap_.begin(), heap_.end(), has_later_row);
+    std::ranges::push_heap(heap_, has_later_row);
   }
   // Removes the cursor with the smallest row; the caller advances it and adds it again.
   Cursor pop() {
-    std::pop_heap(heap_.begin(), heap_.end(), has_later_row);
+    std::ranges::pop_heap(heap_, has_later_row);
     auto first = std::move(heap_.back());
     heap_.pop_back();
     return first;
@@ -39,8 +39,7 @@ class RowOrderHeap {
   std::vector<Cursor> heap_;
 };
 
-// Opens segments for reading and keeps a bounded number of them open for any number of shards.
-// Thread-safe.
+// Opens segments for reading and keeps a bounded number of them open. Thread-safe.
 class SegmentCache {
  public:
   // Keeps up to `most` files open, plus one for each thread that is reading.
@@ -57,8 +56,7 @@ class SegmentCache {
   std::map<std::pair<std::size_t, std::size_t>, std::shared_ptr<const SegmentReader>> open_;
 };
 
-// A k-way merge over the segments of all parts. Needs about 200 bytes per part and keeps one file
-// open.
+// A k-way merge over the segments of all parts. Takes 200 bytes per part and one open file.
 class OrderedExampleReader {
  public:
   // Starts at segment `first_segment` of every part.

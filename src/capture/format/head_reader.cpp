@@ -35,8 +35,7 @@ namespace {
 
 constexpr char kColumns[] = "bucket, example_id, position, vector, sliding_window";
 
-// Maps the file with MappedFile instead of Arrow, so that the error for a file truncated during
-// reading can name it.
+// Maps the file with MappedFile, so that the error for a file truncated meanwhile names it.
 class MappedBuffer : public arrow::Buffer {
  public:
   explicit MappedBuffer(MappedFile file)
@@ -131,8 +130,7 @@ class HeadFileReader {
                     static_cast<std::size_t>(std::filesystem::file_size(path_)));
   }
 
-  // Prevents huge allocations for corrupt row counts: a valid file has at least one byte per 64
-  // rows.
+  // Prevents huge allocations for corrupt counts: a valid file has a byte per 64 rows.
   void check_row_count() const {
     constexpr std::uintmax_t kRowsPerByte = 64;
     const auto& metadata = *file_.metadata();
@@ -150,8 +148,7 @@ class HeadFileReader {
                 row_count(), rows);
   }
 
-  // Returns the leaf index of a column. Throws a bad-input error if the column is missing or has a
-  // different physical type.
+  // Returns the leaf index of a column. Bad input if it is missing or of another type.
   int leaf_of_type(const std::string& name, parquet::Type::type type) const {
     const int leaf = leaf_index(schema_, name);
     if (leaf < 0) bad_input("{}: no column '{}'; expected the columns {}", path_, name, kColumns);
@@ -282,8 +279,7 @@ class HeadFileReader {
     return true;
   }
 
-  // qk-sniffer lets Arrow infer the type: int64 for sliding-window layers, a null column for
-  // others.
+  // qk-sniffer lets Arrow infer the type: int64 for sliding-window layers, else null.
   std::vector<std::int64_t> windows(int leaf, std::vector<std::int16_t>& defined) {
     const auto type = schema_.Column(leaf)->physical_type();
     if (type == parquet::Type::INT64) return numbers<parquet::Int64Type>(leaf, &defined);
@@ -318,8 +314,7 @@ class HeadFileReader {
     rows.sliding_window = static_cast<std::int32_t>(found.front());
   }
 
-  // Token strings are informative only: a column of a different type is ignored, and null is read
-  // as "".
+  // Token strings are informative only: another type is ignored, and null is read as "".
   void read_tokens(HeadRows& rows) {
     const int leaf = leaf_index(schema_, "token_str");
     if (leaf < 0 || schema_.Column(leaf)->physical_type() != parquet::Type::BYTE_ARRAY ||
@@ -377,7 +372,7 @@ void check_distinct(const HeadRows& rows, const std::string& path) {
   std::vector<std::size_t> order(rows.position.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto key = [&](std::size_t i) { return std::tuple(rows.example(i), rows.position[i], i); };
-  std::sort(order.begin(), order.end(), [&](auto x, auto y) { return key(x) < key(y); });
+  std::ranges::sort(order, [&](auto x, auto y) { return key(x) < key(y); });
   for (std::size_t i = 1; i < order.size(); ++i) {
     const auto first = order[i - 1];
     const auto second = order[i];

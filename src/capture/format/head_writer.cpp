@@ -40,8 +40,7 @@ std::shared_ptr<arrow::Schema> head_schema(const HeadWriterOptions& options) {
   return arrow::schema(fields, metadata);
 }
 
-// Vectors hardly repeat values, so a dictionary is useless; BYTE_STREAM_SPLIT makes them compress
-// better.
+// Vectors hardly repeat values, so BYTE_STREAM_SPLIT compresses better than a dictionary.
 std::shared_ptr<parquet::WriterProperties> writer_properties(std::int64_t row_group_size) {
   return parquet::WriterProperties::Builder()
       .memory_pool(head_file_memory_pool())
@@ -121,8 +120,7 @@ HeadRowsView as_head_rows_view(const HeadRows& rows) {
           rows.sliding_window, rows.token_str,  rows.example_key};
 }
 
-// Block boundaries depend on the row count only, so the file is the same for any split of the rows
-// into append() calls.
+// Block boundaries depend on the row count only, not on how append() calls split the rows.
 void HeadWriter::State::flush() {
   const auto count = pending.size();
   if (count == 0) return;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <set>
 
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/core/error.h"
+#include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "base/io/checksum.h"
 #include "base/io/folder.h"
@@ -39,10 +39,7 @@ namespace fs = std::filesystem;
 constexpr char kCheck[] = "check";
 
 std::uint64_t parse_checksum(const std::string& text) {
-  std::uint64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value, 16);
-  return error == std::errc() && stop == end ? value : 0;
+  return parse_number<std::uint64_t>(text, 16).value_or(0);
 }
 
 // Counts are limited to 2^40, so that sums over many segments fit 64 bits.
@@ -64,8 +61,7 @@ JournalEntry parse_entry(const Json& line) {
   return entry;
 }
 
-// Checksum of a journal line. It includes `before`, the checksum of the previous line, so that the
-// lines form a hash chain.
+// Checksum of a journal line and of `before`, the previous line's checksum: a hash chain.
 std::uint64_t line_checksum(std::uint64_t before, const std::string& content) {
   return checksum_of(checksum_text(before) + content);
 }

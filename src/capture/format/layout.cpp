@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/text.h"
 
 namespace qkscope {
 namespace {
@@ -30,11 +31,8 @@ std::optional<std::int64_t> parse_part_number(std::string_view text) {
   constexpr std::size_t kMost = 18;  // digits that fit 64 bits
   if (text.size() < kFewest || text.size() > kMost) return std::nullopt;
   if (text.size() > kFewest && text.front() == '0') return std::nullopt;
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || text.front() == '-')
-    return std::nullopt;
-  return number;
+  if (text.front() == '-') return std::nullopt;
+  return parse_number<std::int64_t>(text);
 }
 
 }  // namespace

@@ -78,8 +78,7 @@ class SegmentWriter {
   std::vector<BlockIndexEntry> index_;  // (examples, groups); transposed on disk
   std::string buffer_;                  // bytes not yet written
   std::int64_t rows_ = 0;
-  std::unique_ptr<Checksum> sum_ =
-      std::make_unique<Checksum>();  // of bytes since finish_checksum()
+  std::unique_ptr<Checksum> sum_ = std::make_unique<Checksum>();  // since finish_checksum()
 };
 
 // The rows of one example for a range of heads.
@@ -111,22 +110,19 @@ struct SegmentTrailer {
 
 class SegmentReader {
  public:
-  // Reads the trailer. Throws a bad-input error when the file is not a segment with `groups`
-  // groups.
+  // Reads the trailer. Throws a bad-input error unless the segment has `groups` groups.
   SegmentReader(const std::string& path, std::size_t groups);
 
   std::size_t examples() const { return trailer_.examples; }
   std::uint64_t file_bytes() const { return size_; }
   std::uint64_t checksum() const { return trailer_.checksum; }  // returned by commit()
 
-  // Verify the checksums of index and example table, or of the whole file. Throw a bad-input error
-  // on damage.
+  // Verify the checksums of index and example table, or of all bytes. Damage is bad input.
   void check_index() const;
   void check_all_bytes() const;
 
   std::vector<ExampleRecord> read_example_table() const;
-  // Reads the example record at byte `offset` of the table and advances `offset` to the next
-  // record.
+  // Reads the example record at byte `offset` of the table and advances `offset`.
   ExampleRecord read_example(std::uint64_t& offset) const;
   std::vector<BlockIndexEntry> read_block_index(std::size_t group) const;  // (examples)
   // Reads the rows of one block for a range of heads.

@@ -9,7 +9,6 @@
 #include "base/core/error.h"
 #include "base/core/project.h"
 #include "base/core/text.h"
-#include "base/core/unless_bad_input.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
@@ -30,8 +29,7 @@ std::string runs_prefix() {
   return fmt::format("{}/{}", store_layout::kParts, store_layout::kRuns);
 }
 
-// Returns the valid journal lines of a local part; none for a damaged part, which is then
-// downloaded again.
+// Returns the valid journal lines of a local part; none if damaged: it is downloaded again.
 std::vector<std::string> local_lines(const std::string& folder) {
   const auto file = folder + "/" + layout::kJournalFile;
   if (!Journal::exists(folder) || !path_exists(file)) return {};
@@ -161,8 +159,7 @@ void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, 
       check_same_run(*there, manifest, shard);
       return true;
     };
-    // When all shards of a run start with --overwrite, the first one begins a new run and the
-    // others join it.
+    // When all shards start with --overwrite, the first begins a new run and the others join.
     if (there && (overwrite ? shard.count > 1 && unless_bad_input(check, false) : check())) {
       run_ = *there;
       break;
@@ -197,14 +194,6 @@ bool StoredRun::join_active_run() {
   const auto there = find_active_run();
   if (there) run_ = *there;
   return there.has_value();
-}
-
-std::string StoredRun::local_root() const {
-  return scratch_folder_of_run(folder_.address(), run_.run);
-}
-
-std::string StoredRun::local_part_folder(const Shard& shard) const {
-  return DataRoot(local_root()).part_folder(shard);
 }
 
 std::string StoredRun::part_prefix(const Shard& shard) const {

@@ -34,15 +34,12 @@ class StoredRun {
 
   std::string address() const { return folder_.address().to_string(); }
 
-  // Whether the store holds a finished run. Throws a bad-input error when the run is of a different
-  // kind.
+  // Whether the store holds a finished run. Throws a bad-input error for another kind of run.
   bool is_finished() const;
-  // Throws a bad-input error when the identity in the finished run's state file differs from
-  // `identity`.
+  // Throws a bad-input error when the finished run's state file has another identity.
   void check_finished_identity(const Json& identity, const std::string& state_file) const;
 
-  // Whether the store holds an unfinished run that an unsharded run with this manifest would
-  // resume.
+  // Whether an unsharded run with this manifest would resume an unfinished run of the store.
   bool can_be_resumed_by(const Manifest& manifest) const;
   // Joins the active run or begins a new one. Throws a bad-input error when the active run has
   // another manifest, kind or number of shards. With `overwrite`, replaces that run and hides
@@ -52,7 +49,7 @@ class StoredRun {
   bool join_active_run();
 
   // Local working folder of the run; valid after begin_or_join_run() or join_active_run().
-  std::string local_root() const;
+  std::string local_root() const { return scratch_folder_of_run(folder_.address(), run_.run); }
 
   // Makes the local part equal to the part in the store. Uploads journal lines that exist only
   // locally because the process was killed before their upload. Needs the lock of the local part.
@@ -91,7 +88,9 @@ class StoredRun {
   std::optional<ActiveRun> parse_active_run(const std::optional<NumberedObject>& newest) const;
   void check_same_run(const ActiveRun& active, const Manifest& manifest, const Shard& shard) const;
   std::string part_prefix(const Shard& shard) const;
-  std::string local_part_folder(const Shard& shard) const;
+  std::string local_part_folder(const Shard& shard) const {
+    return DataRoot(local_root()).part_folder(shard);
+  }
   std::vector<StoredJournalLine> read_journal_lines(const Shard& shard) const;
   // Skips the files of the first `present` records, which this machine already has.
   void fetch_journal_files(const Shard& shard, const std::vector<StoredJournalLine>& records,

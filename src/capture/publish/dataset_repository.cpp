@@ -5,6 +5,7 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/json.h"
 #include "base/io/mapped_file.h"
@@ -16,13 +17,6 @@ namespace {
 constexpr std::size_t kFilesPerRequest = 256;  // upper limit of the Hub
 constexpr std::size_t kSampleBytes = 512;      // sent so that the Hub can tell text from binary
 
-HttpRequest json_post(const Url& url, const Json& body) {
-  return {.method = "POST",
-          .url = url,
-          .headers = {{"Content-Type", "application/json"}},
-          .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)};
-}
-
 Json text_addition(const std::string& path, std::string_view content) {
   return {{"key", "file"},
           {"value",
@@ -31,8 +25,7 @@ Json text_addition(const std::string& path, std::string_view content) {
             {"content", encode_base64(std::as_bytes(std::span(content)))}}}};
 }
 
-// One line of the commit request (NDJSON): a large file is named by its SHA-256, a small file is
-// inlined.
+// One line of the commit request (NDJSON): the SHA-256 of a large file, or a small file.
 Json addition(const FileToPublish& file) {
   if (file.large)
     return {{"key", "lfsFile"},
@@ -65,8 +58,7 @@ std::string action_url(const Json& actions, const char* name) {
   return action->value("href", "");
 }
 
-// Parses the upload instructions for a file. Returns nullopt when the LFS server already has its
-// content.
+// Parses the upload instructions for a file; nullopt if the LFS server has its content.
 std::optional<UploadAction> parse_upload_action(const Json& object, const FileToPublish& file) {
   if (object.contains("error"))
     failure("{}: the storage refuses it: {}", file.path, quote_text(object["error"].dump()));
@@ -94,10 +86,9 @@ std::optional<UploadAction> parse_upload_action(const Json& object, const FileTo
 }
 
 HttpRequest lfs_post(const Url& url, const Json& body) {
-  return {.method = "POST",
-          .url = url,
-          .headers = {{"Accept", kLfsJson}, {"Content-Type", kLfsJson}},
-          .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)};
+  auto request = make_json_post(url, body);
+  request.headers = {{"Accept", kLfsJson}, {"Content-Type", kLfsJson}};
+  return request;
 }
 
 std::vector<Upload> request_upload_actions(const HubClient& client, const Repository& repository,
@@ -208,8 +199,7 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
     if (private_repo && !hidden)
       bad_input(
           "{}: a private repository is asked for, but it exists and is public; choose another "
-          "name, "
-          "or make it private at {}",
+          "name, or make it private at {}",
           repository.id, client.endpoint_url(repository.page_path() + "/settings").to_string());
     return;
   }
@@ -220,7 +210,8 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
                    {"name", repository.id.substr(slash + 1)}};  // npos + 1 is 0
   if (slash != std::string::npos) settings["organization"] = repository.id.substr(0, slash);
   if (private_repo) settings["visibility"] = "private";
-  const auto created = client.send(json_post(client.endpoint_url("/api/repos/create"), settings));
+  const auto created =
+      client.send(make_json_post(client.endpoint_url("/api/repos/create"), settings));
   if (created.status == 409) return;  // another process created the repository, or it is private
   if (!created.ok()) throw_refusal(client, created, repository, RepositoryAccess::write);
   log::info("made the {} dataset repository {}", private_repo ? "private" : "public",
@@ -230,10 +221,10 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
 void ensure_branch(const HubClient& client, const Repository& repository,
                    const std::string& branch) {
   const auto branches = fetch_branches(client, repository);
-  if (std::find(branches.begin(), branches.end(), branch) != branches.end()) return;
+  if (std::ranges::find(branches, branch) != branches.end()) return;
   const auto url = client.endpoint_url(
       fmt::format("{}/branch/{}", repository.api_path(), percent_encode(branch)));
-  const auto made = client.send(json_post(url, {{"startingPoint", "main"}}));
+  const auto made = client.send(make_json_post(url, {{"startingPoint", "main"}}));
   if (!made.ok() && made.status != 409)
     throw_refusal(client, made, repository, RepositoryAccess::write);
 }
@@ -297,9 +288,7 @@ HttpResponse send_commit(const HubClient& client, const Repository& repository,
 void upload_large_files(const HubClient& client, const Repository& repository,
                         const std::string& branch, const std::vector<FileToPublish>& files,
                         bool quiet) {
-  std::vector<std::uint64_t> sizes;
-  for (const auto& file : files) sizes.push_back(file.size);
-  TransferProgress meter("upload " + repository.id, sizes, quiet);
+  TransferProgress meter("upload " + repository.id, project(files, &FileToPublish::size), quiet);
   // Upload URLs expire, so they are requested for a few files at a time.
   for (std::size_t begin = 0; begin < files.size(); begin += kFilesPerLfsRequest) {
     const auto count = std::min(kFilesPerLfsRequest, files.size() - begin);

@@ -1,5 +1,4 @@
-// Implements publish_capture() of qkscope/hub.h: a finished capture becomes a branch of a dataset
-// repository.
+// Implements publish_capture() of qkscope/hub.h: a capture becomes a branch of a dataset.
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -23,39 +22,24 @@
 #include "qkscope/hub.h"
 
 namespace qkscope {
+
+// Card of the main branch, main_card.md, embedded by CMake.
+namespace embedded {
+extern const char main_card[];
+}
+
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr int kMostConflicts = 4;
 
-constexpr const char* kMainCard =
-    "---\n"
-    "pretty_name: Query and key vectors\n"
-    "tags:\n"
-    "- attention\n"
-    "- interpretability\n"
-    "---\n\n"
-    "# Query and key vectors of attention heads\n\n"
-    "Each branch of this repository holds one capture: the vectors that enter the attention "
-    "product of one model, by head, at sampled token positions. This branch holds none. The card "
-    "of a branch says what is in it.\n\n"
-    "```python\n"
-    "from datasets import load_dataset\n\n"
-    "head = load_dataset(\"{repo}\", \"l00h00q\", revision=\"BRANCH\", split=\"train\")\n"
-    "```\n";
-
 std::vector<FileToPublish> describe_files(const std::string& data_root,
                                           const std::vector<std::string>& paths) {
-  std::vector<FileToPublish> files(paths.size());
-  parallel_for(static_cast<std::int64_t>(paths.size()), [&](std::int64_t i) {
-    auto& file = files[static_cast<std::size_t>(i)];
-    file.path = paths[static_cast<std::size_t>(i)];
-    file.source = data_root + "/" + file.path;
-    file.size = fs::file_size(file.source);
-    file.sha256 = sha256_of_file(file.source);
+  return parallel_map(paths, [&](const std::string& path) {
+    const auto source = data_root + "/" + path;
+    return FileToPublish{path, source, fs::file_size(source), sha256_of_file(source)};
   });
-  return files;
 }
 
 bool has_same_content(const FileToPublish& local, const RemoteFile& remote) {
@@ -124,9 +108,9 @@ FinishedCapture check_finished_capture(const std::string& data_root) {
       bad_input("{}/{}: is missing; capture again with --overwrite", data_root, name);
     capture.files.emplace_back(name);
   }
-  std::sort(capture.files.begin(), capture.files.end());
+  std::ranges::sort(capture.files);
   for (const auto& name : entry_names(data_root))
-    if (std::none_of(capture.files.begin(), capture.files.end(), [&](const std::string& file) {
+    if (std::ranges::none_of(capture.files, [&](const std::string& file) {
           return file == name || file.starts_with(name + "/");
         }))
       capture.others.push_back(name);
@@ -189,7 +173,7 @@ class Publication {
       if (find_remote_file(fetch_tree(client_, repository_, commit.parent), layout::kCardFile) ==
           nullptr)
         commit.texts[layout::kCardFile] =
-            fmt::format(fmt::runtime(kMainCard), fmt::arg("repo", repository_.id));
+            fmt::format(fmt::runtime(embedded::main_card), fmt::arg("repo", repository_.id));
       return commit;
     });
   }
@@ -228,8 +212,8 @@ class Publication {
     }
     for (const auto& remote : tree)
       if (is_capture_file(remote.path) &&
-          std::none_of(files.begin(), files.end(),
-                       [&](const FileToPublish& file) { return file.path == remote.path; }))
+          std::ranges::none_of(files,
+                               [&](const FileToPublish& file) { return file.path == remote.path; }))
         commit.removed.push_back(remote.path);
     result.sent = std::max(result.sent, commit.files.size());
     result.removed = std::max(result.removed, commit.removed.size());

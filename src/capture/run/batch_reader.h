@@ -13,7 +13,7 @@
 
 #include "capture/run/capture_plan.h"
 #include "capture/run/example_source.h"
-#include "capture/writer/prepared_batch.h"
+#include "capture/writer/selection.h"
 
 namespace qkscope {
 

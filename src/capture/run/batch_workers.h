@@ -22,8 +22,7 @@ template <typename Result>
 class BatchWorkers {
  public:
   using Work = std::function<Result(const PreparedBatch&)>;
-  // Creates the function of worker i. Called on the worker's thread, which also runs and destroys
-  // it.
+  // Creates the function of worker i on the worker's thread, which also runs and destroys it.
   using Make = std::function<Work(std::size_t)>;
 
   struct FinishedBatch {

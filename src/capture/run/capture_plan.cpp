@@ -48,8 +48,7 @@ void check_family(const Json& json, const CaptureConfig& config, const std::stri
   if (type == json.end() || !type->is_string() || is_supported_family(*type)) return;
   bad_input(
       "{}: model_type {} is not supported by the native engine ('qkscope inspect --help' lists "
-      "what "
-      "is); to run it through transformers: {}",
+      "what is); to run it through transformers: {}",
       where, quote_text(type->get<std::string>()), python_command(config));
 }
 
@@ -235,7 +234,7 @@ void plan_workers(RunPlan& plan, const ComputeOptions& compute) {
   for (const auto device : devices) {
     worker.device = device;
     worker.device_memory = compute.device_memory;
-    const auto sharing = std::count(devices.begin(), devices.end(), device);
+    const auto sharing = std::ranges::count(devices, device);
     if (on_cuda(plan) && sharing > 1) worker.device_memory = usable_memory_bytes(worker) / sharing;
     plan.workers.push_back(worker);
   }

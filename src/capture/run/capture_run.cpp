@@ -289,7 +289,6 @@ PartRun make_capture_part_run(const RunPlan& plan, const CaptureOptions& options
           .overwrite = options.overwrite,
           .quiet = options.quiet,
           .check_inputs = std::move(check_inputs),
-          .write_part = {},
           .assemble = {}};
 }
 

@@ -20,8 +20,7 @@ class SharedPassStatistics {
 
   virtual std::int64_t examples() const = 0;     // stored for this shard
   virtual void begin_run(Backend& backend) = 0;  // called once, before the first pass
-  // Returns the statistics that observe the forward pass of the batch. Call add_observed_batch()
-  // after the pass.
+  // Returns the statistics that observe the pass of the batch; add_observed_batch() follows.
   virtual LayerStatistics& statistics_for_batch(const PreparedBatch& batch) = 0;
   virtual void add_observed_batch(const PreparedBatch& batch) = 0;
   // Runs a batch for the statistics alone, because the capture has already stored it.

@@ -8,7 +8,7 @@
 
 #include "capture/format/journal.h"
 #include "capture/run/capture_plan.h"
-#include "capture/writer/prepared_batch.h"
+#include "capture/writer/selection.h"
 #include "qkscope/experimental/engine.h"
 
 namespace qkscope {

@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "capture/run/capture_plan.h"
 #include "capture/run/example_source.h"

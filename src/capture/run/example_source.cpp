@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "base/io/checksum.h"
@@ -23,8 +24,7 @@ namespace {
 constexpr std::uintmax_t kCountedBytes = std::uintmax_t{256} << 20;
 constexpr std::uintmax_t kTokenizedBytes = std::uintmax_t{8} << 20;  // when counting chunks
 
-// Throws a bad-input error that quotes the ids of two rows; rereads the dataset up to the second
-// row.
+// Throws a bad-input error that quotes the ids of two rows, which it reads again.
 [[noreturn]] void refuse_duplicate_ids(const CorpusOptions& options, std::int64_t first,
                                        std::int64_t second) {
   const auto corpus = open_corpus(options);
@@ -81,14 +81,10 @@ Files dataset_files(const RunPlan& plan) {
 }
 
 Json fingerprints(const Files& files) {
-  const std::vector<std::pair<std::string, std::string>> list(files.begin(), files.end());
-  std::vector<std::string> prints(list.size());
-  parallel_for(static_cast<std::int64_t>(list.size()), [&](std::int64_t i) {
-    const auto at = static_cast<std::size_t>(i);
-    prints[at] = file_fingerprint(list[at].second);
-  });
+  const auto paths = project(files, &Files::value_type::second);
+  const auto prints = parallel_map(paths, file_fingerprint);
   Json json = Json::object();
-  for (std::size_t i = 0; i < list.size(); ++i) json[list[i].first] = prints[i];
+  for (auto print = prints.begin(); const auto& [name, path] : files) json[name] = *print++;
   return json;
 }
 
@@ -249,9 +245,9 @@ std::int64_t ExampleSource::count_documents_with_unique_ids() const {
     keys.emplace_back(document.example_key, document.row);
     count += document.row % options_.shard_count == options_.shard_index;
   }
-  std::sort(keys.begin(), keys.end());
-  const auto same = std::adjacent_find(
-      keys.begin(), keys.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
+  std::ranges::sort(keys);
+  const auto same = std::ranges::adjacent_find(
+      keys, [](const auto& a, const auto& b) { return a.first == b.first; });
   if (same != keys.end()) refuse_duplicate_ids(whole, same->second, (same + 1)->second);
   return count;
 }

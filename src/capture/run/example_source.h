@@ -9,7 +9,7 @@
 #include "base/io/file_list.h"
 #include "capture/format/manifest.h"
 #include "capture/run/capture_plan.h"
-#include "capture/writer/prepared_batch.h"
+#include "capture/writer/selection.h"
 #include "qkscope/captures.h"
 #include "qkscope/texts.h"
 #include "qkscope/tokenizer.h"
@@ -22,8 +22,7 @@ class ExampleSource {
  public:
   // Opens the dataset and loads the tokenizer in the background.
   ExampleSource(const RunPlan& plan, const Shard& shard);
-  // Blocks until the tokenizer is loaded. Throws a bad-input error if it cannot be read, as next()
-  // does.
+  // Blocks until the tokenizer is loaded. Like next(), throws if it cannot be read.
   void wait_for_tokenizer() const {
     if (!engine_) tokenizer_.get();
   }
@@ -33,8 +32,7 @@ class ExampleSource {
   // Number of chunks that next() dropped because they are too short.
   std::int64_t dropped_chunks() const { return dropped_chunks_; }
 
-  // Skips examples that an earlier process has stored. Throws a bad-input error if the dataset
-  // changed.
+  // Skips examples that an earlier process stored. A changed dataset is a bad-input error.
   void skip_stored_examples(const std::vector<ExampleRecord>& done);
 
   // Returns the number of examples, or 0 when the dataset is too large to count.
@@ -45,8 +43,7 @@ class ExampleSource {
   // Reads the whole dataset and throws a bad-input error if two rows have the same id. Returns the
   // number of documents of this shard.
   std::int64_t count_documents_with_unique_ids() const;
-  // Counts the examples if `wanted` and checks for duplicate ids if `checks_ids`, in the
-  // background. The result is 0 if the number is unknown.
+  // In the background, checks ids if `checks_ids`, counts the examples if `wanted` (0: unknown).
   std::future<std::int64_t> start_counting_examples(bool checks_ids, bool wanted) const;
 
  private:
@@ -79,8 +76,7 @@ class ExampleSource {
 // Returns the current state of all input files, to detect changes during the run.
 FileSnapshot snapshot_inputs(const RunPlan& plan);
 
-// Returns {"config": {file: fingerprint}, "tokenizer": ...}. A kind without existing files is left
-// out.
+// Returns {"config": {file: fingerprint}, "tokenizer": ...}. Kinds without files are left out.
 Json fingerprint_small_inputs(const RunPlan& plan);
 
 // Returns the manifest of the plan with the fingerprints of its inputs, such as weights and

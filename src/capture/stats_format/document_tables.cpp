@@ -30,9 +30,8 @@ std::vector<std::size_t> row_columns(const AttentionStatistics& a) {
 }
 
 Table document_columns(const Statistics& s) {
-  Table table = add_head_columns(add_table_columns(
-      {{"example_id", Table::Type::integer}, {"example_key", Table::Type::integer}}));
-  table.column("rows", Table::Type::integer);
+  Table table = empty_table(
+      fmt::format("integer example_id, integer example_key, {}, integer rows", kHeadColumns));
   for (const auto c : row_columns(s.attention))
     table.column(s.attention.columns[c], Table::Type::real);
   for (const auto& name : s.attention.document_columns) table.column(name, Table::Type::real);
@@ -62,10 +61,7 @@ void add_document(Table& table, const Statistics& s, const std::vector<std::size
 }
 
 Table key_sum_columns() {
-  return add_table_columns({{"example_id", Table::Type::integer},
-                            {"example_key", Table::Type::integer},
-                            {"position", Table::Type::integer},
-                            {"col", Table::Type::real}});
+  return empty_table("integer example_id, integer example_key, integer position, real col");
 }
 
 // Collects rows until a row group is full. A document never spans two groups.

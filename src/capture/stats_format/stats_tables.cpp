@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "base/core/error.h"
 #include "base/io/folder.h"
 #include "base/tables/parquet_stream.h"
@@ -18,20 +20,9 @@ using Type = Table::Type;
 // ---- channels.parquet
 
 Table channel_columns() {
-  return add_table_columns({{"layer", Type::integer},
-                            {"head", Type::integer},
-                            {"kind", Type::text},
-                            {"stage", Type::text},
-                            {"set", Type::text},
-                            {"channel", Type::integer},
-                            {"n", Type::integer},
-                            {"mean", Type::real},
-                            {"std", Type::real},
-                            {"skew", Type::real},
-                            {"excess_kurtosis", Type::real},
-                            {"min", Type::real},
-                            {"max", Type::real},
-                            {"absmax", Type::real}});
+  return empty_table(
+      "integer layer, integer head, text kind, text stage, text set, integer channel, integer n, "
+      "real mean, real std, real skew, real excess_kurtosis, real min, real max, real absmax");
 }
 
 // Adds a row of channels.parquet: the given leading cells, then the moments of the channel.
@@ -107,14 +98,16 @@ double key_mean(const AttentionStatistics& a, const std::vector<double>& sums, s
   return keys > 0 ? sum / static_cast<double>(keys) : kNan;
 }
 
+// Bucket -1, which means all buckets, is null in the tables.
+Table::Cell bucket_cell(std::int64_t bucket) {
+  return bucket < 0 ? Table::Cell(kNan) : Table::Cell(bucket);
+}
+
 void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, std::int64_t head,
                        std::int64_t bucket) {
   const AttentionStatistics& a = s.attention;
   auto cells = head_column_cells(s, layer, head);
-  if (bucket < 0)
-    cells.emplace_back(kNan);
-  else
-    cells.emplace_back(bucket);
+  cells.push_back(bucket_cell(bucket));
   cells.emplace_back(count_query_rows(a, bucket));
   for (std::size_t c = 0; c < a.columns.size(); ++c)
     if (is_per_row_column(a.columns[c]))
@@ -139,16 +132,9 @@ std::pair<std::int64_t, std::int64_t> distances_of(std::int64_t width) {
 // ---- retrieval.parquet
 
 Table retrieval_columns() {
-  return add_table_columns({{"trial", Type::integer},
-                            {"id", Type::text},
-                            {"tokens", Type::integer},
-                            {"needle_begin", Type::integer},
-                            {"needle_end", Type::integer},
-                            {"greedy_match", Type::real},
-                            {"counts", Type::boolean},
-                            {"layer", Type::integer},
-                            {"head", Type::integer},
-                            {"score", Type::real}});
+  return empty_table(
+      "integer trial, text id, integer tokens, integer needle_begin, integer needle_end, "
+      "real greedy_match, boolean counts, integer layer, integer head, real score");
 }
 
 Table retrieval_table(const Statistics& s) {
@@ -168,8 +154,7 @@ Table retrieval_table(const Statistics& s) {
 
 Table attention_table(const Statistics& s) {
   const AttentionStatistics& a = s.attention;
-  Table table = add_head_columns();
-  table.column("bucket", Type::integer).column("rows", Type::integer);
+  Table table = empty_table(fmt::format("{}, integer bucket, integer rows", kHeadColumns));
   for (const auto& name : a.columns)
     if (is_per_row_column(name)) declare_statistic(table, name);
   table.column("max_logit_largest", Type::real);
@@ -185,14 +170,10 @@ Table attention_table(const Statistics& s) {
 Table distance_table(const Statistics& s) {
   const AttentionStatistics& a = s.attention;
   const AttentionColumnLayout layout = attention_column_layout(s.settings);
-  Table table = add_table_columns({{"bucket", Type::integer},
-                                   {"rows", Type::integer},
-                                   {"width", Type::integer},
-                                   {"distance_low", Type::integer},
-                                   {"distance_high", Type::integer},
-                                   {"mass", Type::real},
-                                   {"mass_se", Type::real}},
-                                  add_head_columns());
+  Table table = empty_table(
+      fmt::format("{}, integer bucket, integer rows, integer width, integer distance_low, integer "
+                  "distance_high, real mass, real mass_se",
+                  kHeadColumns));
   for (std::int64_t layer = 0; layer < a.layers; ++layer)
     for (std::int64_t head = 0; head < a.heads; ++head)
       for (std::int64_t bucket = -1; bucket < a.buckets; ++bucket)
@@ -200,7 +181,7 @@ Table distance_table(const Statistics& s) {
           if (count_query_rows(a, bucket) == 0) continue;
           const auto value = summarize_column(a, layer, head, bucket, layout.distance_mass(width));
           auto cells = head_column_cells(s, layer, head);
-          cells.push_back(bucket < 0 ? Table::Cell(kNan) : Table::Cell(bucket));
+          cells.push_back(bucket_cell(bucket));
           const auto [low, high] = distances_of(width);
           for (const auto number : {count_query_rows(a, bucket), width, low, high})
             cells.emplace_back(number);

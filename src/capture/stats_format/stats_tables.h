@@ -1,15 +1,13 @@
 // Tables of finished statistics.
 #pragma once
 
-#include <initializer_list>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/core/numbers.h"
+#include "base/tables/empty_table.h"
 #include "qkscope/statistics.h"
-#include "qkscope/tables.h"
 
 namespace qkscope {
 
@@ -17,8 +15,7 @@ namespace qkscope {
 void write_statistics_tables(const std::string& folder, const Statistics& statistics,
                              DocumentSource& documents);
 
-// attention.parquet: one row per head and bucket, and one row per head over all buckets, with
-// bucket null.
+// attention.parquet: one row per head and bucket, and one per head with bucket null (all).
 Table attention_table(const Statistics& statistics);
 // distance.parquet: attention mass per band of distances.
 Table distance_table(const Statistics& statistics);
@@ -39,22 +36,10 @@ std::unique_ptr<DocumentSource> open_document_tables(const std::string& folder,
 
 // ---- Leading columns of tables about query heads ----
 
-// Adds columns to a table and returns it.
-inline Table add_table_columns(std::initializer_list<std::pair<const char*, Table::Type>> columns,
-                               Table table = {}) {
-  for (const auto& [name, type] : columns) table.column(name, type);
-  return table;
-}
+// Declarations of the columns for empty_table().
+inline constexpr char kHeadColumns[] = "integer layer, integer head, integer k_head, text rope";
 
-// Adds the columns layer, head, k_head and rope.
-inline Table add_head_columns(Table table = {}) {
-  return add_table_columns({{"layer", Table::Type::integer},
-                            {"head", Table::Type::integer},
-                            {"k_head", Table::Type::integer},
-                            {"rope", Table::Type::text}},
-                           std::move(table));
-}
-// Returns the cells of the head columns (add_head_columns()). `layer` indexes Statistics::layers.
+// Returns the cells of the columns kHeadColumns. `layer` indexes Statistics::layers.
 inline std::vector<Table::Cell> head_column_cells(const Statistics& s, std::int64_t layer,
                                                   std::int64_t head) {
   const bool rope = s.rotary[as_index(layer)] > 0;

@@ -100,8 +100,7 @@ void visit_attention(Attention& a, bool key_sums, const Visit& visit) {
   visit("key_observed", Shape{a.layers, a.heads, a.buckets}, a.key_observed);
 }
 
-// Keys of metadata that do not correspond to one field of Statistics. The file may hold more
-// metadata of the run.
+// Keys of metadata that are not one field of Statistics. The run may have added others.
 constexpr char kFormat[] = "format";
 constexpr char kRopeStyle[] = "rope_style";
 constexpr char kSettings[] = "settings";
@@ -290,8 +289,7 @@ class SumsReader {
         parse_json(text(kSettings), path_ + " (" + kSettings + ")"), path_);
     if (s.key_heads < 1 || s.heads % s.key_heads != 0 || s.dim < 1 || s.settings.bucket_size < 1)
       bad_input(
-          "{}: {} query heads, {} key heads, {} dimensions, buckets of {}; the file is "
-          "damaged",
+          "{}: {} query heads, {} key heads, {} dimensions, buckets of {}; the file is damaged",
           path_, s.heads, s.key_heads, s.dim, s.settings.bucket_size);
     for (const char* own : {kFormat, kRopeStyle, kSettings, kFirst, kBuckets})
       s.metadata.erase(own);
@@ -325,7 +323,7 @@ class SumsReader {
     const auto pairs = has_pairs ? stored->second.shape.back() : 0;  // rotary, equal in all layers
     std::vector<LayerMoments> layers;
     for (const auto layer : s.moment_layers) {
-      if (std::find(s.layers.begin(), s.layers.end(), layer) == s.layers.end())
+      if (std::ranges::find(s.layers, layer) == s.layers.end())
         bad_input("{}: layer {} has moments, but is none of the model's; the file is damaged",
                   path_, layer);
       layers.push_back(

@@ -23,12 +23,12 @@ std::vector<std::int64_t> evenly_spaced_rows(std::int64_t length, std::int64_t c
 
 std::vector<double> key_counts_and_top_mass(std::span<const float> pattern) {
   std::vector<float> p(pattern.begin(), pattern.end());
-  std::sort(p.begin(), p.end(), std::greater<>());
+  std::ranges::sort(p, std::greater<>());
   std::vector<double> held(p.size());  // cumulative mass of the largest keys
   std::inclusive_scan(p.begin(), p.end(), held.begin(), std::plus<>(), 0.0);
   std::vector<double> values;
   for (const double share : kKeyShare) {
-    const auto enough = std::lower_bound(held.begin(), held.end(), share * held.back());
+    const auto enough = std::ranges::lower_bound(held, share * held.back());
     values.push_back(static_cast<double>(enough - held.begin()) + 1.0);
   }
   for (const auto top : kTopKey) values.push_back(held[std::min(as_index(top), held.size()) - 1]);
@@ -104,7 +104,7 @@ double MeanQkArea::compute(std::span<const double> query, std::span<const double
       score += along[i] * cos_[distance * half + i] + across[i] * sin_[distance * half + i];
     scores[distance] = scale_ * score;
   }
-  const double highest = *std::max_element(scores.begin(), scores.end());
+  const double highest = *std::ranges::max_element(scores);
   double sum = 0;
   double area = 0;
   for (std::size_t distance = 0; distance < scores.size(); ++distance) {

@@ -12,7 +12,7 @@ constexpr std::array kStages = {Stage::rot_q, Stage::rot_k, Stage::v};
 constexpr std::array kBuffers = {ActivationBuffer::q, ActivationBuffer::k, ActivationBuffer::v};
 
 std::size_t kind_of(HookPoint point) {
-  return as_index(std::find(kStages.begin(), kStages.end(), point.stage) - kStages.begin());
+  return as_index(std::ranges::find(kStages, point.stage) - kStages.begin());
 }
 
 // Copies (rows, heads, width) to a contiguous tensor.
@@ -40,10 +40,6 @@ EnginePass::~EnginePass() = default;
 bool EnginePass::wants(HookPoint point) const {
   return kind_of(point) < kStages.size() &&
          !model_.config.layers[as_index(point.layer)].cross_attention;
-}
-
-std::int64_t EnginePass::vector_width(std::size_t kind) const {
-  return kind == 2 ? d_value_ : model_.config.d_head;
 }
 
 void EnginePass::run(const Batch& batch, const RunPass& run, LayerStatistics& statistics) {

@@ -1,5 +1,4 @@
-// Feeds the vectors of an external engine to statistics, which the kernels of the CPU backend
-// compute.
+// Feeds the vectors of an external engine to statistics, computed by the CPU backend.
 #pragma once
 
 #include <array>
@@ -29,7 +28,10 @@ class EnginePass : public Observer {
   using Vectors = std::array<Tensor, 3>;  // q, k and v: (rows, heads, width)
 
   void add_layer(std::int64_t layer, const Vectors& vectors);
-  std::int64_t vector_width(std::size_t kind) const;  // that the engine passes
+  // Width of the vectors that the engine passes.
+  std::int64_t vector_width(std::size_t kind) const {
+    return kind == 2 ? d_value_ : model_.config.d_head;
+  }
 
   LoadedCheckpoint model_;  // without weights
   std::int64_t d_value_;

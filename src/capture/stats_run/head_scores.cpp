@@ -12,6 +12,7 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
+#include "base/tables/empty_table.h"
 #include "capture/stats_run/engine_pass.h"
 #include "engine/forward/forward.h"
 #include "engine/model/model_config.h"
@@ -130,8 +131,7 @@ class HeadSums : public LayerStatistics {
   }
 
  private:
-  // A GPU delivers the sums of a layer after later layers have started, so each layer has its own
-  // consumer.
+  // A GPU delivers the sums of a layer while later layers run: each has its own consumer.
   struct Layer : AttentionConsumer {
     explicit Layer(const HeadSums& owner) : all(owner) {}
 
@@ -170,7 +170,7 @@ struct HeadColumn {
 };
 
 std::size_t index_of(const std::vector<std::string>& names, const std::string& name) {
-  const auto found = std::find(names.begin(), names.end(), name);
+  const auto found = std::ranges::find(names, name);
   QKSCOPE_ASSERT(found != names.end());
   return as_index(found - names.begin());
 }
@@ -206,14 +206,11 @@ Table head_table(const ScoredModel& model, const Texts& texts, const HeadScoreOp
   std::int64_t tokens = 0;
   for (const auto& text : texts) tokens += std::ssize(text);
   const auto label = options.label.empty() ? model.name : options.label;
-  using Type = Table::Type;
-  Table table;
-  table.column("model", Type::text);
-  for (const char* name : {"layer", "head", "k_head"}) table.column(name, Type::integer);
-  table.column("rope", Type::text).column("attention", Type::text);
-  for (const char* name : {"texts", "tokens"}) table.column(name, Type::integer);
+  Table table = empty_table(
+      "text model, integer layer, integer head, integer k_head, text rope, text attention, integer "
+      "texts, integer tokens");
   for (const auto* columns : {&scores, &means})
-    for (const auto& column : *columns) table.column(column.name, Type::real);
+    for (const auto& column : *columns) table.column(column.name, Table::Type::real);
   for (std::int64_t layer = 0; layer < config.n_layers; ++layer) {
     if (!sums.has(layer)) continue;
     const auto window = config.layers[as_index(layer)].window;

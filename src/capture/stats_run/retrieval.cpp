@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/io/json.h"
 #include "engine/forward/forward.h"
@@ -23,9 +24,7 @@ struct Trial {
   std::int64_t answer_begin = 0;
 
   std::int64_t steps() const { return std::ssize(tokens) - answer_begin; }
-  std::int32_t answer(std::int64_t step) const {
-    return tokens[static_cast<std::size_t>(answer_begin + step)];
-  }
+  std::int32_t answer(std::int64_t step) const { return tokens[as_index(answer_begin + step)]; }
 };
 
 class TrialReader {
@@ -126,7 +125,7 @@ class RetrievalObserver : public Observer {
       : trial_(trial), layers_(statistics.layers), heads_(statistics.heads) {
     for (std::int64_t step = 0; step < trial.steps(); ++step)
       rows_.push_back(trial.answer_begin + step - 1);
-    score_.resize(layers_.size() * static_cast<std::size_t>(heads_));
+    score_.resize(layers_.size() * as_index(heads_));
   }
 
   bool wants(HookPoint point) const override {
@@ -147,18 +146,16 @@ class RetrievalObserver : public Observer {
   }
 
   std::vector<double> score() const { return score_; }
-  double greedy_match() const {
-    return static_cast<double>(matches_) / static_cast<double>(trial_.steps());
-  }
+  double greedy_match() const { return to_double(matches_) / to_double(trial_.steps()); }
 
  private:
   void add_scores(std::int64_t layer, ConstTensorView scores) {
-    const auto place = std::lower_bound(layers_.begin(), layers_.end(), layer) - layers_.begin();
-    const auto keys = static_cast<std::size_t>(scores.dim(2));
+    const auto place = std::ranges::lower_bound(layers_, layer) - layers_.begin();
+    const auto keys = as_index(scores.dim(2));
     for (std::int64_t head = 0; head < heads_; ++head)
       for (std::int64_t step = 0; step < trial_.steps(); ++step) {
         const float* row = scores.data<float>() + (head * trial_.steps() + step) * scores.dim(2);
-        score_[static_cast<std::size_t>(place * heads_ + head)] += score_retrieval_step(
+        score_[as_index(place * heads_ + head)] += score_retrieval_step(
             {row, keys},
             {trial_.tokens, trial_.needle_begin, trial_.needle_end, trial_.answer(step)});
       }
@@ -182,10 +179,10 @@ class RetrievalObserver : public Observer {
 }  // namespace
 
 double score_retrieval_step(std::span<const float> scores, const NeedleDecodingStep& step) {
-  const auto best = std::max_element(scores.begin(), scores.end()) - scores.begin();
+  const auto best = std::ranges::max_element(scores) - scores.begin();
   if (best < step.needle_begin || best >= step.needle_end) return 0.0;
-  if (step.tokens[static_cast<std::size_t>(best)] != step.answer) return 0.0;
-  return 1.0 / static_cast<double>(step.needle_end - step.needle_begin);
+  if (step.tokens[as_index(best)] != step.answer) return 0.0;
+  return 1.0 / to_double(step.needle_end - step.needle_begin);
 }
 
 std::int64_t count_retrieval_trials(const StatsRunPlan& plan) {

@@ -26,8 +26,7 @@ double score_retrieval_step(std::span<const float> scores, const NeedleDecodingS
 // or as tokens [start, end) of the text, the answer as text or as a list of token ids.
 std::vector<RetrievalTrial> run_retrieval_trials(const StatsRunPlan& plan, Backend& backend);
 
-// Returns the number of trials in the file, 0 without a file. Throws a bad-input error for a
-// malformed line.
+// Returns the number of trials in the file, 0 without one. A malformed line is bad input.
 std::int64_t count_retrieval_trials(const StatsRunPlan& plan);
 
 }  // namespace qkscope

@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "base/core/numbers.h"
 #include "base/io/json.h"
+#include "capture/stats_run/stats_plan.h"
 #include "qkscope/error.h"
 #include "qkscope/experimental/bench.h"
 #include "qkscope/experimental/store.h"
@@ -18,13 +20,9 @@ namespace {
 
 // Properties of a planned run that its warnings and its time estimate depend on.
 struct PlannedWork {
-  const CaptureConfig& config;
-  const ModelConfig& model;
-  Device device;
-  std::size_t workers = 1;
-  DType dtype = DType::f32;
-  std::int64_t longest = 0;  // tokens of the longest text
-  double flop = 0;           // of the whole run
+  const RunPlan& plan;
+  std::int64_t longest;  // tokens of the longest text
+  double flop;           // of the whole run
 };
 
 // The analyses warn about heads with fewer rows (queries plus keys) per dimension than this.
@@ -41,23 +39,23 @@ BenchBatch measured_batch(const PlannedWork& work) {
   constexpr double kCpuFlop = 2.5e11;
   constexpr std::int64_t kCpuTokens = 512;
   constexpr std::int64_t kGpuTokens = 8192;
-  const auto parameters =
-      static_cast<double>(std::max<std::int64_t>(1, parameter_count(work.model)));
+  const auto parameters = to_double(std::max<std::int64_t>(1, parameter_count(work.plan.model)));
   const auto most =
-      work.device.kind == Device::Kind::cpu
+      work.plan.backend.device.kind == Device::Kind::cpu
           ? std::clamp<std::int64_t>(static_cast<std::int64_t>(kCpuFlop / (2 * parameters)), 16,
                                      kCpuTokens)
           : kGpuTokens;
-  const auto context = std::max<std::int64_t>(1, work.model.max_positions);
+  const auto context = std::max<std::int64_t>(1, work.plan.model.max_positions);
   const auto tokens = std::clamp<std::int64_t>(work.longest, 1, std::min(most, context));
-  return {.documents = work.device.kind == Device::Kind::cpu ? 1 : most / tokens, .tokens = tokens};
+  return {.documents = work.plan.backend.device.kind == Device::Kind::cpu ? 1 : most / tokens,
+          .tokens = tokens};
 }
 
 // Returns advice for too few rows: a larger base_rate, or more texts.
 std::string base_rate_advice(const SamplerOptions& sampler, double rows, double needed) {
   if (sampler.type == SamplerType::all) return "take more or longer texts";
   const double rate = round_up(sampler.base_rate * needed / std::max(rows, 1.0));
-  if (rate > static_cast<double>(sampler.min_bucket_size))
+  if (rate > to_double(sampler.min_bucket_size))
     return fmt::format(
         "no capture.sampler.base_rate gives so many from these texts; take more or longer texts");
   return fmt::format("capture.sampler.base_rate {:g} instead of {:g} gives about as many", rate,
@@ -65,8 +63,8 @@ std::string base_rate_advice(const SamplerOptions& sampler, double rows, double 
 }
 
 void estimate_time(const PlannedWork& work, const ComputeOptions& compute, RunAdvice& advice) {
-  const auto& model = work.config.model;
-  if (work.config.engine != kNativeEngine) {
+  const auto& model = work.plan.config.model;
+  if (work.plan.config.engine != kNativeEngine) {
     advice.unknown = "only passes of the native engine are timed";
     return;
   }
@@ -79,8 +77,8 @@ void estimate_time(const PlannedWork& work, const ComputeOptions& compute, RunAd
       return;
     }
     const auto batch = measured_batch(work);
-    const ModelOptions options{.device = device_name(work.device),
-                               .dtype = std::string(dtype_name(work.dtype)),
+    const ModelOptions options{.device = device_name(work.plan.backend.device),
+                               .dtype = std::string(dtype_name(work.plan.backend.dtype)),
                                .config_overrides = model.config_overrides,
                                .device_memory = compute.device_memory,
                                .quiet = true};
@@ -89,7 +87,7 @@ void estimate_time(const PlannedWork& work, const ComputeOptions& compute, RunAd
     const auto& result = report.results.front();
     advice.flop_per_second = result.flop / result.seconds;
     advice.tokens = result.rows;
-    advice.seconds = work.flop / advice.flop_per_second / static_cast<double>(work.workers);
+    advice.seconds = work.flop / advice.flop_per_second / to_double(std::ssize(work.plan.workers));
   } catch (const Error& error) {
     advice.unknown = error.what();
   }
@@ -97,8 +95,8 @@ void estimate_time(const PlannedWork& work, const ComputeOptions& compute, RunAd
 
 // Returns a warning if texts may be longer than the context of the model.
 std::vector<std::string> length_warnings(const PlannedWork& work) {
-  const auto length = work.config.tokenizer.max_length;
-  const auto context = work.model.max_positions;
+  const auto length = work.plan.config.tokenizer.max_length;
+  const auto context = work.plan.model.max_positions;
   if (context <= 0 || length <= context) return {};
   return {fmt::format(
       "tokenizer.max_length {} is above the context of the model, {} positions; the longest text "
@@ -113,10 +111,9 @@ std::vector<std::string> length_warnings(const PlannedWork& work) {
 // the mean number of rows per head file and `tokens` the number of tokens, both over all shards.
 std::vector<std::string> row_warnings(const PlannedWork& work, double rows, double tokens) {
   std::vector<std::string> warnings;
-  const auto& capture = work.config.capture;
+  const auto& capture = work.plan.config.capture;
   const auto& sampler = capture.sampler;
-  if (sampler.type != SamplerType::all &&
-      sampler.base_rate > static_cast<double>(sampler.min_bucket_size))
+  if (sampler.type != SamplerType::all && sampler.base_rate > to_double(sampler.min_bucket_size))
     warnings.push_back(fmt::format(
         "capture.sampler.base_rate {:g} is above capture.min_bucket_size {}: the probability of a "
         "position is at most 1, so {} kept and a larger base_rate changes nothing there; lower "
@@ -130,7 +127,7 @@ std::vector<std::string> row_warnings(const PlannedWork& work, double rows, doub
     return warnings;
   }
   const double both = 2 * rows;
-  const double needed = kRowsPerDimension * static_cast<double>(work.model.d_head);
+  const double needed = kRowsPerDimension * to_double(work.plan.model.d_head);
   if (both >= needed) return warnings;
   const auto advice =
       2 * tokens < needed
@@ -139,7 +136,7 @@ std::vector<std::string> row_warnings(const PlannedWork& work, double rows, doub
   warnings.push_back(fmt::format(
       "rows are few for the analyses: about {:.0f} queries and keys per head in {} dimensions, and "
       "{:.0f} are needed ({:g} per dimension). {}",
-      both, work.model.d_head, needed, kRowsPerDimension, advice));
+      both, work.plan.model.d_head, needed, kRowsPerDimension, advice));
   return warnings;
 }
 
@@ -147,14 +144,12 @@ std::vector<std::string> row_warnings(const PlannedWork& work, double rows, doub
 
 RunAdvice advise(const CapturePlan& plan, const DryRun& dry, const Shard& shard,
                  const ComputeOptions& compute) {
-  const PlannedWork work{plan.config(), plan.model(), plan.device(), plan.workers(),
-                         plan.dtype(),  dry.longest,  dry.flop};
-  const auto shards = static_cast<double>(shard.count);
+  const PlannedWork work{plan.run_plan(), dry.longest, dry.flop};
+  const auto shards = to_double(shard.count);
   RunAdvice advice;
   advice.warnings = length_warnings(work);
-  for (auto& warning :
-       row_warnings(work, shards * static_cast<double>(dry.rows) / static_cast<double>(dry.files),
-                    shards * static_cast<double>(dry.tokens)))
+  for (auto& warning : row_warnings(work, shards * to_double(dry.rows) / to_double(dry.files),
+                                    shards * to_double(dry.tokens)))
     advice.warnings.push_back(std::move(warning));
   estimate_time(work, compute, advice);
   return advice;
@@ -162,8 +157,7 @@ RunAdvice advise(const CapturePlan& plan, const DryRun& dry, const Shard& shard,
 
 RunAdvice advise(const StatsPlan& plan, const StatsDryRun& dry, const ComputeOptions& compute) {
   const double flop = dry.forward_flop + dry.moments_flop + dry.near_flop + dry.all_flop;
-  const PlannedWork work{plan.config().run, plan.model(), plan.device(), plan.workers(),
-                         plan.dtype(),      dry.longest,  flop};
+  const PlannedWork work{plan.run_plan().run, dry.longest, flop};
   RunAdvice advice;
   advice.warnings = length_warnings(work);
   estimate_time(work, compute, advice);

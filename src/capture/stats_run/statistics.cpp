@@ -69,36 +69,6 @@ void for_each_folder_example(const std::string& folder,
   }
 }
 
-StatsResult merge_folders(const std::vector<std::string>& folders, const std::string& out) {
-  if (folders.empty()) bad_input("no folders of statistics to merge");
-  const auto start = Clock::now();
-  const DataRoot folder(out, kStatisticsRun);
-  refuse_finished_capture(out);
-  if (folder.is_finished()) bad_input("{}: holds statistics already; choose another --out", out);
-  auto statistics = read_statistics(folders.front());
-  Json configurations = Json::array({parse_json(statistics.configuration, folders.front())});
-  for (std::size_t i = 1; i < folders.size(); ++i) {
-    const auto part = read_statistics(folders[i]);
-    merge_statistics(statistics, part, folders.front(), folders[i]);
-    configurations.push_back(parse_json(part.configuration, folders[i]));
-  }
-  // Read all examples once before writing, so that a damaged input leaves no partial output.
-  for (const auto& each : folders) for_each_folder_example(each, [](const ExampleRecord&) {});
-  statistics.configuration = Json{{"merged", configurations}}.dump();
-  const auto lock = folder.lock({});
-  MergedDocumentReader documents(folders, statistics);
-  write_final_statistics(folder, statistics, documents, [&](ExamplesWriter& writer) {
-    for (const auto& each : folders)
-      for_each_folder_example(each, [&](const ExampleRecord& example) { writer.append(example); });
-  });
-  folder.publish();
-  StatsResult result;
-  result.examples = std::ssize(statistics.lengths);
-  for (const auto length : statistics.lengths) result.tokens += length;
-  result.seconds = seconds_since(start);
-  return result;
-}
-
 }  // namespace
 
 StatsConfig read_stats_config(const std::string& file, const std::vector<std::string>& overrides) {
@@ -164,7 +134,36 @@ bool holds_statistics(const std::string& folder) {
 }
 
 StatsResult merge_stats_folders(const std::vector<std::string>& folders, const std::string& out) {
-  return translate_exceptions([&] { return merge_folders(folders, out); });
+  return translate_exceptions([&] {
+    if (folders.empty()) bad_input("no folders of statistics to merge");
+    const auto start = Clock::now();
+    const DataRoot folder(out, kStatisticsRun);
+    refuse_finished_capture(out);
+    if (folder.is_finished()) bad_input("{}: holds statistics already; choose another --out", out);
+    auto statistics = read_statistics(folders.front());
+    Json configurations = Json::array({parse_json(statistics.configuration, folders.front())});
+    for (std::size_t i = 1; i < folders.size(); ++i) {
+      const auto part = read_statistics(folders[i]);
+      merge_statistics(statistics, part, folders.front(), folders[i]);
+      configurations.push_back(parse_json(part.configuration, folders[i]));
+    }
+    // Read all examples once before writing, so that a damaged input leaves no partial output.
+    for (const auto& each : folders) for_each_folder_example(each, [](const ExampleRecord&) {});
+    statistics.configuration = Json{{"merged", configurations}}.dump();
+    const auto lock = folder.lock({});
+    MergedDocumentReader documents(folders, statistics);
+    write_final_statistics(folder, statistics, documents, [&](ExamplesWriter& writer) {
+      for (const auto& each : folders)
+        for_each_folder_example(each,
+                                [&](const ExampleRecord& example) { writer.append(example); });
+    });
+    folder.publish();
+    StatsResult result;
+    result.examples = std::ssize(statistics.lengths);
+    for (const auto length : statistics.lengths) result.tokens += length;
+    result.seconds = seconds_since(start);
+    return result;
+  });
 }
 
 }  // namespace qkscope

@@ -16,10 +16,8 @@ namespace qkscope {
 namespace {
 
 std::optional<std::int64_t> parse_count(std::string_view text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 0) return {};
-  return number;
+  const auto number = parse_number<std::int64_t>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 // Parse the kind (q, k or v) and the stage (pre or post). Return nullopt for any other name.
@@ -149,12 +147,10 @@ void require_group_c(YamlSection& section, const char* key, bool asked,
 void read_exports(YamlSection& section, StatisticsSettings& settings) {
   settings.fp8_scales = section.text("fp8_scales").value_or("");
   settings.q_filters = section.text("q_filters").value_or("");
-  const bool scaled = std::any_of(settings.kl.begin(), settings.kl.end(), [](const auto& r) {
-    return r.scale == KeyReplacement::Scale::exported;
-  });
-  const bool filtered = std::any_of(settings.keep.begin(), settings.keep.end(), [](const auto& k) {
-    return k.rule == KeptKeys::Rule::filtered_keys;
-  });
+  const bool scaled = std::ranges::any_of(
+      settings.kl, [](const auto& r) { return r.scale == KeyReplacement::Scale::exported; });
+  const bool filtered = std::ranges::any_of(
+      settings.keep, [](const auto& k) { return k.rule == KeptKeys::Rule::filtered_keys; });
   if (scaled != !settings.fp8_scales.empty())
     section.throw_expected("fp8_scales",
                            "an fp8-kv export, together with fp8_exported in stats.kl");

@@ -46,8 +46,7 @@ class StatsPartWriter {
 // Returns the newest state of a part.
 StatsRunState load_last_stats_state(const Journal& journal);
 
-// Visits the examples of all parts in dataset order. Throws a bad-input error on damage before the
-// first visit.
+// Visits the examples of all parts in dataset order, after checking them for damage.
 void for_each_example(const std::vector<Journal>& parts,
                       const std::function<void(const ExampleRecord&)>& take);
 

@@ -27,7 +27,7 @@ class StatsPass::Moments : public MomentConsumer {
   Moments(StatsPass& pass, VectorKind kind, VectorStage stage, std::int64_t layer)
       : pass_(pass), index_(pass.moments_.size()), kind_(kind), stage_(stage), layer_(layer) {
     const auto& layers = pass.plan_.statistics.moment_layers;
-    const auto at = std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
+    const auto at = std::ranges::lower_bound(layers, layer) - layers.begin();
     sums_ = &pass.state_.statistics.moments.at({kind, stage})[as_index(at)];
     auto& shifts = pass.state_.shifts[{kind, stage}];
     shifts.resize(layers.size());
@@ -125,8 +125,7 @@ class StatsPass::Attention : public AttentionConsumer {
   }
 
  private:
-  // Adds one document and head to the sums over rows, to the sums over documents and to the record
-  // of the document.
+  // Adds one document and head to the sums over rows and documents, and to its record.
   void add_head(const LayerAttentionSums& part, std::int64_t document, std::int64_t head) const {
     auto& a = pass_.state_.statistics.attention;
     const auto columns = part.columns;
@@ -158,7 +157,7 @@ class StatsPass::Attention : public AttentionConsumer {
         as_index(((layer_index_ * a.heads + head) * (a.buckets + 1) + bucket)) * sums.size();
     for (std::size_t c = 0; c < sums.size(); ++c) {
       a.document_square[at + c] += sums[c] * sums[c];
-      a.document_cross[at + c] += sums[c] * static_cast<double>(rows);
+      a.document_cross[at + c] += sums[c] * to_double(rows);
     }
   }
 
@@ -167,7 +166,7 @@ class StatsPass::Attention : public AttentionConsumer {
     auto& a = pass_.state_.statistics.attention;
     auto& record = pass_.documents_[as_index(document)].attention;
     const auto cell = layer_index_ * a.heads + head;
-    const auto rows = static_cast<double>(record.tokens);
+    const auto rows = to_double(record.tokens);
     for (std::size_t c = 0; c < whole.size(); ++c)
       record.mean[as_index(cell) * whole.size() + c] = whole[c] / rows;
     const auto keys = key_sums(part, document, head);
@@ -189,8 +188,7 @@ class StatsPass::Attention : public AttentionConsumer {
     if (part.key_sums.empty()) return values;
     const auto& sequence = pass_.prepared_->batch.sequences[as_index(document)];
     for (std::int64_t j = sequence.begin; j < sequence.begin + sequence.length; ++j)
-      values.push_back(static_cast<double>(part.key_sums[as_index(j * part.heads + head)]) *
-                       kKeyUnit);
+      values.push_back(to_double(part.key_sums[as_index(j * part.heads + head)]) * kKeyUnit);
     return values;
   }
 
@@ -203,7 +201,7 @@ class StatsPass::Attention : public AttentionConsumer {
       const auto bucket = std::min(j / request.bucket_size, request.buckets - 1);
       const auto at = as_index(cell * a.buckets + bucket);
       a.key_mass[at] += keys[as_index(j)];
-      a.key_observed[at] += keys[as_index(j)] / static_cast<double>(length - j);
+      a.key_observed[at] += keys[as_index(j)] / to_double(length - j);
     }
     const auto& statistics = pass_.state_.statistics;
     const auto& chosen = statistics.settings.columns;
@@ -239,31 +237,14 @@ StatsPass::StatsPass(const StatsRunPlan& plan, StatsRunState& state) : plan_(pla
 
 StatsPass::~StatsPass() = default;
 
-std::vector<DocumentRecord> StatsPass::add_batch(const PreparedBatch& prepared, Backend& backend) {
-  return add_batch(prepared, [&] { run(prepared, backend); });
-}
-
-std::vector<DocumentRecord> StatsPass::add_batch(const PreparedBatch& prepared, EnginePass& feed,
-                                                 const RunPass& run) {
-  return add_batch(prepared, [&] { feed.run(prepared.batch, run, *this); });
-}
-
-BatchStatistics StatsPass::compute_batch(const PreparedBatch& prepared, Backend& backend) {
-  return hold(prepared, [&] { run(prepared, backend); });
-}
-
-BatchStatistics StatsPass::compute_batch(const PreparedBatch& prepared, EnginePass& feed,
-                                         const RunPass& run) {
-  return hold(prepared, [&] { feed.run(prepared.batch, run, *this); });
-}
-
-BatchStatistics StatsPass::hold(const PreparedBatch& prepared, const std::function<void()>& fill) {
+BatchStatistics StatsPass::compute_batch(const PreparedBatch& prepared,
+                                         const RunWithStatistics& run) {
   BatchStatistics held;
   if (prepared.sequence.empty()) return held;
   prepared_ = &prepared;
   buffered_ = &held;
   try {
-    fill();
+    run(prepared.batch, *this);
   } catch (...) {
     buffered_ = nullptr;
     throw;
@@ -274,7 +255,7 @@ BatchStatistics StatsPass::hold(const PreparedBatch& prepared, const std::functi
 
 std::vector<DocumentRecord> StatsPass::add_batch(const PreparedBatch& prepared,
                                                  BatchStatistics held) {
-  return add_batch(prepared, [&] {
+  return add_batch(prepared, [&](const Batch&, LayerStatistics&) {
     for (const auto& [index, part] : held.moments) moments_[index]->add(part);
     for (const auto& rows : held.exact)
       store_exact_key_counts(rows);  // first: attention sums include these columns
@@ -283,10 +264,10 @@ std::vector<DocumentRecord> StatsPass::add_batch(const PreparedBatch& prepared,
 }
 
 std::vector<DocumentRecord> StatsPass::add_batch(const PreparedBatch& prepared,
-                                                 const std::function<void()>& fill) {
+                                                 const RunWithStatistics& run) {
   if (prepared.sequence.empty()) return {};
   begin_batch(prepared);
-  fill();
+  run(prepared.batch, *this);
   return finish_batch();
 }
 
@@ -302,15 +283,9 @@ std::vector<DocumentRecord> StatsPass::finish_batch() {
   return std::move(documents_);
 }
 
-void StatsPass::run(const PreparedBatch& prepared, Backend& backend) {
-  NoObserver nobody;
-  forward(backend, prepared.batch, nobody, *this);
-}
-
 bool StatsPass::has_fixed_shifts() const {
   return plan_.run.backend.device.kind == Device::Kind::cpu ||
-         std::all_of(moments_.begin(), moments_.end(),
-                     [](const auto& moments) { return moments->has_shift(); });
+         std::ranges::all_of(moments_, [](const auto& moments) { return moments->has_shift(); });
 }
 
 void StatsPass::make_document_records() {
@@ -347,9 +322,9 @@ void StatsPass::count_documents_and_rows() {
     for (std::int64_t b = 0; b < a.buckets; ++b) {
       const auto rows = count_rows_in_bucket(length, b);
       a.rows[as_index(b)] += rows;
-      a.row_square[as_index(b)] += static_cast<double>(rows) * static_cast<double>(rows);
+      a.row_square[as_index(b)] += to_double(rows) * to_double(rows);
     }
-    a.row_square[as_index(a.buckets)] += static_cast<double>(length) * static_cast<double>(length);
+    a.row_square[as_index(a.buckets)] += to_double(length) * to_double(length);
     for (std::size_t c = 0; c < a.document_columns.size(); ++c)
       if (!std::isnan(document.attention.values[c])) ++a.document_counts[c];
   }
@@ -379,7 +354,7 @@ void StatsPass::after_attention(Backend& backend, std::int64_t layer) {
 
 std::int64_t StatsPass::layer_index(std::int64_t layer) const {
   const auto& layers = plan_.statistics.layers;
-  return std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
+  return std::ranges::lower_bound(layers, layer) - layers.begin();
 }
 
 double* StatsPass::document_statistics(std::size_t document, std::int64_t index,
@@ -391,7 +366,7 @@ double* StatsPass::document_statistics(std::size_t document, std::int64_t index,
 
 void StatsPass::add_mean_attention_areas(std::size_t document, std::int64_t index) {
   const auto& columns = state_.statistics.attention.document_columns;
-  const auto column = std::find(columns.begin(), columns.end(), kMeanArea) - columns.begin();
+  const auto column = std::ranges::find(columns, kMeanArea) - columns.begin();
   const auto dim = as_index(plan_.statistics.dim);
   const auto group = plan_.statistics.heads / plan_.statistics.key_heads;
   const std::span<const double> queries = query_means_[document];

@@ -8,7 +8,6 @@
 
 #include "capture/run/batch_reader.h"
 #include "capture/stats_run/attention_measures.h"
-#include "capture/stats_run/engine_pass.h"
 #include "capture/stats_run/run_state.h"
 #include "capture/stats_run/stats_plan.h"
 #include "engine/forward/forward.h"
@@ -35,12 +34,13 @@ class StatsPass : public LayerStatistics {
   StatsPass(const StatsRunPlan& plan, StatsRunState& state);
   ~StatsPass() override;
 
+  // Runs the forward pass of a batch with the statistics: on a backend or an EnginePass.
+  using RunWithStatistics = std::function<void(const Batch& batch, LayerStatistics& statistics)>;
+
   // Runs a batch and adds it to the state. Returns the statistics of attention to near keys and to
   // all keys for each document.
-  std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared, Backend& backend);
-  // Like add_batch() with a backend, for a batch that an external engine runs.
-  std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared, EnginePass& feed,
-                                        const RunPass& run);
+  std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared,
+                                        const RunWithStatistics& run);
 
   // Called before and after a forward pass that a capture runs with these statistics. The batch
   // must live until finish_batch().
@@ -50,9 +50,7 @@ class StatsPass : public LayerStatistics {
   // The two halves of add_batch() for several devices: each device has a StatsPass that computes,
   // and one StatsPass adds the results in batch order. compute_batch() changes the state only by
   // setting missing shifts.
-  BatchStatistics compute_batch(const PreparedBatch& prepared, Backend& backend);
-  BatchStatistics compute_batch(const PreparedBatch& prepared, EnginePass& feed,
-                                const RunPass& run);
+  BatchStatistics compute_batch(const PreparedBatch& prepared, const RunWithStatistics& run);
   std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared, BatchStatistics held);
   // Whether the shift vectors of all moments are set, so that batches may be computed concurrently.
   bool has_fixed_shifts() const;
@@ -66,11 +64,6 @@ class StatsPass : public LayerStatistics {
   class Moments;    // group A of one kind, stage and layer
   class Attention;  // groups B and C of one layer
 
-  // Adds a batch; calls `fill` to accumulate its statistics.
-  std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared,
-                                        const std::function<void()>& fill);
-  BatchStatistics hold(const PreparedBatch& prepared, const std::function<void()>& fill);
-  void run(const PreparedBatch& prepared, Backend& backend);
   void add_moments(VectorStage stage, std::int64_t layer);
   void make_document_records();
   std::int64_t layer_index(std::int64_t layer) const;  // in Statistics::layers

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 #include "base/io/folder.h"
 #include "capture/format/metadata.h"
 #include "capture/run/example_source.h"
@@ -41,7 +42,7 @@ constexpr VectorStage kStages[] = {VectorStage::pre, VectorStage::post};
 
 template <typename T>
 bool is_selected(const std::vector<T>& list, T value) {  // an empty list means all
-  return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
+  return list.empty() || std::ranges::find(list, value) != list.end();
 }
 
 // Whether vectors are the same before and after RoPE: no RoPE and no query scaling.
@@ -70,8 +71,8 @@ void check_settings(const StatisticsSettings& settings, const ModelConfig& model
   check_layers(settings, model);
   if (!settings.moments && !settings.near_keys && settings.retrieval.empty())
     bad_input("stats.groups: nothing is asked for; expected A, B or C, or stats.retrieval");
-  if (std::find(settings.bucket_covariance.begin(), settings.bucket_covariance.end(),
-                VectorKind::value) != settings.bucket_covariance.end())
+  if (std::ranges::find(settings.bucket_covariance, VectorKind::value) !=
+      settings.bucket_covariance.end())
     bad_input("stats.bucket_covariance: expected q and k, found v");
   if (settings.near_keys && model.has_sinks())
     bad_input(
@@ -118,11 +119,11 @@ void describe_layers(Statistics& statistics, const RunPlan& run) {
   for (const auto layer : statistics.layers) {
     const auto* rope = run.model.rope(layer);
     // A head group of the manifest holds the metadata that a capture writes for its layer.
-    const auto group = std::find_if(run.manifest.groups.begin(), run.manifest.groups.end(),
-                                    [&](const HeadGroup& g) { return g.layer == layer; });
+    const auto group = std::ranges::find_if(run.manifest.groups,
+                                            [&](const HeadGroup& g) { return g.layer == layer; });
     QKSCOPE_ASSERT(group != run.manifest.groups.end());
     if (run.engine) {
-      const auto& own = run.engine->model().ropes[static_cast<std::size_t>(layer)];
+      const auto& own = run.engine->model().ropes[as_index(layer)];
       auto json = own.dim > 0 ? parse_json(own.description, "RoPE") : Json();
       if (own.dim > 0) json["inv_freq"] = own.inv_freq;
       statistics.ropes.push_back(own.dim > 0 ? json.dump() : own.description);
@@ -155,8 +156,7 @@ Statistics describe_statistics(const StatsConfig& config, const RunPlan& run) {
   statistics.dim = run.model.d_head;
   statistics.interleaved = run.model.rope_interleaved;
   for (std::int64_t layer = 0; layer < run.model.n_layers; ++layer)
-    if (run.model.layers[static_cast<std::size_t>(layer)].has_attention())
-      statistics.layers.push_back(layer);
+    if (!run.model.layers[as_index(layer)].cross_attention) statistics.layers.push_back(layer);
   describe_layers(statistics, run);
   return statistics;
 }
@@ -247,16 +247,7 @@ void add_work(const StatsRunPlan& plan, std::int64_t length, StatsDryRun& dry) {
       dry.moments_flop += d * (d + 1) * to_double(moments.body.heads) * to_double(length);
 }
 
-}  // namespace
-
-std::string key_scales_path(const std::string& path) {
-  return file_in(path, kScalesFile);
-}
-
-std::string key_filters_path(const std::string& path) {
-  return file_in(path, kFiltersFile);
-}
-
+// Returns scales of shape (layers, key heads); an export with one scale per tensor repeats it.
 std::vector<float> read_key_scales(const std::string& path, const ModelConfig& model) {
   const SafetensorsFile file(key_scales_path(path));
   std::vector<float> scales;
@@ -275,6 +266,7 @@ std::vector<float> read_key_scales(const std::string& path, const ModelConfig& m
   return scales;
 }
 
+// Returns filters of shape (layers, key heads, d).
 std::vector<float> read_key_filters(const std::string& path, const ModelConfig& model) {
   const SafetensorsFile file(key_filters_path(path));
   if (!file.header().tensors.contains(kFilters))
@@ -288,6 +280,16 @@ std::vector<float> read_key_filters(const std::string& path, const ModelConfig& 
   return {filters.data<float>(), filters.data<float>() + filters.size()};
 }
 
+}  // namespace
+
+std::string key_scales_path(const std::string& path) {
+  return file_in(path, kScalesFile);
+}
+
+std::string key_filters_path(const std::string& path) {
+  return file_in(path, kFiltersFile);
+}
+
 Json effective_stats_config(const StatsConfig& config) {
   return with_settings(effective_config(config.run), with_bucket_size(config));
 }
@@ -296,14 +298,13 @@ bool StatsRunPlan::accumulates_moments(VectorKind kind, VectorStage stage,
                                        std::int64_t layer) const {
   const auto& s = config.stats;
   const auto& layers = statistics.moment_layers;
-  if (!s.moments || !std::binary_search(layers.begin(), layers.end(), layer)) return false;
+  if (!s.moments || !std::ranges::binary_search(layers, layer)) return false;
   if (!is_selected(s.kinds, kind)) return false;
   if (kind == VectorKind::value && run.engine) return stage == VectorStage::pre;
   if (!is_selected(s.stages, stage)) return false;
   if (stage == VectorStage::pre) return true;
   if (kind == VectorKind::value) return false;
-  // Covariances per bucket exist after RoPE only, so moments after RoPE cannot be copied from those
-  // before RoPE.
+  // Covariances per bucket exist after RoPE only: moments before RoPE cannot replace them.
   if (!s.bucket_covariance.empty() && is_selected(s.bucket_covariance, kind)) return true;
   return !(is_selected(s.stages, VectorStage::pre) && unchanged_by_rope(run.model, kind, layer));
 }
@@ -320,8 +321,7 @@ MomentRequest StatsRunPlan::moment_request(VectorKind kind, VectorStage stage) c
   }
   request.shape.buckets = s.buckets;
   request.shape.bucket_covariance =
-      stage == VectorStage::post &&
-      std::find(covariances.begin(), covariances.end(), kind) != covariances.end();
+      stage == VectorStage::post && std::ranges::find(covariances, kind) != covariances.end();
   request.first = s.first;
   request.bucket_size = s.bucket_size;
   request.interleaved = run.model.rope_interleaved;

@@ -31,8 +31,7 @@ struct StatsRunPlan {
   MomentRequest moment_request(VectorKind kind, VectorStage stage) const;
 };
 
-// Makes the plan of a run. Throws a bad-input error for layers, heads or sizes that the model does
-// not have.
+// Makes the plan of a run. Layers, heads or sizes that the model lacks are bad input.
 StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions& compute,
                                  std::shared_ptr<ExternalEngine> engine = nullptr);
 
@@ -52,11 +51,5 @@ StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard);
 // Returns the file of an fp8-kv or q-filters export, given its folder or the file itself.
 std::string key_scales_path(const std::string& path);
 std::string key_filters_path(const std::string& path);
-
-// Returns scales of shape (layers, key heads); an export with one scale per tensor repeats it for
-// all heads. Throws a bad-input error if the shapes do not match the model.
-std::vector<float> read_key_scales(const std::string& path, const ModelConfig& model);
-// Returns filters of shape (layers, key heads, d).
-std::vector<float> read_key_filters(const std::string& path, const ModelConfig& model);
 
 }  // namespace qkscope

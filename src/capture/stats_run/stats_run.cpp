@@ -18,6 +18,7 @@
 #include "capture/run/capture_run.h"
 #include "capture/run/example_source.h"
 #include "capture/stats_format/stats_file.h"
+#include "capture/stats_run/engine_pass.h"
 #include "capture/stats_run/retrieval.h"
 #include "capture/stats_run/stats_part.h"
 #include "capture/stats_run/stats_pass.h"
@@ -51,8 +52,8 @@ Manifest manifest_of(const StatsRunPlan& plan) {
 // Merges the sums of the parts in order and derives lengths and positions from the examples.
 Statistics merge_part_sums(const std::vector<Journal>& parts) {
   // A shard without documents is valid: there may be more shards than texts.
-  auto part = std::find_if(parts.begin(), parts.end(),
-                           [](const Journal& each) { return !each.entries().empty(); });
+  auto part =
+      std::ranges::find_if(parts, [](const Journal& each) { return !each.entries().empty(); });
   if (part == parts.end())
     bad_input("{}: none of the shards has a document", parts.front().folder());
   const auto& first = *part;
@@ -79,6 +80,13 @@ void assemble_statistics(const DataRoot& root, const std::vector<Journal>& parts
   });
 }
 
+StatsPass::RunWithStatistics run_on(Backend& backend) {
+  return [&](const Batch& batch, LayerStatistics& statistics) {
+    NoObserver nobody;
+    forward(backend, batch, nobody, statistics);
+  };
+}
+
 // Accumulates statistics during the forward passes of a capture.
 class CaptureStatistics : public SharedPassStatistics {
  public:
@@ -100,7 +108,7 @@ class CaptureStatistics : public SharedPassStatistics {
     part_.add_batch(batch, pass_->finish_batch());
   }
   void run_batch_alone(const PreparedBatch& batch) override {
-    part_.add_batch(batch, pass_->add_batch(batch, *backend_));
+    part_.add_batch(batch, pass_->add_batch(batch, run_on(*backend_)));
   }
   void finish(bool all) override {
     part_.flush();
@@ -125,8 +133,9 @@ class StatisticsRun {
   StatsAndCaptureResult run() {
     auto run = make_statistics_part_run(plan_, options_);
     run.check_inputs = [&] { ExampleSource(plan_.run, options_.shard).wait_for_tokenizer(); };
-    run.write_part = [&](const DataRoot&, Journal& journal) { write_part(journal); };
-    copy_run_totals(result_, run.run());
+    PartSession session(std::move(run));
+    if (session.is_open()) write_part(session.journal());
+    copy_run_totals(result_, session.finish());
     result_.seconds = seconds_since(start_);
     return {result_, captured_};
   }
@@ -163,7 +172,14 @@ class StatisticsRun {
     if (plan_.run.engine) {
       source.wait_for_tokenizer();
       total_ = counting.get();
-      return finish(add_with_engine(reader, *plan_.run.engine, part));
+      auto& engine = *plan_.run.engine;
+      EnginePass feed(engine.model());
+      return finish(
+          add_in_order(reader, part, [&](const Batch& batch, LayerStatistics& statistics) {
+            feed.run(
+                batch, [&](const Batch& rows, Observer& observer) { engine.run(rows, observer); },
+                statistics);
+          }));
     }
     const auto model = load_model(plan_.run.model_folder, config_overrides(plan_.run.config.model));
     const bool alone = plan_.run.workers.size() == 1;
@@ -176,31 +192,18 @@ class StatisticsRun {
     result_.load_seconds = seconds_since(start);
     if (runs_trials) part.state().statistics.retrieval = run_retrieval_trials(plan_, *backend);
     if (!alone) backend.reset();
-    finish(alone ? add_with_one_worker(reader, *backend, part)
+    finish(alone ? add_in_order(reader, part, run_on(*backend))
                  : add_with_workers(reader, model, part));
   }
 
-  bool add_with_one_worker(BatchReader& reader, Backend& backend, StatsPartWriter& part) {
+  bool add_in_order(BatchReader& reader, StatsPartWriter& part,
+                    const StatsPass::RunWithStatistics& run) {
     StatsPass pass(plan_, part.state());
-    return add_in_order(reader, part,
-                        [&](const auto& batch) { return pass.add_batch(batch, backend); });
-  }
-
-  bool add_with_engine(BatchReader& reader, ExternalEngine& engine, StatsPartWriter& part) {
-    StatsPass pass(plan_, part.state());
-    EnginePass feed(engine.model());
-    const auto run = [&](const Batch& batch, Observer& observer) { engine.run(batch, observer); };
-    return add_in_order(reader, part,
-                        [&](const auto& batch) { return pass.add_batch(batch, feed, run); });
-  }
-
-  template <typename Add>
-  bool add_in_order(BatchReader& reader, StatsPartWriter& part, const Add& add) {
     return add_batches(part, [&] {
       const auto batch = reader.next();
       if (!batch) return false;
       const auto start = Clock::now();
-      auto documents = add(*batch);
+      auto documents = pass.add_batch(*batch, run);
       result_.forward_seconds += seconds_since(start);
       part.add_batch(*batch, std::move(documents));
       return true;
@@ -222,7 +225,7 @@ class StatisticsRun {
       const std::shared_ptr<Backend> backend = make_backend(model, plan_.run.workers[worker]);
       return [backend, &own = *passes[worker]](const PreparedBatch& batch) {
         const auto start = Clock::now();
-        auto held = own.compute_batch(batch, *backend);
+        auto held = own.compute_batch(batch, run_on(*backend));
         return Computed{std::move(held), seconds_since(start)};
       };
     };
@@ -301,7 +304,6 @@ PartRun make_statistics_part_run(const StatsRunPlan& plan, const StatsOptions& o
           .overwrite = options.overwrite,
           .quiet = options.quiet,
           .check_inputs = [] {},
-          .write_part = {},
           .assemble = assemble_statistics};
 }
 

@@ -25,7 +25,7 @@ struct SharedPassCapture {
   const RunPlan& plan;
   CaptureOptions options;
 };
-// Returns the PartRun of a statistics run; write_part is not set.
+// Returns the PartRun of a statistics run.
 PartRun make_statistics_part_run(const StatsRunPlan& plan, const StatsOptions& options);
 void copy_run_totals(StatsResult& result, const PartRunResult& run);
 
@@ -35,8 +35,7 @@ StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& op
 // Throws a bad-input error when the folder holds a finished capture.
 void refuse_finished_capture(const std::string& folder);
 
-// Writes all files of finished statistics to root.final_folder(). `add_examples` appends the
-// examples in dataset order.
+// Writes finished statistics to root.final_folder(); `add_examples` appends in dataset order.
 void write_final_statistics(const DataRoot& root, const Statistics& statistics,
                             DocumentSource& documents,
                             const std::function<void(ExamplesWriter&)>& add_examples);

@@ -64,7 +64,10 @@ void StatsWriter::add(const WriterDocument& document, const RunPass& run) {
     if (!example) return;
     const auto prepared = prepare_batch(state_->plan.run_plan().run.manifest, {*example});
     // Sums are added after all layers have arrived: an engine that fails leaves no partial sums.
-    auto held = state_->pass->compute_batch(prepared, state_->feed, run);
+    auto held =
+        state_->pass->compute_batch(prepared, [&](const Batch& batch, LayerStatistics& statistics) {
+          state_->feed.run(batch, run, statistics);
+        });
     state_->part->add_batch(prepared, state_->pass->add_batch(prepared, std::move(held)));
     state_->list.count_document(*example);
   });

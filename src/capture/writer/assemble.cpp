@@ -22,8 +22,7 @@
 namespace qkscope {
 namespace {
 
-// Maximum number of heads that one thread writes at the same time. Every head keeps up to one row
-// group in memory.
+// Maximum number of heads that one thread writes at once; each keeps a row group in memory.
 constexpr std::size_t kMaxHeadsPerJob = 4;
 constexpr std::size_t kMaxOpenSegments = 1024;
 constexpr std::size_t kReservedFiles = 16;  // reserve for folders, the log and a host program
@@ -74,8 +73,7 @@ std::size_t max_background_heads(const Manifest& manifest) {
 
 }  // namespace
 
-// The files of consecutive heads of a group. One thread writes them, because their rows are read
-// together.
+// The files of consecutive heads of a group, written by one thread: their rows lie together.
 class CaptureAssembler::HeadFiles {
  public:
   // The manifest must outlive this object.
@@ -88,7 +86,24 @@ class CaptureAssembler::HeadFiles {
 
   // Appends the rows of all parts; the first call creates the files. A single growing part may be
   // passed repeatedly: each call appends only the segments that are new since the last call.
-  void append_new(const std::string& folder, SegmentCache& segments);
+  // Buffers are local, because hundreds of HeadFiles may wait for more segments at the same time.
+  void append_new(const std::string& folder, SegmentCache& segments) {
+    if (writers_.empty()) create(folder);
+    std::shared_ptr<const SegmentReader> segment;
+    std::vector<BlockIndexEntry> index;  // (examples of the segment)
+    HeadBlock block;
+    OrderedExampleReader examples(segments, segments_);
+    while (examples.next()) {
+      if (segment != examples.segment()) {
+        segment = examples.segment();
+        index = segment->read_block_index(group_);
+      }
+      segment->read_block(index[examples.index_in_segment()], heads_, manifest_->head_dim, block);
+      if (!block.positions.empty()) append(block);
+    }
+    segments_ = segments.parts().front().entries().size();
+  }
+
   void finish() {
     for (const auto& writer : writers_) writer->finish();
   }
@@ -97,8 +112,39 @@ class CaptureAssembler::HeadFiles {
 
  private:
   const HeadGroup& group() const { return manifest_->groups[group_]; }
-  void create(const std::string& folder);
-  void append(const HeadBlock& block);
+  void create(const std::string& folder) {
+    for (std::size_t i = 0; i < heads_.count; ++i) {
+      const auto head = group().heads[heads_.first + i];
+      const auto path = head_file_path(folder, manifest_->head_id(group(), head));
+      make_folders(parent_folder(path));
+      writers_.push_back(std::make_unique<HeadWriter>(
+          path, HeadWriterOptions{.head_dim = static_cast<int>(manifest_->head_dim),
+                                  .token_strings = manifest_->token_strings,
+                                  .example_keys = true,
+                                  .row_group_size = manifest_->row_group_size,
+                                  .metadata = manifest_->file_metadata(group(), head)}));
+    }
+  }
+
+  void append(const HeadBlock& block) {
+    std::vector<std::int32_t> buckets;
+    for (const auto position : block.positions) {
+      buckets.push_back(bucket_.bucket_of(position));
+      counts_[buckets.back()] += std::ssize(writers_);
+    }
+    const std::vector<std::int32_t> ids(buckets.size(), example_id_from_key(block.example_key));
+    const std::vector<std::int64_t> keys(buckets.size(), block.example_key);
+    const auto of_head = block.vectors.size() / writers_.size();
+    for (std::size_t i = 0; i < writers_.size(); ++i)
+      writers_[i]->append({.bucket = buckets,
+                           .example_id = ids,
+                           .position = block.positions,
+                           .vectors = std::span(block.vectors).subspan(i * of_head, of_head),
+                           .sliding_window = group().window,
+                           .token_str = block.token_strings,
+                           .example_key = keys});
+    rows_ += std::ssize(buckets);
+  }
 
   const Manifest* manifest_;
   std::size_t group_;  // index in the manifest
@@ -109,58 +155,6 @@ class CaptureAssembler::HeadFiles {
   std::int64_t rows_ = 0;
   BucketCounts counts_;
 };
-
-void CaptureAssembler::HeadFiles::create(const std::string& folder) {
-  for (std::size_t i = 0; i < heads_.count; ++i) {
-    const auto head = group().heads[heads_.first + i];
-    const auto path = head_file_path(folder, manifest_->head_id(group(), head));
-    make_folders(parent_folder(path));
-    writers_.push_back(std::make_unique<HeadWriter>(
-        path, HeadWriterOptions{.head_dim = static_cast<int>(manifest_->head_dim),
-                                .token_strings = manifest_->token_strings,
-                                .example_keys = true,
-                                .row_group_size = manifest_->row_group_size,
-                                .metadata = manifest_->file_metadata(group(), head)}));
-  }
-}
-
-// Buffers are local, because hundreds of HeadFiles may wait for more segments at the same time.
-void CaptureAssembler::HeadFiles::append_new(const std::string& folder, SegmentCache& segments) {
-  if (writers_.empty()) create(folder);
-  std::shared_ptr<const SegmentReader> segment;
-  std::vector<BlockIndexEntry> index;  // (examples of the segment)
-  HeadBlock block;
-  OrderedExampleReader examples(segments, segments_);
-  while (examples.next()) {
-    if (segment != examples.segment()) {
-      segment = examples.segment();
-      index = segment->read_block_index(group_);
-    }
-    segment->read_block(index[examples.index_in_segment()], heads_, manifest_->head_dim, block);
-    if (!block.positions.empty()) append(block);
-  }
-  segments_ = segments.parts().front().entries().size();
-}
-
-void CaptureAssembler::HeadFiles::append(const HeadBlock& block) {
-  std::vector<std::int32_t> buckets;
-  for (const auto position : block.positions) {
-    buckets.push_back(bucket_.bucket_of(position));
-    counts_[buckets.back()] += std::ssize(writers_);
-  }
-  const std::vector<std::int32_t> ids(buckets.size(), example_id_from_key(block.example_key));
-  const std::vector<std::int64_t> keys(buckets.size(), block.example_key);
-  const auto of_head = block.vectors.size() / writers_.size();
-  for (std::size_t i = 0; i < writers_.size(); ++i)
-    writers_[i]->append({.bucket = buckets,
-                         .example_id = ids,
-                         .position = block.positions,
-                         .vectors = std::span(block.vectors).subspan(i * of_head, of_head),
-                         .sliding_window = group().window,
-                         .token_str = block.token_strings,
-                         .example_key = keys});
-  rows_ += std::ssize(buckets);
-}
 
 CaptureAssembler::CaptureAssembler(const DataRoot& root, std::vector<Journal> parts)
     : root_(root), folder_(root.final_folder()), parts_(std::move(parts)) {
@@ -221,8 +215,7 @@ void CaptureAssembler::run_background_assembly() {
       append_newest_segment();
     }
   } catch (const std::exception& error) {
-    // After an error in the background, finish() does all the work and reports the error if it
-    // persists.
+    // After an error, finish() does all the work and reports the error if it persists.
     log::debug("files are not made ahead any more: {}", error.what());
     for (auto& job : jobs_) job.discard();
   }

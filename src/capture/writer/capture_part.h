@@ -12,8 +12,7 @@ namespace qkscope {
 
 class CapturePart {
  public:
-  // Locks and opens the part. The plan must outlive this object. Does not use write_part and
-  // assemble of `run`.
+  // Locks and opens the part; the plan must outlive it. Ignores run.assemble.
   CapturePart(const WriterPlan& plan, PartRun run);
   ~CapturePart();
   CapturePart(const CapturePart&) = delete;

@@ -96,12 +96,6 @@ PartRunResult merge_in_folder(const DataRoot& root, const RunKind& kind,
 
 }  // namespace
 
-PartRunResult PartRun::run() const {
-  PartSession session(*this);
-  if (session.is_open()) write_part(session.root(), session.journal());
-  return session.finish();
-}
-
 PartSession::PartSession(PartRun run, UnopenedTag) : run_(std::move(run)) {}
 
 // A delegating constructor, so that the destructor cleans up if open() throws.

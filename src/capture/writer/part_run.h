@@ -43,17 +43,11 @@ struct PartRun {
   bool quiet = false;
   // Throws when the inputs cannot be read. Called before an overwrite removes any file.
   std::function<void()> check_inputs;
-  // Appends segments to an incomplete part and marks its journal complete after the last example.
-  // Returns early when the run is stopped.
-  std::function<void(const DataRoot& root, Journal& journal)> write_part;
   AssembleParts assemble;
-
-  // Writes or resumes the part of `shard`. A run without shards also assembles and publishes.
-  PartRunResult run() const;
 };
 
-// The part of a run from its lock to its published files, for a caller that writes the part itself
-// instead of with PartRun::write_part.
+// The part of a run from its lock to its published files. The caller appends segments to an open
+// part and marks its journal complete after the last example.
 class PartSession {
  public:
   // Locks the data root and opens the part, or finds that the run is finished.

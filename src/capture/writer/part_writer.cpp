@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "base/core/dtype.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
@@ -96,7 +95,7 @@ class CaptureObserver : public Observer {
  private:
   // Returns the index of the hook point's group, or the number of groups if it is not captured.
   std::size_t group_of(HookPoint point) const {
-    const auto found = std::find(plan_.points.begin(), plan_.points.end(), point);
+    const auto found = std::ranges::find(plan_.points, point);
     return static_cast<std::size_t>(found - plan_.points.begin());
   }
 
@@ -137,8 +136,7 @@ class CaptureObserver : public Observer {
                            ? ""
                            : fmt::format(", or numbers left the range of {} (try --dtype float32)",
                                          dtype_name(dtype));
-    const auto found =
-        std::find_if_not(vector.begin(), vector.end(), [](float x) { return std::isfinite(x); });
+    const auto found = std::ranges::find_if_not(vector, [](float x) { return std::isfinite(x); });
     bad_input(
         "layer {}, {} head {}, text {} (row {} of the dataset), position {}: the vector holds {}; "
         "the weights or settings of the model are broken{}; --non-finite keep stores such rows and "

@@ -11,7 +11,7 @@
 #include "base/core/clock.h"
 #include "capture/format/journal.h"
 #include "capture/format/segment.h"
-#include "capture/writer/prepared_batch.h"
+#include "capture/writer/selection.h"
 #include "engine/device/backend.h"
 #include "qkscope/experimental/engine.h"
 #include "qkscope/forward.h"
@@ -65,8 +65,7 @@ class CapturePartWriter {
   CapturePartWriter(const WriterPlan& plan, Journal& journal,
                     std::function<void(const JournalEntry&)> stored = {});
 
-  // Runs a batch and stores the same sampled rows as capture_to_memory() and append(), but without
-  // buffering them in memory.
+  // Like capture_to_memory() and append(), but without buffering the rows in memory.
   void capture_and_store(const PreparedBatch& prepared, const RunPass& run);
   // Stores the rows of a batch that ran on another worker.
   void append(const PreparedBatch& prepared, const CapturedBatch& captured);

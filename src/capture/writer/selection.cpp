@@ -4,11 +4,11 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "base/core/error.h"
 #include "base/core/log.h"
+#include "base/core/thread_pool.h"
 #include "base/numerics/random.h"
 #include "engine/model/model_config.h"
 
@@ -115,7 +115,23 @@ void keep_smallest_hashes(std::vector<std::int32_t>& positions, std::uint64_t se
   const auto cut = positions.begin() + static_cast<std::ptrdiff_t>(rows);
   std::nth_element(positions.begin(), cut, positions.end(), before);
   positions.erase(cut, positions.end());
-  std::sort(positions.begin(), positions.end());
+  std::ranges::sort(positions);
+}
+
+HeadGroupSample sample_positions(const PreparedBatch& prepared, const HeadGroup& group,
+                                 const PositionSampler& sampler) {
+  HeadGroupSample sample;
+  for (std::size_t s = 0; s < prepared.sequence.size(); ++s) {
+    const auto& example = prepared.examples[prepared.sequence[s]];
+    const auto& sequence = prepared.batch.sequences[s];
+    const auto seed = sampling_seed(example.record.key, group.layer, static_cast<char>(group.kind));
+    for (const auto position : sampler.sample(seed, sequence.length)) {
+      sample.positions.push_back(position);
+      sample.rows.push_back(sequence.begin + position);
+    }
+    sample.ends.push_back(sample.positions.size());
+  }
+  return sample;
 }
 
 }  // namespace
@@ -201,6 +217,22 @@ std::vector<std::int32_t> PositionSampler::sample(std::uint64_t seed, std::int64
   if (options_.max_rows)
     keep_smallest_hashes(positions, seed, static_cast<std::size_t>(*options_.max_rows));
   return positions;
+}
+
+PreparedBatch prepare_batch(const Manifest& manifest, std::vector<Example> examples) {
+  PreparedBatch prepared;
+  prepared.examples = std::move(examples);
+  for (std::size_t i = 0; i < prepared.examples.size(); ++i) {
+    const auto& ids = prepared.examples[i].ids;
+    if (ids.empty()) continue;  // a text without tokens has no rows
+    prepared.batch.add(ids);
+    prepared.sequence.push_back(i);
+  }
+  const PositionSampler sampler(manifest.sampler);
+  prepared.samples = parallel_map(manifest.groups, [&](const HeadGroup& group) {
+    return sample_positions(prepared, group, sampler);
+  });
+  return prepared;
 }
 
 }  // namespace qkscope

@@ -1,14 +1,20 @@
-// Chooses what a capture stores: heads, by a filter and a seeded random draw, and token positions.
+// Chooses what a capture stores: heads, by a filter and a seeded random draw, and token positions;
+// and the batches of examples with their chosen positions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "base/io/json.h"
 #include "capture/format/buckets.h"
+#include "capture/format/manifest.h"
+#include "capture/format/segment.h"
 #include "qkscope/capture.h"
+#include "qkscope/forward.h"
 
 namespace qkscope {
 
@@ -26,8 +32,7 @@ struct HeadSelection {
   Json metadata;  // keys head_sampling_* of the state file and the dataset card
 };
 
-// Throws a bad-input error for a layer or head that the model does not have, and for a filter that
-// excludes all heads.
+// Throws a bad-input error for layers or heads that do not exist, and if no head is left.
 HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter);
 
 // Seed for sampling one example, layer and kind ('q' or 'k').
@@ -49,5 +54,33 @@ class PositionSampler {
   SamplerOptions options_;
   PositionBuckets buckets_;
 };
+
+// ---- Examples that run in one forward pass, with the token positions that the capture keeps ----
+
+// A text, or a chunk of a text.
+struct Example {
+  ExampleRecord record;
+  std::vector<std::int32_t> ids;
+  std::vector<std::string> token_strings;  // (ids) such as "Ġthe", or empty when not captured
+};
+
+// Sampled positions of one group of heads.
+struct HeadGroupSample {
+  std::vector<std::int32_t> positions;  // sequence after sequence, ascending in each
+  std::vector<std::int64_t> rows;       // (positions) row in the batch
+  std::vector<std::size_t> ends;        // (sequences) end of each sequence in `positions`
+};
+
+struct PreparedBatch {
+  std::vector<Example> examples;
+  Batch batch;                           // of the examples with at least one token
+  std::vector<std::size_t> sequence;     // (sequences) index into `examples`
+  std::vector<HeadGroupSample> samples;  // (groups of the manifest)
+
+  std::int64_t tokens() const { return batch.rows(); }
+};
+
+// Samples the positions of every head group of the manifest.
+PreparedBatch prepare_batch(const Manifest& manifest, std::vector<Example> examples);
 
 }  // namespace qkscope

@@ -38,8 +38,7 @@ class Checkpoint {
   bool has(const std::string& name) const { return tensors_.contains(name); }
   const TensorInfo& info(const std::string& name) const { return tensor_location(name).info; }
   ConstTensorView tensor(const std::string& name) const;
-  // Returns the dequantized float32 copy of a float8 matrix with block scales; computed on first
-  // use and cached.
+  // Returns a float8 matrix with block scales as float32; dequantized on first use and cached.
   ConstTensorView dequantized_float8(const std::string& name, const std::string& scales,
                                      const std::vector<std::int64_t>& block) const;
   std::vector<std::string> names() const;         // sorted

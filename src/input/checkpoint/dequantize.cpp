@@ -20,8 +20,7 @@
 namespace qkscope {
 namespace {
 
-// GGUF blocks are parsed byte by byte; 16-bit fields are little-endian. q denotes the quantized
-// integer of element i.
+// Blocks are parsed by byte; 16-bit fields are little-endian. q: quantized integer.
 float read_half(const std::uint8_t* bytes) {
   return to_float(Fp16{static_cast<std::uint16_t>(bytes[0] | bytes[1] << 8)});
 }

@@ -17,8 +17,7 @@ constexpr std::string_view kMagic = "GGUF";
 constexpr std::uint64_t kDefaultAlignment = 32, kLargestAlignment = 1 << 20;
 constexpr std::uint64_t kMostTensors = 1 << 20;
 constexpr std::uint64_t kMostKeys = 1 << 16;
-constexpr std::uint64_t kMostElements =
-    1 << 24;  // of a list; the largest vocabularies have 2^18 tokens
+constexpr std::uint64_t kMostElements = 1 << 24;  // of a list; vocabularies have up to 2^18
 constexpr std::uint64_t kLongestName = 1 << 16;
 constexpr std::uint32_t kMostDimensions = 4;
 

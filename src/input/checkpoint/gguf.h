@@ -59,8 +59,7 @@ struct GgufHeader {
 // types are supported, tensors lie inside the file. Error messages start with `where`.
 GgufHeader parse_gguf(std::span<const std::byte> file, const std::string& where);
 
-// Typed access to GGUF metadata. A missing key returns `fallback`, or throws a bad-input error if
-// there is no fallback.
+// Typed access to GGUF metadata. A missing key without `fallback` is a bad-input error.
 class GgufMetadata {
  public:
   GgufMetadata(const GgufHeader& header, std::string where)

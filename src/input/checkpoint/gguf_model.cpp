@@ -98,7 +98,7 @@ class ConfigWriter {
     const auto& value = metadata_.at(key(name));
     if (!value.is_array()) return metadata_.natural_number(key(name));
     const bool same = !value.empty() && value.front().is_number_unsigned() &&
-                      std::count(value.begin(), value.end(), value.front()) == std::ssize(value);
+                      std::ranges::count(value, value.front()) == std::ssize(value);
     if (!same) metadata_.fail(key(name), "one number for all layers");
     return value.front().get<std::int64_t>();
   }

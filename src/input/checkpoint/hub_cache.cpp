@@ -72,15 +72,14 @@ std::string download_command(RepositoryKind kind, const std::string& id,
 // Returns the cached commits that equal `revision` or start with it.
 std::vector<std::string> matching_commits(const fs::path& repository, const std::string& revision) {
   auto commits = folders_in(repository / "snapshots");
-  if (std::find(commits.begin(), commits.end(), revision) != commits.end()) return {revision};
+  if (std::ranges::find(commits, revision) != commits.end()) return {revision};
   const bool prefix = is_commit_prefix(revision);
   std::erase_if(
       commits, [&](const std::string& commit) { return !prefix || !commit.starts_with(revision); });
   return commits;
 }
 
-// Returns the snapshot folder of a revision. Throws a bad-input error if the revision is not
-// cached.
+// Returns the snapshot folder of a revision. Throws a bad-input error if it is not cached.
 std::string find_snapshot(const RepositoryName& repository, const std::string& revision) {
   const auto& id = repository.id;
   const fs::path folder = repository_cache_folder(repository.kind, id);

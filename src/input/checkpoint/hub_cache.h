@@ -1,5 +1,4 @@
-// The local Hugging Face cache, read-only: validates repository ids and revisions and finds cached
-// snapshots.
+// The local Hugging Face cache, read-only: validates ids and revisions, finds snapshots.
 #pragma once
 
 #include <map>
@@ -35,8 +34,7 @@ std::string hub_cache_folder();
 // contains blobs, refs and snapshots.
 std::string repository_cache_folder(RepositoryKind kind, const std::string& id);
 
-// Inverse of repository_cache_folder(): parses the name of a cache folder. Returns nullopt for
-// other names.
+// Inverse of repository_cache_folder(): nullopt for other names.
 std::optional<RepositoryName> parse_cache_folder_name(const std::string& folder_name);
 
 // Returns the cached branches and tags with the commit each points to.

@@ -91,8 +91,7 @@ struct TensorDeclaration {
 
 class SafetensorsWriter {
  public:
-  // Writes the header. The data section is aligned to 64 bytes. Throws a bad-input error for
-  // duplicate names.
+  // Writes the header; the data section is aligned to 64 bytes. Duplicate names are bad input.
   SafetensorsWriter(const std::string& path, std::span<const TensorDeclaration> tensors,
                     const std::map<std::string, std::string>& metadata);
 

@@ -154,12 +154,16 @@ HttpResponse HubClient::send(const HttpRequest& request) const {
 }
 
 Json HubClient::post_json(const Repository& repository, const Url& url, const Json& body) const {
-  const auto response = send({.method = "POST",
-                              .url = url,
-                              .headers = {{"Content-Type", "application/json"}},
-                              .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)});
+  const auto response = send(make_json_post(url, body));
   if (!response.ok()) throw_refusal(*this, response, repository, RepositoryAccess::write);
   return parse_response(response, url);
+}
+
+HttpRequest make_json_post(const Url& url, const Json& body) {
+  return {.method = "POST",
+          .url = url,
+          .headers = {{"Content-Type", "application/json"}},
+          .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)};
 }
 
 Json parse_response(const HttpResponse& response, const Url& url) {

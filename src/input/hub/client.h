@@ -53,8 +53,7 @@ class HubClient {
   // returned as status 0.
   HttpResponse send_once(HttpRequest request) const;
 
-  // Sends a request with retries (is_retryable). Returns any HTTP status; throws if the
-  // connection keeps failing.
+  // Sends a request with retries (is_retryable). Throws if the connection keeps failing.
   HttpResponse send(const HttpRequest& request) const;
 
   // Sends a POST and parses the JSON response. Throws for any unsuccessful status (throw_refusal).
@@ -65,6 +64,7 @@ class HubClient {
   const std::atomic<bool>* stop_;
 };
 
+HttpRequest make_json_post(const Url& url, const Json& body);
 Json parse_response(const HttpResponse& response, const Url& url);
 
 // Call inside a catch block around code that parses a response. Parse errors become a failure error
@@ -88,8 +88,7 @@ enum class RepositoryAccess { read, write };
 
 [[noreturn]] void throw_connection_error(const HttpResponse& response, const Url& url);
 
-// Returns true for a transient connection failure and for the statuses 408, 429, 500, 502, 503,
-// 504.
+// True for a transient connection failure and the statuses 408, 429, 500, 502, 503, 504.
 bool is_retryable(const HttpResponse& response);
 
 // Parses a Retry-After header, which holds seconds or a date, and returns the seconds to wait.
@@ -102,8 +101,7 @@ class Backoff {
   Backoff(const HubSettings& settings, const std::atomic<bool>* stop)
       : settings_(settings), stop_(stop) {}
 
-  // Sleeps with exponential backoff, or for the time in Retry-After. Returns false if no attempt is
-  // left.
+  // Sleeps with doubling delays, or as Retry-After says. Returns false after the last attempt.
   bool wait_before_retry(const HttpResponse& response);
   void reset_tries() { tries_ = 0; }
 
@@ -183,8 +181,7 @@ class HubCacheWriter {
 void download_files(const HubClient& client, const Repository& repository,
                     const std::string& commit, const std::vector<RemoteFile>& files, bool quiet);
 
-// Reads a file of the repository. Returns nullopt if the file is not cached and may not be
-// downloaded.
+// Reads a file of the repository; nullopt if it is not cached and may not be downloaded.
 using FileReader = std::function<std::optional<std::string>(const std::string& path)>;
 
 // Selects the needed files from `paths`, the complete listing of a repository. Returns nullopt if a
@@ -196,8 +193,7 @@ inline bool is_weight_file(const std::string& path) {
   return path.ends_with(".safetensors") || path.ends_with(".bin");
 }
 
-// Selects the files of one split and the dataset card. `name` is the dataset configuration; ""
-// means the default one.
+// Selects the files of one split and the dataset card. `name`: configuration; "" is the default.
 FileChoice make_split_file_choice(const std::string& name, const std::string& split);
 
 struct RepositoryRevision {

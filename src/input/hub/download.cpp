@@ -16,6 +16,7 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
@@ -257,10 +258,7 @@ void download_files(const HubClient& client, const Repository& repository,
     // Downloads the largest files first: otherwise a large one would be downloaded alone at the
     // end.
     std::ranges::stable_sort(missing, std::greater<>(), &RemoteFile::size);
-    std::vector<std::uint64_t> sizes;
-    sizes.reserve(missing.size());
-    for (const auto& file : missing) sizes.push_back(file.size);
-    TransferProgress meter("download " + repository.id, sizes, quiet);
+    TransferProgress meter("download " + repository.id, project(missing, &RemoteFile::size), quiet);
     run_transfers(missing.size(), [&](std::size_t i, const std::atomic<bool>& failed) {
       const auto progress = [&](std::uint64_t bytes) {
         if (failed) failure("stopped after another file failed");

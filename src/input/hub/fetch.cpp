@@ -29,7 +29,7 @@ constexpr const char* kBesideTokenizer[] = {"added_tokens.json", "special_tokens
 using Paths = std::vector<std::string>;
 
 bool contains(const Paths& paths, const std::string& path) {
-  return std::find(paths.begin(), paths.end(), path) != paths.end();
+  return std::ranges::find(paths, path) != paths.end();
 }
 
 void add_if_listed(const Paths& paths, const std::string& path, Paths& chosen) {

@@ -35,8 +35,7 @@ struct Url {
   std::string without_query() const;
 };
 
-// Throws a bad-input error for anything but an http(s) URL, or if it contains a user name or
-// password.
+// Throws a bad-input error for anything but an http(s) URL without user name and password.
 Url parse_url(const std::string& text);
 
 // Resolves a Location header, which may be relative to `base`.
@@ -47,8 +46,7 @@ inline bool is_same_server(const Url& a, const Url& b) {
 }
 bool is_loopback(const Url& url);
 
-// Throws a bad-input error for plain http to a remote host, which could be intercepted. Loopback is
-// allowed.
+// Throws a bad-input error for plain http, which could be intercepted, except on loopback.
 void refuse_plain_http(const Url& url, const std::string& what);
 
 // "stage1 step/x" → "stage1%20step%2Fx". Characters in `keep` stay unescaped ("/" for paths).

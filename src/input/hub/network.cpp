@@ -201,8 +201,7 @@ void set_body(RequestState& state) {
                      static_cast<curl_off_t>(request.body.size()));
   };
   if (request.method == "POST") {
-    // Without a fresh connection, libcurl would silently resend a POST if a kept-alive connection
-    // was closed.
+    // Otherwise libcurl would silently resend a POST if a kept-alive connection closed.
     curl_easy_setopt(handle, CURLOPT_FRESH_CONNECT, 1L);
     curl_easy_setopt(handle, CURLOPT_POST, 1L);
     send_text();

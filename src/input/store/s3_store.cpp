@@ -47,8 +47,7 @@ int max_attempts() {
       std::clamp<std::int64_t>(parse_integer(chosen, "AWS_MAX_ATTEMPTS"), 1, 100));
 }
 
-// Exponential backoff with jitter, up to ten seconds, so that tasks that were throttled together do
-// not retry together.
+// Exponential backoff up to ten seconds with jitter: throttled tasks do not retry together.
 class RetryStrategy : public arrow::fs::S3RetryStrategy {
  public:
   bool ShouldRetry(const AWSErrorDetail& error, int64_t tried) override {

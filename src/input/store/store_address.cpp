@@ -67,10 +67,6 @@ std::string StoreAddress::to_string() const {
   return start + bucket + (path.empty() ? "" : "/" + path);
 }
 
-std::string StoreAddress::last_path_component() const {
-  return path.empty() ? bucket : path.substr(path.rfind('/') + 1);  // npos + 1 == 0
-}
-
 StoreAddress StoreAddress::child(const std::string& name) const {
   auto inner = *this;
   inner.path += (path.empty() ? "" : "/") + name;

@@ -1,5 +1,4 @@
-// Addresses of object stores (s3://bucket/path, gs://bucket/path, file:///path) and the local
-// folders for their files.
+// Addresses of object stores (s3://bucket/path, gs://..., file:///path), and local folders.
 #pragma once
 
 #include <optional>
@@ -15,14 +14,16 @@ struct StoreAddress {
   std::string path;    // without leading and trailing slashes
 
   std::string to_string() const;
-  std::string last_path_component() const;  // last component of the path, else the bucket
+  // Last component of the path, else the bucket.
+  std::string last_path_component() const {
+    return path.empty() ? bucket : path.substr(path.rfind('/') + 1);  // npos + 1 == 0
+  }
   StoreAddress child(const std::string& name) const;
   // Path in the form that Arrow expects: "bucket/path", or "/path" for file://.
   std::string arrow_path() const;
 };
 
-// Returns nullopt for a local path. Throws a bad-input error for other schemes, or if the bucket or
-// path is missing.
+// Returns nullopt for a local path. Other schemes and missing buckets or paths are bad input.
 std::optional<StoreAddress> parse_store_address(const std::string& text);
 
 // Local folders below QKSCOPE_SCRATCH, else XDG_CACHE_HOME/qkscope, else ~/.cache/qkscope:

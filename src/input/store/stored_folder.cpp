@@ -1,7 +1,6 @@
 #include "input/store/stored_folder.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -37,7 +36,7 @@ std::vector<std::string> files_in(const std::string& folder) {
     }
     if (it->is_regular_file()) names.push_back(it->path().lexically_relative(folder).string());
   }
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
@@ -60,11 +59,7 @@ std::string numbered_object_name(const std::string& prefix, std::size_t number) 
 std::optional<std::size_t> parse_object_number(const std::string& name) {
   const auto file = fs::path(name).filename().string();
   if (file.size() != kDigits + sizeof(kSuffix) - 1 || !file.ends_with(kSuffix)) return {};
-  std::size_t number = 0;
-  const char* const end = file.data() + kDigits;
-  const auto [stop, error] = std::from_chars(file.data(), end, number);
-  if (error != std::errc() || stop != end) return {};
-  return number;
+  return parse_number<std::size_t>(std::string_view(file).substr(0, kDigits));
 }
 
 std::optional<NumberedObject> read_newest_object(ObjectStore& store, const std::string& prefix) {
@@ -145,10 +140,6 @@ void StoredFolder::read_newest_manifest() {
 
 std::vector<std::string> StoredFolder::names() const {
   return project(manifest_.files, &StoredFile::name);
-}
-
-std::string StoredFolder::local_folder() const {
-  return scratch_folder_of_downloads(address()) + "/" + hash_;
 }
 
 void StoredFolder::fetch(const std::vector<std::string>& names, bool quiet) const {

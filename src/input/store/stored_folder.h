@@ -84,7 +84,7 @@ class StoredFolder {
   std::string manifest_hash() const { return hash_; }
 
   // Local cache folder that fetch() downloads to.
-  std::string local_folder() const;
+  std::string local_folder() const { return scratch_folder_of_downloads(address()) + "/" + hash_; }
   // Downloads and verifies the given files; names that are not in the manifest are ignored.
   void fetch(const std::vector<std::string>& names, bool quiet) const;
   void fetch_all(bool quiet) const { fetch(names(), quiet); }
@@ -93,8 +93,7 @@ class StoredFolder {
   // writer published different files since the manifest was read.
   void publish(const std::string& folder, const std::string& kind, const std::string& run,
                bool quiet);
-  // Like publish(), but returns false if another writer won. Uploads nothing if the files are
-  // unchanged.
+  // Like publish(), but returns false if another writer won. Uploads nothing if unchanged.
   bool try_publish(const FolderUpload& upload);
   void mark_run_removed(const std::string& run);
 
@@ -112,8 +111,7 @@ class StoredFolder {
   StoredManifest manifest_;
 };
 
-// Opens an existing folder. Throws a bad-input error if the run is unfinished or nothing was
-// published.
+// Opens an existing folder. Throws a bad-input error if nothing finished is there.
 StoredFolder open_stored_folder(const StoreAddress& address);
 
 // Returns objects of stored folders below the store's address that neither the newest manifest nor

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <utility>
@@ -47,7 +46,7 @@ class CsvReader : public RecordReader {
 
  private:
   std::size_t index_of(const std::string& name) const {
-    const auto found = std::find(names_.begin(), names_.end(), name);
+    const auto found = std::ranges::find(names_, name);
     if (found == names_.end()) throw_missing_column(where_, name, columns());
     return static_cast<std::size_t>(found - names_.begin());
   }
@@ -197,10 +196,7 @@ ExampleId ExampleId::from(double value) {
 }
 
 ExampleId ExampleId::from_digits(std::string text) {
-  std::int64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end) return from_text(std::move(text));
+  const auto value = parse_number<std::int64_t>(text);
   return {std::move(text), value};
 }
 

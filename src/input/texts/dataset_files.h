@@ -20,8 +20,7 @@ namespace qkscope {
 inline constexpr std::array<std::string_view, 6> kDataEndings = {".parquet", ".jsonl", ".ndjson",
                                                                  ".json",    ".csv",   ".txt"};
 
-// One entry of the `configs:` section of a dataset card (README.md of a Hub dataset), which maps
-// splits to files.
+// One entry of `configs:` in a dataset card (README.md), which maps splits to files.
 struct DatasetCardConfig {
   std::string name = "default";
   bool is_default = false;
@@ -57,8 +56,7 @@ struct ExampleId {
   static ExampleId from_digits(std::string text);
 };
 
-// Returns the 64-bit key that seeds the sampling of an example: the integer id itself, or the
-// BLAKE2b hash of a text id.
+// Returns the key that seeds the sampling of an example: its integer id, or BLAKE2b of its id.
 std::int64_t example_key(const ExampleId& id);
 
 // Returns the id of a chunk of a text: "book#3" is the fourth chunk of "book".
@@ -100,8 +98,7 @@ class RecordReader {
 
 using RecordReaderPointer = std::unique_ptr<RecordReader>;
 
-// Opens a file with the reader for its extension: Parquet, JSON Lines, JSON, CSV or plain text (a
-// single row).
+// Opens a file by its extension: Parquet, JSON Lines, JSON, CSV or plain text (one row).
 RecordReaderPointer open_record_reader(const std::string& path, const RecordColumns& columns);
 
 // Parquet through Arrow: reads only the requested columns, in small batches of rows.

@@ -8,8 +8,7 @@
 namespace qkscope {
 namespace {
 
-// SAX handler that keeps only the requested columns, because a row may contain much more than its
-// text.
+// SAX handler that keeps only the requested columns: a row may be much larger.
 class RowHandler : public nlohmann::json_sax<Json> {
  public:
   RowHandler(const RecordColumns& columns, CorpusRecord& record)

@@ -128,8 +128,7 @@ class ParquetReader : public RecordReader {
     return index;
   }
 
-  // Selects the leaf columns of the requested fields, because Arrow addresses nested columns by
-  // their leaves.
+  // Selects the leaf columns of the fields, because Arrow counts leaves of nested columns.
   void open_batches(const std::vector<int>& fields) {
     std::vector<int> leaves, groups;
     const auto& leaf_schema = *file_->parquet_reader()->metadata()->schema();

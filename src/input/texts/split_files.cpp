@@ -97,7 +97,7 @@ Paths files_in(const Paths& paths, const std::string& folder) {
     if (path.starts_with(folder) && path.find('/', folder.size()) == std::string::npos &&
         is_data_file(path) && !file_name(path).starts_with('.'))
       files.push_back(path);
-  std::sort(files.begin(), files.end());
+  std::ranges::sort(files);
   return files;
 }
 
@@ -145,28 +145,10 @@ Paths select_by_name(const Paths& paths, const std::string& base, const std::str
   return keep_preferred_format(files, where);
 }
 
-// Matches glob patterns by path component: `*` stays within a folder, `**` spans any number of
-// folders. Greedy with backtracking to the last `**` only, so the time is bounded by the product of
-// both lengths.
+// Matches glob patterns by path component: `*` stays within a folder, `**` spans folders.
 bool parts_match(const std::vector<std::string>& pattern, const std::vector<std::string>& path) {
-  constexpr auto kNone = std::string::npos;
-  std::size_t p = 0, t = 0, star = kNone, star_path = 0;
-  while (t < path.size()) {
-    if (p < pattern.size() && pattern[p] == "**") {
-      star = p++;
-      star_path = t;
-    } else if (p < pattern.size() && glob_match(pattern[p], path[t])) {
-      ++p;
-      ++t;
-    } else if (star != kNone) {  // extend the last ** by one folder
-      p = star + 1;
-      t = ++star_path;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == "**") ++p;
-  return p == pattern.size();
+  return wildcard_match(
+      pattern, path, [](const std::string& part) { return part == "**"; }, glob_match);
 }
 
 // Returns the paths that match any pattern of a dataset card, sorted.
@@ -204,8 +186,7 @@ Paths select_by_card(const Paths& paths, const DatasetCardConfig& config,
   Paths globs;
   for (const auto& pattern : patterns->second) globs.push_back(base + pattern);
   const Paths files = match_patterns(paths, globs, where);
-  if (std::none_of(files.begin(), files.end(), is_data_file))
-    fail_no_files(paths, options.split, where);
+  if (std::ranges::none_of(files, is_data_file)) fail_no_files(paths, options.split, where);
   return keep_preferred_format(files, where);
 }
 

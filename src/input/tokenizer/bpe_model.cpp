@@ -58,7 +58,7 @@ void merge_long(const MergeTable& merges, std::vector<BpeSymbol>& symbols, Merge
     ranks[at] = right < count ? merges.rank(symbols[at].id, symbols[right].id) : kNone;
     if (ranks[at] == kNone) return;
     heap.push_back(std::uint64_t{ranks[at]} << 32 | at);
-    std::push_heap(heap.begin(), heap.end(), std::greater<>());
+    std::ranges::push_heap(heap, std::greater<>());
   };
   for (std::uint32_t i = 0; i < count; ++i) {
     next[i] = i + 1;
@@ -66,7 +66,7 @@ void merge_long(const MergeTable& merges, std::vector<BpeSymbol>& symbols, Merge
     update(i);
   }
   while (!heap.empty()) {
-    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    std::ranges::pop_heap(heap, std::greater<>());
     const std::uint64_t top = heap.back();
     heap.pop_back();
     const auto at = static_cast<std::uint32_t>(top);
@@ -194,7 +194,7 @@ void BpeModel::add_initial_symbol(std::string_view character, bool first,
   if (file_.byte_fallback) {
     if (text.empty()) text = bytes_ ? to_byte_alphabet(character) : std::string(character);
     const auto fallback = [&](char byte) { return fallback_[static_cast<unsigned char>(byte)]; };
-    if (std::all_of(text.begin(), text.end(), [&](char byte) { return fallback(byte) >= 0; })) {
+    if (std::ranges::all_of(text, [&](char byte) { return fallback(byte) >= 0; })) {
       for (const char byte : text) symbols.push_back({fallback(byte), 1});
       return;
     }

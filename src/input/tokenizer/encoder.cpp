@@ -117,7 +117,7 @@ void AddedTokens::split_at_tokens(std::string_view text, bool normalized,
 // The text is split into parts that are searched for normalized tokens one by one; a split is
 // allowed only where no normalized token can span it.
 bool AddedTokens::allows_cuts_in_normalized_text() const {
-  return std::none_of(by_id_.begin(), by_id_.end(), [](const auto& entry) {
+  return std::ranges::none_of(by_id_, [](const auto& entry) {
     const auto& [token, shown] = entry.second;
     return token.normalized &&
            (token.rstrip || token.single_word || shown.find(' ') != std::string::npos ||
@@ -137,9 +137,8 @@ std::int32_t AddedTokens::find(std::string_view content) const {
 }
 
 std::size_t AddedTokens::count_tokens_missing_from(const Vocabulary& vocabulary) const {
-  return static_cast<std::size_t>(std::count_if(ids_.begin(), ids_.end(), [&](const auto& entry) {
-    return vocabulary.find(entry.first) < 0;
-  }));
+  return static_cast<std::size_t>(std::ranges::count_if(
+      ids_, [&](const auto& entry) { return vocabulary.find(entry.first) < 0; }));
 }
 
 Encoder::Encoder(TokenizationPipeline parts) : parts_(std::move(parts)) {
@@ -233,8 +232,7 @@ void Encoder::encode_word(const EncodeJob& job, ByteRange word) const {
   for (const auto& [id, size] : job.work.symbols) {
     const ByteRange inside{at, at + size};
     at += size;
-    // Token sizes may add up to more than the size of the word if a subword prefix was encoded by
-    // byte fallback.
+    // Token sizes may exceed the word if a subword prefix was encoded by byte fallback.
     const bool outside = inside.end > places.size();
     add_token(
         job, id,

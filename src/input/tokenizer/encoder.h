@@ -32,8 +32,7 @@ class WordCache {
   struct WordKey {
     std::array<std::uint64_t, 4> words{};
 
-    // Memory up to `readable_end` may be read: far from the end, 32 bytes are loaded at once and
-    // masked.
+    // Memory up to `readable_end` may be read: 32 bytes are loaded at once and masked.
     WordKey(std::string_view word, const char* readable_end, bool part) {
       if (readable_end - word.data() >= 32) {
         std::memcpy(words.data(), word.data(), 32);
@@ -102,8 +101,7 @@ class BpeModel {
 
   // Appends the ids of one word.
   void encode(BpeWord word, EncodingWorkspace& work, std::vector<std::int32_t>& ids) const;
-  // Like encode(), but also returns the size of each token in bytes of the vocabulary's spelling.
-  // Not cached.
+  // Like encode() without cache, with token sizes in bytes of the vocabulary's spelling.
   void encode_symbols(std::string_view word, EncodingWorkspace& work,
                       std::vector<BpeSymbol>& symbols) const;
 

@@ -131,8 +131,7 @@ class GgufTokenizerReader {
   }
 
  private:
-  // Tokens are ordered by id. Gemma files spell runs of spaces literally and all other tokens with
-  // U+2581.
+  // Tokens are ordered by id. Gemma spells runs of spaces literally, others with U+2581.
   void read_tokens() {
     const bool gemma = metadata_.text("general.architecture", "").starts_with("gemma");
     for (const Json& token : metadata_.list(kTokens)) {
@@ -323,8 +322,7 @@ std::vector<std::int32_t> gguf_end_tokens(const std::string& path) {
     if (!metadata.has(key)) continue;
     const auto id = metadata.natural_number(key);
     if (id > INT32_MAX) metadata.fail(key, "a token id");
-    if (std::find(ids.begin(), ids.end(), id) == ids.end())
-      ids.push_back(static_cast<std::int32_t>(id));
+    if (std::ranges::find(ids, id) == ids.end()) ids.push_back(static_cast<std::int32_t>(id));
   }
   return ids;
 }

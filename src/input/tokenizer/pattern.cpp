@@ -63,8 +63,7 @@ class Scanner {
     return {properties_[code], size};
   }
 
-  // Returns the end of the run of characters with any of the flags, or with none if `with` is
-  // false.
+  // Returns the end of the run of characters with any of the flags (with none: `with` false).
   const char* run(const char* at, std::uint16_t flags, bool with = true) const {
     while (at < end_) {
       const Character next = read(at);
@@ -115,8 +114,7 @@ class Scanner {
     return end == start ? at : end;
   }
 
-  // Matches `U*W+`: uppercase or uncased characters, then at least one lowercase or uncased
-  // character.
+  // Matches `U*W+`: uppercase or uncased characters, then lowercase or uncased ones.
   const char* lower_ending(const char* start) const {
     const char* upper_end = start;
     const char* last_both = start;  // end of the last character that is both upper and lower

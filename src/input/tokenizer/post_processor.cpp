@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include <fmt/ranges.h>
@@ -57,10 +56,8 @@ void decode_bytes(TokenStrings& tokens) {
 // Parses a byte-fallback token: "<0x61>" is the byte 0x61.
 std::optional<char> fallback_byte(const std::string& token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return std::nullopt;
-  unsigned byte = 0;
-  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
-  if (error != std::errc() || end != token.data() + 5) return std::nullopt;
-  return static_cast<char>(byte);
+  const auto byte = parse_number<unsigned>(std::string_view(token).substr(3, 2), 16);
+  return byte ? std::optional(static_cast<char>(*byte)) : std::nullopt;
 }
 
 void decode_fallback(TokenStrings& tokens) {

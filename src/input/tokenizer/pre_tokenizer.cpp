@@ -146,7 +146,7 @@ void add_prefix_spaces(SectionPieces& pieces) {
   const auto wants_space = [&](ByteRange piece) {
     return pieces.text.text()[piece.begin] != ' ' && (piece.begin > 0 || pieces.begins);
   };
-  if (std::none_of(pieces.ranges.begin(), pieces.ranges.end(), wants_space)) return;
+  if (std::ranges::none_of(pieces.ranges, wants_space)) return;
   rewrite_pieces(pieces, [&](AlignedText::Rewriter& rewrite, ByteRange piece) {
     if (wants_space(piece)) insert_before_piece(rewrite, U' ');
     rewrite.copy(piece.end - rewrite.position());

@@ -42,8 +42,7 @@ std::int32_t find_id(const Encoder& encoder, const std::string& token) {
   return added >= 0 ? added : encoder.vocabulary().find(token);
 }
 
-// As in transformers, add_bos_token and add_eos_token apply only if tokenizer.json has no
-// post-processor.
+// As in transformers, add_bos_token and add_eos_token apply only without a post-processor.
 PostProcessor make_post_processor(const TokenizerFile& file, const Encoder& encoder) {
   if (!file.post_processor.is_null()) return PostProcessor(file.post_processor, file.path);
   return PostProcessor::make_bos_eos_processor(
@@ -90,7 +89,7 @@ std::vector<TokenOffset> to_character_offsets(std::string_view text,
     return {begin, characters[source.end]};
   };
   std::vector<TokenOffset> offsets(sources.size());
-  std::transform(sources.begin(), sources.end(), offsets.begin(), to_offset);
+  std::ranges::transform(sources, offsets.begin(), to_offset);
   return offsets;
 }
 
@@ -112,8 +111,7 @@ struct Tokenizer::State {
         eos(find_id(encoder, file.eos)),
         truncates_left(file.truncates_left) {}
 
-  // Returns the workspace of the calling thread. Its word cache stays warm until the thread encodes
-  // with another tokenizer.
+  // Returns the workspace of the calling thread, whose word cache stays warm per tokenizer.
   Encoder::EncodingWorkspace& thread_workspace() const {
     thread_local std::uint64_t owner = 0;
     thread_local std::unique_ptr<Encoder::EncodingWorkspace> workspace;

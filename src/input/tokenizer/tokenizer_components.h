@@ -35,8 +35,7 @@ struct Pattern {
   // Appends matches and the gaps between them in order; together they cover `text`. Positions are
   // relative to the start of `text`.
   std::function<void(std::string_view text, std::vector<PatternPiece>& matches)> find;
-  // True if no match can ever span a non-space character followed by U+0020, so that a text may be
-  // cut there.
+  // True if no match can span a non-space character followed by U+0020: a text may be cut.
   bool breaks_before_space = false;
   // True if no match can ever span an ideograph followed by punctuation.
   bool breaks_after_ideograph = false;
@@ -252,8 +251,7 @@ class JsonCursor {
   // `text` must be valid UTF-8 and outlive the cursor. Error messages start with `where`.
   JsonCursor(std::string_view text, std::string where) : text_(text), where_(std::move(where)) {}
 
-  // enter() steps into an object or list; next() advances to the next member and returns false at
-  // the end.
+  // enter() steps into an object or list; next() advances and returns false at the end.
   void enter(char open);
   bool next(char close);
   std::string_view key();
@@ -295,8 +293,7 @@ class TokenizerComponentSpec {
   const std::string& type() const { return type_; }
   const std::string& where() const { return where_; }
 
-  // Throws a bad-input error for keys that are neither "type" nor listed: ignoring them could
-  // change the ids.
+  // Throws a bad-input error for keys not listed, except "type": they could change the ids.
   void refuse_other_keys(std::initializer_list<std::string_view> keys) const;
 
   bool flag(const std::string& key, std::optional<bool> fallback = std::nullopt) const;
@@ -305,8 +302,7 @@ class TokenizerComponentSpec {
   std::int64_t integer(const std::string& key) const;
   const Json& list(const std::string& key) const;
   const Json& value(const std::string& key) const;
-  // Reads "pattern": {"String": ...} or {"Regex": ...}. A string pattern is also stored in
-  // `literal`.
+  // Reads "pattern": {"String": ...} or {"Regex": ...}. `literal`: the string.
   Pattern pattern(std::string* literal = nullptr) const;
 
   [[noreturn]] void fail_unknown_type() const;

@@ -13,8 +13,7 @@
 namespace qkscope {
 namespace {
 
-// Limit of continuing_subword_prefix in bytes: with byte fallback, a character may become this many
-// tokens.
+// Limit of continuing_subword_prefix in bytes: byte fallback makes as many tokens.
 constexpr std::size_t kLongestPrefix = 64;
 
 class BpeModelSpecReader {

@@ -19,8 +19,7 @@ bool is_white(char c) {
 
 void JsonCursor::fail(const std::string& what) const {
   const auto before = text_.substr(0, std::min(at_, text_.size()));
-  bad_input("{}: {} at line {}, byte {}", where_, what,
-            1 + std::count(before.begin(), before.end(), '\n'), at_);
+  bad_input("{}: {} at line {}, byte {}", where_, what, 1 + std::ranges::count(before, '\n'), at_);
 }
 
 void JsonCursor::skip_white_space() {
@@ -91,13 +90,11 @@ std::string_view JsonCursor::read_escaped_string(std::size_t begin) {
 }
 
 char32_t JsonCursor::read_hex4() {
-  unsigned code = 0;
   if (text_.size() - at_ < 5) fail("a string has no end");
-  const char* const begin = text_.data() + at_ + 1;
-  const auto [end, error] = std::from_chars(begin, begin + 4, code, 16);
-  if (error != std::errc() || end != begin + 4) fail("\\u is not followed by four digits");
+  const auto code = parse_number<std::uint32_t>(text_.substr(at_ + 1, 4), 16);
+  if (!code) fail("\\u is not followed by four digits");
   at_ += 4;
-  return code;
+  return *code;
 }
 
 // Reads an escape sequence: starts at its backslash and leaves the cursor at its last byte.
@@ -175,7 +172,7 @@ TokenizerComponentSpec::TokenizerComponentSpec(const Json& json, std::string par
 
 void TokenizerComponentSpec::refuse_other_keys(std::initializer_list<std::string_view> keys) const {
   for (const auto& [key, value] : json_.items()) {
-    if (key != "type" && std::find(keys.begin(), keys.end(), key) == keys.end())
+    if (key != "type" && std::ranges::find(keys, key) == keys.end())
       fail(fmt::format("has the key \"{}\", which qkscope does not know", key));
   }
 }

@@ -81,8 +81,7 @@ inline std::uint32_t utf8_length_of_mapped_byte(char byte) {
   return byte >= '!' && byte <= '~' ? 1 : 2;
 }
 
-// Returns the byte-level BPE form of `bytes`: every byte becomes its character of GPT-2's alphabet,
-// encoded in UTF-8.
+// Returns the byte-level BPE form of `bytes`: each byte as its character of GPT-2's alphabet.
 inline std::string to_byte_alphabet(std::string_view bytes) {
   std::string text;
   for (const char byte : bytes) utf8::append_code_point(text, byte_to_character(byte));

@@ -4,10 +4,10 @@
 #include <filesystem>
 
 #include "analysis/results/write_results.h"
+#include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"
 #include "base/core/thread_pool.h"
-#include "base/core/unless_bad_input.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "capture/format/capture_source.h"

@@ -104,10 +104,13 @@ TEST(PartRun, InputsThatChangeDuringTheRunEndItAndDropItsSegments) {
                     .manifest = manifest,
                     .quiet = true,
                     .check_inputs = [] {},
-                    .write_part = [&](const DataRoot&, Journal&) { write_file(weights, "b"); },
                     .assemble = [](const DataRoot&, const std::vector<Journal>&) { FAIL(); }};
-  EXPECT_THAT(bad_input_message([&] { run.run(); }),
-              HasSubstr("weights: changed while it was read"));
+  const auto run_part = [&] {
+    PartSession session(run);
+    write_file(weights, "b");
+    session.finish();
+  };
+  EXPECT_THAT(bad_input_message(run_part), HasSubstr("weights: changed while it was read"));
   EXPECT_FALSE(std::filesystem::exists(folder.file("out")));
 }
 
