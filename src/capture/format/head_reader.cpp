@@ -83,8 +83,7 @@ int leaf_index(const parquet::SchemaDescriptor& schema, const std::string& name)
   return -1;
 }
 
-// Some writers leave an empty page where a dictionary ends, and Parquet's reader then reports the
-// end once too early: ask twice.
+// After an empty page at the end of a dictionary, Parquet reports the end too early: ask twice.
 template <typename Reader>
 bool has_next(Reader& reader) {
   return reader.HasNext() || reader.HasNext();
