@@ -43,8 +43,7 @@ Candidate top_of_peak(const Nufft& spectrum, std::int64_t half) {
   return {0.5 * to_double(half) + 0.25 * quarters, std::max(top, *highest)};
 }
 
-// Returns the offset in [low, high] that maximises |S|^2: Newton's method, with uphill steps of
-// `step` where |S|^2 is convex.
+// Returns the offset in [low, high] that maximises |S|^2: Newton; steps of `step` where convex.
 double step_to_maximum(const PhaseSumTaylorSeries& sums, double low, double high, double step) {
   double move = 0;
   for (int round = 0; round < 30; ++round) {

@@ -93,8 +93,7 @@ HWY_INLINE bool any_above(Vector power, Vector limit) {
   return !hn::AllFalse(Four(), hn::Gt(power, limit));
 }
 
-// Returns |S|^2, without deconvolution gains, halfway between each of the four grid points in
-// vector `v` and the next grid point.
+// Returns |S|^2 without gains, halfway from each of the four grid points in vector `v` to the next.
 HWY_INLINE Vector power_after(const GridBlocks& grid, const std::uint32_t* places, std::size_t v,
                               const float* weights) {
   Vector re = hn::Zero(Four());

@@ -199,8 +199,7 @@ void narrow_strip(const float* left, std::int64_t rows, std::int64_t depth, cons
   }
 }
 
-// Processes rows in ascending and column strips in descending order, because stores run past the
-// last column (see the top of the file).
+// Ascending rows and descending column strips: stores run past the last column (see the top).
 void narrow_product(const float* left, std::int64_t rows, std::int64_t depth, const float* right,
                     std::int64_t stride, std::int64_t columns, float* out) {
   constexpr std::int64_t kCacheRows = 16;  // rows that stay in the L1 cache for all columns

@@ -67,8 +67,7 @@ std::shared_ptr<arrow::Schema> join_columns(const std::string& column,
   return arrow::schema(fields);
 }
 
-// Reads a row group with the schema `wanted`. The first column holds the name of the file; columns
-// that the file lacks are null.
+// Reads a row group with the columns of `wanted`: first the file's name; missing columns are null.
 std::shared_ptr<arrow::Table> read_stacked_group(parquet::arrow::FileReader& reader, int group,
                                                  const NamedTableFile& file,
                                                  const std::shared_ptr<arrow::Schema>& wanted) {

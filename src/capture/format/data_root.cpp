@@ -16,8 +16,7 @@
 namespace qkscope {
 namespace {
 
-// Number of other shards whose manifests a new part compares with its own. Comparing all would be a
-// million reads for a thousand shards.
+// Number of other shards whose manifests a new part compares with its own, to limit the reads.
 constexpr std::size_t kComparedParts = 8;
 
 constexpr char kOtherCapture[] =
@@ -203,8 +202,7 @@ Journal DataRoot::open_part(const Manifest& manifest, const Shard& shard) const 
     clear_part(OpenFolder(parts_folder()).folder(part_name(shard)));
     Journal::create(folder, manifest);
   }
-  // Check other parts after creating this part: of two runs that start concurrently, at least one
-  // sees the other's part.
+  // Check other parts after creating this one: of two concurrent runs, at least one sees both.
   check_other_parts(manifest, shard);
   return Journal(folder);
 }

@@ -83,8 +83,7 @@ int leaf_index(const parquet::SchemaDescriptor& schema, const std::string& name)
   return -1;
 }
 
-// Some writers end a dictionary with an empty page, after which HasNext() wrongly returns false
-// once: call it a second time.
+// After an empty page at the end of a dictionary, Parquet reports the end too early: ask twice.
 template <typename Reader>
 bool has_next(Reader& reader) {
   return reader.HasNext() || reader.HasNext();

@@ -72,8 +72,7 @@ struct RowRange {
   std::int64_t last = -1;
 };
 
-// Whether the next example may come from dataset row `row` after an example of row `last`. Chunks
-// of one text share a row.
+// Whether an example of dataset row `row` may follow one of row `last`. Chunks share a row.
 bool in_row_order(const Journal& journal, std::int64_t last, std::int64_t row) {
   const auto& identity = journal.manifest().identity;
   const bool in_chunks = identity.contains("tokenizer") && identity["tokenizer"].contains("chunk");

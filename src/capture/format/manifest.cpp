@@ -101,8 +101,7 @@ std::string shorten(const Json& value) {
   return text.size() <= kShownValue ? text : text.substr(0, kShownValue) + "...";
 }
 
-// Compares two JSON values recursively and appends a line such as "capture.min_bucket_size: 128
-// there, 256 now" for each difference.
+// Appends a line such as "capture.min_bucket_size: 128 there, 256 now" for each difference.
 void append_differences(const Json& there, const Json& now, const std::string& path,
                         std::vector<std::string>& differences) {
   if (there == now) return;

@@ -200,8 +200,7 @@ class Publication {
             repository_.id, branch);
   }
 
-  // Returns the commit after which this is the only capture on the branch. Files that are not part
-  // of any capture are kept.
+  // Returns the commit after which this is the branch's only capture. Other files are kept.
   HubCommit missing_changes(const std::vector<FileToPublish>& files, PublishResult& result) const {
     HubCommit commit;
     commit.parent = fetch_commit(client_, repository_, options_.branch);

@@ -323,8 +323,7 @@ void plan_inputs(RunPlan& plan) {
   plan.model = parse_model_config(json, config_source(plan.model_folder));
 }
 
-// Upper limit of tokens per batch. A batch of this size exceeds the memory of any machine, but its
-// byte count still fits 64 bits.
+// Upper limit of tokens per batch. It exceeds any memory, but its bytes fit 64 bits.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
 std::int64_t least_tokens(const BatchRequirements& needs) {
@@ -332,8 +331,7 @@ std::int64_t least_tokens(const BatchRequirements& needs) {
                                                           : needs.documents * needs.max_length;
 }
 
-// Size of the weights in the checkpoint, which the CPU uses from the mapped file. Block-scaled FP8
-// weights are expanded to float32.
+// Size of the weights, which the CPU uses from the mapped file; block-scaled FP8 as float32.
 std::int64_t stored_weight_bytes(const ModelConfig& model) {
   const bool wide = model.stored_dtype == "float32" || !model.fp8_block.empty();
   return parameter_count(model) * (wide ? 4 : 2);

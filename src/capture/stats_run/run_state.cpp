@@ -118,8 +118,7 @@ class StateReader {
   [[noreturn]] void damaged() const {
     bad_input("{}: is damaged; start again with --overwrite", file_.path());
   }
-  // Reads the length of a list. Throws a bad-input error if the file is too short for that many
-  // elements of `bytes` bytes each.
+  // Reads the length of a list. Throws a bad-input error if the elements exceed the file.
   std::size_t count(std::size_t bytes) {
     const auto number = bytes_.read<std::uint64_t>();
     if (number > bytes_.bytes_left() / bytes) damaged();

@@ -78,8 +78,7 @@ class CaptureObserver : public Observer {
     seconds_ += seconds_since(start);
   }
 
-  // Throws a bad-input error unless the pass produced every requested hook point exactly once. Only
-  // an external engine can violate this.
+  // Throws a bad-input error unless an (external) pass showed every wanted hook point once.
   void check_complete() const {
     for (std::size_t group = 0; group < seen_.size(); ++group) {
       const auto point = plan_.points[group];

@@ -87,8 +87,7 @@ int one_bit(const std::uint8_t* bytes, int i) {
   return bytes[i % 32] >> (i / 32) & 1;
 }
 
-// Block layout: scales[16], q[64], scale, scale of the minima. 16 elements share a 4-bit scale and
-// a 4-bit minimum.
+// Block layout: scales[16], q[64], scale, scale of the minima. 4-bit scale and minimum per 16.
 void dequantize_q2_k(const std::uint8_t* block, float* values) {
   const float scale = read_half(block + 80);
   const float minimum = read_half(block + 82);
@@ -122,8 +121,7 @@ std::pair<int, int> scale_and_minimum(const std::uint8_t* bytes, int k) {
           (bytes[k + 4] >> 4) | (bytes[k] >> 2 & 0x30)};
 }
 
-// Block layout: scale, scale of the minima, twelve bytes of six-bit scales and minima, then
-// quantized values, which `q` decodes.
+// Block layout: scale, scale of the minima, 12 bytes of 6-bit scales and minima, values of `q`.
 template <typename Q>
 void dequantize_with_minimum(const std::uint8_t* block, float* values, Q q) {
   const float scale = read_half(block);

@@ -23,8 +23,7 @@ bool environment_flag(const char* name) {
   return value == "1" || value == "on" || value == "yes" || value == "true";
 }
 
-// Tokens are sent in an HTTP header, so line breaks would allow header injection. The error message
-// must not contain the token.
+// A line break in a token would allow header injection. Messages must not contain the token.
 std::string validate_token(const std::string& text, const std::string& where) {
   auto token = trim_white_space(text);
   if (std::ranges::any_of(token, [](unsigned char c) { return c <= ' ' || c >= 0x7f; }))

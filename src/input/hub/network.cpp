@@ -233,8 +233,7 @@ HeaderList header_list(const HttpRequest& request) {
   return HeaderList(curl_slist_append(list, "Expect:"));  // disable "Expect: 100-continue"
 }
 
-// Returns true if a retry may succeed. Certificate errors, invalid URLs and name resolution
-// failures (no network) are permanent.
+// Whether a retry may succeed: not after certificate errors, invalid URLs or without network.
 bool is_transient(CURLcode code) {
   switch (code) {
     case CURLE_PEER_FAILED_VERIFICATION:

@@ -237,8 +237,7 @@ class Normalization {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const Part part = parts_[i];
       if (starter < kept) {
-        // A character cannot compose with the last starter if a mark of the same or a higher
-        // combining class lies between them.
+        // A mark of the same or a higher combining class blocks composition with the starter.
         const bool adjacent = starter + 1 == kept;
         const bool blocked = !adjacent && parts_[kept - 1].rank >= part.rank;
         const char32_t joined = blocked ? 0 : compose(parts_[starter].code, part.code);
