@@ -157,12 +157,7 @@ Figure key_channel_map(const AnalysisResults& results, const FigureKind& kind) {
     rows = std::max(rows, cell.row + 1);
     channels = std::max(channels, cell.channel + 1);
   }
-  const PanelGrid grid({.count = 2,
-                        .columns = 2,
-                        .aspect = 0.9,
-                        .right = 0.6,
-                        .x_label = "channel",
-                        .y_label = "key heads, layer after layer"});
+  const PanelGrid grid(grid_options(kind, 2));
   // The colour scale ends at the 99.9th percentile, so that a few outlier channels do not darken
   // all others.
   const double top = std::max(2.0, quantile_of(ratios, 0.999));

@@ -141,12 +141,9 @@ Figure distributions(const AnalysisResults& results, const FigureKind& kind) {
   const bool null = std::ranges::any_of(panels, [](const auto& p) { return !std::isnan(p.null); });
   Figure figure;
   figure.data = histogram_table(panels);
-  const PanelGrid grid({.count = panels.size(),
-                        .columns = 4,
-                        .aspect = 0.62,
-                        .top = nope ? 0.36 : 0.2,
-                        .own_ranges = true,
-                        .y_label = "heads"});
+  auto options = grid_options(kind, panels.size());
+  options.top = nope ? 0.36 : 0.2;
+  const PanelGrid grid(options);
   figure.caption = kind.fill(
       "caption", results.run_title(),
       null ? "; dotted line: what positions without relation to the vectors would give (mean |r|)"

@@ -143,12 +143,9 @@ Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
                        replace_control_characters(families[i].name)});
     }
   }
-  const PanelGrid grid({.count = families.size(),
-                        .columns = 3,
-                        .aspect = 0.7,
-                        .top = 0.3,
-                        .x_label = fmt::format("bias ({})", unit.text),
-                        .y_label = "fraction of heads"});
+  auto options = grid_options(kind, families.size());
+  options.x_label = fmt::format(fmt::runtime(options.x_label), unit.text);
+  const PanelGrid grid(options);
   const auto settings = kind.fill(
       "settings", fmt::arg("low", bins.low * unit.scale), fmt::arg("high", bins.high * unit.scale),
       fmt::arg("x_step", nice_tick_step((bins.high - bins.low) * unit.scale, 4)),

@@ -148,11 +148,9 @@ void draw_planes(const AnalysisResults& results, const FigureKind& kind, const H
       size = std::max(size, std::fabs(figure.data.find(axis)->reals[row]));
     }
   const auto titles = plane_titles(results, head);
-  const PanelGrid grid({.count = sizes.size(),
-                        .columns = 6,
-                        .top = 0.38,
-                        .left = 0.1,
-                        .functions = kind.fill("functions")});
+  auto options = grid_options(kind, sizes.size());
+  options.functions = kind.fill("functions");
+  const PanelGrid grid(options);
   auto next = sizes.begin();
   grid.draw(
       figure,
@@ -188,14 +186,11 @@ Figure collage(const AnalysisResults& results, const FigureKind& kind) {
     for (auto row = heads[i].first; row < heads[i].last; ++row)
       rows.push_back({as_integer_cell(i), row});
   figure.data = shaded_points(results, scatter, rows, "panel", x, y);
-  const PanelGrid grid({.count = heads.size(),
-                        .columns = 4,
-                        .aspect = 0.78,
-                        .top = 0.38,
-                        .own_ranges = true,
-                        .x_label = with_components(results, kind, "x_label"),
-                        .y_label = with_components(results, kind, "y_label"),
-                        .functions = kind.fill("functions")});
+  auto options = grid_options(kind, heads.size());
+  options.x_label = with_components(results, kind, "x_label");
+  options.y_label = with_components(results, kind, "y_label");
+  options.functions = kind.fill("functions");
+  const PanelGrid grid(options);
   grid.draw(
       figure,
       kind.fill("legend", fmt::arg("y", 1 - 0.09 / grid.height())) +

@@ -84,11 +84,11 @@ Table head_points(const AnalysisResults& results, const PointColumns& columns) {
 
 // Draws a scatter plot with one panel per run. `settings` apply to all panels.
 Figure draw_scatter(const AnalysisResults& results, const FigureKind& kind,
-                    PanelGrid::PanelGridOptions options, const std::string& settings) {
+                    const std::string& settings) {
   const PointColumns points = {kind.tables.front(), kind.text("x"), kind.text("y"),
                                kind.keys.value("log_y", false)};
   const bool nope = results.frame(points.table).has_nope_rows();
-  options.count = results.runs().size();
+  auto options = grid_options(kind, results.runs().size());
   options.top = nope ? 0.36 : 0.22;
   const PanelGrid grid(options);
   Figure figure;
@@ -108,18 +108,12 @@ Figure draw_scatter(const AnalysisResults& results, const FigureKind& kind,
 }  // namespace
 
 Figure rq_rk_scatter(const AnalysisResults& results, const FigureKind& kind) {
-  return draw_scatter(results, kind,
-                      {.aspect = 1.25, .x_label = "{/:Italic r}_q", .y_label = "{/:Italic r}_k"},
-                      kind.text("settings"));
+  return draw_scatter(results, kind, kind.text("settings"));
 }
 
 Figure bias_vs_separation(const AnalysisResults& results, const FigureKind& kind) {
   const auto& biases = results.frame("rotated").real_column("bias_strength");
-  return draw_scatter(results, kind,
-                      {.y_format = "10^{%T}",
-                       .x_label = "separation strength",
-                       .y_label = "|bias strength| (per token)"},
-                      kind.text("settings") + decade_range(biases));
+  return draw_scatter(results, kind, kind.text("settings") + decade_range(biases));
 }
 
 Figure pc_roles(const AnalysisResults& results, const FigureKind& kind) {
@@ -139,10 +133,7 @@ Figure pc_roles(const AnalysisResults& results, const FigureKind& kind) {
                          mean_of(r_k[i]), standard_deviation_of(r_k[i]), std::ssize(r_q[i]),
                          results.run_label(i)});
   }
-  const PanelGrid grid({.count = results.runs().size(),
-                        .top = 0.36,
-                        .x_label = "principal component",
-                        .y_label = "correlation with position"});
+  const PanelGrid grid(grid_options(kind, results.runs().size()));
   const auto legend = grid.legend({{"queries, {/:Italic r}_q", style::kQuery, style::kCircle},
                                    {"keys, {/:Italic r}_k", style::kKey, style::kSquare}});
   grid.draw(figure, legend + kind.text("settings"), [&](std::size_t i) -> PanelGrid::Panel {

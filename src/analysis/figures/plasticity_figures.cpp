@@ -167,10 +167,7 @@ Figure plasticity_profile(const AnalysisResults& results, const FigureKind& kind
                       "least as wide as the 95 % interval of the mean over texts."
                     : "",
       groups.attention_kinds_note());
-  const PanelGrid grid({.count = groups.groups.size(),
-                        .own_ranges = true,
-                        .x_label = "query position (tokens)",
-                        .y_label = "attention plasticity"});
+  const PanelGrid grid(grid_options(kind, groups.groups.size()));
   const bool alone = groups.groups.size() == 1;
   const auto last = largest_value_by_group(groups, frame, "position");
   const auto settings = fmt::format(

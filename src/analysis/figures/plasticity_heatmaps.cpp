@@ -78,7 +78,6 @@ struct PairCell {
 };
 
 struct PairAxis {
-  const char* label;
   std::string column;        // of the CSV: COLUMN_low and COLUMN_high
   std::vector<double> low;   // (groups)
   std::vector<double> high;  // (groups)
@@ -134,11 +133,7 @@ Figure draw_pair_map(const AnalysisResults& results, const FigureKind& kind,
     figure.data.add({cell.group, cell.x_low, cell.x_high, cell.y_low, cell.y_high, cell.ap,
                      cell.pairs, results.run_label(group.run), group.attention});
   }
-  const PanelGrid grid({.count = groups.groups.size(),
-                        .right = 0.55,
-                        .own_ranges = true,
-                        .x_label = x.label,
-                        .y_label = y.label});
+  const PanelGrid grid(grid_options(kind, groups.groups.size()));
   const auto settings =
       gnuplot_palette_command(style::kCividis) +
       kind.fill("settings", fmt::arg("text", 1 - 0.08 / grid.width()),
@@ -183,12 +178,11 @@ Figure plasticity_heatmap(const AnalysisResults& results, const FigureKind& kind
     cells.push_back(std::move(cell));
   }
   const std::vector<double> zeros(groups.groups.size(), 0);
-  return draw_pair_map(results, kind, groups,
-                       {std::move(cells),
-                        {"distance between keys (tokens)", "key_distance", zeros,
-                         largest_value_by_group(groups, frame, "key_distance_high"), 2},
-                        {"distance to query (tokens)", "query_distance", zeros,
-                         largest_value_by_group(groups, frame, "query_distance_high"), 3}});
+  return draw_pair_map(
+      results, kind, groups,
+      {std::move(cells),
+       {"key_distance", zeros, largest_value_by_group(groups, frame, "key_distance_high"), 2},
+       {"query_distance", zeros, largest_value_by_group(groups, frame, "query_distance_high"), 3}});
 }
 
 Figure bucket_heatmap(const AnalysisResults& results, const FigureKind& kind) {
@@ -213,9 +207,7 @@ Figure bucket_heatmap(const AnalysisResults& results, const FigureKind& kind) {
   for (std::size_t i = 0; i < low.size(); ++i)
     if (low[i] > high[i]) low[i] = 0, high[i] = 1;
   return draw_pair_map(results, kind, groups,
-                       {std::move(cells),
-                        {"bucket of the keys", "k_bucket", low, high, 4},
-                        {"bucket of the query", "q_bucket", low, high, 4}});
+                       {std::move(cells), {"k_bucket", low, high, 4}, {"q_bucket", low, high, 4}});
 }
 
 }  // namespace qkscope

@@ -154,15 +154,7 @@ Figure ap_drop_vs_score(const AnalysisResults& results, const FigureKind& kind) 
   std::vector<LegendEntry> legend;
   for (const auto& family : points.families)
     legend.push_back(family_legend_entry(legend.size(), escape_markup(family)));
-  const PanelGrid grid({.count = sets.size(),
-                        .columns = 2,
-                        .aspect = 0.75,
-                        .top = 0.38,
-                        .right = 0.14,
-                        .own_ranges = true,
-                        .x_label = "mean drop of plasticity, first to last 20 %",
-                        .y_label = "score",
-                        .title_characters = 60});
+  const PanelGrid grid(grid_options(kind, sets.size()));
   Figure figure;
   grid.draw(
       figure,

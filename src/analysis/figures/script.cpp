@@ -157,6 +157,12 @@ void place_above_legend(Figure& figure, const Legend& legend) {
       legend.label_commands();
 }
 
+PanelGrid::PanelGridOptions grid_options(const FigureKind& kind, std::size_t count) {
+  auto options = kind.keys.at("grid").get<PanelGrid::PanelGridOptions>();
+  options.count = count;
+  return options;
+}
+
 PanelGrid::PanelGrid(PanelGridOptions options)
     : options_(std::move(options)),
       count_(static_cast<int>(options_.count)),

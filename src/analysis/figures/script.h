@@ -131,4 +131,11 @@ class PanelGrid {
   double height_ = 0;
 };
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(PanelGrid::PanelGridOptions, count, columns, aspect,
+                                                top, right, left, y_format, own_ranges, x_label,
+                                                y_label, functions, title_characters)
+
+// Returns the options of a grid of `count` panels, from the key `grid` of the figure.
+PanelGrid::PanelGridOptions grid_options(const FigureKind& kind, std::size_t count);
+
 }  // namespace qkscope

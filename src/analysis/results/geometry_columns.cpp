@@ -1,5 +1,7 @@
 #include "analysis/results/geometry_columns.h"
 
+#include <algorithm>
+
 #include "analysis/results/row_builder.h"
 #include "base/core/project.h"
 #include "base/core/text.h"

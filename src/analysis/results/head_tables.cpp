@@ -3,8 +3,6 @@
 #include <map>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "analysis/results/geometry_columns.h"
 #include "analysis/results/measures.h"
 #include "analysis/results/row_builder.h"

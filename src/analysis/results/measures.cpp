@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <iterator>
+#include <optional>
 
 #include "analysis/methods/jackknife.h"
 #include "analysis/results/geometry_columns.h"

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <utility>
 #include <vector>
 

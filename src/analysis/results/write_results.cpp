@@ -6,7 +6,6 @@
 #include <ctime>
 #include <filesystem>
 #include <map>
-#include <set>
 
 #include <fmt/chrono.h>
 #include <fmt/ranges.h>

@@ -29,14 +29,6 @@ std::string read_stored_hash(const std::string& folder) {
   return path_exists(file) ? std::string(MappedFile(file).text()) : "";
 }
 
-void write_stored_hash(const std::string& folder, const std::string& hash) {
-  write_file(stored_hash_file(folder), hash);
-}
-
-void forget_stored_hash(const std::string& folder) {
-  fs::remove(stored_hash_file(folder));
-}
-
 void download(const StoredFolder& stored, const std::vector<std::string>& names,
               const std::string& folder) {
   stored.fetch(names, true);
@@ -45,7 +37,7 @@ void download(const StoredFolder& stored, const std::vector<std::string>& names,
     make_folders(parent_folder(to));
     fs::copy_file(stored.local_folder() + "/" + name, to, fs::copy_options::overwrite_existing);
   }
-  write_stored_hash(folder, stored.manifest_hash());
+  write_file(stored_hash_file(folder), stored.manifest_hash());
 }
 
 bool is_run_file(const std::string& name) {
@@ -78,7 +70,10 @@ void StoredSweep::delete_downloads(const std::string& label) const {
 
 void StoredSweep::download_sweep_files() const {
   const StoredFolder stored(address_);
-  if (!stored.is_published()) return forget_stored_hash(folder_);
+  if (!stored.is_published()) {
+    fs::remove(stored_hash_file(folder_));
+    return;
+  }
   if (stored.manifest().kind != kSweepKind)
     bad_input("{}: what is there is of the kind '{}', not a sweep; choose another --out",
               address_.to_string(), stored.manifest().kind);
@@ -93,7 +88,7 @@ bool StoredSweep::download_run(const std::string& label) {
   const StoredFolder stored(run_address(label));
   const auto last = has_run(label) ? read_stored_hash(folder) : last_recorded_run_version(label);
   record_run_version(label, stored.manifest_hash());
-  if (!stored.is_published()) forget_stored_hash(folder);
+  if (!stored.is_published()) fs::remove(stored_hash_file(folder));
   if (!stored.is_published() || stored.manifest_hash() == last) return false;
   fs::remove_all(folder);
   download(stored, stored.names(), folder);
@@ -109,7 +104,7 @@ void StoredSweep::upload_run(const std::string& label, bool quiet) {
     download_run(label);
     return;
   }
-  write_stored_hash(folder, stored.manifest_hash());
+  write_file(stored_hash_file(folder), stored.manifest_hash());
   record_run_version(label, stored.manifest_hash());
 }
 
@@ -118,7 +113,7 @@ bool StoredSweep::has_run(const std::string& label) const {
 }
 
 void StoredSweep::mark_run_changed(const std::string& label) const {
-  forget_stored_hash(run_folder(label));
+  fs::remove(stored_hash_file(run_folder(label)));
 }
 
 bool StoredSweep::upload_sweep_files(const std::vector<std::string>& labels, bool quiet) const {
@@ -142,7 +137,7 @@ bool StoredSweep::upload_sweep_files(const std::vector<std::string>& labels, boo
       upload.in_store.push_back({prefix + file.name, prefix + file.object, file.content});
   }
   if (!stored.try_publish(upload)) return false;
-  write_stored_hash(folder_, stored.manifest_hash());
+  write_file(stored_hash_file(folder_), stored.manifest_hash());
   return true;
 }
 

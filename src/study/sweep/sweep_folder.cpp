@@ -142,14 +142,6 @@ bool SweepFolder::upload_sweep_files(const SweepConfig& config, bool quiet) cons
   return !stored_ || stored_->upload_sweep_files(project(config.runs, &SweepRun::label), quiet);
 }
 
-// Model for the column weight_rank_90: "run" in a sweep file stands for the model of each run.
-static std::string weights_of_run(const SweepConfig& config, const SweepRun& run) {
-  if (config.analysis.weights != "run") return config.analysis.weights;
-  const auto& model = run.capture.model;
-  if (!run.data.empty()) return run.model;
-  return model.revision ? model.name + "@" + *model.revision : model.name;
-}
-
 AnalyzeOptions SweepFolder::analysis_options_of_run(const SweepConfig& config,
                                                     const SweepRun& run) const {
   auto options = config.analysis;
@@ -158,7 +150,12 @@ AnalyzeOptions SweepFolder::analysis_options_of_run(const SweepConfig& config,
                       : run.captures    ? capture_location(run.label)
                                         : statistics_location(run.label);
   options.model = run.model;
-  options.weights = weights_of_run(config, run);
+  if (options.weights == "run") {  // the model of each run
+    const auto& model = run.capture.model;
+    options.weights = !run.data.empty() ? run.model
+                      : model.revision  ? model.name + "@" + *model.revision
+                                        : model.name;
+  }
   options.head_counts = run.head_counts;
   options.nope_layers = run.nope_layers;
   return options;
@@ -167,10 +164,8 @@ AnalyzeOptions SweepFolder::analysis_options_of_run(const SweepConfig& config,
 std::optional<AnalyzeOptions> SweepFolder::exact_analysis_options_of_run(
     const SweepConfig& config, const SweepRun& run) const {
   if (!run.captures || !run.statistics) return {};
-  auto options = config.analysis;
-  options.label = run.label;
+  auto options = analysis_options_of_run(config, run);
   options.data_root = statistics_location(run.label);
-  options.weights = weights_of_run(config, run);
   options.max_tokens = 0;  // statistics have no rows to sample from
   return options;
 }

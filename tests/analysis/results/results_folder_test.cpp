@@ -1,8 +1,7 @@
-#include "analysis/results/write_results.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "analysis/results/write_results.h"
 #include "base/io/json.h"
 #include "base/io/output_file.h"
 #include "error_message.h"
