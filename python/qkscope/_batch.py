@@ -24,6 +24,7 @@ Tokens = Union[str, Iterable[str], Iterable[int], Iterable[Iterable[int]], Array
 PADDING = -1  # in token ids
 SCORES = "attn.hook_attn_scores"
 PATTERN = "attn.hook_pattern"
+STATE = "mixer.hook_state"
 
 
 def is_square(name: str) -> bool:
@@ -156,11 +157,14 @@ class Layout:
     def __init__(self, batch: Batch, positions: Positions):
         """positions: token positions that the rows of the activations hold."""
         self._batch = batch
+        self._every_position = positions is None
         self._counts = [len(own) for own in batch.positions(positions)]
         self._ends = np.cumsum(self._counts)
 
     def is_view(self, name: str) -> bool:
         """Whether shaped() returns a view of the engine's memory."""
+        if self._is_last_state(name):
+            return True
         if len(set(self._counts)) > 1:
             return False
         return not (is_square(name) and self._batch.ragged and self._batch.padding_side == "left")
@@ -171,11 +175,15 @@ class Layout:
             return array
         if not self.is_view(name):
             return self._padded(name, array.numpy() if isinstance(array, DeviceArray) else array)
-        sequences, count = len(self._counts), self._counts[0]
+        sequences, count = len(self._counts), 1 if self._is_last_state(name) else self._counts[0]
         if is_square(name):
             heads, _, keys = array.shape
             return array.reshape(heads, sequences, count, keys).transpose(1, 0, 2, 3)
         return array.reshape(sequences, count, *array.shape[1:])
+
+    def _is_last_state(self, name: str) -> bool:
+        """Without chosen positions, a recurrent state has one row per sequence: that of its last position."""
+        return self._every_position and name.endswith(STATE)
 
     def put_back(self, name: str, array: Any, padded: Any) -> None:
         """Writes an edited, padded copy back into the engine's array."""

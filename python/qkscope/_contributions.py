@@ -59,6 +59,13 @@ class Contributions:
         every = set(self.model.hook_names())
         return [i for i in range(upto) if f"blocks.{i}.hook_resid_pre" in every]
 
+    def _refuse_mixers(self, call: str) -> None:
+        """Raises InputError if some layers have no attention."""
+        if any(name.endswith("mixer.hook_out") for name in self.model.hook_names()):
+            raise InputError(
+                f"{call}: {self.model.cfg.family} has layers without attention (gated delta nets), which this call does "
+                "not support; read mixer.hook_out")
+
     def _embeddings(self) -> list[Any]:
         return [key for key in ("hook_embed", "hook_pos_embed") if key in self.model.hook_names()]
 

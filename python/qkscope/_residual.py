@@ -97,6 +97,7 @@ class ResidualMethods(Contributions):
         """
         if not isinstance(mode, str) or mode not in ("all", "attn", "mlp"):
             raise InputError(f"decompose_resid: found mode {mode!r}, expected 'all', 'attn' or 'mlp'")
+        self._refuse_mixers("decompose_resid")
         layer = self._upto(layer, mlp_input)
         keys = self._embeddings() if incl_embeds else []
         labels = [key.removeprefix("hook_") for key in keys]
@@ -135,6 +136,7 @@ class ResidualMethods(Contributions):
 
         Computed from z and W_O. incl_remainder appends the rest of the stream: biases, MLPs, embeddings.
         """
+        self._refuse_mixers("stack_head_results")
         layer = self._upto(layer)
         layers = self._layers(layer)
         heads = self.model.cfg.n_heads
@@ -194,6 +196,7 @@ class ResidualMethods(Contributions):
         The result is large: choose positions and neurons, or directions project_output_onto [d_model] or [d_model, n],
         which replace the axis d_model.
         """
+        self._refuse_mixers("stack_neuron_results")
         layer = self._upto(layer, mlp_input)
         if isinstance(neuron_slice, (int, np.integer)):
             neuron_slice = [int(neuron_slice)]

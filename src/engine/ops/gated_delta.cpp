@@ -20,30 +20,36 @@ constexpr std::int64_t kChunk = kDeltaChunk;
 constexpr std::int64_t kConvolvedChannels = 512;  // per task
 constexpr std::int64_t kMostTaps = 16;
 
-// Scratch memory of a thread.
-struct DeltaScratch {
-  ScratchFloats state;    // (d_key, d_value)
-  ScratchFloats keys;     // (chunk, d_key)
-  ScratchFloats written;  // (chunk, d_value)
-  ScratchFloats decayed;  // (chunk, d_key)
-  ScratchFloats k_k;      // (chunk, chunk)
-  ScratchFloats q_k;      // (chunk, chunk)
-  ScratchFloats left_k;   // packed (chunk, d_key)
-  ScratchFloats left;     // packed left operands of other products
-  ScratchFloats right;    // packed right operands
+std::int64_t head_floats(const GatedDeltaConfig& c) {
+  return c.d_key * c.d_value + kChunk * (c.d_key + c.d_value + 1);
+}
+
+// A matrix with rows `stride` apart, or its transpose.
+struct Operand {
+  const float* values;
+  std::int64_t stride;
+  bool transposed = false;
 };
 
-DeltaScratch& delta_scratch() {
-  thread_local DeltaScratch buffers;
-  return buffers;
-}
-
-float* packed_left(ScratchFloats& memory, std::int64_t rows, std::int64_t depth) {
-  return memory.floats(gemm::round_up(rows, gemm::tile_shape().rows) * depth);
-}
-
-float* packed_right(ScratchFloats& memory, std::int64_t columns, std::int64_t depth) {
-  return memory.floats(gemm::round_up(columns, gemm::tile_shape().columns) * depth);
+// c (rows, columns) = or += left (rows, depth) times right (depth, columns).
+struct MatrixProduct {
+  Operand left;
+  Operand right;
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t depth;
+};
+void multiply_matrices(const MatrixProduct& p, bool add, float* c, std::int64_t stride) {
+  thread_local ScratchFloats left_memory;
+  thread_local ScratchFloats right_memory;
+  const auto tile = gemm::tile_shape();
+  float* const left = left_memory.floats(gemm::round_up(p.rows, tile.rows) * p.depth);
+  float* const right = right_memory.floats(gemm::round_up(p.columns, tile.columns) * p.depth);
+  (p.left.transposed ? gemm::pack_left_operand_transposed : gemm::pack_left_operand)(
+      {p.left.values, p.left.stride, p.rows, p.depth}, left);
+  (p.right.transposed ? gemm::pack_right_operand : gemm::pack_right_operand_transposed)(
+      {p.right.values, p.right.stride, p.columns, p.depth}, right);
+  gemm::multiply({left, right, p.rows, p.columns, p.depth}, add, c, stride);
 }
 
 // The recurrence of one value head over one sequence. Numbers of rows within a chunk count from the
@@ -60,18 +66,29 @@ class HeadRecurrence {
         q_(input.qkv.data<float>() + head / (heads_ / input.config.key_heads) * d_k_),
         k_(q_ + input.config.key_width()),
         v_(input.qkv.data<float>() + 2 * input.config.key_width() + head * d_v_),
-        output_(output.data<float>() + head * d_v_),
-        state_(delta_scratch().state.floats(d_k_ * d_v_)),
-        keys_(delta_scratch().keys.floats(kChunk * d_k_)),
-        written_(delta_scratch().written.floats(kChunk * d_v_)),
-        k_k_(delta_scratch().k_k.floats(kChunk * kChunk)),
-        q_k_(delta_scratch().q_k.floats(kChunk * kChunk)) {}
+        output_(output.data<float>() + head * d_v_) {
+    thread_local ScratchFloats memory;
+    state_ = memory.floats(head_floats(input.config) + kChunk * (d_k_ + 2 * kChunk));
+    keys_ = state_ + d_k_ * d_v_;
+    written_ = keys_ + kChunk * d_k_;
+    log_decays_ = written_ + kChunk * d_v_;
+    decayed_ = log_decays_ + kChunk;
+    k_k_ = decayed_ + kChunk * d_k_;
+    q_k_ = k_k_ + kChunk * kChunk;
+  }
 
-  void run(std::size_t number, const GatedDeltaStates& states) {
-    const auto& sequence = input_.sequences[number];
+  void run(std::int64_t number, const GatedDeltaStates& states) {
+    const auto& sequence = input_.sequences[as_index(number)];
+    const auto floats = head_floats(input_.config);
+    const bool goes_on = sequence.past > 0 && input_.past != nullptr;
+    if (goes_on)
+      std::copy_n(input_.past->heads.data<float>() + (sequence.slot * heads_ + head_) * floats,
+                  floats, state_);
+    else
+      std::fill_n(state_, floats, 0.0f);
     const auto& wanted_rows = input_.state_rows;
     auto wanted = std::ranges::lower_bound(wanted_rows, sequence.begin) - wanted_rows.begin();
-    auto old = begin(sequence);  // rows of the chunk before the first of this batch
+    auto old = goes_on ? sequence.past % kChunk : 0;  // rows of the chunk that were run before
     const auto end = sequence.begin + sequence.length;
     for (auto first = sequence.begin; first < end;) {
       const auto total = std::min(kChunk, old + end - first);
@@ -83,71 +100,49 @@ class HeadRecurrence {
       if (total == kChunk) write_state(kChunk, state_);
       old = total % kChunk;
     }
-    if (states.memory != nullptr) save(*states.memory, static_cast<std::int64_t>(number), old);
+    if (states.memory != nullptr)
+      std::copy_n(state_, floats,
+                  states.memory->heads.data<float>() + (number * heads_ + head_) * floats);
   }
 
  private:
-  // Loads the past of a sequence and returns the number of rows of its current chunk.
-  std::int64_t begin(const Sequence& sequence) {
-    if (sequence.past == 0 || input_.past == nullptr) {
-      std::fill_n(state_, d_k_ * d_v_, 0.0f);
-      return 0;
-    }
-    const auto place = sequence.slot * heads_ + head_;
-    std::copy_n(input_.past->states.data<float>() + place * d_k_ * d_v_, d_k_ * d_v_, state_);
-    const auto width = d_k_ + d_v_ + 1;
-    const float* row = input_.past->chunks.data<float>() + place * kChunk * width;
-    const auto count = sequence.past % kChunk;
-    for (std::int64_t i = 0; i < count; ++i, row += width) {
-      std::copy_n(row, d_k_, keys_ + i * d_k_);
-      std::copy_n(row + d_k_, d_v_, written_ + i * d_v_);
-      log_decays_[as_index(i)] = row[width - 1];
-    }
-    return count;
-  }
-
-  void save(GatedDeltaMemory& memory, std::int64_t number, std::int64_t count) const {
-    const auto place = number * heads_ + head_;
-    std::copy_n(state_, d_k_ * d_v_, memory.states.data<float>() + place * d_k_ * d_v_);
-    float* row = memory.chunks.data<float>() + place * kChunk * (d_k_ + d_v_ + 1);
-    for (std::int64_t i = 0; i < count; ++i) {
-      row = std::copy_n(keys_ + i * d_k_, d_k_, row);
-      row = std::copy_n(written_ + i * d_v_, d_v_, row);
-      *row++ = log_decays_[as_index(i)];
-    }
-  }
-
   // Computes rows [old, total) of a chunk; row i is row origin + i of the batch. With cumulated
   // log decays c, the rows of written values w solve
   //   w_i = b_i (v_i - e^{c_i} Sᵀ k_i - sum over j < i of e^{c_i - c_j} (k_i·k_j) w_j),
   // and output_i = e^{c_i} Sᵀ q_i + sum over j <= i of e^{c_i - c_j} (q_i·k_j) w_j.
   void run_chunk(std::int64_t origin, std::int64_t old, std::int64_t total) {
     load_chunk(origin, old, total);
-    multiply_keys_and_queries(origin, old, total);
+    const auto count = total - old;
+    const Operand k{keys_ + old * d_k_, d_k_};
+    const Operand q{q_ + (origin + old) * stride_, stride_};
+    const Operand all_k{keys_, d_k_, true};
+    float* const output = output_ + (origin + old) * heads_ * d_v_;
+    multiply_matrices({k, {state_, d_v_}, count, d_v_, d_k_}, false, written_ + old * d_v_, d_v_);
+    multiply_matrices({q, {state_, d_v_}, count, d_v_, d_k_}, false, output, heads_ * d_v_);
+    multiply_matrices({k, all_k, count, total, d_k_}, false, k_k_ + old * kChunk, kChunk);
+    multiply_matrices({q, all_k, count, total, d_k_}, false, q_k_ + old * kChunk, kChunk);
+    for (auto i = old; i < total; ++i) solve_row(origin + i, i, total);
+    multiply_matrices({{q_k_ + old * kChunk, kChunk}, {written_, d_v_}, count, d_v_, total}, true,
+                      output, heads_ * d_v_);
+  }
+
+  void solve_row(std::int64_t row, std::int64_t i, std::int64_t total) {
     std::array<float, kChunk> exponents;
-    for (auto i = old; i < total; ++i) {
-      for (std::int64_t j = 0; j <= i; ++j)
-        exponents[as_index(j)] = static_cast<float>(decays_[as_index(i)] - decays_[as_index(j)]);
-      rows::multiply_by_exp(q_k_ + i * kChunk, exponents.data(), i + 1);
-      std::fill(q_k_ + i * kChunk + i + 1, q_k_ + i * kChunk + total, 0.0f);
-      rows::multiply_by_exp(k_k_ + i * kChunk, exponents.data(), i);
-      const auto row = origin + i;
-      const float rate = input_.rates.data<float>()[row * heads_ + head_];
-      const auto decay = static_cast<float>(std::exp(decays_[as_index(i)]));
-      rows::scale(output_ + row * heads_ * d_v_, d_v_, decay);
-      float* const w = written_ + i * d_v_;
-      const float* const v = v_ + row * stride_;
-      for (std::int64_t c = 0; c < d_v_; ++c) w[c] = rate * (v[c] - decay * w[c]);
-      for (std::int64_t j = 0; j < i; ++j)
-        rows::add_scaled(w, written_ + j * d_v_, d_v_, -rate * k_k_[i * kChunk + j]);
-    }
-    auto& s = delta_scratch();
-    float* const left = packed_left(s.left, total - old, total);
-    float* const right = packed_right(s.right, d_v_, total);
-    gemm::pack_left_operand({q_k_ + old * kChunk, kChunk, total - old, total}, left);
-    gemm::pack_right_operand_transposed({written_, d_v_, d_v_, total}, right);
-    gemm::multiply({left, right, total - old, d_v_, total}, true,
-                   output_ + (origin + old) * heads_ * d_v_, heads_ * d_v_);
+    for (std::int64_t j = 0; j <= i; ++j)
+      exponents[as_index(j)] = static_cast<float>(decays_[as_index(i)] - decays_[as_index(j)]);
+    float* const q_k = q_k_ + i * kChunk;
+    float* const k_k = k_k_ + i * kChunk;
+    rows::multiply_by_exp(q_k, exponents.data(), i + 1);
+    std::fill(q_k + i + 1, q_k + total, 0.0f);
+    rows::multiply_by_exp(k_k, exponents.data(), i);
+    const float rate = input_.rates.data<float>()[row * heads_ + head_];
+    const auto decay = static_cast<float>(std::exp(decays_[as_index(i)]));
+    rows::scale(output_ + row * heads_ * d_v_, d_v_, decay);
+    float* const w = written_ + i * d_v_;
+    const float* const v = v_ + row * stride_;
+    for (std::int64_t c = 0; c < d_v_; ++c) w[c] = rate * (v[c] - decay * w[c]);
+    for (std::int64_t j = 0; j < i; ++j)
+      rows::add_scaled(w, written_ + j * d_v_, d_v_, -rate * k_k[j]);
   }
 
   // Copies the new keys and cumulates the decays of the chunk, in float64: differences of two
@@ -155,50 +150,25 @@ class HeadRecurrence {
   void load_chunk(std::int64_t origin, std::int64_t old, std::int64_t total) {
     for (auto i = old; i < total; ++i) {
       std::copy_n(k_ + (origin + i) * stride_, d_k_, keys_ + i * d_k_);
-      log_decays_[as_index(i)] = input_.log_decays.data<float>()[(origin + i) * heads_ + head_];
+      log_decays_[i] = input_.log_decays.data<float>()[(origin + i) * heads_ + head_];
     }
     double sum = 0.0;
     for (std::int64_t i = 0; i < total; ++i)
-      decays_[as_index(i)] = sum += static_cast<double>(log_decays_[as_index(i)]);
-  }
-
-  // New rows of written = K S, output = Q S, k_k = K Kᵀ and q_k = Q Kᵀ.
-  void multiply_keys_and_queries(std::int64_t origin, std::int64_t old, std::int64_t total) {
-    auto& s = delta_scratch();
-    const auto count = total - old;
-    float* const left_k = packed_left(s.left_k, count, d_k_);
-    float* const left_q = packed_left(s.left, count, d_k_);
-    gemm::pack_left_operand({keys_ + old * d_k_, d_k_, count, d_k_}, left_k);
-    gemm::pack_left_operand({q_ + (origin + old) * stride_, stride_, count, d_k_}, left_q);
-    float* right = packed_right(s.right, d_v_, d_k_);
-    gemm::pack_right_operand_transposed({state_, d_v_, d_v_, d_k_}, right);
-    gemm::multiply({left_k, right, count, d_v_, d_k_}, false, written_ + old * d_v_, d_v_);
-    gemm::multiply({left_q, right, count, d_v_, d_k_}, false,
-                   output_ + (origin + old) * heads_ * d_v_, heads_ * d_v_);
-    right = packed_right(s.right, total, d_k_);
-    gemm::pack_right_operand({keys_, d_k_, total, d_k_}, right);
-    gemm::multiply({left_k, right, count, total, d_k_}, false, k_k_ + old * kChunk, kChunk);
-    gemm::multiply({left_q, right, count, total, d_k_}, false, q_k_ + old * kChunk, kChunk);
+      decays_[as_index(i)] = sum += static_cast<double>(log_decays_[i]);
   }
 
   // Writes the state after the first `count` rows of the chunk, possibly over the state before it:
   // e^{c_last} S + sum over i of e^{c_last - c_i} k_i w_iᵀ.
   void write_state(std::int64_t count, float* state) {
-    auto& s = delta_scratch();
     const double last = decays_[as_index(count - 1)];
-    float* const decayed = s.decayed.floats(kChunk * d_k_);
-    for (std::int64_t i = 0; i < count; ++i) {
-      std::copy_n(keys_ + i * d_k_, d_k_, decayed + i * d_k_);
-      rows::scale(decayed + i * d_k_, d_k_,
+    std::copy_n(keys_, count * d_k_, decayed_);
+    for (std::int64_t i = 0; i < count; ++i)
+      rows::scale(decayed_ + i * d_k_, d_k_,
                   static_cast<float>(std::exp(last - decays_[as_index(i)])));
-    }
-    float* const left = packed_left(s.left, d_k_, count);
-    float* const right = packed_right(s.right, d_v_, count);
-    gemm::pack_left_operand_transposed({decayed, d_k_, d_k_, count}, left);
-    gemm::pack_right_operand_transposed({written_, d_v_, d_v_, count}, right);
     if (state != state_) std::copy_n(state_, d_k_ * d_v_, state);
     rows::scale(state, d_k_ * d_v_, static_cast<float>(std::exp(last)));
-    gemm::multiply({left, right, d_k_, d_v_, count}, true, state, d_v_);
+    multiply_matrices({{decayed_, d_k_, true}, {written_, d_v_}, d_k_, d_v_, count}, true, state,
+                      d_v_);
   }
 
   const DeltaRuleInput& input_;
@@ -211,12 +181,13 @@ class HeadRecurrence {
   const float* k_;
   const float* v_;
   float* output_;
-  float* state_;    // before the chunk
-  float* keys_;     // of the chunk
-  float* written_;  // of the chunk
+  float* state_;  // here begins the layout of GatedDeltaMemory::heads
+  float* keys_;
+  float* written_;
+  float* log_decays_;
+  float* decayed_;
   float* k_k_;
   float* q_k_;
-  std::array<float, kChunk> log_decays_ = {};
   std::array<double, kChunk> decays_ = {};  // cumulated logarithms
 };
 
@@ -293,14 +264,11 @@ void compute_log_decays(const GatedDeltaWeights& weights, TensorView a) {
 
 GatedDeltaMemory make_gated_delta_memory(const GatedDeltaConfig& config, std::int64_t sequences) {
   return {Tensor({sequences, config.taps - 1, config.channels()}),
-          Tensor({sequences, config.value_heads, config.d_key, config.d_value}),
-          Tensor({sequences, config.value_heads, kChunk, config.d_key + config.d_value + 1})};
+          Tensor({sequences, config.value_heads, head_floats(config)})};
 }
 
 std::int64_t gated_delta_memory_floats(const GatedDeltaConfig& config) {
-  return (config.taps - 1) * config.channels() +
-         config.value_heads *
-             (config.d_key * config.d_value + kChunk * (config.d_key + config.d_value + 1));
+  return (config.taps - 1) * config.channels() + config.value_heads * head_floats(config);
 }
 
 void gated_delta(const GatedDeltaInput& input, const GatedDeltaStates& states, TensorView output) {
@@ -337,7 +305,7 @@ void delta_rule(const DeltaRuleInput& input, const GatedDeltaStates& states, Ten
   QKSCOPE_ASSERT(input.qkv.is_contiguous() && input.qkv.dim(1) == input.config.channels());
   QKSCOPE_ASSERT(output.is_contiguous() && output.dim(0) == input.qkv.dim(0));
   parallel_for(std::ssize(input.sequences) * heads, [&](std::int64_t task) {
-    HeadRecurrence(input, task % heads, output).run(as_index(task / heads), states);
+    HeadRecurrence(input, task % heads, output).run(task / heads, states);
   });
 }
 

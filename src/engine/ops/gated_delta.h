@@ -15,19 +15,16 @@ namespace qkscope {
 
 inline constexpr std::int64_t kDeltaChunk = 64;  // tokens; chunks begin at multiples of it
 
-// Memory of past tokens, for the sequences of a batch or for the slots of a cache. States are those
-// before the current chunk, whose rows are kept, so that a sequence that continues has the bits of
-// a sequence that runs at once.
+// Memory of past tokens, for the sequences of a batch or for the slots of a cache. The memory of a
+// head is its state before the current chunk, and of the rows of that chunk k (chunk, d_key), the
+// values written to the state (chunk, d_value) and the logarithms of the decays (chunk): a sequence
+// that continues has the bits of a sequence that runs at once.
 struct GatedDeltaMemory {
   Tensor inputs;  // (sequences, taps - 1, channels) last inputs of the convolution
-  Tensor states;  // (sequences, value_heads, d_key, d_value)
-  Tensor chunks;  // (sequences, value_heads, kDeltaChunk, d_key + d_value + 1): k, the values
-                  // written to the state, and the logarithm of the decay
+  Tensor heads;   // (sequences, value_heads, floats of a head)
 };
 GatedDeltaMemory make_gated_delta_memory(const GatedDeltaConfig& config, std::int64_t sequences);
-
-// Floats of one sequence in a GatedDeltaMemory.
-std::int64_t gated_delta_memory_floats(const GatedDeltaConfig& config);
+std::int64_t gated_delta_memory_floats(const GatedDeltaConfig& config);  // of one sequence
 
 // Results besides the output; empty or null: not wanted.
 struct GatedDeltaStates {

@@ -227,10 +227,9 @@ void CpuBackend::finish_pass() {
                   from.view().bytes() + i * bytes, bytes);
   };
   for (std::size_t layer = 0; layer < recurrent_->size(); ++layer) {
-    if (recurrent_after_[layer].states.empty()) continue;
+    if (recurrent_after_[layer].heads.empty()) continue;
     copy(recurrent_after_[layer].inputs, (*recurrent_)[layer].inputs);
-    copy(recurrent_after_[layer].states, (*recurrent_)[layer].states);
-    copy(recurrent_after_[layer].chunks, (*recurrent_)[layer].chunks);
+    copy(recurrent_after_[layer].heads, (*recurrent_)[layer].heads);
   }
   recurrent_after_.clear();
 }
