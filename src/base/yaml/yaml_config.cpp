@@ -174,6 +174,11 @@ void override_yaml_values(YamlDocument& document, const std::vector<std::string>
   }
 }
 
+Json yaml_to_json(const YAML::Node& node) {
+  int left = kMostValues;
+  return to_json(node, 0, left);
+}
+
 YamlSection::YamlSection(const YamlDocument& document, const YAML::Node& node, std::string path)
     : document_(document), node_(node), path_(std::move(path)) {
   if (!node_.IsDefined() || node_.IsNull()) node_ = YAML::Node(YAML::NodeType::Map);
@@ -277,8 +282,7 @@ Json YamlSection::map(const std::string& key) {
   const auto found = node(key);
   if (found.IsNull()) return nullptr;
   if (!found.IsMap()) throw_expected(key, "a map");
-  int left = kMostValues;
-  return to_json(found, 0, left);
+  return yaml_to_json(found);
 }
 
 std::vector<YamlSection> YamlSection::sections(const std::string& key) {

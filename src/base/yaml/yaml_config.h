@@ -44,6 +44,9 @@ bool has_octal_number(const YAML::Node& node);
 // Returns true and sets `value` if the node is a whole number that is not octal.
 bool decode_integer(const YAML::Node& node, std::int64_t& value);
 
+// Converts a node; plain scalars become null, booleans, numbers or strings by the rules of YAML.
+Json yaml_to_json(const YAML::Node& node);
+
 // One map of the document.
 class YamlSection {
  public:
