@@ -46,7 +46,7 @@ std::map<std::int64_t, std::string> token_texts(const Model& model,
       text = replace_invalid_utf8(tokenizer.decode(std::span(&tokens[as_index(position)], 1)));
     return true;
   };
-  unless_bad_input(decode, false);
+  fallback_on_bad_input(decode, false);
   return texts;
 }
 

@@ -45,8 +45,8 @@ std::vector<std::int64_t> sampled_distances(std::int64_t furthest) {
 // Calls body(component names, query, key) with the full vectors (d_head) of a pair or, with
 // `components`, with those of its `top` component pairs. q and k have one component per row.
 template <typename Body>
-void for_each_vectors(const State& state, std::size_t pair, const Matrix& q, const Matrix& k,
-                      bool components, std::int64_t top, Body body) {
+void for_each_vector_pair(const State& state, std::size_t pair, const Matrix& q, const Matrix& k,
+                          bool components, std::int64_t top, Body body) {
   if (!components) return body(Cells(), column_sums(q).data(), column_sums(k).data());
   const auto& head = state.head(pair);
   for (const auto& [c, d, value] : largest_contributions(state.contributions(pair), top))
@@ -142,7 +142,7 @@ Table ScoreAttribution::rotary_table(bool components, std::int64_t top) const {
     const auto q = head.scaled_queries(head.q.row_of(state_->pairs[pair].query));
     const auto k = head.rotated_keys(head.k.row_of(state_->pairs[pair].key));
     const auto add = [&](const Cells& names, const double* query, const double* key) {
-      const auto terms = head.by_rotary_pair(query, key);
+      const auto terms = head.split_score_by_rotary_pair(query, key);
       for (std::int64_t p = 0; p < std::ssize(terms); ++p) {
         const bool rotates = p < head.rotary_pairs();
         if (!rotates && 2 * head.rotary_pairs() == q.cols) continue;
@@ -154,7 +154,7 @@ Table ScoreAttribution::rotary_table(bool components, std::int64_t top) const {
         add_pair_row(table, *state_, pair, cells);
       }
     };
-    for_each_vectors(*state_, pair, q, k, components, top, add);
+    for_each_vector_pair(*state_, pair, q, k, components, top, add);
   });
 }
 
@@ -172,7 +172,7 @@ Table ScoreAttribution::distance_table(bool components, std::int64_t top) const 
         add_pair_row(table, *state_, pair, cells);
       }
     };
-    for_each_vectors(*state_, pair, head.q.split(i), k, components, top, add);
+    for_each_vector_pair(*state_, pair, head.q.split(i), k, components, top, add);
   });
 }
 

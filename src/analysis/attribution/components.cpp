@@ -92,7 +92,7 @@ HeadReader::HeadReader(const Model& whole, AttentionHead own, bool is_query,
   head_norm.assign(norm.weight.begin() + first, norm.weight.begin() + first + d);
 }
 
-Tensor HeadReader::take(ConstTensorView x, std::int64_t first, std::int64_t width) const {
+Tensor HeadReader::copy_columns(ConstTensorView x, std::int64_t first, std::int64_t width) const {
   Tensor taken({std::ssize(rows), width});
   float* to = taken.data<float>();
   const auto stride = x.size() / x.dim(0);
@@ -207,14 +207,14 @@ void ComponentCollector::see(HookPoint point, ConstTensorView x) {
   if (stage == Stage::expert_indices) expert_indices_ = copy_tensor(x);
   for (auto& reader : readers_) {
     if (reader.head.layer != layer) continue;
-    if (stage == Stage::ln1_scale) reader.input_scale = reader.take(x);
+    if (stage == Stage::ln1_scale) reader.input_scale = reader.copy_columns(x);
     if (stage == (reader.query ? Stage::q : Stage::k))
       reader.head_scale =
-          norm_scales(model_.qk_norm_whole ? reader.take(x) : reader.take_own_head(x),
+          norm_scales(model_.qk_norm_whole ? reader.copy_columns(x) : reader.copy_own_head(x),
                       NormKind::rms, model_.norm_eps);
     if (stage == (reader.query ? Stage::rot_q : Stage::rot_k))
-      reader.rotated = reader.take_own_head(x);
-    if (stage == Stage::v && !reader.query) reader.values = reader.take_own_head(x);
+      reader.rotated = reader.copy_own_head(x);
+    if (stage == Stage::v && !reader.query) reader.values = reader.copy_own_head(x);
   }
 }
 
@@ -234,7 +234,7 @@ void ComponentCollector::add_stream(const std::string& label, std::int64_t layer
                                     ConstTensorView x) {
   for (auto& reader : readers_)
     if (reader.head.layer > layer)
-      add_component(reader, label, project(reader.take(x), {reader.matrix.view()}));
+      add_component(reader, label, project(reader.copy_columns(x), {reader.matrix.view()}));
 }
 
 Tensor ComponentCollector::output_factors(const LayerWeights& layer, ConstTensorView z) const {
@@ -257,12 +257,12 @@ void ComponentCollector::add_heads(std::int64_t layer, ConstTensorView z) {
   const Tensor all_factors = output_factors(weights, z);
   for (auto& reader : readers_) {
     if (reader.head.layer <= layer) continue;
-    const Tensor factors = reader.take(all_factors);
+    const Tensor factors = reader.copy_columns(all_factors);
     const Tensor behind = through_norm(reader.matrix, weights.post_attention_norm, model_.norm);
     // (d_head, n_heads * d_head): maps z of all heads to the query or key of the reader's head.
     const Tensor paths = project(behind, transposed(weights.o.weight));
     for (std::int64_t head = 0; head < model_.n_heads; ++head) {
-      Tensor part = project(reader.take(z, head * d, d),
+      Tensor part = project(reader.copy_columns(z, head * d, d),
                             {strided_view(paths, head * d, {d, d}, {model_.n_heads * d, 1})});
       for (std::int64_t i = 0; i < part.size(); ++i)
         part.data<float>()[i] *= factors.data<float>()[i / d];
@@ -286,7 +286,7 @@ void ComponentCollector::add_mlp(std::int64_t layer, ConstTensorView added) {
   add_stream(label, layer, rest);
   for (auto& reader : readers_)
     if (reader.head.layer > layer)
-      reader.add_bias(project(reader.take(bias), {reader.matrix.view()}));
+      reader.add_bias(project(reader.copy_columns(bias), {reader.matrix.view()}));
 }
 
 // post: (rows, chosen experts, d_expert)

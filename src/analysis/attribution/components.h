@@ -23,10 +23,12 @@ struct HeadReader {
              std::vector<std::int64_t> positions);
 
   // Copies columns [first, first + width) of an activation at the chosen positions.
-  Tensor take(ConstTensorView x, std::int64_t first, std::int64_t width) const;
-  Tensor take(ConstTensorView x) const { return take(x, 0, x.size() / x.dim(0)); }
+  Tensor copy_columns(ConstTensorView x, std::int64_t first, std::int64_t width) const;
+  Tensor copy_columns(ConstTensorView x) const { return copy_columns(x, 0, x.size() / x.dim(0)); }
   // Copies the vectors of this reader's head from x (rows of the pass, heads, d_head).
-  Tensor take_own_head(ConstTensorView x) const { return take(x, own_head * x.dim(2), x.dim(2)); }
+  Tensor copy_own_head(ConstTensorView x) const {
+    return copy_columns(x, own_head * x.dim(2), x.dim(2));
+  }
 
   // Adds a component: `part` (positions, d_head) is its projection to the query or key.
   void add(std::string label, Tensor part);

@@ -68,7 +68,7 @@ class HeadComposition {
   }
 
   // Adds rows of the components of the query and of the key.
-  void add_sides(Table& table, const std::string& label, AttentionHead head) const {
+  void add_component_rows(Table& table, const std::string& label, AttentionHead head) const {
     for (auto i = pairs_; i < names_.size(); ++i) add_row(table, label, head, i);
   }
 
@@ -110,7 +110,7 @@ class HeadComposition {
 };
 
 // Draws a key by attention, or uniformly among the keys that the query attends to.
-std::int64_t draw_key(std::span<const float> attention, bool uniform, Random& random) {
+std::int64_t sample_key(std::span<const float> attention, bool uniform, Random& random) {
   std::vector<double> sums;  // (keys) of the weights up to each key
   for (double sum = 0; const float p : attention)
     sums.push_back(sum += uniform ? (p > 0 ? 1.0 : 0.0) : static_cast<double>(p));
@@ -120,9 +120,9 @@ std::int64_t draw_key(std::span<const float> attention, bool uniform, Random& ra
 
 // Draws the sampled (query, key) pairs of text number `text`. All heads share the queries of a
 // text; each head draws its own keys.
-std::vector<ScorePair> draw_pairs(const Model& model, const std::vector<std::int32_t>& ids,
-                                  const CompositionOptions& options, std::int64_t text,
-                                  std::int64_t samples) {
+std::vector<ScorePair> sample_score_pairs(const Model& model, const std::vector<std::int32_t>& ids,
+                                          const CompositionOptions& options, std::int64_t text,
+                                          std::int64_t samples) {
   Random random(options.seed * 0x9E3779B97F4A7C15u + static_cast<std::uint64_t>(text));
   std::map<std::int64_t, std::int64_t> times;  // number of draws of each query
   for (std::int64_t i = 0; i < samples; ++i)
@@ -132,7 +132,7 @@ std::vector<ScorePair> draw_pairs(const Model& model, const std::vector<std::int
   return choose_pairs(model, ids, options.heads, queries,
                       [&](std::int64_t query, std::span<const float> attention) {
                         std::vector<std::int64_t> keys(as_index(times.at(query)));
-                        for (auto& key : keys) key = draw_key(attention, options.uniform, random);
+                        for (auto& key : keys) key = sample_key(attention, options.uniform, random);
                         return keys;
                       });
 }
@@ -153,7 +153,7 @@ Composition composition(const Model& model, const std::vector<std::vector<std::i
       const auto& ids = texts[as_index(i)];
       if (ids.empty()) bad_input("composition: text {} has no tokens", i);
       const auto samples = options.samples / count + (i < options.samples % count ? 1 : 0);
-      const auto pairs = draw_pairs(model, ids, options, i, samples);
+      const auto pairs = sample_score_pairs(model, ids, options, i, samples);
       const auto split = split_heads(model, ids, options.heads, pairs, {.biases = options.biases});
       for (std::size_t h = 0; h < heads.size(); ++h) heads[h].add_text(split[h], pairs);
       if (options.on_text) options.on_text(i + 1);
@@ -168,7 +168,7 @@ Composition composition(const Model& model, const std::vector<std::vector<std::i
                       columns("text side, text component")};
     for (std::size_t h = 0; h < heads.size(); ++h) {
       heads[h].add_pairs(found.pairs, label, options.heads[h], options.top);
-      heads[h].add_sides(found.components, label, options.heads[h]);
+      heads[h].add_component_rows(found.components, label, options.heads[h]);
     }
     return found;
   });

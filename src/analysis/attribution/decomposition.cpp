@@ -118,8 +118,8 @@ void HeadDecomposition::rotate(Matrix& rows, std::int64_t position) const {
   }
 }
 
-std::vector<double> HeadDecomposition::by_rotary_pair(const double* query,
-                                                      const double* key) const {
+std::vector<double> HeadDecomposition::split_score_by_rotary_pair(const double* query,
+                                                                  const double* key) const {
   std::vector<double> terms(as_index(rotary_pairs()) + 1, 0.0);
   for (std::int64_t pair = 0; pair < rotary_pairs(); ++pair) {
     const auto [a, b] = dimensions(pair);

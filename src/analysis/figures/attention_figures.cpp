@@ -16,9 +16,9 @@ namespace {
 using LayerHead = std::pair<std::int64_t, std::int64_t>;  // layer, head
 
 // Mean attention mass of the heads of each class, by distance band (bit width of the distance).
-using BandMasses = std::map<std::int64_t, std::map<std::string, std::vector<double>>>;
+using AttentionMassByBand = std::map<std::int64_t, std::map<std::string, std::vector<double>>>;
 
-BandMasses masses_by_band(const AnalysisResults& results) {
+AttentionMassByBand attention_mass_by_distance_band(const AnalysisResults& results) {
   const ResultFrame& frame = results.frame("distance");
   const auto& layers = frame.integer_column("layer");
   const auto& heads = frame.head_column();
@@ -27,7 +27,7 @@ BandMasses masses_by_band(const AnalysisResults& results) {
   for (std::size_t row = 0; row < taxonomy.rows(); ++row)
     classes[{taxonomy.integer_column("layer")[row], taxonomy.head_column()[row]}] =
         taxonomy.text_column("class")[row];
-  BandMasses masses;
+  AttentionMassByBand masses;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     const auto found = classes.find({layers[row], heads[row]});
     const double mass = frame.real_column("mass")[row];
@@ -105,7 +105,7 @@ Figure attention_onset(const AnalysisResults& results, const FigureKind&) {
 }
 
 Figure distance_by_class(const AnalysisResults& results, const FigureKind& kind) {
-  auto masses = masses_by_band(results);
+  auto masses = attention_mass_by_distance_band(results);
   if (masses.empty()) return {};
   Figure figure;
   figure.data.column("width", Table::Type::integer).column("distance_low", Table::Type::integer);

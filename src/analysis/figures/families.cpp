@@ -20,8 +20,8 @@ struct Family {
   std::vector<std::size_t> rows;
 };
 
-std::vector<double> values_at(const std::vector<double>& column,
-                              const std::vector<std::size_t>& rows) {
+std::vector<double> values_of_rows(const std::vector<double>& column,
+                                   const std::vector<std::size_t>& rows) {
   std::vector<double> values;
   for (const auto row : rows) values.push_back(column[row]);
   return values;
@@ -48,7 +48,7 @@ std::vector<Family> families_of(const AnalysisResults& results) {
   return families;
 }
 
-Figure no_comparison(const std::vector<Family>& families) {
+Figure figure_without_families(const std::vector<Family>& families) {
   return families.empty() ? Figure() : empty_figure(kOneFamily);
 }
 
@@ -66,8 +66,8 @@ struct FamilyPoints {
   FamilyPoints(const AnalysisResults& results, const std::vector<Family>& families) {
     for (const auto& family : families)
       rows.insert(rows.end(), family.rows.begin(), family.rows.end());
-    bias = values_at(results.frame("rotated").real_column("bias_strength"), rows);
-    separation = values_at(results.frame("rotated").real_column("separation_strength"), rows);
+    bias = values_of_rows(results.frame("rotated").real_column("bias_strength"), rows);
+    separation = values_of_rows(results.frame("rotated").real_column("separation_strength"), rows);
   }
 };
 
@@ -107,7 +107,7 @@ std::pair<Table, std::vector<LegendEntry>> family_table(const AnalysisResults& r
   std::size_t place = 0;
   for (std::size_t i = 0; i < families.size(); ++i) {
     const auto& [name, rows] = families[i];
-    const double r = pearson_r(values_at(separation, rows), values_at(bias, rows));
+    const double r = pearson_r(values_of_rows(separation, rows), values_of_rows(bias, rows));
     legend.push_back(
         family_legend_entry(i, fmt::format("{}, {{/:Italic r}} = {:.2f}", escape_markup(name), r)));
     for (const auto row : rows)
@@ -122,7 +122,7 @@ std::pair<Table, std::vector<LegendEntry>> family_table(const AnalysisResults& r
 
 Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
   const auto families = families_of(results);
-  if (families.size() < 2) return no_comparison(families);
+  if (families.size() < 2) return figure_without_families(families);
   const auto& biases = results.frame("rotated").real_column("bias_strength");
   const auto all = FamilyPoints(results, families).bias;
   HistogramBins bins{quantile_of(all, 0.01), quantile_of(all, 0.99), kFamilyBins};
@@ -133,7 +133,7 @@ Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
       empty_table("integer panel, real low, real high, real fraction, integer heads, text family");
   double tallest = 0;
   for (std::size_t i = 0; i < families.size(); ++i) {
-    const auto counts = bins.count_values(values_at(biases, families[i].rows));
+    const auto counts = bins.count_values(values_of_rows(biases, families[i].rows));
     for (int bin = 0; bin < kFamilyBins; ++bin) {
       const auto count = counts[static_cast<std::size_t>(bin)];
       const double fraction =
@@ -151,7 +151,7 @@ Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
       fmt::arg("x_step", nice_tick_step((bins.high - bins.low) * unit.scale, 4)),
       fmt::arg("top", 1.08 * tallest), fmt::arg("y_step", nice_tick_step(tallest, 3)));
   grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
-    const auto bias = values_at(biases, families[i].rows);
+    const auto bias = values_of_rows(biases, families[i].rows);
     return {fmt::format("{}: {:.0f} % positive", families[i].name, 100 * positive_share(bias)),
             kind.fill("panel", fmt::arg("panel", i), fmt::arg("mean", mean_of(bias) * unit.scale),
                       fmt::arg("scale", unit.scale),
@@ -162,7 +162,7 @@ Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
 
 Figure family_scatter(const AnalysisResults& results, const FigureKind& kind) {
   const auto families = families_of(results);
-  if (families.size() < 2) return no_comparison(families);
+  if (families.size() < 2) return figure_without_families(families);
   const FamilyPoints points(results, families);
   auto [table, entries] = family_table(results, families, points);
   const auto unit = choose_axis_unit({points.bias}, "per token");

@@ -49,7 +49,8 @@ std::vector<HeadRange> heads_of_last_run(const ResultFrame& scatter, const std::
 // Returns `count` heads spread over layers and over head numbers: one head from each of `count`
 // equal strata. The position inside a stratum follows the golden ratio (a low-discrepancy
 // sequence); a fixed position would show the same head number of every second layer.
-std::vector<HeadRange> spread_heads(const std::vector<HeadRange>& all, std::size_t count) {
+std::vector<HeadRange> select_evenly_spread_heads(const std::vector<HeadRange>& all,
+                                                  std::size_t count) {
   if (all.size() <= count) return all;
   constexpr double kGoldenRatio = 0.6180339887498949;
   std::vector<HeadRange> chosen;
@@ -177,7 +178,7 @@ Figure collage(const AnalysisResults& results, const FigureKind& kind) {
       return empty_figure(fmt::format(
           "head_scatter.parquet has no column {}; analyse again with as many --components", axis));
   const auto all = heads_of_last_run(scatter, scatter.real_column(x), scatter.real_column(y));
-  const auto heads = spread_heads(all, kCollageHeads);
+  const auto heads = select_evenly_spread_heads(all, kCollageHeads);
   if (heads.empty()) return {};
   Figure figure;
   figure.title = with_components(results, kind, "title");

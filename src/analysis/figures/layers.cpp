@@ -13,10 +13,11 @@ namespace {
 
 constexpr int kDepthBins = 10;
 
-using RunCells = std::map<std::pair<std::size_t, std::int64_t>, std::vector<double>>;  // (run, x)
+using ValuesByRunAndColumn =
+    std::map<std::pair<std::size_t, std::int64_t>, std::vector<double>>;  // (run, x)
 
 // Heat map data, one row per cell: x, row index of the run, mean over heads, head count, model.
-Table mean_table(const AnalysisResults& results, const RunCells& cells, const char* x,
+Table mean_table(const AnalysisResults& results, const ValuesByRunAndColumn& cells, const char* x,
                  const char* mean) {
   Table table = empty_table(
       fmt::format("integer {}, integer row, real {}, integer heads, text model", x, mean));
@@ -35,7 +36,7 @@ Table depth_means(const AnalysisResults& results, const FigureKind& kind) {
   std::vector<std::int64_t> last(results.runs().size(), 1);  // last layer with a head
   for (std::size_t row = 0; row < frame.rows(); ++row)
     last[frame.run_indices()[row]] = std::max(last[frame.run_indices()[row]], layers[row]);
-  RunCells cells;
+  ValuesByRunAndColumn cells;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     if (!frame.is_first_component(row) || std::isnan(values[row])) continue;
     const auto run = frame.run_indices()[row];
@@ -45,7 +46,7 @@ Table depth_means(const AnalysisResults& results, const FigureKind& kind) {
   return mean_table(results, cells, "bin", "mean");
 }
 
-double height_of(const AnalysisResults& results) {
+double figure_height_for_runs(const AnalysisResults& results) {
   return 0.62 + 0.2 * static_cast<double>(results.runs().size());
 }
 
@@ -58,7 +59,7 @@ Figure layer_heatmap(const AnalysisResults& results, const FigureKind& kind) {
   Figure figure;
   figure.data = depth_means(results, kind);
   if (figure.data.rows() == 0) return {};
-  figure.height = height_of(results) + (around_zero ? 0.16 : 0);
+  figure.height = figure_height_for_runs(results) + (around_zero ? 0.16 : 0);
   figure.script = gnuplot_palette_command(kColours.at(kind.text("colours"))) +
                   run_axis_commands(results) + kind.text("script");
   std::string dark = "$3 >= 0.5";
@@ -86,7 +87,7 @@ Figure component_weights(const AnalysisResults& results, const FigureKind& kind)
   const ResultFrame& weights = results.frame("head_component_weights");
   const auto& values = weights.real_column("component_weight");
   const auto& components = weights.integer_column("component");
-  RunCells cells;
+  ValuesByRunAndColumn cells;
   for (std::size_t row = 0; row < weights.rows(); ++row)
     if (!std::isnan(values[row]))
       cells[{weights.run_indices()[row], components[row]}].push_back(values[row]);
@@ -95,7 +96,7 @@ Figure component_weights(const AnalysisResults& results, const FigureKind& kind)
     figure.script = kind.fill("script_of_one", fmt::arg("right", std::ranges::max(components) + 1));
     return figure;
   }
-  figure.height = height_of(results);
+  figure.height = figure_height_for_runs(results);
   figure.script = gnuplot_palette_command(style::kGreens) + run_axis_commands(results) +
                   kind.fill("script") + plot_heatmap_cells(1, 2, 3) + "\n";
   return figure;

@@ -16,7 +16,7 @@ constexpr char kStackedBars[] =
 
 // Draws the explained variance of PC0 to PC9 of a single run as bars, with the standard deviation
 // over heads.
-Figure explained_variance_of_one(const AnalysisResults& results, const FigureKind& kind) {
+Figure explained_variance_of_single_run(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& qk = results.frame("qk");
   const auto& pcs = qk.integer_column("pc");
   Figure figure;
@@ -120,7 +120,7 @@ Figure class_counts(const AnalysisResults& results, const FigureKind& kind) {
 }
 
 Figure explained_variance(const AnalysisResults& results, const FigureKind& kind) {
-  return results.has_single_run() ? explained_variance_of_one(results, kind)
+  return results.has_single_run() ? explained_variance_of_single_run(results, kind)
                                   : trajectory(results, kind);
 }
 

@@ -45,18 +45,18 @@ struct PairMean {
 
   double mean() const { return weighted / weight; }
 };
-using CellPlace = std::array<std::int64_t, 3>;  // group, column, row
+using CellIndex = std::array<std::int64_t, 3>;  // group, column, row
 
 // Mean over the pairs of all heads of a group, cell by cell. Cells of a head are weighted by the
 // pairs they represent, not by the pairs that were sampled.
-std::map<CellPlace, PairMean> pooled_pairs(const PanelGroups& groups, const ResultFrame& frame,
+std::map<CellIndex, PairMean> pooled_pairs(const PanelGroups& groups, const ResultFrame& frame,
                                            const char* value,
                                            const std::vector<std::int64_t>& x_bins,
                                            const std::vector<std::int64_t>& y_bins) {
   const auto& values = frame.real_column(value);
   const auto& pairs = frame.integer_column("n_pairs");
   const auto& weights = frame.has("n_eligible") ? frame.integer_column("n_eligible") : pairs;
-  std::map<CellPlace, PairMean> cells;
+  std::map<CellIndex, PairMean> cells;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     if (std::isnan(values[row]) || pairs[row] == 0) continue;
     auto& sum = cells[{as_integer_cell(groups.of_row[row]), x_bins[row], y_bins[row]}];
@@ -91,8 +91,8 @@ struct PairAxis {
   }
 };
 
-HoverCell pair_hover(const PanelGrid& grid, const PairCell& cell, const PairAxis& x,
-                     const PairAxis& y) {
+HoverCell pair_cell_tooltip(const PanelGrid& grid, const PairCell& cell, const PairAxis& x,
+                            const PairAxis& y) {
   const auto group = static_cast<std::size_t>(cell.group);
   const auto box = grid.panel_hover_cell(group);
   const auto across = [&](double value) {
@@ -150,7 +150,7 @@ Figure draw_pair_map(const AnalysisResults& results, const FigureKind& kind,
                           fmt::arg("y_low", y.low[i]), fmt::arg("y_high", y.high[i]),
                           fmt::arg("panel", i), fmt::arg("few", kFewPairs))};
   });
-  for (const auto& cell : cells) figure.hover.push_back(pair_hover(grid, cell, x, y));
+  for (const auto& cell : cells) figure.hover.push_back(pair_cell_tooltip(grid, cell, x, y));
   return figure;
 }
 

@@ -35,8 +35,8 @@ void collect_runs(const Table& table, std::vector<ResultRun>& runs) {
   }
 }
 
-const Table::Column& column_of(const Table& table, const std::string& path, std::string_view name,
-                               Table::Type type) {
+const Table::Column& require_column_of_type(const Table& table, const std::string& path,
+                                            std::string_view name, Table::Type type) {
   const auto* found = table.find(name);
   if (!found || found->type != type)
     bad_input("{}: column '{}' is missing or of another type; analyse again with this version",
@@ -45,7 +45,7 @@ const Table::Column& column_of(const Table& table, const std::string& path, std:
 }
 
 // Keeps the rows whose text column has this value. A table without the column stays as it is.
-Table rows_with(Table table, const char* column, const std::string& value) {
+Table filter_rows(Table table, const char* column, const std::string& value) {
   const auto* texts = table.find(column);
   if (value.empty() || !texts || texts->type != Table::Type::text) return table;
   const auto matches = texts->texts;
@@ -85,7 +85,7 @@ std::string attention_title(const std::string& kind) {
 }  // namespace
 
 const Table::Column& ResultFrame::column(std::string_view name, Table::Type type) const {
-  return column_of(table_, path_, name, type);
+  return require_column_of_type(table_, path_, name, type);
 }
 
 const std::vector<std::int64_t>& ResultFrame::integer_column(std::string_view name) const {
@@ -150,7 +150,7 @@ void AnalysisResults::read_intervals() {
   if (!has("errors")) return;
   const Table table = read_parquet_table(table_path("errors"));
   const auto column = [&](const char* name, Table::Type type) -> const Table::Column& {
-    return column_of(table, table_path("errors"), name, type);
+    return require_column_of_type(table, table_path("errors"), name, type);
   };
   const auto& quantity = column("quantity", Table::Type::text).texts;
   const auto& heads = column("heads", Table::Type::text).texts;
@@ -193,7 +193,7 @@ const ResultFrame& AnalysisResults::frame(const std::string& name) const {
   auto& frame = frames_[name];
   if (frame) return *frame;
   Table table =
-      rows_with(read_parquet_table_with_gaps(table_path(name)), "attention", choices_.attention);
+      filter_rows(read_parquet_table_with_gaps(table_path(name)), "attention", choices_.attention);
   const auto* model = table.find("model");
   if (!model || model->type != Table::Type::text)
     bad_input("{}: there is no text column 'model'; expected a table of 'qkscope analyze'",

@@ -143,7 +143,7 @@ std::string plot_interval(const std::string& x, const PlotSeries& s, double scal
 }
 
 template <typename Statistic>
-std::vector<double> of_each(const RunGroups& groups, const Statistic& statistic) {
+std::vector<double> statistic_of_each_run(const RunGroups& groups, const Statistic& statistic) {
   std::vector<double> values;
   for (const auto& group : groups) values.push_back(statistic(group));
   return values;
@@ -222,7 +222,7 @@ RunGroups mark_class_members_by_run(const AnalysisResults& results, const std::s
 }
 
 std::vector<double> mean_by_run(const RunGroups& groups) {
-  return of_each(groups, mean_of);
+  return statistic_of_each_run(groups, mean_of);
 }
 
 int TrajectoryTable::add(const std::string& name, std::vector<double> values) {
@@ -235,7 +235,7 @@ PlotSeries TrajectoryTable::add_measure(const TrajectoryMeasure& measure, const 
     return [fraction](const auto& group) { return quantile_of(group, fraction); };
   };
   const auto add_column = [&](const char* ending, const auto& statistic) {
-    return fmt::format("${}", add(measure.name + ending, of_each(groups, statistic)));
+    return fmt::format("${}", add(measure.name + ending, statistic_of_each_run(groups, statistic)));
   };
   PlotSeries series{measure.look, "", "", ""};
   if (measure.summary == SummaryStatistic::mean ||

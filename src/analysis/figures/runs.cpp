@@ -60,7 +60,7 @@ void read_taxonomy_bounds(ResultRun& run) {
 }
 
 // Merges the run's entry in runs.json with the summary.json and timings.json of its results.
-Json facts_of(const ResultRun& run, const Json& entries, const std::string& folder) {
+Json collect_run_metadata(const ResultRun& run, const Json& entries, const std::string& folder) {
   Json facts = {{"label", run.label}, {"phase", run.phase}, {"order", run.order}};
   std::string own = folder;
   for (const auto& entry : entries) {
@@ -86,7 +86,7 @@ SweepMetadata read_run_metadata(const std::string& folder, std::vector<ResultRun
       entries = runs_entry;
   }
   for (auto& run : runs) {
-    run.facts = facts_of(run, entries, folder);
+    run.facts = collect_run_metadata(run, entries, folder);
     run.title = display_label(run.label);
     run.family = family_from(run);
     read_taxonomy_bounds(run);

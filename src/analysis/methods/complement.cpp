@@ -35,7 +35,7 @@ double largest_correlation(std::span<const double> drift, const Matrix& scatter,
   return largest;
 }
 
-std::vector<double> unit(std::int64_t size, std::size_t at) {
+std::vector<double> standard_basis_vector(std::int64_t size, std::size_t at) {
   std::vector<double> e(as_index(size));
   e[at] = 1;
   return e;
@@ -43,8 +43,9 @@ std::vector<double> unit(std::int64_t size, std::size_t at) {
 
 // Separability of queries and keys in every plane: balanced accuracy of the best threshold on the
 // line through the two centroids. Planes whose value follows from the moments are skipped.
-void separate(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
-              const Matrix& axes, std::vector<ComplementPair>& planes) {
+void set_separability(const CentredRows& queries, const CentredRows& keys,
+                      const PooledMoments& pooled, const Matrix& axes,
+                      std::vector<ComplementPair>& planes) {
   if (planes.empty()) return;  // without b, `axes` has no columns either
   const auto delta = multiply(axes, pooled.delta);
   Matrix lines(axes.rows / 2, axes.cols);
@@ -70,12 +71,12 @@ void separate(const CentredRows& queries, const CentredRows& keys, const PooledM
 // Returns true if the rotation from axis x to axis y has the direction in which RoPE rotates pairs
 // (i, i + dim / 2). The signs of principal axes are arbitrary; this convention fixes the sign of
 // omega.
-bool turned_as_rope(std::span<const double> x, std::span<const double> y) {
+bool rotates_like_rope(std::span<const double> x, std::span<const double> y) {
   const auto half = x.size() / 2;
   return dot(x.first(half), y.subspan(half, half)) >= dot(x.subspan(half, half), y.first(half));
 }
 
-double nearest_to(double omega, const std::vector<double>& frequencies) {
+double nearest_frequency(double omega, const std::vector<double>& frequencies) {
   double nearest = std::numeric_limits<double>::quiet_NaN();
   // RoPE frequencies form a geometric series, so distance is measured as a ratio.
   double distance = std::numeric_limits<double>::infinity();
@@ -96,12 +97,12 @@ OrthogonalComplement orthogonal_complement(const PooledMoments& pooled, std::spa
   if (dim < 3) return {};
   // Two Householder reflections map a and b to the first two axes. The remaining block of the
   // matrix is the complement, so its eigenvectors are orthogonal to a and b to machine precision.
-  const auto first = householder_between(a, unit(dim, 0));
+  const auto first = householder_between(a, standard_basis_vector(dim, 0));
   Matrix b_row(1, dim);
   b_row.data.assign(b.begin(), b.end());
   reflect_rows(b_row, first);
   b_row(0, 0) = 0;
-  const auto second = householder_between(b_row.data, unit(dim, 1));
+  const auto second = householder_between(b_row.data, standard_basis_vector(dim, 1));
   Matrix turned = pooled.scatter;
   reflect_symmetric(turned, first);
   reflect_symmetric(turned, second);
@@ -153,7 +154,7 @@ void search_plane_rotations(const CentredRows& queries, const CentredRows& keys,
                             const PooledMoments& pooled, const Matrix& axes,
                             PlaneSearchInput search, const RotationOptions& options,
                             std::vector<ComplementPair>& planes) {
-  separate(queries, keys, pooled, axes, planes);
+  set_separability(queries, keys, pooled, axes, planes);
   for (std::size_t i = 0; i < planes.size(); ++i) {
     const auto peak = search.frequencies.strongest_rotation(
         search.units.unit_vectors_in_plane(static_cast<std::int64_t>(i)));
@@ -162,9 +163,9 @@ void search_plane_rotations(const CentredRows& queries, const CentredRows& keys,
     const auto axis = [&](std::size_t at) {
       return std::span<const double>(axes.row(static_cast<std::int64_t>(at)), as_index(axes.cols));
     };
-    const bool against = peak.reversed == turned_as_rope(axis(2 * i), axis(2 * i + 1));
+    const bool against = peak.reversed == rotates_like_rope(axis(2 * i), axis(2 * i + 1));
     pair.omega = against ? -peak.omega : peak.omega;
-    pair.nearest_inv_freq = nearest_to(peak.omega, options.inv_freq);
+    pair.nearest_inv_freq = nearest_frequency(peak.omega, options.inv_freq);
     pair.active = peak.strength > options.active_angle_r;
   }
 }

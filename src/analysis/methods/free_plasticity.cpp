@@ -32,7 +32,7 @@ struct ChosenText {
 // keys have the same score there.
 class BinQueries {
  public:
-  void take(const ModelFreeProfileInput& source, std::size_t bin);
+  void load_bin(const ModelFreeProfileInput& source, std::size_t bin);
 
   std::int64_t size() const { return size_; }
   std::int64_t width() const { return block_begin_.back(); }  // columns
@@ -55,7 +55,7 @@ class BinQueries {
   std::vector<std::int32_t> others_;       // (lanes)
 };
 
-void BinQueries::take(const ModelFreeProfileInput& source, std::size_t bin) {
+void BinQueries::load_bin(const ModelFreeProfileInput& source, std::size_t bin) {
   const SortedQueries& queries = source.queries;
   const auto& rows = queries.rows_of_bin[bin];
   const auto group_of_row = [&](std::int64_t row) {
@@ -138,7 +138,7 @@ class FreeProfile {
   BinSums bin(std::size_t bin, std::int64_t gaussian_point, double gaussian);
 
  private:
-  std::vector<ChosenText> choose(std::int64_t point, Random& random);
+  std::vector<ChosenText> choose_texts(std::int64_t point, Random& random);
   void score(const ChosenText& text, Random& random);
   std::int64_t add_pairs();
 
@@ -157,7 +157,7 @@ class FreeProfile {
   std::vector<ChosenText> all_;           // texts with a pair of keys before the current bin
 };
 
-std::vector<ChosenText> FreeProfile::choose(std::int64_t point, Random& random) {
+std::vector<ChosenText> FreeProfile::choose_texts(std::int64_t point, Random& random) {
   all_.clear();
   std::int64_t keys = 0;  // at most kKeysPerText of every text
   std::int64_t total = 0;
@@ -235,10 +235,10 @@ BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double ga
   sums.weight_without.resize(groups);
   sums.free_without.resize(groups);
   sums.gaussian_without.resize(groups);
-  queries_.take(source_, bin);
+  queries_.load_bin(source_, bin);
   if (queries_.size() < 2) return sums;
   Random random(options_.seed ^ (static_cast<std::uint64_t>(bin + 1) << 40));
-  for (const auto& text : choose(static_cast<std::int64_t>(bin), random)) {
+  for (const auto& text : choose_texts(static_cast<std::int64_t>(bin), random)) {
     score(text, random);
     const auto own_group =
         as_index(source_.texts.group_of(source_.sorted.text[as_index(text.example)]));

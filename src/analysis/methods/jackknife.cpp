@@ -14,7 +14,7 @@ namespace qkscope {
 namespace {
 
 // Frees direction vectors: replicates only need the numbers derived from them.
-void forget_directions(HeadReport& report) {
+void free_direction_vectors(HeadReport& report) {
   if (report.pca) report.pca->components.front().direction = {};
   if (!report.rotation) return;
   report.rotation->a = {};
@@ -22,7 +22,7 @@ void forget_directions(HeadReport& report) {
 }
 
 // Accuracy, on the rows outside the group, of the discriminant fitted to all texts.
-double accuracy_without(const PcaResult& all, std::size_t group) {
+double accuracy_without_group(const PcaResult& all, std::size_t group) {
   if (group >= all.qk_rows.size()) return kNan;
   const auto rows = std::accumulate(all.qk_rows.begin(), all.qk_rows.end(), -all.qk_rows[group]);
   const auto right =
@@ -43,8 +43,8 @@ Matrix active_projection(const HeadReport& head) {
 
 // Fraction of variance, over the rows outside the group, in planes that turn with position: the sum
 // of a^T S a over their axes a is the elementwise product of the scatter S and the projection.
-void active_without(const RotationResult& all, const Matrix& projection,
-                    const PooledMoments& pooled, RotationResult& result) {
+void active_variance_without_group(const RotationResult& all, const Matrix& projection,
+                                   const PooledMoments& pooled, RotationResult& result) {
   if (std::isnan(all.active_variance) || result.b.empty()) return;
   const double active = dot(projection.data, pooled.scatter.data);
   const double total = trace(pooled.scatter);
@@ -53,7 +53,7 @@ void active_without(const RotationResult& all, const Matrix& projection,
 }
 
 // Leave-one-group-out means of the profile; numbers that need rows are NaN.
-PlasticityResult plasticity_without(const PlasticityResult& all, int group) {
+PlasticityResult plasticity_without_group(const PlasticityResult& all, int group) {
   PlasticityResult result;
   ProfileMeans free;
   if (!all.profile_without.free.empty())
@@ -63,7 +63,7 @@ PlasticityResult plasticity_without(const PlasticityResult& all, int group) {
 }
 
 // Geometry with one group of texts left out: the columns that have jackknife replicates.
-GeometryResult geometry_without(const GeometryResult& all, std::size_t group) {
+GeometryResult geometry_without_group(const GeometryResult& all, std::size_t group) {
   GeometryResult result;
   for (const auto& [column, value] : all.columns)
     if (group < value.without.size()) result.set(column, value.without[group]);
@@ -109,7 +109,7 @@ std::vector<HeadReport> jackknife_replicates(const HeadReport& head,
       if (head.pca && !head.pca->components.empty()) {
         report.pca = find_first_component(q, k, pooled, head.pca->components.front().direction,
                                           options.pca_options);
-        report.pca->qk_accuracy = accuracy_without(*head.pca, group);
+        report.pca->qk_accuracy = accuracy_without_group(*head.pca, group);
         if (group < head.pca->r_q_axis_without.size()) {
           report.pca->r_q_axis = head.pca->r_q_axis_without[group];
           report.pca->r_k_axis = head.pca->r_k_axis_without[group];
@@ -118,13 +118,13 @@ std::vector<HeadReport> jackknife_replicates(const HeadReport& head,
       if (head.rotation) {
         report.rotation =
             find_drift_and_separation(q, k, pooled, options.rotation_options, head.rotation->b);
-        active_without(*head.rotation, projection, pooled, *report.rotation);
+        active_variance_without_group(*head.rotation, projection, pooled, *report.rotation);
       }
-      forget_directions(report);
+      free_direction_vectors(report);
     }
     if (head.plasticity && head.plasticity->profile_without.groups > 0)
-      report.plasticity = plasticity_without(*head.plasticity, static_cast<int>(group));
-    if (head.geometry) report.geometry = geometry_without(*head.geometry, group);
+      report.plasticity = plasticity_without_group(*head.plasticity, static_cast<int>(group));
+    if (head.geometry) report.geometry = geometry_without_group(*head.geometry, group);
     result.push_back(std::move(report));
   }
   return result;

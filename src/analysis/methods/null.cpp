@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kRowsPerDimension = 4;
 
 // Cross scatter sum of centred row * (shuffled position - mean), one row per draw: (draws, dim).
-Matrix shuffled_sums(const CentredRows& rows, std::int64_t draws, Random& random) {
+Matrix shuffled_cross_scatter(const CentredRows& rows, std::int64_t draws, Random& random) {
   const auto order = rows_by_position(rows.source);
   Matrix vectors(rows.size(), rows.dim());
   Matrix times(draws, rows.size());
@@ -36,7 +36,7 @@ Matrix shuffled_sums(const CentredRows& rows, std::int64_t draws, Random& random
 // Cross scatter for many rows. Shuffled positions are a vector of fixed length with uniformly
 // random direction in n - 1 dimensions. Its products with the columns of the centred rows are L z /
 // |g|, with L L^T the scatter and z the first elements of a standard normal vector g.
-Matrix normal_sums(const CentredRows& rows, std::int64_t draws, Random& random) {
+Matrix normal_cross_scatter(const CentredRows& rows, std::int64_t draws, Random& random) {
   Matrix z(draws, rows.dim());
   random.fill_normal(z.data);
   Matrix sums = multiply_transposed(z, semidefinite_cholesky(rows.scatter));
@@ -50,10 +50,10 @@ Matrix normal_sums(const CentredRows& rows, std::int64_t draws, Random& random) 
   return sums;
 }
 
-Matrix null_sums(const CentredRows& rows, std::int64_t draws, std::uint64_t seed) {
+Matrix null_cross_scatter(const CentredRows& rows, std::int64_t draws, std::uint64_t seed) {
   Random random(seed);
-  return rows.size() < kRowsPerDimension * rows.dim() ? shuffled_sums(rows, draws, random)
-                                                      : normal_sums(rows, draws, random);
+  return rows.size() < kRowsPerDimension * rows.dim() ? shuffled_cross_scatter(rows, draws, random)
+                                                      : normal_cross_scatter(rows, draws, random);
 }
 
 // a^T scatter a for every row a.
@@ -67,9 +67,9 @@ std::vector<double> variances(const Matrix& lines, const Matrix& scatter) {
 }
 
 // Mean of |r| under the permutation null, and p-value of the observed |r|.
-class NullOf {
+class PermutationNull {
  public:
-  explicit NullOf(double observed) : observed_(std::fabs(observed)) {}
+  explicit PermutationNull(double observed) : observed_(std::fabs(observed)) {}
 
   void add(double covariance, double variance, double position_scatter) {
     const double r = std::fabs(covariance) / std::sqrt(variance * position_scatter);
@@ -98,8 +98,8 @@ PositionNull sample_shuffled_positions(const CentredRows& queries, const Centred
                                        const PooledMoments& pooled, const RotationResult& observed,
                                        const RotationOptions& options) {
   if (options.null_draws <= 0) return {};
-  const Matrix of_queries = null_sums(queries, options.null_draws, options.seed * 2);
-  const Matrix of_keys = null_sums(keys, options.null_draws, options.seed * 2 + 1);
+  const Matrix of_queries = null_cross_scatter(queries, options.null_draws, options.seed * 2);
+  const Matrix of_keys = null_cross_scatter(keys, options.null_draws, options.seed * 2 + 1);
   const double between = pooled.between * (queries.position_mean - keys.position_mean);
   Matrix a = of_queries;
   std::vector<double> drift;  // |sum of the pooled rows with position|
@@ -112,9 +112,9 @@ PositionNull sample_shuffled_positions(const CentredRows& queries, const Centred
   }
   const auto variance_q = variances(a, queries.scatter);
   const auto variance_k = variances(a, keys.scatter);
-  NullOf position(observed.position_r);
-  NullOf q(observed.r_q_a);
-  NullOf k(observed.r_k_a);
+  PermutationNull position(observed.position_r);
+  PermutationNull q(observed.r_q_a);
+  PermutationNull k(observed.r_k_a);
   for (std::int64_t draw = 0; draw < a.rows; ++draw) {
     const auto i = as_index(draw);
     if (!(drift[i] > 0)) continue;

@@ -35,7 +35,7 @@ bool largest_is_negative(std::span<const double> direction) {
                            [](double x, double y) { return std::fabs(x) < std::fabs(y); }) < 0;
 }
 
-bool must_flip(const PcaComponent& component, const PcaOptions& options) {
+bool needs_sign_flip(const PcaComponent& component, const PcaOptions& options) {
   const double r_q = component.q.r;
   const double r_k = component.k.r;
   if (!std::isnan(r_q) && std::fabs(r_q) >= options.weak_correlation) return r_q < 0;
@@ -65,13 +65,14 @@ PcaComponent component_along(std::vector<double> direction, const SideProjection
   component.direction = std::move(direction);
   component.q = with_position(queries, along.q);
   component.k = with_position(keys, along.k);
-  if (must_flip(component, options)) flip(component);
+  if (needs_sign_flip(component, options)) flip(component);
   return component;
 }
 
 // `along`: projections on the first component before its sign was chosen.
-void describe_first(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
-                    const SideProjections& along, PcaResult& result) {
+void describe_first_component(const Moments& queries, const Moments& keys,
+                              const PooledMoments& pooled, const SideProjections& along,
+                              PcaResult& result) {
   const auto& direction = result.components.front().direction;
   const auto centre = dot(pooled.mean, direction);
   result.mu_q = dot(queries.mean, direction) - centre;
@@ -86,8 +87,8 @@ void describe_first(const Moments& queries, const Moments& keys, const PooledMom
 
 // Counts rows, and rows on the correct side of the threshold along `line`, by group of texts (a
 // single group if `texts` is null). `side` is 1 for queries, -1 for keys.
-void count_beyond(const CentredRows& rows, std::span<const double> line, double threshold,
-                  double side, const TextGroups* texts, PcaResult& result) {
+void count_correct(const CentredRows& rows, std::span<const double> line, double threshold,
+                   double side, const TextGroups* texts, PcaResult& result) {
   const auto along = project_centred(rows, line);
   const double mean = dot(rows.mean, line);
   for (std::size_t row = 0; row < along.size(); ++row) {
@@ -100,8 +101,8 @@ void count_beyond(const CentredRows& rows, std::span<const double> line, double 
 // Linear discriminant (LDA) of queries against keys on the first two components, with the shared
 // within-class covariance (2 x 2) and class sizes as priors. Accuracy is measured on the training
 // rows.
-void discriminate(const CentredRows& queries, const CentredRows& keys, const TextGroups* texts,
-                  PcaResult& result) {
+void fit_linear_discriminant(const CentredRows& queries, const CentredRows& keys,
+                             const TextGroups* texts, PcaResult& result) {
   if (result.components.size() < 2) return;
   const auto& x = result.components[0].direction;
   const auto& y = result.components[1].direction;
@@ -130,8 +131,8 @@ void discriminate(const CentredRows& queries, const CentredRows& keys, const Tex
   const auto groups = texts ? as_index(texts->size()) : std::size_t{1};
   result.qk_rows.assign(groups, 0);
   result.qk_right.assign(groups, 0);
-  count_beyond(queries, line, threshold, 1, texts, result);
-  count_beyond(keys, line, threshold, -1, texts, result);
+  count_correct(queries, line, threshold, 1, texts, result);
+  count_correct(keys, line, threshold, -1, texts, result);
   const auto right =
       std::accumulate(result.qk_right.begin(), result.qk_right.end(), std::int64_t{0});
   result.qk_accuracy = static_cast<double>(right) / (nq + nk);
@@ -139,7 +140,7 @@ void discriminate(const CentredRows& queries, const CentredRows& keys, const Tex
 
 // Sums over queries or over keys. Each row is projected on the drift axis that was fitted without
 // its group of texts.
-struct AxisSums {
+struct AxisCorrelationSums {
   double rows = 0;
   double sum = 0;
   double squares = 0;
@@ -148,7 +149,7 @@ struct AxisSums {
   double products = 0;      // projection times position
   double total_square = 0;  // squared length of the rows in all directions
 
-  void add(const AxisSums& other, double sign) {
+  void add(const AxisCorrelationSums& other, double sign) {
     rows += sign * other.rows;
     sum += sign * other.sum;
     squares += sign * other.squares;
@@ -169,7 +170,7 @@ struct AxisSums {
   }
 };
 
-AxisSums sums_along(const TextGroupSums& group, std::span<const double> axis) {
+AxisCorrelationSums sums_along(const TextGroupSums& group, std::span<const double> axis) {
   return {static_cast<double>(group.count),
           dot(group.sum, axis),
           quadratic_form(group.scatter, axis),
@@ -192,11 +193,12 @@ std::vector<double> drift_axis(const Moments& queries, const Moments& keys) {
 
 // Returns the correlation over all groups and appends the leave-one-group-out correlations to
 // `without`.
-double pooled_correlation(std::span<const AxisSums> groups, std::vector<double>& without) {
-  AxisSums all;
+double pooled_correlation(std::span<const AxisCorrelationSums> groups,
+                          std::vector<double>& without) {
+  AxisCorrelationSums all;
   for (const auto& group : groups) all.add(group, 1);
   for (const auto& group : groups) {
-    AxisSums rest = all;
+    AxisCorrelationSums rest = all;
     rest.add(group, -1);
     without.push_back(rest.r());
   }
@@ -223,7 +225,7 @@ PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const Po
     result.positional_variance_q += component.explained_variance * component.q.r * component.q.r;
     result.positional_variance_k += component.explained_variance * component.k.r * component.k.r;
     result.components.push_back(std::move(component));
-    if (i == 0) describe_first(queries, keys, pooled, along, result);
+    if (i == 0) describe_first_component(queries, keys, pooled, along, result);
   }
   result.qk_accuracy = kNan;
   return result;
@@ -233,7 +235,7 @@ PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
                        const PooledMoments& pooled, const PcaOptions& options,
                        const TextGroups* texts) {
   PcaResult result = pca_from_moments(queries, keys, pooled, options);
-  discriminate(queries, keys, texts, result);
+  fit_linear_discriminant(queries, keys, texts, result);
   return result;
 }
 
@@ -249,7 +251,7 @@ PcaResult find_first_component(const Moments& queries, const Moments& keys,
       trace(pooled.scatter);
   PcaResult result;
   result.components.push_back(std::move(component));
-  describe_first(queries, keys, pooled, along, result);
+  describe_first_component(queries, keys, pooled, along, result);
   result.qk_accuracy = result.positional_variance_q = result.positional_variance_k = kNan;
   return result;
 }
@@ -257,8 +259,8 @@ PcaResult find_first_component(const Moments& queries, const Moments& keys,
 void correlate_along_drift_axis(const GroupedRows& queries, const GroupedRows& keys,
                                 std::span<const Moments> queries_without,
                                 std::span<const Moments> keys_without, PcaResult& result) {
-  std::vector<AxisSums> q(queries_without.size());
-  std::vector<AxisSums> k(queries_without.size());
+  std::vector<AxisCorrelationSums> q(queries_without.size());
+  std::vector<AxisCorrelationSums> k(queries_without.size());
   for (std::size_t group = 0; group < q.size(); ++group) {
     const auto axis = drift_axis(queries_without[group], keys_without[group]);
     if (axis.empty()) continue;

@@ -26,9 +26,9 @@ std::vector<std::int32_t> sample_positions(const PlantedOptions& options, Random
   }
 }
 
-class Planter {
+class PlantedRowGenerator {
  public:
-  Planter(const PlantedOptions& options, HeadKind kind)
+  PlantedRowGenerator(const PlantedOptions& options, HeadKind kind)
       : options_(options), queries_(kind == HeadKind::query), basis_(planted_basis(options)) {}
 
   // Adds the planted query or key vector at position t, without noise, to x.
@@ -81,7 +81,7 @@ Matrix planted_basis(const PlantedOptions& options) {
 
 HeadRows generate_planted_rows(const PlantedOptions& options, HeadKind kind,
                                std::uint64_t rows_seed) {
-  const Planter planter(options, kind);
+  const PlantedRowGenerator planter(options, kind);
   Random random(rows_seed);
   HeadRows sampled;
   sampled.head_dim = options.dim;

@@ -40,7 +40,7 @@ ResidualNormality residual_normality(const LinearQueryModel& model, double p_alp
   return result;
 }
 
-double mean_of_table(const std::vector<BucketCell>& table) {
+double mean_of_bucket_cells(const std::vector<BucketCell>& table) {
   double sum = 0;
   double count = 0;
   for (const auto& cell : table) {
@@ -51,7 +51,7 @@ double mean_of_table(const std::vector<BucketCell>& table) {
   return count > 0 ? sum / count : kNan;
 }
 
-void weigh_components(PlasticityResult& result) {
+void set_component_weights(PlasticityResult& result) {
   double total = 0;
   for (const double r2 : result.component_r2) total += std::max(0.0, r2);
   const double uniform = 1 / static_cast<double>(result.component_r2.size());
@@ -60,7 +60,7 @@ void weigh_components(PlasticityResult& result) {
 }
 
 // Fills one profile point per bin. Bins with too few queries for a fit get NaN.
-void take_profile(std::span<const QueryBin> bins, const QueryPoints& points,
+void fill_profile(std::span<const QueryBin> bins, const QueryPoints& points,
                   const PlasticityProfileTables& tables, PlasticityResult& result) {
   std::size_t next = 0;  // index into points
   for (const auto& bin : bins) {
@@ -87,7 +87,7 @@ SortedKeys sort_by_bin(const RowsView& keys, const ProfileGrid& grid, SortedKeys
                               by_bucket.bin[i] >= by_bucket.bin[i - 1]);
   }
   if (ascending) return by_bucket;
-  return sort_keys(keys, profile_bins_of_rows(grid, keys));
+  return sort_keys_by_text_and_bin(keys, profile_bins_of_rows(grid, keys));
 }
 
 }  // namespace
@@ -103,7 +103,7 @@ PlasticityResult plasticity_of_query_model(const LinearQueryModel& model,
   result.mae_ratio = model.mae_projection / model.mae_baseline;
   result.normality = residual_normality(model, options.p_alpha);
   result.component_r2 = model.r_squared;
-  weigh_components(result);
+  set_component_weights(result);
   return result;
 }
 
@@ -125,7 +125,7 @@ PlasticityResult plasticity_of_queries_and_keys(const FittedQueries& queries,
   if (queries.rows != nullptr) rows.emplace(sort_queries(*queries.rows, model, grid, texts));
   const ProfileQueryModel profile =
       fit_profile_query_model(model, bins, buckets, rows ? &*rows : nullptr, texts.size(), options);
-  const SortedKeys by_bucket = sort_keys(keys.source, keys.source.bucket);
+  const SortedKeys by_bucket = sort_keys_by_text_and_bin(keys.source, keys.source.bucket);
   const SortedKeys by_bin = sort_by_bin(keys.source, grid, by_bucket);
   const FloatMatrix turned_keys = rotate_and_scale_keys(keys, model, by_bin.row);
   const KeyTile all_keys(turned_keys);
@@ -135,8 +135,8 @@ PlasticityResult plasticity_of_queries_and_keys(const FittedQueries& queries,
                            profile.side, eligible, buckets, texts, result.profile_context},
                           options);
   result.table = std::move(tables.buckets);
-  result.ap_overall = mean_of_table(result.table);
-  take_profile(bins, profile.side.points, tables.profile, result);
+  result.ap_overall = mean_of_bucket_cells(result.table);
+  fill_profile(bins, profile.side.points, tables.profile, result);
   if (rows) {
     if (options.replicates)
       result.profile_without = compute_profile_replicates(

@@ -10,8 +10,8 @@
 namespace qkscope {
 namespace {
 
-std::int64_t context_of(const RowsView& queries, const RowsView& keys,
-                        const BucketRanges& buckets) {
+std::int64_t context_length_of_rows(const RowsView& queries, const RowsView& keys,
+                                    const BucketRanges& buckets) {
   std::int64_t end = 1;
   std::int32_t last_bucket = 0;
   for (const RowsView* rows : {&queries, &keys})
@@ -22,8 +22,8 @@ std::int64_t context_of(const RowsView& queries, const RowsView& keys,
   return buckets.equal_bucket_size() > 0 ? std::max(end, buckets.range(last_bucket).end) : end;
 }
 
-int bins_for(const RowsView& queries, std::int64_t used, std::int64_t context,
-             const BucketRanges& buckets) {
+int default_bin_count(const RowsView& queries, std::int64_t used, std::int64_t context,
+                      const BucketRanges& buckets) {
   const auto most = static_cast<int>(std::min<std::int64_t>(kMostBinsUnasked, context));
   const double wanted = static_cast<double>(used) / kQueriesPerBin;
   const auto size = buckets.equal_bucket_size();
@@ -59,10 +59,11 @@ ProfileGrid choose_profile_grid(const RowsView& queries, const RowsView& keys,
                                 const BucketRanges& buckets, std::int64_t used,
                                 const PlasticityOptions& options) {
   ProfileGrid grid;
-  grid.context = options.context > 0 ? options.context : context_of(queries, keys, buckets);
+  grid.context =
+      options.context > 0 ? options.context : context_length_of_rows(queries, keys, buckets);
   if (options.profile_bins == PlasticityOptions::kBuckets) return grid;
   grid.bins = options.profile_bins > 0 ? options.profile_bins
-                                       : bins_for(queries, used, grid.context, buckets);
+                                       : default_bin_count(queries, used, grid.context, buckets);
   grid.bins = static_cast<int>(std::min<std::int64_t>(grid.bins, grid.context));
   return grid;
 }

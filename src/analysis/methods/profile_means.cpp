@@ -12,22 +12,22 @@ namespace {
 
 using BinKind = ProfileBinMean::Kind;
 
-std::vector<double> values_of(const PlasticityResult& result, ProfileKind kind) {
+std::vector<double> profile_values(const PlasticityResult& result, ProfileKind kind) {
   std::vector<double> values;
   for (const auto& point : result.profile)
     values.push_back(kind == ProfileKind::free ? point.ap_free : point.mean.ap);
   return values;
 }
 
-std::vector<double> queries_of(const PlasticityResult& result) {
+std::vector<double> query_counts(const PlasticityResult& result) {
   std::vector<double> queries;
   for (const auto& point : result.profile) queries.push_back(static_cast<double>(point.queries));
   return queries;
 }
 
 // Row `group` of an array (groups, points of the profile).
-std::span<const double> part_of(const PlasticityResult& result, const std::vector<double>& numbers,
-                                int group) {
+std::span<const double> values_of_group(const PlasticityResult& result,
+                                        const std::vector<double>& numbers, int group) {
   const auto points = result.profile.size();
   return std::span(numbers).subspan(as_index(group) * points, points);
 }
@@ -88,7 +88,7 @@ double error_of(const PlasticityResult& result, ProfileKind kind, const Of& of) 
   const auto& replicates = replicates_of(result, kind);
   std::vector<double> numbers;
   for (int group = 0; group < result.profile_without.groups && !replicates.empty(); ++group)
-    numbers.push_back(of(part_of(result, replicates, group)));
+    numbers.push_back(of(values_of_group(result, replicates, group)));
   return jackknife_error(numbers);
 }
 
@@ -143,12 +143,12 @@ void set_profile_means(const ProfileMeans& gaussian, const ProfileMeans& free,
 
 ProfileMeans profile_means_without_group(const PlasticityResult& result, ProfileKind kind,
                                          int group) {
-  return means_of(result, part_of(result, replicates_of(result, kind), group),
-                  part_of(result, result.profile_without.queries, group));
+  return means_of(result, values_of_group(result, replicates_of(result, kind), group),
+                  values_of_group(result, result.profile_without.queries, group));
 }
 
 void summarize_profile(const PlasticityOptions& options, PlasticityResult& result) {
-  const auto values = values_of(result, ProfileKind::gaussian);
+  const auto values = profile_values(result, ProfileKind::gaussian);
   result.profile_low = 0;
   result.profile_high = result.profile_context;
   if (options.fifths == PlasticityOptions::Fifths::range) {
@@ -160,8 +160,9 @@ void summarize_profile(const PlasticityOptions& options, PlasticityResult& resul
       any = true;
     }
   }
-  const auto means = means_of(result, values, queries_of(result));
-  const auto free = means_of(result, values_of(result, ProfileKind::free), queries_of(result));
+  const auto means = means_of(result, values, query_counts(result));
+  const auto free =
+      means_of(result, profile_values(result, ProfileKind::free), query_counts(result));
   set_profile_means(means, free, result);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto at = [i](std::span<const double> some) { return some[i]; };

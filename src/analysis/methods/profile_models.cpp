@@ -22,8 +22,8 @@ void append_column(std::span<const double> mean, std::span<const double> varianc
 
 // Query model with mean alpha + beta t and constant variance. z scores are linear in the position
 // t, so interpolating between two columns is exact.
-QueryModelsAtPoints linear_side(const LinearQueryModel& model, std::span<const double> position,
-                                std::span<const std::int32_t> number) {
+QueryModelsAtPoints linear_models(const LinearQueryModel& model, std::span<const double> position,
+                                  std::span<const std::int32_t> number) {
   QueryModelsAtPoints side;
   if (position.empty()) return side;
   const double low = position.front();
@@ -45,12 +45,13 @@ QueryModelsAtPoints linear_at_bins(const LinearQueryModel& model, std::span<cons
     position.push_back(bin.position);
     number.push_back(bin.bin);
   }
-  return linear_side(model, position, number);
+  return linear_models(model, position, number);
 }
 
 // One column per bucket that has a variance. The linear model at the bucket's mean position gives
 // the drift coordinate; the bucket's queries give mean and variance of all other coordinates.
-QueryModelsAtPoints bucket_side(const LinearQueryModel& model, std::span<const QueryBin> bins) {
+QueryModelsAtPoints query_models_of_buckets(const LinearQueryModel& model,
+                                            std::span<const QueryBin> bins) {
   QueryModelsAtPoints side;
   std::vector<std::int32_t> numbers;
   for (const auto& bucket : model.buckets) {
@@ -111,8 +112,8 @@ std::vector<FitWindow> local_windows(const LocalFitKnots& knots, const SortedQue
 
 // Returns a window of the rows for which `matches` returns true, with equal weights.
 template <typename Matches>
-FitWindow window_where(const SortedQueries& queries, double centre, int degree,
-                       const Matches& matches) {
+FitWindow matching_rows_window(const SortedQueries& queries, double centre, int degree,
+                               const Matches& matches) {
   std::vector<std::int64_t> rows;
   for (std::size_t i = 0; i < queries.position.size(); ++i)
     if (matches(i)) rows.push_back(static_cast<std::int64_t>(i));
@@ -120,7 +121,7 @@ FitWindow window_where(const SortedQueries& queries, double centre, int degree,
 }
 
 // Copies means and variances of the fits into the columns.
-void take_fits(const WindowFits& fits, const SortedQueries& queries, QueryGaussians& columns) {
+void copy_fits(const WindowFits& fits, const SortedQueries& queries, QueryGaussians& columns) {
   columns.mean = fits.mean;
   columns.variance = fits.variance;
   for (std::int64_t c = 0; c < fits.mean.rows; ++c)
@@ -142,7 +143,7 @@ std::vector<FitWindow> bucket_windows(const LinearQueryModel& model, const Sorte
   std::vector<FitWindow> windows;
   for (const auto& bucket : model.buckets)
     if (!bucket.variance.empty())
-      windows.push_back(window_where(queries, bucket.position, 0, [&](std::size_t i) {
+      windows.push_back(matching_rows_window(queries, bucket.position, 0, [&](std::size_t i) {
         return queries.bucket[i] == bucket.bucket;
       }));
   return windows;
@@ -152,7 +153,7 @@ std::vector<FitWindow> bucket_windows(const LinearQueryModel& model, const Sorte
 std::vector<FitWindow> line_windows(std::span<const double> centres, const SortedQueries& queries) {
   std::vector<FitWindow> windows;
   for (const double centre : centres)
-    windows.push_back(window_where(queries, centre, 1, [](std::size_t) { return true; }));
+    windows.push_back(matching_rows_window(queries, centre, 1, [](std::size_t) { return true; }));
   return windows;
 }
 
@@ -162,8 +163,8 @@ std::vector<double> centres_of(std::span<const FitWindow> windows) {
   return centres;
 }
 
-void take_covariances(const SortedQueries& queries, std::span<const FitWindow> windows,
-                      const GroupedFits& fits, QueryGaussians& columns) {
+void add_covariances(const SortedQueries& queries, std::span<const FitWindow> windows,
+                     const GroupedFits& fits, QueryGaussians& columns) {
   WindowFits all = fits.fits_without_group(-1);
   all.variance = columns.variance;
   for (std::int64_t c = 0; c < columns.size(); ++c)
@@ -245,7 +246,7 @@ QueryModelsAtPoints linear_model_at_buckets(const LinearQueryModel& model) {
     position.push_back(bucket.position);
     number.push_back(bucket.bucket);
   }
-  return linear_side(model, position, number);
+  return linear_models(model, position, number);
 }
 
 ProfileQueryModel fit_profile_query_model(const LinearQueryModel& model,
@@ -255,7 +256,7 @@ ProfileQueryModel fit_profile_query_model(const LinearQueryModel& model,
   const auto kind = options.profile_model;
   ProfileQueryModel result;
   if (kind == ModelKind::linear) result.side = linear_at_bins(model, bins);
-  if (kind == ModelKind::bucket) result.side = bucket_side(model, bins);
+  if (kind == ModelKind::bucket) result.side = query_models_of_buckets(model, bins);
   if (queries == nullptr) {
     if (kind == ModelKind::local) result.side = interpolated_buckets(model, bins, buckets);
     return result;
@@ -271,7 +272,7 @@ ProfileQueryModel fit_profile_query_model(const LinearQueryModel& model,
   auto& columns = result.side.columns;
   if (kind == ModelKind::local) {
     if (std::isnan(local.variance.data.front())) return result;  // fewer than two queries
-    take_fits(local, *queries, columns);
+    copy_fits(local, *queries, columns);
     for (std::size_t i = 0; i < bins.size(); ++i)
       result.side.points.add(bins[i].bin, bins[i].position, result.knots.knot[i],
                              result.knots.fraction[i]);
@@ -282,12 +283,12 @@ ProfileQueryModel fit_profile_query_model(const LinearQueryModel& model,
             ? bucket_windows(model, *queries)
             : line_windows(std::vector{bins.front().position, bins.back().position}, *queries);
     result.fits.emplace(fit(windows));
-    if (kind == ModelKind::bin) take_fits(result.fits->fits_without_group(-1), *queries, columns);
+    if (kind == ModelKind::bin) copy_fits(result.fits->fits_without_group(-1), *queries, columns);
     if (kind == ModelKind::bucket)
       result.line.emplace(fit(line_windows(centres_of(windows), *queries)));
   }
   if (options.covariance == PlasticityOptions::Covariance::full)
-    take_covariances(*queries, windows, *result.fits, columns);
+    add_covariances(*queries, windows, *result.fits, columns);
   return result;
 }
 

@@ -43,8 +43,8 @@ class GradientSampler {
     const std::vector<KeyPair> pairs = sample(point);
     for (std::size_t p = 0; p < pairs.size(); ++p) {
       if (p + kAhead < pairs.size()) {
-        fetch(source_.keys.row(pairs[p + kAhead].first), dim);
-        fetch(source_.keys.row(pairs[p + kAhead].second), dim);
+        prefetch_key(source_.keys.row(pairs[p + kAhead].first), dim);
+        prefetch_key(source_.keys.row(pairs[p + kAhead].second), dim);
       }
       const float* const x = source_.keys.row(pairs[p].first);
       const float* const y = source_.keys.row(pairs[p].second);
@@ -89,7 +89,7 @@ class GradientSampler {
   static constexpr std::size_t kAhead = 4;  // pairs
 
   // Prefetches a key, because sampled keys are scattered in memory.
-  static void fetch(const float* key, std::size_t dim) {
+  static void prefetch_key(const float* key, std::size_t dim) {
     constexpr std::size_t kLine = 16;  // floats per cache line
     for (std::size_t j = 0; j < dim; j += kLine) __builtin_prefetch(key + j);
   }
@@ -124,7 +124,7 @@ class GradientSampler {
 // Change of the profile when the queries of one group are left out: (groups, points). Gradients are
 // computed at points that coincide with a column, and the change is interpolated linearly between
 // these points. If the model has at most two columns, gradients are computed at every point.
-Matrix model_changes(const PlasticityReplicateInput& source, const PlasticityOptions& options) {
+Matrix refit_changes(const PlasticityReplicateInput& source, const PlasticityOptions& options) {
   const auto& points = source.model.side.points;
   const GradientSampler sampler(source, options);
   std::vector<std::int64_t> anchors;
@@ -156,7 +156,7 @@ Matrix model_changes(const PlasticityReplicateInput& source, const PlasticityOpt
 }
 
 // Number of queries that remain in each bin when a group is left out: (groups, bins).
-std::vector<double> queries_left(const PlasticityReplicateInput& source) {
+std::vector<double> remaining_queries(const PlasticityReplicateInput& source) {
   const auto bins = source.bins.size();
   std::vector<double> left(as_index(source.texts.size()) * bins);
   for (std::size_t at = 0; at < left.size(); ++at)
@@ -175,9 +175,9 @@ ProfileReplicates compute_profile_replicates(const PlasticityReplicateInput& sou
   const auto groups = as_index(source.texts.size());
   const auto& points = source.model.side.points.bin;
   ProfileReplicates result{
-      source.texts.size(), std::vector<double>(groups * bins, kNan), {}, queries_left(source)};
+      source.texts.size(), std::vector<double>(groups * bins, kNan), {}, remaining_queries(source)};
   if (points.empty()) return result;
-  const Matrix changes = model_changes(source, options);
+  const Matrix changes = refit_changes(source, options);
   std::size_t point = 0;
   for (std::size_t b = 0; b < bins && point < points.size(); ++b) {
     if (points[point] != source.bins[b].bin) continue;

@@ -31,7 +31,7 @@ Matrix difference_covariance(const Moments& queries, const Moments& keys,
 
 // Returns the normalized component of x orthogonal to the unit vector a; empty if x is parallel to
 // a. Orthogonalizes twice to reduce rounding errors.
-std::vector<double> unit_off(std::vector<double> x, std::span<const double> a) {
+std::vector<double> orthogonal_unit_vector(std::vector<double> x, std::span<const double> a) {
   const double before = norm(x);
   for (int round = 0; round < 2; ++round) {
     const double along = dot(x, a);
@@ -44,7 +44,7 @@ std::vector<double> unit_off(std::vector<double> x, std::span<const double> a) {
 }
 
 // Projects a symmetric matrix M off the unit vector a: (I - aa^T) M (I - aa^T).
-Matrix projected_off(Matrix matrix, std::span<const double> a) {
+Matrix project_off(Matrix matrix, std::span<const double> a) {
   const auto along = multiply(matrix, a);
   const double both = dot(along, a);
   for (std::int64_t i = 0; i < matrix.rows; ++i)
@@ -68,18 +68,18 @@ std::vector<double> separation_direction(const Moments& queries, const Moments& 
                                          RotationOptions::Separation how,
                                          std::span<const double> near) {
   using Separation = RotationOptions::Separation;
-  if (how == Separation::mean) return unit_off(pooled.delta, a);
+  if (how == Separation::mean) return orthogonal_unit_vector(pooled.delta, a);
   const Matrix difference = difference_covariance(queries, keys, pooled);
-  auto b = unit_off(
-      first_eigenvector(how == Separation::eigen ? projected_off(difference, a) : difference, near),
+  auto b = orthogonal_unit_vector(
+      first_eigenvector(how == Separation::eigen ? project_off(difference, a) : difference, near),
       a);
   if (!b.empty() && dot(b, pooled.delta) < 0)
     for (double& x : b) x = -x;
   return b;
 }
 
-void describe_a(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
-                RotationResult& result) {
+void describe_drift_axis(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
+                         RotationResult& result) {
   const auto& a = result.a;
   const double apart = dot(pooled.delta, a);
   const double variance_q = quadratic_form(queries.scatter, a);
@@ -99,8 +99,8 @@ void describe_a(const Moments& queries, const Moments& keys, const PooledMoments
   result.var_frac_a = variance / trace(pooled.scatter);
 }
 
-void describe_b(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
-                RotationResult& result) {
+void describe_separation_axis(const Moments& queries, const Moments& keys,
+                              const PooledMoments& pooled, RotationResult& result) {
   const auto& b = result.b;
   const double q = quadratic_form(queries.scatter, b);
   const double k = quadratic_form(keys.scatter, b);
@@ -128,15 +128,15 @@ double residual_correlation(const PooledMoments& pooled, std::span<const double>
   return std::max(complement.position_r, std::fabs(r));
 }
 
-FrequencyBand band_of(const RotationOptions& options) {
+FrequencyBand frequency_band(const RotationOptions& options) {
   if (options.inv_freq.empty()) return {0, options.max_omega};
   const auto [low, high] = std::minmax_element(options.inv_freq.begin(), options.inv_freq.end());
   return {*low, std::max(*high, *low * (1 + 1e-9))};
 }
 
 // Returns an OrthogonalComplement with two axes for each of max(1, options.pairs) planes.
-OrthogonalComplement complement_for(const PooledMoments& pooled, const RotationResult& result,
-                                    const RotationOptions& options) {
+OrthogonalComplement find_complement(const PooledMoments& pooled, const RotationResult& result,
+                                     const RotationOptions& options) {
   return orthogonal_complement(pooled, result.a, result.b,
                                2 * std::max<std::int64_t>(1, options.pairs));
 }
@@ -153,7 +153,7 @@ void describe_complement(const PooledMoments& pooled, const OrthogonalComplement
 }
 
 // Sums the variance of the active planes (those that turn with position) and keeps their axes.
-void sum_active(const OrthogonalComplement& complement, RotationResult& result) {
+void sum_active_plane_variance(const OrthogonalComplement& complement, RotationResult& result) {
   if (result.complement.empty()) return;
   result.active_variance = result.active_variance_total = 0;
   for (std::size_t i = 0; i < result.complement.size(); ++i) {
@@ -198,12 +198,12 @@ RotationResult find_drift_and_separation(const Moments& queries, const Moments& 
     return result;
   }
   for (const double x : pooled.cross_scatter) result.a.push_back(x / drift);
-  describe_a(queries, keys, pooled, result);
+  describe_drift_axis(queries, keys, pooled, result);
   result.b = separation_direction(queries, keys, pooled, result.a, options.separation, near_b);
   if (result.b.empty())
     result.undefined = "no_separation";
   else
-    describe_b(queries, keys, pooled, result);
+    describe_separation_axis(queries, keys, pooled, result);
   return result;
 }
 
@@ -223,7 +223,7 @@ RotationResult rotation_from_moments(const Moments& queries, const Moments& keys
                                      const PooledMoments& pooled, const RotationOptions& options) {
   auto result = find_drift_and_separation(queries, keys, pooled, options);
   if (result.a.empty() || result.b.empty()) return result;
-  describe_complement(pooled, complement_for(pooled, result, options), options, result);
+  describe_complement(pooled, find_complement(pooled, result, options), options, result);
   return result;
 }
 
@@ -238,22 +238,22 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
   positions.insert(positions.end(), keys.source.position.begin(), keys.source.position.end());
   RotationWorkspace own;
   RotationWorkspace& used = memory ? *memory : own;
-  FrequencySearch& search = used.frequency_search(std::move(positions), band_of(options));
+  FrequencySearch& search = used.frequency_search(std::move(positions), frequency_band(options));
   OrthogonalComplement complement;
   if (!result.b.empty()) {
-    complement = complement_for(pooled, result, options);
+    complement = find_complement(pooled, result, options);
     describe_complement(pooled, complement, options, result);
   }
   const Matrix axes = axes_of(complement, result.complement.size());
   PlaneUnitVectors& units = used.plane_unit_vectors();
-  units.project(axes, result.a, rows_in_order(queries, keys, search.order()), pooled.mean);
+  units.project(axes, result.a, rows_in_order(queries, keys, search.position_order()), pooled.mean);
   const auto wave = search.best_sinusoid(units.projections_on_line());
   result.omega = wave.omega;
   result.omega_r_squared = wave.r_squared;
   if (!result.complement.empty())
     search_plane_rotations(queries, keys, pooled, axes, {search, units}, options,
                            result.complement);
-  sum_active(complement, result);
+  sum_active_plane_variance(complement, result);
   return result;
 }
 

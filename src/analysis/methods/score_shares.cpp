@@ -225,7 +225,7 @@ constexpr std::size_t kLeastKeys = 6;  // three swaps
 constexpr int kPairings = 2;           // random pairings of the keys of a query
 
 // Sums of squares and products of x and y, centred on the means of each query.
-struct WithinSums {
+struct WithinQuerySums {
   double xx = 0;
   double yy = 0;
   double xy = 0;
@@ -239,12 +239,12 @@ struct WithinSums {
 };
 
 // What a swap leaves as it was.
-enum Kept { kContent, kPosition, kNeither, kKeptKinds };
-using SwapSums = std::array<WithinSums, kKeptKinds>;
+enum KeptBySwap { kContent, kPosition, kNeither, kKeptKinds };
+using SwapSums = std::array<WithinQuerySums, kKeptKinds>;
 
 // Score matrix of one query (content, position): content of each key at the position of each key.
-Matrix scores_after_moves(const DotProductRows& rows, const RotaryEmbedding& rope,
-                          std::size_t query, std::span<const std::size_t> keys) {
+Matrix scores_of_moved_keys(const DotProductRows& rows, const RotaryEmbedding& rope,
+                            std::size_t query, std::span<const std::size_t> keys) {
   Matrix contents(std::ssize(keys), rows.keys.dim);
   Matrix queries(std::ssize(keys), rows.keys.dim);
   const auto q = widened(rows.queries, query);
@@ -294,8 +294,8 @@ void add_swaps(const Matrix& score, Random& random, SwapSums& sums) {
 }
 
 // Correlation within queries, without one group of texts (-1: over all).
-double swap_correlation(const std::vector<SwapSums>& groups, Kept kind, int without) {
-  WithinSums total;
+double swap_correlation(const std::vector<SwapSums>& groups, KeptBySwap kind, int without) {
+  WithinQuerySums total;
   for (std::size_t group = 0; group < groups.size(); ++group) {
     if (static_cast<int>(group) == without) continue;
     total.xx += groups[group][kind].xx;
@@ -306,8 +306,8 @@ double swap_correlation(const std::vector<SwapSums>& groups, Kept kind, int with
 }
 
 // Sets a column to of(-1), the value over all texts, with the jackknife error of of(group).
-void set_with_error(const char* column, int groups, const std::function<double(int)>& of,
-                    GeometryResult& result) {
+void set_with_jackknife_error(const char* column, int groups, const std::function<double(int)>& of,
+                              GeometryResult& result) {
   GeometryValue found{of(-1)};
   for (int group = 0; group < groups; ++group) found.without.push_back(of(group));
   found.se = jackknife_error(found.without);
@@ -323,7 +323,7 @@ void add_variance_shares(const DotProductRows& rows, const AttendedKeys& attende
   const auto set_share = [&](const char* column, const std::vector<std::size_t>& levels,
                              bool nested) {
     const OneWayVariance factor(pairs, levels, groups, nested);
-    set_with_error(
+    set_with_jackknife_error(
         column, groups, [&](int without) { return factor.omega_squared(without); }, result);
   };
   set_share("distance_share", pairs.bin, false);
@@ -349,14 +349,14 @@ void add_swap_scores(const DotProductRows& rows, AttendedKeys sorted, const Rota
                                     keys.begin() + static_cast<std::ptrdiff_t>(query.last));
     shuffle(chosen, random);
     chosen.resize(std::min(kSwapKeys, chosen.size() / 2 * 2));
-    add_swaps(scores_after_moves(rows, rope, query.query, chosen), random,
+    add_swaps(scores_of_moved_keys(rows, rope, query.query, chosen), random,
               groups[as_index(query.group)]);
   }
-  const auto correlation = [&](Kept kind) {
+  const auto correlation = [&](KeptBySwap kind) {
     return [&groups, kind](int without) { return swap_correlation(groups, kind, without); };
   };
-  set_with_error("symbolic_score", rows.texts.size(), correlation(kContent), result);
-  set_with_error("positional_score", rows.texts.size(), correlation(kPosition), result);
+  set_with_jackknife_error("symbolic_score", rows.texts.size(), correlation(kContent), result);
+  set_with_jackknife_error("positional_score", rows.texts.size(), correlation(kPosition), result);
   result.set("swap_null", swap_correlation(groups, kNeither, -1));
 }
 

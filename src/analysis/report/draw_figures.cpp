@@ -35,8 +35,8 @@ const std::vector<std::string> kFormats = {"svg", "png", "pdf"};
 
 // A temporary folder inside the output folder, so that rename() moves finished files. The
 // destructor removes it.
-struct DrawingFolder {
-  explicit DrawingFolder(const std::string& out) {
+struct TemporaryFigureFolder {
+  explicit TemporaryFigureFolder(const std::string& out) {
     constexpr std::string_view kPrefix = ".drawing-";
     remove_leftovers(out, kPrefix, "", 6);
     while (!lock.is_open()) {
@@ -45,12 +45,12 @@ struct DrawingFolder {
       lock = try_lock_temporary_file(path);
     }
   }
-  ~DrawingFolder() {
+  ~TemporaryFigureFolder() {
     std::error_code ignored;
     fs::remove_all(path, ignored);
   }
-  DrawingFolder(const DrawingFolder&) = delete;
-  DrawingFolder& operator=(const DrawingFolder&) = delete;
+  TemporaryFigureFolder(const TemporaryFigureFolder&) = delete;
+  TemporaryFigureFolder& operator=(const TemporaryFigureFolder&) = delete;
 
   std::string path;
   FileDescriptor lock;
@@ -213,7 +213,7 @@ Drawn draw_results(const DrawOptions& options) {
   std::error_code error;
   fs::remove(record_file(options), error);  // before a figure is overwritten
   if (error) system_error("remove", record_file(options), error.value());
-  const DrawingFolder drawing(options.out);
+  const TemporaryFigureFolder drawing(options.out);
   const bool report = options.report && options.only.empty();
   std::vector<std::string> formats = options.formats;
   if (report) formats.insert(formats.end(), {"svg", "png"});  // the report embeds one of the two
@@ -249,7 +249,7 @@ Drawn write_report_alone(const ReportOptions& options) {
     check_same_heads(parts[0].results, parts[1].results);
   }
   make_folders(parent_folder(options.out));
-  const DrawingFolder drawing(parent_folder(options.out));
+  const TemporaryFigureFolder drawing(parent_folder(options.out));
   for (auto& part : parts) {
     make_figures("", part);
     part.pictures = fmt::format("{}/{}", drawing.path, &part - parts.data());

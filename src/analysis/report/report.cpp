@@ -103,7 +103,7 @@ Json questions_json() {
   return questions;
 }
 
-Json part_json(const ReportResults& part, const ReportHeadData& heads) {
+Json results_json(const ReportResults& part, const ReportHeadData& heads) {
   return {{"name", part.results.sweep_name()},
           {"folder", std::filesystem::weakly_canonical(part.results.folder()).filename().string()},
           {"runs", runs_json(part.results)},
@@ -141,8 +141,8 @@ std::string fill_placeholders(std::string_view page,
 std::string render_report_page(const ReportResults& part, const ReportResults* other) {
   const ReportHeadData heads = collect_report_head_data(part.results);
   const ReportHeadData others = other ? collect_report_head_data(other->results) : ReportHeadData();
-  Json data = part_json(part, heads);
-  data["other"] = other ? part_json(*other, others) : Json();
+  Json data = results_json(part, heads);
+  data["other"] = other ? results_json(*other, others) : Json();
   data["version"] = version_string();
   data["questions"] = questions_json();
   data["shades"] = {{"query", {style::kQueryEarly, style::kQueryLate}},

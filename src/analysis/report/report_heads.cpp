@@ -67,7 +67,7 @@ class HeadIndex {
   }
 
   // Encodes one element of the key of every head (0: run, 1: layer, 2: head) as base64.
-  std::string packed_part(std::size_t part) const {
+  std::string encode_key_element(std::size_t part) const {
     std::vector<std::uint16_t> numbers;
     for (const auto& [key, place] : places_)
       numbers.push_back(static_cast<std::uint16_t>(key[part]));
@@ -107,7 +107,7 @@ const std::vector<std::pair<const char*, std::string>> kHeadMeasures = {
      }()}};
 
 // Descriptions of the geometry columns. All other columns are described in the page itself.
-Json meanings_json() {
+Json column_descriptions_json() {
   Json meanings = Json::object();
   for (const auto& column : geometry_columns()) meanings[column.name] = column.meaning + ".";
   return meanings;
@@ -270,7 +270,8 @@ void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportH
 
 // Number of layers (`part` 1) or query heads per layer (`part` 2) of the model: from the capture's
 // metadata, else the highest index plus 1; 0 if the analysis covers only selected layers or heads.
-std::int64_t model_size(const AnalysisResults& results, const HeadIndex& heads, std::size_t part) {
+std::int64_t count_layers_or_heads(const AnalysisResults& results, const HeadIndex& heads,
+                                   std::size_t part) {
   const Json& facts = results.runs().front().facts;
   const auto recorded = facts.value(
       Json::json_pointer(fmt::format("/summary/capture_state/model_metadata/head_sampling_num_{}",
@@ -293,9 +294,9 @@ ReportHeadData collect_report_head_data(const AnalysisResults& results) {
     classes.push_back({{"name", c.name}, {"title", c.title}, {"colour", c.colour}});
   ReportHeadData report;
   report.json = {{"count", heads.size()},
-                 {"run", heads.packed_part(0)},
-                 {"layer", heads.packed_part(1)},
-                 {"head", heads.packed_part(2)},
+                 {"run", heads.encode_key_element(0)},
+                 {"layer", heads.encode_key_element(1)},
+                 {"head", heads.encode_key_element(2)},
                  {"rope", text_column(results, heads, kHeadTables, "rope")},
                  {"attention", text_column(results, heads, kHeadTables, "attention")},
                  {"classes", classes},
@@ -303,7 +304,7 @@ ReportHeadData collect_report_head_data(const AnalysisResults& results) {
                  {"class_axis", text_column(results, heads, {"taxonomy"}, "class_axis")},
                  {"gaussian", text_column(results, heads, {"head_metrics"}, "gaussian")},
                  {"measures", measures_json(results, heads)},
-                 {"meanings", meanings_json()},
+                 {"meanings", column_descriptions_json()},
                  {"profile", profiles_json(results, heads)}};
   add_scatter(results, heads, report);
   return report;
@@ -319,8 +320,8 @@ void check_same_heads(const AnalysisResults& first, const AnalysisResults& secon
   const HeadIndex heads(first);
   const HeadIndex others(second);
   for (const std::size_t part : {1, 2}) {
-    const auto size = model_size(first, heads, part);
-    const auto other = model_size(second, others, part);
+    const auto size = count_layers_or_heads(first, heads, part);
+    const auto other = count_layers_or_heads(second, others, part);
     if (size != other && size != 0 && other != 0)
       bad_input(
           "--compare: the model of {} has {} {}, that of {} has {}; expected two models with "

@@ -27,7 +27,7 @@
 namespace qkscope {
 namespace {
 
-std::vector<int> heads_in(const CaptureIndex& index, int layer) {
+std::vector<int> query_heads_of_layer(const CaptureIndex& index, int layer) {
   std::vector<int> heads;
   for (const auto& query : index.queries)
     if (query.layer == layer) heads.push_back(query.head);
@@ -45,7 +45,7 @@ void check_layers(const CaptureIndex& index, const std::vector<int>& layers) {
 
 void check_heads(const CaptureIndex& index, const std::vector<HeadId>& heads) {
   for (const auto& head : heads) {
-    const auto there = heads_in(index, head.layer);
+    const auto there = query_heads_of_layer(index, head.layer);
     if (there.empty()) check_layers(index, {head.layer});
     if (std::ranges::count(there, head.head) == 0)
       bad_input("{}: there is no query head {} in layer {}; the capture has heads {} there",
@@ -76,8 +76,8 @@ TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyHeadG
     const auto at = static_cast<std::size_t>(i);
     const auto path = head_file_path(options.data_root, list[at]);
     // Bad input is ignored here: the analysis of the head reports it.
-    auto examples =
-        unless_bad_input([&] { return read_head_example_ids(path); }, std::vector<std::int64_t>());
+    auto examples = fallback_on_bad_input([&] { return read_head_example_ids(path); },
+                                          std::vector<std::int64_t>());
     examples.erase(std::unique(examples.begin(), examples.end()), examples.end());
     found[at] = std::move(examples);
   });
@@ -89,8 +89,8 @@ TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyHeadG
 }
 
 // Returns a report with the key head that the query head reads (GQA), or with an error.
-HeadReport start_report(const HeadId& query, const AnalyzeOptions& options,
-                        const CaptureIndex& index) {
+HeadReport make_head_report(const HeadId& query, const AnalyzeOptions& options,
+                            const CaptureIndex& index) {
   HeadReport report;
   report.query = query;
   try {
@@ -111,7 +111,7 @@ std::vector<KeyHeadGroup> group_by_key(const AnalyzeOptions& options, const Capt
   run.heads.resize(queries.size());
   parallel_for(std::ssize(queries), [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
-    run.heads[at] = start_report(queries[at], options, index);
+    run.heads[at] = make_head_report(queries[at], options, index);
   });
   std::map<HeadId, KeyHeadGroup> groups;
   for (std::size_t i = 0; i < queries.size(); ++i) {
@@ -154,7 +154,7 @@ AnalyzeOptions complete_options(AnalyzeOptions options, const CaptureIndex& inde
 
 // Returns no metadata for a file that is bad input: the analysis of its head reports that.
 Metadata read_metadata_or_none(const std::string& file) {
-  return unless_bad_input([&] { return read_head_metadata(file); }, Metadata());
+  return fallback_on_bad_input([&] { return read_head_metadata(file); }, Metadata());
 }
 
 // Returns the metadata fields that have the same value in all head files of a capture.
@@ -243,7 +243,7 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
   Stopwatch watch;  // excludes downloads
   const TextGroups texts = group_texts(options, groups, run);
   if (options.plasticity)
-    options.plasticity_options = make_shared_plasticity_options(options, run.heads);
+    options.plasticity_options = plasticity_options_with_common_bins(options, run.heads);
   analyze_key_head_groups(options, index, facts, texts, groups, run);
   files.check_unchanged();
   if (options.geometry && !options.weights.empty())

@@ -64,8 +64,8 @@ double score_scale(const Statistics& s, std::int64_t layer) {
 }
 
 // Moments of one layer without the first tokens of each text; null if the statistics have none.
-const HeadMoments* body_of(const Statistics& s, VectorKind kind, VectorStage stage,
-                           std::int64_t layer) {
+const HeadMoments* body_moments(const Statistics& s, VectorKind kind, VectorStage stage,
+                                std::int64_t layer) {
   const auto* moments = s.find(kind, stage, layer);
   return moments != nullptr && moments->body.n() > 1 ? &moments->body : nullptr;
 }
@@ -111,17 +111,17 @@ struct LayerGeometry {
   const Statistics& s;
   std::int64_t layer;
   std::int64_t place = std::ranges::find(s.layers, layer) - s.layers.begin();  // in s.layers
-  const HeadMoments* q_pre = body_of(s, VectorKind::query, VectorStage::pre, layer);
-  const HeadMoments* q_post = body_of(s, VectorKind::query, VectorStage::post, layer);
-  const HeadMoments* k_pre = body_of(s, VectorKind::key, VectorStage::pre, layer);
-  const HeadMoments* k_post = body_of(s, VectorKind::key, VectorStage::post, layer);
-  const HeadMoments* v_pre = body_of(s, VectorKind::value, VectorStage::pre, layer);
+  const HeadMoments* q_pre = body_moments(s, VectorKind::query, VectorStage::pre, layer);
+  const HeadMoments* q_post = body_moments(s, VectorKind::query, VectorStage::post, layer);
+  const HeadMoments* k_pre = body_moments(s, VectorKind::key, VectorStage::pre, layer);
+  const HeadMoments* k_post = body_moments(s, VectorKind::key, VectorStage::post, layer);
+  const HeadMoments* v_pre = body_moments(s, VectorKind::value, VectorStage::pre, layer);
   RotaryEmbedding rope = rotary_of_layer(s, place);
   std::vector<std::int64_t> documents = count_documents_by_position(s);
   std::vector<DistanceBin> bins = empty_bins(documents, s.windows[as_index(place)]);
 
   // Columns that all query heads of a key head share.
-  GeometryResult of_key_head(std::int64_t head) const {
+  GeometryResult key_head_geometry(std::int64_t head) const {
     GeometryResult result;
     add_side_ranks("k", k_pre, k_post, head, result);
     add_side_ranks("v", v_pre, nullptr, head, result);
@@ -229,7 +229,7 @@ void add_statistics_geometry(const Statistics& s, std::span<HeadReport> heads) {
   for (auto& entry : of_keys) list.push_back(&entry);
   parallel_for(std::ssize(list), [&](std::int64_t i) {
     auto& [key_head, result] = *list[as_index(i)];
-    result = layer.of_key_head(key_head);
+    result = layer.key_head_geometry(key_head);
   });
   parallel_for(std::ssize(heads), [&](std::int64_t i) {
     HeadReport& report = heads[as_index(i)];

@@ -325,8 +325,8 @@ std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,
   return rows.window_missing && model != nullptr ? model->window(layer) : rows.sliding_window;
 }
 
-PlasticityOptions make_shared_plasticity_options(const AnalyzeOptions& options,
-                                                 const std::vector<HeadReport>& heads) {
+PlasticityOptions plasticity_options_with_common_bins(const AnalyzeOptions& options,
+                                                      const std::vector<HeadReport>& heads) {
   PlasticityOptions shared = options.plasticity_options;
   check_profile_options(shared);
   for (const auto& head : heads) {

@@ -99,8 +99,8 @@ std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,
 
 // Returns the plasticity options with the profile bins and context of the first readable head, so
 // that the profiles of all heads have the same bins.
-PlasticityOptions make_shared_plasticity_options(const AnalyzeOptions& options,
-                                                 const std::vector<HeadReport>& heads);
+PlasticityOptions plasticity_options_with_common_bins(const AnalyzeOptions& options,
+                                                      const std::vector<HeadReport>& heads);
 
 // ---- Statistics (sums over every token) as input.
 

@@ -50,7 +50,7 @@ class PositionRanks {
   std::array<bool, kBins> sorted_{};
 };
 
-std::vector<std::size_t> evenly_by_position(const RowsView& rows, int count) {
+std::vector<std::size_t> evenly_spaced_rows_by_position(const RowsView& rows, int count) {
   PositionRanks ranks(rows);
   const auto total = static_cast<std::size_t>(rows.size());
   const auto wanted = std::min(total, static_cast<std::size_t>(count));
@@ -116,7 +116,7 @@ void add_scatter_points(HeadKind side, const CentredRows& rows,
   for (const auto* direction : directions.components)
     axes.emplace_back(direction, rows, pooled_mean);
   for (const auto& direction : directions.planes) axes.emplace_back(&direction, rows, pooled_mean);
-  for (const auto row : evenly_by_position(rows.source, count)) {
+  for (const auto row : evenly_spaced_rows_by_position(rows.source, count)) {
     std::vector<double> x;
     for (const auto& axis : axes) x.push_back(axis(row));
     const auto planes = x.begin() + 4 + std::ssize(directions.components);

@@ -171,11 +171,11 @@ Json option_json(const AnalysisOption& option, const OptionValue& value) {
 }
 
 // Shortens paths of this machine to their last folder: summaries are shared.
-Json without_paths(Json json) {
+Json shorten_paths_in_json(Json json) {
   if (json.is_string() && json.get_ref<const std::string&>().starts_with('/'))
     return short_name(json.get<std::string>());
   if (json.is_structured())
-    for (auto& inner : json) inner = without_paths(std::move(inner));
+    for (auto& inner : json) inner = shorten_paths_in_json(std::move(inner));
   return json;
 }
 
@@ -186,7 +186,7 @@ bool has_few_rows_per_dimension(const HeadReport& head) {
   return head.n_q + head.n_k < std::int64_t{kRowsPerDimension} * head.dim;
 }
 
-bool within_chance(const HeadReport& head) {
+bool is_within_chance(const HeadReport& head) {
   return head.rotation && head.rotation->null.position_r_p > kChance;
 }
 
@@ -218,7 +218,7 @@ std::vector<std::string> warnings_of(const AnalysisRun& run) {
     ++analysed;
     if (has_few_rows_per_dimension(head))
       few.add(head);
-    else if (within_chance(head))
+    else if (is_within_chance(head))
       chance.add(head);
   }
   std::vector<std::string> warnings;
@@ -273,7 +273,7 @@ std::vector<std::string> notes_of(const AnalysisRun& run, const TaxonomyOptions&
 }  // namespace
 
 bool has_few_rows(const HeadReport& head) {
-  return has_few_rows_per_dimension(head) || within_chance(head);
+  return has_few_rows_per_dimension(head) || is_within_chance(head);
 }
 
 void add_warnings_and_notes(AnalysisRun& run, const AnalyzeOptions& options) {
@@ -315,9 +315,9 @@ Json summary_json(const AnalysisRun& run, const UndefinedCounts& undefined,
                   {"capture_hash", hash_capture(options.data_root)},
                   {"data_root", short_name(options.data_root)},
                   {"capture", run.capture},
-                  {"capture_state", run.state.empty()
-                                        ? Json::object()
-                                        : without_paths(parse_json(run.state, layout::kStateFile))},
+                  {"capture_state", run.state.empty() ? Json::object()
+                                                      : shorten_paths_in_json(parse_json(
+                                                            run.state, layout::kStateFile))},
                   {"versions", {{"qkscope", version_string()}}},
                   {"counts", head_counts(run)},
                   {"options", analyze_options_to_json(options)},

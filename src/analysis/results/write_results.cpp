@@ -214,7 +214,7 @@ void merge_tables(const std::string& folder, const AnalysisRun& run, ResultTable
   }
 }
 
-void append_missing(const Json& from, Json& to) {
+void append_missing_items(const Json& from, Json& to) {
   for (const auto& item : from)
     if (std::ranges::count(to, item) == 0) to.push_back(item);
 }
@@ -226,8 +226,8 @@ void merge_summary(const Json& earlier, Json& summary) {
     if (!summary.contains(key)) summary[key] = value;
   for (const auto& [file, columns] : earlier.at("undefined").items())
     if (!summary["undefined"].contains(file)) summary["undefined"][file] = columns;
-  append_missing(earlier.at("warnings"), summary["warnings"]);
-  append_missing(earlier.value("notes", Json::array()), summary["notes"]);
+  append_missing_items(earlier.at("warnings"), summary["warnings"]);
+  append_missing_items(earlier.value("notes", Json::array()), summary["notes"]);
   Json& options = summary["options"];
   const Json& earlier_options = earlier.at("options");
   for (const auto& [key, value] : earlier_options.items()) {

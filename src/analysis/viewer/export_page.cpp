@@ -69,7 +69,7 @@ Json row_json(const AttentionRow& row) {
           {"mean", pack(row.mean_by_frequency)}};
 }
 
-Json place_json(const RunHead& head) {
+Json run_head_json(const RunHead& head) {
   return {{"run", head.run}, {"layer", head.layer}, {"head", head.head}};
 }
 
@@ -86,8 +86,8 @@ Json overview_json(const HeadAttention& attention, CellValue value, std::int64_t
 
 // Returns at most `most` of the ascending queries, evenly spaced. Keeps the query `shown` if it is
 // in the list.
-std::vector<std::int64_t> thin_out(const std::vector<std::int64_t>& queries, std::int64_t most,
-                                   std::int64_t shown) {
+std::vector<std::int64_t> evenly_spaced_queries(const std::vector<std::int64_t>& queries,
+                                                std::int64_t most, std::int64_t shown) {
   const auto count = std::ssize(queries);
   if (count <= most) return queries;
   std::vector<std::int64_t> kept;
@@ -111,18 +111,18 @@ class PageExport {
     check_size("the text");
     add_overviews();
     add_rows();
-    return page_with(data_);
+    return render_export_page(data_);
   }
 
  private:
-  static std::string page_with(const Json& data) {
+  static std::string render_export_page(const Json& data) {
     return fill_placeholders(embedded::viewer_export_html, {{"style", embedded::viewer_css},
                                                             {"body", embedded::viewer_body},
                                                             {"data", escape_for_script(data)},
                                                             {"script", embedded::viewer_script}});
   }
 
-  std::int64_t size() const { return std::ssize(page_with(data_)); }
+  std::int64_t size() const { return std::ssize(render_export_page(data_)); }
 
   void check_size(const char* what) const {
     if (size() > options_.budget)
@@ -155,7 +155,7 @@ class PageExport {
       auto& attention = session_.attention(head);
       while (attention.extend_overview(1.0) < 1.0) {
       }
-      overviews.push_back(place_json(head));
+      overviews.push_back(run_head_json(head));
       overviews.back()["largest"] = overview_json(attention, CellValue::largest, most);
       overviews.back()["sum"] = overview_json(attention, CellValue::sum, most);
     }
@@ -170,19 +170,19 @@ class PageExport {
     if (wanted.empty()) {
       wanted.resize(as_index(rows));
       std::iota(wanted.begin(), wanted.end(), 0);
-      wanted = thin_out(wanted, kMostQueries, shown);
+      wanted = evenly_spaced_queries(wanted, kMostQueries, shown);
     }
     // The last row is the longest one; its size bounds the size of every row.
     const auto row_bytes = std::ssize(row_json(session_.row(heads_[0], rows - 1)).dump()) + 64;
     const auto most = (options_.budget - size()) / (row_bytes * std::ssize(heads_));
     if (most < 1) check_size("the text with one row of each head");
-    const auto queries = thin_out(wanted, std::max<std::int64_t>(1, most), shown);
+    const auto queries = evenly_spaced_queries(wanted, std::max<std::int64_t>(1, most), shown);
     Json stored = Json::array();
     for (const auto& head : heads_) {
       Json by_query = Json::object();
       for (const auto query : queries)
         by_query[std::to_string(query)] = row_json(session_.row(head, query));
-      stored.push_back(place_json(head));
+      stored.push_back(run_head_json(head));
       stored.back()["rows"] = std::move(by_query);
     }
     data_["stored"]["queries"] = queries;

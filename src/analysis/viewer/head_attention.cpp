@@ -168,8 +168,8 @@ void HeadAttention::scores(const Queries& queries, std::int64_t begin, std::int6
     rows::soft_cap(out + i * stride, stride - 1, softcap_);
 }
 
-KeyRange HeadAttention::to_attention(std::int64_t query, float* row, std::int64_t origin,
-                                     KeyRange keys) {
+KeyRange HeadAttention::scores_to_attention(std::int64_t query, float* row, std::int64_t origin,
+                                            KeyRange keys) {
   const auto visible = first_visible_key(query, window_, chunk_);
   const KeyRange seen{std::max(keys.first, visible), std::min(keys.second, query + 1)};
   auto& lse = log_sum_exp_[as_index(query)];
@@ -209,7 +209,7 @@ void HeadAttention::visit_keys(const Queries& queries, std::int64_t begin, std::
     scores(part, origin, high, matrix.data());
     for (std::int64_t i = 0; i < part.count; ++i) {
       float* row = matrix.data() + i * (high - origin + 1);
-      const auto seen = to_attention(part.at(i), row, origin, {begin, end});
+      const auto seen = scores_to_attention(part.at(i), row, origin, {begin, end});
       if (seen.first < seen.second)
         visit(skipped + i, {row + (seen.first - origin), as_index(seen.second - seen.first)}, seen);
     }
@@ -251,8 +251,8 @@ double HeadAttention::extend_overview(double seconds) {
     const auto add_block = [&](std::int64_t i, std::span<const float> p, auto range) {
       const auto cell_row = ((first + i) >> base_level_) * cells_at(base_level_);
       add_to_cells(p, range.first, 0, base_level_, [&](std::int64_t cell, const CellSums& sums) {
-        add_to_cell(largest_[as_index(cell_row + cell)], sums.largest, CellValue::largest);
-        add_to_cell(sum_[as_index(cell_row + cell)], sums.sum, CellValue::sum);
+        accumulate_in_cell(largest_[as_index(cell_row + cell)], sums.largest, CellValue::largest);
+        accumulate_in_cell(sum_[as_index(cell_row + cell)], sums.sum, CellValue::sum);
       });
     };
     visit_keys({first, 1, count}, 0, rows(), add_block);
@@ -282,8 +282,8 @@ std::vector<float> HeadAttention::overview(int level, std::int64_t row, std::int
   const auto base_side = cells_at(base_level_);
   for (auto i = row << shift; i < std::min(base_side, (row + side) << shift); ++i)
     for (auto j = column << shift; j < std::min(base_side, (column + side) << shift); ++j)
-      add_to_cell(cells[as_index(((i >> shift) - row) * side + (j >> shift) - column)],
-                  base[as_index(i * base_side + j)], value);
+      accumulate_in_cell(cells[as_index(((i >> shift) - row) * side + (j >> shift) - column)],
+                         base[as_index(i * base_side + j)], value);
   return cells;
 }
 
@@ -305,7 +305,7 @@ Tile HeadAttention::computed_tile(int level, std::int64_t row, std::int64_t colu
                add_to_cells(p, range.first, first_key, level,
                             [&](std::int64_t cell, const CellSums& sums) {
                               const float x = value == CellValue::sum ? sums.sum : sums.largest;
-                              add_to_cell(cells[cell], factor * x, value);
+                              accumulate_in_cell(cells[cell], factor * x, value);
                             });
              });
   return tile;

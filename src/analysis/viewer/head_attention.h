@@ -98,7 +98,7 @@ class HeadAttention {
   // Replaces the scores of one query by its attention to the visible keys of `keys` and returns
   // their range. `row` starts at key `origin`, which must be the first visible key if the
   // log-sum-exp of the query has not been computed yet.
-  KeyRange to_attention(std::int64_t query, float* row, std::int64_t origin, KeyRange keys);
+  KeyRange scores_to_attention(std::int64_t query, float* row, std::int64_t origin, KeyRange keys);
   // Visits the attention of the queries to keys [begin, end). Rows of queries without a stored
   // log-sum-exp are computed over all keys.
   void visit_keys(const Queries& queries, std::int64_t begin, std::int64_t end,

@@ -24,7 +24,7 @@ constexpr std::int64_t kRows = 8192;  // rows per task: 2 MiB of 128 values in 1
 
 // Rounds `count` float32 values to the 16-bit type T.
 template <typename T, typename Convert>
-void narrow(const std::byte* from, std::int64_t count, std::byte* to, Convert convert) {
+void round_to_16_bits(const std::byte* from, std::int64_t count, std::byte* to, Convert convert) {
   const auto* values = reinterpret_cast<const float*>(from);
   std::transform(values, values + count, reinterpret_cast<T*>(to), convert);
 }
@@ -50,16 +50,16 @@ Tensor reorder_heads(ConstTensorView activation, DType dtype) {
       if (activation.dtype() == dtype)
         std::memcpy(to, from, size);
       else if (dtype == DType::bf16)
-        narrow<Bf16>(from, d, to, to_bf16);
+        round_to_16_bits<Bf16>(from, d, to, to_bf16);
       else
-        narrow<Fp16>(from, d, to, to_fp16);
+        round_to_16_bits<Fp16>(from, d, to, to_fp16);
     }
   });
   return reordered;
 }
 
 // Returns a contiguous (rows, d) view as float32.
-Tensor widen_rows(ConstTensorView x) {
+Tensor convert_rows_to_float32(ConstTensorView x) {
   Tensor widened(x.shape());
   request_huge_pages(widened.view().bytes(), widened.view().size_bytes());
   parallel_for_ranges(x.dim(0), kRows, [&](std::int64_t begin, std::int64_t end) {
@@ -71,7 +71,8 @@ Tensor widen_rows(ConstTensorView x) {
 
 // Widens head `head` of a (heads, rows, d) tensor to float32 (rows, d).
 Tensor widen_head(const Tensor& heads, std::int64_t head) {
-  return widen_rows(heads.view().rows(head, head + 1).reshaped({heads.dim(1), heads.dim(2)}));
+  return convert_rows_to_float32(
+      heads.view().rows(head, head + 1).reshaped({heads.dim(1), heads.dim(2)}));
 }
 
 }  // namespace
@@ -132,10 +133,10 @@ std::string describe_plan(const QueryKeyPlan& plan) {
 }
 
 // Observer that stores q and k of layers [first, end) and the residual snapshots before them.
-class QueryKeyStore::Keeper : public Observer {
+class QueryKeyStore::LayerRecorder : public Observer {
  public:
-  Keeper(QueryKeyStore& store, std::int64_t first, std::int64_t end, bool take_snapshots,
-         bool quiet)
+  LayerRecorder(QueryKeyStore& store, std::int64_t first, std::int64_t end, bool take_snapshots,
+                bool quiet)
       : store_(store),
         first_(first),
         end_(end),
@@ -155,7 +156,7 @@ class QueryKeyStore::Keeper : public Observer {
 
   void see(HookPoint point, ConstTensorView activation) override {
     if (point.stage == Stage::resid_pre) {
-      store_.snapshots_.emplace(point.layer, widen_rows(activation));
+      store_.snapshots_.emplace(point.layer, convert_rows_to_float32(activation));
       return;
     }
     auto reordered = reorder_heads(activation, store_.plan_.dtype);
@@ -192,7 +193,7 @@ QueryKeyStore::QueryKeyStore(std::shared_ptr<const Model> model, std::span<const
   for (const auto& layer : model_->weights().layers) sinks_.push_back(layer.sinks);
   // Keep the last layers: with snapshots all layers cost the same to recompute, and heads of late
   // layers are viewed more often.
-  Keeper keeper(*this, config_.n_layers - plan_.kept_layers, config_.n_layers, true, quiet);
+  LayerRecorder keeper(*this, config_.n_layers - plan_.kept_layers, config_.n_layers, true, quiet);
   run(keeper, 0);
   keeper.finish();
   if (!plan_.recomputes()) model_.reset();
@@ -217,7 +218,7 @@ std::shared_ptr<const LayerVectors> QueryKeyStore::layer(std::int64_t layer) {
   QKSCOPE_ASSERT(has_layer(layer));
   if (const auto* found = layers_.find(layer)) return *found;
   layers_.make_room(as_index(plan_.kept_layers));
-  Keeper keeper(*this, layer, layer + 1, false, true);
+  LayerRecorder keeper(*this, layer, layer + 1, false, true);
   const auto after = snapshots_.upper_bound(layer);
   run(keeper, after == snapshots_.begin() ? 0 : std::prev(after)->first);
   return *layers_.find(layer);

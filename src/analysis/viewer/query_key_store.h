@@ -72,7 +72,7 @@ class QueryKeyStore {
   HeadVectors head(std::int64_t layer, std::int64_t head);
 
  private:
-  class Keeper;
+  class LayerRecorder;
 
   std::shared_ptr<const LayerVectors> layer(std::int64_t layer);
   void run(Observer& observer, std::int64_t first_layer) const;

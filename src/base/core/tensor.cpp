@@ -36,7 +36,7 @@ constexpr std::array kTypes = {
     DTypeInfo{DType::boolean, 1, "bool", "BOOL"},
 };
 
-const DTypeInfo& info(DType dtype) {
+const DTypeInfo& find_dtype_info(DType dtype) {
   for (const auto& type : kTypes)
     if (type.dtype == dtype) return type;
   assertion_failed("known dtype", __FILE__, __LINE__);
@@ -45,13 +45,13 @@ const DTypeInfo& info(DType dtype) {
 }  // namespace
 
 std::size_t dtype_size(DType dtype) {
-  return info(dtype).size;
+  return find_dtype_info(dtype).size;
 }
 std::string_view dtype_name(DType dtype) {
-  return info(dtype).name;
+  return find_dtype_info(dtype).name;
 }
 std::string_view safetensors_name(DType dtype) {
-  return info(dtype).safetensors;
+  return find_dtype_info(dtype).safetensors;
 }
 
 bool is_floating(DType dtype) {

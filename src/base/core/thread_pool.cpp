@@ -56,7 +56,7 @@ class Pool {
   explicit Pool(int threads) {
     workers_.reserve(static_cast<std::size_t>(threads - 1));
     try {
-      while (this->threads() < threads) workers_.emplace_back([this] { work(); });
+      while (this->threads() < threads) workers_.emplace_back([this] { run_worker_loop(); });
     } catch (const std::exception& error) {
       warn_about_missing_threads(threads, error.what());
     }
@@ -88,7 +88,7 @@ class Pool {
       ++generation_;
     }
     wake_.notify_all();
-    take_indices(job);
+    run_available_indices(job);
     spin_until([this] { return busy_ == 0; });
     std::unique_lock lock(mutex_);
     job_ = nullptr;  // workers that wake up from here on find no job
@@ -114,10 +114,10 @@ class Pool {
     }
   }
 
-  void work() {
+  void run_worker_loop() {
     std::uint64_t seen = 0;
     while (const Job* job = next_job(seen)) {
-      take_indices(*job);
+      run_available_indices(*job);
       const std::lock_guard lock(mutex_);
       if (--busy_ == 0) idle_.notify_one();
     }
@@ -146,7 +146,7 @@ class Pool {
     while (!condition() && std::chrono::steady_clock::now() < until) continue;
   }
 
-  void take_indices(const Job& job) {
+  void run_available_indices(const Job& job) {
     inside_parallel_for = true;
     try {
       for (std::int64_t i = next_++; i < job.count; i = next_++) (*job.body)(i);

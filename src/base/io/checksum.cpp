@@ -26,8 +26,8 @@ constexpr std::uint64_t kBlock = std::uint64_t{64} << 10;
 
 // Adds bytes [begin, end) of a file to the checksum. Uses pread() instead of mmap(), so that a file
 // truncated during the read causes an exception instead of SIGBUS.
-void add_range(Checksum& sum, const FileDescriptor& file, const std::string& path,
-               std::uint64_t begin, std::uint64_t end) {
+void add_file_range(Checksum& sum, const FileDescriptor& file, const std::string& path,
+                    std::uint64_t begin, std::uint64_t end) {
   std::vector<std::byte> buffer(std::min<std::uint64_t>(end - begin, std::uint64_t{1} << 20));
   while (begin < end) {
     const auto wanted = std::min<std::uint64_t>(end - begin, buffer.size());
@@ -62,7 +62,7 @@ constexpr std::uint8_t kBlakeOrder[10][16] = {
 
 using BlakeState = std::array<std::uint64_t, 8>;
 
-void compress(BlakeState& state, const char* block, std::uint64_t bytes_so_far, bool last) {
+void blake2b_compress(BlakeState& state, const char* block, std::uint64_t bytes_so_far, bool last) {
   std::array<std::uint64_t, 16> words;  // message words are little-endian
   std::memcpy(words.data(), block, kBlakeBlock);
   std::array<std::uint64_t, 16> v;
@@ -127,11 +127,11 @@ std::string file_fingerprint(const std::string& path) {
   if (!S_ISREG(status.st_mode)) bad_input("{}: not a regular file", path);
   const auto size = static_cast<std::uint64_t>(status.st_size);
   Checksum sum;
-  add_range(sum, file, path, 0, size <= kReadWhole ? size : kStride);
+  add_file_range(sum, file, path, 0, size <= kReadWhole ? size : kStride);
   if (size > kReadWhole) {
     for (auto at = kStride; at + kBlock < size; at += kStride)
-      add_range(sum, file, path, at, at + kBlock);
-    add_range(sum, file, path, size - kBlock, size);
+      add_file_range(sum, file, path, at, at + kBlock);
+    add_file_range(sum, file, path, size - kBlock, size);
   }
   return fmt::format("{}-{}", size, checksum_text(sum.value()));
 }
@@ -142,11 +142,11 @@ std::uint64_t blake2b_64(std::string_view message) {
   state[0] ^= 0x01010000 ^ 8;  // parameter block: no key, 8-byte digest
   std::size_t done = 0;
   for (; message.size() - done > kBlakeBlock; done += kBlakeBlock) {
-    compress(state, message.data() + done, done + kBlakeBlock, false);
+    blake2b_compress(state, message.data() + done, done + kBlakeBlock, false);
   }
   std::array<char, kBlakeBlock> rest{};
   std::copy(message.begin() + static_cast<std::ptrdiff_t>(done), message.end(), rest.begin());
-  compress(state, rest.data(), message.size(), true);
+  blake2b_compress(state, rest.data(), message.size(), true);
   return state[0];
 }
 

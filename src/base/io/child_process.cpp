@@ -22,7 +22,7 @@ FileDescriptor make_memory_file() {
   return file;
 }
 
-std::string read_all(const FileDescriptor& file) {
+std::string read_to_end(const FileDescriptor& file) {
   std::string all;
   char buffer[4096];
   while (true) {
@@ -33,7 +33,7 @@ std::string read_all(const FileDescriptor& file) {
   }
 }
 
-int wait_for(::pid_t child, const std::string& program) {
+int wait_for_child(::pid_t child, const std::string& program) {
   int status = 0;
   while (::waitpid(child, &status, 0) < 0)
     if (errno != EINTR) failure("waiting for {}: {}", program, std::strerror(errno));
@@ -61,8 +61,8 @@ ChildResult run_child(const std::vector<std::string>& command, const std::string
   ::posix_spawn_file_actions_destroy(&actions);
   if (error == ENOENT) return {};
   if (error != 0) failure("{} cannot be started: {}", command.front(), std::strerror(error));
-  const int status = wait_for(child, command.front());
-  return {.found = true, .status = status, .out = read_all(out), .err = read_all(err)};
+  const int status = wait_for_child(child, command.front());
+  return {.found = true, .status = status, .out = read_to_end(out), .err = read_to_end(err)};
 }
 
 }  // namespace qkscope

@@ -33,12 +33,12 @@ class ParseLimits {
   bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
     if (depth > kMaxDepth) bad_input("{}: JSON nested deeper than {} levels", where_, kMaxDepth);
     if (++events_ > kMaxValues) bad_input("{}: JSON of more than {} values", where_, kMaxValues);
-    if (repeated_ == RepeatedKeyPolicy::refuse) watch_keys(event, parsed);
+    if (repeated_ == RepeatedKeyPolicy::refuse) check_repeated_keys(event, parsed);
     return true;
   }
 
  private:
-  void watch_keys(Json::parse_event_t event, const Json& parsed) {
+  void check_repeated_keys(Json::parse_event_t event, const Json& parsed) {
     if (event == Json::parse_event_t::object_start) {
       keys_.emplace_back();
     } else if (event == Json::parse_event_t::object_end) {

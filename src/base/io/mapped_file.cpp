@@ -50,7 +50,7 @@ const Mapping* mapping_at(const void* address) {
   return nullptr;
 }
 
-void print(const char* text) {
+void write_to_stderr(const char* text) {
   // Ignore write errors: the process is about to exit.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));
 }
@@ -64,9 +64,10 @@ extern "C" void handle_sigbus(int signal, siginfo_t* info, void*) {
   static std::atomic_flag reported;
   if (reported.test_and_set())  // another thread reads the same file and is about to exit
     while (true) ::pause();
-  print("error: ");
-  print(mapping->path.data());
-  print(": the file was cut or its disk failed while it was read; restore it and run again\n");
+  write_to_stderr("error: ");
+  write_to_stderr(mapping->path.data());
+  write_to_stderr(
+      ": the file was cut or its disk failed while it was read; restore it and run again\n");
   std::_Exit(1);
 }
 

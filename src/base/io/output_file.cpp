@@ -28,7 +28,7 @@ int sync_path(const std::string& path, int flags) {
 }
 
 // Returns whether `path` still names the open file: the previous holder may have deleted it.
-bool names_open_file(int file, const std::string& path) {
+bool path_refers_to_open_file(int file, const std::string& path) {
   struct stat opened {};
   struct stat named {};
   return ::fstat(file, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
@@ -49,7 +49,7 @@ bool lock_file(int file, int operation, const std::string& path) {
   return true;
 }
 
-bool locks_are_off() {
+bool are_locks_disabled() {
   const char* value = std::getenv("QKSCOPE_NO_LOCK");
   return value != nullptr && std::string_view(value) == "1";
 }
@@ -83,7 +83,7 @@ FileDescriptor try_lock_temporary_file(const std::string& path) {
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!file.is_open()) return file;
   (void)::flock(file.number(), LOCK_EX);  // without flock, leftovers stay
-  if (!names_open_file(file.number(), path)) file.close();
+  if (!path_refers_to_open_file(file.number(), path)) file.close();
   return file;
 }
 
@@ -113,7 +113,7 @@ FileDescriptor create_temporary_file(const std::string& path, std::string& tempo
         ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
     if (!file.is_open()) system_error("write", path, errno);
     (void)::flock(file.number(), LOCK_EX);
-    if (names_open_file(file.number(), temporary)) return file;
+    if (path_refers_to_open_file(file.number(), temporary)) return file;
   }
 }
 
@@ -165,15 +165,15 @@ FileLock::FileLock(const std::string& file, LockMode mode, LockWait wait) {
       continue;
     }
     if (!file_.is_open()) system_error("lock", file, errno);
-    const bool locked = locks_are_off() || lock_file(file_.number(), operation, file);
-    if (locked && names_open_file(file_.number(), file)) return;
+    const bool locked = are_locks_disabled() || lock_file(file_.number(), operation, file);
+    if (locked && path_refers_to_open_file(file_.number(), file)) return;
     file_.close();
     if (!locked) return;
   }
 }
 
 bool FileLock::try_upgrade() const {
-  return locks_are_off() || lock_file(file_.number(), LOCK_EX | LOCK_NB, "the lock file");
+  return are_locks_disabled() || lock_file(file_.number(), LOCK_EX | LOCK_NB, "the lock file");
 }
 
 }  // namespace qkscope

@@ -34,7 +34,7 @@ HWY_INLINE void store(Vector value, double* to) {
   hn::StoreU(value, Doubles(), to);
 }
 
-std::int64_t block_of(std::int64_t column) {
+std::int64_t block_begin_of_column(std::int64_t column) {
   return column / kEigenBlock * kEigenBlock;
 }
 
@@ -59,7 +59,7 @@ HWY_INLINE void times(const PaddedRows& matrix, std::int64_t first, std::int64_t
 
 void multiply_rows_by_vector_kernel(PaddedRows matrix, std::int64_t first, std::int64_t last,
                                     std::int64_t column, const double* v, double* out) {
-  const std::int64_t begin = block_of(column);
+  const std::int64_t begin = block_begin_of_column(column);
   std::int64_t i = first;
   for (; i + kRows <= last; i += kRows) times<kRows>(matrix, i, begin, v, out);
   for (; i < last; ++i) times<1>(matrix, i, begin, v, out);
@@ -67,7 +67,7 @@ void multiply_rows_by_vector_kernel(PaddedRows matrix, std::int64_t first, std::
 
 void subtract_outer_products_kernel(PaddedRows matrix, std::int64_t first, std::int64_t last,
                                     std::int64_t column, const double* v, const double* w) {
-  const std::int64_t begin = block_of(column);
+  const std::int64_t begin = block_begin_of_column(column);
   for (std::int64_t i = first; i < last; ++i) {
     const Vector v_i = hn::Set(Doubles(), v[i]);
     const Vector w_i = hn::Set(Doubles(), w[i]);
@@ -84,7 +84,7 @@ void subtract_outer_products_kernel(PaddedRows matrix, std::int64_t first, std::
 
 void reflect_columns_kernel(PaddedRows matrix, std::int64_t first, std::int64_t last,
                             std::int64_t column, const double* v, double factor, double* sum) {
-  const std::int64_t begin = block_of(column);
+  const std::int64_t begin = block_begin_of_column(column);
   std::fill(sum + begin, sum + matrix.columns, 0.0);
   for (std::int64_t at = begin; at < matrix.columns; at += kEigenBlock) {
     Vector total[kBlockVectors];

@@ -118,13 +118,13 @@ HWY_INLINE void dft8(SplitComplex (&x)[8]) {
   x[7] = even[3] + odd[3];
 }
 
-HWY_INLINE void point(SplitComplex (&x)[2]) {
+HWY_INLINE void apply_butterfly(SplitComplex (&x)[2]) {
   dft2(x[0], x[1]);
 }
-HWY_INLINE void point(SplitComplex (&x)[4]) {
+HWY_INLINE void apply_butterfly(SplitComplex (&x)[4]) {
   dft4(x[0], x[1], x[2], x[3]);
 }
-HWY_INLINE void point(SplitComplex (&x)[8]) {
+HWY_INLINE void apply_butterfly(SplitComplex (&x)[8]) {
   dft8(x);
 }
 
@@ -136,7 +136,7 @@ void pass(FourComplex* signal, std::size_t length, const Factor* w) {
     SplitComplex x[kRadix];
 #pragma GCC unroll 8
     for (std::size_t m = 0; m < kRadix; ++m) x[m] = SplitComplex(signal[j + m * apart]);
-    point(x);
+    apply_butterfly(x);
     x[0].store(signal[j]);
 #pragma GCC unroll 8
     for (std::size_t r = 1; r < kRadix; ++r)
@@ -145,14 +145,14 @@ void pass(FourComplex* signal, std::size_t length, const Factor* w) {
 }
 
 // Last FFT pass over two blocks: transforms across four vectors, then across the four lanes.
-HWY_INLINE void last_blocks(FourComplex* signal, const SplitComplex (&turn)[3]) {
+HWY_INLINE void transform_last_blocks(FourComplex* signal, const SplitComplex (&turn)[3]) {
   constexpr std::size_t kTogether = 2;  // two independent blocks hide latency
   SplitComplex x[kTogether][4];
 #pragma GCC unroll 2
   for (std::size_t b = 0; b < kTogether; ++b) {
 #pragma GCC unroll 4
     for (std::size_t m = 0; m < 4; ++m) x[b][m] = SplitComplex(signal[4 * b + m]);
-    point(x[b]);
+    apply_butterfly(x[b]);
   }
 #pragma GCC unroll 2
   for (auto& block : x) SplitComplex::transpose_all(block);
@@ -162,7 +162,7 @@ HWY_INLINE void last_blocks(FourComplex* signal, const SplitComplex (&turn)[3]) 
     for (std::size_t m = 1; m < 4; ++m) block[m] = block[m].times(turn[m - 1]);
 #pragma GCC unroll 2
   for (std::size_t b = 0; b < kTogether; ++b) {
-    point(x[b]);
+    apply_butterfly(x[b]);
 #pragma GCC unroll 4
     for (std::size_t m = 0; m < 4; ++m) x[b][m].store(signal[4 * b + m]);
   }
@@ -170,7 +170,7 @@ HWY_INLINE void last_blocks(FourComplex* signal, const SplitComplex (&turn)[3]) 
 
 void last_pass(FourComplex* signal, std::size_t length, const FourComplex* w) {
   const SplitComplex turn[3] = {SplitComplex(w[0]), SplitComplex(w[1]), SplitComplex(w[2])};
-  for (std::size_t at = 0; at < length; at += 8) last_blocks(signal + at, turn);
+  for (std::size_t at = 0; at < length; at += 8) transform_last_blocks(signal + at, turn);
 }
 
 void transform_part(FourComplex* signal, std::size_t length, const FftTables& tables,
@@ -215,17 +215,17 @@ namespace {
 HWY_EXPORT(transform);
 
 // Returns exp(-2 pi i above / below).
-std::complex<float> root(std::size_t above, std::size_t below) {
+std::complex<float> root_of_unity(std::size_t above, std::size_t below) {
   const double angle =
       2 * std::numbers::pi * static_cast<double>(above % below) / static_cast<double>(below);
   return {static_cast<float>(std::cos(angle)), static_cast<float>(-std::sin(angle))};
 }
 
 template <typename Above>
-FourComplex four_roots(std::size_t below, const Above& above) {
+FourComplex four_roots_of_unity(std::size_t below, const Above& above) {
   FourComplex all;
   for (std::size_t lane = 0; lane < 4; ++lane) {
-    const auto one = root(above(lane), below);
+    const auto one = root_of_unity(above(lane), below);
     all.re[lane] = one.real();
     all.im[lane] = one.imag();
   }
@@ -248,7 +248,7 @@ Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(block_cou
     const auto count = static_cast<std::size_t>(radix);
     for (std::size_t j = 0; j < length / count; ++j)
       for (std::size_t r = 1; r < count; ++r) {
-        const auto w = root(r * j, length);
+        const auto w = root_of_unity(r * j, length);
         level.push_back({w.real(), w.imag()});
       }
     length /= count;
@@ -259,7 +259,7 @@ Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(block_cou
     for (std::size_t j = 0; j < length / 8; ++j)
       for (std::size_t r = 1; r < 8; ++r)
         level.push_back(
-            four_roots(4 * length, [&](std::size_t lane) { return (4 * j + lane) * r; }));
+            four_roots_of_unity(4 * length, [&](std::size_t lane) { return (4 * j + lane) * r; }));
   }
   radices.insert(radices.end(), static_cast<std::size_t>(block_bits_ / 3), 8);
   set_block_indices(radices);
@@ -267,7 +267,7 @@ Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(block_cou
   // across vectors leave them out.
   for (std::size_t block = 0; block < block_count(); block += tables_.part / 4)
     for (std::size_t m = 1; m < 4; ++m)
-      tables_.last.push_back(four_roots(
+      tables_.last.push_back(four_roots_of_unity(
           size, [&](std::size_t lane) { return m * (residues_[block] + lane * block_count()); }));
 }
 

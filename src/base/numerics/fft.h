@@ -53,11 +53,11 @@ class Fft {
   void forward(std::span<FourComplex> signal, const Done& done = nullptr) const;
   std::size_t block_index(std::size_t rest) const { return places_[rest]; }
   // Location of X[k].
-  struct FrequencyLocation {
+  struct OutputPosition {
     std::size_t vector;
     std::size_t lane;
   };
-  FrequencyLocation locate_frequency(std::size_t k) const {
+  OutputPosition locate_frequency(std::size_t k) const {
     const auto number = k >> block_bits_;
     return {4 * block_index(k & (block_count() - 1)) + number / 4, number % 4};
   }

@@ -19,20 +19,20 @@ constexpr double kMidpointThreshold = 0.4;
 constexpr std::size_t kMostRefinedRotations = 256;
 
 // Returns the height of the vertex of a parabola through a local maximum and its neighbours.
-double parabola_top(double left, double middle, double right) {
+double parabola_vertex_height(double left, double middle, double right) {
   const double bend = left - 2 * middle + right;
   const double slope = 0.5 * (right - left);
   return bend < 0 ? middle - 0.5 * slope * slope / bend : std::max({left, middle, right});
 }
 
-struct Candidate {
+struct RefinedPeak {
   double k = 0;  // frequency in grid steps, of either sign
   double power = 0;
 };
 
 // Refines a peak of the power spectrum |S|^2 by a parabola through three values a quarter of a grid
 // step apart. `half`: position of the peak, in units of half a grid step.
-Candidate top_of_peak(const Nufft& spectrum, std::int64_t half) {
+RefinedPeak refine_by_parabola(const Nufft& spectrum, std::int64_t half) {
   const auto power = spectrum.powers_at_quarter_steps(half);
   const double* const highest = std::max_element(power.data() + 1, power.data() + 4);
   const double bend = highest[-1] - 2 * highest[0] + highest[1];
@@ -44,7 +44,7 @@ Candidate top_of_peak(const Nufft& spectrum, std::int64_t half) {
 }
 
 // Returns the offset in [low, high] that maximises |S|^2: Newton; steps of `step` where convex.
-double step_to_maximum(const PhaseSumTaylorSeries& sums, double low, double high, double step) {
+double offset_of_maximum(const PhaseSumTaylorSeries& sums, double low, double high, double step) {
   double move = 0;
   for (int round = 0; round < 30; ++round) {
     const auto [value, slope, bend] = sums.evaluate(move);
@@ -80,7 +80,7 @@ RotationFrequencyPeak FrequencySearch::refine_rotation(
     const auto sums = expand_phase_sum(at, order_, units);
     const double before = sign > 0 ? low - at : -high - at;
     const double behind = sign > 0 ? high - at : -low - at;
-    double move = step_to_maximum(sums, std::max(before, -reach), std::min(behind, reach), reach);
+    double move = offset_of_maximum(sums, std::max(before, -reach), std::min(behind, reach), reach);
     if (round == 20) move = 0;  // at the centre the series has no truncation error
     if (std::fabs(move) <= exact) {
       const double strength = std::abs(sums.evaluate(move).value) / to_double(order_.rows());
@@ -113,7 +113,8 @@ std::vector<FrequencySearch::GridPeak> FrequencySearch::peaks_above_threshold() 
     const bool edge = steps == first || steps == last;
     if (!edge && here < before) continue;
     const double behind = spectrum_.power(half + 1);
-    if (edge || here >= behind) peaks.push_back({half, here, parabola_top(before, here, behind)});
+    if (edge || here >= behind)
+      peaks.push_back({half, here, parabola_vertex_height(before, here, behind)});
   }
   std::ranges::sort(peaks, [](const GridPeak& a, const GridPeak& b) { return a.half < b.half; });
   const auto same = [](const GridPeak& a, const GridPeak& b) { return a.half == b.half; };
@@ -132,15 +133,15 @@ RotationFrequencyPeak FrequencySearch::strongest_rotation(
   double highest = 0;
   for (const auto& peak : peaks)
     if (in_band(0.5 * to_double(peak.half))) highest = std::max(highest, peak.power);
-  std::vector<Candidate> candidates;
+  std::vector<RefinedPeak> candidates;
   double best = 0;
   for (const auto& peak : peaks) {
     if (peak.top < kParabolaThreshold * highest) continue;
-    candidates.push_back(top_of_peak(spectrum_, peak.half));
+    candidates.push_back(refine_by_parabola(spectrum_, peak.half));
     if (in_band(candidates.back().k)) best = std::max(best, candidates.back().power);
   }
   std::ranges::sort(candidates,
-                    [](const Candidate& a, const Candidate& b) { return a.power > b.power; });
+                    [](const RefinedPeak& a, const RefinedPeak& b) { return a.power > b.power; });
   if (candidates.size() > kMostRefinedRotations) candidates.resize(kMostRefinedRotations);
   RotationFrequencyPeak strongest;
   // Tolerance for comparing two estimated powers, each with a relative error of 1 % (NUFFT and

@@ -78,12 +78,13 @@ class FrequencySearch {
  public:
   FrequencySearch(std::span<const std::int32_t> positions, FrequencyBand band);
 
-  const PositionOrder& order() const { return order_; }
+  const PositionOrder& position_order() const { return order_; }
 
   // Returns the frequency in the band, of either sign, at which the Fourier sum of the unit complex
-  // numbers `units` is largest. `units` must be in the order of order().
+  // numbers `units` is largest. `units` must be in the order of position_order().
   RotationFrequencyPeak strongest_rotation(std::span<const std::complex<double>> units);
-  // Returns the best least-squares sinusoid (LombScargle). `values`: in the order of order().
+  // Returns the best least-squares sinusoid (LombScargle). `values`: in the order of
+  // position_order().
   SinusoidFit best_sinusoid(std::span<const double> values);
 
  private:

@@ -1,11 +1,11 @@
 // Helpers for kernel files, which are compiled once per SIMD target (base/core/cpu_target.h).
 
 // Include guard that lets Highway include this header once per target.
-#if defined(QKSCOPE_NUMERICS_KERNEL_HELPERS_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef QKSCOPE_NUMERICS_KERNEL_HELPERS_INL_H
-#undef QKSCOPE_NUMERICS_KERNEL_HELPERS_INL_H
+#if defined(QKSCOPE_KERNEL_HELPERS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKSCOPE_KERNEL_HELPERS_INL_H
+#undef QKSCOPE_KERNEL_HELPERS_INL_H
 #else
-#define QKSCOPE_NUMERICS_KERNEL_HELPERS_INL_H
+#define QKSCOPE_KERNEL_HELPERS_INL_H
 #endif
 
 #include <cstdint>

@@ -24,7 +24,7 @@ namespace qkscope {
 namespace {
 
 // Error of Stirling's formula: ln(n!) - ln(n^n e^-n sqrt(2 pi n)).
-double stirling_rest(double n) {
+double stirling_formula_error(double n) {
   if (n < 16)
     return log_gamma(n + 1) - (n + 0.5) * std::log(n) + n - 0.5 * std::log(2 * std::numbers::pi);
   const double square = 1 / (n * n);
@@ -42,7 +42,8 @@ double one_sided_term(double n, double x, double j) {
   if (rest - shift <= 0) return 0;
   const double deviance =
       shift - j * std::log1p(shift / j) - rest * std::log1p(-shift / rest) - shift;
-  const double stirling = stirling_rest(n) - stirling_rest(j) - stirling_rest(rest);
+  const double stirling =
+      stirling_formula_error(n) - stirling_formula_error(j) - stirling_formula_error(rest);
   return shift / (shift + j) * std::exp(stirling - deviance) *
          std::sqrt(n / (2 * std::numbers::pi * j * rest));
 }
@@ -179,14 +180,14 @@ class NormalHistogram {
   }
 
   // Returns the bins that can contain the largest distance between the two distribution functions.
-  std::vector<std::uint16_t> candidates() const {
+  std::vector<std::uint16_t> candidate_bins() const {
     std::vector<std::uint16_t> bins;
     for (std::size_t bin = 0; bin < kBins; ++bin)
       if (upper_bound_[bin] >= lower_bound_) bins.push_back(static_cast<std::uint16_t>(bin));
     return bins;
   }
   // Returns the sorted values that fall into the given bins. `bins` must be ascending.
-  std::vector<double> members(std::span<const std::uint16_t> bins) const {
+  std::vector<double> values_in_bins(std::span<const std::uint16_t> bins) const {
     std::array<std::uint8_t, kBins> selected{};
     std::array<std::int32_t, kBins> place;  // output index of the next value of each bin
     std::int32_t total = 0;
@@ -215,7 +216,7 @@ class NormalHistogram {
   }
 
   // Returns the number of values in bins below `bin`.
-  std::int64_t before(std::size_t bin) const { return before_[bin]; }
+  std::int64_t count_before_bin(std::size_t bin) const { return before_[bin]; }
   std::int64_t count(std::size_t bin) const { return before_[bin + 1] - before_[bin]; }
 
  private:
@@ -273,7 +274,7 @@ double kolmogorov_p_value(std::int64_t count, double d) {
   if (d >= 1) return 0;
   if (nd <= 0.5) return 1;
   if (nd <= 1)  // n! (2d - 1/n)^n, one point per cell
-    return 1 - std::exp(stirling_rest(n) + 0.5 * std::log(2 * std::numbers::pi * n) - n +
+    return 1 - std::exp(stirling_formula_error(n) + 0.5 * std::log(2 * std::numbers::pi * n) - n +
                         n * std::log(2 * nd - 1));
   if (nd >= n - 1) return 2 * std::exp(n * std::log1p(-d));
   const double ndd = nd * d;
@@ -287,13 +288,13 @@ double kolmogorov_p_value(std::int64_t count, double d) {
 
 double kolmogorov_distance_to_normal(std::span<const double> values, double centre, double scale) {
   const NormalHistogram histogram(values, centre, scale);
-  const auto bins = histogram.candidates();
-  const auto cdf = normal_cdf_of(histogram.members(bins), centre, scale);
+  const auto bins = histogram.candidate_bins();
+  const auto cdf = normal_cdf_of(histogram.values_in_bins(bins), centre, scale);
   const auto n = to_double(values.size());
   double distance = 0;
   const double* next = cdf.data();
   for (const auto bin : bins) {
-    auto below = to_double(histogram.before(bin));
+    auto below = to_double(histogram.count_before_bin(bin));
     for (auto left = histogram.count(bin); left > 0; --left, ++next, ++below)
       distance = std::max(distance, std::max((below + 1) / n - *next, *next - below / n));
   }

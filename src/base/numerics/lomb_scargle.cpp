@@ -82,7 +82,7 @@ class PeriodogramSeries {
   }
 
   // Returns the offset in [low, high] of the nearest maximum uphill, by bisection on the slope.
-  double step_to_maximum(double low, double high) const {
+  double offset_of_maximum(double low, double high) const {
     const bool forward = at(0).slope > 0;
     double below = 0;
     double above = forward ? high : low;
@@ -141,9 +141,9 @@ SinusoidFit refine_low_frequency(double start, FrequencyBand band, const HeightA
 }
 
 // Returns the maximum of R^2 uphill from `start` in the band.
-SinusoidFit refine(double start, FrequencyBand band, const PositionOrder& order,
-                   std::span<const std::complex<double>> values,
-                   std::span<const std::complex<double>> ones) {
+SinusoidFit refine_peak(double start, FrequencyBand band, const PositionOrder& order,
+                        std::span<const std::complex<double>> values,
+                        std::span<const std::complex<double>> ones) {
   const auto length = to_double(order.length());
   // Each iteration moves to the maximum of a Taylor series, by at most `reach`. The last one moves
   // by at most `exact`, where the series is accurate to rounding.
@@ -154,7 +154,7 @@ SinusoidFit refine(double start, FrequencyBand band, const PositionOrder& order,
   for (int round = 0;; ++round) {
     const PeriodogramSeries series(at, order, values, ones);
     const double move =
-        series.step_to_maximum(std::max(band.low - at, -reach), std::min(band.high - at, reach));
+        series.offset_of_maximum(std::max(band.low - at, -reach), std::min(band.high - at, reach));
     if (std::fabs(move) <= exact) return {at + move, series.at(move).r_squared};
     if (round == 20) return {at, series.at(0).r_squared};
     at += move;
@@ -171,7 +171,7 @@ std::vector<double> centred_copy(std::span<const double> values) {
 
 // Computes E(omega) = sum exp(-i omega t) on [0, 2 band.high] by NUFFT, shifted down by `shift`
 // grid points, so that both E(omega) and E(2 omega) lie in the band.
-void compute_ones(const PositionOrder& order, std::int64_t shift, Nufft& spectrum) {
+void compute_spectrum_of_ones(const PositionOrder& order, std::int64_t shift, Nufft& spectrum) {
   const double omega = to_double(shift) * spectrum.step();
   const PhaseTable phase(omega, order.length());
   const auto back = std::polar(1.0, omega * spectrum.origin());
@@ -203,7 +203,7 @@ LombScargle::LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& 
   const double slow = kLowFrequency / to_double(order.length());
   const auto n = to_double(order.rows());
   const auto shift = std::llround(band_.high / step_);
-  compute_ones(order, shift, spectrum);
+  compute_spectrum_of_ones(order, shift, spectrum);
   inverse_.resize(as_index(std::max<std::int64_t>(0, last - first_ + 1)) + 1);
   exact_ = 1;
   while (exact_ < inverse_.size() && omega(exact_) < slow) ++exact_;
@@ -291,7 +291,7 @@ SinusoidFit LombScargle::best_fit(std::span<const double> values, const Position
     const double start = parabola_vertex(i, height);
     const auto peak = beside.low * to_double(order.length()) < kLowFrequency
                           ? refine_low_frequency(start, beside, exact_value)
-                          : refine(start, beside, order, scaled, ones_);
+                          : refine_peak(start, beside, order, scaled, ones_);
     if (peak.r_squared > found.r_squared) found = peak;
   }
   return found;

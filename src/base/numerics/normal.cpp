@@ -20,7 +20,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Doubles = hn::ScalableTag<double>;
 using Vector = hn::Vec<Doubles>;
 
-HWY_INLINE Vector all(double value) {
+HWY_INLINE Vector splat(double value) {
   return hn::Set(Doubles(), value);
 }
 
@@ -48,7 +48,7 @@ struct Lanes {
 };
 
 template <typename Function>
-HWY_INLINE Lanes each(const Function& function) {
+HWY_INLINE Lanes make_lanes(const Function& function) {
   Lanes result;
 #pragma GCC unroll 4
   for (int i = 0; i < Lanes::kVectors; ++i) result.v[i] = function(i);
@@ -57,10 +57,10 @@ HWY_INLINE Lanes each(const Function& function) {
 
 template <std::size_t kTerms>
 HWY_INLINE Lanes evaluate_polynomial(const double (&terms)[kTerms], const Lanes& x) {
-  Lanes p = each([&](int) HWY_ATTR { return all(terms[kTerms - 1]); });
+  Lanes p = make_lanes([&](int) HWY_ATTR { return splat(terms[kTerms - 1]); });
 #pragma GCC unroll 32
   for (int term = static_cast<int>(kTerms) - 2; term >= 0; --term)
-    p = each([&](int i) HWY_ATTR { return hn::MulAdd(p.v[i], x.v[i], all(terms[term])); });
+    p = make_lanes([&](int i) HWY_ATTR { return hn::MulAdd(p.v[i], x.v[i], splat(terms[term])); });
   return p;
 }
 
@@ -86,13 +86,13 @@ HWY_INLINE Lanes exp_of_negative(const Lanes& x) {
                                 1.0 / 479001600,
                                 1.0 / 6227020800};
   const Lanes shifted =
-      each([&](int i) HWY_ATTR { return hn::MulAdd(x.v[i], all(kInvLn2), all(kRound)); });
-  const Lanes r = each([&](int i) HWY_ATTR {
-    const Vector k = hn::Sub(shifted.v[i], all(kRound));
-    return hn::NegMulAdd(k, all(kLn2Low), hn::NegMulAdd(k, all(kLn2High), x.v[i]));
+      make_lanes([&](int i) HWY_ATTR { return hn::MulAdd(x.v[i], splat(kInvLn2), splat(kRound)); });
+  const Lanes r = make_lanes([&](int i) HWY_ATTR {
+    const Vector k = hn::Sub(shifted.v[i], splat(kRound));
+    return hn::NegMulAdd(k, splat(kLn2Low), hn::NegMulAdd(k, splat(kLn2High), x.v[i]));
   });
   const Lanes p = evaluate_polynomial(kTaylor, r);
-  return each([&](int i) HWY_ATTR {
+  return make_lanes([&](int i) HWY_ATTR {
     const hn::RebindToSigned<Doubles> integers;
     const auto exponent =
         hn::Add(hn::BitCast(integers, shifted.v[i]), hn::Set(integers, std::int64_t{1023}));
@@ -101,32 +101,32 @@ HWY_INLINE Lanes exp_of_negative(const Lanes& x) {
 }
 
 HWY_INLINE Lanes erfc_of_positive(Lanes u) {
-  u = each([&](int i) HWY_ATTR {
-    return hn::IfThenElse(hn::Lt(u.v[i], all(kLargest)), u.v[i], all(kLargest));
+  u = make_lanes([&](int i) HWY_ATTR {
+    return hn::IfThenElse(hn::Lt(u.v[i], splat(kLargest)), u.v[i], splat(kLargest));
   });
-  const Lanes growth =
-      each([&](int i) HWY_ATTR { return hn::MulAdd(all(2), u.v[i], all(1)); });  // 1 + 2 u
+  const Lanes growth = make_lanes(
+      [&](int i) HWY_ATTR { return hn::MulAdd(splat(2), u.v[i], splat(1)); });  // 1 + 2 u
   // One division gives both (u - 3) / (u + 3) and 1 / (1 + 2 u).
-  const Lanes inverse = each([&](int i) HWY_ATTR {
-    return hn::Div(all(1), hn::Mul(hn::Add(u.v[i], all(3)), growth.v[i]));
+  const Lanes inverse = make_lanes([&](int i) HWY_ATTR {
+    return hn::Div(splat(1), hn::Mul(hn::Add(u.v[i], splat(3)), growth.v[i]));
   });
   const Lanes p = evaluate_polynomial(
-      kErfcx, each([&](int i) HWY_ATTR {
-        return hn::Mul(hn::Mul(hn::Sub(u.v[i], all(3)), growth.v[i]), inverse.v[i]);
+      kErfcx, make_lanes([&](int i) HWY_ATTR {
+        return hn::Mul(hn::Mul(hn::Sub(u.v[i], splat(3)), growth.v[i]), inverse.v[i]);
       }));
   const Lanes e =
-      exp_of_negative(each([&](int i) HWY_ATTR { return hn::Neg(hn::Mul(u.v[i], u.v[i])); }));
-  return each([&](int i) HWY_ATTR {
+      exp_of_negative(make_lanes([&](int i) HWY_ATTR { return hn::Neg(hn::Mul(u.v[i], u.v[i])); }));
+  return make_lanes([&](int i) HWY_ATTR {
     const Vector square = hn::Mul(u.v[i], u.v[i]);
     // exp(-u^2) = exp(-square) (1 - lost), where `lost` is the rounding error of u^2, computed by
     // Veltkamp-Dekker splitting.
-    const Vector scaled = hn::Mul(u.v[i], all(kSplit));
+    const Vector scaled = hn::Mul(u.v[i], splat(kSplit));
     const Vector high = hn::Sub(scaled, hn::Sub(scaled, u.v[i]));
     const Vector low = hn::Sub(u.v[i], high);
     const Vector lost = hn::MulAdd(
-        low, low, hn::MulAdd(hn::Mul(all(2), high), low, hn::Sub(hn::Mul(high, high), square)));
+        low, low, hn::MulAdd(hn::Mul(splat(2), high), low, hn::Sub(hn::Mul(high, high), square)));
     const Vector corrected = hn::NegMulAdd(e.v[i], lost, e.v[i]);
-    return hn::Mul(hn::Mul(hn::Mul(corrected, p.v[i]), hn::Add(u.v[i], all(3))), inverse.v[i]);
+    return hn::Mul(hn::Mul(hn::Mul(corrected, p.v[i]), hn::Add(u.v[i], splat(3))), inverse.v[i]);
   });
 }
 
@@ -135,7 +135,7 @@ template <typename Function>
 HWY_INLINE void transform(double* values, std::size_t count, const Function& function) {
   const auto apply = [&](double* at) HWY_ATTR {
     const Lanes out = function(
-        each([&](int i) HWY_ATTR { return hn::LoadU(Doubles(), at + i * Lanes::kLanes); }));
+        make_lanes([&](int i) HWY_ATTR { return hn::LoadU(Doubles(), at + i * Lanes::kLanes); }));
     for (int i = 0; i < Lanes::kVectors; ++i)
       hn::StoreU(out.v[i], Doubles(), at + i * Lanes::kLanes);
   };
@@ -177,8 +177,9 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, Floats>> plasticity_of(hn::Vec<Floa
 // Running sums of plasticity over points, one pair of keys per SIMD lane. A z score costs one
 // multiply-add, because start and slope stay in registers.
 template <int kVectors>
-HWY_INLINE void along_lines(const ZScoreInterpolation& lines, const LanePointRanges& points,
-                            std::uint32_t* running, std::uint32_t* total) {
+HWY_INLINE void accumulate_plasticity_lanes(const ZScoreInterpolation& lines,
+                                            const LanePointRanges& points, std::uint32_t* running,
+                                            std::uint32_t* total) {
   const Floats d;
   const hn::Rebind<std::uint32_t, Floats> units;
   const hn::Rebind<std::int32_t, Floats> numbers;
@@ -238,8 +239,9 @@ HWY_INLINE void along_lines(const ZScoreInterpolation& lines, const LanePointRan
 void accumulate_plasticity_kernel(const ZScoreInterpolation& lines, const LanePointRanges& points,
                                   std::uint32_t* running, std::uint32_t* total) {
   dispatch_constant_count<kMostLanes / kLaneStep>(
-      lines.lanes / kLaneStep,
-      [&](auto vectors) HWY_ATTR { along_lines<vectors>(lines, points, running, total); });
+      lines.lanes / kLaneStep, [&](auto vectors) HWY_ATTR {
+        accumulate_plasticity_lanes<vectors>(lines, points, running, total);
+      });
 }
 
 }  // namespace

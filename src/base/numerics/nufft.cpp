@@ -44,28 +44,28 @@ constexpr double kSharpness = 13.25;
 constexpr double kHighestAngle = 2.82;
 constexpr double kReach = 4;  // points
 
-double kernel(double distance) {
+double spreading_kernel(double distance) {
   return es_kernel(kSharpness, distance / kReach);
 }
 
-std::int64_t tokens_for(double highest, std::int64_t length) {
+std::int64_t tokens_per_spread_point(double highest, std::int64_t length) {
   constexpr double kMost = 64;
   if (length <= 64) return kGridPoints;
   const double tokens = std::min(kMost, to_double(kGridPoints) * kHighestAngle / highest);
   return std::max(kGridPoints, static_cast<std::int64_t>(tokens));
 }
 
-std::size_t size_for(double points) {
+std::size_t fft_size_for(double points) {
   return std::bit_ceil(static_cast<std::size_t>(std::max(128.0, 1.4 * points)));
 }
 
 // Returns half the Fourier transform of the kernel at `angle` radians per grid point, by the
 // trapezoidal rule with two samples per point.
-double response(double angle) {
+double spreading_kernel_transform(double angle) {
   const auto& values = fork_safe_static([] {
     std::array<double, 8> half_points;
     for (std::size_t n = 0; n < half_points.size(); ++n)
-      half_points[n] = kernel(0.5 * to_double(n));
+      half_points[n] = spreading_kernel(0.5 * to_double(n));
     return half_points;
   });
   const double c = std::cos(0.5 * angle);
@@ -89,7 +89,7 @@ double interpolation_weight(double x, int side, double sharpness) {
 constexpr int kHalfWidth = 8;
 using Weights = std::array<std::array<double, 2 * kHalfWidth>, 4>;
 
-const Weights& interpolation() {
+const Weights& interpolation_table() {
   const auto& weights = fork_safe_static([] {
     Weights table{};
     for (std::size_t quarter = 1; quarter < 4; ++quarter)
@@ -146,7 +146,7 @@ void NufftTables::set_kernel_taps(std::int64_t tokens) {
       for (std::int64_t i = 0; i < 12; ++i) {
         const auto m = i - start;
         const double distance = to_double(m - 3) - to_double(phase) / to_double(tokens);
-        const double tap = tokens > kGridPoints ? kernel(distance) : (m == 3 ? 1 : 0);
+        const double tap = tokens > kGridPoints ? spreading_kernel(distance) : (m == 3 ? 1 : 0);
         if (i % 4 == 0) taps.emplace_back();
         taps.back()[i % 4] = m >= 0 && m < 8 ? static_cast<float>(tap) : 0.0F;
       }
@@ -156,7 +156,7 @@ void NufftTables::set_deconvolution_gains(double highest) {
   const auto end = static_cast<std::int64_t>(highest / step) + 2 * kHalfWidth;  // with margin
   for (std::int64_t k = 0; k <= std::min(end, std::ssize(gain) - 1); ++k) {
     const double angle = 2 * std::numbers::pi * to_double(k) / to_double(fft->size());
-    gain[as_index(k)] = static_cast<float>(1 / response(angle));
+    gain[as_index(k)] = static_cast<float>(1 / spreading_kernel_transform(angle));
   }
 }
 
@@ -213,8 +213,9 @@ void NufftTables::set_block_offsets() {
 }
 
 Nufft::Nufft(std::span<const std::int32_t> offsets, std::int64_t length, FrequencyBand band)
-    : tokens_(tokens_for(band.high, length)),
-      tables_(NufftTables::cached(size_for(to_double(length) / tokens_per_point()), tokens_, band)),
+    : tokens_(tokens_per_spread_point(band.high, length)),
+      tables_(
+          NufftTables::cached(fft_size_for(to_double(length) / tokens_per_point()), tokens_, band)),
       middle_(length / 2 * kGridPoints / tokens_),
       signal_(fft().size() / 4 + 4 * 2 * kMarginBlocks),
       largest_(4 * (fft().block_count() + 1)) {
@@ -250,7 +251,7 @@ void Nufft::compute(std::span<const std::complex<double>> values) {
   fft().forward(
       std::span(signal_).first(fft().size() / 4), [&](std::size_t begin, std::size_t end) {
         const auto block_residues = fft().block_residues().subspan(begin, end - begin);
-        highest_ = std::max(highest_, find_largest_powers(signal_.data() + 4 * begin,
+        highest_ = std::max(highest_, find_spectral_peaks(signal_.data() + 4 * begin,
                                                           block_residues, gains, largest_.data()));
       });
   copy_margins();
@@ -328,7 +329,7 @@ std::array<double, 5> Nufft::powers_at_quarter_steps(std::int64_t half) const {
     points[as_index(j)] = value_at_point(k + j - kHalfWidth);
   const auto between = [&](int quarter) {  // offset from k in quarter steps
     const auto first = as_index(quarter < 0 ? 0 : 1);
-    const auto& weights = interpolation()[as_index((quarter + 4) % 4)];
+    const auto& weights = interpolation_table()[as_index((quarter + 4) % 4)];
     std::complex<double> sum;
     for (std::size_t j = 0; j < 2 * kHalfWidth; ++j) sum += weights[j] * points[first + j];
     return std::norm(sum);

@@ -25,7 +25,7 @@ HWY_INLINE float* floats(FourComplex* at) {
   return reinterpret_cast<float*>(at);
 }
 
-HWY_INLINE Vector loaded(const FourFloats& values) {
+HWY_INLINE Vector load_four_floats(const FourFloats& values) {
   return hn::Load(Four(), reinterpret_cast<const float*>(&values));
 }
 
@@ -37,7 +37,7 @@ HWY_INLINE void spread_row(const std::complex<double>& value, const SpreadTarget
   float* const to = floats(signal + row.start);
 #pragma GCC unroll 3
   for (std::int64_t v = 0; v < 3; ++v) {
-    const Vector by = loaded(weights[v]);
+    const Vector by = load_four_floats(weights[v]);
     hn::Store(hn::MulAdd(by, re, hn::Load(Four(), to + 8 * v)), Four(), to + 8 * v);
     hn::Store(hn::MulAdd(by, im, hn::Load(Four(), to + 8 * v + 4)), Four(), to + 8 * v + 4);
   }
@@ -56,13 +56,13 @@ void spread_onto_grid_kernel(std::span<const std::complex<double>> values, const
     spread_row(values[i], rows[i], taps, signal);
 }
 
-HWY_INLINE Vector power_of(Vector re, Vector im) {
+HWY_INLINE Vector squared_magnitude(Vector re, Vector im) {
   return hn::MulAdd(re, re, hn::Mul(im, im));
 }
 
-HWY_INLINE Vector power_at(const FourComplex& four) {
+HWY_INLINE Vector powers_at_points(const FourComplex& four) {
   const float* const at = floats(&four);
-  return power_of(hn::Load(Four(), at), hn::Load(Four(), at + 4));
+  return squared_magnitude(hn::Load(Four(), at), hn::Load(Four(), at + 4));
 }
 
 // Returns the maxima of the four vectors: the maximum of vector i in lane i.
@@ -73,7 +73,7 @@ HWY_INLINE Vector largest_of_each(Vector a, Vector b, Vector c, Vector d) {
   return hn::Max(hn::InterleaveLower(f, ac, bd), hn::InterleaveUpper(f, ac, bd));
 }
 
-float find_largest_powers_kernel(const FourComplex* points,
+float find_spectral_peaks_kernel(const FourComplex* points,
                                  std::span<const std::uint32_t> block_residues,
                                  const BlockGains& gains, float* largest) {
   Vector highest = hn::Zero(Four());
@@ -81,7 +81,8 @@ float find_largest_powers_kernel(const FourComplex* points,
     const FourFloats* const gain = gains.gains_of_block(block_residues[block]);
     Vector power[4];
 #pragma GCC unroll 4
-    for (std::size_t v = 0; v < 4; ++v) power[v] = hn::Mul(power_at(points[v]), loaded(gain[v]));
+    for (std::size_t v = 0; v < 4; ++v)
+      power[v] = hn::Mul(powers_at_points(points[v]), load_four_floats(gain[v]));
     const Vector here = largest_of_each(power[0], power[1], power[2], power[3]);
     hn::Store(here, Four(), largest + 4 * block_residues[block]);
     highest = hn::Max(highest, here);
@@ -94,8 +95,8 @@ HWY_INLINE bool any_above(Vector power, Vector limit) {
 }
 
 // Returns |S|^2 without gains, halfway from each of the four grid points in vector `v` to the next.
-HWY_INLINE Vector power_after(const GridBlocks& grid, const std::uint32_t* places, std::size_t v,
-                              const float* weights) {
+HWY_INLINE Vector powers_at_midpoints(const GridBlocks& grid, const std::uint32_t* places,
+                                      std::size_t v, const float* weights) {
   Vector re = hn::Zero(Four());
   Vector im = hn::Zero(Four());
 #pragma GCC unroll 8
@@ -105,7 +106,7 @@ HWY_INLINE Vector power_after(const GridBlocks& grid, const std::uint32_t* place
     re = hn::MulAdd(by, hn::Load(Four(), from), re);
     im = hn::MulAdd(by, hn::Load(Four(), from + 4), im);
   }
-  return power_of(re, im);
+  return squared_magnitude(re, im);
 }
 
 // Appends the lanes with a power above `least`. `half`: frequency of the first lane in half grid
@@ -146,11 +147,11 @@ void find_peaks_kernel(const GridBlocks& grid, const float* largest, const PeakT
     const std::int64_t block = vector / 4;
     const std::size_t v = vector % 4;
     const std::uint32_t* const places = grid.places + block;
-    const Vector gain = loaded(grid.gains.gains_of_block(block)[v]);
-    const Vector gain_after = loaded(grid.gains.gains_of_block(block + 1)[v]);
-    const Vector here = hn::Mul(power_at(grid.signal[places[0] + v]), gain);
+    const Vector gain = load_four_floats(grid.gains.gains_of_block(block)[v]);
+    const Vector gain_after = load_four_floats(grid.gains.gains_of_block(block + 1)[v]);
+    const Vector here = hn::Mul(powers_at_points(grid.signal[places[0] + v]), gain);
     const Vector mean = hn::Mul(hn::Set(Four(), 0.5F), hn::Add(gain, gain_after));
-    const Vector between = hn::Mul(power_after(grid, places, v, wanted.weights), mean);
+    const Vector between = hn::Mul(powers_at_midpoints(grid, places, v, wanted.weights), mean);
     if (!any_above(hn::Max(here, between), least)) continue;
     const auto half = 2 * (block + 4 * static_cast<std::int64_t>(v) * grid.count);
     append_above(half, 2 * grid.count, here, wanted.least, found);
@@ -169,7 +170,7 @@ QKSCOPE_EXPORT_KERNEL(void, spread_onto_grid,
                       (std::span<const std::complex<double>> values, const SpreadTarget* rows,
                        const FourFloats* taps, FourComplex* signal),
                       (values, rows, taps, signal));
-QKSCOPE_EXPORT_KERNEL(float, find_largest_powers,
+QKSCOPE_EXPORT_KERNEL(float, find_spectral_peaks,
                       (const FourComplex* points, std::span<const std::uint32_t> block_residues,
                        const BlockGains& gains, float* largest),
                       (points, block_residues, gains, largest));

@@ -28,7 +28,7 @@ struct BlockGains {
 
 // Stores the maximum of |S|^2, scaled by `gains`, over each of the four vectors of block i of
 // `points` in largest[block_residues[i]], shape (4). Returns the overall maximum.
-float find_largest_powers(const FourComplex* points, std::span<const std::uint32_t> block_residues,
+float find_spectral_peaks(const FourComplex* points, std::span<const std::uint32_t> block_residues,
                           const BlockGains& gains, float* largest);
 
 // The transformed grid.
@@ -47,7 +47,7 @@ struct PeakThresholds {
   const float* weights = nullptr;  // (8): interpolation weights of a midpoint
 };
 // Appends the selected points to `found`. `largest`, shape (count + 1, 4): maxima of
-// find_largest_powers().
+// find_spectral_peaks().
 void find_peaks(const GridBlocks& grid, const float* largest, const PeakThresholds& wanted,
                 std::vector<PeakCandidate>& found);
 

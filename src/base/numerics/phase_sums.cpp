@@ -20,7 +20,7 @@ using Vector = hn::Vec<Two>;
 // No std::complex products in kernels: GCC 12 contracts them to fused multiply-adds even under
 // -ffp-contract=off.
 
-HWY_INLINE Vector turned(Vector re, Vector im, const PhaseFactor& turn) {
+HWY_INLINE Vector multiply_by_phase(Vector re, Vector im, const PhaseFactor& turn) {
   return hn::MulAdd(re, hn::LoadU(Two(), turn.along), hn::Mul(im, hn::LoadU(Two(), turn.across)));
 }
 
@@ -32,7 +32,8 @@ struct RunningSums {
     for (auto& sum : part) sum = hn::Zero(Two());
   }
   HWY_INLINE void add(const std::complex<double>& value, const PhaseFactor& turn) {
-    const Vector here = turned(hn::Set(Two(), value.real()), hn::Set(Two(), value.imag()), turn);
+    const Vector here =
+        multiply_by_phase(hn::Set(Two(), value.real()), hn::Set(Two(), value.imag()), turn);
     part[0] = hn::Add(part[0], here);
 #pragma GCC unroll 3
     for (int m = 1; m < kBlockPowers; ++m)
@@ -41,8 +42,8 @@ struct RunningSums {
 };
 
 // Computes the Fourier sums of every block. `fine`, shape (256): exp(-i omega t) within a block.
-void row_kernel(const PhaseFactor* fine, const PositionOrder& order,
-                const std::complex<double>* values, BlockPhaseSums* blocks) {
+void sum_rows_by_block_kernel(const PhaseFactor* fine, const PositionOrder& order,
+                              const std::complex<double>* values, BlockPhaseSums* blocks) {
   const std::int32_t* const offsets = order.offsets().data();
   const auto turn = [&](std::size_t i) -> const PhaseFactor& {
     return fine[static_cast<std::uint32_t>(offsets[i]) % kBlock];
@@ -66,7 +67,8 @@ void row_kernel(const PhaseFactor* fine, const PositionOrder& order,
 // Combines the blocks: converts sums of t^m, with t relative to the middle of a block, to sums of
 // (start + t)^m, relative to the middle of all positions. `coarse`, shape (blocks): phase factor of
 // each block; coarse[b].t[0] is the `start` of block b.
-void block_kernel(std::span<const PhaseFactor> coarse, const BlockPhaseSums* blocks, double* out) {
+void combine_block_sums_kernel(std::span<const PhaseFactor> coarse, const BlockPhaseSums* blocks,
+                               double* out) {
   Vector sums[PhaseSumTaylorSeries::kPowers];
   for (auto& sum : sums) sum = hn::Zero(Two());
   for (std::size_t block = 0; block < coarse.size(); ++block) {
@@ -74,8 +76,8 @@ void block_kernel(std::span<const PhaseFactor> coarse, const BlockPhaseSums* blo
     Vector part[kBlockPowers];  // sums of t^i (start + t)^m for the current m
 #pragma GCC unroll 4
     for (int i = 0; i < kBlockPowers; ++i)
-      part[i] = turned(hn::Set(Two(), blocks[block].sum[i][0]),
-                       hn::Set(Two(), blocks[block].sum[i][1]), turn);
+      part[i] = multiply_by_phase(hn::Set(Two(), blocks[block].sum[i][0]),
+                                  hn::Set(Two(), blocks[block].sum[i][1]), turn);
     const Vector start = hn::Set(Two(), turn.t[0]);
 #pragma GCC unroll 8
     for (auto& sum : sums) {
@@ -97,10 +99,10 @@ namespace qkscope {
 using namespace phase_sums;
 namespace {
 
-HWY_EXPORT(row_kernel);
-HWY_EXPORT(block_kernel);
+HWY_EXPORT(sum_rows_by_block_kernel);
+HWY_EXPORT(combine_block_sums_kernel);
 
-PhaseFactor turn_of(const std::complex<double>& e, double t) {
+PhaseFactor make_phase_factor(const std::complex<double>& e, double t) {
   return {{e.real(), e.imag()}, {-e.imag(), e.real()}, {t, t * t, t * t * t}};
 }
 
@@ -129,15 +131,16 @@ PhaseSumTaylorSeries expand_phase_sum(double omega, const PositionOrder& order,
   PhaseFactor fine[kBlock];
   constexpr double kHalf = 0.5 * kBlock;
   for (std::uint32_t i = 0; i < kBlock; ++i)
-    fine[i] = turn_of(phase.phase_in_block(i), to_double(i) - kHalf);
+    fine[i] = make_phase_factor(phase.phase_in_block(i), to_double(i) - kHalf);
   const double middle = 0.5 * to_double(order.length() - 1);
   std::vector<PhaseFactor> coarse;
   for (std::int64_t block = 0; block < order.blocks(); ++block)
-    coarse.push_back(turn_of(phase.block_phase(block), to_double(block * kBlock) + kHalf - middle));
+    coarse.push_back(
+        make_phase_factor(phase.block_phase(block), to_double(block * kBlock) + kHalf - middle));
   PhaseSumTaylorSeries sums;
   std::vector<BlockPhaseSums> blocks(coarse.size());
-  QKSCOPE_DISPATCH(row_kernel)(fine, order, values.data(), blocks.data());
-  QKSCOPE_DISPATCH(block_kernel)
+  QKSCOPE_DISPATCH(sum_rows_by_block_kernel)(fine, order, values.data(), blocks.data());
+  QKSCOPE_DISPATCH(combine_block_sums_kernel)
   (coarse, blocks.data(), reinterpret_cast<double*>(sums.sum.data()));
   const auto back = std::polar(1.0, omega * middle);
   for (auto& sum : sums.sum) sum = PhaseTable::product(back, sum);

@@ -353,8 +353,8 @@ struct PackedColumns {
 };
 
 // Interleaves rows of a matrix by four, padded with zero rows to a multiple of eight.
-CacheAlignedVector<double> interleaved(const Matrix& matrix, std::int64_t first,
-                                       std::int64_t rows) {
+CacheAlignedVector<double> interleave_matrix_rows(const Matrix& matrix, std::int64_t first,
+                                                  std::int64_t rows) {
   CacheAlignedVector<double> packed(as_index(padded_row_count(rows) * matrix.cols));
   for (std::int64_t row = 0; row < rows; ++row) {
     double* const to =
@@ -370,7 +370,7 @@ Matrix multiply_packed(const Matrix& left, const PackedColumns& right) {
   double out[kBlock * kPanelColumns];
   for (std::int64_t first = 0; first < left.rows; first += kBlock) {
     const auto rows = std::min(kBlock, left.rows - first);
-    const auto packed = interleaved(left, first, rows);
+    const auto packed = interleave_matrix_rows(left, first, rows);
     for (std::int64_t column = 0; column < right.columns; column += kPanelColumns) {
       multiply_panel(packed.data(), rows, right.depth, right.data.data() + column * right.depth,
                      out);

@@ -62,13 +62,13 @@ ArraySeed seed_words(std::int64_t seed) {
   return ArraySeed(std::move(words));
 }
 
-std::mt19937 seeded(std::int64_t seed) {
+std::mt19937 make_seeded_generator(std::int64_t seed) {
   auto words = seed_words(seed);
   return std::mt19937(words);
 }
 
 // Returns whether random.sample() draws from a pool of all n numbers instead of tracking a set.
-bool uses_pool(std::uint32_t n, std::uint32_t k) {
+bool samples_from_pool(std::uint32_t n, std::uint32_t k) {
   double set_size = 21.0;
   if (k > 5) set_size += std::pow(4.0, std::ceil(std::log(3.0 * k) / std::log(4.0)));
   return n <= set_size;
@@ -76,7 +76,7 @@ bool uses_pool(std::uint32_t n, std::uint32_t k) {
 
 }  // namespace
 
-PythonRandom::PythonRandom(std::int64_t seed) : engine_(seeded(seed)) {}
+PythonRandom::PythonRandom(std::int64_t seed) : engine_(make_seeded_generator(seed)) {}
 
 std::uint32_t PythonRandom::getrandbits(int bits) {
   QKSCOPE_ASSERT(bits > 0 && bits <= 32);
@@ -94,7 +94,7 @@ std::uint32_t PythonRandom::randbelow(std::uint32_t n) {
 std::vector<std::uint32_t> PythonRandom::sample(std::uint32_t n, std::uint32_t k) {
   QKSCOPE_ASSERT(k <= n);
   std::vector<std::uint32_t> chosen(k);
-  if (uses_pool(n, k)) {
+  if (samples_from_pool(n, k)) {
     std::vector<std::uint32_t> pool(n);
     std::iota(pool.begin(), pool.end(), 0u);
     for (std::uint32_t i = 0; i < k; ++i) {

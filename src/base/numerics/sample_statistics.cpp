@@ -24,7 +24,7 @@ double log_gamma_step(double a) {
 }
 
 // Continued fraction of the incomplete beta function I_x(a, b), by Lentz's method.
-double beta_fraction(double a, double b, double x) {
+double beta_continued_fraction(double a, double b, double x) {
   constexpr double kTiny = 1e-300;
   constexpr int kMaxSteps = 100000;
   double c = 1;
@@ -71,8 +71,8 @@ double log_incomplete_beta_half(double a, double x, double one_minus_x) {
   const double front = a * (one_minus_x < 0.5 ? std::log1p(-one_minus_x) : std::log(x)) +
                        0.5 * std::log(one_minus_x) + log_gamma_step(a) -
                        0.5 * std::log(std::numbers::pi);
-  if (x < (a + 1) / (a + 2.5)) return front + std::log(beta_fraction(a, 0.5, x) / a);
-  return std::log1p(-std::exp(front) * beta_fraction(0.5, a, one_minus_x) / 0.5);
+  if (x < (a + 1) / (a + 2.5)) return front + std::log(beta_continued_fraction(a, 0.5, x) / a);
+  return std::log1p(-std::exp(front) * beta_continued_fraction(0.5, a, one_minus_x) / 0.5);
 }
 
 // Centred sums of squares and products of two lists of equal length.

@@ -128,7 +128,8 @@ void dots_float_kernel(const float* rows, std::int64_t count, const double* y, s
 
 // Sets y[i] = function(y[i], x[i]); the last SIMD vector is padded with zeros.
 template <typename Number, typename Function>
-HWY_INLINE void combine(const Number* x, std::int64_t count, double* y, const Function& function) {
+HWY_INLINE void apply_elementwise(const Number* x, std::int64_t count, double* y,
+                                  const Function& function) {
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes)
     hn::StoreU(function(load(y + i), load(x + i)), Doubles(), y + i);
@@ -143,8 +144,8 @@ HWY_INLINE void combine(const Number* x, std::int64_t count, double* y, const Fu
 
 void add_scaled_kernel(double factor, std::span<const double> x, std::span<double> y) {
   const Vector by = hn::Set(Doubles(), factor);
-  combine(x.data(), std::ssize(x), y.data(),
-          [&](Vector to, Vector value) HWY_ATTR { return hn::MulAdd(by, value, to); });
+  apply_elementwise(x.data(), std::ssize(x), y.data(),
+                    [&](Vector to, Vector value) HWY_ATTR { return hn::MulAdd(by, value, to); });
 }
 
 // Adding 1.5 * 2^52 to a float64 rounds it to an integer in the low bits, faster than a conversion.
@@ -261,8 +262,8 @@ void add_column_sums_kernel(const float* rows, std::int64_t count, std::span<dou
       for (int v = 0; v < kVectors; ++v) hn::StoreU(total[v], Doubles(), sum + j + v * kLanes);
     }
     for (std::int64_t i = 0; i < here && j < cols; ++i)
-      combine(from + i * cols + j, cols - j, sum + j,
-              [](Vector to, Vector value) HWY_ATTR { return hn::Add(to, value); });
+      apply_elementwise(from + i * cols + j, cols - j, sum + j,
+                        [](Vector to, Vector value) HWY_ATTR { return hn::Add(to, value); });
   }
 }
 

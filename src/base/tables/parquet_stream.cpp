@@ -71,15 +71,16 @@ std::shared_ptr<arrow::Schema> join_columns(const std::string& column,
 std::shared_ptr<arrow::Table> read_stacked_group(parquet::arrow::FileReader& reader, int group,
                                                  const NamedTableFile& file,
                                                  const std::shared_ptr<arrow::Schema>& wanted) {
-  const auto take = [&](auto result) {
+  const auto unwrap_result = [&](auto result) {
     return value_or_throw(std::move(result), "stacking " + file.path, ErrorKind::failure);
   };
   std::shared_ptr<arrow::Table> rows;
   check_parquet_read(reader.RowGroup(group)->ReadTable(&rows), file.path);
   const auto names =
-      take(arrow::MakeArrayFromScalar(arrow::StringScalar(file.name), rows->num_rows()));
-  rows = take(rows->AddColumn(0, wanted->field(0), std::make_shared<arrow::ChunkedArray>(names)));
-  return take(arrow::PromoteTableToSchema(rows, wanted));
+      unwrap_result(arrow::MakeArrayFromScalar(arrow::StringScalar(file.name), rows->num_rows()));
+  rows = unwrap_result(
+      rows->AddColumn(0, wanted->field(0), std::make_shared<arrow::ChunkedArray>(names)));
+  return unwrap_result(arrow::PromoteTableToSchema(rows, wanted));
 }
 
 }  // namespace
@@ -87,12 +88,12 @@ std::shared_ptr<arrow::Table> read_stacked_group(parquet::arrow::FileReader& rea
 // An open Parquet file. `path` is the name in error messages, `file` the path on disk.
 struct ParquetOutput {
   ParquetOutput(std::string name, const std::string& file)
-      : path(std::move(name)), stream(take(arrow::io::FileOutputStream::Open(file))) {}
+      : path(std::move(name)), stream(unwrap_result(arrow::io::FileOutputStream::Open(file))) {}
 
   void write_schema(const arrow::Schema& schema, bool keeps_types = false) {
     parquet::ArrowWriterProperties::Builder builder;
     if (keeps_types) builder.store_schema();
-    writer = take(parquet::arrow::FileWriter::Open(
+    writer = unwrap_result(parquet::arrow::FileWriter::Open(
         schema, table_memory_pool(), stream, parquet_writer_properties(schema), builder.build()));
   }
   void append(const arrow::Table& rows) const {
@@ -107,7 +108,7 @@ struct ParquetOutput {
     check_arrow(status, "writing " + path, ErrorKind::failure);
   }
   template <typename T>
-  T take(arrow::Result<T> result) const {
+  T unwrap_result(arrow::Result<T> result) const {
     check(result.status());
     return std::move(result).ValueUnsafe();
   }

@@ -105,7 +105,7 @@ Json to_json(const YAML::Node& node, int depth, int& left) {
   return nullptr;
 }
 
-std::string describe(const YAML::Node& node) {
+std::string describe_yaml_value(const YAML::Node& node) {
   if (node.IsScalar()) return quote_text(node.Scalar());
   return node.IsMap() ? "a map" : node.IsSequence() ? "a list" : "nothing";
 }
@@ -183,7 +183,8 @@ YamlSection::YamlSection(const YamlDocument& document, const YAML::Node& node, s
     : document_(document), node_(node), path_(std::move(path)) {
   if (!node_.IsDefined() || node_.IsNull()) node_ = YAML::Node(YAML::NodeType::Map);
   if (!node_.IsMap())
-    bad_input("{}: found {}, expected a map", document.where(path_, node), describe(node));
+    bad_input("{}: found {}, expected a map", document.where(path_, node),
+              describe_yaml_value(node));
   std::set<std::string> seen;
   for (const auto& entry : node_) {
     const auto key = entry.first.as<std::string>("");
@@ -216,8 +217,8 @@ void YamlSection::throw_expected(const std::string& key, const std::string& what
       YamlSection(document_, document_.root, "").reject_misspelt_key(split(path_, '.').front());
     bad_input("{}: {} is missing: expected {}", document_.file, full_key(key), what);
   }
-  bad_input("{}: found {}, expected {}", document_.where(full_key(key), found), describe(found),
-            what);
+  bad_input("{}: found {}, expected {}", document_.where(full_key(key), found),
+            describe_yaml_value(found), what);
 }
 
 std::optional<std::string> YamlSection::text(const std::string& key) {
@@ -271,7 +272,7 @@ std::optional<std::vector<std::int64_t>> YamlSection::integers(const std::string
     std::int64_t value = 0;
     if (!decode_integer(item, value))
       bad_input("{}: found {} in the list, expected whole numbers",
-                document_.where(full_key(key), item), describe(item));
+                document_.where(full_key(key), item), describe_yaml_value(item));
     values.push_back(value);
   }
   if (values.empty()) throw_expected(key, "at least one entry, or null for all");

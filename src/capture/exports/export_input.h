@@ -88,7 +88,7 @@ void prepare_output_file(const ExportOptions& options, const std::string& file);
 std::string export_expected_attention(const ExportInput& input);
 std::string export_q_filters(const ExportInput& input);
 std::string export_triattention_statistics(const ExportInput& input);
-std::string export_tria_file(const ExportInput& input);
+std::string export_triattention_binary(const ExportInput& input);
 std::string export_fp8_kv(const ExportInput& input);
 std::string export_key_ranges(const ExportInput& input);
 std::string export_duo_attention(const ExportInput& input);

@@ -14,18 +14,18 @@
 namespace qkscope {
 namespace {
 
-struct Export {
+struct ExportFormat {
   std::string_view name;
   std::string (*write)(const ExportInput& input);
 };
-constexpr Export kExports[] = {{"expected-attention", export_expected_attention},
-                               {"q-filters", export_q_filters},
-                               {"triattention", export_triattention_statistics},
-                               {"tria", export_tria_file},
-                               {"fp8-kv", export_fp8_kv},
-                               {"k-ranges", export_key_ranges},
-                               {"duo", export_duo_attention},
-                               {"retrieval-heads", export_retrieval_heads}};
+constexpr ExportFormat kExports[] = {{"expected-attention", export_expected_attention},
+                                     {"q-filters", export_q_filters},
+                                     {"triattention", export_triattention_statistics},
+                                     {"tria", export_triattention_binary},
+                                     {"fp8-kv", export_fp8_kv},
+                                     {"k-ranges", export_key_ranges},
+                                     {"duo", export_duo_attention},
+                                     {"retrieval-heads", export_retrieval_heads}};
 
 // Throws a bad-input error for an option that the chosen export does not have.
 void check_options(const ExportOptions& options) {
@@ -166,7 +166,7 @@ std::vector<std::string> export_names() {
 
 std::string export_statistics(const ExportOptions& options) {
   return translate_exceptions([&] {
-    const auto* chosen = std::ranges::find(kExports, options.to, &Export::name);
+    const auto* chosen = std::ranges::find(kExports, options.to, &ExportFormat::name);
     if (chosen == std::end(kExports))
       bad_input("--to {}: not an export; expected one of {}", quote_text(options.to),
                 fmt::join(export_names(), ", "));

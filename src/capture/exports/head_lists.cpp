@@ -13,8 +13,8 @@ namespace qkscope {
 namespace {
 
 // Attention mass of a head outside the sink and recent keys.
-double mass_outside_stream(const AttentionStatistics& attention, std::int64_t layer,
-                           std::int64_t head) {
+double mass_outside_sink_and_recent(const AttentionStatistics& attention, std::int64_t layer,
+                                    std::int64_t head) {
   const auto column = AttentionColumnLayout::offset(NearKeyColumn::stream);
   return std::clamp(1 - summarize_column(attention, layer, head, -1, column).mean, 0.0, 1.0);
 }
@@ -72,7 +72,7 @@ std::string export_duo_attention(const ExportInput& input) {
     for (std::int64_t key = 0; key < input.key_heads(); ++key) {
       double sum = 0;
       for (auto head = key * group; found != s.layers.end() && head < (key + 1) * group; ++head)
-        sum += mass_outside_stream(s.attention, found - s.layers.begin(), head);
+        sum += mass_outside_sink_and_recent(s.attention, found - s.layers.begin(), head);
       rows += fmt::format("{}{}", key == 0 ? "" : "\t", sum / static_cast<double>(group));
     }
     rows += '\n';

@@ -233,17 +233,17 @@ class TorchFile {
 };
 
 // Means of one head, shape (pairs) each.
-struct PairMeans {
+struct RotaryPairMeans {
   std::vector<float> real;
   std::vector<float> imaginary;
   std::vector<float> length;         // mean of |x|
   std::vector<float> concentration;  // |mean| / mean of |x|
 };
 
-PairMeans pair_means(const HeadMoments& moments, std::int64_t head) {
+RotaryPairMeans rotary_pair_means(const HeadMoments& moments, std::int64_t head) {
   const double* mean = moments.mean.data() + head * moments.dim;
   const double* length = moments.pair_abs.data() + head * moments.pairs;
-  PairMeans means;
+  RotaryPairMeans means;
   for (std::int64_t i = 0; i < moments.pairs; ++i) {
     const double x = mean[i];
     const double y = mean[i + moments.pairs];
@@ -286,7 +286,7 @@ OrderedJson metadata_of(const ExportInput& input, const ExportRope& rope) {
 }
 
 // Query statistics by head, such as {"layer03_head12": {"q_mean_real": tensor, ...}}.
-OrderedJson heads_of(const ExportInput& input) {
+OrderedJson query_statistics_by_head(const ExportInput& input) {
   const auto tensor = [](std::span<const float> values) {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
     return OrderedJson::binary({bytes, bytes + values.size_bytes()});
@@ -295,7 +295,7 @@ OrderedJson heads_of(const ExportInput& input) {
   for (const auto layer : rotated_layers(input)) {
     const auto moments = input.moments(VectorKind::query, VectorStage::pre, layer, "all");
     for (std::int64_t head = 0; head < input.heads(); ++head) {
-      const auto means = pair_means(moments, head);
+      const auto means = rotary_pair_means(moments, head);
       heads[fmt::format("layer{:02}_head{:02}", layer, head)] = {
           {"q_mean_real", tensor(means.real)},
           {"q_mean_imag", tensor(means.imaginary)},
@@ -315,14 +315,14 @@ std::string export_triattention_statistics(const ExportInput& input) {
   input.refuse_interleaved_rope();
   input.refuse_partial_rotary();
   const OrderedJson value = {{"metadata", metadata_of(input, input.common_rope())},
-                             {"stats", heads_of(input)}};
+                             {"stats", query_statistics_by_head(input)}};
   const auto& path = input.options().out;
   prepare_output_file(input.options(), path);
   write_file(path, TorchFile().write(std::filesystem::path(path).stem().string(), value));
   return path;
 }
 
-std::string export_tria_file(const ExportInput& input) {
+std::string export_triattention_binary(const ExportInput& input) {
   input.refuse_interleaved_rope();
   const ExportRope rope = input.common_rope();
   if (rope.type != "default")
@@ -348,7 +348,7 @@ std::string export_tria_file(const ExportInput& input) {
     }
     const auto moments = input.moments(VectorKind::query, VectorStage::pre, layer, "all");
     for (std::int64_t head = 0; head < input.heads(); ++head) {
-      const auto means = pair_means(moments, head);
+      const auto means = rotary_pair_means(moments, head);
       for (const auto* values :
            {&means.real, &means.imaginary, &means.length, &means.concentration})
         append_floats(bytes, *values);

@@ -21,7 +21,7 @@ int floor_log2_float32(std::int64_t n) {
 }
 
 // Smallest n with floor_log2_float32(n) >= power: 2^power, or slightly less because of rounding.
-std::int64_t first_with_log2(int power) {
+std::int64_t smallest_number_with_log2(int power) {
   if (power <= 0) return 1;
   std::int64_t below = std::int64_t{1} << (power - 1);
   std::int64_t first = std::int64_t{1} << power;
@@ -64,8 +64,8 @@ PositionRange PositionBuckets::positions(std::int32_t bucket) const {
   if (type_ != SamplerType::log_uniform)
     return number < 0 ? PositionRange{} : PositionRange{number * size_, (number + 1) * size_};
   if (bucket < smallest_power_ || bucket >= kLastPower) return {};
-  return {bucket == smallest_power_ ? 0 : first_with_log2(bucket) - 1,
-          first_with_log2(bucket + 1) - 1};
+  return {bucket == smallest_power_ ? 0 : smallest_number_with_log2(bucket) - 1,
+          smallest_number_with_log2(bucket + 1) - 1};
 }
 
 std::int32_t bucket_of(const SamplerOptions& sampler, std::int64_t position) {

@@ -50,8 +50,8 @@ HeadsByFolder group_heads_by_folder(const std::vector<std::string>& paths,
       where, layout::kHeadFile, format_name_list(paths));
 }
 
-void add_if_listed(const std::vector<std::string>& paths, const std::string& path,
-                   std::vector<std::string>& chosen) {
+void add_path_if_listed(const std::vector<std::string>& paths, const std::string& path,
+                        std::vector<std::string>& chosen) {
   if (std::ranges::find(paths, path) != paths.end()) chosen.push_back(path);
 }
 
@@ -63,8 +63,8 @@ FileChoice choose_state_file(const HubCaptureName& capture) {
     if (heads.empty()) refuse_without_heads(paths, where);
     const auto folder = require_single_head_folder(heads, capture.repo + "@" + capture.branch, ":");
     std::vector<std::string> chosen;
-    add_if_listed(paths, layout::kStateFile, chosen);
-    if (!folder.empty()) add_if_listed(paths, folder + "/" + layout::kStateFile, chosen);
+    add_path_if_listed(paths, layout::kStateFile, chosen);
+    if (!folder.empty()) add_path_if_listed(paths, folder + "/" + layout::kStateFile, chosen);
     return std::optional(chosen);
   };
 }
@@ -73,7 +73,7 @@ FileChoice choose_files(std::vector<std::string> wanted) {
   return [wanted = std::move(wanted)](const std::vector<std::string>& paths, const FileReader&,
                                       const std::string&) {
     std::vector<std::string> chosen;
-    for (const auto& path : wanted) add_if_listed(paths, path, chosen);
+    for (const auto& path : wanted) add_path_if_listed(paths, path, chosen);
     return std::optional(chosen);
   };
 }
@@ -216,7 +216,7 @@ bool names_capture(const std::string& name) {
       if (!parse_hub_capture_name(name)) index_capture(name, true);
       return true;
     };
-    return unless_bad_input(check, false);
+    return fallback_on_bad_input(check, false);
   });
 }
 

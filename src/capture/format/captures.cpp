@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Returns model_metadata of the state file. Older versions of qk-sniffer kept one entry per model.
-const Json* details_of_model(const Json& state, CaptureIndex& index) {
+const Json* find_model_metadata(const Json& state, CaptureIndex& index) {
   const auto details = state.find(metadata::kStateModelMetadata);
   if (details == state.end() || !details->is_object()) return nullptr;
   const bool one_per_model = std::all_of(details->begin(), details->end(),
@@ -63,7 +63,8 @@ std::optional<SamplerOptions> sampler_from_state(const Json& details) {
 
 // Describes how the head files differ from the file list of the finished run; "" if they agree or
 // there is no list, as in captures of older versions and of other programs.
-std::string missing_part(const CaptureIndex& index, const Json& state, const std::string& where) {
+std::string file_list_difference(const CaptureIndex& index, const Json& state,
+                                 const std::string& where) {
   const auto files = parse_file_list(state, where);
   if (!files) return "";
   std::set<std::string> present;
@@ -83,7 +84,7 @@ std::string missing_part(const CaptureIndex& index, const Json& state, const std
   return "";
 }
 
-void check_whole(CaptureIndex& index, const std::string& problem, bool allow_partial) {
+void check_capture_complete(CaptureIndex& index, const std::string& problem, bool allow_partial) {
   if (problem.empty()) return;
   if (!allow_partial)
     bad_input(
@@ -97,14 +98,15 @@ void read_state(CaptureIndex& index, const std::string& folder, bool allow_parti
   const std::string path = folder + "/" + layout::kStateFile;
   if (!fs::exists(path)) {
     const bool unfinished = fs::exists(folder + "/" + layout::kPartsFolder);
-    return check_whole(index, unfinished ? "its run has not finished" : "", allow_partial);
+    return check_capture_complete(index, unfinished ? "its run has not finished" : "",
+                                  allow_partial);
   }
   const Json state = load_json(path);
   if (!state.is_object()) bad_input("{}: not a JSON object", path);
   index.config_hash = text_or_empty(state, metadata::kStateConfigurationHash);
-  check_whole(index, missing_part(index, state, path), allow_partial);
+  check_capture_complete(index, file_list_difference(index, state, path), allow_partial);
   index.model = text_or_empty(state, metadata::kStateModelName);
-  const Json* details = details_of_model(state, index);
+  const Json* details = find_model_metadata(state, index);
   if (details == nullptr) return;
   constexpr std::int64_t kMost = 1 << 20;
   const auto queries = integer_or_zero(*details, metadata::kStateQueryHeads);
@@ -114,7 +116,7 @@ void read_state(CaptureIndex& index, const std::string& folder, bool allow_parti
   index.sampler = sampler_from_state(*details);
 }
 
-int grouped_key_head(int query_head, const HeadCounts& counts, const std::string& said_by) {
+int key_head_of_query(int query_head, const HeadCounts& counts, const std::string& said_by) {
   if (counts.query_heads < 1 || counts.key_heads < 1 || counts.query_heads % counts.key_heads != 0)
     bad_input("{} query heads and {} key heads ({}): expected a multiple", counts.query_heads,
               counts.key_heads, said_by);
@@ -125,7 +127,7 @@ int grouped_key_head(int query_head, const HeadCounts& counts, const std::string
 }
 
 // Heads whose folders are in this folder.
-std::vector<HeadId> heads_in(const fs::path& folder, fs::directory_options options = {}) {
+std::vector<HeadId> list_folder_heads(const fs::path& folder, fs::directory_options options = {}) {
   std::vector<HeadId> heads;
   for (const auto& entry : fs::directory_iterator(folder, options)) {
     if (!entry.is_directory()) continue;
@@ -136,17 +138,17 @@ std::vector<HeadId> heads_in(const fs::path& folder, fs::directory_options optio
 }
 
 HeadsByFolder heads_by_folder(const std::string& data_root) {
-  if (auto heads = heads_in(data_root); !heads.empty()) return {{"", std::move(heads)}};
+  if (auto heads = list_folder_heads(data_root); !heads.empty()) return {{"", std::move(heads)}};
   HeadsByFolder found;
   for (const auto& entry : fs::directory_iterator(data_root)) {
     if (!entry.is_directory()) continue;
-    auto heads = heads_in(entry.path(), fs::directory_options::skip_permission_denied);
+    auto heads = list_folder_heads(entry.path(), fs::directory_options::skip_permission_denied);
     if (!heads.empty()) found[entry.path().filename().string()] = std::move(heads);
   }
   return found;
 }
 
-std::vector<double> listed_frequencies(const std::string& text, const std::string& where) {
+std::vector<double> parse_rope_frequencies(const std::string& text, const std::string& where) {
   const Json list = parse_json(text, where + " (" + metadata::kRopeInvFreq + ")");
   if (!list.is_array()) bad_input("{}: '{}' is not a list", where, metadata::kRopeInvFreq);
   std::vector<double> frequencies;
@@ -239,8 +241,8 @@ int key_head_of(const CaptureIndex& index, const HeadId& query,
     const Metadata metadata = read_head_metadata(path);
     if (const auto stated = metadata.find(metadata::kKeyHead); stated != metadata.end())
       return static_cast<int>(parse_integer(stated->second, path + ": " + metadata::kKeyHead));
-    if (given) return grouped_key_head(query.head, *given, "--q-heads and --k-heads, or --model");
-    if (index.counts) return grouped_key_head(query.head, *index.counts, layout::kStateFile);
+    if (given) return key_head_of_query(query.head, *given, "--q-heads and --k-heads, or --model");
+    if (index.counts) return key_head_of_query(query.head, *index.counts, layout::kStateFile);
     bad_input(
         "{}: nothing says which key head this head reads; name its model (--model), or give the "
         "model's --q-heads and --k-heads",
@@ -283,7 +285,7 @@ RopeInfo rope_info(const Metadata& metadata, const std::string& where) {
     info.use = RopeUse::rope;
     const Json description = parse_json(rope->second, where + " (" + metadata::kRope + ")");
     if (const auto listed = metadata.find(metadata::kRopeInvFreq); listed != metadata.end()) {
-      info.inv_freq = listed_frequencies(listed->second, where);
+      info.inv_freq = parse_rope_frequencies(listed->second, where);
     } else if (description.is_object() && description.contains("theta") &&
                description.contains("dim") && description["theta"].is_number() &&
                description["dim"].is_number_integer()) {

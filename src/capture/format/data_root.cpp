@@ -40,7 +40,7 @@ std::vector<std::string> head_folders(const OpenFolder& root) {
 // failures, because the part may be intact.
 bool belongs_to_run(const std::string& part, const Manifest& manifest) {
   const auto path = part + "/" + layout::kManifestFile;
-  return unless_bad_input(
+  return fallback_on_bad_input(
       [&] { return describe_manifest_difference(load_manifest(path), manifest).empty(); }, false);
 }
 
@@ -167,7 +167,7 @@ bool DataRoot::can_be_resumed_by(const Manifest& manifest) const {
   return false;
 }
 
-void DataRoot::check_finished_identity(const Json& identity) const {
+void DataRoot::check_identity_of_finished_run(const Json& identity) const {
   const Json state = load_json(state_file());
   const bool known =
       state.is_object() && state.value(metadata::kStateConfiguration, Json()).is_object();

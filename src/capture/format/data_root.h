@@ -67,7 +67,7 @@ class DataRoot {
   // Whether the folder holds an unfinished run that a run with this manifest would resume.
   bool can_be_resumed_by(const Manifest& manifest) const;
   // Throws a bad-input error that describes how the identity of the finished run differs.
-  void check_finished_identity(const Json& identity) const;
+  void check_identity_of_finished_run(const Json& identity) const;
 
   // Returns the shards that have a part with a manifest, in ascending order.
   std::vector<Shard> list_started_shards() const;

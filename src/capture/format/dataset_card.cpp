@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-using Out = std::back_insert_iterator<std::string>;
+using StringAppender = std::back_insert_iterator<std::string>;
 
 std::vector<std::string> config_names(const Manifest& manifest) {
   std::vector<std::string> names;
@@ -48,7 +48,7 @@ std::string positions_sentence(const SamplerOptions& sampler) {
   return "";
 }
 
-void write_facts(Out out, const Manifest& manifest, const CaptureSummary& summary) {
+void write_card_table(StringAppender out, const Manifest& manifest, const CaptureSummary& summary) {
   const auto& details = manifest.model_metadata;
   std::int64_t rows = 0;
   for (const auto& [bucket, count] : summary.buckets) rows += count;
@@ -117,7 +117,7 @@ std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary
                  "position embedding at sampled token positions.\n\n",
                  short_name(manifest.model_name),
                  manifest.metadata.at(metadata::kStage) == "pre_rope" ? "before" : "after");
-  write_facts(out, manifest, summary);
+  write_card_table(out, manifest, summary);
   fmt::format_to(
       out,
       "\n## Columns\n\n| column | type | |\n| --- | --- | --- |\n"

@@ -99,11 +99,11 @@ class HeadFileReader {
   HeadRows rows() {
     HeadRows rows;
     const int vector = leaf_of_type("vector", parquet::Type::FLOAT);
-    rows.bucket = required<parquet::Int32Type>("bucket");
-    rows.example_id = required<parquet::Int32Type>("example_id");
-    rows.position = required<parquet::Int32Type>("position");
+    rows.bucket = read_required_column<parquet::Int32Type>("bucket");
+    rows.example_id = read_required_column<parquet::Int32Type>("example_id");
+    rows.position = read_required_column<parquet::Int32Type>("position");
     if (leaf_index(schema_, "example_key") >= 0)
-      rows.example_key = required<parquet::Int64Type>("example_key");
+      rows.example_key = read_required_column<parquet::Int64Type>("example_key");
     read_vectors(vector, rows);
     read_window(rows);
     read_tokens(rows);
@@ -115,8 +115,9 @@ class HeadFileReader {
 
   // HeadRows::example() of each row.
   std::vector<std::int64_t> examples() {
-    if (leaf_index(schema_, "example_key") >= 0) return required<parquet::Int64Type>("example_key");
-    const auto ids = required<parquet::Int32Type>("example_id");
+    if (leaf_index(schema_, "example_key") >= 0)
+      return read_required_column<parquet::Int64Type>("example_key");
+    const auto ids = read_required_column<parquet::Int32Type>("example_id");
     return {ids.begin(), ids.end()};
   }
 
@@ -221,7 +222,7 @@ class HeadFileReader {
   }
 
   template <typename Type>
-  std::vector<typename Type::c_type> required(const char* name) {
+  std::vector<typename Type::c_type> read_required_column(const char* name) {
     return numbers<Type>(leaf_of_type(name, Type::type_num));
   }
 

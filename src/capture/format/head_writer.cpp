@@ -99,7 +99,7 @@ struct HeadWriter::State {
     check_arrow(status, fmt::format("writing {}", path), ErrorKind::failure);
   }
   template <typename T>
-  T take(arrow::Result<T> result) const {
+  T unwrap_result(arrow::Result<T> result) const {
     return value_or_throw(std::move(result), fmt::format("writing {}", path), ErrorKind::failure);
   }
 
@@ -110,7 +110,7 @@ struct HeadWriter::State {
   std::shared_ptr<arrow::Array> token_strings() const {
     arrow::StringBuilder builder;
     check(builder.AppendValues(pending.token_str));
-    return take(builder.Finish());
+    return unwrap_result(builder.Finish());
   }
   void flush();
 };
@@ -129,8 +129,9 @@ void HeadWriter::State::flush() {
   const auto vectors = std::make_shared<arrow::FixedSizeListArray>(
       schema->field(3)->type(), count, std::static_pointer_cast<arrow::Array>(values));
   const std::vector<std::int32_t> same(pending.position.size(), pending.sliding_window.value_or(0));
-  const auto windows = pending.sliding_window ? int_array(same)
-                                              : take(arrow::MakeArrayOfNull(arrow::int32(), count));
+  const auto windows = pending.sliding_window
+                           ? int_array(same)
+                           : unwrap_result(arrow::MakeArrayOfNull(arrow::int32(), count));
   arrow::ArrayVector columns = {int_array(pending.bucket), int_array(pending.example_id),
                                 int_array(pending.position), vectors, windows};
   if (options.token_strings) columns.push_back(token_strings());
@@ -155,9 +156,9 @@ HeadWriter::HeadWriter(const std::string& path, HeadWriterOptions options)
   state_->temporary = path + ".partial";
   state_->options = std::move(options);
   state_->schema = head_schema(state_->options);
-  state_->stream = state_->take(arrow::io::FileOutputStream::Open(state_->temporary));
+  state_->stream = state_->unwrap_result(arrow::io::FileOutputStream::Open(state_->temporary));
   const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
-  state_->writer = state_->take(parquet::arrow::FileWriter::Open(
+  state_->writer = state_->unwrap_result(parquet::arrow::FileWriter::Open(
       *state_->schema, head_file_memory_pool(), state_->stream,
       writer_properties(state_->options.row_group_size), arrow_properties));
 }

@@ -11,7 +11,7 @@ namespace qkscope {
 namespace {
 
 // Removes leading digits from `text` and returns their value.
-std::optional<int> take_number(std::string_view& text) {
+std::optional<int> consume_number(std::string_view& text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || text.front() == '-') return std::nullopt;
@@ -19,7 +19,7 @@ std::optional<int> take_number(std::string_view& text) {
   return value;
 }
 
-bool take(std::string_view& text, char expected) {
+bool consume_character(std::string_view& text, char expected) {
   if (text.empty() || text.front() != expected) return false;
   text.remove_prefix(1);
   return true;
@@ -43,10 +43,10 @@ std::string head_folder_name(const HeadId& id) {
 
 std::optional<HeadId> parse_head_folder_name(std::string_view name) {
   HeadId id;
-  if (!take(name, 'l')) return std::nullopt;
-  const auto layer = take_number(name);
-  if (!layer || !take(name, 'h')) return std::nullopt;
-  const auto head = take_number(name);
+  if (!consume_character(name, 'l')) return std::nullopt;
+  const auto layer = consume_number(name);
+  if (!layer || !consume_character(name, 'h')) return std::nullopt;
+  const auto head = consume_number(name);
   if (!head || (name != "q" && name != "k")) return std::nullopt;
   id.layer = *layer;
   id.head = *head;

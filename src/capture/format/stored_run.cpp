@@ -30,7 +30,7 @@ std::string runs_prefix() {
 }
 
 // Returns the valid journal lines of a local part; none if damaged: it is downloaded again.
-std::vector<std::string> local_lines(const std::string& folder) {
+std::vector<std::string> local_journal_lines(const std::string& folder) {
   const auto file = folder + "/" + layout::kJournalFile;
   if (!Journal::exists(folder) || !path_exists(file)) return {};
   const auto valid_lines = [&] {
@@ -40,11 +40,11 @@ std::vector<std::string> local_lines(const std::string& folder) {
         std::min(lines.size(), journal.entries().size() + (journal.is_complete() ? 1 : 0)));
     return lines;
   };
-  return unless_bad_input(valid_lines, std::vector<std::string>());
+  return fallback_on_bad_input(valid_lines, std::vector<std::string>());
 }
 
 // Files of one journal line: "00000017.seg" and other files with the same stem.
-std::vector<std::string> files_of_line(const std::string& folder, const std::string& segment) {
+std::vector<std::string> journal_line_files(const std::string& folder, const std::string& segment) {
   std::vector<std::string> files;
   if (segment.empty()) return files;
   const auto stem = fs::path(segment).stem().string();
@@ -76,7 +76,8 @@ bool StoredRun::is_finished() const {
   return true;
 }
 
-void StoredRun::check_finished_identity(const Json& identity, const std::string& state_file) const {
+void StoredRun::check_identity_of_finished_run(const Json& identity,
+                                               const std::string& state_file) const {
   folder_.fetch({state_file}, true);
   const Json state = load_json(folder_.local_folder() + "/" + state_file);
   if (!state.is_object() || !state.value(metadata::kStateConfiguration, Json()).is_object())
@@ -145,7 +146,7 @@ bool StoredRun::can_be_resumed_by(const Manifest& manifest) const {
     check_same_run(*there, manifest, {});
     return true;
   };
-  return unless_bad_input(check, false);
+  return fallback_on_bad_input(check, false);
 }
 
 void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, bool overwrite) {
@@ -160,7 +161,7 @@ void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, 
       return true;
     };
     // When all shards start with --overwrite, the first begins a new run and the others join.
-    if (there && (overwrite ? shard.count > 1 && unless_bad_input(check, false) : check())) {
+    if (there && (overwrite ? shard.count > 1 && fallback_on_bad_input(check, false) : check())) {
       run_ = *there;
       break;
     }
@@ -211,7 +212,7 @@ std::vector<StoredRun::StoredJournalLine> StoredRun::read_journal_lines(const Sh
         auto& record = records.emplace_back();
         record.line = item.at("line");
         for (const auto& file : item.at("files"))
-          record.files.push_back(parse_stored_file(file, where));
+          record.files.push_back(parse_manifest_entry(file, where));
       }
     } catch (const Json::exception& error) {
       damaged(where, error.what());
@@ -258,7 +259,7 @@ void StoredRun::fetch_journal_files(const Shard& shard,
 void StoredRun::download_part(const Shard& shard) {
   const auto part = local_part_folder(shard);
   records_ = read_journal_lines(shard);
-  const auto lines = local_lines(part);
+  const auto lines = local_journal_lines(part);
   std::size_t same = 0;
   while (same < std::min(lines.size(), records_.size()) && lines[same] == records_[same].line)
     ++same;
@@ -295,7 +296,7 @@ void StoredRun::download_all_parts(const std::string& unit) {
   for (std::int64_t index = 0; index < run_.shards; ++index) {
     const Shard shard{index, run_.shards};
     const auto& records = parts[static_cast<std::size_t>(index)];
-    if (local_lines(local_part_folder(shard)).size() != records.size())
+    if (local_journal_lines(local_part_folder(shard)).size() != records.size())
       fetch_journal_files(shard, records, 0);
   }
 }
@@ -304,7 +305,7 @@ void StoredRun::upload_journal_line(const Shard& shard, const JournalLine& line)
   auto& store = folder_.store();
   const auto part = local_part_folder(shard);
   StoredJournalLine record{.line = line.text, .files = {}};
-  for (const auto& name : files_of_line(part, line.segment)) {
+  for (const auto& name : journal_line_files(part, line.segment)) {
     const fs::path path = name;
     StoredFile file{.name = name,
                     .object = fmt::format("{}/{}-{}{}", part_prefix(shard), path.stem().string(),

@@ -37,7 +37,7 @@ class StoredRun {
   // Whether the store holds a finished run. Throws a bad-input error for another kind of run.
   bool is_finished() const;
   // Throws a bad-input error when the finished run's state file has another identity.
-  void check_finished_identity(const Json& identity, const std::string& state_file) const;
+  void check_identity_of_finished_run(const Json& identity, const std::string& state_file) const;
 
   // Whether an unsharded run with this manifest would resume an unfinished run of the store.
   bool can_be_resumed_by(const Manifest& manifest) const;

@@ -146,7 +146,7 @@ class Publication {
         client_.endpoint_url(fmt::format("{}/tree/{}", repository_.page_path(), options_.branch))
             .to_string();
     commit_with_retries(options_.branch, [&] {
-      auto commit = missing_changes(files, result);
+      auto commit = pending_changes(files, result);
       if (commit.empty()) return commit;
       fetch_upload_modes(client_, repository_, options_.branch, commit.files);
       std::vector<FileToPublish> large;
@@ -201,7 +201,7 @@ class Publication {
   }
 
   // Returns the commit after which this is the branch's only capture. Other files are kept.
-  HubCommit missing_changes(const std::vector<FileToPublish>& files, PublishResult& result) const {
+  HubCommit pending_changes(const std::vector<FileToPublish>& files, PublishResult& result) const {
     HubCommit commit;
     commit.parent = fetch_commit(client_, repository_, options_.branch);
     const auto tree = fetch_tree(client_, repository_, commit.parent);

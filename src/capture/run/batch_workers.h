@@ -21,9 +21,9 @@ namespace qkscope {
 template <typename Result>
 class BatchWorkers {
  public:
-  using Work = std::function<Result(const PreparedBatch&)>;
+  using BatchFunction = std::function<Result(const PreparedBatch&)>;
   // Creates the function of worker i on the worker's thread, which also runs and destroys it.
-  using Make = std::function<Work(std::size_t)>;
+  using MakeWorker = std::function<BatchFunction(std::size_t)>;
 
   struct FinishedBatch {
     PreparedBatch batch;
@@ -33,7 +33,7 @@ class BatchWorkers {
   // Starts the workers. The reader must outlive this object. Batches run one at a time until
   // `settled` returns true: the first batches may set state that all later batches share.
   BatchWorkers(
-      BatchReader& reader, std::size_t count, Make make,
+      BatchReader& reader, std::size_t count, MakeWorker make,
       std::function<bool()> settled = [] { return true; })
       : reader_(reader),
         make_(std::move(make)),
@@ -144,7 +144,7 @@ class BatchWorkers {
   }
 
   BatchReader& reader_;
-  Make make_;
+  MakeWorker make_;
   std::function<bool()> settled_;
   bool together_ = false;  // settled_() returned true: batches may run concurrently
   std::int64_t ahead_;     // limit of batches taken but not consumed

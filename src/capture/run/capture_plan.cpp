@@ -21,7 +21,7 @@
 namespace qkscope {
 namespace {
 
-std::map<std::string, EngineFactory>& engines() {
+std::map<std::string, EngineFactory>& engine_registry() {
   static std::map<std::string, EngineFactory> registered;
   return registered;
 }
@@ -35,8 +35,8 @@ std::string python_command(const CaptureConfig& config) {
 std::shared_ptr<ExternalEngine> make_engine(const CaptureConfig& config,
                                             const ComputeOptions& compute) {
   if (config.engine == kNativeEngine) return nullptr;
-  const auto found = engines().find(config.engine);
-  if (found != engines().end()) return found->second(config, compute);
+  const auto found = engine_registry().find(config.engine);
+  if (found != engine_registry().end()) return found->second(config, compute);
   if (config.engine != kTransformersEngine)
     bad_input("engine: found {}, expected native or transformers", quote_text(config.engine));
   bad_input("engine: transformers runs from Python only: {}", python_command(config));
@@ -99,8 +99,8 @@ Stage stage_of(const ModelConfig& model, bool pre_rope, HeadKind kind) {
   return query ? Stage::q : Stage::k;
 }
 
-HeadGroup make_group(const RunPlan& plan, std::int64_t layer, HeadKind kind,
-                     const std::set<std::int64_t>& heads) {
+HeadGroup make_head_group(const RunPlan& plan, std::int64_t layer, HeadKind kind,
+                          const std::set<std::int64_t>& heads) {
   HeadGroup group;
   group.layer = layer;
   group.kind = kind;
@@ -124,10 +124,10 @@ HeadGroup make_group(const RunPlan& plan, std::int64_t layer, HeadKind kind,
   return group;
 }
 
-void add_groups(RunPlan& plan) {
+void add_head_groups(RunPlan& plan) {
   const auto& capture = plan.config.capture;
   const auto add = [&](std::int64_t layer, HeadKind kind, const std::set<std::int64_t>& heads) {
-    plan.manifest.groups.push_back(make_group(plan, layer, kind, heads));
+    plan.manifest.groups.push_back(make_head_group(plan, layer, kind, heads));
     plan.points.push_back({stage_of(plan.model, capture.pre_rope, kind), layer});
   };
   for (const auto& [layer, heads] : plan.selection.layers) {
@@ -189,10 +189,10 @@ void fill_manifest(RunPlan& plan, bool alone) {
   manifest.repo = plan.config.output.hf_repo_id.value_or("");
   manifest.branch = plan.config.output.hf_branch.value_or("");
   manifest.private_repo = plan.config.output.private_repo;
-  add_groups(plan);
+  add_head_groups(plan);
 }
 
-bool on_cuda(const RunPlan& plan) {
+bool runs_on_cuda(const RunPlan& plan) {
   return plan.backend.device.kind == Device::Kind::cuda;
 }
 
@@ -235,7 +235,8 @@ void plan_workers(RunPlan& plan, const ComputeOptions& compute) {
     worker.device = device;
     worker.device_memory = compute.device_memory;
     const auto sharing = std::ranges::count(devices, device);
-    if (on_cuda(plan) && sharing > 1) worker.device_memory = usable_memory_bytes(worker) / sharing;
+    if (runs_on_cuda(plan) && sharing > 1)
+      worker.device_memory = usable_memory_bytes(worker) / sharing;
     plan.workers.push_back(worker);
   }
 }
@@ -249,7 +250,7 @@ std::int64_t memory_per_worker(const RunPlan& plan) {
 
 // Short documents are packed on CUDA only: packing does not make the CPU faster.
 void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
-  const bool alone = on_cuda(plan) && compute.deterministic;
+  const bool alone = runs_on_cuda(plan) && compute.deterministic;
   const auto documents = alone ? 1 : plan.config.inference.batch_size;
   const auto max_length = plan.config.tokenizer.max_length;
   if (plan.engine) {
@@ -265,7 +266,7 @@ void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
                              .tokens = alone ? max_length : compute.batch_tokens},
                             memory_per_worker(plan));
   plan.packing.examples = documents;
-  if (!on_cuda(plan)) return;
+  if (!runs_on_cuda(plan)) return;
   if (!alone) plan.packing.tokens = plan.memory.batch_tokens;
   plan.backend.longest_batch = plan.memory.batch_tokens;
   for (auto& worker : plan.workers) worker.longest_batch = plan.memory.batch_tokens;
@@ -314,7 +315,8 @@ void plan_inputs(RunPlan& plan) {
   plan.model_folder = resolve_checkpoint(fetch_input(config.model.name, {.weights = false}),
                                          config.model.revision.value_or(""));
   plan.tokenizer_folder = resolve_tokenizer(config);
-  if (on_cuda(plan)) plan.tokenizer = load_tokenizer(plan);  // while the CUDA context is created
+  if (runs_on_cuda(plan))
+    plan.tokenizer = load_tokenizer(plan);  // while the CUDA context is created
   plan.dataset_path = resolve_dataset(fetch_input(config.dataset.path, {}));
   auto json = load_config(plan.model_folder);
   if (const auto overrides = config_overrides(config.model); !overrides.is_null())
@@ -326,7 +328,7 @@ void plan_inputs(RunPlan& plan) {
 // Upper limit of tokens per batch. It exceeds any memory, but its bytes fit 64 bits.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
-std::int64_t least_tokens(const BatchRequirements& needs) {
+std::int64_t minimal_batch_tokens(const BatchRequirements& needs) {
   return needs.max_length > kMostTokens / needs.documents ? kMostTokens
                                                           : needs.documents * needs.max_length;
 }
@@ -337,9 +339,9 @@ std::int64_t stored_weight_bytes(const ModelConfig& model) {
   return parameter_count(model) * (wide ? 4 : 2);
 }
 
-[[noreturn]] void refuse_batch(const MemoryPlan& plan, const BackendOptions& options,
-                               const BatchRequirements& needs, std::int64_t needed,
-                               std::int64_t fit) {
+[[noreturn]] void throw_batch_too_large(const MemoryPlan& plan, const BackendOptions& options,
+                                        const BatchRequirements& needs, std::int64_t needed,
+                                        std::int64_t fit) {
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<std::uint64_t>(n)); };
   const auto number = [](std::int64_t n) { return format_count(static_cast<std::uint64_t>(n)); };
   const auto length = fit / needs.documents;
@@ -356,7 +358,7 @@ std::int64_t stored_weight_bytes(const ModelConfig& model) {
 }  // namespace
 
 void register_engine(const std::string& name, EngineFactory factory) {
-  engines()[name] = std::move(factory);
+  engine_registry()[name] = std::move(factory);
 }
 
 Tokenizer::Encoding ExternalEngine::encode(const std::string&, std::int64_t) {
@@ -367,7 +369,7 @@ Tokenizer::Encoding ExternalEngine::encode(const std::string&, std::int64_t) {
 MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
                        const BatchRequirements& needs, std::int64_t available) {
   MemoryPlan plan;
-  const auto least = least_tokens(needs);
+  const auto least = minimal_batch_tokens(needs);
   if (options.device.kind == Device::Kind::cpu) {
     plan.weights = plan.held_weights = stored_weight_bytes(model);
     plan.batch_tokens = least;
@@ -386,8 +388,8 @@ MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
       plan.batch_tokens = most(kStreamingBatchTokens);
     }
     if (plan.batch_tokens < least)
-      refuse_batch(plan, options, needs, activation_bytes(model, least, options),
-                   plan.batch_tokens);
+      throw_batch_too_large(plan, options, needs, activation_bytes(model, least, options),
+                            plan.batch_tokens);
   }
   plan.activations = activation_bytes(model, plan.batch_tokens, options);
   return plan;
@@ -418,7 +420,7 @@ RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute
   check_context(plan);
   plan.selection = select_heads(plan.model, config.capture.heads);
   plan_batches(plan, compute);
-  fill_manifest(plan, !plan.engine && on_cuda(plan) && compute.deterministic);
+  fill_manifest(plan, !plan.engine && runs_on_cuda(plan) && compute.deterministic);
   return plan;
 }
 

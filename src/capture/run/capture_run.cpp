@@ -26,7 +26,7 @@ namespace qkscope {
 namespace {
 
 // Skips the first `count` examples that the journal lists as stored.
-void skip_stored(const Journal& journal, std::int64_t count, ExampleSource& source) {
+void skip_journal_examples(const Journal& journal, std::int64_t count, ExampleSource& source) {
   for (const auto& entry : journal.entries()) {
     if (count == 0) return;
     const SegmentReader segment(journal.segment_path(entry.segment),
@@ -70,7 +70,7 @@ class CaptureRun {
       most_examples_ = std::max(most_examples_, companion_->examples());
       shared_examples_ = std::min(shared_examples_, companion_->examples());
     }
-    skip_stored(journal, shared_examples_, source);
+    skip_journal_examples(journal, shared_examples_, source);
     BatchReader reader(plan_, source, options_.stop);  // reads while the model loads
     log_milestone("the texts are being read");
     std::unique_ptr<LoadedCheckpoint> model;

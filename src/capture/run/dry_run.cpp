@@ -41,7 +41,7 @@ double attention_weights(const ModelConfig& model) {
 }
 
 // Number of weights in the matrix products of one layer for one row; counts active experts only.
-double layer_weights(const ModelConfig& model, const LayerConfig& layer) {
+double count_layer_weights(const ModelConfig& model, const LayerConfig& layer) {
   const auto d_model = to_double(model.d_model);
   const auto& delta = model.delta;
   const auto attention =
@@ -71,7 +71,7 @@ double forward_flop(const ModelConfig& model, std::int64_t length) {
   double flop = 0;
   for (const auto& layer : model.layers) {
     if (layer.cross_attention) continue;  // not used for text
-    flop += 2 * layer_weights(model, layer) * to_double(length);
+    flop += 2 * count_layer_weights(model, layer) * to_double(length);
     if (layer.has_attention())
       flop += 2 * to_double(model.d_head + model.d_value()) * to_double(model.n_heads) *
               count_attended_pairs(length, layer.window, layer.chunk);

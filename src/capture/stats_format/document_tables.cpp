@@ -71,7 +71,7 @@ class DocumentTableWriter {
       : file_(path), columns_(columns), rows_(columns) {}
 
   Table& rows() { return rows_; }
-  void document_done() {
+  void finish_document_rows() {
     if (rows_.rows() >= kGroupRows) flush();
   }
   void finish() {
@@ -112,7 +112,7 @@ class DocumentTableReader {
                 path_);
     return next();
   }
-  std::size_t left() const { return group_rows_ - row_; }  // in the current row group
+  std::size_t rows_left() const { return group_rows_ - row_; }  // in the current row group
   void skip(std::size_t rows) { row_ += rows; }
   std::int64_t integer(std::size_t column, std::size_t row) const {
     return table_.columns()[column].integers[row_ + row];
@@ -150,7 +150,7 @@ class FolderDocumentReader : public DocumentSource {
     if (!rows_.next()) return false;
     const AttentionStatistics& a = statistics_.attention;
     const auto heads = as_index(a.layers * a.heads);
-    if (rows_.left() < heads) rows_.damaged();
+    if (rows_.rows_left() < heads) rows_.damaged();
     document.example_key = rows_.integer(kKey, 0);
     document.tokens = rows_.integer(kRows, 0);
     document.mean.assign(heads * a.columns.size(), kNan);
@@ -177,7 +177,7 @@ class FolderDocumentReader : public DocumentSource {
   static std::vector<double> read_key_sums(DocumentTableReader& file,
                                            const DocumentAttention& document) {
     const auto tokens = as_index(document.tokens);
-    if (!file.next() || file.left() < tokens || file.integer(kKey, 0) != document.example_key)
+    if (!file.next() || file.rows_left() < tokens || file.integer(kKey, 0) != document.example_key)
       file.damaged();
     std::vector<double> sums;
     for (std::size_t t = 0; t < tokens; ++t) sums.push_back(file.real(3, t));
@@ -207,13 +207,13 @@ void write_document_tables(const std::string& folder, const Statistics& s,
   DocumentAttention document;
   while (documents.next(document)) {
     add_document(table.rows(), s, columns, document);
-    table.document_done();
+    table.finish_document_rows();
     for (std::size_t i = 0; i < key_sums.size(); ++i) {
       const auto& sums = document.key_sums[i];
       for (std::size_t t = 0; t < sums.size(); ++t)
         key_sums[i]->rows().add({example_id_of(document.example_key), document.example_key,
                                  static_cast<std::int64_t>(t), sums[t]});
-      key_sums[i]->document_done();
+      key_sums[i]->finish_document_rows();
     }
   }
   table.finish();

@@ -15,36 +15,36 @@ namespace qkscope {
 namespace {
 
 template <typename T, std::size_t N>
-using Names = std::array<std::pair<T, const char*>, N>;
+using NameTable = std::array<std::pair<T, const char*>, N>;
 
 using Scheme = KeyReplacement::Scheme;
 using Scale = KeyReplacement::Scale;
 using Rule = KeptKeys::Rule;
 
-constexpr Names<Scheme, 3> kSchemes = {
+constexpr NameTable<Scheme, 3> kSchemes = {
     {{Scheme::fp8, "fp8"}, {Scheme::int8, "int8"}, {Scheme::int4, "int4"}}};
-constexpr Names<Scale, 5> kScales = {{{Scale::channel, "channel"},
-                                      {Scale::token, "token"},
-                                      {Scale::group, "group"},
-                                      {Scale::head, "head"},
-                                      {Scale::exported, "exported"}}};
-constexpr Names<Rule, 3> kRules = {{{Rule::ends, "ends"},
-                                    {Rule::short_keys, "short_keys"},
-                                    {Rule::filtered_keys, "filtered_keys"}}};
-constexpr Names<VectorKind, 3> kKinds = {
+constexpr NameTable<Scale, 5> kScales = {{{Scale::channel, "channel"},
+                                          {Scale::token, "token"},
+                                          {Scale::group, "group"},
+                                          {Scale::head, "head"},
+                                          {Scale::exported, "exported"}}};
+constexpr NameTable<Rule, 3> kRules = {{{Rule::ends, "ends"},
+                                        {Rule::short_keys, "short_keys"},
+                                        {Rule::filtered_keys, "filtered_keys"}}};
+constexpr NameTable<VectorKind, 3> kKinds = {
     {{VectorKind::query, "q"}, {VectorKind::key, "k"}, {VectorKind::value, "v"}}};
-constexpr Names<VectorStage, 2> kStages = {
+constexpr NameTable<VectorStage, 2> kStages = {
     {{VectorStage::pre, "pre"}, {VectorStage::post, "post"}}};
 
 template <typename T, std::size_t N>
-std::string name_of(const Names<T, N>& names, T value) {
+std::string name_of(const NameTable<T, N>& names, T value) {
   for (const auto& [known, name] : names)
     if (known == value) return name;
   return "";
 }
 
 template <typename T, std::size_t N>
-T from_name(const Names<T, N>& names, const std::string& name, const std::string& where) {
+T from_name(const NameTable<T, N>& names, const std::string& name, const std::string& where) {
   for (const auto& [known, text] : names)
     if (name == text) return known;
   bad_input("{}: settings: {} is not known; the file is damaged or of a newer version", where,
@@ -52,14 +52,14 @@ T from_name(const Names<T, N>& names, const std::string& name, const std::string
 }
 
 template <typename T, std::size_t N>
-Json name_list(const Names<T, N>& names, const std::vector<T>& values) {
+Json name_list(const NameTable<T, N>& names, const std::vector<T>& values) {
   Json list = Json::array();
   for (const auto value : values) list.push_back(name_of(names, value));
   return list;
 }
 
 template <typename T, std::size_t N>
-std::vector<T> from_list(const Names<T, N>& names, const Json& list, const std::string& where) {
+std::vector<T> from_list(const NameTable<T, N>& names, const Json& list, const std::string& where) {
   std::vector<T> values;
   for (const auto& item : list) values.push_back(from_name(names, item.get<std::string>(), where));
   return values;

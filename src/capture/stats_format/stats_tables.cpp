@@ -124,7 +124,7 @@ void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, st
 }
 
 // Returns the range [low, high) of distances i - j with std::bit_width(i - j) == width.
-std::pair<std::int64_t, std::int64_t> distances_of(std::int64_t width) {
+std::pair<std::int64_t, std::int64_t> distance_band_limits(std::int64_t width) {
   return width == 0 ? std::pair(std::int64_t{0}, std::int64_t{1})
                     : std::pair(std::int64_t{1} << (width - 1), std::int64_t{1} << width);
 }
@@ -182,7 +182,7 @@ Table distance_table(const Statistics& s) {
           const auto value = summarize_column(a, layer, head, bucket, layout.distance_mass(width));
           auto cells = head_column_cells(s, layer, head);
           cells.push_back(bucket_cell(bucket));
-          const auto [low, high] = distances_of(width);
+          const auto [low, high] = distance_band_limits(width);
           for (const auto number : {count_query_rows(a, bucket), width, low, high})
             cells.emplace_back(number);
           cells.emplace_back(value.mean);

@@ -27,12 +27,12 @@ using MomentKey = std::pair<VectorKind, VectorStage>;
 
 constexpr RowSet kSets[] = {RowSet::first, RowSet::body};
 
-std::string prefix_of(const MomentKey& key) {
+std::string tensor_name_prefix(const MomentKey& key) {
   return fmt::format("{}.{}.", kind_name(key.first), stage_name(key.second));
 }
 
 template <typename Layer>
-auto& set_of(Layer& layer, RowSet set) {
+auto& row_set_moments(Layer& layer, RowSet set) {
   return set == RowSet::first ? layer.first : layer.body;
 }
 
@@ -43,12 +43,12 @@ template <typename Layers, typename Rows, typename Visit>
 void visit_moments(Layers& layers, const MomentKey& key, const Rows& rows, const Visit& visit) {
   const auto count = std::ssize(layers);
   for (const auto set : kSets) {
-    const auto prefix = fmt::format("{}{}.", prefix_of(key), set_name(set));
-    const HeadMoments& any = set_of(layers.front(), set);
+    const auto prefix = fmt::format("{}{}.", tensor_name_prefix(key), set_name(set));
+    const HeadMoments& any = row_set_moments(layers.front(), set);
     const auto visit_field = [&](const char* name, auto values, const Shape& shape) {
       visit(
           prefix + name, shape,
-          [ set, values ](auto& layer) -> auto& { return set_of(layer, set).*values; });
+          [ set, values ](auto& layer) -> auto& { return row_set_moments(layer, set).*values; });
     };
     const Shape per_head{count, any.heads};
     const Shape per_channel{count, any.heads, any.dim};
@@ -70,7 +70,7 @@ void visit_moments(Layers& layers, const MomentKey& key, const Rows& rows, const
   const auto visit_bucket = [&](const char* name, std::vector<double> BucketMoments::*values,
                                 std::int64_t width) {
     visit(
-        prefix_of(key) + "bucket." + name,
+        tensor_name_prefix(key) + "bucket." + name,
         Shape{count, any.heads, any.buckets, width}, [values](auto& layer) -> auto& {
           return layer.buckets.*values;
         });
@@ -157,7 +157,8 @@ class TensorList {
 void add_moments(TensorList& list, const MomentKey& key, const std::vector<LayerMoments>& layers) {
   if (layers.empty()) return;
   const auto add_rows = [&](const std::string& name, RowSet set) {
-    list.add(name, Shape{1}, std::vector<std::int64_t>{set_of(layers.front(), set).positions.n});
+    list.add(name, Shape{1},
+             std::vector<std::int64_t>{row_set_moments(layers.front(), set).positions.n});
   };
   visit_moments(
       layers, key, add_rows, [&](const std::string& name, const Shape& shape, const auto& values) {
@@ -211,12 +212,12 @@ class SumsReader {
   Statistics read() {
     Statistics s;
     read_metadata(s);
-    s.lengths = take<std::int64_t>("documents", Shape{size_of("documents")});
-    s.moment_layers = take<std::int64_t>("layers", Shape{size_of("layers")});
+    s.lengths = read_tensor_values<std::int64_t>("documents", Shape{size_of("documents")});
+    s.moment_layers = read_tensor_values<std::int64_t>("layers", Shape{size_of("layers")});
     read_positions(s);
     for (const auto kind : {VectorKind::query, VectorKind::key, VectorKind::value})
       for (const auto stage : {VectorStage::pre, VectorStage::post})
-        if (has(prefix_of({kind, stage}) + "body.mean")) read_moments(s, {kind, stage});
+        if (has(tensor_name_prefix({kind, stage}) + "body.mean")) read_moments(s, {kind, stage});
     if (!s.attention.columns.empty()) read_attention(s);
     return s;
   }
@@ -242,7 +243,7 @@ class SumsReader {
     return tensor.data<T>();
   }
   template <typename T>
-  std::vector<T> take(const std::string& name, const Shape& shape) const {
+  std::vector<T> read_tensor_values(const std::string& name, const Shape& shape) const {
     const T* values = data<T>(name, shape);
     return {values, values + shape.count()};
   }
@@ -316,7 +317,7 @@ class SumsReader {
   }
 
   void read_moments(Statistics& s, const MomentKey& key) const {
-    const auto prefix = prefix_of(key);
+    const auto prefix = tensor_name_prefix(key);
     const auto& tensors = file_.header().tensors;
     const auto stored = tensors.find(prefix + "body.pair_abs");
     const bool has_pairs = stored != tensors.end() && !stored->second.shape.empty();
@@ -330,7 +331,7 @@ class SumsReader {
           empty_layer_moments({key.first == VectorKind::query ? s.heads : s.key_heads, s.dim, pairs,
                                s.settings.buckets, has(prefix + "bucket.cov")}));
       for (const auto set : kSets)
-        set_of(layers.back(), set).positions = s.positions[static_cast<std::size_t>(set)];
+        row_set_moments(layers.back(), set).positions = s.positions[static_cast<std::size_t>(set)];
     }
     if (layers.empty()) return;
     const auto check = [&](const std::string& name, RowSet set) { check_rows(s, set, name); };
@@ -365,7 +366,7 @@ class SumsReader {
     a.documents = std::ssize(s.lengths);
     const auto visit = [&](const char* name, const Shape& shape, auto& values) {
       using T = typename std::decay_t<decltype(values)>::value_type;
-      values = take<T>(fmt::format("attention.{}", name), shape);
+      values = read_tensor_values<T>(fmt::format("attention.{}", name), shape);
     };
     visit_attention(a, has_key_sums(s.settings), visit);
   }

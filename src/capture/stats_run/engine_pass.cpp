@@ -28,21 +28,22 @@ Tensor dense_copy(ConstTensorView from) {
 
 }  // namespace
 
-EnginePass::EnginePass(const EngineModel& model)
+ExternalEngineObserver::ExternalEngineObserver(const EngineModel& model)
     : model_{.checkpoint = {}, .config = model.config, .weights = {}}, d_value_(model.d_value) {
   model_.config.d_model = 1;  // the backend computes no residual stream
   model_.weights.layers.resize(as_index(model.config.n_layers));
   backend_ = make_backend(model_, {.device = {}, .dtype = DType::f32});
 }
 
-EnginePass::~EnginePass() = default;
+ExternalEngineObserver::~ExternalEngineObserver() = default;
 
-bool EnginePass::wants(HookPoint point) const {
+bool ExternalEngineObserver::wants(HookPoint point) const {
   return kind_of(point) < kStages.size() &&
          !model_.config.layers[as_index(point.layer)].cross_attention;
 }
 
-void EnginePass::run(const Batch& batch, const RunPass& run, LayerStatistics& statistics) {
+void ExternalEngineObserver::run(const Batch& batch, const RunPass& run,
+                                 LayerStatistics& statistics) {
   batch_ = &batch;
   statistics_ = &statistics;
   waiting_.clear();
@@ -58,7 +59,7 @@ void EnginePass::run(const Batch& batch, const RunPass& run, LayerStatistics& st
       bad_input("layer {}: the engine passed not all of q, k and v in a forward pass", layer);
 }
 
-void EnginePass::see(HookPoint point, ConstTensorView activation) {
+void ExternalEngineObserver::see(HookPoint point, ConstTensorView activation) {
   if (point.layer < 0 || point.layer >= model_.config.n_layers || !wants(point))
     bad_input("the engine passed {}, which the statistics do not want", hook_name(point));
   const auto kind = kind_of(point);
@@ -78,7 +79,7 @@ void EnginePass::see(HookPoint point, ConstTensorView activation) {
   done_[as_index(point.layer)] = true;
 }
 
-void EnginePass::add_layer(std::int64_t layer, const Vectors& vectors) {
+void ExternalEngineObserver::add_layer(std::int64_t layer, const Vectors& vectors) {
   backend_->begin_layer(layer);
   for (std::size_t kind = 0; kind < kBuffers.size(); ++kind) {
     // Values of a width other than d_head have no statistics, so their buffer stays zero.

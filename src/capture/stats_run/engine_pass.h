@@ -13,10 +13,10 @@
 
 namespace qkscope {
 
-class EnginePass : public Observer {
+class ExternalEngineObserver : public Observer {
  public:
-  explicit EnginePass(const EngineModel& model);
-  ~EnginePass() override;
+  explicit ExternalEngineObserver(const EngineModel& model);
+  ~ExternalEngineObserver() override;
 
   // Runs a batch. Throws a bad-input error unless `run` passes q, k and v of every layer once.
   void run(const Batch& batch, const RunPass& run, LayerStatistics& statistics);

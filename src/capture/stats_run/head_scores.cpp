@@ -273,10 +273,10 @@ class PatternReader : public Observer {
  public:
   // pattern: shape (tokens), the attention of query `row` to each key. Called concurrently for
   // several heads, and in ascending order for the rows of one head.
-  using Take = std::function<void(std::int64_t layer, std::int64_t head, std::int64_t row,
-                                  const float* pattern)>;
+  using RowConsumer = std::function<void(std::int64_t layer, std::int64_t head, std::int64_t row,
+                                         const float* pattern)>;
 
-  explicit PatternReader(Take take) : take_(std::move(take)) {}
+  explicit PatternReader(RowConsumer take) : take_(std::move(take)) {}
 
   void run(const Model& model, std::span<const std::int32_t> text) {
     Batch batch;
@@ -305,7 +305,7 @@ class PatternReader : public Observer {
   }
 
  private:
-  Take take_;
+  RowConsumer take_;
   std::vector<std::int64_t> rows_;  // of the block
 };
 
@@ -410,7 +410,7 @@ Table score_heads(const Model& model, const std::vector<std::vector<std::int32_t
 Table score_heads(ExternalEngine& engine, const std::vector<std::vector<std::int32_t>>& texts,
                   const HeadScoreOptions& options) {
   const auto& model = engine.model();
-  EnginePass feed(model);
+  ExternalEngineObserver feed(model);
   const auto pass = [&](const Batch& batch, Observer& observer) { engine.run(batch, observer); };
   return score_texts(
       {.config = model.config,

@@ -35,7 +35,7 @@ double round_up(double value) {
 }
 
 // Size of the timed batch: small enough to take seconds on a CPU, large enough to saturate a GPU.
-BenchBatch measured_batch(const PlannedWork& work) {
+BenchBatch choose_timed_batch(const PlannedWork& work) {
   constexpr double kCpuFlop = 2.5e11;
   constexpr std::int64_t kCpuTokens = 512;
   constexpr std::int64_t kGpuTokens = 8192;
@@ -76,7 +76,7 @@ void estimate_time(const PlannedWork& work, const ComputeOptions& compute, RunAd
       advice.unknown = "the weights are not on this machine";
       return;
     }
-    const auto batch = measured_batch(work);
+    const auto batch = choose_timed_batch(work);
     const ModelOptions options{.device = device_name(work.plan.backend.device),
                                .dtype = std::string(dtype_name(work.plan.backend.dtype)),
                                .config_overrides = model.config_overrides,

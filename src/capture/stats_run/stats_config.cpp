@@ -110,8 +110,8 @@ std::vector<std::string> read_names(YamlSection& section, const std::string& key
 }
 
 template <typename T, typename Parse>
-std::vector<T> named_values(YamlSection& section, const std::string& key, const std::string& what,
-                            Parse parse) {
+std::vector<T> parse_name_list(YamlSection& section, const std::string& key,
+                               const std::string& what, Parse parse) {
   std::vector<T> values;
   for (const auto& name : read_names(section, key, what)) {
     const auto value = parse(name);
@@ -121,7 +121,7 @@ std::vector<T> named_values(YamlSection& section, const std::string& key, const 
   return values;
 }
 
-void read_stream(YamlSection& section, StatisticsSettings& settings) {
+void read_sink_and_recent_sizes(YamlSection& section, StatisticsSettings& settings) {
   const auto stream = section.integers("stream");
   if (!stream) return;
   if (stream->size() != 2 || (*stream)[0] < 0 || (*stream)[1] < 1)
@@ -137,8 +137,8 @@ void read_window(YamlSection& section, StatisticsSettings& settings) {
     section.throw_expected("window", "a power of two up to 4096");
 }
 
-void require_group_c(YamlSection& section, const char* key, bool asked,
-                     const StatisticsSettings& settings) {
+void require_all_keys_group(YamlSection& section, const char* key, bool asked,
+                            const StatisticsSettings& settings) {
   if (asked && !settings.all_keys)
     section.throw_expected(key, "group C as well: stats.groups: [A, C]");
 }
@@ -204,34 +204,34 @@ StatisticsSettings read_stats(YamlSection section) {
   if (const auto groups = read_names(section, "groups", "a list of A, B and C"); !groups.empty())
     set_groups(settings, groups);
   settings.kinds =
-      named_values<VectorKind>(section, "kinds", "a list of q, k and v", kind_from_name);
+      parse_name_list<VectorKind>(section, "kinds", "a list of q, k and v", kind_from_name);
   settings.stages =
-      named_values<VectorStage>(section, "stages", "a list of pre and post", stage_from_name);
+      parse_name_list<VectorStage>(section, "stages", "a list of pre and post", stage_from_name);
   settings.layers = section.integers("layers");
   settings.first = section.integer("first", 0).value_or(settings.first);
   settings.buckets = section.integer("buckets", 1).value_or(settings.buckets);
   settings.bucket_size = section.integer("bucket_size", 1).value_or(0);
-  settings.bucket_covariance =
-      named_values<VectorKind>(section, "bucket_covariance", "a list of q and k", kind_from_name);
+  settings.bucket_covariance = parse_name_list<VectorKind>(section, "bucket_covariance",
+                                                           "a list of q and k", kind_from_name);
   read_window(section, settings);
-  read_stream(section, settings);
+  read_sink_and_recent_sizes(section, settings);
   settings.columns =
       read_layer_head_pairs(section, "columns", "pairs [layer, head], as [[3, 5], [3, 6]]");
-  settings.kl = named_values<KeyReplacement>(
+  settings.kl = parse_name_list<KeyReplacement>(
       section, "kl", "names as fp8, fp8_exported, int8_channel, int4_token or int4_group_32",
       replacement_from_name);
-  settings.keep = named_values<KeptKeys>(
+  settings.keep = parse_name_list<KeptKeys>(
       section, "keep", "names as first_4_last_256, short_50 or qfilter_50", kept_keys_from_name);
   read_exports(section, settings);
   settings.exact_rows = section.integer("exact_rows", 0).value_or(0);
   read_query_sample(section, settings);
   settings.retrieval = section.text("retrieval").value_or("");
   settings.min_match = section.positive_number("min_match").value_or(settings.min_match);
-  require_group_c(section, "columns", !settings.columns.empty(), settings);
-  require_group_c(section, "kl", !settings.kl.empty(), settings);
-  require_group_c(section, "keep", !settings.keep.empty(), settings);
-  require_group_c(section, "exact_rows", settings.exact_rows > 0, settings);
-  require_group_c(section, "all_keys_rows", settings.all_keys_rows < 1, settings);
+  require_all_keys_group(section, "columns", !settings.columns.empty(), settings);
+  require_all_keys_group(section, "kl", !settings.kl.empty(), settings);
+  require_all_keys_group(section, "keep", !settings.keep.empty(), settings);
+  require_all_keys_group(section, "exact_rows", settings.exact_rows > 0, settings);
+  require_all_keys_group(section, "all_keys_rows", settings.all_keys_rows < 1, settings);
   section.reject_unknown_keys();
   return settings;
 }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kKeyUnit = 1.0 / 1099511627776.0;  // 2^-40, unit of the fixed-point key sums
 
-ActivationBuffer buffer_of(VectorKind kind) {
+ActivationBuffer activation_buffer_of_kind(VectorKind kind) {
   return kind == VectorKind::query ? ActivationBuffer::q
          : kind == VectorKind::key ? ActivationBuffer::k
                                    : ActivationBuffer::v;
@@ -40,7 +40,7 @@ class StatsPass::Moments : public MomentConsumer {
   }
   bool has_shift() const { return !request_.shift->empty(); }
   void begin_batch() { next_ = 0; }
-  void run() { pass_.backend_->add_moments(buffer_of(kind_), request_, *this); }
+  void run() { pass_.backend_->add_moments(activation_buffer_of_kind(kind_), request_, *this); }
 
   void add(const LayerMoments& part) override {
     if (pass_.buffered_ != nullptr) {
@@ -230,7 +230,7 @@ StatsPass::StatsPass(const StatsRunPlan& plan, StatsRunState& state) : plan_(pla
                         .sample = {settings.all_keys_rows, settings.seed}};
   for (std::int64_t i = 0; i < std::ssize(plan.statistics.layers); ++i)
     attention_.push_back(std::make_unique<Attention>(*this, i));
-  if (has_mean_qk_area(settings))
+  if (computes_mean_qk_area(settings))
     for (const auto layer : plan.statistics.layers)
       areas_.emplace_back(plan.run.model, layer, plan.statistics.max_length);
 }

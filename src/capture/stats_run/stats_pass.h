@@ -34,7 +34,8 @@ class StatsPass : public LayerStatistics {
   StatsPass(const StatsRunPlan& plan, StatsRunState& state);
   ~StatsPass() override;
 
-  // Runs the forward pass of a batch with the statistics: on a backend or an EnginePass.
+  // Runs the forward pass of a batch with the statistics: on a backend or an
+  // ExternalEngineObserver.
   using RunWithStatistics = std::function<void(const Batch& batch, LayerStatistics& statistics)>;
 
   // Runs a batch and adds it to the state. Returns the statistics of attention to near keys and to

@@ -25,12 +25,12 @@ constexpr char kScalesFile[] = "kv_scales.safetensors";
 constexpr char kFiltersFile[] = "model.safetensors";
 constexpr char kFilters[] = "q_filters";
 
-std::string file_in(const std::string& path, const char* name) {
+std::string export_file_path(const std::string& path, const char* name) {
   return is_folder(path) ? path + "/" + name : path;
 }
 
 // Returns the key scale of a layer. Tensor names may have any prefix before "layers".
-ConstTensorView scale_of(const SafetensorsFile& file, std::int64_t layer) {
+ConstTensorView find_key_scale(const SafetensorsFile& file, std::int64_t layer) {
   const auto suffix = fmt::format("layers.{}.self_attn.k_scale", layer);
   for (const auto& [name, tensor] : file.header().tensors)
     if (name == suffix || name.ends_with("." + suffix)) return file.tensor(name);
@@ -229,7 +229,7 @@ std::int64_t state_bytes(const Statistics& statistics) {
 }
 
 // Adds the floating-point operations of one document, by group.
-void add_work(const StatsRunPlan& plan, std::int64_t length, StatsDryRun& dry) {
+void add_document_flop(const StatsRunPlan& plan, std::int64_t length, StatsDryRun& dry) {
   const auto& model = plan.run.model;
   const auto& s = plan.config.stats;
   const auto d = to_double(model.d_head);
@@ -252,7 +252,7 @@ std::vector<float> read_key_scales(const std::string& path, const ModelConfig& m
   const SafetensorsFile file(key_scales_path(path));
   std::vector<float> scales;
   for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
-    const auto scale = scale_of(file, layer);
+    const auto scale = find_key_scale(file, layer);
     const bool per_head = scale.size() == model.n_kv_heads;
     if (scale.dtype() != DType::f32 || (scale.size() != 1 && !per_head))
       bad_input("{}: the scales of layer {} are {} x {}; expected 1 or {} (key heads) of float32",
@@ -283,11 +283,11 @@ std::vector<float> read_key_filters(const std::string& path, const ModelConfig& 
 }  // namespace
 
 std::string key_scales_path(const std::string& path) {
-  return file_in(path, kScalesFile);
+  return export_file_path(path, kScalesFile);
 }
 
 std::string key_filters_path(const std::string& path) {
-  return file_in(path, kFiltersFile);
+  return export_file_path(path, kFiltersFile);
 }
 
 Json effective_stats_config(const StatsConfig& config) {
@@ -386,7 +386,7 @@ StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard) {
     dry.truncated += example.record.truncated;
     dry.tokens += example.record.tokens;
     dry.longest = std::max<std::int64_t>(dry.longest, example.record.tokens);
-    add_work(plan, example.record.tokens, dry);
+    add_document_flop(plan, example.record.tokens, dry);
   }
   dry.dropped_chunks = source.dropped_chunks();
   dry.trials = count_retrieval_trials(plan);

@@ -173,7 +173,7 @@ class StatisticsRun {
       source.wait_for_tokenizer();
       total_ = counting.get();
       auto& engine = *plan_.run.engine;
-      EnginePass feed(engine.model());
+      ExternalEngineObserver feed(engine.model());
       return finish(
           add_in_order(reader, part, [&](const Batch& batch, LayerStatistics& statistics) {
             feed.run(

@@ -30,7 +30,7 @@ struct StatsWriter::State {
   Clock::time_point start = Clock::now();
   PartSession session;
   DocumentList list;
-  EnginePass feed;
+  ExternalEngineObserver feed;
   std::optional<StatsPartWriter> part;
   std::optional<StatsPass> pass;
 };

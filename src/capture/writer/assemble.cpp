@@ -87,7 +87,7 @@ class CaptureAssembler::HeadFiles {
   // Appends the rows of all parts; the first call creates the files. A single growing part may be
   // passed repeatedly: each call appends only the segments that are new since the last call.
   // Buffers are local, because hundreds of HeadFiles may wait for more segments at the same time.
-  void append_new(const std::string& folder, SegmentCache& segments) {
+  void append_new_rows(const std::string& folder, SegmentCache& segments) {
     if (writers_.empty()) create(folder);
     std::shared_ptr<const SegmentReader> segment;
     std::vector<BlockIndexEntry> index;  // (examples of the segment)
@@ -107,7 +107,7 @@ class CaptureAssembler::HeadFiles {
   void finish() {
     for (const auto& writer : writers_) writer->finish();
   }
-  // Deletes the unfinished files. The next append_new() starts with the first segment again.
+  // Deletes the unfinished files. The next append_new_rows() starts with the first segment again.
   void discard() { *this = HeadFiles(*manifest_, group_, heads_); }
 
  private:
@@ -239,7 +239,7 @@ void CaptureAssembler::append_newest_segment() {
   std::atomic<std::size_t> next = 0;
   const auto append = [&] {
     for (auto i = next++; i < background_jobs_ && !ending_; i = next++) {
-      if (jobs_[i].rows() < background_row_limit_) jobs_[i].append_new(folder_, segments);
+      if (jobs_[i].rows() < background_row_limit_) jobs_[i].append_new_rows(folder_, segments);
     }
   };
   std::vector<std::future<void>> others;
@@ -311,7 +311,7 @@ BucketCounts CaptureAssembler::write_heads(SegmentCache& segments, std::size_t t
   };
   parallel_for(static_cast<std::int64_t>(threads), [&](std::int64_t) {
     while (auto job = take()) {
-      job->append_new(folder_, segments);
+      job->append_new_rows(folder_, segments);
       job->finish();
       const std::lock_guard lock(mutex);
       for (const auto& [bucket, rows] : job->counts()) counts[bucket] += rows;

@@ -39,14 +39,14 @@ void assemble_and_publish(const DataRoot& root, std::vector<Journal> parts,
   log::debug("assembly, {:.3f} s: the files are published", result.assembly_seconds);
 }
 
-void expect_parts(const DataRoot& root, const RunKind& kind) {
+void check_any_part_exists(const DataRoot& root, const RunKind& kind) {
   if (root.list_started_shards().empty())
     bad_input("{}: there are no parts of {}; run 'qkscope {} --shard i/n' first", root.path(),
               kind.noun, kind.command);
 }
 
 // Parts copied into the folder by hand may belong to another run.
-void check_one_run(const DataRoot& root, const Journal& first, const Journal& part) {
+void check_parts_of_same_run(const DataRoot& root, const Journal& first, const Journal& part) {
   const auto difference = describe_manifest_difference(first.manifest(), part.manifest());
   if (!difference.empty())
     bad_input("{}: {} and {} are not parts of one run: {}", root.path(), first.folder(),
@@ -54,8 +54,8 @@ void check_one_run(const DataRoot& root, const Journal& first, const Journal& pa
 }
 
 // Returns all shards in order; they share one manifest object.
-std::vector<Journal> complete_parts(const DataRoot& root, const RunKind& kind) {
-  expect_parts(root, kind);
+std::vector<Journal> open_complete_parts(const DataRoot& root, const RunKind& kind) {
+  check_any_part_exists(root, kind);
   const auto count = root.list_started_shards().front().count;
   std::vector<Journal> parts;
   std::vector<std::string> missing;
@@ -70,7 +70,7 @@ std::vector<Journal> complete_parts(const DataRoot& root, const RunKind& kind) {
       missing.push_back(
           fmt::format("{}/{} (unfinished, {} {})", index, count, part.examples(), kind.unit));
     if (!parts.empty() && missing.empty()) {
-      check_one_run(root, parts.front(), part);
+      check_parts_of_same_run(root, parts.front(), part);
       part.share_manifest_of(parts.front());
     }
     parts.push_back(std::move(part));
@@ -85,9 +85,9 @@ PartRunResult merge_in_folder(const DataRoot& root, const RunKind& kind,
     root.remove_leftover_parts();
     return {.outcome = RunOutcome::already_finished};
   }
-  expect_parts(root, kind);  // before the lock creates a folder
+  check_any_part_exists(root, kind);  // before the lock creates a folder
   const auto lock = root.lock_whole_root();
-  auto parts = complete_parts(root, kind);
+  auto parts = open_complete_parts(root, kind);
   PartRunResult result;
   for (const auto& part : parts) add_totals(result, part);
   assemble_and_publish(root, std::move(parts), assemble, result);
@@ -116,7 +116,7 @@ void PartSession::open() {
   if (run_.overwrite) run_.check_inputs();
   auto stored = std::make_unique<StoredRun>(*address, run_.kind.name);
   if (!run_.overwrite && stored->is_finished()) {
-    stored->check_finished_identity(run_.manifest.identity, run_.kind.state_file);
+    stored->check_identity_of_finished_run(run_.manifest.identity, run_.kind.state_file);
     already_finished_ = true;
     return;
   }
@@ -130,7 +130,7 @@ void PartSession::open() {
 void PartSession::open_folder() {
   const bool replace = run_.overwrite && stored_ == nullptr;  // a store removes its own objects
   if (root_->is_finished() && !replace) {
-    root_->check_finished_identity(run_.manifest.identity);
+    root_->check_identity_of_finished_run(run_.manifest.identity);
     root_->remove_leftover_parts();
     already_finished_ = true;
     return;
@@ -144,7 +144,7 @@ void PartSession::open_folder() {
     root_->remove_finished_files();
   }
   if (root_->is_finished()) {  // another process finished the run before this one got the lock
-    root_->check_finished_identity(run_.manifest.identity);
+    root_->check_identity_of_finished_run(run_.manifest.identity);
     already_finished_ = true;
     return;
   }

@@ -129,7 +129,7 @@ class TimedBackend : public Backend {
   void apply_rope() override { time("rotation", 0.0, &Backend::apply_rope); }
   void attend() override {
     time("attention", attention_flop(), &Backend::attend);
-    ++named(kernels_, timed_.attention_kernel()).layers;
+    ++find_or_add_entry(kernels_, timed_.attention_kernel()).layers;
   }
   void project_output(ResidualAddition addition) override {
     time("output",
@@ -220,14 +220,14 @@ class TimedBackend : public Backend {
     const auto start = Clock::now();
     std::invoke(step, timed_, std::forward<Arguments>(arguments)...);
     timed_.wait();
-    auto& part = named(parts_, name);
+    auto& part = find_or_add_entry(parts_, name);
     part.seconds += seconds_since(start);
     part.flop += flop;
   }
 
   // Returns the entry with the given name; appends a new entry if there is none.
   template <typename Entry>
-  static Entry& named(std::vector<Entry>& entries, const std::string& name) {
+  static Entry& find_or_add_entry(std::vector<Entry>& entries, const std::string& name) {
     const auto found = std::ranges::find(entries, name, &Entry::name);
     return found != entries.end() ? *found : entries.emplace_back(Entry{.name = name});
   }
@@ -268,9 +268,10 @@ class TimedBackend : public Backend {
 };
 
 // Benchmark of one checkpoint on its device; records the free device memory before loading.
-class Bench {
+class BenchmarkSession {
  public:
-  Bench(const std::string& folder, const ModelOptions& model, const BenchOptions& options)
+  BenchmarkSession(const std::string& folder, const ModelOptions& model,
+                   const BenchOptions& options)
       : options_(options),
         checkpoint_(load_checkpoint(folder, model)),
         setup_(make_backend_options(checkpoint_, model)),
@@ -346,7 +347,7 @@ BenchReport measure_speed(const std::string& folder_or_id, const ModelOptions& m
     check_bench_options(options);
     const FetchOptions fetch{.quiet = model.quiet};
     const auto folder = fetch_checkpoint(fetch_input(folder_or_id, fetch), model.revision, fetch);
-    return Bench(folder, model, options).report();
+    return BenchmarkSession(folder, model, options).report();
   });
 }
 

@@ -114,8 +114,8 @@ class GeneratedSequence {
     cache.add_to(batch, number_, uncached());
   }
 
-  void choose(std::span<const float> logits, std::int64_t max_tokens) {
-    const auto id = sampler_.choose(logits);
+  void sample_token(std::span<const float> logits, std::int64_t max_tokens) {
+    const auto id = sampler_.sample_token(logits);
     ids_.push_back(id);
     result_.ids.push_back(id);
     const bool stops = std::ranges::find(stop_tokens_, id) != stop_tokens_.end();
@@ -203,8 +203,8 @@ std::vector<Generated> generate_all(const Model& model,
     cache.run(batch, observer);
     const auto width = as_index(model.config().vocab_size);
     for (std::size_t i = 0; i < running.size(); ++i)
-      running[i]->choose({observer.logits().data<float>() + i * width, width},
-                         max_tokens(model.config()));
+      running[i]->sample_token({observer.logits().data<float>() + i * width, width},
+                               max_tokens(model.config()));
   }
   std::vector<Generated> results;
   results.reserve(texts.size());

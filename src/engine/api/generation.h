@@ -117,7 +117,7 @@ class Sampler {
   }
 
   // Returns a token id; ties go to the lower id. Throws an Error if a logit is NaN.
-  std::int32_t choose(std::span<const float> logits) {
+  std::int32_t sample_token(std::span<const float> logits) {
     for (std::size_t i = 0; i < logits.size(); ++i)
       if (std::isnan(logits[i])) failure("generate: the logit of token {} is not a number", i);
     if (options_.temperature == 0.0)

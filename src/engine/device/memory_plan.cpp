@@ -157,7 +157,7 @@ std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
 }
 
 std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
-                              const AccumulatedStatistics& statistics,
+                              const StatisticsMemoryNeeds& statistics,
                               const BackendOptions& options) {
   const auto row_sums = statistics.attention ? rows * model.n_heads * 8 : 0;
   if (options.device.kind == Device::Kind::cpu) return row_sums;

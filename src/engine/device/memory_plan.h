@@ -28,14 +28,14 @@ std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options = {});
 
 // Returns the bytes that statistics over all tokens need in addition to the activations.
-struct AccumulatedStatistics {
+struct StatisticsMemoryNeeds {
   std::int64_t buckets = 16;
   bool moments = true;     // moments of q, k and v
   bool attention = false;  // near-key statistics
   bool all_keys = false;   // all-keys statistics
 };
 std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
-                              const AccumulatedStatistics& statistics,
+                              const StatisticsMemoryNeeds& statistics,
                               const BackendOptions& options = {});
 
 // Returns the KV cache bytes of one token over all layers.

@@ -34,7 +34,7 @@ class ForwardPass {
     if (plan_.empty()) return;
     backend_.begin_pass(batch_);
     if (store_ != nullptr) backend_.use_key_value_store(*store_);
-    backend_.keep_row_sums(adds_attention());
+    backend_.keep_row_sums(needs_attention_statistics());
     if (options_.residual.empty())
       embed();
     else
@@ -86,7 +86,7 @@ class ForwardPass {
     if (config_.layers[as_index(layer)].experts) route(layer);
     if (plan_.ends_before({Stage::mlp_pre, layer})) return;
     const HookPoint output{Stage::mlp_out, layer};
-    run_mlp(layer, addition(output));
+    run_mlp(layer, residual_addition(output));
     if (plan_.ends_before(output)) return;
     show_update(output);
     show({Stage::resid_post, layer}, ActivationBuffer::residual);
@@ -103,7 +103,7 @@ class ForwardPass {
     show_results({Stage::result, layer});
     const HookPoint output{Stage::attn_out, layer};
     if (plan_.ends_before(output)) return;
-    backend_.project_output(addition(output));
+    backend_.project_output(residual_addition(output));
     show_update(output);
   }
 
@@ -118,7 +118,7 @@ class ForwardPass {
     const HookPoint output{Stage::mixer_out, layer};
     if (plan_.ends_before(output)) return;
     drop_rows(layer);
-    backend_.project_mixed(addition(output));
+    backend_.project_mixed(residual_addition(output));
     show_update(output);
   }
 
@@ -163,7 +163,7 @@ class ForwardPass {
     if (plan_.ends_before({Stage::z, layer})) return;
     drop_rows(layer);
     backend_.attend();
-    if (adds_attention()) statistics_->after_attention(backend_, layer);
+    if (needs_attention_statistics()) statistics_->after_attention(backend_, layer);
     if (edits(scores) || edits(pattern)) backend_.attend_edited_rows(shown_.views());
     show({Stage::z, layer}, ActivationBuffer::z);
   }
@@ -324,12 +324,14 @@ class ForwardPass {
     if (plan_.drops_rows_in(layer)) backend_.keep_rows(plan_.last_rows());
   }
 
-  ResidualAddition addition(HookPoint update) const {
+  ResidualAddition residual_addition(HookPoint update) const {
     if (edits(update)) return ResidualAddition::deferred;
     return observer_.wants(update) ? ResidualAddition::shown : ResidualAddition::at_once;
   }
 
-  bool adds_attention() const { return statistics_ != nullptr && statistics_->wants_attention(); }
+  bool needs_attention_statistics() const {
+    return statistics_ != nullptr && statistics_->wants_attention();
+  }
 
   bool edits(HookPoint point) const { return observer_.wants(point) && observer_.edits(point); }
 
@@ -384,7 +386,7 @@ class ForwardPass {
       projected_;  // heads with edited inputs
 };
 
-void check_start(const RunOptions& options, const Batch& batch, const ModelConfig& model) {
+void check_start_options(const RunOptions& options, const Batch& batch, const ModelConfig& model) {
   const auto layer = options.start_at_layer;
   if (layer < 0 || layer > model.n_layers)
     bad_input("start_at_layer: found {}, expected 0 to {}", layer, model.n_layers);
@@ -405,7 +407,7 @@ void check_start(const RunOptions& options, const Batch& batch, const ModelConfi
 
 void forward(Backend& backend, const Batch& batch, Observer& observer, const RunOptions& options) {
   check_batch(batch, backend.config());
-  check_start(options, batch, backend.config());
+  check_start_options(options, batch, backend.config());
   const PassPlan::PassStart start{.layer = options.start_at_layer,
                                   .embeds = options.residual.empty()};
   ForwardPass pass(backend, batch, observer, {backend.config(), observer, batch.rows(), start});
@@ -425,7 +427,7 @@ void forward(Backend& backend, const Batch& batch, Observer& observer,
 void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store) {
   check_batch(batch, backend.config());
   PassPlan plan(backend.config(), observer, batch.rows());
-  plan.require_all_keys(backend.config());
+  plan.compute_all_keys_for_cache(backend.config());
   ForwardPass pass(backend, batch, observer, std::move(plan));
   pass.use(store);
   pass.run();

@@ -65,28 +65,29 @@ constexpr std::array kStages = {
     StageInfo{Stage::logits, "logits", false},
 };
 
-bool is_any(Stage stage, std::initializer_list<Stage> stages) {
+bool is_one_of(Stage stage, std::initializer_list<Stage> stages) {
   return std::ranges::find(stages, stage) != stages.end();
 }
 
 // Returns true for stages before the first layer, where all rows are active.
 bool is_embedding(Stage stage) {
-  return is_any(stage, {Stage::embed, Stage::pos_embed});
+  return is_one_of(stage, {Stage::embed, Stage::pos_embed});
 }
 
 bool is_mixer_stage(Stage stage) {
-  return is_any(stage, {Stage::mixer_in, Stage::mixer_state, Stage::mixer_out});
+  return is_one_of(stage, {Stage::mixer_in, Stage::mixer_state, Stage::mixer_out});
 }
 
 // Scores and patterns have shape (n_heads, queries, keys).
 bool is_score_stage(Stage stage) {
-  return is_any(stage, {Stage::attn_scores, Stage::pattern});
+  return is_one_of(stage, {Stage::attn_scores, Stage::pattern});
 }
 
 // Returns the number of heads of an activation, or 0 if it has no head dimension.
 std::int64_t heads_of(const ModelConfig& model, Stage stage) {
-  if (is_any(stage, {Stage::q, Stage::q_normed, Stage::rot_q, Stage::z})) return model.n_heads;
-  if (is_any(stage, {Stage::k, Stage::k_normed, Stage::rot_k, Stage::v})) return model.n_kv_heads;
+  if (is_one_of(stage, {Stage::q, Stage::q_normed, Stage::rot_q, Stage::z})) return model.n_heads;
+  if (is_one_of(stage, {Stage::k, Stage::k_normed, Stage::rot_k, Stage::v}))
+    return model.n_kv_heads;
   return 0;
 }
 
@@ -143,7 +144,7 @@ void check_selection(const ModelConfig& model, const Observer& observer, HookPoi
   if (!heads.empty()) check_range(heads, heads_of(model, point.stage), "head", hook_name(point));
 }
 
-std::vector<HookPoint> points_of_kind(const ModelConfig& model, bool derived) {
+std::vector<HookPoint> select_hook_points(const ModelConfig& model, bool derived) {
   auto points = all_hook_points(model);
   std::erase_if(points, [&](HookPoint point) { return is_derived(point.stage) != derived; });
   return points;
@@ -152,7 +153,7 @@ std::vector<HookPoint> points_of_kind(const ModelConfig& model, bool derived) {
 }  // namespace
 
 bool has_hook_point(const ModelConfig& model, HookPoint point) {
-  const auto is = [&](auto... stages) { return is_any(point.stage, {stages...}); };
+  const auto is = [&](auto... stages) { return is_one_of(point.stage, {stages...}); };
   if (is(Stage::pos_embed)) return model.learned_positions();
   if (point.layer >= 0 && model.layers[as_index(point.layer)].mixer != Mixer::attention) {
     if (is_attention_stage(point.stage)) return false;
@@ -185,11 +186,11 @@ std::string hook_name(HookPoint point) {
 }
 
 std::vector<HookPoint> hook_points(const ModelConfig& model) {
-  return points_of_kind(model, false);
+  return select_hook_points(model, false);
 }
 
 std::vector<HookPoint> derived_hook_points(const ModelConfig& model) {
-  return points_of_kind(model, true);
+  return select_hook_points(model, true);
 }
 
 std::vector<HookPoint> all_hook_points(const ModelConfig& model) {
@@ -245,8 +246,8 @@ bool is_derived(Stage stage) {
 }
 
 bool can_be_edited(Stage stage) {
-  return !is_any(stage, {Stage::ln1_scale, Stage::ln2_scale, Stage::final_scale, Stage::result,
-                         Stage::mixer_state});
+  return !is_one_of(stage, {Stage::ln1_scale, Stage::ln2_scale, Stage::final_scale, Stage::result,
+                            Stage::mixer_state});
 }
 
 bool Collector::wants(HookPoint point) const {
@@ -277,9 +278,9 @@ void check_score_size(const ModelConfig& model, std::span<const HookPoint> point
         return static_cast<std::uint64_t>(count) * sizeof(float);
       };
       if (is_score_stage(point.stage)) squares += floats(model.n_heads * rows * keys);
-      if (is_any(point.stage, {Stage::result, Stage::attn_in, Stage::q_input}))
+      if (is_one_of(point.stage, {Stage::result, Stage::attn_in, Stage::q_input}))
         of_heads += floats(model.n_heads * rows * model.d_model);
-      if (is_any(point.stage, {Stage::k_input, Stage::v_input}))
+      if (is_one_of(point.stage, {Stage::k_input, Stage::v_input}))
         of_heads += floats(model.n_kv_heads * rows * model.d_model);
     }
     if (squares > kLimit)
@@ -316,7 +317,7 @@ PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int6
   last_rows_.clear();  // statistics need every row
 }
 
-void PassPlan::require_all_keys(const ModelConfig& model) {
+void PassPlan::compute_all_keys_for_cache(const ModelConfig& model) {
   const auto last = last_text_layer(model);
   if (drop_layer_ < last) last_rows_.clear();
   if (ends_before({Stage::z, last})) wanted_.push_back({Stage::z, last});

@@ -32,7 +32,7 @@ class PassPlan {
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, Stage statistics);
 
   // Makes the attention of every layer run for all rows, to fill a KV cache.
-  void require_all_keys(const ModelConfig& model);
+  void compute_all_keys_for_cache(const ModelConfig& model);
 
   bool empty() const { return wanted_.empty(); }
   // Returns true if no activation at or after this hook point is requested: the pass may stop.

@@ -320,12 +320,13 @@ class WeightBinder {
   void list_experts(const std::string& name, std::int64_t out, std::int64_t in) {
     const auto count = model_.experts.count;
     if (prefix_.experts.mxfp4) {
-      lists(name + "_blocks", {count, out, in / 32, 16});
-      lists(name + "_scales", {count, out, in / 32});
+      list_if_no_checkpoint(name + "_blocks", {count, out, in / 32, 16});
+      list_if_no_checkpoint(name + "_scales", {count, out, in / 32});
     } else {
-      lists(name, prefix_.experts.transposed ? Shape{count, in, out} : Shape{count, out, in});
+      list_if_no_checkpoint(
+          name, prefix_.experts.transposed ? Shape{count, in, out} : Shape{count, out, in});
     }
-    if (model_.experts.bias) lists(name + "_bias", {count, out});
+    if (model_.experts.bias) list_if_no_checkpoint(name + "_bias", {count, out});
   }
 
   // Returns slice `index` of the first dimension: shape (a, ...) becomes (...).
@@ -409,13 +410,13 @@ class WeightBinder {
   }
 
   // Without a checkpoint, adds the tensor to the list of expected tensors and returns true.
-  bool lists(const std::string& name, const Shape& shape) {
+  bool list_if_no_checkpoint(const std::string& name, const Shape& shape) {
     if (checkpoint_ == nullptr) specs_.push_back({name, shape});
     return checkpoint_ == nullptr;
   }
 
   WeightMatrix bind_matrix(const std::string& name, const Shape& shape) {
-    return lists(name, shape) ? WeightMatrix{} : read_matrix(name);
+    return list_if_no_checkpoint(name, shape) ? WeightMatrix{} : read_matrix(name);
   }
 
   WeightMatrix read_matrix(const std::string& name) const {
@@ -452,7 +453,7 @@ class WeightBinder {
   }
 
   std::vector<float> bind_vector(const std::string& name, const Shape& shape) {
-    return lists(name, shape) ? std::vector<float>{} : read_vector(name);
+    return list_if_no_checkpoint(name, shape) ? std::vector<float>{} : read_vector(name);
   }
 
   std::vector<float> read_vector(const std::string& name) const {

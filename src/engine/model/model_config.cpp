@@ -62,14 +62,14 @@ std::int64_t read_integer(const ConfigReader& config, const std::string& key, st
 }
 
 // Multimodal checkpoints describe their language model in text_config.
-struct Wrapper {
+struct MultimodalWrapper {
   std::string_view model_type;
   std::string_view text_model_type;  // model_type used if text_config has none
 };
 constexpr std::array kWrappers = {
-    Wrapper{"mistral3", "mistral"},     Wrapper{"mllama", "mllama_text_model"},
-    Wrapper{"gemma3", "gemma3_text"},   Wrapper{"llama4", "llama4_text"},
-    Wrapper{"qwen3_5", "qwen3_5_text"},
+    MultimodalWrapper{"mistral3", "mistral"},     MultimodalWrapper{"mllama", "mllama_text_model"},
+    MultimodalWrapper{"gemma3", "gemma3_text"},   MultimodalWrapper{"llama4", "llama4_text"},
+    MultimodalWrapper{"qwen3_5", "qwen3_5_text"},
 };
 
 const FamilySpec& find_family(const std::string& model_type, const std::string& where) {
@@ -267,7 +267,8 @@ void log_layers_without_attention(const ModelConfig& model) {
 bool is_supported_family(const std::string& model_type) {
   const auto families = supported_families();
   return std::ranges::find(families, model_type, &FamilySpec::model_type) != families.end() ||
-         std::ranges::find(kWrappers, model_type, &Wrapper::model_type) != kWrappers.end();
+         std::ranges::find(kWrappers, model_type, &MultimodalWrapper::model_type) !=
+             kWrappers.end();
 }
 
 ModelConfig parse_model_config(const Json& json, const std::string& where) {
@@ -275,7 +276,7 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
   if (!top.has_value("model_type"))
     bad_input("{}: 'model_type' is missing, so the family is not known", where);
   std::string model_type = top.string("model_type", "");
-  const auto wrapper = std::ranges::find(kWrappers, model_type, &Wrapper::model_type);
+  const auto wrapper = std::ranges::find(kWrappers, model_type, &MultimodalWrapper::model_type);
   const bool wrapped = wrapper != kWrappers.end();
   const ConfigReader text = wrapped ? top.section("text_config") : top;
   if (wrapped) model_type = text.string("model_type", std::string(wrapper->text_model_type));

@@ -23,7 +23,7 @@ bool ends_with_any(std::string_view name, const auto& endings) {
 
 // Returns true for extra tensors: cross-attention layers, RoPE frequencies, masks, FP8 scales,
 // predictors of further tokens.
-bool is_known_extra(const ModelConfig& model, std::string_view name) {
+bool is_known_unused_tensor(const ModelConfig& model, std::string_view name) {
   constexpr std::array kScales = {".weight_scale_inv", ".activation_scale"};
   if (name.ends_with("rotary_emb.inv_freq")) return true;
   if (ends_with_any(name, model.names.buffers)) return true;
@@ -38,8 +38,8 @@ bool is_known_extra(const ModelConfig& model, std::string_view name) {
 }
 
 // Returns the naming scheme that the first expert layer uses; the first known one if none fits.
-ExpertNames find_experts(const ModelConfig& model, const std::set<std::string>& present,
-                         const std::string& backbone) {
+ExpertNames find_expert_naming(const ModelConfig& model, const std::set<std::string>& present,
+                               const std::string& backbone) {
   const auto& spellings = model.names.experts;
   if (spellings.empty()) return {};
   const auto layer = std::ranges::find_if(model.layers, &LayerConfig::experts);
@@ -69,8 +69,8 @@ GatedDeltaNames find_delta(const ModelConfig& model, const std::set<std::string>
 }
 
 // Finds the prefix of the tensor names by trying the prefixes of published checkpoints.
-TensorNaming find_prefix(const ModelConfig& model, const std::set<std::string>& present,
-                         const std::string& where) {
+TensorNaming find_tensor_naming(const ModelConfig& model, const std::set<std::string>& present,
+                                const std::string& where) {
   TensorNaming prefix;
   const auto plain_head = model.names.head + ".weight";
   for (const auto& head : {plain_head, "language_model." + plain_head})
@@ -117,7 +117,7 @@ void check_surplus(const ModelConfig& model, const std::set<std::string>& presen
     if (!ours && model.wrapped) continue;  // tensors of the vision tower and projector
     const auto below =
         ours ? std::string_view(name).substr(prefix.backbone.size()) : std::string_view(name);
-    if (!is_known_extra(model, below)) surplus.push_back(name);
+    if (!is_known_unused_tensor(model, below)) surplus.push_back(name);
   }
   if (!surplus.empty())
     bad_input(
@@ -146,8 +146,8 @@ bool holds_all_experts(const std::string& name) {
 TensorNaming check_tensor_names(const ModelConfig& model, const std::vector<std::string>& names,
                                 const std::string& where) {
   const std::set<std::string> present(names.begin(), names.end());
-  auto prefix = find_prefix(model, present, where);
-  prefix.experts = find_experts(model, present, prefix.backbone);
+  auto prefix = find_tensor_naming(model, present, where);
+  prefix.experts = find_expert_naming(model, present, prefix.backbone);
   prefix.delta = find_delta(model, present, prefix.backbone);
   check_missing(model, present, prefix, where);
   check_surplus(model, present, prefix, where);

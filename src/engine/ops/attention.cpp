@@ -19,7 +19,7 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr std::int64_t kMostTaskColumns = 192;
 
 // A unit of work for one thread: some queries of one sequence and key head.
-struct Task {
+struct AttentionTask {
   std::size_t sequence;
   std::int64_t kv_head;
   std::int64_t first;  // first query
@@ -30,7 +30,7 @@ struct Task {
 // group of head c % group. Columns are stored in panels as wide as the register tile.
 class QueryBlock {
  public:
-  QueryBlock(const AttentionInput& input, const PackedKeyValues& packed, const Task& task)
+  QueryBlock(const AttentionInput& input, const PackedKeyValues& packed, const AttentionTask& task)
       : input_(input),
         packed_(packed),
         task_(task),
@@ -164,7 +164,7 @@ class QueryBlock {
 
   const AttentionInput& input_;
   const PackedKeyValues& packed_;
-  const Task& task_;
+  const AttentionTask& task_;
   const Sequence& sequence_;
   std::int64_t group_;  // query heads per key head
   std::int64_t d_;
@@ -191,9 +191,9 @@ std::int64_t queries_per_task(const AttentionInput& input) {
   return std::max<std::int64_t>(1, per_task / group);
 }
 
-std::vector<Task> tasks_of(const AttentionInput& input) {
+std::vector<AttentionTask> tasks_of(const AttentionInput& input) {
   const auto per_task = queries_per_task(input);
-  std::vector<Task> tasks;
+  std::vector<AttentionTask> tasks;
   for (std::size_t sequence = 0; sequence < input.sequences.size(); ++sequence) {
     const auto [begin, end] = query_range(input.sequences[sequence], input.queries);
     for (auto first = begin; first < end; first += per_task)
@@ -259,7 +259,7 @@ auto row_of(View tensor, std::int64_t index) {
   return std::span(tensor.template data<float>() + index * tensor.dim(2), as_index(tensor.dim(2)));
 }
 
-bool same_bits(std::span<const float> a, std::span<const float> b) {
+bool are_bit_identical(std::span<const float> a, std::span<const float> b) {
   return std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
@@ -270,24 +270,25 @@ struct EditedPattern {
 
 // Computes the unedited pattern of a row, then applies the edited scores and the edited pattern,
 // each of shape (keys) or empty.
-EditedPattern edited_pattern(const AttentionInput& input, std::int64_t head, std::int64_t row,
-                             std::span<const float> scores, std::span<const float> pattern) {
+EditedPattern compute_edited_pattern(const AttentionInput& input, std::int64_t head,
+                                     std::int64_t row, std::span<const float> scores,
+                                     std::span<const float> pattern) {
   std::vector<float> unedited(std::max(scores.size(), pattern.size()));
   EditedPattern edited{std::vector<float>(unedited.size())};
   softmax(input, head, unedited, score_row(input, head, row, unedited), edited.pattern);
-  if (!scores.empty() && !same_bits(scores, unedited)) {
+  if (!scores.empty() && !are_bit_identical(scores, unedited)) {
     edited.changed = true;
     softmax(input, head, scores, {0, std::ssize(scores)}, edited.pattern);
   }
-  if (!pattern.empty() && !same_bits(pattern, edited.pattern)) {
+  if (!pattern.empty() && !are_bit_identical(pattern, edited.pattern)) {
     edited.changed = true;
     edited.pattern.assign(pattern.begin(), pattern.end());
   }
   return edited;
 }
 
-void weighted_values(const AttentionInput& input, std::int64_t head, std::int64_t row,
-                     std::span<const float> pattern, TensorView z) {
+void add_weighted_sum_of_values(const AttentionInput& input, std::int64_t head, std::int64_t row,
+                                std::span<const float> pattern, TensorView z) {
   const auto number = sequence_of(input.sequences, row);
   const auto first_row = first_key_row(input.sequences, number);
   const auto d = input.v.dim(2);
@@ -336,7 +337,7 @@ void recompute_pattern(const AttentionInput& input, std::span<const std::int64_t
                        ConstTensorView scores, TensorView pattern) {
   if (pattern.empty()) return;
   for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
-    const auto edited = edited_pattern(input, head, row, row_of(scores, index), {});
+    const auto edited = compute_edited_pattern(input, head, row, row_of(scores, index), {});
     std::ranges::copy(edited.pattern, row_of(pattern, index).begin());
   });
 }
@@ -345,8 +346,8 @@ void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_
                         ConstTensorView scores, ConstTensorView pattern, TensorView z) {
   for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
     const auto edited =
-        edited_pattern(input, head, row, row_of(scores, index), row_of(pattern, index));
-    if (edited.changed) weighted_values(input, head, row, edited.pattern, z);
+        compute_edited_pattern(input, head, row, row_of(scores, index), row_of(pattern, index));
+    if (edited.changed) add_weighted_sum_of_values(input, head, row, edited.pattern, z);
   });
 }
 

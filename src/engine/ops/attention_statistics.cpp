@@ -18,7 +18,7 @@ constexpr std::int64_t kSinkRows = 64;  // rows that the alpha columns cover
 
 // Attention mass on earlier occurrences of the query's token (dup) and on the keys right after
 // those occurrences (ind).
-struct TokenMass {
+struct RepeatedTokenMass {
   double dup = 0;
   double dup_first = 0;
   double ind = 0;
@@ -39,9 +39,9 @@ std::vector<std::vector<std::int64_t>> repeated_tokens(std::span<const std::int3
 // Returns shape (length): dup and ind mass of each query. The positions of one token form a block;
 // a query attends to earlier positions of its block (dup) and to the positions right after them
 // (ind).
-std::vector<TokenMass> token_masses(const HeadAttentionInput& in,
-                                    std::span<const std::vector<std::int64_t>> repeated) {
-  std::vector<TokenMass> masses(as_index(in.sequence.length));
+std::vector<RepeatedTokenMass> token_masses(const HeadAttentionInput& in,
+                                            std::span<const std::vector<std::int64_t>> repeated) {
+  std::vector<RepeatedTokenMass> masses(as_index(in.sequence.length));
   std::vector<float> keys;
   std::vector<float> scores;
   std::vector<float> p;
@@ -78,10 +78,10 @@ std::vector<TokenMass> token_masses(const HeadAttentionInput& in,
   return masses;
 }
 
-class HeadStatistics {
+class HeadAttentionAccumulator {
  public:
-  HeadStatistics(const HeadAttentionInput& in, const AttentionRequest& request,
-                 const KeyVariants& keys, LayerAttentionSums& out, std::int64_t document)
+  HeadAttentionAccumulator(const HeadAttentionInput& in, const AttentionRequest& request,
+                           const KeyVariants& keys, LayerAttentionSums& out, std::int64_t document)
       : in_(in),
         request_(request),
         layout_(request.layout),
@@ -115,8 +115,8 @@ class HeadStatistics {
   static std::int64_t at(NearKeyColumn column) { return AttentionColumnLayout::offset(column); }
 
   // Computes the weights of query i for visible keys in [first, end); scores_ starts at key `held`.
-  void weigh(std::int64_t i, std::int64_t begin, std::int64_t held, std::int64_t first,
-             std::int64_t end) {
+  void compute_attention_weights(std::int64_t i, std::int64_t begin, std::int64_t held,
+                                 std::int64_t first, std::int64_t end) {
     first_ = std::max(first, in_.first_key(i));
     const auto count = end - first_;
     if (count <= 0) return;
@@ -124,7 +124,7 @@ class HeadStatistics {
     keys::attention_weights(scores_.row(i - begin) + (first_ - held), count,
                             keys::SplitLogSumExp(in_.lse(i)), p_.data());
   }
-  double p(std::int64_t key) const { return p_[as_index(key - first_)]; }
+  double attention_weight(std::int64_t key) const { return p_[as_index(key - first_)]; }
   // Attention mass on keys [begin, end).
   double mass(std::int64_t begin, std::int64_t end) const {
     return keys::sum_range(p_.data() + (begin - first_), end - begin);
@@ -137,9 +137,9 @@ class HeadStatistics {
       double* const v = values(i - begin);
       const auto far = std::min({layout_.stream_first, keys, i - layout_.stream_last + 1});
       const auto sinks = std::min(kSinks, i + 1);
-      weigh(i, begin, 0, 0, std::max(far, sinks));
+      compute_attention_weights(i, begin, 0, 0, std::max(far, sinks));
       v[at(NearKeyColumn::stream)] += mass(first_, far);
-      for (auto j = first_; j < sinks; ++j) add_sink(i, j, p(j), v);
+      for (auto j = first_; j < sinks; ++j) add_sink(i, j, attention_weight(j), v);
     }
   }
 
@@ -157,7 +157,7 @@ class HeadStatistics {
     tile_.multiply(in_.key(first), in_.key_stride(), end - first, scores_);
     for (auto i = begin; i < end; ++i) {
       double* const v = values(i - begin);
-      weigh(i, begin, first, std::max(first, i - reach + 1), i + 1);
+      compute_attention_weights(i, begin, first, std::max(first, i - reach + 1), i + 1);
       const auto seen = first_;
       for (std::int64_t band = 0; band < layout_.near_bands(); ++band) {
         const auto [nearest, farthest] = distances(band);
@@ -165,8 +165,8 @@ class HeadStatistics {
             mass(std::max(seen, i - farthest + 1), i - nearest + 1);
       }
       v[at(NearKeyColumn::stream)] += mass(std::max(seen, i - layout_.stream_last + 1), i + 1);
-      v[at(NearKeyColumn::self)] = p(i);
-      if (i - 1 >= seen) v[at(NearKeyColumn::prev)] = p(i - 1);
+      v[at(NearKeyColumn::self)] = attention_weight(i);
+      if (i - 1 >= seen) v[at(NearKeyColumn::prev)] = attention_weight(i - 1);
     }
   }
 
@@ -209,7 +209,7 @@ class HeadStatistics {
   std::int64_t cell_;           // index of the first bucket of the document
   std::vector<float> weights_;  // (blocks of kSampledQueries) in the all-keys columns
   std::vector<double> block_;   // (queries of the block, columns)
-  std::vector<TokenMass> masses_;
+  std::vector<RepeatedTokenMass> masses_;
   QueryTile tile_;
   ScoreBlock scores_;
   std::vector<float> p_;  // weights of one query for keys from first_ on
@@ -217,8 +217,8 @@ class HeadStatistics {
   AllKeysAccumulator all_keys_;
 };
 
-HeadAttentionInput head_input(const AttentionStatisticsInput& attended, std::int64_t document,
-                              std::int64_t head) {
+HeadAttentionInput make_head_input(const AttentionStatisticsInput& attended, std::int64_t document,
+                                   std::int64_t head) {
   const auto& sequence = attended.input.sequences[as_index(document)];
   return {.input = &attended.input,
           .row_sums = attended.row_sums.data() + sequence.begin * attended.input.q.dim(1) + head,
@@ -227,7 +227,7 @@ HeadAttentionInput head_input(const AttentionStatisticsInput& attended, std::int
           .head = head};
 }
 
-KeyVariants prepare_keys(const HeadAttentionInput& in, const AttentionRequest& request) {
+KeyVariants make_key_variants(const HeadAttentionInput& in, const AttentionRequest& request) {
   KeyVariants keys;
   const KeyRows rows{in.key(0), in.key_stride(), in.sequence.length, in.head_width()};
   for (const auto& replacement : request.replacements) {
@@ -261,17 +261,18 @@ LayerAttentionSums compute_attention_statistics(const AttentionStatisticsInput& 
   std::vector<std::vector<std::vector<std::int64_t>>> repeated(as_index(documents));
   std::vector<KeyVariants> keys(as_index(documents * key_heads));
   parallel_for(documents * key_heads, [&](std::int64_t task) {
-    const auto in = head_input(attended, task / key_heads, task % key_heads * (heads / key_heads));
-    keys[as_index(task)] = prepare_keys(in, request);
+    const auto in =
+        make_head_input(attended, task / key_heads, task % key_heads * (heads / key_heads));
+    keys[as_index(task)] = make_key_variants(in, request);
     if (task % key_heads == 0)
       repeated[as_index(task / key_heads)] =
           repeated_tokens({in.ids, as_index(in.sequence.length)});
   });
   parallel_for(documents * heads, [&](std::int64_t task) {
     const auto document = task / heads;
-    const auto in = head_input(attended, document, task % heads);
+    const auto in = make_head_input(attended, document, task % heads);
     const auto& shared = keys[as_index(document * key_heads + in.key_head())];
-    HeadStatistics(in, request, shared, out, document).run(repeated[as_index(document)]);
+    HeadAttentionAccumulator(in, request, shared, out, document).run(repeated[as_index(document)]);
   });
   if (!request.sample.takes_all()) out.key_sums.clear();
   return out;

@@ -39,7 +39,7 @@ void for_each_expert(const RowsByExpert& rows, Body body) {
 }
 
 // Makes NaN sort first, so that the softmax propagates it.
-float sortable(float logit) {
+float replace_nan_by_infinity(float logit) {
   return std::isnan(logit) ? std::numeric_limits<float>::infinity() : logit;
 }
 
@@ -65,8 +65,8 @@ void exclude_groups(std::vector<float>& selection, const ExpertsConfig& config) 
   }
 }
 
-std::int64_t expert_at(ConstTensorView indices, std::int64_t row, std::int64_t place,
-                       std::int64_t experts) {
+std::int64_t read_expert_index(ConstTensorView indices, std::int64_t row, std::int64_t place,
+                               std::int64_t experts) {
   const auto k = indices.dim(1);
   const float* chosen = indices.data<float>() + row * k;
   const float index = chosen[place];
@@ -106,8 +106,8 @@ void choose_experts(ConstTensorView logits, const ExpertsConfig& config,
     std::iota(order.begin(), order.end(), 0);
     std::partial_sort(order.begin(), order.begin() + k, order.end(),
                       [](std::int64_t a, std::int64_t b) {
-                        const float x = sortable(selection[as_index(a)]);
-                        const float y = sortable(selection[as_index(b)]);
+                        const float x = replace_nan_by_infinity(selection[as_index(a)]);
+                        const float y = replace_nan_by_infinity(selection[as_index(b)]);
                         return x > y || (x == y && a < b);
                       });
     float sum = 0.0f;
@@ -129,7 +129,7 @@ RowsByExpert group_rows_by_expert(ConstTensorView indices, std::int64_t experts)
                     .begin = std::vector<std::int64_t>(as_index(experts) + 1),
                     .slots = std::vector<std::int64_t>(as_index(indices.size()))};
   for (std::int64_t slot = 0; slot < indices.size(); ++slot) {
-    chosen.push_back(expert_at(indices, slot / k, slot % k, experts));
+    chosen.push_back(read_expert_index(indices, slot / k, slot % k, experts));
     ++rows.begin[as_index(chosen.back()) + 1];
   }
   std::partial_sum(rows.begin.begin(), rows.begin.end(), rows.begin.begin());

@@ -209,7 +209,7 @@ constexpr std::int64_t kRateDepth = 128;  // both sides of a tile fit into the L
 constexpr int kTilesPerCheck = 1000;      // tiles between two clock reads
 
 // Computes tiles on one thread until time `end` and returns their number.
-std::int64_t tiles_until(Clock::time_point end) {
+std::int64_t count_tiles_until(Clock::time_point end) {
   const auto tile = tile_shape();
   ScratchFloats memory;
   float* left = memory.floats((tile.rows + tile.columns) * kRateDepth + tile.rows * tile.columns);
@@ -230,7 +230,7 @@ double measure_peak_flop_rate(double seconds) {
   const auto end =
       start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   std::atomic<std::int64_t> tiles = 0;
-  parallel_for(thread_count(), [&](std::int64_t) { tiles += tiles_until(end); });
+  parallel_for(thread_count(), [&](std::int64_t) { tiles += count_tiles_until(end); });
   const auto tile = tile_shape();
   const auto flop = 2.0 * static_cast<double>(tile.rows * tile.columns * kRateDepth);
   return static_cast<double>(tiles) * flop / seconds_since(start);

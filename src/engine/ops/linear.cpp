@@ -67,21 +67,22 @@ constexpr std::int64_t kMostTaskRows = 3072;
 constexpr std::int64_t kLeastTaskRows = 48;
 
 // One weight matrix with its output.
-struct Product {
+struct LinearProduct {
   const WeightMatrix& weight;
   const float* bias;  // (out) or null
   TensorView y;       // (rows, out)
 };
 
 // A range of output columns of one product, the unit of work of a thread.
-struct Block {
-  const Product* product;
+struct OutputColumnBlock {
+  const LinearProduct* product;
   std::int64_t first;
   std::int64_t columns;
 };
 
-std::vector<Block> split_outputs(std::span<const Product> products, std::int64_t columns) {
-  std::vector<Block> blocks;
+std::vector<OutputColumnBlock> split_outputs(std::span<const LinearProduct> products,
+                                             std::int64_t columns) {
+  std::vector<OutputColumnBlock> blocks;
   for (const auto& product : products)
     for (std::int64_t first = 0; first < product.weight.out(); first += columns)
       blocks.push_back({&product, first, std::min(columns, product.weight.out() - first)});
@@ -153,7 +154,7 @@ std::int64_t packed_floats(std::int64_t depth) {
 }
 
 // Works panel by panel, so that converted weights are still in the L1 cache when they are packed.
-void pack_weights(const Block& block, std::int64_t depth, float* packed) {
+void pack_weights(const OutputColumnBlock& block, std::int64_t depth, float* packed) {
   const auto panel = gemm::tile_shape().columns;
   gemm::for_each_depth_block(depth, [&](std::int64_t k, std::int64_t part) {
     for (std::int64_t column = 0; column < block.columns; column += panel, packed += panel * part)
@@ -163,8 +164,8 @@ void pack_weights(const Block& block, std::int64_t depth, float* packed) {
   });
 }
 
-void multiply(const PackedInput& x, const Block& block, const float* packed, std::int64_t first_row,
-              std::int64_t rows) {
+void multiply(const PackedInput& x, const OutputColumnBlock& block, const float* packed,
+              std::int64_t first_row, std::int64_t rows) {
   const auto& y = block.product->y;
   const auto padded = gemm::round_up(block.columns, gemm::tile_shape().columns);
   float* out = y.data<float>() + first_row * y.stride(0) + block.first;
@@ -179,7 +180,7 @@ void multiply(const PackedInput& x, const Block& block, const float* packed, std
 
 // Multiplies all blocks. If `shared`, each block is packed once for all threads. Otherwise each
 // task packs its block, so a block is packed once per range of rows.
-void multiply_blocks(PackedInput& x, std::span<const Block> blocks, bool shared) {
+void multiply_blocks(PackedInput& x, std::span<const OutputColumnBlock> blocks, bool shared) {
   const auto block_floats = packed_floats(x.depth());
   const auto count = std::ssize(blocks);
   thread_local ScratchFloats shared_memory;
@@ -205,7 +206,7 @@ void multiply_blocks(PackedInput& x, std::span<const Block> blocks, bool shared)
 }
 
 // Few rows: each task computes some outputs from weights in their stored layout.
-void multiply_few_rows(ConstTensorView x, std::span<const Product> products) {
+void multiply_few_rows(ConstTensorView x, std::span<const LinearProduct> products) {
   std::int64_t outputs = 0;
   for (const auto& product : products) outputs += product.weight.out();
   const auto per_task =
@@ -221,7 +222,7 @@ void multiply_few_rows(ConstTensorView x, std::span<const Product> products) {
   });
 }
 
-void multiply(ConstTensorView x, std::span<const Product> products) {
+void multiply(ConstTensorView x, std::span<const LinearProduct> products) {
   for (const auto& [weight, bias, y] : products) {
     QKSCOPE_ASSERT(x.is_contiguous() && x.dim(1) == weight.in());
     QKSCOPE_ASSERT(y.dim(0) == x.dim(0) && y.dim(1) == weight.out() && y.stride(1) == 1);
@@ -254,12 +255,12 @@ void linear(ConstTensorView x, const Linear& layer, TensorView y) {
 }
 
 void linear(ConstTensorView x, const WeightMatrix& weight, TensorView y) {
-  const Product product{weight, nullptr, y};
+  const LinearProduct product{weight, nullptr, y};
   multiply(x, {&product, 1});
 }
 
 void linear(ConstTensorView x, std::initializer_list<LinearOutput> projections) {
-  std::vector<Product> products;
+  std::vector<LinearProduct> products;
   for (const auto& [layer, y] : projections)
     products.push_back({layer.weight, layer.bias.empty() ? nullptr : layer.bias.data(), y});
   multiply(x, products);

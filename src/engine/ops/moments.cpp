@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kChunkRows = 256;
 
 // Consecutive positions of a document in the same row set and bucket.
-struct Chunk {
+struct PositionChunk {
   std::int64_t begin;
   std::int64_t end;
   bool first;
@@ -28,8 +28,8 @@ struct Chunk {
 };
 
 // Splits a document at multiples of 256 and at the boundaries of row sets and buckets.
-std::vector<Chunk> split_document(std::int64_t length, const MomentRequest& request) {
-  std::vector<Chunk> chunks;
+std::vector<PositionChunk> split_document(std::int64_t length, const MomentRequest& request) {
+  std::vector<PositionChunk> chunks;
   PositionPrefixSums table;
   const auto last = request.shape.buckets - 1;
   for (std::int64_t begin = 0; begin < length;) {
@@ -44,11 +44,11 @@ std::vector<Chunk> split_document(std::int64_t length, const MomentRequest& requ
   return chunks;
 }
 
-class HeadSums {
+class HeadMomentAccumulator {
  public:
   // `shape` describes one head.
-  HeadSums(ConstTensorView x, const Sequence& sequence, const MomentRequest& request,
-           const MomentShape& shape, std::int64_t head)
+  HeadMomentAccumulator(ConstTensorView x, const Sequence& sequence, const MomentRequest& request,
+                        const MomentShape& shape, std::int64_t head)
       : request_(request),
         shape_(shape),
         stride_(x.stride(0)),
@@ -57,7 +57,7 @@ class HeadSums {
         part_(empty_moments(shape_)),
         gram_(shape_.dim, shape_.dim) {}
 
-  void add(const Chunk& chunk) {
+  void add(const PositionChunk& chunk) {
     part_ = empty_moments(shape_);
     part_.positions = chunk.positions;
     load(chunk);
@@ -75,7 +75,7 @@ class HeadSums {
   double* row(std::int64_t r) { return rows_.data() + r * shape_.dim; }
 
   // Converts rows to float64 and accumulates everything that needs uncentred values.
-  void load(const Chunk& chunk) {
+  void load(const PositionChunk& chunk) {
     rows_.resize(as_index(chunk.rows() * shape_.dim));
     double norms = 0;
     for (std::int64_t r = 0; r < chunk.rows(); ++r) {
@@ -114,12 +114,12 @@ class HeadSums {
     }
   }
 
-  void centre(const Chunk& chunk) {
+  void centre(const PositionChunk& chunk) {
     for (std::int64_t r = 0; r < chunk.rows(); ++r)
       for (std::int64_t j = 0; j < shape_.dim; ++j) row(r)[j] -= part_.mean[as_index(j)];
   }
 
-  void add_powers(const Chunk& chunk) {
+  void add_powers(const PositionChunk& chunk) {
     for (std::int64_t r = 0; r < chunk.rows(); ++r) {
       const auto position = static_cast<double>(chunk.begin + r);
       const double t = position - chunk.positions.t_mean;
@@ -142,7 +142,7 @@ class HeadSums {
     }
   }
 
-  void add_products(const Chunk& chunk) {
+  void add_products(const PositionChunk& chunk) {
     std::fill(gram_.data.begin(), gram_.data.end(), 0.0);
     add_gram(rows_.data(), chunk.rows(), gram_);
     double* out = part_.m2.data();
@@ -150,7 +150,7 @@ class HeadSums {
       out = std::copy(gram_.row(i) + i, gram_.row(i) + shape_.dim, out);
   }
 
-  void add_to_bucket(const Chunk& chunk) {
+  void add_to_bucket(const PositionChunk& chunk) {
     auto part = empty_bucket_moments(shape_);
     part.n[as_index(chunk.bucket)] = chunk.rows();
     for (std::int64_t j = 0; j < shape_.dim; ++j) {
@@ -212,7 +212,7 @@ DocumentMoments compute_document_moments(ConstTensorView x, const Sequence& sequ
   std::vector<LayerMoments> sums(as_index(heads));
   std::vector<char> finite(as_index(heads));
   parallel_for(heads, [&](std::int64_t head) {
-    HeadSums head_sums(x, sequence, request, one_head, head);
+    HeadMomentAccumulator head_sums(x, sequence, request, one_head, head);
     for (const auto& chunk : chunks) head_sums.add(chunk);
     sums[as_index(head)] = head_sums.sums();
     finite[as_index(head)] = head_sums.finite() ? 1 : 0;

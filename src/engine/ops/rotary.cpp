@@ -43,7 +43,7 @@ RopeFrequencies linear(const RopeConfig& rope) {
   return {inverse, 1.0f};
 }
 
-RopeFrequencies dynamic(const RopeConfig& rope, std::int64_t length) {
+RopeFrequencies dynamic_rope_frequencies(const RopeConfig& rope, std::int64_t length) {
   if (length <= rope.max_positions) return {inverse_frequencies(rope.theta, rope.dim), 1.0f};
   const auto factor = static_cast<float>(rope.factor);
   const float stretch =
@@ -65,7 +65,7 @@ double yarn_attention_factor(const RopeConfig& rope) {
   return mscale(1.0);
 }
 
-RopeFrequencies yarn(const RopeConfig& rope) {
+RopeFrequencies yarn_frequencies(const RopeConfig& rope) {
   // YaRN: returns the dimension that makes `rotations` full turns within the original context.
   const auto correction_dim = [&](double rotations) {
     return static_cast<double>(rope.dim) *
@@ -95,7 +95,7 @@ RopeFrequencies yarn(const RopeConfig& rope) {
   return {inverse, static_cast<float>(yarn_attention_factor(rope))};
 }
 
-RopeFrequencies llama3(const RopeConfig& rope) {
+RopeFrequencies llama3_frequencies(const RopeConfig& rope) {
   const auto factor = static_cast<float>(rope.factor);
   const auto original = static_cast<double>(rope.original_max);
   const auto longest = static_cast<float>(original / rope.low_freq_factor);
@@ -115,7 +115,7 @@ RopeFrequencies llama3(const RopeConfig& rope) {
   return {inverse, 1.0f};
 }
 
-RopeFrequencies longrope(const RopeConfig& rope, std::int64_t length) {
+RopeFrequencies longrope_frequencies(const RopeConfig& rope, std::int64_t length) {
   const auto& factors = length > rope.original_max ? rope.long_factor : rope.short_factor;
   auto inverse = theta_powers(rope.theta, rope.dim);
   for (std::size_t i = 0; i < inverse.size(); ++i)
@@ -152,13 +152,13 @@ RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
       case RopeType::linear:
         return linear(rope);
       case RopeType::dynamic:
-        return dynamic(rope, length);
+        return dynamic_rope_frequencies(rope, length);
       case RopeType::yarn:
-        return yarn(rope);
+        return yarn_frequencies(rope);
       case RopeType::llama3:
-        return llama3(rope);
+        return llama3_frequencies(rope);
       case RopeType::longrope:
-        return longrope(rope, length);
+        return longrope_frequencies(rope, length);
     }
     assertion_failed("known rope type", __FILE__, __LINE__);
   });

@@ -181,7 +181,7 @@ std::vector<std::string> document_column_names(const StatisticsSettings& setting
       names.push_back(fmt::format("key_share_{}", std::lround(100 * share)));
     names.push_back("key_gini");
   }
-  if (has_mean_qk_area(settings)) names.emplace_back(kMeanArea);
+  if (computes_mean_qk_area(settings)) names.emplace_back(kMeanArea);
   if (settings.exact_rows > 0) {
     for (const auto share : kKeyShare)
       names.push_back(fmt::format("keys_{}_exact", std::lround(100 * share)));
@@ -190,7 +190,7 @@ std::vector<std::string> document_column_names(const StatisticsSettings& setting
   return names;
 }
 
-bool has_mean_qk_area(const StatisticsSettings& settings) {
+bool computes_mean_qk_area(const StatisticsSettings& settings) {
   const auto chosen = [](const auto& list, auto value) {
     return list.empty() || std::ranges::find(list, value) != list.end();
   };

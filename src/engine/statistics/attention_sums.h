@@ -181,7 +181,7 @@ inline bool has_key_sums(const StatisticsSettings& settings) {
   return settings.all_keys && settings.all_keys_rows >= 1;
 }
 // Returns true if q and k means before RoPE exist in every layer, as mean_qk_area needs.
-bool has_mean_qk_area(const StatisticsSettings& settings);
+bool computes_mean_qk_area(const StatisticsSettings& settings);
 
 // Computes the values of one document and head. sums: (columns) over its rows; key_sums: (tokens)
 // or empty.

@@ -194,7 +194,7 @@ DType memory_dtype(const GgufTensorSource& source) {
 
 // Returns the position of row `row` in the file. llama.cpp interleaves RoPE pairs, (0, 1), (2, 3),
 // ...; Hugging Face checkpoints rotate halves, (0, d/2), (1, d/2 + 1), ...
-std::int64_t stored_row(std::int64_t row, std::int64_t rows_of_head) {
+std::int64_t row_in_gguf_file(std::int64_t row, std::int64_t rows_of_head) {
   const auto within = row % rows_of_head;
   const auto half = rows_of_head / 2;
   return row - within + within % half * 2 + within / half;
@@ -217,7 +217,7 @@ Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> fil
   Tensor result(Shape(std::span(stored.shape)), memory_dtype(source));
   const auto size = dtype_size(result.dtype());
   parallel_for(rows, [&](std::int64_t row) {
-    const auto from = heads > 0 ? stored_row(row, rows / heads) : row;
+    const auto from = heads > 0 ? row_in_gguf_file(row, rows / heads) : row;
     const auto bytes =
         file.subspan(stored.begin + static_cast<std::size_t>(from) * bytes_of_row, bytes_of_row);
     auto* to = result.view().bytes() + static_cast<std::size_t>(row * width) * size;

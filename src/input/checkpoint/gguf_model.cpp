@@ -14,7 +14,7 @@
 namespace qkscope {
 namespace {
 
-struct Architecture {
+struct GgufArchitecture {
   const char* name;                 // value of general.architecture
   const char* model_type;           // model_type in config.json
   bool interleaves_heads = false;   // the converter permutes the rows of q and k
@@ -24,27 +24,28 @@ struct Architecture {
 };
 
 constexpr std::array kArchitectures = {
-    Architecture{.name = "llama", .model_type = "llama", .interleaves_heads = true},
-    Architecture{.name = "qwen2", .model_type = "qwen2"},
-    Architecture{.name = "qwen3", .model_type = "qwen3"},
-    Architecture{.name = "smollm3", .model_type = "smollm3", .interleaves_heads = true},
-    Architecture{.name = "gemma2", .model_type = "gemma2", .is_gemma = true, .largest_layers = 46},
-    Architecture{
+    GgufArchitecture{.name = "llama", .model_type = "llama", .interleaves_heads = true},
+    GgufArchitecture{.name = "qwen2", .model_type = "qwen2"},
+    GgufArchitecture{.name = "qwen3", .model_type = "qwen3"},
+    GgufArchitecture{.name = "smollm3", .model_type = "smollm3", .interleaves_heads = true},
+    GgufArchitecture{
+        .name = "gemma2", .model_type = "gemma2", .is_gemma = true, .largest_layers = 46},
+    GgufArchitecture{
         .name = "gemma3", .model_type = "gemma3_text", .is_gemma = true, .largest_layers = 62},
-    Architecture{.name = "phi3", .model_type = "phi3", .is_fused = true},
+    GgufArchitecture{.name = "phi3", .model_type = "phi3", .is_fused = true},
 };
 
 constexpr const char* kFrequencyFactors = "rope_freqs.weight";
 constexpr const char* kShortFactors = "rope_factors_short.weight";
 constexpr const char* kLongFactors = "rope_factors_long.weight";
 
-const Architecture& find_architecture(const GgufMetadata& metadata) {
+const GgufArchitecture& find_architecture(const GgufMetadata& metadata) {
   const auto name = metadata.text("general.architecture");
   for (const auto& architecture : kArchitectures)
     if (name == architecture.name) return architecture;
   bad_input("{}: the architecture {} is not supported in GGUF files; supported are {}",
             metadata.where(), quote_text(name),
-            fmt::join(project(kArchitectures, &Architecture::name), ", "));
+            fmt::join(project(kArchitectures, &GgufArchitecture::name), ", "));
 }
 
 // GGUF stores settings as float32. Returns the shortest decimal that rounds to the same float32, as
@@ -58,10 +59,10 @@ double shortest_decimal(double stored) {
   return written;
 }
 
-class ConfigWriter {
+class GgufConfigConverter {
  public:
-  ConfigWriter(const Architecture& architecture, const GgufHeader& header,
-               std::span<const std::byte> file, const GgufMetadata& metadata)
+  GgufConfigConverter(const GgufArchitecture& architecture, const GgufHeader& header,
+                      std::span<const std::byte> file, const GgufMetadata& metadata)
       : architecture_(architecture), header_(header), file_(file), metadata_(metadata) {}
 
   Json write() {
@@ -223,7 +224,7 @@ class ConfigWriter {
     if (has("rope.freq_base_swa")) config_["rope_local_base_freq"] = number("rope.freq_base_swa");
   }
 
-  const Architecture& architecture_;
+  const GgufArchitecture& architecture_;
   const GgufHeader& header_;
   std::span<const std::byte> file_;
   const GgufMetadata& metadata_;
@@ -232,31 +233,31 @@ class ConfigWriter {
 };
 
 // Maps "attn_q" of "blk.3.attn_q.weight" to the module name in a Hugging Face layer.
-struct ModuleName {
+struct GgufModuleName {
   const char* stored;
   const char* name;
 };
 constexpr std::array kModules = {
-    ModuleName{"attn_norm", "input_layernorm"},
-    ModuleName{"attn_q", "self_attn.q_proj"},
-    ModuleName{"attn_k", "self_attn.k_proj"},
-    ModuleName{"attn_v", "self_attn.v_proj"},
-    ModuleName{"attn_qkv", "self_attn.qkv_proj"},
-    ModuleName{"attn_q_norm", "self_attn.q_norm"},
-    ModuleName{"attn_k_norm", "self_attn.k_norm"},
-    ModuleName{"attn_output", "self_attn.o_proj"},
-    ModuleName{"ffn_gate", "mlp.gate_proj"},
-    ModuleName{"ffn_up", "mlp.up_proj"},
-    ModuleName{"ffn_down", "mlp.down_proj"},
-    ModuleName{"ffn_norm", "post_attention_layernorm"},
+    GgufModuleName{"attn_norm", "input_layernorm"},
+    GgufModuleName{"attn_q", "self_attn.q_proj"},
+    GgufModuleName{"attn_k", "self_attn.k_proj"},
+    GgufModuleName{"attn_v", "self_attn.v_proj"},
+    GgufModuleName{"attn_qkv", "self_attn.qkv_proj"},
+    GgufModuleName{"attn_q_norm", "self_attn.q_norm"},
+    GgufModuleName{"attn_k_norm", "self_attn.k_norm"},
+    GgufModuleName{"attn_output", "self_attn.o_proj"},
+    GgufModuleName{"ffn_gate", "mlp.gate_proj"},
+    GgufModuleName{"ffn_up", "mlp.up_proj"},
+    GgufModuleName{"ffn_down", "mlp.down_proj"},
+    GgufModuleName{"ffn_norm", "post_attention_layernorm"},
 };
 constexpr std::array kGemmaNorms = {
-    ModuleName{"post_attention_norm", "post_attention_layernorm"},
-    ModuleName{"ffn_norm", "pre_feedforward_layernorm"},
-    ModuleName{"post_ffw_norm", "post_feedforward_layernorm"},
+    GgufModuleName{"post_attention_norm", "post_attention_layernorm"},
+    GgufModuleName{"ffn_norm", "pre_feedforward_layernorm"},
+    GgufModuleName{"post_ffw_norm", "post_feedforward_layernorm"},
 };
 
-std::string find_module(const Architecture& architecture, std::string_view stored) {
+std::string find_module(const GgufArchitecture& architecture, std::string_view stored) {
   if (architecture.is_fused && stored == "ffn_up") return "mlp.gate_up_proj";
   if (architecture.is_gemma)
     for (const auto& part : kGemmaNorms)
@@ -267,7 +268,7 @@ std::string find_module(const Architecture& architecture, std::string_view store
 }
 
 // Returns the Hugging Face name of a GGUF tensor, or "" if the checkpoint has no such tensor.
-std::string checkpoint_name(const Architecture& architecture, const std::string& stored) {
+std::string checkpoint_name(const GgufArchitecture& architecture, const std::string& stored) {
   if (stored == "token_embd.weight") return "model.embed_tokens.weight";
   if (stored == "output_norm.weight") return "model.norm.weight";
   if (stored == "output.weight") return "lm_head.weight";
@@ -287,7 +288,7 @@ GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> f
   const GgufMetadata metadata(header, where);
   const auto& architecture = find_architecture(metadata);
   GgufModel model;
-  model.config = ConfigWriter(architecture, header, file, metadata).write();
+  model.config = GgufConfigConverter(architecture, header, file, metadata).write();
   for (const auto& [stored, tensor] : header.tensors) {
     if (stored == kFrequencyFactors || stored == kShortFactors || stored == kLongFactors) continue;
     const auto name = checkpoint_name(architecture, stored);

@@ -41,7 +41,7 @@ const Storage* find_storage(std::string_view global) {
   return found == kStorages.end() ? nullptr : found;
 }
 
-enum class Kind { mark, none, number, text, global, tuple, dictionary, list, storage, tensor };
+enum class ValueKind { mark, none, number, text, global, tuple, dictionary, list, storage, tensor };
 
 constexpr std::array kKindNames = {"a mark",  "None",   "a number", "text",      "a global",
                                    "a tuple", "a dict", "a list",   "a storage", "a tensor"};
@@ -50,19 +50,19 @@ using SharedTensor = std::shared_ptr<const PickledTensor>;
 
 // An unpickled dictionary keeps its tensors and, for the error message, one other entry; an
 // unpickled list keeps nothing. A value can therefore never contain itself.
-struct Dictionary {
+struct PickleDictionary {
   std::map<std::string_view, SharedTensor> tensors;  // names point into the pickle
   std::string other;                                 // e.g. "'epoch', a number"
 };
 
 // An unpickled value. Copies share its content: a pickle may recall it any number of times.
-struct Value {
-  Kind kind = Kind::none;
+struct PickleValue {
+  ValueKind kind = ValueKind::none;
   int depth = 0;  // nesting depth of a tuple
   std::int64_t number = 0;
   std::string_view text = {};  // string value in the pickle, or name of a known global
-  std::shared_ptr<const std::vector<Value>> items = {};  // elements of a tuple
-  std::shared_ptr<Dictionary> dictionary = {};
+  std::shared_ptr<const std::vector<PickleValue>> items = {};  // elements of a tuple
+  std::shared_ptr<PickleDictionary> dictionary = {};
   SharedTensor tensor = {};  // a storage is a tensor without shape
 };
 
@@ -80,7 +80,7 @@ class Unpickler {
       execute(opcode);
     }
     const auto result = pop();
-    if (result.kind != Kind::dictionary)
+    if (result.kind != ValueKind::dictionary)
       fail("it holds {}, expected a dictionary of tensors", name_of(result));
     if (!result.dictionary->other.empty())
       fail("it holds {}, expected tensors and nothing else", result.dictionary->other);
@@ -100,7 +100,7 @@ class Unpickler {
     static constexpr Opcode kOpcodes[] = {
         {0x80, "PROTO", [](Unpickler& u) { u.check_protocol(u.number(1)); }},
         {0x95, "FRAME", [](Unpickler& u) { u.reader_.read_bytes(8); }},
-        {'(', "MARK", [](Unpickler& u) { u.push({.kind = Kind::mark}); }},
+        {'(', "MARK", [](Unpickler& u) { u.push({.kind = ValueKind::mark}); }},
         {'N', "NONE", [](Unpickler& u) { u.push({}); }},
         {0x88, "NEWTRUE", [](Unpickler& u) { u.push_number(1); }},
         {0x89, "NEWFALSE", [](Unpickler& u) { u.push_number(0); }},
@@ -113,7 +113,7 @@ class Unpickler {
         {'c', "GLOBAL", [](Unpickler& u) { u.push_global(); }},
         {0x93, "STACK_GLOBAL", [](Unpickler& u) { u.push_stack_global(); }},
         {'}', "EMPTY_DICT", [](Unpickler& u) { u.push_dictionary(); }},
-        {']', "EMPTY_LIST", [](Unpickler& u) { u.push({.kind = Kind::list}); }},
+        {']', "EMPTY_LIST", [](Unpickler& u) { u.push({.kind = ValueKind::list}); }},
         {')', "EMPTY_TUPLE", [](Unpickler& u) { u.push_tuple({}); }},
         {'t', "TUPLE", [](Unpickler& u) { u.push_tuple(u.pop_to_mark()); }},
         {0x85, "TUPLE1", [](Unpickler& u) { u.push_tuple(u.pop_some(1)); }},
@@ -127,9 +127,9 @@ class Unpickler {
         {'Q', "BINPERSID", [](Unpickler& u) { u.push_storage(u.pop()); }},
         {'R', "REDUCE", [](Unpickler& u) { u.reduce(); }},
         // Opcode BUILD sets attributes of a dict, such as _metadata. Contents of lists are dropped.
-        {'b', "BUILD", [](Unpickler& u) { u.drop_into(u.pop_some(1), Kind::dictionary); }},
-        {'a', "APPEND", [](Unpickler& u) { u.drop_into(u.pop_some(1), Kind::list); }},
-        {'e', "APPENDS", [](Unpickler& u) { u.drop_into(u.pop_to_mark(), Kind::list); }},
+        {'b', "BUILD", [](Unpickler& u) { u.drop_items(u.pop_some(1), ValueKind::dictionary); }},
+        {'a', "APPEND", [](Unpickler& u) { u.drop_items(u.pop_some(1), ValueKind::list); }},
+        {'e', "APPENDS", [](Unpickler& u) { u.drop_items(u.pop_to_mark(), ValueKind::list); }},
         {'s', "SETITEM", [](Unpickler& u) { u.set_items(u.pop_some(2)); }},
         {'u', "SETITEMS", [](Unpickler& u) { u.set_items(u.pop_to_mark()); }},
     };
@@ -141,12 +141,12 @@ class Unpickler {
   void check_protocol(std::int64_t version) const {
     if (version > 5) fail("its pickle has protocol {}, expected up to 5", version);
   }
-  void drop_into(const std::vector<Value>&, Kind target) { expect(top(), target); }
+  void drop_items(const std::vector<PickleValue>&, ValueKind target) { expect(top(), target); }
 
   std::int64_t number(std::uint64_t bytes) {
     return static_cast<std::int64_t>(reader_.read_integer(bytes));
   }
-  std::string line() {
+  std::string read_line() {
     std::string text;
     for (char c = reader_.read<char>(); c != '\n'; c = reader_.read<char>()) text += c;
     return text;
@@ -157,13 +157,13 @@ class Unpickler {
 
   // ---- Stack and memo
 
-  void push(Value value) {
+  void push(PickleValue value) {
     count_value();
     stack_.push_back(std::move(value));
   }
-  void push_number(std::int64_t value) { push({.kind = Kind::number, .number = value}); }
+  void push_number(std::int64_t value) { push({.kind = ValueKind::number, .number = value}); }
   void push_text(std::uint64_t length) {
-    push({.kind = Kind::text, .text = reader_.read_text(length)});
+    push({.kind = ValueKind::text, .text = reader_.read_text(length)});
   }
   void push_long(std::uint64_t bytes) {
     if (bytes > 8) fail("a number of {} bytes is none that tensors need", bytes);
@@ -172,53 +172,53 @@ class Unpickler {
     push_number(bytes == 0 ? 0 : static_cast<std::int64_t>(value << unused) >> unused);
   }
   void push_global() {
-    const auto module = line();
-    push_known_global(module + "." + line());
+    const auto module = read_line();
+    push_known_global(module + "." + read_line());
   }
   void push_stack_global() {
     const auto parts = pop_some(2);
-    for (const auto& part : parts) expect(part, Kind::text);
+    for (const auto& part : parts) expect(part, ValueKind::text);
     push_known_global(fmt::format("{}.{}", parts[0].text, parts[1].text));
   }
   void push_known_global(std::string_view name) {
     for (const auto known : {kDictionary, kTensor, kParameter})
-      if (name == known) return push({.kind = Kind::global, .text = known});
+      if (name == known) return push({.kind = ValueKind::global, .text = known});
     const auto* storage = find_storage(name);
     if (storage == nullptr)
       fail("global {} is none that tensors need, and could be code", quote_text(name));
-    push({.kind = Kind::global, .text = storage->global});
+    push({.kind = ValueKind::global, .text = storage->global});
   }
   void push_dictionary() {
-    push({.kind = Kind::dictionary, .dictionary = std::make_shared<Dictionary>()});
+    push({.kind = ValueKind::dictionary, .dictionary = std::make_shared<PickleDictionary>()});
   }
-  void push_tuple(std::vector<Value> items) {
+  void push_tuple(std::vector<PickleValue> items) {
     int depth = 0;
     for (const auto& item : items) depth = std::max(depth, item.depth + 1);
     if (depth > kMaxDepth) fail("tuples lie more than {} deep in each other", kMaxDepth);
-    push({.kind = Kind::tuple,
+    push({.kind = ValueKind::tuple,
           .depth = depth,
-          .items = std::make_shared<const std::vector<Value>>(std::move(items))});
+          .items = std::make_shared<const std::vector<PickleValue>>(std::move(items))});
   }
 
-  Value& top() {
+  PickleValue& top() {
     if (stack_.empty()) fail("its pickle takes more from the stack than is there");
     return stack_.back();
   }
-  Value pop() {
+  PickleValue pop() {
     auto value = std::move(top());
     stack_.pop_back();
     return value;
   }
-  std::vector<Value> pop_some(int count) {
-    std::vector<Value> values(static_cast<std::size_t>(count));
+  std::vector<PickleValue> pop_some(int count) {
+    std::vector<PickleValue> values(static_cast<std::size_t>(count));
     for (std::size_t i = values.size(); i-- > 0;) values[i] = pop();
     return values;
   }
-  std::vector<Value> pop_to_mark() {
+  std::vector<PickleValue> pop_to_mark() {
     std::size_t begin = stack_.size();
-    while (begin > 0 && stack_[begin - 1].kind != Kind::mark) --begin;
+    while (begin > 0 && stack_[begin - 1].kind != ValueKind::mark) --begin;
     if (begin == 0) fail("its pickle takes more from the stack than is there");
-    std::vector<Value> values(
+    std::vector<PickleValue> values(
         std::make_move_iterator(stack_.begin() + static_cast<std::ptrdiff_t>(begin)),
         std::make_move_iterator(stack_.end()));
     stack_.resize(begin - 1);
@@ -238,28 +238,28 @@ class Unpickler {
   // ---- Tensor reconstruction
 
   // Persistent id of a storage: ("storage", torch.FloatStorage, "0", "cpu", elements).
-  void push_storage(const Value& id) {
+  void push_storage(const PickleValue& id) {
     const auto& parts = items_of(id, 5);
     if (parts[0].text != "storage") fail("a persistent object is none that tensors need");
     const auto* storage = find_storage(parts[1].text);
     if (storage == nullptr) fail("a storage of {} is not supported", quote_text(parts[1].text));
-    expect(parts[2], Kind::text);
+    expect(parts[2], ValueKind::text);
     if (parts[2].text.size() > kMaxStorageName)
       fail("a storage has a name of {} bytes", parts[2].text.size());
     PickledTensor tensor;
     tensor.storage = parts[2].text;
     tensor.dtype = storage->dtype;
-    push_tensor_value(Kind::storage, std::move(tensor));
+    push_tensor_value(ValueKind::storage, std::move(tensor));
   }
 
-  void push_tensor_value(Kind kind, PickledTensor tensor) {
+  void push_tensor_value(ValueKind kind, PickledTensor tensor) {
     push({.kind = kind, .tensor = std::make_shared<const PickledTensor>(std::move(tensor))});
   }
 
   void reduce() {
     const auto arguments = pop();
     const auto function = pop();
-    expect(function, Kind::global);
+    expect(function, ValueKind::global);
     if (function.text == kDictionary) {
       items_of(arguments, 0);
       push_dictionary();
@@ -267,7 +267,7 @@ class Unpickler {
       push_tensor(arguments);
     } else if (function.text == kParameter) {  // arguments: (tensor, requires_grad, hooks)
       auto tensor = items_of(arguments, 3)[0];
-      expect(tensor, Kind::tensor);
+      expect(tensor, ValueKind::tensor);
       push(std::move(tensor));
     } else {
       fail("{} is called, which tensors do not need", quote_text(function.text));
@@ -276,62 +276,63 @@ class Unpickler {
 
   // Arguments of _rebuild_tensor_v2: (storage, offset, shape, strides, requires_grad, hooks) and
   // optionally metadata.
-  void push_tensor(const Value& arguments) {
-    expect(arguments, Kind::tuple);
+  void push_tensor(const PickleValue& arguments) {
+    expect(arguments, ValueKind::tuple);
     const auto& parts = *arguments.items;
     if (parts.size() != 6 && parts.size() != 7)
       fail("a tensor is made of {} parts, expected 6", parts.size());
-    expect(parts[0], Kind::storage);
-    expect(parts[1], Kind::number);
+    expect(parts[0], ValueKind::storage);
+    expect(parts[1], ValueKind::number);
     auto tensor = *parts[0].tensor;
     tensor.offset = parts[1].number;
     tensor.shape = sizes_of(parts[2]);
     tensor.strides = sizes_of(parts[3]);
     if (tensor.offset < 0 || tensor.shape.size() != tensor.strides.size())
       fail("a tensor has an offset, a shape and strides that do not fit together");
-    push_tensor_value(Kind::tensor, std::move(tensor));
+    push_tensor_value(ValueKind::tensor, std::move(tensor));
   }
 
-  std::vector<std::int64_t> sizes_of(const Value& tuple) const {
-    expect(tuple, Kind::tuple);
+  std::vector<std::int64_t> sizes_of(const PickleValue& tuple) const {
+    expect(tuple, ValueKind::tuple);
     if (tuple.items->size() > kMaxRank)
       fail("a tensor has {} dimensions, expected at most {}", tuple.items->size(), kMaxRank);
     std::vector<std::int64_t> sizes;
     for (const auto& item : *tuple.items) {
-      expect(item, Kind::number);
+      expect(item, ValueKind::number);
       if (item.number < 0) fail("a tensor has a size or stride of {}", item.number);
       sizes.push_back(item.number);
     }
     return sizes;
   }
 
-  void set_items(const std::vector<Value>& pairs) {
+  void set_items(const std::vector<PickleValue>& pairs) {
     auto& target = top();
-    expect(target, Kind::dictionary);
+    expect(target, ValueKind::dictionary);
     if (pairs.size() % 2 != 0) fail("a dictionary gets a name without a value");
     for (std::size_t i = 0; i < pairs.size(); i += 2) {
       const auto& name = pairs[i];
       const auto& value = pairs[i + 1];
-      if (name.kind == Kind::text && value.kind == Kind::tensor)
+      if (name.kind == ValueKind::text && value.kind == ValueKind::tensor)
         target.dictionary->tensors[name.text] = value.tensor;
       else if (target.dictionary->other.empty())
         target.dictionary->other = fmt::format(
-            "{}, {}", name.kind == Kind::text ? quote_text(name.text) : "a key that is no text",
+            "{}, {}",
+            name.kind == ValueKind::text ? quote_text(name.text) : "a key that is no text",
             name_of(value));
     }
   }
 
-  const std::vector<Value>& items_of(const Value& tuple, std::size_t count) const {
-    expect(tuple, Kind::tuple);
+  const std::vector<PickleValue>& items_of(const PickleValue& tuple, std::size_t count) const {
+    expect(tuple, ValueKind::tuple);
     if (tuple.items->size() != count)
       fail("found {} parts, expected {}", tuple.items->size(), count);
     return *tuple.items;
   }
 
-  static std::string name_of(const Value& value) {
+  static std::string name_of(const PickleValue& value) {
     return kKindNames[static_cast<std::size_t>(value.kind)];
   }
-  void expect(const Value& value, Kind kind) const {
+  void expect(const PickleValue& value, ValueKind kind) const {
     if (value.kind != kind)
       fail("found {}, expected {}", name_of(value), kKindNames[static_cast<std::size_t>(kind)]);
   }
@@ -348,8 +349,8 @@ class Unpickler {
   std::size_t most_values_;
   std::size_t values_ = 0;  // pushed and memoised so far
   ByteReader reader_;
-  std::deque<Value> stack_;  // a growing vector takes up to three times the memory
-  std::map<std::int64_t, Value> memo_;
+  std::deque<PickleValue> stack_;  // a growing vector takes up to three times the memory
+  std::map<std::int64_t, PickleValue> memo_;
 };
 
 }  // namespace

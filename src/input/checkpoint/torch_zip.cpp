@@ -31,7 +31,7 @@ struct ZipMember {
 };
 using ZipMembers = std::map<std::string, ZipMember>;
 
-std::string_view text_of(std::span<const std::byte> bytes) {
+std::string_view bytes_as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -51,7 +51,7 @@ class ZipDirectory {
       expect(at, kCentralHeader, "a record of its directory is not where it should be");
       const auto name_length = file_.integer_at(at + 28, 2);
       const auto extra_length = file_.integer_at(at + 30, 2);
-      const std::string name(text_of(file_.bytes_at(at + kCentralSize, name_length)));
+      const std::string name(bytes_as_text(file_.bytes_at(at + kCentralSize, name_length)));
       const auto extra = at + kCentralSize + name_length;
       file_.bytes_at(extra, extra_length);
       if (!members.emplace(name, read_member(name, at, extra, extra_length)).second)
@@ -174,7 +174,7 @@ TensorHeaderEntry locate_tensor(const std::string& name, const PickledTensor& te
 
 SafetensorsHeader parse_torch_zip_header(std::span<const std::byte> file,
                                          const std::string& where) {
-  if (!text_of(file).starts_with("PK\x03\x04"))
+  if (!bytes_as_text(file).starts_with("PK\x03\x04"))
     bad_input(
         "{}: not a zip file, so PyTorch before 1.6 wrote it, as a pickle that can run code; "
         "convert it to safetensors where it is trusted",
@@ -191,9 +191,9 @@ SafetensorsHeader parse_torch_zip_header(std::span<const std::byte> file,
     bad_input("{}: a zip file, but no checkpoint of PyTorch: it holds no data.pkl", where);
   const auto root = pickle->first.substr(0, pickle->first.size() - kPickle.size());
   if (const auto order = members.find(root + "/byteorder");
-      order != members.end() && text_of(bytes_of(order->second)) != "little")
+      order != members.end() && bytes_as_text(bytes_of(order->second)) != "little")
     bad_input("{}: its numbers are stored with the byte order {}, expected little", where,
-              quote_text(text_of(bytes_of(order->second)).substr(0, 16)));
+              quote_text(bytes_as_text(bytes_of(order->second)).substr(0, 16)));
   SafetensorsHeader header;
   for (const auto& [name, tensor] : read_tensor_pickle(bytes_of(pickle->second), where)) {
     const auto storage = members.find(root + "/data/" + tensor.storage);

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::uint64_t size_of(const fs::path& path) {
+std::uint64_t file_size_or_zero(const fs::path& path) {
   std::error_code error;
   const auto size = fs::file_size(path, error);
   return error ? 0 : size;
@@ -49,16 +49,16 @@ std::string blob_of(const fs::path& file) {
 CachedEntry describe_repository(const RepositoryName& name, const fs::path& folder) {
   CachedEntry entry{.repository = name, .folder = folder.string(), .revisions = {}};
   for (const auto& blob : files_below(folder / "blobs")) {
-    entry.bytes += size_of(blob);
-    if (blob.extension() == ".incomplete") entry.incomplete_bytes += size_of(blob);
+    entry.bytes += file_size_or_zero(blob);
+    if (blob.extension() == ".incomplete") entry.incomplete_bytes += file_size_or_zero(blob);
   }
   const auto refs = cached_refs(folder.string());
   for (const auto& commit : commits_of(folder)) {
     CachedRevision revision{.commit = commit, .refs = {}};
     for (const auto& file : files_below(folder / "snapshots" / commit)) {
-      revision.bytes += size_of(file);
+      revision.bytes += file_size_or_zero(file);
       ++revision.files;
-      if (!fs::is_symlink(file)) entry.bytes += size_of(file);
+      if (!fs::is_symlink(file)) entry.bytes += file_size_or_zero(file);
     }
     for (const auto& [ref, target] : refs)
       if (target == commit) revision.refs.push_back(ref);
@@ -68,7 +68,7 @@ CachedEntry describe_repository(const RepositoryName& name, const fs::path& fold
 }
 
 std::uint64_t remove_file(const fs::path& path) {
-  const auto bytes = fs::is_symlink(path) ? 0 : size_of(path);
+  const auto bytes = fs::is_symlink(path) ? 0 : file_size_or_zero(path);
   std::error_code error;
   fs::remove(path, error);
   if (error) system_error("remove", path.string(), error.value());

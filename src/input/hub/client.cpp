@@ -93,7 +93,7 @@ std::string token_advice(const HubClient& client) {
 
 constexpr double kLongestOwnWait = 30.0;  // seconds, without Retry-After
 
-bool stopped(const std::atomic<bool>* stop) {
+bool stop_was_requested(const std::atomic<bool>* stop) {
   return stop != nullptr && stop->load();
 }
 
@@ -102,7 +102,7 @@ void sleep(double seconds, const std::atomic<bool>* stop) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(seconds));
-  while (Clock::now() < end && !stopped(stop))
+  while (Clock::now() < end && !stop_was_requested(stop))
     std::this_thread::sleep_for(
         std::min<Clock::duration>(end - Clock::now(), std::chrono::milliseconds(100)));
 }
@@ -232,7 +232,8 @@ std::optional<double> parse_retry_after(const std::string& header, double now) {
 }
 
 bool Backoff::wait_before_retry(const HttpResponse& response) {
-  if (!is_retryable(response) || ++tries_ >= settings_.attempts || stopped(stop_)) return false;
+  if (!is_retryable(response) || ++tries_ >= settings_.attempts || stop_was_requested(stop_))
+    return false;
   const auto asked = parse_retry_after(response.header("retry-after"), unix_seconds());
   const double own =
       std::min(kLongestOwnWait, settings_.first_wait * std::exp2(static_cast<double>(tries_ - 1)));
@@ -242,7 +243,7 @@ bool Backoff::wait_before_retry(const HttpResponse& response) {
              response.status == 0 ? response.fault : fmt::format("status {}", response.status),
              seconds);
   sleep(seconds, stop_);
-  return !stopped(stop_);
+  return !stop_was_requested(stop_);
 }
 
 }  // namespace qkscope

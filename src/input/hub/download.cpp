@@ -34,7 +34,7 @@ Digest new_digest(const RemoteFile& file) {
                              : Digest(Digest::HashAlgorithm::sha256);
 }
 
-HttpResponse transient_fault(const std::string& why) {
+HttpResponse make_transient_failure(const std::string& why) {
   HttpResponse response;
   response.fault = why;
   response.transient = true;
@@ -127,9 +127,9 @@ struct BlobDownload {
       if (partial.size() > before && !response.too_slow) backoff.reset_tries();
       if (response.status == 416) {  // the server rejects the range
         partial.restart();
-        response = transient_fault("the server cannot continue the file");
+        response = make_transient_failure("the server cannot continue the file");
       } else if (response.ok()) {
-        response = transient_fault(
+        response = make_transient_failure(
             fmt::format("the file ended after {} of {} bytes", partial.size(), file.size));
       }
       if (backoff.wait_before_retry(response)) continue;
@@ -188,7 +188,7 @@ void check_space(const HubCacheWriter& cache, const std::vector<RemoteFile>& fil
 constexpr std::size_t kParallelTransfers = 8;
 constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
 
-std::uint64_t sum(const std::vector<std::uint64_t>& values) {
+std::uint64_t total_bytes(const std::vector<std::uint64_t>& values) {
   return std::accumulate(values.begin(), values.end(), std::uint64_t{0});
 }
 
@@ -204,7 +204,8 @@ TransferProgress::TransferProgress(const std::string& what, const std::vector<st
       done_(sizes.size()),
       start_(std::chrono::steady_clock::now()),
       begun_(sizes.size()),
-      progress_({.what = what, .unit = "MiB", .total = mebibytes(sum(sizes)), .quiet = quiet}) {}
+      progress_(
+          {.what = what, .unit = "MiB", .total = mebibytes(total_bytes(sizes)), .quiet = quiet}) {}
 
 void TransferProgress::update(std::size_t file, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
@@ -213,7 +214,7 @@ void TransferProgress::update(std::size_t file, std::uint64_t bytes) {
   done_[file] = bytes;
   std::size_t whole = 0;
   for (std::size_t i = 0; i < sizes_.size(); ++i) whole += done_[i] == sizes_[i] ? 1 : 0;
-  const auto all = sum(done_);
+  const auto all = total_bytes(done_);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
   const auto fresh = static_cast<double>(all - std::min(all, before_));
   progress_.update(mebibytes(all), fmt::format("{} of {} files, {}/s", whole, sizes_.size(),

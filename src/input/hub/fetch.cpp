@@ -28,22 +28,22 @@ constexpr const char* kBesideTokenizer[] = {"added_tokens.json", "special_tokens
 
 using Paths = std::vector<std::string>;
 
-bool contains(const Paths& paths, const std::string& path) {
+bool lists_path(const Paths& paths, const std::string& path) {
   return std::ranges::find(paths, path) != paths.end();
 }
 
-void add_if_listed(const Paths& paths, const std::string& path, Paths& chosen) {
-  if (contains(paths, path)) chosen.push_back(path);
+void add_path_if_listed(const Paths& paths, const std::string& path, Paths& chosen) {
+  if (lists_path(paths, path)) chosen.push_back(path);
 }
 
 void add_tokenizer(const Paths& paths, Paths& chosen) {
-  for (const char* name : kBesideTokenizer) add_if_listed(paths, name, chosen);
-  add_if_listed(paths, kTokenizer, chosen);
+  for (const char* name : kBesideTokenizer) add_path_if_listed(paths, name, chosen);
+  add_path_if_listed(paths, kTokenizer, chosen);
 }
 
 const WeightFileNames* find_format(const Paths& paths) {
   for (const auto& format : kWeightFormats)
-    if (contains(paths, format.single) || contains(paths, format.index)) return &format;
+    if (lists_path(paths, format.single) || lists_path(paths, format.index)) return &format;
   return nullptr;
 }
 
@@ -54,7 +54,7 @@ bool add_weights(const Paths& paths, const FileReader& read, const std::string& 
   if (format == nullptr)
     bad_input("{}: no weights that can be read: expected {} or {}; it holds {}", where,
               kWeightFormats[0].single, kWeightFormats[0].index, format_name_list(paths));
-  if (contains(paths, format->single)) {
+  if (lists_path(paths, format->single)) {
     chosen.push_back(format->single);
     return true;
   }
@@ -64,7 +64,7 @@ bool add_weights(const Paths& paths, const FileReader& read, const std::string& 
   for (const auto& [tensor, shard] : parse_weight_index(*text, where + ": " + format->index))
     shards.insert(shard);
   for (const auto& shard : shards) {
-    if (!contains(paths, shard))
+    if (!lists_path(paths, shard))
       bad_input("{}: {} names the shard {}, which is not there", where, format->index, shard);
     chosen.push_back(shard);
   }
@@ -73,7 +73,7 @@ bool add_weights(const Paths& paths, const FileReader& read, const std::string& 
 }
 
 void require_config(const Paths& paths, const std::string& where) {
-  if (!contains(paths, kConfig))
+  if (!lists_path(paths, kConfig))
     bad_input("{}: no checkpoint: expected a {}; it holds {}", where, kConfig,
               format_name_list(paths));
 }
@@ -87,9 +87,9 @@ FileChoice checkpoint_files(bool weights) {
     require_config(paths, where);
     Paths chosen;
     add_tokenizer(paths, chosen);
-    for (const char* name : kBesideConfig) add_if_listed(paths, name, chosen);
+    for (const char* name : kBesideConfig) add_path_if_listed(paths, name, chosen);
     if (const auto* format = find_format(paths); !weights && format != nullptr)
-      add_if_listed(paths, format->index, chosen);
+      add_path_if_listed(paths, format->index, chosen);
     if (weights && !add_weights(paths, read, where, chosen)) return {};
     chosen.push_back(kConfig);
     return chosen;
@@ -98,7 +98,7 @@ FileChoice checkpoint_files(bool weights) {
 
 FileChoice tokenizer_files() {
   return [](const Paths& paths, const FileReader&, const std::string& where) {
-    if (!contains(paths, kTokenizer))
+    if (!lists_path(paths, kTokenizer))
       bad_input("{}: no tokenizer: expected a {}; it holds {}", where, kTokenizer,
                 format_name_list(paths));
     Paths chosen;
@@ -107,9 +107,9 @@ FileChoice tokenizer_files() {
   };
 }
 
-class RevisionFetch {
+class RevisionFetcher {
  public:
-  RevisionFetch(const RepositoryRevision& target, FileChoice choice, const FetchOptions& options)
+  RevisionFetcher(const RepositoryRevision& target, FileChoice choice, const FetchOptions& options)
       : repository_{target.repository},
         revision_(target.revision.empty() ? "main" : target.revision),
         pinned_(target.commit),
@@ -276,20 +276,20 @@ FileChoice make_split_file_choice(const std::string& name, const std::string& sp
   return [corpus](const Paths& paths, const FileReader& read,
                   const std::string& where) -> std::optional<Paths> {
     std::string card;
-    if (contains(paths, kCard)) {
+    if (lists_path(paths, kCard)) {
       const auto text = read(kCard);
       if (!text) return {};
       card = *text;
     }
     auto chosen = choose_split_files(paths, card, corpus, where);
-    add_if_listed(paths, kCard, chosen);
+    add_path_if_listed(paths, kCard, chosen);
     return chosen;
   };
 }
 
 std::string fetch_repository_files(const RepositoryRevision& target, const FileChoice& choice,
                                    const FetchOptions& options) {
-  return RevisionFetch(target, choice, options).run();
+  return RevisionFetcher(target, choice, options).run();
 }
 
 std::optional<std::vector<std::string>> list_snapshot_files(const RepositoryName& repository,

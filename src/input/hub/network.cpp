@@ -29,24 +29,24 @@ constexpr long kConnectSeconds = 20;
 constexpr double kLeastBytesPerSecond = 4096;
 constexpr long kBufferBytes = 512 << 10;  // buffer size in bytes, both directions
 
-struct FreeList {
+struct CurlListDeleter {
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
-using HeaderList = std::unique_ptr<curl_slist, FreeList>;
+using HeaderList = std::unique_ptr<curl_slist, CurlListDeleter>;
 
 // Per-thread curl handle, which keeps connections alive between requests. After fork(), the child
 // creates its own handle and leaves the inherited one alone, because its connections belong to the
 // parent.
-class ThreadHandle {
+class ThreadCurlHandle {
  public:
-  ~ThreadHandle() {
+  ~ThreadCurlHandle() {
     if (handle_ != nullptr && process_ == ::getpid()) curl_easy_cleanup(handle_);
   }
 
   static CURL* get() {
     static std::once_flag once;
     std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-    thread_local ThreadHandle handle;
+    thread_local ThreadCurlHandle handle;
     return handle.reset();
   }
 
@@ -264,7 +264,7 @@ std::string certificates_advice() {
 }  // namespace
 
 HttpResponse perform_http_request(const HttpRequest& request) {
-  RequestState state{.request = request, .handle = ThreadHandle::get()};
+  RequestState state{.request = request, .handle = ThreadCurlHandle::get()};
   const auto address = request.url.to_string();
   const auto agent = fmt::format("qkscope/{}", version_string());
   curl_easy_setopt(state.handle, CURLOPT_URL, address.c_str());

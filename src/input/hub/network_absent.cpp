@@ -5,7 +5,7 @@
 namespace qkscope {
 namespace {
 
-[[noreturn]] void no_network() {
+[[noreturn]] void throw_no_network() {
   failure(
       "this build of qkscope cannot talk to the Hugging Face Hub: it was made without libcurl or "
       "OpenSSL; install libcurl4-openssl-dev and libssl-dev and build again, or fill the cache "
@@ -15,28 +15,28 @@ namespace {
 }  // namespace
 
 HttpResponse perform_http_request(const HttpRequest&) {
-  no_network();
+  throw_no_network();
 }
 
 void Digest::HashContextDeleter::operator()(evp_md_ctx_st*) const {}
 Digest::Digest(HashAlgorithm) {
-  no_network();
+  throw_no_network();
 }
 void Digest::add(std::span<const std::byte>) {
-  no_network();
+  throw_no_network();
 }
 std::string Digest::hex() {
-  no_network();
+  throw_no_network();
 }
 
 Digest start_git_blob_digest(std::uint64_t) {
-  no_network();
+  throw_no_network();
 }
 std::string sha256_of_file(const std::string&) {
-  no_network();
+  throw_no_network();
 }
 std::string git_sha1_of_file(const std::string&) {
-  no_network();
+  throw_no_network();
 }
 
 }  // namespace qkscope

@@ -25,12 +25,12 @@ bool is_hex(const std::string& text, std::size_t digits) {
   return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-std::string string_at(const Json& object, const char* key) {
+std::string read_string_field(const Json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-std::optional<std::uint64_t> size_at(const Json& object, const char* key) {
+std::optional<std::uint64_t> read_size_field(const Json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
   if (found == object.end() || !found->is_number_integer() || *found < 0) return {};
   return found->get<std::uint64_t>();
@@ -42,15 +42,15 @@ bool is_valid_file(const RemoteFile& file) {
          (file.sha256.empty() || is_hex(file.sha256, 64));
 }
 
-std::optional<RemoteFile> read_entry(const Json& entry) {
+std::optional<RemoteFile> parse_tree_entry(const Json& entry) {
   RemoteFile file;
-  file.path = string_at(entry, "path");
-  file.git_sha1 = string_at(entry, "oid");
-  file.xet_hash = string_at(entry, "xetHash");
-  auto size = size_at(entry, "size");
+  file.path = read_string_field(entry, "path");
+  file.git_sha1 = read_string_field(entry, "oid");
+  file.xet_hash = read_string_field(entry, "xetHash");
+  auto size = read_size_field(entry, "size");
   if (entry.contains("lfs") && entry["lfs"].is_object()) {
-    file.sha256 = string_at(entry["lfs"], "oid");
-    size = size_at(entry["lfs"], "size");
+    file.sha256 = read_string_field(entry["lfs"], "oid");
+    size = read_size_field(entry["lfs"], "size");
     if (file.sha256.empty()) return {};
   }
   file.size = size.value_or(0);
@@ -68,11 +68,11 @@ std::string next_page(const HttpResponse& response) {
   return end == std::string::npos ? "" : link.substr(begin + 1, end - begin - 1);
 }
 
-void add_page(const Json& page, const Url& url, RemoteTree& tree) {
+void append_tree_page(const Json& page, const Url& url, RemoteTree& tree) {
   if (!page.is_array()) failure("{}: expected a list of files", url.without_query());
   for (const auto& entry : page) {
-    if (string_at(entry, "type") != "file") continue;
-    auto file = read_entry(entry);
+    if (read_string_field(entry, "type") != "file") continue;
+    auto file = parse_tree_entry(entry);
     if (!file)
       failure("{}: the listing holds an entry that is not safe to store: {}", url.without_query(),
               quote_text(entry.dump(-1, ' ', true, Json::error_handler_t::replace)));
@@ -123,7 +123,7 @@ std::string fetch_commit(const HubClient& client, const Repository& repository,
   if (response.status == 404 && response.header("x-error-code") == "RevisionNotFound")
     no_such_revision(client, repository, revision);
   if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::read);
-  auto commit = string_at(parse_response(response, url), "sha");
+  auto commit = read_string_field(parse_response(response, url), "sha");
   if (!is_commit_hash(commit))
     failure("{}: found {}, expected a commit", url.without_query(), quote_text(commit));
   return commit;
@@ -143,7 +143,8 @@ RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
               seen.size() - 1, tree.size());
     const auto response = client.send({.url = url});
     if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::read);
-    translate_response_errors(url, [&] { add_page(parse_response(response, url), url, tree); });
+    translate_response_errors(url,
+                              [&] { append_tree_page(parse_response(response, url), url, tree); });
     const auto next = next_page(response);
     if (next.empty()) break;
     url = translate_response_errors(url, [&] { return resolve_url(url, next); });
@@ -161,7 +162,7 @@ std::vector<std::string> fetch_branches(const HubClient& client, const Repositor
   const auto refs = parse_response(response, url);
   std::vector<std::string> names;
   if (refs.is_object() && refs.contains("branches") && refs["branches"].is_array())
-    for (const auto& branch : refs["branches"]) names.push_back(string_at(branch, "name"));
+    for (const auto& branch : refs["branches"]) names.push_back(read_string_field(branch, "name"));
   return names;
 }
 
@@ -188,10 +189,10 @@ std::optional<RemoteTree> load_cached_tree(const std::string& repository_cache_f
     for (const auto& [name, entry] : json.at("files").items()) {
       RemoteFile file{.path = name,
                       .size = 0,
-                      .git_sha1 = string_at(entry, "blob_id"),
-                      .sha256 = string_at(entry, "lfs_sha256"),
-                      .xet_hash = string_at(entry, "xet_hash")};
-      const auto size = size_at(entry, file.sha256.empty() ? "size" : "lfs_size");
+                      .git_sha1 = read_string_field(entry, "blob_id"),
+                      .sha256 = read_string_field(entry, "lfs_sha256"),
+                      .xet_hash = read_string_field(entry, "xet_hash")};
+      const auto size = read_size_field(entry, file.sha256.empty() ? "size" : "lfs_size");
       file.size = size.value_or(0);
       if (!size || !is_valid_file(file)) return {};
       tree.push_back(std::move(file));

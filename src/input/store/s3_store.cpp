@@ -93,7 +93,7 @@ std::string region_of(const StoreAddress& address, bool has_endpoint) {
   failure("{}: cannot reach S3: {}", address.to_string(), reason);
 }
 
-arrow::fs::S3Options options_of(const StoreAddress& address) {
+arrow::fs::S3Options s3_options_for(const StoreAddress& address) {
   auto options = arrow::fs::S3Options::Defaults();
   const auto own = endpoint();
   if (own) {
@@ -146,12 +146,13 @@ class S3Store : public ObjectStore {
     const auto prefix = address().path.empty() ? "" : address().path + "/";
     const auto response = send("GET", fmt::format("/{}?list-type=2&max-keys=1&prefix={}",
                                                   address().bucket, percent_encode(prefix)));
-    if (!response.ok()) refuse(response, "list", address().to_string());
+    if (!response.ok()) throw_refused(response, "list", address().to_string());
   }
 
   void remove(const std::string& name) override {
     const auto response = send("DELETE", target_of(name));
-    if (!response.ok() && response.status != 404) refuse(response, "remove", object_address(name));
+    if (!response.ok() && response.status != 404)
+      throw_refused(response, "remove", object_address(name));
   }
 
  protected:
@@ -160,7 +161,7 @@ class S3Store : public ObjectStore {
                                {{"If-None-Match", "*"}, {"Content-Type", "application/json"}});
     // 409: a concurrent conditional put is in progress.
     if (response.status == 412 || response.status == 409) return false;
-    if (!response.ok()) refuse(response, "write", object_address(name));
+    if (!response.ok()) throw_refused(response, "write", object_address(name));
     return true;
   }
 
@@ -216,8 +217,8 @@ class S3Store : public ObjectStore {
         doing, code.empty() ? "" : " (" + code + ")");
   }
 
-  [[noreturn]] void refuse(const HttpResponse& response, const char* operation,
-                           const std::string& doing) const {
+  [[noreturn]] void throw_refused(const HttpResponse& response, const char* operation,
+                                  const std::string& doing) const {
     const auto code = error_code(response.body);
     if (code == "NoSuchBucket") refuse_bucket();
     if (response.status == 401 || response.status == 403) refuse_access(doing, code);
@@ -282,7 +283,7 @@ std::unique_ptr<ObjectStore> open_s3_store(const StoreAddress& address) {
     if (!status.ok())
       failure("{}: cannot start the S3 client: {}", address.to_string(), status.message());
   });
-  auto options = options_of(address);
+  auto options = s3_options_for(address);
   auto files = arrow::fs::S3FileSystem::Make(options);
   if (!files.ok())
     bad_input("{}: cannot set up the S3 client: {}", address.to_string(), files.status().message());

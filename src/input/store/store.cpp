@@ -31,7 +31,7 @@ StoreAddress require_store_address(const std::string& text) {
 
 constexpr std::size_t kMostObjects = 100'000;
 
-bool is_weights(const std::string& name) {
+bool has_weight_extension(const std::string& name) {
   constexpr const char* kExtensions[] = {".safetensors", ".bin", ".gguf", ".pt", ".pth"};
   return std::ranges::any_of(kExtensions, [&](const char* end) { return name.ends_with(end); });
 }
@@ -49,7 +49,7 @@ void fetch_objects(ObjectStore& store, const std::vector<StoredObject>& objects,
   Json listing = path_exists(listing_file) ? load_json(listing_file) : Json::object();
   std::vector<ObjectDownload> missing;
   for (const auto& object : objects) {
-    if (!options.weights && is_weights(object.name)) continue;
+    if (!options.weights && has_weight_extension(object.name)) continue;
     const auto path = folder + "/" + object.name;
     if (listing.value(object.name, Json()) == object_version(object) && path_exists(path)) continue;
     missing.push_back({object.name, path, {object.bytes, ""}});
@@ -119,7 +119,8 @@ void collect_objects(const Json& json, const std::string& root, std::set<std::st
 }
 
 // Adds the newest of the numbered objects below `prefix` to `referenced` and returns its content.
-Json add_newest(ObjectStore& store, const std::string& prefix, std::set<std::string>& referenced) {
+Json add_newest_name(ObjectStore& store, const std::string& prefix,
+                     std::set<std::string>& referenced) {
   const auto newest = read_newest_object(store, prefix);
   if (!newest) return {};
   const auto name = numbered_object_name(prefix, newest->number);
@@ -129,12 +130,13 @@ Json add_newest(ObjectStore& store, const std::string& prefix, std::set<std::str
 
 // Adds the objects that the stored folder `root` still needs. All folders share one set, because
 // the manifest of a sweep references files of the folders below it.
-void add_referenced(ObjectStore& store, const std::string& root,
-                    const std::vector<StoredObject>& objects, std::set<std::string>& referenced) {
-  const auto manifest = add_newest(store, root + kManifests, referenced);
+void add_referenced_objects(ObjectStore& store, const std::string& root,
+                            const std::vector<StoredObject>& objects,
+                            std::set<std::string>& referenced) {
+  const auto manifest = add_newest_name(store, root + kManifests, referenced);
   collect_objects(manifest, root, referenced);
   const auto runs = root + kParts + "/" + kRuns;
-  const auto run = add_newest(store, runs, referenced);
+  const auto run = add_newest_name(store, runs, referenced);
   if (!run.is_object()) return;
   const auto name = run.value("run", "");
   if (name.empty() || (manifest.is_object() && manifest.value("run", "") == name)) {
@@ -229,7 +231,8 @@ std::vector<StoredObject> find_garbage_objects(ObjectStore& store, double now, d
     if (const auto root = stored_folder_of(object.name)) folders[*root].push_back(object);
   // Read manifests after listing the objects: an object published meanwhile is not garbage.
   std::set<std::string> referenced;
-  for (const auto& [root, objects] : folders) add_referenced(store, root, objects, referenced);
+  for (const auto& [root, objects] : folders)
+    add_referenced_objects(store, root, objects, referenced);
   std::vector<StoredObject> garbage;
   for (const auto& [root, objects] : folders)
     for (const auto& object : objects)

@@ -33,7 +33,7 @@ std::string without_slashes(std::string text) {
 }
 
 // Rejects "." and "..": some stores treat them as ordinary names, others as path traversal.
-void check_steps(const std::string& path, const std::string& text) {
+void check_path_components(const std::string& path, const std::string& text) {
   for (const auto& step : split(path, '/'))
     if (step.empty() || step == "." || step == "..")
       bad_input("{}: '{}' is no name in the path of an address; {}", text, step, kExpected);
@@ -51,7 +51,7 @@ std::string scratch_base() {
 }
 
 // The hash includes the endpoint, because the same path may exist at several endpoints.
-std::string hash_of(const StoreAddress& address) {
+std::string hash_store_address(const StoreAddress& address) {
   std::string all = address.to_string();
   if (address.scheme == StoreAddress::AddressScheme::s3)
     all += " " + environment_variable("AWS_ENDPOINT_URL_S3") + " " +
@@ -88,7 +88,7 @@ std::optional<StoreAddress> parse_store_address(const std::string& text) {
       bad_input("{}: names a host; files are on this machine: file:///path", text);
     address.path = without_slashes(rest);
     if (address.path.empty()) bad_input("{}: has no path; {}", text, kExpected);
-    check_steps(address.path, text);
+    check_path_components(address.path, text);
     return address;
   }
   if (scheme != "s3" && scheme != "gs")
@@ -100,24 +100,24 @@ std::optional<StoreAddress> parse_store_address(const std::string& text) {
   if (address.bucket.empty() || address.bucket.find_first_of("@:?#") != std::string::npos)
     bad_input("{}: '{}' is no bucket; {}", text, address.bucket, kExpected);
   if (slash != std::string::npos) address.path = without_slashes(rest.substr(slash));
-  if (!address.path.empty()) check_steps(address.path, text);
+  if (!address.path.empty()) check_path_components(address.path, text);
   return address;
 }
 
 std::string scratch_folder_of_run(const StoreAddress& address, const std::string& run) {
-  return fmt::format("{}/runs/{}-{}", scratch_base(), hash_of(address), run);
+  return fmt::format("{}/runs/{}-{}", scratch_base(), hash_store_address(address), run);
 }
 
 std::string scratch_folder_of_downloads(const StoreAddress& address) {
-  return fmt::format("{}/stores/{}", scratch_base(), hash_of(address));
+  return fmt::format("{}/stores/{}", scratch_base(), hash_store_address(address));
 }
 
 std::string scratch_folder_of_output(const StoreAddress& address, const std::string& name) {
-  return fmt::format("{}/results/{}-{}", scratch_base(), hash_of(address), name);
+  return fmt::format("{}/results/{}-{}", scratch_base(), hash_store_address(address), name);
 }
 
 std::string scratch_folder_of_sweep(const StoreAddress& address) {
-  return fmt::format("{}/sweeps/{}/{}", scratch_base(), hash_of(address),
+  return fmt::format("{}/sweeps/{}/{}", scratch_base(), hash_store_address(address),
                      address.last_path_component());
 }
 

@@ -40,13 +40,13 @@ std::vector<std::string> files_in(const std::string& folder) {
   return names;
 }
 
-bool same_files(const StoredManifest& a, const StoredManifest& b) {
+bool have_same_files(const StoredManifest& a, const StoredManifest& b) {
   return std::ranges::equal(a.files, b.files, [](const StoredFile& x, const StoredFile& y) {
     return x.name == y.name && x.content == y.content;
   });
 }
 
-[[noreturn]] void no_manifest(const std::string& where, const std::string& why) {
+[[noreturn]] void throw_invalid_manifest(const std::string& where, const std::string& why) {
   bad_input("{}: is no manifest that this version of qkscope wrote: {}", where, why);
 }
 
@@ -82,7 +82,7 @@ Json to_json(const StoredFile& file) {
           {"checksum", file.content.checksum}};
 }
 
-StoredFile parse_stored_file(const Json& json, const std::string& where) {
+StoredFile parse_manifest_entry(const Json& json, const std::string& where) {
   StoredFile file{.name = json.at("name"),
                   .object = json.at("object"),
                   .content = {json.at("bytes"), json.at("checksum")}};
@@ -108,18 +108,18 @@ StoredManifest parse_manifest(const std::string& text, const std::string& where)
   auto json = parse_json(text, where);
   try {
     if (json.at("format") != kFormat)
-      no_manifest(where,
-                  fmt::format("its format is {}, expected {}", json["format"].dump(), kFormat));
+      throw_invalid_manifest(
+          where, fmt::format("its format is {}, expected {}", json["format"].dump(), kFormat));
     const std::string checksum = json.at("checksum");
     json.erase("checksum");
     if (checksum != checksum_text(checksum_of(json.dump())))
-      no_manifest(where, "its checksum is another");
+      throw_invalid_manifest(where, "its checksum is another");
     StoredManifest manifest{.kind = json.at("kind"), .run = json.at("run"), .files = {}};
     for (const auto& file : json.at("files"))
-      manifest.files.push_back(parse_stored_file(file, where));
+      manifest.files.push_back(parse_manifest_entry(file, where));
     return manifest;
   } catch (const Json::exception& error) {
-    no_manifest(where, error.what());
+    throw_invalid_manifest(where, error.what());
   }
 }
 
@@ -199,10 +199,11 @@ bool StoredFolder::try_publish(const FolderUpload& upload) {
   put_files(upload.folder, prefix, upload.quiet, manifest);
   manifest.files.insert(manifest.files.end(), upload.in_store.begin(), upload.in_store.end());
   std::ranges::sort(manifest.files, {}, &StoredFile::name);
-  if (!uploads && manifest_.kind == upload.kind && same_files(manifest_, manifest)) return true;
+  if (!uploads && manifest_.kind == upload.kind && have_same_files(manifest_, manifest))
+    return true;
   const bool first = put_manifest(manifest);
   read_newest_manifest();
-  return first || (manifest_.kind == upload.kind && same_files(manifest_, manifest));
+  return first || (manifest_.kind == upload.kind && have_same_files(manifest_, manifest));
 }
 
 void StoredFolder::publish(const std::string& folder, const std::string& kind,

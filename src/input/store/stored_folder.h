@@ -48,7 +48,7 @@ struct StoredFile {
 Json to_json(const StoredFile& file);
 // Parses one entry of a manifest. Throws a bad-input error that starts with `where` if the entry is
 // malformed or points outside of the folder.
-StoredFile parse_stored_file(const Json& json, const std::string& where);
+StoredFile parse_manifest_entry(const Json& json, const std::string& where);
 
 struct StoredManifest {
   std::string kind;  // capture, statistics, results, sweep, or kRemoved

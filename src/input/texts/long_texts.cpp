@@ -132,7 +132,7 @@ std::unique_ptr<TextWriter> open_text_writer(const std::string& path,
 constexpr std::size_t kBlockBytes = 32 << 20;  // bytes of text held in memory at a time
 
 // Returns the substring of characters [begin, end).
-std::string_view characters(std::string_view text, std::int64_t begin, std::int64_t end) {
+std::string_view character_slice(std::string_view text, std::int64_t begin, std::int64_t end) {
   const auto skip = [&](std::size_t at, std::int64_t count) {
     for (; count > 0 && at < text.size(); --count) at += utf8::character_size(text[at]);
     return std::min(at, text.size());
@@ -142,7 +142,7 @@ std::string_view characters(std::string_view text, std::int64_t begin, std::int6
 }
 
 // What is written of one text.
-struct TextParts {
+struct WrittenTextRows {
   std::vector<TextRow> rows;  // one, or the chunks; without ids
   std::int64_t tokens = 0;    // of the text, truncated if `cut`
   bool cut = false;
@@ -150,27 +150,28 @@ struct TextParts {
 };
 
 // Counts the tokens of `part` encoded alone, as a capture of the new dataset will encode this row.
-TextRow make_row(const Tokenizer& tokenizer, const LongTextOptions& options,
-                 std::string_view part) {
+TextRow make_text_row(const Tokenizer& tokenizer, const LongTextOptions& options,
+                      std::string_view part) {
   const auto encoding = tokenizer.encode(part, {.add_special_tokens = options.special_tokens});
   return {{}, std::string(part), std::ssize(encoding.ids)};
 }
 
-TextParts cut_into_chunks(const Tokenizer& tokenizer, const LongTextOptions& options,
-                          std::string_view text) {
+WrittenTextRows cut_into_chunks(const Tokenizer& tokenizer, const LongTextOptions& options,
+                                std::string_view text) {
   const auto found = encode_chunks(tokenizer, text, options.chunk,
                                    {.add_special_tokens = options.special_tokens, .offsets = true});
-  TextParts made{.rows = {}, .tokens = found.tokens, .dropped_chunk = found.dropped};
+  WrittenTextRows made{.rows = {}, .tokens = found.tokens, .dropped_chunk = found.dropped};
   std::int64_t at = 0;  // character at which the rest of the text begins
   for (const auto& [begin, end] : found.ranges) {
-    text.remove_prefix(characters(text, 0, begin - at).size());
+    text.remove_prefix(character_slice(text, 0, begin - at).size());
     at = begin;
-    made.rows.push_back(make_row(tokenizer, options, characters(text, 0, end - begin)));
+    made.rows.push_back(make_text_row(tokenizer, options, character_slice(text, 0, end - begin)));
   }
   return made;
 }
 
-TextParts truncate(const Tokenizer& tokenizer, const LongTextOptions& options, std::string text) {
+WrittenTextRows truncate(const Tokenizer& tokenizer, const LongTextOptions& options,
+                         std::string text) {
   const auto found = tokenizer.encode(text, {.add_special_tokens = options.special_tokens,
                                              .max_length = options.max_tokens,
                                              .offsets = options.max_tokens > 0});
@@ -184,12 +185,12 @@ TextParts truncate(const Tokenizer& tokenizer, const LongTextOptions& options, s
     begin = std::min(begin, offset.begin);
     end = std::max(end, offset.end);
   }
-  const auto part = characters(text, std::min(begin, end), end);
-  return {.rows = {make_row(tokenizer, options, part)}, .tokens = tokens, .cut = true};
+  const auto part = character_slice(text, std::min(begin, end), end);
+  return {.rows = {make_text_row(tokenizer, options, part)}, .tokens = tokens, .cut = true};
 }
 
 // Integer example ids stay integers: converted to text they would give another sampling seed.
-std::variant<std::int64_t, std::string> id_of(const Document& document) {
+std::variant<std::int64_t, std::string> original_example_id(const Document& document) {
   const auto id = ExampleId::from_digits(document.source_id);
   if (id.integer == document.example_key) return *id.integer;
   return document.source_id;
@@ -207,7 +208,7 @@ void check_options(const LongTextOptions& options) {
               options.min_tokens, options.max_tokens);
 }
 
-std::vector<Document> next_block(Corpus& corpus) {
+std::vector<Document> read_document_block(Corpus& corpus) {
   std::vector<Document> block;
   std::size_t held = 0;
   for (Document document; held < kBlockBytes && corpus.next(document);) {
@@ -276,9 +277,9 @@ LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
     LongTextResult result;
     const auto enough = [&] { return options.keep > 0 && result.kept == options.keep; };
     while (!enough()) {
-      auto block = next_block(corpus);
+      auto block = read_document_block(corpus);
       if (block.empty()) break;
-      std::vector<TextParts> texts(block.size());
+      std::vector<WrittenTextRows> texts(block.size());
       parallel_for(std::ssize(block), [&](std::int64_t i) {
         const auto at = static_cast<std::size_t>(i);
         auto& text = block[at].text;
@@ -298,7 +299,8 @@ LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
         result.cut += text.cut;
         for (std::size_t r = 0; r < text.rows.size(); ++r, ++result.rows) {
           auto& row = text.rows[r];
-          row.id = options.chunk.size > 0 ? chunk_id(block[i].source_id, r) : id_of(block[i]);
+          row.id = options.chunk.size > 0 ? chunk_id(block[i].source_id, r)
+                                          : original_example_id(block[i]);
           result.tokens += row.tokens;
           writer->add(std::move(row));
         }

@@ -24,18 +24,18 @@ T check(arrow::Result<T> result, const std::string& path) {
                         ErrorKind::bad_input);
 }
 
-bool is_text(const arrow::DataType& type) {
+bool is_text_type(const arrow::DataType& type) {
   if (type.id() == arrow::Type::DICTIONARY)
-    return is_text(*static_cast<const arrow::DictionaryType&>(type).value_type());
+    return is_text_type(*static_cast<const arrow::DictionaryType&>(type).value_type());
   return arrow::is_string(type.id());
 }
 
 // Returns the string at row `i`, or nullopt for null.
-std::optional<std::string> text_at(const arrow::Array& array, std::int64_t i) {
+std::optional<std::string> read_text_value(const arrow::Array& array, std::int64_t i) {
   if (array.IsNull(i)) return std::nullopt;
   if (array.type_id() == arrow::Type::DICTIONARY) {
     const auto& dictionary = static_cast<const arrow::DictionaryArray&>(array);
-    return text_at(*dictionary.dictionary(), dictionary.GetValueIndex(i));
+    return read_text_value(*dictionary.dictionary(), dictionary.GetValueIndex(i));
   }
   if (array.type_id() == arrow::Type::LARGE_STRING)
     return static_cast<const arrow::LargeStringArray&>(array).GetString(i);
@@ -57,9 +57,9 @@ std::shared_ptr<arrow::Array> as_bytes(const std::shared_ptr<arrow::Array>& arra
   return check(array->View(large ? arrow::large_binary() : arrow::binary()), path);
 }
 
-ExampleId id_at(const arrow::Array& array, std::int64_t i, const std::string& path) {
+ExampleId read_example_id(const arrow::Array& array, std::int64_t i, const std::string& path) {
   if (array.IsNull(i)) return ExampleId::from_text("None");
-  if (is_text(*array.type())) return ExampleId::from_text(*text_at(array, i));
+  if (is_text_type(*array.type())) return ExampleId::from_text(*read_text_value(array, i));
   const auto scalar = check(array.GetScalar(i), path);
   const arrow::Type::type type = array.type_id();
   if (arrow::is_integer(type)) return ExampleId::from_digits(scalar->ToString());
@@ -85,7 +85,7 @@ class ParquetReader : public RecordReader {
     check(file_->GetSchema(&schema_), path);
     std::vector<int> wanted = {index_of(columns.text)};
     const auto& type = *schema_->field(wanted[0])->type();
-    if (!is_text(type))
+    if (!is_text_type(type))
       bad_input("{}: column '{}' holds {}, expected strings", path, columns.text, type.ToString());
     text_ = columns.text;
     id_ = columns.id;
@@ -100,15 +100,15 @@ class ParquetReader : public RecordReader {
         if (batch_ == nullptr) return;
         // In a corrupt file, offsets and dictionary indices may be out of bounds.
         for (const auto& column : batch_->columns())
-          check((is_text(*column->type()) ? as_bytes(column, path_) : column)->ValidateFull(),
+          check((is_text_type(*column->type()) ? as_bytes(column, path_) : column)->ValidateFull(),
                 path_);
       });
       at_ = 0;
       if (batch_ == nullptr) return false;
     }
     record.where = fmt::format("{}: row {}", path_, row_);
-    record.text = text_at(*batch_->GetColumnByName(text_), at_);
-    if (id_) record.id = id_at(*batch_->GetColumnByName(*id_), at_, path_);
+    record.text = read_text_value(*batch_->GetColumnByName(text_), at_);
+    if (id_) record.id = read_example_id(*batch_->GetColumnByName(*id_), at_, path_);
     ++at_;
     ++row_;
     return true;

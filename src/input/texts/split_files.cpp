@@ -146,7 +146,8 @@ Paths select_by_name(const Paths& paths, const std::string& base, const std::str
 }
 
 // Matches glob patterns by path component: `*` stays within a folder, `**` spans folders.
-bool parts_match(const std::vector<std::string>& pattern, const std::vector<std::string>& path) {
+bool match_path_components(const std::vector<std::string>& pattern,
+                           const std::vector<std::string>& path) {
   return wildcard_match(
       pattern, path, [](const std::string& part) { return part == "**"; }, glob_match);
 }
@@ -170,7 +171,7 @@ Paths match_patterns(const Paths& paths, const Paths& patterns, const std::strin
       bad_input("{}: its card chooses files by more patterns than can be tried", where);
     const auto pattern_parts = split(pattern, '/');
     for (const auto& [path, parts] : parts_of)
-      if (parts_match(pattern_parts, parts)) matches.insert(path);
+      if (match_path_components(pattern_parts, parts)) matches.insert(path);
   }
   return {matches.begin(), matches.end()};
 }

@@ -21,8 +21,8 @@ std::size_t byte_pair_index(char last, char first) {
 constexpr std::size_t kShort = 40;  // symbols; up to here a linear search beats a heap
 constexpr std::uint32_t kNone = MergeTable::kNone;
 
-void merge_short(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
-                 std::vector<std::uint32_t>& ranks) {
+void merge_with_linear_scan(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
+                            std::vector<std::uint32_t>& ranks) {
   std::size_t count = symbols.size();
   ranks.resize(count);
   for (std::size_t i = 0; i + 1 < count; ++i)
@@ -43,7 +43,8 @@ void merge_short(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
 
 // Heap of (rank, position) with lazy deletion. ranks[i] is always the current rank of the pair that
 // starts at i; heap entries with another rank are stale and skipped.
-void merge_long(const MergeTable& merges, std::vector<BpeSymbol>& symbols, MergeScratch& scratch) {
+void merge_with_heap(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
+                     MergeScratch& scratch) {
   auto& ranks = scratch.ranks;
   auto& next = scratch.next;
   auto& previous = scratch.previous;
@@ -128,12 +129,12 @@ std::uint32_t BpeModel::vocabulary_spelling_size(std::string_view text) const {
 
 // Collects the first and last byte of every token, then marks the byte pairs that some merge joins.
 void BpeModel::collect_mergeable_byte_pairs() {
-  struct Ends {
+  struct TokenEnds {
     bool in_words = false;  // false if the token is not spelled in the byte-level alphabet
     char first = 0, last = 0;
     bool begins_with_mark = false;
   };
-  std::vector<Ends> ends(static_cast<std::size_t>(file_.vocabulary.id_limit()));
+  std::vector<TokenEnds> ends(static_cast<std::size_t>(file_.vocabulary.id_limit()));
   std::string buffer;
   for (std::int32_t id = 0; id < file_.vocabulary.id_limit(); ++id) {
     const auto token = file_.vocabulary.token(id);
@@ -145,8 +146,8 @@ void BpeModel::collect_mergeable_byte_pairs() {
     if (file_.ignore_merges) whole_.add(text, id);
   }
   for (const auto& [left, right, into] : file_.merges) {
-    const Ends& before = ends[static_cast<std::size_t>(left)];
-    const Ends& after = ends[static_cast<std::size_t>(right)];
+    const TokenEnds& before = ends[static_cast<std::size_t>(left)];
+    const TokenEnds& after = ends[static_cast<std::size_t>(right)];
     if (!before.in_words || !after.in_words) continue;
     joins_.set(byte_pair_index(before.last, after.first));
     if (!bytes_ && after.begins_with_mark) {
@@ -320,8 +321,8 @@ std::optional<std::string_view> Vocabulary::token(std::int32_t id) const {
 
 void merge_symbols(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
                    MergeScratch& scratch) {
-  if (symbols.size() <= kShort) return merge_short(merges, symbols, scratch.ranks);
-  merge_long(merges, symbols, scratch);
+  if (symbols.size() <= kShort) return merge_with_linear_scan(merges, symbols, scratch.ranks);
+  merge_with_heap(merges, symbols, scratch);
 }
 
 }  // namespace qkscope

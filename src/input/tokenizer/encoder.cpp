@@ -183,7 +183,7 @@ void Encoder::add_token(const EncodeJob& job, std::int32_t id, ByteRange source,
   job.tokens.strings.emplace_back(string);
 }
 
-void Encoder::encode_section(const EncodeJob& job, ByteRange section, TrueSectionEnds ends) const {
+void Encoder::encode_section(const EncodeJob& job, ByteRange section, SectionEndFlags ends) const {
   AlignedText text(job.document.substr(section.begin, section.end - section.begin), section.begin,
                    job.with_sources || keeps_alignment_);
   if (parts_.normalizer) parts_.normalizer->apply(text, ends);

@@ -238,7 +238,7 @@ class Encoder {
   // Appends a token. `string` is its text: from the document, normalized, or of the vocabulary.
   static void add_token(const EncodeJob& job, std::int32_t id, ByteRange source,
                         std::string_view string);
-  void encode_section(const EncodeJob& job, ByteRange section, TrueSectionEnds ends) const;
+  void encode_section(const EncodeJob& job, ByteRange section, SectionEndFlags ends) const;
   void encode_normalized(const EncodeJob& job, const AlignedText& text, ByteRange range,
                          bool begins) const;
   void encode_word(const EncodeJob& job, ByteRange word) const;

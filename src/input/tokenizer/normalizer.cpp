@@ -10,11 +10,11 @@ namespace qkscope {
 namespace {
 
 // Limits the size of normalized text; Unicode normalization grows it at most 11-fold (U+FDFA).
-std::size_t most_bytes(std::size_t size) {
+std::size_t max_normalized_bytes(std::size_t size) {
   return 64 * size + (1 << 16);
 }
 
-void lowercase(AlignedText& text, TrueSectionEnds) {
+void lowercase(AlignedText& text, SectionEndFlags) {
   AlignedText::Rewriter rewrite(text);
   while (rewrite.position() < rewrite.old_text().size()) {
     const auto [code, size] =
@@ -100,7 +100,7 @@ void prepend(AlignedText& text, const std::string& prefix) {
 }  // namespace
 
 AlignedText::AlignedText(std::string_view text, std::uint32_t offset, bool aligned)
-    : text_(text), offset_(offset), most_(most_bytes(text.size())), aligned_(aligned) {
+    : text_(text), offset_(offset), most_(max_normalized_bytes(text.size())), aligned_(aligned) {
   if (!aligned) return;
   spans_.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
@@ -114,7 +114,7 @@ AlignedText::AlignedText(std::string_view text, std::uint32_t offset, bool align
 void AlignedText::set_view(const AlignedText& whole, ByteRange range) {
   text_ = whole.text_.substr(range.begin, range.end - range.begin);
   offset_ = whole.offset_ + range.begin;
-  most_ = most_bytes(text_.size());
+  most_ = max_normalized_bytes(text_.size());
   aligned_ = whole.aligned_;
   spans_.clear();
   if (aligned_) spans_.assign(whole.spans_.begin() + range.begin, whole.spans_.begin() + range.end);
@@ -168,7 +168,7 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
   const auto form = [&](unicode::NormalizationForm f) {
     spec.refuse_other_keys({});
     return Normalizer{
-        .apply = [f](AlignedText& text, TrueSectionEnds) { unicode::normalize(text, f); },
+        .apply = [f](AlignedText& text, SectionEndFlags) { unicode::normalize(text, f); },
         .allows_cut_after_ideograph = true};
   };
   if (type == "NFC") return form(unicode::kNfc);
@@ -182,7 +182,7 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
   if (type == "Strip") {
     spec.refuse_other_keys({"strip_left", "strip_right"});
     return Normalizer{.apply = [left = spec.flag("strip_left"), right = spec.flag("strip_right")](
-                                   AlignedText& text, TrueSectionEnds ends) {
+                                   AlignedText& text, SectionEndFlags ends) {
       strip(text, left && ends.begins, right && ends.ends);
     }};
   }
@@ -192,13 +192,13 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
     const auto pattern = spec.pattern(&literal);
     const auto content = spec.text("content");
     return Normalizer{
-        .apply = [=](AlignedText& text, TrueSectionEnds) { replace(text, pattern, content); },
+        .apply = [=](AlignedText& text, SectionEndFlags) { replace(text, pattern, content); },
         .space_form = space_form_of_replace(literal, content)};
   }
   if (type == "Prepend") {
     spec.refuse_other_keys({"prepend"});
     return Normalizer{
-        .apply = [prefix = spec.text("prepend")](AlignedText& text, TrueSectionEnds ends) {
+        .apply = [prefix = spec.text("prepend")](AlignedText& text, SectionEndFlags ends) {
           if (!text.empty() && ends.begins && !prefix.empty()) prepend(text, prefix);
         }};
   }
@@ -214,7 +214,7 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
           part->space_form != SpaceRepresentation::as_space)
         space_form = part->space_form;
     }
-    const auto apply = [parts](AlignedText& text, TrueSectionEnds ends) {
+    const auto apply = [parts](AlignedText& text, SectionEndFlags ends) {
       for (const auto& part : parts) part.apply(text, ends);
     };
     return Normalizer{.apply = apply, .space_form = space_form};

@@ -10,7 +10,7 @@ using unicode::kLetter, unicode::kLower, unicode::kNewline, unicode::kNumber, un
 
 constexpr std::uint16_t kWordOrSpace = kLetter | kNumber | kSpace;
 
-struct Gpt2 {
+struct Gpt2SplitRules {
   static constexpr bool kAnyCase = false;     // contractions match in any case
   static constexpr bool kSpacePrefix = true;  // only a space may precede a word
   static constexpr bool kCaseWords = false;  // words end where lower case is followed by upper case
@@ -18,15 +18,15 @@ struct Gpt2 {
   static constexpr bool kLineEnds = false;   // line breaks are pieces of their own
   [[maybe_unused]] static constexpr bool kSlash = false;  // slashes may follow punctuation
 };
-struct Llama3 {
+struct Llama3SplitRules {
   static constexpr bool kAnyCase = true, kSpacePrefix = false, kCaseWords = false;
   static constexpr unsigned kDigits = 3;
   static constexpr bool kLineEnds = true, kSlash = false;
 };
-struct Qwen2 : Llama3 {
+struct Qwen2SplitRules : Llama3SplitRules {
   static constexpr unsigned kDigits = 1;
 };
-struct Tekken : Llama3 {
+struct TekkenSplitRules : Llama3SplitRules {
   static constexpr bool kCaseWords = true, kSlash = true;
   static constexpr unsigned kDigits = 1;
 };
@@ -35,9 +35,9 @@ struct Tekken : Llama3 {
 // the match, or its start if there is no match. The first matching alternative wins, as in a
 // backtracking engine.
 template <typename Family>
-class Scanner {
+class SplitRegexMatcher {
  public:
-  explicit Scanner(std::string_view text)
+  explicit SplitRegexMatcher(std::string_view text)
       : end_(text.data() + text.size()), properties_(unicode::character_property_table()) {}
 
   // Returns the end of the match that starts at `at`, which must be before the end of the text.
@@ -179,7 +179,7 @@ class Scanner {
 
 template <typename Family>
 void find_pieces(std::string_view text, std::vector<PatternPiece>& matches) {
-  const Scanner<Family> scanner(text);
+  const SplitRegexMatcher<Family> scanner(text);
   const char* const begin = text.data();
   const char* const end = begin + text.size();
   for (const char* at = begin; at < end;) {
@@ -216,7 +216,7 @@ class MatchCollector {
 
 enum class CharacterKind { space, word, other };
 
-CharacterKind kind_at(std::string_view text, std::size_t at) {
+CharacterKind character_kind_at(std::string_view text, std::size_t at) {
   const std::uint16_t flags =
       unicode::character_property_table()[utf8::decode_character(text.data() + at).code];
   if (flags & unicode::kWord) return CharacterKind::word;
@@ -227,10 +227,10 @@ CharacterKind kind_at(std::string_view text, std::size_t at) {
 
 std::optional<Pattern> make_builtin_pattern(std::string_view expression) {
   const auto pattern = [](auto* find) { return Pattern{find, true, true}; };
-  if (expression == kGpt2Expression) return pattern(find_pieces<Gpt2>);
-  if (expression == kLlama3Expression) return pattern(find_pieces<Llama3>);
-  if (expression == kQwen2Expression) return pattern(find_pieces<Qwen2>);
-  if (expression == kTekkenExpression) return pattern(find_pieces<Tekken>);
+  if (expression == kGpt2Expression) return pattern(find_pieces<Gpt2SplitRules>);
+  if (expression == kLlama3Expression) return pattern(find_pieces<Llama3SplitRules>);
+  if (expression == kQwen2Expression) return pattern(find_pieces<Qwen2SplitRules>);
+  if (expression == kTekkenExpression) return pattern(find_pieces<TekkenSplitRules>);
   return std::nullopt;
 }
 
@@ -263,9 +263,9 @@ Pattern make_word_or_punctuation_pattern() {
   const auto find = [](std::string_view text, std::vector<PatternPiece>& out) {
     MatchCollector matches(out);
     for (std::size_t at = 0; at < text.size();) {
-      const auto kind = kind_at(text, at);
+      const auto kind = character_kind_at(text, at);
       std::size_t end = at;
-      while (end < text.size() && kind_at(text, end) == kind)
+      while (end < text.size() && character_kind_at(text, end) == kind)
         end += utf8::character_size(text[end]);
       if (kind != CharacterKind::space) matches.add(at, end);
       at = end;

@@ -21,24 +21,24 @@ constexpr std::uint32_t kMatchLimit = 10'000'000;   // steps per match
 constexpr std::uint32_t kHeapLimit = 64 * 1024;     // KiB for backtracking
 constexpr std::size_t kJitStack = 8 * 1024 * 1024;  // bytes
 
-std::string message(int code) {
+std::string pcre2_error_text(int code) {
   PCRE2_UCHAR text[256];
   pcre2_get_error_message(code, text, sizeof text);
   return reinterpret_cast<const char*>(text);
 }
 
-struct Free {
+struct Pcre2Deleter {
   void operator()(pcre2_code* p) const { pcre2_code_free(p); }
   void operator()(pcre2_match_data* p) const { pcre2_match_data_free(p); }
   void operator()(pcre2_match_context* p) const { pcre2_match_context_free(p); }
   void operator()(pcre2_jit_stack* p) const { pcre2_jit_stack_free(p); }
 };
 template <typename T>
-using Owned = std::unique_ptr<T, Free>;
+using Owned = std::unique_ptr<T, Pcre2Deleter>;
 
 // Per-thread PCRE2 match state, shared by all patterns.
-struct Workspace {
-  Workspace()
+struct Pcre2MatchState {
+  Pcre2MatchState()
       : data(pcre2_match_data_create(1, nullptr)),
         context(pcre2_match_context_create(nullptr)),
         stack(pcre2_jit_stack_create(32 * 1024, kJitStack, nullptr)) {
@@ -47,8 +47,8 @@ struct Workspace {
     pcre2_set_heap_limit(context.get(), kHeapLimit);
     pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
   }
-  static Workspace& of_this_thread() {
-    thread_local Workspace workspace;
+  static Pcre2MatchState& of_this_thread() {
+    thread_local Pcre2MatchState workspace;
     return workspace;
   }
 
@@ -66,14 +66,15 @@ struct Workspace {
 };
 
 // `shown` is the original expression, for the error message.
-Owned<pcre2_code> compile(const std::string& expression, const std::string& shown,
-                          const std::string& where) {
+Owned<pcre2_code> compile_pcre2(const std::string& expression, const std::string& shown,
+                                const std::string& where) {
   int error = 0;
   PCRE2_SIZE at = 0;
   Owned<pcre2_code> code(
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr));
-  if (!code) bad_input("{}: cannot use the pattern '{}': {}", where, shown, message(error));
+  if (!code)
+    bad_input("{}: cannot use the pattern '{}': {}", where, shown, pcre2_error_text(error));
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // on failure, PCRE2 interprets the expression
   return code;
 }
@@ -81,8 +82,8 @@ Owned<pcre2_code> compile(const std::string& expression, const std::string& show
 // Returns the inside of a regex character class: `basis` (such as \p{L}) plus the characters with
 // this Unicode property in our tables that PCRE2's older tables lack.
 std::string extend_class(const std::string& basis, std::uint16_t flag) {
-  const auto code = compile("[" + basis + "]", basis, "qkscope");
-  const Workspace& work = Workspace::of_this_thread();
+  const auto code = compile_pcre2("[" + basis + "]", basis, "qkscope");
+  const Pcre2MatchState& work = Pcre2MatchState::of_this_thread();
   std::string inside = basis;
   constexpr char32_t kEnd = 0x110000;
   const auto lacks = [&](char32_t c) {
@@ -143,7 +144,7 @@ std::string expand_character_classes(std::string_view expression) {
 // Appends all matches and the gaps between them. Error messages start with `where`.
 void find_matches(const pcre2_code* code, std::string_view text, const std::string& where,
                   std::vector<PatternPiece>& out) {
-  const Workspace& work = Workspace::of_this_thread();
+  const Pcre2MatchState& work = Pcre2MatchState::of_this_thread();
   std::size_t last_end = 0;
   bool any = false;
   const auto push = [&](std::size_t begin, std::size_t end, bool matched) {
@@ -153,7 +154,8 @@ void find_matches(const pcre2_code* code, std::string_view text, const std::stri
     const int found = work.match(code, text, from);
     if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0)
-      bad_input("{}: the pattern gave up at byte {} of a text: {}", where, from, message(found));
+      bad_input("{}: the pattern gave up at byte {} of a text: {}", where, from,
+                pcre2_error_text(found));
     const std::size_t begin = work.begin(), end = work.end();
     if (begin == end && any && last_end == end) {  // an empty match directly after another match
       from = end + (end < text.size() ? utf8::character_size(text[end]) : 1);
@@ -174,7 +176,7 @@ Pattern make_pcre2_pattern(const std::string& expression, const std::string& whe
   if (expression.size() > kLongest)
     bad_input("{}: a pattern of {} bytes; at most {} are read", where, expression.size(), kLongest);
   const std::shared_ptr<const pcre2_code> code =
-      compile(expand_character_classes(expression), expression, where);
+      compile_pcre2(expand_character_classes(expression), expression, where);
   return {.find = [=](std::string_view text, std::vector<PatternPiece>& matches) {
     find_matches(code.get(), text, where, matches);
   }};

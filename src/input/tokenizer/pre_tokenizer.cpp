@@ -33,8 +33,8 @@ void merge_with_next(const std::vector<PatternPiece>& matches, std::vector<ByteR
   std::reverse(ranges.begin() + first, ranges.end());
 }
 
-void add_ranges(const std::vector<PatternPiece>& matches, Delimiters delimiters,
-                std::vector<ByteRange>& ranges) {
+void append_split_ranges(const std::vector<PatternPiece>& matches, Delimiters delimiters,
+                         std::vector<ByteRange>& ranges) {
   if (delimiters == Delimiters::merged_with_next) return merge_with_next(matches, ranges);
   const std::size_t first = ranges.size();
   bool previous = false;
@@ -65,7 +65,7 @@ void split_pieces(const Pattern& pattern, SplitRule rule, SectionPieces& pieces)
       match.range.end += piece.begin;
       match.matched ^= rule.invert;
     }
-    add_ranges(matches, rule.delimiters, ranges);
+    append_split_ranges(matches, rule.delimiters, ranges);
   }
   std::erase_if(ranges, [](const ByteRange& range) { return range.begin == range.end; });
   pieces.ranges = std::move(ranges);
@@ -95,7 +95,7 @@ void rewrite_pieces(SectionPieces& pieces, Change change) {
   rewrite.finish();
 }
 
-void insert_before_piece(AlignedText::Rewriter& rewrite, char32_t prefix) {
+void insert_prefix_before_piece(AlignedText::Rewriter& rewrite, char32_t prefix) {
   const auto [first, size] = utf8::decode_character(rewrite.old_text().data() + rewrite.position());
   rewrite.replace(prefix, size);
   rewrite.replace(first, 0);
@@ -130,7 +130,7 @@ PreTokenizerStage make_metaspace(const TokenizerComponentSpec& spec) {
   };
   const auto apply = [=, pattern = make_string_pattern(replacement)](SectionPieces& pieces) {
     rewrite_pieces(pieces, [&](AlignedText::Rewriter& rewrite, ByteRange piece) {
-      if (wants_mark(pieces, piece)) insert_before_piece(rewrite, mark);
+      if (wants_mark(pieces, piece)) insert_prefix_before_piece(rewrite, mark);
       while (rewrite.position() < piece.end) replace_space(rewrite, piece.end, mark);
     });
     if (split) split_pieces(pattern, {Delimiters::merged_with_next}, pieces);
@@ -148,12 +148,12 @@ void add_prefix_spaces(SectionPieces& pieces) {
   };
   if (std::ranges::none_of(pieces.ranges, wants_space)) return;
   rewrite_pieces(pieces, [&](AlignedText::Rewriter& rewrite, ByteRange piece) {
-    if (wants_space(piece)) insert_before_piece(rewrite, U' ');
+    if (wants_space(piece)) insert_prefix_before_piece(rewrite, U' ');
     rewrite.copy(piece.end - rewrite.position());
   });
 }
 
-void map_bytes(SectionPieces& pieces) {
+void map_bytes_to_alphabet(SectionPieces& pieces) {
   rewrite_pieces(pieces, [](AlignedText::Rewriter& rewrite, ByteRange piece) {
     while (rewrite.position() < piece.end) {
       const char* at = rewrite.old_text().data() + rewrite.position();
@@ -174,7 +174,7 @@ PreTokenizerStage make_byte_level(const TokenizerComponentSpec& spec, bool last)
   stage.apply = [=, split = stage.apply](SectionPieces& pieces) {
     if (prefix_space) add_prefix_spaces(pieces);
     if (split) split(pieces);
-    if (!last) map_bytes(pieces);
+    if (!last) map_bytes_to_alphabet(pieces);
   };
   return stage;
 }

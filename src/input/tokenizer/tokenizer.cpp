@@ -21,7 +21,7 @@ constexpr std::size_t kParallelBytes = 4 * kPieceBytes;   // longer texts are en
 constexpr std::size_t kUnlimited = std::size_t{1} << 60;  // ids; kUnlimited * kBytesPerId fits
 constexpr std::size_t kBytesPerId = 5;                    // estimated bytes of text per id
 
-Encoder::TokenizationPipeline make_parts(TokenizerFile& file) {
+Encoder::TokenizationPipeline make_tokenization_pipeline(TokenizerFile& file) {
   Encoder::TokenizationPipeline parts;
   parts.normalizer = make_normalizer(file.normalizer, file.path);
   parts.pre_tokenizer = PreTokenizer(file.pre_tokenizer, file.path);
@@ -104,7 +104,7 @@ bool has_tokenizer(const std::string& folder_or_file) {
 
 struct Tokenizer::State {
   explicit State(TokenizerFile file)
-      : encoder(make_parts(file)),
+      : encoder(make_tokenization_pipeline(file)),
         post_processor(make_post_processor(file, encoder)),
         decoder(make_decoder(file.decoder, file.path)),
         bos(find_id(encoder, file.bos)),

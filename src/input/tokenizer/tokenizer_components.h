@@ -132,7 +132,7 @@ class AlignedText {
 
 // Tells a normalizer which ends of the text are true ends of a section. Long sections are processed
 // in pieces, and Strip or Prepend must act only at a true end.
-struct TrueSectionEnds {
+struct SectionEndFlags {
   bool begins = true;
   bool ends = true;
 };
@@ -143,7 +143,7 @@ struct TrueSectionEnds {
 enum class SpaceRepresentation { as_space, as_mark, uncertain };
 
 struct Normalizer {
-  std::function<void(AlignedText& text, TrueSectionEnds ends)> apply;
+  std::function<void(AlignedText& text, SectionEndFlags ends)> apply;
   SpaceRepresentation space_form = SpaceRepresentation::as_space;
   // True if a text section may also be split between an ideograph and the punctuation after it.
   bool allows_cut_after_ideograph = false;

@@ -201,7 +201,7 @@ bool truncates_left(const Json& truncation, const std::string& where) {
   bad_input("{}: truncation direction must be Left or Right", where);
 }
 
-void read_part(JsonCursor& cursor, const std::string& key, TokenizerFile& file) {
+void read_tokenizer_member(JsonCursor& cursor, const std::string& key, TokenizerFile& file) {
   if (key == "model") {
     file.model = BpeModelSpecReader(cursor, file.path).read();
     return;
@@ -237,7 +237,7 @@ std::string special_token(const Json& config, const char* key) {
   return {};
 }
 
-std::optional<bool> config_flag(const Json& config, const char* key) {
+std::optional<bool> read_config_flag(const Json& config, const char* key) {
   const auto found = config.find(key);
   if (found == config.end() || !found->is_boolean()) return std::nullopt;
   return found->get<bool>();
@@ -247,8 +247,8 @@ void read_config(const std::string& path, TokenizerFile& file) {
   if (!path_exists(path)) return;
   const Json config = load_json(path);
   if (!config.is_object()) bad_input("{}: expected a JSON object", path);
-  file.add_bos = config_flag(config, "add_bos_token");
-  file.add_eos = config_flag(config, "add_eos_token");
+  file.add_bos = read_config_flag(config, "add_bos_token");
+  file.add_eos = read_config_flag(config, "add_eos_token");
   file.bos = special_token(config, "bos_token");
   file.eos = special_token(config, "eos_token");
   if (const auto side = config.find("truncation_side"); side != config.end()) {
@@ -277,7 +277,7 @@ TokenizerFile parse_tokenizer(std::string_view text, const std::string& path) {
   while (cursor.next('}')) {
     const std::string key(cursor.key());
     has_model = has_model || key == "model";
-    read_part(cursor, key, file);
+    read_tokenizer_member(cursor, key, file);
   }
   cursor.finish();
   if (!has_model) bad_input("{}: has no \"model\", so it is no tokenizer.json", path);

@@ -14,14 +14,14 @@ namespace {
 
 constexpr char32_t kCodePoints = 0x110000;
 
-struct Run {
+struct CodePointRun {
   char32_t first;
   std::uint16_t value;
 };
-constexpr Run kProperties[] = {
+constexpr CodePointRun kProperties[] = {
 #include "input/tokenizer/unicode/properties.inc"
 };
-constexpr Run kCombining[] = {
+constexpr CodePointRun kCombining[] = {
 #include "input/tokenizer/unicode/combining.inc"
 };
 
@@ -57,7 +57,7 @@ std::u32string_view look_up(const Mapping (&table)[N], char32_t code) {
 }
 
 template <typename Value, std::size_t N>
-std::vector<Value> expand_runs(const Run (&runs)[N]) {
+std::vector<Value> expand_runs(const CodePointRun (&runs)[N]) {
   std::vector<Value> table(kCodePoints);
   for (std::size_t i = 0; i < N; ++i) {
     const auto end = i + 1 < N ? runs[i + 1].first : kCodePoints;
@@ -143,7 +143,7 @@ const std::uint8_t* non_inert_forms() {
 
 // A decomposed character. stands_for counts the source characters it represents: 0 if a
 // decomposition inserted it, more than 1 after a composition.
-struct Part {
+struct DecomposedCharacter {
   char32_t code;
   int stands_for;
   std::uint8_t rank;  // rank of the combining class; 0: starter
@@ -178,7 +178,7 @@ class Normalization {
         }
       }
       const auto [code, size] = utf8::decode_character(old.data() + at);
-      if (!parts_.empty() && starts_group(code)) {
+      if (!parts_.empty() && starts_normalization_group(code)) {
         flush();
         continue;
       }
@@ -191,13 +191,13 @@ class Normalization {
   }
 
  private:
-  bool composing() const { return form_ == kNfc || form_ == kNfkc; }
-  bool compatible() const { return form_ == kNfkc || form_ == kNfkd; }
+  bool is_composing_form() const { return form_ == kNfc || form_ == kNfkc; }
+  bool is_compatibility_form() const { return form_ == kNfkc || form_ == kNfkd; }
 
   // Returns true if the character cannot be reordered or composed with any earlier character.
-  bool starts_group(char32_t code) const {
+  bool starts_normalization_group(char32_t code) const {
     if (code < 0x80) return true;
-    const auto parts = decomposition(code, compatible());
+    const auto parts = decomposition(code, is_compatibility_form());
     const char32_t first = parts.empty() ? code : parts.front();
     return combining_rank(first) == 0 && !composes_backwards(first);
   }
@@ -214,7 +214,7 @@ class Normalization {
       if (index % kTrailings != 0) add(kTrailing + index % kTrailings, false);
       return;
     }
-    const auto to = decomposition(code, compatible());
+    const auto to = decomposition(code, is_compatibility_form());
     if (to.empty()) return add(code, true);
     for (std::size_t i = 0; i < to.size(); ++i) add(to[i], i == 0);
   }
@@ -226,8 +226,11 @@ class Normalization {
         ++begin;
         continue;
       }
-      auto end = std::find_if(begin, parts_.end(), [](const Part& p) { return p.rank == 0; });
-      std::stable_sort(begin, end, [](const Part& a, const Part& b) { return a.rank < b.rank; });
+      auto end = std::find_if(begin, parts_.end(),
+                              [](const DecomposedCharacter& p) { return p.rank == 0; });
+      std::stable_sort(begin, end, [](const DecomposedCharacter& a, const DecomposedCharacter& b) {
+        return a.rank < b.rank;
+      });
       begin = end;
     }
   }
@@ -235,7 +238,7 @@ class Normalization {
   void compose_group() {
     std::size_t kept = 0, starter = parts_.size();
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-      const Part part = parts_[i];
+      const DecomposedCharacter part = parts_[i];
       if (starter < kept) {
         // A mark of the same or a higher combining class blocks composition with the starter.
         const bool adjacent = starter + 1 == kept;
@@ -255,9 +258,9 @@ class Normalization {
 
   void flush() {
     reorder();
-    if (composing()) compose_group();
+    if (is_composing_form()) compose_group();
     std::size_t next = 0;  // index into sizes_
-    for (const Part& part : parts_) {
+    for (const DecomposedCharacter& part : parts_) {
       std::size_t bytes = 0;
       for (int i = 0; i < part.stands_for; ++i) bytes += sizes_[next++];
       rewrite_.replace(part.code, bytes);
@@ -269,8 +272,8 @@ class Normalization {
 
   AlignedText::Rewriter rewrite_;
   NormalizationForm form_;
-  std::vector<Part> parts_;           // decomposed characters of the current group
-  std::vector<std::uint32_t> sizes_;  // bytes of each source character of the group
+  std::vector<DecomposedCharacter> parts_;  // decomposed characters of the current group
+  std::vector<std::uint32_t> sizes_;        // bytes of each source character of the group
   std::size_t pending_bytes_ = 0;
 };
 

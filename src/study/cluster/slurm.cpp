@@ -23,7 +23,7 @@ extern const char job_sh[];
 
 namespace {
 
-using Words = std::vector<std::string>;
+using StringList = std::vector<std::string>;
 
 // Error texts of an unreachable controller, as opposed to a rejected request.
 constexpr std::string_view kUnreachable[] = {"Unable to contact", "timed out",     "Zero Bytes",
@@ -35,7 +35,7 @@ bool is_digits(std::string_view text) {
 }
 
 // Returns true for a name that is safe on an #SBATCH line.
-bool is_name(std::string_view text) {
+bool is_safe_sbatch_name(std::string_view text) {
   constexpr std::string_view kAllowed =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
   return !text.empty() && text.front() != '-' &&
@@ -45,14 +45,14 @@ bool is_name(std::string_view text) {
 // Slurm accepts a comma-separated list and uses the first partition with free nodes.
 bool is_partition_list(std::string_view text) {
   const auto names = split(text, ',');
-  return std::ranges::all_of(names, is_name);
+  return std::ranges::all_of(names, is_safe_sbatch_name);
 }
 
 // NUMBER or TYPE:NUMBER, for example "2" or "h100:2".
 bool is_gpu_count(std::string_view text) {
   const auto colon = text.rfind(':');
   const bool typed = colon != std::string_view::npos;
-  return (!typed || is_name(text.substr(0, colon))) &&
+  return (!typed || is_safe_sbatch_name(text.substr(0, colon))) &&
          is_digits(typed ? text.substr(colon + 1) : text);
 }
 
@@ -79,30 +79,31 @@ bool is_single_line(std::string_view text) {
 }
 
 // An option with a text value, its key in the section `slurm` and its validation.
-struct SlurmText {
+struct SlurmTextOption {
   const char* key;
   std::string SlurmOptions::*value;
   bool (*valid)(std::string_view);
   const char* expected;
 };
-constexpr SlurmText kSlurmTexts[] = {
+constexpr SlurmTextOption kSlurmTexts[] = {
     {"partition", &SlurmOptions::partition, is_partition_list, "the name of a partition"},
-    {"account", &SlurmOptions::account, is_name, "the name of an account"},
+    {"account", &SlurmOptions::account, is_safe_sbatch_name, "the name of an account"},
     {"gpus", &SlurmOptions::gpus, is_gpu_count, "a number of GPUs, or TYPE:NUMBER as in h100:1"},
     {"time", &SlurmOptions::time, is_time_limit, "minutes, HH:MM:SS or DAYS-HH:MM:SS"},
     {"memory", &SlurmOptions::memory, is_memory_size, "a size with K, M, G or T as in 64G"}};
 
-struct SlurmNumber {
+struct SlurmNumberOption {
   const char* key;
   std::int64_t SlurmOptions::*value;
   std::int64_t least;
   std::int64_t most;
 };
 constexpr std::int64_t kMostTasks = 10'000;
-constexpr SlurmNumber kSlurmNumbers[] = {{"shards", &SlurmOptions::shards, 1, kMostTasks},
-                                         {"array_limit", &SlurmOptions::array_limit, 0, kMostTasks},
-                                         {"cpus", &SlurmOptions::cpus, 0, 4096},
-                                         {"retries", &SlurmOptions::retries, 0, 1000}};
+constexpr SlurmNumberOption kSlurmNumbers[] = {
+    {"shards", &SlurmOptions::shards, 1, kMostTasks},
+    {"array_limit", &SlurmOptions::array_limit, 0, kMostTasks},
+    {"cpus", &SlurmOptions::cpus, 0, 4096},
+    {"retries", &SlurmOptions::retries, 0, 1000}};
 
 // Command-line name of a YAML key: "array_limit" becomes "--array-limit".
 std::string option_name(std::string key) {
@@ -127,7 +128,7 @@ std::string last_error_text(const std::string& err) {
 // Runs a Slurm command and returns its standard output. If the command fails, throws a failure
 // error if the controller cannot be reached, else a bad-input error; the message begins with
 // `what`.
-std::string run_slurm(const Words& command, const std::string& what) {
+std::string run_slurm(const StringList& command, const std::string& what) {
   const auto output = run_child(command);
   if (!output.found)
     bad_input(
@@ -144,23 +145,23 @@ std::string run_slurm(const Words& command, const std::string& what) {
 
 // Calls `run` with at most 100 ids at a time, to keep command lines short.
 template <typename Run>
-void in_batches(const Words& ids, Run run) {
+void for_each_batch_of_ids(const StringList& ids, Run run) {
   constexpr std::ptrdiff_t kIdsPerCommand = 100;
   for (auto begin = ids.begin(); begin != ids.end();) {
     const auto end = begin + std::min(kIdsPerCommand, ids.end() - begin);
-    run(Words(begin, end));
+    run(StringList(begin, end));
     begin = end;
   }
 }
 
 // Returns how many seconds before the time limit Slurm sends USR1: at most a quarter of the limit.
-std::int64_t warning_seconds(const std::string& time) {
+std::int64_t signal_lead_seconds(const std::string& time) {
   constexpr std::int64_t kMost = 120;
   return time.empty() ? kMost : std::clamp<std::int64_t>(parse_time_limit(time) / 4, 1, kMost);
 }
 
 // The #SBATCH lines. Paths are quoted, because they may contain spaces.
-std::string directives(const BatchScriptTask& task, const SlurmOptions& options) {
+std::string sbatch_directives(const BatchScriptTask& task, const SlurmOptions& options) {
   std::string lines;
   const auto add = [&](const std::string& option) { lines += "#SBATCH " + option + "\n"; };
   add("--job-name=" + task.job);
@@ -177,7 +178,7 @@ std::string directives(const BatchScriptTask& task, const SlurmOptions& options)
   if (!options.memory.empty()) add("--mem=" + options.memory);
   if (!options.time.empty()) add("--time=" + options.time);
   add("--requeue");
-  add(fmt::format("--signal=B:USR1@{}", warning_seconds(options.time)));
+  add(fmt::format("--signal=B:USR1@{}", signal_lead_seconds(options.time)));
   return lines;
 }
 
@@ -222,8 +223,8 @@ void check_slurm_options(const SlurmOptions& options) {
       bad_input("--environment: found {}, expected {}", quote_text(line), "one line of shell");
 }
 
-std::string submit_script(const std::string& file, const Words& after, bool held) {
-  Words command = {"sbatch", "--parsable"};
+std::string submit_script(const std::string& file, const StringList& after, bool held) {
+  StringList command = {"sbatch", "--parsable"};
   if (held) command.emplace_back("--hold");
   if (!after.empty())
     command.push_back(fmt::format("--dependency=afterany:{}", fmt::join(after, ":")));
@@ -236,21 +237,21 @@ std::string submit_script(const std::string& file, const Words& after, bool held
   return id;
 }
 
-void release_jobs(const Words& ids) {
-  in_batches(ids, [](const Words& some) {
+void release_jobs(const StringList& ids) {
+  for_each_batch_of_ids(ids, [](const StringList& some) {
     run_slurm({"scontrol", "release", fmt::format("{}", fmt::join(some, ","))},
               "the jobs cannot be released");
   });
 }
 
-void cancel_jobs(const Words& ids) {
-  in_batches(ids, [](Words some) {
+void cancel_jobs(const StringList& ids) {
+  for_each_batch_of_ids(ids, [](StringList some) {
     some.insert(some.begin(), {"scancel", "--quiet"});
     run_slurm(some, "the jobs cannot be cancelled");
   });
 }
 
-std::vector<QueuedTask> list_queued_tasks(const Words& jobs) {
+std::vector<QueuedTask> list_queued_tasks(const StringList& jobs) {
   // Query all jobs of the user: squeue fails for the id of a job that ended long ago.
   const auto output = run_slurm({"squeue", "--noheader", "--array",
                                  fmt::format("--user={}", ::getuid()), "--format=%F|%K|%T|%r"},
@@ -288,7 +289,8 @@ std::string render_batch_script(const BatchScriptTask& task, const SlurmOptions&
   std::ranges::transform(words, words.begin(), quote_for_shell);
   if (task.tasks > 1)
     words.push_back(fmt::format("--shard \"$SLURM_ARRAY_TASK_ID/{}\"", task.tasks));
-  std::string script = "#!/bin/bash\n" + directives(task, options) + "\n# " + task.what + "\n";
+  std::string script =
+      "#!/bin/bash\n" + sbatch_directives(task, options) + "\n# " + task.what + "\n";
   if (!options.environment.empty())
     script += fmt::format("\n{}\n", fmt::join(options.environment, "\n"));
   return script + "\n" +

@@ -68,7 +68,7 @@ void submit_all(const ClusterPlan& plan, const SubmissionFolder& folder,
 
 // Cancels the submitted jobs, then throws `error` again with the result of the cancellation added
 // to its message.
-[[noreturn]] void cancel_after(const Error& error, const std::vector<std::string>& ids) {
+[[noreturn]] void cancel_jobs_and_rethrow(const Error& error, const std::vector<std::string>& ids) {
   auto result =
       fmt::format("the {} jobs before it are cancelled, nothing is submitted", ids.size());
   if (ids.empty()) result = "nothing was submitted";
@@ -164,7 +164,7 @@ std::vector<SubmittedJob> submit_jobs(const ClusterPlan& plan, const std::atomic
     try {
       submit_all(plan, folder, stop, submission);
     } catch (const Error& error) {
-      cancel_after(error, submission.job_ids());
+      cancel_jobs_and_rethrow(error, submission.job_ids());
     }
     submission.complete = true;
     folder.write(submission);

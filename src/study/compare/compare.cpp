@@ -37,13 +37,13 @@ std::vector<AnalyzedRunFolder> finished_runs(const std::string& results, const N
 }
 
 // A published name and the runs that are compared with it.
-struct Match {
+struct MatchedRun {
   std::string subject;
   std::optional<RunTables> run;  // nullopt: no such run here
 };
 
 // Returns `name`. Throws a bad-input error if the published numbers of `file` do not contain it.
-std::string known_subject(const std::string& name, const Names& subjects, const std::string& file) {
+std::string check_subject(const std::string& name, const Names& subjects, const std::string& file) {
   if (contains(subjects, name)) return name;
   const auto near = nearest(name, subjects);
   bad_input("--as {}: {} has no such name{}; there are {}", quote_text(name), file,
@@ -51,8 +51,8 @@ std::string known_subject(const std::string& name, const Names& subjects, const 
             format_name_list(subjects, kMostListed));
 }
 
-std::vector<Match> match_by_order(const PublishedNumbers& set,
-                                  const std::vector<AnalyzedRunFolder>& runs) {
+std::vector<MatchedRun> match_by_order(const PublishedNumbers& set,
+                                       const std::vector<AnalyzedRunFolder>& runs) {
   const auto subjects = set.subjects();
   if (runs.size() != subjects.size())
     bad_input(
@@ -62,15 +62,15 @@ std::vector<Match> match_by_order(const PublishedNumbers& set,
   log::warn(
       "no label is a published one; matched by order. Another model: trends can be compared, "
       "values cannot");
-  std::vector<Match> matches;
+  std::vector<MatchedRun> matches;
   for (std::size_t i = 0; i < runs.size(); ++i)
     matches.push_back({subjects[i], RunTables({runs[i]})});
   return matches;
 }
 
-std::vector<Match> match_runs(const PublishedNumbers& set,
-                              const std::vector<AnalyzedRunFolder>& runs,
-                              const CompareOptions& options) {
+std::vector<MatchedRun> match_runs(const PublishedNumbers& set,
+                                   const std::vector<AnalyzedRunFolder>& runs,
+                                   const CompareOptions& options) {
   if (set.pooled && options.as.empty())
     bad_input(
         "{}: its numbers are of several runs together; say which with --as SCOPE (and --only LABEL "
@@ -80,8 +80,8 @@ std::vector<Match> match_runs(const PublishedNumbers& set,
     bad_input("--as {}: {} runs cannot stand for one; choose it with --only LABEL",
               quote_text(options.as), runs.size());
   if (!options.as.empty())
-    return {{known_subject(options.as, set.subjects(), set.file), RunTables(runs)}};
-  std::vector<Match> matches;
+    return {{check_subject(options.as, set.subjects(), set.file), RunTables(runs)}};
+  std::vector<MatchedRun> matches;
   bool any = false;
   for (const auto& subject : set.subjects()) {
     const auto found = std::ranges::find(runs, subject, &AnalyzedRunFolder::label);
@@ -98,7 +98,7 @@ double z_score(double difference, double se) {
   return se > 0 ? difference / se : kNan;
 }
 
-void add_published(Table& table, const PublishedNumber& number, Match& match) {
+void add_published(Table& table, const PublishedNumber& number, MatchedRun& match) {
   MeasuredValue ours{.missing = "there is no such run here"};
   if (match.run) ours = measure_published_quantity(number, *match.run);
   const double published = ours.sign_arbitrary ? std::fabs(number.value) : number.value;
@@ -112,7 +112,8 @@ void add_published(Table& table, const PublishedNumber& number, Match& match) {
 }
 
 // Rows are ordered by quantity as in the file, then by checkpoint.
-Table compare_numbers(const PublishedNumbers& set, std::vector<Match> matches, bool every_source) {
+Table compare_numbers(const PublishedNumbers& set, std::vector<MatchedRun> matches,
+                      bool every_source) {
   Names quantities;
   std::map<std::pair<std::string, std::string>, std::vector<const PublishedNumber*>> numbers;
   for (const auto& number : set.numbers) {
@@ -133,7 +134,7 @@ Table compare_numbers(const PublishedNumbers& set, std::vector<Match> matches, b
   return table;
 }
 
-void refuse_empty(const Table& table, const PublishedNumbers& set) {
+void check_not_empty(const Table& table, const PublishedNumbers& set) {
   const auto& ours = table.find("ours")->reals;
   if (std::ranges::any_of(ours, [](double value) { return !std::isnan(value); })) return;
   const auto& notes = table.find("note")->texts;
@@ -141,18 +142,18 @@ void refuse_empty(const Table& table, const PublishedNumbers& set) {
             notes.empty() ? "" : fmt::format(": {}", notes.front()));
 }
 
-struct Pair {
+struct RunPair {
   RunTables a;
   RunTables b;
 };
 
-std::vector<Pair> pairs_of(const std::string& folder_a, const std::string& folder_b) {
+std::vector<RunPair> pair_runs(const std::string& folder_a, const std::string& folder_b) {
   const auto all_a = find_run_folders(folder_a);
   const auto all_b = find_run_folders(folder_b);
   if (all_a.size() == 1 && all_b.size() == 1) return {{RunTables(all_a), RunTables(all_b)}};
   const auto labels_a = project(all_a, &AnalyzedRunFolder::label);
   const auto labels_b = project(all_b, &AnalyzedRunFolder::label);
-  std::vector<Pair> pairs;
+  std::vector<RunPair> pairs;
   for (const auto& a : all_a)
     for (const auto& b : all_b)
       if (a.label == b.label) pairs.push_back({RunTables({a}), RunTables({b})});
@@ -170,7 +171,7 @@ std::vector<Pair> pairs_of(const std::string& folder_a, const std::string& folde
   return pairs;
 }
 
-void warn_about_options(Pair& pair) {
+void warn_about_options(RunPair& pair) {
   Names others;
   for (const auto& [name, value] : pair.a.options().items())
     if (const auto in_b = pair.b.options().value(name, Json()); in_b != value)
@@ -187,14 +188,14 @@ Table compare_with_published(const std::string& results, const CompareOptions& o
     const auto set = read_published_numbers(options.published);
     const auto runs = finished_runs(results, options.only);
     auto table = compare_numbers(set, match_runs(set, runs, options), options.every_source);
-    refuse_empty(table, set);
+    check_not_empty(table, set);
     return table;
   });
 }
 
 Table compare_runs(const std::string& a, const std::string& b) {
   return translate_exceptions([&] {
-    auto pairs = pairs_of(a, b);
+    auto pairs = pair_runs(a, b);
     for (auto& pair : pairs) warn_about_options(pair);
     Table table = empty_table(
         "text measure, text model_a, text model_b, real a, real b, real difference, real se_a, "

@@ -120,7 +120,7 @@ void add_metrics(const TableRow& row, PooledHead& head) {
     set_value(head, name, row.number(name));
 }
 
-void add_geometry(const TableRow& row, PooledHead& head) {
+void add_geometry_values(const TableRow& row, PooledHead& head) {
   for (const auto& column : geometry_columns())
     set_value(head, column.name, row.number(column.name));
 }
@@ -135,7 +135,7 @@ constexpr HeadTable kHeadTables[] = {{"qk", add_qk},
                                      {"rotated", add_rotated},
                                      {"complement", add_complement},
                                      {"head_metrics", add_metrics},
-                                     {"geometry", add_geometry}};
+                                     {"geometry", add_geometry_values}};
 
 void read_table(const std::string& file, const HeadTable& source,
                 std::map<std::pair<std::int64_t, std::int64_t>, PooledHead>& heads) {

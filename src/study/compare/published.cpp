@@ -63,7 +63,7 @@ class PublishedRows {
   std::size_t count() const { return static_cast<std::size_t>(table_.rows()); }
   bool has(const std::string& column) const { return table_.find(column) != nullptr; }
   // Returns the first of the names that is a column, or "".
-  std::string first_of(const std::vector<std::string>& names) const {
+  std::string first_existing_column(const std::vector<std::string>& names) const {
     for (const auto& name : names)
       if (has(name)) return name;
     return "";
@@ -311,8 +311,8 @@ PublishedNumbers read_published_numbers(const std::string& name) {
   const PublishedRows rows(find_published_file(name));
   PublishedNumbers set;
   set.file = rows.file();
-  const auto quantity = rows.first_of({"quantity", "measure"});
-  const auto subject = rows.first_of({"checkpoint", "model", "subject"});
+  const auto quantity = rows.first_existing_column({"quantity", "measure"});
+  const auto subject = rows.first_existing_column({"checkpoint", "model", "subject"});
   const bool values = rows.has("value");
   if (rows.has("pca_dim") && rows.has("correlation")) {
     read_components(rows, set);

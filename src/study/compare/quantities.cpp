@@ -47,7 +47,7 @@ std::optional<double> remove_number_after(std::string& name, std::string_view wo
 
 // Returns the quantity of a published name that does not follow the general naming scheme; nullopt
 // for any other name.
-std::optional<Quantity> special_quantity(const std::string& name) {
+std::optional<Quantity> irregular_quantity(const std::string& name) {
   using StatisticKind = HeadStatistic::StatisticKind;
   if (name == "heads" || name == "query_heads" || name == "heads_analysed")
     return Quantity{{"", "taxonomy", "layer"}, {StatisticKind::heads, 0}, {}};
@@ -131,7 +131,7 @@ std::optional<HeadQuantity> find_column(const std::string& name, RunTables& run)
 }
 
 std::optional<Quantity> parse_quantity(std::string name, RunTables& run) {
-  if (auto special = special_quantity(name)) return special;
+  if (auto special = irregular_quantity(name)) return special;
   Quantity quantity;
   if (int layer = 0, length = 0;
       std::sscanf(name.c_str(), "layer_%d_%n", &layer, &length) == 1 && length > 0) {
@@ -224,7 +224,8 @@ std::optional<MeasuredValue> evaluate_head(const std::string& name, RunTables& r
 
 // Converts a published quantity that is a mean over profile bins, such as "ap_drop", to a
 // PublishedNumber of PublishedValueKind::profile. Returns nullopt for any other quantity.
-std::optional<PublishedNumber> as_profile(const PublishedNumber& number, RunTables& run) {
+std::optional<PublishedNumber> parse_profile_quantity(const PublishedNumber& number,
+                                                      RunTables& run) {
   const PublishedProfileBin first{0.0, 0.2, true};
   const PublishedProfileBin last{0.8, 1.0, true};
   const PublishedProfileBin dip{0.4, 0.6, true};
@@ -258,7 +259,7 @@ bool has_other_thresholds(RunTables& run) {
 MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run) {
   const auto& name = published.quantity;
   if (const auto of_head = evaluate_head(name, run)) return *of_head;
-  if (const auto profile = as_profile(published, run))
+  if (const auto profile = parse_profile_quantity(published, run))
     return evaluate_published_profile(*profile, run);
   if (const auto quantity = parse_quantity(name, run)) {
     if (!quantity->column.equals.empty() && has_other_thresholds(run))

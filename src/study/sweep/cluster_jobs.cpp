@@ -109,7 +109,7 @@ class JobPlanner {
 
 // Throws a bad-input error if the run was started with another number of shards or another
 // configuration.
-void check_begun(const Sweep::State& sweep, const SweepRun& run, std::int64_t shards) {
+void check_started_run(const Sweep::State& sweep, const SweepRun& run, std::int64_t shards) {
   const auto begun = started_shard_count(sweep.folder, run);
   if (begun > 0 && begun != shards)
     bad_input(
@@ -130,7 +130,7 @@ using ShardState = ShardStatus::State;
 // A journal grows every few seconds while a model runs; a journal younger than this is active.
 constexpr double kFreshSeconds = 30;
 
-bool is_at_work(const QueuedTask& task) {
+bool is_running_task(const QueuedTask& task) {
   return task.state == "RUNNING" || task.state == "COMPLETING" || task.state == "CONFIGURING";
 }
 
@@ -178,7 +178,7 @@ class StatusReader {
     try {
       for (const auto& task : list_queued_tasks(submission_->job_ids())) {
         queue_[{names[task.job], task.index}] = task;
-        ++(is_at_work(task) ? status_.running : status_.queued);
+        ++(is_running_task(task) ? status_.running : status_.queued);
       }
     } catch (const Error& error) {
       status_.slurm = error.what();
@@ -239,10 +239,10 @@ class StatusReader {
           task->reason.empty() ? task->state : fmt::format("{} ({})", task->state, task->reason);
     const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
     const bool fresh = progress != nullptr && now.count() - progress->written < kFreshSeconds;
-    status.state = complete                                          ? ShardState::done
-                   : fresh || (task != nullptr && is_at_work(*task)) ? ShardState::running
-                   : progress != nullptr                             ? ShardState::unfinished
-                                                                     : ShardState::waiting;
+    status.state = complete                                               ? ShardState::done
+                   : fresh || (task != nullptr && is_running_task(*task)) ? ShardState::running
+                   : progress != nullptr                                  ? ShardState::unfinished
+                                                                          : ShardState::waiting;
     if (progress == nullptr) return status;
     status.examples = progress->examples;
     status.tokens = progress->tokens;
@@ -267,7 +267,7 @@ class StatusReader {
   void find_problems(const SubmissionJob& job) {
     for (std::int64_t index = 0; index < job.tasks; ++index) {
       const auto* task = find_value(queue_, {job.name, index});
-      if ((task != nullptr && is_at_work(*task)) || is_finished(job.name, index)) continue;
+      if ((task != nullptr && is_running_task(*task)) || is_finished(job.name, index)) continue;
       const auto log = submissions_.log_path(job, index);
       auto line = read_error_line(log);
       if (line.empty()) continue;  // the task never started
@@ -316,7 +316,8 @@ ClusterPlan plan_jobs(const Sweep& sweep, const SlurmOptions& slurm, const TaskP
                      .jobs = {},
                      .runs = {}};
     JobPlanner jobs(plan, slurm, program);
-    for (const auto& run : sweep.state().config.runs) check_begun(sweep.state(), run, slurm.shards);
+    for (const auto& run : sweep.state().config.runs)
+      check_started_run(sweep.state(), run, slurm.shards);
     plan.runs = sweep.plan();
     for (const auto& run : plan.runs)
       if (!run.error.empty())

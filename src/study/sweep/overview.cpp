@@ -128,12 +128,12 @@ const std::pair<const char*, std::vector<const char*>> kSampledColumns[] = {
     {"geometry", {"rank_entropy_q_post", "rank_entropy_k_post"}}};
 
 template <typename T>
-using ByHead = std::map<std::pair<std::int64_t, std::int64_t>, T>;  // by layer and head
+using ValueByHead = std::map<std::pair<std::int64_t, std::int64_t>, T>;  // by layer and head
 
 // Reads a column of numbers (T = double) or texts (T = std::string); empty if there is no such
 // table or column. Tables with several principal components are filtered to PC0.
 template <typename T>
-ByHead<T> read_by_head(const std::string& folder, const char* table_name, const char* column) {
+ValueByHead<T> read_by_head(const std::string& folder, const char* table_name, const char* column) {
   const auto file = folder + "/" + table_name + ".parquet";
   const Table table = path_exists(file) ? read_parquet_table_with_gaps(file) : Table();
   const auto* wanted = table.find(column);
@@ -141,7 +141,7 @@ ByHead<T> read_by_head(const std::string& folder, const char* table_name, const 
   const auto* layer = table.find("layer");
   const auto* head = table.find("head") != nullptr ? table.find("head") : table.find("q_head");
   const auto* component = table.find("pc");
-  ByHead<T> values;
+  ValueByHead<T> values;
   for (std::size_t row = 0; row < as_index(table.rows()); ++row) {
     if (component != nullptr && component->integers[row] != 0) continue;
     auto& value = values[{layer->integers[row], head->integers[row]}];
@@ -155,13 +155,13 @@ ByHead<T> read_by_head(const std::string& folder, const char* table_name, const 
 
 // Calls add(sampled value, exact value) for every head that both analyses have.
 template <typename T, typename Add>
-void for_common_heads(const ByHead<T>& sampled, const ByHead<T>& exact, Add add) {
+void for_common_heads(const ValueByHead<T>& sampled, const ValueByHead<T>& exact, Add add) {
   for (const auto& [head, value] : sampled)
     if (const auto found = exact.find(head); found != exact.end()) add(value, found->second);
 }
 
 void add_quantity(Table& table, const RunEntry& run, const std::string& column,
-                  const ByHead<double>& sampled, const ByHead<double>& exact) {
+                  const ValueByHead<double>& sampled, const ValueByHead<double>& exact) {
   std::int64_t heads = 0;
   double sum_sampled = 0;
   double sum_exact = 0;
@@ -182,8 +182,8 @@ void add_quantity(Table& table, const RunEntry& run, const std::string& column,
 }
 
 // Adds the fraction of heads whose sampled and exact class differ, in the column `difference`.
-void add_classes(Table& table, const RunEntry& run, const ByHead<std::string>& sampled,
-                 const ByHead<std::string>& exact) {
+void add_classes(Table& table, const RunEntry& run, const ValueByHead<std::string>& sampled,
+                 const ValueByHead<std::string>& exact) {
   std::int64_t heads = 0;
   std::int64_t changed = 0;
   for_common_heads(sampled, exact, [&](const std::string& a, const std::string& b) {

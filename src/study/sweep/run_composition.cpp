@@ -64,8 +64,8 @@ bool has_current_composition(const CompositionSection& section, const std::strin
   }
 }
 
-void compose_run(const SweepConfig& config, const SweepRun& run, const std::string& results,
-                 const FetchOptions& fetch) {
+void write_run_composition(const SweepConfig& config, const SweepRun& run,
+                           const std::string& results, const FetchOptions& fetch) {
   fetch_capture_inputs(run.capture, fetch);
   const auto plan = make_run_plan(run.capture, config.compute);
   const auto& backend = plan.workers.front();

@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Returns a relative path for a file below the working folder, as a user would type it.
-std::string as_typed(const fs::path& path) {
+std::string relative_path_text(const fs::path& path) {
   std::error_code ignored;
   const auto relative = fs::relative(path, ignored);
   const bool below = !relative.empty() && *relative.begin() != "..";
@@ -255,7 +255,9 @@ SweepSource demo_sweep() {
       const auto data = folder / "demo";
       const auto file = demo_file(folder);
       if (path_exists((data / "corpus.jsonl").string()) && path_exists(file.string()))
-        return {.file = as_typed(file), .overrides = {}, .data_folder = as_typed(data)};
+        return {.file = relative_path_text(file),
+                .overrides = {},
+                .data_folder = relative_path_text(data)};
       looked.push_back(data.string());
     }
     bad_input(

@@ -33,7 +33,8 @@ PublishTarget read_publish(YamlSection section) {
   return publish;
 }
 
-std::string fill_pattern(std::string pattern, const SweepRun& run, const std::string& sweep) {
+std::string fill_placeholders_of_run(std::string pattern, const SweepRun& run,
+                                     const std::string& sweep) {
   const std::pair<std::string, std::string> words[] = {
       {"{label}", run.label}, {"{phase}", run.phase}, {"{name}", sweep}};
   for (const auto& [word, value] : words)
@@ -57,7 +58,8 @@ PublishTarget target_of_run(PublishTarget target, const SweepRun& run, const std
     if (target.branch.empty()) target.branch = output.hf_branch.value_or("");
     target.private_repo = target.private_repo || output.private_repo;
   }
-  target.branch = fill_pattern(target.branch.empty() ? "{label}" : target.branch, run, sweep);
+  target.branch =
+      fill_placeholders_of_run(target.branch.empty() ? "{label}" : target.branch, run, sweep);
   if (!is_revision(target.branch) || target.branch.find_first_of("{} ") != std::string::npos)
     bad_input(
         "{}: publish.branch: run {} would go to {}, which is not the name of a branch; expected a "
@@ -97,7 +99,7 @@ std::string read_name(YamlSection& section, const std::string& key) {
   return name;
 }
 
-std::string resolve_beside(const std::string& file, const std::string& path) {
+std::string resolve_from_file(const std::string& file, const std::string& path) {
   return (fs::path(file).parent_path() / path).lexically_normal().string();
 }
 
@@ -116,7 +118,7 @@ void apply_overrides(YamlDocument& document, const YAML::Node& node, const std::
 }
 
 // Prepends `folder` to a relative path if the resulting path exists.
-void prefer_folder(const std::string& folder, std::string& path) {
+void prepend_folder_if_exists(const std::string& folder, std::string& path) {
   if (folder.empty() || path.empty() || fs::path(path).is_absolute()) return;
   const auto there = (fs::path(folder) / path).lexically_normal().string();
   if (path_exists(there)) path = there;
@@ -136,7 +138,7 @@ class SweepReader {
       root.throw_expected("base", "a capture configuration, or the path of one");
     data_folder_ = source_.data_folder;
     if (const auto folder = root.text("data_folder"); folder && data_folder_.empty())
-      data_folder_ = resolve_beside(source_.file, *folder);
+      data_folder_ = resolve_from_file(source_.file, *folder);
     config.analysis = read_analysis_options(root.section("analysis"));
     config.compute = read_compute_options(root.section("compute"), source_.compute);
     config.slurm = read_slurm_options(root.section("slurm"));
@@ -243,9 +245,9 @@ class SweepReader {
   // Reads a run that analyses an existing capture, with metadata missing from the capture.
   void read_data(YamlSection& section, SweepRun& run) const {
     run.data = section.required_text("data");
-    prefer_folder(data_folder_, run.data);
+    prepend_folder_if_exists(data_folder_, run.data);
     run.model = section.text("model").value_or("");
-    prefer_folder(data_folder_, run.model);
+    prepend_folder_if_exists(data_folder_, run.model);
     const auto queries = section.integer("q_heads", 1);
     const auto keys = section.integer("k_heads", 1);
     if (queries.has_value() != keys.has_value())
@@ -282,10 +284,10 @@ class SweepReader {
     } catch (const Error& error) {
       throw Error(error.kind(), fmt::format("run {}: {}", run.label, error.what()));
     }
-    prefer_folder(data_folder_, run.capture.dataset.path);
-    prefer_folder(data_folder_, run.capture.model.name);
-    prefer_folder(data_folder_, run.capture.tokenizer.name);
-    if (run.statistics) prefer_folder(data_folder_, run.statistics->retrieval);
+    prepend_folder_if_exists(data_folder_, run.capture.dataset.path);
+    prepend_folder_if_exists(data_folder_, run.capture.model.name);
+    prepend_folder_if_exists(data_folder_, run.capture.tokenizer.name);
+    if (run.statistics) prepend_folder_if_exists(data_folder_, run.statistics->retrieval);
   }
 
   void override_configuration(YamlDocument& document, const RunConfiguration& from) const {
@@ -304,8 +306,8 @@ class SweepReader {
 
   // Loads the base configuration again for each run, because overrides modify it.
   YamlDocument base_document(const std::string& own) const {
-    if (!own.empty()) return load_yaml(resolve_beside(source_.file, own));
-    if (base_.IsScalar()) return load_yaml(resolve_beside(source_.file, base_.Scalar()));
+    if (!own.empty()) return load_yaml(resolve_from_file(source_.file, own));
+    if (base_.IsScalar()) return load_yaml(resolve_from_file(source_.file, base_.Scalar()));
     auto document = load_yaml(source_.file);
     document.root.reset(base_.IsMap() ? document.root["base"] : YAML::Node(YAML::NodeType::Map));
     return document;

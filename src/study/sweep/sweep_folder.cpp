@@ -38,7 +38,7 @@ void write_json(const std::string& path, const Json& json, int indent = 2) {
 // Returns null for a missing or damaged file: the step that writes the file then runs again.
 Json load_json_or_null(const std::string& path) {
   if (!path_exists(path)) return {};
-  return unless_bad_input([&] { return load_json(path); }, Json());
+  return fallback_on_bad_input([&] { return load_json(path); }, Json());
 }
 
 // Returns the configuration for runs.json: absolute paths are reduced to their last component.
@@ -63,7 +63,7 @@ bool holds_run(const std::string& place, const RunKind& kind, const Json& effect
 }
 
 // Returns true if the results were made with these options, this version and the current capture.
-bool up_to_date(const AnalyzeOptions& options, const std::string& results) {
+bool has_current_results(const AnalyzeOptions& options, const std::string& results) {
   const Json summary = load_json_or_null(results + "/summary.json");
   const Json wanted = {{"model", options.label},
                        {"capture_hash", hash_capture(options.data_root)},
@@ -198,8 +198,8 @@ void SweepFolder::remove_leftover_parts(const SweepRun& run) const {
 
 bool SweepFolder::has_current_analysis(const SweepConfig& config, const SweepRun& run) const {
   const auto exact = exact_analysis_options_of_run(config, run);
-  return up_to_date(analysis_options_of_run(config, run), results_folder(run.label)) &&
-         (!exact || up_to_date(*exact, exact_results_folder(run.label))) &&
+  return has_current_results(analysis_options_of_run(config, run), results_folder(run.label)) &&
+         (!exact || has_current_results(*exact, exact_results_folder(run.label))) &&
          (!config.composition ||
           has_current_composition(*config.composition, results_folder(run.label)));
 }
@@ -213,7 +213,7 @@ bool SweepFolder::is_finished(const SweepConfig& config, const SweepRun& run) co
     if (all && stored_) stored_->record_finished(run.label);
     return all;
   };
-  return unless_bad_input(check, false);
+  return fallback_on_bad_input(check, false);
 }
 
 bool SweepFolder::is_published(const SweepRun& run) const {

@@ -163,7 +163,7 @@ class SweepRunner {
            analyse_into(folder_.analysis_options_of_run(config_, run), results) &&
            (!exact || analyse_into(*exact, folder_.exact_results_folder(run.label))) &&
            (!config_.composition || finish([&] {
-             compose_run(config_, run, results, {.quiet = quiet_, .stop = options_.stop});
+             write_run_composition(config_, run, results, {.quiet = quiet_, .stop = options_.stop});
            }));
   }
 
@@ -246,7 +246,7 @@ class SweepRunner {
     report.error_kind = error.kind();
     // The merge task retries the shard; the run counts as failed only if the merge task fails.
     if (options_.part == SweepPart::capture) return;
-    if (finished_elsewhere(run)) {
+    if (is_handled_by_other_machine(run)) {
       report.outcome = Outcome::elsewhere;
       return;
     }
@@ -260,7 +260,7 @@ class SweepRunner {
 
   // Returns true if another machine has finished, or is processing, the run that failed here. The
   // failure was then probably caused by both machines working on the run at once.
-  bool finished_elsewhere(const SweepRun& run) const {
+  bool is_handled_by_other_machine(const SweepRun& run) const {
     if (!folder_.is_in_store()) return false;
     try {
       const auto lock = folder_.lock_run(run.label);

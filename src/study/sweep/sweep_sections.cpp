@@ -15,7 +15,7 @@ namespace qkscope {
 namespace {
 
 // Query heads are written as pairs [layer, head]: [[3, 5], [3, 6]].
-std::optional<OptionValue> decode_heads(const YAML::Node& list) {
+std::optional<OptionValue> parse_head_list(const YAML::Node& list) {
   if (!list.IsSequence()) return {};
   std::vector<HeadId> heads;
   for (const auto& item : list) {
@@ -65,7 +65,7 @@ std::optional<OptionValue> decode(const AnalysisOption& option, const YAML::Node
     case OptionKind::layers:
       return decode_integers(node);
     case OptionKind::heads:
-      return decode_heads(node);
+      return parse_head_list(node);
   }
   return {};
 }

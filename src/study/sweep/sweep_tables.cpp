@@ -202,7 +202,7 @@ std::map<std::string, std::vector<NamedTableFile>> find_tables(
 }
 
 // Removes tables of an earlier combine_sweeps() that are not among `names`.
-void remove_earlier(const std::string& out, const std::set<std::string>& names) {
+void remove_outdated_tables(const std::string& out, const std::set<std::string>& names) {
   const auto list = out + "/" + kListFile;
   const Json earlier = path_exists(list) ? load_json(list) : Json();
   if (!earlier.is_object()) return;
@@ -241,7 +241,7 @@ std::vector<CombinedTable> combine_sweeps(const std::vector<std::string>& sweeps
     const auto runs = runs_table(opened);
     runs.write_parquet(fmt::format("{}/{}{}", out, kRunsTable, kParquet));
     combined.push_back({kRunsTable, std::ssize(opened), runs.rows()});
-    remove_earlier(out, names);
+    remove_outdated_tables(out, names);
     Json list = {{"sweeps", Json::array()}, {"tables", names}};
     for (const auto& sweep : opened) list["sweeps"].push_back(sweep.name);
     write_file(out + "/" + kListFile,

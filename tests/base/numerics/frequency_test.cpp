@@ -188,14 +188,14 @@ RotationFrequencyPeak strongest_rotation(FrequencySearch& search, const std::vec
                                          const std::vector<double>& sine) {
   std::vector<std::complex<double>> units(cosine.size());
   for (std::size_t i = 0; i < cosine.size(); ++i)
-    units[search.order().sorted_ranks()[i]] = {cosine[i], sine[i]};
+    units[search.position_order().sorted_ranks()[i]] = {cosine[i], sine[i]};
   return search.strongest_rotation(units);
 }
 
 SinusoidFit best_sinusoid(FrequencySearch& search, const std::vector<double>& values) {
   std::vector<double> ordered(values.size());
   for (std::size_t i = 0; i < values.size(); ++i)
-    ordered[search.order().sorted_ranks()[i]] = values[i];
+    ordered[search.position_order().sorted_ranks()[i]] = values[i];
   return search.best_sinusoid(ordered);
 }
 
@@ -308,7 +308,7 @@ TEST(LombScargle, FindsTheGlobalMaximum) {
     const FrequencyBand band{round % 5 == 0 ? 0.05 : 0.0, 1};
     FrequencySearch search(t, band);
     const auto found = best_sinusoid(search, y);
-    const auto span = static_cast<double>(search.order().length());
+    const auto span = static_cast<double>(search.position_order().length());
     const double low = std::max(band.low, std::numbers::pi / 4 / span);
     for (double at = low; at <= band.high; at += 0.2 / span)
       EXPECT_GE(found.r_squared, r_squared(at, t, y) * (1 - 1e-10)) << round;

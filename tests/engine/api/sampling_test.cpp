@@ -16,13 +16,13 @@ const std::vector<float> kLogits = {0.0f, 2.0f, 1.0f, 2.0f, -1.0f};
 std::map<std::int32_t, int> counts(const SamplingOptions& options, int draws) {
   Sampler sampler(options, 7, 0);
   std::map<std::int32_t, int> found;
-  for (int i = 0; i < draws; ++i) ++found[sampler.choose(kLogits)];
+  for (int i = 0; i < draws; ++i) ++found[sampler.sample_token(kLogits)];
   return found;
 }
 
 TEST(Sampler, ZeroTemperatureTakesTheFirstMaximum) {
   Sampler sampler({}, 0, 0);
-  EXPECT_EQ(sampler.choose(kLogits), 1);
+  EXPECT_EQ(sampler.sample_token(kLogits), 1);
 }
 
 // 4,000 draws: the standard error of a frequency is at most 0.008.
@@ -55,7 +55,7 @@ TEST(Sampler, LargeNucleusIsComplete) {
   const std::vector<float> even(5000, 0.5f);
   Sampler sampler({.temperature = 1.0, .top_p = 0.99}, 1, 0);
   std::int32_t highest = 0;
-  for (int i = 0; i < 500; ++i) highest = std::max(highest, sampler.choose(even));
+  for (int i = 0; i < 500; ++i) highest = std::max(highest, sampler.sample_token(even));
   EXPECT_GT(highest, 4000);
   EXPECT_LT(highest, 4950);
 }
@@ -64,7 +64,7 @@ TEST(Sampler, SeedsAndSequencesHaveIndependentStreams) {
   const auto draw = [](std::uint64_t seed, std::int64_t sequence) {
     Sampler sampler({.temperature = 3.0}, seed, sequence);
     std::vector<std::int32_t> tokens(40);
-    for (auto& token : tokens) token = sampler.choose(kLogits);
+    for (auto& token : tokens) token = sampler.sample_token(kLogits);
     return tokens;
   };
   EXPECT_EQ(draw(1, 0), draw(1, 0));
@@ -77,8 +77,8 @@ TEST(Sampler, MinusInfinityIsNeverDrawnAndNanThrows) {
   const float infinity = std::numeric_limits<float>::infinity();
   Sampler sampler({.temperature = 1.0}, 0, 0);
   for (int i = 0; i < 100; ++i)
-    EXPECT_EQ(sampler.choose(std::vector<float>{-infinity, 1.0f, -infinity}), 1);
-  EXPECT_THROW(sampler.choose(std::vector<float>{0.0f, std::nanf("")}), Error);
+    EXPECT_EQ(sampler.sample_token(std::vector<float>{-infinity, 1.0f, -infinity}), 1);
+  EXPECT_THROW(sampler.sample_token(std::vector<float>{0.0f, std::nanf("")}), Error);
 }
 
 }  // namespace

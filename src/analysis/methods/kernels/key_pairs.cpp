@@ -30,7 +30,7 @@ std::vector<std::int64_t> sorted_order(const RowsView& source, std::span<const s
 }
 
 // Transpose in float32 with the column padding that multiply_narrow() reads.
-FloatMatrix side_by_side(const Matrix& rows) {
+FloatMatrix transpose_with_padding(const Matrix& rows) {
   FloatMatrix columns(rows.cols, rows.rows + kNarrowPadding);
   for (std::int64_t i = 0; i < rows.rows; ++i)
     for (std::int64_t j = 0; j < rows.cols; ++j) columns(j, i) = static_cast<float>(rows(i, j));
@@ -38,7 +38,7 @@ FloatMatrix side_by_side(const Matrix& rows) {
 }
 
 // Copy in float32 with the column padding that multiply_narrow() reads.
-FloatMatrix padded(const Matrix& rows) {
+FloatMatrix copy_with_padding(const Matrix& rows) {
   FloatMatrix copy(rows.rows, rows.cols + kNarrowPadding);
   for (std::int64_t i = 0; i < rows.rows; ++i) std::copy_n(rows.row(i), rows.cols, copy.row(i));
   return copy;
@@ -66,7 +66,7 @@ FloatMatrix rotate_and_scale_keys(const CentredRows& keys, const LinearQueryMode
   return rows;
 }
 
-SortedKeys sort_keys(const RowsView& keys, std::span<const std::int32_t> bin) {
+SortedKeys sort_keys_by_text_and_bin(const RowsView& keys, std::span<const std::int32_t> bin) {
   SortedKeys sorted;
   sorted.row = sorted_order(keys, bin);
   const auto count = sorted.row.size();
@@ -102,8 +102,8 @@ std::int64_t QueryPoints::first_point_after(std::int32_t key_bin) const {
 PairEvaluator::PairEvaluator(const QueryGaussians& columns, Consumer consumer)
     : queries_(columns),
       consumer_(std::move(consumer)),
-      means_(side_by_side(columns.mean)),
-      variances_(side_by_side(columns.variance)),
+      means_(transpose_with_padding(columns.mean)),
+      variances_(transpose_with_padding(columns.variance)),
       scores_(0, columns.size()),
       whitened_(columns.cholesky.size()),
       end_column_(columns.size()),
@@ -114,7 +114,7 @@ PairEvaluator::PairEvaluator(const QueryGaussians& columns, Consumer consumer)
   for (const double x : columns.mean.data) largest = std::max(largest, std::fabs(x));
   for (const double x : columns.variance.data) largest = std::max(largest, std::sqrt(x));
   check_magnitude("query", largest);
-  for (const auto& factor : columns.cholesky) factors_.push_back(padded(factor));
+  for (const auto& factor : columns.cholesky) factors_.push_back(copy_with_padding(factor));
 }
 
 void PairEvaluator::set_keys(const KeyTile& keys) {

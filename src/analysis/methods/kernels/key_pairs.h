@@ -35,7 +35,7 @@ struct SortedKeys {
 };
 
 // `bin` (rows): the position bin of each key.
-SortedKeys sort_keys(const RowsView& keys, std::span<const std::int32_t> bin);
+SortedKeys sort_keys_by_text_and_bin(const RowsView& keys, std::span<const std::int32_t> bin);
 
 // View of consecutive sorted keys, centred, in rotated coordinates. Pairs are compared in float32
 // and summed in float64: rounding of one pair is far below the spread over pairs.

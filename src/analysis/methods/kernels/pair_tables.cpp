@@ -102,10 +102,10 @@ class ProfileSums {
   bool is_sampled(std::int64_t point) const {
     return eligible_[as_index(point)] > options_.max_pairs;
   }
-  std::vector<KeyRange> ranges_at(std::int64_t point) const;
-  void take(const PairScoreTile& lines);
-  void take_part(const PairScoreTile& lines, const LanePointRanges& part);
-  PointRange points_of(const KeyPair& pair) const;
+  std::vector<KeyRange> eligible_key_ranges(std::int64_t point) const;
+  void add_score_tile(const PairScoreTile& lines);
+  void add_part(const PairScoreTile& lines, const LanePointRanges& part);
+  PointRange eligible_points(const KeyPair& pair) const;
   void add_example(std::int64_t example);
 
   const SortedKeys& keys_;
@@ -134,7 +134,8 @@ ProfileSums::ProfileSums(const PairTableInput& source, const PlasticityOptions& 
       plasticity_(points_),
       sums_(keys_.example_count(), points_.size()),
       heatmap_(source.extent, options.heatmap_bins, points_.position),
-      evaluator_(source.at_bins.columns, [this](const PairScoreTile& lines) { take(lines); }) {
+      evaluator_(source.at_bins.columns,
+                 [this](const PairScoreTile& lines) { add_score_tile(lines); }) {
   const auto columns = static_cast<std::int32_t>(source.at_bins.columns.size());
   first_column_.push_back(columns);
   last_column_.insert(last_column_.begin(), -1);
@@ -153,32 +154,32 @@ ProfileSums::ProfileSums(const PairTableInput& source, const PlasticityOptions& 
   }
 }
 
-std::vector<KeyRange> ProfileSums::ranges_at(std::int64_t point) const {
+std::vector<KeyRange> ProfileSums::eligible_key_ranges(std::int64_t point) const {
   std::vector<KeyRange> ranges;
   for (std::int64_t e = 0; e < keys_.example_count(); ++e)
     ranges.push_back(keys_before_.at(e, point));
   return ranges;
 }
 
-ProfileSums::PointRange ProfileSums::points_of(const KeyPair& pair) const {
+ProfileSums::PointRange ProfileSums::eligible_points(const KeyPair& pair) const {
   return {keys_before_.first_eligible_point(pair.second),
           keys_before_.end_of_eligible_points(pair.first)};
 }
 
-void ProfileSums::take(const PairScoreTile& lines) {
-  PointRange all = points_of(lines.pairs.front());
+void ProfileSums::add_score_tile(const PairScoreTile& lines) {
+  PointRange all = eligible_points(lines.pairs.front());
   for (const auto& pair : lines.pairs) {
-    all.first = std::min(all.first, points_of(pair).first);
-    all.end = std::max(all.end, points_of(pair).end);
+    all.first = std::min(all.first, eligible_points(pair).first);
+    all.end = std::max(all.end, eligible_points(pair).end);
   }
   for (const auto& stretch : at_work_)
     plasticity_.evaluate(
         lines, std::max(all.first, stretch.first), std::min(all.end, stretch.end),
-        [this](const KeyPair& pair) { return points_of(pair); },
-        [&](const LanePointRanges& part) { take_part(lines, part); });
+        [this](const KeyPair& pair) { return eligible_points(pair); },
+        [&](const LanePointRanges& part) { add_part(lines, part); });
 }
 
-void ProfileSums::take_part(const PairScoreTile& lines, const LanePointRanges& part) {
+void ProfileSums::add_part(const PairScoreTile& lines, const LanePointRanges& part) {
   const auto example = keys_.example[as_index(lines.pairs.front().first)];
   for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
     const KeyPair& pair = lines.pairs[p];
@@ -234,7 +235,7 @@ void ProfileSums::add_samples(const KeyTile& all) {
     heatmap_.set_weight(static_cast<double>(eligible_[at]) /
                         static_cast<double>(options_.max_pairs));
     evaluator_.set_column_range(points_.column[at], last_column_[at + 1] + 1);
-    add_sample(ranges_at(c), options_.max_pairs,
+    add_sample(eligible_key_ranges(c), options_.max_pairs,
                options_.seed ^ (static_cast<std::uint64_t>(c + 1) << 32), evaluator_);
   }
 }
@@ -255,7 +256,7 @@ struct BucketRun {
   std::size_t bucket = 0;  // index into the distinct bucket numbers
 };
 
-std::vector<BucketRun> runs_of(const SortedKeys& keys, const DistinctIntegers& buckets) {
+std::vector<BucketRun> find_bucket_runs(const SortedKeys& keys, const DistinctIntegers& buckets) {
   std::vector<BucketRun> runs;
   const auto count = std::ssize(keys.bin);
   for (std::int64_t begin = 0, end = 0; begin < count; begin = end) {
@@ -292,7 +293,7 @@ class BucketPairs {
     ExamplePlasticitySums sums{0, 0};  // one row per text that has pairs
   };
 
-  void take(const PairScoreTile& lines);
+  void add_score_tile(const PairScoreTile& lines);
 
   const QueryPoints& points_;
   const PlasticityOptions& options_;
@@ -310,10 +311,10 @@ BucketPairs::BucketPairs(const SortedKeys& keys, const QueryModelsAtPoints& quer
     : points_(queries.points),
       options_(options),
       numbers_(keys.bin),
-      runs_(runs_of(keys, numbers_)),
+      runs_(find_bucket_runs(keys, numbers_)),
       row_(keys.bin.size()),
       plasticity_(points_),
-      evaluator_(queries.columns, [this](const PairScoreTile& lines) { take(lines); }) {
+      evaluator_(queries.columns, [this](const PairScoreTile& lines) { add_score_tile(lines); }) {
   for (const auto number : numbers_.numbers) {
     buckets_.emplace_back();
     buckets_.back().number = number;
@@ -332,7 +333,7 @@ BucketPairs::BucketPairs(const SortedKeys& keys, const QueryModelsAtPoints& quer
   }
 }
 
-void BucketPairs::take(const PairScoreTile& lines) {
+void BucketPairs::add_score_tile(const PairScoreTile& lines) {
   const auto bucket_of = [this](const KeyPair& pair) -> Bucket& {
     return buckets_[as_index(numbers_.place[as_index(pair.first)])];
   };

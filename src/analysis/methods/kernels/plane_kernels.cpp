@@ -15,16 +15,17 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-using Two = hn::CappedTag<double, 2>;
+using TwoDoubles = hn::CappedTag<double, 2>;
 
 // Normalizes kRows independent rows at a time, so that divisions and square roots overlap.
 template <int kRows>
-HWY_INLINE void write_units(const double* xy, std::complex<double>* to, std::int64_t stride) {
-  const Two d;
+HWY_INLINE void write_unit_vectors(const double* xy, std::complex<double>* to,
+                                   std::int64_t stride) {
+  const TwoDoubles d;
   constexpr int kPairs = 2 * kRows;  // pairs of planes
   const auto from = [&](int pair) { return xy + 8 * (pair / 2) + 2 * (pair % 2); };
-  hn::Vec<Two> square[kPairs];
-  hn::Vec<Two> inverse[kPairs];
+  hn::Vec<TwoDoubles> square[kPairs];
+  hn::Vec<TwoDoubles> inverse[kPairs];
 #pragma GCC unroll 8
   for (int pair = 0; pair < kPairs; ++pair) {
     const auto x = hn::LoadU(d, from(pair));
@@ -47,13 +48,13 @@ HWY_INLINE void write_units(const double* xy, std::complex<double>* to, std::int
   }
 }
 
-void unit_kernel(const double* xy, std::int64_t rows, std::complex<double>* to,
-                 std::int64_t stride) {
+void unit_vector_kernel(const double* xy, std::int64_t rows, std::complex<double>* to,
+                        std::int64_t stride) {
   constexpr std::int64_t kTogether = 3;
   std::int64_t row = 0;
   for (; row + kTogether <= rows; row += kTogether)
-    write_units<kTogether>(xy + 8 * row, to + row, stride);
-  for (; row < rows; ++row) write_units<1>(xy + 8 * row, to + row, stride);
+    write_unit_vectors<kTogether>(xy + 8 * row, to + row, stride);
+  for (; row < rows; ++row) write_unit_vectors<1>(xy + 8 * row, to + row, stride);
 }
 
 }  // namespace
@@ -64,13 +65,13 @@ HWY_AFTER_NAMESPACE();
 namespace qkscope {
 namespace {
 
-HWY_EXPORT(unit_kernel);
+HWY_EXPORT(unit_vector_kernel);
 
 }  // namespace
 
 void to_unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* to,
                      std::int64_t stride) {
-  QKSCOPE_DISPATCH(unit_kernel)(xy, rows, to, stride);
+  QKSCOPE_DISPATCH(unit_vector_kernel)(xy, rows, to, stride);
 }
 
 void to_unit_vectors_reference(const double* xy, std::int64_t rows, std::complex<double>* to,

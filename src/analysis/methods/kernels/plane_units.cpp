@@ -13,7 +13,7 @@ constexpr std::int64_t kTogether = 32;               // rows per block, sized fo
 constexpr std::int64_t kPlanes = kPanelColumns / 2;  // planes per group
 
 // Prefetches the next rows, which are scattered in memory, while the current ones are projected.
-void fetch(std::span<const float* const> rows, std::int64_t dim) {
+void prefetch_rows(std::span<const float* const> rows, std::int64_t dim) {
   constexpr std::int64_t kLine = 16;  // floats per cache line
   for (const float* const row : rows)
     for (std::int64_t j = 0; j < dim; j += kLine) __builtin_prefetch(row + j, 0, 2);
@@ -48,7 +48,7 @@ void PlaneUnitVectors::project(const Matrix& axes, std::span<const double> line,
   for (std::int64_t begin = 0; begin < count; begin += kTogether) {
     const auto here = std::min(kTogether, count - begin);
     const auto behind = rows.subspan(as_index(begin + here));
-    fetch(behind.first(std::min<std::size_t>(kTogether, behind.size())), dim);
+    prefetch_rows(behind.first(std::min<std::size_t>(kTogether, behind.size())), dim);
     centre_and_interleave(rows.subspan(as_index(begin), as_index(here)), centre, block.data());
     double xy[kTogether * kPanelColumns];
     for (std::int64_t group = 0; group < groups; ++group) {

@@ -48,7 +48,7 @@ void predict_position(std::vector<double> y, std::span<const double> drift,
 }
 
 // Regression line of each rotated coordinate on position, from the moments.
-void refit(const Moments& queries, LinearQueryModel& model) {
+void fit_rotated_coordinates(const Moments& queries, LinearQueryModel& model) {
   const auto mean = rotate_vector(queries.mean, model);
   model.beta = rotate_vector(queries.cross_scatter, model);
   for (double& x : model.beta) x = queries.position_scatter > 0 ? x / queries.position_scatter : 0;
@@ -68,7 +68,7 @@ LinearQueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
     first_axis.front() = 1;
     model.reflection = householder_between(first_axis, direction);
   }
-  refit(queries, model);
+  fit_rotated_coordinates(queries, model);
   return model;
 }
 
@@ -102,7 +102,8 @@ void predict_position(const LogPositionSums& u, double drift_scatter, LinearQuer
   model.scalar_r_squared = along * along / (drift_scatter * u.scatter);
 }
 
-QueryBucketGaussian rotated_bucket(const QueryBucketMoments& from, const LinearQueryModel& model) {
+QueryBucketGaussian rotate_bucket_moments(const QueryBucketMoments& from,
+                                          const LinearQueryModel& model) {
   QueryBucketGaussian bucket{
       from.bucket, from.count, from.position, rotate_vector(from.mean, model), {}};
   if (from.count < 2 || from.scatter.data.empty()) return bucket;
@@ -140,7 +141,7 @@ void describe_buckets(const CentredRows& queries, bool variances, LinearQueryMod
       add_scaled(1, sums.sum, bucket.mean);
       bucket.scatter = std::move(sums.scatter);
     }
-    model.buckets.push_back(rotated_bucket(bucket, model));
+    model.buckets.push_back(rotate_bucket_moments(bucket, model));
   }
 }
 
@@ -272,7 +273,7 @@ LinearQueryModel fit_query_model_from_moments(const Moments& queries,
     model.residual_variance.push_back(std::max(kVarianceFloor, (variance[j] - drift) / (n - 1)));
   }
   predict_position(log_positions, variance.front(), model);
-  for (const auto& bucket : buckets) model.buckets.push_back(rotated_bucket(bucket, model));
+  for (const auto& bucket : buckets) model.buckets.push_back(rotate_bucket_moments(bucket, model));
   return model;
 }
 

@@ -9,7 +9,7 @@ namespace qkscope {
 namespace {
 
 // tensor = tensor[rows]
-void take_rows(Tensor& tensor, std::span<const std::int64_t> rows) {
+void keep_tensor_rows(Tensor& tensor, std::span<const std::int64_t> rows) {
   Shape shape = tensor.shape();
   const auto bytes = tensor.view().size_bytes() / as_index(shape[0]);
   shape[0] = std::ssize(rows);
@@ -335,14 +335,14 @@ void CpuBackend::project_logits() {
 void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
   QKSCOPE_ASSERT(kept_.empty());
   kept_.assign(rows.begin(), rows.end());
-  take_rows(residual_, rows);
-  if (!layer_input_.empty()) take_rows(layer_input_, rows);
-  take_rows(q_, rows);
-  if (!mixed_.empty()) take_rows(mixed_, rows);
-  if (config().has_attention_gate()) take_rows(attention_gate_, rows);
+  keep_tensor_rows(residual_, rows);
+  if (!layer_input_.empty()) keep_tensor_rows(layer_input_, rows);
+  keep_tensor_rows(q_, rows);
+  if (!mixed_.empty()) keep_tensor_rows(mixed_, rows);
+  if (config().has_attention_gate()) keep_tensor_rows(attention_gate_, rows);
   for (auto& table : tables_) {
-    take_rows(table.cos, rows);
-    take_rows(table.sin, rows);
+    keep_tensor_rows(table.cos, rows);
+    keep_tensor_rows(table.sin, rows);
   }
   normalized_ = Tensor(residual_.shape());
   update_ = Tensor(residual_.shape());

@@ -11,7 +11,7 @@ namespace qkscope {
 namespace {
 
 // Reads a soft cap; null switches it off.
-double read_cap(const ConfigReader& config, const char* key, double fallback) {
+double read_soft_cap(const ConfigReader& config, const char* key, double fallback) {
   constexpr ConfigReader::NumberRange kCap{1e-3, 1e9};
   return config.contains_key(key) && !config.has_value(key) ? 0.0
                                                             : config.number(key, fallback, kCap);
@@ -50,8 +50,8 @@ void read_gemma_base(ModelConfig& model, const ConfigReader& config, std::int64_
 
 void read_gemma2(ModelConfig& model, const ConfigReader& config) {
   read_gemma_base(model, config, 256000, 8192);
-  model.attention_softcap = read_cap(config, "attn_logit_softcapping", 50.0);
-  model.logit_softcap = read_cap(config, "final_logit_softcapping", 30.0);
+  model.attention_softcap = read_soft_cap(config, "attn_logit_softcapping", 50.0);
+  model.logit_softcap = read_soft_cap(config, "final_logit_softcapping", 30.0);
   read_alternating_windows(model, config, 4096);
   model.ropes = {read_llama_rope(model, config, {})};
 }

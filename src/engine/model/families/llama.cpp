@@ -9,7 +9,7 @@ namespace qkscope {
 namespace {
 
 // Reads the settings of OLMo 2 and 3 other than RoPE.
-void read_olmo2_body(ModelConfig& model, const ConfigReader& config) {
+void read_olmo2_without_rope(ModelConfig& model, const ConfigReader& config) {
   read_llama_without_rope(model, config, {.norm_eps = 1e-5});
   model.qk_norm = true;
   model.qk_norm_whole = true;
@@ -159,14 +159,14 @@ void read_olmo(ModelConfig& model, const ConfigReader& config) {
 
 // OLMo 2: OLMo with RMSNorm after attention and MLP, and q/k norms over all heads.
 void read_olmo2(ModelConfig& model, const ConfigReader& config) {
-  read_olmo2_body(model, config);
+  read_olmo2_without_rope(model, config);
   model.ropes = {read_llama_rope(model, config, {})};
 }
 
 // OLMo 3: every fourth layer uses full attention, the others a sliding window; RoPE is scaled only
 // in full-attention layers.
 void read_olmo3(ModelConfig& model, const ConfigReader& config) {
-  read_olmo2_body(model, config);
+  read_olmo2_without_rope(model, config);
   read_periodic_windows(model, config, {});
   const auto theta = config.number("rope_theta", 500000.0, kRopeTheta);
   read_ropes_by_layer_kind(model, config, theta, theta);

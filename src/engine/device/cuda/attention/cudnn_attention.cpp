@@ -92,7 +92,7 @@ struct CudnnAttention::Library {
     if (handle != nullptr) cudnnDestroy(handle);
   }
 
-  bool serves() const {
+  bool supports_model() const {
     return !failed && (dtype == DType::bf16 || dtype == DType::f16) && model.d_head % 8 == 0 &&
            model.d_head <= 256;
   }
@@ -165,7 +165,7 @@ CudnnAttention::CudnnAttention(const ModelConfig& model, DType dtype, int device
                                cudaStream_t stream)
     : library_(std::make_unique<Library>(model, dtype, stream)) {
   auto& l = *library_;
-  if (l.serves()) l.started = run_in_background([&l, device] { l.start(device); });
+  if (l.supports_model()) l.started = run_in_background([&l, device] { l.start(device); });
 }
 
 CudnnAttention::~CudnnAttention() = default;
@@ -257,7 +257,7 @@ bool CudnnAttention::attend(const CausalAttentionArguments& a) {
   const auto& last = l.sequences.back();
   const bool countable = (last.begin + last.length) * std::max(l.row_stride, l.z_stride) <=
                          std::numeric_limits<std::int32_t>::max();
-  if (!l.serves() || (l.ragged && !countable)) return false;
+  if (!l.supports_model() || (l.ragged && !countable)) return false;
   const auto& plan = l.plan_for(a.window);
   if (!plan.graph) return false;
   l.upload_sequences();

@@ -11,25 +11,27 @@ namespace {
 // the fastest of the sizes tried, from 8 MB up, at every sequence length.
 constexpr std::int64_t kCachedBytes = 8'000'000;
 
-struct KeyHead {
+struct SequenceKeyHead {
   Sequence sequence;
   std::int64_t head;
 };
 
 struct ScheduledTile {
   std::int64_t tile;
-  const KeyHead* keys;
+  const SequenceKeyHead* keys;
 };
 
 }  // namespace
 
 std::vector<AttentionTile> schedule_attention_tiles(std::span<const Sequence> sequences,
                                                     const TileShape& shape) {
-  std::vector<KeyHead> key_heads;
+  std::vector<SequenceKeyHead> key_heads;
   for (const auto& sequence : sequences)
     for (std::int64_t head = 0; head < shape.n_kv_heads; ++head)
       key_heads.push_back({sequence, head});
-  const auto bytes = [&](const KeyHead& keys) { return keys.sequence.length * shape.d_head * 4; };
+  const auto bytes = [&](const SequenceKeyHead& keys) {
+    return keys.sequence.length * shape.d_head * 4;
+  };
   const auto group = shape.n_heads / shape.n_kv_heads;
   std::vector<AttentionTile> order;
   for (auto first = key_heads.begin(); first != key_heads.end();) {

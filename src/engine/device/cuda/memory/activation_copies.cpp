@@ -37,7 +37,7 @@ std::int64_t capacity_for(std::int64_t bytes) {
 }
 
 // Returns true if two staging buffers of `bytes` bytes, for q and for k, fit into free GPU memory.
-bool has_room_for(std::int64_t bytes) {
+bool fits_free_gpu_memory(std::int64_t bytes) {
   std::size_t free = 0;
   std::size_t total = 0;
   check(cudaMemGetInfo(&free, &total), "ask for the free memory of the GPU");
@@ -80,8 +80,8 @@ void ActivationCopier::copy_to_host(const DeviceView& view, const SelectedIndice
   const auto dtype = native ? view.dtype : DType::f32;
   const auto shape = selected_shape(view, selected);
   const auto bytes = shape.count() * static_cast<std::int64_t>(dtype_size(dtype));
-  const bool fits =
-      native ? bytes <= kMostNativeBytes && has_room_for(bytes) : bytes <= kMostPendingBytes;
+  const bool fits = native ? bytes <= kMostNativeBytes && fits_free_gpu_memory(bytes)
+                           : bytes <= kMostPendingBytes;
   if (selected.empty() && !fits) {
     deliver_copies();
     show(fetch(view, dtype));

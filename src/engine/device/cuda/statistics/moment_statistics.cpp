@@ -120,8 +120,8 @@ void copy_shift(const std::vector<float>& known, std::int64_t count, float* to,
           "copy shifts to the GPU");
 }
 
-TokenSetMoments moment_set(MomentSegment segments, const PositionSums& positions,
-                           std::byte* moments) {
+TokenSetMoments make_token_set_moments(MomentSegment segments, const PositionSums& positions,
+                                       std::byte* moments) {
   return {.segments = segments,
           .rows = {static_cast<double>(positions.n), positions.t_mean, positions.u_mean},
           .moments = reinterpret_cast<double*>(moments)};
@@ -280,12 +280,12 @@ void MomentStatistics::center_sums(const MomentArguments& sums, const MomentRequ
   const ResultLayout layout(request);
   const auto body = schedule.schedule.body;
   const auto end = static_cast<std::int32_t>(sums.segment_count);
-  center_moments(
-      sums,
-      {{moment_set({0, body}, partition.positions[0].to_position_sums(), result + layout.set(0)),
-        moment_set({body, end}, partition.positions[1].to_position_sums(),
-                   result + layout.set(1))}},
-      stream_);
+  center_moments(sums,
+                 {{make_token_set_moments({0, body}, partition.positions[0].to_position_sums(),
+                                          result + layout.set(0)),
+                   make_token_set_moments({body, end}, partition.positions[1].to_position_sums(),
+                                          result + layout.set(1))}},
+                 stream_);
   const bool covariance = request.shape.bucket_covariance;
   center_bucket_moments(
       sums,
