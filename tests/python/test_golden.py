@@ -28,9 +28,10 @@ def test_activations_match_transformers(case: str) -> None:
     rows, pattern_rows = golden.pop("rows"), golden.pop("pattern_rows")
     ids = golden.pop("token_ids")
     squares = [name for name in golden if name.endswith(("pattern", "scores"))]
-    others = [name for name in golden if name not in squares]
+    states = [name for name in golden if name.endswith("mixer.hook_state")]  # after the last position
+    others = [name for name in golden if name not in squares + states]
     model = qkscope.load(GOLDEN / case, device="cpu")
-    for names, positions in ((others, rows), (squares, pattern_rows)):
+    for names, positions in ((others, rows), (squares, pattern_rows), (states, [len(ids) - 1])):
         if names:
             for name, array in model.cache(ids, names, positions=positions).items():
                 assert_close(array, golden[name], 2e-4, name)  # docs/explanation/numerics.md
@@ -77,3 +78,20 @@ def test_edits_match_transformer_lens(path: Path) -> None:
         logits = model.run_with_hooks(ids, [(name, function)])
         assert np.abs(logits - plain).max() > 1e-3, kind
         assert_close(logits, golden[kind], 1e-4, kind)
+
+
+def test_layers_without_attention_have_states_and_refuse_what_needs_heads() -> None:
+    """States have one row per sequence unless positions are chosen; calls that need attention name the model."""
+    model = qkscope.load(GOLDEN / "olmo_hybrid", device="cpu")
+    name, shape = "blocks.0.mixer.hook_state", (4, 8, 12)
+    ragged = model.cache([[1, 2, 3, 4], [5, 6, 7]], name)[name]
+    assert ragged.shape == (2, 1, *shape)
+    chosen = model.cache([[1, 2, 3, 4], [5, 6, 7, 8]], name, positions=[1, 3])[name]
+    assert chosen.shape == (2, 2, *shape)
+    np.testing.assert_array_equal(ragged[0, 0], chosen[0, 1])
+    cache = model.cache([1, 2, 3, 4])
+    for call in (cache.decompose_resid, cache.stack_head_results, cache.get_full_resid_decomposition):
+        with pytest.raises(qkscope.InputError, match="olmo_hybrid has layers without attention"):
+            call()
+    with pytest.raises(qkscope.InputError, match="layer 0 has no attention"):
+        model.blocks[0]
