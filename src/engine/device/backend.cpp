@@ -146,14 +146,6 @@ void copy_values(TensorView to, ConstTensorView from) {
   });
 }
 
-void Backend::mix(std::span<const std::int64_t>) {
-  failure("this device has no gated delta net; use --device cpu");
-}
-
-void Backend::project_mixed(ResidualAddition) {
-  failure("this device has no gated delta net; use --device cpu");
-}
-
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
                                       const BackendOptions& options) {
   if (options.device.kind == Device::Kind::cpu) return std::make_unique<CpuBackend>(model);

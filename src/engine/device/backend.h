@@ -123,9 +123,9 @@ class Backend {
   // project_output(). mix() also computes the states after `state_rows` (ascending rows of the
   // batch), which mixer_states() returns: (state_rows, value_heads, d_key, d_value) on the host,
   // valid until the next step. A backend without these steps refuses such models when it is made.
-  virtual void mix(std::span<const std::int64_t> state_rows);
+  virtual void mix(std::span<const std::int64_t> /*state_rows*/) {}
   virtual ConstTensorView mixer_states() const { return {}; }
-  virtual void project_mixed(ResidualAddition addition);
+  virtual void project_mixed(ResidualAddition) {}
 
   // Only in layers with experts, before the MLP: project_router() computes router_logits,
   // choose_experts() computes expert_weights and expert_indices.
