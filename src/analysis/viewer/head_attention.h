@@ -37,7 +37,7 @@ struct HeadStatistics {
 };
 
 enum class CellValue { largest, sum };
-inline void add_to_cell(float& cell, float value, CellValue kind) {
+inline void accumulate_in_cell(float& cell, float value, CellValue kind) {
   cell = kind == CellValue::largest ? std::max(cell, value) : cell + value;
 }
 
