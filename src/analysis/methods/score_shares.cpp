@@ -293,7 +293,7 @@ void add_swaps(const Matrix& score, Random& random, SwapSums& sums) {
   }
 }
 
-// Correlation within queries, without one group of texts (-1: over all).
+// Within-query correlation, leaving out the texts of one group (-1: of none).
 double swap_correlation(const std::vector<SwapSums>& groups, KeptBySwap kind, int without) {
   WithinQuerySums total;
   for (std::size_t group = 0; group < groups.size(); ++group) {

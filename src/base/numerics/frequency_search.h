@@ -24,7 +24,7 @@ struct SinusoidFit {
 // constructor computes everything that depends on the positions alone.
 class LombScargle {
  public:
-  // `spectrum` must be built for the offsets of `order` and the band; its values are lost.
+  // `spectrum` must have been built for the offsets of `order` and for `band`; it is overwritten.
   LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& spectrum);
 
   // Returns the frequency in the band with the largest R^2. The lowest frequency is an eighth of a

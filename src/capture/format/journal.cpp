@@ -72,7 +72,8 @@ struct RowRange {
   std::int64_t last = -1;
 };
 
-// Whether an example of dataset row `row` may follow one of row `last`. Chunks share a row.
+// Whether an example of dataset row `row` may follow one of row `last`. Equal rows are allowed,
+// because the chunks of one text have the same row.
 bool in_row_order(const Journal& journal, std::int64_t last, std::int64_t row) {
   const auto& identity = journal.manifest().identity;
   const bool in_chunks = identity.contains("tokenizer") && identity["tokenizer"].contains("chunk");

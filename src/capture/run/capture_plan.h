@@ -98,7 +98,7 @@ std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan);
 DryRun dry_run(const RunPlan& plan, const Shard& shard);
 
 // Number of (query, key) pairs in causal attention over `length` tokens; window 0: full.
-double count_attended_pairs(std::int64_t length, std::int64_t window);
+double count_attended_pairs(std::int64_t length, std::int64_t window, std::int64_t chunk = 0);
 
 // Floating-point operations of a forward pass over `length` tokens, without logits.
 double forward_flop(const ModelConfig& model, std::int64_t length);

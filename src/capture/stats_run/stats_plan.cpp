@@ -156,7 +156,7 @@ Statistics describe_statistics(const StatsConfig& config, const RunPlan& run) {
   statistics.dim = run.model.d_head;
   statistics.interleaved = run.model.rope_interleaved;
   for (std::int64_t layer = 0; layer < run.model.n_layers; ++layer)
-    if (!run.model.layers[as_index(layer)].cross_attention) statistics.layers.push_back(layer);
+    if (run.model.layers[as_index(layer)].has_attention()) statistics.layers.push_back(layer);
   describe_layers(statistics, run);
   return statistics;
 }

@@ -125,7 +125,7 @@ class Backend {
   // valid until the next step. A backend without these steps refuses such models when it is made.
   virtual void mix(std::span<const std::int64_t> /*state_rows*/) {}
   virtual ConstTensorView mixer_states() const { return {}; }
-  virtual void project_mixed(ResidualAddition) {}
+  virtual void project_mixer_output(ResidualAddition) {}
 
   // Only in layers with experts, before the MLP: project_router() computes router_logits,
   // choose_experts() computes expert_weights and expert_indices.

@@ -118,7 +118,7 @@ class ForwardPass {
     const HookPoint output{Stage::mixer_out, layer};
     if (plan_.ends_before(output)) return;
     drop_rows(layer);
-    backend_.project_mixed(residual_addition(output));
+    backend_.project_mixer_output(residual_addition(output));
     show_update(output);
   }
 

@@ -41,8 +41,8 @@ std::optional<double> as_number(const Json& value) {
 // Converts every element of a list; fails if the value is not a list or an element cannot be
 // converted.
 template <typename Convert>
-auto read_list(const ConfigReader& config, const std::string& key, const std::string& expected,
-               Convert convert) {
+auto read_list_of_key(const ConfigReader& config, const std::string& key,
+                      const std::string& expected, Convert convert) {
   const Json& list = config.at(key);
   if (!list.is_array()) config.fail(key, expected);
   std::vector<typename decltype(convert(list))::value_type> values;
@@ -215,19 +215,19 @@ std::string ConfigReader::string(const std::string& key, const std::string& fall
 }
 
 std::vector<std::int64_t> ConfigReader::integers(const std::string& key) const {
-  return read_list(*this, key, "a list of integers", as_integer);
+  return read_list_of_key(*this, key, "a list of integers", as_integer);
 }
 
 std::vector<double> ConfigReader::numbers(const std::string& key, NumberRange range) const {
-  return read_list(*this, key, fmt::format("a list of numbers, each {}", range.to_string()),
-                   [&](const Json& item) {
-                     const auto value = as_number(item);
-                     return value && range.holds(*value) ? value : std::nullopt;
-                   });
+  return read_list_of_key(*this, key, fmt::format("a list of numbers, each {}", range.to_string()),
+                          [&](const Json& item) {
+                            const auto value = as_number(item);
+                            return value && range.holds(*value) ? value : std::nullopt;
+                          });
 }
 
 std::vector<std::string> ConfigReader::strings(const std::string& key) const {
-  return read_list(*this, key, "a list of strings", [](const Json& item) {
+  return read_list_of_key(*this, key, "a list of strings", [](const Json& item) {
     return item.is_string() ? std::optional(item.get<std::string>()) : std::nullopt;
   });
 }

@@ -105,8 +105,8 @@ void check_missing(const ModelConfig& model, const std::set<std::string>& presen
         where, format_name_list(missing, kMostListed));
 }
 
-void check_surplus(const ModelConfig& model, const std::set<std::string>& present,
-                   const TensorNaming& prefix, const std::string& where) {
+void refuse_unknown_tensors(const ModelConfig& model, const std::set<std::string>& present,
+                            const TensorNaming& prefix, const std::string& where) {
   std::set<std::string> expected;
   for (const auto& spec : expected_tensors(model, prefix))
     expected.insert(prefix.backbone + spec.name);
@@ -150,7 +150,7 @@ TensorNaming check_tensor_names(const ModelConfig& model, const std::vector<std:
   prefix.experts = find_expert_naming(model, present, prefix.backbone);
   prefix.delta = find_delta(model, present, prefix.backbone);
   check_missing(model, present, prefix, where);
-  check_surplus(model, present, prefix, where);
+  refuse_unknown_tensors(model, present, prefix, where);
   return prefix;
 }
 

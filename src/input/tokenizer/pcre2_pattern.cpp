@@ -100,14 +100,14 @@ std::string extend_class(const std::string& basis, std::uint16_t flag) {
   return inside;
 }
 
-struct ExtendedClass {
+struct CharacterClassEscape {
   std::string_view positive, negative;  // spelling in an expression
   std::string inside;
 };
 
-const std::vector<ExtendedClass>& extended_classes() {
+const std::vector<CharacterClassEscape>& extended_classes() {
   return fork_safe_static([] {
-    return std::vector<ExtendedClass>{
+    return std::vector<CharacterClassEscape>{
         {"\\w", "\\W", extend_class("\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}", unicode::kRegexWord)},
         {"\\s", "\\S", extend_class("\\x{9}-\\x{D}\\x{85}\\p{Z}", unicode::kSpace)},
         {"\\p{L}", "\\P{L}", extend_class("\\p{L}", unicode::kLetter)},
@@ -124,7 +124,7 @@ std::string expand_character_classes(std::string_view expression) {
     const std::string_view rest = expression.substr(at);
     std::size_t used = rest[0] == '\\' ? std::min<std::size_t>(2, rest.size()) : 1;
     std::string put(rest.substr(0, used));
-    for (const ExtendedClass& known : extended_classes()) {
+    for (const CharacterClassEscape& known : extended_classes()) {
       if (rest.starts_with(known.positive)) {
         put = in_class ? known.inside : "[" + known.inside + "]";
         used = known.positive.size();

@@ -48,7 +48,7 @@ constexpr Composition kCompositions[] = {
 };
 
 template <std::size_t N>
-std::u32string_view look_up(const Mapping (&table)[N], char32_t code) {
+std::u32string_view find_mapping_of_code_point(const Mapping (&table)[N], char32_t code) {
   const auto* found = std::lower_bound(std::begin(table), std::end(table), code,
                                        [](const Mapping& m, char32_t c) { return m.code < c; });
   if (found == std::end(table) || found->code != code) return {};
@@ -92,8 +92,9 @@ std::uint8_t combining_rank(char32_t code) {
 
 // Returns the full decomposition, or an empty view if there is none. Hangul is handled separately.
 std::u32string_view decomposition(char32_t code, bool compatible) {
-  const auto found = compatible ? look_up(kCompatible, code) : std::u32string_view();
-  return found.empty() ? look_up(kCanonical, code) : found;
+  const auto found =
+      compatible ? find_mapping_of_code_point(kCompatible, code) : std::u32string_view();
+  return found.empty() ? find_mapping_of_code_point(kCanonical, code) : found;
 }
 
 // Returns the composition of two characters, including Hangul, or 0 if there is none.
@@ -285,7 +286,7 @@ const std::uint16_t* character_property_table() {
 }
 
 std::u32string_view lowercase(char32_t code) {
-  return look_up(kLowercase, code);
+  return find_mapping_of_code_point(kLowercase, code);
 }
 
 void normalize(AlignedText& text, NormalizationForm form) {

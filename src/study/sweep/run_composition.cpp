@@ -56,7 +56,8 @@ CompositionSection read_composition_section(YamlSection section) {
   return read;
 }
 
-bool has_current_composition(const CompositionSection& section, const std::string& results) {
+bool has_up_to_date_composition_scores(const CompositionSection& section,
+                                       const std::string& results) {
   try {
     return load_json(record_file(results)) == composition_record(section);
   } catch (const Error&) {

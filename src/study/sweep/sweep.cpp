@@ -110,7 +110,7 @@ class SweepPlanner {
                              .flop = dry.flop};
   }
 
-  // `beside` is true if the statistics share the forward passes of the capture.
+  // `beside`: the statistics share the forward passes of the capture.
   PlannedRun::Statistics statistics_cost(const SweepRun& run, bool beside) {
     const auto config = stats_config_of_run(run, folder_.statistics_location(run.label));
     const auto plan = make_stats_plan(config, config_.compute);

@@ -49,7 +49,8 @@ Table make_sampling_error_table(const SweepFolder& folder, const std::vector<Run
 void write_run_composition(const SweepConfig& config, const SweepRun& run,
                            const std::string& results, const FetchOptions& fetch);
 // Returns true if the results folder has these tables with these settings and this version.
-bool has_current_composition(const CompositionSection& section, const std::string& results);
+bool has_up_to_date_composition_scores(const CompositionSection& section,
+                                       const std::string& results);
 
 // Progress of a shard (a subset of the texts of a run) that has journal entries.
 struct ShardProgress {

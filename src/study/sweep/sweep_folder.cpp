@@ -201,7 +201,7 @@ bool SweepFolder::has_current_analysis(const SweepConfig& config, const SweepRun
   return has_current_results(analysis_options_of_run(config, run), results_folder(run.label)) &&
          (!exact || has_current_results(*exact, exact_results_folder(run.label))) &&
          (!config.composition ||
-          has_current_composition(*config.composition, results_folder(run.label)));
+          has_up_to_date_composition_scores(*config.composition, results_folder(run.label)));
 }
 
 bool SweepFolder::is_finished(const SweepConfig& config, const SweepRun& run) const {

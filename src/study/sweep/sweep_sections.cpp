@@ -146,7 +146,7 @@ Names read_globs(YamlSection& section) {
   return globs;
 }
 
-std::map<std::string, YAML::Node> read_phases(YamlSection& section) {
+std::map<std::string, YAML::Node> read_training_phases(YamlSection& section) {
   std::map<std::string, YAML::Node> phases;
   const auto node = section.node("phases");
   if (node.IsNull()) return phases;
@@ -235,7 +235,7 @@ CheckpointRule read_checkpoint_rule(YamlSection& section, std::int64_t every, st
   rule.overrides.reset(section.node("overrides"));
   if (!rule.overrides.IsNull() && !rule.overrides.IsMap())
     section.throw_expected("overrides", "a map");
-  rule.phases = read_phases(section);
+  rule.phases = read_training_phases(section);
   section.reject_unknown_keys();
   return rule;
 }

@@ -60,7 +60,7 @@ class CpuBackend : public Backend {
   void add_update_to_residual() override { add_update(residual_, update_); }
   void mix(std::span<const std::int64_t> state_rows) override;
   ConstTensorView mixer_states() const override { return mixer_states_; }
-  void project_mixed(ResidualAddition addition) override {
+  void project_mixer_output(ResidualAddition addition) override {
     linear(as_matrix(mixed_), weights_->delta.output, update_);
     mixed_ = {};
     add_update_rows(0, active_rows(), {}, addition);
