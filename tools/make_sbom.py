@@ -28,7 +28,7 @@ ARROW = re.compile(r"^lib(arrow|parquet)")
 SYSTEM = re.compile(r"^(ld-linux.*|lib(c|m|dl|pthread|rt|resolv|util|anl|mvec))\.so")
 NVIDIA = re.compile(r"^lib(cuda|cublas|cudnn|nv)")
 # auditwheel adds the hash of a library to its name: libfmt-1a2b3c4d.so.9.1.0.
-HASH = re.compile(r"-[0-9a-f]{8}(?=\.so)")
+HASH = re.compile(r"-[0-9a-f]{8}(?=\.)")
 
 
 class Mistake(Exception):
@@ -155,12 +155,12 @@ def add_libraries(bill: Bill, package: str, folder: pathlib.Path, arrow: str) ->
     for name, version in bundled.items():
         bill.add_debian(package, name, version, "bundled")
     names = {HASH.sub("", name): name for name in needed if not re.match(r"libqkscope|_engine", name)}
-    # auditwheel keeps the full version in the names of bundled libraries: the SONAME is their beginning.
-    short = {name: re.match(r"(.*\.so(?:\.\d+)?)", name)[1] for name in names}
-    providers = library_packages({*names, *short.values()})
+    # auditwheel keeps the full version in the names of bundled libraries (libx.so.1.2.3): the SONAME is one of their beginnings.
+    beginnings = {name: [name[:end.end()] for end in re.finditer(r"\.so|(?<=\d)(?=\.\d)|$", name)] for name in names}
+    providers = library_packages({part for parts in beginnings.values() for part in parts})
     for name, real in sorted(names.items()):
         inside = real in own
-        provider = providers.get(name) or providers.get(short[name])
+        provider = next((providers[part] for part in reversed(beginnings[name]) if part in providers), None)
         if ARROW.match(name):
             if inside:
                 bill.add_python(package, "pyarrow", arrow, "bundled: Apache Arrow and Parquet")
