@@ -141,7 +141,7 @@ class ForwardPass {
     backend_.project_qkv(statistics_ != nullptr || observer_.wants({Stage::v, layer}) ||
                          !plan_.ends_before({Stage::attn_scores, layer}));
     for (const auto& [buffer, heads] : projected_)
-      backend_.edit_buffer(buffer, [&](TensorView all) { replace_heads(heads, all); });
+      backend_.edit_buffer(buffer, [&heads = heads](TensorView all) { replace_heads(heads, all); });
     projected_.clear();
     show({Stage::q, layer}, ActivationBuffer::q);
     show({Stage::k, layer}, ActivationBuffer::k);
