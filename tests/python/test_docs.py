@@ -1,6 +1,7 @@
 """Runs the Python code of the documentation on the demo model."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -78,6 +79,11 @@ NOT_RUN = {
 def test_every_page_with_code_runs_or_has_a_reason() -> None:
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if python_blocks(str(page))}
     assert pages == {*RUN, *NOT_RUN} - {"../README.md"}
+
+
+def test_the_page_of_the_api_lists_every_public_name() -> None:
+    page = (ROOT / "tools/site/pages/reference/python-api.md").read_text()
+    assert {*re.findall(r"^::: qkscope\.(\w+)", page, re.MULTILINE)} == {*qkscope.__all__} - {"__version__"}
 
 
 @pytest.mark.parametrize("page", RUN)

@@ -22,7 +22,8 @@ hide: [navigation]
 # Gallery
 
 Which figures does qkscope draw, and with which command? All of them are below, drawn from the demo's model by the commands shown;
-[figures.md](../reference/figures.md) lists their data. The [report of the demo](report.html) shows the same heads interactively.
+[figures.md](../reference/figures.md) lists their data. The [report of the demo](report.html) shows the same heads interactively, and
+[the viewer](viewer.html) the attention of four of them over a text of the demo.
 
 """
 
@@ -50,7 +51,7 @@ SECTIONS = [
     Section("Runs of a sweep", "The ten checkpoints of [the demo](../start/demo.md).", "results/demo",
             ["qkscope demo --out results"]),
     Section("Heads of one run", "The last checkpoint of the demo.", "results/run",
-            ["qkscope analyze results/demo/captures/LC2-1200 --out results/run --planes-of 3.5"]),
+            ["qkscope analyze results/demo/captures/LC2-1200 --out results/run --planes-of 3.5 --weights share/demo/checkpoints/LC2-1200"]),
     Section("Attention over every token", "[Statistics](../reference/statistics.md) of the same checkpoint.", "results/attention",
             ["qkscope stats --config statistics.yaml", "qkscope analyze results/statistics --out results/attention"],
             files=["statistics.yaml"]),
@@ -142,6 +143,8 @@ def main():
     if missing:
         raise SystemExit(f"no section of the gallery draws {', '.join(missing)}")
     shutil.copy("results/demo/figures/report.html", out)
+    run("qkscope view --model share/demo/checkpoints/LC2-1200 --dataset share/demo/corpus.jsonl --row 0"
+        f" --heads 2.0,2.1,6.2,7.0 --export {out}/viewer.html")
     (out / "index.md").write_text(text)
 
 

@@ -72,7 +72,7 @@ def stage(paths):
         if path in staged or not (ROOT / path).is_file():
             continue
         staged.add(path)
-        if Path(path).suffix in (".svg", ".png"):
+        if Path(path).suffix in (".gif", ".png", ".svg"):
             write(page_of(path), (ROOT / path).read_bytes())
             continue
         text, images = markdown_of(path)
