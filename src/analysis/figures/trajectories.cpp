@@ -1,5 +1,5 @@
-// Figures of measures over the runs of a sweep. figures.yaml lists the panels of each figure and the
-// result column of every line in a panel. Columns of the table `geometry` have one figure per
+// Figures of measures over the runs of a sweep. figures.yaml lists the panels of each figure and
+// the result column of every line in a panel. Columns of the table `geometry` have one figure per
 // question, with one line for RoPE and one for NoPE layers.
 #include <algorithm>
 
