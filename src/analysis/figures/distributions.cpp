@@ -9,9 +9,6 @@
 #include "base/core/numbers.h"
 
 namespace qkscope {
-namespace {
-
-constexpr int kHistogramBins = 24;
 
 struct HistogramMeasure {
   std::string table;
@@ -21,9 +18,14 @@ struct HistogramMeasure {
   bool absolute = false;
   bool optional = false;
   std::string null_column;
+
+  NLOHMANN_DEFINE_TYPE_INTRUSIVE_WITH_DEFAULT(HistogramMeasure, table, column, title, range,
+                                              absolute, optional, null_column)
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(HistogramMeasure, table, column, title, range,
-                                                absolute, optional, null_column)
+
+namespace {
+
+constexpr int kHistogramBins = 24;
 
 // Values of one column. `rope` includes heads whose layer kind is unknown.
 struct HeadValues {

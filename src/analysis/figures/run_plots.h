@@ -29,8 +29,8 @@ struct PlotSeries {
   std::string middle;
   std::string low;  // band around the middle
   std::string high;
-  std::string bar_low = "";  // 95 % interval of the mean; empty: unknown
-  std::string bar_high = "";
+  std::string bar_low = {};  // 95 % interval of the mean; empty: unknown
+  std::string bar_high = {};
 };
 
 // Plots lines with points, bands (whiskers for a single run) and error bars against column 1, the

@@ -92,9 +92,9 @@ class PanelGrid {
     double left = 0.46;
     std::string y_format = "%h";
     bool own_ranges = false;   // each panel has its own axis ranges and tick labels
-    std::string x_label = "";  // gnuplot markup
-    std::string y_label = "";
-    std::string functions = "";         // gnuplot functions that the panels call
+    std::string x_label = {};  // gnuplot markup
+    std::string y_label = {};
+    std::string functions = {};         // gnuplot functions that the panels call
     std::size_t title_characters = 30;  // longer titles of panels are shortened
   };
   struct Panel {

@@ -19,8 +19,6 @@ NLOHMANN_JSON_SERIALIZE_ENUM(SummaryStatistic,
                               {SummaryStatistic::mean_and_quartiles, "mean_and_quartiles"},
                               {SummaryStatistic::median_and_quartiles, "median_and_quartiles"}})
 
-namespace {
-
 struct LineSpec {
   std::string table;
   std::string column;
@@ -31,9 +29,10 @@ struct LineSpec {
   std::string divisor;   // the line shows column / divisor
   std::string name;      // of the CSV columns; default: the column, with abs_ for |column|
   std::string quantity;  // in errors.parquet; default: the name
+
+  NLOHMANN_DEFINE_TYPE_INTRUSIVE_WITH_DEFAULT(LineSpec, table, column, legend, look, null_column,
+                                              absolute, divisor, name, quantity)
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LineSpec, table, column, legend, look, null_column,
-                                                absolute, divisor, name, quantity)
 
 struct PanelSpec {
   std::string label;     // gnuplot markup
@@ -41,9 +40,12 @@ struct PanelSpec {
   std::vector<LineSpec> lines;
   std::string unit;            // the axis is scaled by a power of ten and names its unit
   bool shade_between = false;  // shade the gap between the first two lines
+
+  NLOHMANN_DEFINE_TYPE_INTRUSIVE_WITH_DEFAULT(PanelSpec, label, settings, lines, unit,
+                                              shade_between)
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(PanelSpec, label, settings, lines, unit,
-                                                shade_between)
+
+namespace {
 
 LegendEntry legend_entry(const LineSpec& line) {
   if (line.look == "query") return {line.legend, style::kQuery, style::kCircle};
