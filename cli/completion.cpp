@@ -9,7 +9,7 @@
 namespace qkscope::cli {
 namespace {
 
-// Returns the rows of the program, of its commands and of their subcommands.
+// Returns descriptions of the program, its commands and their subcommands, for completion scripts.
 std::vector<CommandRow> rows_of(const CommandRow& program) {
   std::vector<CommandRow> rows = {program};
   for (std::size_t i = 0; i < rows.size(); ++i)

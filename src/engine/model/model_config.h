@@ -148,8 +148,8 @@ struct ExpertsDefaults {
 };
 void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults);
 
-// Reads a router with sigmoid scores and a selection bias, and shared experts. Call both after
-// read_experts().
+// Two readers, to be called after read_experts(): a router with sigmoid scores and a selection
+// bias, and shared experts.
 void read_biased_router(ModelConfig& model, const ConfigReader& config, const char* scale_key,
                         const std::string& bias_name);
 void read_shared_experts(ModelConfig& model, const ConfigReader& config, const char* count_key,
