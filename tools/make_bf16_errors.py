@@ -69,7 +69,8 @@ def main():
         if (arguments.golden / case.name / gguf_file.FILE).exists():  # the same model as another case
             continue
         if arguments.cases and case.name not in arguments.cases:
-            table[case.name] = before[case.name]
+            if case.name in before:  # else it has no CUDA kernels
+                table[case.name] = before[case.name]
             continue
         table[case.name] = errors(case, arguments.golden)
         print(f"{case.name:32} logits {table[case.name].get('logits', math.nan):.2e}, "

@@ -21,7 +21,8 @@ def chosen_experts(experts, x, indices, weights):
         both = torch.einsum("ri,rkio->rko", x, experts.gate_up_proj[indices]) + experts.gate_up_proj_bias[indices]
         return {"pre": both[..., ::2], "pre_linear": both[..., 1::2], "post": experts._apply_gate(both)}
     if scales_inputs(experts):
-        gate, up = torch.einsum("rki,rkio->rko", x[:, None] * weights[..., None], experts.gate_up_proj[indices]).chunk(2, dim=-1)
+        scaled = (x[:, None] * weights[..., None]).to(x.dtype)
+        gate, up = torch.einsum("rki,rkio->rko", scaled, experts.gate_up_proj[indices]).chunk(2, dim=-1)
         return {"pre": gate, "pre_linear": up, "post": experts.act_fn(gate) * up}
     gate, up = torch.einsum("ri,rkoi->rko", x, experts.gate_up_proj[indices]).chunk(2, dim=-1)
     return {"pre": gate, "pre_linear": up, "post": experts.act_fn(gate) * up}

@@ -156,15 +156,9 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
 }
 
 void check_model_runs_on(Device device, const ModelConfig& model) {
-  const bool chunks =
-      std::ranges::any_of(model.layers, [](auto& layer) { return layer.chunk > 0; });
-  const char* const missing = model.has_recurrence()         ? "gated delta nets"
-                              : model.has_latent_attention() ? "latent attention"
-                              : chunks                       ? "chunked attention"
-                              : model.experts.scales_input   ? "experts with scaled inputs"
-                              : model.query_scaling && model.query_scaling->without_rope
-                                  ? "query scaling on layers without RoPE"
-                                  : nullptr;
+  const char* const missing = model.has_recurrence()       ? "gated delta nets"
+                              : model.experts.scales_input ? "experts with scaled inputs"
+                                                           : nullptr;
   if (device.kind == Device::Kind::cpu || missing == nullptr) return;
   bad_input(
       "device {}: {} models have {}, for which there is no CUDA kernel; use --device cpu, or "

@@ -81,14 +81,18 @@ std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, D
 
 std::int64_t activation_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto q_width = model.n_heads * model.d_head;
-  const auto kv_width = model.n_kv_heads * model.d_head;
+  const auto kv_width = model.n_kv_heads * (model.d_head + model.d_value());
+  const auto latents = model.has_latent_attention()
+                           ? model.latent.q_rank + model.latent.kv_rank + rotary_elements(model)
+                           : 0;
   const bool keeps_updates = !model.names.post_attention_norm.empty() ||
                              !model.names.post_mlp_norm.empty() || model.learned_positions() ||
                              model.experts.count > 0;
   const auto residuals = 1 + (keeps_updates ? 1 : 0) + (model.parallel_residual ? 1 : 0);
   const auto gate_width = model.has_attention_gate() ? 2 * q_width : 0;  // all rows, kept rows
-  const auto per_row = residuals * model.d_model + std::max(model.d_model, q_width) + q_width +
-                       gate_width + 2 * kv_width + rotary_elements(model);
+  const auto z_width = model.n_heads * model.d_value();
+  const auto per_row = residuals * model.d_model + std::max({model.d_model, q_width, z_width}) +
+                       q_width + gate_width + kv_width + latents + rotary_elements(model);
   const auto elements =
       rows * per_row + (model.gated_mlp() ? 3 : 2) * std::min(rows, kCudaMlpRows) * model.d_mlp;
   const auto row_sums = model.has_sinks() ? rows * model.n_heads * 8 : 0;

@@ -45,7 +45,10 @@ inline Ranges ranges_of(const Mask& mask) {
 
 struct HeadShape {
   std::int64_t n_heads, n_kv_heads, d_head;
-  std::int64_t width() const { return (n_heads + 2 * n_kv_heads) * d_head; }  // of a fused row
+  std::int64_t d_value = d_head;
+  std::int64_t width() const {  // of a fused row
+    return (n_heads + n_kv_heads) * d_head + n_kv_heads * d_value;
+  }
 };
 
 // Normal values, as the type holds them; the same on host and device.
@@ -79,7 +82,7 @@ struct FusedRows {
     return q(row, heads.n_heads + kv(head));
   }
   const float* v(std::int64_t row, std::int64_t head) const {
-    return q(row, heads.n_heads + heads.n_kv_heads + kv(head));
+    return q(row, heads.n_heads + heads.n_kv_heads) + kv(head) * heads.d_value;
   }
   const void* on_device(const float* value) const {
     return device.get<std::byte>() +
@@ -138,17 +141,17 @@ inline double error_share(const FusedRows& rows, const Ranges& ranges, std::size
   const auto first = ranges.first[query];
   const auto weights =
       plain_weights(rows, ranges.rows[query], head, first, ranges.last[query], scores);
-  const auto d_head = static_cast<std::size_t>(rows.heads.d_head);
-  std::vector<double> expected(d_head, 0.0), mass(d_head, 0.0);
+  const auto d_value = static_cast<std::size_t>(rows.heads.d_value);
+  std::vector<double> expected(d_value, 0.0), mass(d_value, 0.0);
   for (std::size_t key = 0; key < weights.size(); ++key) {
     const float* v = rows.v(first + static_cast<std::int32_t>(key), head);
-    for (std::size_t i = 0; i < d_head; ++i) {
+    for (std::size_t i = 0; i < d_value; ++i) {
       expected[i] += weights[key] * v[i];
       mass[i] += weights[key] * std::abs(v[i]);
     }
   }
   double worst = 0.0;
-  for (std::size_t i = 0; i < d_head; ++i) {
+  for (std::size_t i = 0; i < d_value; ++i) {
     const double allowed = (rounding(rows.dtype) + arithmetic(rows.dtype)) * mass[i] +
                            rounding(rows.dtype) * std::abs(expected[i]);
     const double error = std::abs(static_cast<double>(z[i]) - expected[i]);

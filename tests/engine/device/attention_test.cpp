@@ -38,7 +38,7 @@ std::vector<std::byte> kernel_z(const FusedRows& rows, const Ranges& ranges, con
                 q.data() + i * rows.stride);
   const DeviceBuffer q_device(encoded(q, rows.dtype));
   const DeviceBuffer first(ranges.first), last(ranges.last), sequence(ranges.sequence);
-  const auto z_stride = heads.n_heads * heads.d_head + mask.gap;
+  const auto z_stride = heads.n_heads * heads.d_value + mask.gap;
   DeviceBuffer z(static_cast<std::size_t>(queries * z_stride * element));
   z.poison();
   cuda::attention({.q = q_device.get(),
@@ -56,6 +56,7 @@ std::vector<std::byte> kernel_z(const FusedRows& rows, const Ranges& ranges, con
                    .n_heads = heads.n_heads,
                    .n_kv_heads = heads.n_kv_heads,
                    .d_head = heads.d_head,
+                   .d_value = heads.d_value,
                    .scale = rows.scale(),
                    .dtype = rows.dtype},
                   nullptr);
@@ -64,11 +65,10 @@ std::vector<std::byte> kernel_z(const FusedRows& rows, const Ranges& ranges, con
 
 class AttentionKernel : public GpuTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {};
 
-TEST_P(AttentionKernel, MatchesThePlainSoftmaxAndWritesNothingElse) {
-  const auto [dtype, d_head] = GetParam();
+void expect_plain_softmax_and_nothing_else(DType dtype, std::int64_t d_head, std::int64_t d_value) {
   for (const std::int64_t group : {1, 2, 4, 8})
     for (const std::int64_t gap : {0, 3, 8}) {
-      const HeadShape heads{.n_heads = 2 * group, .n_kv_heads = 2, .d_head = d_head};
+      const HeadShape heads{2 * group, 2, d_head, d_value};
       const FusedRows rows(kAllRows, heads, gap, dtype);
       for (const auto& mask : kMasks) {
         if (mask.gap != gap) continue;
@@ -76,7 +76,7 @@ TEST_P(AttentionKernel, MatchesThePlainSoftmaxAndWritesNothingElse) {
         const auto ranges = ranges_of(mask);
         const auto bytes = kernel_z(rows, ranges, mask);
         const auto z = decoded(bytes, dtype);
-        const auto width = heads.n_heads * d_head, z_stride = width + gap;
+        const auto width = heads.n_heads * d_value, z_stride = width + gap;
         double worst = 0.0;
         for (std::size_t i = 0; i < ranges.rows.size(); ++i) {
           const float* row = z.data() + static_cast<std::int64_t>(i) * z_stride;
@@ -88,12 +88,29 @@ TEST_P(AttentionKernel, MatchesThePlainSoftmaxAndWritesNothingElse) {
           if (i % 4 != static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(group)) - 1))
             continue;
           const auto head = static_cast<std::int64_t>(i + i / 16) % heads.n_heads;
-          worst = std::max(worst, error_share(rows, ranges, i, head, row + head * d_head));
+          worst = std::max(worst, error_share(rows, ranges, i, head, row + head * d_value));
         }
         EXPECT_LE(worst, 1.0);
       }
     }
 }
+
+TEST_P(AttentionKernel, MatchesThePlainSoftmaxAndWritesNothingElse) {
+  const auto [dtype, d_head] = GetParam();
+  expect_plain_softmax_and_nothing_else(dtype, d_head, d_head);
+}
+
+class AttentionKernelValueWidths : public GpuTest<testing::TestWithParam<DType>> {};
+
+TEST_P(AttentionKernelValueWidths, MayDifferFromThatOfKeys) {
+  expect_plain_softmax_and_nothing_else(GetParam(), 24, 16);
+  expect_plain_softmax_and_nothing_else(GetParam(), 12, 20);
+  expect_plain_softmax_and_nothing_else(GetParam(), 192, 128);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, AttentionKernelValueWidths,
+                         testing::Values(DType::bf16, DType::f16, DType::f32),
+                         [](const auto& type) { return std::string(dtype_name(type.param)); });
 
 std::string parameter_name(const testing::TestParamInfo<std::tuple<DType, std::int64_t>>& info) {
   return std::string(dtype_name(std::get<0>(info.param))) + "_" +
@@ -219,6 +236,23 @@ TEST(AttentionChoice, FlashInferServesHopperAlone) {
       for (const auto dtype : {DType::bf16, DType::f16})
         EXPECT_EQ(chosen(gpu, d_head, dtype) == AttentionKernel::flash_infer, gpu == 90)
             << gpu << ", heads of " << d_head;
+}
+
+TEST(AttentionChoice, FlashInferServesLatentAttentionOnHopper) {
+  for (const int gpu : kGpus)
+    EXPECT_EQ(choose_attention_kernel({.capability = gpu, .d_head = 192, .d_value = 128}, kAll) ==
+                  AttentionKernel::flash_infer,
+              gpu == 90)
+        << gpu;
+  EXPECT_EQ(choose_attention_kernel({.capability = 90, .d_head = 128, .d_value = 64}, kAll),
+            AttentionKernel::cudnn);
+}
+
+TEST(AttentionChoice, ChunksAreFlashInfersOrOurs) {
+  for (const int gpu : kGpus)
+    EXPECT_EQ(choose_attention_kernel({.capability = gpu, .d_head = 128, .chunks = true}, kAll),
+              gpu == 90 ? AttentionKernel::flash_infer : AttentionKernel::own)
+        << gpu;
 }
 
 TEST(AttentionChoice, HeadsItWasNotMeasuredForTakeCudnn) {

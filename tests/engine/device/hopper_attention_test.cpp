@@ -14,6 +14,8 @@ ModelConfig model_of(const FusedRows& rows) {
   model.n_heads = rows.heads.n_heads;
   model.n_kv_heads = rows.heads.n_kv_heads;
   model.d_head = rows.heads.d_head;
+  if (rows.heads.d_value != rows.heads.d_head)
+    model.latent = {.kv_rank = 1, .d_value = rows.heads.d_value};
   model.attention_softcap = rows.softcap;
   return model;
 }
@@ -37,6 +39,7 @@ struct Result {
 struct Heads {
   std::int64_t d_head;
   double softcap;
+  std::int64_t d_value = d_head;
 };
 
 class HopperAttention : public GpuTest<testing::TestWithParam<std::tuple<DType, Heads>>> {
@@ -44,12 +47,15 @@ class HopperAttention : public GpuTest<testing::TestWithParam<std::tuple<DType, 
   void SetUp() override {
     GpuTest::SetUp();
     if (IsSkipped()) return;
-    const auto model = model_of(rows_of(1, {.n_heads = 2, .n_kv_heads = 1, .d_head = d_head()}));
+    const auto model = model_of(rows_of(1, shape(2, 1)));
     if (!cuda::HopperAttention(model, dtype(), 0, nullptr).has_kernel())
       GTEST_SKIP() << "this GPU is none of the Hopper generation, or FlashInfer was not there";
   }
   DType dtype() const { return std::get<0>(GetParam()); }
-  std::int64_t d_head() const { return std::get<1>(GetParam()).d_head; }
+  std::int64_t d_value() const { return std::get<1>(GetParam()).d_value; }
+  HeadShape shape(std::int64_t n_heads, std::int64_t n_kv_heads) const {
+    return {n_heads, n_kv_heads, std::get<1>(GetParam()).d_head, d_value()};
+  }
   FusedRows rows_of(std::int64_t count, const HeadShape& heads) const {
     return {count, heads, 0, dtype(), std::get<1>(GetParam()).softcap};
   }
@@ -59,7 +65,7 @@ class HopperAttention : public GpuTest<testing::TestWithParam<std::tuple<DType, 
     cuda::HopperAttention attention(model, dtype(), 0, nullptr);
     const auto count = ranges_of(mask).rows.size();
     const auto heads = static_cast<std::size_t>(rows.heads.n_heads);
-    DeviceBuffer z(count * heads * static_cast<std::size_t>(d_head()) * dtype_size(dtype()));
+    DeviceBuffer z(count * heads * static_cast<std::size_t>(d_value()) * dtype_size(dtype()));
     DeviceBuffer lse(count * heads * sizeof(float));
     DeviceBuffer largest(count * heads * sizeof(float));
     z.poison();
@@ -88,7 +94,7 @@ TEST_P(HopperAttention, MatchesThePlainSoftmax) {
       for (const std::int32_t window : {0, 1, 20, 128, 300}) {
         SCOPED_TRACE(std::to_string(sequences.size()) + " sequences, window " +
                      std::to_string(window) + ", queries per key head: " + std::to_string(group));
-        const HeadShape heads{.n_heads = 2 * group, .n_kv_heads = 2, .d_head = d_head()};
+        const auto heads = shape(2 * group, 2);
         const auto rows = rows_of(1000, heads);
         const Mask mask{.name = "", .sequences = sequences, .window = window, .gap = 0};
         const auto ranges = ranges_of(mask);
@@ -98,7 +104,7 @@ TEST_P(HopperAttention, MatchesThePlainSoftmax) {
         for (std::size_t i = 0; i < ranges.rows.size(); i += 3) {
           const auto head = static_cast<std::int64_t>(i + i / 16) % heads.n_heads;
           const auto at = static_cast<std::int64_t>(i) * heads.n_heads + head;
-          worst = std::max(worst, error_share(rows, ranges, i, head, z.data() + at * d_head()));
+          worst = std::max(worst, error_share(rows, ranges, i, head, z.data() + at * d_value()));
           std::vector<double> scores;
           plain_weights(rows, ranges.rows[i], head, ranges.first[i], ranges.last[i], scores);
           double sum = 0;
@@ -119,7 +125,7 @@ TEST_P(HopperAttention, MatchesThePlainSoftmax) {
 
 // The second sequence of 150 rows repeats the first; other sequences stand before and between.
 TEST_P(HopperAttention, BitsAreTheSameWhereverTheSequenceLiesAndTwice) {
-  const HeadShape heads{.n_heads = 4, .n_kv_heads = 2, .d_head = d_head()};
+  const auto heads = shape(4, 2);
   auto rows = rows_of(351, heads);
   std::copy_n(rows.values.begin() + 7 * rows.stride, 150 * rows.stride,
               rows.values.begin() + 201 * rows.stride);
@@ -139,7 +145,7 @@ TEST_P(HopperAttention, BitsAreTheSameWhereverTheSequenceLiesAndTwice) {
 
 // Kernels for long texts take other tiles.
 TEST_P(HopperAttention, ALongNeighbourChangesNoBit) {
-  const HeadShape heads{.n_heads = 4, .n_kv_heads = 2, .d_head = d_head()};
+  const auto heads = shape(4, 2);
   const auto rows = rows_of(9300, heads);
   for (const std::int32_t window : {0, 40}) {
     const auto alone = attend(rows, {.name = "", .sequences = {300}, .window = window, .gap = 0}).z;
@@ -154,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(Types, HopperAttention,
                          testing::Combine(testing::Values(DType::bf16, DType::f16),
                                           testing::Values(Heads{64, 0}, Heads{96, 0}, Heads{128, 0},
                                                           Heads{256, 0}, Heads{128, 3},
-                                                          Heads{256, 3})),
+                                                          Heads{256, 3}, Heads{192, 0, 128})),
                          [](const auto& parameters) {
                            const auto& heads = std::get<1>(parameters.param);
                            return std::string(dtype_name(std::get<0>(parameters.param))) + "_" +

@@ -52,7 +52,9 @@ const char* const kCudaFamilies[] = {"llama_gqa",
                                      "nanochat",
                                      "ernie4_5_moe",
                                      "minimax_m2",
-                                     "afmoe"};
+                                     "afmoe",
+                                     "deepseek_v2",
+                                     "deepseek_v3"};
 
 #define NEEDS_A_GPU() \
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda()

@@ -43,6 +43,7 @@ class CudaBackend : public Backend {
         budget_(budget),
         products_(dtype_, stream_),
         hopper_attention_(model.config, dtype_, device_, stream_),
+        hopper_chunks_(model.config, dtype_, device_, stream_),
         cudnn_attention_(
             hopper_attention_.has_kernel()
                 ? nullptr
@@ -148,10 +149,21 @@ class CudaBackend : public Backend {
                        a_.normalized());
   }
 
+  void project_latents() override {
+    const auto& latent = layer_->latent;
+    multiply_rows(a_.normalized(), latent.kv, a_.kv_latent());
+    multiply_rows(a_.normalized(), latent.rotated_key, a_.rotated_key());
+    normalize_latent(a_.kv_latent(), latent.kv_norm, latent.kv.out);
+    if (latent.q.out == 0) return;
+    multiply_rows(a_.normalized(), latent.q, a_.q_latent());
+    normalize_latent(a_.q_latent(), latent.q_norm, latent.q.out);
+  }
+
   void project_qkv(bool values) override {
     a_.read_queries_from_qkv();
+    if (config().has_latent_attention()) return project_from_latents(values);
     auto qkv = layer_->qkv;
-    if (!values) qkv.out -= a_.kv_width();
+    if (!values) qkv.out -= a_.v_width();
     products_.multiply({.x = a_.normalized(),
                         .linear = qkv,
                         .y = a_.qkv(),
@@ -175,7 +187,7 @@ class CudaBackend : public Backend {
       return;
     }
     normalize_whole(a_.qkv(), layer_->q_norm, a_.q_width());
-    normalize_whole(a_.k(), layer_->k_norm, a_.kv_width());
+    normalize_whole(a_.k(), layer_->k_norm, a_.k_width());
   }
   void apply_rope() override { pending_.rotation = true; }
 
@@ -195,13 +207,15 @@ class CudaBackend : public Backend {
         choose_attention_kernel({.capability = capability_,
                                  .dtype = dtype_,
                                  .d_head = config().d_head,
+                                 .d_value = config().d_value(),
                                  .softcap = config().attention_softcap > 0.0,
                                  .sinks = config().has_sinks(),
                                  .own_scale = layer_config_.score_scale != 1.0,
-                                 .chosen_rows = rows_.has_dropped_rows() || continues_},
+                                 .chosen_rows = rows_.has_dropped_rows() || continues_,
+                                 .chunks = layer_config_.chunk > 0},
                                 {.flash_infer = hopper_attention_.has_kernel()});
     if (kernel == AttentionKernel::flash_infer) {
-      hopper_attention_.attend(heads, row_sums);
+      (layer_config_.chunk > 0 ? hopper_chunks_ : hopper_attention_).attend(heads, row_sums);
       attention_kernel_ = "FlashInfer (Hopper)";
     } else if (kernel == AttentionKernel::cudnn && cudnn_attention_->attend(heads)) {
       attention_kernel_ = "cuDNN";
@@ -229,7 +243,7 @@ class CudaBackend : public Backend {
                         .up = a_.z(),
                         .y = a_.z(),
                         .rows = active_rows(),
-                        .n = a_.q_width(),
+                        .n = a_.z_width(),
                         .dtype = dtype_},
                        stream_);
     updates_.add_product(
@@ -405,9 +419,10 @@ class CudaBackend : public Backend {
 
   void add_attention_statistics(const AttentionRequest& request, AttentionConsumer& sink) override {
     QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.has_dropped_rows());
-    if (request.replacements.empty() && request.kept.empty())
+    if (request.replacements.empty() && request.kept.empty() && layer_config_.chunk == 0)
       return scores_.add(score_source(), request, sink);
-    // KL divergences for quantised keys and for evicted keys are computed on the host.
+    // Statistics of chunked attention, and KL divergences for quantised keys and for evicted keys
+    // are computed on the host.
     apply_pending();
     results_.deliver_all();
     const auto heads = fetch_heads();
@@ -437,12 +452,57 @@ class CudaBackend : public Backend {
   }
 
  private:
-  // Plans FlashInfer's or cuDNN's attention. Passes with a KV cache use the built-in kernel.
+  // Plans FlashInfer's or cuDNN's attention. Passes with a KV cache use the built-in kernel. A
+  // chunk of chunked attention is a sequence of its own.
   void begin_attention(std::span<const Sequence> sequences) {
-    if (hopper_attention_.has_kernel())
-      hopper_attention_.set_sequences(sequences);
-    else
-      cudnn_attention_->set_sequences(sequences);
+    if (!hopper_attention_.has_kernel()) return cudnn_attention_->set_sequences(sequences);
+    hopper_attention_.set_sequences(sequences);
+    const auto chunked =
+        std::ranges::find_if(config().layers, [](const auto& layer) { return layer.chunk > 0; });
+    if (chunked == config().layers.end()) return;
+    std::vector<Sequence> chunks;
+    for (const auto& sequence : sequences)
+      for (std::int64_t begin = 0; begin < sequence.length; begin += chunked->chunk)
+        chunks.push_back(
+            {sequence.begin + begin, std::min(chunked->chunk, sequence.length - begin)});
+    hopper_chunks_.set_sequences(chunks);
+  }
+
+  void multiply_rows(const void* x, const DeviceLinear& linear, void* y,
+                     std::int64_t y_stride = 0) {
+    products_.multiply(
+        {.x = x, .linear = linear, .y = y, .rows = active_rows(), .y_stride = y_stride});
+  }
+
+  // Normalises each row of x (active rows, width) in place.
+  void normalize_latent(void* x, const DeviceNorm& norm, std::int64_t width) {
+    normalize_rows({.x = x,
+                    .norm = norm,
+                    .y = x,
+                    .rows = active_rows(),
+                    .n = width,
+                    .eps = static_cast<float>(config().latent.norm_eps),
+                    .dtype = dtype_},
+                   stream_);
+  }
+
+  void project_from_latents(bool values) {
+    const auto& latent = layer_->latent;
+    const auto shared = a_.rotated_key_width();
+    multiply_rows(config().latent.q_rank > 0 ? a_.q_latent() : a_.normalized(), layer_->qkv,
+                  a_.qkv(), a_.qkv_width());
+    multiply_rows(a_.kv_latent(), latent.k, a_.unrotated_keys());
+    if (values) multiply_rows(a_.kv_latent(), latent.v, a_.v(), a_.qkv_width());
+    join_latent_keys({.own = a_.unrotated_keys(),
+                      .shared = a_.rotated_key(),
+                      .k = a_.k(),
+                      .k_stride = a_.qkv_width(),
+                      .rows = active_rows(),
+                      .heads = config().n_heads,
+                      .own_width = config().d_head - shared,
+                      .shared_width = shared,
+                      .dtype = dtype_},
+                     stream_);
   }
 
   float scale() const { return static_cast<float>(config().score_scale(layer_number_)); }
@@ -465,8 +525,9 @@ class CudaBackend : public Backend {
   }
 
   void apply_pending() {
-    const bool scales = pending_.rotation && config().query_scaling.has_value();
     const bool rotates = pending_.rotation && layer_config_.rope >= 0;
+    const bool scales = pending_.rotation && config().query_scaling.has_value() &&
+                        !(config().query_scaling->without_rope && rotates);
     const bool norm_last = rotates && config().rotated_qk_norm;
     const bool norms = pending_.norm || norm_last;
     if (norms || rotates || scales)
@@ -484,6 +545,7 @@ class CudaBackend : public Backend {
                             .rotate = rotates,
                             .norm_last = norm_last,
                             .interleaved = config().rope_interleaved,
+                            .sorts_pairs = config().rope_sorts_pairs,
                             .query_scale = scales ? rows_.query_scale() : nullptr,
                             .dtype = dtype_},
                            stream_);
@@ -517,7 +579,7 @@ class CudaBackend : public Backend {
 
   void attend_with_own_kernel(const SoftmaxRowSums& row_sums) {
     attention_kernel_ = dtype_ == DType::f32 ? "our own" : "our own (mma.sync)";
-    const auto keys = rows_.visible_keys(layer_config_.window);
+    const auto keys = rows_.visible_keys(layer_config_.window, layer_config_.chunk);
     attention({.q = a_.queries(),
                .k = key_rows(),
                .v = continues_ ? store_->v(layer_number_) : a_.v(),
@@ -525,7 +587,7 @@ class CudaBackend : public Backend {
                .q_stride = a_.query_stride(),
                .k_stride = key_stride(),
                .v_stride = key_stride(),
-               .z_stride = a_.q_width(),
+               .z_stride = a_.z_width(),
                .first_key = keys.first,
                .last_key = keys.last,
                .sequence_begin = keys.begin,
@@ -533,6 +595,7 @@ class CudaBackend : public Backend {
                .n_heads = config().n_heads,
                .n_kv_heads = config().n_kv_heads,
                .d_head = config().d_head,
+               .d_value = config().d_value(),
                .scale = scale(),
                .softcap = softcap(),
                .dtype = dtype_,
@@ -577,6 +640,7 @@ class CudaBackend : public Backend {
             .scale = scale(),
             .softcap = softcap(),
             .window = layer_config_.window,
+            .chunk = layer_config_.chunk,
             .dtype = dtype_,
             .sinks = layer_->sinks};
   }
@@ -593,7 +657,7 @@ class CudaBackend : public Backend {
                .y_stride = store_->row_stride(),
                .y_rows = stored_rows_.as<std::int32_t>(),
                .count = batch_->rows(),
-               .n = 2 * a_.kv_width(),
+               .n = a_.k_width() + a_.v_width(),
                .dtype = dtype_},
               stream_);
     keys_kept_ = true;
@@ -604,11 +668,10 @@ class CudaBackend : public Backend {
     if (!continues_) return copies_.fetch(view(keys ? ActivationBuffer::k : ActivationBuffer::v));
     std::int64_t rows = 0;
     for (const auto& sequence : batch_->sequences) rows += sequence.end();
-    Tensor all({rows, config().n_kv_heads, config().d_head});
+    Tensor all({rows, config().n_kv_heads, keys ? config().d_head : config().d_value()});
     auto* to = all.view().bytes();
     for (const auto& sequence : batch_->sequences) {
-      void* const data = keys ? store_->k(layer_number_) : store_->v(layer_number_);
-      const auto part = copies_.fetch(store_->sequence_view(data, sequence));
+      const auto part = copies_.fetch(store_->sequence_view(layer_number_, keys, sequence));
       std::memcpy(to, part.view().bytes(), part.view().size_bytes());
       to += part.view().size_bytes();
     }
@@ -620,7 +683,7 @@ class CudaBackend : public Backend {
   struct HostHeads {
     Tensor q;  // (rows, n_heads, d_head)
     Tensor k;  // (rows, n_kv_heads, d_head)
-    Tensor v;  // (rows, n_kv_heads, d_head)
+    Tensor v;  // (rows, n_kv_heads, d_value)
   };
   HostHeads fetch_heads() {
     return {copies_.fetch(view(ActivationBuffer::q)), fetch_cached(true), fetch_cached(false)};
@@ -632,6 +695,7 @@ class CudaBackend : public Backend {
             .sequences = batch_->sequences,
             .scale = scale(),
             .window = layer_config_.window,
+            .chunk = layer_config_.chunk,
             .softcap = softcap(),
             .sinks = model().weights.layers[static_cast<std::size_t>(layer_number_)].sinks};
   }
@@ -649,6 +713,7 @@ class CudaBackend : public Backend {
   Stream stream_;
   MatrixMultiplier products_;
   HopperAttention hopper_attention_;
+  HopperAttention hopper_chunks_;                    // of layers with chunked attention
   std::unique_ptr<CudnnAttention> cudnn_attention_;  // used where hopper_attention_ has no kernel
   bool has_gated_product_;
   DeviceWeights weights_;

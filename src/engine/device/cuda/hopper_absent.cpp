@@ -4,7 +4,7 @@
 
 namespace qkscope::cuda {
 
-int hopper_tile_rows(std::int64_t, bool, std::int64_t) {
+int hopper_tile_rows(const HopperHeadShape&, std::int64_t) {
   return 0;
 }
 

@@ -14,8 +14,8 @@ struct AttentionTile;
 struct HopperAttentionArguments {
   const void* q = nullptr;   // (rows, n_heads, d_head)
   const void* k = nullptr;   // (rows, n_kv_heads, d_head)
-  const void* v = nullptr;   // (rows, n_kv_heads, d_head)
-  void* z = nullptr;         // (rows, n_heads, d_head)
+  const void* v = nullptr;   // (rows, n_kv_heads, d_value)
+  void* z = nullptr;         // (rows, n_heads, d_value)
   float* lse = nullptr;      // (rows, n_heads): log2 of the sum of exponentials; null: not stored
   float* largest = nullptr;  // (rows, n_heads): largest q.k of each row; null: not stored
   std::int64_t rows = 0;
@@ -25,6 +25,7 @@ struct HopperAttentionArguments {
   int n_heads = 0;
   int n_kv_heads = 0;
   int d_head = 0;
+  int d_value = 0;
   bool bf16 = true;  // else float16
   float scale = 1;
   float softcap = 0;         // soft cap: cap tanh(score / cap); 0: none
@@ -37,23 +38,29 @@ struct HopperAttentionArguments {
   int multiprocessors = 0;
 };
 
+// Sizes by which an instance of the kernel is chosen.
+struct HopperHeadShape {
+  std::int64_t d_head = 0;
+  std::int64_t d_value = 0;
+  bool softcap = false;
+};
+
 // Number of query rows of a tile for the given longest sequence; 0 if there is no kernel for the
-// head size or this build lacks it. Results are bit-identical for every tile size.
-int hopper_tile_rows(std::int64_t d_head, bool softcap, std::int64_t longest);
+// head shape or this build lacks it. Results are bit-identical for every tile size.
+int hopper_tile_rows(const HopperHeadShape& head, std::int64_t longest);
 
 cudaError_t hopper_attention(const HopperAttentionArguments& arguments, cudaStream_t stream);
 
-// An instance of the kernel template for one head size.
+// An instance of the kernel template for one head shape.
 struct HopperKernelInstance {
-  std::int64_t d_head = 0;
-  bool softcap = false;
+  HopperHeadShape head;
   int tile_rows = 0;  // query rows of a tile
   cudaError_t (*attend)(const HopperAttentionArguments&, cudaStream_t) = nullptr;
 };
 
-// Heads of kHead elements in tiles of kRows queries and kKeys keys. Each head size is instantiated
-// in its own file (hopper_64.cu, ...), because an instance takes minutes to compile.
-template <bool kCapped, int kHead, int kRows, int kKeys>
+// Heads of kHead elements, kValue in v, in tiles of kRows queries and kKeys keys. Each head size is
+// instantiated in its own file (hopper_64.cu, ...), because an instance takes minutes to compile.
+template <bool kCapped, int kHead, int kRows, int kKeys, int kValue = kHead>
 HopperKernelInstance hopper_kernel_instance();
 
 // Gate/up product with SwiGLU in the epilogue of a CUTLASS GEMM: the (rows, 2 d_mlp) intermediate

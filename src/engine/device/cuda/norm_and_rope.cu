@@ -121,11 +121,16 @@ struct PairGroup {
   int first = 0;
   int second = 0;
 
-  __device__ PairGroup(int number, int half, bool interleaved)
-      : pair(number * P),
-        halves(pair < half && !interleaved),
-        first(halves ? pair : 2 * pair),
-        second(halves ? pair + half : 2 * pair + P) {}
+  // Rotated channels are [begin, begin + 2 half); the groups after them hold the other channels.
+  __device__ PairGroup(int number, int half, int begin, bool interleaved)
+      : pair(number * P), halves(pair < half && !interleaved) {
+    const int unrotated = 2 * (pair - half);
+    first = halves              ? begin + pair
+            : pair < half       ? begin + 2 * pair
+            : unrotated < begin ? unrotated
+                                : unrotated + 2 * half;
+    second = halves ? first + half : first + P;
+  }
 
   __device__ void load(const T* head, float* x) const {
     const auto a = *reinterpret_cast<const Pack<T, P>*>(head + first);
@@ -147,6 +152,15 @@ struct PairGroup {
     }
     *reinterpret_cast<Pack<T, P>*>(head + first) = a;
     *reinterpret_cast<Pack<T, P>*>(head + second) = b;
+  }
+
+  // Reorders adjacent pairs (A, B, A, B) to the order of rotated halves (A, A, B, B).
+  __device__ static void sort_pairs(float* x) {
+    float sorted[2 * P];
+#pragma unroll
+    for (int i = 0; i < 2 * P; ++i) sorted[i % 2 * P + i / 2] = x[i];
+#pragma unroll
+    for (int i = 0; i < 2 * P; ++i) x[i] = sorted[i];
   }
 
   __device__ void apply_norm(float* x, const float* weight, float scale) const {
@@ -176,7 +190,7 @@ __global__ void heads_kernel(NormalizeAndRotateArguments a) {
   constexpr int kGroups = kMostPairs / 32 / P;  // groups per lane
   const std::int64_t row = blockIdx.x;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int half = static_cast<int>(a.rotary.dim) / 2;
+  const int half = static_cast<int>(a.rotary.dim) / 2, begin = static_cast<int>(a.rotary.begin);
   const int groups = static_cast<int>(a.d_head) / 2 / P;
   const int heads = static_cast<int>(a.n_heads + a.n_kv_heads);
   const T* cos = static_cast<const T*>(a.rotary.cos) + row * half;
@@ -192,25 +206,28 @@ __global__ void heads_kernel(NormalizeAndRotateArguments a) {
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {
       if (lane + 32 * j >= groups) continue;
-      const PairGroup<T, P> group(lane + 32 * j, half, a.interleaved);
+      const PairGroup<T, P> group(lane + 32 * j, half, begin, a.interleaved);
       group.load(head, x[j]);
       if (a.norm_last && a.rotate && group.pair < half) group.rotate(x[j], cos, sin);
 #pragma unroll
       for (int i = 0; i < 2 * P; ++i) squares = __fmaf_rn(x[j][i], x[j][i], squares);
     }
+    __syncwarp();  // sorted pairs are stored to channels that other lanes have read
     const float* weight = is_query ? a.q_norm : a.k_norm;
     float scale = 1.0f;
     if (weight != nullptr) scale = rsqrtf(warp_sum(squares) / static_cast<float>(a.d_head) + a.eps);
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {
       if (lane + 32 * j >= groups) continue;
-      const PairGroup<T, P> group(lane + 32 * j, half, a.interleaved);
+      const PairGroup<T, P> group(lane + 32 * j, half, begin, a.interleaved);
       if (weight != nullptr) group.apply_norm(x[j], weight, scale);
       if (!a.norm_last && a.rotate && group.pair < half) group.rotate(x[j], cos, sin);
       if (is_query)
 #pragma unroll
         for (int i = 0; i < 2 * P; ++i) x[j][i] *= query_scale;
-      group.store(head, x[j]);
+      const bool sorts = a.sorts_pairs && a.rotate && group.pair < half;
+      if (sorts) group.sort_pairs(x[j]);
+      PairGroup<T, P>(lane + 32 * j, half, begin, a.interleaved && !sorts).store(head, x[j]);
     }
   }
 }
@@ -240,6 +257,21 @@ __global__ void sinks_kernel(SinkArguments a) {
     z[i] = from_float<T>(to_float(z[i]) * factor);
 }
 
+// One block per row.
+template <typename T>
+__global__ void latent_keys_kernel(LatentKeysArguments a) {
+  const std::int64_t row = blockIdx.x;
+  const auto width = a.own_width + a.shared_width;
+  const T* own = static_cast<const T*>(a.own) + row * a.heads * a.own_width;
+  const T* shared = static_cast<const T*>(a.shared) + row * a.shared_width;
+  T* k = static_cast<T*>(a.k) + row * a.k_stride;
+  for (std::int64_t i = threadIdx.x; i < a.heads * width; i += blockDim.x) {
+    const auto head = i / width, channel = i % width;
+    k[i] =
+        channel < a.own_width ? own[head * a.own_width + channel] : shared[channel - a.own_width];
+  }
+}
+
 }  // namespace
 
 void normalize_rows(const NormArguments& arguments, cudaStream_t stream) {
@@ -258,7 +290,8 @@ void normalize_rows(const NormArguments& arguments, cudaStream_t stream) {
 }
 
 void normalize_and_rotate(const NormalizeAndRotateArguments& a, cudaStream_t stream) {
-  const bool in_twos = a.d_head % 4 == 0 && a.rotary.dim % 4 == 0 && a.row_stride % 2 == 0;
+  const bool in_twos = a.d_head % 4 == 0 && a.rotary.dim % 4 == 0 && a.rotary.begin % 4 == 0 &&
+                       a.row_stride % 2 == 0;
   launch_for_dtype(a.dtype, a.rows, "normalise and rotate q and k",
                    [&](auto type, unsigned blocks) {
                      using T = decltype(type);
@@ -272,6 +305,12 @@ void apply_sinks(const SinkArguments& a, cudaStream_t stream) {
                    "let sinks join the softmax", [&](auto type, unsigned blocks) {
                      sinks_kernel<decltype(type)><<<blocks, 32 * kWarps, 0, stream>>>(a);
                    });
+}
+
+void join_latent_keys(const LatentKeysArguments& a, cudaStream_t stream) {
+  launch_for_dtype(a.dtype, a.rows, "join the parts of keys", [&](auto type, unsigned blocks) {
+    latent_keys_kernel<decltype(type)><<<blocks, 256, 0, stream>>>(a);
+  });
 }
 
 void fill_rotary_table(const RotaryTableArguments& a, cudaStream_t stream) {

@@ -40,6 +40,7 @@ struct RotaryView {
   const void* cos = nullptr;  // (rows, dim / 2)
   const void* sin = nullptr;  // (rows, dim / 2)
   std::int64_t dim = 0;       // rotated part of the head
+  std::int64_t begin = 0;     // first rotated dimension of the head
 };
 
 // Per-head norm, rotation and query scaling of q and k, fused into one kernel.
@@ -59,6 +60,7 @@ struct NormalizeAndRotateArguments {
   bool rotate = false;
   bool norm_last = false;              // the norm follows the rotation
   bool interleaved = false;            // pairs (2i, 2i+1) instead of (i, i + dim/2)
+  bool sorts_pairs = false;            // rotated interleaved pairs move to (i, i + dim/2)
   const float* query_scale = nullptr;  // (rows) or null
   DType dtype = DType::bf16;
 };
@@ -96,6 +98,21 @@ struct SinkArguments {
   DType dtype = DType::bf16;
 };
 void apply_sinks(const SinkArguments& arguments, cudaStream_t stream);
+
+// Keys of latent attention: k (rows, heads, own + shared) = [own part of each head | the part that
+// all heads share].
+struct LatentKeysArguments {
+  const void* own = nullptr;     // (rows, heads, own_width)
+  const void* shared = nullptr;  // (rows, shared_width)
+  void* k = nullptr;             // rows k_stride elements apart
+  std::int64_t k_stride = 0;
+  std::int64_t rows = 0;
+  std::int64_t heads = 0;
+  std::int64_t own_width = 0;
+  std::int64_t shared_width = 0;
+  DType dtype = DType::bf16;
+};
+void join_latent_keys(const LatentKeysArguments& arguments, cudaStream_t stream);
 
 // Token embedding: y (count, n) = table[ids] * scale; the scale is first rounded to the element
 // type.

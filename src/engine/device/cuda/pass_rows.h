@@ -41,7 +41,7 @@ class ActiveRows {
   // row first_rows[s] of the cache.
   void set_key_rows(std::vector<std::int64_t> first_rows) {
     key_rows_ = std::move(first_rows);
-    for (auto& [window, range] : ranges_) range.count = 0;
+    for (auto& [mask, range] : ranges_) range.count = 0;
   }
   // Restricts the pass to these rows of the batch from now on.
   void keep_rows(std::span<const std::int64_t> rows) {
@@ -66,16 +66,17 @@ class ActiveRows {
   RotaryView rotary(int rope) const {
     if (rope < 0) return {};
     const auto& table = tables_[static_cast<std::size_t>(rope)];
-    return {table.cos.data(), table.sin.data(), model_.ropes[static_cast<std::size_t>(rope)].dim};
+    const auto& config = model_.ropes[static_cast<std::size_t>(rope)];
+    return {table.cos.data(), table.sin.data(), config.dim, config.begin};
   }
   // Returns the range of rows of k that each active row attends to.
-  VisibleKeys visible_keys(std::int64_t window) {
-    auto& range = ranges_[window];
+  VisibleKeys visible_keys(std::int64_t window, std::int64_t chunk) {
+    auto& range = ranges_[{window, chunk}];
     const auto rows = count();
     if (range.count != rows) {
       std::vector<std::int64_t> running(static_cast<std::size_t>(rows));
       for (std::int64_t i = 0; i < rows; ++i) running[static_cast<std::size_t>(i)] = batch_row(i);
-      range.numbers.upload(key_ranges(running, window), "row numbers", stream_);
+      range.numbers.upload(key_ranges(running, window, chunk), "row numbers", stream_);
       range.count = rows;
     }
     const auto* numbers = range.numbers.as<std::int32_t>();
@@ -83,8 +84,8 @@ class ActiveRows {
   }
   // For the given rows of the batch, returns four concatenated lists: row numbers, first keys, last
   // keys, and sequence starts.
-  std::vector<std::int32_t> key_ranges(std::span<const std::int64_t> rows,
-                                       std::int64_t window) const {
+  std::vector<std::int32_t> key_ranges(std::span<const std::int64_t> rows, std::int64_t window,
+                                       std::int64_t chunk) const {
     const auto count = rows.size();
     std::vector<std::int32_t> numbers(4 * count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -93,7 +94,7 @@ class ActiveRows {
       const auto begin = first_key(sequences_[at]);
       numbers[i] = number;
       numbers[count + i] =
-          static_cast<std::int32_t>(begin + first_visible_key(positions_[at], window));
+          static_cast<std::int32_t>(begin + first_visible_key(positions_[at], window, chunk));
       numbers[2 * count + i] = static_cast<std::int32_t>(begin + positions_[at]);
       numbers[3 * count + i] = static_cast<std::int32_t>(begin);
     }
@@ -134,7 +135,7 @@ class ActiveRows {
     }
     device_positions_.upload(positions_, "row numbers", stream_);
     device_sequences_.upload(sequences_, "row numbers", stream_);
-    for (auto& [window, range] : ranges_) range.count = 0;
+    for (auto& [mask, range] : ranges_) range.count = 0;
     fill_rotary_tables();
     if (model_.query_scaling) upload_query_scale();
   }
@@ -176,7 +177,7 @@ class ActiveRows {
     const auto& scaling = *model_.query_scaling;
     std::vector<float> factors(positions_.size());
     for (std::size_t i = 0; i < factors.size(); ++i) {
-      const auto turns = static_cast<float>(positions_[i] / scaling.original_max);
+      const auto turns = static_cast<float>((positions_[i] + scaling.shift) / scaling.original_max);
       factors[i] = 1.0f + static_cast<float>(scaling.beta) * std::log(1.0f + turns);
     }
     query_scale_.upload(factors, "row numbers", stream_);
@@ -196,8 +197,9 @@ class ActiveRows {
   UploadBuffer device_sequences_;
   UploadBuffer frequencies_;
   UploadBuffer query_scale_;
-  std::vector<DeviceRotaryTable> tables_;             // one per rope of the model
-  std::map<std::int64_t, UploadedKeyRanges> ranges_;  // by window
+  std::vector<DeviceRotaryTable> tables_;  // one per rope of the model
+  std::map<std::pair<std::int64_t, std::int64_t>, UploadedKeyRanges>
+      ranges_;  // by window and chunk
 };
 
 }  // namespace qkscope::cuda

@@ -21,16 +21,18 @@ constexpr int kFirstWithMma = 80;  // oldest architecture of cuDNN's fused kerne
 // Returns true if FlashInfer's kernel was the fastest in benchmarks.
 bool flash_infer_is_fastest(const AttentionProperties& attention) {
   if (attention.capability != kHopper) return false;
+  if (attention.d_value != attention.d_head)
+    return attention.d_head == 192 && attention.d_value == 128 && !attention.softcap;
   if (attention.softcap) return attention.d_head == 128 || attention.d_head == 256;
   return attention.d_head == 64 || attention.d_head == 96 || attention.d_head == 128 ||
          attention.d_head == 256;
 }
 
-// cuDNN's kernel supports neither soft caps nor a scale per layer, and returns no row sums, which
-// attention sinks need.
+// cuDNN's kernel supports neither soft caps, chunks nor a scale per layer, and returns no row sums,
+// which attention sinks need.
 bool cudnn_supports(const AttentionProperties& attention) {
   return attention.capability >= kFirstWithMma && !attention.softcap && !attention.sinks &&
-         !attention.own_scale;
+         !attention.own_scale && !attention.chunks;
 }
 
 constexpr std::int64_t kMostBytes = std::int64_t{128} << 20;  // limit of the scores held on the GPU
@@ -63,11 +65,12 @@ void attention(const AttentionArguments& arguments, cudaStream_t stream) {
   QKSCOPE_ASSERT(a.n_heads > 0 && a.n_kv_heads > 0 && a.n_heads % a.n_kv_heads == 0);
   QKSCOPE_ASSERT(a.scale > 0.0f);
   QKSCOPE_ASSERT((a.row_sums.lse == nullptr) == (a.row_sums.largest == nullptr));
-  if (a.d_head < 1 || a.d_head > 256)
+  const auto [narrow, wide] = std::minmax(a.d_head, a.d_value);
+  if (narrow < 1 || wide > 256)
     bad_input(
         "attention on CUDA: heads of {} dimensions; expected 1 to 256. The CPU backend takes any "
         "size",
-        a.d_head);
+        wide);
   if (a.queries == 0) return;
   switch (a.dtype) {
     case DType::bf16:
@@ -106,7 +109,7 @@ void copy_scores_to_host(const RowScores& out, const QueriesAndKeys& source, Act
     const auto count = std::min(step, total - begin);
     const auto ranges = rows.key_ranges(
         out.rows.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)),
-        source.window);
+        source.window, source.chunk);
     const auto* at = numbers.upload(ranges, "row numbers", stream);
     ScoreRowsArguments arguments{source};
     arguments.rows = at;

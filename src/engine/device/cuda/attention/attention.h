@@ -31,8 +31,8 @@ struct SoftmaxRowSums {
 struct AttentionArguments {
   const void* q = nullptr;  // (queries, n_heads, d_head)
   const void* k = nullptr;  // (rows, n_kv_heads, d_head)
-  const void* v = nullptr;  // (rows, n_kv_heads, d_head)
-  void* z = nullptr;        // (queries, n_heads, d_head)
+  const void* v = nullptr;  // (rows, n_kv_heads, d_value)
+  void* z = nullptr;        // (queries, n_heads, d_value)
   std::int64_t q_stride = 0, k_stride = 0, v_stride = 0, z_stride = 0;
   const std::int32_t* first_key = nullptr;  // (queries) first visible row of k
   const std::int32_t* last_key = nullptr;   // (queries) last visible row of k, >= first_key
@@ -41,10 +41,11 @@ struct AttentionArguments {
   const std::int32_t* sequence_begin = nullptr;
   std::int64_t queries = 0;
   std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
-  float scale = 1.0f;            // multiplies q.k, > 0
-  float softcap = 0.0f;          // soft cap before masking: cap tanh(score / cap); 0: none
-  DType dtype = DType::bf16;     // type of q, k, v and z: bf16, f16 or f32
-  SoftmaxRowSums row_sums = {};  // (queries, n_heads) or null
+  std::int64_t d_value = d_head;  // width of a head of v and z
+  float scale = 1.0f;             // multiplies q.k, > 0
+  float softcap = 0.0f;           // soft cap before masking: cap tanh(score / cap); 0: none
+  DType dtype = DType::bf16;      // type of q, k, v and z: bf16, f16 or f32
+  SoftmaxRowSums row_sums = {};   // (queries, n_heads) or null
 };
 
 // z = softmax(scale q kᵀ, capped and masked) v, as flash attention: key tiles with an online
@@ -66,13 +67,13 @@ template <typename T>
 void attention_16bit(const AttentionArguments& arguments, cudaStream_t stream);
 void attention_f32(const AttentionArguments& arguments, cudaStream_t stream);
 
-// Arguments of FlashInfer's and cuDNN's kernels. q, k and v are slices of rows of (n_heads + 2
-// n_kv_heads) * d_head elements; z has rows of n_heads * d_head.
+// Arguments of FlashInfer's and cuDNN's kernels. A row holds q, k and v one after another; z has
+// rows of n_heads * d_value.
 struct CausalAttentionArguments {
   const void* q = nullptr;  // (rows, n_heads, d_head)
   const void* k = nullptr;  // (rows, n_kv_heads, d_head)
-  const void* v = nullptr;  // (rows, n_kv_heads, d_head)
-  void* z = nullptr;        // (rows, n_heads, d_head)
+  const void* v = nullptr;  // (rows, n_kv_heads, d_value)
+  void* z = nullptr;        // (rows, n_heads, d_value)
   std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it
   // Factor of the scores q.k. cuDNN plans are built for the model's scale, so layers with a
   // different scale use another kernel.
@@ -85,10 +86,12 @@ struct AttentionProperties {
   int capability = 0;  // compute capability of the GPU: 90 is Hopper
   DType dtype = DType::bf16;
   std::int64_t d_head = 0;
+  std::int64_t d_value = d_head;
   bool softcap = false;      // scores are soft-capped
   bool sinks = false;        // learned attention sinks
   bool own_scale = false;    // the layer's scale differs from the model's
   bool chosen_rows = false;  // queries are a subset of the rows
+  bool chunks = false;       // attention in chunks
 };
 
 // Optional kernels that were compiled into this build.
@@ -117,6 +120,7 @@ struct QueriesAndKeys {
   float scale = 1.0f;            // multiplies q.k
   float softcap = 0.0f;          // soft cap: cap tanh(score / cap); 0: none
   std::int64_t window = 0;       // visible keys of a query, itself included; 0: all before it
+  std::int64_t chunk = 0;        // a query sees keys of its own chunk; 0: of all chunks
   DType dtype = DType::bf16;     // type of q and k: bf16, f16 or f32
   const float* sinks = nullptr;  // (n_heads) extra score in each softmax, or null
 };

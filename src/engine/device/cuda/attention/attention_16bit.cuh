@@ -6,6 +6,7 @@
 // holds rows g and g + 8 (g = lane / 4; "half" 0 and 1) and columns 2t, 2t + 1 (t = lane % 4).
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -249,7 +250,7 @@ __device__ __forceinline__ void write_normalized_output(char* tile,
 // copies or exponentiates while the other multiplies.
 template <int kHeadWidth>
 struct AttentionTileShape {
-  static constexpr int kWidth = kHeadWidth;  // d_head, padded
+  static constexpr int kWidth = kHeadWidth;  // d_head or d_value, padded
   static constexpr int kWarps = 4;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kBands = kWidth <= 128 ? 2 : 1;
@@ -282,8 +283,8 @@ __device__ __forceinline__ TileVisibility tile_visibility(KeyTile tile,
 template <bool kVectors>
 __device__ HeadRows<const std::uint16_t, kVectors> head_input_rows(const void* data,
                                                                    std::int64_t stride,
-                                                                   std::int64_t head, int d_head) {
-  return {static_cast<const std::uint16_t*>(data) + head * d_head, stride, d_head};
+                                                                   std::int64_t head, int width) {
+  return {static_cast<const std::uint16_t*>(data) + head * width, stride, width};
 }
 
 // Stores z of the warp's rows, staged in the warp's query buffer, which no other warp reads.
@@ -292,12 +293,12 @@ __device__ __forceinline__ void store_output(
     char* q_warp, const AttentionArguments& a, const Block& block, int row,
     const RunningSoftmax<Shape::kBands>& softmax,
     const Fragments<Shape::kBands, Shape::kWidth>& values) {
-  const auto d_head = static_cast<int>(a.d_head);
+  const auto d_value = static_cast<int>(a.d_value);
   __syncwarp();
   write_normalized_output<T, Shape::kWidth, Shape::kBands>(q_warp, softmax, values);
   __syncwarp();
   const HeadRows<std::uint16_t, kVectors> z_rows{
-      static_cast<std::uint16_t*>(a.z) + block.head * d_head, a.z_stride, d_head};
+      static_cast<std::uint16_t*>(a.z) + block.head * d_value, a.z_stride, d_value};
   store_tile_rows<Shape::kWarpRows, Shape::kWidth>(q_warp, z_rows, block.query + row,
                                                    block.queries - row);
 }
@@ -315,7 +316,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   const auto block = this_block<Shape::kRows>(a);
   const auto d_head = static_cast<int>(a.d_head);
   const auto k_rows = head_input_rows<kVectors>(a.k, a.k_stride, block.kv_head, d_head);
-  const auto v_rows = head_input_rows<kVectors>(a.v, a.v_stride, block.kv_head, d_head);
+  const auto v_rows =
+      head_input_rows<kVectors>(a.v, a.v_stride, block.kv_head, static_cast<int>(a.d_value));
   const auto load_keys = [&](char* target, const auto& rows, KeyTile tile) {
     load_tile_rows<kKeys, kWidth, Shape::kThreads>(target, rows, tile.begin, tile.end - tile.begin);
   };
@@ -368,7 +370,7 @@ void launch_attention(const AttentionArguments& a, cudaStream_t stream) {
     return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 8 == 0;
   };
   const bool vectors = whole(a.q, a.q_stride) && whole(a.k, a.k_stride) && whole(a.v, a.v_stride) &&
-                       whole(a.z, a.z_stride) && a.d_head % 8 == 0;
+                       whole(a.z, a.z_stride) && a.d_head % 8 == 0 && a.d_value % 8 == 0;
   launch_attention_blocks<Shape>(
       vectors ? attention_16bit_kernel<T, Shape, true> : attention_16bit_kernel<T, Shape, false>,
       Shape::kSharedBytes, a, stream);
@@ -377,7 +379,7 @@ void launch_attention(const AttentionArguments& a, cudaStream_t stream) {
 template <typename T>
 void attention_16bit(const AttentionArguments& a, cudaStream_t stream) {
   dispatch_head_width<16, 32, 64, 96, 128, 256>(
-      a.d_head, [&](auto width) { launch_attention<T, width>(a, stream); });
+      std::max(a.d_head, a.d_value), [&](auto width) { launch_attention<T, width>(a, stream); });
 }
 
 }  // namespace qkscope::cuda

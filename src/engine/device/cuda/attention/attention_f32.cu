@@ -1,5 +1,6 @@
 // Flash attention in float32 without tensor cores, whose TF32 mode keeps only 10 mantissa bits.
 // Each block processes a tile of queries of one head and loops over the keys that they attend to.
+#include <algorithm>
 #include <cmath>
 
 #include "engine/device/cuda/attention/attention_block.cuh"
@@ -12,7 +13,7 @@ namespace {
 // starting at 4l, at 4l + 32, and so on.
 template <int kHeadWidth>
 struct Float32Shape {
-  static constexpr int kWidth = kHeadWidth;  // d_head, padded
+  static constexpr int kWidth = kHeadWidth;  // d_head or d_value, padded
   static constexpr int kThreads = 128;
   static constexpr int kGroups = 16, kLanes = 8;
   static constexpr int kQueries = kWidth <= 128 ? 4 : 2;  // queries per group
@@ -37,13 +38,13 @@ using Scores = float[Shape::kQueries][Shape::kLaneKeys];
 template <typename Shape>
 using Values = float4[Shape::kQueries][Shape::kLaneColumns];
 
-// Loads the first `count` rows at `source`; other rows and columns past d_head become zero.
+// Loads the first `count` rows at `source`; other rows and columns past `width` become zero.
 template <typename Shape, int kRows>
 __device__ void load_tile_rows(float (&tile)[kRows][Shape::kPitch], const float* source,
-                               std::int64_t stride, int count, int d_head) {
+                               std::int64_t stride, int count, int width) {
   for (int item = threadIdx.x; item < kRows * Shape::kWidth; item += Shape::kThreads) {
     const int row = item / Shape::kWidth, column = item % Shape::kWidth;
-    tile[row][column] = row < count && column < d_head ? source[row * stride + column] : 0.0f;
+    tile[row][column] = row < count && column < width ? source[row * stride + column] : 0.0f;
   }
 }
 
@@ -152,12 +153,12 @@ __device__ void add_weighted_values(Values<Shape>& values, const Float32Memory<S
 // Writes values / sum of one query to its row of z.
 template <typename Shape>
 __device__ void store_row(float* z, const float4 (&values)[Shape::kLaneColumns], float sum,
-                          int lane, int d_head) {
+                          int lane, int d_value) {
   for (int c = 0; c < Shape::kLaneColumns; ++c) {
     const float four[4] = {values[c].x, values[c].y, values[c].z, values[c].w};
     for (int i = 0; i < 4; ++i) {
       const int column = 4 * (lane + c * Shape::kLanes) + i;
-      if (column < d_head) z[column] = four[i] / sum;
+      if (column < d_value) z[column] = four[i] / sum;
     }
   }
 }
@@ -169,10 +170,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
   auto& memory = *reinterpret_cast<Float32Memory<Shape>*>(shared);
   const auto& ranges = memory.ranges;
   const auto block = this_block<Shape::kRows>(a);
-  const auto d_head = static_cast<int>(a.d_head);
+  const auto d_head = static_cast<int>(a.d_head), d_value = static_cast<int>(a.d_value);
   const auto* q = static_cast<const float*>(a.q) + block.query * a.q_stride + block.head * d_head;
   const auto* k = static_cast<const float*>(a.k) + block.kv_head * d_head;
-  const auto* v = static_cast<const float*>(a.v) + block.kv_head * d_head;
+  const auto* v = static_cast<const float*>(a.v) + block.kv_head * d_value;
   load_tile_rows<Shape>(memory.q, q, a.q_stride, block.queries, d_head);
   load_key_ranges(memory.ranges, a, block.query);
 
@@ -188,7 +189,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
     __syncthreads();
     multiply_queries_by_keys<Shape>(scores, memory, group, lane);
     __syncthreads();  // every warp is done with k
-    load_tile_rows<Shape>(memory.keys, v + tile.begin * a.v_stride, a.v_stride, count, d_head);
+    load_tile_rows<Shape>(memory.keys, v + tile.begin * a.v_stride, a.v_stride, count, d_value);
 #pragma unroll
     for (int i = 0; i < Shape::kQueries; ++i) {
       const int query = group + i * Shape::kGroups;
@@ -210,8 +211,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
       sum += __shfl_xor_sync(kAllLanes, sum, distance);
     const int query = group + i * Shape::kGroups;
     if (query >= block.queries) continue;
-    auto* z = static_cast<float*>(a.z) + (block.query + query) * a.z_stride + block.head * d_head;
-    store_row<Shape>(z, values[i], sum, lane, d_head);
+    auto* z = static_cast<float*>(a.z) + (block.query + query) * a.z_stride + block.head * d_value;
+    store_row<Shape>(z, values[i], sum, lane, d_value);
     if (a.row_sums.lse == nullptr || lane != 0) continue;
     const auto at = (block.query + query) * a.n_heads + block.head;
     a.row_sums.lse[at] = running[i].maximum + log2f(sum);
@@ -222,7 +223,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
 }  // namespace
 
 void attention_f32(const AttentionArguments& a, cudaStream_t stream) {
-  dispatch_head_width<32, 64, 128, 256>(a.d_head, [&](auto width) {
+  dispatch_head_width<32, 64, 128, 256>(std::max(a.d_head, a.d_value), [&](auto width) {
     using Shape = Float32Shape<width>;
     launch_attention_blocks<Shape>(attention_f32_kernel<Shape>, sizeof(Float32Memory<Shape>), a,
                                    stream);

@@ -84,8 +84,9 @@ struct CudnnAttention::Library {
   Library(const ModelConfig& model_, DType dtype_, cudaStream_t stream_)
       : model(model_),
         dtype(dtype_),
-        row_stride((model_.n_heads + 2 * model_.n_kv_heads) * model_.d_head),
-        z_stride(model_.n_heads * model_.d_head),
+        row_stride(model_.n_heads * model_.d_head +
+                   model_.n_kv_heads * (model_.d_head + model_.d_value())),
+        z_stride(model_.n_heads * model_.d_value()),
         stream(stream_) {}
   ~Library() {
     if (started.valid()) started.wait();
@@ -94,7 +95,7 @@ struct CudnnAttention::Library {
 
   bool supports_model() const {
     return !failed && (dtype == DType::bf16 || dtype == DType::f16) && model.d_head % 8 == 0 &&
-           model.d_head <= 256;
+           model.d_value() % 8 == 0 && model.d_head <= 256;
   }
 
   // Building the first plan loads cuDNN's kernels.
@@ -195,12 +196,12 @@ CudnnAttention::Library::Plan CudnnAttention::Library::make_plan(const Key& key)
                              .set_data_type(fe::DataType_t::INT32));
   };
   const auto offsets = key.ragged ? numbers(kOffsets, "offsets", key.sequences + 1) : nullptr;
-  const auto input = [&](TensorId name, const char* text, std::int64_t heads) {
+  const auto input = [&](TensorId name, const char* text, std::int64_t heads, std::int64_t width) {
     auto attributes = Tensor_attributes()
                           .set_name(text)
                           .set_uid(name)
-                          .set_dim({key.sequences, heads, key.length, model.d_head})
-                          .set_stride({key.length * row_stride, model.d_head, row_stride, 1});
+                          .set_dim({key.sequences, heads, key.length, width})
+                          .set_stride({key.length * row_stride, width, row_stride, 1});
     if (offsets) attributes.set_ragged_offset(offsets);
     return graph->tensor(attributes);
   };
@@ -215,15 +216,15 @@ CudnnAttention::Library::Plan CudnnAttention::Library::make_plan(const Key& key)
     const auto lengths = numbers(kLengths, "lengths", key.sequences);
     options.set_padding_mask(true).set_seq_len_q(lengths).set_seq_len_kv(lengths);
   }
-  const auto q = input(kQ, "q", model.n_heads);
-  const auto k = input(kK, "k", model.n_kv_heads);
-  const auto v = input(kV, "v", model.n_kv_heads);
+  const auto q = input(kQ, "q", model.n_heads, model.d_head);
+  const auto k = input(kK, "k", model.n_kv_heads, model.d_head);
+  const auto v = input(kV, "v", model.n_kv_heads, model.d_value());
   auto outputs = graph->sdpa(q, k, v, options);
   auto& z = outputs[0];
   z->set_output(true)
       .set_uid(kZ)
-      .set_dim({key.sequences, model.n_heads, key.length, model.d_head})
-      .set_stride({key.length * z_stride, model.d_head, z_stride, 1});
+      .set_dim({key.sequences, model.n_heads, key.length, model.d_value()})
+      .set_stride({key.length * z_stride, model.d_value(), z_stride, 1});
   if (key.ragged)
     z->set_ragged_offset(numbers(kOutputOffsets, "output offsets", key.sequences + 1));
   auto status = graph->build(handle, {fe::HeurMode_t::A});

@@ -62,14 +62,15 @@ HopperAttention::HopperAttention(const ModelConfig& model, DType dtype, int devi
     : model_(model),
       dtype_(dtype),
       stream_(stream),
-      multiprocessors_(multiprocessor_count(device)) {
-  const bool softcap = model.attention_softcap > 0.0;
+      multiprocessors_(multiprocessor_count(device)),
+      head_{model.d_head, model.d_value(), model.attention_softcap > 0.0} {
   const AttentionProperties any_layer{.capability = compute_capability(device),
                                       .dtype = dtype,
                                       .d_head = model.d_head,
-                                      .softcap = softcap,
+                                      .d_value = model.d_value(),
+                                      .softcap = head_.softcap,
                                       .sinks = model.has_sinks()};
-  const AttentionLibraries has{.flash_infer = hopper_tile_rows(model.d_head, softcap, 0) > 0};
+  const AttentionLibraries has{.flash_infer = hopper_tile_rows(head_, 0) > 0};
   serves_ = choose_attention_kernel(any_layer, has) == AttentionKernel::flash_infer;
 }
 
@@ -80,19 +81,19 @@ void HopperAttention::set_sequences(std::span<const Sequence> sequences) {
     rows_ = std::max(rows_, sequence.begin + sequence.length);
     longest_ = std::max(longest_, sequence.length);
   }
-  const auto tiles = schedule_attention_tiles(
-      sequences,
-      {.n_heads = model_.n_heads,
-       .n_kv_heads = model_.n_kv_heads,
-       .d_head = model_.d_head,
-       .rows = hopper_tile_rows(model_.d_head, model_.attention_softcap > 0.0, longest_)});
+  const auto tiles =
+      schedule_attention_tiles(sequences, {.n_heads = model_.n_heads,
+                                           .n_kv_heads = model_.n_kv_heads,
+                                           .d_head = model_.d_head,
+                                           .rows = hopper_tile_rows(head_, longest_)});
   tile_count_ = static_cast<int>(tiles.size());
   tiles_.upload(tiles, "the order of attention's tiles", stream_);
   counter_.reserve(sizeof(int), "attention's counter");
 }
 
 void HopperAttention::attend(const CausalAttentionArguments& a, const SoftmaxRowSums& row_sums) {
-  const auto width = (model_.n_heads + 2 * model_.n_kv_heads) * model_.d_head;
+  const auto width =
+      model_.n_heads * head_.d_head + model_.n_kv_heads * (head_.d_head + head_.d_value);
   check(hopper_attention({.q = a.q,
                           .k = a.k,
                           .v = a.v,
@@ -102,10 +103,11 @@ void HopperAttention::attend(const CausalAttentionArguments& a, const SoftmaxRow
                           .rows = rows_,
                           .q_stride = width,
                           .kv_stride = width,
-                          .z_stride = model_.n_heads * model_.d_head,
+                          .z_stride = model_.n_heads * head_.d_value,
                           .n_heads = static_cast<int>(model_.n_heads),
                           .n_kv_heads = static_cast<int>(model_.n_kv_heads),
-                          .d_head = static_cast<int>(model_.d_head),
+                          .d_head = static_cast<int>(head_.d_head),
+                          .d_value = static_cast<int>(head_.d_value),
                           .bf16 = dtype_ == DType::bf16,
                           .scale = a.scale,
                           .softcap = static_cast<float>(model_.attention_softcap),

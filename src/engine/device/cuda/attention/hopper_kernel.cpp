@@ -8,27 +8,36 @@ namespace {
 // masked.
 constexpr std::int64_t kLongText = 8192;
 
-const HopperKernelInstance* kernel_for(std::int64_t d_head, bool softcap, std::int64_t longest) {
+const HopperKernelInstance* kernel_for(const HopperHeadShape& head, std::int64_t longest) {
   static const auto long_texts = hopper_kernel_instance<false, 64, 192, 128>();
   static const HopperKernelInstance kernels[] = {
-      hopper_kernel_instance<false, 64, 128, 128>(),  hopper_kernel_instance<false, 96, 192, 96>(),
-      hopper_kernel_instance<false, 128, 128, 128>(), hopper_kernel_instance<false, 256, 128, 64>(),
-      hopper_kernel_instance<true, 128, 128, 128>(),  hopper_kernel_instance<true, 256, 128, 64>()};
-  if (d_head == long_texts.d_head && !softcap && longest >= kLongText) return &long_texts;
+      hopper_kernel_instance<false, 64, 128, 128>(),
+      hopper_kernel_instance<false, 96, 192, 96>(),
+      hopper_kernel_instance<false, 128, 128, 128>(),
+      hopper_kernel_instance<false, 256, 128, 64>(),
+      hopper_kernel_instance<true, 128, 128, 128>(),
+      hopper_kernel_instance<true, 256, 128, 64>(),
+      hopper_kernel_instance<false, 192, 128, 128, 128>()};
+  const auto serves = [&](const HopperKernelInstance& kernel) {
+    return kernel.head.d_head == head.d_head && kernel.head.d_value == head.d_value &&
+           kernel.head.softcap == head.softcap;
+  };
+  if (serves(long_texts) && longest >= kLongText) return &long_texts;
   for (const auto& kernel : kernels)
-    if (kernel.d_head == d_head && kernel.softcap == softcap) return &kernel;
+    if (serves(kernel)) return &kernel;
   return nullptr;
 }
 
 }  // namespace
 
-int hopper_tile_rows(std::int64_t d_head, bool softcap, std::int64_t longest) {
-  const auto* kernel = kernel_for(d_head, softcap, longest);
+int hopper_tile_rows(const HopperHeadShape& head, std::int64_t longest) {
+  const auto* kernel = kernel_for(head, longest);
   return kernel != nullptr ? kernel->tile_rows : 0;
 }
 
 cudaError_t hopper_attention(const HopperAttentionArguments& arguments, cudaStream_t stream) {
-  const auto* kernel = kernel_for(arguments.d_head, arguments.softcap > 0, arguments.longest);
+  const auto* kernel =
+      kernel_for({arguments.d_head, arguments.d_value, arguments.softcap > 0}, arguments.longest);
   return kernel != nullptr ? kernel->attend(arguments, stream) : cudaErrorNotSupported;
 }
 

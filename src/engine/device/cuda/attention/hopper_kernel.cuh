@@ -188,18 +188,18 @@ cudaError_t launch_flash_infer(const HopperAttentionArguments& a, cudaStream_t s
   using Mainloop = flashinfer::CollectiveMainloop<ScoreParams, Traits, /*CAUSAL=*/true>;
   using Store = Epilogue<Traits>;
   using Queue = TileQueue<Traits>;
-  const auto layout = [&](int heads, std::int64_t stride) {
-    return flashinfer::get_gmem_layout(static_cast<int>(a.rows), heads, a.d_head, stride,
-                                       static_cast<std::int64_t>(a.d_head));
+  const auto layout = [&](int heads, int width, std::int64_t stride) {
+    return flashinfer::get_gmem_layout(static_cast<int>(a.rows), heads, width, stride,
+                                       static_cast<std::int64_t>(width));
   };
   const auto mainloop = Mainloop::to_underlying_arguments(
-      {static_cast<const Element*>(a.q), layout(a.n_heads, a.q_stride),
-       static_cast<const Element*>(a.k), layout(a.n_kv_heads, a.kv_stride),
-       static_cast<const Element*>(a.v), layout(a.n_kv_heads, a.kv_stride), a.window - 1,
-       ScoreParams{a.scale, a.softcap}});
+      {static_cast<const Element*>(a.q), layout(a.n_heads, Traits::HEAD_DIM_QK, a.q_stride),
+       static_cast<const Element*>(a.k), layout(a.n_kv_heads, Traits::HEAD_DIM_QK, a.kv_stride),
+       static_cast<const Element*>(a.v), layout(a.n_kv_heads, Traits::HEAD_DIM_VO, a.kv_stride),
+       a.window - 1, ScoreParams{a.scale, a.softcap}});
   const typename Store::Params epilogue{
       Store::to_underlying_arguments(
-          {static_cast<Element*>(a.z), layout(a.n_heads, a.z_stride), a.lse,
+          {static_cast<Element*>(a.z), layout(a.n_heads, Traits::HEAD_DIM_VO, a.z_stride), a.lse,
            flashinfer::get_lse_gmem_layout(static_cast<int>(a.rows), a.n_heads)}),
       a.largest, a.n_heads};
   const typename Queue::Params queue{reinterpret_cast<const int4*>(a.tiles), a.tile_count,
@@ -216,25 +216,26 @@ cudaError_t launch_flash_infer(const HopperAttentionArguments& a, cudaStream_t s
   return cudaGetLastError();
 }
 
-template <typename Scores, int kHead, int kRows, int kKeys, typename Element>
+template <typename Scores, int kHead, int kValue, int kRows, int kKeys, typename Element>
 cudaError_t launch_with_element_type(const HopperAttentionArguments& a, cudaStream_t stream) {
-  using Traits = flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, kHead, kHead, kRows,
+  using Traits = flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, kHead, kValue, kRows,
                                                    kKeys, /*NUM_STAGES=*/2, Element, Element,
                                                    Element, std::int32_t, Scores>;
   return a.window > 0 ? launch_flash_infer<Traits, true>(a, stream)
                       : launch_flash_infer<Traits, false>(a, stream);
 }
 
-template <bool kCapped, int kHead, int kRows, int kKeys>
+template <bool kCapped, int kHead, int kRows, int kKeys, int kValue>
 HopperKernelInstance hopper_kernel_instance() {
   using Scores = std::conditional_t<kCapped, SoftCappedAttentionVariant, PlainAttentionVariant>;
-  return {kHead, kCapped, kRows, [](const HopperAttentionArguments& a, cudaStream_t stream) {
-            return a.bf16
-                       ? launch_with_element_type<Scores, kHead, kRows, kKeys, cutlass::bfloat16_t>(
-                             a, stream)
-                       : launch_with_element_type<Scores, kHead, kRows, kKeys, cutlass::half_t>(
-                             a, stream);
-          }};
+  return {
+      {kHead, kValue, kCapped}, kRows, [](const HopperAttentionArguments& a, cudaStream_t stream) {
+        return a.bf16
+                   ? launch_with_element_type<Scores, kHead, kValue, kRows, kKeys,
+                                              cutlass::bfloat16_t>(a, stream)
+                   : launch_with_element_type<Scores, kHead, kValue, kRows, kKeys, cutlass::half_t>(
+                         a, stream);
+      }};
 }
 
 }  // namespace qkscope::cuda

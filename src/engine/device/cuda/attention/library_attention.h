@@ -11,6 +11,7 @@
 
 #include "base/core/dtype.h"
 #include "engine/device/cuda/attention/attention.h"
+#include "engine/device/cuda/hopper_kernels.h"
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/ops/attention.h"
 #include "qkscope/forward.h"
@@ -56,6 +57,7 @@ class HopperAttention {
   DType dtype_;
   cudaStream_t stream_;
   int multiprocessors_ = 0;
+  HopperHeadShape head_;
   bool serves_ = false;
   std::int64_t rows_ = 0;
   std::int64_t longest_ = 0;

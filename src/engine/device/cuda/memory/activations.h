@@ -22,17 +22,27 @@ class Activations {
         dtype_(dtype),
         element_(static_cast<std::int64_t>(dtype_size(dtype))),
         q_width_(model.n_heads * model.d_head),
-        kv_width_(model.n_kv_heads * model.d_head) {}
+        k_width_(model.n_kv_heads * model.d_head),
+        v_width_(model.n_kv_heads * model.d_value()),
+        z_width_(model.n_heads * model.d_value()) {}
 
-  std::int64_t q_width() const { return q_width_; }    // n_heads * d_head
-  std::int64_t kv_width() const { return kv_width_; }  // n_kv_heads * d_head
-  std::int64_t qkv_width() const { return q_width_ + 2 * kv_width_; }
+  std::int64_t q_width() const { return q_width_; }  // n_heads * d_head
+  std::int64_t k_width() const { return k_width_; }  // n_kv_heads * d_head
+  std::int64_t v_width() const { return v_width_; }  // n_kv_heads * d_value
+  std::int64_t z_width() const { return z_width_; }  // n_heads * d_value
+  std::int64_t qkv_width() const { return q_width_ + k_width_ + v_width_; }
 
   // Allocates space for `rows` rows; every row is active at first.
   void begin_pass(std::int64_t rows) {
     residual_.reserve(rows * model_.d_model * element_, "the residual stream");
-    hidden_.reserve(rows * std::max(model_.d_model, q_width_) * element_, "activations");
+    hidden_.reserve(rows * std::max({model_.d_model, q_width_, z_width_}) * element_,
+                    "activations");
     qkv_.reserve(rows * qkv_width() * element_, "queries, keys and values");
+    if (model_.has_latent_attention()) {
+      kv_latent_.reserve(rows * model_.latent.kv_rank * element_, "latents");
+      q_latent_.reserve(rows * model_.latent.q_rank * element_, "latents");
+      rotated_key_.reserve(rows * rotated_key_width() * element_, "latents");
+    }
     if (model_.has_attention_gate())
       attention_gate_.reserve(rows * q_width_ * element_, "the attention gate");
     residual_kept_ = queries_kept_ = has_layer_input_ = false;
@@ -74,10 +84,17 @@ class Activations {
   void* attention_gate() const {  // (rows, n_heads * d_head) gate of z before the sigmoid
     return queries_kept_ ? kept_attention_gate_.data() : attention_gate_.data();
   }
-  void* z() const { return hidden_.data(); }  // (rows, n_heads * d_head)
+  void* z() const { return hidden_.data(); }  // (rows, n_heads * d_value)
   void* qkv() const { return qkv_.data(); }   // (rows, qkv_width)
   void* k() const { return element_address(qkv_, q_width_); }
-  void* v() const { return element_address(qkv_, q_width_ + kv_width_); }
+  void* v() const { return element_address(qkv_, q_width_ + k_width_); }
+  // Latent attention: both latents, the rotated part of the keys, which all heads share, and the
+  // other part, (rows, n_heads, d_head - rotated_key_width), which overwrites `normalized`.
+  void* kv_latent() const { return kv_latent_.data(); }      // (rows, kv_rank)
+  void* q_latent() const { return q_latent_.data(); }        // (rows, q_rank)
+  void* rotated_key() const { return rotated_key_.data(); }  // (rows, rotated_key_width)
+  void* unrotated_keys() const { return hidden_.data(); }
+  std::int64_t rotated_key_width() const { return model_.ropes.front().dim; }
   void* queries() const {  // (rows, n_heads * d_head) with query_stride
     return queries_kept_ ? kept_queries_.data() : qkv_.data();
   }
@@ -117,8 +134,9 @@ class Activations {
                            std::int64_t count) {
       return DeviceView{data, stride, count, 1, width, false, dtype_};
     };
-    const auto heads = [&](void* data, std::int64_t count, std::int64_t stride) {
-      return DeviceView{data, stride, rows, count, m.d_head, true, dtype_};
+    const auto heads = [&](void* data, std::int64_t count, std::int64_t width,
+                           std::int64_t stride) {
+      return DeviceView{data, stride, rows, count, width, true, dtype_};
     };
     switch (buffer) {
       case ActivationBuffer::residual:
@@ -126,13 +144,13 @@ class Activations {
       case ActivationBuffer::normalized:
         return plain(normalized(), m.d_model, m.d_model, rows);
       case ActivationBuffer::q:
-        return heads(qkv(), m.n_heads, qkv_width());
+        return heads(qkv(), m.n_heads, m.d_head, qkv_width());
       case ActivationBuffer::k:
-        return heads(k(), m.n_kv_heads, qkv_width());
+        return heads(k(), m.n_kv_heads, m.d_head, qkv_width());
       case ActivationBuffer::v:
-        return heads(v(), m.n_kv_heads, qkv_width());
+        return heads(v(), m.n_kv_heads, m.d_value(), qkv_width());
       case ActivationBuffer::z:
-        return heads(z(), m.n_heads, q_width_);
+        return heads(z(), m.n_heads, m.d_value(), z_width_);
       case ActivationBuffer::update:
         return plain(residual_update(), m.d_model, m.d_model, rows);
       case ActivationBuffer::gate:
@@ -143,8 +161,9 @@ class Activations {
       case ActivationBuffer::router_logits:
       case ActivationBuffer::expert_weights:
       case ActivationBuffer::expert_indices:
+        QKSCOPE_ASSERT(false);  // expert_mixture.h has them
       case ActivationBuffer::kv_latent:
-        QKSCOPE_ASSERT(false);  // expert_mixture.h has the former; latent attention is refused
+        return plain(kv_latent(), m.latent.kv_rank, m.latent.kv_rank, rows);
       case ActivationBuffer::logits:
         break;
     }
@@ -160,12 +179,17 @@ class Activations {
   DType dtype_;
   std::int64_t element_;  // bytes
   std::int64_t q_width_;
-  std::int64_t kv_width_;
+  std::int64_t k_width_;
+  std::int64_t v_width_;
+  std::int64_t z_width_;
 
   DeviceMemory residual_;
   DeviceMemory layer_input_;
   DeviceMemory hidden_;  // normalised rows, later z
   DeviceMemory qkv_;
+  DeviceMemory kv_latent_;
+  DeviceMemory q_latent_;
+  DeviceMemory rotated_key_;
   DeviceMemory gate_up_;
   DeviceMemory gated_;
   DeviceMemory update_;  // allocated only if it is observed, edited or normalised
@@ -191,7 +215,8 @@ class CudaKeyValueStore : public KeyValueStore {
       : model_(model),
         dtype_(dtype),
         budget_(budget),
-        width_(model.n_kv_heads * model.d_head),
+        k_width_(model.n_kv_heads * model.d_head),
+        v_width_(model.n_kv_heads * model.d_value()),
         positions_(positions),
         layers_(model.layers.size()) {
     if (sequences * positions > INT32_MAX)
@@ -211,13 +236,13 @@ class CudaKeyValueStore : public KeyValueStore {
   CudaKeyValueStore(const CudaKeyValueStore&) = delete;
   CudaKeyValueStore& operator=(const CudaKeyValueStore&) = delete;
 
-  // Keys or values of a layer, shape (sequences * positions, n_kv_heads, d_head), rows row_stride
-  // elements apart.
+  // Keys or values of a layer, shape (sequences * positions, n_kv_heads, width of a head), rows
+  // row_stride elements apart.
   void* k(std::int64_t layer) const { return layers_[static_cast<std::size_t>(layer)].data(); }
   void* v(std::int64_t layer) const {
-    return static_cast<std::byte*>(k(layer)) + width_ * element_bytes();
+    return static_cast<std::byte*>(k(layer)) + k_width_ * element_bytes();
   }
-  std::int64_t row_stride() const { return 2 * width_; }
+  std::int64_t row_stride() const { return k_width_ + v_width_; }
 
   // Returns the first cache row of each sequence.
   std::vector<std::int64_t> first_cache_rows(std::span<const Sequence> sequences) const {
@@ -234,11 +259,12 @@ class CudaKeyValueStore : public KeyValueStore {
     return rows;
   }
 
-  // View of all cached positions of a sequence. `data` is k() or v() of a layer.
-  DeviceView sequence_view(void* data, const Sequence& sequence) const {
-    auto* first =
-        static_cast<std::byte*>(data) + sequence.slot * positions_ * row_stride() * element_bytes();
-    return {first, row_stride(), sequence.end(), model_.n_kv_heads, model_.d_head, true, dtype_};
+  // View of all cached positions of a sequence: keys or values of a layer.
+  DeviceView sequence_view(std::int64_t layer, bool keys, const Sequence& sequence) const {
+    auto* first = static_cast<std::byte*>(keys ? k(layer) : v(layer)) +
+                  sequence.slot * positions_ * row_stride() * element_bytes();
+    const auto width = keys ? model_.d_head : model_.d_value();
+    return {first, row_stride(), sequence.end(), model_.n_kv_heads, width, true, dtype_};
   }
 
  private:
@@ -247,7 +273,8 @@ class CudaKeyValueStore : public KeyValueStore {
   const ModelConfig& model_;
   DType dtype_;
   DeviceBudget& budget_;
-  std::int64_t width_;  // n_kv_heads * d_head
+  std::int64_t k_width_;  // n_kv_heads * d_head
+  std::int64_t v_width_;  // n_kv_heads * d_value
   std::int64_t positions_;
   std::int64_t bytes_ = 0;            // total over all layers
   std::vector<DeviceMemory> layers_;  // a row holds keys, then values

@@ -26,7 +26,10 @@ class LayerPlacement {
   // already scaled; with experts it is applied when their outputs are combined, biases included.
   DeviceLayer place(const LayerWeights& from, float residual_scale, DeviceMemory* plain_gate_up) {
     DeviceLayer to;
-    to.qkv = place_linear({&from.q, &from.k, &from.v});
+    if (from.latent.kv.weight.values.empty())
+      to.qkv = place_linear({&from.q, &from.k, &from.v});
+    else
+      place_latent_attention(from, to);
     to.sinks = place_floats(from.sinks);
     to.attention_gate = place_linear({&from.attention_gate});
     to.o = place_linear({&from.o}, residual_scale);
@@ -50,6 +53,17 @@ class LayerPlacement {
   std::int64_t bytes() const { return used_; }
 
  private:
+  void place_latent_attention(const LayerWeights& from, DeviceLayer& to) {
+    to.qkv = place_linear({&from.q});
+    to.latent = {.kv = place_linear({&from.latent.kv}),
+                 .rotated_key = place_linear({&from.latent.rotated_key}),
+                 .q = place_linear({&from.latent.q}),
+                 .k = place_linear({&from.k}),
+                 .v = place_linear({&from.v}),
+                 .kv_norm = place_norm(from.latent.kv_norm),
+                 .q_norm = place_norm(from.latent.q_norm)};
+  }
+
   std::byte* allocate(std::int64_t bytes) {
     auto* part = base_ + used_;
     used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;

@@ -196,9 +196,22 @@ class WeightUploader {
   int next_ = 0;
 };
 
+// Weights of latent attention; DeviceLayer::qkv then holds W_Q alone, (n_heads d_head, q_rank or
+// d_model).
+struct DeviceLatentAttention {
+  DeviceLinear kv;           // (kv_rank, d_model)
+  DeviceLinear rotated_key;  // (rotated dimensions, d_model)
+  DeviceLinear q;            // (q_rank, d_model) or none
+  DeviceLinear k;            // (n_heads (d_head - rotated dimensions), kv_rank)
+  DeviceLinear v;            // (n_heads d_value, kv_rank)
+  DeviceNorm kv_norm;        // (kv_rank)
+  DeviceNorm q_norm;         // (q_rank) or none
+};
+
 // Weights of one layer. q, k and v are stacked into one matrix, and so are gate and up.
 struct DeviceLayer {
-  DeviceLinear qkv;                           // ((n_heads + 2 n_kv_heads) d_head, d_model)
+  DeviceLinear qkv;  // ((n_heads + 2 n_kv_heads) d_head, d_model)
+  DeviceLatentAttention latent;
   const float* sinks = nullptr;               // (n_heads) or null
   DeviceLinear attention_gate;                // (n_heads d_head, d_model) or none
   DeviceLinear o;                             // (d_model, n_heads d_head)

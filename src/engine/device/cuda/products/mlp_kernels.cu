@@ -230,7 +230,7 @@ __device__ void exclude_groups(const RouterScores<T>& scores, const ExpertsConfi
       second = fmaxf(second, fminf(first, score));
       first = fmaxf(first, score);
     }
-    group_scores[g] = first + second;
+    group_scores[g] = config.group_maximum ? first : first + second;
   }
   __syncwarp();
   for (int g = lane; g < groups; g += kWarp) {
