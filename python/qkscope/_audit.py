@@ -27,7 +27,8 @@ _HOOKS = {
 }
 # Families that normalise or scale the outputs of attention and MLP before adding them to the residual stream. Only
 # qkscope has hook points after this step, so these two stages are not compared.
-_POST_NORMS = ("afmoe", "exaone4", "gemma2", "gemma3_text", "glm4", "granite", "olmo2", "olmo3")
+_POST_NORMS = ("afmoe", "exaone4", "gemma2", "gemma3_text", "glm4", "granite", "olmo2", "olmo3", "olmo_hybrid")
+_ROTATED_BEFORE_NORM = ("nanochat",)  # the modules q_norm and k_norm follow RoPE
 _ALLOWED = 16  # differences up to this many times the rounding of the type are expected
 _FLOOR = 4  # and up to this many units in the last place of the largest value
 _LARGE = 2 * 10**9  # parameters above which no second pass measures the rounding
@@ -135,7 +136,8 @@ def audit(
     theirs = transformers_stages(hf, ids, chosen)
     if native.cfg.family in _POST_NORMS:
         theirs = {key: value for key, value in theirs.items() if key[0] not in ("attention output", "MLP output")}
-    if native.cfg.qkv_clip:  # qkscope's q and k are clipped
+    # qkscope's q and k are clipped, or those of transformers are rotated already
+    if native.cfg.qkv_clip or native.cfg.family in _ROTATED_BEFORE_NORM:
         theirs = {key: value for key, value in theirs.items() if key[0] not in ("q", "k")}
     expected = _measured(hf, theirs, ids, chosen, dtype)
     _, transformers = import_torch()
@@ -276,7 +278,9 @@ def _unit(dtype: str) -> float:
 
 def _by_formula(stages: Stages, dtype: str) -> dict[Key, float]:
     """Rounding that grows with the square root of the number of roundings: a dozen per layer, for sums of 1,000 terms."""
-    return {key: _unit(dtype) * 32 * (12 * (max(key[1], 0) + 1)) ** 0.5 for key in stages}
+    layers = 1 + max(layer for _, layer in stages)
+    return {(stage, layer): _unit(dtype) * 32 * (12 * (layers if stage == "logits" else max(layer, 0) + 1)) ** 0.5
+            for stage, layer in stages}
 
 
 def _measured(model: Any, stages: Stages, ids: list[int], rows: list[int], dtype: str) -> dict[Key, float]:

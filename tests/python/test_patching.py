@@ -90,15 +90,19 @@ def test_patches_equal_whole_runs_at_every_position(family: str) -> None:
     corrupted = clean.copy()
     corrupted[:, [2, 4]] = (corrupted[:, [2, 4]] + 5) % model.cfg.d_vocab
     for activation in ("resid_pre", "mlp_out"):
-        found = []
-        getattr(patching, f"get_act_patch_{activation}")(
-            model, corrupted, clean, lambda logits: found.append(np.array(logits)) or 0)
+        found: list[Any] = []
+
+        def keep_logits(logits: Any, found: list[Any] = found) -> float:
+            found.append(np.array(logits))
+            return 0.0
+
+        getattr(patching, f"get_act_patch_{activation}")(model, corrupted, clean, keep_logits)
         names = hooks_by_layer(model, activation)
         cache = model.cache(clean, list(names.values()))
         patches = [(name, position) for name in names.values() for position in range(6)]
         for logits, (name, position) in zip(found, patches, strict=True):
 
-            def patch(array, hook, position=position):
+            def patch(array: Array, hook: HookPoint, position: int = position) -> None:
                 array[:, position] = cache[hook.name][:, position]
 
             np.testing.assert_array_equal(logits, model.run_with_hooks(corrupted, [(name, patch)]))
@@ -107,13 +111,13 @@ def test_patches_equal_whole_runs_at_every_position(family: str) -> None:
 def test_functions_of_add_hook_see_whole_texts_in_every_patch(pair: Pair) -> None:
     model, clean, corrupted = (pair[0], pair[1][None], pair[2][None])
     cache = model.cache(clean, "*hook_resid_pre")
-    shapes = set()
+    shapes: set[tuple[int, ...]] = set()
 
-    def silence(z, hook):
+    def silence(z: Array, hook: HookPoint) -> None:
         shapes.add(z.shape[1:])
         z[:, 2:5, 0] = 0
 
-    def patch(residual, hook):
+    def patch(residual: Array, hook: HookPoint) -> None:
         residual[:, 1] = cache[hook.name][:, 1]
 
     with model.hooks([("blocks.0.attn.hook_z", silence)]):
@@ -228,13 +232,15 @@ def test_wrong_arguments_raise_input_errors(pair: Pair, call: Callable[..., obje
         call(*pair)
 
 
-def test_metrics_that_need_an_array_get_one(pair):
+def test_metrics_that_need_an_array_get_one(pair: Pair) -> None:
     model, clean, corrupted = pair
 
-    def needs_array(logits):
-        if type(logits) is not np.ndarray:
+    untyped_metric: Any = metric
+
+    def needs_array(logits: Any) -> Any:
+        if not isinstance(logits, np.ndarray):
             raise TypeError("expected np.ndarray")
-        return metric(logits)
+        return untyped_metric(logits)
 
     found = patching.get_act_patch_resid_pre(model, corrupted, clean, needs_array)
     np.testing.assert_array_equal(found, patching.get_act_patch_resid_pre(model, corrupted, clean, metric))
@@ -292,22 +298,22 @@ def test_paths_equal_whole_runs_with_frozen_heads(pair: Pair, receivers: Any, fr
     base, source = (model.cache(tokens, names) for tokens in (corrupted, clean))
     found = qkscope.path_patch(model, corrupted, clean, metric, receivers, freeze_mlps=freeze_mlps)
     for layer, head in [(0, 1), (0, 3)]:
-        seen = {}
+        seen: dict[str, Array] = {}
 
-        def freeze(array, hook, layer=layer, head=head):
+        def freeze(array: Array, hook: HookPoint, layer: int = layer, head: int = head) -> None:
             array[...] = base[hook.name]
             if hook.name == f"blocks.{layer}.attn.hook_z":
                 array[:, head] = source[hook.name][:, head]
 
-        def keep(array, hook, seen=seen):
+        def keep(array: Array, hook: HookPoint, seen: dict[str, Array] = seen) -> None:
             seen["q"] = array
 
-        def put(array, hook, seen=seen):
+        def put(array: Array, hook: HookPoint, seen: dict[str, Array] = seen) -> None:
             array[:, [0, 2]] = seen["q"][:, [0, 2]]
 
         last = 1 if receivers == "logits" else 0
-        hooks = [(name, freeze) for name in base if "hook_z" in name or freeze_mlps
-                 if int(name.split(".")[1]) <= last]
+        hooks: list[tuple[str, Any]] = [(name, freeze) for name in base if "hook_z" in name or freeze_mlps
+                                        if int(name.split(".")[1]) <= last]
         if receivers != "logits":
             hooks.append(("blocks.1.attn.hook_q", keep))
         logits = model.run_with_hooks(corrupted, hooks)

@@ -131,7 +131,7 @@ def test_interrupted_capture_of_chunks_resumes(tmp_path: Path) -> None:
     class Enough(Exception):
         pass
 
-    def stop(progress):
+    def stop(progress: Any) -> None:
         assert progress.total == 26
         raise Enough
 
@@ -263,7 +263,7 @@ def test_a_report_compares_two_results(captured: Captured, tmp_path: Path) -> No
     with pytest.raises(qkscope.InputError, match="there is no such folder"):
         qkscope.report(tmp_path / "a", compare=tmp_path / "none", out=page)
     with pytest.raises(qkscope.InputError, match="components="):
-        qkscope.report(tmp_path / "a", components=(1, 2, 3))
+        untyped.report(tmp_path / "a", components=(1, 2, 3))
 
 
 def test_one_figure_is_drawn(captured: Captured, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def read_weights(path: Path) -> dict[str, np.ndarray]:
     """bfloat16 tensors of a safetensors file as float64."""
     data = path.read_bytes()
     (size,) = struct.unpack("<Q", data[:8])
-    weights = {}
+    weights: dict[str, np.ndarray] = {}
     for name, entry in json.loads(data[8:8 + size]).items():
         if name == "__metadata__":
             continue
@@ -115,7 +115,7 @@ def test_tables_of_a_score(demo: Model) -> None:
     found = qkscope.attribute_scores(demo, "Entry 1, day 5. A letter came.", heads="3.1", queries=[-1, -2], keys="top:3",
                                      effect=True)
     assert len(found.pairs) == 6
-    table = found.to_pandas(top=5)
+    table: Any = found.to_pandas(top=5)
     assert list(table.groupby(["query", "key"]).size()) == [6] * 6
     for (query, key), rows in table.groupby(["query", "key"]):
         assert rows.value.sum() == pytest.approx(rows.score.iloc[0], abs=1e-9), (query, key)

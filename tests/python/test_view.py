@@ -4,6 +4,7 @@ import re
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,15 @@ def fetch(url: str) -> str:
         return str(answer.read().decode())
 
 
+def html_of_cell(view: Any) -> str:
+    """What a notebook shows for the view."""
+    return str(view._repr_html_())
+
+
 def test_a_cell_shows_the_page_of_a_server(demo: Model) -> None:
     view = qkscope.view(demo, TEXT, heads=[(1, 0)], query=3)
     try:
-        frame = view._repr_html_()
+        frame = html_of_cell(view)
         assert re.search(r'<iframe src="http://127\.0\.0\.1:\d+/[0-9a-f]{32}/"', frame)
         assert "viewer.js" in fetch(view.url)
         assert '"query":3' in fetch(view.url + "info")
@@ -39,7 +45,7 @@ def test_a_page_is_saved_within_its_budget(demo: Model, tmp_path: Path) -> None:
     page = view.save(tmp_path / "page.html", queries=[2, 5], budget=1_000_000).read_text()
     assert len(page) <= 1_000_000
     assert '"queries":[2,5]' in page
-    assert view._repr_html_().startswith('<iframe sandbox="allow-scripts')
+    assert html_of_cell(view).startswith('<iframe sandbox="allow-scripts')
 
 
 def test_wrong_arguments_are_named(demo: Model) -> None:
