@@ -10,6 +10,7 @@
 #include "base/core/numbers.h"
 #include "engine/device/cpu/cpu_backend.h"
 #include "engine/device/cuda_module.h"
+#include "engine/device/memory_plan.h"
 
 namespace qkscope {
 namespace {
@@ -158,7 +159,8 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
 void check_model_runs_on(Device device, const ModelConfig& model) {
   const bool chunks =
       std::ranges::any_of(model.layers, [](auto& layer) { return layer.chunk > 0; });
-  const char* const missing = model.has_recurrence()         ? "gated delta nets"
+  const bool wide = std::max(model.delta.d_key, model.delta.d_value) > kCudaDeltaWidest;
+  const char* const missing = wide                           ? "gated delta nets of wide heads"
                               : model.has_latent_attention() ? "latent attention"
                               : chunks                       ? "chunked attention"
                               : model.experts.scales_input   ? "experts with scaled inputs"
