@@ -188,74 +188,68 @@ __global__ void token_kernel(DeltaArguments a) {
 constexpr int kChunk = static_cast<int>(kCudaDeltaChunk);
 constexpr int kTile = 64;           // columns of the state in a block of the chunk kernel
 constexpr int kChunkThreads = 128;  // four warps
-constexpr int kTilePitch = kPitch<kChunk>;
-constexpr int kMatrixPitch = 72;  // floats
+constexpr int kTiles = kChunk / 8;  // accumulators of 16 rows of a chunk x chunk matrix
 constexpr int kMatrices = 4;
+constexpr int kSystemPitch = kChunk + 8;  // floats
 
-// Address for load_matrices() of this lane: 16 x 16 values from (row, column) on. The order of the
-// four 8 x 8 matrices is row by row, or with kColumnFirst column by column.
-template <int kRowPitch, bool kColumnFirst>
-__device__ __forceinline__ std::uint32_t fragment_address(const char* tile, int row, int column) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int matrix = lane / 8;
-  const int down = kColumnFirst ? matrix % 2 : matrix / 2;
-  const int across = kColumnFirst ? matrix / 2 : matrix % 2;
-  return shared_address(tile + (row + 8 * down + lane % 8) * kRowPitch + (column + 8 * across) * 2);
-}
-
-// A 16 x 16 operand in float32 precision: the sum of two fragments of T. `left` and `right` are
-// accumulators of its columns 0 to 7 and 8 to 15.
+// A 16 x 16 operand in nearly float32 precision: the sum of two fragments of T.
 template <typename T>
 struct SplitFragment {
   std::uint32_t high[4];
   std::uint32_t low[4];
 
+  SplitFragment() = default;
+  // From accumulators of the columns 0 to 7 and 8 to 15.
   __device__ __forceinline__ SplitFragment(const float (&left)[4], const float (&right)[4]) {
-    split(left[0], left[1], 0);
-    split(left[2], left[3], 1);
-    split(right[0], right[1], 2);
-    split(right[2], right[3], 3);
-  }
-  __device__ __forceinline__ void split(float x, float y, int i) {
-    high[i] = pack_pair<T>(x, y);
-    low[i] = pack_pair<T>(x - round_to_type<T>(x), y - round_to_type<T>(y));
-  }
-  // c += this times b, for b with values of T.
-  __device__ __forceinline__ void multiply(float (&c)[4], std::uint32_t b0,
-                                           std::uint32_t b1) const {
-    multiply_add<T>(c, high, b0, b1);
-    multiply_add<T>(c, low, b0, b1);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float x = i < 2 ? left[2 * i] : right[2 * i - 4];
+      const float y = i < 2 ? left[2 * i + 1] : right[2 * i - 3];
+      high[i] = pack_pair<T>(x, y);
+      low[i] = pack_pair<T>(x - round_to_type<T>(x), y - round_to_type<T>(y));
+    }
   }
 };
+
+// Address for load_matrices() of this lane: 16 x 16 values of a tile from (row, column) on. The
+// four 8 x 8 matrices are taken row by row, or with kColumnFirst column by column.
+template <int kRowPitch, bool kColumnFirst>
+__device__ __forceinline__ std::uint32_t fragment_address(const char* tile, int row, int column) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int down = kColumnFirst ? lane / 8 % 2 : lane / 16;
+  const int across = kColumnFirst ? lane / 16 : lane / 8 % 2;
+  return shared_address(tile + (row + 8 * down + lane % 8) * kRowPitch + (column + 8 * across) * 2);
+}
+
+// c += part times rows [16 step, 16 step + 16) of M, a (depth, 8 kCount) matrix. The tile holds M
+// if kStraight is set, else its transpose. Skips the first columns of M, before 16 `begin`, and
+// with kHighOnly part.low.
+template <typename T, int kRowPitch, bool kStraight, bool kHighOnly, int kCount>
+__device__ __forceinline__ void multiply_tile(float (&c)[kCount][4], const SplitFragment<T>& part,
+                                              const char* tile, int step, int begin = 0) {
+#pragma unroll
+  for (int pair = 0; pair < kCount / 2; ++pair) {
+    if (pair < begin) continue;
+    std::uint32_t b[4];
+    if constexpr (kStraight)
+      load_matrices_transposed(b, fragment_address<kRowPitch, true>(tile, 16 * step, 16 * pair));
+    else
+      load_matrices(b, fragment_address<kRowPitch, false>(tile, 16 * pair, 16 * step));
+    multiply_add<T>(c[2 * pair], part.high, b[0], b[1]);
+    multiply_add<T>(c[2 * pair + 1], part.high, b[2], b[3]);
+    if constexpr (kHighOnly) continue;
+    multiply_add<T>(c[2 * pair], part.low, b[0], b[1]);
+    multiply_add<T>(c[2 * pair + 1], part.low, b[2], b[3]);
+  }
+}
 
 // Starts the copy of channels [first, first + kWidth) of the rows of a chunk into a tile.
 template <int kWidth>
 __device__ void load_channels(char* tile, const DeltaArguments& a, DeltaChunk chunk,
                               std::int64_t first) {
+  const auto* from = static_cast<const std::uint16_t*>(a.qkv) + first;
   load_tile_rows<kChunk, kWidth, kChunkThreads>(
-      tile,
-      HeadRows<const std::uint16_t, true>{static_cast<const std::uint16_t*>(a.qkv) + first,
-                                          a.channels, kWidth},
-      chunk.begin, chunk.rows);
-}
-
-// Products of 16 rows of `left` with the rows of `right` that are not above them.
-template <typename T, int kWidth>
-__device__ void multiply_lower(const char* left, const char* right, int warp,
-                               float (&c)[kChunk / 8][4]) {
-#pragma unroll
-  for (int step = 0; step < kWidth / 16; ++step) {
-    std::uint32_t rows[4];
-    load_matrices(rows, fragment_address<kPitch<kWidth>, true>(left, 16 * warp, 16 * step));
-#pragma unroll
-    for (int pair = 0; pair < kChunk / 16; ++pair) {
-      if (pair > warp) continue;
-      std::uint32_t b[4];
-      load_matrices(b, fragment_address<kPitch<kWidth>, false>(right, 16 * pair, 16 * step));
-      multiply_add<T>(c[2 * pair], rows, b[0], b[1]);
-      multiply_add<T>(c[2 * pair + 1], rows, b[2], b[3]);
-    }
-  }
+      tile, HeadRows<const std::uint16_t, true>{from, a.channels, kWidth}, chunk.begin, chunk.rows);
 }
 
 template <typename T>
@@ -273,7 +267,7 @@ __device__ void solve_column(const float* system, int column, float rate, T* mat
     float sums[4] = {};
 #pragma unroll
     for (int j = 0; j < i; j += 4) {
-      const auto row = *reinterpret_cast<const float4*>(system + i * kMatrixPitch + j);
+      const auto row = *reinterpret_cast<const float4*>(system + i * kSystemPitch + j);
       sums[0] = fmaf(row.x, x[j], sums[0]);
       sums[1] = fmaf(row.y, x[j + 1], sums[1]);
       sums[2] = fmaf(row.z, x[j + 2], sums[2]);
@@ -288,46 +282,50 @@ __device__ void solve_column(const float* system, int column, float rate, T* mat
 template <typename T, int kKeys>
 __global__ void __launch_bounds__(kChunkThreads) chunk_matrices_kernel(DeltaArguments a) {
   extern __shared__ __align__(16) char memory[];
-  __shared__ double decays[kChunk];  // cumulated logarithms, float64: differences stay accurate
+  __shared__ double decays[kChunk];  // cumulated logarithms; their differences are accurate
   __shared__ float rates[kChunk];
-  const auto& c = a.config;
-  const int heads = static_cast<int>(c.value_heads);
+  const int heads = static_cast<int>(a.config.value_heads);
   const int head = static_cast<int>(blockIdx.x) % heads;
-  const auto key_head = head / (c.value_heads / c.key_heads);
+  const std::int64_t key = head / (heads / a.config.key_heads) * kKeys;
   const DeltaChunk chunk = a.chunks[blockIdx.x / heads];
   char* const keys = memory;
   char* const queries = keys + kChunk * kPitch<kKeys>;
   auto* const system = reinterpret_cast<float*>(queries + kChunk * kPitch<kKeys>);
-  load_channels<kKeys>(queries, a, chunk, key_head * kKeys);
-  load_channels<kKeys>(keys, a, chunk, a.key_width + key_head * kKeys);
+  load_channels<kKeys>(queries, a, chunk, key);
+  load_channels<kKeys>(keys, a, chunk, a.key_width + key);
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < kChunk) {
     double sum = 0.0;
     for (int i = 0; i <= min(thread, chunk.rows - 1); ++i)
-      sum += static_cast<double>(a.log_decays[(chunk.begin + i) * c.value_heads + head]);
+      sum += static_cast<double>(a.log_decays[(chunk.begin + i) * a.config.value_heads + head]);
     decays[thread] = sum;
-    rates[thread] =
-        thread < chunk.rows ? a.rates[(chunk.begin + thread) * c.value_heads + head] : 0.0f;
+    rates[thread] = 0.0f;
+    if (thread < chunk.rows)
+      rates[thread] = a.rates[(chunk.begin + thread) * a.config.value_heads + head];
   }
   wait_for_copies();
   __syncthreads();
-  const int warp = thread / 32;
-  float k_k[kChunk / 8][4] = {};
-  float q_k[kChunk / 8][4] = {};
-  multiply_lower<T, kKeys>(keys, keys, warp, k_k);
-  multiply_lower<T, kKeys>(queries, keys, warp, q_k);
+  const int row = thread / 32 * 16;  // of 16 rows of the matrices
+  float k_k[kTiles][4] = {};
+  float q_k[kTiles][4] = {};
+#pragma unroll
+  for (int step = 0; step < kKeys / 16; ++step) {
+    SplitFragment<T> rows;
+    load_matrices(rows.high, fragment_address<kPitch<kKeys>, true>(keys, row, 16 * step));
+    multiply_tile<T, kPitch<kKeys>, false, true>(k_k, rows, keys, step);
+    load_matrices(rows.high, fragment_address<kPitch<kKeys>, true>(queries, row, 16 * step));
+    multiply_tile<T, kPitch<kKeys>, false, true>(q_k, rows, keys, step);
+  }
   T* const matrices = static_cast<T*>(a.matrices) +
                       static_cast<std::int64_t>(blockIdx.x) * kMatrices * kChunk * kChunk;
 #pragma unroll
-  for (int tile = 0; tile < kChunk / 8; ++tile)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int i = 16 * warp + thread % 32 / 4 + e / 2 * 8;
-      const int j = 8 * tile + thread % 4 * 2 + e % 2;
-      const float decay = j <= i ? expf(static_cast<float>(decays[i] - decays[j])) : 0.0f;
-      system[i * kMatrixPitch + j] = j < i ? rates[i] * decay * k_k[tile][e] : 0.0f;
-      store_split(matrices + 2 * kChunk * kChunk, i * kChunk + j, decay * q_k[tile][e]);
-    }
+  for (int e = 0; e < 4 * kTiles; ++e) {
+    const int i = row + thread % 32 / 4 + e / 2 % 2 * 8;
+    const int j = e / 4 * 8 + thread % 4 * 2 + e % 2;
+    const float decay = j <= i ? expf(static_cast<float>(decays[i] - decays[j])) : 0.0f;
+    system[i * kSystemPitch + j] = j < i ? rates[i] * decay * k_k[e / 4][e % 4] : 0.0f;
+    store_split(matrices + 2 * kChunk * kChunk, i * kChunk + j, decay * q_k[e / 4][e % 4]);
+  }
   __syncthreads();
   if (thread >= kChunk) return;
   float* const factors = a.factors + static_cast<std::int64_t>(blockIdx.x) * 2 * kChunk;
@@ -336,92 +334,85 @@ __global__ void __launch_bounds__(kChunkThreads) chunk_matrices_kernel(DeltaArgu
   solve_column(system, thread, rates[thread], matrices);
 }
 
-// Shared memory of one chunk in the chunk kernel.
+// The recurrence of one head for kTile columns of the state, transposed: each warp holds 16
+// columns, the state as (16, d_key), w and output as (16, chunk). `Stage` is the shared memory of a
+// chunk.
 template <typename T, int kKeys>
-struct ChunkStage {
-  static constexpr int kBytes = 2 * kChunk * kPitch<kKeys> + (kMatrices + 1) * kChunk * kTilePitch +
-                                2 * kChunk * static_cast<int>(sizeof(float));
-  char* keys;
-  char* queries;
-  char* matrices;
-  char* values;
-  float* factors;
+struct ChunkRecurrence {
+  static constexpr int kKeyPitch = kPitch<kKeys>;
+  static constexpr int kTilePitch = kPitch<kChunk>;
+  static constexpr int kMatrixBytes = kChunk * kTilePitch;
+  struct Stage {
+    char keys[kChunk * kKeyPitch];
+    char queries[kChunk * kKeyPitch];
+    char matrices[kMatrices * kMatrixBytes];
+    char values[kChunk * kTilePitch];
+    float factors[2 * kChunk];
+  };
+  const DeltaArguments& a;
+  int head;
+  int column;  // first of the block
+  int lane;
+  int first;  // first column of the warp in the block
+  float state[kKeys / 8][4] = {};
 
-  __device__ explicit ChunkStage(char* memory)
-      : keys(memory),
-        queries(keys + kChunk * kPitch<kKeys>),
-        matrices(queries + kChunk * kPitch<kKeys>),
-        values(matrices + kMatrices * kChunk * kTilePitch),
-        factors(reinterpret_cast<float*>(values + kChunk * kTilePitch)) {}
-
-  // Starts the copies of a chunk of a head; `column` is the first column of the state.
-  __device__ void load(const DeltaArguments& a, std::int64_t number, int head, int column) const {
+  // Starts the copies of a chunk.
+  __device__ void load(Stage& stage, std::int64_t number) const {
     const auto& c = a.config;
     const DeltaChunk chunk = a.chunks[number];
-    const auto key_head = head / (c.value_heads / c.key_heads);
+    const auto key = head / (c.value_heads / c.key_heads) * kKeys;
+    load_channels<kKeys>(stage.queries, a, chunk, key);
+    load_channels<kKeys>(stage.keys, a, chunk, a.key_width + key);
+    load_channels<kTile>(stage.values, a, chunk, 2 * a.key_width + head * c.d_value + column);
     const auto at = number * c.value_heads + head;
-    load_channels<kKeys>(queries, a, chunk, key_head * kKeys);
-    load_channels<kKeys>(keys, a, chunk, a.key_width + key_head * kKeys);
-    load_channels<kTile>(values, a, chunk, 2 * a.key_width + head * c.d_value + column);
     const auto* from =
         static_cast<const std::uint16_t*>(a.matrices) + at * kMatrices * kChunk * kChunk;
     load_tile_rows<kMatrices * kChunk, kChunk, kChunkThreads>(
-        matrices, HeadRows<const std::uint16_t, true>{from, kChunk, kChunk}, 0, kMatrices * kChunk);
-    const int thread = static_cast<int>(threadIdx.x);
-    if (thread < kChunk / 2)
-      copy_async(shared_address(reinterpret_cast<char*>(factors + 4 * thread)),
-                 a.factors + at * 2 * kChunk + 4 * thread, true);
+        stage.matrices, HeadRows<const std::uint16_t, true>{from, kChunk, kChunk}, 0,
+        kMatrices * kChunk);
+    const int four = static_cast<int>(threadIdx.x) * 4;
+    if (four < 2 * kChunk)
+      copy_async(shared_address(reinterpret_cast<char*>(stage.factors + four)),
+                 a.factors + at * 2 * kChunk + four, true);
   }
-};
 
-// The transposed recurrence of one head for 16 columns of the state, which one warp holds: state is
-// (16, d_key), w and output are (16, chunk).
-template <typename T, int kKeys>
-struct WarpRecurrence {
-  using Stage = ChunkStage<T, kKeys>;
-  static constexpr int kTiles = kChunk / 8;
-  float state[kKeys / 8][4] = {};
-  int lane;
-  int first;  // first of the 16 columns within the tile
-
-  // Visits the state: change(value, key, column of the tile).
+  // Calls change(value, address of the state) for all values, given the row of a state.
   template <typename Change>
-  __device__ void visit_state(Change change) {
+  __device__ void visit_state(std::int64_t number, Change change) {
+    float* const at = a.states + (number * a.config.value_heads + head) * kKeys * a.config.d_value;
 #pragma unroll
-    for (int tile = 0; tile < kKeys / 8; ++tile)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        change(state[tile][e], 8 * tile + lane % 4 * 2 + e % 2, first + lane / 4 + e / 2 * 8);
+    for (int e = 0; e < kKeys / 2; ++e)
+      change(state[e / 4][e % 4], at + (e / 4 * 8 + lane % 4 * 2 + e % 2) * a.config.d_value +
+                                      column + first + lane / 4 + e / 2 % 2 * 8);
   }
 
-  __device__ void run_chunk(const Stage& stage, float (&output)[kTiles][4]) {
+  // Computes the output (16, chunk) of a chunk and updates the state.
+  __device__ void run(const Stage& stage, float (&output)[kTiles][4]) {
     float w[kTiles][4] = {};
-    multiply_by_state(stage, w, output);
-    subtract_from_values(stage, w, output);
-    float written[kTiles][4] = {};
-    multiply_by_lower_matrix(stage.matrices, w, written);
-    multiply_by_lower_matrix(stage.matrices + 2 * kChunk * kTilePitch, written, output);
-    update_state(stage, written);
-  }
-
-  // w = (K S)', output = (Q S)'.
-  __device__ void multiply_by_state(const Stage& stage, float (&w)[kTiles][4],
-                                    float (&output)[kTiles][4]) const {
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       const SplitFragment<T> part(state[2 * step], state[2 * step + 1]);
-#pragma unroll
-      for (int pair = 0; pair < kTiles / 2; ++pair) {
-        std::uint32_t b[4];
-        load_matrices(b, fragment_address<kPitch<kKeys>, false>(stage.keys, 16 * pair, 16 * step));
-        part.multiply(w[2 * pair], b[0], b[1]);
-        part.multiply(w[2 * pair + 1], b[2], b[3]);
-        load_matrices(b,
-                      fragment_address<kPitch<kKeys>, false>(stage.queries, 16 * pair, 16 * step));
-        part.multiply(output[2 * pair], b[0], b[1]);
-        part.multiply(output[2 * pair + 1], b[2], b[3]);
-      }
+      multiply_tile<T, kKeyPitch, false, false>(w, part, stage.keys, step);
+      multiply_tile<T, kKeyPitch, false, false>(output, part, stage.queries, step);
     }
+    subtract_from_values(stage, w, output);
+    float written[kTiles][4] = {};
+    multiply_lower(stage.matrices, w, written);
+    multiply_lower(stage.matrices + 2 * kMatrixBytes, written, output);
+#pragma unroll
+    for (int e = 0; e < 4 * kTiles; ++e)
+      written[e / 4][e % 4] *= stage.factors[kChunk + position(e)];
+#pragma unroll
+    for (int e = 0; e < kKeys / 2; ++e) state[e / 4][e % 4] *= stage.factors[kChunk - 1];
+#pragma unroll
+    for (int step = 0; step < kChunk / 16; ++step)
+      multiply_tile<T, kKeyPitch, true, false>(
+          state, SplitFragment<T>(written[2 * step], written[2 * step + 1]), stage.keys, step);
+  }
+
+  // Position in the chunk of value e of 16 x chunk accumulators.
+  __device__ int position(int e) const {
+    return e / 4 * 8 + lane % 4 * 2 + e % 2;
   }
 
   // w = v - e^c w, output = e^c output.
@@ -434,77 +425,40 @@ struct WarpRecurrence {
                                fragment_address<kTilePitch, false>(stage.values, 16 * pair, first));
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        const int tile = 2 * pair + i / 4;
-        const float factor = stage.factors[8 * tile + lane % 4 * 2 + i % 2];
+        const int e = 8 * pair + i;
         const auto values = reinterpret_cast<const Pack<T, 2>&>(v[i / 2]);
-        w[tile][i % 4] = to_float(values.values[i % 2]) - factor * w[tile][i % 4];
-        output[tile][i % 4] *= factor;
+        const float factor = stage.factors[position(e)];
+        w[e / 4][e % 4] = to_float(values.values[i % 2]) - factor * w[e / 4][e % 4];
+        output[e / 4][e % 4] *= factor;
       }
     }
   }
 
   // y += x M', for a lower triangular M (chunk, chunk) that is the sum of two matrices.
-  __device__ void multiply_by_lower_matrix(const char* matrix, const float (&x)[kTiles][4],
-                                           float (&y)[kTiles][4]) const {
+  __device__ void multiply_lower(const char* matrix, const float (&x)[kTiles][4],
+                                 float (&y)[kTiles][4]) const {
 #pragma unroll
     for (int step = 0; step < kChunk / 16; ++step) {
       const SplitFragment<T> part(x[2 * step], x[2 * step + 1]);
-#pragma unroll
-      for (int pair = step; pair < kTiles / 2; ++pair) {
-        std::uint32_t b[4];
-        load_matrices(b, fragment_address<kTilePitch, false>(matrix, 16 * pair, 16 * step));
-        part.multiply(y[2 * pair], b[0], b[1]);
-        part.multiply(y[2 * pair + 1], b[2], b[3]);
-        load_matrices(b, fragment_address<kTilePitch, false>(matrix + kChunk * kTilePitch,
-                                                             16 * pair, 16 * step));
-        multiply_add<T>(y[2 * pair], part.high, b[0], b[1]);
-        multiply_add<T>(y[2 * pair + 1], part.high, b[2], b[3]);
-      }
+      multiply_tile<T, kTilePitch, false, false>(y, part, matrix, step, step);
+      multiply_tile<T, kTilePitch, false, true>(y, part, matrix + kMatrixBytes, step, step);
     }
   }
 
-  // state = e^(c_last) state + (e^(c_last - c) w)' K.
-  __device__ void update_state(const Stage& stage, float (&w)[kTiles][4]) {
-    const float decay = stage.factors[kChunk - 1];
-    visit_state([&](float& value, int, int) { value *= decay; });
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        w[tile][e] *= stage.factors[kChunk + 8 * tile + lane % 4 * 2 + e % 2];
-#pragma unroll
-    for (int step = 0; step < kChunk / 16; ++step) {
-      const SplitFragment<T> part(w[2 * step], w[2 * step + 1]);
-#pragma unroll
-      for (int pair = 0; pair < kKeys / 16; ++pair) {
-        std::uint32_t b[4];
-        load_matrices_transposed(
-            b, fragment_address<kPitch<kKeys>, true>(stage.keys, 16 * step, 16 * pair));
-        part.multiply(state[2 * pair], b[0], b[1]);
-        part.multiply(state[2 * pair + 1], b[2], b[3]);
-      }
-    }
-  }
-
-  // Writes the output of this warp's columns over its part of the values, and from there to `to`,
-  // the first column of the tile in the first row of the chunk.
-  __device__ void store_output(const Stage& stage, const float (&output)[kTiles][4], float scale,
-                               T* to, std::int64_t stride, int rows) const {
+  // Writes the output of the warp over its part of the values, and from there to the rows of `to`.
+  __device__ void store(Stage& stage, const float (&output)[kTiles][4], T* to, int rows) const {
+    const float scale = rsqrtf(static_cast<float>(kKeys));
     __syncwarp();
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int row = 8 * tile + lane % 4 * 2 + e % 2;
-        const int column = first + lane / 4 + e / 2 * 8;
-        reinterpret_cast<T*>(stage.values + row * kTilePitch)[column] =
-            from_float<T>(output[tile][e] * scale);
-      }
+    for (int e = 0; e < 4 * kTiles; ++e)
+      reinterpret_cast<T*>(stage.values +
+                           position(e) * kTilePitch)[first + lane / 4 + e / 2 % 2 * 8] =
+          from_float<T>(output[e / 4][e % 4] * scale);
     __syncwarp();
     for (int item = lane; item < 2 * rows; item += 32) {
-      const int row = item / 2, column = first + item % 2 * 8;
-      *reinterpret_cast<uint4*>(to + row * stride + column) =
-          *reinterpret_cast<const uint4*>(stage.values + row * kTilePitch + column * 2);
+      const int row = item / 2, at = first + item % 2 * 8;
+      *reinterpret_cast<uint4*>(to + row * a.value_width + at) =
+          *reinterpret_cast<const uint4*>(stage.values + row * kTilePitch + at * 2);
     }
   }
 };
@@ -513,45 +467,35 @@ struct WarpRecurrence {
 template <typename T, int kKeys>
 __global__ void __launch_bounds__(kChunkThreads) chunk_kernel(DeltaArguments a) {
   extern __shared__ __align__(16) char memory[];
-  using Stage = ChunkStage<T, kKeys>;
-  const auto& c = a.config;
-  const int heads = static_cast<int>(c.value_heads);
-  const int tiles = static_cast<int>(c.d_value) / kTile;
-  const int number = static_cast<int>(blockIdx.x);
-  const int head = number / tiles % heads;
-  const int column = number % tiles * kTile;
-  const DeltaSequence s = a.sequences[number / tiles / heads];
+  using Recurrence = ChunkRecurrence<T, kKeys>;
+  auto* const stages = reinterpret_cast<typename Recurrence::Stage*>(memory);
+  const int heads = static_cast<int>(a.config.value_heads);
+  const int tiles = static_cast<int>(a.config.d_value) / kTile;
+  const DeltaSequence s = a.sequences[blockIdx.x / tiles / heads];
   if (s.first_chunk < 0) return;
-  const int chunks = (s.length + kChunk - 1) / kChunk;
-  const auto stage = [&](int i) { return Stage(memory + i % 2 * Stage::kBytes); };
-  stage(0).load(a, s.first_chunk, head, column);
+  Recurrence recurrence{.a = a,
+                        .head = static_cast<int>(blockIdx.x) / tiles % heads,
+                        .column = static_cast<int>(blockIdx.x) % tiles * kTile,
+                        .lane = static_cast<int>(threadIdx.x) % 32,
+                        .first = static_cast<int>(threadIdx.x) / 32 * 16};
+  recurrence.load(stages[0], s.first_chunk);
   commit_copy_group();
-  WarpRecurrence<T, kKeys> recurrence{.lane = static_cast<int>(threadIdx.x) % 32,
-                                      .first = static_cast<int>(threadIdx.x) / 32 * 16};
-  const auto state_of = [&](std::int64_t row) {
-    return a.states + (row * c.value_heads + head) * kKeys * c.d_value + column;
-  };
   if (s.past_row >= 0)
-    recurrence.visit_state(
-        [&](float& value, int key, int i) { value = state_of(s.past_row)[key * c.d_value + i]; });
-  const float scale = rsqrtf(static_cast<float>(kKeys));
-  for (int i = 0; i < chunks; ++i) {
-    if (i + 1 < chunks) stage(i + 1).load(a, s.first_chunk + i + 1, head, column);
+    recurrence.visit_state(s.past_row, [](float& value, const float* from) { value = *from; });
+  T* to = static_cast<T*>(a.output) + s.begin * a.value_width + recurrence.head * a.config.d_value +
+          recurrence.column;
+  for (int begin = 0, i = 0; begin < s.length; begin += kChunk, ++i, to += kChunk * a.value_width) {
+    if (begin + kChunk < s.length) recurrence.load(stages[(i + 1) % 2], s.first_chunk + i + 1);
     commit_copy_group();
     wait_for_older_copy_groups<1>();
     __syncthreads();
-    float output[kChunk / 8][4] = {};
-    recurrence.run_chunk(stage(i), output);
-    const std::int64_t begin = s.begin + i * kChunk;
-    recurrence.store_output(
-        stage(i), output, scale,
-        static_cast<T*>(a.output) + (begin * c.value_heads + head) * c.d_value + column,
-        a.value_width, min(kChunk, s.length - i * kChunk));
+    float output[kTiles][4] = {};
+    recurrence.run(stages[i % 2], output);
+    recurrence.store(stages[i % 2], output, to, min(kChunk, s.length - begin));
     __syncthreads();
   }
   if (s.next_row >= 0)
-    recurrence.visit_state(
-        [&](float& value, int key, int i) { state_of(s.next_row)[key * c.d_value + i] = value; });
+    recurrence.visit_state(s.next_row, [](float& value, float* to) { *to = value; });
 }
 
 template <typename T>
@@ -559,13 +503,14 @@ void run_chunks(const DeltaArguments& a, cudaStream_t stream) {
   const auto& c = a.config;
   dispatch_head_width<64, 96, 128>(c.d_key, [&](auto width) {
     constexpr int kKeys = decltype(width)::value;
-    static_assert(2 * ChunkStage<T, kKeys>::kBytes <= kDeltaChunkSharedMemory);
+    constexpr auto kShared = 2 * sizeof(typename ChunkRecurrence<T, kKeys>::Stage);
+    static_assert(kShared <= kDeltaChunkSharedMemory);
     launch_with_shared_memory("compute matrices of a delta net", chunk_matrices_kernel<T, kKeys>,
                               a.chunk_count * c.value_heads, kChunkThreads,
-                              2 * kChunk * kPitch<kKeys> + kChunk * kMatrixPitch * 4, stream, a);
+                              2 * kChunk * kPitch<kKeys> + kChunk * kSystemPitch * 4, stream, a);
     launch_with_shared_memory("run a delta net", chunk_kernel<T, kKeys>,
                               a.sequence_count * c.value_heads * (c.d_value / kTile), kChunkThreads,
-                              2 * ChunkStage<T, kKeys>::kBytes, stream, a);
+                              static_cast<int>(kShared), stream, a);
   });
 }
 

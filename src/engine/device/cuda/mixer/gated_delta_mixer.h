@@ -91,6 +91,7 @@ class GatedDeltaMixer {
   }
 
  private:
+  // Uploads the sequences and chunks of the batch.
   void list_rows() {
     std::vector<DeltaSequence> sequences;
     std::vector<DeltaChunk> chunks;
@@ -116,23 +117,23 @@ class GatedDeltaMixer {
     }
     sequences_.upload(sequences, "row numbers", stream_);
     row_sequences_.upload(row_sequences, "row numbers", stream_);
-    if (!chunks.empty()) chunks_.upload(chunks, "row numbers", stream_);
-    chunk_count_ = std::ssize(chunks);
+    chunks_.upload(chunks, "row numbers", stream_);
   }
 
+  // Allocates the buffers of a layer.
   DeltaArguments arguments(const DeviceGatedDelta& weights, std::int64_t layer) {
     const auto rows = batch_->rows();
     const auto stride = (weights.projection.out + 7) / 8 * 8;  // rows begin at 16 bytes
-    const auto heads = rows * config_.value_heads * std::int64_t{sizeof(float)};
+    const auto heads = rows * config_.value_heads;
+    const auto pairs = chunks_.count() * config_.value_heads;
     const auto reserve = [](DeviceMemory& memory, std::int64_t bytes) {
       return memory.reserve(bytes, "gated delta nets");
     };
-    projected_.reserve(rows * stride * element_bytes(), "gated delta nets");
-    const auto pairs = chunk_count_ * config_.value_heads;
+    auto* const rates = static_cast<float*>(reserve(rates_, 8 * heads));
     return {.config = config_,
             .dtype = dtype_,
             .rows = rows,
-            .projected = projected_.data(),
+            .projected = reserve(projected_, rows * stride * element_bytes()),
             .stride = stride,
             .convolution = weights.convolution,
             .a_log = weights.a_log,
@@ -142,11 +143,11 @@ class GatedDeltaMixer {
             .sequence_count = sequences_.count(),
             .row_sequences = row_sequences_.as<std::int32_t>(),
             .chunks = chunks_.as<DeltaChunk>(),
-            .chunk_count = chunk_count_,
+            .chunk_count = chunks_.count(),
             .has_short_sequences = has_short_sequences_,
             .qkv = reserve(qkv_, rows * config_.channels() * element_bytes()),
-            .rates = static_cast<float*>(reserve(rates_, heads)),
-            .log_decays = static_cast<float*>(reserve(log_decays_, heads)),
+            .rates = rates,
+            .log_decays = rates + heads,
             .matrices = reserve(matrices_, pairs * kCudaDeltaMatrixBytes),
             .factors = static_cast<float*>(reserve(factors_, pairs * kCudaDeltaFactorBytes)),
             .output = reserve(output_, rows * config_.value_width() * element_bytes()),
@@ -164,7 +165,6 @@ class GatedDeltaMixer {
   DeltaStates* store_ = nullptr;
   bool rows_listed_ = false;
   bool has_short_sequences_ = false;
-  std::int64_t chunk_count_ = 0;
   bool has_output_ = false;  // an output waits for its projection
   bool is_kept_ = false;     // that output is kept_output_
   UploadBuffer sequences_;
@@ -173,8 +173,7 @@ class GatedDeltaMixer {
   UploadBuffer state_rows_;
   DeviceMemory projected_;  // (rows, stride)
   DeviceMemory qkv_;        // (rows, channels)
-  DeviceMemory rates_;
-  DeviceMemory log_decays_;
+  DeviceMemory rates_;      // (2, rows, value_heads) rates and log decays
   DeviceMemory matrices_;
   DeviceMemory factors_;
   DeviceMemory output_;  // (rows, value_heads * d_value)
