@@ -28,6 +28,8 @@ class Shape:
         self.head_dim = config.get("head_dim") or self.hidden // self.heads
         self.queries = self.heads * self.head_dim  # columns
         self.keys = self.key_heads * self.head_dim
+        types = config.get("layer_types") or ["full_attention"]  # of layers without attention only the MLP is exact
+        self.attention_share = 1 - types.count("linear_attention") / len(types)
 
     def products(self):
         """Returns name → (inputs, outputs) of the fused products of one layer."""
@@ -38,7 +40,7 @@ class Shape:
         """Returns name → FLOP of one unpruned layer."""
         rows = documents * length
         flop = {name: 2 * rows * inputs * outputs for name, (inputs, outputs) in self.products().items()}
-        return flop | {"attention": 2 * self.queries * documents * length ** 2}
+        return flop | {"attention": 2 * self.attention_share * self.queries * documents * length ** 2}
 
     def flop(self, documents, length):
         return self.layers * sum(self.layer_flop(documents, length).values())

@@ -65,6 +65,22 @@ QWEN2 = LLAMA | {
 }
 
 
+QWEN3_5 = LLAMA | {
+    "architectures": ["Qwen3_5ForCausalLM"],
+    "model_type": "qwen3_5_text",
+    "rms_norm_eps": 1e-06,
+    "vocab_size": 248320,
+    "max_position_embeddings": 262144,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000000.0, "partial_rotary_factor": 0.25},
+    "linear_conv_kernel_dim": 4,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+}
+del QWEN3_5["rope_scaling"]
+
+
 def sizes(layers, hidden, mlp, heads, key_heads, head_dim):
     return {"num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": mlp, "num_attention_heads": heads,
             "num_key_value_heads": key_heads, "head_dim": head_dim}
@@ -90,6 +106,8 @@ SHAPES = {
     "qwen3-30b-a3b": QWEN3 | sizes(48, 2048, 6144, 32, 4, 128) | {
         "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 128, "num_experts_per_tok": 8,
         "moe_intermediate_size": 768, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
+    "qwen3.5-4b": QWEN3_5 | sizes(32, 2560, 9216, 16, 4, 256) | {
+        "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 8},
 }
 
 
@@ -115,6 +133,20 @@ def mlp_shapes(config, prefix):
         yield block + "down_proj.weight", (hidden, mlp)
 
 
+def gated_delta_shapes(config, prefix):
+    hidden, heads, d_value = (config[n] for n in ("hidden_size", "linear_num_value_heads", "linear_value_head_dim"))
+    channels = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"] + heads * d_value
+    yield prefix + "in_proj_qkv.weight", (channels, hidden)
+    yield prefix + "in_proj_z.weight", (heads * d_value, hidden)
+    yield prefix + "in_proj_b.weight", (heads, hidden)
+    yield prefix + "in_proj_a.weight", (heads, hidden)
+    yield prefix + "conv1d.weight", (channels, 1, config["linear_conv_kernel_dim"])
+    yield prefix + "A_log", (heads,)
+    yield prefix + "dt_bias", (heads,)
+    yield prefix + "norm.weight", (d_value,)
+    yield prefix + "out_proj.weight", (hidden, heads * d_value)
+
+
 def tensor_shapes(config):
     """Returns name and shape of every tensor, in file order."""
     hidden, head_dim = config["hidden_size"], config["head_dim"]
@@ -123,7 +155,13 @@ def tensor_shapes(config):
     for layer in range(config["num_hidden_layers"]):
         prefix = f"model.layers.{layer}."
         yield prefix + "input_layernorm.weight", (hidden,)
-        yield prefix + "self_attn.q_proj.weight", (queries, hidden)
+        if config.get("layer_types", [""] * (layer + 1))[layer] == "linear_attention":
+            yield from gated_delta_shapes(config, prefix + "linear_attn.")
+            yield prefix + "post_attention_layernorm.weight", (hidden,)
+            yield from mlp_shapes(config, prefix + "mlp.")
+            continue
+        gated = config["model_type"] == "qwen3_5_text"  # rows of the gate alternate with rows of q
+        yield prefix + "self_attn.q_proj.weight", (2 * queries if gated else queries, hidden)
         yield prefix + "self_attn.k_proj.weight", (keys, hidden)
         yield prefix + "self_attn.v_proj.weight", (keys, hidden)
         if config["model_type"] == "qwen2":

@@ -225,11 +225,11 @@ class Recorder:
                      "expert_indices": indices.gather(1, order)}
             for name, tensor in named.items():
                 self.tensors[f"{prefix}hook_{name}"] = tensor.float().clone()
-            self.routed[layer.module.self_attn.layer_idx] = args[0].flatten(0, -2)
+            self.routed[layer.index] = args[0].flatten(0, -2)
 
         def entered(module, args):
             indices = self.tensors[f"{prefix}hook_expert_indices"].long()
-            x = self.routed[layer.module.self_attn.layer_idx]
+            x = self.routed[layer.index]
             for name, tensor in chosen_experts(module, x, indices, self.tensors[f"{prefix}hook_expert_weights"]).items():
                 self.tensors[f"{prefix}hook_{name}"] = tensor
             if layer.shared is not None:

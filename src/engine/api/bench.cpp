@@ -136,6 +136,14 @@ class TimedBackend : public Backend {
          product_flop(active_rows(), config().n_heads * config().d_value(), config().d_model),
          &Backend::project_output, addition);
   }
+  void mix(std::span<const std::int64_t> state_rows) override {
+    time("delta nets", mixer_flop(), &Backend::mix, state_rows);
+  }
+  ConstTensorView mixer_states() const override { return timed_.mixer_states(); }
+  void project_mixer_output(ResidualAddition addition) override {
+    time("output", product_flop(active_rows(), config().delta.value_width(), config().d_model),
+         &Backend::project_mixer_output, addition);
+  }
   void add_update_to_residual() override { time("output", 0.0, &Backend::add_update_to_residual); }
   void project_router() override {
     time("router", product_flop(active_rows(), config().d_model, config().experts.count),
@@ -204,6 +212,13 @@ class TimedBackend : public Backend {
   double measure_flop_rate(double seconds) override { return timed_.measure_flop_rate(seconds); }
 
  private:
+  // Projections, and three products of each token with the state.
+  double mixer_flop() const {
+    const auto& c = config().delta;
+    return product_flop(active_rows(), config().d_model,
+                        c.channels() + c.value_width() + 2 * c.value_heads) +
+           product_flop(active_rows(), c.d_key, 3 * c.value_width());
+  }
   double projection_flop(bool values) const {
     const auto& c = config();
     const auto heads = c.n_heads + (values ? 2 : 1) * c.n_kv_heads;

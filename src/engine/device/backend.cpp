@@ -10,6 +10,7 @@
 #include "base/core/numbers.h"
 #include "engine/device/cpu/cpu_backend.h"
 #include "engine/device/cuda_module.h"
+#include "engine/device/memory_plan.h"
 
 namespace qkscope {
 namespace {
@@ -156,7 +157,8 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
 }
 
 void check_model_runs_on(Device device, const ModelConfig& model) {
-  const char* const missing = model.has_recurrence()       ? "gated delta nets"
+  const bool wide = std::max(model.delta.d_key, model.delta.d_value) > kCudaDeltaWidest;
+  const char* const missing = wide                         ? "gated delta nets of wide heads"
                               : model.experts.scales_input ? "experts with scaled inputs"
                                                            : nullptr;
   if (device.kind == Device::Kind::cpu || missing == nullptr) return;

@@ -122,10 +122,10 @@ class Backend {
   // Only in layers with Mixer::gated_delta, in place of the steps from project_qkv() to
   // project_output(). mix() also computes the states after `state_rows` (ascending rows of the
   // batch), which mixer_states() returns: (state_rows, value_heads, d_key, d_value) on the host,
-  // valid until the next step. A backend without these steps refuses such models when it is made.
-  virtual void mix(std::span<const std::int64_t> /*state_rows*/) {}
-  virtual ConstTensorView mixer_states() const { return {}; }
-  virtual void project_mixer_output(ResidualAddition) {}
+  // valid until the next step.
+  virtual void mix(std::span<const std::int64_t> state_rows) = 0;
+  virtual ConstTensorView mixer_states() const = 0;
+  virtual void project_mixer_output(ResidualAddition addition) = 0;
 
   // Only in layers with experts, before the MLP: project_router() computes router_logits,
   // choose_experts() computes expert_weights and expert_indices.

@@ -79,6 +79,20 @@ std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, D
   return rows * (experts.count * element + 8 * experts.per_token) + roomy / 4 * 5;
 }
 
+// Bytes of a gated delta net: projections, convolved q, k and v, output and its kept rows, rates
+// and decays, and what the chunks need; a sequence has at most twice as many chunks as full ones.
+std::int64_t gated_delta_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
+  const auto& delta = model.delta;
+  const auto width = 2 * delta.channels() + 3 * delta.value_width() + 2 * delta.value_heads + 8;
+  const auto chunks = has_cuda_delta_chunks(delta, dtype) ? 2 * rows / kCudaDeltaChunk : 0;
+  return rows * (width * element_size(dtype) + 8 * delta.value_heads) +
+         chunks * delta.value_heads * (kCudaDeltaMatrixBytes + kCudaDeltaFactorBytes);
+}
+
+std::int64_t delta_layers(const ModelConfig& model) {
+  return std::ranges::count(model.layers, Mixer::gated_delta, &LayerConfig::mixer);
+}
+
 std::int64_t activation_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto q_width = model.n_heads * model.d_head;
   const auto kv_width = model.n_kv_heads * (model.d_head + model.d_value());
@@ -98,7 +112,8 @@ std::int64_t activation_bytes_on_cuda(const ModelConfig& model, std::int64_t row
   const auto row_sums = model.has_sinks() ? rows * model.n_heads * 8 : 0;
   const auto row_numbers = rows * std::int64_t{6} * 4 + row_sums;
   return elements * element_size(dtype) + row_numbers + kCudaWorkspace +
-         expert_bytes_on_cuda(model, rows, dtype);
+         expert_bytes_on_cuda(model, rows, dtype) +
+         (model.has_recurrence() ? gated_delta_bytes_on_cuda(model, rows, dtype) : 0);
 }
 
 std::int64_t largest_layer_elements(const ModelConfig& model) {
@@ -182,8 +197,8 @@ std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype) {
 
 std::int64_t cache_state_bytes(const ModelConfig& model) {
   if (!model.has_recurrence()) return 0;
-  return std::ranges::count(model.layers, Mixer::gated_delta, &LayerConfig::mixer) *
-         gated_delta_memory_floats(model.delta) * static_cast<std::int64_t>(sizeof(float));
+  return delta_layers(model) * gated_delta_memory_floats(model.delta) *
+         static_cast<std::int64_t>(sizeof(float));
 }
 
 void check_cache_fits_host(const ModelConfig& model, std::int64_t sequences,
@@ -223,8 +238,8 @@ std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
   const auto embedding = (model.embedding_rows + positions) * model.d_model;
   // The widest MLP matrix needs a second buffer, which is used to interleave gate and up.
   const auto waiting = 2 * model.d_mlp * model.d_model;
-  const auto layers =
-      largest_layer_elements(model) * std::min<std::int64_t>(attention_layers(model), 2);
+  const auto layers = largest_layer_elements(model) *
+                      std::min<std::int64_t>(attention_layers(model) + delta_layers(model), 2);
   return (embedding + waiting + layers) * element_size(dtype);
 }
 
@@ -245,7 +260,8 @@ std::int64_t DeviceBudget::weight_bytes(bool streamed) const {
 }
 
 std::int64_t DeviceBudget::reserve_cache(std::int64_t sequences, std::int64_t positions) {
-  const auto bytes = sequences * positions * cache_token_bytes(model_, options_.dtype);
+  const auto states = delta_layers(model_) * cuda_delta_state_bytes(model_.delta);
+  const auto bytes = sequences * (positions * cache_token_bytes(model_, options_.dtype) + states);
   const auto rest = weight_bytes(streams_) + activation_bytes(model_, sequences, options_);
   auto caches = caches_->load();
   do {

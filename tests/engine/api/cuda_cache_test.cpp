@@ -46,7 +46,7 @@ class CudaCached : public testing::TestWithParam<std::string> {};
 TEST_P(CudaCached, RowsAgreeWithTheWholePass) {
   NEEDS_A_GPU();
   const auto config = load_golden(GetParam()).config();
-  if (config.has_latent_attention() || config.experts.scales_input || config.has_recurrence())
+  if (config.has_latent_attention() || config.experts.scales_input)
     GTEST_SKIP() << "refused on CUDA";
   const auto model = load_on_gpu(GetParam(), "float32");
   const auto ids = random_ids(50, model.config().vocab_size, 11);
@@ -95,7 +95,8 @@ TEST(CudaCache, TextsOfDifferentLengthsGoOnTogether) {
 // The greedy text of the CPU, in float32.
 TEST(CudaCache, GeneratesWhatTheCpuDoes) {
   NEEDS_A_GPU();
-  for (const auto* name : {"llama_gqa", "gemma2", "gpt2", "rope_longrope_long", "mllama_text"}) {
+  for (const auto* name : {"llama_gqa", "gemma2", "gpt2", "rope_longrope_long", "mllama_text",
+                           "qwen3_next", "olmo_hybrid"}) {
     const auto prompt = random_ids(9, 40, 11);
     GenerateOptions options;
     options.max_new_tokens = 25;

@@ -56,12 +56,16 @@ TEST(MemoryPlan, RecurrentLayersAreCounted) {
   model.d_mlp = 256;
   model.n_layers = 4;
   model.layers.resize(4);
+  const BackendOptions gpu{.device = {Device::Kind::cuda, 0}, .dtype = DType::f32};
   const auto plain = activation_bytes(model, 100);
+  const auto plain_on_gpu = activation_bytes(model, 100, gpu);
   const auto token = cache_token_bytes(model, DType::f32);
   EXPECT_EQ(cache_state_bytes(model), 0);
   model.delta = {.key_heads = 2, .value_heads = 4, .d_key = 8, .d_value = 10, .taps = 3};
   for (const std::size_t layer : {0, 1, 2}) model.layers[layer].mixer = Mixer::gated_delta;
   EXPECT_EQ(activation_bytes(model, 100), plain + 4 * 100 * (72 + 2 * 40 + 2 * 4));
+  EXPECT_EQ(activation_bytes(model, 100, gpu),
+            plain_on_gpu + 4 * 100 * (2 * 72 + 3 * 40 + 2 * 4 + 8) + 8 * 100 * 4);
   EXPECT_EQ(cache_token_bytes(model, DType::f32), token / 4);
   EXPECT_EQ(cache_state_bytes(model), 3 * 4 * (2 * 72 + 4 * (8 * 10 + 64 * 19)));
 }

@@ -54,7 +54,11 @@ const char* const kCudaFamilies[] = {"llama_gqa",
                                      "minimax_m2",
                                      "afmoe",
                                      "deepseek_v2",
-                                     "deepseek_v3"};
+                                     "deepseek_v3",
+                                     "qwen3_next",
+                                     "qwen3_5_text",
+                                     "olmo_hybrid",
+                                     "olmo_hybrid_rope"};
 
 #define NEEDS_A_GPU() \
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda()
@@ -111,7 +115,6 @@ TEST_P(CudaGolden, Float32AgreesWithTransformers) {
   NEEDS_A_GPU();
   if (!runs_on_cuda(GetParam())) GTEST_SKIP() << "refused on CUDA";
   const auto model = load_case(GetParam());
-  if (model.config.has_recurrence()) GTEST_SKIP() << "runs on the CPU alone";
   const GoldenRun golden(GetParam());
   const auto recorder = golden.run(*on_gpu(model, DType::f32));
   double worst = 0.0;
@@ -220,7 +223,8 @@ TEST(CudaExperts, RowsOfEveryChunkAgree) {
   NEEDS_A_GPU();
   constexpr std::int64_t kTexts = 30;
   constexpr std::int64_t kLength = 300;
-  for (const auto* family : {"mixtral", "qwen3_moe", "gpt_oss", "glm4_moe", "afmoe"}) {
+  for (const auto* family :
+       {"mixtral", "qwen3_moe", "gpt_oss", "glm4_moe", "afmoe", "qwen3_next"}) {
     const auto model = load_golden(family);
     ASSERT_GT(kTexts * kLength, cuda_expert_chunk_rows(model.config));
     const auto backend = on_gpu(model, DType::f32);
@@ -290,7 +294,7 @@ TEST_P(CudaProperty, ChosenRowsAgreeWithAll) {
   const auto whole = run(*backend, batch);
   for (const auto point : hook_points(model.config)) {
     const auto name = hook_name(point);
-    if (!no_squares(name)) continue;
+    if (!no_squares(name) || point.stage == Stage::mixer_state) continue;
     Recorder some([&](const std::string& other) { return other == name; });
     some.looked_at = {0, 3, 150, 255, 256, 299, 300, 301, 337};
     forward(*backend, batch, some);
@@ -327,7 +331,9 @@ TEST_P(CudaProperty, ScoresAreThoseOfTheCpu) {
 class Untouched : public Recorder {
  public:
   Untouched() : Recorder([](const std::string&) { return true; }) {}
-  bool edits(HookPoint point) const override { return point.stage != Stage::logits; }
+  bool edits(HookPoint point) const override {
+    return point.stage != Stage::logits && point.stage != Stage::mixer_state;
+  }
   void edit(HookPoint point, TensorView activation) override { see(point, activation); }
 };
 
@@ -376,7 +382,7 @@ TEST_P(CudaProperty, UpdatesThatAreZeroedOnTheGpuLeaveTheResidual) {
   const auto model = load_golden(GetParam());
   const auto backend = on_gpu(model, DType::bf16);
   UntouchedOnGpu zeroing;
-  zeroing.zeroed = {"blocks.0.hook_attn_out", "blocks.0.hook_mlp_out"};
+  zeroing.zeroed = {"blocks.0.hook_attn_out", "blocks.0.mixer.hook_out", "blocks.0.hook_mlp_out"};
   forward(*backend, random_batch(model, {65}), zeroing);
   const auto& before = zeroing.seen.at("blocks.0.hook_resid_pre");
   const auto& after = zeroing.seen.at("blocks.0.hook_resid_post");
@@ -386,6 +392,25 @@ TEST_P(CudaProperty, UpdatesThatAreZeroedOnTheGpuLeaveTheResidual) {
 
 INSTANTIATE_TEST_SUITE_P(Families, CudaProperty, testing::ValuesIn(kCudaFamilies),
                          [](const auto& family) { return std::string(family.param); });
+
+// States after chosen rows, some of them in one sequence.
+TEST(CudaGatedDelta, StatesOfChosenRowsAreThoseOfTheCpu) {
+  NEEDS_A_GPU();
+  for (const auto* family : {"qwen3_next", "qwen3_5_text", "olmo_hybrid"}) {
+    const auto model = load_golden(family);
+    const auto batch = random_batch(model, {150, 1, 37});
+    const auto states = [&](Backend& backend) {
+      Recorder recorder([](const std::string& name) { return name.ends_with("hook_state"); });
+      recorder.looked_at = {0, 63, 64, 149, 150, 187};
+      forward(backend, batch, recorder);
+      return recorder;
+    };
+    const auto gpu = states(*on_gpu(model, DType::f32));
+    const auto cpu = states(*make_backend(model));
+    ASSERT_EQ(gpu.order, cpu.order);
+    for (const auto& name : gpu.order) EXPECT_LT(relative_difference(gpu, cpu, name), 1e-4) << name;
+  }
+}
 
 TEST(Cuda, ABatchThatDoesNotFitIsRefusedWithNumbers) {
   NEEDS_A_GPU();

@@ -11,6 +11,7 @@
 #include "engine/device/cuda/memory/activations.h"
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/memory/device_weights.h"
+#include "engine/device/cuda/mixer/gated_delta_mixer.h"
 #include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/pass_rows.h"
 #include "engine/device/cuda/products/expert_mixture.h"
@@ -58,6 +59,7 @@ class CudaBackend : public Backend {
         a_(model.config, dtype_),
         updates_(model.config, dtype_, products_, a_, stream_),
         mixture_(model.config, dtype_, products_, copies_, stream_),
+        mixer_(model.config.delta, dtype_, products_, stream_),
         results_(stream_, kMostStatisticsBytes),
         moments_(results_, stream_),
         scores_(results_, stream_) {}
@@ -77,6 +79,7 @@ class CudaBackend : public Backend {
     rows_.begin_pass(batch);
     if (!continues_) begin_attention(batch.sequences);
     a_.begin_pass(batch.rows());
+    mixer_.begin_pass(batch);
     moments_.begin_batch(batch);
     scores_.begin_batch(batch);
   }
@@ -90,6 +93,7 @@ class CudaBackend : public Backend {
   void use_key_value_store(KeyValueStore& store) override {
     store_ = static_cast<CudaKeyValueStore*>(&store);
     stored_rows_.upload(store_->cache_rows_to_write(batch_->sequences), "row numbers", stream_);
+    if (auto* states = store_->recurrent(); states != nullptr) mixer_.use_states(*states);
     if (continues_) rows_.set_key_rows(store_->first_cache_rows(batch_->sequences));
   }
 
@@ -251,6 +255,17 @@ class CudaBackend : public Backend {
         {.running = active_rows(), .post_norm = layer_->post_attention_norm, .addition = addition});
   }
 
+  void mix(std::span<const std::int64_t> state_rows) override {
+    QKSCOPE_ASSERT(!rows_.has_dropped_rows());
+    mixer_.mix(a_.normalized(), layer_->delta, layer_number_, state_rows);
+  }
+  ConstTensorView mixer_states() const override { return mixer_.states(); }
+  void project_mixer_output(ResidualAddition addition) override {
+    updates_.add_product(
+        {.x = mixer_.take_output(), .linear = layer_->delta.output, .rows = active_rows()},
+        {.running = active_rows(), .post_norm = {}, .addition = addition});
+  }
+
   void add_update_to_residual() override { updates_.add_deferred_update(active_rows()); }
 
   void project_router() override {
@@ -344,6 +359,7 @@ class CudaBackend : public Backend {
     take(residual, width, a_.residual(), width);
     take(a_.qkv(), a_.qkv_width(), a_.queries(), a_.q_width());
     if (config().has_attention_gate()) take(gate, a_.q_width(), a_.attention_gate(), a_.q_width());
+    mixer_.keep_rows(rows_.kept_rows(), count);
     if (const void* input = a_.layer_input(); input != nullptr)
       take(input, width, a_.reserve_kept_layer_input(count), width);
   }
@@ -434,6 +450,8 @@ class CudaBackend : public Backend {
     copies_.deliver_copies();
     results_.deliver_all();
     check(cudaStreamSynchronize(stream_), "finish the forward pass");
+    if (store_ != nullptr && store_->recurrent() != nullptr)
+      store_->recurrent()->commit(batch_->sequences);
   }
 
   std::string describe_hardware() const override {
@@ -722,6 +740,7 @@ class CudaBackend : public Backend {
   Activations a_;
   ResidualUpdates updates_;
   ExpertMixture mixture_;
+  GatedDeltaMixer mixer_;
   HostTransfers results_;  // statistics in flight to the host
   MomentStatistics moments_;
   ScoreStatistics scores_;

@@ -203,6 +203,18 @@ struct GateArguments {
 };
 void apply_gate(const GateArguments& arguments, cudaStream_t stream);
 
+// y (rows, n) *= sigmoid(x w), with x (rows, in) and w (in).
+struct GateRowsArguments {
+  const void* x = nullptr;
+  const void* weight = nullptr;
+  void* y = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t in = 0;
+  std::int64_t n = 0;
+  DType dtype = DType::bf16;
+};
+void gate_rows(const GateRowsArguments& arguments, cudaStream_t stream);
+
 // Clips `count` values: x = min(max(x, -limit), limit).
 void clip(void* x, std::int64_t count, float limit, DType dtype, cudaStream_t stream);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "engine/device/backend.h"
 #include "engine/device/cuda/memory/activation_copies.h"
 #include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/cuda/mixer/delta_states.h"
 #include "engine/device/memory_plan.h"
 #include "qkscope/model.h"
 
@@ -226,7 +228,8 @@ class CudaKeyValueStore : public KeyValueStore {
     const auto bytes = sequences * positions * row_stride() * element_bytes();
     try {
       for (std::size_t i = 0; i < layers_.size(); ++i)
-        if (!model.layers[i].cross_attention) layers_[i].reserve(bytes, "cached keys and values");
+        if (model.layers[i].has_attention()) layers_[i].reserve(bytes, "cached keys and values");
+      if (model.has_recurrence()) recurrent_.emplace(model, sequences);
     } catch (...) {
       budget_.release_cache(bytes_);
       throw;
@@ -235,6 +238,9 @@ class CudaKeyValueStore : public KeyValueStore {
   ~CudaKeyValueStore() override { budget_.release_cache(bytes_); }
   CudaKeyValueStore(const CudaKeyValueStore&) = delete;
   CudaKeyValueStore& operator=(const CudaKeyValueStore&) = delete;
+
+  // States of the gated delta nets, or null.
+  DeltaStates* recurrent() { return recurrent_ ? &*recurrent_ : nullptr; }
 
   // Keys or values of a layer, shape (sequences * positions, n_kv_heads, width of a head), rows
   // row_stride elements apart.
@@ -278,6 +284,7 @@ class CudaKeyValueStore : public KeyValueStore {
   std::int64_t positions_;
   std::int64_t bytes_ = 0;            // total over all layers
   std::vector<DeviceMemory> layers_;  // a row holds keys, then values
+  std::optional<DeltaStates> recurrent_;
 };
 
 }  // namespace qkscope::cuda

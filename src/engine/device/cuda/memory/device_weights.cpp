@@ -35,6 +35,8 @@ class LayerPlacement {
     to.o = place_linear({&from.o}, residual_scale);
     to.gate_up = place_linear({&from.gate, &from.up}, 1.0f, plain_gate_up);
     to.down = place_linear({&from.down}, residual_scale);
+    to.delta = place_gated_delta(from.delta, residual_scale);
+    to.shared_gate = place_linear({&from.shared_gate});
     to.router = place_linear({&from.router});
     to.selection_bias = place_floats(from.selection_bias);
     for (const auto& expert : from.experts) {
@@ -100,6 +102,17 @@ class LayerPlacement {
     }
     if (plain != nullptr)
       interleave_gate_up(plain->data(), placed, to.out / 2, to.in, uploader_->stream());
+    return to;
+  }
+
+  DeviceGatedDelta place_gated_delta(const GatedDeltaWeights& from, float residual_scale) {
+    DeviceGatedDelta to;
+    to.projection = place_linear({&from.q, &from.k, &from.v, &from.z, &from.b, &from.a});
+    to.convolution = place_floats(from.convolution);
+    to.a_log = place_floats(from.a_log);
+    to.dt_bias = place_floats(from.dt_bias);
+    to.norm = place_floats(from.norm);
+    to.output = place_linear({&from.output}, residual_scale);
     return to;
   }
 

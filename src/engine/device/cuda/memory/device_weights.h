@@ -208,6 +208,16 @@ struct DeviceLatentAttention {
   DeviceNorm q_norm;         // (q_rank) or none
 };
 
+// Weights of a gated delta net; q, k, v, z, b and a are stacked.
+struct DeviceGatedDelta {
+  DeviceLinear projection;             // (channels + value_width + 2 value_heads, d_model)
+  const float* convolution = nullptr;  // (taps, channels)
+  const float* a_log = nullptr;        // (value_heads)
+  const float* dt_bias = nullptr;      // (value_heads)
+  const float* norm = nullptr;         // (d_value)
+  DeviceLinear output;                 // (d_model, value_width)
+};
+
 // Weights of one layer. q, k and v are stacked into one matrix, and so are gate and up.
 struct DeviceLayer {
   DeviceLinear qkv;  // ((n_heads + 2 n_kv_heads) d_head, d_model)
@@ -217,6 +227,8 @@ struct DeviceLayer {
   DeviceLinear o;                             // (d_model, n_heads d_head)
   DeviceLinear gate_up;                       // (2 d_mlp, d_model); without a gate (d_mlp, d_model)
   DeviceLinear down;                          // (d_model, d_mlp); both may be a shared expert
+  DeviceGatedDelta delta;                     // of layers without attention
+  DeviceLinear shared_gate;                   // (1, d_model) gate of the shared expert, or none
   DeviceLinear router;                        // (experts, d_model) or none
   const float* selection_bias = nullptr;      // (experts) or null
   std::vector<DeviceLinear> experts_gate_up;  // (experts) of (2 d_mlp, d_model), or empty

@@ -116,6 +116,15 @@ class ExpertMixture {
                       .n = width,
                       .dtype = dtype_},
                      stream_);
+    if (layer.shared_gate.out > 0)
+      gate_rows({.x = x,
+                 .weight = layer.shared_gate.weight,
+                 .y = gated,
+                 .rows = count_,
+                 .in = model_.d_model,
+                 .n = width,
+                 .dtype = dtype_},
+                stream_);
     products_.multiply({.x = gated,
                         .linear = layer.down,
                         .y = y,

@@ -90,6 +90,22 @@ __global__ void gate_kernel(GateRows<T> rows, XieluWeights xielu, ClampedSwiglu 
   }
 }
 
+// One warp per row.
+template <typename T>
+__global__ void gate_rows_kernel(GateRowsArguments a) {
+  const std::int64_t row =
+      static_cast<std::int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
+  if (row >= a.rows) return;
+  const T* x = static_cast<const T*>(a.x) + row * a.in;
+  float sum = 0.0f;
+  for (std::int64_t i = threadIdx.x % 32; i < a.in; i += 32)
+    sum = fmaf(to_float(x[i]), to_float(static_cast<const T*>(a.weight)[i]), sum);
+  const float gate = 1.0f / (1.0f + expf(-warp_sum(sum)));
+  T* y = static_cast<T*>(a.y) + row * a.n;
+  for (std::int64_t i = threadIdx.x % 32; i < a.n; i += 32)
+    y[i] = from_float<T>(to_float(y[i]) * gate);
+}
+
 struct Clip {
   float limit;
   __device__ float operator()(float x) const { return fminf(fmaxf(x, -limit), limit); }
@@ -315,6 +331,14 @@ void apply_gate(const GateArguments& a, cudaStream_t stream) {
     using T = decltype(type);
     a.gated ? launch<T, true>(a, stream) : launch<T, false>(a, stream);
   });
+}
+
+void gate_rows(const GateRowsArguments& a, cudaStream_t stream) {
+  constexpr int kRows = kThreads / 32;
+  launch_for_dtype(a.dtype, (a.rows + kRows - 1) / kRows, "gate the shared expert",
+                   [&](auto type, unsigned blocks) {
+                     gate_rows_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
+                   });
 }
 
 void clip(void* x, std::int64_t count, float limit, DType dtype, cudaStream_t stream) {

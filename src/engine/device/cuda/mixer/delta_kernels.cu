@@ -1,0 +1,555 @@
+#include "engine/device/cuda/elements.cuh"
+#include "engine/device/cuda/mixer/delta_kernels.h"
+#include "engine/device/cuda/tensor_core.cuh"
+#include "engine/device/delta_plan.h"
+
+namespace qkscope::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kConvolvedRows = 16;  // consecutive rows of a head that one warp convolves
+constexpr int kColumns = 16;        // columns of the state in a block of the token kernel
+constexpr int kLanesPerColumn = 8;
+constexpr int kWidest = static_cast<int>(kCudaDeltaWidest);
+
+__device__ float sigmoid(float x) {
+  return 1.0f / (1.0f + expf(-x));
+}
+
+// One warp: a head of q, k or v of one row. The window of the last row of a sequence is kept.
+template <typename T, int V>
+__device__ void convolve_head(const DeltaArguments& a, std::int64_t row, int head, int lane) {
+  constexpr int kPacks = kWidest / 32 / V;
+  const auto& c = a.config;
+  const int keys = static_cast<int>(2 * c.key_heads);
+  const bool is_value = head >= keys;
+  const auto width = static_cast<int>(is_value ? c.d_value : c.d_key);
+  const std::int64_t first =
+      is_value ? 2 * a.key_width + (head - keys) * c.d_value : head * c.d_key;
+  const std::int64_t channels = a.channels;
+  const int taps = static_cast<int>(c.taps);
+  const DeltaSequence s = a.sequences[a.row_sequences[row]];
+  const int offset = static_cast<int>(row - s.begin);
+  const bool keeps = s.next_row >= 0 && offset == s.length - 1;
+  float y[kPacks][V] = {};
+  float squares = 0.0f;
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    const int at = (lane + 32 * j) * V;
+    if (at >= width) continue;
+    for (int tap = 0; tap < taps; ++tap) {
+      const int back = taps - 1 - tap;
+      Pack<float, V> x = {};
+      if (back <= offset) {
+        const auto* from = static_cast<const T*>(a.projected) + (row - back) * a.stride + first;
+        const auto values = *reinterpret_cast<const Pack<T, V>*>(from + at);
+        for (int i = 0; i < V; ++i) x.values[i] = to_float(values.values[i]);
+      } else if (s.past_row >= 0) {
+        const auto* from =
+            a.inputs + ((s.past_row + 1) * (c.taps - 1) + offset - back) * channels + first;
+        x = *reinterpret_cast<const Pack<float, V>*>(from + at);
+      }
+      const auto weight =
+          *reinterpret_cast<const Pack<float, V>*>(a.convolution + tap * channels + first + at);
+      for (int i = 0; i < V; ++i) y[j][i] = fmaf(x.values[i], weight.values[i], y[j][i]);
+      if (keeps && tap > 0)
+        *reinterpret_cast<Pack<float, V>*>(
+            a.inputs + (s.next_row * (c.taps - 1) + tap - 1) * channels + first + at) = x;
+    }
+    for (int i = 0; i < V; ++i) {
+      y[j][i] *= sigmoid(y[j][i]);  // SiLU
+      squares = fmaf(y[j][i], y[j][i], squares);
+    }
+  }
+  const float scale = is_value ? 1.0f : rsqrtf(warp_sum(squares) + 1e-6f);
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    const int at = (lane + 32 * j) * V;
+    if (at >= width) continue;
+    Pack<T, V> result;
+    for (int i = 0; i < V; ++i) result.values[i] = from_float<T>(y[j][i] * scale);
+    *reinterpret_cast<Pack<T, V>*>(static_cast<T*>(a.qkv) + row * channels + first + at) = result;
+  }
+}
+
+template <typename T>
+__device__ void compute_rates(const DeltaArguments& a, std::int64_t row, int lane) {
+  const auto& c = a.config;
+  const T* b = static_cast<const T*>(a.projected) + row * a.stride + a.channels + a.value_width;
+  for (std::int64_t head = lane; head < c.value_heads; head += 32) {
+    const float x = to_float(b[c.value_heads + head]) + a.dt_bias[head];
+    const float softplus = log1pf(expf(-fabsf(x))) + fmaxf(x, 0.0f);
+    a.rates[row * c.value_heads + head] =
+        static_cast<float>(c.rate_scale) * sigmoid(to_float(b[head]));
+    a.log_decays[row * c.value_heads + head] = -expf(a.a_log[head]) * softplus;
+  }
+}
+
+// Each warp: one head, or the rates of all heads, of kConvolvedRows rows.
+template <typename T, int V>
+__global__ void convolve_kernel(DeltaArguments a) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int heads = static_cast<int>(2 * a.config.key_heads + a.config.value_heads);
+  const int blocks = heads / kWarps + 1;
+  const int head = static_cast<int>(blockIdx.x) % blocks * kWarps + threadIdx.x / 32;
+  if (head > heads) return;
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) / blocks * kConvolvedRows;
+  for (auto row = begin; row < min(begin + kConvolvedRows, a.rows); ++row)
+    if (head < heads)
+      convolve_head<T, V>(a, row, head, lane);
+    else
+      compute_rates<T>(a, row, lane);
+}
+
+template <typename T>
+__global__ void gate_kernel(DeltaArguments a) {
+  const auto& c = a.config;
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (at >= a.rows * c.value_heads) return;
+  T* y = static_cast<T*>(a.output) + at * c.d_value;
+  const T* z = static_cast<const T*>(a.projected) + at / c.value_heads * a.stride + a.channels +
+               at % c.value_heads * c.d_value;
+  float squares = 0.0f;
+  for (std::int64_t i = threadIdx.x % 32; i < c.d_value; i += 32) {
+    const float value = to_float(y[i]);
+    squares = fmaf(value, value, squares);
+  }
+  const float scale =
+      rsqrtf(warp_sum(squares) / static_cast<float>(c.d_value) + static_cast<float>(c.norm_eps));
+  for (std::int64_t i = threadIdx.x % 32; i < c.d_value; i += 32) {
+    const float gate = to_float(z[i]);
+    y[i] = from_float<T>(to_float(y[i]) * scale * a.norm[i] * (gate * sigmoid(gate)));
+  }
+}
+
+__device__ float sum_of_column(float x) {
+  for (int offset = kLanesPerColumn / 2; offset > 0; offset /= 2)
+    x += __shfl_xor_sync(kAllLanes, x, offset);
+  return x;
+}
+
+// Sequences without chunks, and `row_states` of all; one block per sequence, head and kColumns
+// columns of the state. Lane l of the eight lanes of a column holds the keys l, l + 8, ...
+template <typename T, int kPerLane>
+__global__ void token_kernel(DeltaArguments a) {
+  const auto& c = a.config;
+  const int heads = static_cast<int>(c.value_heads);
+  const int tiles = static_cast<int>((c.d_value + kColumns - 1) / kColumns);
+  const int head = static_cast<int>(blockIdx.x) / tiles % heads;
+  const DeltaSequence s = a.sequences[blockIdx.x / tiles / heads];
+  const bool is_short = s.first_chunk < 0;
+  if (!is_short && a.state_row_count == 0) return;
+  const int lane = static_cast<int>(threadIdx.x) % kLanesPerColumn;
+  const int column =
+      static_cast<int>(blockIdx.x) % tiles * kColumns + threadIdx.x / kLanesPerColumn;
+  const bool inside = column < c.d_value;
+  float state[kPerLane] = {};
+  const auto visit_state = [&](auto change) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i)
+      if (inside && lane + kLanesPerColumn * i < c.d_key)
+        change(state[i], lane + kLanesPerColumn * i);
+  };
+  const auto store_state = [&](float* states, std::int64_t number) {
+    float* to = states + (number * heads + head) * c.d_key * c.d_value + column;
+    visit_state([&](float& value, int key) { to[key * c.d_value] = value; });
+  };
+  if (s.past_row >= 0)
+    visit_state([&](float& value, int key) {
+      value = a.states[((s.past_row * heads + head) * c.d_key + key) * c.d_value + column];
+    });
+  const T* k = static_cast<const T*>(a.qkv) + s.begin * a.channels + a.key_width +
+               head / (c.value_heads / c.key_heads) * c.d_key;
+  const T* v = static_cast<const T*>(a.qkv) + s.begin * a.channels + 2 * a.key_width +
+               head * c.d_value + column;
+  const float scale = rsqrtf(static_cast<float>(c.d_key));
+  std::int64_t wanted = 0;
+  while (wanted < a.state_row_count && a.state_rows[wanted] < s.begin) ++wanted;
+  for (std::int64_t row = s.begin; row < s.begin + s.length;
+       ++row, k += a.channels, v += a.channels) {
+    const float decay = expf(a.log_decays[row * heads + head]);
+    float predicted = 0.0f, output = 0.0f;
+    visit_state([&](float& x, int key) { predicted = fmaf(x, to_float(k[key]), predicted); });
+    predicted = decay * sum_of_column(predicted);
+    const float written = a.rates[row * heads + head] * (inside ? to_float(*v) - predicted : 0.0f);
+    visit_state([&](float& x, int key) {
+      x = fmaf(to_float(k[key]), written, decay * x);
+      output = fmaf(x, to_float(k[key - a.key_width]), output);
+    });
+    output = scale * sum_of_column(output);
+    if (is_short && inside && lane == 0)
+      static_cast<T*>(a.output)[(row * heads + head) * c.d_value + column] = from_float<T>(output);
+    while (wanted < a.state_row_count && a.state_rows[wanted] == row)
+      store_state(a.row_states, wanted++);
+  }
+  if (is_short && s.next_row >= 0) store_state(a.states, s.next_row);
+}
+
+constexpr int kChunk = static_cast<int>(kCudaDeltaChunk);
+constexpr int kTile = 64;           // columns of the state in a block of the chunk kernel
+constexpr int kChunkThreads = 128;  // four warps
+constexpr int kTiles = kChunk / 8;  // accumulators of 16 rows of a chunk x chunk matrix
+constexpr int kMatrices = 4;
+constexpr int kSystemPitch = kChunk + 8;  // floats
+
+// A 16 x 16 operand in nearly float32 precision: the sum of two fragments of T.
+template <typename T>
+struct SplitFragment {
+  std::uint32_t high[4];
+  std::uint32_t low[4];
+
+  SplitFragment() = default;
+  // From accumulators of the columns 0 to 7 and 8 to 15.
+  __device__ __forceinline__ SplitFragment(const float (&left)[4], const float (&right)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float x = i < 2 ? left[2 * i] : right[2 * i - 4];
+      const float y = i < 2 ? left[2 * i + 1] : right[2 * i - 3];
+      high[i] = pack_pair<T>(x, y);
+      low[i] = pack_pair<T>(x - round_to_type<T>(x), y - round_to_type<T>(y));
+    }
+  }
+};
+
+// Address for load_matrices() of this lane: 16 x 16 values of a tile from (row, column) on. The
+// four 8 x 8 matrices are taken row by row, or with kColumnFirst column by column.
+template <int kRowPitch, bool kColumnFirst>
+__device__ __forceinline__ std::uint32_t fragment_address(const char* tile, int row, int column) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int down = kColumnFirst ? lane / 8 % 2 : lane / 16;
+  const int across = kColumnFirst ? lane / 16 : lane / 8 % 2;
+  return shared_address(tile + (row + 8 * down + lane % 8) * kRowPitch + (column + 8 * across) * 2);
+}
+
+// c += part times rows [16 step, 16 step + 16) of M, a (depth, 8 kCount) matrix. The tile holds M
+// if kStraight is set, else its transpose. Skips the first columns of M, before 16 `begin`, and
+// with kHighOnly part.low.
+template <typename T, int kRowPitch, bool kStraight, bool kHighOnly, int kCount>
+__device__ __forceinline__ void multiply_tile(float (&c)[kCount][4], const SplitFragment<T>& part,
+                                              const char* tile, int step, int begin = 0) {
+#pragma unroll
+  for (int pair = 0; pair < kCount / 2; ++pair) {
+    if (pair < begin) continue;
+    std::uint32_t b[4];
+    if constexpr (kStraight)
+      load_matrices_transposed(b, fragment_address<kRowPitch, true>(tile, 16 * step, 16 * pair));
+    else
+      load_matrices(b, fragment_address<kRowPitch, false>(tile, 16 * pair, 16 * step));
+    multiply_add<T>(c[2 * pair], part.high, b[0], b[1]);
+    multiply_add<T>(c[2 * pair + 1], part.high, b[2], b[3]);
+    if constexpr (kHighOnly) continue;
+    multiply_add<T>(c[2 * pair], part.low, b[0], b[1]);
+    multiply_add<T>(c[2 * pair + 1], part.low, b[2], b[3]);
+  }
+}
+
+// Starts the copy of channels [first, first + kWidth) of the rows of a chunk into a tile.
+template <int kWidth>
+__device__ void load_channels(char* tile, const DeltaArguments& a, DeltaChunk chunk,
+                              std::int64_t first) {
+  const auto* from = static_cast<const std::uint16_t*>(a.qkv) + first;
+  load_tile_rows<kChunk, kWidth, kChunkThreads>(
+      tile, HeadRows<const std::uint16_t, true>{from, a.channels, kWidth}, chunk.begin, chunk.rows);
+}
+
+template <typename T>
+__device__ void store_split(T* matrix, int index, float value) {
+  matrix[index] = from_float<T>(value);
+  matrix[kChunk * kChunk + index] = from_float<T>(value - round_to_type<T>(value));
+}
+
+// Column `column` of T = (I + A)^-1 diag(b) by forward substitution.
+template <typename T>
+__device__ void solve_column(const float* system, int column, float rate, T* matrix) {
+  float x[kChunk] = {};
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    float sums[4] = {};
+#pragma unroll
+    for (int j = 0; j < i; j += 4) {
+      const auto row = *reinterpret_cast<const float4*>(system + i * kSystemPitch + j);
+      sums[0] = fmaf(row.x, x[j], sums[0]);
+      sums[1] = fmaf(row.y, x[j + 1], sums[1]);
+      sums[2] = fmaf(row.z, x[j + 2], sums[2]);
+      sums[3] = fmaf(row.w, x[j + 3], sums[3]);
+    }
+    x[i] = (i == column ? 1.0f : 0.0f) - (sums[0] + sums[1]) - (sums[2] + sums[3]);
+    store_split(matrix, i * kChunk + column, x[i] * rate);
+  }
+}
+
+// Matrices and factors of one chunk and head.
+template <typename T, int kKeys>
+__global__ void __launch_bounds__(kChunkThreads) chunk_matrices_kernel(DeltaArguments a) {
+  extern __shared__ __align__(16) char memory[];
+  __shared__ double decays[kChunk];  // cumulated logarithms; their differences are accurate
+  __shared__ float rates[kChunk];
+  const int heads = static_cast<int>(a.config.value_heads);
+  const int head = static_cast<int>(blockIdx.x) % heads;
+  const std::int64_t key = head / (heads / a.config.key_heads) * kKeys;
+  const DeltaChunk chunk = a.chunks[blockIdx.x / heads];
+  char* const keys = memory;
+  char* const queries = keys + kChunk * kPitch<kKeys>;
+  auto* const system = reinterpret_cast<float*>(queries + kChunk * kPitch<kKeys>);
+  load_channels<kKeys>(queries, a, chunk, key);
+  load_channels<kKeys>(keys, a, chunk, a.key_width + key);
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < kChunk) {
+    double sum = 0.0;
+    for (int i = 0; i <= min(thread, chunk.rows - 1); ++i)
+      sum += static_cast<double>(a.log_decays[(chunk.begin + i) * a.config.value_heads + head]);
+    decays[thread] = sum;
+    rates[thread] = 0.0f;
+    if (thread < chunk.rows)
+      rates[thread] = a.rates[(chunk.begin + thread) * a.config.value_heads + head];
+  }
+  wait_for_copies();
+  __syncthreads();
+  const int row = thread / 32 * 16;  // of 16 rows of the matrices
+  float k_k[kTiles][4] = {};
+  float q_k[kTiles][4] = {};
+#pragma unroll
+  for (int step = 0; step < kKeys / 16; ++step) {
+    SplitFragment<T> rows;
+    load_matrices(rows.high, fragment_address<kPitch<kKeys>, true>(keys, row, 16 * step));
+    multiply_tile<T, kPitch<kKeys>, false, true>(k_k, rows, keys, step);
+    load_matrices(rows.high, fragment_address<kPitch<kKeys>, true>(queries, row, 16 * step));
+    multiply_tile<T, kPitch<kKeys>, false, true>(q_k, rows, keys, step);
+  }
+  T* const matrices = static_cast<T*>(a.matrices) +
+                      static_cast<std::int64_t>(blockIdx.x) * kMatrices * kChunk * kChunk;
+#pragma unroll
+  for (int e = 0; e < 4 * kTiles; ++e) {
+    const int i = row + thread % 32 / 4 + e / 2 % 2 * 8;
+    const int j = e / 4 * 8 + thread % 4 * 2 + e % 2;
+    const float decay = j <= i ? expf(static_cast<float>(decays[i] - decays[j])) : 0.0f;
+    system[i * kSystemPitch + j] = j < i ? rates[i] * decay * k_k[e / 4][e % 4] : 0.0f;
+    store_split(matrices + 2 * kChunk * kChunk, i * kChunk + j, decay * q_k[e / 4][e % 4]);
+  }
+  __syncthreads();
+  if (thread >= kChunk) return;
+  float* const factors = a.factors + static_cast<std::int64_t>(blockIdx.x) * 2 * kChunk;
+  factors[thread] = expf(static_cast<float>(decays[thread]));
+  factors[kChunk + thread] = expf(static_cast<float>(decays[kChunk - 1] - decays[thread]));
+  solve_column(system, thread, rates[thread], matrices);
+}
+
+// The recurrence of one head for kTile columns of the state, transposed: each warp holds 16
+// columns, the state as (16, d_key), w and output as (16, chunk). `Stage` is the shared memory of a
+// chunk.
+template <typename T, int kKeys>
+struct ChunkRecurrence {
+  static constexpr int kKeyPitch = kPitch<kKeys>;
+  static constexpr int kTilePitch = kPitch<kChunk>;
+  static constexpr int kMatrixBytes = kChunk * kTilePitch;
+  struct Stage {
+    char keys[kChunk * kKeyPitch];
+    char queries[kChunk * kKeyPitch];
+    char matrices[kMatrices * kMatrixBytes];
+    char values[kChunk * kTilePitch];
+    float factors[2 * kChunk];
+  };
+  const DeltaArguments& a;
+  int head;
+  int column;  // first of the block
+  int lane;
+  int first;  // first column of the warp in the block
+  float state[kKeys / 8][4] = {};
+
+  // Starts the copies of a chunk.
+  __device__ void load(Stage& stage, std::int64_t number) const {
+    const auto& c = a.config;
+    const DeltaChunk chunk = a.chunks[number];
+    const auto key = head / (c.value_heads / c.key_heads) * kKeys;
+    load_channels<kKeys>(stage.queries, a, chunk, key);
+    load_channels<kKeys>(stage.keys, a, chunk, a.key_width + key);
+    load_channels<kTile>(stage.values, a, chunk, 2 * a.key_width + head * c.d_value + column);
+    const auto at = number * c.value_heads + head;
+    const auto* from =
+        static_cast<const std::uint16_t*>(a.matrices) + at * kMatrices * kChunk * kChunk;
+    load_tile_rows<kMatrices * kChunk, kChunk, kChunkThreads>(
+        stage.matrices, HeadRows<const std::uint16_t, true>{from, kChunk, kChunk}, 0,
+        kMatrices * kChunk);
+    const int four = static_cast<int>(threadIdx.x) * 4;
+    if (four < 2 * kChunk)
+      copy_async(shared_address(reinterpret_cast<char*>(stage.factors + four)),
+                 a.factors + at * 2 * kChunk + four, true);
+  }
+
+  // Calls change(value, address of the state) for all values, given the row of a state.
+  template <typename Change>
+  __device__ void visit_state(std::int64_t number, Change change) {
+    float* const at = a.states + (number * a.config.value_heads + head) * kKeys * a.config.d_value;
+#pragma unroll
+    for (int e = 0; e < kKeys / 2; ++e)
+      change(state[e / 4][e % 4], at + (e / 4 * 8 + lane % 4 * 2 + e % 2) * a.config.d_value +
+                                      column + first + lane / 4 + e / 2 % 2 * 8);
+  }
+
+  // Computes the output (16, chunk) of a chunk and updates the state.
+  __device__ void run(const Stage& stage, float (&output)[kTiles][4]) {
+    float w[kTiles][4] = {};
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step) {
+      const SplitFragment<T> part(state[2 * step], state[2 * step + 1]);
+      multiply_tile<T, kKeyPitch, false, false>(w, part, stage.keys, step);
+      multiply_tile<T, kKeyPitch, false, false>(output, part, stage.queries, step);
+    }
+    subtract_from_values(stage, w, output);
+    float written[kTiles][4] = {};
+    multiply_lower(stage.matrices, w, written);
+    multiply_lower(stage.matrices + 2 * kMatrixBytes, written, output);
+#pragma unroll
+    for (int e = 0; e < 4 * kTiles; ++e)
+      written[e / 4][e % 4] *= stage.factors[kChunk + position(e)];
+#pragma unroll
+    for (int e = 0; e < kKeys / 2; ++e) state[e / 4][e % 4] *= stage.factors[kChunk - 1];
+#pragma unroll
+    for (int step = 0; step < kChunk / 16; ++step)
+      multiply_tile<T, kKeyPitch, true, false>(
+          state, SplitFragment<T>(written[2 * step], written[2 * step + 1]), stage.keys, step);
+  }
+
+  // Position in the chunk of value e of 16 x chunk accumulators.
+  __device__ int position(int e) const {
+    return e / 4 * 8 + lane % 4 * 2 + e % 2;
+  }
+
+  // w = v - e^c w, output = e^c output.
+  __device__ void subtract_from_values(const Stage& stage, float (&w)[kTiles][4],
+                                       float (&output)[kTiles][4]) const {
+#pragma unroll
+    for (int pair = 0; pair < kTiles / 2; ++pair) {
+      std::uint32_t v[4];
+      load_matrices_transposed(v,
+                               fragment_address<kTilePitch, false>(stage.values, 16 * pair, first));
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int e = 8 * pair + i;
+        const auto values = reinterpret_cast<const Pack<T, 2>&>(v[i / 2]);
+        const float factor = stage.factors[position(e)];
+        w[e / 4][e % 4] = to_float(values.values[i % 2]) - factor * w[e / 4][e % 4];
+        output[e / 4][e % 4] *= factor;
+      }
+    }
+  }
+
+  // y += x M', for a lower triangular M (chunk, chunk) that is the sum of two matrices.
+  __device__ void multiply_lower(const char* matrix, const float (&x)[kTiles][4],
+                                 float (&y)[kTiles][4]) const {
+#pragma unroll
+    for (int step = 0; step < kChunk / 16; ++step) {
+      const SplitFragment<T> part(x[2 * step], x[2 * step + 1]);
+      multiply_tile<T, kTilePitch, false, false>(y, part, matrix, step, step);
+      multiply_tile<T, kTilePitch, false, true>(y, part, matrix + kMatrixBytes, step, step);
+    }
+  }
+
+  // Writes the output of the warp over its part of the values, and from there to the rows of `to`.
+  __device__ void store(Stage& stage, const float (&output)[kTiles][4], T* to, int rows) const {
+    const float scale = rsqrtf(static_cast<float>(kKeys));
+    __syncwarp();
+#pragma unroll
+    for (int e = 0; e < 4 * kTiles; ++e)
+      reinterpret_cast<T*>(stage.values +
+                           position(e) * kTilePitch)[first + lane / 4 + e / 2 % 2 * 8] =
+          from_float<T>(output[e / 4][e % 4] * scale);
+    __syncwarp();
+    for (int item = lane; item < 2 * rows; item += 32) {
+      const int row = item / 2, at = first + item % 2 * 8;
+      *reinterpret_cast<uint4*>(to + row * a.value_width + at) =
+          *reinterpret_cast<const uint4*>(stage.values + row * kTilePitch + at * 2);
+    }
+  }
+};
+
+// Walks the chunks of a sequence; one block per sequence, head and kTile columns of the state.
+template <typename T, int kKeys>
+__global__ void __launch_bounds__(kChunkThreads) chunk_kernel(DeltaArguments a) {
+  extern __shared__ __align__(16) char memory[];
+  using Recurrence = ChunkRecurrence<T, kKeys>;
+  auto* const stages = reinterpret_cast<typename Recurrence::Stage*>(memory);
+  const int heads = static_cast<int>(a.config.value_heads);
+  const int tiles = static_cast<int>(a.config.d_value) / kTile;
+  const DeltaSequence s = a.sequences[blockIdx.x / tiles / heads];
+  if (s.first_chunk < 0) return;
+  Recurrence recurrence{.a = a,
+                        .head = static_cast<int>(blockIdx.x) / tiles % heads,
+                        .column = static_cast<int>(blockIdx.x) % tiles * kTile,
+                        .lane = static_cast<int>(threadIdx.x) % 32,
+                        .first = static_cast<int>(threadIdx.x) / 32 * 16};
+  recurrence.load(stages[0], s.first_chunk);
+  commit_copy_group();
+  if (s.past_row >= 0)
+    recurrence.visit_state(s.past_row, [](float& value, const float* from) { value = *from; });
+  T* to = static_cast<T*>(a.output) + s.begin * a.value_width + recurrence.head * a.config.d_value +
+          recurrence.column;
+  for (int begin = 0, i = 0; begin < s.length; begin += kChunk, ++i, to += kChunk * a.value_width) {
+    if (begin + kChunk < s.length) recurrence.load(stages[(i + 1) % 2], s.first_chunk + i + 1);
+    commit_copy_group();
+    wait_for_older_copy_groups<1>();
+    __syncthreads();
+    float output[kTiles][4] = {};
+    recurrence.run(stages[i % 2], output);
+    recurrence.store(stages[i % 2], output, to, min(kChunk, s.length - begin));
+    __syncthreads();
+  }
+  if (s.next_row >= 0)
+    recurrence.visit_state(s.next_row, [](float& value, float* to) { *to = value; });
+}
+
+template <typename T>
+void run_chunks(const DeltaArguments& a, cudaStream_t stream) {
+  const auto& c = a.config;
+  dispatch_head_width<64, 96, 128>(c.d_key, [&](auto width) {
+    constexpr int kKeys = decltype(width)::value;
+    constexpr auto kShared = 2 * sizeof(typename ChunkRecurrence<T, kKeys>::Stage);
+    static_assert(kShared <= kDeltaChunkSharedMemory);
+    launch_with_shared_memory("compute matrices of a delta net", chunk_matrices_kernel<T, kKeys>,
+                              a.chunk_count * c.value_heads, kChunkThreads,
+                              2 * kChunk * kPitch<kKeys> + kChunk * kSystemPitch * 4, stream, a);
+    launch_with_shared_memory("run a delta net", chunk_kernel<T, kKeys>,
+                              a.sequence_count * c.value_heads * (c.d_value / kTile), kChunkThreads,
+                              static_cast<int>(kShared), stream, a);
+  });
+}
+
+}  // namespace
+
+void convolve_and_normalize(const DeltaArguments& a, cudaStream_t stream) {
+  const auto& c = a.config;
+  const auto heads = 2 * c.key_heads + c.value_heads;
+  const auto blocks = (a.rows + kConvolvedRows - 1) / kConvolvedRows * (heads / kWarps + 1);
+  const bool in_fours = c.d_key % 4 == 0 && c.d_value % 4 == 0 && a.stride % 4 == 0;
+  dispatch_element_type(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    launch_with_shared_memory("convolve q, k and v",
+                              in_fours ? convolve_kernel<T, 4> : convolve_kernel<T, 1>, blocks,
+                              32 * kWarps, 0, stream, a);
+  });
+}
+
+void delta_rule(const DeltaArguments& a, cudaStream_t stream) {
+  const auto& c = a.config;
+  if (a.chunk_count > 0)
+    dispatch_16bit_type(a.dtype, [&](auto type) { run_chunks<decltype(type)>(a, stream); });
+  if (!a.has_short_sequences && a.state_row_count == 0) return;
+  const auto blocks = a.sequence_count * c.value_heads * ((c.d_value + kColumns - 1) / kColumns);
+  dispatch_element_type(a.dtype, [&](auto type) {
+    dispatch_head_width<32, 64, 128, kWidest>(c.d_key, [&](auto width) {
+      launch_with_shared_memory(
+          "run a delta net", token_kernel<decltype(type), decltype(width)::value / kLanesPerColumn>,
+          blocks, kColumns * kLanesPerColumn, 0, stream, a);
+    });
+  });
+}
+
+void normalize_and_gate(const DeltaArguments& a, cudaStream_t stream) {
+  const auto blocks = (a.rows * a.config.value_heads + kWarps - 1) / kWarps;
+  dispatch_element_type(a.dtype, [&](auto type) {
+    launch_with_shared_memory("gate a delta net", gate_kernel<decltype(type)>, blocks, 32 * kWarps,
+                              0, stream, a);
+  });
+}
+
+}  // namespace qkscope::cuda

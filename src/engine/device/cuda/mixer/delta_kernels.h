@@ -1,0 +1,84 @@
+// CUDA kernels of a gated delta net (GatedDeltaConfig in qkscope/model.h has the formulas). Rows
+// are those of a batch; a sequence starts from a zero state or from the state of a cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include "base/core/dtype.h"
+#include "qkscope/model.h"
+
+namespace qkscope::cuda {
+
+constexpr std::size_t kDeltaChunkSharedMemory = 160 << 10;  // that sequences with chunks need
+
+struct DeltaSequence {
+  std::int32_t begin;        // first row
+  std::int32_t length;       // rows
+  std::int32_t past_row;     // row of inputs and states before the pass; -1: zeros
+  std::int32_t next_row;     // row of inputs and states after the pass; -1: not kept
+  std::int32_t first_chunk;  // number of its first chunk; -1: runs token by token
+};
+
+struct DeltaChunk {
+  std::int32_t begin;  // first row
+  std::int32_t rows;   // up to kDeltaChunk
+};
+
+struct DeltaArguments {
+  GatedDeltaConfig config;
+  std::int64_t key_width = config.key_width();
+  std::int64_t value_width = config.value_width();
+  std::int64_t channels = config.channels();
+  DType dtype = DType::bf16;
+  std::int64_t rows = 0;
+  const void* projected = nullptr;     // (rows, stride): q, k, v, z, b and a
+  std::int64_t stride = 0;             // elements
+  const float* convolution = nullptr;  // (taps, channels)
+  const float* a_log = nullptr;        // (value_heads)
+  const float* dt_bias = nullptr;      // (value_heads)
+  const float* norm = nullptr;         // (d_value)
+
+  const DeltaSequence* sequences = nullptr;  // (sequence_count)
+  std::int64_t sequence_count = 0;
+  const std::int32_t* row_sequences = nullptr;  // (rows)
+  const DeltaChunk* chunks = nullptr;           // (chunk_count)
+  std::int64_t chunk_count = 0;
+  bool has_short_sequences = false;  // some sequence runs token by token
+
+  void* qkv = nullptr;          // (rows, channels) convolved; q and k of unit length
+  float* rates = nullptr;       // (rows, value_heads)
+  float* log_decays = nullptr;  // (rows, value_heads)
+  void* matrices = nullptr;     // (chunks, value_heads, 4, chunk, chunk), see delta_rule()
+  float* factors = nullptr;     // (chunks, value_heads, 2, chunk), see delta_rule()
+  void* output = nullptr;       // (rows, value_heads, d_value)
+
+  float* inputs = nullptr;  // (any, taps - 1, channels) last inputs of the convolution
+  float* states = nullptr;  // (any, value_heads, d_key, d_value)
+
+  const std::int32_t* state_rows = nullptr;  // (state_row_count) ascending
+  std::int64_t state_row_count = 0;
+  float* row_states = nullptr;  // (state_row_count, value_heads, d_key, d_value)
+};
+
+// Convolves `projected` into `qkv`, scales q and k to unit length, and computes rates and decays.
+void convolve_and_normalize(const DeltaArguments& arguments, cudaStream_t stream);
+
+// The recurrence: writes `output`, states after the pass and `row_states`. Sequences with chunks
+// run on tensor cores: one kernel computes, for all chunks at once,
+//   matrices: T = (I + A)^-1 diag(b) and P, where A_ij = b_i e^(c_i - c_j) k_i.k_j for j < i and
+//     P_ij = e^(c_i - c_j) q_i.k_j for j <= i, with rates b and cumulated log decays c; both as
+//     sums of two 16-bit matrices: high T, low T, high P, low P
+//   factors: e^(c_i) and e^(c_last - c_i)
+// and a second kernel walks the chunks of a sequence with the state S in registers:
+//   w = T (v - e^c K S),  output = e^c Q S + P w,  S = e^(c_last) S + K' (e^(c_last - c) w).
+// FlashInfer (0.6) has a kernel of this recurrence, which needs d_key = d_value = 128, has one
+// block per sequence and head, and inverts in float16.
+void delta_rule(const DeltaArguments& arguments, cudaStream_t stream);
+
+// RMSNorm of the heads of `output`, times silu(z), in place.
+void normalize_and_gate(const DeltaArguments& arguments, cudaStream_t stream);
+
+}  // namespace qkscope::cuda

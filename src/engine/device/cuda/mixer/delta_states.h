@@ -1,0 +1,53 @@
+// Recurrent states of the gated delta nets of a KV cache.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/delta_plan.h"
+#include "qkscope/forward.h"
+#include "qkscope/model.h"
+
+namespace qkscope::cuda {
+
+// Every slot has two rows. A pass reads the current row and writes the other one, which commit()
+// makes current: a pass that throws leaves the states unchanged.
+class DeltaStates {
+ public:
+  DeltaStates(const ModelConfig& model, std::int64_t slots)
+      : input_floats_((model.delta.taps - 1) * model.delta.channels()),
+        is_second_(static_cast<std::size_t>(slots)),
+        layers_(model.layers.size()) {
+    for (std::size_t i = 0; i < layers_.size(); ++i)
+      if (model.layers[i].mixer == Mixer::gated_delta)
+        layers_[i].reserve(slots * cuda_delta_state_bytes(model.delta), "recurrent states");
+  }
+
+  // (2 * slots, taps - 1, channels) last inputs of the convolution
+  float* inputs(std::int64_t layer) const {
+    return layers_[static_cast<std::size_t>(layer)].as<float>();
+  }
+  // (2 * slots, value_heads, d_key, d_value)
+  float* states(std::int64_t layer) const {
+    return inputs(layer) + 2 * std::ssize(is_second_) * input_floats_;
+  }
+  std::int32_t current_row(std::int64_t slot) const {
+    return static_cast<std::int32_t>(2 * slot) +
+           (is_second_[static_cast<std::size_t>(slot)] ? 1 : 0);
+  }
+  std::int32_t next_row(std::int64_t slot) const { return current_row(slot) ^ 1; }
+
+  void commit(std::span<const Sequence> sequences) {
+    for (const auto& sequence : sequences)
+      is_second_[static_cast<std::size_t>(sequence.slot)].flip();
+  }
+
+ private:
+  std::int64_t input_floats_;
+  std::vector<bool> is_second_;       // (slots) the current row is the second one
+  std::vector<DeviceMemory> layers_;  // inputs, then states
+};
+
+}  // namespace qkscope::cuda

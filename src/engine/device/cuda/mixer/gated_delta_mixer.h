@@ -1,0 +1,185 @@
+// Gated delta nets on the GPU: projections, convolution, recurrence and gated norm of a layer.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/cuda/memory/device_weights.h"
+#include "engine/device/cuda/mixer/delta_kernels.h"
+#include "engine/device/cuda/mixer/delta_states.h"
+#include "engine/device/cuda/pass_kernels.h"
+#include "engine/device/cuda/products/products.h"
+#include "engine/device/memory_plan.h"
+#include "qkscope/forward.h"
+#include "qkscope/tensor.h"
+
+namespace qkscope::cuda {
+
+class GatedDeltaMixer {
+ public:
+  GatedDeltaMixer(const GatedDeltaConfig& config, DType dtype, MatrixMultiplier& products,
+                  cudaStream_t stream)
+      : config_(config), dtype_(dtype), products_(products), stream_(stream) {}
+
+  void begin_pass(const Batch& batch) {
+    batch_ = &batch;
+    store_ = nullptr;
+    rows_listed_ = has_output_ = false;
+  }
+  // Sequences with past tokens start from the states of `store`, which gets the states after the
+  // pass.
+  void use_states(DeltaStates& store) { store_ = &store; }
+
+  // Computes the output for x (rows of the batch, d_model), and the states after `state_rows`.
+  void mix(const void* x, const DeviceGatedDelta& weights, std::int64_t layer,
+           std::span<const std::int64_t> state_rows) {
+    if (!std::exchange(rows_listed_, true)) list_rows();
+    auto a = arguments(weights, layer);
+    products_.multiply({.x = x,
+                        .linear = weights.projection,
+                        .y = projected_.data(),
+                        .rows = a.rows,
+                        .y_stride = a.stride});
+    const Shape shape{std::ssize(state_rows), config_.value_heads, config_.d_key, config_.d_value};
+    states_ = state_rows.empty() ? Tensor() : Tensor(shape);
+    if (!state_rows.empty()) {
+      const std::vector<std::int32_t> rows(state_rows.begin(), state_rows.end());
+      a.state_rows = state_rows_.upload(rows, "row numbers", stream_);
+      a.state_row_count = std::ssize(state_rows);
+      a.row_states = static_cast<float*>(row_states_.reserve(
+          static_cast<std::int64_t>(states_.view().size_bytes()), "recurrent states"));
+    }
+    convolve_and_normalize(a, stream_);
+    delta_rule(a, stream_);
+    normalize_and_gate(a, stream_);
+    has_output_ = true;
+    is_kept_ = false;
+    if (state_rows.empty()) return;
+    check(cudaMemcpyAsync(states_.view().bytes(), a.row_states, states_.view().size_bytes(),
+                          cudaMemcpyDeviceToHost, stream_),
+          "copy recurrent states");
+    check(cudaStreamSynchronize(stream_), "copy recurrent states");
+  }
+  // (state_rows, value_heads, d_key, d_value) on the host
+  ConstTensorView states() const { return states_; }
+
+  // Drops rows of an output that is not yet projected; `rows` (count) are those to keep.
+  void keep_rows(const std::int32_t* rows, std::int64_t count) {
+    if (!has_output_) return;
+    const auto n = config_.value_width();
+    copy_rows({.x = output_.data(),
+               .x_stride = n,
+               .x_rows = rows,
+               .y = kept_output_.reserve_with_slack(count * n * element_bytes(), "kept rows"),
+               .y_stride = n,
+               .count = count,
+               .n = n,
+               .dtype = dtype_},
+              stream_);
+    is_kept_ = true;
+  }
+  // Returns the output (active rows, value_heads * d_value) for the output projection.
+  const void* take_output() {
+    has_output_ = false;
+    return is_kept_ ? kept_output_.data() : output_.data();
+  }
+
+ private:
+  // Uploads the sequences and chunks of the batch.
+  void list_rows() {
+    std::vector<DeltaSequence> sequences;
+    std::vector<DeltaChunk> chunks;
+    std::vector<std::int32_t> row_sequences;
+    const bool has_chunks =
+        has_cuda_delta_chunks(config_, dtype_) && shared_memory_limit() >= kDeltaChunkSharedMemory;
+    has_short_sequences_ = false;
+    for (const auto& from : batch_->sequences) {
+      row_sequences.insert(row_sequences.end(), static_cast<std::size_t>(from.length),
+                           static_cast<std::int32_t>(sequences.size()));
+      const bool is_short = !has_chunks || from.length < kCudaDeltaChunk;
+      has_short_sequences_ |= is_short;
+      sequences.push_back(
+          {.begin = static_cast<std::int32_t>(from.begin),
+           .length = static_cast<std::int32_t>(from.length),
+           .past_row = store_ != nullptr && from.past > 0 ? store_->current_row(from.slot) : -1,
+           .next_row = store_ != nullptr ? store_->next_row(from.slot) : -1,
+           .first_chunk = is_short ? -1 : static_cast<std::int32_t>(chunks.size())});
+      for (std::int64_t i = 0; !is_short && i < from.length; i += kCudaDeltaChunk)
+        chunks.push_back(
+            {.begin = static_cast<std::int32_t>(from.begin + i),
+             .rows = static_cast<std::int32_t>(std::min(kCudaDeltaChunk, from.length - i))});
+    }
+    sequences_.upload(sequences, "row numbers", stream_);
+    row_sequences_.upload(row_sequences, "row numbers", stream_);
+    chunks_.upload(chunks, "row numbers", stream_);
+  }
+
+  // Allocates the buffers of a layer.
+  DeltaArguments arguments(const DeviceGatedDelta& weights, std::int64_t layer) {
+    const auto rows = batch_->rows();
+    const auto stride = (weights.projection.out + 7) / 8 * 8;  // rows begin at 16 bytes
+    const auto heads = rows * config_.value_heads;
+    const auto pairs = chunks_.count() * config_.value_heads;
+    const auto reserve = [](DeviceMemory& memory, std::int64_t bytes) {
+      return memory.reserve(bytes, "gated delta nets");
+    };
+    auto* const rates = static_cast<float*>(reserve(rates_, 8 * heads));
+    return {.config = config_,
+            .dtype = dtype_,
+            .rows = rows,
+            .projected = reserve(projected_, rows * stride * element_bytes()),
+            .stride = stride,
+            .convolution = weights.convolution,
+            .a_log = weights.a_log,
+            .dt_bias = weights.dt_bias,
+            .norm = weights.norm,
+            .sequences = sequences_.as<DeltaSequence>(),
+            .sequence_count = sequences_.count(),
+            .row_sequences = row_sequences_.as<std::int32_t>(),
+            .chunks = chunks_.as<DeltaChunk>(),
+            .chunk_count = chunks_.count(),
+            .has_short_sequences = has_short_sequences_,
+            .qkv = reserve(qkv_, rows * config_.channels() * element_bytes()),
+            .rates = rates,
+            .log_decays = rates + heads,
+            .matrices = reserve(matrices_, pairs * kCudaDeltaMatrixBytes),
+            .factors = static_cast<float*>(reserve(factors_, pairs * kCudaDeltaFactorBytes)),
+            .output = reserve(output_, rows * config_.value_width() * element_bytes()),
+            .inputs = store_ == nullptr ? nullptr : store_->inputs(layer),
+            .states = store_ == nullptr ? nullptr : store_->states(layer)};
+  }
+
+  std::int64_t element_bytes() const { return static_cast<std::int64_t>(dtype_size(dtype_)); }
+
+  const GatedDeltaConfig& config_;
+  DType dtype_;
+  MatrixMultiplier& products_;
+  cudaStream_t stream_;
+  const Batch* batch_ = nullptr;
+  DeltaStates* store_ = nullptr;
+  bool rows_listed_ = false;
+  bool has_short_sequences_ = false;
+  bool has_output_ = false;  // an output waits for its projection
+  bool is_kept_ = false;     // that output is kept_output_
+  UploadBuffer sequences_;
+  UploadBuffer row_sequences_;
+  UploadBuffer chunks_;
+  UploadBuffer state_rows_;
+  DeviceMemory projected_;  // (rows, stride)
+  DeviceMemory qkv_;        // (rows, channels)
+  DeviceMemory rates_;      // (2, rows, value_heads) rates and log decays
+  DeviceMemory matrices_;
+  DeviceMemory factors_;
+  DeviceMemory output_;  // (rows, value_heads * d_value)
+  DeviceMemory kept_output_;
+  DeviceMemory row_states_;
+  Tensor states_;  // (state_rows, value_heads, d_key, d_value)
+};
+
+}  // namespace qkscope::cuda
