@@ -161,7 +161,6 @@ void check_model_runs_on(Device device, const ModelConfig& model) {
   const char* const missing = model.has_recurrence()         ? "gated delta nets"
                               : model.has_latent_attention() ? "latent attention"
                               : chunks                       ? "chunked attention"
-                              : model.experts.scales_input   ? "experts with scaled inputs"
                               : model.query_scaling && model.query_scaling->without_rope
                                   ? "query scaling on layers without RoPE"
                                   : nullptr;
