@@ -23,6 +23,8 @@ class Shape:
         self.layers = config["num_hidden_layers"]
         self.hidden = config["hidden_size"]
         self.mlp = config["intermediate_size"]
+        if "moe_intermediate_size" in config:  # a dense MLP with the FLOP of the experts of a token
+            self.mlp = config["moe_intermediate_size"] * config["num_experts_per_tok"]
         self.heads = config["num_attention_heads"]
         self.key_heads = config["num_key_value_heads"]
         self.head_dim = config.get("head_dim") or self.hidden // self.heads

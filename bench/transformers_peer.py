@@ -3,7 +3,8 @@
 The backbone runs without the output embedding and without a KV cache; attention is sdpa, which uses PyTorch's fastest
 kernel. Rows are sampled by the rule of a capture before the clock starts; an attention function around sdpa gathers them
 after RoPE and starts their copy to pinned memory, so that sampling costs the peer almost nothing. With kernel="ours",
-attention is our kernel for Hopper, the fastest that a user can give to transformers.
+attention is our kernel for Hopper, the fastest that a user can give to transformers. Experts run through
+torch._grouped_mm, the fastest implementation of transformers on a GPU.
 """
 
 import sys
@@ -40,8 +41,10 @@ class Peer:
         self.own = own_attention.load() if device == "cuda" else None
         self.kernel = "sdpa"
         before = self._memory()
+        config = transformers.AutoConfig.from_pretrained(folder)
+        options = {"experts_implementation": "grouped_mm"} if hasattr(config, "num_experts_per_tok") else {}
         self.model = transformers.AutoModel.from_pretrained(
-            folder, dtype=torch.bfloat16, attn_implementation="sdpa").eval().to(device)
+            folder, dtype=torch.bfloat16, attn_implementation="sdpa", **options).eval().to(device)
         self.weight_bytes = self._memory() - before
         self.rows = {}  # (layer, kind) → (documents, positions), each (rows) on the device
         self.kept = []  # copies on the host

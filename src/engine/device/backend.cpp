@@ -158,9 +158,7 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
 
 void check_model_runs_on(Device device, const ModelConfig& model) {
   const bool wide = std::max(model.delta.d_key, model.delta.d_value) > kCudaDeltaWidest;
-  const char* const missing = wide                         ? "gated delta nets of wide heads"
-                              : model.experts.scales_input ? "experts with scaled inputs"
-                                                           : nullptr;
+  const char* const missing = wide ? "gated delta nets of wide heads" : nullptr;
   if (device.kind == Device::Kind::cpu || missing == nullptr) return;
   bad_input(
       "device {}: {} models have {}, for which there is no CUDA kernel; use --device cpu, or "

@@ -110,7 +110,7 @@ class Backend {
   // Writes ActivationBuffer::normalized from the residual; a plain copy if the model has no such
   // norm.
   virtual void normalize(NormSite norm) = 0;
-  // Before project_qkv(), for models with latent attention; no such model runs on CUDA.
+  // Before project_qkv(), for models with latent attention.
   virtual void project_latents() {}
   virtual void project_qkv(bool values) = 0;
   virtual void normalize_heads() = 0;  // norms of q and k

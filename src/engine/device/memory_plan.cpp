@@ -61,21 +61,18 @@ std::int64_t gated_delta_floats(const ModelConfig& model, std::int64_t rows) {
   return rows * (delta.channels() + 2 * delta.value_width() + 2 * delta.value_heads);
 }
 
-// Returns the number of bytes that a mixture of experts needs: router outputs, and gate, up and
-// sorted rows of a chunk.
+// Returns the number of bytes that a mixture of experts needs: router outputs, and inputs, gate, up
+// and gated rows of a chunk.
 std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;
   const auto element = element_size(dtype);
   const auto slots = std::min(rows, cuda_expert_chunk_rows(model)) * experts.per_token;
-  const auto sorted = slots + std::min(slots, experts.count) * (kExpertRowUnit - 1);
-  const auto widest =
-      std::max(model.d_model, 2 * experts.d_mlp) + std::max(model.d_model, experts.d_mlp);
   // Growing allocations have 25 % headroom.
-  const auto roomy = (sorted * widest + 2 * slots * experts.d_mlp +
+  const auto roomy = ((slots + kExpertRowUnit) * (model.d_model + 3 * experts.d_mlp) +
                       std::min(rows, cuda_expert_chunk_rows(model)) * 3 * experts.shared_d_mlp) *
                          element +
-                     (2 * sorted + slots) * 4;
+                     (2 * slots + experts.count) * 4;
   return rows * (experts.count * element + 8 * experts.per_token) + roomy / 4 * 5;
 }
 

@@ -17,12 +17,14 @@ constexpr std::int64_t kCpuMlpRows = 512;
 constexpr std::int64_t kCudaMlpRows = 8192;
 // CPU rows per MLP chunk with experts: about 128 per expert, to amortise reading the weights.
 std::int64_t cpu_expert_chunk_rows(const ModelConfig& model);
-// CUDA rows per MLP chunk with experts; each expert is padded to multiples of kExpertRowUnit.
-constexpr std::int64_t kExpertRowUnit = 64;
+// CUDA rows per MLP chunk with experts: many, because each expert receives a small part of them and
+// its last tile of rows is rarely full.
 inline std::int64_t cuda_expert_chunk_rows(const ModelConfig& model) {
-  constexpr std::int64_t kMostSlots = 32768;
-  return std::clamp<std::int64_t>(kMostSlots / model.experts.per_token, 1, kCudaMlpRows);
+  constexpr std::int64_t kMostSlots = 262144;
+  return std::clamp<std::int64_t>(kMostSlots / model.experts.per_token, 1, 4 * kCudaMlpRows);
 }
+// Products of one expert at a time have a multiple of this many rows, so that there are few shapes.
+constexpr std::int64_t kExpertRowUnit = 64;
 
 // Returns the size in bytes of the activations of a batch of `rows` tokens, without the weights.
 std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,

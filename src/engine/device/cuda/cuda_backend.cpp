@@ -53,12 +53,14 @@ class CudaBackend : public Backend {
         weights_(model, {.dtype = dtype_,
                          .device = device_,
                          .streamed = budget_.streams_weights(),
-                         .interleaves_gate_up = has_gated_product_}),
+                         .interleaves_gate_up = has_gated_product_,
+                         .interleaves_experts = has_grouped_products(config(), dtype_, device_)}),
         rows_(model.config, dtype_, stream_),
         copies_(stream_),
         a_(model.config, dtype_),
         updates_(model.config, dtype_, products_, a_, stream_),
-        mixture_(model.config, dtype_, products_, copies_, stream_),
+        mixture_(model.config, dtype_, device_, has_grouped_products(config(), dtype_, device_),
+                 products_, copies_, stream_),
         mixer_(model.config.delta, dtype_, products_, stream_),
         results_(stream_, kMostStatisticsBytes),
         moments_(results_, stream_),
@@ -383,7 +385,7 @@ class CudaBackend : public Backend {
     if (std::memcmp(values.view().bytes(), before.view().bytes(), before.view().size_bytes()) == 0)
       return;
     copies_.put(values, whole);
-    if (buffer == ActivationBuffer::update) updates_.mark_update_edited();
+    mark_edited(buffer);
   }
 
   ActivationCopy copy_buffer(ActivationBuffer buffer, const Selection& selection) override {
@@ -397,8 +399,7 @@ class CudaBackend : public Backend {
 
   void put_buffer(ActivationBuffer buffer, const ActivationCopy& values) override {
     apply_pending_for(buffer);
-    const bool changed = copies_.put(values.view.data<float>(), view(buffer));
-    if (changed && buffer == ActivationBuffer::update) updates_.mark_update_edited();
+    if (copies_.put(values.view.data<float>(), view(buffer))) mark_edited(buffer);
   }
 
   void score_rows(const RowScores& out) override {
@@ -570,9 +571,15 @@ class CudaBackend : public Backend {
     pending_.norm = pending_.rotation = false;
   }
 
+  void mark_edited(ActivationBuffer buffer) {
+    if (buffer == ActivationBuffer::update) updates_.mark_update_edited();
+    if (buffer == ActivationBuffer::expert_indices) mixture_.mark_indices_edited();
+  }
+
   void apply_pending_for(ActivationBuffer buffer) {
     if (buffer == ActivationBuffer::q || buffer == ActivationBuffer::k) apply_pending();
-    if (buffer == ActivationBuffer::gate || buffer == ActivationBuffer::up) compute_gate_up();
+    if (buffer == ActivationBuffer::gate || buffer == ActivationBuffer::up)
+      layer_config_.experts ? mixture_.arrange_for_observer() : compute_gate_up();
   }
 
   // Computes gate and up separately; the values are bit-identical to those inside the gated

@@ -115,6 +115,16 @@ void dispatch_head_width(std::int64_t d_head, Run run) {
   run(std::integral_constant<int, kWidth>{});
 }
 
+// Calls run.operator()<V>() with the number of values of T in one memory access: kPack<T> if rows
+// are `aligned` to that, else 1.
+template <typename T, typename Run>
+void dispatch_pack_size(bool aligned, Run run) {
+  if (aligned)
+    run.template operator()<kPack<T>>();
+  else
+    run.template operator()<1>();
+}
+
 // Calls launch(T{}, blocks), which launches a kernel, unless there are no blocks. `operation` names
 // the kernel in error messages.
 template <typename Launch>

@@ -64,7 +64,8 @@ template <bool kCapped, int kHead, int kRows, int kKeys, int kValue = kHead>
 HopperKernelInstance hopper_kernel_instance();
 
 // Gate/up product with SwiGLU in the epilogue of a CUTLASS GEMM: the (rows, 2 d_mlp) intermediate
-// is never written to memory.
+// is never written to memory. With groups (experts), each group of rows has its own weights, and
+// one launch multiplies all groups; a group may be empty.
 struct GatedProductArguments {
   const void* x = nullptr;       // (rows, in)
   const void* weight = nullptr;  // (2 n, in) interleaved by interleave_gate_up()
@@ -72,11 +73,20 @@ struct GatedProductArguments {
   std::int64_t rows = 0;
   std::int64_t in = 0;
   std::int64_t n = 0;
-  bool apart = false;  // write gate and up separately, for observers
+  bool apart = false;  // write gate and up separately: for observers, or for a product without gate
   bool bf16 = true;    // else float16
   int device = 0;
   int multiprocessors = 0;  // number on the device
+
+  int groups = 0;  // at most kMostGroups; 0: all rows have the same weights
+  const std::int32_t* begin =
+      nullptr;                    // (groups) first row of each group, then `rows`; on the device
+  const void* bias = nullptr;     // (2 n) of the first group, not interleaved; or null
+  std::int64_t group_stride = 0;  // elements from weight and bias of a group to those of the next
+  void* workspace = nullptr;      // kGroupWorkspace bytes on the device
 };
+constexpr int kMostGroups = 1024;
+constexpr std::int64_t kGroupWorkspace = std::int64_t{1} << 20;
 
 bool is_gated_kernel_built();
 cudaError_t launch_gated_kernel(const GatedProductArguments& arguments, cudaStream_t stream);

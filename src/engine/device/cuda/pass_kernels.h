@@ -146,11 +146,14 @@ void gather_floats(const GatherArguments& arguments, cudaStream_t stream);
 void scatter_floats(const float* x, void* y, std::int64_t rows, std::int64_t n,
                     std::int64_t row_stride, DType dtype, cudaStream_t stream);
 
-// y[y_rows] = x[x_rows] for `count` rows of n elements. A null list means rows 0 to count - 1.
+// y[y_rows] = x[x_rows / k] for `count` rows of n elements, times factors[x_rows] if there are
+// factors. A null list means rows 0 to count - 1.
 struct CopyRowsArguments {
   const void* x = nullptr;
   std::int64_t x_stride = 0;             // elements
   const std::int32_t* x_rows = nullptr;  // (count) or null
+  std::int64_t k = 1;
+  const float* factors = nullptr;  // (rows of x, k) or null
   void* y = nullptr;
   std::int64_t y_stride = 0;             // elements
   const std::int32_t* y_rows = nullptr;  // (count) or null
@@ -242,11 +245,23 @@ struct ChooseExpertsArguments {
 };
 void choose_experts(const ChooseExpertsArguments& arguments, cudaStream_t stream);
 
+// Counting sort of slots by expert; slots of one expert keep their order. Slot row * k + i
+// represents the choice indices[row, i].
+struct GroupSlotsArguments {
+  const float* indices = nullptr;  // (slots) expert of each slot
+  std::int32_t* begin = nullptr;   // (experts + 1) receives the first grouped row of each expert
+  std::int32_t* slots = nullptr;   // (slots) receives the slot of each grouped row
+  std::int32_t* places = nullptr;  // (slots) receives the grouped row of each slot
+  std::int64_t count = 0;          // slots
+  std::int64_t experts = 0;
+};
+void group_slots_by_expert(const GroupSlotsArguments& arguments, cudaStream_t stream);
+
 // y[row] = factor * sum over i of weights[row, i] x[places[row, i]], in the order of i; accumulated
 // in float32 and rounded once.
 struct CombineExpertsArguments {
   const void* x = nullptr;               // (any, n)
-  const float* weights = nullptr;        // (rows, k)
+  const float* weights = nullptr;        // (rows, k), or null: 1
   const std::int32_t* places = nullptr;  // (rows, k) rows of x
   void* y = nullptr;                     // (rows, n)
   std::int64_t rows = 0;

@@ -40,15 +40,19 @@ __global__ void scatter_kernel(const float* x, T* y, std::int64_t n, std::int64_
     y[row * row_stride + i] = from_float<T>(x[row * n + i]);
 }
 
-template <typename T>
+template <typename T, int V>
 __global__ void copy_rows_kernel(CopyRowsArguments a) {
   const std::int64_t number = blockIdx.x;
-  const auto row = [&](const std::int32_t* rows) {
-    return rows == nullptr ? number : rows[number];
-  };
-  const T* from = static_cast<const T*>(a.x) + row(a.x_rows) * a.x_stride;
-  T* to = static_cast<T*>(a.y) + row(a.y_rows) * a.y_stride;
-  for (std::int64_t i = threadIdx.x; i < a.n; i += blockDim.x) to[i] = from[i];
+  const std::int64_t source = a.x_rows == nullptr ? number : a.x_rows[number];
+  const std::int64_t target = a.y_rows == nullptr ? number : a.y_rows[number];
+  const T* from = static_cast<const T*>(a.x) + source / a.k * a.x_stride;
+  T* to = static_cast<T*>(a.y) + target * a.y_stride;
+  for (std::int64_t i = threadIdx.x * V; i < a.n; i += blockDim.x * V) {
+    auto values = *reinterpret_cast<const Pack<T, V>*>(from + i);
+    if (a.factors != nullptr)
+      for (T& value : values.values) value = from_float<T>(to_float(value) * a.factors[source]);
+    *reinterpret_cast<Pack<T, V>*>(to + i) = values;
+  }
 }
 
 template <typename From, typename T>
@@ -110,7 +114,12 @@ void scatter_floats(const float* x, void* y, std::int64_t rows, std::int64_t n,
 
 void copy_rows(const CopyRowsArguments& a, cudaStream_t stream) {
   launch_for_dtype(a.dtype, a.count, "copy rows", [&](auto type, unsigned blocks) {
-    copy_rows_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
+    using T = decltype(type);
+    const auto bases =
+        reinterpret_cast<std::uintptr_t>(a.x) | reinterpret_cast<std::uintptr_t>(a.y);
+    const bool aligned = bases % 16 == 0 && (a.x_stride | a.y_stride | a.n) % kPack<T> == 0;
+    dispatch_pack_size<T>(
+        aligned, [&]<int V>() { copy_rows_kernel<T, V><<<blocks, kThreads, 0, stream>>>(a); });
   });
 }
 

@@ -21,10 +21,14 @@ class LayerPlacement {
         base_(static_cast<std::byte*>(base)),
         uploader_(uploader) {}
 
-  // If `plain_gate_up` is not null, gate and up are uploaded to that buffer first and then
-  // interleaved. residual_scale multiplies the products (alpha of the GEMM), so biases are uploaded
-  // already scaled; with experts it is applied when their outputs are combined, biases included.
-  DeviceLayer place(const LayerWeights& from, float residual_scale, DeviceMemory* plain_gate_up) {
+  // Matrices that the options interleave are uploaded to the buffer `plain` first. The rows of an
+  // expert's `down` are interleaved like gate and up. residual_scale multiplies the products (alpha
+  // of the GEMM), so biases are uploaded already scaled; with experts it is applied when their
+  // outputs are combined, biases included.
+  DeviceLayer place(const LayerWeights& from, float residual_scale, const WeightOptions& options,
+                    DeviceMemory& plain) {
+    auto* const plain_gate_up = options.interleaves_gate_up ? &plain : nullptr;
+    auto* const plain_expert = options.interleaves_experts ? &plain : nullptr;
     DeviceLayer to;
     if (from.latent.kv.weight.values.empty())
       to.qkv = place_linear({&from.q, &from.k, &from.v});
@@ -40,8 +44,8 @@ class LayerPlacement {
     to.router = place_linear({&from.router});
     to.selection_bias = place_floats(from.selection_bias);
     for (const auto& expert : from.experts) {
-      to.experts_gate_up.push_back(place_linear({&expert.gate, &expert.up}));
-      to.experts_down.push_back(place_linear({&expert.down}));
+      to.experts_gate_up.push_back(place_linear({&expert.gate, &expert.up}, 1.0f, plain_expert));
+      to.experts_down.push_back(place_linear({&expert.down}, 1.0f, plain_expert));
     }
     to.input_norm = place_norm(from.input_norm);
     to.q_norm = place_norm(from.q_norm);
@@ -176,7 +180,8 @@ DeviceWeights::~DeviceWeights() {
 
 std::int64_t DeviceWeights::layer_bytes(std::size_t layer) const {
   LayerPlacement placement(options_.dtype, nullptr, nullptr);
-  placement.place(model_.weights.layers[layer], 1.0f, nullptr);
+  DeviceMemory unused;
+  placement.place(model_.weights.layers[layer], 1.0f, {}, unused);
   return placement.bytes();
 }
 
@@ -192,8 +197,7 @@ void DeviceWeights::upload(std::int64_t layer, LayerSlot& slot) {
   LayerPlacement placement(options_.dtype, slot.memory.reserve(layer_bytes(index), "weights"),
                            &uploader_);
   slot.layer = placement.place(model_.weights.layers[index],
-                               static_cast<float>(model_.config.residual_scale),
-                               options_.interleaves_gate_up ? &plain_gate_up_ : nullptr);
+                               static_cast<float>(model_.config.residual_scale), options_, plain_);
   slot.arrived.record(copies_);
 }
 
@@ -298,7 +302,7 @@ void DeviceWeights::upload_layers() {
     if (stopping_) break;
   }
   check(cudaStreamSynchronize(copies_), "wait for the weights");
-  plain_gate_up_ = {};
+  plain_ = {};
 }
 
 // Fills free slots with the next layers. A layer counts as resident once its copies are enqueued.

@@ -246,6 +246,7 @@ struct WeightOptions {
   int device = 0;
   bool streamed = false;
   bool interleaves_gate_up = false;  // for multiply_gated()
+  bool interleaves_experts = false;  // for multiply_gated() with groups
 };
 
 class DeviceWeights {
@@ -291,7 +292,7 @@ class DeviceWeights {
   WeightOptions options_;
   Stream copies_;
   WeightUploader uploader_;
-  DeviceMemory plain_gate_up_;  // staging before interleaving
+  DeviceMemory plain_;  // staging before interleaving
   DeviceMemory embedding_;
   DeviceMemory positions_;
   DeviceMemory head_;

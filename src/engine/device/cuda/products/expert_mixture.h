@@ -1,8 +1,8 @@
-// Mixture of experts on the GPU: rows are grouped by expert, each expert's products run on its
-// group, and the outputs are combined row by row.
+// Mixture of experts on the GPU: slots (a row and one of its experts) are sorted by expert, each
+// expert's products run on its group of rows, and the outputs are combined row by row. On Hopper
+// one launch multiplies the rows of all experts; elsewhere, and in float32, experts run one by one.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -23,11 +23,14 @@ namespace qkscope::cuda {
 
 class ExpertMixture {
  public:
-  ExpertMixture(const ModelConfig& model, DType dtype, MatrixMultiplier& products,
-                ActivationCopier& copies, cudaStream_t stream)
+  // If `grouped`, the weights of experts are interleaved, as has_grouped_products() demands.
+  ExpertMixture(const ModelConfig& model, DType dtype, int device, bool grouped,
+                MatrixMultiplier& products, ActivationCopier& copies, cudaStream_t stream)
       : model_(model),
         dtype_(dtype),
         element_(static_cast<std::int64_t>(dtype_size(dtype))),
+        device_(device),
+        grouped_(grouped),
         products_(products),
         copies_(copies),
         stream_(stream) {}
@@ -41,6 +44,7 @@ class ExpertMixture {
   }
   void choose_experts(std::int64_t rows, const float* selection_bias) {
     rows_ = rows;
+    indices_edited_ = false;
     const auto bytes = rows * model_.experts.per_token * static_cast<std::int64_t>(sizeof(float));
     cuda::choose_experts({.logits = logits_.data(),
                           .bias = selection_bias,
@@ -52,47 +56,69 @@ class ExpertMixture {
                          stream_);
   }
 
-  // Computes gate and up of the selected experts for rows [begin, begin + count) of x.
+  void mark_indices_edited() { indices_edited_ = true; }
+
+  // Gathers the inputs of the selected experts for rows [begin, begin + count) of x. Defers their
+  // product with gate and up to apply_gate(), which knows whether an observer reads gate and up.
   void project_gate_up(const void* x, std::int64_t begin, std::int64_t count,
                        const std::vector<DeviceLinear>& weights) {
-    if (begin == 0) chosen_ = copies_.fetch(view(ActivationBuffer::expert_indices, rows_));
-    group_rows(begin, count);
+    if (begin == 0 && indices_edited_)  // throws if a number is not that of an expert
+      group_rows_by_expert(copies_.fetch(view(ActivationBuffer::expert_indices, rows_)),
+                           model_.experts.count);
+    begin_ = begin;
+    count_ = count;
+    group_slots();
+    gate_up_weights_ = &weights;
+    content_ = Content::inputs;
+    const auto first = begin * model_.d_model * element_;
+    copy_rows({.x = static_cast<const std::byte*>(x) + first,
+               .x_stride = model_.d_model,
+               .x_rows = slots_,
+               .k = model_.experts.per_token,
+               .factors = model_.experts.scales_input ? chunk_weights() : nullptr,
+               .y = reserve_rows(wide_, model_.d_model),
+               .y_stride = model_.d_model,
+               .count = slot_count(),
+               .n = model_.d_model,
+               .dtype = dtype_},
+              stream_);
+  }
+
+  // Puts gate and up, or after apply_gate() the gated values, into slot order for an observer.
+  void arrange_for_observer() {
     const auto width = model_.experts.d_mlp;
-    const auto* rows = numbers_.as<std::int32_t>();
-    const auto* places = rows + 2 * padded_;
-    gather_rows(x, model_.d_model, rows,
-                sorted_.reserve_with_slack(padded_ * model_.d_model * element_, "the experts"),
-                padded_, model_.d_model);
-    multiply_expert_rows(weights);
-    gather_rows(made_.data(), 2 * width, places,
-                gate_.reserve_with_slack(slot_count() * width * element_, "the experts"),
-                slot_count(), width);
-    gather_rows(element_address(made_, width), 2 * width, places,
-                up_.reserve_with_slack(slot_count() * width * element_, "the experts"),
-                slot_count(), width);
+    if (content_ == Content::inputs) {
+      multiply(wide_, *gate_up_weights_, reserve_rows(gate_up_, 2 * width));
+      gather_rows(gate_up_.data(), 2 * width, places_, reserve_rows(gate_, width));
+      gather_rows(gate_up_.as<std::byte>() + width * element_, 2 * width, places_,
+                  reserve_rows(up_, width));
+    } else if (content_ == Content::gated) {
+      gather_rows(gated_.data(), width, places_, reserve_rows(gate_, width));
+    }
+    content_ = Content::slots;
   }
+
   void apply_gate() {
-    cuda::apply_gate({.activation = model_.activation,
-                      .swiglu = model_.swiglu,
-                      .gate_up = gate_.data(),
-                      .up = up_.data(),
-                      .y = gate_.data(),
-                      .rows = slot_count(),
-                      .n = model_.experts.d_mlp,
-                      .dtype = dtype_},
-                     stream_);
+    if (content_ == Content::slots) return apply_gate(gate_.data(), up_.data(), gate_.data());
+    const auto width = model_.experts.d_mlp;
+    void* gated = reserve_rows(gated_, width);
+    content_ = Content::gated;
+    if (grouped_ && model_.activation == Activation::silu &&
+        gate_up_weights_->front().bias == nullptr)
+      return multiply(wide_, *gate_up_weights_, gated, /*apart=*/false);
+    multiply(wide_, *gate_up_weights_, reserve_rows(gate_up_, 2 * width));
+    apply_gate(gate_up_.data(), nullptr, gated);
   }
+
   // Computes y (count, d_model), the weighted sum of the experts' outputs.
   void project_down(const std::vector<DeviceLinear>& weights, void* y) {
     const auto width = model_.experts.d_mlp;
-    const auto* slots_of_rows = numbers_.as<std::int32_t>() + padded_;
-    gather_rows(gate_.data(), width, slots_of_rows,
-                sorted_.reserve_with_slack(padded_ * width * element_, "the experts"), padded_,
-                width);
-    multiply_expert_rows(weights);
-    combine_experts({.x = made_.data(),
-                     .weights = weights_.as<float>() + begin_ * model_.experts.per_token,
-                     .places = slots_of_rows + padded_,
+    if (content_ == Content::slots)
+      gather_rows(gate_.data(), width, slots_, reserve_rows(gated_, width));
+    multiply(gated_, weights, wide_.data());
+    combine_experts({.x = wide_.data(),
+                     .weights = model_.experts.scales_input ? nullptr : chunk_weights(),
+                     .places = places_,
                      .y = y,
                      .rows = count_,
                      .k = model_.experts.per_token,
@@ -159,74 +185,111 @@ class ExpertMixture {
   }
 
  private:
-  struct ExpertRowRange {
-    std::int64_t begin = 0;
-    std::int64_t rows = 0;
+  enum class Content {
+    inputs,  // wide_ holds the inputs of the experts
+    gated,   // gated_ holds the inputs of `down`
+    slots,   // gate_ and up_, or the gated values in gate_, are in slot order
   };
-  // Groups rows by expert and pads each group to a multiple of kExpertRowUnit, so that the products
-  // have few distinct shapes. Padding rows are copies whose results are never read.
-  void group_rows(std::int64_t begin, std::int64_t count) {
-    const auto k = model_.experts.per_token;
-    begin_ = begin;
-    count_ = count;
-    const auto by_expert =
-        group_rows_by_expert(chosen_.view().rows(begin, begin + count), model_.experts.count);
-    spans_.clear();
-    padded_ = 0;
-    for (std::int64_t expert = 0; expert < model_.experts.count; ++expert) {
-      const auto used = std::ssize(by_expert.expert_slots(expert));
-      const auto rows = (used + kExpertRowUnit - 1) / kExpertRowUnit * kExpertRowUnit;
-      spans_.push_back({padded_, rows});
-      padded_ += rows;
-    }
-    std::vector<std::int32_t> numbers(static_cast<std::size_t>(2 * padded_ + slot_count()));
-    const auto places = numbers.begin() + 2 * padded_;
-    std::fill(numbers.begin(), numbers.begin() + padded_, static_cast<std::int32_t>(begin));
-    for (std::int64_t expert = 0; expert < model_.experts.count; ++expert) {
-      auto place = spans_[static_cast<std::size_t>(expert)].begin;
-      for (const auto slot : by_expert.expert_slots(expert)) {
-        numbers[static_cast<std::size_t>(place)] = static_cast<std::int32_t>(begin + slot / k);
-        numbers[static_cast<std::size_t>(padded_ + place)] = static_cast<std::int32_t>(slot);
-        places[slot] = static_cast<std::int32_t>(place++);
-      }
-    }
-    numbers_.upload(numbers, "the experts", stream_);
+
+  // Sorts the slots of the chunk by expert.
+  void group_slots() {
+    const auto numbers = model_.experts.count + 1 + 2 * slot_count();
+    begins_ = static_cast<std::int32_t*>(
+        numbers_.reserve_with_slack(numbers * std::int64_t{sizeof(std::int32_t)}, "the experts"));
+    slots_ = begins_ + model_.experts.count + 1;
+    places_ = slots_ + slot_count();
+    group_slots_by_expert({.indices = indices_.as<float>() + begin_ * model_.experts.per_token,
+                           .begin = begins_,
+                           .slots = slots_,
+                           .places = places_,
+                           .count = slot_count(),
+                           .experts = model_.experts.count},
+                          stream_);
+    if (grouped_) return;
+    host_begins_.resize(static_cast<std::size_t>(model_.experts.count + 1));
+    check(cudaMemcpyAsync(host_begins_.data(), begins_, host_begins_.size() * sizeof(std::int32_t),
+                          cudaMemcpyDeviceToHost, stream_),
+          "read the experts' rows");
+    check(cudaStreamSynchronize(stream_), "read the experts' rows");
   }
 
-  // Gathers rows: to (count, n) = from[rows], the first n elements of each row.
-  void gather_rows(const void* from, std::int64_t stride, const std::int32_t* rows, void* to,
-                   std::int64_t count, std::int64_t n) {
+  // Gathers rows of gate or up: to (slots, d_mlp) = from[rows].
+  void gather_rows(const void* from, std::int64_t stride, const std::int32_t* rows, void* to) {
     copy_rows({.x = from,
                .x_stride = stride,
                .x_rows = rows,
                .y = to,
-               .y_stride = n,
-               .count = count,
-               .n = n,
+               .y_stride = model_.experts.d_mlp,
+               .count = slot_count(),
+               .n = model_.experts.d_mlp,
                .dtype = dtype_},
               stream_);
   }
 
-  // Multiplies each expert's rows in sorted_ with its matrix (out, in); the results go to made_.
-  void multiply_expert_rows(const std::vector<DeviceLinear>& weights) {
-    const auto [in, out] = std::pair(weights.front().in, weights.front().out);
-    made_.reserve_with_slack(padded_ * out * element_, "the experts");
-    for (std::size_t expert = 0; expert < spans_.size(); ++expert) {
-      const auto [begin, rows] = spans_[expert];
-      products_.multiply({.x = element_address(sorted_, begin * in),
+  // y (slots, out) = the product of the grouped rows x (slots, in) and their experts' matrices; if
+  // not `apart`, y (slots, out / 2) = silu(gate) * up.
+  void multiply(const DeviceMemory& x, const std::vector<DeviceLinear>& weights, void* y,
+                bool apart = true) {
+    const auto& first = weights.front();
+    if (!grouped_) return multiply_one_by_one(x, weights, y);
+    const auto* next = static_cast<const std::byte*>(weights[weights.size() > 1 ? 1 : 0].weight);
+    multiply_gated({.x = x.data(),
+                    .weight = first.weight,
+                    .y = y,
+                    .rows = slot_count(),
+                    .in = first.in,
+                    .n = first.out / 2,
+                    .apart = apart,
+                    .bf16 = dtype_ == DType::bf16,
+                    .device = device_,
+                    .groups = static_cast<int>(weights.size()),
+                    .begin = begins_,
+                    .bias = first.bias,
+                    .group_stride = (next - static_cast<const std::byte*>(first.weight)) / element_,
+                    .workspace = products_.workspace()},
+                   stream_);
+  }
+
+  // The number of rows is rounded up: the surplus rows of y are overwritten by the next expert, or
+  // lie in the headroom of reserve_rows().
+  void multiply_one_by_one(const DeviceMemory& x, const std::vector<DeviceLinear>& weights,
+                           void* y) {
+    for (std::size_t expert = 0; expert < weights.size(); ++expert) {
+      const std::int64_t begin = host_begins_[expert];
+      const auto used = host_begins_[expert + 1] - begin;
+      products_.multiply({.x = x.as<std::byte>() + begin * weights[expert].in * element_,
                           .linear = weights[expert],
-                          .y = element_address(made_, begin * out),
-                          .rows = rows});
+                          .y = static_cast<std::byte*>(y) + begin * weights[expert].out * element_,
+                          .rows = (used + kExpertRowUnit - 1) / kExpertRowUnit * kExpertRowUnit});
     }
   }
+
+  void apply_gate(const void* gate, const void* up, void* y) {
+    cuda::apply_gate({.activation = model_.activation,
+                      .swiglu = model_.swiglu,
+                      .gate_up = gate,
+                      .up = up,
+                      .y = y,
+                      .rows = slot_count(),
+                      .n = model_.experts.d_mlp,
+                      .dtype = dtype_},
+                     stream_);
+  }
+
+  void* reserve_rows(DeviceMemory& block, std::int64_t width) {
+    return block.reserve_with_slack((slot_count() + kExpertRowUnit) * width * element_,
+                                    "the experts");
+  }
   std::int64_t slot_count() const { return count_ * model_.experts.per_token; }
-  void* element_address(const DeviceMemory& block, std::int64_t element) const {
-    return block.as<std::byte>() + element * element_;
+  const float* chunk_weights() const {  // (count, k)
+    return weights_.as<float>() + begin_ * model_.experts.per_token;
   }
 
   const ModelConfig& model_;
   DType dtype_;
   std::int64_t element_;  // bytes
+  int device_;
+  bool grouped_;
   MatrixMultiplier& products_;
   ActivationCopier& copies_;
   cudaStream_t stream_;
@@ -234,19 +297,23 @@ class ExpertMixture {
   DeviceMemory logits_;   // (rows, experts)
   DeviceMemory weights_;  // (rows, k) float32
   DeviceMemory indices_;  // (rows, k) float32
-  Tensor chosen_;         // (rows, k) expert indices on the host
   std::int64_t rows_ = 0;
+  bool indices_edited_ = false;
 
-  std::int64_t begin_ = 0;             // first row of the chunk
-  std::int64_t count_ = 0;             // rows of the chunk
-  std::int64_t padded_ = 0;            // grouped rows, padding included
-  std::vector<ExpertRowRange> spans_;  // (experts)
-  // Index lists (int32): source row and slot of each grouped row, and the grouped row of each slot.
-  UploadBuffer numbers_;
-  DeviceMemory sorted_;          // (padded, d_model or d_mlp) inputs of the products
-  DeviceMemory made_;            // (padded, 2 d_mlp or d_model) outputs of the products
-  DeviceMemory gate_;            // (slots, d_mlp)
-  DeviceMemory up_;              // (slots, d_mlp)
+  std::int64_t begin_ = 0;  // first row of the chunk
+  std::int64_t count_ = 0;  // rows of the chunk
+  const std::vector<DeviceLinear>* gate_up_weights_ = nullptr;
+  Content content_ = Content::inputs;
+  DeviceMemory numbers_;                   // the three lists below
+  std::int32_t* begins_ = nullptr;         // (experts + 1) first grouped row of each expert
+  std::int32_t* slots_ = nullptr;          // (slots) slot of each grouped row
+  std::int32_t* places_ = nullptr;         // (slots) grouped row of each slot
+  std::vector<std::int32_t> host_begins_;  // begins_ on the host, if experts run one by one
+  DeviceMemory wide_;            // (slots, d_model) inputs of gate and up, outputs of down
+  DeviceMemory gate_up_;         // (slots, 2 d_mlp)
+  DeviceMemory gated_;           // (slots, d_mlp) inputs of down
+  DeviceMemory gate_;            // (slots, d_mlp) in slot order, for observers
+  DeviceMemory up_;              // (slots, d_mlp) in slot order, for observers
   DeviceMemory shared_gate_up_;  // (count, 2 shared_d_mlp)
   DeviceMemory shared_;          // (count, shared_d_mlp)
 };

@@ -1,9 +1,11 @@
-// CUTLASS GEMM with a custom epilogue that applies SwiGLU. Two consumer warpgroups alternate
-// (ping-pong schedule): while one runs the epilogue, the other keeps the tensor cores busy.
+// CUTLASS GEMM, dense and grouped, with a custom epilogue that applies SwiGLU. Two consumer
+// warpgroups alternate (ping-pong schedule): while one runs the epilogue, the other keeps the
+// tensor cores busy.
 #include <cutlass/cutlass.h>
 #include <cutlass/epilogue/collective/detail.hpp>
 #include <cutlass/gemm/collective/collective_builder.hpp>
 #include <cutlass/gemm/device/gemm_universal_adapter.h>
+#include <cutlass/gemm/group_array_problem_shape.hpp>
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
 
 #include "engine/device/cuda/hopper_kernels.h"
@@ -22,7 +24,7 @@ using Cluster = cute::Shape<Int<2>, Int<1>, Int<1>>;
 // CUTLASS epilogue. Of a tile's columns, 64 hold gate and up of 32 neighbouring outputs: column 8 j
 // + 2 t + s is gate (s = 0) or up (s = 1) of output 8 t + j. Thread t of the four that share a row
 // therefore holds both values of eight neighbours and writes them with one store.
-template <typename Element>
+template <typename Element, bool kGrouped>
 struct GateEpilogue {
   using EpilogueSchedule = cutlass::gemm::EpilogueDefault;
   using DispatchPolicy = EpilogueSchedule;
@@ -34,6 +36,8 @@ struct GateEpilogue {
   using ElementD = Element;
   using StrideC = cute::Stride<std::int64_t, Int<1>, std::int64_t>;
   using StrideD = StrideC;
+  using InternalStrideC = StrideC;
+  using InternalStrideD = StrideC;
   struct ThreadEpilogueOp {
     using ElementOutput = Element;
     using ElementD = Element;
@@ -46,6 +50,9 @@ struct GateEpilogue {
   struct Arguments {
     Element* y = nullptr;
     bool apart = false;
+    const std::int32_t* begin = nullptr;  // (groups) first row of each group
+    const Element* bias = nullptr;        // (2 n) of the first group, or null
+    std::int64_t group_stride = 0;        // elements from one bias to the next
   };
   using Params = Arguments;
 
@@ -54,7 +61,7 @@ struct GateEpilogue {
     return a;
   }
   template <typename Problem>
-  static std::size_t get_workspace_size(const Problem&, const Arguments&) {
+  static std::size_t get_workspace_size(const Problem&, const Arguments&, int = 0) {
     return 0;
   }
   template <typename Problem>
@@ -82,6 +89,13 @@ struct GateEpilogue {
     const int lane = thread % 32;
     const int first_row = cute::get<0>(at) * cute::get<0>(tile) + thread / 32 * 16 + lane / 4;
     const int first_column = cute::get<1>(at) * (kColumns / 2) + 8 * (lane % 4);
+    std::int64_t begin = 0;
+    const Element* bias = nullptr;
+    if constexpr (kGrouped) {
+      const int number = cute::get<3>(at);
+      begin = params.begin[number];
+      if (params.bias != nullptr) bias = params.bias + number * params.group_stride;
+    }
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < cute::size<1>(sums); ++i) {
       CUTLASS_PRAGMA_UNROLL
@@ -90,14 +104,21 @@ struct GateEpilogue {
         CUTLASS_PRAGMA_UNROLL
         for (int group = 0; group < kColumns / 64; ++group) {
           const int column = first_column + 32 * group;
+          if (row >= rows || column >= n) continue;
           Eight gate;
           Eight up;
           CUTLASS_PRAGMA_UNROLL
           for (int j = 0; j < 8; ++j) {
-            gate.values[j] = Element(sums(cute::make_coord(Int<0>{}, half, 8 * group + j), i, 0));
-            up.values[j] = Element(sums(cute::make_coord(Int<1>{}, half, 8 * group + j), i, 0));
+            float g = sums(cute::make_coord(Int<0>{}, half, 8 * group + j), i, 0);
+            float u = sums(cute::make_coord(Int<1>{}, half, 8 * group + j), i, 0);
+            if (kGrouped && bias != nullptr) {
+              g += float(bias[column + j]);
+              u += float(bias[n + column + j]);
+            }
+            gate.values[j] = Element(g);
+            up.values[j] = Element(u);
           }
-          if (row < rows && column < n) write(gate, up, row, column, n);
+          write(gate, up, begin + row, column, n);
         }
       }
     }
@@ -110,7 +131,8 @@ struct GateEpilogue {
     uint4 bits;
   };
 
-  CUTLASS_DEVICE void write(Eight& gate, const Eight& up, int row, int column, int n) const {
+  CUTLASS_DEVICE void write(Eight& gate, const Eight& up, std::int64_t row, int column,
+                            int n) const {
     const std::int64_t width = params.apart ? 2 * std::int64_t{n} : n;
     Element* to = params.y + row * width + column;
     if (params.apart) {
@@ -126,17 +148,36 @@ struct GateEpilogue {
   Params params;
 };
 
+// A CUTLASS kernel. Layouts of a grouped kernel are pointers.
+template <typename Element, typename Problem, typename RowMajor, typename ColumnMajor,
+          typename Schedule, bool kGrouped>
+using GatedKernel = cutlass::gemm::kernel::GemmUniversal<
+    Problem,
+    typename cutlass::gemm::collective::CollectiveBuilder<
+        cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, RowMajor, 8, Element,
+        ColumnMajor, 8, float, Tile, Cluster,
+        cutlass::gemm::collective::StageCountAutoCarveout<2048>, Schedule>::CollectiveOp,
+    cutlass::epilogue::collective::detail::Sm90TmaWarpSpecializedAdapter<
+        GateEpilogue<Element, kGrouped>>>;
+
+template <typename Kernel>
+cudaError_t launch(const typename Kernel::Arguments& arguments, void* workspace,
+                   cudaStream_t stream) {
+  cutlass::gemm::device::GemmUniversalAdapter<Kernel> product;
+  if (product.can_implement(arguments) != cutlass::Status::kSuccess) return cudaErrorNotSupported;
+  if (product.initialize(arguments, workspace, stream) != cutlass::Status::kSuccess ||
+      product.run(stream) != cutlass::Status::kSuccess) {
+    const auto status = cudaGetLastError();
+    return status == cudaSuccess ? cudaErrorUnknown : status;
+  }
+  return cudaGetLastError();
+}
+
 template <typename Element>
-cudaError_t run(const GatedProductArguments& a, cudaStream_t stream) {
-  using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, cutlass::layout::RowMajor, 8,
-      Element, cutlass::layout::ColumnMajor, 8, float, Tile, Cluster,
-      cutlass::gemm::collective::StageCountAutoCarveout<1024>,
-      cutlass::gemm::KernelTmaWarpSpecializedPingpong>::CollectiveOp;
-  using LastStep =
-      cutlass::epilogue::collective::detail::Sm90TmaWarpSpecializedAdapter<GateEpilogue<Element>>;
-  using Kernel =
-      cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop, LastStep>;
+cudaError_t run_dense(const GatedProductArguments& a, cudaStream_t stream) {
+  using Kernel = GatedKernel<Element, cute::Shape<int, int, int, int>, cutlass::layout::RowMajor,
+                             cutlass::layout::ColumnMajor,
+                             cutlass::gemm::KernelTmaWarpSpecializedPingpong, false>;
   const auto rows_of = [&] { return cute::make_stride(a.in, Int<1>{}, std::int64_t{0}); };
   typename Kernel::Arguments arguments{cutlass::gemm::GemmUniversalMode::kGemm,
                                        {int(a.rows), int(2 * a.n), int(a.in), 1},
@@ -150,14 +191,50 @@ cudaError_t run(const GatedProductArguments& a, cudaStream_t stream) {
   arguments.scheduler.max_swizzle_size = a.in < 4096 ? 4 : 8;
   using Order = decltype(arguments.scheduler.raster_order);
   arguments.scheduler.raster_order = Order::AlongN;
-  cutlass::gemm::device::GemmUniversalAdapter<Kernel> product;
-  if (product.can_implement(arguments) != cutlass::Status::kSuccess) return cudaErrorNotSupported;
-  if (product.initialize(arguments, nullptr, stream) != cutlass::Status::kSuccess ||
-      product.run(stream) != cutlass::Status::kSuccess) {
-    const auto status = cudaGetLastError();
-    return status == cudaSuccess ? cudaErrorUnknown : status;
-  }
-  return cudaGetLastError();
+  return launch<Kernel>(arguments, nullptr, stream);
+}
+
+// What CUTLASS reads of each group, on the device.
+template <typename Element>
+struct GroupTable {
+  using Problem = cute::Shape<int, int, int>;
+  using RowStride = cute::Stride<std::int64_t, Int<1>, Int<0>>;
+  Problem problems[kMostGroups];  // rows, 2 n, in
+  const Element* x[kMostGroups];
+  const Element* weights[kMostGroups];
+  RowStride strides[kMostGroups];  // of rows of x and of weights
+};
+
+template <typename Element>
+__global__ void fill_group_table(GatedProductArguments a, GroupTable<Element>* table) {
+  const int group = int(threadIdx.x);
+  if (group >= a.groups) return;
+  const int begin = a.begin[group];
+  table->problems[group] = {a.begin[group + 1] - begin, int(2 * a.n), int(a.in)};
+  table->x[group] = static_cast<const Element*>(a.x) + begin * a.in;
+  table->weights[group] = static_cast<const Element*>(a.weight) + group * a.group_stride;
+  table->strides[group] = {a.in, Int<1>{}, Int<0>{}};
+}
+
+template <typename Element>
+cudaError_t run_grouped(const GatedProductArguments& a, cudaStream_t stream) {
+  using Table = GroupTable<Element>;
+  using Kernel = GatedKernel<Element, cutlass::gemm::GroupProblemShape<typename Table::Problem>,
+                             cutlass::layout::RowMajor*, cutlass::layout::ColumnMajor*,
+                             cutlass::gemm::KernelPtrArrayTmaWarpSpecializedPingpong, true>;
+  constexpr std::size_t kTableBytes = (sizeof(Table) + 255) / 256 * 256;
+  auto* table = static_cast<Table*>(a.workspace);
+  fill_group_table<<<1, kMostGroups, 0, stream>>>(a, table);
+  typename Kernel::Arguments arguments{cutlass::gemm::GemmUniversalMode::kGrouped,
+                                       {a.groups, table->problems, nullptr},
+                                       {table->x, table->strides, table->weights, table->strides},
+                                       {static_cast<Element*>(a.y), a.apart, a.begin,
+                                        static_cast<const Element*>(a.bias), a.group_stride}};
+  arguments.hw_info.device_id = a.device;
+  arguments.hw_info.sm_count = a.multiprocessors;
+  if (kTableBytes + Kernel::get_workspace_size(arguments) > std::size_t(kGroupWorkspace))
+    return cudaErrorNotSupported;
+  return launch<Kernel>(arguments, static_cast<std::byte*>(a.workspace) + kTableBytes, stream);
 }
 
 }  // namespace
@@ -166,9 +243,11 @@ bool is_gated_kernel_built() {
   return true;
 }
 
-cudaError_t launch_gated_kernel(const GatedProductArguments& arguments, cudaStream_t stream) {
-  return arguments.bf16 ? run<cutlass::bfloat16_t>(arguments, stream)
-                        : run<cutlass::half_t>(arguments, stream);
+cudaError_t launch_gated_kernel(const GatedProductArguments& a, cudaStream_t stream) {
+  if (a.groups > 0)
+    return a.bf16 ? run_grouped<cutlass::bfloat16_t>(a, stream)
+                  : run_grouped<cutlass::half_t>(a, stream);
+  return a.bf16 ? run_dense<cutlass::bfloat16_t>(a, stream) : run_dense<cutlass::half_t>(a, stream);
 }
 
 }  // namespace qkscope::cuda

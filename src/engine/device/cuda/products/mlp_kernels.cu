@@ -146,7 +146,7 @@ __global__ void interleave_kernel(const uint4* from, uint4* to, std::int64_t n, 
 
 template <typename T, Activation activation, bool kGated>
 void launch(const GateArguments& a, cudaStream_t stream) {
-  const auto run = [&]<int V>() {
+  dispatch_pack_size<T>(a.n % kPack<T> == 0, [&]<int V>() {
     const auto packs = static_cast<int>(a.n / V);
     constexpr int kPerBlock = kThreads * kSteps;
     const dim3 blocks(static_cast<unsigned>(a.rows),
@@ -156,11 +156,7 @@ void launch(const GateArguments& a, cudaStream_t stream) {
     const GateRows<T> rows{gate, a.up != nullptr ? static_cast<const T*>(a.up) : gate + a.n,
                            static_cast<T*>(a.y), packs, apart ? packs : 2 * packs};
     gate_kernel<T, V, activation, kGated><<<blocks, kThreads, 0, stream>>>(rows, a.xielu, a.swiglu);
-  };
-  if (a.n % kPack<T> == 0)
-    run.template operator()<kPack<T>>();
-  else
-    run.template operator()<1>();
+  });
 }
 
 template <typename T, bool kGated>
@@ -309,18 +305,62 @@ __global__ void choose_kernel(ChooseExpertsArguments a) {
   for (int i = lane; i < k; i += kWarp) weights[i] *= factor;
 }
 
-template <typename T>
+constexpr int kGroupingThreads = 1024;
+
+// Lists the slots of one expert per block. The rows of an expert start after those of all experts
+// with lower numbers.
+__global__ void group_kernel(GroupSlotsArguments a) {
+  __shared__ int first;
+  __shared__ int warp_counts[kGroupingThreads / kWarp];
+  const auto expert = static_cast<float>(blockIdx.x);
+  const int thread = static_cast<int>(threadIdx.x);
+  int below = 0;
+  for (std::int64_t slot = thread; slot < a.count; slot += kGroupingThreads)
+    below += a.indices[slot] < expert ? 1 : 0;
+  if (thread == 0) first = 0;
+  __syncthreads();
+  atomicAdd(&first, below);
+  __syncthreads();
+  int next = first;
+  if (thread == 0) a.begin[blockIdx.x] = first;
+  for (std::int64_t begin = 0; begin < a.count; begin += kGroupingThreads) {
+    const std::int64_t slot = begin + thread;
+    const bool mine = slot < a.count && a.indices[slot] == expert;
+    const unsigned votes = __ballot_sync(kAllLanes, mine);
+    if (thread % kWarp == 0) warp_counts[thread / kWarp] = __popc(votes);
+    const int found = __syncthreads_count(mine);
+    if (mine) {
+      int place = next + __popc(votes & ((1u << thread % kWarp) - 1));
+      for (int warp = 0; warp < thread / kWarp; ++warp) place += warp_counts[warp];
+      a.slots[place] = static_cast<std::int32_t>(slot);
+      a.places[slot] = place;
+    }
+    next += found;
+    __syncthreads();
+  }
+  if (thread == 0 && blockIdx.x + 1 == gridDim.x) a.begin[gridDim.x] = next;
+}
+
+template <typename T, int V>
 __global__ void combine_kernel(CombineExpertsArguments a) {
+  using Values = Pack<T, V>;
   const std::int64_t row = blockIdx.x;
-  const T* x = static_cast<const T*>(a.x);
-  T* y = static_cast<T*>(a.y) + row * a.n;
-  const float* weights = a.weights + row * a.k;
+  const std::int64_t packs = a.n / V;
+  const auto* x = static_cast<const Values*>(a.x);
+  auto* y = static_cast<Values*>(a.y) + row * packs;
   const std::int32_t* places = a.places + row * a.k;
-  for (std::int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
-    float sum = 0.0f;
-    for (std::int64_t j = 0; j < a.k; ++j)
-      sum += weights[j] * to_float(x[static_cast<std::int64_t>(places[j]) * a.n + i]);
-    y[i] = from_float<T>(a.factor * sum);
+  for (std::int64_t p = threadIdx.x; p < packs; p += blockDim.x) {
+    float sums[V] = {};
+    for (std::int64_t j = 0; j < a.k; ++j) {
+      const float weight = a.weights == nullptr ? 1.0f : a.weights[row * a.k + j];
+      const Values values = x[static_cast<std::int64_t>(places[j]) * packs + p];
+#pragma unroll
+      for (int i = 0; i < V; ++i) sums[i] += weight * to_float(values.values[i]);
+    }
+    Values values;
+#pragma unroll
+    for (int i = 0; i < V; ++i) values.values[i] = from_float<T>(a.factor * sums[i]);
+    y[p] = values;
   }
 }
 
@@ -363,9 +403,17 @@ void choose_experts(const ChooseExpertsArguments& a, cudaStream_t stream) {
   });
 }
 
+void group_slots_by_expert(const GroupSlotsArguments& a, cudaStream_t stream) {
+  group_kernel<<<static_cast<unsigned>(a.experts), kGroupingThreads, 0, stream>>>(a);
+  check_launch("group rows by expert");
+}
+
 void combine_experts(const CombineExpertsArguments& a, cudaStream_t stream) {
   launch_for_dtype(a.dtype, a.rows, "add up what experts made", [&](auto type, unsigned blocks) {
-    combine_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
+    using T = decltype(type);
+    dispatch_pack_size<T>(a.n % kPack<T> == 0, [&]<int V>() {
+      combine_kernel<T, V><<<blocks, kThreads, 0, stream>>>(a);
+    });
   });
 }
 

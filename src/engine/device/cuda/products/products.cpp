@@ -14,6 +14,7 @@ namespace qkscope::cuda {
 namespace {
 
 constexpr std::int64_t kWorkspace = std::int64_t{64} << 20;
+static_assert(kWorkspace >= kGroupWorkspace);
 constexpr int kCandidates = 8;
 constexpr int kRepeats = 3;
 // Algorithms are timed at row counts that are powers of two in this range; a product uses the
@@ -285,6 +286,12 @@ bool has_gated_product(const ModelConfig& model, DType dtype, int device) {
   return is_gated_kernel_built() && is_hopper(device) && dtype_size(dtype) == 2 &&
          model.gated_mlp() && model.activation == Activation::silu && !model.mlp_bias &&
          model.experts.count == 0 && model.d_mlp % 32 == 0 && model.d_model % 8 == 0;
+}
+
+bool has_grouped_products(const ModelConfig& model, DType dtype, int device) {
+  return is_gated_kernel_built() && is_hopper(device) && dtype_size(dtype) == 2 &&
+         model.experts.count > 0 && model.experts.count <= kMostGroups &&
+         model.experts.d_mlp % 32 == 0 && model.d_model % 64 == 0;
 }
 
 void multiply_gated(GatedProductArguments arguments, cudaStream_t stream) {

@@ -44,6 +44,7 @@ class MatrixMultiplier {
   MatrixMultiplier& operator=(const MatrixMultiplier&) = delete;
 
   void multiply(const MatrixProduct& product);
+  void* workspace() const { return workspace_.data(); }  // at least kGroupWorkspace bytes
 
   // Returns the sustained FLOP/s: multiplies square random matrices (up to 8192, less if memory is
   // short) for about `seconds` seconds, so that the GPU settles at its power limit.
@@ -80,6 +81,8 @@ class MatrixMultiplier {
 // Returns whether gated_kernel.cu supports this GPU, model and type. If so, the rows of gate and up
 // must be interleaved on the GPU (interleave_gate_up).
 bool has_gated_product(const ModelConfig& model, DType dtype, int device);
+// Returns the same for the products of experts, all of which must be interleaved on the GPU.
+bool has_grouped_products(const ModelConfig& model, DType dtype, int device);
 void multiply_gated(GatedProductArguments arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda
