@@ -5,7 +5,7 @@
 
 Needs torch and transformers (tools/requirements-bench.txt) and the golden data of tools/make_golden.py. For every case
 (or the named cases; the others are unchanged) and stored tensor it writes the relative norm |bf16 - float32| / |float32|,
-the tolerance of a bfloat16 run on a GPU. Expert indices and weights are left out: the test computes them from the
+the tolerance of a bfloat16 run on a GPU. Chaotic models are left out. Expert indices and weights are left out: the test computes them from the
 router logits.
 """
 
@@ -23,6 +23,7 @@ from golden import checkpoint, gguf_file
 from golden.cases import CASES
 from golden.recorder import Recorder
 
+CHAOTIC = 0.1  # models whose logits change by this share amplify single roundings: their errors compare nothing
 DERIVED = ("hook_attn_scores", "hook_expert_weights", "hook_expert_indices")  # computed from other tensors
 
 
@@ -76,9 +77,10 @@ def main():
             if case.name in before:  # else it has no CUDA kernels
                 table[case.name] = before[case.name]
             continue
-        table[case.name] = errors(case, arguments.golden)
-        print(f"{case.name:32} logits {table[case.name].get('logits', math.nan):.2e}, "
-              f"largest {max(table[case.name].values()):.2e}")
+        found = errors(case, arguments.golden)
+        print(f"{case.name:32} logits {found.get('logits', math.nan):.2e}, largest {max(found.values()):.2e}")
+        if found.get("logits", 0) < CHAOTIC:
+            table[case.name] = found
     path.write_text(json.dumps(table, indent=1) + "\n")
 
 

@@ -139,7 +139,7 @@ class TimedBackend : public Backend {
   void mix(std::span<const std::int64_t> state_rows) override {
     time("delta nets", mixer_flop(), &Backend::mix, state_rows);
   }
-  ConstTensorView mixer_states() const override { return timed_.mixer_states(); }
+  ConstTensorView mixer_states() override { return timed_.mixer_states(); }
   void project_mixer_output(ResidualAddition addition) override {
     time("output", product_flop(active_rows(), config().delta.value_width(), config().d_model),
          &Backend::project_mixer_output, addition);

@@ -124,7 +124,7 @@ class Backend {
   // batch), which mixer_states() returns: (state_rows, value_heads, d_key, d_value) on the host,
   // valid until the next step.
   virtual void mix(std::span<const std::int64_t> state_rows) = 0;
-  virtual ConstTensorView mixer_states() const = 0;
+  virtual ConstTensorView mixer_states() = 0;
   virtual void project_mixer_output(ResidualAddition addition) = 0;
 
   // Only in layers with experts, before the MLP: project_router() computes router_logits,

@@ -59,7 +59,7 @@ class CpuBackend : public Backend {
   }
   void add_update_to_residual() override { add_update(residual_, update_); }
   void mix(std::span<const std::int64_t> state_rows) override;
-  ConstTensorView mixer_states() const override { return mixer_states_; }
+  ConstTensorView mixer_states() override { return mixer_states_; }
   void project_mixer_output(ResidualAddition addition) override {
     linear(as_matrix(mixed_), weights_->delta.output, update_);
     mixed_ = {};

@@ -261,7 +261,10 @@ class CudaBackend : public Backend {
     QKSCOPE_ASSERT(!rows_.has_dropped_rows());
     mixer_.mix(a_.normalized(), layer_->delta, layer_number_, state_rows);
   }
-  ConstTensorView mixer_states() const override { return mixer_.states(); }
+  ConstTensorView mixer_states() override {
+    copies_.deliver_copies();  // observers see activations in the order of the pass
+    return mixer_.states();
+  }
   void project_mixer_output(ResidualAddition addition) override {
     updates_.add_product(
         {.x = mixer_.take_output(), .linear = layer_->delta.output, .rows = active_rows()},

@@ -11,7 +11,9 @@
 namespace qkscope::cuda {
 namespace {
 
-constexpr std::int64_t kMostValueBytes = std::int64_t{128} << 20;
+// All 16 heads of SmolLM3-3B at 131,072 tokens in one launch: a sampled query block reads up to
+// 131,072 keys alone, so that several launches would wait for one long block each.
+constexpr std::int64_t kMostValueBytes = std::int64_t{512} << 20;
 
 // Layout of a result buffer: consecutive arrays with offsets in bytes.
 struct ResultLayout {
