@@ -14,36 +14,6 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kChunkRows = 256;
-
-// Consecutive positions of a document in the same row set and bucket.
-struct PositionChunk {
-  std::int64_t begin;
-  std::int64_t end;
-  bool first;
-  std::int64_t bucket;
-  PositionSums positions;
-
-  std::int64_t rows() const { return end - begin; }
-};
-
-// Splits a document at multiples of 256 and at the boundaries of row sets and buckets.
-std::vector<PositionChunk> split_document(std::int64_t length, const MomentRequest& request) {
-  std::vector<PositionChunk> chunks;
-  PositionPrefixSums table;
-  const auto last = request.shape.buckets - 1;
-  for (std::int64_t begin = 0; begin < length;) {
-    const auto bucket = std::min(begin / request.bucket_size, last);
-    auto end = std::min(length, (begin / kChunkRows + 1) * kChunkRows);
-    if (begin < request.first) end = std::min(end, request.first);
-    if (bucket < last) end = std::min(end, (bucket + 1) * request.bucket_size);
-    chunks.push_back({begin, end, begin < request.first, bucket,
-                      table.sums_over(begin, end).to_position_sums()});
-    begin = end;
-  }
-  return chunks;
-}
-
 class HeadMomentAccumulator {
  public:
   // `shape` describes one head.
@@ -57,9 +27,9 @@ class HeadMomentAccumulator {
         part_(empty_moments(shape_)),
         gram_(shape_.dim, shape_.dim) {}
 
-  void add(const PositionChunk& chunk) {
+  void add(const PositionChunk& chunk, const PositionSums& positions) {
     part_ = empty_moments(shape_);
-    part_.positions = chunk.positions;
+    part_.positions = positions;
     load(chunk);
     centre(chunk);
     add_powers(chunk);
@@ -122,8 +92,8 @@ class HeadMomentAccumulator {
   void add_powers(const PositionChunk& chunk) {
     for (std::int64_t r = 0; r < chunk.rows(); ++r) {
       const auto position = static_cast<double>(chunk.begin + r);
-      const double t = position - chunk.positions.t_mean;
-      const double u = std::log2(position + 1.0) - chunk.positions.u_mean;
+      const double t = position - part_.positions.t_mean;
+      const double u = std::log2(position + 1.0) - part_.positions.u_mean;
       add_row_powers(row(r), t, u);
     }
   }
@@ -206,14 +176,19 @@ DocumentMoments compute_document_moments(ConstTensorView x, const Sequence& sequ
   const auto heads = request.shape.heads;
   QKSCOPE_ASSERT(x.dim(1) == heads && x.dim(2) == request.shape.dim);
   DocumentMoments result{empty_layer_moments(request.shape), {}};
-  const auto chunks = split_document(sequence.length, request);
+  const auto chunks =
+      split_document(sequence.length, request.first, request.bucket_size, request.shape.buckets);
+  PositionPrefixSums table;
+  std::vector<PositionSums> positions;
+  for (const auto& chunk : chunks)
+    positions.push_back(table.sums_over(chunk.begin, chunk.end).to_position_sums());
   auto one_head = request.shape;
   one_head.heads = 1;
   std::vector<LayerMoments> sums(as_index(heads));
   std::vector<char> finite(as_index(heads));
   parallel_for(heads, [&](std::int64_t head) {
     HeadMomentAccumulator head_sums(x, sequence, request, one_head, head);
-    for (const auto& chunk : chunks) head_sums.add(chunk);
+    for (std::size_t i = 0; i < chunks.size(); ++i) head_sums.add(chunks[i], positions[i]);
     sums[as_index(head)] = head_sums.sums();
     finite[as_index(head)] = head_sums.finite() ? 1 : 0;
   });

@@ -3,6 +3,7 @@
 // qkscope/statistics.h declares the fields.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -161,6 +162,32 @@ class PositionPrefixSums {
   std::vector<ExactPositionSums> before_ =
       std::vector<ExactPositionSums>(1);  // element t holds the sums over [0, t)
 };
+
+// Consecutive positions of a document in one row set and bucket.
+struct PositionChunk {
+  std::int64_t begin;
+  std::int64_t end;
+  bool first;
+  std::int64_t bucket;
+
+  std::int64_t rows() const { return end - begin; }
+};
+
+// Splits a document at multiples of kMomentChunkRows and at the boundaries of row sets and buckets.
+constexpr std::int64_t kMomentChunkRows = 256;
+inline std::vector<PositionChunk> split_document(std::int64_t length, std::int64_t first,
+                                                 std::int64_t bucket_size, std::int64_t buckets) {
+  std::vector<PositionChunk> chunks;
+  for (std::int64_t begin = 0; begin < length;) {
+    const auto bucket = std::min(begin / bucket_size, buckets - 1);
+    auto end = std::min(length, (begin / kMomentChunkRows + 1) * kMomentChunkRows);
+    if (begin < first) end = std::min(end, first);
+    if (bucket < buckets - 1) end = std::min(end, (bucket + 1) * bucket_size);
+    chunks.push_back({begin, end, begin < first, bucket});
+    begin = end;
+  }
+  return chunks;
+}
 
 // Position sums over all documents: positions below `first`, the other positions, and each bucket.
 struct DocumentPositionSums {

@@ -15,6 +15,8 @@
 namespace qkscope::cuda {
 
 constexpr unsigned kAllLanes = 0xffffffffu;  // shuffle mask of a full warp
+constexpr float kLog2E = 1.44269504088896340736f;
+constexpr float kLn2 = 0.69314718055994530942f;
 
 __device__ inline float to_float(float x) {
   return x;

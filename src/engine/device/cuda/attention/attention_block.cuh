@@ -104,7 +104,6 @@ __device__ void load_key_ranges(KeyRanges<kRows>& ranges, const AttentionArgumen
 template <typename Shape, typename Kernel>
 void launch_attention_blocks(Kernel kernel, int shared_bytes, const AttentionArguments& a,
                              cudaStream_t stream) {
-  constexpr float kLog2E = 1.44269504088896340736f;
   const auto blocks = (a.queries + Shape::kRows - 1) / Shape::kRows * a.n_heads;
   launch_with_shared_memory("attention", kernel, blocks, Shape::kThreads, shared_bytes, stream, a,
                             a.scale * kLog2E);

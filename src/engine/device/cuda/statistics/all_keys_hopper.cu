@@ -181,15 +181,13 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
 
 }  // namespace
 
-bool has_hopper_all_keys_kernel(const ScoreArguments& a) {
+bool compute_all_key_statistics_on_hopper(const ScoreArguments& a, const AllKeysArguments& more,
+                                          cudaStream_t stream) {
   int device = 0;
   check(cudaGetDevice(&device), "which GPU");
-  return is_hopper(device) && a.dtype != DType::f32 && (a.d_head == 64 || a.d_head == 128) &&
-         a.vectors;
-}
-
-void compute_all_key_statistics_on_hopper(const ScoreArguments& a, const AllKeysArguments& more,
-                                          cudaStream_t stream) {
+  if (!is_hopper(device) || a.dtype == DType::f32 || (a.d_head != 64 && a.d_head != 128) ||
+      !a.vectors)
+    return false;
   dispatch_16bit_type(a.dtype, [&](auto type) {
     using T = decltype(type);
     dispatch_head_width<64, 128>(a.d_head, [&](auto width) {
@@ -199,6 +197,7 @@ void compute_all_key_statistics_on_hopper(const ScoreArguments& a, const AllKeys
                                 sizeof(HopperMemory<T, Shape>), stream, a, more);
     });
   });
+  return true;
 }
 
 }  // namespace qkscope::cuda

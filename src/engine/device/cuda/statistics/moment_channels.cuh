@@ -99,21 +99,10 @@ struct ChannelSums {
   }
 };
 
-template <typename T>
-struct ChannelPairType;
-template <>
-struct ChannelPairType<__nv_bfloat16> {
-  using Type = __nv_bfloat162;
-};
-template <>
-struct ChannelPairType<__half> {
-  using Type = __half2;
-};
-
 // Minimum and maximum of two channels.
 template <typename T>
 struct ChannelPairRange {
-  using Pair = typename ChannelPairType<T>::Type;
+  using Pair = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
   Pair least = broadcast_to_pair(INFINITY), largest = broadcast_to_pair(-INFINITY);
 
   __device__ __forceinline__ void add(Pack<T, 2> pair) {
@@ -133,11 +122,8 @@ struct ChannelPairRange {
 };
 
 // Sum over the four lanes that share a channel; every lane receives it.
-__device__ inline float sum_channel_lanes(float x) {
-  x += __shfl_xor_sync(kAllLanes, x, 8);
-  return x + __shfl_xor_sync(kAllLanes, x, 16);
-}
-__device__ inline double sum_channel_lanes(double x) {
+template <typename Number>
+__device__ Number sum_channel_lanes(Number x) {
   x += __shfl_xor_sync(kAllLanes, x, 8);
   return x + __shfl_xor_sync(kAllLanes, x, 16);
 }

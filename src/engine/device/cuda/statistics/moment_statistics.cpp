@@ -14,29 +14,6 @@ constexpr std::int32_t kAllFinite = 0x7f7f7f7f;
 constexpr std::int64_t kBlocks = 256;
 constexpr std::int32_t kFirstShare = 4;
 
-// Appends the chunks of one document in row order.
-void cut_document(const Sequence& sequence, std::int32_t number, const MomentPartition& partition,
-                  std::vector<MomentChunk>& first, std::vector<MomentChunk>& body) {
-  for (std::int64_t position = 0; position < sequence.length;) {
-    const auto bucket = std::min(position / partition.bucket_size, partition.buckets - 1);
-    auto end = std::min(sequence.length, (position / kChunkRows + 1) * kChunkRows);
-    if (bucket + 1 < partition.buckets) end = std::min(end, (bucket + 1) * partition.bucket_size);
-    const bool is_first = position < partition.first;
-    if (is_first) end = std::min(end, partition.first);
-    (is_first ? first : body)
-        .push_back({.row = static_cast<std::int32_t>(sequence.begin + position),
-                    .rows = static_cast<std::int32_t>(end - position),
-                    .position = static_cast<std::int32_t>(position),
-                    .bucket = static_cast<std::int32_t>(bucket),
-                    .sequence = number});
-    position = end;
-  }
-}
-
-MomentPartition partition_of(const MomentRequest& request) {
-  return {request.first, request.bucket_size, request.shape.buckets};
-}
-
 // Consecutive parts of a result buffer.
 struct ResultLayout {
   ResultLayout(const MomentRequest& request)
@@ -120,13 +97,6 @@ void copy_shift(const std::vector<float>& known, std::int64_t count, float* to,
           "copy shifts to the GPU");
 }
 
-TokenSetMoments make_token_set_moments(MomentSegment segments, const PositionSums& positions,
-                                       std::byte* moments) {
-  return {.segments = segments,
-          .rows = {static_cast<double>(positions.n), positions.t_mean, positions.u_mean},
-          .moments = reinterpret_cast<double*>(moments)};
-}
-
 // Computes the moment record of every segment and the sums of every chunk. Deterministic.
 void sum_moments(const MomentArguments& arguments, cudaStream_t stream) {
   QKSCOPE_ASSERT(arguments.record.dim > 0 && 2 * arguments.record.pairs <= arguments.record.dim);
@@ -144,8 +114,17 @@ MomentChunks cut_sequences_into_chunks(std::span<const Sequence> sequences,
   MomentChunks chunks;
   std::vector<MomentChunk> body;
   std::int32_t number = 0;
-  for (const auto& sequence : sequences)
-    cut_document(sequence, number++, partition, chunks.chunks, body);
+  for (const auto& sequence : sequences) {
+    for (const auto& chunk :
+         split_document(sequence.length, partition.first, partition.bucket_size, partition.buckets))
+      (chunk.first ? chunks.chunks : body)
+          .push_back({.row = static_cast<std::int32_t>(sequence.begin + chunk.begin),
+                      .rows = static_cast<std::int32_t>(chunk.rows()),
+                      .position = static_cast<std::int32_t>(chunk.begin),
+                      .bucket = static_cast<std::int32_t>(chunk.bucket),
+                      .sequence = number});
+    ++number;
+  }
   chunks.body = static_cast<std::int32_t>(chunks.chunks.size());
   chunks.chunks.insert(chunks.chunks.end(), body.begin(), body.end());
   const auto by_bucket = [](const MomentChunk& a, const MomentChunk& b) {
@@ -187,40 +166,30 @@ MomentSchedule schedule_moments(const MomentChunks& chunks, std::int64_t buckets
 
 void MomentStatistics::begin_batch(const Batch& batch) {
   batch_ = &batch;
-  for (auto& [key, partition] : partitions_) partition.partition.reset();
-  for (auto& [key, schedule] : schedules_) schedule.is_made = false;
+  for (auto& [key, uploaded] : plans_) uploaded.plan.reset();
 }
 
-const MomentStatistics::UploadedChunks& MomentStatistics::find_or_make_partition(
+const MomentStatistics::UploadedPlan& MomentStatistics::find_or_make_plan(
     const MomentRequest& request) {
-  const auto key = partition_of(request);
-  auto& known = partitions_[key];
-  if (known.partition) return known;
-  auto partition = std::make_shared<BatchChunks>();
-  partition->chunks = cut_sequences_into_chunks(batch_->sequences, key);
-  partition->bucket_rows.resize(static_cast<std::size_t>(request.shape.buckets));
-  for (std::size_t i = 0; i < partition->chunks.chunks.size(); ++i) {
-    const auto& chunk = partition->chunks.chunks[i];
-    const bool is_body = static_cast<std::int32_t>(i) >= partition->chunks.body;
-    partition->positions[is_body ? 1 : 0] +=
+  const MomentPartition partition{request.first, request.bucket_size, request.shape.buckets};
+  auto& uploaded = plans_[{partition, request.shape.heads}];
+  if (uploaded.plan) return uploaded;
+  auto plan = std::make_shared<BatchPlan>();
+  plan->chunks = cut_sequences_into_chunks(batch_->sequences, partition);
+  plan->bucket_rows.resize(static_cast<std::size_t>(partition.buckets));
+  for (std::size_t i = 0; i < plan->chunks.chunks.size(); ++i) {
+    const auto& chunk = plan->chunks.chunks[i];
+    const bool is_body = static_cast<std::int32_t>(i) >= plan->chunks.body;
+    plan->positions[is_body ? 1 : 0] +=
         table_.sums_over(chunk.position, chunk.position + chunk.rows);
-    partition->bucket_rows[static_cast<std::size_t>(chunk.bucket)] += chunk.rows;
+    plan->bucket_rows[static_cast<std::size_t>(chunk.bucket)] += chunk.rows;
   }
-  known.chunks.upload(partition->chunks.chunks, "statistics", stream_);
-  known.partition = std::move(partition);
-  return known;
-}
-
-const MomentStatistics::UploadedSchedule& MomentStatistics::find_or_make_schedule(
-    const MomentRequest& request, const BatchChunks& partition) {
-  auto& schedule = schedules_[{partition_of(request), request.shape.heads}];
-  if (schedule.is_made) return schedule;
-  schedule.is_made = true;
-  schedule.schedule =
-      schedule_moments(partition.chunks, request.shape.buckets, request.shape.heads);
-  schedule.segments.upload(schedule.schedule.segments, "statistics", stream_);
-  schedule.buckets.upload(schedule.schedule.buckets, "statistics", stream_);
-  return schedule;
+  plan->schedule = schedule_moments(plan->chunks, partition.buckets, request.shape.heads);
+  uploaded.chunks.upload(plan->chunks.chunks, "statistics", stream_);
+  uploaded.segments.upload(plan->schedule.segments, "statistics", stream_);
+  uploaded.buckets.upload(plan->schedule.buckets, "statistics", stream_);
+  uploaded.plan = std::move(plan);
+  return uploaded;
 }
 
 LayerMoments& MomentStatistics::moments_buffer(const MomentShape& shape) {
@@ -234,11 +203,11 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
                            MomentConsumer& sink) {
   const auto& shape = request.shape;
   QKSCOPE_ASSERT(x.heads == shape.heads && x.width == shape.dim && x.rows == batch_->rows());
-  const auto& [partition, chunks_on_device] = find_or_make_partition(request);
-  const auto& schedule = find_or_make_schedule(request, *partition);
+  const auto& uploaded = find_or_make_plan(request);
+  const auto& plan = *uploaded.plan;
   const ResultLayout layout(request);
-  const auto chunks = static_cast<std::int64_t>(partition->chunks.chunks.size());
-  const auto segments = static_cast<std::int64_t>(schedule.schedule.segments.size());
+  const auto chunks = std::ssize(plan.chunks.chunks);
+  const auto segments = std::ssize(plan.schedule.segments);
   auto* result = results_.begin_transfer(layout.bytes(), layout.bytes(), "statistics");
   auto* shifts = reinterpret_cast<float*>(result + layout.shift());
   const MomentShift shift{.product = shifts,
@@ -255,41 +224,40 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
                              .interleaved = request.interleaved,
                              .dtype = x.dtype,
                              .bucket_covariance = shape.bucket_covariance,
-                             .chunks = chunks_on_device.as<MomentChunk>(),
-                             .segments = schedule.segments.as<MomentSegment>(),
+                             .chunks = uploaded.chunks.as<MomentChunk>(),
+                             .segments = uploaded.segments.as<MomentSegment>(),
                              .segment_count = segments,
                              .shift = shift,
                              .records = records,
                              .chunk_sums = chunk_sums};
-  const bool finds_shift = request.shift->empty() && partition->positions[1].n > 0;
+  const bool finds_shift = request.shift->empty() && plan.positions[1].n > 0;
   if (finds_shift)
-    estimate_moment_shift(sums, {partition->chunks.body, static_cast<std::int32_t>(chunks)}, shifts,
+    estimate_moment_shift(sums, {plan.chunks.body, static_cast<std::int32_t>(chunks)}, shifts,
                           stream_);
   else
     copy_shift(*request.shift, layout.shift_count(), shifts, results_.index_buffer(), stream_);
   check(cudaMemsetAsync(result + layout.not_finite(), kAllFinite & 0xff, 4, stream_),
         "clear a flag");
   sum_moments(sums, stream_);
-  center_sums(sums, request, schedule, *partition, result);
-  send_result(request, partition, finds_shift, sink);
+  center_sums(sums, request, uploaded, result);
+  send_result(request, uploaded.plan, finds_shift, sink);
 }
 
 void MomentStatistics::center_sums(const MomentArguments& sums, const MomentRequest& request,
-                                   const UploadedSchedule& schedule, const BatchChunks& partition,
-                                   std::byte* result) {
+                                   const UploadedPlan& uploaded, std::byte* result) {
   const ResultLayout layout(request);
-  const auto body = schedule.schedule.body;
+  const auto& plan = *uploaded.plan;
+  const auto body = plan.schedule.body;
   const auto end = static_cast<std::int32_t>(sums.segment_count);
-  center_moments(sums,
-                 {{make_token_set_moments({0, body}, partition.positions[0].to_position_sums(),
-                                          result + layout.set(0)),
-                   make_token_set_moments({body, end}, partition.positions[1].to_position_sums(),
-                                          result + layout.set(1))}},
-                 stream_);
+  const auto set = [&](int number, MomentSegment segments) -> TokenSetMoments {
+    return {segments, plan.positions[number].to_position_sums(),
+            reinterpret_cast<double*>(result + layout.set(number))};
+  };
+  center_moments(sums, {{set(0, {0, body}), set(1, {body, end})}}, stream_);
   const bool covariance = request.shape.bucket_covariance;
   center_bucket_moments(
       sums,
-      {.segments = schedule.buckets.as<BucketSegments>(),
+      {.segments = uploaded.buckets.as<BucketSegments>(),
        .buckets = request.shape.buckets,
        .mean = reinterpret_cast<double*>(result + layout.mean()),
        .m2 = reinterpret_cast<double*>(result + layout.m2()),
@@ -299,28 +267,28 @@ void MomentStatistics::center_sums(const MomentArguments& sums, const MomentRequ
 }
 
 void MomentStatistics::send_result(const MomentRequest& request,
-                                   std::shared_ptr<const BatchChunks> partition, bool finds_shift,
+                                   std::shared_ptr<const BatchPlan> plan, bool finds_shift,
                                    MomentConsumer& sink) {
   const ResultLayout layout(request);
-  results_.send([this, layout, partition = std::move(partition), finds_shift, request = &request,
+  results_.send([this, layout, plan = std::move(plan), finds_shift, request = &request,
                  sink = &sink](const std::byte* bytes) {
     const auto bad = *at<std::int32_t>(bytes, layout.not_finite());
     if (bad != kAllFinite)
       sink->throw_non_finite(
           {.head = bad % layout.shape.heads,
-           .sequence = partition->chunks.chunks[static_cast<std::size_t>(bad / layout.shape.heads)]
-                           .sequence});
+           .sequence =
+               plan->chunks.chunks[static_cast<std::size_t>(bad / layout.shape.heads)].sequence});
     if (finds_shift) {
       const auto* values = at<float>(bytes, layout.shift());
       request->shift->assign(values, values + layout.shift_count());
     }
     auto& moments = moments_buffer(layout.shape);
     read_set_moments(moments.first, layout, at<double>(bytes, layout.set(0)),
-                     partition->positions[0].to_position_sums());
+                     plan->positions[0].to_position_sums());
     read_set_moments(moments.body, layout, at<double>(bytes, layout.set(1)),
-                     partition->positions[1].to_position_sums());
+                     plan->positions[1].to_position_sums());
     read_bucket_moments(moments.buckets, layout, bytes);
-    moments.buckets.n = partition->bucket_rows;
+    moments.buckets.n = plan->bucket_rows;
     sink->add(moments);
   });
 }

@@ -34,44 +34,38 @@ class MomentStatistics {
   void add(const DeviceView& x, const MomentRequest& request, MomentConsumer& sink);
 
  private:
-  // Partition of the batch's rows into chunks. Pending results keep a reference.
-  struct BatchChunks {
+  // Work of one batch for one partition of its rows and number of heads. Pending results keep a
+  // reference.
+  struct BatchPlan {
     MomentChunks chunks;
     ExactPositionSums positions[2];  // sums over first tokens, and over body tokens
     std::vector<std::int64_t> bucket_rows;
-  };
-  // Device copy of the chunks of a batch; its memory is reused from batch to batch.
-  struct UploadedChunks {
-    std::shared_ptr<const BatchChunks> partition;  // null: not built for this batch yet
-    UploadBuffer chunks;                           // MomentChunk
-  };
-  struct UploadedSchedule {
-    bool is_made = false;  // built for this batch
     MomentSchedule schedule;
-    UploadBuffer segments;  // MomentSegment
-    UploadBuffer buckets;   // BucketSegments
+  };
+  // Device copy of a plan; its memory is reused from batch to batch.
+  struct UploadedPlan {
+    std::shared_ptr<const BatchPlan> plan;  // null: not built for this batch yet
+    UploadBuffer chunks;                    // MomentChunk
+    UploadBuffer segments;                  // MomentSegment
+    UploadBuffer buckets;                   // BucketSegments
   };
 
-  const UploadedChunks& find_or_make_partition(const MomentRequest& request);
-  const UploadedSchedule& find_or_make_schedule(const MomentRequest& request,
-                                                const BatchChunks& partition);
+  const UploadedPlan& find_or_make_plan(const MomentRequest& request);
   // Returns the host buffer that a consumer sees. The buffer is reused: allocating it costs more
   // than filling it.
   LayerMoments& moments_buffer(const MomentShape& shape);
   // Turns the sums of segments and chunks into centred moments in `result`, on the GPU.
   void center_sums(const MomentArguments& sums, const MomentRequest& request,
-                   const UploadedSchedule& schedule, const BatchChunks& partition,
-                   std::byte* result);
-  void send_result(const MomentRequest& request, std::shared_ptr<const BatchChunks> partition,
+                   const UploadedPlan& uploaded, std::byte* result);
+  void send_result(const MomentRequest& request, std::shared_ptr<const BatchPlan> plan,
                    bool finds_shift, MomentConsumer& sink);
 
   HostTransfers& results_;
   cudaStream_t stream_;
   const Batch* batch_ = nullptr;
   PositionPrefixSums table_;
-  std::map<MomentPartition, UploadedChunks> partitions_;
   // By partition and number of heads.
-  std::map<std::pair<MomentPartition, std::int64_t>, UploadedSchedule> schedules_;
+  std::map<std::pair<MomentPartition, std::int64_t>, UploadedPlan> plans_;
   std::vector<std::pair<MomentShape, std::unique_ptr<LayerMoments>>> moments_;
   DeviceMemory records_;     // double, per segment
   DeviceMemory chunk_sums_;  // float

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numbers>
 #include <numeric>
 #include <utility>
@@ -50,18 +51,22 @@ LayerAttentionSums read_result(const ResultLayout& layout,
   return attention;
 }
 
-// Tiles of `rows` rows, long ones first.
+DocumentRowTile row_tile(const Sequence& sequence, std::int64_t first) {
+  return {static_cast<std::int32_t>(sequence.begin), static_cast<std::int32_t>(sequence.length),
+          static_cast<std::int32_t>(first)};
+}
+
+void sort_long_first(std::span<DocumentRowTile> tiles) {
+  std::ranges::stable_sort(tiles, std::greater<>(), &DocumentRowTile::first);
+}
+
 std::vector<DocumentRowTile> list_row_tiles(std::span<const Sequence> sequences,
                                             std::int64_t rows) {
   std::vector<DocumentRowTile> tiles;
   for (const auto& sequence : sequences)
     for (std::int64_t first = 0; first < sequence.length; first += rows)
-      tiles.push_back({static_cast<std::int32_t>(sequence.begin),
-                       static_cast<std::int32_t>(sequence.length),
-                       static_cast<std::int32_t>(first)});
-  std::stable_sort(
-      tiles.begin(), tiles.end(),
-      [](const DocumentRowTile& a, const DocumentRowTile& b) { return a.first > b.first; });
+      tiles.push_back(row_tile(sequence, first));
+  sort_long_first(tiles);
   return tiles;
 }
 
@@ -108,21 +113,17 @@ SampledTiles list_sampled_tiles(std::span<const Sequence> sequences, std::int64_
                                 std::int64_t rows, const AttentionRequest& request) {
   SampledTiles out;
   for (std::int64_t head = 0; head < heads; ++head) {
-    const auto first_tile = std::ssize(out.tiles);
+    const auto first_tile = out.tiles.size();
     for (std::int64_t d = 0; d < std::ssize(sequences); ++d) {
       const auto& sequence = sequences[static_cast<std::size_t>(d)];
       const auto weights = request.block_weights(sequence.length, d, head);
       for (std::int64_t block = 0; block < std::ssize(weights); ++block)
         if (weights[static_cast<std::size_t>(block)] > 0)
           for (std::int64_t row = 0; row < kSampledQueries; row += rows)
-            out.tiles.push_back({static_cast<std::int32_t>(sequence.begin),
-                                 static_cast<std::int32_t>(sequence.length),
-                                 static_cast<std::int32_t>(block * kSampledQueries + row)});
+            out.tiles.push_back(row_tile(sequence, block * kSampledQueries + row));
       out.weights.insert(out.weights.end(), weights.begin(), weights.end());
     }
-    std::stable_sort(
-        out.tiles.begin() + first_tile, out.tiles.end(),
-        [](const DocumentRowTile& a, const DocumentRowTile& b) { return a.first > b.first; });
+    sort_long_first(std::span(out.tiles).subspan(first_tile));
   }
   return out;
 }

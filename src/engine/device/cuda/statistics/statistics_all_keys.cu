@@ -43,12 +43,11 @@ void compute_all_key_statistics(const ScoreArguments& arguments, const AllKeysAr
   for (std::int64_t tile = 0; tile < arguments.tile_count; tile += step) {
     part.tiles = arguments.tiles + tile;
     part.tile_count = std::min(step, arguments.tile_count - tile);
-    if (has_hopper_all_keys_kernel(part))
-      compute_all_key_statistics_on_hopper(part, more, stream);
-    else if (!is_large(part.dtype, part.d_head))
-      dispatch_score_pass<SmallShape, AllKeysScan>(part, more, stream);
-    else
+    if (compute_all_key_statistics_on_hopper(part, more, stream)) continue;
+    if (is_large(part.dtype, part.d_head))
       launch_large(part, more, stream);
+    else
+      dispatch_score_pass<SmallShape, AllKeysScan>(part, more, stream);
   }
 }
 

@@ -8,8 +8,6 @@ namespace qkscope::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr float kLog2E = 1.44269504088896340736f;
-constexpr float kLn2 = 0.69314718055994530942f;
 constexpr int kSinkRows = 64;         // rows that the alpha columns consider
 constexpr double kLeastKept = 1e-30;  // lower bound of a kept mass, so that its -ln is finite
 

@@ -237,7 +237,7 @@ __device__ void center_products(const MomentArguments& a, const CenteredMoments&
                                 int row_begin) {
   __shared__ double means[kMostChannels];  // mean of x - c per channel
   const auto dim = static_cast<int>(a.record.dim);
-  const double n = to.set.rows.n;
+  const auto n = static_cast<double>(to.set.rows.n);
   for (int channel = threadIdx.x; channel < dim; channel += kThreads) {
     const double sum =
         record_sum(a, to.set.segments, to.head, a.record.sums_offset() + kSumY * dim + channel);
@@ -258,7 +258,7 @@ __device__ void center_products(const MomentArguments& a, const CenteredMoments&
 // Centres the power sums and position sums of one channel, and combines the ranges.
 __device__ void center_channel(const MomentArguments& a, const CenteredMoments& to, int channel) {
   const auto dim = a.record.dim;
-  const double n = to.set.rows.n;
+  const auto n = static_cast<double>(to.set.rows.n);
   const auto sum = [&](int which) {
     return record_sum(a, to.set.segments, to.head, a.record.sums_offset() + which * dim + channel);
   };
@@ -295,7 +295,8 @@ __global__ void __launch_bounds__(kThreads)
     center_channel(a, to, channel);
   for (int i = threadIdx.x; i < a.record.pairs + 1; i += kThreads)  // mean norm after the pairs
     to.moments[a.record.offset_of_pair_magnitudes() + i] =
-        record_sum(a, set.segments, head, a.record.offset_of_pair_magnitudes() + i) / set.rows.n;
+        record_sum(a, set.segments, head, a.record.offset_of_pair_magnitudes() + i) /
+        static_cast<double>(set.rows.n);
   if (threadIdx.x != 0) return;
   double most = 0;
 #pragma unroll 8

@@ -14,12 +14,11 @@
 #include <cuda_runtime.h>
 
 #include "base/core/dtype.h"
+#include "qkscope/statistics.h"
 
 namespace qkscope::cuda {
 
-constexpr std::int32_t kChunkRows = 256;
-
-// A chunk: at most kChunkRows rows of one document, one token set (first or body) and one bucket.
+// A chunk: at most 256 rows of one document, one token set (first or body) and one bucket.
 // Sums within a chunk are float32.
 struct MomentChunk {
   std::int32_t row;  // first row in the batch
@@ -123,19 +122,12 @@ bool moments_fit_tensor_cores(const MomentArguments& arguments);
 void sum_moments_16bit(const MomentArguments& arguments, cudaStream_t stream);
 void sum_moments_float64(const MomentArguments& arguments, cudaStream_t stream);
 
-// Number of rows in a set, and the means of t (position) and u = log2(t + 1) over these rows.
-struct PositionMeans {
-  double n = 0;
-  double t_mean = 0;
-  double u_mean = 0;
-};
-
 // Centred moments of a token set in MomentRecordLayout. Triangle: M2; sums: mean, unused,
 // co-moments with t and with u, third and fourth moments; pair_abs and norm: means. Not written for
 // an empty set.
 struct TokenSetMoments {
   MomentSegment segments;
-  PositionMeans rows;
+  PositionSums rows;
   double* moments = nullptr;  // (heads, record)
 };
 struct FirstAndBodyMoments {

@@ -202,14 +202,8 @@ __device__ void multiply_rows(GramFragments<Tile>& products, std::uint32_t tile,
 template <typename T, typename Tile>
 __device__ void multiply_tile(GramFragments<Tile>& products, std::uint32_t tile) {
   const int warp = threadIdx.x / 32;
-  switch (warp / 2) {
-    case 0:
-      return multiply_rows<T, Tile, 0>(products, tile, warp % 2);
-    case 1:
-      return multiply_rows<T, Tile, 1>(products, tile, warp % 2);
-    default:
-      break;
-  }
+  if (warp / 2 == 0) return multiply_rows<T, Tile, 0>(products, tile, warp % 2);
+  if (warp / 2 == 1) return multiply_rows<T, Tile, 1>(products, tile, warp % 2);
   if constexpr (Tile::kBlocks > 4) {
     if (warp / 2 == 2)
       multiply_rows<T, Tile, 2>(products, tile, warp % 2);

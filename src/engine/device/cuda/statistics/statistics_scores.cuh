@@ -15,9 +15,6 @@
 
 namespace qkscope::cuda {
 
-constexpr float kLog2E = 1.44269504088896340736f;
-constexpr float kLn2 = 0.69314718055994530942f;
-
 __device__ inline int bit_width(int x) {
   return 32 - __clz(x);
 }

@@ -70,10 +70,9 @@ std::int64_t all_keys_histogram_bytes();
 void compute_all_key_statistics(const ScoreArguments& arguments, const AllKeysArguments& more,
                                 cudaStream_t stream);
 
-// All-key pass with Hopper's wgmma instructions, for 16-bit types and heads of 64 and 128. The
-// first function returns whether the arguments qualify and this build contains the kernel.
-bool has_hopper_all_keys_kernel(const ScoreArguments& arguments);
-void compute_all_key_statistics_on_hopper(const ScoreArguments& arguments,
+// The same with Hopper's wgmma instructions, for 16-bit types and heads of 64 and 128. Returns
+// false, without doing anything, if the arguments do not qualify or this build lacks the kernel.
+bool compute_all_key_statistics_on_hopper(const ScoreArguments& arguments,
                                           const AllKeysArguments& more, cudaStream_t stream);
 
 // Consecutive rows of one document and bucket.
