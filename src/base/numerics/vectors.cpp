@@ -148,58 +148,6 @@ void add_scaled_kernel(double factor, std::span<const double> x, std::span<doubl
                     [&](Vector to, Vector value) HWY_ATTR { return hn::MulAdd(by, value, to); });
 }
 
-// Adding 1.5 * 2^52 to a float64 rounds it to an integer in the low bits, faster than a conversion.
-void compute_bin_indices_kernel(std::span<const double> values, double low, double scale,
-                                std::uint16_t last, std::uint16_t* bin) {
-  const double* const x = values.data();
-  const auto count = std::ssize(values);
-  constexpr double kWhole = 6755399441055744.0;
-  const hn::ScalableTag<double> d;
-  const hn::Repartition<std::uint32_t, decltype(d)> words;
-  const hn::Repartition<std::uint16_t, decltype(d)> halves;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto at_zero = hn::Set(d, -low * scale - 0.5);
-  const auto numbers = [&](const double* from) HWY_ATTR {
-    const auto scaled = hn::MulAdd(hn::LoadU(d, from), hn::Set(d, scale), at_zero);
-    const auto held = hn::Min(hn::Max(scaled, hn::Zero(d)), hn::Set(d, static_cast<double>(last)));
-    return hn::BitCast(words, hn::Add(held, hn::Set(d, kWhole)));
-  };
-  const auto four = [&](const double* from) HWY_ATTR {
-    const auto low_half = hn::ConcatEven(words, numbers(from + lanes), numbers(from));
-    const auto high_half =
-        hn::ConcatEven(words, numbers(from + 3 * lanes), numbers(from + 2 * lanes));
-    return hn::ConcatEven(halves, hn::BitCast(halves, high_half), hn::BitCast(halves, low_half));
-  };
-  std::int64_t i = 0;
-  for (; i + 4 * lanes <= count; i += 4 * lanes) hn::StoreU(four(x + i), halves, bin + i);
-  if (i == count) return;
-  double rest[4 * hn::MaxLanes(d)] = {};
-  std::uint16_t out[4 * hn::MaxLanes(d)];
-  std::copy(x + i, x + count, rest);
-  hn::StoreU(four(rest), halves, out);
-  std::copy_n(out, count - i, bin + i);
-}
-
-float kolmogorov_distance_bounds_kernel(std::span<const std::int32_t> before,
-                                        std::span<const float> cdf, std::span<float> bound) {
-  const float share = 1 / static_cast<float>(before.back());
-  const hn::ScalableTag<float> d;
-  const hn::RebindToSigned<decltype(d)> integers;
-  const auto share_below = [&](std::size_t edge) HWY_ATTR {
-    return hn::Mul(hn::Set(d, share), hn::ConvertTo(d, hn::LoadU(integers, before.data() + edge)));
-  };
-  auto reached = hn::Zero(d);
-  for (std::size_t bin = 0; bin < bound.size(); bin += hn::Lanes(d)) {
-    const auto low = hn::LoadU(d, cdf.data() + bin);
-    const auto high = hn::LoadU(d, cdf.data() + bin + 1);
-    const auto first = share_below(bin);
-    const auto last = share_below(bin + 1);
-    hn::StoreU(hn::Max(hn::Sub(last, low), hn::Sub(high, first)), d, bound.data() + bin);
-    reached = hn::Max(reached, hn::Max(hn::Sub(last, high), hn::Sub(low, first)));
-  }
-  return hn::GetLane(hn::MaxOfLanes(d, reached));
-}
-
 // The accumulators of eight columns stay in registers; columns past the end are skipped.
 void compute_weighted_sums_kernel(std::span<const WeightedRow> rows, std::int64_t cols,
                                   double* sums) {
@@ -293,14 +241,6 @@ QKSCOPE_EXPORT_KERNEL(PowerSums, central_power_sums, (std::span<const double> x,
 QKSCOPE_EXPORT_KERNEL(void, add_scaled,
                       (double factor, std::span<const double> x, std::span<double> y),
                       (factor, x, y));
-QKSCOPE_EXPORT_KERNEL(void, compute_bin_indices,
-                      (std::span<const double> x, double low, double scale, std::uint16_t last,
-                       std::uint16_t* bin),
-                      (x, low, scale, last, bin));
-QKSCOPE_EXPORT_KERNEL(float, kolmogorov_distance_bounds,
-                      (std::span<const std::int32_t> before, std::span<const float> cdf,
-                       std::span<float> bound),
-                      (before, cdf, bound));
 QKSCOPE_EXPORT_KERNEL(void, compute_weighted_sums,
                       (std::span<const WeightedRow> rows, std::int64_t cols, double* sums),
                       (rows, cols, sums));
