@@ -40,9 +40,6 @@ using Doubles = hn::CappedTag<double, kPanelColumns>;
 constexpr int kLanes = hn::MaxLanes(Doubles());
 constexpr int kVectors = kPanelColumns / kLanes;  // per eight columns
 using Vector = hn::Vec<Doubles>;
-// Whether left operands are broadcast from a loaded vector: free on Arm (multiply-add by element),
-// where a broadcast load would occupy a multiplier port.
-constexpr bool kBroadcastFromVector = HWY_TARGET == HWY_NEON;
 // Rows per tile; a divisor of eight.
 constexpr int kTileRows = HWY_TARGET == HWY_SSE4 ? 2 : kVectors == 1 ? 8 : 4;
 
@@ -77,20 +74,11 @@ HWY_INLINE void tile_product(std::int64_t depth, const LeftRows& left, const dou
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v)
       line[v] = hn::LoadU(d, panel + k * kPanelColumns + v * kLanes);
-    const auto add = [&](int row, Vector number) HWY_ATTR {
+#pragma GCC unroll 16
+    for (int row = 0; row < kRows; ++row) {
+      const Vector number = hn::Set(d, *left.at(row, k));
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::MulAdd(line[v], number, sum[row][v]);
-    };
-    if constexpr (kBroadcastFromVector && kRows % 2 == 0) {
-#pragma GCC unroll 16
-      for (int row = 0; row < kRows; row += 2) {
-        const Vector two = hn::LoadU(d, left.at(row, k));
-        add(row, hn::Broadcast<0>(two));
-        add(row + 1, hn::Broadcast<1>(two));
-      }
-    } else {
-#pragma GCC unroll 16
-      for (int row = 0; row < kRows; ++row) add(row, hn::Set(d, *left.at(row, k)));
     }
   }
 }
@@ -149,32 +137,18 @@ HWY_NOINLINE void narrow_tile(const float* left, std::int64_t depth, const float
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::Zero(d);
-  // Adds the outer product of column k of `left` and row k of `right`; number(row) returns
-  // left(row, k) in all lanes.
-  const auto add = [&](const auto& number) HWY_ATTR {
+#pragma GCC unroll 2
+  for (std::int64_t k = 0; k < depth; ++k, right += stride) {
     FloatVector line[kWidth];
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) line[v] = hn::LoadU(d, right + v * kFloatLanes);
 #pragma GCC unroll 16
-    for (int row = 0; row < kRows; ++row)
+    for (int row = 0; row < kRows; ++row) {
+      const FloatVector number = hn::Set(d, left[row * depth + k]);
 #pragma GCC unroll 8
-      for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::MulAdd(line[v], number(row), sum[row][v]);
-    right += stride;
-  };
-  std::int64_t k = 0;
-  if constexpr (kBroadcastFromVector) {
-    for (; k + 4 <= depth; k += 4) {
-      FloatVector four[kRows];
-#pragma GCC unroll 16
-      for (int row = 0; row < kRows; ++row) four[row] = hn::LoadU(d, left + row * depth + k);
-      add([&](int row) HWY_ATTR { return hn::Broadcast<0>(four[row]); });
-      add([&](int row) HWY_ATTR { return hn::Broadcast<1>(four[row]); });
-      add([&](int row) HWY_ATTR { return hn::Broadcast<2>(four[row]); });
-      add([&](int row) HWY_ATTR { return hn::Broadcast<3>(four[row]); });
+      for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::MulAdd(line[v], number, sum[row][v]);
     }
   }
-#pragma GCC unroll 2
-  for (; k < depth; ++k) add([&](int row) HWY_ATTR { return hn::Set(d, left[row * depth + k]); });
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row, out += out_stride)
 #pragma GCC unroll 8
@@ -273,18 +247,6 @@ void pack_centred(const float* vectors, std::span<const std::int64_t> rows,
   }
 }
 
-HWY_INLINE void store_interleaved(Vector a, Vector b, Vector c, Vector e, double* to) {
-  const Doubles d;
-  if constexpr (kLanes == 2) {  // faster than st4 on Arm
-    hn::StoreU(hn::InterleaveLower(d, a, b), d, to);
-    hn::StoreU(hn::InterleaveLower(d, c, e), d, to + 2);
-    hn::StoreU(hn::InterleaveUpper(d, a, b), d, to + 4);
-    hn::StoreU(hn::InterleaveUpper(d, c, e), d, to + 6);
-  } else {
-    hn::StoreInterleaved4(a, b, c, e, d, to);
-  }
-}
-
 void centred_rows_kernel(const float* const* rows, std::int64_t count, const double* mean,
                          std::int64_t cols, double* out) {
   const Doubles d;
@@ -297,7 +259,7 @@ void centred_rows_kernel(const float* const* rows, std::int64_t count, const dou
       const auto off = [&](int row) HWY_ATTR {
         return hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, rows[row] + j)), centre);
       };
-      store_interleaved(off(0), off(1), off(2), off(3), out);
+      hn::StoreInterleaved4(off(0), off(1), off(2), off(3), d, out);
     }
     for (; j < cols; ++j)
       for (int row = 0; row < kInterleaved; ++row) *out++ = rows[row][j] - mean[j];
