@@ -37,35 +37,17 @@ constexpr double kErfcx[] = {
 constexpr double kLargest = 26.5;
 constexpr double kSplit = 134217729;  // 2^27 + 1: Veltkamp splitting
 
-// Four vectors processed together to hide the latency of polynomial evaluation.
-struct Lanes {
-  static constexpr int kVectors = 4;
-  static constexpr int kLanes = hn::MaxLanes(Doubles());
-  static constexpr std::size_t kCount = kVectors * kLanes;
-  Vector v[kVectors];
-
-  HWY_INLINE Lanes() {}  // not defaulted: GCC would compile it for the baseline target
-};
-
-template <typename Function>
-HWY_INLINE Lanes make_lanes(const Function& function) {
-  Lanes result;
-#pragma GCC unroll 4
-  for (int i = 0; i < Lanes::kVectors; ++i) result.v[i] = function(i);
-  return result;
-}
-
 template <std::size_t kTerms>
-HWY_INLINE Lanes evaluate_polynomial(const double (&terms)[kTerms], const Lanes& x) {
-  Lanes p = make_lanes([&](int) HWY_ATTR { return splat(terms[kTerms - 1]); });
+HWY_INLINE Vector evaluate_polynomial(const double (&terms)[kTerms], Vector x) {
+  Vector p = splat(terms[kTerms - 1]);
 #pragma GCC unroll 32
   for (int term = static_cast<int>(kTerms) - 2; term >= 0; --term)
-    p = make_lanes([&](int i) HWY_ATTR { return hn::MulAdd(p.v[i], x.v[i], splat(terms[term])); });
+    p = hn::MulAdd(p, x, splat(terms[term]));
   return p;
 }
 
 // Branch-free exp(x) for -703 <= x <= 0.
-HWY_INLINE Lanes exp_of_negative(const Lanes& x) {
+HWY_INLINE Vector exp_of_negative(Vector x) {
   constexpr double kInvLn2 = 1.4426950408889634;
   constexpr double kLn2High = 6.93147180369123816490e-01;
   constexpr double kLn2Low = 1.90821492927058770002e-10;
@@ -85,71 +67,47 @@ HWY_INLINE Lanes exp_of_negative(const Lanes& x) {
                                 1.0 / 39916800,
                                 1.0 / 479001600,
                                 1.0 / 6227020800};
-  const Lanes shifted =
-      make_lanes([&](int i) HWY_ATTR { return hn::MulAdd(x.v[i], splat(kInvLn2), splat(kRound)); });
-  const Lanes r = make_lanes([&](int i) HWY_ATTR {
-    const Vector k = hn::Sub(shifted.v[i], splat(kRound));
-    return hn::NegMulAdd(k, splat(kLn2Low), hn::NegMulAdd(k, splat(kLn2High), x.v[i]));
-  });
-  const Lanes p = evaluate_polynomial(kTaylor, r);
-  return make_lanes([&](int i) HWY_ATTR {
-    const hn::RebindToSigned<Doubles> integers;
-    const auto exponent =
-        hn::Add(hn::BitCast(integers, shifted.v[i]), hn::Set(integers, std::int64_t{1023}));
-    return hn::Mul(p.v[i], hn::BitCast(Doubles(), hn::ShiftLeft<52>(exponent)));
-  });
+  const Vector shifted = hn::MulAdd(x, splat(kInvLn2), splat(kRound));
+  const Vector k = hn::Sub(shifted, splat(kRound));
+  const Vector r = hn::NegMulAdd(k, splat(kLn2Low), hn::NegMulAdd(k, splat(kLn2High), x));
+  const hn::RebindToSigned<Doubles> integers;
+  const auto exponent =
+      hn::Add(hn::BitCast(integers, shifted), hn::Set(integers, std::int64_t{1023}));
+  return hn::Mul(evaluate_polynomial(kTaylor, r),
+                 hn::BitCast(Doubles(), hn::ShiftLeft<52>(exponent)));
 }
 
-HWY_INLINE Lanes erfc_of_positive(Lanes u) {
-  u = make_lanes([&](int i) HWY_ATTR {
-    return hn::IfThenElse(hn::Lt(u.v[i], splat(kLargest)), u.v[i], splat(kLargest));
-  });
-  const Lanes growth = make_lanes(
-      [&](int i) HWY_ATTR { return hn::MulAdd(splat(2), u.v[i], splat(1)); });  // 1 + 2 u
+HWY_INLINE Vector erfc_of_positive(Vector u) {
+  u = hn::IfThenElse(hn::Lt(u, splat(kLargest)), u, splat(kLargest));
+  const Vector growth = hn::MulAdd(splat(2), u, splat(1));  // 1 + 2 u
   // One division gives both (u - 3) / (u + 3) and 1 / (1 + 2 u).
-  const Lanes inverse = make_lanes([&](int i) HWY_ATTR {
-    return hn::Div(splat(1), hn::Mul(hn::Add(u.v[i], splat(3)), growth.v[i]));
-  });
-  const Lanes p = evaluate_polynomial(
-      kErfcx, make_lanes([&](int i) HWY_ATTR {
-        return hn::Mul(hn::Mul(hn::Sub(u.v[i], splat(3)), growth.v[i]), inverse.v[i]);
-      }));
-  const Lanes e =
-      exp_of_negative(make_lanes([&](int i) HWY_ATTR { return hn::Neg(hn::Mul(u.v[i], u.v[i])); }));
-  return make_lanes([&](int i) HWY_ATTR {
-    const Vector square = hn::Mul(u.v[i], u.v[i]);
-    // exp(-u^2) = exp(-square) (1 - lost), where `lost` is the rounding error of u^2, computed by
-    // Veltkamp-Dekker splitting.
-    const Vector scaled = hn::Mul(u.v[i], splat(kSplit));
-    const Vector high = hn::Sub(scaled, hn::Sub(scaled, u.v[i]));
-    const Vector low = hn::Sub(u.v[i], high);
-    const Vector lost = hn::MulAdd(
-        low, low, hn::MulAdd(hn::Mul(splat(2), high), low, hn::Sub(hn::Mul(high, high), square)));
-    const Vector corrected = hn::NegMulAdd(e.v[i], lost, e.v[i]);
-    return hn::Mul(hn::Mul(hn::Mul(corrected, p.v[i]), hn::Add(u.v[i], splat(3))), inverse.v[i]);
-  });
-}
-
-// Applies function to Lanes::kCount values at a time; the rest is padded with zeros.
-template <typename Function>
-HWY_INLINE void transform(double* values, std::size_t count, const Function& function) {
-  const auto apply = [&](double* at) HWY_ATTR {
-    const Lanes out = function(
-        make_lanes([&](int i) HWY_ATTR { return hn::LoadU(Doubles(), at + i * Lanes::kLanes); }));
-    for (int i = 0; i < Lanes::kVectors; ++i)
-      hn::StoreU(out.v[i], Doubles(), at + i * Lanes::kLanes);
-  };
-  std::size_t i = 0;
-  for (; i + Lanes::kCount <= count; i += Lanes::kCount) apply(values + i);
-  if (i == count) return;
-  double rest[Lanes::kCount] = {};
-  std::copy(values + i, values + count, rest);
-  apply(rest);
-  std::copy_n(rest, count - i, values + i);
+  const Vector inverse = hn::Div(splat(1), hn::Mul(hn::Add(u, splat(3)), growth));
+  const Vector p =
+      evaluate_polynomial(kErfcx, hn::Mul(hn::Mul(hn::Sub(u, splat(3)), growth), inverse));
+  const Vector square = hn::Mul(u, u);
+  const Vector e = exp_of_negative(hn::Neg(square));
+  // exp(-u^2) = exp(-square) (1 - lost), where `lost` is the rounding error of u^2, computed by
+  // Veltkamp-Dekker splitting.
+  const Vector scaled = hn::Mul(u, splat(kSplit));
+  const Vector high = hn::Sub(scaled, hn::Sub(scaled, u));
+  const Vector low = hn::Sub(u, high);
+  const Vector lost = hn::MulAdd(
+      low, low, hn::MulAdd(hn::Mul(splat(2), high), low, hn::Sub(hn::Mul(high, high), square)));
+  const Vector corrected = hn::NegMulAdd(e, lost, e);
+  return hn::Mul(hn::Mul(hn::Mul(corrected, p), hn::Add(u, splat(3))), inverse);
 }
 
 void erfc_in_place_kernel(std::span<double> z) {
-  transform(z.data(), z.size(), [](const Lanes& u) HWY_ATTR { return erfc_of_positive(u); });
+  constexpr std::size_t kLanes = hn::MaxLanes(Doubles());
+  const auto replace = [](double* at) HWY_ATTR {
+    hn::StoreU(erfc_of_positive(hn::LoadU(Doubles(), at)), Doubles(), at);
+  };
+  std::size_t i = 0;
+  for (; i + kLanes <= z.size(); i += kLanes) replace(z.data() + i);
+  double rest[kLanes] = {};
+  std::copy(z.begin() + static_cast<std::ptrdiff_t>(i), z.end(), rest);
+  replace(rest);
+  std::copy_n(rest, z.size() - i, z.begin() + static_cast<std::ptrdiff_t>(i));
 }
 
 // 4 Phi(z) Phi(-z) = Q(z^2)^-4 where Q is a minimax polynomial. The maximum error is 2e-7, or 7e-7
