@@ -1,8 +1,7 @@
 // Matrix products by register tiles. A tile holds the sums of a few rows times eight columns (or,
 // for narrow products, one to a few vectors of columns) in registers and runs over the inner
 // dimension. There are three kinds:
-// - Panel products: the right operand is packed into panels of eight columns, left rows are
-//   interleaved by four.
+// - Panel products: the right operand is packed into panels of eight columns.
 // - Narrow products: float32, both operands are unpacked, for a few columns.
 //   multiply_narrow_reference() in reference.h is the plain version.
 // - Gram matrices: 64 rows at a time are packed into panels that serve as both operands.
@@ -43,20 +42,12 @@ using Vector = hn::Vec<Doubles>;
 // Rows per tile; a divisor of eight.
 constexpr int kTileRows = HWY_TARGET == HWY_SSE4 ? 2 : kVectors == 1 ? 8 : 4;
 
-// Left operand of a matrix product with groups of four rows interleaved. Elements of a row are
-// `step` numbers apart, groups `apart` numbers. Passed by reference, because passing by value
-// causes a store-forwarding stall on x86.
+// Left operand of a matrix product: elements of a row are `step` numbers apart, rows `apart`
+// numbers. Passed by reference, because passing by value causes a store-forwarding stall on x86.
 struct LeftRows {
   const double* first;
   std::int64_t step;
   std::int64_t apart;
-
-  HWY_INLINE const double* at(int row, std::int64_t k) const {
-    return first + row / kInterleaved * apart + k * step + row % kInterleaved;
-  }
-  HWY_INLINE LeftRows from(std::int64_t row) const {
-    return {first + row / kInterleaved * apart + row % kInterleaved, step, apart};
-  }
 };
 
 // Matrix product of a tile: sum (kRows, 8) = left (kRows, depth) panel (depth, 8), in registers.
@@ -68,15 +59,17 @@ HWY_INLINE void tile_product(std::int64_t depth, const LeftRows& left, const dou
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::Zero(d);
+  const auto [first, step, apart] = left;
+  const double* column = first;  // element k of the first row
 #pragma GCC unroll 2
-  for (std::int64_t k = 0; k < depth; ++k) {
+  for (std::int64_t k = 0; k < depth; ++k, column += step) {
     Vector line[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v)
       line[v] = hn::LoadU(d, panel + k * kPanelColumns + v * kLanes);
 #pragma GCC unroll 16
     for (int row = 0; row < kRows; ++row) {
-      const Vector number = hn::Set(d, *left.at(row, k));
+      const Vector number = hn::Set(d, column[row * apart]);
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::MulAdd(line[v], number, sum[row][v]);
     }
@@ -112,13 +105,11 @@ HWY_NOINLINE void add_tile(std::int64_t depth, const LeftRows& left, const doubl
 
 void panel_product(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                    double* out) {
-  const LeftRows all{left, kInterleaved, kInterleaved * depth};
-  for (std::int64_t row = 0; row < rows; row += kTileRows)
-    store_tile<kTileRows>(depth, all.from(row), panel, out + row * kPanelColumns);
-}
-
-void row_product(const double* row, std::int64_t depth, const double* panel, double* out) {
-  store_tile<1>(depth, {row, 1, 0}, panel, out);
+  std::int64_t row = 0;
+  for (; row + kTileRows <= rows; row += kTileRows)
+    store_tile<kTileRows>(depth, {left + row * depth, 1, depth}, panel, out + row * kPanelColumns);
+  for (; row < rows; ++row)
+    store_tile<1>(depth, {left + row * depth, 1, depth}, panel, out + row * kPanelColumns);
 }
 
 using Floats = hn::CappedTag<float, kNarrowPadding>;
@@ -214,7 +205,7 @@ void gram_of_panels(const double* packed, std::int64_t packed_depth, std::int64_
     const auto end = std::min(begin + kCacheColumns, n);
     for (std::int64_t i = 0; i < end; i += kTileRows) {
       const auto first = i / kPanelColumns * kPanelColumns;
-      const LeftRows left{panel_of(first) + (i - first), kPanelColumns, kInterleaved};
+      const LeftRows left{panel_of(first) + (i - first), kPanelColumns, 1};
       for (auto j = std::max(begin, first); j < end; j += kPanelColumns)
         add_gram_tile(depth, left, panel_of(j), i, j, sum);
     }
@@ -247,29 +238,6 @@ void pack_centred(const float* vectors, std::span<const std::int64_t> rows,
   }
 }
 
-void centred_rows_kernel(const float* const* rows, std::int64_t count, const double* mean,
-                         std::int64_t cols, double* out) {
-  const Doubles d;
-  const hn::Rebind<float, Doubles> floats;
-  std::int64_t i = 0;
-  for (; i + kInterleaved <= count; i += kInterleaved, rows += kInterleaved) {
-    std::int64_t j = 0;
-    for (; j + kLanes <= cols; j += kLanes, out += kInterleaved * kLanes) {
-      const Vector centre = hn::LoadU(d, mean + j);
-      const auto off = [&](int row) HWY_ATTR {
-        return hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, rows[row] + j)), centre);
-      };
-      hn::StoreInterleaved4(off(0), off(1), off(2), off(3), d, out);
-    }
-    for (; j < cols; ++j)
-      for (int row = 0; row < kInterleaved; ++row) *out++ = rows[row][j] - mean[j];
-  }
-  for (; i < padded_row_count(count); i += kInterleaved, rows += kInterleaved)
-    for (std::int64_t j = 0; j < cols; ++j)
-      for (int row = 0; row < kInterleaved; ++row)
-        *out++ = i + row < count ? rows[row][j] - mean[j] : 0.0;
-}
-
 }  // namespace
 }  // namespace qkscope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -279,11 +247,9 @@ namespace qkscope {
 namespace {
 
 HWY_EXPORT(panel_product);
-HWY_EXPORT(row_product);
 HWY_EXPORT(narrow_product);
 HWY_EXPORT(gram_of_panels);
 HWY_EXPORT(pack_centred);
-HWY_EXPORT(centred_rows_kernel);
 
 // Rows per packed block of a Gram matrix; a block stays in the L1 cache.
 constexpr std::int64_t kGramRows = 64;
@@ -314,27 +280,14 @@ struct PackedColumns {
   }
 };
 
-// Interleaves rows of a matrix by four, padded with zero rows to a multiple of eight.
-CacheAlignedVector<double> interleave_matrix_rows(const Matrix& matrix, std::int64_t first,
-                                                  std::int64_t rows) {
-  CacheAlignedVector<double> packed(as_index(padded_row_count(rows) * matrix.cols));
-  for (std::int64_t row = 0; row < rows; ++row) {
-    double* const to =
-        packed.data() + row / kInterleaved * kInterleaved * matrix.cols + row % kInterleaved;
-    for (std::int64_t k = 0; k < matrix.cols; ++k) to[k * kInterleaved] = matrix(first + row, k);
-  }
-  return packed;
-}
-
 Matrix multiply_packed(const Matrix& left, const PackedColumns& right) {
   Matrix product(left.rows, right.columns);
   constexpr std::int64_t kBlock = 32;  // rows that stay in the L1 cache for all panels
   double out[kBlock * kPanelColumns];
   for (std::int64_t first = 0; first < left.rows; first += kBlock) {
     const auto rows = std::min(kBlock, left.rows - first);
-    const auto packed = interleave_matrix_rows(left, first, rows);
     for (std::int64_t column = 0; column < right.columns; column += kPanelColumns) {
-      multiply_panel(packed.data(), rows, right.depth, right.data.data() + column * right.depth,
+      multiply_panel(left.row(first), rows, right.depth, right.data.data() + column * right.depth,
                      out);
       const auto used = std::min<std::int64_t>(kPanelColumns, right.columns - column);
       for (std::int64_t row = 0; row < rows; ++row)
@@ -349,12 +302,6 @@ Matrix multiply_packed(const Matrix& left, const PackedColumns& right) {
 void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                     double* out) {
   QKSCOPE_DISPATCH(panel_product)(left, rows, depth, panel, out);
-}
-
-void centre_and_interleave(std::span<const float* const> rows, std::span<const double> mean,
-                           double* out) {
-  QKSCOPE_DISPATCH(centred_rows_kernel)
-  (rows.data(), std::ssize(rows), mean.data(), std::ssize(mean), out);
 }
 
 void multiply_narrow(const float* left, std::int64_t rows, std::int64_t depth, const float* right,
@@ -397,8 +344,8 @@ void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
     for (const auto& [weight, total] : weighted)
       for (std::int64_t j = 0; j < sum.cols; j += kPanelColumns) {
         double out[kPanelColumns];
-        QKSCOPE_DISPATCH(row_product)
-        (weight.data() + begin, std::ssize(part), packed.data() + j * kGramStride, out);
+        multiply_panel(weight.data() + begin, 1, std::ssize(part), packed.data() + j * kGramStride,
+                       out);
         add_scaled(
             1,
             std::span(out).first(std::min<std::size_t>(kPanelColumns, total.size() - as_index(j))),
