@@ -32,7 +32,6 @@ bool all_finite(std::span<const float> vector) {
   return largest < 0x7F800000U;
 }
 
-// The vector of one row and head, shape (head_dim).
 std::span<const float> vector_at(ConstTensorView vectors, std::int64_t row, std::int64_t head) {
   return {vectors.data<float>() + row * vectors.stride(0) + head * vectors.stride(1),
           static_cast<std::size_t>(vectors.dim(2))};

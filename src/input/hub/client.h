@@ -18,7 +18,6 @@
 
 namespace qkscope {
 
-// Connection settings of the Hub.
 struct HubSettings {
   Url endpoint;                 // HF_ENDPOINT, default https://huggingface.co
   std::string token;            // HF_TOKEN, else the file written by `hf auth login`; may be ""
