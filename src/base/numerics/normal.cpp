@@ -1,8 +1,10 @@
 #include "base/numerics/normal.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/core/cpu_target.h"
+#include "base/core/numbers.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/numerics/normal.cpp"
@@ -26,7 +28,7 @@ HWY_INLINE Vector splat(double value) {
 
 // exp(u^2) erfc(u) (1 + 2u) as a polynomial in (u - 3) / (u + 3) for u >= 0, interpolated at
 // Chebyshev nodes with 40 digits. Relative error below 5e-16.
-constexpr double kErfcx[] = {
+constexpr std::array kErfcx = {
     1.2530080582697296,     -0.13562110612457573,    -0.04756229435344576,   0.129645158702281,
     -0.11927366341575335,   0.06830802735644051,     -0.02377051490712486,   0.0025293916666211625,
     0.0018886902217603342,  -0.000779831276440303,   -0.000105158888745708,  0.00012509529969692863,
@@ -38,7 +40,7 @@ constexpr double kLargest = 26.5;
 constexpr double kSplit = 134217729;  // 2^27 + 1: Veltkamp splitting
 
 template <std::size_t kTerms>
-HWY_INLINE Vector evaluate_polynomial(const double (&terms)[kTerms], Vector x) {
+HWY_INLINE Vector evaluate_polynomial(const std::array<double, kTerms>& terms, Vector x) {
   Vector p = splat(terms[kTerms - 1]);
 #pragma GCC unroll 32
   for (int term = static_cast<int>(kTerms) - 2; term >= 0; --term)
@@ -52,21 +54,13 @@ HWY_INLINE Vector exp_of_negative(Vector x) {
   constexpr double kLn2High = 6.93147180369123816490e-01;
   constexpr double kLn2Low = 1.90821492927058770002e-10;
   constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
-  // Taylor series for |r| <= ln(2) / 2; the first omitted term is 4e-18.
-  constexpr double kTaylor[] = {1.0,
-                                1.0,
-                                0.5,
-                                1.0 / 6,
-                                1.0 / 24,
-                                1.0 / 120,
-                                1.0 / 720,
-                                1.0 / 5040,
-                                1.0 / 40320,
-                                1.0 / 362880,
-                                1.0 / 3628800,
-                                1.0 / 39916800,
-                                1.0 / 479001600,
-                                1.0 / 6227020800};
+  // Taylor series for |r| <= ln(2) / 2: 1 / n!; the first omitted term is 4e-18.
+  constexpr auto kTaylor = [] {
+    std::array<double, 14> terms{1};
+    double factorial = 1;
+    for (std::size_t n = 1; n < terms.size(); ++n) terms[n] = 1 / (factorial *= to_double(n));
+    return terms;
+  }();
   const Vector shifted = hn::MulAdd(x, splat(kInvLn2), splat(kRound));
   const Vector k = hn::Sub(shifted, splat(kRound));
   const Vector r = hn::NegMulAdd(k, splat(kLn2Low), hn::NegMulAdd(k, splat(kLn2High), x));
