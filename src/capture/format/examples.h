@@ -95,8 +95,6 @@ class ExamplesWriter {
  public:
   ExamplesWriter(const std::string& path, std::int64_t row_group_size);
   ~ExamplesWriter();
-  ExamplesWriter(const ExamplesWriter&) = delete;
-  ExamplesWriter& operator=(const ExamplesWriter&) = delete;
 
   void append(const ExampleRecord& example);
   void finish();
