@@ -48,8 +48,15 @@ struct NufftTables {
   bool is_inside_band(std::int64_t k) const { return k >= inner.begin && k < inner.end; }
   // On small grids, the deconvolution gains of neighbouring points differ too much to be shared.
   bool has_few_points() const { return fft->size() <= 256; }
+  // Returns the squared deconvolution gains of a block, shape (4).
+  const FourFloats* gains_of_block(std::int64_t block) const {
+    return shared_gain.data() + (block >> shift) * 4;
+  }
+
+  static constexpr std::int64_t kMarginBlocks = 4;
 
   std::shared_ptr<const Fft> fft;
+  std::array<float, 8> halfway;  // weights of eight points that interpolate the middle of them
   double step;
   std::int64_t first;  // half grid points that cover the band: first..last
   std::int64_t last;
