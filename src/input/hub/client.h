@@ -192,6 +192,10 @@ inline bool is_weight_file(const std::string& path) {
   return path.ends_with(".safetensors") || path.ends_with(".bin");
 }
 
+// Adds `path` to `chosen` if the repository lists it.
+void add_path_if_listed(const std::vector<std::string>& paths, const std::string& path,
+                        std::vector<std::string>& chosen);
+
 // Selects the files of one split and the dataset card. `name`: configuration; "" is the default.
 FileChoice make_split_file_choice(const std::string& name, const std::string& split);
 
