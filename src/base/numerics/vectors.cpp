@@ -82,38 +82,28 @@ PowerSums central_power_sums_kernel(std::span<const double> x, double centre) {
   return {first.total(), second.total(), third.total(), fourth.total()};
 }
 
-// Dot products of rows (kRows, cols) with y (cols); the rows share the loads of y.
-template <int kRows, typename Number>
-HWY_INLINE void dot_rows(const Number* rows, const double* y, std::int64_t cols, double* out) {
-  Sums sums[kRows];
-  const auto add = [&](const Number* from, std::int64_t stride, const double* with) HWY_ATTR {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      const Vector by = load(with + v * kLanes);
-#pragma GCC unroll 2
-      for (int r = 0; r < kRows; ++r)
-        sums[r].v[v] = hn::MulAdd(load(from + r * stride + v * kLanes), by, sums[r].v[v]);
-    }
-  };
-  std::int64_t at = 0;
-  for (; at + kSums <= cols; at += kSums) add(rows + at, cols, y + at);
-  if (at < cols) {
-    Number rest[kRows][kSums] = {};
-    double with[kSums] = {};
-    for (int r = 0; r < kRows; ++r) std::copy(rows + r * cols + at, rows + (r + 1) * cols, rest[r]);
-    std::copy(y + at, y + cols, with);
-    add(rest[0], kSums, with);
-  }
-#pragma GCC unroll 2
-  for (int r = 0; r < kRows; ++r) out[r] = sums[r].total();
-}
-
+// Dot products of rows (count, cols) with y (cols).
 template <typename Number>
 HWY_INLINE void dots_of(const Number* rows, std::int64_t count, const double* y, std::int64_t cols,
                         double* out) {
-  std::int64_t i = 0;
-  for (; i + 2 <= count; i += 2) dot_rows<2>(rows + i * cols, y, cols, out + i);
-  if (i < count) dot_rows<1>(rows + i * cols, y, cols, out + i);
+  for (std::int64_t row = 0; row < count; ++row, rows += cols) {
+    Sums sums;
+    const auto add = [&](const Number* from, const double* with) HWY_ATTR {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v)
+        sums.v[v] = hn::MulAdd(load(from + v * kLanes), load(with + v * kLanes), sums.v[v]);
+    };
+    std::int64_t at = 0;
+    for (; at + kSums <= cols; at += kSums) add(rows + at, y + at);
+    if (at < cols) {
+      Number rest[kSums] = {};
+      double with[kSums] = {};
+      std::copy(rows + at, rows + cols, rest);
+      std::copy(y + at, y + cols, with);
+      add(rest, with);
+    }
+    out[row] = sums.total();
+  }
 }
 
 void dots_kernel(const double* rows, std::int64_t count, const double* y, std::int64_t cols,
@@ -191,28 +181,9 @@ void compute_weighted_sums_kernel(std::span<const WeightedRow> rows, std::int64_
 
 void add_column_sums_kernel(const float* rows, std::int64_t count, std::span<double> sums) {
   const auto cols = std::ssize(sums);
-  double* const sum = sums.data();
-  constexpr std::int64_t kTogether = 64;  // rows that stay in the L1 cache
-  for (std::int64_t begin = 0; begin < count; begin += kTogether) {
-    const float* const from = rows + begin * cols;
-    const auto here = std::min(kTogether, count - begin);
-    std::int64_t j = 0;
-    for (; j + kSums <= cols; j += kSums) {
-      Vector total[kVectors];
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) total[v] = load(sum + j + v * kLanes);
-      for (std::int64_t i = 0; i < here; ++i) {
-#pragma GCC unroll 8
-        for (int v = 0; v < kVectors; ++v)
-          total[v] = hn::Add(total[v], load(from + i * cols + j + v * kLanes));
-      }
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) hn::StoreU(total[v], Doubles(), sum + j + v * kLanes);
-    }
-    for (std::int64_t i = 0; i < here && j < cols; ++i)
-      apply_elementwise(from + i * cols + j, cols - j, sum + j,
-                        [](Vector to, Vector value) HWY_ATTR { return hn::Add(to, value); });
-  }
+  for (std::int64_t i = 0; i < count; ++i)
+    apply_elementwise(rows + i * cols, cols, sums.data(),
+                      [](Vector to, Vector value) HWY_ATTR { return hn::Add(to, value); });
 }
 
 void centre_rows_kernel(const float* rows, std::int64_t count, std::span<const double> means,
