@@ -90,19 +90,6 @@ HWY_NOINLINE void store_tile(std::int64_t depth, const LeftRows& left, const dou
       hn::StoreU(sum[row][v], Doubles(), out + row * kPanelColumns + v * kLanes);
 }
 
-// Adds left (kTileRows, depth) times panel (depth, 8) to `to` (kTileRows, 8), row stride `stride`.
-HWY_NOINLINE void add_tile(std::int64_t depth, const LeftRows& left, const double* panel,
-                           double* to, std::int64_t stride) {
-  Vector sum[kTileRows][kVectors];
-  tile_product<kTileRows>(depth, left, panel, sum);
-#pragma GCC unroll 16
-  for (int row = 0; row < kTileRows; ++row, to += stride)
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v)
-      hn::StoreU(hn::Add(hn::LoadU(Doubles(), to + v * kLanes), sum[row][v]), Doubles(),
-                 to + v * kLanes);
-}
-
 void panel_product(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                    double* out) {
   std::int64_t row = 0;
@@ -187,8 +174,6 @@ HWY_INLINE void add_gram_tile(std::int64_t depth, const LeftRows& left, const do
                               std::int64_t i, std::int64_t j, Matrix& sum) {
   const auto rows = std::min<std::int64_t>(kTileRows, sum.rows - i);
   const auto columns = std::min<std::int64_t>(kPanelColumns, sum.cols - j);
-  if (rows == kTileRows && columns == kPanelColumns)
-    return add_tile(depth, left, panel, sum.row(i) + j, sum.cols);
   double out[kTileRows * kPanelColumns];
   store_tile<kTileRows>(depth, left, panel, out);
   for (std::int64_t row = 0; row < rows; ++row)
