@@ -138,44 +138,21 @@ void add_scaled_kernel(double factor, std::span<const double> x, std::span<doubl
                     [&](Vector to, Vector value) HWY_ATTR { return hn::MulAdd(by, value, to); });
 }
 
-// The accumulators of eight columns stay in registers; columns past the end are skipped.
 void compute_weighted_sums_kernel(std::span<const WeightedRow> rows, std::int64_t cols,
                                   double* sums) {
-  constexpr std::int64_t kColumns = 8;
-  constexpr int kParts = kColumns / kLanes;
-  for (std::int64_t first = 0; first < cols; first += kColumns) {
-    const auto here = std::min(kColumns, cols - first);
-    Vector sum[3][kParts];
-#pragma GCC unroll 3
-    for (int k = 0; k < 3; ++k)
-#pragma GCC unroll 4
-      for (int v = 0; v < kParts; ++v) sum[k][v] = hn::Zero(Doubles());
-    const auto add = [&](const WeightedRow& row, const float* from) HWY_ATTR {
-      const Vector weight = hn::Set(Doubles(), row.weight);
-      const Vector moment = hn::Set(Doubles(), row.moment);
-#pragma GCC unroll 4
-      for (int v = 0; v < kParts; ++v) {
-        const Vector x = load(from + v * kLanes);
-        const Vector weighted = hn::Mul(weight, x);
-        sum[0][v] = hn::Add(sum[0][v], weighted);
-        sum[1][v] = hn::MulAdd(moment, x, sum[1][v]);
-        sum[2][v] = hn::MulAdd(weighted, x, sum[2][v]);
-      }
+  std::fill_n(sums, 3 * cols, 0.0);
+  for (const WeightedRow& row : rows) {
+    const auto add = [&](auto d, std::int64_t j) HWY_ATTR {
+      const auto x = hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, decltype(d)>(), row.x + j));
+      const auto weighted = hn::Mul(hn::Set(d, row.weight), x);
+      const auto sum = [&](int k) HWY_ATTR { return hn::LoadU(d, sums + k * cols + j); };
+      hn::StoreU(hn::Add(sum(0), weighted), d, sums + j);
+      hn::StoreU(hn::MulAdd(hn::Set(d, row.moment), x, sum(1)), d, sums + cols + j);
+      hn::StoreU(hn::MulAdd(weighted, x, sum(2)), d, sums + 2 * cols + j);
     };
-    for (const WeightedRow& row : rows) {
-      float rest[kColumns] = {};
-      const float* from = row.x + first;
-      __builtin_prefetch(from + 2 * kColumns);  // rows are scattered in memory
-      if (here < kColumns) from = (std::copy_n(from, here, rest), rest);
-      add(row, from);
-    }
-#pragma GCC unroll 3
-    for (int k = 0; k < 3; ++k) {
-      double out[kColumns];
-#pragma GCC unroll 4
-      for (int v = 0; v < kParts; ++v) hn::StoreU(sum[k][v], Doubles(), out + v * kLanes);
-      std::copy_n(out, here, sums + k * cols + first);
-    }
+    std::int64_t j = 0;
+    for (; j + kLanes <= cols; j += kLanes) add(Doubles(), j);
+    for (; j < cols; ++j) add(hn::CappedTag<double, 1>(), j);
   }
 }
 
