@@ -144,8 +144,8 @@ HWY_INLINE void accumulate_plasticity_lanes(const ZScoreInterpolation& lines,
     for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[v], units, running + v * kLaneStep);
     running += kLanes;
   };
-  // Adds points [first, end) of one column. `whole`: these points are in the range of every lane.
-  const auto add_points = [&](std::int32_t first, std::int32_t end, auto whole) HWY_ATTR {
+  // Adds points [first, end) of one column; lanes whose range excludes a point add 0.
+  const auto add_points = [&](std::int32_t first, std::int32_t end) HWY_ATTR {
     const auto row = lines.column[first] - lines.first_column;
     const float* const z = lines.z + row * kLanes;
     const float* const next = row + 1 < lines.columns ? z + kLanes : z;
@@ -162,13 +162,11 @@ HWY_INLINE void accumulate_plasticity_lanes(const ZScoreInterpolation& lines,
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         auto value = plasticity_of(hn::MulAdd(slope[v], fraction, start[v]));
-        if constexpr (!whole) {
-          const auto at = hn::Set(numbers, i);
-          const auto from = hn::LoadU(numbers, points.lane_first + v * kLaneStep);
-          const auto to = hn::LoadU(numbers, points.lane_end + v * kLaneStep);
-          const auto counts = hn::AndNot(hn::Lt(at, from), hn::Lt(at, to));
-          value = hn::IfThenElseZero(hn::RebindMask(units, counts), value);
-        }
+        const auto at = hn::Set(numbers, i);
+        const auto from = hn::LoadU(numbers, points.lane_first + v * kLaneStep);
+        const auto to = hn::LoadU(numbers, points.lane_end + v * kLaneStep);
+        const auto counts = hn::AndNot(hn::Lt(at, from), hn::Lt(at, to));
+        value = hn::IfThenElseZero(hn::RebindMask(units, counts), value);
         sum[v] = hn::Add(sum[v], value);
         of_lanes = hn::Add(of_lanes, value);
       }
@@ -176,15 +174,10 @@ HWY_INLINE void accumulate_plasticity_lanes(const ZScoreInterpolation& lines,
       *total++ = hn::GetLane(hn::SumOfLanes(units, of_lanes));
     }
   };
-  const auto whole_first = *std::max_element(points.lane_first, points.lane_first + kLanes);
-  const auto whole_end = *std::min_element(points.lane_end, points.lane_end + kLanes);
   store_sums();
   for (auto i = points.first, end = i; i < points.end; i = end) {
     while (end < points.end && lines.column[end] == lines.column[i]) ++end;
-    if (i >= whole_first && end <= whole_end)
-      add_points(i, end, std::true_type());
-    else
-      add_points(i, end, std::false_type());
+    add_points(i, end);
   }
 }
 
