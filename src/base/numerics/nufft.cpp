@@ -145,36 +145,16 @@ HWY_NOINLINE void append_above(std::int64_t half, std::int64_t apart, Vector pow
     if (powers[i] > least) found.push_back({half + i * apart, powers[i]});
 }
 
-// Lists the vectors with a maximum above `near` in their own block or in the next one; returns the
-// number listed. Branch-free: every index is written and the count advances only for hits, so
-// `list` needs room for one extra entry.
-std::size_t list_vectors_above(const float* largest, std::int64_t vectors, float near,
-                               std::uint32_t* list) {
-  std::size_t count = 0;
-  for (std::int64_t i = 0; i < vectors; i += 4) {
-    float highest[4];
-    hn::StoreU(hn::Max(hn::Load(Four(), largest + i), hn::Load(Four(), largest + i + 4)), Four(),
-               highest);
-#pragma GCC unroll 4
-    for (int v = 0; v < 4; ++v) {
-      list[count] = static_cast<std::uint32_t>(i + v);
-      count += highest[v] > near ? 1 : 0;
-    }
-  }
-  return count;
-}
-
 // Appends the points with |S|^2 > `least` to `found`. Midpoints of grid points are evaluated only
 // if one of the two grid points is above `near`. `largest`, shape (blocks + 1, 4): maxima of
 // find_spectral_peaks().
 void find_peaks(const FourComplex* signal, const NufftTables& tables, const float* largest,
                 float least, float near, std::vector<PeakCandidate>& found) {
   const auto blocks = static_cast<std::int64_t>(tables.fft->block_count());
-  const auto list = std::make_unique_for_overwrite<std::uint32_t[]>(as_index(4 * blocks + 1));
-  const auto count = list_vectors_above(largest, 4 * blocks, near, list.get());
-  for (const auto vector : std::span(list.get(), count)) {
+  for (std::int64_t vector = 0; vector < 4 * blocks; ++vector) {
+    if (!(std::max(largest[vector], largest[vector + 4]) > near)) continue;
     const std::int64_t block = vector / 4;
-    const std::size_t v = vector % 4;
+    const std::size_t v = as_index(vector % 4);
     const std::uint32_t* const places = tables.places.data() + NufftTables::kMarginBlocks + block;
     const Vector gain = load_four_floats(tables.gains_of_block(block)[v]);
     const Vector gain_after = load_four_floats(tables.gains_of_block(block + 1)[v]);
