@@ -91,8 +91,6 @@ class Nufft {
   double step() const { return tables_->step; }
   double origin() const { return to_double(middle_) * tokens_per_point(); }
   std::int64_t size() const { return static_cast<std::int64_t>(fft().size()); }
-  // Grid points k and k + stride() are adjacent in memory; iterate over points in this order.
-  std::size_t stride() const { return fft().block_count(); }
   // First and last multiple of half a grid step that cover the band, for one sign of the frequency.
   std::int64_t band_first_half_step() const { return tables_->first; }
   std::int64_t band_last_half_step() const { return tables_->last; }
