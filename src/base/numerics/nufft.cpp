@@ -116,10 +116,6 @@ float find_spectral_peaks(const FourComplex* points, std::span<const std::uint32
   return hn::GetLane(hn::MaxOfLanes(Four(), highest));
 }
 
-HWY_INLINE bool any_above(Vector power, Vector limit) {
-  return !hn::AllFalse(Four(), hn::Gt(power, limit));
-}
-
 // Returns |S|^2 without gains, halfway from each of the four grid points in vector `v` to the next.
 HWY_INLINE Vector powers_at_midpoints(const FourComplex* signal, const std::uint32_t* places,
                                       std::size_t v, const float* weights) {
@@ -162,7 +158,6 @@ void find_peaks(const FourComplex* signal, const NufftTables& tables, const floa
     const Vector mean = hn::Mul(hn::Set(Four(), 0.5F), hn::Add(gain, gain_after));
     const Vector between =
         hn::Mul(powers_at_midpoints(signal, places, v, tables.halfway.data()), mean);
-    if (!any_above(hn::Max(here, between), hn::Set(Four(), least))) continue;
     const auto half = 2 * (block + 4 * static_cast<std::int64_t>(v) * blocks);
     append_above(half, 2 * blocks, here, least, found);
     append_above(half + 1, 2 * blocks, between, least, found);
