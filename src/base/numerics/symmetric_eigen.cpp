@@ -27,9 +27,8 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Eight partial sums per row, four rows at a time, to hide the latency of additions.
+// Eight partial sums per row, to hide the latency of additions.
 constexpr int kSums = 8;
-constexpr int kRows = 4;
 using Doubles = hn::CappedTag<double, kSums>;
 using Vector = hn::Vec<Doubles>;
 constexpr int kLanes = hn::MaxLanes(Doubles());
@@ -47,34 +46,21 @@ std::int64_t block_begin_of_column(std::int64_t column) {
   return column / PaddedRows::kBlock * PaddedRows::kBlock;
 }
 
-template <int rows>
-HWY_INLINE void times(const PaddedRows& matrix, std::int64_t first, std::int64_t begin,
-                      const double* v, double* out) {
-  Vector sum[rows][kVectors];
-  for (auto& row : sum)
-    for (Vector& part : row) part = hn::Zero(Doubles());
-  for (std::int64_t at = begin; at < matrix.columns; at += kSums) {
-#pragma GCC unroll 4
-    for (int i = 0; i < kVectors; ++i) {
-      const Vector factor = load(v + at + i * kLanes);
-#pragma GCC unroll 4
-      for (int r = 0; r < rows; ++r)
-        sum[r][i] = hn::MulAdd(load(matrix.row(first + r) + at + i * kLanes), factor, sum[r][i]);
-    }
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < rows; ++r) out[first + r] = sum_all_lanes(Doubles(), sum[r]);
-}
-
 // Matrix-vector product: out[i] = row i . v for rows [first, last) and columns >= `column`. Whole
 // blocks of columns are read, so v must be zero in the padding and in the elements before `column`
 // in the same block.
 void multiply_rows_by_vector(PaddedRows matrix, std::int64_t first, std::int64_t last,
                              std::int64_t column, const double* v, double* out) {
-  const std::int64_t begin = block_begin_of_column(column);
-  std::int64_t i = first;
-  for (; i + kRows <= last; i += kRows) times<kRows>(matrix, i, begin, v, out);
-  for (; i < last; ++i) times<1>(matrix, i, begin, v, out);
+  for (std::int64_t i = first; i < last; ++i) {
+    Vector sum[kVectors];
+    for (Vector& part : sum) part = hn::Zero(Doubles());
+    for (std::int64_t at = block_begin_of_column(column); at < matrix.columns; at += kSums)
+#pragma GCC unroll 4
+      for (int k = 0; k < kVectors; ++k)
+        sum[k] =
+            hn::MulAdd(load(matrix.row(i) + at + k * kLanes), load(v + at + k * kLanes), sum[k]);
+    out[i] = sum_all_lanes(Doubles(), sum);
+  }
 }
 
 // Rank-2 update: row i -= v[i] w + w[i] v for rows [first, last) and all columns from the start of
@@ -86,13 +72,9 @@ void subtract_outer_products(PaddedRows matrix, std::int64_t first, std::int64_t
     const Vector v_i = hn::Set(Doubles(), v[i]);
     const Vector w_i = hn::Set(Doubles(), w[i]);
     double* row = matrix.row(i);
-    for (std::int64_t at = begin; at < matrix.columns; at += PaddedRows::kBlock)
-#pragma GCC unroll 8
-      for (int k = 0; k < kBlockVectors; ++k) {
-        const std::int64_t c = at + k * kLanes;
-        store(hn::NegMulAdd(w_i, load(v + c), hn::NegMulAdd(v_i, load(w + c), load(row + c))),
-              row + c);
-      }
+    for (std::int64_t c = begin; c < matrix.columns; c += kLanes)
+      store(hn::NegMulAdd(w_i, load(v + c), hn::NegMulAdd(v_i, load(w + c), load(row + c))),
+            row + c);
   }
 }
 
@@ -344,9 +326,8 @@ class QlIteration {
       }
     }
     e_[end] = 0;
-    if (axes_.data != nullptr)
-      QKSCOPE_DISPATCH(apply_givens_rotations)
-      (axes_, static_cast<std::int64_t>(end), cosine_, sine_);
+    if (axes_.data != nullptr) QKSCOPE_DISPATCH(apply_givens_rotations)
+    (axes_, static_cast<std::int64_t>(end), cosine_, sine_);
   }
 
   std::vector<double>& d_;
