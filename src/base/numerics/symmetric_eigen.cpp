@@ -33,7 +33,6 @@ using Doubles = hn::CappedTag<double, kSums>;
 using Vector = hn::Vec<Doubles>;
 constexpr int kLanes = hn::MaxLanes(Doubles());
 constexpr int kVectors = kSums / kLanes;
-constexpr int kBlockVectors = PaddedRows::kBlock / kLanes;
 
 HWY_INLINE Vector load(const double* from) {
   return hn::LoadU(Doubles(), from);
@@ -84,18 +83,11 @@ void reflect_columns(PaddedRows matrix, std::int64_t first, std::int64_t last, s
                      const double* v, double factor, double* sum) {
   const std::int64_t begin = block_begin_of_column(column);
   std::fill(sum + begin, sum + matrix.columns, 0.0);
-  for (std::int64_t at = begin; at < matrix.columns; at += PaddedRows::kBlock) {
-    Vector total[kBlockVectors];
-    for (Vector& part : total) part = hn::Zero(Doubles());
-    for (std::int64_t i = first; i < last; ++i) {
-      const Vector v_i = hn::Set(Doubles(), v[i]);
-#pragma GCC unroll 8
-      for (int k = 0; k < kBlockVectors; ++k)
-        total[k] = hn::MulAdd(v_i, load(matrix.row(i) + at + k * kLanes), total[k]);
-    }
-    const Vector scale = hn::Set(Doubles(), factor);
-    for (int k = 0; k < kBlockVectors; ++k) store(hn::Mul(scale, total[k]), sum + at + k * kLanes);
-  }
+  for (std::int64_t i = first; i < last; ++i)
+    for (std::int64_t c = begin; c < matrix.columns; c += kLanes)
+      store(hn::MulAdd(hn::Set(Doubles(), v[i]), load(matrix.row(i) + c), load(sum + c)), sum + c);
+  for (std::int64_t c = begin; c < matrix.columns; c += kLanes)
+    store(hn::Mul(hn::Set(Doubles(), factor), load(sum + c)), sum + c);
   for (std::int64_t i = first; i < last; ++i) {
     const Vector v_i = hn::Set(Doubles(), v[i]);
     double* row = matrix.row(i);
@@ -105,28 +97,20 @@ void reflect_columns(PaddedRows matrix, std::int64_t first, std::int64_t last, s
 }
 
 // Givens rotations of rows (top, top - 1), (top - 1, top - 2), ...: rotation k sets x = c x + s y
-// and y = c y - s x for the row x with the higher index and the row y with the lower one. The row
-// shared by two consecutive rotations stays in registers.
+// and y = c y - s x for the row x with the higher index and the row y with the lower one.
 void apply_givens_rotations(PaddedRows matrix, std::int64_t top, std::span<const double> cosine,
                             std::span<const double> sine) {
-  const auto count = std::ssize(cosine);
-  for (std::int64_t at = 0; at < matrix.columns; at += PaddedRows::kBlock) {
-    Vector upper[kBlockVectors];
-    for (int k = 0; k < kBlockVectors; ++k) upper[k] = load(matrix.row(top) + at + k * kLanes);
-    for (std::int64_t j = 0; j < count; ++j) {
-      const Vector c = hn::Set(Doubles(), cosine[as_index(j)]);
-      const Vector s = hn::Set(Doubles(), sine[as_index(j)]);
-      double* to = matrix.row(top - j) + at;
-      const double* from = matrix.row(top - j - 1) + at;
-#pragma GCC unroll 8
-      for (int k = 0; k < kBlockVectors; ++k) {
-        const Vector lower = load(from + k * kLanes);
-        store(hn::MulAdd(s, lower, hn::Mul(c, upper[k])), to + k * kLanes);
-        upper[k] = hn::MulSub(c, lower, hn::Mul(s, upper[k]));
-      }
+  for (std::int64_t k = 0; k < std::ssize(cosine); ++k) {
+    const Vector c = hn::Set(Doubles(), cosine[as_index(k)]);
+    const Vector s = hn::Set(Doubles(), sine[as_index(k)]);
+    double* const x = matrix.row(top - k);
+    double* const y = matrix.row(top - k - 1);
+    for (std::int64_t at = 0; at < matrix.columns; at += kLanes) {
+      const Vector higher = load(x + at);
+      const Vector lower = load(y + at);
+      store(hn::MulAdd(s, lower, hn::Mul(c, higher)), x + at);
+      store(hn::MulSub(c, lower, hn::Mul(s, higher)), y + at);
     }
-    for (int k = 0; k < kBlockVectors; ++k)
-      store(upper[k], matrix.row(top - count) + at + k * kLanes);
   }
 }
 
