@@ -140,15 +140,11 @@ template <int kWidth>
 void narrow_strip(const float* left, std::int64_t rows, std::int64_t depth, const float* right,
                   std::int64_t stride, float* out, std::int64_t out_stride) {
   constexpr int kRows = std::clamp(kNarrowSums / kWidth, 2, 8);
-  for (std::int64_t first = 0; first < rows;) {
-    const auto tiles = (rows - first + kRows - 1) / kRows;
-    const auto height = (rows - first + tiles - 1) / tiles;  // tiles of nearly equal height
-    dispatch_constant_count<kRows>(height, [&](auto tile_rows) HWY_ATTR {
+  for (std::int64_t first = 0; first < rows; first += kRows)
+    dispatch_constant_count<kRows>(rows - first, [&](auto tile_rows) HWY_ATTR {
       narrow_tile<tile_rows, kWidth>(left + first * depth, depth, right, stride,
                                      out + first * out_stride, out_stride);
     });
-    first += height;
-  }
 }
 
 // Ascending rows and descending column strips: stores run past the last column (see the top).
