@@ -193,32 +193,6 @@ void gram_of_panels(const double* packed, std::int64_t packed_depth, std::int64_
   }
 }
 
-// Packs the selected rows of vectors (.., cols), minus mean, as (ceil(cols / 8), packed_depth, 8),
-// padded with zeros.
-void pack_centred(const float* vectors, std::span<const std::int64_t> rows,
-                  std::span<const double> mean, std::int64_t packed_depth, double* packed) {
-  const Doubles d;
-  const hn::Rebind<float, Doubles> floats;
-  const auto cols = std::ssize(mean);
-  for (const auto row : rows) {
-    const float* const x = vectors + row * cols;
-    double* to = packed;
-    packed += kPanelColumns;
-    std::int64_t j = 0;
-    for (; j + kPanelColumns <= cols; j += kPanelColumns, to += packed_depth * kPanelColumns)
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        const auto at = j + v * kLanes;
-        hn::StoreU(
-            hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, x + at)), hn::LoadU(d, mean.data() + at)), d,
-            to + v * kLanes);
-      }
-    if (j == cols) continue;
-    std::fill_n(to, kPanelColumns, 0.0);
-    for (; j < cols; ++j) *to++ = x[j] - mean[as_index(j)];
-  }
-}
-
 }  // namespace
 }  // namespace qkscope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -230,7 +204,6 @@ namespace {
 HWY_EXPORT(panel_product);
 HWY_EXPORT(narrow_product);
 HWY_EXPORT(gram_of_panels);
-HWY_EXPORT(pack_centred);
 
 // Rows per packed block of a Gram matrix; a block stays in the L1 cache.
 constexpr std::int64_t kGramRows = 64;
@@ -240,6 +213,16 @@ constexpr std::int64_t kGramStride = kGramRows + 1;
 CacheAlignedVector<double> gram_panels(std::int64_t cols) {
   const auto panels = (cols + kPanelColumns - 1) / kPanelColumns;
   return CacheAlignedVector<double>(as_index(panels * kGramStride * kPanelColumns));
+}
+
+// Adds the Gram matrix of at most kGramRows rows; `packed` is scratch space from gram_panels().
+void add_gram_block(const double* rows, std::int64_t count, double* packed, Matrix& sum) {
+  const auto n = sum.cols;
+  for (std::int64_t k = 0; k < count; ++k)
+    for (std::int64_t j = 0; j < n; j += kPanelColumns)
+      std::copy_n(rows + k * n + j, std::min<std::int64_t>(kPanelColumns, n - j),
+                  packed + j * kGramStride + k * kPanelColumns);
+  QKSCOPE_DISPATCH(gram_of_panels)(packed, kGramStride, count, sum);
 }
 
 // A matrix (depth, columns) packed into panels of eight columns, padded with zeros.
@@ -301,16 +284,9 @@ Matrix multiply_transposed(const Matrix& left, const Matrix& right) {
 }
 
 void add_gram(const double* rows, std::int64_t count, Matrix& sum) {
-  const auto n = sum.cols;
-  auto packed = gram_panels(n);
-  for (std::int64_t begin = 0; begin < count; begin += kGramRows) {
-    const auto depth = std::min(kGramRows, count - begin);
-    for (std::int64_t k = 0; k < depth; ++k)
-      for (std::int64_t j = 0; j < n; j += kPanelColumns)
-        std::copy_n(rows + (begin + k) * n + j, std::min<std::int64_t>(kPanelColumns, n - j),
-                    packed.data() + j * kGramStride + k * kPanelColumns);
-    QKSCOPE_DISPATCH(gram_of_panels)(packed.data(), kGramStride, depth, sum);
-  }
+  auto packed = gram_panels(sum.cols);
+  for (std::int64_t begin = 0; begin < count; begin += kGramRows)
+    add_gram_block(rows + begin * sum.cols, std::min(kGramRows, count - begin), packed.data(), sum);
 }
 
 void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
@@ -318,20 +294,18 @@ void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
                       std::span<const WeightedSum> weighted) {
   QKSCOPE_ASSERT(sum.cols == std::ssize(mean));
   auto packed = gram_panels(sum.cols);
+  Matrix centred(kGramRows, sum.cols);
   for (std::size_t begin = 0; begin < rows.size(); begin += kGramRows) {
-    const auto part = rows.subspan(begin, std::min<std::size_t>(kGramRows, rows.size() - begin));
-    QKSCOPE_DISPATCH(pack_centred)(vectors, part, mean, kGramStride, packed.data());
-    QKSCOPE_DISPATCH(gram_of_panels)(packed.data(), kGramStride, std::ssize(part), sum);
-    for (const auto& [weight, total] : weighted)
-      for (std::int64_t j = 0; j < sum.cols; j += kPanelColumns) {
-        double out[kPanelColumns];
-        multiply_panel(weight.data() + begin, 1, std::ssize(part), packed.data() + j * kGramStride,
-                       out);
-        add_scaled(
-            1,
-            std::span(out).first(std::min<std::size_t>(kPanelColumns, total.size() - as_index(j))),
-            total.subspan(as_index(j)));
-      }
+    const auto count = std::min(kGramRows, std::ssize(rows) - static_cast<std::int64_t>(begin));
+    for (std::int64_t k = 0; k < count; ++k)
+      centre_rows(vectors + rows[begin + as_index(k)] * sum.cols, 1, mean, centred.row(k));
+    add_gram_block(centred.row(0), count, packed.data(), sum);
+    for (const auto& [weight, total] : weighted) {
+      std::vector<double> of_block(mean.size());
+      for (std::int64_t k = 0; k < count; ++k)
+        add_scaled(weight[begin + as_index(k)], {centred.row(k), mean.size()}, of_block);
+      add_scaled(1, of_block, total);
+    }
   }
 }
 
