@@ -98,8 +98,8 @@ void race_rows(const std::string& what, const Matrix& left, const Matrix& right,
   race_transposed(what, left, right, times, [&] { out = multiply_transposed(left, right); });
 }
 
-// Product of projections: the left matrix has four interleaved rows, the right matrix is packed in
-// panels of eight columns, and the output stays in panels.
+// Product of projections: the right matrix is packed in panels of eight columns, and the output
+// stays in panels.
 void race_panels(const std::string& what, const Matrix& left, const Matrix& right, int times) {
   constexpr std::int64_t kLines = 64;
   const std::int64_t panels = (right.rows + kPanelColumns - 1) / kPanelColumns;

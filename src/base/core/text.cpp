@@ -37,7 +37,6 @@ CheckedCharacter check_first_character(std::string_view text) {
   return {size, true};
 }
 
-// Skips ASCII in 8-byte words.
 std::size_t skip_ascii(std::string_view text, std::size_t at) {
   while (at + 8 <= text.size()) {
     std::uint64_t word;

@@ -11,7 +11,6 @@ namespace qkscope {
 // Returns the path of the shared library that holds this code, or of the program if it is linked
 // statically; "" if the dynamic loader cannot tell.
 std::filesystem::path own_library_path();
-// Returns the path of the running program.
 std::filesystem::path own_program_path();
 
 // Returns candidate folders that hold demo/, published/ and configs/, in order of preference; they

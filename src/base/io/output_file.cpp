@@ -56,6 +56,16 @@ bool are_locks_disabled() {
 
 }  // namespace
 
+void write_all(const FileDescriptor& file, std::span<const std::byte> bytes,
+               const std::string& path) {
+  while (!bytes.empty()) {
+    const auto count = ::write(file.number(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) system_error("write", path, errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+}
+
 void sync_file(const std::string& path) {
   if (const int error = sync_path(path, 0); error != 0) system_error("sync", path, error);
 }
@@ -131,13 +141,8 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::write(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const auto count = ::write(file_.number(), bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) system_error("write", path_, errno);
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
-    written_ += static_cast<std::uint64_t>(count);
-  }
+  write_all(file_, bytes, path_);
+  written_ += bytes.size();
 }
 
 void OutputFile::commit() {

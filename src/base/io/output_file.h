@@ -36,6 +36,9 @@ class FileDescriptor {
   int number_ = -1;
 };
 
+// Writes all bytes at the current position of an open file; `path` names it in error messages.
+void write_all(const FileDescriptor& file, std::span<const std::byte> bytes,
+               const std::string& path);
 // fsync of the file's data.
 void sync_file(const std::string& path);
 // fsync of the folder: makes created, renamed and removed entries durable.

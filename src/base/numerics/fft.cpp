@@ -144,33 +144,20 @@ void pass(FourComplex* signal, std::size_t length, const Factor* w) {
   }
 }
 
-// Last FFT pass over two blocks: transforms across four vectors, then across the four lanes.
-HWY_INLINE void transform_last_blocks(FourComplex* signal, const SplitComplex (&turn)[3]) {
-  constexpr std::size_t kTogether = 2;  // two independent blocks hide latency
-  SplitComplex x[kTogether][4];
-#pragma GCC unroll 2
-  for (std::size_t b = 0; b < kTogether; ++b) {
-#pragma GCC unroll 4
-    for (std::size_t m = 0; m < 4; ++m) x[b][m] = SplitComplex(signal[4 * b + m]);
-    apply_butterfly(x[b]);
-  }
-#pragma GCC unroll 2
-  for (auto& block : x) SplitComplex::transpose_all(block);
-#pragma GCC unroll 2
-  for (auto& block : x)
-#pragma GCC unroll 3
-    for (std::size_t m = 1; m < 4; ++m) block[m] = block[m].times(turn[m - 1]);
-#pragma GCC unroll 2
-  for (std::size_t b = 0; b < kTogether; ++b) {
-    apply_butterfly(x[b]);
-#pragma GCC unroll 4
-    for (std::size_t m = 0; m < 4; ++m) x[b][m].store(signal[4 * b + m]);
-  }
-}
-
+// Last FFT pass: transforms each block of four vectors across the vectors, then across the lanes.
 void last_pass(FourComplex* signal, std::size_t length, const FourComplex* w) {
-  const SplitComplex turn[3] = {SplitComplex(w[0]), SplitComplex(w[1]), SplitComplex(w[2])};
-  for (std::size_t at = 0; at < length; at += 8) transform_last_blocks(signal + at, turn);
+  for (FourComplex* block = signal; block < signal + length; block += 4) {
+    SplitComplex x[4];
+#pragma GCC unroll 4
+    for (std::size_t m = 0; m < 4; ++m) x[m] = SplitComplex(block[m]);
+    apply_butterfly(x);
+    SplitComplex::transpose_all(x);
+#pragma GCC unroll 3
+    for (std::size_t m = 1; m < 4; ++m) x[m] = x[m].times(SplitComplex(w[m - 1]));
+    apply_butterfly(x);
+#pragma GCC unroll 4
+    for (std::size_t m = 0; m < 4; ++m) x[m].store(block[m]);
+  }
 }
 
 void transform_part(FourComplex* signal, std::size_t length, const FftTables& tables,

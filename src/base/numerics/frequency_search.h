@@ -44,10 +44,9 @@ class LombScargle {
 
   // Returns frequency i of the search: the low end of the band, then the grid points of the NUFFT.
   double omega(std::size_t i) const {
-    return i == 0 ? band_.low : to_double(first_ + static_cast<std::int64_t>(i) - 1) * step_;
+    return i == 0 ? band_.low : to_double(grid_point(i)) * step_;
   }
-  template <typename Each>
-  void for_each_grid_point(const Nufft& spectrum, const Each& each) const;
+  std::int64_t grid_point(std::size_t i) const { return first_ + static_cast<std::int64_t>(i) - 1; }
   static InverseNormalMatrix invert_normal_matrix(std::complex<double> once,
                                                   std::complex<double> twice, double n);
   static double explained_sum_of_squares(std::complex<double> values,

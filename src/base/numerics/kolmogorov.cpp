@@ -3,15 +3,12 @@
 // Values are counted into 2816 bins over +-3.5 standard deviations. The counts before a bin and Phi
 // at its edges bound the distance inside the bin; the largest distance at an edge is a lower bound
 // of D_n. Only bins whose upper bound reaches the lower bound can hold the maximum: their values
-// are collected, sorted and evaluated exactly. Bounds are single precision, widened by kRounding.
-// Invariants: bin order is value order; before_[b] counts the values in bins below b.
+// are collected, sorted and evaluated exactly.
 // kolmogorov_distance_reference() in reference.h is the plain version.
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <memory>
 #include <numbers>
-#include <numeric>
 #include <vector>
 
 #include "base/core/fork_safe_static.h"
@@ -151,81 +148,20 @@ double pelz_good_cdf(double n, double d) {
 
 // Range of the bins in standard deviations; the outermost bins count the values outside.
 constexpr double kRange = 3.5;
-constexpr std::size_t kBins = 2816;
-constexpr float kRounding = 1e-6F;  // rounding error of the single-precision bounds
+constexpr std::size_t kNormalBins = 2816;
+constexpr double kRounding = 1e-6;  // rounding error of the bounds
 
 // Standard normal CDF at the bin edges; the outermost bins extend to infinity.
-const std::array<float, kBins + 1>& cdf_at_edges() {
-  const auto& cdf = fork_safe_static([] {
-    std::array<float, kBins + 1> edges;
-    for (std::size_t i = 0; i <= kBins; ++i)
-      edges[i] = static_cast<float>(normal_cdf(-kRange + 2 * kRange * to_double(i) / kBins));
+const std::array<double, kNormalBins + 1>& cdf_at_edges() {
+  return fork_safe_static([] {
+    std::array<double, kNormalBins + 1> edges;
+    for (std::size_t i = 0; i <= kNormalBins; ++i)
+      edges[i] = normal_cdf(-kRange + 2 * kRange * to_double(i) / kNormalBins);
     edges.front() = 0;
     edges.back() = 1;
     return edges;
   });
-  return cdf;
 }
-
-// Histogram of the standardised values, with bounds on the Kolmogorov distance inside each bin.
-class NormalHistogram {
- public:
-  NormalHistogram(std::span<const double> values, double centre, double scale)
-      : values_(values), bin_(std::make_unique_for_overwrite<std::uint16_t[]>(values.size())) {
-    compute_bin_indices(values, centre - kRange / scale, scale * (kBins / (2 * kRange)), kBins - 1,
-                        bin_.get());
-    for (std::size_t i = 0; i < values.size(); ++i) ++before_[bin_[i] + std::size_t{1}];
-    std::partial_sum(before_.begin(), before_.end(), before_.begin());
-    lower_bound_ = kolmogorov_distance_bounds(before_, cdf_at_edges(), upper_bound_) - kRounding;
-  }
-
-  // Returns the bins that can contain the largest distance between the two distribution functions.
-  std::vector<std::uint16_t> candidate_bins() const {
-    std::vector<std::uint16_t> bins;
-    for (std::size_t bin = 0; bin < kBins; ++bin)
-      if (upper_bound_[bin] >= lower_bound_) bins.push_back(static_cast<std::uint16_t>(bin));
-    return bins;
-  }
-  // Returns the sorted values that fall into the given bins. `bins` must be ascending.
-  std::vector<double> values_in_bins(std::span<const std::uint16_t> bins) const {
-    std::array<std::uint8_t, kBins> selected{};
-    std::array<std::int32_t, kBins> place;  // output index of the next value of each bin
-    std::int32_t total = 0;
-    for (const auto bin : bins) {
-      selected[bin] = 1;
-      place[bin] = total;
-      total += static_cast<std::int32_t>(count(bin));
-    }
-    // Branch-free, because hits are rare: every index is written, hits are counted.
-    const auto hits = std::make_unique_for_overwrite<std::uint32_t[]>(values_.size() + 1);
-    std::size_t hit_count = 0;
-    for (std::size_t i = 0; i < values_.size(); ++i) {
-      hits[hit_count] = static_cast<std::uint32_t>(i);
-      hit_count += selected[bin_[i]];
-    }
-    std::vector<double> found(as_index(total));
-    for (const auto i : std::span(hits.get(), hit_count))
-      found[as_index(place[bin_[i]]++)] = values_[i];
-    auto begin = found.begin();
-    for (const auto bin : bins) {
-      const auto end = found.begin() + place[bin];
-      std::sort(begin, end);
-      begin = end;
-    }
-    return found;
-  }
-
-  // Returns the number of values in bins below `bin`.
-  std::int64_t count_before_bin(std::size_t bin) const { return before_[bin]; }
-  std::int64_t count(std::size_t bin) const { return before_[bin + 1] - before_[bin]; }
-
- private:
-  std::span<const double> values_;
-  std::unique_ptr<std::uint16_t[]> bin_;          // (values)
-  std::array<std::int32_t, kBins + 1> before_{};  // values in bins below
-  std::array<float, kBins> upper_bound_;          // of the distance inside each bin
-  float lower_bound_ = 0;                         // of D_n
-};
 
 // Returns Phi((value - centre) * scale) for every value.
 std::vector<double> normal_cdf_of(std::span<const double> values, double centre, double scale) {
@@ -239,18 +175,18 @@ std::vector<double> normal_cdf_of(std::span<const double> values, double centre,
   return cdf;
 }
 
-constexpr std::size_t kHistogramBins = 1024;
-
-// Equal bins over [low, high]; values outside this range belong to the first or last bin.
+// Equal bins from `low` on; values outside of all bins belong to the first or last bin. Bin order
+// is value order.
 struct EqualBins {
   double low;
   double scale;  // bins per unit
+  std::size_t size;
 
   std::size_t bin_of(double value) const {
-    return static_cast<std::size_t>(std::clamp((value - low) * scale, 0.0, kHistogramBins - 1.0));
+    return static_cast<std::size_t>(std::clamp((value - low) * scale, 0.0, to_double(size - 1)));
   }
   std::vector<double> count(std::span<const double> values) const {
-    std::vector<double> counts(kHistogramBins);
+    std::vector<double> counts(size);
     for (const double value : values) ++counts[bin_of(value)];
     return counts;
   }
@@ -287,16 +223,30 @@ double kolmogorov_p_value(std::int64_t count, double d) {
 }
 
 double kolmogorov_distance_to_normal(std::span<const double> values, double centre, double scale) {
-  const NormalHistogram histogram(values, centre, scale);
-  const auto bins = histogram.candidate_bins();
-  const auto cdf = normal_cdf_of(histogram.values_in_bins(bins), centre, scale);
+  const EqualBins bins{centre - kRange / scale, scale * (kNormalBins / (2 * kRange)), kNormalBins};
+  const auto counts = bins.count(values);
+  const auto& edges = cdf_at_edges();
   const auto n = to_double(values.size());
+  std::vector<double> bound(kNormalBins);  // of the distance inside each bin
+  double lower_bound = 0;                  // of D_n: the largest distance at an edge
+  double before = 0;                       // values in bins below
+  for (std::size_t bin = 0; bin < kNormalBins; ++bin) {
+    const double after = before + counts[bin];
+    bound[bin] = std::max(after / n - edges[bin], edges[bin + 1] - before / n);
+    lower_bound = std::max({lower_bound, after / n - edges[bin + 1], edges[bin] - before / n});
+    before = after;
+  }
+  std::vector<char> marked(kNormalBins);
+  for (std::size_t bin = 0; bin < kNormalBins; ++bin)
+    marked[bin] = bound[bin] >= lower_bound - kRounding ? 1 : 0;
+  const auto cdf = normal_cdf_of(sorted_members(values, bins, marked), centre, scale);
   double distance = 0;
+  double below = 0;
   const double* next = cdf.data();
-  for (const auto bin : bins) {
-    auto below = to_double(histogram.count_before_bin(bin));
-    for (auto left = histogram.count(bin); left > 0; --left, ++next, ++below)
-      distance = std::max(distance, std::max((below + 1) / n - *next, *next - below / n));
+  for (std::size_t bin = 0; bin < kNormalBins; below += counts[bin++]) {
+    if (marked[bin] == 0) continue;
+    for (double i = below; i < below + counts[bin]; ++i, ++next)
+      distance = std::max({distance, (i + 1) / n - *next, *next - i / n});
   }
   return distance;
 }
@@ -304,10 +254,11 @@ double kolmogorov_distance_to_normal(std::span<const double> values, double cent
 // Youden's J without sorting both samples: counts per bin give an upper bound of J inside every
 // bin, and only bins with a bound above the best J at a bin edge are sorted and scanned.
 double youden_j(std::span<const double> upper, std::span<const double> lower) {
+  constexpr std::size_t kBins = 1024;
   const auto [upper_low, upper_high] = std::minmax_element(upper.begin(), upper.end());
   const auto [lower_low, lower_high] = std::minmax_element(lower.begin(), lower.end());
   const double range = std::max(*upper_high, *lower_high) - std::min(*upper_low, *lower_low);
-  const EqualBins bins{std::min(*upper_low, *lower_low), range > 0 ? kHistogramBins / range : 0};
+  const EqualBins bins{std::min(*upper_low, *lower_low), range > 0 ? kBins / range : 0, kBins};
   const auto upper_count = bins.count(upper);
   const auto lower_count = bins.count(lower);
   const auto nu = to_double(upper.size());
@@ -316,22 +267,22 @@ double youden_j(std::span<const double> upper, std::span<const double> lower) {
   // x).
   double best = 0;
   double j = 0;
-  std::vector<double> bound(kHistogramBins);
-  std::vector<double> j_before(kHistogramBins);
-  for (std::size_t bin = 0; bin < kHistogramBins; ++bin) {
+  std::vector<double> bound(kBins);
+  std::vector<double> j_before(kBins);
+  for (std::size_t bin = 0; bin < kBins; ++bin) {
     j_before[bin] = j;
     bound[bin] = j + lower_count[bin] / nl;
     j += lower_count[bin] / nl - upper_count[bin] / nu;
     best = std::max(best, j);
   }
-  std::vector<char> marked(kHistogramBins);
-  for (std::size_t bin = 0; bin < kHistogramBins; ++bin) marked[bin] = bound[bin] > best ? 1 : 0;
+  std::vector<char> marked(kBins);
+  for (std::size_t bin = 0; bin < kBins; ++bin) marked[bin] = bound[bin] > best ? 1 : 0;
   const auto from_lower = sorted_members(lower, bins, marked);
   const auto from_upper = sorted_members(upper, bins, marked);
   std::size_t passed = 0;        // members of from_upper <= x
   std::size_t lower_before = 0;  // members in earlier bins
   std::size_t upper_before = 0;
-  std::size_t bin = kHistogramBins;
+  std::size_t bin = kBins;
   for (std::size_t i = 0; i < from_lower.size(); ++i) {
     const double x = from_lower[i];
     if (const auto here = bins.bin_of(x); here != bin) {

@@ -184,15 +184,6 @@ void compute_spectrum_of_ones(const PositionOrder& order, std::int64_t shift, Nu
 
 }  // namespace
 
-// Calls each(i, k) for every frequency i and its grid point k, in the memory order of the grid.
-template <typename Each>
-void LombScargle::for_each_grid_point(const Nufft& spectrum, const Each& each) const {
-  const auto end = std::min(inverse_.size(), exact_ + spectrum.stride());
-  for (std::size_t start = exact_; start < end; ++start)
-    for (std::size_t i = start; i < inverse_.size(); i += spectrum.stride())
-      each(i, first_ + static_cast<std::int64_t>(i) - 1);
-}
-
 LombScargle::LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& spectrum)
     : band_{std::max(std::numbers::pi / 4 / to_double(order.length()), band.low), band.high},
       step_(spectrum.step()),
@@ -210,10 +201,9 @@ LombScargle::LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& 
   for (std::size_t i = 0; i < exact_; ++i)
     inverse_[i] = invert_normal_matrix(exact_ones_.evaluate(omega(i)).value,
                                        exact_ones_.evaluate(2 * omega(i)).value, n);
-  for_each_grid_point(spectrum, [&](std::size_t i, std::int64_t k) {
-    inverse_[i] = invert_normal_matrix(spectrum.value_at_point(k - shift),
-                                       spectrum.value_at_point(2 * k - shift), n);
-  });
+  for (std::size_t i = exact_; i < inverse_.size(); ++i)
+    inverse_[i] = invert_normal_matrix(spectrum.value_at_point(grid_point(i) - shift),
+                                       spectrum.value_at_point(2 * grid_point(i) - shift), n);
 }
 
 LombScargle::InverseNormalMatrix LombScargle::invert_normal_matrix(std::complex<double> once,
@@ -239,9 +229,8 @@ std::vector<double> LombScargle::periodogram(const LowFrequencySums& slow,
   std::vector<double> all(inverse_.size());
   for (std::size_t i = 0; i < exact_; ++i)
     all[i] = explained_sum_of_squares(slow.evaluate(omega(i)).value, inverse_[i]);
-  for_each_grid_point(spectrum, [&](std::size_t i, std::int64_t k) {
-    all[i] = explained_sum_of_squares(spectrum.value_at_point(k), inverse_[i]);
-  });
+  for (std::size_t i = exact_; i < inverse_.size(); ++i)
+    all[i] = explained_sum_of_squares(spectrum.value_at_point(grid_point(i)), inverse_[i]);
   return all;
 }
 

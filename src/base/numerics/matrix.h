@@ -54,6 +54,17 @@ struct BasicMatrix {
 using Matrix = BasicMatrix<double>;
 using FloatMatrix = BasicMatrix<float>;
 
+// A view of rows that are padded to a multiple of kBlock columns.
+struct PaddedRows {
+  static constexpr std::int64_t kBlock = 16;
+
+  double* data = nullptr;
+  std::int64_t columns = 0;  // including padding
+  std::int64_t stride = 0;   // numbers from row to row, at least `columns`
+
+  double* row(std::int64_t i) const { return data + i * stride; }
+};
+
 void fill_lower_triangle(Matrix& matrix);
 double trace(const Matrix& matrix);
 

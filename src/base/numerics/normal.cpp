@@ -1,8 +1,10 @@
 #include "base/numerics/normal.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/core/cpu_target.h"
+#include "base/core/numbers.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/numerics/normal.cpp"
@@ -26,7 +28,7 @@ HWY_INLINE Vector splat(double value) {
 
 // exp(u^2) erfc(u) (1 + 2u) as a polynomial in (u - 3) / (u + 3) for u >= 0, interpolated at
 // Chebyshev nodes with 40 digits. Relative error below 5e-16.
-constexpr double kErfcx[] = {
+constexpr std::array kErfcx = {
     1.2530080582697296,     -0.13562110612457573,    -0.04756229435344576,   0.129645158702281,
     -0.11927366341575335,   0.06830802735644051,     -0.02377051490712486,   0.0025293916666211625,
     0.0018886902217603342,  -0.000779831276440303,   -0.000105158888745708,  0.00012509529969692863,
@@ -37,119 +39,69 @@ constexpr double kErfcx[] = {
 constexpr double kLargest = 26.5;
 constexpr double kSplit = 134217729;  // 2^27 + 1: Veltkamp splitting
 
-// Four vectors processed together to hide the latency of polynomial evaluation.
-struct Lanes {
-  static constexpr int kVectors = 4;
-  static constexpr int kLanes = hn::MaxLanes(Doubles());
-  static constexpr std::size_t kCount = kVectors * kLanes;
-  Vector v[kVectors];
-
-  HWY_INLINE Lanes() {}  // not defaulted: GCC would compile it for the baseline target
-};
-
-template <typename Function>
-HWY_INLINE Lanes make_lanes(const Function& function) {
-  Lanes result;
-#pragma GCC unroll 4
-  for (int i = 0; i < Lanes::kVectors; ++i) result.v[i] = function(i);
-  return result;
-}
-
 template <std::size_t kTerms>
-HWY_INLINE Lanes evaluate_polynomial(const double (&terms)[kTerms], const Lanes& x) {
-  Lanes p = make_lanes([&](int) HWY_ATTR { return splat(terms[kTerms - 1]); });
+HWY_INLINE Vector evaluate_polynomial(const std::array<double, kTerms>& terms, Vector x) {
+  Vector p = splat(terms[kTerms - 1]);
 #pragma GCC unroll 32
   for (int term = static_cast<int>(kTerms) - 2; term >= 0; --term)
-    p = make_lanes([&](int i) HWY_ATTR { return hn::MulAdd(p.v[i], x.v[i], splat(terms[term])); });
+    p = hn::MulAdd(p, x, splat(terms[term]));
   return p;
 }
 
 // Branch-free exp(x) for -703 <= x <= 0.
-HWY_INLINE Lanes exp_of_negative(const Lanes& x) {
+HWY_INLINE Vector exp_of_negative(Vector x) {
   constexpr double kInvLn2 = 1.4426950408889634;
   constexpr double kLn2High = 6.93147180369123816490e-01;
   constexpr double kLn2Low = 1.90821492927058770002e-10;
   constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
-  // Taylor series for |r| <= ln(2) / 2; the first omitted term is 4e-18.
-  constexpr double kTaylor[] = {1.0,
-                                1.0,
-                                0.5,
-                                1.0 / 6,
-                                1.0 / 24,
-                                1.0 / 120,
-                                1.0 / 720,
-                                1.0 / 5040,
-                                1.0 / 40320,
-                                1.0 / 362880,
-                                1.0 / 3628800,
-                                1.0 / 39916800,
-                                1.0 / 479001600,
-                                1.0 / 6227020800};
-  const Lanes shifted =
-      make_lanes([&](int i) HWY_ATTR { return hn::MulAdd(x.v[i], splat(kInvLn2), splat(kRound)); });
-  const Lanes r = make_lanes([&](int i) HWY_ATTR {
-    const Vector k = hn::Sub(shifted.v[i], splat(kRound));
-    return hn::NegMulAdd(k, splat(kLn2Low), hn::NegMulAdd(k, splat(kLn2High), x.v[i]));
-  });
-  const Lanes p = evaluate_polynomial(kTaylor, r);
-  return make_lanes([&](int i) HWY_ATTR {
-    const hn::RebindToSigned<Doubles> integers;
-    const auto exponent =
-        hn::Add(hn::BitCast(integers, shifted.v[i]), hn::Set(integers, std::int64_t{1023}));
-    return hn::Mul(p.v[i], hn::BitCast(Doubles(), hn::ShiftLeft<52>(exponent)));
-  });
+  // Taylor series for |r| <= ln(2) / 2: 1 / n!; the first omitted term is 4e-18.
+  constexpr auto kTaylor = [] {
+    std::array<double, 14> terms{1};
+    double factorial = 1;
+    for (std::size_t n = 1; n < terms.size(); ++n) terms[n] = 1 / (factorial *= to_double(n));
+    return terms;
+  }();
+  const Vector shifted = hn::MulAdd(x, splat(kInvLn2), splat(kRound));
+  const Vector k = hn::Sub(shifted, splat(kRound));
+  const Vector r = hn::NegMulAdd(k, splat(kLn2Low), hn::NegMulAdd(k, splat(kLn2High), x));
+  const hn::RebindToSigned<Doubles> integers;
+  const auto exponent =
+      hn::Add(hn::BitCast(integers, shifted), hn::Set(integers, std::int64_t{1023}));
+  return hn::Mul(evaluate_polynomial(kTaylor, r),
+                 hn::BitCast(Doubles(), hn::ShiftLeft<52>(exponent)));
 }
 
-HWY_INLINE Lanes erfc_of_positive(Lanes u) {
-  u = make_lanes([&](int i) HWY_ATTR {
-    return hn::IfThenElse(hn::Lt(u.v[i], splat(kLargest)), u.v[i], splat(kLargest));
-  });
-  const Lanes growth = make_lanes(
-      [&](int i) HWY_ATTR { return hn::MulAdd(splat(2), u.v[i], splat(1)); });  // 1 + 2 u
+HWY_INLINE Vector erfc_of_positive(Vector u) {
+  u = hn::IfThenElse(hn::Lt(u, splat(kLargest)), u, splat(kLargest));
+  const Vector growth = hn::MulAdd(splat(2), u, splat(1));  // 1 + 2 u
   // One division gives both (u - 3) / (u + 3) and 1 / (1 + 2 u).
-  const Lanes inverse = make_lanes([&](int i) HWY_ATTR {
-    return hn::Div(splat(1), hn::Mul(hn::Add(u.v[i], splat(3)), growth.v[i]));
-  });
-  const Lanes p = evaluate_polynomial(
-      kErfcx, make_lanes([&](int i) HWY_ATTR {
-        return hn::Mul(hn::Mul(hn::Sub(u.v[i], splat(3)), growth.v[i]), inverse.v[i]);
-      }));
-  const Lanes e =
-      exp_of_negative(make_lanes([&](int i) HWY_ATTR { return hn::Neg(hn::Mul(u.v[i], u.v[i])); }));
-  return make_lanes([&](int i) HWY_ATTR {
-    const Vector square = hn::Mul(u.v[i], u.v[i]);
-    // exp(-u^2) = exp(-square) (1 - lost), where `lost` is the rounding error of u^2, computed by
-    // Veltkamp-Dekker splitting.
-    const Vector scaled = hn::Mul(u.v[i], splat(kSplit));
-    const Vector high = hn::Sub(scaled, hn::Sub(scaled, u.v[i]));
-    const Vector low = hn::Sub(u.v[i], high);
-    const Vector lost = hn::MulAdd(
-        low, low, hn::MulAdd(hn::Mul(splat(2), high), low, hn::Sub(hn::Mul(high, high), square)));
-    const Vector corrected = hn::NegMulAdd(e.v[i], lost, e.v[i]);
-    return hn::Mul(hn::Mul(hn::Mul(corrected, p.v[i]), hn::Add(u.v[i], splat(3))), inverse.v[i]);
-  });
-}
-
-// Applies function to Lanes::kCount values at a time; the rest is padded with zeros.
-template <typename Function>
-HWY_INLINE void transform(double* values, std::size_t count, const Function& function) {
-  const auto apply = [&](double* at) HWY_ATTR {
-    const Lanes out = function(
-        make_lanes([&](int i) HWY_ATTR { return hn::LoadU(Doubles(), at + i * Lanes::kLanes); }));
-    for (int i = 0; i < Lanes::kVectors; ++i)
-      hn::StoreU(out.v[i], Doubles(), at + i * Lanes::kLanes);
-  };
-  std::size_t i = 0;
-  for (; i + Lanes::kCount <= count; i += Lanes::kCount) apply(values + i);
-  if (i == count) return;
-  double rest[Lanes::kCount] = {};
-  std::copy(values + i, values + count, rest);
-  apply(rest);
-  std::copy_n(rest, count - i, values + i);
+  const Vector inverse = hn::Div(splat(1), hn::Mul(hn::Add(u, splat(3)), growth));
+  const Vector p =
+      evaluate_polynomial(kErfcx, hn::Mul(hn::Mul(hn::Sub(u, splat(3)), growth), inverse));
+  const Vector square = hn::Mul(u, u);
+  const Vector e = exp_of_negative(hn::Neg(square));
+  // exp(-u^2) = exp(-square) (1 - lost), where `lost` is the rounding error of u^2, computed by
+  // Veltkamp-Dekker splitting.
+  const Vector scaled = hn::Mul(u, splat(kSplit));
+  const Vector high = hn::Sub(scaled, hn::Sub(scaled, u));
+  const Vector low = hn::Sub(u, high);
+  const Vector lost = hn::MulAdd(
+      low, low, hn::MulAdd(hn::Mul(splat(2), high), low, hn::Sub(hn::Mul(high, high), square)));
+  const Vector corrected = hn::NegMulAdd(e, lost, e);
+  return hn::Mul(hn::Mul(hn::Mul(corrected, p), hn::Add(u, splat(3))), inverse);
 }
 
 void erfc_in_place_kernel(std::span<double> z) {
-  transform(z.data(), z.size(), [](const Lanes& u) HWY_ATTR { return erfc_of_positive(u); });
+  constexpr std::size_t kLanes = hn::MaxLanes(Doubles());
+  const auto replace = [](double* at) HWY_ATTR {
+    hn::StoreU(erfc_of_positive(hn::LoadU(Doubles(), at)), Doubles(), at);
+  };
+  std::size_t i = 0;
+  for (; i + kLanes <= z.size(); i += kLanes) replace(z.data() + i);
+  double rest[kLanes] = {};
+  std::copy(z.begin() + static_cast<std::ptrdiff_t>(i), z.end(), rest);
+  replace(rest);
+  std::copy_n(rest, z.size() - i, z.begin() + static_cast<std::ptrdiff_t>(i));
 }
 
 // 4 Phi(z) Phi(-z) = Q(z^2)^-4 where Q is a minimax polynomial. The maximum error is 2e-7, or 7e-7
@@ -192,8 +144,8 @@ HWY_INLINE void accumulate_plasticity_lanes(const ZScoreInterpolation& lines,
     for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[v], units, running + v * kLaneStep);
     running += kLanes;
   };
-  // Adds points [first, end) of one column. `whole`: these points are in the range of every lane.
-  const auto add_points = [&](std::int32_t first, std::int32_t end, auto whole) HWY_ATTR {
+  // Adds points [first, end) of one column; lanes whose range excludes a point add 0.
+  const auto add_points = [&](std::int32_t first, std::int32_t end) HWY_ATTR {
     const auto row = lines.column[first] - lines.first_column;
     const float* const z = lines.z + row * kLanes;
     const float* const next = row + 1 < lines.columns ? z + kLanes : z;
@@ -210,13 +162,11 @@ HWY_INLINE void accumulate_plasticity_lanes(const ZScoreInterpolation& lines,
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         auto value = plasticity_of(hn::MulAdd(slope[v], fraction, start[v]));
-        if constexpr (!whole) {
-          const auto at = hn::Set(numbers, i);
-          const auto from = hn::LoadU(numbers, points.lane_first + v * kLaneStep);
-          const auto to = hn::LoadU(numbers, points.lane_end + v * kLaneStep);
-          const auto counts = hn::AndNot(hn::Lt(at, from), hn::Lt(at, to));
-          value = hn::IfThenElseZero(hn::RebindMask(units, counts), value);
-        }
+        const auto at = hn::Set(numbers, i);
+        const auto from = hn::LoadU(numbers, points.lane_first + v * kLaneStep);
+        const auto to = hn::LoadU(numbers, points.lane_end + v * kLaneStep);
+        const auto counts = hn::AndNot(hn::Lt(at, from), hn::Lt(at, to));
+        value = hn::IfThenElseZero(hn::RebindMask(units, counts), value);
         sum[v] = hn::Add(sum[v], value);
         of_lanes = hn::Add(of_lanes, value);
       }
@@ -224,15 +174,10 @@ HWY_INLINE void accumulate_plasticity_lanes(const ZScoreInterpolation& lines,
       *total++ = hn::GetLane(hn::SumOfLanes(units, of_lanes));
     }
   };
-  const auto whole_first = *std::max_element(points.lane_first, points.lane_first + kLanes);
-  const auto whole_end = *std::min_element(points.lane_end, points.lane_end + kLanes);
   store_sums();
   for (auto i = points.first, end = i; i < points.end; i = end) {
     while (end < points.end && lines.column[end] == lines.column[i]) ++end;
-    if (i >= whole_first && end <= whole_end)
-      add_points(i, end, std::true_type());
-    else
-      add_points(i, end, std::false_type());
+    add_points(i, end);
   }
 }
 

@@ -25,14 +25,158 @@
 #include <tuple>
 #include <utility>
 
+#include "base/core/cpu_target.h"
 #include "base/core/fork_safe_static.h"
-#include "base/numerics/nufft_kernels.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "base/numerics/nufft.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace qkscope::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Four = hn::CappedTag<float, 4>;
+using Vector = hn::Vec<Four>;
+
+HWY_INLINE const float* floats(const FourComplex* at) {
+  return reinterpret_cast<const float*>(at);
+}
+HWY_INLINE float* floats(FourComplex* at) {
+  return reinterpret_cast<float*>(at);
+}
+
+HWY_INLINE Vector load_four_floats(const FourFloats& values) {
+  return hn::Load(Four(), reinterpret_cast<const float*>(&values));
+}
+
+HWY_INLINE void spread_row(const std::complex<double>& value, const SpreadTarget& row,
+                           const FourFloats* taps, FourComplex* signal) {
+  const Vector re = hn::Set(Four(), static_cast<float>(value.real()));
+  const Vector im = hn::Set(Four(), static_cast<float>(value.imag()));
+  const FourFloats* const weights = taps + row.taps;
+  float* const to = floats(signal + row.start);
+#pragma GCC unroll 3
+  for (std::int64_t v = 0; v < 3; ++v) {
+    const Vector by = load_four_floats(weights[v]);
+    hn::Store(hn::MulAdd(by, re, hn::Load(Four(), to + 8 * v)), Four(), to + 8 * v);
+    hn::Store(hn::MulAdd(by, im, hn::Load(Four(), to + 8 * v + 4)), Four(), to + 8 * v + 4);
+  }
+}
+
+// Adds value i times the 12 weights at taps[rows[i].taps] to the three vectors at
+// signal[rows[i].start]. Rows are sorted by position, so consecutive rows write the same points.
+// Interleaving four quarters of the rows avoids store-to-load stalls.
+void spread_onto_grid(std::span<const std::complex<double>> values, const SpreadTarget* rows,
+                      const FourFloats* taps, FourComplex* signal) {
+  const std::size_t quarter = values.size() / 4;
+  for (std::size_t i = 0; i < quarter; ++i)
+#pragma GCC unroll 4
+    for (std::size_t j = i; j < 4 * quarter; j += quarter)
+      spread_row(values[j], rows[j], taps, signal);
+  for (std::size_t i = 4 * quarter; i < values.size(); ++i)
+    spread_row(values[i], rows[i], taps, signal);
+}
+
+HWY_INLINE Vector squared_magnitude(Vector re, Vector im) {
+  return hn::MulAdd(re, re, hn::Mul(im, im));
+}
+
+HWY_INLINE Vector powers_at_points(const FourComplex& four) {
+  const float* const at = floats(&four);
+  return squared_magnitude(hn::Load(Four(), at), hn::Load(Four(), at + 4));
+}
+
+// Returns the maxima of the four vectors: the maximum of vector i in lane i.
+HWY_INLINE Vector largest_of_each(Vector a, Vector b, Vector c, Vector d) {
+  const Four f;
+  const Vector ac = hn::Max(hn::InterleaveLower(f, a, c), hn::InterleaveUpper(f, a, c));
+  const Vector bd = hn::Max(hn::InterleaveLower(f, b, d), hn::InterleaveUpper(f, b, d));
+  return hn::Max(hn::InterleaveLower(f, ac, bd), hn::InterleaveUpper(f, ac, bd));
+}
+
+// Stores the maximum of |S|^2, scaled by the shared gains, over each of the four vectors of block i
+// of `points` in largest[block_residues[i]], shape (4). Returns the overall maximum.
+float find_spectral_peaks(const FourComplex* points, std::span<const std::uint32_t> block_residues,
+                          const NufftTables& tables, float* largest) {
+  Vector highest = hn::Zero(Four());
+  for (std::size_t block = 0; block < block_residues.size(); ++block, points += 4) {
+    const FourFloats* const gain = tables.gains_of_block(block_residues[block]);
+    Vector power[4];
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < 4; ++v)
+      power[v] = hn::Mul(powers_at_points(points[v]), load_four_floats(gain[v]));
+    const Vector here = largest_of_each(power[0], power[1], power[2], power[3]);
+    hn::Store(here, Four(), largest + 4 * block_residues[block]);
+    highest = hn::Max(highest, here);
+  }
+  return hn::GetLane(hn::MaxOfLanes(Four(), highest));
+}
+
+// Returns |S|^2 without gains, halfway from each of the four grid points in vector `v` to the next.
+HWY_INLINE Vector powers_at_midpoints(const FourComplex* signal, const std::uint32_t* places,
+                                      std::size_t v, const float* weights) {
+  Vector re = hn::Zero(Four());
+  Vector im = hn::Zero(Four());
+#pragma GCC unroll 8
+  for (std::ptrdiff_t j = 0; j < 8; ++j) {
+    const float* const from = floats(signal + places[j - 3] + v);
+    const Vector by = hn::Set(Four(), weights[j]);
+    re = hn::MulAdd(by, hn::Load(Four(), from), re);
+    im = hn::MulAdd(by, hn::Load(Four(), from + 4), im);
+  }
+  return squared_magnitude(re, im);
+}
+
+// Appends the lanes with a power above `least`. `half`: frequency of the first lane in half grid
+// steps; lanes are `apart` half steps apart. Not inlined, to keep the hot loop short.
+HWY_NOINLINE void append_above(std::int64_t half, std::int64_t apart, Vector power, float least,
+                               std::vector<PeakCandidate>& found) {
+  float powers[4];
+  hn::StoreU(power, Four(), powers);
+  for (int i = 0; i < 4; ++i)
+    if (powers[i] > least) found.push_back({half + i * apart, powers[i]});
+}
+
+// Appends the points with |S|^2 > `least` to `found`. Midpoints of grid points are evaluated only
+// if one of the two grid points is above `near`. `largest`, shape (blocks + 1, 4): maxima of
+// find_spectral_peaks().
+void find_peaks(const FourComplex* signal, const NufftTables& tables, const float* largest,
+                float least, float near, std::vector<PeakCandidate>& found) {
+  const auto blocks = static_cast<std::int64_t>(tables.fft->block_count());
+  for (std::int64_t vector = 0; vector < 4 * blocks; ++vector) {
+    if (!(std::max(largest[vector], largest[vector + 4]) > near)) continue;
+    const std::int64_t block = vector / 4;
+    const std::size_t v = as_index(vector % 4);
+    const std::uint32_t* const places = tables.places.data() + NufftTables::kMarginBlocks + block;
+    const Vector gain = load_four_floats(tables.gains_of_block(block)[v]);
+    const Vector gain_after = load_four_floats(tables.gains_of_block(block + 1)[v]);
+    const Vector here = hn::Mul(powers_at_points(signal[places[0] + v]), gain);
+    const Vector mean = hn::Mul(hn::Set(Four(), 0.5F), hn::Add(gain, gain_after));
+    const Vector between =
+        hn::Mul(powers_at_midpoints(signal, places, v, tables.halfway.data()), mean);
+    const auto half = 2 * (block + 4 * static_cast<std::int64_t>(v) * blocks);
+    append_above(half, 2 * blocks, here, least, found);
+    append_above(half + 1, 2 * blocks, between, least, found);
+  }
+}
+
+}  // namespace
+}  // namespace qkscope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kGridPoints = 5;    // grid points per `tokens` positions
-constexpr std::int64_t kMarginBlocks = 4;  // blocks
+HWY_EXPORT(spread_onto_grid);
+HWY_EXPORT(find_spectral_peaks);
+HWY_EXPORT(find_peaks);
+
+constexpr std::int64_t kGridPoints = 5;  // grid points per `tokens` positions
 
 // Exponential of semicircle, exp(b (sqrt(1 - x^2) - 1)) on [-1, 1].
 double es_kernel(double sharpness, double x) {
@@ -101,17 +245,6 @@ const Weights& interpolation_table() {
   return weights;
 }
 
-// Single-precision weights that interpolate the midpoint of two grid points from eight neighbours.
-const float* halfway_weights() {
-  const auto& weights = fork_safe_static([] {
-    std::array<float, 8> taps;
-    for (std::size_t j = 0; j < taps.size(); ++j)
-      taps[j] = static_cast<float>(interpolation_weight(3.5 - to_double(j), 4, 3.6));
-    return taps;
-  });
-  return weights.data();
-}
-
 }  // namespace
 
 NufftTables::NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand band)
@@ -122,6 +255,8 @@ NufftTables::NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand ba
       last(static_cast<std::int64_t>(std::ceil(2 * band.high / step))),
       inner{first / 2 + 2, last / 2 - 1},
       gain(size / 2 + 1, 1.0F) {
+  for (std::size_t j = 0; j < halfway.size(); ++j)
+    halfway[j] = static_cast<float>(interpolation_weight(3.5 - to_double(j), 4, 3.6));
   set_kernel_taps(tokens);
   if (tokens > kGridPoints) set_deconvolution_gains(band.high);
   set_block_gains();
@@ -217,7 +352,7 @@ Nufft::Nufft(std::span<const std::int32_t> offsets, std::int64_t length, Frequen
       tables_(
           NufftTables::cached(fft_size_for(to_double(length) / tokens_per_point()), tokens_, band)),
       middle_(length / 2 * kGridPoints / tokens_),
-      signal_(fft().size() / 4 + 4 * 2 * kMarginBlocks),
+      signal_(fft().size() / 4 + 4 * 2 * NufftTables::kMarginBlocks),
       largest_(4 * (fft().block_count() + 1)) {
   rows_.reserve(offsets.size());
   const auto tokens = static_cast<std::uint32_t>(tokens_);
@@ -235,7 +370,8 @@ double Nufft::tokens_per_point() const {
 
 void Nufft::spread(std::span<const std::complex<double>> values) {
   std::memset(signal_.data(), 0, std::span(signal_).size_bytes());
-  spread_onto_grid(values, rows_.data(), tables_->taps.data(), signal_.data());
+  QKSCOPE_DISPATCH(spread_onto_grid)
+  (values, rows_.data(), tables_->taps.data(), signal_.data());
   // The grid is periodic: add the points past the end to the beginning.
   for (std::size_t v = 0; v < 3; ++v) {
     const FourComplex& past = signal_[fft().size() / 4 + v];
@@ -246,13 +382,13 @@ void Nufft::spread(std::span<const std::complex<double>> values) {
 
 void Nufft::compute(std::span<const std::complex<double>> values) {
   spread(values);
-  const BlockGains gains{tables_->shared_gain.data(), tables_->shift};
   highest_ = 0;
   fft().forward(
       std::span(signal_).first(fft().size() / 4), [&](std::size_t begin, std::size_t end) {
         const auto block_residues = fft().block_residues().subspan(begin, end - begin);
-        highest_ = std::max(highest_, find_spectral_peaks(signal_.data() + 4 * begin,
-                                                          block_residues, gains, largest_.data()));
+        highest_ = std::max(
+            highest_, QKSCOPE_DISPATCH(find_spectral_peaks)(
+                          signal_.data() + 4 * begin, block_residues, *tables_, largest_.data()));
       });
   copy_margins();
   // The grid is periodic: the block after the last one is block 0 shifted by one value, so its
@@ -272,15 +408,16 @@ void Nufft::compute(std::span<const std::complex<double>> values) {
 void Nufft::copy_margins() {
   const auto blocks = static_cast<std::int64_t>(fft().block_count());
   const auto copy = [&](std::int64_t block) {
-    FourComplex* const to = signal_.data() + tables_->places[as_index(block + kMarginBlocks)];
+    FourComplex* const to =
+        signal_.data() + tables_->places[as_index(block + NufftTables::kMarginBlocks)];
     for (std::int64_t number = 0; number < 16; ++number) {
       const auto value = value_before_deconvolution(block + number * blocks);
       to[number / 4].re[number % 4] = value.real();
       to[number / 4].im[number % 4] = value.imag();
     }
   };
-  for (std::int64_t block = 0; block < kMarginBlocks; ++block) {
-    copy(block - kMarginBlocks);
+  for (std::int64_t block = 0; block < NufftTables::kMarginBlocks; ++block) {
+    copy(block - NufftTables::kMarginBlocks);
     copy(blocks + block);
   }
 }
@@ -290,7 +427,7 @@ double Nufft::power(std::int64_t half) const {
   if ((half & 1) == 0) return std::norm(value_at_point(k));
   std::complex<double> sum;
   for (int j = 0; j < 8; ++j)
-    sum += static_cast<double>(halfway_weights()[j]) * value_at_point(k + j - 3);
+    sum += static_cast<double>(tables_->halfway[as_index(j)]) * value_at_point(k + j - 3);
   return std::norm(sum);
 }
 
@@ -309,11 +446,8 @@ void Nufft::find_edge_peaks(GridRange stretch, std::span<const float> powers, fl
 }
 
 void Nufft::find_peaks_above(float least, float near, std::vector<PeakCandidate>& found) const {
-  const GridBlocks grid{signal_.data(),
-                        tables_->places.data() + kMarginBlocks,
-                        static_cast<std::int64_t>(fft().block_count()),
-                        {tables_->shared_gain.data(), tables_->shift}};
-  find_peaks(grid, largest_.data(), {least, near, halfway_weights()}, found);
+  QKSCOPE_DISPATCH(find_peaks)
+  (signal_.data(), *tables_, largest_.data(), least, near, found);
   std::span<const float> powers = edge_powers_;
   for (const auto& edge : tables_->edges) {
     find_edge_peaks(edge, powers, least, near, found);
@@ -340,3 +474,4 @@ std::array<double, 5> Nufft::powers_at_quarter_steps(std::int64_t half) const {
 }
 
 }  // namespace qkscope
+#endif

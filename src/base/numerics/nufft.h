@@ -48,8 +48,15 @@ struct NufftTables {
   bool is_inside_band(std::int64_t k) const { return k >= inner.begin && k < inner.end; }
   // On small grids, the deconvolution gains of neighbouring points differ too much to be shared.
   bool has_few_points() const { return fft->size() <= 256; }
+  // Returns the squared deconvolution gains of a block, shape (4).
+  const FourFloats* gains_of_block(std::int64_t block) const {
+    return shared_gain.data() + (block >> shift) * 4;
+  }
+
+  static constexpr std::int64_t kMarginBlocks = 4;
 
   std::shared_ptr<const Fft> fft;
+  std::array<float, 8> halfway;  // weights of eight points that interpolate the middle of them
   double step;
   std::int64_t first;  // half grid points that cover the band: first..last
   std::int64_t last;
@@ -84,8 +91,6 @@ class Nufft {
   double step() const { return tables_->step; }
   double origin() const { return to_double(middle_) * tokens_per_point(); }
   std::int64_t size() const { return static_cast<std::int64_t>(fft().size()); }
-  // Grid points k and k + stride() are adjacent in memory; iterate over points in this order.
-  std::size_t stride() const { return fft().block_count(); }
   // First and last multiple of half a grid step that cover the band, for one sign of the frequency.
   std::int64_t band_first_half_step() const { return tables_->first; }
   std::int64_t band_last_half_step() const { return tables_->last; }

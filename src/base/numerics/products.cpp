@@ -1,8 +1,7 @@
 // Matrix products by register tiles. A tile holds the sums of a few rows times eight columns (or,
 // for narrow products, one to a few vectors of columns) in registers and runs over the inner
 // dimension. There are three kinds:
-// - Panel products: the right operand is packed into panels of eight columns, left rows are
-//   interleaved by four.
+// - Panel products: the right operand is packed into panels of eight columns.
 // - Narrow products: float32, both operands are unpacked, for a few columns.
 //   multiply_narrow_reference() in reference.h is the plain version.
 // - Gram matrices: 64 rows at a time are packed into panels that serve as both operands.
@@ -40,26 +39,15 @@ using Doubles = hn::CappedTag<double, kPanelColumns>;
 constexpr int kLanes = hn::MaxLanes(Doubles());
 constexpr int kVectors = kPanelColumns / kLanes;  // per eight columns
 using Vector = hn::Vec<Doubles>;
-// Whether left operands are broadcast from a loaded vector: free on Arm (multiply-add by element),
-// where a broadcast load would occupy a multiplier port.
-constexpr bool kBroadcastFromVector = HWY_TARGET == HWY_NEON;
 // Rows per tile; a divisor of eight.
 constexpr int kTileRows = HWY_TARGET == HWY_SSE4 ? 2 : kVectors == 1 ? 8 : 4;
 
-// Left operand of a matrix product with groups of four rows interleaved. Elements of a row are
-// `step` numbers apart, groups `apart` numbers. Passed by reference, because passing by value
-// causes a store-forwarding stall on x86.
+// Left operand of a matrix product: elements of a row are `step` numbers apart, rows `apart`
+// numbers. Passed by reference, because passing by value causes a store-forwarding stall on x86.
 struct LeftRows {
   const double* first;
   std::int64_t step;
   std::int64_t apart;
-
-  HWY_INLINE const double* at(int row, std::int64_t k) const {
-    return first + row / kInterleaved * apart + k * step + row % kInterleaved;
-  }
-  HWY_INLINE LeftRows from(std::int64_t row) const {
-    return {first + row / kInterleaved * apart + row % kInterleaved, step, apart};
-  }
 };
 
 // Matrix product of a tile: sum (kRows, 8) = left (kRows, depth) panel (depth, 8), in registers.
@@ -71,26 +59,19 @@ HWY_INLINE void tile_product(std::int64_t depth, const LeftRows& left, const dou
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::Zero(d);
+  const auto [first, step, apart] = left;
+  const double* column = first;  // element k of the first row
 #pragma GCC unroll 2
-  for (std::int64_t k = 0; k < depth; ++k) {
+  for (std::int64_t k = 0; k < depth; ++k, column += step) {
     Vector line[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v)
       line[v] = hn::LoadU(d, panel + k * kPanelColumns + v * kLanes);
-    const auto add = [&](int row, Vector number) HWY_ATTR {
+#pragma GCC unroll 16
+    for (int row = 0; row < kRows; ++row) {
+      const Vector number = hn::Set(d, column[row * apart]);
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::MulAdd(line[v], number, sum[row][v]);
-    };
-    if constexpr (kBroadcastFromVector && kRows % 2 == 0) {
-#pragma GCC unroll 16
-      for (int row = 0; row < kRows; row += 2) {
-        const Vector two = hn::LoadU(d, left.at(row, k));
-        add(row, hn::Broadcast<0>(two));
-        add(row + 1, hn::Broadcast<1>(two));
-      }
-    } else {
-#pragma GCC unroll 16
-      for (int row = 0; row < kRows; ++row) add(row, hn::Set(d, *left.at(row, k)));
     }
   }
 }
@@ -109,28 +90,13 @@ HWY_NOINLINE void store_tile(std::int64_t depth, const LeftRows& left, const dou
       hn::StoreU(sum[row][v], Doubles(), out + row * kPanelColumns + v * kLanes);
 }
 
-// Adds left (kTileRows, depth) times panel (depth, 8) to `to` (kTileRows, 8), row stride `stride`.
-HWY_NOINLINE void add_tile(std::int64_t depth, const LeftRows& left, const double* panel,
-                           double* to, std::int64_t stride) {
-  Vector sum[kTileRows][kVectors];
-  tile_product<kTileRows>(depth, left, panel, sum);
-#pragma GCC unroll 16
-  for (int row = 0; row < kTileRows; ++row, to += stride)
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v)
-      hn::StoreU(hn::Add(hn::LoadU(Doubles(), to + v * kLanes), sum[row][v]), Doubles(),
-                 to + v * kLanes);
-}
-
 void panel_product(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                    double* out) {
-  const LeftRows all{left, kInterleaved, kInterleaved * depth};
-  for (std::int64_t row = 0; row < rows; row += kTileRows)
-    store_tile<kTileRows>(depth, all.from(row), panel, out + row * kPanelColumns);
-}
-
-void row_product(const double* row, std::int64_t depth, const double* panel, double* out) {
-  store_tile<1>(depth, {row, 1, 0}, panel, out);
+  std::int64_t row = 0;
+  for (; row + kTileRows <= rows; row += kTileRows)
+    store_tile<kTileRows>(depth, {left + row * depth, 1, depth}, panel, out + row * kPanelColumns);
+  for (; row < rows; ++row)
+    store_tile<1>(depth, {left + row * depth, 1, depth}, panel, out + row * kPanelColumns);
 }
 
 using Floats = hn::CappedTag<float, kNarrowPadding>;
@@ -149,32 +115,18 @@ HWY_NOINLINE void narrow_tile(const float* left, std::int64_t depth, const float
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::Zero(d);
-  // Adds the outer product of column k of `left` and row k of `right`; number(row) returns
-  // left(row, k) in all lanes.
-  const auto add = [&](const auto& number) HWY_ATTR {
+#pragma GCC unroll 2
+  for (std::int64_t k = 0; k < depth; ++k, right += stride) {
     FloatVector line[kWidth];
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) line[v] = hn::LoadU(d, right + v * kFloatLanes);
 #pragma GCC unroll 16
-    for (int row = 0; row < kRows; ++row)
+    for (int row = 0; row < kRows; ++row) {
+      const FloatVector number = hn::Set(d, left[row * depth + k]);
 #pragma GCC unroll 8
-      for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::MulAdd(line[v], number(row), sum[row][v]);
-    right += stride;
-  };
-  std::int64_t k = 0;
-  if constexpr (kBroadcastFromVector) {
-    for (; k + 4 <= depth; k += 4) {
-      FloatVector four[kRows];
-#pragma GCC unroll 16
-      for (int row = 0; row < kRows; ++row) four[row] = hn::LoadU(d, left + row * depth + k);
-      add([&](int row) HWY_ATTR { return hn::Broadcast<0>(four[row]); });
-      add([&](int row) HWY_ATTR { return hn::Broadcast<1>(four[row]); });
-      add([&](int row) HWY_ATTR { return hn::Broadcast<2>(four[row]); });
-      add([&](int row) HWY_ATTR { return hn::Broadcast<3>(four[row]); });
+      for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::MulAdd(line[v], number, sum[row][v]);
     }
   }
-#pragma GCC unroll 2
-  for (; k < depth; ++k) add([&](int row) HWY_ATTR { return hn::Set(d, left[row * depth + k]); });
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row, out += out_stride)
 #pragma GCC unroll 8
@@ -188,15 +140,11 @@ template <int kWidth>
 void narrow_strip(const float* left, std::int64_t rows, std::int64_t depth, const float* right,
                   std::int64_t stride, float* out, std::int64_t out_stride) {
   constexpr int kRows = std::clamp(kNarrowSums / kWidth, 2, 8);
-  for (std::int64_t first = 0; first < rows;) {
-    const auto tiles = (rows - first + kRows - 1) / kRows;
-    const auto height = (rows - first + tiles - 1) / tiles;  // tiles of nearly equal height
-    dispatch_constant_count<kRows>(height, [&](auto tile_rows) HWY_ATTR {
+  for (std::int64_t first = 0; first < rows; first += kRows)
+    dispatch_constant_count<kRows>(rows - first, [&](auto tile_rows) HWY_ATTR {
       narrow_tile<tile_rows, kWidth>(left + first * depth, depth, right, stride,
                                      out + first * out_stride, out_stride);
     });
-    first += height;
-  }
 }
 
 // Ascending rows and descending column strips: stores run past the last column (see the top).
@@ -222,8 +170,6 @@ HWY_INLINE void add_gram_tile(std::int64_t depth, const LeftRows& left, const do
                               std::int64_t i, std::int64_t j, Matrix& sum) {
   const auto rows = std::min<std::int64_t>(kTileRows, sum.rows - i);
   const auto columns = std::min<std::int64_t>(kPanelColumns, sum.cols - j);
-  if (rows == kTileRows && columns == kPanelColumns)
-    return add_tile(depth, left, panel, sum.row(i) + j, sum.cols);
   double out[kTileRows * kPanelColumns];
   store_tile<kTileRows>(depth, left, panel, out);
   for (std::int64_t row = 0; row < rows; ++row)
@@ -240,72 +186,11 @@ void gram_of_panels(const double* packed, std::int64_t packed_depth, std::int64_
     const auto end = std::min(begin + kCacheColumns, n);
     for (std::int64_t i = 0; i < end; i += kTileRows) {
       const auto first = i / kPanelColumns * kPanelColumns;
-      const LeftRows left{panel_of(first) + (i - first), kPanelColumns, kInterleaved};
+      const LeftRows left{panel_of(first) + (i - first), kPanelColumns, 1};
       for (auto j = std::max(begin, first); j < end; j += kPanelColumns)
         add_gram_tile(depth, left, panel_of(j), i, j, sum);
     }
   }
-}
-
-// Packs the selected rows of vectors (.., cols), minus mean, as (ceil(cols / 8), packed_depth, 8),
-// padded with zeros.
-void pack_centred(const float* vectors, std::span<const std::int64_t> rows,
-                  std::span<const double> mean, std::int64_t packed_depth, double* packed) {
-  const Doubles d;
-  const hn::Rebind<float, Doubles> floats;
-  const auto cols = std::ssize(mean);
-  for (const auto row : rows) {
-    const float* const x = vectors + row * cols;
-    double* to = packed;
-    packed += kPanelColumns;
-    std::int64_t j = 0;
-    for (; j + kPanelColumns <= cols; j += kPanelColumns, to += packed_depth * kPanelColumns)
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        const auto at = j + v * kLanes;
-        hn::StoreU(
-            hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, x + at)), hn::LoadU(d, mean.data() + at)), d,
-            to + v * kLanes);
-      }
-    if (j == cols) continue;
-    std::fill_n(to, kPanelColumns, 0.0);
-    for (; j < cols; ++j) *to++ = x[j] - mean[as_index(j)];
-  }
-}
-
-HWY_INLINE void store_interleaved(Vector a, Vector b, Vector c, Vector e, double* to) {
-  const Doubles d;
-  if constexpr (kLanes == 2) {  // faster than st4 on Arm
-    hn::StoreU(hn::InterleaveLower(d, a, b), d, to);
-    hn::StoreU(hn::InterleaveLower(d, c, e), d, to + 2);
-    hn::StoreU(hn::InterleaveUpper(d, a, b), d, to + 4);
-    hn::StoreU(hn::InterleaveUpper(d, c, e), d, to + 6);
-  } else {
-    hn::StoreInterleaved4(a, b, c, e, d, to);
-  }
-}
-
-void centred_rows_kernel(const float* const* rows, std::int64_t count, const double* mean,
-                         std::int64_t cols, double* out) {
-  const Doubles d;
-  const hn::Rebind<float, Doubles> floats;
-  std::int64_t i = 0;
-  for (; i + kInterleaved <= count; i += kInterleaved, rows += kInterleaved) {
-    std::int64_t j = 0;
-    for (; j + kLanes <= cols; j += kLanes, out += kInterleaved * kLanes) {
-      const Vector centre = hn::LoadU(d, mean + j);
-      const auto off = [&](int row) HWY_ATTR {
-        return hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, rows[row] + j)), centre);
-      };
-      store_interleaved(off(0), off(1), off(2), off(3), out);
-    }
-    for (; j < cols; ++j)
-      for (int row = 0; row < kInterleaved; ++row) *out++ = rows[row][j] - mean[j];
-  }
-  for (; i < padded_row_count(count); i += kInterleaved, rows += kInterleaved)
-    for (std::int64_t j = 0; j < cols; ++j)
-      for (int row = 0; row < kInterleaved; ++row)
-        *out++ = i + row < count ? rows[row][j] - mean[j] : 0.0;
 }
 
 }  // namespace
@@ -317,11 +202,8 @@ namespace qkscope {
 namespace {
 
 HWY_EXPORT(panel_product);
-HWY_EXPORT(row_product);
 HWY_EXPORT(narrow_product);
 HWY_EXPORT(gram_of_panels);
-HWY_EXPORT(pack_centred);
-HWY_EXPORT(centred_rows_kernel);
 
 // Rows per packed block of a Gram matrix; a block stays in the L1 cache.
 constexpr std::int64_t kGramRows = 64;
@@ -331,6 +213,16 @@ constexpr std::int64_t kGramStride = kGramRows + 1;
 CacheAlignedVector<double> gram_panels(std::int64_t cols) {
   const auto panels = (cols + kPanelColumns - 1) / kPanelColumns;
   return CacheAlignedVector<double>(as_index(panels * kGramStride * kPanelColumns));
+}
+
+// Adds the Gram matrix of at most kGramRows rows; `packed` is scratch space from gram_panels().
+void add_gram_block(const double* rows, std::int64_t count, double* packed, Matrix& sum) {
+  const auto n = sum.cols;
+  for (std::int64_t k = 0; k < count; ++k)
+    for (std::int64_t j = 0; j < n; j += kPanelColumns)
+      std::copy_n(rows + k * n + j, std::min<std::int64_t>(kPanelColumns, n - j),
+                  packed + j * kGramStride + k * kPanelColumns);
+  QKSCOPE_DISPATCH(gram_of_panels)(packed, kGramStride, count, sum);
 }
 
 // A matrix (depth, columns) packed into panels of eight columns, padded with zeros.
@@ -352,27 +244,14 @@ struct PackedColumns {
   }
 };
 
-// Interleaves rows of a matrix by four, padded with zero rows to a multiple of eight.
-CacheAlignedVector<double> interleave_matrix_rows(const Matrix& matrix, std::int64_t first,
-                                                  std::int64_t rows) {
-  CacheAlignedVector<double> packed(as_index(padded_row_count(rows) * matrix.cols));
-  for (std::int64_t row = 0; row < rows; ++row) {
-    double* const to =
-        packed.data() + row / kInterleaved * kInterleaved * matrix.cols + row % kInterleaved;
-    for (std::int64_t k = 0; k < matrix.cols; ++k) to[k * kInterleaved] = matrix(first + row, k);
-  }
-  return packed;
-}
-
 Matrix multiply_packed(const Matrix& left, const PackedColumns& right) {
   Matrix product(left.rows, right.columns);
   constexpr std::int64_t kBlock = 32;  // rows that stay in the L1 cache for all panels
   double out[kBlock * kPanelColumns];
   for (std::int64_t first = 0; first < left.rows; first += kBlock) {
     const auto rows = std::min(kBlock, left.rows - first);
-    const auto packed = interleave_matrix_rows(left, first, rows);
     for (std::int64_t column = 0; column < right.columns; column += kPanelColumns) {
-      multiply_panel(packed.data(), rows, right.depth, right.data.data() + column * right.depth,
+      multiply_panel(left.row(first), rows, right.depth, right.data.data() + column * right.depth,
                      out);
       const auto used = std::min<std::int64_t>(kPanelColumns, right.columns - column);
       for (std::int64_t row = 0; row < rows; ++row)
@@ -387,12 +266,6 @@ Matrix multiply_packed(const Matrix& left, const PackedColumns& right) {
 void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                     double* out) {
   QKSCOPE_DISPATCH(panel_product)(left, rows, depth, panel, out);
-}
-
-void centre_and_interleave(std::span<const float* const> rows, std::span<const double> mean,
-                           double* out) {
-  QKSCOPE_DISPATCH(centred_rows_kernel)
-  (rows.data(), std::ssize(rows), mean.data(), std::ssize(mean), out);
 }
 
 void multiply_narrow(const float* left, std::int64_t rows, std::int64_t depth, const float* right,
@@ -411,16 +284,9 @@ Matrix multiply_transposed(const Matrix& left, const Matrix& right) {
 }
 
 void add_gram(const double* rows, std::int64_t count, Matrix& sum) {
-  const auto n = sum.cols;
-  auto packed = gram_panels(n);
-  for (std::int64_t begin = 0; begin < count; begin += kGramRows) {
-    const auto depth = std::min(kGramRows, count - begin);
-    for (std::int64_t k = 0; k < depth; ++k)
-      for (std::int64_t j = 0; j < n; j += kPanelColumns)
-        std::copy_n(rows + (begin + k) * n + j, std::min<std::int64_t>(kPanelColumns, n - j),
-                    packed.data() + j * kGramStride + k * kPanelColumns);
-    QKSCOPE_DISPATCH(gram_of_panels)(packed.data(), kGramStride, depth, sum);
-  }
+  auto packed = gram_panels(sum.cols);
+  for (std::int64_t begin = 0; begin < count; begin += kGramRows)
+    add_gram_block(rows + begin * sum.cols, std::min(kGramRows, count - begin), packed.data(), sum);
 }
 
 void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
@@ -428,20 +294,18 @@ void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
                       std::span<const WeightedSum> weighted) {
   QKSCOPE_ASSERT(sum.cols == std::ssize(mean));
   auto packed = gram_panels(sum.cols);
+  Matrix centred(kGramRows, sum.cols);
   for (std::size_t begin = 0; begin < rows.size(); begin += kGramRows) {
-    const auto part = rows.subspan(begin, std::min<std::size_t>(kGramRows, rows.size() - begin));
-    QKSCOPE_DISPATCH(pack_centred)(vectors, part, mean, kGramStride, packed.data());
-    QKSCOPE_DISPATCH(gram_of_panels)(packed.data(), kGramStride, std::ssize(part), sum);
-    for (const auto& [weight, total] : weighted)
-      for (std::int64_t j = 0; j < sum.cols; j += kPanelColumns) {
-        double out[kPanelColumns];
-        QKSCOPE_DISPATCH(row_product)
-        (weight.data() + begin, std::ssize(part), packed.data() + j * kGramStride, out);
-        add_scaled(
-            1,
-            std::span(out).first(std::min<std::size_t>(kPanelColumns, total.size() - as_index(j))),
-            total.subspan(as_index(j)));
-      }
+    const auto count = std::min(kGramRows, std::ssize(rows) - static_cast<std::int64_t>(begin));
+    for (std::int64_t k = 0; k < count; ++k)
+      centre_rows(vectors + rows[begin + as_index(k)] * sum.cols, 1, mean, centred.row(k));
+    add_gram_block(centred.row(0), count, packed.data(), sum);
+    for (const auto& [weight, total] : weighted) {
+      std::vector<double> of_block(mean.size());
+      for (std::int64_t k = 0; k < count; ++k)
+        add_scaled(weight[begin + as_index(k)], {centred.row(k), mean.size()}, of_block);
+      add_scaled(1, of_block, total);
+    }
   }
 }
 

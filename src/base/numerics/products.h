@@ -13,19 +13,7 @@ namespace qkscope {
 
 inline constexpr int kPanelColumns = 8;
 
-// The left operand of multiply_panel() has groups of four rows interleaved, shape (rows / 4, depth,
-// 4), and is padded with zero rows to a multiple of eight.
-inline constexpr int kInterleaved = 4;
-inline constexpr std::int64_t padded_row_count(std::int64_t rows) {
-  return (rows + 7) / 8 * 8;
-}
-// Centres rows: out (padded_row_count(rows), cols) = rows (rows, cols) in float64 minus mean
-// (cols), with groups of four rows interleaved.
-void centre_and_interleave(std::span<const float* const> rows, std::span<const double> mean,
-                           double* out);
-
-// Matrix product: out (padded_row_count(rows), 8) = interleaved left (rows, depth) panel (depth,
-// 8).
+// Matrix product: out (rows, 8) = left (rows, depth) panel (depth, 8).
 void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                     double* out);
 

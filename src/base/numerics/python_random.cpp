@@ -54,17 +54,13 @@ class ArraySeed {
 };
 
 // Python's seed key: 32-bit words of the absolute value, lowest first; zero is one word.
-ArraySeed seed_words(std::int64_t seed) {
+std::mt19937 make_seeded_generator(std::int64_t seed) {
   const auto value = static_cast<std::uint64_t>(seed);
   const auto magnitude = seed < 0 ? 0 - value : value;
   std::vector<std::uint32_t> words = {static_cast<std::uint32_t>(magnitude)};
   if (magnitude >> 32 != 0) words.push_back(static_cast<std::uint32_t>(magnitude >> 32));
-  return ArraySeed(std::move(words));
-}
-
-std::mt19937 make_seeded_generator(std::int64_t seed) {
-  auto words = seed_words(seed);
-  return std::mt19937(words);
+  ArraySeed sequence(std::move(words));
+  return std::mt19937(sequence);
 }
 
 // Returns whether random.sample() draws from a pool of all n numbers instead of tracking a set.

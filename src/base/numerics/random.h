@@ -11,16 +11,18 @@
 
 namespace qkscope {
 
+// Finalizer of SplitMix64.
+constexpr std::uint64_t splitmix64(std::uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
+  return value ^ (value >> 31);
+}
+
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
 
-  std::uint64_t next() {
-    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  }
+  std::uint64_t next() { return splitmix64(state_ += 0x9E3779B97F4A7C15u); }
 
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }  // [0, 1)
 

@@ -1,5 +1,6 @@
 // Householder tridiagonalisation and implicit QL iteration (tred2 and tql2 of Bowdler, Martin,
-// Reinsch and Wilkinson, 1968). eigen_kernels.h has the loops over rows.
+// Reinsch and Wilkinson, 1968). In the loops over rows, every element is a chain of fused
+// multiply-adds in a fixed order.
 #include "base/numerics/symmetric_eigen.h"
 
 #include <algorithm>
@@ -8,13 +9,123 @@
 #include <limits>
 #include <numeric>
 
+#include "base/core/cpu_target.h"
 #include "base/core/error.h"
-#include "base/numerics/eigen_kernels.h"
 #include "base/numerics/random.h"
 #include "base/numerics/vectors.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "base/numerics/symmetric_eigen.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "base/numerics/kernel_helpers-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkscope::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Eight partial sums per row, to hide the latency of additions.
+constexpr int kSums = 8;
+using Doubles = hn::CappedTag<double, kSums>;
+using Vector = hn::Vec<Doubles>;
+constexpr int kLanes = hn::MaxLanes(Doubles());
+constexpr int kVectors = kSums / kLanes;
+
+HWY_INLINE Vector load(const double* from) {
+  return hn::LoadU(Doubles(), from);
+}
+HWY_INLINE void store(Vector value, double* to) {
+  hn::StoreU(value, Doubles(), to);
+}
+
+std::int64_t block_begin_of_column(std::int64_t column) {
+  return column / PaddedRows::kBlock * PaddedRows::kBlock;
+}
+
+// Matrix-vector product: out[i] = row i . v for rows [first, last) and columns >= `column`. Whole
+// blocks of columns are read, so v must be zero in the padding and in the elements before `column`
+// in the same block.
+void multiply_rows_by_vector(PaddedRows matrix, std::int64_t first, std::int64_t last,
+                             std::int64_t column, const double* v, double* out) {
+  for (std::int64_t i = first; i < last; ++i) {
+    Vector sum[kVectors];
+    for (Vector& part : sum) part = hn::Zero(Doubles());
+    for (std::int64_t at = block_begin_of_column(column); at < matrix.columns; at += kSums)
+#pragma GCC unroll 4
+      for (int k = 0; k < kVectors; ++k)
+        sum[k] =
+            hn::MulAdd(load(matrix.row(i) + at + k * kLanes), load(v + at + k * kLanes), sum[k]);
+    out[i] = sum_all_lanes(Doubles(), sum);
+  }
+}
+
+// Rank-2 update: row i -= v[i] w + w[i] v for rows [first, last) and all columns from the start of
+// the block of columns that contains `column`.
+void subtract_outer_products(PaddedRows matrix, std::int64_t first, std::int64_t last,
+                             std::int64_t column, const double* v, const double* w) {
+  const std::int64_t begin = block_begin_of_column(column);
+  for (std::int64_t i = first; i < last; ++i) {
+    const Vector v_i = hn::Set(Doubles(), v[i]);
+    const Vector w_i = hn::Set(Doubles(), w[i]);
+    double* row = matrix.row(i);
+    for (std::int64_t c = begin; c < matrix.columns; c += kLanes)
+      store(hn::NegMulAdd(w_i, load(v + c), hn::NegMulAdd(v_i, load(w + c), load(row + c))),
+            row + c);
+  }
+}
+
+// Applies the reflection 1 - factor v v^T from the left to rows [first, last), for all columns from
+// the start of the block of columns that contains `column`. `sum` (columns) is scratch space.
+void reflect_columns(PaddedRows matrix, std::int64_t first, std::int64_t last, std::int64_t column,
+                     const double* v, double factor, double* sum) {
+  const std::int64_t begin = block_begin_of_column(column);
+  std::fill(sum + begin, sum + matrix.columns, 0.0);
+  for (std::int64_t i = first; i < last; ++i)
+    for (std::int64_t c = begin; c < matrix.columns; c += kLanes)
+      store(hn::MulAdd(hn::Set(Doubles(), v[i]), load(matrix.row(i) + c), load(sum + c)), sum + c);
+  for (std::int64_t c = begin; c < matrix.columns; c += kLanes)
+    store(hn::Mul(hn::Set(Doubles(), factor), load(sum + c)), sum + c);
+  for (std::int64_t i = first; i < last; ++i) {
+    const Vector v_i = hn::Set(Doubles(), v[i]);
+    double* row = matrix.row(i);
+    for (std::int64_t c = begin; c < matrix.columns; c += kLanes)
+      store(hn::NegMulAdd(v_i, load(sum + c), load(row + c)), row + c);
+  }
+}
+
+// Givens rotations of rows (top, top - 1), (top - 1, top - 2), ...: rotation k sets x = c x + s y
+// and y = c y - s x for the row x with the higher index and the row y with the lower one.
+void apply_givens_rotations(PaddedRows matrix, std::int64_t top, std::span<const double> cosine,
+                            std::span<const double> sine) {
+  for (std::int64_t k = 0; k < std::ssize(cosine); ++k) {
+    const Vector c = hn::Set(Doubles(), cosine[as_index(k)]);
+    const Vector s = hn::Set(Doubles(), sine[as_index(k)]);
+    double* const x = matrix.row(top - k);
+    double* const y = matrix.row(top - k - 1);
+    for (std::int64_t at = 0; at < matrix.columns; at += kLanes) {
+      const Vector higher = load(x + at);
+      const Vector lower = load(y + at);
+      store(hn::MulAdd(s, lower, hn::Mul(c, higher)), x + at);
+      store(hn::MulSub(c, lower, hn::Mul(s, higher)), y + at);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace qkscope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace qkscope {
 namespace {
+
+HWY_EXPORT(multiply_rows_by_vector);
+HWY_EXPORT(subtract_outer_products);
+HWY_EXPORT(reflect_columns);
+HWY_EXPORT(apply_givens_rotations);
 
 constexpr int kMaxSweeps = 60;  // per eigenvalue; two or three are typical
 // After this many sweeps, off-diagonal elements are compared with the norm of the full matrix: in a
@@ -42,7 +153,8 @@ class Tridiagonal {
 
   // Transforms eigenvectors of T (rows) into eigenvectors of A.
   void back_transform(Matrix& vectors) {
-    const auto padded = (vectors.rows + kEigenBlock - 1) / kEigenBlock * kEigenBlock;
+    const auto padded =
+        (vectors.rows + PaddedRows::kBlock - 1) / PaddedRows::kBlock * PaddedRows::kBlock;
     std::vector<double> columns(as_index(size_ * padded));
     for (std::int64_t j = 0; j < vectors.rows; ++j)
       for (std::int64_t i = 0; i < size_; ++i) columns[as_index(i * padded + j)] = vectors(j, i);
@@ -80,12 +192,12 @@ class Tridiagonal {
     v_[at] = 0;
     w_[at] = 0;
     std::copy(row + k + 1, row + size_, v_.begin() + k + 1);
-    multiply_rows_by_vector(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
+    QKSCOPE_DISPATCH(multiply_rows_by_vector)(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
     double along = 0;
     for (auto j = at + 1; j < v_.size(); ++j) along += v_[j] * w_[j];
     const double half = factor * factor * along / 2;
     for (auto j = at + 1; j < v_.size(); ++j) w_[j] = factor * w_[j] - half * v_[j];
-    subtract_outer_products(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
+    QKSCOPE_DISPATCH(subtract_outer_products)(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
   }
 
   // columns = Q columns. Of the identity, reflection k does not change columns below k.
@@ -94,7 +206,8 @@ class Tridiagonal {
       const double factor = factors_[as_index(k)];
       if (factor == 0) continue;
       std::copy(rows().row(k) + k + 1, rows().row(k) + size_, v_.begin() + k + 1);
-      reflect_columns(columns, k + 1, size_, identity ? k + 1 : 0, v_.data(), factor, w_.data());
+      QKSCOPE_DISPATCH(reflect_columns)
+      (columns, k + 1, size_, identity ? k + 1 : 0, v_.data(), factor, w_.data());
     }
   }
 
@@ -112,9 +225,9 @@ Tridiagonal::Tridiagonal(const Matrix& matrix)
     : diagonal(as_index(matrix.rows)),
       off_diagonal(diagonal.size()),
       size_(matrix.rows),
-      columns_((size_ + kEigenBlock - 1) / kEigenBlock * kEigenBlock),
+      columns_((size_ + PaddedRows::kBlock - 1) / PaddedRows::kBlock * PaddedRows::kBlock),
       // An odd number of blocks: a power of two would map all rows to few cache sets.
-      stride_(columns_ / kEigenBlock % 2 == 0 ? columns_ + kEigenBlock : columns_),
+      stride_(columns_ / PaddedRows::kBlock % 2 == 0 ? columns_ + PaddedRows::kBlock : columns_),
       work_(as_index(size_ * stride_)),
       factors_(diagonal.size()),
       v_(as_index(columns_)),
@@ -197,8 +310,8 @@ class QlIteration {
       }
     }
     e_[end] = 0;
-    if (axes_.data != nullptr)
-      apply_givens_rotations(axes_, static_cast<std::int64_t>(end), cosine_, sine_);
+    if (axes_.data != nullptr) QKSCOPE_DISPATCH(apply_givens_rotations)
+    (axes_, static_cast<std::int64_t>(end), cosine_, sine_);
   }
 
   std::vector<double>& d_;
@@ -311,43 +424,6 @@ class InverseIteration {
   double largest_ = 0;
 };
 
-// ---- Leading eigenvector by the Lanczos method
-
-constexpr double kResidual = 1e-10;  // relative to the eigenvalue
-constexpr std::int64_t kMostSteps = 48;
-
-void scale(std::span<double> x, double factor) {
-  for (double& value : x) value *= factor;
-}
-
-// Builds the tridiagonal matrix of the Lanczos recurrence.
-Matrix tridiagonal(std::span<const double> diagonal, std::span<const double> off_diagonal) {
-  const auto n = std::ssize(diagonal);
-  Matrix matrix(n, n);
-  for (std::int64_t i = 0; i < n; ++i) {
-    const auto at = as_index(i);
-    matrix(i, i) = diagonal[at];
-    if (i + 1 < n) matrix(i, i + 1) = matrix(i + 1, i) = off_diagonal[at];
-  }
-  return matrix;
-}
-
-// Orthogonalises x against the first `count` rows of the basis (Gram-Schmidt, twice for accuracy).
-void remove_basis(const Matrix& basis, std::int64_t count, std::span<double> x) {
-  double along[kMostSteps];
-  for (int round = 0; round < 2; ++round) {
-    row_dot_products(basis.row(0), count, x, along);
-    for (std::int64_t i = 0; i < count; ++i) add_scaled(-along[i], {basis.row(i), x.size()}, x);
-  }
-}
-
-std::vector<double> combine(const Matrix& basis, std::int64_t count, const double* weights) {
-  std::vector<double> sum(as_index(basis.cols));
-  for (std::int64_t i = 0; i < count; ++i) add_scaled(weights[i], {basis.row(i), sum.size()}, sum);
-  scale(sum, 1 / norm(sum));
-  return sum;
-}
-
 }  // namespace
 
 Eigenpairs symmetric_eigen(const Matrix& matrix) {
@@ -390,35 +466,5 @@ Eigenpairs leading_eigenpairs(const Matrix& matrix, std::int64_t count) {
   return result;
 }
 
-std::vector<double> top_eigenvector(const Matrix& matrix, std::span<const double> start) {
-  QKSCOPE_ASSERT(matrix.rows == matrix.cols && matrix.cols == std::ssize(start));
-  std::vector<double> next(start.begin(), start.end());
-  scale(next, 1 / norm(next));
-  const auto steps = std::min(kMostSteps, matrix.rows);
-  Matrix basis(steps, matrix.cols);
-  std::vector<double> diagonal;
-  std::vector<double> off_diagonal;
-  for (std::int64_t step = 1; step <= steps; ++step) {
-    const auto newest = std::copy(next.begin(), next.end(), basis.row(step - 1)) - matrix.cols;
-    row_dot_products(matrix.data.data(), matrix.rows, {newest, next.size()}, next.data());
-    diagonal.push_back(dot(next, {newest, next.size()}));
-    remove_basis(basis, step, next);
-    const double rest = norm(next);
-    // Check convergence every fourth step: the small eigenproblem costs about as much as a step.
-    if (step % 4 == 0 || step == matrix.rows) {
-      const Eigenpairs small = leading_eigenpairs(tridiagonal(diagonal, off_diagonal), 1);
-      const double residual = rest * std::fabs(small.vectors(0, step - 1));
-      if (residual <= kResidual * std::fabs(small.values.front()))
-        return combine(basis, step, small.vectors.row(0));
-    }
-    // The Krylov space of `start` is exhausted and may not contain the leading eigenvector.
-    if (!(rest > 1e-14 * std::fabs(diagonal.front()))) break;
-    off_diagonal.push_back(rest);
-    scale(next, 1 / rest);
-  }
-  // No convergence (close eigenvalues or a bad start): use the full decomposition.
-  const Eigenpairs all = symmetric_eigen(matrix);
-  return {all.vectors.row(0), all.vectors.row(0) + all.vectors.cols};
-}
-
 }  // namespace qkscope
+#endif

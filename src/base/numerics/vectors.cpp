@@ -82,38 +82,28 @@ PowerSums central_power_sums_kernel(std::span<const double> x, double centre) {
   return {first.total(), second.total(), third.total(), fourth.total()};
 }
 
-// Dot products of rows (kRows, cols) with y (cols); the rows share the loads of y.
-template <int kRows, typename Number>
-HWY_INLINE void dot_rows(const Number* rows, const double* y, std::int64_t cols, double* out) {
-  Sums sums[kRows];
-  const auto add = [&](const Number* from, std::int64_t stride, const double* with) HWY_ATTR {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      const Vector by = load(with + v * kLanes);
-#pragma GCC unroll 2
-      for (int r = 0; r < kRows; ++r)
-        sums[r].v[v] = hn::MulAdd(load(from + r * stride + v * kLanes), by, sums[r].v[v]);
-    }
-  };
-  std::int64_t at = 0;
-  for (; at + kSums <= cols; at += kSums) add(rows + at, cols, y + at);
-  if (at < cols) {
-    Number rest[kRows][kSums] = {};
-    double with[kSums] = {};
-    for (int r = 0; r < kRows; ++r) std::copy(rows + r * cols + at, rows + (r + 1) * cols, rest[r]);
-    std::copy(y + at, y + cols, with);
-    add(rest[0], kSums, with);
-  }
-#pragma GCC unroll 2
-  for (int r = 0; r < kRows; ++r) out[r] = sums[r].total();
-}
-
+// Dot products of rows (count, cols) with y (cols).
 template <typename Number>
 HWY_INLINE void dots_of(const Number* rows, std::int64_t count, const double* y, std::int64_t cols,
                         double* out) {
-  std::int64_t i = 0;
-  for (; i + 2 <= count; i += 2) dot_rows<2>(rows + i * cols, y, cols, out + i);
-  if (i < count) dot_rows<1>(rows + i * cols, y, cols, out + i);
+  for (std::int64_t row = 0; row < count; ++row, rows += cols) {
+    Sums sums;
+    const auto add = [&](const Number* from, const double* with) HWY_ATTR {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v)
+        sums.v[v] = hn::MulAdd(load(from + v * kLanes), load(with + v * kLanes), sums.v[v]);
+    };
+    std::int64_t at = 0;
+    for (; at + kSums <= cols; at += kSums) add(rows + at, y + at);
+    if (at < cols) {
+      Number rest[kSums] = {};
+      double with[kSums] = {};
+      std::copy(rows + at, rows + cols, rest);
+      std::copy(y + at, y + cols, with);
+      add(rest, with);
+    }
+    out[row] = sums.total();
+  }
 }
 
 void dots_kernel(const double* rows, std::int64_t count, const double* y, std::int64_t cols,
@@ -148,123 +138,29 @@ void add_scaled_kernel(double factor, std::span<const double> x, std::span<doubl
                     [&](Vector to, Vector value) HWY_ATTR { return hn::MulAdd(by, value, to); });
 }
 
-// Adding 1.5 * 2^52 to a float64 rounds it to an integer in the low bits, faster than a conversion.
-void compute_bin_indices_kernel(std::span<const double> values, double low, double scale,
-                                std::uint16_t last, std::uint16_t* bin) {
-  const double* const x = values.data();
-  const auto count = std::ssize(values);
-  constexpr double kWhole = 6755399441055744.0;
-  const hn::ScalableTag<double> d;
-  const hn::Repartition<std::uint32_t, decltype(d)> words;
-  const hn::Repartition<std::uint16_t, decltype(d)> halves;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto at_zero = hn::Set(d, -low * scale - 0.5);
-  const auto numbers = [&](const double* from) HWY_ATTR {
-    const auto scaled = hn::MulAdd(hn::LoadU(d, from), hn::Set(d, scale), at_zero);
-    const auto held = hn::Min(hn::Max(scaled, hn::Zero(d)), hn::Set(d, static_cast<double>(last)));
-    return hn::BitCast(words, hn::Add(held, hn::Set(d, kWhole)));
-  };
-  const auto four = [&](const double* from) HWY_ATTR {
-    const auto low_half = hn::ConcatEven(words, numbers(from + lanes), numbers(from));
-    const auto high_half =
-        hn::ConcatEven(words, numbers(from + 3 * lanes), numbers(from + 2 * lanes));
-    return hn::ConcatEven(halves, hn::BitCast(halves, high_half), hn::BitCast(halves, low_half));
-  };
-  std::int64_t i = 0;
-  for (; i + 4 * lanes <= count; i += 4 * lanes) hn::StoreU(four(x + i), halves, bin + i);
-  if (i == count) return;
-  double rest[4 * hn::MaxLanes(d)] = {};
-  std::uint16_t out[4 * hn::MaxLanes(d)];
-  std::copy(x + i, x + count, rest);
-  hn::StoreU(four(rest), halves, out);
-  std::copy_n(out, count - i, bin + i);
-}
-
-float kolmogorov_distance_bounds_kernel(std::span<const std::int32_t> before,
-                                        std::span<const float> cdf, std::span<float> bound) {
-  const float share = 1 / static_cast<float>(before.back());
-  const hn::ScalableTag<float> d;
-  const hn::RebindToSigned<decltype(d)> integers;
-  const auto share_below = [&](std::size_t edge) HWY_ATTR {
-    return hn::Mul(hn::Set(d, share), hn::ConvertTo(d, hn::LoadU(integers, before.data() + edge)));
-  };
-  auto reached = hn::Zero(d);
-  for (std::size_t bin = 0; bin < bound.size(); bin += hn::Lanes(d)) {
-    const auto low = hn::LoadU(d, cdf.data() + bin);
-    const auto high = hn::LoadU(d, cdf.data() + bin + 1);
-    const auto first = share_below(bin);
-    const auto last = share_below(bin + 1);
-    hn::StoreU(hn::Max(hn::Sub(last, low), hn::Sub(high, first)), d, bound.data() + bin);
-    reached = hn::Max(reached, hn::Max(hn::Sub(last, high), hn::Sub(low, first)));
-  }
-  return hn::GetLane(hn::MaxOfLanes(d, reached));
-}
-
-// The accumulators of eight columns stay in registers; columns past the end are skipped.
 void compute_weighted_sums_kernel(std::span<const WeightedRow> rows, std::int64_t cols,
                                   double* sums) {
-  constexpr std::int64_t kColumns = 8;
-  constexpr int kParts = kColumns / kLanes;
-  for (std::int64_t first = 0; first < cols; first += kColumns) {
-    const auto here = std::min(kColumns, cols - first);
-    Vector sum[3][kParts];
-#pragma GCC unroll 3
-    for (int k = 0; k < 3; ++k)
-#pragma GCC unroll 4
-      for (int v = 0; v < kParts; ++v) sum[k][v] = hn::Zero(Doubles());
-    const auto add = [&](const WeightedRow& row, const float* from) HWY_ATTR {
-      const Vector weight = hn::Set(Doubles(), row.weight);
-      const Vector moment = hn::Set(Doubles(), row.moment);
-#pragma GCC unroll 4
-      for (int v = 0; v < kParts; ++v) {
-        const Vector x = load(from + v * kLanes);
-        const Vector weighted = hn::Mul(weight, x);
-        sum[0][v] = hn::Add(sum[0][v], weighted);
-        sum[1][v] = hn::MulAdd(moment, x, sum[1][v]);
-        sum[2][v] = hn::MulAdd(weighted, x, sum[2][v]);
-      }
+  std::fill_n(sums, 3 * cols, 0.0);
+  for (const WeightedRow& row : rows) {
+    const auto add = [&](auto d, std::int64_t j) HWY_ATTR {
+      const auto x = hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, decltype(d)>(), row.x + j));
+      const auto weighted = hn::Mul(hn::Set(d, row.weight), x);
+      const auto sum = [&](int k) HWY_ATTR { return hn::LoadU(d, sums + k * cols + j); };
+      hn::StoreU(hn::Add(sum(0), weighted), d, sums + j);
+      hn::StoreU(hn::MulAdd(hn::Set(d, row.moment), x, sum(1)), d, sums + cols + j);
+      hn::StoreU(hn::MulAdd(weighted, x, sum(2)), d, sums + 2 * cols + j);
     };
-    for (const WeightedRow& row : rows) {
-      float rest[kColumns] = {};
-      const float* from = row.x + first;
-      __builtin_prefetch(from + 2 * kColumns);  // rows are scattered in memory
-      if (here < kColumns) from = (std::copy_n(from, here, rest), rest);
-      add(row, from);
-    }
-#pragma GCC unroll 3
-    for (int k = 0; k < 3; ++k) {
-      double out[kColumns];
-#pragma GCC unroll 4
-      for (int v = 0; v < kParts; ++v) hn::StoreU(sum[k][v], Doubles(), out + v * kLanes);
-      std::copy_n(out, here, sums + k * cols + first);
-    }
+    std::int64_t j = 0;
+    for (; j + kLanes <= cols; j += kLanes) add(Doubles(), j);
+    for (; j < cols; ++j) add(hn::CappedTag<double, 1>(), j);
   }
 }
 
 void add_column_sums_kernel(const float* rows, std::int64_t count, std::span<double> sums) {
   const auto cols = std::ssize(sums);
-  double* const sum = sums.data();
-  constexpr std::int64_t kTogether = 64;  // rows that stay in the L1 cache
-  for (std::int64_t begin = 0; begin < count; begin += kTogether) {
-    const float* const from = rows + begin * cols;
-    const auto here = std::min(kTogether, count - begin);
-    std::int64_t j = 0;
-    for (; j + kSums <= cols; j += kSums) {
-      Vector total[kVectors];
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) total[v] = load(sum + j + v * kLanes);
-      for (std::int64_t i = 0; i < here; ++i) {
-#pragma GCC unroll 8
-        for (int v = 0; v < kVectors; ++v)
-          total[v] = hn::Add(total[v], load(from + i * cols + j + v * kLanes));
-      }
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) hn::StoreU(total[v], Doubles(), sum + j + v * kLanes);
-    }
-    for (std::int64_t i = 0; i < here && j < cols; ++i)
-      apply_elementwise(from + i * cols + j, cols - j, sum + j,
-                        [](Vector to, Vector value) HWY_ATTR { return hn::Add(to, value); });
-  }
+  for (std::int64_t i = 0; i < count; ++i)
+    apply_elementwise(rows + i * cols, cols, sums.data(),
+                      [](Vector to, Vector value) HWY_ATTR { return hn::Add(to, value); });
 }
 
 void centre_rows_kernel(const float* rows, std::int64_t count, std::span<const double> means,
@@ -293,14 +189,6 @@ QKSCOPE_EXPORT_KERNEL(PowerSums, central_power_sums, (std::span<const double> x,
 QKSCOPE_EXPORT_KERNEL(void, add_scaled,
                       (double factor, std::span<const double> x, std::span<double> y),
                       (factor, x, y));
-QKSCOPE_EXPORT_KERNEL(void, compute_bin_indices,
-                      (std::span<const double> x, double low, double scale, std::uint16_t last,
-                       std::uint16_t* bin),
-                      (x, low, scale, last, bin));
-QKSCOPE_EXPORT_KERNEL(float, kolmogorov_distance_bounds,
-                      (std::span<const std::int32_t> before, std::span<const float> cdf,
-                       std::span<float> bound),
-                      (before, cdf, bound));
 QKSCOPE_EXPORT_KERNEL(void, compute_weighted_sums,
                       (std::span<const WeightedRow> rows, std::int64_t cols, double* sums),
                       (rows, cols, sums));

@@ -28,15 +28,6 @@ PowerSums central_power_sums(std::span<const double> x, double centre);
 
 // y += factor x.
 void add_scaled(double factor, std::span<const double> x, std::span<double> y);
-// Histogram bins: bin (count) = floor((x - low) * scale), clamped to [0, last], up to rounding.
-// Monotonic in x.
-void compute_bin_indices(std::span<const double> x, double low, double scale, std::uint16_t last,
-                         std::uint16_t* bin);
-// Bounds of the Kolmogorov distance from a histogram. before (bins + 1): number of values below
-// each edge. cdf (bins + 1): distribution function at the edges. Sets bound (bins, a multiple of
-// 16) to the largest possible distance inside each bin and returns the largest distance at an edge.
-float kolmogorov_distance_bounds(std::span<const std::int32_t> before, std::span<const float> cdf,
-                                 std::span<float> bound);
 
 // Weighted sums over rows: sums (3, cols) of weight x, of moment x and of weight x^2.
 struct WeightedRow {

@@ -41,24 +41,14 @@ std::shared_ptr<arrow::Array> booleans_to_array(const std::vector<std::int64_t>&
   return to_array<arrow::BooleanBuilder>(bytes, [](auto byte) { return byte == kMissing; });
 }
 
-std::shared_ptr<arrow::Array> column_to_arrow(const Table::Column& column,
-                                              std::shared_ptr<arrow::Field>& field) {
-  switch (column.type) {
-    case Table::Type::integer:
-      field = arrow::field(column.name, arrow::int64());
-      return to_array<arrow::Int64Builder>(column.integers,
-                                           [](auto value) { return value == Table::kNoInteger; });
-    case Table::Type::boolean:
-      field = arrow::field(column.name, arrow::boolean());
-      return booleans_to_array(column.integers);
-    case Table::Type::real:
-      field = arrow::field(column.name, arrow::float64());
-      return to_array<arrow::DoubleBuilder>(column.reals,
-                                            [](double value) { return std::isnan(value); });
-    default:  // text
-      break;
-  }
-  field = arrow::field(column.name, arrow::utf8());
+std::shared_ptr<arrow::Array> column_to_arrow(const Table::Column& column) {
+  if (column.type == Table::Type::integer)
+    return to_array<arrow::Int64Builder>(column.integers,
+                                         [](auto value) { return value == Table::kNoInteger; });
+  if (column.type == Table::Type::boolean) return booleans_to_array(column.integers);
+  if (column.type == Table::Type::real)
+    return to_array<arrow::DoubleBuilder>(column.reals,
+                                          [](double value) { return std::isnan(value); });
   arrow::StringBuilder builder(table_memory_pool());
   check_arrow(builder.AppendValues(column.texts), kDoing, ErrorKind::failure);
   return value_or_throw(builder.Finish(), kDoing, ErrorKind::failure);
@@ -142,11 +132,12 @@ std::shared_ptr<parquet::WriterProperties> parquet_writer_properties(const arrow
 }
 
 std::shared_ptr<arrow::Table> to_arrow_table(const Table& table) {
-  const auto& columns = table.columns();
-  arrow::FieldVector fields(columns.size());
+  arrow::FieldVector fields;
   arrow::ArrayVector arrays;
-  for (std::size_t i = 0; i < columns.size(); ++i)
-    arrays.push_back(column_to_arrow(columns[i], fields[i]));
+  for (const auto& column : table.columns()) {
+    arrays.push_back(column_to_arrow(column));
+    fields.push_back(arrow::field(column.name, arrays.back()->type()));
+  }
   return arrow::Table::Make(arrow::schema(fields), arrays, table.rows());
 }
 

@@ -13,7 +13,6 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-// The rows of one CSV file.
 class CsvFile {
  public:
   explicit CsvFile(const std::string& path)

@@ -29,12 +29,6 @@ void for_each_value_vector(Column& a, Other& b, const Function& function) {
   function(a.texts, b.texts);
 }
 
-bool same_columns(const std::vector<Column>& a, const std::vector<Column>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Column& x, const Column& y) {
-    return x.name == y.name && x.type == y.type;
-  });
-}
-
 // Returns the schema of the stacked files: a text column named `column`, then the union of the
 // columns of all files, matched by name.
 std::shared_ptr<arrow::Schema> join_columns(const std::string& column,
@@ -155,28 +149,28 @@ void AtomicParquetFile::finish() {
   temporary_.clear();
 }
 
-struct ParquetTableReader::State {
-  std::string path;
-  std::unique_ptr<parquet::arrow::FileReader> reader;
-};
+bool same_columns(const std::vector<Column>& a, const std::vector<Column>& b) {
+  return std::ranges::equal(
+      a, b, [](const Column& x, const Column& y) { return x.name == y.name && x.type == y.type; });
+}
 
 ParquetTableReader::ParquetTableReader(const std::string& path)
-    : state_(std::make_unique<State>(State{path, open_parquet(path)})) {}
+    : path_(path), reader_(open_parquet(path)) {}
 
 ParquetTableReader::~ParquetTableReader() = default;
 
 int ParquetTableReader::row_group_count() const {
-  return state_->reader->num_row_groups();
+  return reader_->num_row_groups();
 }
 
 Table ParquetTableReader::read(int group) const {
   std::shared_ptr<arrow::Table> rows;
-  check_parquet_read(state_->reader->RowGroup(group)->ReadTable(&rows), state_->path);
+  check_parquet_read(reader_->RowGroup(group)->ReadTable(&rows), path_);
   std::vector<Table::Column> columns;
   for (int i = 0; i < rows->num_columns(); ++i) {
     const auto& name = rows->field(i)->name();
     columns.push_back(to_table_column(name, *rows->column(i), NullIntegerPolicy::keep,
-                                      fmt::format("{}: column '{}'", state_->path, name)));
+                                      fmt::format("{}: column '{}'", path_, name)));
   }
   return Table(std::move(columns));
 }

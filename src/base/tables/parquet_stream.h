@@ -12,6 +12,10 @@
 #include "base/io/output_file.h"
 #include "qkscope/tables.h"
 
+namespace parquet::arrow {
+class FileReader;
+}
+
 namespace qkscope {
 
 struct ParquetOutput;
@@ -46,6 +50,9 @@ class AtomicParquetFile {
   std::unique_ptr<ParquetOutput> output_;
 };
 
+// Whether two lists of columns have the same names and types.
+bool same_columns(const std::vector<Table::Column>& a, const std::vector<Table::Column>& b);
+
 class ParquetTableReader {
  public:
   // Throws a bad-input error if the file is not a readable Parquet file.
@@ -57,8 +64,8 @@ class ParquetTableReader {
   Table read(int group) const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::string path_;
+  std::unique_ptr<parquet::arrow::FileReader> reader_;
 };
 
 // Writes a table incrementally, byte-identical to Table::write_csv() and Table::write_parquet() of

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "capture/exports/export_input.h"
@@ -159,9 +160,7 @@ void prepare_output_file(const ExportOptions& options, const std::string& file) 
 }
 
 std::vector<std::string> export_names() {
-  std::vector<std::string> names;
-  for (const auto& each : kExports) names.emplace_back(each.name);
-  return names;
+  return project(kExports, [](const ExportFormat& format) { return std::string(format.name); });
 }
 
 std::string export_statistics(const ExportOptions& options) {

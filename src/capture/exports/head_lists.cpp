@@ -12,7 +12,6 @@
 namespace qkscope {
 namespace {
 
-// Attention mass of a head outside the sink and recent keys.
 double mass_outside_sink_and_recent(const AttentionStatistics& attention, std::int64_t layer,
                                     std::int64_t head) {
   const auto column = AttentionColumnLayout::offset(NearKeyColumn::stream);

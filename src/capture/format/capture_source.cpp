@@ -50,11 +50,6 @@ HeadsByFolder group_heads_by_folder(const std::vector<std::string>& paths,
       where, layout::kHeadFile, format_name_list(paths));
 }
 
-void add_path_if_listed(const std::vector<std::string>& paths, const std::string& path,
-                        std::vector<std::string>& chosen) {
-  if (std::ranges::find(paths, path) != paths.end()) chosen.push_back(path);
-}
-
 // Selects only the state file of a capture for download from a Hub repository.
 FileChoice choose_state_file(const HubCaptureName& capture) {
   return [capture](const std::vector<std::string>& paths, const FileReader&,

@@ -84,7 +84,6 @@ CaptureIndex make_capture_index(const std::string& root, const std::string& fold
 // folder and the state file. Files of other programs have no such metadata.
 void check_head_metadata(const CaptureIndex& index, const HeadId& id, const Metadata& metadata);
 
-// Reads a head file of the capture and checks its metadata.
 HeadFile read_capture_head(const CaptureIndex& index, const HeadId& id);
 
 // Throws a bad-input error that explains which capture names are valid.

@@ -126,7 +126,6 @@ int key_head_of_query(int query_head, const HeadCounts& counts, const std::strin
   return query_head / (counts.query_heads / counts.key_heads);
 }
 
-// Heads whose folders are in this folder.
 std::vector<HeadId> list_folder_heads(const fs::path& folder, fs::directory_options options = {}) {
   std::vector<HeadId> heads;
   for (const auto& entry : fs::directory_iterator(folder, options)) {

@@ -1,5 +1,7 @@
 #include "capture/format/examples.h"
 
+#include <initializer_list>
+
 #include <arrow/api.h>
 
 #include "base/io/arrow_error.h"
@@ -27,7 +29,7 @@ OrderedExampleReader::OrderedExampleReader(SegmentCache& segments, std::size_t f
 
 bool OrderedExampleReader::next() {
   if (order_.empty()) return false;
-  auto cursor = order_.pop();
+  auto cursor = std::move(order_.extract(order_.begin()).mapped());
   segment_ = segments_.open(cursor.part, cursor.segment);
   number_ = cursor.number++;
   example_ = cursor.example;
@@ -41,7 +43,9 @@ void OrderedExampleReader::add(SegmentCursor cursor) {
     const auto segment = segments_.open(cursor.part, cursor.segment);
     if (cursor.number == segment->examples()) continue;
     cursor.example = segment->read_example(cursor.offset);
-    return order_.add(std::move(cursor));
+    const auto row = cursor.example.row;
+    order_.emplace(row, std::move(cursor));
+    return;
   }
 }
 
@@ -69,12 +73,10 @@ struct ExamplesWriter::State {
 
   void flush() {
     if (ids.length() == 0) return;
-    arrow::ArrayVector columns(5);
-    check(ids.Finish(&columns[0]));
-    check(keys.Finish(&columns[1]));
-    check(sources.Finish(&columns[2]));
-    check(tokens.Finish(&columns[3]));
-    check(truncated.Finish(&columns[4]));
+    arrow::ArrayVector columns;
+    for (arrow::ArrayBuilder* column :
+         std::initializer_list<arrow::ArrayBuilder*>{&ids, &keys, &sources, &tokens, &truncated})
+      check(column->Finish(&columns.emplace_back()));
     file.append(*arrow::Table::Make(schema, columns));
   }
 };

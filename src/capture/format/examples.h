@@ -2,7 +2,6 @@
 // maps the 32-bit example_id of the head files to the texts of the dataset.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -15,29 +14,6 @@
 #include "capture/format/segment.h"
 
 namespace qkscope {
-
-// A heap of cursors over parts. Cursor::row() returns the dataset row of the cursor.
-template <typename Cursor>
-class RowOrderHeap {
- public:
-  bool empty() const { return heap_.empty(); }
-  void add(Cursor cursor) {
-    heap_.push_back(std::move(cursor));
-    std::ranges::push_heap(heap_, has_later_row);
-  }
-  // Removes the cursor with the smallest row; the caller advances it and adds it again.
-  Cursor pop() {
-    std::ranges::pop_heap(heap_, has_later_row);
-    auto first = std::move(heap_.back());
-    heap_.pop_back();
-    return first;
-  }
-
- private:
-  static bool has_later_row(const Cursor& a, const Cursor& b) { return a.row() > b.row(); }
-
-  std::vector<Cursor> heap_;
-};
 
 // Opens segments for reading and keeps a bounded number of them open. Thread-safe.
 class SegmentCache {
@@ -76,15 +52,13 @@ class OrderedExampleReader {
     std::size_t number = 0;    // index of the example in the segment
     std::uint64_t offset = 0;  // of the next record in the example table
     ExampleRecord example;
-
-    std::int64_t row() const { return example.row; }
   };
 
-  // Adds the cursor with its next example to the heap, unless the part has no more examples.
+  // Adds the cursor with its next example to order_, unless the part has no more examples.
   void add(SegmentCursor cursor);
 
   SegmentCache& segments_;
-  RowOrderHeap<SegmentCursor> order_;
+  std::multimap<std::int64_t, SegmentCursor> order_;  // by dataset row of the next example
   ExampleRecord example_;
   std::shared_ptr<const SegmentReader> segment_;
   std::size_t number_ = 0;
@@ -95,8 +69,6 @@ class ExamplesWriter {
  public:
   ExamplesWriter(const std::string& path, std::int64_t row_group_size);
   ~ExamplesWriter();
-  ExamplesWriter(const ExamplesWriter&) = delete;
-  ExamplesWriter& operator=(const ExamplesWriter&) = delete;
 
   void append(const ExampleRecord& example);
   void finish();

@@ -37,8 +37,6 @@ class HeadWriter {
  public:
   HeadWriter(const std::string& path, HeadWriterOptions options);
   ~HeadWriter();  // removes the temporary file if finish() was not called
-  HeadWriter(const HeadWriter&) = delete;
-  HeadWriter& operator=(const HeadWriter&) = delete;
 
   void append(const HeadRowsView& rows);
   void finish();

@@ -26,7 +26,6 @@ struct JournalEntry {
   std::uint64_t checksum = 0;   // returned by SegmentWriter::commit()
 };
 
-// One line of the journal file.
 struct JournalLine {
   std::size_t number = 0;
   std::string text;

@@ -1,7 +1,5 @@
 #include "capture/format/layout.h"
 
-#include <charconv>
-
 #include <fmt/format.h>
 
 #include "base/core/error.h"
@@ -10,19 +8,9 @@
 namespace qkscope {
 namespace {
 
-// Removes leading digits from `text` and returns their value.
-std::optional<int> consume_number(std::string_view& text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || text.front() == '-') return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return value;
-}
-
-bool consume_character(std::string_view& text, char expected) {
-  if (text.empty() || text.front() != expected) return false;
-  text.remove_prefix(1);
-  return true;
+// Parses digits without a sign.
+std::optional<int> parse_digits(std::string_view text) {
+  return text.starts_with('-') ? std::nullopt : parse_number<int>(text);
 }
 
 // Parses a number padded with zeros to five digits, as in the folder names of parts.
@@ -42,16 +30,13 @@ std::string head_folder_name(const HeadId& id) {
 }
 
 std::optional<HeadId> parse_head_folder_name(std::string_view name) {
-  HeadId id;
-  if (!consume_character(name, 'l')) return std::nullopt;
-  const auto layer = consume_number(name);
-  if (!layer || !consume_character(name, 'h')) return std::nullopt;
-  const auto head = consume_number(name);
-  if (!head || (name != "q" && name != "k")) return std::nullopt;
-  id.layer = *layer;
-  id.head = *head;
-  id.kind = name == "q" ? HeadKind::query : HeadKind::key;
-  return id;
+  const auto middle = name.find('h');
+  const bool query = name.ends_with('q');
+  if (!name.starts_with('l') || middle == name.npos || (!query && !name.ends_with('k'))) return {};
+  const auto layer = parse_digits(name.substr(1, middle - 1));
+  const auto head = parse_digits(name.substr(middle + 1, name.size() - middle - 2));
+  if (!layer || !head) return {};
+  return HeadId{*layer, *head, query ? HeadKind::query : HeadKind::key};
 }
 
 std::string head_file_path(const std::string& data_root, const HeadId& id) {

@@ -125,7 +125,6 @@ class SegmentReader {
   // Reads the example record at byte `offset` of the table and advances `offset`.
   ExampleRecord read_example(std::uint64_t& offset) const;
   std::vector<BlockIndexEntry> read_block_index(std::size_t group) const;  // (examples)
-  // Reads the rows of one block for a range of heads.
   void read_block(const BlockIndexEntry& entry, const HeadRange& heads, std::int64_t head_dim,
                   HeadBlock& block) const;
 

@@ -9,7 +9,6 @@
 
 namespace qkscope {
 
-// A local file to publish.
 struct FileToPublish {
   std::string path;  // within the repository
   std::string source;

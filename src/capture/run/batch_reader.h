@@ -28,8 +28,6 @@ class BatchReader {
   // used elsewhere. Setting `stop` ends reading after the current document.
   BatchReader(const RunPlan& plan, ExampleSource& source, const std::atomic<bool>* stop = nullptr);
   ~BatchReader();  // blocks until the current document is read
-  BatchReader(const BatchReader&) = delete;
-  BatchReader& operator=(const BatchReader&) = delete;
 
   // Blocks until the next batch is ready. Returns nullopt after the last batch or after a stop.
   // Rethrows an exception of the reading thread after all earlier batches were taken.

@@ -58,8 +58,6 @@ class BatchWorkers {
     changed_.notify_all();
     for (auto& thread : threads_) thread.join();
   }
-  BatchWorkers(const BatchWorkers&) = delete;
-  BatchWorkers& operator=(const BatchWorkers&) = delete;
 
   // Returns the next batch in order with its result; nullopt after the last. Calling next() also
   // marks the previous batch as consumed. Rethrows an exception from a batch when that batch is

@@ -82,10 +82,6 @@ CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute
   });
 }
 
-DryRun dry_run(const CapturePlan& plan, const Shard& shard) {
-  return translate_exceptions([&] { return dry_run(plan.run_plan(), shard); });
-}
-
 std::string_view outcome_name(CaptureResult::Outcome outcome) {
   constexpr std::string_view kNames[] = {"finished", "already finished", "part finished",
                                          "interrupted"};

@@ -94,9 +94,6 @@ RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute
 // Returns the plan's tokenizer, or starts loading it. get() throws if it cannot be loaded.
 std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan);
 
-// Predicts the result of a run without running the model.
-DryRun dry_run(const RunPlan& plan, const Shard& shard);
-
 // Number of (query, key) pairs in causal attention over `length` tokens; window 0: full.
 double count_attended_pairs(std::int64_t length, std::int64_t window, std::int64_t chunk = 0);
 

@@ -129,7 +129,6 @@ class CaptureRun {
             }};
   }
 
-  // One batch that the writer stored.
   struct StoredBatch {
     std::size_t examples = 0;
     std::int64_t tokens = 0;

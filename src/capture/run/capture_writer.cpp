@@ -66,9 +66,7 @@ CaptureResult CaptureWriter::finish() {
     auto& part = state_->part;
     CaptureResult result;
     if (part.is_open()) {
-      if (state_->list.documents_passed() < state_->list.documents_stored_before())
-        bad_input("{} documents were passed and {} are stored; pass all documents again",
-                  state_->list.documents_passed(), state_->list.documents_stored_before());
+      state_->list.check_all_passed();
       result.forward_seconds = part.writer().forward_seconds();
       part.close(true);
     }

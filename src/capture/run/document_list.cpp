@@ -85,4 +85,10 @@ void DocumentList::count_document(const Example& example) {
   ++passed_;
 }
 
+void DocumentList::check_all_passed() const {
+  if (passed_ < stored_)
+    bad_input("{} documents were passed and {} are stored; pass all documents again", passed_,
+              stored_);
+}
+
 }  // namespace qkscope

@@ -28,6 +28,8 @@ class DocumentList {
   // document is stored at this index.
   std::optional<Example> next_to_store(const WriterDocument& document);
   void count_document(const Example& example);
+  // Throws a bad-input error if fewer documents were passed than earlier writers stored.
+  void check_all_passed() const;
 
  private:
   Example next_example(const WriterDocument& document) const;

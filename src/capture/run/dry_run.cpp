@@ -82,35 +82,38 @@ double forward_flop(const ModelConfig& model, std::int64_t length) {
   return flop;
 }
 
-DryRun dry_run(const RunPlan& plan, const Shard& shard) {
-  DryRun dry;
-  ExampleSource source(plan, shard);
-  if (source.has_dataset_ids()) source.count_documents_with_unique_ids();
-  Example example;
-  std::int64_t batch_examples = 0;
-  std::int64_t batch_tokens = 0;
-  while (source.next(example)) {
-    if (!plan.packing.has_room_for(batch_examples, batch_tokens, example.record.tokens))
-      batch_examples = batch_tokens = 0;
-    ++batch_examples;
-    batch_tokens += example.record.tokens;
-    dry.largest_batch = std::max(dry.largest_batch, batch_tokens);
-    ++dry.examples;
-    dry.truncated += example.record.truncated;
-    dry.tokens += example.record.tokens;
-    dry.longest = std::max<std::int64_t>(dry.longest, example.record.tokens);
-    dry.rows += count_rows(plan, example);
-    dry.flop += forward_flop(plan.model, example.record.tokens);
-  }
-  dry.dropped_chunks = source.dropped_chunks();
-  for (const auto& group : plan.manifest.groups)
-    dry.files += static_cast<std::int64_t>(group.heads.size());
-  constexpr std::int64_t kNumbersBesideVector = 5;  // bucket, example_id, position, example_key
-  dry.bytes = dry.rows * (plan.manifest.head_dim + kNumbersBesideVector) * 4;
-  dry.weight_bytes = plan.memory.held_weights;
-  if (!plan.engine)  // an external engine has its own memory
-    dry.activation_bytes = activation_bytes(plan.model, dry.largest_batch, plan.backend);
-  return dry;
+DryRun dry_run(const CapturePlan& made, const Shard& shard) {
+  return translate_exceptions([&] {
+    const auto& plan = made.run_plan();
+    DryRun dry;
+    ExampleSource source(plan, shard);
+    if (source.has_dataset_ids()) source.count_documents_with_unique_ids();
+    Example example;
+    std::int64_t batch_examples = 0;
+    std::int64_t batch_tokens = 0;
+    while (source.next(example)) {
+      if (!plan.packing.has_room_for(batch_examples, batch_tokens, example.record.tokens))
+        batch_examples = batch_tokens = 0;
+      ++batch_examples;
+      batch_tokens += example.record.tokens;
+      dry.largest_batch = std::max(dry.largest_batch, batch_tokens);
+      ++dry.examples;
+      dry.truncated += example.record.truncated;
+      dry.tokens += example.record.tokens;
+      dry.longest = std::max<std::int64_t>(dry.longest, example.record.tokens);
+      dry.rows += count_rows(plan, example);
+      dry.flop += forward_flop(plan.model, example.record.tokens);
+    }
+    dry.dropped_chunks = source.dropped_chunks();
+    for (const auto& group : plan.manifest.groups)
+      dry.files += static_cast<std::int64_t>(group.heads.size());
+    constexpr std::int64_t kNumbersBesideVector = 5;  // bucket, example_id, position, example_key
+    dry.bytes = dry.rows * (plan.manifest.head_dim + kNumbersBesideVector) * 4;
+    dry.weight_bytes = plan.memory.held_weights;
+    if (!plan.engine)  // an external engine has its own memory
+      dry.activation_bytes = activation_bytes(plan.model, dry.largest_batch, plan.backend);
+    return dry;
+  });
 }
 
 std::string plan_json(const CapturePlan& made, const DryRun& dry) {

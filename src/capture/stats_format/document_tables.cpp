@@ -103,11 +103,7 @@ class DocumentTableReader {
     table_ = file_.read(group_++);
     row_ = 0;
     group_rows_ = static_cast<std::size_t>(table_.rows());
-    const auto same = [](const Table::Column& a, const Table::Column& b) {
-      return a.name == b.name && a.type == b.type;
-    };
-    if (!std::equal(table_.columns().begin(), table_.columns().end(), expected_.columns().begin(),
-                    expected_.columns().end(), same))
+    if (!same_columns(table_.columns(), expected_.columns()))
       bad_input("{}: its columns are not those of the statistics beside it; make them again",
                 path_);
     return next();

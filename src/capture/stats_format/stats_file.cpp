@@ -1,10 +1,12 @@
 #include "capture/stats_format/stats_file.h"
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 #include <utility>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/file_list.h"
 #include "base/io/folder.h"
@@ -14,55 +16,50 @@
 namespace qkscope {
 namespace {
 
-template <typename T, std::size_t N>
-using NameTable = std::array<std::pair<T, const char*>, N>;
-
 using Scheme = KeyReplacement::Scheme;
 using Scale = KeyReplacement::Scale;
 using Rule = KeptKeys::Rule;
 
-constexpr NameTable<Scheme, 3> kSchemes = {
+// Names of the enumerators of T in files and configurations.
+template <typename T, std::size_t N>
+using NameTable = std::array<std::pair<T, const char*>, N>;
+template <typename T>
+constexpr int kNames = 0;
+template <>
+constexpr NameTable<Scheme, 3> kNames<Scheme> = {
     {{Scheme::fp8, "fp8"}, {Scheme::int8, "int8"}, {Scheme::int4, "int4"}}};
-constexpr NameTable<Scale, 5> kScales = {{{Scale::channel, "channel"},
-                                          {Scale::token, "token"},
-                                          {Scale::group, "group"},
-                                          {Scale::head, "head"},
-                                          {Scale::exported, "exported"}}};
-constexpr NameTable<Rule, 3> kRules = {{{Rule::ends, "ends"},
-                                        {Rule::short_keys, "short_keys"},
-                                        {Rule::filtered_keys, "filtered_keys"}}};
-constexpr NameTable<VectorKind, 3> kKinds = {
+template <>
+constexpr NameTable<Scale, 5> kNames<Scale> = {{{Scale::channel, "channel"},
+                                                {Scale::token, "token"},
+                                                {Scale::group, "group"},
+                                                {Scale::head, "head"},
+                                                {Scale::exported, "exported"}}};
+template <>
+constexpr NameTable<Rule, 3> kNames<Rule> = {{{Rule::ends, "ends"},
+                                              {Rule::short_keys, "short_keys"},
+                                              {Rule::filtered_keys, "filtered_keys"}}};
+template <>
+constexpr NameTable<VectorKind, 3> kNames<VectorKind> = {
     {{VectorKind::query, "q"}, {VectorKind::key, "k"}, {VectorKind::value, "v"}}};
-constexpr NameTable<VectorStage, 2> kStages = {
+template <>
+constexpr NameTable<VectorStage, 2> kNames<VectorStage> = {
     {{VectorStage::pre, "pre"}, {VectorStage::post, "post"}}};
 
-template <typename T, std::size_t N>
-std::string name_of(const NameTable<T, N>& names, T value) {
-  for (const auto& [known, name] : names)
-    if (known == value) return name;
-  return "";
+template <typename T>
+std::string name_of(T value) {
+  return std::ranges::find(kNames<T>, value, &std::pair<T, const char*>::first)->second;
 }
 
-template <typename T, std::size_t N>
-T from_name(const NameTable<T, N>& names, const std::string& name, const std::string& where) {
-  for (const auto& [known, text] : names)
-    if (name == text) return known;
+template <typename T>
+T from_name(const Json& name, const std::string& where) {
+  if (const auto value = enumerator_from_name<T>(name.get<std::string>())) return *value;
   bad_input("{}: settings: {} is not known; the file is damaged or of a newer version", where,
-            quote_text(name));
+            quote_text(name.get<std::string>()));
 }
 
-template <typename T, std::size_t N>
-Json name_list(const NameTable<T, N>& names, const std::vector<T>& values) {
-  Json list = Json::array();
-  for (const auto value : values) list.push_back(name_of(names, value));
-  return list;
-}
-
-template <typename T, std::size_t N>
-std::vector<T> from_list(const NameTable<T, N>& names, const Json& list, const std::string& where) {
-  std::vector<T> values;
-  for (const auto& item : list) values.push_back(from_name(names, item.get<std::string>(), where));
-  return values;
+template <typename T>
+std::vector<T> from_list(const Json& names, const std::string& where) {
+  return project(names, [&](const Json& name) { return from_name<T>(name, where); });
 }
 
 StatisticsSettings parse_settings(const Json& json, const std::string& where) {
@@ -73,26 +70,25 @@ StatisticsSettings parse_settings(const Json& json, const std::string& where) {
     settings.near_keys = settings.near_keys || group == "B";
     settings.all_keys = settings.all_keys || group == "C";
   }
-  settings.kinds = from_list(kKinds, json.at("kinds"), where);
-  settings.stages = from_list(kStages, json.at("stages"), where);
+  settings.kinds = from_list<VectorKind>(json.at("kinds"), where);
+  settings.stages = from_list<VectorStage>(json.at("stages"), where);
   if (!json.at("layers").is_null())
     settings.layers = json.at("layers").get<std::vector<std::int64_t>>();
   json.at("first").get_to(settings.first);
   json.at("buckets").get_to(settings.buckets);
   json.at("bucket_size").get_to(settings.bucket_size);
-  settings.bucket_covariance = from_list(kKinds, json.at("bucket_covariance"), where);
+  settings.bucket_covariance = from_list<VectorKind>(json.at("bucket_covariance"), where);
   json.at("window").get_to(settings.window);
   json.at("stream").at(0).get_to(settings.stream_first);
   json.at("stream").at(1).get_to(settings.stream_last);
   for (const auto& head : json.at("columns"))
     settings.columns.push_back({head.at(0).get<std::int64_t>(), head.at(1).get<std::int64_t>()});
   for (const auto& item : json.at("kl"))
-    settings.kl.push_back({from_name(kSchemes, item.at("scheme").get<std::string>(), where),
-                           from_name(kScales, item.at("scale").get<std::string>(), where),
-                           item.at("group").get<std::int64_t>(),
-                           item.at("name").get<std::string>()});
+    settings.kl.push_back(
+        {from_name<Scheme>(item.at("scheme"), where), from_name<Scale>(item.at("scale"), where),
+         item.at("group").get<std::int64_t>(), item.at("name").get<std::string>()});
   for (const auto& item : json.at("keep"))
-    settings.keep.push_back({from_name(kRules, item.at("rule").get<std::string>(), where),
+    settings.keep.push_back({from_name<Rule>(item.at("rule"), where),
                              item.at("first").get<std::int64_t>(),
                              item.at("last").get<std::int64_t>(), item.at("share").get<double>(),
                              item.at("name").get<std::string>()});
@@ -138,6 +134,17 @@ void check_files(const std::string& folder) {
 
 }  // namespace
 
+template <typename T>
+std::optional<T> enumerator_from_name(std::string_view name) {
+  for (const auto& [value, known] : kNames<T>)
+    if (name == known) return value;
+  return {};
+}
+template std::optional<Scheme> enumerator_from_name(std::string_view name);
+template std::optional<Scale> enumerator_from_name(std::string_view name);
+template std::optional<VectorKind> enumerator_from_name(std::string_view name);
+template std::optional<VectorStage> enumerator_from_name(std::string_view name);
+
 Json statistics_settings_to_json(const StatisticsSettings& settings) {
   Json groups = Json::array();
   if (settings.moments) groups.push_back("A");
@@ -148,24 +155,24 @@ Json statistics_settings_to_json(const StatisticsSettings& settings) {
   Json kl = Json::array();
   for (const auto& replacement : settings.kl)
     kl.push_back({{"name", replacement.name},
-                  {"scheme", name_of(kSchemes, replacement.scheme)},
-                  {"scale", name_of(kScales, replacement.scale)},
+                  {"scheme", name_of(replacement.scheme)},
+                  {"scale", name_of(replacement.scale)},
                   {"group", replacement.group}});
   Json keep = Json::array();
   for (const auto& kept : settings.keep)
     keep.push_back({{"name", kept.name},
-                    {"rule", name_of(kRules, kept.rule)},
+                    {"rule", name_of(kept.rule)},
                     {"first", kept.first},
                     {"last", kept.last},
                     {"share", kept.share}});
   Json json = {{"groups", std::move(groups)},
-               {"kinds", name_list(kKinds, settings.kinds)},
-               {"stages", name_list(kStages, settings.stages)},
+               {"kinds", project(settings.kinds, name_of<VectorKind>)},
+               {"stages", project(settings.stages, name_of<VectorStage>)},
                {"layers", settings.layers ? Json(*settings.layers) : Json()},
                {"first", settings.first},
                {"buckets", settings.buckets},
                {"bucket_size", settings.bucket_size},
-               {"bucket_covariance", name_list(kKinds, settings.bucket_covariance)},
+               {"bucket_covariance", project(settings.bucket_covariance, name_of<VectorKind>)},
                {"window", settings.window},
                {"stream", {settings.stream_first, settings.stream_last}},
                {"columns", std::move(columns)},

@@ -1,16 +1,19 @@
 // Files of finished statistics. docs/reference/statistics.md describes them.
 //
-//   stats.safetensors               all sums, from which all tables but those per document are
-//   derived channels.parquet                moments per channel (group A) attention.parquet columns
-//   of groups B and C per head and bucket attention_documents.parquet     columns of groups B and C
-//   per head and document distance.parquet                attention mass by distance (group C)
+//   stats.safetensors               all sums; all tables but those per document derive from them
+//   channels.parquet                moments per channel (group A)
+//   attention.parquet               groups B and C per head and bucket
+//   attention_documents.parquet     groups B and C per head and document
+//   distance.parquet                attention mass by distance (group C)
 //   columns/l03h12.parquet          key sums of selected heads (group C)
 //   retrieval.parquet               retrieval trials
 //   examples.parquet                maps example ids to texts; written by capture/stats_run
 //   stats_state.json                published last: a folder with this file is finished
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/io/json.h"
 #include "qkscope/statistics.h"
@@ -44,5 +47,10 @@ Statistics read_sums_file(const std::string& path);
 Json statistics_settings_to_json(const StatisticsSettings& settings);
 // Throws a bad-input error for unknown names; `where` names the file in messages.
 StatisticsSettings statistics_settings_from_json(const Json& json, const std::string& where);
+
+// Parses the name of a kind (q, k or v), stage (pre or post), scheme (fp8 ...) or scale (channel
+// ...) as files and configurations spell it. Returns nullopt for any other name.
+template <typename T>
+std::optional<T> enumerator_from_name(std::string_view name);
 
 }  // namespace qkscope

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/json.h"
 #include "capture/stats_format/stats_file.h"
@@ -171,14 +172,10 @@ void add_moments(TensorList& list, const MomentKey& key, const std::vector<Layer
 
 void add_positions(TensorList& list, const std::string& name,
                    std::span<const PositionSums> positions) {
-  std::vector<std::int64_t> rows;
-  for (const auto& sums : positions) rows.push_back(sums.n);
   const Shape shape{std::ssize(positions)};
-  list.add("positions." + name + ".n", shape, std::move(rows));
+  list.add("positions." + name + ".n", shape, project(positions, &PositionSums::n));
   const auto add_field = [&](const char* field, double PositionSums::*value) {
-    std::vector<double> values;
-    for (const auto& sums : positions) values.push_back(sums.*value);
-    list.add(fmt::format("positions.{}.{}", name, field), shape, std::move(values));
+    list.add(fmt::format("positions.{}.{}", name, field), shape, project(positions, value));
   };
   add_field("t.mean", &PositionSums::t_mean);
   add_field("t.m2", &PositionSums::t_m2);

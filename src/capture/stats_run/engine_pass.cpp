@@ -4,6 +4,7 @@
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "capture/writer/part_writer.h"
 
 namespace qkscope {
 namespace {
@@ -13,17 +14,6 @@ constexpr std::array kBuffers = {ActivationBuffer::q, ActivationBuffer::k, Activ
 
 std::size_t kind_of(HookPoint point) {
   return as_index(std::ranges::find(kStages, point.stage) - kStages.begin());
-}
-
-// Copies (rows, heads, width) to a contiguous tensor.
-Tensor dense_copy(ConstTensorView from) {
-  Tensor copy(from.shape());
-  auto* to = copy.data<float>();
-  for (std::int64_t row = 0; row < from.dim(0); ++row)
-    for (std::int64_t head = 0; head < from.dim(1); ++head)
-      to = std::copy_n(from.data<float>() + row * from.stride(0) + head * from.stride(1),
-                       from.dim(2), to);
-  return copy;
 }
 
 }  // namespace

@@ -101,10 +101,6 @@ StatsPlan make_stats_plan(const StatsConfig& config, const ComputeOptions& compu
   });
 }
 
-StatsDryRun dry_run_stats(const StatsPlan& plan, const Shard& shard) {
-  return translate_exceptions([&] { return dry_run(plan.run_plan(), shard); });
-}
-
 std::string result_json(const StatsResult& result) {
   return translate_exceptions([&] {
     const Json json = {{"outcome", outcome_name(result.outcome)},

@@ -2,7 +2,6 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
-#include <map>
 
 #include <fmt/ranges.h>
 
@@ -10,6 +9,7 @@
 #include "base/core/text.h"
 #include "base/yaml/yaml_config.h"
 #include "capture/run/capture_plan.h"
+#include "capture/stats_format/stats_file.h"
 #include "capture/stats_run/stats_plan.h"
 
 namespace qkscope {
@@ -20,42 +20,22 @@ std::optional<std::int64_t> parse_count(std::string_view text) {
   return number && *number >= 0 ? number : std::nullopt;
 }
 
-// Parse the kind (q, k or v) and the stage (pre or post). Return nullopt for any other name.
-std::optional<VectorKind> kind_from_name(std::string_view name) {
-  for (const auto kind : {VectorKind::query, VectorKind::key, VectorKind::value})
-    if (kind_name(kind) == name) return kind;
-  return {};
-}
-
-std::optional<VectorStage> stage_from_name(std::string_view name) {
-  for (const auto stage : {VectorStage::pre, VectorStage::post})
-    if (stage_name(stage) == name) return stage;
-  return {};
-}
-
 // Parses fp8, int8 or int4 followed by _channel, _token, _head or _group_N. Plain fp8 has one scale
 // per head; fp8_exported uses the scales of an export. Returns nullopt for any other name.
 std::optional<KeyReplacement> replacement_from_name(const std::string& name) {
-  using Scheme = KeyReplacement::Scheme;
   using Scale = KeyReplacement::Scale;
-  const std::map<std::string, Scheme> schemes = {
-      {"fp8", Scheme::fp8}, {"int8", Scheme::int8}, {"int4", Scheme::int4}};
-  const std::map<std::string, Scale> scales = {{"head", Scale::head},
-                                               {"exported", Scale::exported},
-                                               {"channel", Scale::channel},
-                                               {"token", Scale::token}};
   const auto cut = name.find('_');
-  const auto scheme = schemes.find(name.substr(0, cut));
-  if (scheme == schemes.end()) return {};
-  const bool fp8 = scheme->second == Scheme::fp8;
+  const auto scheme = enumerator_from_name<KeyReplacement::Scheme>(name.substr(0, cut));
+  if (!scheme) return {};
+  const bool fp8 = *scheme == KeyReplacement::Scheme::fp8;
   KeyReplacement replacement;
   replacement.name = name;
-  replacement.scheme = scheme->second;
+  replacement.scheme = *scheme;
   if (cut == std::string::npos) return fp8 ? std::optional(replacement) : std::nullopt;
   const auto scale = name.substr(cut + 1);
-  if (const auto found = scales.find(scale); found != scales.end()) {
-    replacement.scale = found->second;
-    if (found->second == Scale::exported && !fp8) return {};
+  if (const auto found = enumerator_from_name<Scale>(scale); found && *found != Scale::group) {
+    replacement.scale = *found;
+    if (*found == Scale::exported && !fp8) return {};
     return replacement;
   }
   if (!scale.starts_with("group_")) return {};
@@ -203,16 +183,16 @@ StatisticsSettings read_stats(YamlSection section) {
   StatisticsSettings settings;
   if (const auto groups = read_names(section, "groups", "a list of A, B and C"); !groups.empty())
     set_groups(settings, groups);
-  settings.kinds =
-      parse_name_list<VectorKind>(section, "kinds", "a list of q, k and v", kind_from_name);
-  settings.stages =
-      parse_name_list<VectorStage>(section, "stages", "a list of pre and post", stage_from_name);
+  settings.kinds = parse_name_list<VectorKind>(section, "kinds", "a list of q, k and v",
+                                               enumerator_from_name<VectorKind>);
+  settings.stages = parse_name_list<VectorStage>(section, "stages", "a list of pre and post",
+                                                 enumerator_from_name<VectorStage>);
   settings.layers = section.integers("layers");
   settings.first = section.integer("first", 0).value_or(settings.first);
   settings.buckets = section.integer("buckets", 1).value_or(settings.buckets);
   settings.bucket_size = section.integer("bucket_size", 1).value_or(0);
-  settings.bucket_covariance = parse_name_list<VectorKind>(section, "bucket_covariance",
-                                                           "a list of q and k", kind_from_name);
+  settings.bucket_covariance = parse_name_list<VectorKind>(
+      section, "bucket_covariance", "a list of q and k", enumerator_from_name<VectorKind>);
   read_window(section, settings);
   read_sink_and_recent_sizes(section, settings);
   settings.columns =

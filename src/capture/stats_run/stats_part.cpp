@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 
 #include "base/io/folder.h"
@@ -61,7 +62,7 @@ class PartDocumentReader : public DocumentSource {
 
   bool next(DocumentAttention& document) override {
     if (order_.empty()) return false;
-    auto first = order_.pop();
+    auto first = std::move(order_.extract(order_.begin()).mapped());
     document = first.take();
     add(std::move(first));
     return true;
@@ -69,10 +70,12 @@ class PartDocumentReader : public DocumentSource {
 
  private:
   void add(DocumentCursor cursor) {
-    if (!cursor.done()) order_.add(std::move(cursor));
+    if (cursor.done()) return;
+    const auto row = cursor.row();
+    order_.emplace(row, std::move(cursor));
   }
 
-  RowOrderHeap<DocumentCursor> order_;
+  std::multimap<std::int64_t, DocumentCursor> order_;  // by dataset row of the next document
 };
 
 }  // namespace

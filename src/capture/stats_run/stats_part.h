@@ -43,7 +43,6 @@ class StatsPartWriter {
   Clock::time_point saved_ = Clock::now();
 };
 
-// Returns the newest state of a part.
 StatsRunState load_last_stats_state(const Journal& journal);
 
 // Visits the examples of all parts in dataset order, after checking them for damage.

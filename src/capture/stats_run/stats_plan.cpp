@@ -376,31 +376,34 @@ void fill_post_moments_of_nope_layers(Statistics& statistics) {
   }
 }
 
-StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard) {
-  StatsDryRun dry;
-  ExampleSource source(plan.run, shard);
-  if (source.has_dataset_ids()) source.count_documents_with_unique_ids();
-  Example example;
-  while (source.next(example)) {
-    ++dry.examples;
-    dry.truncated += example.record.truncated;
-    dry.tokens += example.record.tokens;
-    dry.longest = std::max<std::int64_t>(dry.longest, example.record.tokens);
-    add_document_flop(plan, example.record.tokens, dry);
-  }
-  dry.dropped_chunks = source.dropped_chunks();
-  dry.trials = count_retrieval_trials(plan);
-  dry.state_bytes = state_bytes(plan.statistics);
-  const auto& settings = plan.config.stats;
-  if (plan.run.engine) return dry;  // an external engine has its own memory
-  dry.device_bytes =
-      statistics_bytes(plan.run.model, std::max(dry.longest, plan.run.memory.batch_tokens),
-                       {.buckets = settings.buckets,
-                        .moments = settings.moments,
-                        .attention = plan.accumulates_attention(),
-                        .all_keys = settings.all_keys},
-                       plan.run.backend);
-  return dry;
+StatsDryRun dry_run_stats(const StatsPlan& made, const Shard& shard) {
+  return translate_exceptions([&] {
+    const auto& plan = made.run_plan();
+    StatsDryRun dry;
+    ExampleSource source(plan.run, shard);
+    if (source.has_dataset_ids()) source.count_documents_with_unique_ids();
+    Example example;
+    while (source.next(example)) {
+      ++dry.examples;
+      dry.truncated += example.record.truncated;
+      dry.tokens += example.record.tokens;
+      dry.longest = std::max<std::int64_t>(dry.longest, example.record.tokens);
+      add_document_flop(plan, example.record.tokens, dry);
+    }
+    dry.dropped_chunks = source.dropped_chunks();
+    dry.trials = count_retrieval_trials(plan);
+    dry.state_bytes = state_bytes(plan.statistics);
+    const auto& settings = plan.config.stats;
+    if (plan.run.engine) return dry;  // an external engine has its own memory
+    dry.device_bytes =
+        statistics_bytes(plan.run.model, std::max(dry.longest, plan.run.memory.batch_tokens),
+                         {.buckets = settings.buckets,
+                          .moments = settings.moments,
+                          .attention = plan.accumulates_attention(),
+                          .all_keys = settings.all_keys},
+                         plan.run.backend);
+    return dry;
+  });
 }
 
 std::string plan_json(const StatsPlan& made, const StatsDryRun& dry) {

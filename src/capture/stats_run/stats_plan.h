@@ -41,11 +41,6 @@ Json effective_stats_config(const StatsConfig& config);
 // Copies moments before RoPE to moments after RoPE on layers without RoPE. Call after all merges.
 void fill_post_moments_of_nope_layers(Statistics& statistics);
 
-// ---- Dry run ----
-
-// Predicts the cost of a run without running the model.
-StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard);
-
 // ---- Exports of other statistics (docs/how-to/exports.md) that group C uses ----
 
 // Returns the file of an fp8-kv or q-filters export, given its folder or the file itself.

@@ -25,7 +25,6 @@ struct SharedPassCapture {
   const RunPlan& plan;
   CaptureOptions options;
 };
-// Returns the PartRun of a statistics run.
 PartRun make_statistics_part_run(const StatsRunPlan& plan, const StatsOptions& options);
 void copy_run_totals(StatsResult& result, const PartRunResult& run);
 

@@ -81,9 +81,7 @@ StatsResult StatsWriter::finish() {
   return translate_exceptions([&] {
     StatsResult result;
     if (is_open()) {
-      if (state_->list.documents_passed() < state_->list.documents_stored_before())
-        bad_input("{} documents were passed and {} are stored; pass all documents again",
-                  state_->list.documents_passed(), state_->list.documents_stored_before());
+      state_->list.check_all_passed();
       state_->part->flush();
       state_->session.journal().mark_complete();
     }

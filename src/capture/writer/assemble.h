@@ -24,8 +24,6 @@ class CaptureAssembler {
   // `parts`: all shards in order, or the only part of a run without shards.
   CaptureAssembler(const DataRoot& root, std::vector<Journal> parts);
   ~CaptureAssembler();  // removes unfinished files
-  CaptureAssembler(const CaptureAssembler&) = delete;
-  CaptureAssembler& operator=(const CaptureAssembler&) = delete;
 
   // Starts converting the segments of the only part on threads of low priority: existing segments
   // and those passed to announce_segment().

@@ -15,8 +15,6 @@ class CapturePart {
   // Locks and opens the part; the plan must outlive it. Ignores run.assemble.
   CapturePart(const WriterPlan& plan, PartRun run);
   ~CapturePart();
-  CapturePart(const CapturePart&) = delete;
-  CapturePart& operator=(const CapturePart&) = delete;
 
   // Whether examples are missing; the methods below, except finish(), need an open part.
   bool is_open() const { return writer_ != nullptr; }

@@ -54,8 +54,6 @@ class PartSession {
   explicit PartSession(PartRun run);
   // Without finish(), removes a part without journal entries; any other part can be resumed.
   ~PartSession();
-  PartSession(const PartSession&) = delete;
-  PartSession& operator=(const PartSession&) = delete;
 
   // Whether examples are missing: false for a finished run and for a complete part.
   bool is_open() const { return journal_ && !journal_->is_complete(); }

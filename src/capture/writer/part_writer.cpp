@@ -32,7 +32,6 @@ bool all_finite(std::span<const float> vector) {
   return largest < 0x7F800000U;
 }
 
-// The vector of one row and head, shape (head_dim).
 std::span<const float> vector_at(ConstTensorView vectors, std::int64_t row, std::int64_t head) {
   return {vectors.data<float>() + row * vectors.stride(0) + head * vectors.stride(1),
           static_cast<std::size_t>(vectors.dim(2))};
@@ -168,16 +167,20 @@ CapturedBatch::BatchTotals capture_batch(const WriterPlan& plan, const PreparedB
 
 }  // namespace
 
+Tensor dense_copy(ConstTensorView from) {
+  Tensor copy(from.shape());
+  auto* to = copy.data<float>();
+  for (std::int64_t row = 0; row < from.dim(0); ++row)
+    for (std::int64_t head = 0; head < from.dim(1); ++head)
+      to = std::ranges::copy(vector_at(from, row, head), to).out;
+  return copy;
+}
+
 CapturedBatch capture_to_memory(const WriterPlan& plan, const PreparedBatch& prepared,
                                 const RunPass& run) {
   CapturedBatch captured;
   const auto keep = [&](const SampledRows& rows, ConstTensorView vectors) {
-    Tensor copy(vectors.shape());
-    auto* to = copy.data<float>();
-    for (std::int64_t row = 0; row < vectors.dim(0); ++row)
-      for (std::int64_t head = 0; head < vectors.dim(1); ++head)
-        to = std::ranges::copy(vector_at(vectors, row, head), to).out;
-    captured.blocks.push_back({rows, std::move(copy)});
+    captured.blocks.push_back({rows, dense_copy(vectors)});
   };
   captured.count = capture_batch(plan, prepared, run, keep);
   return captured;

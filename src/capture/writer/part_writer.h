@@ -51,6 +51,9 @@ struct CapturedBatch {
   BatchTotals count;
 };
 
+// Copies float32 (rows, heads, width) with any row and head strides to a contiguous tensor.
+Tensor dense_copy(ConstTensorView from);
+
 // Runs a batch and returns its sampled rows. Throws a bad-input error for a vector with NaN or
 // infinity unless the configuration keeps such rows.
 CapturedBatch capture_to_memory(const WriterPlan& plan, const PreparedBatch& prepared,

@@ -92,13 +92,6 @@ Json sampling_metadata(const ModelConfig& model, const HeadFilter& filter, std::
   return metadata;
 }
 
-// Finalizer of SplitMix64.
-std::uint64_t splitmix64(std::uint64_t value) {
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ull;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EBull;
-  return value ^ (value >> 31);
-}
-
 std::uint64_t combine_hash(std::uint64_t seed, std::uint64_t value) {
   seed = (seed ^ value) * 0x9E3779B97F4A7C15ull;
   return seed ^ (seed >> 32);

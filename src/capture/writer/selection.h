@@ -64,7 +64,6 @@ struct Example {
   std::vector<std::string> token_strings;  // (ids) such as "Ġthe", or empty when not captured
 };
 
-// Sampled positions of one group of heads.
 struct HeadGroupSample {
   std::vector<std::int32_t> positions;  // sequence after sequence, ascending in each
   std::vector<std::int64_t> rows;       // (positions) row in the batch

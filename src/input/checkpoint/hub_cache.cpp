@@ -48,7 +48,6 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-// Returns the first word of a ref file.
 std::string read_ref(const fs::path& ref) {
   const MappedFile file(ref.string());
   return std::string(file.text().substr(0, file.text().find_first_of("\r\n ")));

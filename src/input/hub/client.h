@@ -18,7 +18,6 @@
 
 namespace qkscope {
 
-// Connection settings of the Hub.
 struct HubSettings {
   Url endpoint;                 // HF_ENDPOINT, default https://huggingface.co
   std::string token;            // HF_TOKEN, else the file written by `hf auth login`; may be ""
@@ -192,6 +191,10 @@ using FileChoice = std::function<std::optional<std::vector<std::string>>(
 inline bool is_weight_file(const std::string& path) {
   return path.ends_with(".safetensors") || path.ends_with(".bin");
 }
+
+// Adds `path` to `chosen` if the repository lists it.
+void add_path_if_listed(const std::vector<std::string>& paths, const std::string& path,
+                        std::vector<std::string>& chosen);
 
 // Selects the files of one split and the dataset card. `name`: configuration; "" is the default.
 FileChoice make_split_file_choice(const std::string& name, const std::string& split);

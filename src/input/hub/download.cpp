@@ -11,7 +11,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/core/error.h"
@@ -59,13 +58,8 @@ class PartialFile {
 
   void append(std::span<const std::byte> bytes) {
     digest_.add(bytes);
-    while (!bytes.empty()) {
-      const auto count = ::write(descriptor_.number(), bytes.data(), bytes.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) system_error("write", path_, errno);
-      bytes = bytes.subspan(static_cast<std::size_t>(count));
-      size_ += static_cast<std::uint64_t>(count);
-    }
+    write_all(descriptor_, bytes, path_);
+    size_ += bytes.size();
   }
 
   void restart() {

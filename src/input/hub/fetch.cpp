@@ -32,10 +32,6 @@ bool lists_path(const Paths& paths, const std::string& path) {
   return std::ranges::find(paths, path) != paths.end();
 }
 
-void add_path_if_listed(const Paths& paths, const std::string& path, Paths& chosen) {
-  if (lists_path(paths, path)) chosen.push_back(path);
-}
-
 void add_tokenizer(const Paths& paths, Paths& chosen) {
   for (const char* name : kBesideTokenizer) add_path_if_listed(paths, name, chosen);
   add_path_if_listed(paths, kTokenizer, chosen);
@@ -268,6 +264,10 @@ CheckpointBytes listed_bytes(const HubCacheWriter& cache, const std::string& com
 }
 
 }  // namespace
+
+void add_path_if_listed(const Paths& paths, const std::string& path, Paths& chosen) {
+  if (lists_path(paths, path)) chosen.push_back(path);
+}
 
 FileChoice make_split_file_choice(const std::string& name, const std::string& split) {
   CorpusOptions corpus;

@@ -107,7 +107,6 @@ std::string certificates_file(const std::string& curl_default);
 // throws instead in builds without libcurl or OpenSSL.
 HttpResponse perform_http_request(const HttpRequest& request);
 
-// Incremental SHA-1 or SHA-256.
 class Digest {
  public:
   enum class HashAlgorithm { sha1, sha256 };
@@ -136,7 +135,6 @@ std::string git_sha1_of_file(const std::string& path);
 
 class TransferProgress {
  public:
-  // `sizes` are the file sizes in bytes.
   TransferProgress(const std::string& what, const std::vector<std::uint64_t>& sizes, bool quiet);
 
   // Reports that `bytes` bytes of a file are complete. Thread-safe. The first report of a file

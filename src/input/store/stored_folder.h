@@ -83,7 +83,6 @@ class StoredFolder {
   // Hash of the manifest; changes with the content.
   std::string manifest_hash() const { return hash_; }
 
-  // Local cache folder that fetch() downloads to.
   std::string local_folder() const { return scratch_folder_of_downloads(address()) + "/" + hash_; }
   // Downloads and verifies the given files; names that are not in the manifest are ignored.
   void fetch(const std::vector<std::string>& names, bool quiet) const;

@@ -29,7 +29,6 @@ std::string front_matter(std::string_view card) {
 constexpr std::size_t kMaxCardBytes = std::size_t{16} << 20;  // bytes of front matter
 constexpr int kMaxPatterns = 200'000;  // in all configurations; YAML aliases may repeat long lists
 
-// Adds one pattern or a list of patterns to a split.
 void add_patterns(const std::string& split, const YAML::Node& node, DatasetCardConfig& config,
                   int& patterns_left) {
   auto& files = config.files[split];
@@ -101,7 +100,6 @@ Paths files_in(const Paths& paths, const std::string& folder) {
   return files;
 }
 
-// Keeps only the files of the most preferred format.
 Paths keep_preferred_format(const Paths& files, const std::string& where) {
   Paths chosen;
   for (const auto ending : kDataEndings) {

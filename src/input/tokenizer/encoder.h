@@ -99,7 +99,6 @@ class BpeModel {
     bool is_part = false;      // a part of a longer word
   };
 
-  // Appends the ids of one word.
   void encode(BpeWord word, EncodingWorkspace& work, std::vector<std::int32_t>& ids) const;
   // Like encode() without cache, with token sizes in bytes of the vocabulary's spelling.
   void encode_symbols(std::string_view word, EncodingWorkspace& work,

@@ -72,30 +72,6 @@ TEST(Products, GramAgreesWithPlainLoopsForAllShapes) {
   for_each_cpu_target([](const std::string&) { check_gram_of_all_shapes(); });
 }
 
-void check_interleaved_rows() {
-  for (const std::int64_t rows : {1, 3, 4, 8, 13})
-    for (const std::int64_t cols : {1, 2, 7, 8, 19}) {
-      const Matrix x = random_matrix(rows, cols, 5);
-      const std::vector<float> narrow(x.data.begin(), x.data.end());
-      const Matrix mean = random_matrix(1, cols, 6);
-      std::vector<double> out(static_cast<std::size_t>(padded_row_count(rows) * cols), -1.0);
-      std::vector<const float*> starts;
-      for (std::int64_t i = 0; i < rows; ++i) starts.push_back(narrow.data() + i * cols);
-      centre_and_interleave(starts, mean.data, out.data());
-      for (std::int64_t i = 0; i < padded_row_count(rows); ++i)
-        for (std::int64_t j = 0; j < cols; ++j) {
-          const double expected =
-              i < rows ? narrow[static_cast<std::size_t>(i * cols + j)] - mean(0, j) : 0.0;
-          const auto at = (i / kInterleaved * cols + j) * kInterleaved + i % kInterleaved;
-          EXPECT_EQ(out[static_cast<std::size_t>(at)], expected) << rows << " " << cols;
-        }
-    }
-}
-
-TEST(Products, CentredRowsAreInterleavedByFour) {
-  for_each_cpu_target([](const std::string&) { check_interleaved_rows(); });
-}
-
 FloatMatrix in_float(const Matrix& matrix) {
   FloatMatrix copy(matrix.rows, matrix.cols);
   std::transform(matrix.data.begin(), matrix.data.end(), copy.data.begin(),

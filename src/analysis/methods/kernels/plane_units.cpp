@@ -5,6 +5,7 @@
 #include "analysis/methods/kernels/plane_kernels.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
+#include "base/numerics/vectors.h"
 
 namespace qkscope {
 namespace {
@@ -49,7 +50,8 @@ void PlaneUnitVectors::project(const Matrix& axes, std::span<const double> line,
     const auto here = std::min(kTogether, count - begin);
     const auto behind = rows.subspan(as_index(begin + here));
     prefetch_rows(behind.first(std::min<std::size_t>(kTogether, behind.size())), dim);
-    centre_and_interleave(rows.subspan(as_index(begin), as_index(here)), centre, block.data());
+    for (std::int64_t i = 0; i < here; ++i)
+      centre_rows(rows[as_index(begin + i)], 1, centre, block.data() + i * dim);
     double xy[kTogether * kPanelColumns];
     for (std::int64_t group = 0; group < groups; ++group) {
       multiply_panel(block.data(), here, dim, grouped.data() + group * dim * kPanelColumns, xy);
