@@ -4,8 +4,6 @@ import copy
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pytest

@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[2]
 def load_tool() -> Any:
     specification = importlib.util.spec_from_file_location("release_info", ROOT / "tools/release_info.py")
     assert specification is not None and specification.loader is not None
-    assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
