@@ -21,6 +21,19 @@
 namespace qkscope {
 namespace {
 
+// Writes the whole text, in several pieces if the system accepts less at once. Returns false with
+// errno set if a piece cannot be written.
+bool write_at(int file, std::string_view text, off_t at) {
+  while (!text.empty()) {
+    const auto count = ::pwrite(file, text.data(), text.size(), at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(count));
+    at += count;
+  }
+  return true;
+}
+
 namespace fs = std::filesystem;
 
 constexpr char kCheck[] = "check";
@@ -188,15 +201,15 @@ void Journal::append_line(Json line) {
   const auto path = folder_ + "/" + layout::kJournalFile;
   const bool first = !path_exists(path);
   const FileDescriptor file(
-      ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (!file.is_open()) system_error("write", path, errno);
   const auto check = line_checksum(check_, line.dump());
   line[kCheck] = checksum_text(check);
   const auto text = line.dump() + "\n";
-  if (::ftruncate(file.number(), static_cast<off_t>(valid_bytes_)) != 0)
+  const auto at = static_cast<off_t>(valid_bytes_);
+  if (::ftruncate(file.number(), at) != 0 || !write_at(file.number(), text, at) ||
+      ::fsync(file.number()) != 0)
     system_error("write", path, errno);
-  write_all(file, std::as_bytes(std::span(text)), path);
-  if (::fsync(file.number()) != 0) system_error("write", path, errno);
   if (first) fsync_folder(folder_);
   valid_bytes_ += text.size();
   check_ = check;
