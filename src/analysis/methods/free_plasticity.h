@@ -2,31 +2,18 @@
 // of a pair, the unbiased estimate is 4 n / (n - 1) p (1 - p).
 #pragma once
 
-#include <span>
+#include <cstdint>
 
-#include "analysis/methods/kernels/eligible_keys.h"
-#include "analysis/methods/profile_models.h"
-#include "analysis/methods/text_groups.h"
+#include "analysis/methods/profile_replicates.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {
-
-struct ModelFreeProfileInput {
-  const SortedQueries& queries;
-  const ProfileQueryModel& model;  // its slopes shift queries to the centre of their bin
-  std::span<const QueryBin> bins;
-  KeyTile keys;  // all
-  const SortedKeys& sorted;
-  const EligibleKeys& eligible;  // at the model's points
-  const TextGroups& texts;
-  const PlasticityProfileTables& gaussian;  // of the same keys
-};
 
 // Fills ap_free, free_pairs and, with replicates, profile_without.free of the result, whose profile
 // and Gaussian replicates are known. All pairs of a bin are compared if its texts have at most
 // options.free_keys keys. Otherwise a seeded sample of texts is compared, and the mean Gaussian
 // plasticity of the same texts serves as control variate: ap_free = ap + mean(free - Gaussian).
-void add_model_free_profile(const ModelFreeProfileInput& source, const PlasticityOptions& options,
+void add_model_free_profile(const ComputedProfile& source, const PlasticityOptions& options,
                             PlasticityResult& result);
 
 // 4 n / (n - 1) p (1 - p) with p = k / n: unbiased for 4 p (1 - p) of the population. `product`:

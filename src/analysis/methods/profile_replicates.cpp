@@ -27,7 +27,7 @@ struct Gradient {
 
 class GradientSampler {
  public:
-  GradientSampler(const PlasticityReplicateInput& source, const PlasticityOptions& options)
+  GradientSampler(const ComputedProfile& source, const PlasticityOptions& options)
       : source_(source), options_(options), points_(source.model.side.points) {}
 
   Gradient at(std::int64_t point) const {
@@ -116,7 +116,7 @@ class GradientSampler {
     return pairs;
   }
 
-  const PlasticityReplicateInput& source_;
+  const ComputedProfile& source_;
   const PlasticityOptions& options_;
   const QueryPoints& points_;
 };
@@ -124,7 +124,7 @@ class GradientSampler {
 // Change of the profile when the queries of one group are left out: (groups, points). Gradients are
 // computed at points that coincide with a column, and the change is interpolated linearly between
 // these points. If the model has at most two columns, gradients are computed at every point.
-Matrix refit_changes(const PlasticityReplicateInput& source, const PlasticityOptions& options) {
+Matrix refit_changes(const ComputedProfile& source, const PlasticityOptions& options) {
   const auto& points = source.model.side.points;
   const GradientSampler sampler(source, options);
   std::vector<std::int64_t> anchors;
@@ -156,7 +156,7 @@ Matrix refit_changes(const PlasticityReplicateInput& source, const PlasticityOpt
 }
 
 // Number of queries that remain in each bin when a group is left out: (groups, bins).
-std::vector<double> remaining_queries(const PlasticityReplicateInput& source) {
+std::vector<double> remaining_queries(const ComputedProfile& source) {
   const auto bins = source.bins.size();
   std::vector<double> left(as_index(source.texts.size()) * bins);
   for (std::size_t at = 0; at < left.size(); ++at)
@@ -169,7 +169,7 @@ std::vector<double> remaining_queries(const PlasticityReplicateInput& source) {
 
 }  // namespace
 
-ProfileReplicates compute_profile_replicates(const PlasticityReplicateInput& source,
+ProfileReplicates compute_profile_replicates(const ComputedProfile& source,
                                              const PlasticityOptions& options) {
   const auto bins = source.bins.size();
   const auto groups = as_index(source.texts.size());
@@ -184,7 +184,7 @@ ProfileReplicates compute_profile_replicates(const PlasticityReplicateInput& sou
     for (std::size_t g = 0; g < groups; ++g) {
       if (result.queries[g * bins + b] == 0) continue;
       result.value[g * bins + b] =
-          source.pairs.mean_without(g, point) +
+          source.tables.groups.mean_without(g, point) +
           changes(static_cast<std::int64_t>(g), static_cast<std::int64_t>(point));
     }
     ++point;
