@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
@@ -77,16 +76,12 @@ bool rotates_like_rope(std::span<const double> x, std::span<const double> y) {
 }
 
 double nearest_frequency(double omega, const std::vector<double>& frequencies) {
-  double nearest = std::numeric_limits<double>::quiet_NaN();
   // RoPE frequencies form a geometric series, so distance is measured as a ratio.
-  double distance = std::numeric_limits<double>::infinity();
-  for (const double frequency : frequencies) {
-    const double ratio = std::fabs(std::log(std::max(omega, 1e-300) / frequency));
-    if (ratio >= distance) continue;
-    distance = ratio;
-    nearest = frequency;
-  }
-  return nearest;
+  const auto ratio = [&](double frequency) {
+    return std::fabs(std::log(std::max(omega, 1e-300) / frequency));
+  };
+  const auto nearest = std::ranges::min_element(frequencies, {}, ratio);
+  return nearest == frequencies.end() ? kNan : *nearest;
 }
 
 }  // namespace

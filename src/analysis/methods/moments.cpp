@@ -4,7 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include "analysis/methods/text_groups.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
@@ -58,6 +57,30 @@ std::vector<std::size_t> rows_by_position(const RowsView& rows) {
   // Rows of captures are usually sorted already: skip the sort.
   if (!std::ranges::is_sorted(order, {}, place)) std::ranges::sort(order, {}, place);
   return order;
+}
+
+TextGroups::TextGroups(const RowsView& queries, const RowsView& keys) {
+  std::vector<std::int64_t> texts;
+  for (const RowsView* rows : {&queries, &keys})
+    for (std::size_t i = 0; i < rows->position.size(); ++i) texts.push_back(rows->example(i));
+  *this = from_texts(std::move(texts));
+}
+
+TextGroups TextGroups::from_texts(std::vector<std::int64_t> texts) {
+  std::sort(texts.begin(), texts.end());
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+  const auto count = texts.size();
+  const auto groups = std::min<std::size_t>(kMost, count);
+  std::vector<std::int64_t> first;
+  // Text i of n is in group floor(i G / n) of G, so group g begins with text ceil(g n / G).
+  for (std::size_t g = 0; g < groups; ++g)
+    first.push_back(texts[(g * count + groups - 1) / groups]);
+  return TextGroups(std::move(first));
+}
+
+int TextGroups::group_of(std::int64_t example) const {
+  const auto after = std::upper_bound(first_.begin(), first_.end(), example);
+  return std::max(0, static_cast<int>(after - first_.begin()) - 1);
 }
 
 CentredRows make_centred_rows(const RowsView& source) {

@@ -8,8 +8,8 @@
 
 #include "analysis/methods/kernels/column_fits.h"
 #include "analysis/methods/kernels/pair_tables.h"
+#include "analysis/methods/moments.h"
 #include "analysis/methods/profile_bins.h"
-#include "analysis/methods/text_groups.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "analysis/methods/complement.h"
-#include "analysis/methods/null.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
 #include "base/numerics/sample_statistics.h"

@@ -7,7 +7,7 @@
 
 #include <fmt/ranges.h>
 
-#include "analysis/methods/text_groups.h"
+#include "analysis/methods/moments.h"
 #include "analysis/results/head_geometry.h"
 #include "analysis/results/head_runner.h"
 #include "analysis/results/measures.h"

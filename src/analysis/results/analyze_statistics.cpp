@@ -9,7 +9,6 @@
 #include "analysis/methods/plasticity.h"
 #include "analysis/methods/profile_bins.h"
 #include "analysis/methods/rotation.h"
-#include "analysis/methods/text_groups.h"
 #include "analysis/results/head_geometry.h"
 #include "analysis/results/head_runner.h"
 #include "analysis/results/measures.h"

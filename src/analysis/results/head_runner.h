@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "analysis/methods/moments.h"
-#include "analysis/methods/text_groups.h"
 #include "qkscope/analysis.h"
 #include "qkscope/model.h"
 #include "qkscope/statistics.h"

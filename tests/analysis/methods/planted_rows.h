@@ -6,7 +6,6 @@
 
 #include "analysis/methods/moments.h"
 #include "analysis/methods/planted.h"
-#include "analysis/methods/text_groups.h"
 #include "base/numerics/random.h"
 #include "sanitized.h"
 

@@ -7,11 +7,11 @@
 #include <gtest/gtest.h>
 
 #include "analysis/methods/jackknife.h"
+#include "analysis/methods/moments.h"
 #include "analysis/methods/pca.h"
 #include "analysis/methods/planted.h"
 #include "analysis/methods/plasticity.h"
 #include "analysis/methods/rotation.h"
-#include "analysis/methods/text_groups.h"
 #include "analysis/results/measures.h"
 #include "base/io/json.h"
 #include "base/numerics/random.h"

@@ -3,7 +3,7 @@
 
 #include "analysis/methods/kernels/bucket_ranges.h"
 #include "analysis/methods/kernels/eligible_keys.h"
-#include "analysis/methods/text_groups.h"
+#include "analysis/methods/moments.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {

@@ -6,6 +6,7 @@
 
 #include "analysis/methods/kernels/bucket_ranges.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {
@@ -113,14 +114,6 @@ QueryBucketGaussian rotate_bucket_moments(const QueryBucketMoments& from,
   return bucket;
 }
 
-// log2(position + 1) of every row.
-std::vector<double> log_positions(const RowsView& rows) {
-  std::vector<double> logs;
-  logs.reserve(rows.position.size());
-  for (const auto position : rows.position) logs.push_back(std::log2(position + 1.0));
-  return logs;
-}
-
 // Number, mean position and, with `variances`, mean and variance of the queries of every bucket.
 void describe_buckets(const CentredRows& queries, bool variances, LinearQueryModel& model) {
   const DistinctIntegers buckets(queries.source.bucket);
@@ -175,7 +168,9 @@ void describe_coordinates(const CentredRows& queries, LinearQueryModel& model) {
       std::vector<double> drift(lines.row(0), lines.row(0) + n);  // residual, then drift
       for (std::size_t i = 0; i < drift.size(); ++i)
         drift[i] += model.beta[0] * (queries.source.position[i] - queries.position_mean);
-      predict_position(log_positions(queries.source), drift, model);
+      predict_position(
+          project(queries.source.position, [](double position) { return std::log2(position + 1); }),
+          drift, model);
     }
     for (std::int64_t line = 0; line < count; ++line) {
       const std::span<const double> residuals(lines.row(line), as_index(n));
