@@ -15,39 +15,10 @@ extern const char figures_yaml[];  // the file figures.yaml
 
 namespace {
 
-// Drawing functions that figures.yaml names.
-const std::map<std::string, DrawFigure*> kDrawingFunctions = {
-    {"ap_drop_vs_score", ap_drop_vs_score},
-    {"attention_onset", attention_onset},
-    {"attribution_bars", attribution_bars},
-    {"attribution_matrix", attribution_matrix},
-    {"bias_histogram", bias_histogram},
-    {"bias_vs_separation", bias_vs_separation},
-    {"bucket_heatmap", bucket_heatmap},
-    {"class_counts", class_counts},
-    {"class_map", class_map},
-    {"collage", collage},
-    {"component_weights", component_weights},
-    {"composition_graph", composition_graph},
-    {"composition_over_runs", composition_over_runs},
-    {"distance_by_class", distance_by_class},
-    {"distributions", distributions},
-    {"explained_variance", explained_variance},
-    {"family_scatter", family_scatter},
-    {"geometry_over_runs", geometry_over_runs},
-    {"head_map", head_map},
-    {"head_planes", head_planes},
-    {"key_channel_map", key_channel_map},
-    {"layer_heatmap", layer_heatmap},
-    {"nope_vs_rope", nope_vs_rope},
-    {"pc_roles", pc_roles},
-    {"plasticity_heatmap", plasticity_heatmap},
-    {"plasticity_profile", plasticity_profile},
-    {"rq_rk_scatter", rq_rk_scatter},
-    {"score_curves", score_curves},
-    {"taxonomy_evolution", taxonomy_evolution},
-    {"trajectory", trajectory},
-    {"variance_decomposition", variance_decomposition}};
+// Drawing functions by name.
+#define NAMED(function) {#function, function},
+const std::map<std::string, DrawFigure*> kDrawingFunctions = {QKSCOPE_DRAWING_FUNCTIONS(NAMED)};
+#undef NAMED
 
 // `defaults` holds the keys that all figures of a drawing function share.
 FigureKind figure_kind(const std::string& name, const Json& defaults, const Json& own_keys) {

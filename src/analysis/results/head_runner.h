@@ -29,6 +29,8 @@ using WindowOfLayer = std::function<std::optional<std::int32_t>(int layer)>;
 void keep_heads_of_attention_kind(std::vector<HeadId>& queries, const AnalyzeOptions& options,
                                   const WindowOfLayer& window_of);
 
+// Splits ID@REVISION; the revision of a checkpoint folder is "".
+std::pair<std::string, std::string> split_model_name(const std::string& name);
 // Head counts, RoPE and windows from a model's config.json, for captures without metadata.
 class ModelFacts {
  public:

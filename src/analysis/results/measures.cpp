@@ -104,14 +104,10 @@ bool has_single_attention_kind(const AnalysisRun& run, const std::string& group)
 
 double HeadMeasure::central_value(std::vector<double> values) const {
   if (values.empty()) return kNan;
-  if (!median) {
-    double mean = 0;
-    for (const double value : values) mean += value / static_cast<double>(values.size());
-    return mean;
-  }
-  std::sort(values.begin(), values.end());
-  const auto half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+  if (median) return qkscope::median(values);
+  double mean = 0;
+  for (const double value : values) mean += value / static_cast<double>(values.size());
+  return mean;
 }
 
 std::vector<HeadMeasure> pca_measures() {

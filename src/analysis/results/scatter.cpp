@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <numeric>
-#include <tuple>
 #include <utility>
 
 #include "analysis/methods/complement.h"
@@ -11,52 +9,16 @@
 namespace qkscope {
 namespace {
 
-// Finds rows by rank in the order of position and text. Rows are binned by position, and a bin is
-// sorted on its first use: only a few ranks are needed.
-class PositionRanks {
- public:
-  explicit PositionRanks(const RowsView& rows) : rows_(rows), order_(rows.position.size()) {
-    if (order_.empty()) return;
-    const auto [low, high] = std::minmax_element(rows.position.begin(), rows.position.end());
-    const std::int64_t first = *low;
-    const std::int64_t width = (*high - first) / static_cast<std::int64_t>(kBins) + 1;
-    const auto bin = [&](std::size_t row) {
-      return static_cast<std::size_t>((rows.position[row] - first) / width);
-    };
-    for (std::size_t i = 0; i < order_.size(); ++i) ++begin_[bin(i) + 1];
-    std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());
-    auto next = begin_;
-    for (std::size_t i = 0; i < order_.size(); ++i) order_[next[bin(i)]++] = i;
-  }
-
-  std::size_t row_at(std::size_t rank) {
-    const auto bin = static_cast<std::size_t>(std::upper_bound(begin_.begin(), begin_.end(), rank) -
-                                              begin_.begin() - 1);
-    if (!std::exchange(sorted_[bin], true))
-      std::sort(order_.data() + begin_[bin], order_.data() + begin_[bin + 1],
-                [&](std::size_t i, std::size_t j) {
-                  return std::tuple(rows_.position[i], rows_.example(i)) <
-                         std::tuple(rows_.position[j], rows_.example(j));
-                });
-    return order_[rank];
-  }
-
- private:
-  static constexpr std::size_t kBins = 1024;
-
-  const RowsView& rows_;
-  std::vector<std::size_t> order_;              // shape (rows): row indices, grouped by bin
-  std::array<std::size_t, kBins + 1> begin_{};  // first place of each bin in order_
-  std::array<bool, kBins> sorted_{};
-};
-
 std::vector<std::size_t> evenly_spaced_rows_by_position(const RowsView& rows, int count) {
-  PositionRanks ranks(rows);
   const auto total = static_cast<std::size_t>(rows.size());
+  std::vector<std::size_t> ranks(total);  // row numbers in the order of position and text
+  std::iota(ranks.begin(), ranks.end(), std::size_t{0});
+  std::ranges::sort(
+      ranks, {}, [&](std::size_t row) { return std::pair(rows.position[row], rows.example(row)); });
   const auto wanted = std::min(total, static_cast<std::size_t>(count));
   std::vector<std::size_t> kept;
   for (std::size_t i = 0; i < wanted; ++i)  // the middle of each of `wanted` equal ranges of ranks
-    kept.push_back(ranks.row_at((2 * i + 1) * total / (2 * wanted)));
+    kept.push_back(ranks[(2 * i + 1) * total / (2 * wanted)]);
   return kept;
 }
 
@@ -70,7 +32,7 @@ class ScatterAxis {
   }
 
   double operator()(std::size_t row) const {
-    if (!direction_ || direction_->empty()) return std::numeric_limits<double>::quiet_NaN();
+    if (!direction_ || direction_->empty()) return kNan;
     const auto dim = direction_->size();
     return dot(rows_.source.vectors.subspan(row * dim, dim), *direction_) - of_origin_;
   }

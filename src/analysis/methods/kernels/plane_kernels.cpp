@@ -48,8 +48,8 @@ HWY_INLINE void write_unit_vectors(const double* xy, std::complex<double>* to,
   }
 }
 
-void unit_vector_kernel(const double* xy, std::int64_t rows, std::complex<double>* to,
-                        std::int64_t stride) {
+void to_unit_vectors_kernel(const double* xy, std::int64_t rows, std::complex<double>* to,
+                            std::int64_t stride) {
   constexpr std::int64_t kTogether = 3;
   std::int64_t row = 0;
   for (; row + kTogether <= rows; row += kTogether)
@@ -63,16 +63,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qkscope {
-namespace {
-
-HWY_EXPORT(unit_vector_kernel);
-
-}  // namespace
-
-void to_unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* to,
-                     std::int64_t stride) {
-  QKSCOPE_DISPATCH(unit_vector_kernel)(xy, rows, to, stride);
-}
+QKSCOPE_EXPORT_KERNEL(void, to_unit_vectors,
+                      (const double* xy, std::int64_t rows, std::complex<double>* to,
+                       std::int64_t stride),
+                      (xy, rows, to, stride));
 
 void to_unit_vectors_reference(const double* xy, std::int64_t rows, std::complex<double>* to,
                                std::int64_t stride) {
