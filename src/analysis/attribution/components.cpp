@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -140,32 +141,22 @@ SplitVectors HeadReader::split() {
 ComponentCollector::ComponentCollector(const Model& model, std::vector<HeadReader>& readers,
                                        Options options)
     : model_(model.config()), weights_(model.weights()), readers_(readers), options_(options) {
-  if (model_.has_recurrence())
-    bad_input(
-        "score attribution: {} has layers with linear attention (gated delta net), whose outputs "
-        "are not split, which is unsupported",
-        model_.family);
-  if (model_.rotated_qk_norm)
-    bad_input(
-        "score attribution: {} normalises q and k after RoPE; use a family that does so before",
-        model_.family);
-  if (model_.has_attention_gate())
-    bad_input(
-        "score attribution: {} multiplies the outputs of heads by a gate, which is unsupported",
-        model_.family);
-  if (model_.experts.scales_input || (model_.query_scaling && model_.query_scaling->without_rope))
-    bad_input(
-        "score attribution: {} scales queries of layers without RoPE and inputs of experts, which "
-        "is unsupported",
-        model_.family);
-  if (model_.has_latent_attention())
-    bad_input(
-        "score attribution: q and k of {} are projections of normalised latents, which is "
-        "unsupported",
-        model_.family);
-  if (options_.experts && model_.experts.shared_d_mlp > 0)
-    bad_input("score attribution: {} has a shared expert beside the chosen ones; leave experts out",
-              model_.family);
+  const std::pair<bool, const char*> unsupported[] = {
+      {model_.has_recurrence(),
+       "{} has layers with linear attention (gated delta net), whose outputs are not split, which "
+       "is unsupported"},
+      {model_.rotated_qk_norm,
+       "{} normalises q and k after RoPE; use a family that does so before"},
+      {model_.has_attention_gate(),
+       "{} multiplies the outputs of heads by a gate, which is unsupported"},
+      {model_.experts.scales_input || (model_.query_scaling && model_.query_scaling->without_rope),
+       "{} scales queries of layers without RoPE and inputs of experts, which is unsupported"},
+      {model_.has_latent_attention(),
+       "q and k of {} are projections of normalised latents, which is unsupported"},
+      {options_.experts && model_.experts.shared_d_mlp > 0,
+       "{} has a shared expert beside the chosen ones; leave experts out"}};
+  for (const auto& [found, why] : unsupported)
+    if (found) bad_input("score attribution: {}", fmt::format(fmt::runtime(why), model_.family));
   std::set<std::int64_t> all;
   for (const auto& reader : readers_) {
     all.insert(reader.positions.begin(), reader.positions.end());

@@ -7,6 +7,7 @@
 #include "analysis/attribution/attribution_state.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/numerics/random.h"
 #include "base/tables/empty_table.h"
 
@@ -127,9 +128,8 @@ std::vector<ScorePair> sample_score_pairs(const Model& model, const std::vector<
   std::map<std::int64_t, std::int64_t> times;  // number of draws of each query
   for (std::int64_t i = 0; i < samples; ++i)
     ++times[static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(ids.size())))];
-  std::vector<std::int64_t> queries;
-  for (const auto& [query, count] : times) queries.push_back(query);
-  return choose_pairs(model, ids, options.heads, queries,
+  return choose_pairs(model, ids, options.heads,
+                      project(times, [](const auto& drawn) { return drawn.first; }),
                       [&](std::int64_t query, std::span<const float> attention) {
                         std::vector<std::int64_t> keys(as_index(times.at(query)));
                         for (auto& key : keys) key = sample_key(attention, options.uniform, random);

@@ -9,6 +9,7 @@
 #include "analysis/figures/run_plots.h"
 #include "analysis/figures/style.h"
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/tables/csv.h"
 
 namespace qkscope {
@@ -105,13 +106,9 @@ ScorePoints score_points(const AnalysisResults& results, const std::vector<Bench
       "integer panel, real ap_drop, real score, real ap_drop_low, real ap_drop_high, integer "
       "family_index, real r, text label, text model, text score_of");
   for (const auto& set : sets) {
-    std::vector<double> x;
-    std::vector<double> y;
-    for (const auto& [run, score] : set.of_run) {
-      x.push_back(drops[run]);
-      y.push_back(score);
-    }
-    const double r = pearson_r(x, y);
+    const double r =
+        pearson_r(project(set.of_run, [&](const auto& entry) { return drops[entry.first]; }),
+                  project(set.of_run, [](const auto& entry) { return entry.second; }));
     for (const auto& [run, score] : set.of_run) {
       const auto& who = results.runs()[run];
       const auto interval = results.confidence_interval(run, "ap_drop");

@@ -121,10 +121,7 @@ void add_panel(const AnalysisResults& results, const Json& panel, TrajectoryTabl
     const auto heads = frame.group_by_run(
         column, [&](std::size_t row) { return frame.text_column("rope")[row] == rope; });
     if (std::ranges::all_of(heads, [](const auto& values) { return values.empty(); })) continue;
-    const bool nope = rope == "nope";
-    const LegendEntry look = {nope ? "NoPE layers" : "RoPE layers",
-                              nope ? style::kNope : style::kRope,
-                              nope ? style::kDiamond : style::kCircle};
+    const auto look = rope_nope_legend()[rope == "rope" ? 0 : 1];
     series.push_back(table.add_measure({fmt::format("{}_{}", rope, column),
                                         SummaryStatistic::mean_and_quartiles, look, column, rope},
                                        heads));
