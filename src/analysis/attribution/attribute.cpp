@@ -96,7 +96,7 @@ std::vector<HeadDecomposition> split_heads(const Model& model,
                                            const std::vector<std::int32_t>& tokens,
                                            const std::vector<AttentionHead>& heads,
                                            const std::vector<ScorePair>& pairs,
-                                           const ComponentCollector::Options& options) {
+                                           const ComponentOptions& options) {
   std::vector<HeadReader> readers;  // of the queries and of the keys of every head
   for (const auto& head : heads) {
     std::set<std::int64_t> queries;
@@ -111,10 +111,7 @@ std::vector<HeadDecomposition> split_heads(const Model& model,
     readers.emplace_back(model, head, false, std::vector(keys.begin(), keys.end()));
   }
   check_size(model.config(), readers);
-  Batch batch;
-  batch.add(tokens);
-  ComponentCollector collector(model, readers, options);
-  model.run(batch, collector);
+  collect_components(model, tokens, options, readers);
   std::vector<HeadDecomposition> split;
   for (std::size_t h = 0; h < heads.size(); ++h) {
     auto& head = split.emplace_back(model, heads[h], std::ssize(tokens));

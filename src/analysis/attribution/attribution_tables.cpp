@@ -57,6 +57,25 @@ void for_each_vector_pair(const State& state, std::size_t pair, const Matrix& q,
          k.row(static_cast<std::int64_t>(d)));
 }
 
+// Returns an empty table whose first columns identify a score (head, query, key). `columns` lists
+// the remaining columns in the syntax of empty_table().
+Table pair_table(const std::string& columns) {
+  return empty_table(
+      "text model, text text, integer layer, integer head, integer query, integer key, "
+      "text query_token, text key_token, real score, real attention, " +
+      columns);
+}
+
+// Adds a row: the cells that identify the score of `pair`, followed by `more`.
+void add_pair_row(Table& table, const State& state, std::size_t pair, const Cells& more) {
+  const auto& p = state.pairs[pair];
+  Cells cells = {
+      state.label, state.text_name,          p.head.layer,           p.head.head, p.query,
+      p.key,       state.tokens.at(p.query), state.tokens.at(p.key), p.score,     p.attention};
+  cells.insert(cells.end(), more.begin(), more.end());
+  table.add(std::move(cells));
+}
+
 // Builds a table by calling body(table, pair) for every (query, key) pair of an attribution.
 template <typename Body>
 Table make_table(const State& state, const std::string& columns, Body body) {
@@ -70,22 +89,6 @@ Table make_table(const State& state, const std::string& columns, Body body) {
 constexpr char kComponents[] = "text q_component, text k_component, ";
 
 }  // namespace
-
-Table pair_table(const std::string& columns) {
-  return empty_table(
-      "text model, text text, integer layer, integer head, integer query, integer key, "
-      "text query_token, text key_token, real score, real attention, " +
-      columns);
-}
-
-void add_pair_row(Table& table, const State& state, std::size_t pair, const Cells& more) {
-  const auto& p = state.pairs[pair];
-  Cells cells = {
-      state.label, state.text_name,          p.head.layer,           p.head.head, p.query,
-      p.key,       state.tokens.at(p.query), state.tokens.at(p.key), p.score,     p.attention};
-  cells.insert(cells.end(), more.begin(), more.end());
-  table.add(std::move(cells));
-}
 
 const std::vector<ScorePair>& ScoreAttribution::pairs() const {
   return state_->pairs;

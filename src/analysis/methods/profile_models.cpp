@@ -95,6 +95,31 @@ QueryModelsAtPoints interpolated_buckets(const LinearQueryModel& model,
   return side;
 }
 
+LocalFitKnots place_local_fit_knots(std::span<const QueryBin> bins, const BucketRanges& buckets) {
+  LocalFitKnots knots;
+  const auto add = [&](const QueryBin& bin) {
+    const auto range = buckets.range(bin.bucket);
+    knots.position.push_back(bin.centre());
+    knots.half_width.push_back(static_cast<double>(range.end - range.begin));
+  };
+  for (std::size_t i = 0; i < bins.size(); ++i) {
+    const bool last = i + 1 == bins.size();
+    if (i == 0 || last ||
+        bins[i + 1].centre() > knots.position.back() + 0.5 * knots.half_width.back())
+      add(bins[i]);
+  }
+  for (const auto& bin : bins) {
+    const auto above = std::upper_bound(knots.position.begin(), knots.position.end(), bin.centre());
+    const auto at = as_index(above - knots.position.begin()) - 1;
+    knots.knot.push_back(static_cast<std::int32_t>(at));
+    knots.fraction.push_back(above == knots.position.end()
+                                 ? 0
+                                 : (bin.centre() - knots.position[at]) /
+                                       (knots.position[at + 1] - knots.position[at]));
+  }
+  return knots;
+}
+
 std::vector<FitWindow> local_windows(const LocalFitKnots& knots, const SortedQueries& queries) {
   std::vector<FitWindow> windows;
   for (std::size_t k = 0; k < knots.position.size(); ++k)
@@ -188,31 +213,6 @@ std::string to_string(PlasticityOptions::QueryModelKind kind) {
   constexpr const char* kNames[] = {"local", "bin", "bucket", "linear"};
   return translate_exceptions(
       [&]() -> std::string { return kNames[static_cast<std::size_t>(kind)]; });
-}
-
-LocalFitKnots place_local_fit_knots(std::span<const QueryBin> bins, const BucketRanges& buckets) {
-  LocalFitKnots knots;
-  const auto add = [&](const QueryBin& bin) {
-    const auto range = buckets.range(bin.bucket);
-    knots.position.push_back(bin.centre());
-    knots.half_width.push_back(static_cast<double>(range.end - range.begin));
-  };
-  for (std::size_t i = 0; i < bins.size(); ++i) {
-    const bool last = i + 1 == bins.size();
-    if (i == 0 || last ||
-        bins[i + 1].centre() > knots.position.back() + 0.5 * knots.half_width.back())
-      add(bins[i]);
-  }
-  for (const auto& bin : bins) {
-    const auto above = std::upper_bound(knots.position.begin(), knots.position.end(), bin.centre());
-    const auto at = as_index(above - knots.position.begin()) - 1;
-    knots.knot.push_back(static_cast<std::int32_t>(at));
-    knots.fraction.push_back(above == knots.position.end()
-                                 ? 0
-                                 : (bin.centre() - knots.position[at]) /
-                                       (knots.position[at + 1] - knots.position[at]));
-  }
-  return knots;
 }
 
 WindowFits ProfileQueryModel::fits_without_group(int group) const {

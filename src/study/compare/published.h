@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/core/numbers.h"
+#include "base/core/text.h"
 #include "qkscope/experimental/study.h"
 
 namespace qkscope {
@@ -72,7 +74,9 @@ double printed_rounding_error(std::string_view text, double value);
 double parse_uncertainty(std::string_view text);
 
 // Parses text that consists of exactly one number; NaN for any other text.
-double parse_number(std::string_view text);
+inline double number_or_nan(std::string_view text) {
+  return parse_number<double>(text).value_or(kNan);
+}
 
 struct BenchmarkScore {
   std::string name;                      // "LongBench-Pro / non-thinking / all / Overall"

@@ -1,4 +1,3 @@
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <tuple>
@@ -7,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "analysis/results/geometry_columns.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "study/compare/run_tables.h"
 
@@ -36,12 +36,8 @@ bool remove_suffix(std::string& name, std::string_view ending) {
 std::optional<double> remove_number_after(std::string& name, std::string_view word) {
   const auto at = name.rfind(word);
   if (at == std::string::npos) return {};
-  double number = 0;
-  const auto* begin = name.data() + at + word.size();
-  const auto* end = name.data() + name.size();
-  const auto parsed = std::from_chars(begin, end, number);
-  if (begin == end || parsed.ec != std::errc() || parsed.ptr != end) return {};
-  name.resize(at);
+  const auto number = parse_number<double>(std::string_view(name).substr(at + word.size()));
+  if (number) name.resize(at);
   return number;
 }
 
@@ -271,7 +267,7 @@ MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run)
     return make_unavailable_value("a setting of the study, nothing measured");
   std::vector<std::string> names;
   if (published.kind.empty())  // a user's file may contain a typo
-    for (const auto& column : named_head_columns()) names.push_back(column.quantity);
+    names = project(named_head_columns(), &HeadQuantity::quantity);
   const auto near = nearest(name, names);
   return make_unavailable_value(near.empty()
                                     ? "not computed by qkscope"

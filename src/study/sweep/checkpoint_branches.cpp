@@ -6,6 +6,7 @@
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
@@ -247,8 +248,7 @@ std::vector<CheckpointBranch> checkpoint_branches(const std::vector<std::string>
     if (choice.log < 0) bad_input("branches of a phase: found {}, expected 1 or more", choice.log);
     if (choice.every > 1 && choice.log > 0)
       bad_input("every n-th and evenly in the logarithm exclude each other");
-    Branches all;
-    for (const auto& name : names) all.push_back(parse_branch_name(name));
+    auto all = project(names, parse_branch_name);
     std::ranges::sort(all, trained_before);
     assign_labels(all);
     std::erase_if(all,
