@@ -1,11 +1,10 @@
-#include "analysis/methods/free_plasticity.h"
-
 #include <algorithm>
 #include <cstring>
 #include <functional>
 #include <numeric>
 #include <optional>
 
+#include "analysis/methods/profile_replicates.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"

@@ -249,14 +249,11 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
 std::vector<HeadId> select_query_heads(const CaptureIndex& index, const AnalyzeOptions& options) {
   check_layers(index, options.layers);
   check_heads(index, options.heads);
-  std::vector<HeadId> chosen;
-  for (const auto& query : index.queries) {
-    const auto& layers = options.layers;
-    const auto& heads = options.heads;
-    if ((layers.empty() || std::ranges::count(layers, query.layer) > 0) &&
-        (heads.empty() || std::ranges::count(heads, query) > 0))
-      chosen.push_back(query);
-  }
+  auto chosen = index.queries;
+  std::erase_if(chosen, [&](const HeadId& query) {
+    return (!options.layers.empty() && std::ranges::count(options.layers, query.layer) == 0) ||
+           (!options.heads.empty() && std::ranges::count(options.heads, query) == 0);
+  });
   if (chosen.empty())
     bad_input("{}: the chosen layers and heads have no head in common", index.data_root);
   return chosen;

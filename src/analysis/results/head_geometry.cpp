@@ -194,6 +194,28 @@ struct LayerGeometry {
   }
 };
 
+// Returns X X^T (d_head, d_head) of each head, where X are the head's rows of the projection, times
+// the weight of the norm before it and of the q or k norm after it.
+std::vector<Matrix> head_gram_matrices(const Linear& projection, const NormWeights& input_norm,
+                                       const NormWeights& head_norm, std::int64_t d_head) {
+  const Tensor weight = to_float32(projection.weight);
+  const auto columns = projection.weight.in();
+  std::vector<Matrix> grams(as_index(projection.weight.out() / d_head));
+  parallel_for(std::ssize(grams), [&](std::int64_t head) {
+    Matrix rows(d_head, columns);
+    for (std::int64_t i = 0; i < d_head; ++i) {
+      const auto row = head * d_head + i;
+      const float* from = weight.data<float>() + row * columns;
+      const auto& norm = head_norm.weight;
+      const double scale = norm.empty() ? 1 : norm[as_index(row) % norm.size()];
+      for (std::int64_t j = 0; j < columns; ++j)
+        rows(i, j) = scale * from[j] * (input_norm.empty() ? 1 : input_norm.weight[as_index(j)]);
+    }
+    grams[as_index(head)] = multiply_transposed(rows, rows);
+  });
+  return grams;
+}
+
 }  // namespace
 
 GeometryResult compute_capture_geometry(const CapturedHeadPair& head, RopeUse rope_use,
@@ -244,31 +266,6 @@ void add_statistics_geometry(const Statistics& s, std::span<HeadReport> heads) {
     layer.add_query_head(report.query.head, report.k_head, *report.geometry);
   });
 }
-namespace {
-
-// Returns X X^T (d_head, d_head) of each head, where X are the head's rows of the projection, times
-// the weight of the norm before it and of the q or k norm after it.
-std::vector<Matrix> head_gram_matrices(const Linear& projection, const NormWeights& input_norm,
-                                       const NormWeights& head_norm, std::int64_t d_head) {
-  const Tensor weight = to_float32(projection.weight);
-  const auto columns = projection.weight.in();
-  std::vector<Matrix> grams(as_index(projection.weight.out() / d_head));
-  parallel_for(std::ssize(grams), [&](std::int64_t head) {
-    Matrix rows(d_head, columns);
-    for (std::int64_t i = 0; i < d_head; ++i) {
-      const auto row = head * d_head + i;
-      const float* from = weight.data<float>() + row * columns;
-      const auto& norm = head_norm.weight;
-      const double scale = norm.empty() ? 1 : norm[as_index(row) % norm.size()];
-      for (std::int64_t j = 0; j < columns; ++j)
-        rows(i, j) = scale * from[j] * (input_norm.empty() ? 1 : input_norm.weight[as_index(j)]);
-    }
-    grams[as_index(head)] = multiply_transposed(rows, rows);
-  });
-  return grams;
-}
-
-}  // namespace
 
 void add_weight_ranks(const std::string& model, bool quiet, AnalysisRun& run) {
   const auto [name, revision] = split_model_name(model);
