@@ -68,7 +68,6 @@ class HeadComposition {
         {label, head.layer, head.head, "others", "others", mean, kNan, share, texts_, samples_});
   }
 
-  // Adds rows of the components of the query and of the key.
   void add_component_rows(Table& table, const std::string& label, AttentionHead head) const {
     for (auto i = pairs_; i < names_.size(); ++i) add_row(table, label, head, i);
   }

@@ -17,7 +17,6 @@ namespace {
 constexpr std::size_t kMatrixComponents = 14;  // per side
 constexpr std::size_t kShownScores = 4;
 
-// Rows of one score of a table.
 struct ScoreRows {
   std::string title;  // "18.6: ' b' (40) to ' a' (12)"
   std::vector<std::size_t> rows;

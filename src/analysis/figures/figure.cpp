@@ -24,7 +24,6 @@ extern const char figure_gp[];
 
 namespace {
 
-// Drawing functions by name.
 #define NAMED(function) {#function, function},
 const std::map<std::string, DrawFigure*> kDrawingFunctions = {QKSCOPE_DRAWING_FUNCTIONS(NAMED)};
 #undef NAMED
@@ -42,7 +41,6 @@ FigureKind figure_kind(const std::string& name, const Json& defaults, const Json
           kDrawingFunctions.at(draw), keys};
 }
 
-// The head map of every column of the geometry.
 void add_geometry_head_maps(const Json& defaults, std::vector<FigureKind>& kinds) {
   for (const auto& column : geometry_columns()) {
     if (column.is_null) continue;

@@ -114,7 +114,6 @@ struct PairMap {
   PairAxis y;
 };
 
-// Draws one panel per head group.
 Figure draw_pair_map(const AnalysisResults& results, const FigureKind& kind,
                      const PanelGroups& groups, const PairMap& map) {
   const auto& cells = map.cells;

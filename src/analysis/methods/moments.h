@@ -69,7 +69,6 @@ struct Moments {
   int dim() const { return static_cast<int>(scatter.cols); }
 };
 
-// Rows with their moments.
 struct CentredRows : Moments {
   RowsView source;
 };

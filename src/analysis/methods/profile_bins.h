@@ -37,7 +37,6 @@ ProfileGrid choose_profile_grid(const RowsView& queries, const RowsView& keys,
                                 const BucketRanges& buckets, std::int64_t used,
                                 const PlasticityOptions& options);
 
-// Returns the bin of each row.
 std::vector<std::int32_t> profile_bins_of_rows(const ProfileGrid& grid, const RowsView& rows);
 
 // A bin of query positions with at least one query.

@@ -12,7 +12,6 @@ struct ProfileMeans {
   double last20 = kNoNumber;   // mean of the bins in the last fifth
   double drop = kNoNumber;     // first20 - last20
 };
-// Sets the head's means of the Gaussian profile and of the model-free profile.
 void set_profile_means(const ProfileMeans& gaussian, const ProfileMeans& free,
                        PlasticityResult& result);
 

@@ -32,7 +32,6 @@ GeometryResult compute_capture_geometry(const CapturedHeadPair& head, RopeUse ro
 
 // Shape (positions): number of documents with a token at each position.
 std::vector<std::int64_t> count_documents_by_position(const Statistics& statistics);
-// Moments of one head.
 Moments moments_of_head(const HeadMoments& from, std::int64_t head);
 
 // Sets the geometry of the heads of one layer, as far as the statistics have the sums.

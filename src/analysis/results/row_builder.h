@@ -50,7 +50,6 @@ class ResultTableBuilder {
   // `no_error`, if set.
   void add(std::vector<Table::Cell> cells, const std::string& reason,
            const std::string& no_error = "");
-  // `reason` returns the reason of a NaN in a column.
   using ReasonOfColumn = std::function<std::string(const std::string& column)>;
   void add(std::vector<Table::Cell> cells, const ReasonOfColumn& reason);
   // Moves the table and its counts of empty fields to `results`.
@@ -64,7 +63,6 @@ class ResultTableBuilder {
   std::map<std::string, std::map<std::string, int>> undefined_;
 };
 
-// Returns the reason why statistics of this head are undefined.
 std::string undefined_head_reason(const HeadReport& head);
 
 // Tables of the PCA (qk, taxonomy and taxonomy_counts, correlations), of the rotation (rotated,

@@ -152,7 +152,6 @@ Json head_counts(const AnalysisRun& run) {
   return json;
 }
 
-// Key of an option in summary.json.
 std::string summary_key(const AnalysisOption& option) {
   static const std::map<std::string_view, std::string> kOtherNames = {
       {"separate_pca", "separate_components"},

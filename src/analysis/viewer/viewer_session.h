@@ -15,7 +15,6 @@
 
 namespace qkscope {
 
-// A head of one run.
 struct RunHead {
   std::size_t run = 0;
   std::int64_t layer = 0;

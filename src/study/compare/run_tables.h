@@ -34,7 +34,6 @@ struct HeadValue {
   double value = 0;  // never NaN
 };
 
-// One bin of a plasticity profile.
 struct HeadProfileBin {
   double low = 0;  // tokens
   double high = 0;

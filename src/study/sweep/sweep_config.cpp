@@ -117,7 +117,6 @@ void apply_overrides(YamlDocument& document, const YAML::Node& node, const std::
   }
 }
 
-// Prepends `folder` to a relative path if the resulting path exists.
 void prepend_folder_if_exists(const std::string& folder, std::string& path) {
   if (folder.empty() || path.empty() || fs::path(path).is_absolute()) return;
   const auto there = (fs::path(folder) / path).lexically_normal().string();

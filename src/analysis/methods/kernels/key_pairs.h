@@ -53,7 +53,6 @@ struct KeyTile {
       : KeyTile(0, turned.rows, turned.cols, turned.row(0)) {}
 
   const float* row(std::int64_t key) const { return vectors + (key - first) * dim; }
-  // Keys [begin, end).
   KeyTile slice(std::int64_t begin, std::int64_t end) const {
     return {begin, end - begin, dim, row(begin)};
   }
