@@ -310,11 +310,10 @@ ClusterPlan plan_jobs(const Sweep& sweep, const SlurmOptions& slurm, const TaskP
           "{}: the tasks of a sweep share a local folder, not an address; choose another --out, or "
           "start 'qkscope sweep --shard auto' as tasks of your own",
           sweep.place());
-    ClusterPlan plan{.name = sweep.name(),
-                     .folder = cluster_folder(sweep.folder() + "/cluster"),
-                     .shards = slurm.shards,
-                     .jobs = {},
-                     .runs = {}};
+    ClusterPlan plan;
+    plan.name = sweep.name();
+    plan.folder = cluster_folder(sweep.folder() + "/cluster");
+    plan.shards = slurm.shards;
     JobPlanner jobs(plan, slurm, program);
     for (const auto& run : sweep.state().config.runs)
       check_started_run(sweep.state(), run, slurm.shards);
@@ -338,11 +337,10 @@ ClusterPlan plan_jobs(const CapturePlan& capture, const SlurmOptions& slurm,
   return translate_exceptions([&] {
     check_slurm_options(slurm);
     const DataRoot root(capture.config().output.data_root);
-    ClusterPlan plan{.name = fs::path(root.path()).filename().string(),
-                     .folder = cluster_folder(root.path() + ".cluster"),
-                     .shards = slurm.shards,
-                     .jobs = {},
-                     .runs = {}};
+    ClusterPlan plan;
+    plan.name = fs::path(root.path()).filename().string();
+    plan.folder = cluster_folder(root.path() + ".cluster");
+    plan.shards = slurm.shards;
     check_path(plan.name);
     for (const auto& shard : root.list_started_shards())
       if (shard.count != slurm.shards)

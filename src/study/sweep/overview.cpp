@@ -78,12 +78,7 @@ std::int64_t count_heads(const Json& summary, const std::string& layers) {
 // `exact` is the summary of the run's statistics, null if there is none.
 OverviewRow read_row(const Json& summary, const Json& exact, const RunEntry& run,
                      const std::string& layers) {
-  OverviewRow row{.label = run.label,
-                  .phase = run.phase,
-                  .order = run.order,
-                  .layers = layers,
-                  .heads = count_heads(summary, layers),
-                  .values = {}};
+  OverviewRow row{run.label, run.phase, run.order, layers, count_heads(summary, layers), {}};
   const Json empty = Json::object();
   for (const auto& measure : kMeasures) {
     const auto read = [&](const Json& from, const std::string& field, const std::string& suffix) {

@@ -16,6 +16,7 @@
 #include "qkscope/capture.h"
 #include "qkscope/experimental/attribution.h"
 #include "qkscope/experimental/study.h"
+#include "qkscope/hub.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope {
@@ -57,19 +58,12 @@ std::vector<CheckpointBranch> select_branches(const CheckpointRule& rule,
                                               const std::vector<std::string>& names,
                                               const std::string& where);
 
-// Dataset repository and branch that the capture of a run is published to.
-struct PublishTarget {
-  std::string repo;
-  std::string branch;  // in the section `publish`: a pattern with {label}, {phase} and {name}
-  bool private_repo = false;
-};
-
 struct SweepRun {
   std::string label;        // also the folder name of the run
   std::string phase;        // training phase; may be empty
   std::string family = {};  // model family for figures; "": derived from the model's name
   std::int64_t order = 0;
-  std::optional<PublishTarget> publish;
+  std::optional<PublishOptions> publish;         // where the capture is published
   CaptureConfig capture;                         // SweepFolder sets output.data_root
   bool captures = true;                          // false: the run only has statistics
   std::optional<StatisticsSettings> statistics;  // statistics over every token of the same texts

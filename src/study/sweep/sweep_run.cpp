@@ -202,12 +202,10 @@ class SweepRunner {
       // Publish one capture at a time, because publications share the repository and the network
       // connection.
       const std::lock_guard one_at_a_time(publishing_);
+      auto target = *run.publish;
+      target.quiet = quiet_;
       const auto result =
-          publish_capture(fetch_stored_folder(folder_.capture_location(run.label), quiet_),
-                          {.repo = run.publish->repo,
-                           .branch = run.publish->branch,
-                           .private_repo = run.publish->private_repo,
-                           .quiet = quiet_});
+          publish_capture(fetch_stored_folder(folder_.capture_location(run.label), quiet_), target);
       folder_.record_published(run, result.address);
       report.publication = result.sent + result.removed > 0 ? Publication::published
                                                             : Publication::already_published;
