@@ -32,7 +32,7 @@ Tensor through_norm(ConstTensorView matrix, const NormWeights& norm, NormKind ki
 }
 
 // Returns x (rows, in) times the transpose of weight (out, in).
-Tensor project(ConstTensorView x, const WeightMatrix& weight) {
+Tensor apply_linear(ConstTensorView x, const WeightMatrix& weight) {
   Tensor y({x.dim(0), weight.out()});
   linear(x, weight, y);
   return y;
@@ -45,7 +45,7 @@ ConstTensorView as_row(const std::vector<float>& x) {
 
 // Returns the outer product (rows, n) of factors (rows, 1) and x (1, n).
 Tensor repeat_rows(const Tensor& factors, ConstTensorView x) {
-  return project(factors, {x.reshaped({x.size(), 1})});
+  return apply_linear(factors, {x.reshaped({x.size(), 1})});
 }
 
 Tensor constant_column(std::int64_t rows, double value) {
@@ -84,7 +84,7 @@ HeadReader::HeadReader(const Model& whole, AttentionHead own, bool is_query,
   if (!layer.input_norm.bias.empty() || !linear.bias.empty()) {
     constant = layer.input_norm.bias.empty()
                    ? constant_column(d, 0.0)
-                   : project(as_row(layer.input_norm.bias), {projection.view()});
+                   : apply_linear(as_row(layer.input_norm.bias), {projection.view()});
     for (std::size_t i = 0; i < linear.bias.size(); ++i)
       constant.data<float>()[i] += linear.bias[i];
   }
@@ -222,7 +222,7 @@ class ComponentCollector : public Observer {
   void add_stream(const std::string& label, std::int64_t layer, ConstTensorView x) {
     for (auto& reader : readers_)
       if (reader.head.layer > layer)
-        add_component(reader, label, project(reader.copy_columns(x), {reader.matrix.view()}));
+        add_component(reader, label, apply_linear(reader.copy_columns(x), {reader.matrix.view()}));
   }
 
   void add_heads(std::int64_t layer, ConstTensorView z) {
@@ -235,16 +235,18 @@ class ComponentCollector : public Observer {
       const Tensor factors = reader.copy_columns(all_factors);
       const Tensor behind = through_norm(reader.matrix, weights.post_attention_norm, model_.norm);
       // (d_head, n_heads * d_head): maps z of all heads to the query or key of the reader's head.
-      const Tensor paths = project(behind, transposed(weights.o.weight));
+      const Tensor paths = apply_linear(behind, transposed(weights.o.weight));
       for (std::int64_t head = 0; head < model_.n_heads; ++head) {
-        Tensor part = project(reader.copy_columns(z, head * d, d),
-                              {strided_view(paths, head * d, {d, d}, {model_.n_heads * d, 1})});
+        Tensor part =
+            apply_linear(reader.copy_columns(z, head * d, d),
+                         {strided_view(paths, head * d, {d, d}, {model_.n_heads * d, 1})});
         for (std::int64_t i = 0; i < part.size(); ++i)
           part.data<float>()[i] *= factors.data<float>()[i / d];
         add_component(reader, fmt::format("L{}H{}", layer, head), std::move(part));
       }
       if (!weights.o.bias.empty())
-        reader.add_bias(repeat_rows(factors, project(as_row(weights.o.bias), {behind.view()})));
+        reader.add_bias(
+            repeat_rows(factors, apply_linear(as_row(weights.o.bias), {behind.view()})));
     }
   }
 
@@ -261,7 +263,7 @@ class ComponentCollector : public Observer {
     add_stream(label, layer, rest);
     for (auto& reader : readers_)
       if (reader.head.layer > layer)
-        reader.add_bias(project(reader.copy_columns(bias), {reader.matrix.view()}));
+        reader.add_bias(apply_linear(reader.copy_columns(bias), {reader.matrix.view()}));
   }
 
   // post: (rows, chosen experts, d_expert)
@@ -289,7 +291,7 @@ class ComponentCollector : public Observer {
       return reader.add(label, std::move(part));
     for (const auto& [number, direction, activations] :
          options_.features->active(label, reader.positions)) {
-      Tensor of_feature = repeat_rows(activations, project(direction, {reader.matrix.view()}));
+      Tensor of_feature = repeat_rows(activations, apply_linear(direction, {reader.matrix.view()}));
       add_multiple(part, of_feature, -1.0f);
       reader.add(fmt::format("{}_F{}", label, number), std::move(of_feature));
     }

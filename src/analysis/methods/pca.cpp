@@ -18,7 +18,7 @@ struct Projection {
   double covariance = 0;  // with position, a sum
 };
 
-Projection project(const Moments& rows, std::span<const double> direction) {
+Projection project_moments(const Moments& rows, std::span<const double> direction) {
   return {std::max(0.0, quadratic_form(rows.scatter, direction)),
           dot(rows.cross_scatter, direction)};
 }
@@ -55,7 +55,7 @@ struct SideProjections {
   Projection k;
 
   SideProjections(const Moments& queries, const Moments& keys, std::span<const double> direction)
-      : q(project(queries, direction)), k(project(keys, direction)) {}
+      : q(project_moments(queries, direction)), k(project_moments(keys, direction)) {}
 };
 
 PcaComponent component_along(std::vector<double> direction, const SideProjections& along,
@@ -281,7 +281,7 @@ SidePca separate_pca(const Moments& rows, int components) {
     const std::span<const double> direction(eigen.vectors.row(i), as_index(eigen.vectors.cols));
     SideComponent component;
     component.explained_variance = std::max(0.0, eigen.values[as_index(i)]) / total;
-    component.with_position = with_position(rows, project(rows, direction));
+    component.with_position = with_position(rows, project_moments(rows, direction));
     if (largest_is_negative(direction)) component.with_position.r = -component.with_position.r;
     result.components.push_back(component);
   }

@@ -5,6 +5,8 @@
 
 #include "analysis/methods/complement.h"
 #include "analysis/results/head_runner.h"
+#include "base/core/numbers.h"
+#include "base/core/project.h"
 
 namespace qkscope {
 namespace {
@@ -22,25 +24,16 @@ std::vector<std::size_t> evenly_spaced_rows_by_position(const RowsView& rows, in
   return kept;
 }
 
-// Coordinate of a row along a direction, relative to `origin`; NaN without a direction.
-class ScatterAxis {
- public:
-  ScatterAxis(const std::vector<double>* direction, const CentredRows& rows,
-              const std::vector<double>& origin)
-      : direction_(direction), rows_(rows) {
-    if (direction && !origin.empty()) of_origin_ = dot(*direction, origin);
-  }
+// Coordinate of a row along a direction, relative to an origin; NaN without a direction.
+struct ScatterAxis {
+  const std::vector<double>* direction;
+  double origin = 0;  // coordinate of the origin
 
-  double operator()(std::size_t row) const {
-    if (!direction_ || direction_->empty()) return kNan;
-    const auto dim = direction_->size();
-    return dot(rows_.source.vectors.subspan(row * dim, dim), *direction_) - of_origin_;
+  double coordinate(const CentredRows& rows, std::size_t row) const {
+    if (!direction || direction->empty()) return kNan;
+    const auto dim = direction->size();
+    return dot(rows.source.vectors.subspan(row * dim, dim), *direction) - origin;
   }
-
- private:
-  const std::vector<double>* direction_;
-  const CentredRows& rows_;
-  double of_origin_ = 0;
 };
 
 // Directions of all coordinates of a scatter point; null where an analysis did not run.
@@ -71,16 +64,15 @@ void add_scatter_points(HeadKind side, const CentredRows& rows,
                         const std::vector<std::string>& tokens,
                         const std::vector<double>& pooled_mean, const Directions& directions,
                         int count, std::vector<ScatterPoint>& points) {
-  const std::vector<double> no_origin;
-  std::vector<ScatterAxis> axes;
-  for (std::size_t i = 0; i < 4; ++i)
-    axes.emplace_back(directions.plane[i], rows, i < 2 ? no_origin : pooled_mean);
-  for (const auto* direction : directions.components)
-    axes.emplace_back(direction, rows, pooled_mean);
-  for (const auto& direction : directions.planes) axes.emplace_back(&direction, rows, pooled_mean);
+  std::vector<ScatterAxis> axes = {{directions.plane[0]}, {directions.plane[1]}};
+  const auto add = [&](const std::vector<double>* direction) {
+    axes.push_back({direction, direction ? dot(*direction, pooled_mean) : 0});
+  };
+  for (const auto* direction : {directions.plane[2], directions.plane[3]}) add(direction);
+  for (const auto* direction : directions.components) add(direction);
+  for (const auto& direction : directions.planes) add(&direction);
   for (const auto row : evenly_spaced_rows_by_position(rows.source, count)) {
-    std::vector<double> x;
-    for (const auto& axis : axes) x.push_back(axis(row));
+    const auto x = project(axes, [&](const auto& axis) { return axis.coordinate(rows, row); });
     const auto planes = x.begin() + 4 + std::ssize(directions.components);
     points.push_back({.side = side,
                       .position = rows.source.position[row],

@@ -86,7 +86,8 @@ AnalysisRun run_of(const Drawn& drawn) {
     plasticity.profile_bins = 8;
     plasticity.context = 512;
     plasticity.text_groups = groups.first_text_of_each_group();
-    head.plasticity = attention_plasticity(queries.rows, keys.rows, plasticity);
+    head.plasticity =
+        attention_plasticity(queries.rows, keys.rows, key_mean_signs(keys.rows), plasticity);
     head.without_group = jackknife_replicates(head, leave_one_group_out_moments(queries),
                                               leave_one_group_out_moments(keys), options);
     run.heads.push_back(std::move(head));
