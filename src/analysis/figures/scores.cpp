@@ -8,7 +8,6 @@
 
 #include "analysis/figures/run_plots.h"
 #include "analysis/figures/style.h"
-#include "base/core/error.h"
 #include "base/core/project.h"
 #include "base/tables/csv.h"
 
