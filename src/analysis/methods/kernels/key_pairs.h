@@ -4,13 +4,13 @@
 // z is computed at columns: positions at which the queries' mean and variance are modelled. At a
 // point (one bin of queries) between two columns, z is linearly interpolated:
 // z = z[c] + fraction (z[c + 1] - z[c]). A point at a column has fraction 0.
-// PairEvaluator gathers up to kTilePairs pairs, computes z (pair_kernels.h) at all columns that any
-// of these pairs needs, and passes the result to a consumer.
-// Invariants: points are ascending by bin and by column; keys stay valid until the next set_keys()
-// or flush().
+// PairEvaluator gathers up to kTilePairs pairs, computes z (compute_z_scores()) at all columns that
+// any of these pairs needs, and passes the result to a consumer. Invariants: points are ascending
+// by bin and by column; keys stay valid until the next set_keys() or flush().
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -94,6 +94,39 @@ struct KeyPair {
 };
 
 inline constexpr std::int64_t kTilePairs = kMostLanes;
+
+// mean / sqrt(variance); 0 if the variance is 0. |z| is limited to 1e4, where the plasticity is
+// already 0, so that differences of z scores stay finite.
+inline float limited_z_score(float mean, float variance) {
+  const float least = 1e-8F * mean * mean;  // bounds |z| by 1e4; a clamp of z vectorises badly
+  const float z = mean / std::sqrt(std::max(variance, least));
+  return variance > 0 ? z : 0;
+}
+
+struct PairScoreInput {
+  KeyTile keys;
+  const FloatMatrix& scores;     // (keys, columns), and kNarrowPadding numbers behind the last row
+  const FloatMatrix& variances;  // (dim, columns and at least kNarrowPadding more)
+};
+
+// z scores of pairs of keys under Gaussian queries: z = m / sqrt(v) with m = mean . delta and
+// v = sum_j variance_j delta_j^2, delta the difference of the two keys (rotated coordinates).
+//
+// The variances of all pairs at all columns (query models) are a matrix product: squared
+// differences (pairs, dim) times variances (dim, columns). compute_z_scores() takes up to
+// kTilePairs pairs, so that the squared differences stay in the L1 cache. Squared differences are
+// not expanded into products of keys, which would cause cancellation for nearly equal keys.
+// Invariant: columns [column, column + columns) exist in `scores` and `variances`, whose rows are
+// padded by kNarrowPadding numbers.
+// Out-of-row access: reads up to kNarrowPadding numbers after the last wanted column (the padding)
+// and writes up to kNarrowPadding numbers after the last row of `z`; callers allocate both.
+// A key pair with v = 0 (equal keys) has z = 0: the query has no preference.
+// Writes z (pairs, columns) of up to kTilePairs pairs at columns [column, column + columns).
+void compute_z_scores(const PairScoreInput& model, std::span<const KeyPair> pairs,
+                      std::int64_t column, std::int64_t columns, float* z);
+// Reference implementation with plain loops, for the test of compute_z_scores().
+void compute_z_scores_reference(const PairScoreInput& model, std::span<const KeyPair> pairs,
+                                std::int64_t column, std::int64_t columns, float* z);
 
 // z scores of up to kTilePairs pairs of keys at a range of columns (query models), one SIMD lane
 // per pair. Unused lanes are filled with a large z, which has plasticity 0.
