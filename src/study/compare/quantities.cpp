@@ -158,11 +158,11 @@ MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own
   const auto kind = quantity.statistic.kind;
   auto heads = run.head_values(column);
   if (!heads)
-    return make_unavailable_value(
-        fmt::format("the results have no {} in a table {}", column.column, column.table));
+    return {.missing =
+                fmt::format("the results have no {} in a table {}", column.column, column.table)};
   if (layer) std::erase_if(*heads, [&](const HeadValue& head) { return head.layer != *layer; });
   const auto [description, value] = compute_head_statistic(*heads, quantity.statistic);
-  if (std::isnan(value)) return make_unavailable_value("no head of ours has this number");
+  if (std::isnan(value)) return {.missing = "no head of ours has this number"};
   MeasuredValue ours{.value = value, .column = description + column.describe()};
   if (layer) {
     ours.column += fmt::format(", layer {}", *layer);
@@ -186,14 +186,13 @@ MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own
 MeasuredValue evaluate_column_of_head(std::int64_t layer, std::int64_t head,
                                       const HeadQuantity& column, RunTables& run) {
   const auto heads = run.head_values(column);
-  if (!heads)
-    return make_unavailable_value(fmt::format("the results have no {}", column.describe()));
+  if (!heads) return {.missing = fmt::format("the results have no {}", column.describe())};
   for (const auto& found : *heads)
     if (found.layer == layer && found.head == head)
       return {.value = found.value,
               .column = fmt::format("{} of layer {} head {}", column.describe(), layer, head),
               .sign_arbitrary = column.absolute};
-  return make_unavailable_value(fmt::format("layer {} head {} was not analysed", layer, head));
+  return {.missing = fmt::format("layer {} head {} was not analysed", layer, head)};
 }
 
 // Evaluates a quantity of a single head, for example "head_L05H13_pc0_r_q"; nullopt for any other
@@ -215,7 +214,7 @@ std::optional<MeasuredValue> evaluate_head(const std::string& name, RunTables& r
   }
   if (int pair = 0; std::sscanf(what.c_str(), "complement_pair_%d", &pair) == 1)
     return evaluate_complement_plane_share(run, layer, head, pair);
-  return make_unavailable_value("not computed by qkscope");
+  return MeasuredValue{.missing = "not computed by qkscope"};
 }
 
 // Converts a published quantity that is a mean over profile bins, such as "ap_drop", to a
@@ -259,31 +258,23 @@ MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run)
     return evaluate_published_profile(*profile, run);
   if (const auto quantity = parse_quantity(name, run)) {
     if (!quantity->column.equals.empty() && has_other_thresholds(run))
-      return make_unavailable_value(
-          "our classes have other thresholds than the published ones, 0.7 and 0.3");
+      return {.missing = "our classes have other thresholds than the published ones, 0.7 and 0.3"};
     return evaluate_on_heads(*quantity, name, run);
   }
-  if (published.kind == "setting")
-    return make_unavailable_value("a setting of the study, nothing measured");
+  if (published.kind == "setting") return {.missing = "a setting of the study, nothing measured"};
   std::vector<std::string> names;
   if (published.kind.empty())  // a user's file may contain a typo
     names = project(named_head_columns(), &HeadQuantity::quantity);
   const auto near = nearest(name, names);
-  return make_unavailable_value(near.empty()
-                                    ? "not computed by qkscope"
-                                    : fmt::format("not computed by qkscope; is {} meant?", near));
+  return {.missing = near.empty() ? "not computed by qkscope"
+                                  : fmt::format("not computed by qkscope; is {} meant?", near)};
 }
 
 }  // namespace
 
-MeasuredValue make_unavailable_value(std::string why) {
-  return {.missing = std::move(why)};
-}
-
 MeasuredValue measure_published_quantity(const PublishedNumber& published, RunTables& run) {
   if (std::isnan(published.value) && published.kind != "setting")
-    return make_unavailable_value(
-        fmt::format("no number was printed but {}", quote_text(published.text)));
+    return {.missing = fmt::format("no number was printed but {}", quote_text(published.text))};
   return published.value_kind == PublishedNumber::PublishedValueKind::quantity
              ? evaluate_by_name(published, run)
              : evaluate_table_value(published, run);
@@ -292,7 +283,7 @@ MeasuredValue measure_published_quantity(const PublishedNumber& published, RunTa
 MeasuredValue evaluate_quantity(const std::string& quantity, RunTables& run) {
   const auto parsed = parse_quantity(quantity, run);
   return parsed ? evaluate_on_heads(*parsed, quantity, run)
-                : make_unavailable_value("not computed by qkscope");
+                : MeasuredValue{.missing = "not computed by qkscope"};
 }
 
 std::vector<std::string> list_compared_quantities() {

@@ -130,8 +130,6 @@ struct MeasuredValue {
   bool sign_arbitrary = false;  // compare absolute values
 };
 
-MeasuredValue make_unavailable_value(std::string why);
-
 MeasuredValue measure_published_quantity(const PublishedNumber& published, RunTables& run);
 
 // Evaluates a quantity by name. A name of named_head_columns(), or of any column of qk (PC0),
