@@ -1,7 +1,6 @@
 #include "analysis/results/write_results.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
@@ -12,6 +11,7 @@
 
 #include "analysis/results/head_runner.h"
 #include "analysis/results/row_builder.h"
+#include "base/core/clock.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/thread_pool.h"
@@ -280,7 +280,7 @@ void check_results_folder(const std::string& folder, const AnalyzeOptions& optio
 void write_results(const std::string& path_or_address, const AnalysisRun& run,
                    const AnalyzeOptions& options, bool overwrite) {
   translate_exceptions([&] {
-    const auto begun = std::chrono::steady_clock::now();
+    const auto begun = Clock::now();
     StoredOutput output(path_or_address, "results");
     const auto& folder = output.folder();
     make_folders(folder);
@@ -295,8 +295,7 @@ void write_results(const std::string& path_or_address, const AnalysisRun& run,
     if (earlier.is_null()) remove_results(folder);
     staged.move_into_place();
     summary["files"] = to_json(list_tables(folder));
-    const std::chrono::duration<double> writing = std::chrono::steady_clock::now() - begun;
-    write_file(folder + "/timings.json", timings(run, writing.count()).dump(2) + "\n");
+    write_file(folder + "/timings.json", timings(run, seconds_since(begun)).dump(2) + "\n");
     write_file(folder + "/" + kSummaryFile,
                summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     output.publish(options.quiet);

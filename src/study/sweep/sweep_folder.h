@@ -73,8 +73,8 @@ class StoredSweep {
  private:
   std::string run_folder(const std::string& label) const;
   StoreAddress run_address(const std::string& label) const;
-  std::string last_recorded_run_version(const std::string& label) const;
-  void record_run_version(const std::string& label, const std::string& hash);
+  // Returns the version that was recorded before; "" if there was none.
+  std::string record_run_version(const std::string& label, const std::string& hash);
 
   StoreAddress address_;
   std::string folder_;

@@ -94,10 +94,6 @@ void QueryPoints::add(std::int32_t bin_number, double mean_position, std::int32_
   fraction.push_back(column_fraction);
 }
 
-std::int64_t QueryPoints::first_point_after(std::int32_t key_bin) const {
-  return std::upper_bound(bin.begin(), bin.end(), key_bin) - bin.begin();
-}
-
 void compute_z_scores(const PairScoreInput& model, std::span<const KeyPair> pairs,
                       std::int64_t column, std::int64_t columns, float* z) {
   const auto dim = model.keys.dim;

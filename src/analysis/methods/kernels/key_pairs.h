@@ -84,8 +84,6 @@ struct QueryPoints {
   void add(std::int32_t bin_number, double mean_position, std::int32_t column_number,
            double column_fraction);
   std::int64_t size() const { return std::ssize(bin); }
-  // Returns the first query point at which all queries come after the keys of `key_bin`.
-  std::int64_t first_point_after(std::int32_t key_bin) const;
 };
 
 struct KeyPair {

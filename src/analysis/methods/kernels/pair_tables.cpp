@@ -274,7 +274,7 @@ class BucketPairs {
     for (const auto number : numbers_.numbers) {
       buckets_.emplace_back();
       buckets_.back().number = number;
-      buckets_.back().first = points_.first_point_after(number);
+      buckets_.back().first = std::ranges::upper_bound(points_.bin, number) - points_.bin.begin();
     }
     for (const auto& run : runs_) {
       Bucket& bucket = buckets_[run.bucket];

@@ -78,6 +78,22 @@ void prefetch_rows(std::span<const float* const> rows, std::int64_t dim) {
     for (std::int64_t j = 0; j < dim; j += kLine) __builtin_prefetch(row + j, 0, 2);
 }
 
+// Interleaved axes (groups, dim, 8): the first axes of four planes, then their second axes. `line`
+// is appended as the first axis of an extra plane.
+CacheAlignedVector<double> interleave_axes(const Matrix& axes, std::span<const double> line) {
+  const auto dim = std::ssize(line);
+  const auto planes = axes.rows / 2;
+  const auto groups = planes / kPlanes + 1;
+  CacheAlignedVector<double> grouped(as_index(groups * dim * kPanelColumns));
+  const auto put = [&](std::int64_t plane, std::int64_t second, const double* axis) {
+    double* to = grouped.data() + plane / kPlanes * dim * kPanelColumns + plane % kPlanes;
+    for (std::int64_t j = 0; j < dim; ++j, to += kPanelColumns) to[second * kPlanes] = axis[j];
+  };
+  for (std::int64_t axis = 0; axis < 2 * planes; ++axis) put(axis / 2, axis % 2, axes.row(axis));
+  put(planes, 0, line.data());
+  return grouped;
+}
+
 }  // namespace
 
 QKSCOPE_EXPORT_KERNEL(void, to_unit_vectors,
@@ -92,21 +108,6 @@ void to_unit_vectors_reference(const double* xy, std::int64_t rows, std::complex
       const std::complex<double> point(xy[8 * row + plane], xy[8 * row + 4 + plane]);
       to[stride * plane + row] = point == 0.0 ? 1.0 : point / std::abs(point);
     }
-}
-
-CacheAlignedVector<double> PlaneUnitVectors::interleave_axes(const Matrix& axes,
-                                                             std::span<const double> line) {
-  const auto dim = std::ssize(line);
-  const auto planes = axes.rows / 2;
-  const auto groups = planes / kPlanes + 1;
-  CacheAlignedVector<double> grouped(as_index(groups * dim * kPanelColumns));
-  const auto put = [&](std::int64_t plane, std::int64_t second, const double* axis) {
-    double* to = grouped.data() + plane / kPlanes * dim * kPanelColumns + plane % kPlanes;
-    for (std::int64_t j = 0; j < dim; ++j, to += kPanelColumns) to[second * kPlanes] = axis[j];
-  };
-  for (std::int64_t axis = 0; axis < 2 * planes; ++axis) put(axis / 2, axis % 2, axes.row(axis));
-  put(planes, 0, line.data());
-  return grouped;
 }
 
 void PlaneUnitVectors::project(const Matrix& axes, std::span<const double> line,

@@ -39,11 +39,6 @@ class PlaneUnitVectors {
   std::span<const double> projections_on_line() const { return on_line_; }
 
  private:
-  // Interleaved axes (groups, dim, 8): the first axes of four planes, then their second axes.
-  // `line` is appended as the first axis of an extra plane.
-  static CacheAlignedVector<double> interleave_axes(const Matrix& axes,
-                                                    std::span<const double> line);
-
   std::vector<std::complex<double>> units_;  // (4 groups, rows)
   std::vector<double> on_line_;              // (rows)
 };
