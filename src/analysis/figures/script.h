@@ -117,8 +117,6 @@ class PanelGrid {
   HoverCell panel_hover_cell(std::size_t i) const;
 
  private:
-  std::string panel_settings(int i, const std::string& title) const;
-
   PanelGridOptions options_;
   int count_;
   int columns_;
