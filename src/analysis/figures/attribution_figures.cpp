@@ -22,8 +22,7 @@ struct ScoreRows {
   std::vector<std::size_t> rows;
 };
 
-// Groups the rows of the first run by score (head, query, key) in order of appearance. Returns at
-// most kShownScores scores.
+// Groups the rows of the first run by score, in order of appearance; at most kShownScores scores.
 std::vector<ScoreRows> rows_by_score(const ResultFrame& frame) {
   std::map<std::vector<std::int64_t>, std::size_t> places;
   std::vector<ScoreRows> scores;

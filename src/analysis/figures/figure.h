@@ -1,5 +1,4 @@
-// One figure (data, caption and gnuplot script), the list of all figures, and functions that run
-// gnuplot.
+// A figure (data, caption, gnuplot script), the list of all figures, and calls of gnuplot.
 #pragma once
 
 #include <cstdint>
@@ -114,8 +113,7 @@ void require_gnuplot();
 std::string gnuplot_script(const std::string& name, const Figure& figure,
                            const std::vector<std::string>& formats);
 
-// Runs `gnuplot NAME.gp` in `folder`. Throws a failure error with gnuplot's message if gnuplot
-// fails.
+// Runs `gnuplot NAME.gp` in `folder`. Throws a failure error with gnuplot's message.
 void run_gnuplot(const std::string& folder, const std::string& name);
 
 }  // namespace qkscope

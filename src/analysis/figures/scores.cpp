@@ -51,8 +51,7 @@ std::optional<std::size_t> find_run_named(const AnalysisResults& results,
   return std::nullopt;
 }
 
-// Reads the benchmark scores of runs with a known plasticity drop. Skips benchmarks with scores for
-// fewer than kMinRuns runs.
+// Reads the scores of runs with a plasticity drop, of benchmarks that score at least kMinRuns runs.
 std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& results,
                                                    const std::string& path,
                                                    const std::vector<double>& drops) {
@@ -80,8 +79,7 @@ std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& result
   return sets;
 }
 
-// Formats the correlation with its 95 % confidence interval, assuming independent points (Fisher
-// z-transformation).
+// Formats the correlation and its 95 % confidence interval (Fisher z-transformation).
 std::string score_title(const BenchmarkScores& set, double r) {
   const auto title = fmt::format("{}: r = {:.2f}", set.name, r);
   if (set.of_run.size() < 4 || !(std::fabs(r) < 1)) return title;

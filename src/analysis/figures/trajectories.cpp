@@ -137,8 +137,7 @@ constexpr char kStackedBars[] =
     "set yrange [0:1]\nset ytics 0.2\nunset grid\nset boxwidth 0.78\n"
     "set style data histograms\nset style histogram rowstacked\n";
 
-// Draws the explained variance of PC0 to PC9 of a single run as bars, with the standard deviation
-// over heads.
+// Draws explained variances of PC0 to PC9 as bars, with the standard deviation over heads.
 Figure explained_variance_of_single_run(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& qk = results.frame("qk");
   const auto& pcs = qk.integer_column("pc");

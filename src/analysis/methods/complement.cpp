@@ -67,9 +67,8 @@ void set_separability(const CentredRows& queries, const CentredRows& keys,
   }
 }
 
-// Returns true if the rotation from axis x to axis y has the direction in which RoPE rotates pairs
-// (i, i + dim / 2). The signs of principal axes are arbitrary; this convention fixes the sign of
-// omega.
+// Returns true if axis x turns to axis y in the direction in which RoPE rotates (i, i + dim / 2).
+// The signs of principal axes are arbitrary; this convention fixes the sign of omega.
 bool rotates_like_rope(std::span<const double> x, std::span<const double> y) {
   const auto half = x.size() / 2;
   return dot(x.first(half), y.subspan(half, half)) >= dot(x.subspan(half, half), y.first(half));

@@ -83,8 +83,7 @@ class BinQueries {
   std::size_t group(std::size_t lane) const { return group_[lane]; }
   // Returns the number of queries outside the group of a SIMD lane.
   std::int32_t others(std::size_t lane) const { return others_[lane]; }
-  // Sets preferring (lanes) to the number of queries of each group with x > y. `x`, `y` (width):
-  // scores of two keys.
+  // Sets preferring (lanes) to the queries of each group with x > y; x, y (width): scores of keys.
   void count_preferring(const float* x, const float* y, std::int32_t* preferring) const {
     for (std::size_t block = 0; block + 1 < block_begin_.size(); ++block) {
       Counts count = {};
@@ -107,8 +106,7 @@ class BinQueries {
   std::vector<std::int32_t> others_;       // (lanes)
 };
 
-// Sums over the sampled texts of one bin, and the leave-one-group-out sums (`..._without`, one per
-// group of texts).
+// Sums over the sampled texts of one bin, and `..._without` each group of texts.
 struct BinSums {
   double pairs = 0;  // evaluated
   double weight = 0;

@@ -1,5 +1,4 @@
-// Delete-a-group jackknife: leaves out one group of texts at a time and recomputes a head's
-// numbers.
+// Delete-a-group jackknife: recomputes a head's numbers without one group of texts at a time.
 #pragma once
 
 #include <span>

@@ -29,8 +29,7 @@ struct RowsView {
 
 // Returns a view of the rows of a head file. The file must outlive the view.
 RowsView as_rows_view(const HeadRows& rows);
-// Returns the row numbers sorted by text and position, so that samples do not depend on the order
-// in the file.
+// Returns row numbers by text and position: samples must not depend on the order in the file.
 std::vector<std::size_t> rows_by_position(const RowsView& rows);
 
 // Partition of n texts, sorted by key, into G contiguous groups: text i belongs to group i G / n.
@@ -115,8 +114,7 @@ PooledMoments pool_moments(const Moments& queries, const Moments& keys);
 // Returns only the cross scatter (dim) between pooled rows and positions.
 std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& keys);
 
-// Returns the projections (count, rows) of the rows, centred on the pooled mean, on directions
-// (count, dim).
+// Returns projections (count, rows) of rows minus the pooled mean on directions (count, dim).
 Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled, const Matrix& directions);
 
 }  // namespace qkscope

@@ -99,8 +99,7 @@ void count_correct(const CentredRows& rows, std::span<const double> line, double
 }
 
 // Linear discriminant (LDA) of queries against keys on the first two components, with the shared
-// within-class covariance (2 x 2) and class sizes as priors. Accuracy is measured on the training
-// rows.
+// within-class covariance and class sizes as priors. Accuracy is measured on the training rows.
 void fit_linear_discriminant(const CentredRows& queries, const CentredRows& keys,
                              const TextGroups* texts, PcaResult& result) {
   if (result.components.size() < 2) return;
@@ -138,8 +137,7 @@ void fit_linear_discriminant(const CentredRows& queries, const CentredRows& keys
   result.qk_accuracy = static_cast<double>(right) / (nq + nk);
 }
 
-// Sums over queries or over keys. Each row is projected on the drift axis that was fitted without
-// its group of texts.
+// Sums over queries or keys, projected on the drift axis fitted without their group of texts.
 struct AxisCorrelationSums {
   double rows = 0;
   double sum = 0;
@@ -191,8 +189,7 @@ std::vector<double> drift_axis(const Moments& queries, const Moments& keys) {
   return axis;
 }
 
-// Returns the correlation over all groups and appends the leave-one-group-out correlations to
-// `without`.
+// Returns the correlation over all groups; appends those without one group to `without`.
 double pooled_correlation(std::span<const AxisCorrelationSums> groups,
                           std::vector<double>& without) {
   AxisCorrelationSums all;

@@ -1,5 +1,4 @@
-// Means of the plasticity profile over all queries, over fifths and tenths of the context, and over
-// length bins.
+// Means of the plasticity profile over all queries, fifths and tenths of the context, length bins.
 #pragma once
 
 #include "qkscope/analysis.h"

@@ -18,8 +18,7 @@ double plasticity_slope(double z) {
   return 4 * density * (1 - 2 * normal_cdf(z));
 }
 
-// Gradient of the mean plasticity at one point with respect to the mean and variance of its
-// queries.
+// Gradient of the mean plasticity at one point by the mean and variance of its queries.
 struct Gradient {
   std::vector<double> mean;      // (dim)
   std::vector<double> variance;  // (dim)
@@ -72,8 +71,7 @@ class GradientSampler {
     return gradient;
   }
 
-  // Returns the column parameters (columns, dim) linearly interpolated to the position of the
-  // point.
+  // Interpolates the column parameters (columns, dim) linearly to the position of the point.
   std::vector<double> between(const Matrix& columns, std::int64_t point) const {
     const auto at = as_index(point);
     const auto column = points_.column[at];
@@ -94,8 +92,7 @@ class GradientSampler {
     for (std::size_t j = 0; j < dim; j += kLine) __builtin_prefetch(key + j);
   }
 
-  // Returns replicate_pairs of the point's pairs, evenly spaced from a random start, or all pairs
-  // if there are fewer.
+  // Returns replicate_pairs evenly spaced pairs of the point from a random start, or all if fewer.
   std::vector<KeyPair> sample(std::int64_t point) const {
     std::vector<KeyPair> pairs;
     std::int64_t total = 0;

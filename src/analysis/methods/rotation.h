@@ -37,8 +37,7 @@ PositionNull sample_shuffled_positions(const CentredRows& queries, const Centred
 class RotationWorkspace {
  public:
   PlaneUnitVectors& plane_unit_vectors() { return units_; }
-  // Returns the frequency search for these positions; rebuilds it only when positions or band
-  // change.
+  // Returns the frequency search, which is rebuilt only when positions or band change.
   FrequencySearch& frequency_search(std::vector<std::int32_t> positions, FrequencyBand band);
 
  private:

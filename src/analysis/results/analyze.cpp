@@ -132,8 +132,7 @@ void check_planes_of(const AnalyzeOptions& options, const std::vector<HeadId>& q
                 head.head, head.layer, head.layer, head.head);
 }
 
-// Replaces the name of the capture by the folder of its head files, and fills in missing head
-// counts from the model.
+// Sets the folder of the head files, and head counts from the model where they are missing.
 AnalyzeOptions complete_options(AnalyzeOptions options, const CaptureIndex& index,
                                 const ModelFacts* model) {
   options.data_root = index.data_root;

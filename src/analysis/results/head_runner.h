@@ -17,8 +17,7 @@
 namespace qkscope {
 
 // Returns the query heads selected by options.layers and options.heads, ascending. Throws a
-// bad-input error for a layer or head that the capture does not have; the message lists the
-// available ones.
+// bad-input error, which lists the available ones, for a layer or head that the capture lacks.
 std::vector<HeadId> select_query_heads(const CaptureIndex& index, const AnalyzeOptions& options);
 
 // Attention window of a layer in tokens; nullopt: full attention.

@@ -22,8 +22,7 @@ double indicator(bool holds, double decided_by) {
   return std::isnan(decided_by) ? kNan : holds ? 1 : 0;
 }
 
-// Returns a function from a head to `of` (a member or a function) of one analysis; NaN where the
-// head lacks the analysis.
+// Returns a function from a head to `of` (a member or function) of an analysis, or to NaN.
 template <typename Result, typename Of>
 auto number_of(std::optional<Result> HeadReport::*analysis, Of of) {
   return [=](const HeadReport& head) -> double {

@@ -110,8 +110,7 @@ Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
     profile["context"] = p.profile_context;
     if (p.gaussian) ++gaussian[*p.gaussian];
   }
-  // Heads whose Gaussian and model-free plasticity agree within their errors, and heads where they
-  // do not.
+  // Numbers of heads whose Gaussian and model-free plasticity agree, or not, within their errors.
   if (!gaussian.empty()) profile["gaussian"] = {{"yes", gaussian[true]}, {"no", gaussian[false]}};
   return profile;
 }

@@ -99,8 +99,7 @@ void check_same_results(const std::string& folder, const Json& there, const Anal
         folder, fmt::join(differences, "; "));
 }
 
-// Deletes all results, so that tables of an interrupted run or of other options cannot remain
-// beside new ones.
+// Deletes all results: tables of an interrupted run or of other options must not remain.
 void remove_results(const std::string& folder) {
   remove_summary_file(folder);
   if (is_statistics_folder(folder)) return;  // its own tables have some of the same names
@@ -186,8 +185,7 @@ bool is_all_nan(const Table::Column& column) {
          std::ranges::all_of(column.reals, [](double x) { return std::isnan(x); });
 }
 
-// Fills the scatter coordinates of analyses that this run skipped from the table of an earlier run,
-// which has the same rows.
+// Fills scatter coordinates of analyses that this run skipped from an earlier run with equal rows.
 Table merge_scatter(const std::string& folder, const Table& table) {
   const auto file = folder + "/head_scatter.parquet";
   if (!path_exists(file)) return table;

@@ -75,8 +75,7 @@ Json overview_json(const HeadAttention& attention, CellValue value, std::int64_t
   return {{"level", level}, {"side", side}, {"codes", pack_base64(codes)}};
 }
 
-// Returns at most `most` of the ascending queries, evenly spaced. Keeps the query `shown` if it is
-// in the list.
+// Returns at most `most` of the ascending queries, evenly spaced; `shown` is kept if listed.
 std::vector<std::int64_t> evenly_spaced_queries(const std::vector<std::int64_t>& queries,
                                                 std::int64_t most, std::int64_t shown) {
   const auto count = std::ssize(queries);

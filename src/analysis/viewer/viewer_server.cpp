@@ -184,8 +184,7 @@ class HttpServer : public ViewerServer {
   }
 
   // The page numbers the requests of each channel, such as the rows of one head. Records the
-  // request and returns true if a newer request of the channel has arrived, in which case the older
-  // one is dropped.
+  // request and returns true if a newer one of the channel has arrived and this one is dropped.
   bool is_superseded(const httplib::Request& request) {
     if (!request.has_param("channel")) return false;
     const std::lock_guard lock(channels_);

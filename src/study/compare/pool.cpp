@@ -57,8 +57,7 @@ void set_value(PooledHead& head, const std::string& quantity, double value) {
   if (std::isfinite(value)) head.values[quantity] = value;
 }
 
-// Returns 1 for a positive value, NaN for NaN, else 0. The mean over heads is the fraction of heads
-// with a positive value.
+// Returns 1 for a positive value, NaN for NaN, else 0; the mean is the fraction of positive heads.
 double is_positive(double value) {
   return std::isnan(value) ? kNan : value > 0 ? 1 : 0;
 }

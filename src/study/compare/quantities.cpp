@@ -41,8 +41,7 @@ std::optional<double> remove_number_after(std::string& name, std::string_view wo
   return number;
 }
 
-// Returns the quantity of a published name that does not follow the general naming scheme; nullopt
-// for any other name.
+// Returns the quantity of a name that does not follow the naming scheme; nullopt for other names.
 std::optional<Quantity> irregular_quantity(const std::string& name) {
   using StatisticKind = HeadStatistic::StatisticKind;
   if (name == "heads" || name == "query_heads" || name == "heads_analysed")
@@ -176,8 +175,7 @@ MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own
       ours.se = error * static_cast<double>(heads->size());
   }
   const bool of_class = !column.equals.empty();
-  // A jackknife error of 0 (every replicate has no head or all heads in the class) is treated as
-  // unknown.
+  // A jackknife error of 0 (all or no heads in the class in every replicate) counts as unknown.
   if (of_class && ours.se == 0) ours.se = kNan;
   if (!of_class && std::isnan(ours.se)) ours.se = run.standard_error(own_name);
   return ours;
@@ -196,8 +194,7 @@ MeasuredValue evaluate_column_of_head(std::int64_t layer, std::int64_t head,
 }
 
 // Evaluates a quantity of a single head, for example "head_L05H13_pc0_r_q"; nullopt for any other
-// name. Signs of components and rotation directions of planes are arbitrary, so absolute values are
-// compared.
+// name. Absolute values are compared, as signs of components and of rotations are arbitrary.
 std::optional<MeasuredValue> evaluate_head(const std::string& name, RunTables& run) {
   int layer = 0, head = 0, length = 0;
   if (std::sscanf(name.c_str(), "head_L%dH%d_%n", &layer, &head, &length) != 2 || length == 0)
@@ -232,8 +229,7 @@ std::optional<PublishedNumber> parse_profile_quantity(const PublishedNumber& num
                       {"ap_dip_d4_5", dip, {}, false},
                       {"ap_recovery_d6_7", recovery, {}, false},
                       {"ap_recovery", recovery, dip, false}};
-  // Published quintiles divide the range that has values; an analysis may divide the whole context
-  // instead.
+  // Published quintiles divide the range that has values; an analysis may divide the context.
   const bool other_fifths = run.options().value("fifths", Json("range")) != "range";
   for (const auto& [name, bin, minus, of_fifths] : quantities) {
     if (number.quantity != name || (of_fifths && !other_fifths)) continue;

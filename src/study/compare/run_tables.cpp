@@ -107,8 +107,7 @@ double mean_over_bins(const HeadProfile& profile, const PublishedProfileBin& wan
   return mean_of(inside);
 }
 
-// Mean of value(profile) over the heads of the published number's layer (all layers if it names
-// none), ignoring NaN.
+// Mean of value(profile), without NaN, over the heads of the published layer, or of all layers.
 template <typename Value>
 MeasuredValue mean_over_heads(const PublishedNumber& published, RunTables& run, Value value,
                               const std::string& column) {

@@ -26,8 +26,7 @@ bool is_separator(char c) {
   return c == '-' || c == '_' || c == '/' || c == '.';
 }
 
-// Returns the number after a word such as "step", with an optional separator in between; -1 if
-// there is no number.
+// Returns the number after a word such as "step" and an optional separator; -1 without a number.
 std::int64_t parse_step_after(std::string_view name, std::size_t end_of_word) {
   auto at = end_of_word;
   if (at < name.size() && is_separator(name[at])) ++at;
@@ -78,8 +77,7 @@ std::string abbreviate_phase(const std::string& phase,
   return phase;
 }
 
-// `branches` must be sorted. Phases are numbered over all branches, so selecting a subset does not
-// renumber them.
+// `branches` must be sorted. Phases are numbered over all branches, not over a selection.
 void assign_labels(std::vector<CheckpointBranch>& branches) {
   std::map<std::string, int> long_contexts;
   for (const auto& branch : branches)

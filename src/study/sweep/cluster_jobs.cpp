@@ -51,8 +51,7 @@ class JobPlanner {
     check_path(program.folder);
   }
 
-  // Appends a job and returns its index. `task` provides the description, the script flags, and
-  // extra program arguments.
+  // Appends a job and returns its index. `task`: description, script flags and extra arguments.
   std::size_t add(ClusterJob job, BatchScriptTask task) {
     task.job = plan_.name + "." + job.name;
     task.folder = program_.folder;
@@ -67,8 +66,7 @@ class JobPlanner {
     return plan_.jobs.size() - 1;
   }
 
-  // Appends the jobs of an unfinished run of a sweep. Returns the index of its last job; nullopt
-  // for a finished run.
+  // Appends the jobs of a run. Returns the index of its last job; nullopt for a finished run.
   std::optional<std::size_t> add_run(const PlannedRun& run) {
     const bool captured = run.captured && run.measured;
     if (captured && run.analysed) return {};
@@ -107,8 +105,7 @@ class JobPlanner {
   const TaskProgram& program_;
 };
 
-// Throws a bad-input error if the run was started with another number of shards or another
-// configuration.
+// Throws a bad-input error if the run was started with other shards or another configuration.
 void check_started_run(const Sweep::State& sweep, const SweepRun& run, std::int64_t shards) {
   const auto begun = started_shard_count(sweep.folder, run);
   if (begun > 0 && begun != shards)

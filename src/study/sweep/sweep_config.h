@@ -67,8 +67,7 @@ struct SweepRun {
   CaptureConfig capture;                         // SweepFolder sets output.data_root
   bool captures = true;                          // false: the run only has statistics
   std::optional<StatisticsSettings> statistics;  // statistics over every token of the same texts
-  // An existing capture (a folder or REPO@BRANCH) and metadata missing from it; "" for a run that
-  // makes its own capture.
+  // An existing capture (a folder or REPO@BRANCH; "": the run makes one) and its missing metadata.
   std::string data;
   std::string model;
   std::optional<HeadCounts> head_counts;
@@ -106,8 +105,7 @@ AnalyzeOptions read_analysis_options(YamlSection section);
 
 CompositionSection read_composition_section(YamlSection section);
 
-// Reads the section `compute`, whose keys are options of `qkscope capture`. Command-line options
-// take precedence.
+// Reads the section `compute` (options of `qkscope capture`). The command line takes precedence.
 ComputeOptions read_compute_options(YamlSection section, const ComputeOptions& command_line);
 
 std::vector<std::string> list_hub_branches(const std::string& sweep, const std::string& repository);

@@ -144,8 +144,7 @@ class PairEvaluator {
 
   // Sets the keys that later calls of add() refer to.
   void set_keys(const KeyTile& keys);
-  // Sets the columns [first, end) that pairs added from now on need. A tile is evaluated at the
-  // columns of all its pairs.
+  // Sets the columns [first, end) of later pairs. A tile is evaluated at the columns of all pairs.
   void set_column_range(std::int64_t first, std::int64_t end) {
     first_column_ = first;
     end_column_ = end;

@@ -289,8 +289,7 @@ class BucketPairs {
     }
   }
 
-  // Adds all pairs of the tile's keys in buckets with at most max_pairs pairs. Tiles must come in
-  // order.
+  // Adds the pairs of the tile's keys in buckets with at most max_pairs pairs; tiles come in order.
   void add_texts(const KeyTile& block) {
     evaluator_.set_keys(block);
     const auto end = block.first + block.count;

@@ -3,8 +3,7 @@
 // A unit vector is (x, y) / sqrt(x^2 + y^2). Four planes and three rows are processed at a time, to
 // hide the latency of square roots and divisions.
 // Invariants: the coordinates of a row are stored as x0 x1 x2 x3 y0 y1 y2 y3 for each group of four
-// planes; `stride` is at least the number of rows. Nothing is read or written beyond the given
-// rows.
+// planes; `stride` is at least the number of rows. Nothing beyond the given rows is accessed.
 #pragma once
 
 #include <complex>
