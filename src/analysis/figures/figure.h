@@ -113,7 +113,7 @@ void require_gnuplot();
 std::string gnuplot_script(const std::string& name, const Figure& figure,
                            const std::vector<std::string>& formats);
 
-// Runs `gnuplot NAME.gp` in `folder`. Throws a failure error with gnuplot's message.
+// Runs `gnuplot NAME.gp` in `folder`. Throws a failure error with gnuplot's message if it fails.
 void run_gnuplot(const std::string& folder, const std::string& name);
 
 }  // namespace qkscope

@@ -50,7 +50,8 @@ template <typename T>
 std::string pack_base64(const std::vector<T>& values) {
   return encode_base64(std::as_bytes(std::span(values)));
 }
-// Serialises JSON for a <script> element: '<' is escaped, so that no text can close the element.
+// Serialises JSON for a <script> element: '<' is escaped, so that no text can close the element or
+// open a comment.
 std::string escape_for_script(const Json& json);
 
 // Replaces each {{name}} of the page in one pass; inserted text is not searched for names.

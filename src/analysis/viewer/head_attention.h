@@ -84,7 +84,7 @@ class HeadAttention {
     std::int64_t count;
     std::int64_t at(std::int64_t i) const { return first + i * step; }
   };
-  // Called on several threads with a query's index, its attention on a range of keys, the range.
+  // Called on several threads: index of a query, its attention on a range of keys, and the range.
   using RowVisitor = std::function<void(std::int64_t, std::span<const float>, KeyRange)>;
 
   std::int64_t rows() const { return store_.rows(); }

@@ -111,7 +111,7 @@ std::string option_name(std::string key) {
   return "--" + key;
 }
 
-// Returns the last error line without the program's name: "Invalid partition".
+// Returns the last error line after "error: ", for example "Batch job submission failed: ...".
 std::string last_error_text(const std::string& err) {
   constexpr std::string_view kMark = "error: ";
   std::string last = "it did not say why";

@@ -18,7 +18,7 @@ namespace qkscope {
 // Reads the section `slurm` of a sweep file. Throws a bad-input error with key and line.
 SlurmOptions read_slurm_options(YamlSection section);
 
-// Validates options of other origin. Throws a bad-input error that names the option.
+// Validates options from outside a sweep file. Throws a bad-input error that names the option.
 void check_slurm_options(const SlurmOptions& options);
 
 struct BatchScriptTask {

@@ -116,7 +116,7 @@ class SweepFolder {
     return {path_ + "/.locks/tables", FileLock::LockMode::exclusive, FileLock::LockWait::yes};
   }
 
-  // Transfers do nothing for a local sweep. The caller of those of one run holds its lock.
+  // Downloads and uploads do nothing for a local sweep; those of one run need the lock of the run.
 
   // Downloads tables and results of other machines, except runs locked by another local process.
   void download_updates(const SweepConfig& config) const;

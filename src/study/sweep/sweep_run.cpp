@@ -275,7 +275,7 @@ class SweepRunner {
     progress_.update(++finished_);
   }
 
-  // Returns false in tasks for one part of a run: the task `tables` writes the combined tables.
+  // Returns false in tasks for one part of a run: the task `tables` writes runs.json and tables.
   bool makes_tables() const {
     return options_.part == SweepPart::all || options_.part == SweepPart::tables;
   }
