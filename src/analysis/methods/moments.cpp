@@ -11,35 +11,22 @@
 namespace qkscope {
 namespace {
 
-void centre_positions(CentredRows& rows) {
-  double sum = 0;
-  for (const auto t : rows.source.position) sum += t;
-  rows.position_mean = sum / static_cast<double>(rows.size());
-  rows.position_scatter = 0;
-  for (const auto t : rows.source.position) {
-    const double d = t - rows.position_mean;
-    rows.position_scatter += d * d;
-  }
-}
-
-std::vector<double> mean_of(const RowsView& rows) {
-  const auto dim = as_index(rows.dim);
-  std::vector<double> mean(dim);
-  add_column_sums(rows.vectors.data(), rows.size(), mean);
-  for (double& m : mean) m /= static_cast<double>(rows.size());
-  return mean;
-}
-
+// Returns the rows with their means and the scatter of their positions; other sums are 0.
 CentredRows with_means(const RowsView& source) {
   const auto dim = as_index(source.dim);
+  const auto count = static_cast<double>(source.size());
   QKSCOPE_ASSERT(source.size() > 0 && source.vectors.size() == dim * source.position.size());
   CentredRows rows;
   rows.source = source;
   rows.count = source.size();
-  rows.mean = mean_of(source);
+  rows.mean.resize(dim);
+  add_column_sums(source.vectors.data(), source.size(), rows.mean);
+  for (double& mean : rows.mean) mean /= count;
   rows.scatter = Matrix(source.dim, source.dim);
   rows.cross_scatter.resize(dim);
-  centre_positions(rows);
+  rows.position_mean = std::accumulate(source.position.begin(), source.position.end(), 0.0) / count;
+  for (const auto t : source.position)
+    rows.position_scatter += (t - rows.position_mean) * (t - rows.position_mean);
   return rows;
 }
 

@@ -48,15 +48,6 @@ void predict_position(std::vector<double> y, std::span<const double> drift,
     model.mae_projection += std::fabs(y[i] - sy / ss * drift[i]) / n;
 }
 
-// Regression line of each rotated coordinate on position, from the moments.
-void fit_rotated_coordinates(const Moments& queries, LinearQueryModel& model) {
-  const auto mean = rotate_vector(queries.mean, model);
-  model.beta = rotate_vector(queries.cross_scatter, model);
-  for (double& x : model.beta) x = queries.position_scatter > 0 ? x / queries.position_scatter : 0;
-  for (std::size_t j = 0; j < mean.size(); ++j)
-    model.alpha.push_back(mean[j] - model.beta[j] * queries.position_mean);
-}
-
 // Fits the regression of the queries on position. `signs` (dim): signs of the key means.
 LinearQueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
   LinearQueryModel model;
@@ -69,7 +60,11 @@ LinearQueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
     first_axis.front() = 1;
     model.reflection = householder_between(first_axis, direction);
   }
-  fit_rotated_coordinates(queries, model);
+  const auto mean = rotate_vector(queries.mean, model);
+  model.beta = rotate_vector(queries.cross_scatter, model);
+  for (double& x : model.beta) x = queries.position_scatter > 0 ? x / queries.position_scatter : 0;
+  for (std::size_t j = 0; j < mean.size(); ++j)
+    model.alpha.push_back(mean[j] - model.beta[j] * queries.position_mean);
   return model;
 }
 
