@@ -28,10 +28,6 @@ struct Measure {
 // The overview calls the explained variance of the first component pc0_variance.
 constexpr char kFirstVariance[] = "pc0_variance";
 
-std::string overview_name(const std::string& column) {
-  return column == "explained_variance" ? kFirstVariance : column;
-}
-
 // The measures in the column order of overview.csv.
 const std::vector<Measure> kMeasures = [] {
   std::vector<Measure> all;
@@ -172,7 +168,8 @@ void add_quantity(Table& table, const RunEntry& run, const std::string& column,
   });
   if (heads == 0) return;
   const auto n = static_cast<double>(heads);
-  table.add({run.label, run.phase, run.order, overview_name(column), heads, sum_sampled / n,
+  table.add({run.label, run.phase, run.order,
+             column == "explained_variance" ? kFirstVariance : column, heads, sum_sampled / n,
              sum_exact / n, (sum_sampled - sum_exact) / n, std::sqrt(squares / n), largest});
 }
 
