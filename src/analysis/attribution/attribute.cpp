@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -90,13 +91,57 @@ std::shared_ptr<const ScoreAttribution::State> attribute(const Model& model,
   return state;
 }
 
+constexpr std::string_view kTop = "top:";
+
+// Observer that reads the attention of the chosen queries in the layers of the chosen heads.
+class AttentionReader : public Observer {
+ public:
+  AttentionReader(const std::vector<AttentionHead>& heads, const std::vector<std::int64_t>& queries,
+                  const ChooseKeys& choose)
+      : heads_(heads), queries_(queries), choose_(choose), of_head_(heads.size()) {}
+
+  bool wants(HookPoint point) const override {
+    return point.stage == Stage::pattern &&
+           std::ranges::count(heads_, point.layer, &AttentionHead::layer) > 0;
+  }
+  std::span<const std::int64_t> score_rows() const override { return queries_; }
+
+  // pattern: (n_heads, queries, keys)
+  void see(HookPoint point, ConstTensorView pattern) override {
+    for (std::size_t h = 0; h < heads_.size(); ++h) {
+      if (heads_[h].layer != point.layer) continue;
+      const float* row = pattern.data<float>() + heads_[h].head * pattern.dim(1) * pattern.dim(2);
+      for (const auto query : queries_) {
+        for (const auto key : choose_(query, {row, as_index(query) + 1}))
+          of_head_[h].push_back({.head = heads_[h],
+                                 .query = query,
+                                 .key = key,
+                                 .attention = static_cast<double>(row[key])});
+        row += pattern.dim(2);
+      }
+    }
+  }
+
+  std::vector<ScorePair> pairs() const {
+    std::vector<ScorePair> all;
+    for (const auto& pairs : of_head_) all.insert(all.end(), pairs.begin(), pairs.end());
+    return all;
+  }
+
+ private:
+  const std::vector<AttentionHead>& heads_;
+  const std::vector<std::int64_t>& queries_;
+  const ChooseKeys& choose_;
+  std::vector<std::vector<ScorePair>> of_head_;
+};
+
 }  // namespace
 
 std::vector<HeadDecomposition> split_heads(const Model& model,
                                            const std::vector<std::int32_t>& tokens,
                                            const std::vector<AttentionHead>& heads,
                                            const std::vector<ScorePair>& pairs,
-                                           const ComponentCollector::Options& options) {
+                                           const ComponentOptions& options) {
   std::vector<HeadReader> readers;  // of the queries and of the keys of every head
   for (const auto& head : heads) {
     std::set<std::int64_t> queries;
@@ -111,10 +156,7 @@ std::vector<HeadDecomposition> split_heads(const Model& model,
     readers.emplace_back(model, head, false, std::vector(keys.begin(), keys.end()));
   }
   check_size(model.config(), readers);
-  Batch batch;
-  batch.add(tokens);
-  ComponentCollector collector(model, readers, options);
-  model.run(batch, collector);
+  collect_components(model, tokens, options, readers);
   std::vector<HeadDecomposition> split;
   for (std::size_t h = 0; h < heads.size(); ++h) {
     auto& head = split.emplace_back(model, heads[h], std::ssize(tokens));
@@ -134,6 +176,96 @@ std::string model_label(const std::string& name, const Model& model) {
 ScoreAttribution attribute_scores(const Model& model, const std::vector<std::int32_t>& tokens,
                                   const AttributionOptions& options) {
   return translate_exceptions([&] { return ScoreAttribution(attribute(model, tokens, options)); });
+}
+
+ChooseKeys parse_key_choice(const std::string& keys, std::int64_t length) {
+  if (keys == "all")
+    return [](std::int64_t query, std::span<const float>) {
+      std::vector<std::int64_t> every(as_index(query) + 1);
+      std::iota(every.begin(), every.end(), 0);
+      return every;
+    };
+  if (keys.starts_with(kTop)) {
+    const auto count = parse_integer(keys.substr(kTop.size()), "keys");
+    if (count < 1) bad_input("keys: found '{}', expected top:N with N of 1 or more", keys);
+    return [count](std::int64_t, std::span<const float> attention) {
+      const auto largest =
+          largest_indices(attention.size(), count, [&](std::size_t key) { return attention[key]; });
+      std::vector<std::int64_t> chosen;
+      for (const auto key : largest)  // keys outside the window of the layer have no attention
+        if (chosen.empty() || attention[key] > 0) chosen.push_back(static_cast<std::int64_t>(key));
+      return chosen;
+    };
+  }
+  std::vector<std::int64_t> listed;
+  for (const auto& part : split(keys, ',')) listed.push_back(parse_integer(part, "keys"));
+  const auto positions = resolve_positions(listed, length, "keys");
+  return [positions](std::int64_t query, std::span<const float>) {
+    if (positions.back() > query)
+      bad_input("keys: key {} comes after query {}; a query attends to itself and earlier keys",
+                positions.back(), query);
+    return positions;
+  };
+}
+
+std::vector<ScorePair> choose_pairs(const Model& model, const std::vector<std::int32_t>& tokens,
+                                    const std::vector<AttentionHead>& heads,
+                                    const std::vector<std::int64_t>& queries,
+                                    const ChooseKeys& choose) {
+  Batch batch;
+  batch.add(tokens);
+  AttentionReader reader(heads, queries, choose);
+  const HookPoint one_layer{Stage::pattern, heads.front().layer};
+  check_score_size(model.config(), std::span(&one_layer, 1), std::ssize(queries), batch.rows(),
+                   "fewer queries");
+  model.run(batch, reader);
+  return reader.pairs();
+}
+
+void check_heads(const std::vector<AttentionHead>& heads, const ModelConfig& model) {
+  if (heads.empty()) bad_input("heads: found none, expected at least one, such as 3.1");
+  for (const auto& [layer, head] : heads) {
+    if (layer < 0 || layer >= model.n_layers || head < 0 || head >= model.n_heads)
+      bad_input("heads: there is no head {}.{}; the model has layers 0 to {} with heads 0 to {}",
+                layer, head, model.n_layers - 1, model.n_heads - 1);
+    if (std::ranges::count(heads, AttentionHead{layer, head}) > 1)
+      bad_input("heads: {}.{} is there twice", layer, head);
+    if (model.layers[as_index(layer)].cross_attention)
+      bad_input("heads: layer {} attends to images and does not run on text", layer);
+    if (model.layers[as_index(layer)].mixer != Mixer::attention)
+      bad_input("heads: layer {} has no attention (gated delta net)", layer);
+  }
+}
+
+std::vector<std::int64_t> resolve_positions(const std::vector<std::int64_t>& positions,
+                                            std::int64_t length, const char* what) {
+  std::set<std::int64_t> resolved;
+  for (const auto position : positions) {
+    if (position < -length || position >= length)
+      bad_input("{}: {} is outside the text, which has positions 0 to {}", what, position,
+                length - 1);
+    resolved.insert(position < 0 ? position + length : position);
+  }
+  if (resolved.empty()) bad_input("{}: found none, expected at least one position", what);
+  return {resolved.begin(), resolved.end()};
+}
+
+std::vector<AttentionHead> parse_heads(const std::string& text, const ModelConfig& model) {
+  return translate_exceptions([&] {
+    std::vector<AttentionHead> heads;
+    for (const auto& part : split(text, ',')) {
+      const auto dot = part.find('.');
+      if (dot == std::string::npos)
+        bad_input("heads: found '{}', expected LAYER.HEAD, such as 18.6 or 18.*", part);
+      const auto layer = parse_integer(part.substr(0, dot), "heads");
+      const bool whole = part.substr(dot + 1) == "*";
+      const auto first = whole ? 0 : parse_integer(part.substr(dot + 1), "heads");
+      for (auto h = first; h < (whole ? model.n_heads : first + 1); ++h)
+        if (std::ranges::count(heads, AttentionHead{layer, h}) == 0) heads.push_back({layer, h});
+    }
+    check_heads(heads, model);
+    return heads;
+  });
 }
 
 }  // namespace qkscope

@@ -35,13 +35,6 @@ struct ScoreAttribution::State {
   }
 };
 
-// Returns an empty table whose first columns identify a score (head, query, key). `columns` lists
-// the remaining columns in the syntax of empty_table().
-Table pair_table(const std::string& columns);
-// Adds a row: the cells that identify the score of `pair`, followed by `more`.
-void add_pair_row(Table& table, const ScoreAttribution::State& state, std::size_t pair,
-                  const std::vector<Table::Cell>& more);
-
 // Returns the `top` indices below `count` with the largest size(index), or all if `top` is 0;
 // largest first, ties go to the lower index.
 template <typename Size>
@@ -76,7 +69,7 @@ std::vector<HeadDecomposition> split_heads(const Model& model,
                                            const std::vector<std::int32_t>& tokens,
                                            const std::vector<AttentionHead>& heads,
                                            const std::vector<ScorePair>& pairs,
-                                           const ComponentCollector::Options& options);
+                                           const ComponentOptions& options);
 
 // Throws a bad-input error if the list is empty or contains a head that the model lacks, a head
 // that does not run on text, or a duplicate.

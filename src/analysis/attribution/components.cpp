@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -31,7 +32,7 @@ Tensor through_norm(ConstTensorView matrix, const NormWeights& norm, NormKind ki
 }
 
 // Returns x (rows, in) times the transpose of weight (out, in).
-Tensor project(ConstTensorView x, const WeightMatrix& weight) {
+Tensor apply_linear(ConstTensorView x, const WeightMatrix& weight) {
   Tensor y({x.dim(0), weight.out()});
   linear(x, weight, y);
   return y;
@@ -44,7 +45,7 @@ ConstTensorView as_row(const std::vector<float>& x) {
 
 // Returns the outer product (rows, n) of factors (rows, 1) and x (1, n).
 Tensor repeat_rows(const Tensor& factors, ConstTensorView x) {
-  return project(factors, {x.reshaped({x.size(), 1})});
+  return apply_linear(factors, {x.reshaped({x.size(), 1})});
 }
 
 Tensor constant_column(std::int64_t rows, double value) {
@@ -83,7 +84,7 @@ HeadReader::HeadReader(const Model& whole, AttentionHead own, bool is_query,
   if (!layer.input_norm.bias.empty() || !linear.bias.empty()) {
     constant = layer.input_norm.bias.empty()
                    ? constant_column(d, 0.0)
-                   : project(as_row(layer.input_norm.bias), {projection.view()});
+                   : apply_linear(as_row(layer.input_norm.bias), {projection.view()});
     for (std::size_t i = 0; i < linear.bias.size(); ++i)
       constant.data<float>()[i] += linear.bias[i];
   }
@@ -137,176 +138,199 @@ SplitVectors HeadReader::split() {
   return {std::move(labels), std::move(positions), std::move(split), std::move(rotated)};
 }
 
-ComponentCollector::ComponentCollector(const Model& model, std::vector<HeadReader>& readers,
-                                       Options options)
-    : model_(model.config()), weights_(model.weights()), readers_(readers), options_(options) {
-  if (model_.has_recurrence())
-    bad_input(
-        "score attribution: {} has layers with linear attention (gated delta net), whose outputs "
-        "are not split, which is unsupported",
-        model_.family);
-  if (model_.rotated_qk_norm)
-    bad_input(
-        "score attribution: {} normalises q and k after RoPE; use a family that does so before",
-        model_.family);
-  if (model_.has_attention_gate())
-    bad_input(
-        "score attribution: {} multiplies the outputs of heads by a gate, which is unsupported",
-        model_.family);
-  if (model_.experts.scales_input || (model_.query_scaling && model_.query_scaling->without_rope))
-    bad_input(
-        "score attribution: {} scales queries of layers without RoPE and inputs of experts, which "
-        "is unsupported",
-        model_.family);
-  if (model_.has_latent_attention())
-    bad_input(
-        "score attribution: q and k of {} are projections of normalised latents, which is "
-        "unsupported",
-        model_.family);
-  if (options_.experts && model_.experts.shared_d_mlp > 0)
-    bad_input("score attribution: {} has a shared expert beside the chosen ones; leave experts out",
-              model_.family);
-  std::set<std::int64_t> all;
-  for (const auto& reader : readers_) {
-    all.insert(reader.positions.begin(), reader.positions.end());
-    last_layer_ = std::max(last_layer_, reader.head.layer);
-  }
-  rows_.assign(all.begin(), all.end());
-  for (auto& reader : readers_)
-    for (const auto position : reader.positions)
-      reader.rows.push_back(std::ranges::lower_bound(rows_, position) - rows_.begin());
-}
+namespace {
 
-bool ComponentCollector::splits_experts(std::int64_t layer) const {
-  return options_.experts && model_.layers[as_index(layer)].experts;
-}
-
-bool ComponentCollector::wants(HookPoint point) const {
-  const auto [stage, layer] = point;
-  if (stage == Stage::embed || stage == Stage::pos_embed) return true;
-  if (layer < 0) return false;
-  if (stage == Stage::z) return layer < last_layer_;
-  if (stage == Stage::mlp_out) return layer < last_layer_ && !splits_experts(layer);
-  if (stage == Stage::expert_weights || stage == Stage::expert_indices || stage == Stage::mlp_post)
-    return layer < last_layer_ && splits_experts(layer);
-  const bool read = std::ranges::any_of(
-      readers_, [layer = layer](const HeadReader& reader) { return reader.head.layer == layer; });
-  if (stage == Stage::q || stage == Stage::k) return read && model_.qk_norm;
-  if (stage == Stage::v) return read && options_.values;
-  return read && (stage == Stage::ln1_scale || stage == Stage::rot_q || stage == Stage::rot_k);
-}
-
-void ComponentCollector::see(HookPoint point, ConstTensorView x) {
-  const auto [stage, layer] = point;
-  if (stage == Stage::embed) return add_stream("embed", -1, x);
-  if (stage == Stage::pos_embed) return add_stream("pos_embed", -1, x);
-  if (stage == Stage::z) return add_heads(layer, x);
-  if (stage == Stage::mlp_out) return add_mlp(layer, x);
-  if (stage == Stage::mlp_post) return add_experts(layer, x);
-  if (stage == Stage::expert_weights) expert_weights_ = copy_tensor(x);
-  if (stage == Stage::expert_indices) expert_indices_ = copy_tensor(x);
-  for (auto& reader : readers_) {
-    if (reader.head.layer != layer) continue;
-    if (stage == Stage::ln1_scale) reader.input_scale = reader.copy_columns(x);
-    if (stage == (reader.query ? Stage::q : Stage::k))
-      reader.head_scale =
-          norm_scales(model_.qk_norm_whole ? reader.copy_columns(x) : reader.copy_own_head(x),
-                      NormKind::rms, model_.norm_eps);
-    if (stage == (reader.query ? Stage::rot_q : Stage::rot_k))
-      reader.rotated = reader.copy_own_head(x);
-    if (stage == Stage::v && !reader.query) reader.values = reader.copy_own_head(x);
-  }
-}
-
-void ComponentCollector::add_component(HeadReader& reader, const std::string& label, Tensor part) {
-  if (options_.features == nullptr || !options_.features->has(label))
-    return reader.add(label, std::move(part));
-  for (const auto& [number, direction, activations] :
-       options_.features->active(label, reader.positions)) {
-    Tensor of_feature = repeat_rows(activations, project(direction, {reader.matrix.view()}));
-    add_multiple(part, of_feature, -1.0f);
-    reader.add(fmt::format("{}_F{}", label, number), std::move(of_feature));
-  }
-  reader.add(label + "_error", std::move(part));
-}
-
-void ComponentCollector::add_stream(const std::string& label, std::int64_t layer,
-                                    ConstTensorView x) {
-  for (auto& reader : readers_)
-    if (reader.head.layer > layer)
-      add_component(reader, label, project(reader.copy_columns(x), {reader.matrix.view()}));
-}
-
-Tensor ComponentCollector::output_factors(const LayerWeights& layer, ConstTensorView z) const {
-  Tensor factors = constant_column(z.dim(0), model_.residual_scale);
-  if (layer.post_attention_norm.empty()) return factors;
-  Tensor output({z.dim(0), model_.d_model});
-  linear(z.reshaped({z.dim(0), z.dim(1) * z.dim(2)}), layer.o, output);
-  for (std::int64_t i = 0; i < output.size(); ++i)
-    output.data<float>()[i] *= factors.data<float>()[0];
-  const Tensor scales = norm_scales(output, model_.norm, model_.norm_eps);
-  for (std::int64_t row = 0; row < factors.size(); ++row)
-    factors.data<float>()[row] /= scales.data<float>()[row];
-  return factors;
-}
-
-void ComponentCollector::add_heads(std::int64_t layer, ConstTensorView z) {
-  const auto& weights = weights_.layers[as_index(layer)];
-  const auto d = model_.d_head;
-  QKSCOPE_ASSERT(weights.post_attention_norm.bias.empty());
-  const Tensor all_factors = output_factors(weights, z);
-  for (auto& reader : readers_) {
-    if (reader.head.layer <= layer) continue;
-    const Tensor factors = reader.copy_columns(all_factors);
-    const Tensor behind = through_norm(reader.matrix, weights.post_attention_norm, model_.norm);
-    // (d_head, n_heads * d_head): maps z of all heads to the query or key of the reader's head.
-    const Tensor paths = project(behind, transposed(weights.o.weight));
-    for (std::int64_t head = 0; head < model_.n_heads; ++head) {
-      Tensor part = project(reader.copy_columns(z, head * d, d),
-                            {strided_view(paths, head * d, {d, d}, {model_.n_heads * d, 1})});
-      for (std::int64_t i = 0; i < part.size(); ++i)
-        part.data<float>()[i] *= factors.data<float>()[i / d];
-      add_component(reader, fmt::format("L{}H{}", layer, head), std::move(part));
+// Observer that passes every component of the residual stream to the head readers.
+class ComponentCollector : public Observer {
+ public:
+  ComponentCollector(const Model& model, std::vector<HeadReader>& readers, ComponentOptions options)
+      : model_(model.config()), weights_(model.weights()), readers_(readers), options_(options) {
+    const std::pair<bool, const char*> unsupported[] = {
+        {model_.has_recurrence(),
+         "{} has layers with linear attention (gated delta net), whose outputs are not split, "
+         "which is unsupported"},
+        {model_.rotated_qk_norm,
+         "{} normalises q and k after RoPE; use a family that does so before"},
+        {model_.has_attention_gate(),
+         "{} multiplies the outputs of heads by a gate, which is unsupported"},
+        {model_.experts.scales_input ||
+             (model_.query_scaling && model_.query_scaling->without_rope),
+         "{} scales queries of layers without RoPE and inputs of experts, which is unsupported"},
+        {model_.has_latent_attention(),
+         "q and k of {} are projections of normalised latents, which is unsupported"},
+        {options_.experts && model_.experts.shared_d_mlp > 0,
+         "{} has a shared expert beside the chosen ones; leave experts out"}};
+    for (const auto& [found, why] : unsupported)
+      if (found) bad_input("score attribution: {}", fmt::format(fmt::runtime(why), model_.family));
+    std::set<std::int64_t> all;
+    for (const auto& reader : readers_) {
+      all.insert(reader.positions.begin(), reader.positions.end());
+      last_layer_ = std::max(last_layer_, reader.head.layer);
     }
-    if (!weights.o.bias.empty())
-      reader.add_bias(repeat_rows(factors, project(as_row(weights.o.bias), {behind.view()})));
+    rows_.assign(all.begin(), all.end());
+    for (auto& reader : readers_)
+      for (const auto position : reader.positions)
+        reader.rows.push_back(std::ranges::lower_bound(rows_, position) - rows_.begin());
   }
-}
 
-void ComponentCollector::add_mlp(std::int64_t layer, ConstTensorView added) {
-  const auto label = fmt::format("{}_mlp_out", layer);
-  const auto& weights = weights_.layers[as_index(layer)];
-  // After a post-norm, the bias could be split off only with the scale of that norm.
-  if (!options_.biases || weights.down.bias.empty() || !weights.post_mlp_norm.empty())
-    return add_stream(label, layer, added);
-  const Tensor bias =
-      repeat_rows(constant_column(added.dim(0), model_.residual_scale), as_row(weights.down.bias));
-  Tensor rest = copy_tensor(added);
-  add_multiple(rest, bias, -1.0f);
-  add_stream(label, layer, rest);
-  for (auto& reader : readers_)
-    if (reader.head.layer > layer)
-      reader.add_bias(project(reader.copy_columns(bias), {reader.matrix.view()}));
-}
-
-// post: (rows, chosen experts, d_expert)
-void ComponentCollector::add_experts(std::int64_t layer, ConstTensorView post) {
-  const auto& weights = weights_.layers[as_index(layer)];
-  QKSCOPE_ASSERT(weights.post_mlp_norm.empty());
-  for (auto& weight : std::span(expert_weights_.data<float>(), as_index(expert_weights_.size())))
-    weight *= static_cast<float>(model_.residual_scale);
-  const auto by_expert = group_rows_by_expert(expert_indices_, model_.experts.count);
-  Tensor added({post.dim(0), model_.d_model});
-  for (std::int64_t expert = 0; expert < model_.experts.count; ++expert) {
-    const auto slots = by_expert.expert_slots(expert);
-    if (slots.empty()) continue;
-    RowsByExpert one{by_expert.per_token, by_expert.begin, {slots.begin(), slots.end()}};
-    for (auto& begin : one.begin)
-      begin =
-          std::clamp<std::int64_t>(begin - by_expert.begin[as_index(expert)], 0, std::ssize(slots));
-    project_experts_down(post, one, weights.experts, expert_weights_, added);
-    add_stream(fmt::format("L{}E{}", layer, expert), layer, added);
+  bool wants(HookPoint point) const {
+    const auto [stage, layer] = point;
+    if (stage == Stage::embed || stage == Stage::pos_embed) return true;
+    if (layer < 0) return false;
+    if (stage == Stage::z) return layer < last_layer_;
+    if (stage == Stage::mlp_out) return layer < last_layer_ && !splits_experts(layer);
+    if (stage == Stage::expert_weights || stage == Stage::expert_indices ||
+        stage == Stage::mlp_post)
+      return layer < last_layer_ && splits_experts(layer);
+    const bool read = std::ranges::any_of(
+        readers_, [layer = layer](const HeadReader& reader) { return reader.head.layer == layer; });
+    if (stage == Stage::q || stage == Stage::k) return read && model_.qk_norm;
+    if (stage == Stage::v) return read && options_.values;
+    return read && (stage == Stage::ln1_scale || stage == Stage::rot_q || stage == Stage::rot_k);
   }
+
+  bool wants_derived() const override { return true; }
+  Selection selection(HookPoint) const override { return {.rows = rows_, .heads = {}}; }
+
+  void see(HookPoint point, ConstTensorView x) {
+    const auto [stage, layer] = point;
+    if (stage == Stage::embed) return add_stream("embed", -1, x);
+    if (stage == Stage::pos_embed) return add_stream("pos_embed", -1, x);
+    if (stage == Stage::z) return add_heads(layer, x);
+    if (stage == Stage::mlp_out) return add_mlp(layer, x);
+    if (stage == Stage::mlp_post) return add_experts(layer, x);
+    if (stage == Stage::expert_weights) expert_weights_ = copy_tensor(x);
+    if (stage == Stage::expert_indices) expert_indices_ = copy_tensor(x);
+    for (auto& reader : readers_) {
+      if (reader.head.layer != layer) continue;
+      if (stage == Stage::ln1_scale) reader.input_scale = reader.copy_columns(x);
+      if (stage == (reader.query ? Stage::q : Stage::k))
+        reader.head_scale =
+            norm_scales(model_.qk_norm_whole ? reader.copy_columns(x) : reader.copy_own_head(x),
+                        NormKind::rms, model_.norm_eps);
+      if (stage == (reader.query ? Stage::rot_q : Stage::rot_k))
+        reader.rotated = reader.copy_own_head(x);
+      if (stage == Stage::v && !reader.query) reader.values = reader.copy_own_head(x);
+    }
+  }
+
+ private:
+  bool splits_experts(std::int64_t layer) const {
+    return options_.experts && model_.layers[as_index(layer)].experts;
+  }
+
+  void add_stream(const std::string& label, std::int64_t layer, ConstTensorView x) {
+    for (auto& reader : readers_)
+      if (reader.head.layer > layer)
+        add_component(reader, label, apply_linear(reader.copy_columns(x), {reader.matrix.view()}));
+  }
+
+  void add_heads(std::int64_t layer, ConstTensorView z) {
+    const auto& weights = weights_.layers[as_index(layer)];
+    const auto d = model_.d_head;
+    QKSCOPE_ASSERT(weights.post_attention_norm.bias.empty());
+    const Tensor all_factors = output_factors(weights, z);
+    for (auto& reader : readers_) {
+      if (reader.head.layer <= layer) continue;
+      const Tensor factors = reader.copy_columns(all_factors);
+      const Tensor behind = through_norm(reader.matrix, weights.post_attention_norm, model_.norm);
+      // (d_head, n_heads * d_head): maps z of all heads to the query or key of the reader's head.
+      const Tensor paths = apply_linear(behind, transposed(weights.o.weight));
+      for (std::int64_t head = 0; head < model_.n_heads; ++head) {
+        Tensor part =
+            apply_linear(reader.copy_columns(z, head * d, d),
+                         {strided_view(paths, head * d, {d, d}, {model_.n_heads * d, 1})});
+        for (std::int64_t i = 0; i < part.size(); ++i)
+          part.data<float>()[i] *= factors.data<float>()[i / d];
+        add_component(reader, fmt::format("L{}H{}", layer, head), std::move(part));
+      }
+      if (!weights.o.bias.empty())
+        reader.add_bias(
+            repeat_rows(factors, apply_linear(as_row(weights.o.bias), {behind.view()})));
+    }
+  }
+
+  void add_mlp(std::int64_t layer, ConstTensorView added) {
+    const auto label = fmt::format("{}_mlp_out", layer);
+    const auto& weights = weights_.layers[as_index(layer)];
+    // After a post-norm, the bias could be split off only with the scale of that norm.
+    if (!options_.biases || weights.down.bias.empty() || !weights.post_mlp_norm.empty())
+      return add_stream(label, layer, added);
+    const Tensor bias = repeat_rows(constant_column(added.dim(0), model_.residual_scale),
+                                    as_row(weights.down.bias));
+    Tensor rest = copy_tensor(added);
+    add_multiple(rest, bias, -1.0f);
+    add_stream(label, layer, rest);
+    for (auto& reader : readers_)
+      if (reader.head.layer > layer)
+        reader.add_bias(apply_linear(reader.copy_columns(bias), {reader.matrix.view()}));
+  }
+
+  // post: (rows, chosen experts, d_expert)
+  void add_experts(std::int64_t layer, ConstTensorView post) {
+    const auto& weights = weights_.layers[as_index(layer)];
+    QKSCOPE_ASSERT(weights.post_mlp_norm.empty());
+    for (auto& weight : std::span(expert_weights_.data<float>(), as_index(expert_weights_.size())))
+      weight *= static_cast<float>(model_.residual_scale);
+    const auto by_expert = group_rows_by_expert(expert_indices_, model_.experts.count);
+    Tensor added({post.dim(0), model_.d_model});
+    for (std::int64_t expert = 0; expert < model_.experts.count; ++expert) {
+      const auto slots = by_expert.expert_slots(expert);
+      if (slots.empty()) continue;
+      RowsByExpert one{by_expert.per_token, by_expert.begin, {slots.begin(), slots.end()}};
+      for (auto& begin : one.begin)
+        begin = std::clamp<std::int64_t>(begin - by_expert.begin[as_index(expert)], 0,
+                                         std::ssize(slots));
+      project_experts_down(post, one, weights.experts, expert_weights_, added);
+      add_stream(fmt::format("L{}E{}", layer, expert), layer, added);
+    }
+  }
+
+  void add_component(HeadReader& reader, const std::string& label, Tensor part) {
+    if (options_.features == nullptr || !options_.features->has(label))
+      return reader.add(label, std::move(part));
+    for (const auto& [number, direction, activations] :
+         options_.features->active(label, reader.positions)) {
+      Tensor of_feature = repeat_rows(activations, apply_linear(direction, {reader.matrix.view()}));
+      add_multiple(part, of_feature, -1.0f);
+      reader.add(fmt::format("{}_F{}", label, number), std::move(of_feature));
+    }
+    reader.add(label + "_error", std::move(part));
+  }
+
+  // Shape (rows, 1). Factor of the output projection before it is added to the residual stream:
+  // residual multiplier over post-norm scale.
+  Tensor output_factors(const LayerWeights& layer, ConstTensorView z) const {
+    Tensor factors = constant_column(z.dim(0), model_.residual_scale);
+    if (layer.post_attention_norm.empty()) return factors;
+    Tensor output({z.dim(0), model_.d_model});
+    linear(z.reshaped({z.dim(0), z.dim(1) * z.dim(2)}), layer.o, output);
+    for (std::int64_t i = 0; i < output.size(); ++i)
+      output.data<float>()[i] *= factors.data<float>()[0];
+    const Tensor scales = norm_scales(output, model_.norm, model_.norm_eps);
+    for (std::int64_t row = 0; row < factors.size(); ++row)
+      factors.data<float>()[row] /= scales.data<float>()[row];
+    return factors;
+  }
+
+  const ModelConfig& model_;
+  const ModelWeights& weights_;
+  std::vector<HeadReader>& readers_;
+  ComponentOptions options_;
+  std::vector<std::int64_t> rows_;  // ascending positions of all readers
+  std::int64_t last_layer_ = 0;     // of the readers
+  Tensor expert_weights_;           // (rows, k) of the current layer
+  Tensor expert_indices_;           // (rows, k)
+};
+
+}  // namespace
+
+void collect_components(const Model& model, const std::vector<std::int32_t>& tokens,
+                        const ComponentOptions& options, std::vector<HeadReader>& readers) {
+  Batch batch;
+  batch.add(tokens);
+  ComponentCollector collector(model, readers, options);
+  model.run(batch, collector);
 }
 
 }  // namespace qkscope

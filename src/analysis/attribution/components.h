@@ -55,42 +55,15 @@ struct HeadReader {
   Tensor values;              // (positions, d_head): v, if it was collected
 };
 
-// Observer that passes every component of the residual stream to the head readers.
-class ComponentCollector : public Observer {
- public:
-  struct Options {
-    bool experts = false;
-    bool biases = false;
-    bool values = false;              // also collect v for the readers of keys
-    FeatureFile* features = nullptr;  // may be null
-  };
-
-  ComponentCollector(const Model& model, std::vector<HeadReader>& readers, Options options);
-
-  bool wants(HookPoint point) const override;
-  bool wants_derived() const override { return true; }
-  Selection selection(HookPoint) const override { return {.rows = rows_, .heads = {}}; }
-  void see(HookPoint point, ConstTensorView x) override;
-
- private:
-  bool splits_experts(std::int64_t layer) const;
-  void add_stream(const std::string& label, std::int64_t layer, ConstTensorView x);
-  void add_heads(std::int64_t layer, ConstTensorView z);
-  void add_mlp(std::int64_t layer, ConstTensorView added);
-  void add_experts(std::int64_t layer, ConstTensorView post);
-  void add_component(HeadReader& reader, const std::string& label, Tensor part);
-  // Shape (rows, 1). Factor of the output projection before it is added to the residual stream:
-  // residual multiplier over post-norm scale.
-  Tensor output_factors(const LayerWeights& layer, ConstTensorView z) const;
-
-  const ModelConfig& model_;
-  const ModelWeights& weights_;
-  std::vector<HeadReader>& readers_;
-  Options options_;
-  std::vector<std::int64_t> rows_;  // ascending positions of all readers
-  std::int64_t last_layer_ = 0;     // of the readers
-  Tensor expert_weights_;           // (rows, k) of the current layer
-  Tensor expert_indices_;           // (rows, k)
+struct ComponentOptions {
+  bool experts = false;
+  bool biases = false;
+  bool values = false;              // also collect v for the readers of keys
+  FeatureFile* features = nullptr;  // may be null
 };
+
+// Runs the model over a text and passes every component of the residual stream to the readers.
+void collect_components(const Model& model, const std::vector<std::int32_t>& tokens,
+                        const ComponentOptions& options, std::vector<HeadReader>& readers);
 
 }  // namespace qkscope

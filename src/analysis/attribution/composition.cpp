@@ -7,6 +7,7 @@
 #include "analysis/attribution/attribution_state.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/numerics/random.h"
 #include "base/tables/empty_table.h"
 
@@ -67,7 +68,6 @@ class HeadComposition {
         {label, head.layer, head.head, "others", "others", mean, kNan, share, texts_, samples_});
   }
 
-  // Adds rows of the components of the query and of the key.
   void add_component_rows(Table& table, const std::string& label, AttentionHead head) const {
     for (auto i = pairs_; i < names_.size(); ++i) add_row(table, label, head, i);
   }
@@ -127,9 +127,8 @@ std::vector<ScorePair> sample_score_pairs(const Model& model, const std::vector<
   std::map<std::int64_t, std::int64_t> times;  // number of draws of each query
   for (std::int64_t i = 0; i < samples; ++i)
     ++times[static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(ids.size())))];
-  std::vector<std::int64_t> queries;
-  for (const auto& [query, count] : times) queries.push_back(query);
-  return choose_pairs(model, ids, options.heads, queries,
+  return choose_pairs(model, ids, options.heads,
+                      project(times, [](const auto& drawn) { return drawn.first; }),
                       [&](std::int64_t query, std::span<const float> attention) {
                         std::vector<std::int64_t> keys(as_index(times.at(query)));
                         for (auto& key : keys) key = sample_key(attention, options.uniform, random);

@@ -62,8 +62,7 @@ class HeadDecomposition {
   // Splits the product of a scaled, rotated query and a rotated key (d_head) by rotary pair: shape
   // (rotary_pairs() + 1). The last term holds the dimensions without rotation.
   std::vector<double> split_score_by_rotary_pair(const double* query, const double* key) const;
-  // Score of an unrotated query (d_head) of row i and an unrotated key, if the key were `distance`
-  // tokens before the query.
+  // Score of an unrotated query (d_head) of row i and an unrotated key `distance` tokens before it.
   double score_at_distance(std::int64_t i, const double* query, const double* key,
                            std::int64_t distance) const;
 

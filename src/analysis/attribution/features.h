@@ -1,5 +1,4 @@
-// Features of transcoders or sparse autoencoders (SAE) that split components of the residual
-// stream.
+// Features of transcoders or sparse autoencoders (SAE), which split residual-stream components.
 #pragma once
 
 #include <cstdint>

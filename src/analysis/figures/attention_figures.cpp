@@ -9,6 +9,7 @@
 #include "analysis/figures/run_plots.h"
 #include "analysis/figures/style.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 
 namespace qkscope {
 namespace {
@@ -68,8 +69,7 @@ std::vector<ChannelCell> channel_cells(const ResultFrame& frame) {
   std::vector<ChannelCell> cells;
   for (const auto& [key, rows] : heads) {
     const auto& [post, place] = key;
-    std::vector<double> ranges;
-    for (const auto row : rows) ranges.push_back(absmax[row]);
+    const auto ranges = project(rows, [&](std::size_t row) { return absmax[row]; });
     const double middle = quantile_of(ranges, 0.5);
     if (!(middle > 0)) continue;
     for (const auto row : rows)
@@ -89,10 +89,9 @@ Figure attention_onset(const AnalysisResults& results, const FigureKind&) {
     const auto column = fmt::format("${}", table.add(name, std::move(values)));
     series.push_back({std::move(look), column, column, column});
   };
-  std::vector<double> largest;
-  for (const auto& heads : frame.group_by_run("induction_head"))
-    largest.push_back(heads.empty() ? kNan : std::ranges::max(heads));
-  add("induction_largest", std::move(largest),
+  add("induction_largest",
+      project(frame.group_by_run("induction_head"),
+              [](const auto& heads) { return heads.empty() ? kNan : std::ranges::max(heads); }),
       {"strongest induction head", style::kKey, style::kDiamond});
   add("sink_rate", mean_by_run(frame.group_by_run("sink_rate_64")),
       {"sinks", style::kNope, style::kSquare});
@@ -158,8 +157,7 @@ Figure key_channel_map(const AnalysisResults& results, const FigureKind& kind) {
     channels = std::max(channels, cell.channel + 1);
   }
   const PanelGrid grid(grid_options(kind, 2));
-  // The colour scale ends at the 99.9th percentile, so that a few outlier channels do not darken
-  // all others.
+  // The colour scale ends at the 99.9th percentile: outlier channels would darken all others.
   const double top = std::max(2.0, quantile_of(ratios, 0.999));
   const auto settings =
       gnuplot_palette_command(style::kCividis) +

@@ -17,14 +17,12 @@ namespace {
 constexpr std::size_t kMatrixComponents = 14;  // per side
 constexpr std::size_t kShownScores = 4;
 
-// Rows of one score of a table.
 struct ScoreRows {
   std::string title;  // "18.6: ' b' (40) to ' a' (12)"
   std::vector<std::size_t> rows;
 };
 
-// Groups the rows of the first run by score (head, query, key) in order of appearance. Returns at
-// most kShownScores scores.
+// Groups the rows of the first run by score, in order of appearance; at most kShownScores scores.
 std::vector<ScoreRows> rows_by_score(const ResultFrame& frame) {
   std::map<std::vector<std::int64_t>, std::size_t> places;
   std::vector<ScoreRows> scores;

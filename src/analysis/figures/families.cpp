@@ -6,6 +6,7 @@
 
 #include "analysis/figures/run_plots.h"
 #include "analysis/figures/style.h"
+#include "base/core/project.h"
 
 namespace qkscope {
 namespace {
@@ -22,9 +23,7 @@ struct Family {
 
 std::vector<double> values_of_rows(const std::vector<double>& column,
                                    const std::vector<std::size_t>& rows) {
-  std::vector<double> values;
-  for (const auto row : rows) values.push_back(column[row]);
-  return values;
+  return project(rows, [&](std::size_t row) { return column[row]; });
 }
 
 // Families in the order of their first run.
@@ -33,8 +32,7 @@ std::vector<Family> families_of(const AnalysisResults& results) {
   std::vector<std::size_t> of_run;
   for (const auto& run : results.runs()) {
     const std::string name = run.family.empty() ? "other" : run.family;
-    const auto found =
-        std::ranges::find_if(families, [&](const Family& family) { return family.name == name; });
+    const auto found = std::ranges::find(families, name, &Family::name);
     of_run.push_back(static_cast<std::size_t>(found - families.begin()));
     if (found == families.end()) families.push_back({name, {}});
   }

@@ -1,5 +1,4 @@
-// One figure (data, caption and gnuplot script), the list of all figures, and functions that run
-// gnuplot.
+// A figure (data, caption, gnuplot script), the list of all figures, and calls of gnuplot.
 #pragma once
 
 #include <cstdint>
@@ -91,14 +90,20 @@ struct FigureKind {
 // Every figure, in the order of the report.
 const std::vector<FigureKind>& figure_kinds();
 
-DrawFigure attention_onset, class_counts, class_map, collage, component_weights, distance_by_class,
-    distributions, explained_variance, geometry_over_runs, head_map, head_planes, key_channel_map,
-    layer_heatmap, nope_vs_rope, pc_roles, taxonomy_evolution, trajectory, variance_decomposition;
-DrawFigure bias_vs_separation, bucket_heatmap, plasticity_heatmap, plasticity_profile,
-    rq_rk_scatter;
-DrawFigure ap_drop_vs_score, bias_histogram, family_scatter;
-DrawFigure attribution_bars, attribution_matrix, composition_graph, composition_over_runs,
-    score_curves;
+// Drawing functions, which figures.yaml refers to by name. X is a macro that is applied to each.
+// clang-format off
+#define QKSCOPE_DRAWING_FUNCTIONS(X) \
+  X(ap_drop_vs_score) X(attention_onset) X(attribution_bars) X(attribution_matrix) \
+  X(bias_histogram) X(bias_vs_separation) X(bucket_heatmap) X(class_counts) X(class_map) \
+  X(collage) X(component_weights) X(composition_graph) X(composition_over_runs) \
+  X(distance_by_class) X(distributions) X(explained_variance) X(family_scatter) \
+  X(geometry_over_runs) X(head_map) X(head_planes) X(key_channel_map) X(layer_heatmap) \
+  X(nope_vs_rope) X(pc_roles) X(plasticity_heatmap) X(plasticity_profile) X(rq_rk_scatter) \
+  X(score_curves) X(taxonomy_evolution) X(trajectory) X(variance_decomposition)
+// clang-format on
+#define DECLARE(function) DrawFigure function;
+QKSCOPE_DRAWING_FUNCTIONS(DECLARE)
+#undef DECLARE
 
 // If gnuplot cannot be run, throws a failure error that names the package to install.
 void require_gnuplot();
@@ -108,8 +113,7 @@ void require_gnuplot();
 std::string gnuplot_script(const std::string& name, const Figure& figure,
                            const std::vector<std::string>& formats);
 
-// Runs `gnuplot NAME.gp` in `folder`. Throws a failure error with gnuplot's message if gnuplot
-// fails.
+// Runs `gnuplot NAME.gp` in `folder`. Throws a failure error with gnuplot's message if it fails.
 void run_gnuplot(const std::string& folder, const std::string& name);
 
 }  // namespace qkscope

@@ -90,7 +90,6 @@ Table shaded_points(const AnalysisResults& results, const ResultFrame& frame,
   return table;
 }
 
-// Step between ticks for the values of one head.
 double tick_step(const std::vector<double>& values, const HeadRange& head) {
   const auto [low, high] =
       std::minmax_element(values.begin() + static_cast<std::ptrdiff_t>(head.first),

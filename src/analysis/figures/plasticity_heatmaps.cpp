@@ -107,19 +107,10 @@ HoverCell pair_cell_tooltip(const PanelGrid& grid, const PairCell& cell, const P
           fmt::format("{}: plasticity {:.3f}, {} pairs", cell.where, cell.ap, cell.pairs)};
 }
 
-// Content of a heat map: cells of all panels and both axes.
-struct PairMap {
-  std::vector<PairCell> cells;
-  PairAxis x;
-  PairAxis y;
-};
-
-// Draws one panel per head group.
+// `cells` are those of all panels.
 Figure draw_pair_map(const AnalysisResults& results, const FigureKind& kind,
-                     const PanelGroups& groups, const PairMap& map) {
-  const auto& cells = map.cells;
-  const PairAxis& x = map.x;
-  const PairAxis& y = map.y;
+                     const PanelGroups& groups, const std::vector<PairCell>& cells,
+                     const PairAxis& x, const PairAxis& y) {
   Figure figure;
   figure.caption = kind.text("caption") + groups.attention_kinds_note();
   if (std::ranges::any_of(cells, [](const PairCell& cell) { return cell.pairs < kFewPairs; }))
@@ -179,10 +170,9 @@ Figure plasticity_heatmap(const AnalysisResults& results, const FigureKind& kind
   }
   const std::vector<double> zeros(groups.groups.size(), 0);
   return draw_pair_map(
-      results, kind, groups,
-      {std::move(cells),
-       {"key_distance", zeros, largest_value_by_group(groups, frame, "key_distance_high"), 2},
-       {"query_distance", zeros, largest_value_by_group(groups, frame, "query_distance_high"), 3}});
+      results, kind, groups, cells,
+      {"key_distance", zeros, largest_value_by_group(groups, frame, "key_distance_high"), 2},
+      {"query_distance", zeros, largest_value_by_group(groups, frame, "query_distance_high"), 3});
 }
 
 Figure bucket_heatmap(const AnalysisResults& results, const FigureKind& kind) {
@@ -206,8 +196,8 @@ Figure bucket_heatmap(const AnalysisResults& results, const FigureKind& kind) {
   }
   for (std::size_t i = 0; i < low.size(); ++i)
     if (low[i] > high[i]) low[i] = 0, high[i] = 1;
-  return draw_pair_map(results, kind, groups,
-                       {std::move(cells), {"k_bucket", low, high, 4}, {"q_bucket", low, high, 4}});
+  return draw_pair_map(results, kind, groups, cells, {"k_bucket", low, high, 4},
+                       {"q_bucket", low, high, 4});
 }
 
 }  // namespace qkscope

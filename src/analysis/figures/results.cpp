@@ -9,6 +9,7 @@
 #include "analysis/results/write_results.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 
@@ -23,9 +24,7 @@ void collect_runs(const Table& table, std::vector<ResultRun>& runs) {
   const auto* order = table.find("order");
   for (std::size_t row = 0; row < model->texts.size(); ++row) {
     const std::string& label = model->texts[row];
-    if (!runs.empty() && runs.back().label == label) continue;
-    if (std::ranges::any_of(runs, [&](const ResultRun& run) { return run.label == label; }))
-      continue;
+    if (std::ranges::count(runs, label, &ResultRun::label) > 0) continue;
     ResultRun run;
     run.label = label;
     run.order = std::ssize(runs);
@@ -69,9 +68,7 @@ Table filter_rows(Table table, const char* column, const std::string& value) {
 std::vector<double> robust_scores(const std::vector<double>& values) {
   const double middle = quantile_of(values, 0.5);
   const double spread = quantile_of(values, 0.75) - quantile_of(values, 0.25);
-  std::vector<double> scores;
-  for (const double value : values) scores.push_back(spread > 0 ? (value - middle) / spread : 0);
-  return scores;
+  return project(values, [&](double value) { return spread > 0 ? (value - middle) / spread : 0; });
 }
 
 // "sliding:512" -> "sliding attention, 512 tokens"; "full" -> "full attention".
@@ -263,7 +260,7 @@ std::vector<double> largest_value_by_group(const PanelGroups& groups, const Resu
   const auto& values = frame.real_column(column);
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     double& so_far = largest[groups.of_row[row]];
-    if (!(values[row] <= so_far) && !std::isnan(values[row])) so_far = values[row];
+    so_far = std::fmax(so_far, values[row]);  // ignores NaN
   }
   for (double& value : largest)
     if (std::isnan(value)) value = 1;

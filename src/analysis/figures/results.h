@@ -52,8 +52,7 @@ std::string display_label(const std::string& label);
 // steps ("1000") are not versions. Returns "" for names with fewer than three leading letters.
 std::string model_family(std::string_view model);
 
-// Returns true if two names denote the same model: their last path components are equal, ignoring
-// case, '-' and '_'.
+// Returns true if the last path components of both names are equal, ignoring case, '-' and '_'.
 bool is_same_model(std::string_view x, std::string_view y);
 
 // Shape (runs, heads of the run): values of one measure.

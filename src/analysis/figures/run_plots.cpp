@@ -8,6 +8,7 @@
 
 #include "analysis/figures/style.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 
 namespace qkscope {
@@ -142,13 +143,6 @@ std::string plot_interval(const std::string& x, const PlotSeries& s, double scal
       fmt::format("heads nofilled size screen 0.007,90 lw 0.8 lc rgb '{}'", style::kInk));
 }
 
-template <typename Statistic>
-std::vector<double> statistic_of_each_run(const RunGroups& groups, const Statistic& statistic) {
-  std::vector<double> values;
-  for (const auto& group : groups) values.push_back(statistic(group));
-  return values;
-}
-
 }  // namespace
 
 std::string run_axis_commands(const AnalysisResults& results) {
@@ -222,7 +216,7 @@ RunGroups mark_class_members_by_run(const AnalysisResults& results, const std::s
 }
 
 std::vector<double> mean_by_run(const RunGroups& groups) {
-  return statistic_of_each_run(groups, mean_of);
+  return project(groups, mean_of);
 }
 
 int TrajectoryTable::add(const std::string& name, std::vector<double> values) {
@@ -235,7 +229,7 @@ PlotSeries TrajectoryTable::add_measure(const TrajectoryMeasure& measure, const 
     return [fraction](const auto& group) { return quantile_of(group, fraction); };
   };
   const auto add_column = [&](const char* ending, const auto& statistic) {
-    return fmt::format("${}", add(measure.name + ending, statistic_of_each_run(groups, statistic)));
+    return fmt::format("${}", add(measure.name + ending, project(groups, statistic)));
   };
   PlotSeries series{measure.look, "", "", ""};
   if (measure.summary == SummaryStatistic::mean ||

@@ -8,7 +8,7 @@
 
 #include "analysis/figures/run_plots.h"
 #include "analysis/figures/style.h"
-#include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/tables/csv.h"
 
 namespace qkscope {
@@ -51,8 +51,7 @@ std::optional<std::size_t> find_run_named(const AnalysisResults& results,
   return std::nullopt;
 }
 
-// Reads the benchmark scores of runs with a known plasticity drop. Skips benchmarks with scores for
-// fewer than kMinRuns runs.
+// Reads the scores of runs with a plasticity drop, of benchmarks that score at least kMinRuns runs.
 std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& results,
                                                    const std::string& path,
                                                    const std::vector<double>& drops) {
@@ -80,8 +79,7 @@ std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& result
   return sets;
 }
 
-// Formats the correlation with its 95 % confidence interval, assuming independent points (Fisher
-// z-transformation).
+// Formats the correlation and its 95 % confidence interval (Fisher z-transformation).
 std::string score_title(const BenchmarkScores& set, double r) {
   const auto title = fmt::format("{}: r = {:.2f}", set.name, r);
   if (set.of_run.size() < 4 || !(std::fabs(r) < 1)) return title;
@@ -105,13 +103,9 @@ ScorePoints score_points(const AnalysisResults& results, const std::vector<Bench
       "integer panel, real ap_drop, real score, real ap_drop_low, real ap_drop_high, integer "
       "family_index, real r, text label, text model, text score_of");
   for (const auto& set : sets) {
-    std::vector<double> x;
-    std::vector<double> y;
-    for (const auto& [run, score] : set.of_run) {
-      x.push_back(drops[run]);
-      y.push_back(score);
-    }
-    const double r = pearson_r(x, y);
+    const double r =
+        pearson_r(project(set.of_run, [&](const auto& entry) { return drops[entry.first]; }),
+                  project(set.of_run, [](const auto& entry) { return entry.second; }));
     for (const auto& [run, score] : set.of_run) {
       const auto& who = results.runs()[run];
       const auto interval = results.confidence_interval(run, "ap_drop");

@@ -206,21 +206,17 @@ void PanelGrid::draw(Figure& figure, const std::string& settings,
       settings;
   for (int i = 0; i < count_; ++i) {
     const auto [title, commands] = panel(static_cast<std::size_t>(i));
-    figure.script += panel_settings(i, title) + commands;
+    if (i == 1) figure.script += "unset label\n";  // those outside the panels come with panel 0
+    figure.script +=
+        fmt::format("set title {} font ',{}' offset 0, -0.7\n",
+                    gnuplot_literal(shorten_text(title, options_.title_characters)), style::kSmall);
+    if (!options_.own_ranges)
+      figure.script +=
+          fmt::format("set format x '{}'\nset format y '{}'\n", i + columns_ >= count_ ? "%h" : "",
+                      i % columns_ == 0 ? options_.y_format : "");
+    figure.script += commands;
   }
   figure.script += "unset multiplot\n";
-}
-
-std::string PanelGrid::panel_settings(int i, const std::string& title) const {
-  std::string text;
-  if (i == 1) text += "unset label\n";  // labels outside the panels are drawn with panel 0
-  text +=
-      fmt::format("set title {} font ',{}' offset 0, -0.7\n",
-                  gnuplot_literal(shorten_text(title, options_.title_characters)), style::kSmall);
-  if (options_.own_ranges) return text;
-  const bool lowest = i + columns_ >= count_;
-  return text + fmt::format("set format x '{}'\nset format y '{}'\n", lowest ? "%h" : "",
-                            i % columns_ == 0 ? options_.y_format : "");
 }
 
 HoverCell PanelGrid::panel_hover_cell(std::size_t i) const {

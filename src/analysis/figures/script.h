@@ -1,5 +1,4 @@
-// Fragments of gnuplot scripts: quoted text, ticks, palettes, cells, shaded points, legends and
-// grids of small plots.
+// Fragments of gnuplot scripts: text, ticks, palettes, cells, legends and grids of panels.
 #pragma once
 
 #include <functional>
@@ -11,22 +10,19 @@
 
 namespace qkscope {
 
-// Returns a gnuplot string literal that shows exactly this text: markup is escaped, control
-// characters become spaces.
+// Returns a gnuplot string literal: markup is escaped, control characters become spaces.
 std::string gnuplot_literal(const std::string& text);
 
 // Returns the text with gnuplot markup escaped, for use inside a single-quoted string.
 std::string escape_markup(std::string_view text);
 
-// Returns at most `characters` of the text. The middle is replaced by "…", because names of runs
-// differ at their ends.
+// Shortens the text: "…" replaces the middle, because names of runs differ at their ends.
 std::string shorten_text(std::string_view text, std::size_t characters);
 
 // Returns the text with control characters replaced by spaces: gnuplot reads CSV line by line.
 std::string replace_control_characters(std::string_view text);
 
-// Returns the step of 1, 2 or 5 times a power of ten that divides `range` into about `wanted`
-// steps.
+// Returns 1, 2 or 5 times a power of ten, which divides `range` into about `wanted` steps.
 double nice_tick_step(double range, int wanted);
 
 // Returns the tick step of an integer axis, such as token positions: at least 1.
@@ -76,8 +72,7 @@ class Legend {
   std::vector<LegendRow> rows_;
 };
 
-// Places a plot of one column's width above a legend at the bottom: sets the height of the figure
-// and begins its script.
+// Sets the height and begins the script of a figure with a plot above a legend.
 void place_above_legend(Figure& figure, const Legend& legend);
 
 // A grid of panels that share the labels of their axes.
@@ -108,8 +103,7 @@ class PanelGrid {
   double height() const { return height_; }
   std::string legend(const std::vector<LegendEntry>& entries) const;  // above the grid
 
-  // Sets the size and the script of the figure. `settings` apply to all panels; panel(i) returns
-  // the content of panel i.
+  // Sets size and script of the figure. `settings` apply to all panels; panel(i) is the content.
   void draw(Figure& figure, const std::string& settings,
             const std::function<Panel(std::size_t i)>& panel) const;
 
@@ -117,8 +111,6 @@ class PanelGrid {
   HoverCell panel_hover_cell(std::size_t i) const;
 
  private:
-  std::string panel_settings(int i, const std::string& title) const;
-
   PanelGridOptions options_;
   int count_;
   int columns_;

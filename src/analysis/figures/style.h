@@ -21,8 +21,7 @@ inline constexpr double kTiny = 6.2;    // ticks of small panels
 inline constexpr double kPhase = 6;     // names of phases
 inline constexpr double kNote = 5.2;    // names of single heads
 
-// Colours differ in lightness as well as hue, for colour-blind readers (palettes of Okabe and Ito,
-// and of Tol).
+// Colours differ in lightness too, for colour-blind readers (palettes of Okabe and Ito, and Tol).
 inline constexpr char kQuery[] = "#0072B2";
 inline constexpr char kKey[] = "#CC3311";
 inline constexpr char kRope[] = "#0072B2";

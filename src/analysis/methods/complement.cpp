@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
@@ -68,25 +67,20 @@ void set_separability(const CentredRows& queries, const CentredRows& keys,
   }
 }
 
-// Returns true if the rotation from axis x to axis y has the direction in which RoPE rotates pairs
-// (i, i + dim / 2). The signs of principal axes are arbitrary; this convention fixes the sign of
-// omega.
+// Returns true if axis x turns to axis y in the direction in which RoPE rotates (i, i + dim / 2).
+// The signs of principal axes are arbitrary; this convention fixes the sign of omega.
 bool rotates_like_rope(std::span<const double> x, std::span<const double> y) {
   const auto half = x.size() / 2;
   return dot(x.first(half), y.subspan(half, half)) >= dot(x.subspan(half, half), y.first(half));
 }
 
 double nearest_frequency(double omega, const std::vector<double>& frequencies) {
-  double nearest = std::numeric_limits<double>::quiet_NaN();
   // RoPE frequencies form a geometric series, so distance is measured as a ratio.
-  double distance = std::numeric_limits<double>::infinity();
-  for (const double frequency : frequencies) {
-    const double ratio = std::fabs(std::log(std::max(omega, 1e-300) / frequency));
-    if (ratio >= distance) continue;
-    distance = ratio;
-    nearest = frequency;
-  }
-  return nearest;
+  const auto ratio = [&](double frequency) {
+    return std::fabs(std::log(std::max(omega, 1e-300) / frequency));
+  };
+  const auto nearest = std::ranges::min_element(frequencies, {}, ratio);
+  return nearest == frequencies.end() ? kNan : *nearest;
 }
 
 }  // namespace

@@ -36,8 +36,7 @@ std::vector<ComplementPair> complement_planes(const PooledMoments& pooled,
                                               const OrthogonalComplement& complement,
                                               const RotationOptions& options);
 
-// Fills the fields of the planes that are computed from rows: angle_r, omega, separability. `axes`
-// has two axes per plane.
+// Fills angle_r, omega and separability, which need rows. `axes` has two axes per plane.
 void search_plane_rotations(const CentredRows& queries, const CentredRows& keys,
                             const PooledMoments& pooled, const Matrix& axes,
                             PlaneSearchInput search, const RotationOptions& options,

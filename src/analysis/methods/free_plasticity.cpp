@@ -1,11 +1,10 @@
-#include "analysis/methods/free_plasticity.h"
-
 #include <algorithm>
 #include <cstring>
 #include <functional>
 #include <numeric>
 #include <optional>
 
+#include "analysis/methods/profile_replicates.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"
@@ -32,7 +31,48 @@ struct ChosenText {
 // keys have the same score there.
 class BinQueries {
  public:
-  void load_bin(const ModelFreeProfileInput& source, std::size_t bin);
+  void load_bin(const ComputedProfile& source, std::size_t bin) {
+    const SortedQueries& queries = source.queries;
+    const auto& rows = queries.rows_of_bin[bin];
+    const auto group_of_row = [&](std::int64_t row) {
+      return as_index(queries.group[as_index(row)]);
+    };
+    size_ = std::ssize(rows);
+    std::vector<std::int64_t> count(as_index((source.texts.size() + kLanes - 1) / kLanes * kLanes));
+    for (const auto row : rows) ++count[group_of_row(row)];
+    group_.resize(count.size());
+    std::iota(group_.begin(), group_.end(), std::size_t{0});
+    std::ranges::stable_sort(group_, std::ranges::greater{},
+                             [&](std::size_t group) { return count[group]; });
+    std::vector<std::int64_t> next(count.size());  // (groups): column of the next query
+    block_begin_ = {0};
+    others_.clear();
+    for (std::size_t lane = 0; lane < lanes(); ++lane) {
+      const auto own = count[group_[lane]];
+      if (lane % kLanes == 0) block_begin_.push_back(width() + kLanes * own);
+      next[group_[lane]] = block_begin_[lane / kLanes] + static_cast<std::int64_t>(lane % kLanes);
+      others_.push_back(static_cast<std::int32_t>(size_ - own));
+    }
+    const auto dim = as_index(queries.vectors.cols);
+    const auto apart = stride();
+    columns_.assign(dim * as_index(apart), 0);
+    const auto knot = source.model.knots.knot[bin];
+    const double fraction = source.model.knots.fraction[bin];
+    std::vector<double> slope(source.model.slope.row(knot), source.model.slope.row(knot) + dim);
+    if (fraction > 0)
+      for (std::size_t j = 0; j < dim; ++j)
+        slope[j] += fraction * (source.model.slope.row(knot + 1)[j] - slope[j]);
+    std::vector<float> moved(dim);
+    for (const auto row : rows) {
+      const double move = source.bins[bin].centre() - queries.position[as_index(row)];
+      const float* const x = queries.vectors.row(row);
+      for (std::size_t j = 0; j < dim; ++j)
+        moved[j] = static_cast<float>(x[j] + queries.mean[j] + move * slope[j]);
+      float* to = columns_.data() + next[group_of_row(row)];
+      next[group_of_row(row)] += kLanes;
+      for (std::size_t j = 0; j < dim; ++j, to += apart) *to = moved[j];
+    }
+  }
 
   std::int64_t size() const { return size_; }
   std::int64_t width() const { return block_begin_.back(); }  // columns
@@ -43,9 +83,20 @@ class BinQueries {
   std::size_t group(std::size_t lane) const { return group_[lane]; }
   // Returns the number of queries outside the group of a SIMD lane.
   std::int32_t others(std::size_t lane) const { return others_[lane]; }
-  // Sets preferring (lanes) to the number of queries of each group with x > y. `x`, `y` (width):
-  // scores of two keys.
-  void count_preferring(const float* x, const float* y, std::int32_t* preferring) const;
+  // Sets preferring (lanes) to the queries of each group with x > y; x, y (width): scores of keys.
+  void count_preferring(const float* x, const float* y, std::int32_t* preferring) const {
+    for (std::size_t block = 0; block + 1 < block_begin_.size(); ++block) {
+      Counts count = {};
+      for (auto c = block_begin_[block]; c < block_begin_[block + 1]; c += kLanes) {
+        Scores first, second;
+        std::memcpy(&first, x + c, sizeof(Scores));
+        std::memcpy(&second, y + c, sizeof(Scores));
+        count -= first > second;  // true is -1
+      }
+      std::memcpy(preferring, &count, sizeof(Counts));
+      preferring += kLanes;
+    }
+  }
 
  private:
   std::int64_t size_ = 0;
@@ -55,65 +106,7 @@ class BinQueries {
   std::vector<std::int32_t> others_;       // (lanes)
 };
 
-void BinQueries::load_bin(const ModelFreeProfileInput& source, std::size_t bin) {
-  const SortedQueries& queries = source.queries;
-  const auto& rows = queries.rows_of_bin[bin];
-  const auto group_of_row = [&](std::int64_t row) {
-    return as_index(queries.group[as_index(row)]);
-  };
-  size_ = std::ssize(rows);
-  std::vector<std::int64_t> count(as_index((source.texts.size() + kLanes - 1) / kLanes * kLanes));
-  for (const auto row : rows) ++count[group_of_row(row)];
-  group_.resize(count.size());
-  std::iota(group_.begin(), group_.end(), std::size_t{0});
-  std::ranges::stable_sort(group_, std::ranges::greater{},
-                           [&](std::size_t group) { return count[group]; });
-  std::vector<std::int64_t> next(count.size());  // (groups): column of the next query
-  block_begin_ = {0};
-  others_.clear();
-  for (std::size_t lane = 0; lane < lanes(); ++lane) {
-    const auto own = count[group_[lane]];
-    if (lane % kLanes == 0) block_begin_.push_back(width() + kLanes * own);
-    next[group_[lane]] = block_begin_[lane / kLanes] + static_cast<std::int64_t>(lane % kLanes);
-    others_.push_back(static_cast<std::int32_t>(size_ - own));
-  }
-  const auto dim = as_index(queries.vectors.cols);
-  const auto apart = stride();
-  columns_.assign(dim * as_index(apart), 0);
-  const auto knot = source.model.knots.knot[bin];
-  const double fraction = source.model.knots.fraction[bin];
-  std::vector<double> slope(source.model.slope.row(knot), source.model.slope.row(knot) + dim);
-  if (fraction > 0)
-    for (std::size_t j = 0; j < dim; ++j)
-      slope[j] += fraction * (source.model.slope.row(knot + 1)[j] - slope[j]);
-  std::vector<float> moved(dim);
-  for (const auto row : rows) {
-    const double move = source.bins[bin].centre() - queries.position[as_index(row)];
-    const float* const x = queries.vectors.row(row);
-    for (std::size_t j = 0; j < dim; ++j)
-      moved[j] = static_cast<float>(x[j] + queries.mean[j] + move * slope[j]);
-    float* to = columns_.data() + next[group_of_row(row)];
-    next[group_of_row(row)] += kLanes;
-    for (std::size_t j = 0; j < dim; ++j, to += apart) *to = moved[j];
-  }
-}
-
-void BinQueries::count_preferring(const float* x, const float* y, std::int32_t* preferring) const {
-  for (std::size_t block = 0; block + 1 < block_begin_.size(); ++block) {
-    Counts count = {};
-    for (auto c = block_begin_[block]; c < block_begin_[block + 1]; c += kLanes) {
-      Scores first, second;
-      std::memcpy(&first, x + c, sizeof(Scores));
-      std::memcpy(&second, y + c, sizeof(Scores));
-      count -= first > second;  // true is -1
-    }
-    std::memcpy(preferring, &count, sizeof(Counts));
-    preferring += kLanes;
-  }
-}
-
-// Sums over the sampled texts of one bin, and the leave-one-group-out sums (`..._without`, one per
-// group of texts).
+// Sums over the sampled texts of one bin, and `..._without` each group of texts.
 struct BinSums {
   double pairs = 0;  // evaluated
   double weight = 0;
@@ -127,7 +120,7 @@ struct BinSums {
 class FreeProfile {
  public:
   // `eligible`: keys before each bin.
-  FreeProfile(const ModelFreeProfileInput& source, const PlasticityOptions& options,
+  FreeProfile(const ComputedProfile& source, const PlasticityOptions& options,
               const EligibleKeys& eligible)
       : source_(source),
         options_(options),
@@ -135,14 +128,120 @@ class FreeProfile {
         groups_(options.replicates ? source.texts.size() : 0) {}
 
   // `gaussian`: mean Gaussian plasticity of the bin, for texts without evaluated pairs.
-  BinSums bin(std::size_t bin, std::int64_t gaussian_point, double gaussian);
+  BinSums bin(std::size_t bin, std::int64_t gaussian_point, double gaussian) {
+    BinSums sums;
+    const auto groups = as_index(groups_);
+    sums.weight_without.resize(groups);
+    sums.free_without.resize(groups);
+    sums.gaussian_without.resize(groups);
+    queries_.load_bin(source_, bin);
+    if (queries_.size() < 2) return sums;
+    Random random(options_.seed ^ (static_cast<std::uint64_t>(bin + 1) << 40));
+    for (const auto& text : choose_texts(static_cast<std::int64_t>(bin), random)) {
+      score(text, random);
+      const auto own_group =
+          as_index(source_.texts.group_of(source_.sorted.text[as_index(text.example)]));
+      const auto pairs = keys_ * (keys_ - 1) / 2;
+      const auto evaluated = static_cast<double>(pairs);
+      const double weight = static_cast<double>(text.keys.pair_count());
+      const auto products = add_pairs();
+      const auto plasticity = [&](std::int64_t sum, std::int64_t count) {
+        return (unbiased_plasticity(sum, count) + equal_pairs_) / evaluated;
+      };
+      const double modelled = gaussian_point < 0 ? 0
+                                                 : source_.tables.texts.mean_of_example(
+                                                       text.example, gaussian_point, gaussian);
+      sums.pairs += evaluated;
+      sums.weight += weight;
+      sums.free += weight * plasticity(products, queries_.size());
+      sums.gaussian += weight * modelled;
+      for (std::size_t lane = 0; lane < queries_.lanes(); ++lane) {
+        const auto group = queries_.group(lane);
+        const auto rest = queries_.others(lane);
+        if (group >= groups || group == own_group || rest < 2) continue;
+        sums.weight_without[group] += weight;
+        sums.free_without[group] += weight * plasticity(without_[lane], rest);
+        sums.gaussian_without[group] += weight * modelled;
+      }
+    }
+    return sums;
+  }
 
  private:
-  std::vector<ChosenText> choose_texts(std::int64_t point, Random& random);
-  void score(const ChosenText& text, Random& random);
-  std::int64_t add_pairs();
+  std::vector<ChosenText> choose_texts(std::int64_t point, Random& random) {
+    all_.clear();
+    std::int64_t keys = 0;  // at most kKeysPerText of every text
+    std::int64_t total = 0;
+    for (std::int64_t e = 0; e < source_.sorted.example_count(); ++e) {
+      const KeyRange range = eligible_.at(e, point);
+      if (range.pair_count() == 0) continue;
+      all_.push_back({e, range});
+      keys += std::min(kKeysPerText, range.end - range.begin);
+      total += range.end - range.begin;
+    }
+    all_keys_ = total <= options_.free_keys;
+    if (keys <= options_.free_keys) return all_;
+    // Systematic sampling: texts at even steps from a random start cover all groups evenly.
+    const double step = static_cast<double>(keys) / static_cast<double>(options_.free_keys);
+    std::vector<ChosenText> chosen;
+    for (double at = step * random.uniform(); at < static_cast<double>(all_.size()); at += step)
+      chosen.push_back(all_[static_cast<std::size_t>(at)]);
+    return chosen;
+  }
 
-  const ModelFreeProfileInput& source_;
+  void score(const ChosenText& text, Random& random) {
+    const auto count = text.keys.end - text.keys.begin;
+    const auto dim = source_.keys.dim;
+    const float* rows = source_.keys.row(text.keys.begin);
+    keys_ = count;
+    if (count > kKeysPerText && !all_keys_) {
+      keys_ = kKeysPerText;
+      gathered_.resize(as_index(keys_ * dim));
+      for (std::int64_t i = 0, kept = 0; kept < keys_; ++i) {
+        if (static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(count - i))) >=
+            keys_ - kept)
+          continue;
+        std::copy_n(rows + i * dim, dim, gathered_.begin() + kept++ * dim);
+      }
+      rows = gathered_.data();
+    }
+    scores_.resize(as_index(keys_ * queries_.width() + kNarrowPadding));
+    multiply_narrow(rows, keys_, dim, queries_.columns(), queries_.stride(), queries_.width(),
+                    scores_.data());
+  }
+
+  // Returns the sum of k (n - k) over all pairs of keys of a text, where k of the n queries prefer
+  // the first key. Stores the leave-one-group-out sums in without_. Pairs of equal keys are counted
+  // in equal_pairs_ instead, because no query prefers either key.
+  std::int64_t add_pairs() {
+    const auto n = queries_.size();
+    const auto width = queries_.width();
+    const auto lanes = queries_.lanes();
+    std::int64_t sum = 0;
+    equal_pairs_ = 0;
+    preferring_.resize(lanes);
+    without_.assign(lanes, 0);
+    for (std::int64_t j = 0; j < keys_; ++j)
+      for (std::int64_t i = 0; i < j; ++i) {
+        const float* const x = scores_.data() + i * width;
+        const float* const y = scores_.data() + j * width;
+        queries_.count_preferring(x, y, preferring_.data());
+        const auto prefer =
+            std::accumulate(preferring_.begin(), preferring_.end(), std::int32_t{0});
+        if (prefer == 0 && std::equal(x, x + width, y)) {
+          ++equal_pairs_;
+          continue;
+        }
+        sum += prefer * (n - prefer);
+        for (std::size_t lane = 0; lane < lanes; ++lane) {
+          const auto rest = prefer - preferring_[lane];  // without the group's queries
+          without_[lane] += std::int64_t{rest} * (queries_.others(lane) - rest);
+        }
+      }
+    return sum;
+  }
+
+  const ComputedProfile& source_;
   const PlasticityOptions& options_;
   const EligibleKeys& eligible_;
   int groups_;
@@ -157,120 +256,9 @@ class FreeProfile {
   std::vector<ChosenText> all_;           // texts with a pair of keys before the current bin
 };
 
-std::vector<ChosenText> FreeProfile::choose_texts(std::int64_t point, Random& random) {
-  all_.clear();
-  std::int64_t keys = 0;  // at most kKeysPerText of every text
-  std::int64_t total = 0;
-  for (std::int64_t e = 0; e < source_.sorted.example_count(); ++e) {
-    const KeyRange range = eligible_.at(e, point);
-    if (range.pair_count() == 0) continue;
-    all_.push_back({e, range});
-    keys += std::min(kKeysPerText, range.end - range.begin);
-    total += range.end - range.begin;
-  }
-  all_keys_ = total <= options_.free_keys;
-  if (keys <= options_.free_keys) return all_;
-  // Systematic sampling: texts at even steps from a random start cover all groups evenly.
-  const double step = static_cast<double>(keys) / static_cast<double>(options_.free_keys);
-  std::vector<ChosenText> chosen;
-  for (double at = step * random.uniform(); at < static_cast<double>(all_.size()); at += step)
-    chosen.push_back(all_[static_cast<std::size_t>(at)]);
-  return chosen;
-}
-
-void FreeProfile::score(const ChosenText& text, Random& random) {
-  const auto count = text.keys.end - text.keys.begin;
-  const auto dim = source_.keys.dim;
-  const float* rows = source_.keys.row(text.keys.begin);
-  keys_ = count;
-  if (count > kKeysPerText && !all_keys_) {
-    keys_ = kKeysPerText;
-    gathered_.resize(as_index(keys_ * dim));
-    for (std::int64_t i = 0, kept = 0; kept < keys_; ++i) {
-      if (static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(count - i))) >=
-          keys_ - kept)
-        continue;
-      std::copy_n(rows + i * dim, dim, gathered_.begin() + kept++ * dim);
-    }
-    rows = gathered_.data();
-  }
-  scores_.resize(as_index(keys_ * queries_.width() + kNarrowPadding));
-  multiply_narrow(rows, keys_, dim, queries_.columns(), queries_.stride(), queries_.width(),
-                  scores_.data());
-}
-
-// Returns the sum of k (n - k) over all pairs of keys of a text, where k of the n queries prefer
-// the first key. Stores the leave-one-group-out sums in without_. Pairs of equal keys are counted
-// in equal_pairs_ instead, because no query prefers either key.
-std::int64_t FreeProfile::add_pairs() {
-  const auto n = queries_.size();
-  const auto width = queries_.width();
-  const auto lanes = queries_.lanes();
-  std::int64_t sum = 0;
-  equal_pairs_ = 0;
-  preferring_.resize(lanes);
-  without_.assign(lanes, 0);
-  for (std::int64_t j = 0; j < keys_; ++j)
-    for (std::int64_t i = 0; i < j; ++i) {
-      const float* const x = scores_.data() + i * width;
-      const float* const y = scores_.data() + j * width;
-      queries_.count_preferring(x, y, preferring_.data());
-      const auto prefer = std::accumulate(preferring_.begin(), preferring_.end(), std::int32_t{0});
-      if (prefer == 0 && std::equal(x, x + width, y)) {
-        ++equal_pairs_;
-        continue;
-      }
-      sum += prefer * (n - prefer);
-      for (std::size_t lane = 0; lane < lanes; ++lane) {
-        const auto rest = prefer - preferring_[lane];  // without the group's queries
-        without_[lane] += std::int64_t{rest} * (queries_.others(lane) - rest);
-      }
-    }
-  return sum;
-}
-
-BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double gaussian) {
-  BinSums sums;
-  const auto groups = as_index(groups_);
-  sums.weight_without.resize(groups);
-  sums.free_without.resize(groups);
-  sums.gaussian_without.resize(groups);
-  queries_.load_bin(source_, bin);
-  if (queries_.size() < 2) return sums;
-  Random random(options_.seed ^ (static_cast<std::uint64_t>(bin + 1) << 40));
-  for (const auto& text : choose_texts(static_cast<std::int64_t>(bin), random)) {
-    score(text, random);
-    const auto own_group =
-        as_index(source_.texts.group_of(source_.sorted.text[as_index(text.example)]));
-    const auto pairs = keys_ * (keys_ - 1) / 2;
-    const auto evaluated = static_cast<double>(pairs);
-    const double weight = static_cast<double>(text.keys.pair_count());
-    const auto products = add_pairs();
-    const auto plasticity = [&](std::int64_t sum, std::int64_t count) {
-      return (unbiased_plasticity(sum, count) + equal_pairs_) / evaluated;
-    };
-    const double modelled = gaussian_point < 0 ? 0
-                                               : source_.gaussian.texts.mean_of_example(
-                                                     text.example, gaussian_point, gaussian);
-    sums.pairs += evaluated;
-    sums.weight += weight;
-    sums.free += weight * plasticity(products, queries_.size());
-    sums.gaussian += weight * modelled;
-    for (std::size_t lane = 0; lane < queries_.lanes(); ++lane) {
-      const auto group = queries_.group(lane);
-      const auto rest = queries_.others(lane);
-      if (group >= groups || group == own_group || rest < 2) continue;
-      sums.weight_without[group] += weight;
-      sums.free_without[group] += weight * plasticity(without_[lane], rest);
-      sums.gaussian_without[group] += weight * modelled;
-    }
-  }
-  return sums;
-}
-
 }  // namespace
 
-void add_model_free_profile(const ModelFreeProfileInput& source, const PlasticityOptions& options,
+void add_model_free_profile(const ComputedProfile& source, const PlasticityOptions& options,
                             PlasticityResult& result) {
   const auto& modelled = source.model.side.points.bin;
   const auto bins = source.bins.size();
@@ -298,7 +286,7 @@ void add_model_free_profile(const ModelFreeProfileInput& source, const Plasticit
       const double left = replicates.queries[group * bins + b];
       if (left < 2 || sums.weight_without[group] == 0) continue;
       replicates.free[group * bins + b] =
-          (has_model ? source.gaussian.groups.mean_without(group, at) : 0) +
+          (has_model ? source.tables.groups.mean_without(group, at) : 0) +
           (sums.free_without[group] - sums.gaussian_without[group]) / sums.weight_without[group];
     }
   }

@@ -182,9 +182,8 @@ void add_frequency_columns(const RotarySide& queries, const RotarySide& keys,
   result.set("frequency_use_slow", slow);
 }
 
-// The RoPE phase of distance D = block * width + remainder is a product of two phases, so one
-// matrix product of a factor by blocks and a factor by remainders gives the scores of all
-// distances.
+// The RoPE phase of distance D = block * width + remainder is a product of two phases, so a matrix
+// product of a factor by blocks and a factor by remainders gives the scores of all distances.
 std::vector<double> mean_score_by_distance(const Moments& queries, const Moments& keys,
                                            const RotaryEmbedding& rope, double scale,
                                            std::int64_t distances) {

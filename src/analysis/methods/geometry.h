@@ -1,6 +1,5 @@
 // Geometry of a head from sums over its vectors and its attention: ranks, use of RoPE frequencies,
-// preferred distances and their decay. docs/explanation/geometry.md has every definition with its
-// source.
+// preferred distances and their decay. docs/explanation/geometry.md defines and cites each number.
 #pragma once
 
 #include <cmath>
@@ -26,8 +25,7 @@ struct MatrixRanks {
   double entropy_top = kNan;    // entropy of the 16 largest, normalised to their sum, over ln 16
 };
 
-// `eigenvalues` are descending; those below 1e-12 of the largest count as 0. A matrix of zeros has
-// NaN ranks.
+// `eigenvalues` are descending; below 1e-12 of the largest they count as 0. NaN if all are 0.
 MatrixRanks ranks_of_spectrum(std::vector<double> eigenvalues);
 
 Matrix second_moment(const Moments& rows);  // (dim, dim): mean of x x^T
@@ -49,8 +47,7 @@ SideRanks ranks_of_side(const std::vector<double>& spectrum, std::span<const Mom
 // Adds the columns rank_participation_NAME ... entropy_top_NAME.
 void add_rank_columns(const std::string& name, const SideRanks& side, GeometryResult& result);
 
-// Adds logit_rank_90 and logit_rank_participation, and massive_SIDE, from the vectors as they enter
-// the dot product.
+// Adds logit_rank_NAME and massive_SIDE from the vectors as they enter the dot product.
 void add_logit_columns(const Moments& queries, const Moments& keys, GeometryResult& result);
 
 // ---- Frequencies, from vectors before RoPE
@@ -93,9 +90,8 @@ struct DistanceBin {
 void add_preference_columns(const std::vector<double>& score, std::span<const DistanceBin> bins,
                             GeometryResult& result);
 
-// Adds decay_exponent and decay_r2: ln attention per key against ln distance, weighted least
-// squares over the bins inside [4, length / 4]; the weight is the number of queries that reach the
-// bin.
+// Adds decay_exponent and decay_r2: ln attention per key against ln distance, least squares over
+// bins inside [4, length / 4], weighted by the number of queries that reach the bin.
 void add_decay_columns(std::span<const DistanceBin> bins, std::int64_t length,
                        GeometryResult& result);
 

@@ -8,6 +8,7 @@
 #include "analysis/methods/profile_means.h"
 #include "analysis/methods/rotation.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {
@@ -83,9 +84,9 @@ double jackknife_error(std::span<const double> without) {
 }
 
 std::vector<Moments> leave_one_group_out_moments(const GroupedRows& rows) {
-  std::vector<Moments> result;
-  for (const auto& group : rows.groups) result.push_back(moments_without_group(rows.rows, group));
-  return result;
+  return project(rows.groups, [&](const TextGroupSums& group) {
+    return moments_without_group(rows.rows, group);
+  });
 }
 
 std::vector<HeadReport> jackknife_replicates(const HeadReport& head,

@@ -1,5 +1,4 @@
-// Delete-a-group jackknife: leaves out one group of texts at a time and recomputes a head's
-// numbers.
+// Delete-a-group jackknife: recomputes a head's numbers without one group of texts at a time.
 #pragma once
 
 #include <span>
@@ -14,7 +13,6 @@ namespace qkscope {
 // or there are fewer than two groups.
 double jackknife_error(std::span<const double> without);
 
-// Returns the leave-one-group-out moments of the rows, one per group of texts.
 std::vector<Moments> leave_one_group_out_moments(const GroupedRows& rows);
 
 // Returns the jackknife replicates of `head`, computed from leave-one-group-out moments: first

@@ -4,7 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include "analysis/methods/text_groups.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
@@ -12,35 +11,22 @@
 namespace qkscope {
 namespace {
 
-void centre_positions(CentredRows& rows) {
-  double sum = 0;
-  for (const auto t : rows.source.position) sum += t;
-  rows.position_mean = sum / static_cast<double>(rows.size());
-  rows.position_scatter = 0;
-  for (const auto t : rows.source.position) {
-    const double d = t - rows.position_mean;
-    rows.position_scatter += d * d;
-  }
-}
-
-std::vector<double> mean_of(const RowsView& rows) {
-  const auto dim = as_index(rows.dim);
-  std::vector<double> mean(dim);
-  add_column_sums(rows.vectors.data(), rows.size(), mean);
-  for (double& m : mean) m /= static_cast<double>(rows.size());
-  return mean;
-}
-
+// Returns the rows with their means and the scatter of their positions; other sums are 0.
 CentredRows with_means(const RowsView& source) {
   const auto dim = as_index(source.dim);
+  const auto count = static_cast<double>(source.size());
   QKSCOPE_ASSERT(source.size() > 0 && source.vectors.size() == dim * source.position.size());
   CentredRows rows;
   rows.source = source;
   rows.count = source.size();
-  rows.mean = mean_of(source);
+  rows.mean.resize(dim);
+  add_column_sums(source.vectors.data(), source.size(), rows.mean);
+  for (double& mean : rows.mean) mean /= count;
   rows.scatter = Matrix(source.dim, source.dim);
   rows.cross_scatter.resize(dim);
-  centre_positions(rows);
+  rows.position_mean = std::accumulate(source.position.begin(), source.position.end(), 0.0) / count;
+  for (const auto t : source.position)
+    rows.position_scatter += (t - rows.position_mean) * (t - rows.position_mean);
   return rows;
 }
 
@@ -58,6 +44,30 @@ std::vector<std::size_t> rows_by_position(const RowsView& rows) {
   // Rows of captures are usually sorted already: skip the sort.
   if (!std::ranges::is_sorted(order, {}, place)) std::ranges::sort(order, {}, place);
   return order;
+}
+
+TextGroups::TextGroups(const RowsView& queries, const RowsView& keys) {
+  std::vector<std::int64_t> texts;
+  for (const RowsView* rows : {&queries, &keys})
+    for (std::size_t i = 0; i < rows->position.size(); ++i) texts.push_back(rows->example(i));
+  *this = from_texts(std::move(texts));
+}
+
+TextGroups TextGroups::from_texts(std::vector<std::int64_t> texts) {
+  std::sort(texts.begin(), texts.end());
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+  const auto count = texts.size();
+  const auto groups = std::min<std::size_t>(kMost, count);
+  std::vector<std::int64_t> first;
+  // Text i of n is in group floor(i G / n) of G, so group g begins with text ceil(g n / G).
+  for (std::size_t g = 0; g < groups; ++g)
+    first.push_back(texts[(g * count + groups - 1) / groups]);
+  return TextGroups(std::move(first));
+}
+
+int TextGroups::group_of(std::int64_t example) const {
+  const auto after = std::upper_bound(first_.begin(), first_.end(), example);
+  return std::max(0, static_cast<int>(after - first_.begin()) - 1);
 }
 
 CentredRows make_centred_rows(const RowsView& source) {

@@ -1,16 +1,16 @@
-// Sampled rows of one head, and their first and second moments in float64.
+// Sampled rows of one head, groups of their texts for the delete-a-group jackknife, and first and
+// second moments in float64.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/numerics/matrix.h"
 #include "qkscope/captures.h"
 
 namespace qkscope {
-
-class TextGroups;
 
 // Non-owning view of a head's rows. All spans have the same number of rows.
 struct RowsView {
@@ -29,9 +29,30 @@ struct RowsView {
 
 // Returns a view of the rows of a head file. The file must outlive the view.
 RowsView as_rows_view(const HeadRows& rows);
-// Returns the row numbers sorted by text and position, so that samples do not depend on the order
-// in the file.
+// Returns row numbers by text and position: samples must not depend on the order in the file.
 std::vector<std::size_t> rows_by_position(const RowsView& rows);
+
+// Partition of n texts, sorted by key, into G contiguous groups: text i belongs to group i G / n.
+class TextGroups {
+ public:
+  static constexpr int kMost = 20;
+
+  // Splits the texts that have a query or a key into min(kMost, number of texts) groups.
+  TextGroups(const RowsView& queries, const RowsView& keys);
+  // Groups the given texts; duplicates and any order are allowed.
+  static TextGroups from_texts(std::vector<std::int64_t> texts);
+  // Restores groups from first_text_of_each_group(): the first text key of each group, ascending.
+  explicit TextGroups(std::vector<std::int64_t> first) : first_(std::move(first)) {}
+
+  int size() const { return static_cast<int>(first_.size()); }
+  // Returns the group of a text, given its key (RowsView::example). Keys smaller than all keys of
+  // group 0 also map to group 0.
+  int group_of(std::int64_t example) const;
+  const std::vector<std::int64_t>& first_text_of_each_group() const { return first_; }
+
+ private:
+  std::vector<std::int64_t> first_;
+};
 
 // First and second central moments of rows of one kind (queries or keys) and of their positions.
 // Moments around each kind's own mean can be pooled by addition without cancellation.
@@ -47,7 +68,6 @@ struct Moments {
   int dim() const { return static_cast<int>(scatter.cols); }
 };
 
-// Rows with their moments.
 struct CentredRows : Moments {
   RowsView source;
 };
@@ -85,23 +105,16 @@ void copy_centred_rows(const CentredRows& rows, std::int64_t begin, std::int64_t
 std::vector<double> project_centred(const CentredRows& rows, std::span<const double> direction);
 
 // Moments of the union of queries and keys.
-struct PooledMoments {
-  std::int64_t count = 0;
-  std::vector<double> mean;   // (dim)
+struct PooledMoments : Moments {
   std::vector<double> delta;  // (dim): mean of the queries - mean of the keys
   double between = 0;         // n_q n_k / (n_q + n_k): weight of delta delta^T in the scatter
-  Matrix scatter;             // (dim, dim)
-  double position_mean = 0;
-  double position_scatter = 0;
-  std::vector<double> cross_scatter;  // (dim)
 };
 
 PooledMoments pool_moments(const Moments& queries, const Moments& keys);
 // Returns only the cross scatter (dim) between pooled rows and positions.
 std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& keys);
 
-// Returns the projections (count, rows) of the rows, centred on the pooled mean, on directions
-// (count, dim).
+// Returns projections (count, rows) of rows minus the pooled mean on directions (count, dim).
 Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled, const Matrix& directions);
 
 }  // namespace qkscope

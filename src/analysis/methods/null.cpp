@@ -1,8 +1,8 @@
-#include "analysis/methods/null.h"
-
+// Permutation null of the correlations along the drift axis (rotation.h).
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/methods/rotation.h"
 #include "base/core/numbers.h"
 #include "base/numerics/matrix.h"
 #include "base/numerics/products.h"

@@ -18,7 +18,7 @@ struct Projection {
   double covariance = 0;  // with position, a sum
 };
 
-Projection project(const Moments& rows, std::span<const double> direction) {
+Projection project_moments(const Moments& rows, std::span<const double> direction) {
   return {std::max(0.0, quadratic_form(rows.scatter, direction)),
           dot(rows.cross_scatter, direction)};
 }
@@ -55,7 +55,7 @@ struct SideProjections {
   Projection k;
 
   SideProjections(const Moments& queries, const Moments& keys, std::span<const double> direction)
-      : q(project(queries, direction)), k(project(keys, direction)) {}
+      : q(project_moments(queries, direction)), k(project_moments(keys, direction)) {}
 };
 
 PcaComponent component_along(std::vector<double> direction, const SideProjections& along,
@@ -99,8 +99,7 @@ void count_correct(const CentredRows& rows, std::span<const double> line, double
 }
 
 // Linear discriminant (LDA) of queries against keys on the first two components, with the shared
-// within-class covariance (2 x 2) and class sizes as priors. Accuracy is measured on the training
-// rows.
+// within-class covariance and class sizes as priors. Accuracy is measured on the training rows.
 void fit_linear_discriminant(const CentredRows& queries, const CentredRows& keys,
                              const TextGroups* texts, PcaResult& result) {
   if (result.components.size() < 2) return;
@@ -138,8 +137,7 @@ void fit_linear_discriminant(const CentredRows& queries, const CentredRows& keys
   result.qk_accuracy = static_cast<double>(right) / (nq + nk);
 }
 
-// Sums over queries or over keys. Each row is projected on the drift axis that was fitted without
-// its group of texts.
+// Sums over queries or keys, projected on the drift axis fitted without their group of texts.
 struct AxisCorrelationSums {
   double rows = 0;
   double sum = 0;
@@ -191,8 +189,7 @@ std::vector<double> drift_axis(const Moments& queries, const Moments& keys) {
   return axis;
 }
 
-// Returns the correlation over all groups and appends the leave-one-group-out correlations to
-// `without`.
+// Returns the correlation over all groups; appends those without one group to `without`.
 double pooled_correlation(std::span<const AxisCorrelationSums> groups,
                           std::vector<double>& without) {
   AxisCorrelationSums all;
@@ -281,7 +278,7 @@ SidePca separate_pca(const Moments& rows, int components) {
     const std::span<const double> direction(eigen.vectors.row(i), as_index(eigen.vectors.cols));
     SideComponent component;
     component.explained_variance = std::max(0.0, eigen.values[as_index(i)]) / total;
-    component.with_position = with_position(rows, project(rows, direction));
+    component.with_position = with_position(rows, project_moments(rows, direction));
     if (largest_is_negative(direction)) component.with_position.r = -component.with_position.r;
     result.components.push_back(component);
   }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "analysis/methods/moments.h"
-#include "analysis/methods/text_groups.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {

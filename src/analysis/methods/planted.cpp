@@ -26,36 +26,24 @@ std::vector<std::int32_t> sample_positions(const PlantedOptions& options, Random
   }
 }
 
-class PlantedRowGenerator {
- public:
-  PlantedRowGenerator(const PlantedOptions& options, HeadKind kind)
-      : options_(options), queries_(kind == HeadKind::query), basis_(planted_basis(options)) {}
-
-  // Adds the planted query or key vector at position t, without noise, to x.
-  void add_structure(double t, std::vector<double>& x) const {
-    const double middle = 0.5 * options_.context;
-    const double drift = queries_ ? options_.drift_q : options_.drift_k;
-    const double mean = queries_ ? options_.mean_q_a : options_.mean_k_a;
-    add(0, mean + drift * (t - middle), x);
-    add(1, (queries_ ? 0.5 : -0.5) * options_.separation, x);
-    for (std::size_t i = 0; i < options_.planes.size(); ++i) {
-      const auto& plane = options_.planes[i];
-      const auto axis = static_cast<std::int64_t>(2 + 2 * i);
-      add(axis, plane.radius * std::cos(plane.omega * t), x);
-      add(axis + 1, plane.radius * std::sin(plane.omega * t), x);
-    }
-  }
-
- private:
-  void add(std::int64_t axis, double amount, std::vector<double>& x) const {
-    const double* const direction = basis_.row(axis);
+// Adds the planted query or key vector at position t, without noise, to x.
+void add_structure(const PlantedOptions& options, HeadKind kind, const Matrix& basis, double t,
+                   std::vector<double>& x) {
+  const bool query = kind == HeadKind::query;
+  const auto add = [&](std::int64_t axis, double amount) {
+    const double* const direction = basis.row(axis);
     for (std::size_t j = 0; j < x.size(); ++j) x[j] += amount * direction[j];
+  };
+  const double drift = query ? options.drift_q : options.drift_k;
+  add(0, (query ? options.mean_q_a : options.mean_k_a) + drift * (t - 0.5 * options.context));
+  add(1, (query ? 0.5 : -0.5) * options.separation);
+  for (std::size_t i = 0; i < options.planes.size(); ++i) {
+    const auto& plane = options.planes[i];
+    const auto axis = static_cast<std::int64_t>(2 + 2 * i);
+    add(axis, plane.radius * std::cos(plane.omega * t));
+    add(axis + 1, plane.radius * std::sin(plane.omega * t));
   }
-
-  const PlantedOptions& options_;
-  bool queries_;
-  Matrix basis_;
-};
+}
 
 }  // namespace
 
@@ -81,7 +69,7 @@ Matrix planted_basis(const PlantedOptions& options) {
 
 HeadRows generate_planted_rows(const PlantedOptions& options, HeadKind kind,
                                std::uint64_t rows_seed) {
-  const PlantedRowGenerator planter(options, kind);
+  const Matrix basis = planted_basis(options);
   Random random(rows_seed);
   HeadRows sampled;
   sampled.head_dim = options.dim;
@@ -89,7 +77,7 @@ HeadRows generate_planted_rows(const PlantedOptions& options, HeadKind kind,
   for (int example = 0; example < options.examples; ++example) {
     for (const auto t : sample_positions(options, random)) {
       for (double& value : x) value = options.noise * random.normal();
-      planter.add_structure(t, x);
+      add_structure(options, kind, basis, t, x);
       for (const double value : x) {
         const auto narrow = static_cast<float>(value);
         sampled.vectors.push_back(options.round_to_bf16 ? to_float(to_bf16(narrow)) : narrow);

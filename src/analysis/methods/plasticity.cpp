@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
 
-#include "analysis/methods/free_plasticity.h"
 #include "analysis/methods/profile_means.h"
 #include "analysis/methods/profile_models.h"
 #include "analysis/methods/profile_replicates.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/numerics/sample_statistics.h"
 
 namespace qkscope {
@@ -18,25 +19,17 @@ ResidualNormality residual_normality(const LinearQueryModel& model, double p_alp
   if (model.normality.empty()) return {kNan, kNan, kNan, kNan, kNan, kNan, kNan};
   const auto& first = model.normality.front();
   ResidualNormality result{first.skew, first.excess_kurtosis, first.ks_p, kNan, kNan, kNan, kNan};
-  std::vector<double> skews;
-  std::vector<double> kurtoses;
-  std::vector<double> ps;
-  for (std::size_t j = 1; j < model.normality.size(); ++j) {
-    const auto& noise = model.normality[j];
-    skews.push_back(std::fabs(noise.skew));
-    kurtoses.push_back(std::fabs(noise.excess_kurtosis));
-    ps.push_back(noise.ks_p);
-  }
-  double known = 0;
-  double below = 0;
-  for (const double p : ps) {
-    known += std::isnan(p) ? 0 : 1;
-    below += p < p_alpha ? 1 : 0;
-  }
+  const auto others = std::span(model.normality).subspan(1);
+  auto skews = project(others, [](const auto& noise) { return std::fabs(noise.skew); });
+  auto kurtoses =
+      project(others, [](const auto& noise) { return std::fabs(noise.excess_kurtosis); });
+  auto ps = project(others, &NormalityStatistics::ks_p);
+  const auto known = std::ranges::count_if(ps, [](double p) { return !std::isnan(p); });
+  const auto below = std::ranges::count_if(ps, [&](double p) { return p < p_alpha; });
   result.median_abs_skew = median(skews);
   result.median_abs_kurtosis = median(kurtoses);
   result.median_ks_p = median(ps);
-  if (known > 0) result.share_below_alpha = below / known;
+  if (known > 0) result.share_below_alpha = to_double(below) / to_double(known);
   return result;
 }
 
@@ -64,8 +57,7 @@ void fill_profile(std::span<const QueryBin> bins, const QueryPoints& points,
                   const PlasticityProfileTables& tables, PlasticityResult& result) {
   std::size_t next = 0;  // index into points
   for (const auto& bin : bins) {
-    result.profile.emplace_back();
-    ProfilePoint& point = result.profile.back();
+    ProfilePoint& point = result.profile.emplace_back();
     point.bin = bin.bin;
     point.low = bin.low;
     point.high = bin.high;
@@ -73,7 +65,7 @@ void fill_profile(std::span<const QueryBin> bins, const QueryPoints& points,
     point.queries = bin.queries;
     point.mean = {kNan, kNan, 0, 0};
     if (next == points.bin.size() || points.bin[next] != bin.bin) continue;
-    result.profile.back().mean = tables.profile[next++];
+    point.mean = tables.profile[next++];
   }
 }
 
@@ -138,12 +130,10 @@ PlasticityResult plasticity_of_queries_and_keys(const FittedQueries& queries,
   result.ap_overall = mean_of_bucket_cells(result.table);
   fill_profile(bins, profile.side.points, tables.profile, result);
   if (rows) {
-    if (options.replicates)
-      result.profile_without = compute_profile_replicates(
-          {*rows, profile, bins, all_keys, by_bin, eligible, texts, tables.profile.groups},
-          options);
-    add_model_free_profile(
-        {*rows, profile, bins, all_keys, by_bin, eligible, texts, tables.profile}, options, result);
+    const ComputedProfile computed{*rows,  profile,  bins,  all_keys,
+                                   by_bin, eligible, texts, tables.profile};
+    if (options.replicates) result.profile_without = compute_profile_replicates(computed, options);
+    add_model_free_profile(computed, options, result);
   }
   summarize_profile(options, result);
   result.heatmap = std::move(tables.profile.heatmap);

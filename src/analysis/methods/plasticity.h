@@ -33,9 +33,5 @@ PlasticityResult plasticity_of_queries_and_keys(const FittedQueries& queries,
 // Fits the query model and runs the full analysis. `signs`: key_mean_signs() of the keys.
 PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
                                       std::vector<double> signs, const PlasticityOptions& options);
-inline PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
-                                             const PlasticityOptions& options) {
-  return attention_plasticity(queries, keys, key_mean_signs(keys), options);
-}
 
 }  // namespace qkscope

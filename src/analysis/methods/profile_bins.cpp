@@ -6,6 +6,7 @@
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 
 namespace qkscope {
 namespace {
@@ -70,9 +71,7 @@ ProfileGrid choose_profile_grid(const RowsView& queries, const RowsView& keys,
 
 std::vector<std::int32_t> profile_bins_of_rows(const ProfileGrid& grid, const RowsView& rows) {
   if (grid.bins == 0) return {rows.bucket.begin(), rows.bucket.end()};
-  std::vector<std::int32_t> bins;
-  for (const auto position : rows.position) bins.push_back(grid.bin_of_position(position));
-  return bins;
+  return project(rows.position, [&](auto position) { return grid.bin_of_position(position); });
 }
 
 std::vector<QueryBin> occupied_query_bins(const ProfileGrid& grid, const RowsView& queries,

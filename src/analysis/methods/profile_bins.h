@@ -11,8 +11,7 @@
 
 namespace qkscope {
 
-// Number of bins and context length. All heads of a capture share one grid, so that profiles can be
-// averaged bin by bin.
+// Number of bins and context length, shared by all heads, so that profiles can be averaged.
 struct ProfileGrid {
   int bins = 0;              // of equal width; 0: the capture's buckets are the bins
   std::int64_t context = 0;  // tokens
@@ -37,7 +36,6 @@ ProfileGrid choose_profile_grid(const RowsView& queries, const RowsView& keys,
                                 const BucketRanges& buckets, std::int64_t used,
                                 const PlasticityOptions& options);
 
-// Returns the bin of each row.
 std::vector<std::int32_t> profile_bins_of_rows(const ProfileGrid& grid, const RowsView& rows);
 
 // A bin of query positions with at least one query.

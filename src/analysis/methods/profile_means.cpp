@@ -6,6 +6,7 @@
 #include "analysis/methods/jackknife.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 
 namespace qkscope {
 namespace {
@@ -13,16 +14,13 @@ namespace {
 using BinKind = ProfileBinMean::Kind;
 
 std::vector<double> profile_values(const PlasticityResult& result, ProfileKind kind) {
-  std::vector<double> values;
-  for (const auto& point : result.profile)
-    values.push_back(kind == ProfileKind::free ? point.ap_free : point.mean.ap);
-  return values;
+  return project(result.profile, [&](const ProfilePoint& point) {
+    return kind == ProfileKind::free ? point.ap_free : point.mean.ap;
+  });
 }
 
 std::vector<double> query_counts(const PlasticityResult& result) {
-  std::vector<double> queries;
-  for (const auto& point : result.profile) queries.push_back(static_cast<double>(point.queries));
-  return queries;
+  return project(result.profile, [](const auto& point) { return to_double(point.queries); });
 }
 
 // Row `group` of an array (groups, points of the profile).
@@ -82,21 +80,21 @@ ProfileMeans means_of(const PlasticityResult& result, std::span<const double> va
   return means;
 }
 
-// Jackknife standard error of the number that `of` computes from the profile's values.
+// Jackknife standard error of the number that of(values, group) computes from the profile's values
+// with one group of texts left out.
 template <typename Of>
 double error_of(const PlasticityResult& result, ProfileKind kind, const Of& of) {
   const auto& replicates = replicates_of(result, kind);
   std::vector<double> numbers;
   for (int group = 0; group < result.profile_without.groups && !replicates.empty(); ++group)
-    numbers.push_back(of(values_of_group(result, replicates, group)));
+    numbers.push_back(of(values_of_group(result, replicates, group), group));
   return jackknife_error(numbers);
 }
 
 double overall_error(const PlasticityResult& result, ProfileKind kind) {
-  std::vector<double> numbers;
-  for (int group = 0; group < result.profile_without.groups; ++group)
-    numbers.push_back(profile_means_without_group(result, kind, group).overall);
-  return jackknife_error(numbers);
+  return error_of(result, kind, [&](std::span<const double> values, int group) {
+    return weighted_mean(values, values_of_group(result, result.profile_without.queries, group));
+  });
 }
 
 // Appends the mean of the profile between each pair of neighbouring edges.
@@ -108,7 +106,7 @@ void add_bin_means(BinKind kind, std::span<const double> edges, std::span<const 
     };
     const auto mean = between(values);
     const double se = error_of(result, ProfileKind::gaussian,
-                               [&](std::span<const double> some) { return between(some).ap; });
+                               [&](std::span<const double> some, int) { return between(some).ap; });
     result.profile_bin_means.push_back(
         {kind, static_cast<int>(i), edges[i], edges[i + 1], mean.ap, mean.bins, se});
   }
@@ -165,7 +163,7 @@ void summarize_profile(const PlasticityOptions& options, PlasticityResult& resul
       means_of(result, profile_values(result, ProfileKind::free), query_counts(result));
   set_profile_means(means, free, result);
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto at = [i](std::span<const double> some) { return some[i]; };
+    const auto at = [i](std::span<const double> some, int) { return some[i]; };
     result.profile[i].se = error_of(result, ProfileKind::gaussian, at);
     result.profile[i].se_free = error_of(result, ProfileKind::free, at);
   }

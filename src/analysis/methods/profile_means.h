@@ -1,5 +1,4 @@
-// Means of the plasticity profile over all queries, over fifths and tenths of the context, and over
-// length bins.
+// Means of the plasticity profile over all queries, fifths and tenths of the context, length bins.
 #pragma once
 
 #include "qkscope/analysis.h"
@@ -12,7 +11,6 @@ struct ProfileMeans {
   double last20 = kNoNumber;   // mean of the bins in the last fifth
   double drop = kNoNumber;     // first20 - last20
 };
-// Sets the head's means of the Gaussian profile and of the model-free profile.
 void set_profile_means(const ProfileMeans& gaussian, const ProfileMeans& free,
                        PlasticityResult& result);
 

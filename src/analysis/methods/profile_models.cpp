@@ -6,6 +6,7 @@
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 
 namespace qkscope {
 namespace {
@@ -20,32 +21,24 @@ void append_column(std::span<const double> mean, std::span<const double> varianc
   columns.mean.rows = ++columns.variance.rows;
 }
 
-// Query model with mean alpha + beta t and constant variance. z scores are linear in the position
-// t, so interpolating between two columns is exact.
-QueryModelsAtPoints linear_models(const LinearQueryModel& model, std::span<const double> position,
-                                  std::span<const std::int32_t> number) {
+// Query model with mean alpha + beta t and constant variance, at the mean positions of bins or
+// buckets, whose member `number` identifies them. z scores are linear in the position t, so
+// interpolating between two columns is exact.
+template <typename Bins, typename Number>
+QueryModelsAtPoints linear_models(const LinearQueryModel& model, const Bins& bins, Number number) {
   QueryModelsAtPoints side;
-  if (position.empty()) return side;
-  const double low = position.front();
-  const double high = position.back();
+  if (bins.empty()) return side;
+  const double low = bins.front().position;
+  const double high = bins.back().position;
   for (const double t : {low, high}) {
     std::vector<double> mean(model.alpha);
     add_scaled(t, model.beta, mean);
     append_column(mean, model.residual_variance, side.columns);
   }
-  for (std::size_t i = 0; i < position.size(); ++i)
-    side.points.add(number[i], position[i], 0, high > low ? (position[i] - low) / (high - low) : 0);
+  for (const auto& bin : bins)
+    side.points.add(bin.*number, bin.position, 0,
+                    high > low ? (bin.position - low) / (high - low) : 0);
   return side;
-}
-
-QueryModelsAtPoints linear_at_bins(const LinearQueryModel& model, std::span<const QueryBin> bins) {
-  std::vector<double> position;
-  std::vector<std::int32_t> number;
-  for (const auto& bin : bins) {
-    position.push_back(bin.position);
-    number.push_back(bin.bin);
-  }
-  return linear_models(model, position, number);
 }
 
 // One column per bucket that has a variance. The linear model at the bucket's mean position gives
@@ -100,6 +93,31 @@ QueryModelsAtPoints interpolated_buckets(const LinearQueryModel& model,
         last == 0 ? 0 : (bin.centre() - position[at]) / (position[at + 1] - position[at]));
   }
   return side;
+}
+
+LocalFitKnots place_local_fit_knots(std::span<const QueryBin> bins, const BucketRanges& buckets) {
+  LocalFitKnots knots;
+  const auto add = [&](const QueryBin& bin) {
+    const auto range = buckets.range(bin.bucket);
+    knots.position.push_back(bin.centre());
+    knots.half_width.push_back(static_cast<double>(range.end - range.begin));
+  };
+  for (std::size_t i = 0; i < bins.size(); ++i) {
+    const bool last = i + 1 == bins.size();
+    if (i == 0 || last ||
+        bins[i + 1].centre() > knots.position.back() + 0.5 * knots.half_width.back())
+      add(bins[i]);
+  }
+  for (const auto& bin : bins) {
+    const auto above = std::upper_bound(knots.position.begin(), knots.position.end(), bin.centre());
+    const auto at = as_index(above - knots.position.begin()) - 1;
+    knots.knot.push_back(static_cast<std::int32_t>(at));
+    knots.fraction.push_back(above == knots.position.end()
+                                 ? 0
+                                 : (bin.centre() - knots.position[at]) /
+                                       (knots.position[at + 1] - knots.position[at]));
+  }
+  return knots;
 }
 
 std::vector<FitWindow> local_windows(const LocalFitKnots& knots, const SortedQueries& queries) {
@@ -157,12 +175,6 @@ std::vector<FitWindow> line_windows(std::span<const double> centres, const Sorte
   return windows;
 }
 
-std::vector<double> centres_of(std::span<const FitWindow> windows) {
-  std::vector<double> centres;
-  for (const auto& window : windows) centres.push_back(window.centre);
-  return centres;
-}
-
 void add_covariances(const SortedQueries& queries, std::span<const FitWindow> windows,
                      const GroupedFits& fits, QueryGaussians& columns) {
   WindowFits all = fits.fits_without_group(-1);
@@ -203,31 +215,6 @@ std::string to_string(PlasticityOptions::QueryModelKind kind) {
       [&]() -> std::string { return kNames[static_cast<std::size_t>(kind)]; });
 }
 
-LocalFitKnots place_local_fit_knots(std::span<const QueryBin> bins, const BucketRanges& buckets) {
-  LocalFitKnots knots;
-  const auto add = [&](const QueryBin& bin) {
-    const auto range = buckets.range(bin.bucket);
-    knots.position.push_back(bin.centre());
-    knots.half_width.push_back(static_cast<double>(range.end - range.begin));
-  };
-  for (std::size_t i = 0; i < bins.size(); ++i) {
-    const bool last = i + 1 == bins.size();
-    if (i == 0 || last ||
-        bins[i + 1].centre() > knots.position.back() + 0.5 * knots.half_width.back())
-      add(bins[i]);
-  }
-  for (const auto& bin : bins) {
-    const auto above = std::upper_bound(knots.position.begin(), knots.position.end(), bin.centre());
-    const auto at = as_index(above - knots.position.begin()) - 1;
-    knots.knot.push_back(static_cast<std::int32_t>(at));
-    knots.fraction.push_back(above == knots.position.end()
-                                 ? 0
-                                 : (bin.centre() - knots.position[at]) /
-                                       (knots.position[at + 1] - knots.position[at]));
-  }
-  return knots;
-}
-
 WindowFits ProfileQueryModel::fits_without_group(int group) const {
   WindowFits result = fits->fits_without_group(group);
   if (!line) return result;
@@ -240,13 +227,7 @@ WindowFits ProfileQueryModel::fits_without_group(int group) const {
 }
 
 QueryModelsAtPoints linear_model_at_buckets(const LinearQueryModel& model) {
-  std::vector<double> position;
-  std::vector<std::int32_t> number;
-  for (const auto& bucket : model.buckets) {
-    position.push_back(bucket.position);
-    number.push_back(bucket.bucket);
-  }
-  return linear_models(model, position, number);
+  return linear_models(model, model.buckets, &QueryBucketGaussian::bucket);
 }
 
 ProfileQueryModel fit_profile_query_model(const LinearQueryModel& model,
@@ -255,7 +236,7 @@ ProfileQueryModel fit_profile_query_model(const LinearQueryModel& model,
                                           int groups, const PlasticityOptions& options) {
   const auto kind = options.profile_model;
   ProfileQueryModel result;
-  if (kind == ModelKind::linear) result.side = linear_at_bins(model, bins);
+  if (kind == ModelKind::linear) result.side = linear_models(model, bins, &QueryBin::bin);
   if (kind == ModelKind::bucket) result.side = query_models_of_buckets(model, bins);
   if (queries == nullptr) {
     if (kind == ModelKind::local) result.side = interpolated_buckets(model, bins, buckets);
@@ -285,7 +266,7 @@ ProfileQueryModel fit_profile_query_model(const LinearQueryModel& model,
     result.fits.emplace(fit(windows));
     if (kind == ModelKind::bin) copy_fits(result.fits->fits_without_group(-1), *queries, columns);
     if (kind == ModelKind::bucket)
-      result.line.emplace(fit(line_windows(centres_of(windows), *queries)));
+      result.line.emplace(fit(line_windows(project(windows, &FitWindow::centre), *queries)));
   }
   if (options.covariance == PlasticityOptions::Covariance::full)
     add_covariances(*queries, windows, *result.fits, columns);

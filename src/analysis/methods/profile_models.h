@@ -8,8 +8,8 @@
 
 #include "analysis/methods/kernels/column_fits.h"
 #include "analysis/methods/kernels/pair_tables.h"
+#include "analysis/methods/moments.h"
 #include "analysis/methods/profile_bins.h"
-#include "analysis/methods/text_groups.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {
@@ -34,7 +34,6 @@ struct LocalFitKnots {
   std::vector<std::int32_t> knot;  // (bins): the knot at or before the bin's centre
   std::vector<double> fraction;    // (bins): interpolation weight of the next knot
 };
-LocalFitKnots place_local_fit_knots(std::span<const QueryBin> bins, const BucketRanges& buckets);
 
 // Gaussian models of the queries in each position bin of a plasticity profile, and the fits from
 // which jackknife replicates are computed.

@@ -18,8 +18,7 @@ double plasticity_slope(double z) {
   return 4 * density * (1 - 2 * normal_cdf(z));
 }
 
-// Gradient of the mean plasticity at one point with respect to the mean and variance of its
-// queries.
+// Gradient of the mean plasticity at one point by the mean and variance of its queries.
 struct Gradient {
   std::vector<double> mean;      // (dim)
   std::vector<double> variance;  // (dim)
@@ -27,7 +26,7 @@ struct Gradient {
 
 class GradientSampler {
  public:
-  GradientSampler(const PlasticityReplicateInput& source, const PlasticityOptions& options)
+  GradientSampler(const ComputedProfile& source, const PlasticityOptions& options)
       : source_(source), options_(options), points_(source.model.side.points) {}
 
   Gradient at(std::int64_t point) const {
@@ -72,8 +71,7 @@ class GradientSampler {
     return gradient;
   }
 
-  // Returns the column parameters (columns, dim) linearly interpolated to the position of the
-  // point.
+  // Interpolates the column parameters (columns, dim) linearly to the position of the point.
   std::vector<double> between(const Matrix& columns, std::int64_t point) const {
     const auto at = as_index(point);
     const auto column = points_.column[at];
@@ -94,8 +92,7 @@ class GradientSampler {
     for (std::size_t j = 0; j < dim; j += kLine) __builtin_prefetch(key + j);
   }
 
-  // Returns replicate_pairs of the point's pairs, evenly spaced from a random start, or all pairs
-  // if there are fewer.
+  // Returns replicate_pairs evenly spaced pairs of the point from a random start, or all if fewer.
   std::vector<KeyPair> sample(std::int64_t point) const {
     std::vector<KeyPair> pairs;
     std::int64_t total = 0;
@@ -116,7 +113,7 @@ class GradientSampler {
     return pairs;
   }
 
-  const PlasticityReplicateInput& source_;
+  const ComputedProfile& source_;
   const PlasticityOptions& options_;
   const QueryPoints& points_;
 };
@@ -124,7 +121,7 @@ class GradientSampler {
 // Change of the profile when the queries of one group are left out: (groups, points). Gradients are
 // computed at points that coincide with a column, and the change is interpolated linearly between
 // these points. If the model has at most two columns, gradients are computed at every point.
-Matrix refit_changes(const PlasticityReplicateInput& source, const PlasticityOptions& options) {
+Matrix refit_changes(const ComputedProfile& source, const PlasticityOptions& options) {
   const auto& points = source.model.side.points;
   const GradientSampler sampler(source, options);
   std::vector<std::int64_t> anchors;
@@ -156,7 +153,7 @@ Matrix refit_changes(const PlasticityReplicateInput& source, const PlasticityOpt
 }
 
 // Number of queries that remain in each bin when a group is left out: (groups, bins).
-std::vector<double> remaining_queries(const PlasticityReplicateInput& source) {
+std::vector<double> remaining_queries(const ComputedProfile& source) {
   const auto bins = source.bins.size();
   std::vector<double> left(as_index(source.texts.size()) * bins);
   for (std::size_t at = 0; at < left.size(); ++at)
@@ -169,7 +166,7 @@ std::vector<double> remaining_queries(const PlasticityReplicateInput& source) {
 
 }  // namespace
 
-ProfileReplicates compute_profile_replicates(const PlasticityReplicateInput& source,
+ProfileReplicates compute_profile_replicates(const ComputedProfile& source,
                                              const PlasticityOptions& options) {
   const auto bins = source.bins.size();
   const auto groups = as_index(source.texts.size());
@@ -184,7 +181,7 @@ ProfileReplicates compute_profile_replicates(const PlasticityReplicateInput& sou
     for (std::size_t g = 0; g < groups; ++g) {
       if (result.queries[g * bins + b] == 0) continue;
       result.value[g * bins + b] =
-          source.pairs.mean_without(g, point) +
+          source.tables.groups.mean_without(g, point) +
           changes(static_cast<std::int64_t>(g), static_cast<std::int64_t>(point));
     }
     ++point;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "analysis/methods/complement.h"
-#include "analysis/methods/null.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
 #include "base/numerics/sample_statistics.h"
@@ -178,13 +177,6 @@ std::vector<const float*> rows_in_order(const CentredRows& queries, const Centre
   return rows;
 }
 
-// Axes of the first `planes` planes, two per plane.
-Matrix axes_of(const OrthogonalComplement& complement, std::size_t planes) {
-  Matrix axes(2 * static_cast<std::int64_t>(planes), complement.axes.cols);
-  std::copy_n(complement.axes.data.begin(), axes.data.size(), axes.data.begin());
-  return axes;
-}
-
 }  // namespace
 
 RotationResult find_drift_and_separation(const Moments& queries, const Moments& keys,
@@ -244,7 +236,8 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
     complement = find_complement(pooled, result, options);
     describe_complement(pooled, complement, options, result);
   }
-  const Matrix axes = axes_of(complement, result.complement.size());
+  Matrix axes(2 * std::ssize(result.complement), complement.axes.cols);  // of the planes
+  std::copy_n(complement.axes.data.begin(), axes.data.size(), axes.data.begin());
   PlaneUnitVectors& units = used.plane_unit_vectors();
   units.project(axes, result.a, rows_in_order(queries, keys, search.position_order()), pooled.mean);
   const auto wave = search.best_sinusoid(units.projections_on_line());

@@ -25,13 +25,19 @@ RotationResult find_drift_and_separation(const Moments& queries, const Moments& 
 RotationResult rotation_from_moments(const Moments& queries, const Moments& keys,
                                      const PooledMoments& pooled, const RotationOptions& options);
 
+// Permutation null of the correlations along the drift axis, which is fitted to position: few rows
+// in many dimensions correlate with position by chance. Each of options.null_draws draws shuffles
+// the positions of queries and of keys separately and refits the axis. The result depends on
+// options.seed, not on row order.
+PositionNull sample_shuffled_positions(const CentredRows& queries, const CentredRows& keys,
+                                       const PooledMoments& pooled, const RotationResult& observed,
+                                       const RotationOptions& options);
 // Buffers of the plane search that are reused from head to head, and precomputed tables that depend
 // only on positions, which the heads of a layer share.
 class RotationWorkspace {
  public:
   PlaneUnitVectors& plane_unit_vectors() { return units_; }
-  // Returns the frequency search for these positions; rebuilds it only when positions or band
-  // change.
+  // Returns the frequency search, which is rebuilt only when positions or band change.
   FrequencySearch& frequency_search(std::vector<std::int32_t> positions, FrequencyBand band);
 
  private:

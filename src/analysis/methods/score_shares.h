@@ -6,7 +6,6 @@
 
 #include "analysis/methods/moments.h"
 #include "analysis/methods/rotary.h"
-#include "analysis/methods/text_groups.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {

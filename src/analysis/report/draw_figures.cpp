@@ -1,5 +1,4 @@
-// Draws all figures of a results folder, and records their inputs so that up-to-date figures are
-// not drawn again.
+// Draws all figures of a results folder, and records their inputs to skip up-to-date figures.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -33,8 +32,7 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> kFormats = {"svg", "png", "pdf"};
 
-// A temporary folder inside the output folder, so that rename() moves finished files. The
-// destructor removes it.
+// A temporary folder, inside the output folder so that rename() can move finished files.
 struct TemporaryFigureFolder {
   explicit TemporaryFigureFolder(const std::string& out) {
     constexpr std::string_view kPrefix = ".drawing-";

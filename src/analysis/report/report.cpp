@@ -32,8 +32,7 @@ std::string embed_picture(const std::string& folder, const std::string& name) {
   return "data:image/png;base64," + encode_base64(MappedFile(folder + "/" + name + ".png").bytes());
 }
 
-// Array of rows, where the first row has the column names; null for a table above kMostTableCells.
-// NaN is written as null.
+// Array of rows, the first with column names; null above kMostTableCells. NaN becomes null.
 Json table_json(const Table& table) {
   if (table.rows() * std::ssize(table.columns()) > kMostTableCells) return nullptr;
   std::vector<Json> rows(1 + static_cast<std::size_t>(table.rows()), Json::array());

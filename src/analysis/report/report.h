@@ -1,6 +1,7 @@
 // report.html: one self-contained page that works without a network.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -8,6 +9,7 @@
 
 #include "analysis/figures/figure.h"
 #include "analysis/figures/results.h"
+#include "base/core/text.h"
 #include "base/io/json.h"
 #include "qkscope/figures.h"
 
@@ -43,6 +45,11 @@ struct ReportResults {
 // Returns the HTML of the report. `other` may be null, else it must pass check_same_heads().
 std::string render_report_page(const ReportResults& part, const ReportResults* other = nullptr);
 
+// Encodes an array of numbers as base64; unpack() in data.js decodes it.
+template <typename T>
+std::string pack_base64(const std::vector<T>& values) {
+  return encode_base64(std::as_bytes(std::span(values)));
+}
 // Serialises JSON for a <script> element: '<' is escaped, so that no text can close the element or
 // open a comment.
 std::string escape_for_script(const Json& json);

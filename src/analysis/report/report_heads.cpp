@@ -23,12 +23,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the page reads little-endian numbers");
 
-// Encodes an array of numbers as base64; unpack() in data.js decodes it.
-template <typename T>
-std::string pack_base64(const std::vector<T>& values) {
-  return encode_base64(std::as_bytes(std::span(values)));
-}
-
 // Tables with one or more rows for every analysed head.
 const std::vector<const char*> kHeadTables = {"qk", "rotated", "head_metrics", "geometry"};
 

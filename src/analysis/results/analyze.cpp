@@ -7,11 +7,12 @@
 
 #include <fmt/ranges.h>
 
-#include "analysis/methods/text_groups.h"
+#include "analysis/methods/moments.h"
 #include "analysis/results/head_geometry.h"
 #include "analysis/results/head_runner.h"
 #include "analysis/results/measures.h"
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/thread_pool.h"
 #include "base/io/file_list.h"
 #include "base/io/folder.h"
@@ -54,9 +55,8 @@ void check_heads(const CaptureIndex& index, const std::vector<HeadId>& heads) {
 }
 
 ModelConfig read_config(const std::string& name, bool quiet) {
-  const auto at = path_exists(name) ? std::string::npos : name.find('@');
-  const auto revision = at == std::string::npos ? "" : name.substr(at + 1);
-  return read_model_config(fetch_config(name.substr(0, at), revision, {.quiet = quiet}));
+  const auto [model, revision] = split_model_name(name);
+  return read_model_config(fetch_config(model, revision, {.quiet = quiet}));
 }
 
 // Returns the jackknife groups of the texts of the capture. Heads of a layer share their sampled
@@ -68,18 +68,14 @@ TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyHeadG
     files.try_emplace({group.key.layer, HeadKind::key}, group.key);
     files.try_emplace({group.key.layer, HeadKind::query}, run.heads[group.heads.front()].query);
   }
-  std::vector<HeadId> list;
-  list.reserve(files.size());
-  for (const auto& [place, id] : files) list.push_back(id);
-  std::vector<std::vector<std::int64_t>> found(list.size());
-  parallel_for(std::ssize(list), [&](std::int64_t i) {
-    const auto at = static_cast<std::size_t>(i);
-    const auto path = head_file_path(options.data_root, list[at]);
+  const auto list = project(files, [](const auto& file) { return file.second; });
+  const auto found = parallel_map(list, [&](const HeadId& id) {
     // Bad input is ignored here: the analysis of the head reports it.
-    auto examples = fallback_on_bad_input([&] { return read_head_example_ids(path); },
-                                          std::vector<std::int64_t>());
+    auto examples = fallback_on_bad_input(
+        [&] { return read_head_example_ids(head_file_path(options.data_root, id)); },
+        std::vector<std::int64_t>());
     examples.erase(std::unique(examples.begin(), examples.end()), examples.end());
-    found[at] = std::move(examples);
+    return examples;
   });
   std::set<std::int64_t> texts;
   for (const auto& examples : found) texts.insert(examples.begin(), examples.end());
@@ -108,11 +104,8 @@ HeadReport make_head_report(const HeadId& query, const AnalyzeOptions& options,
 
 std::vector<KeyHeadGroup> group_by_key(const AnalyzeOptions& options, const CaptureIndex& index,
                                        const std::vector<HeadId>& queries, AnalysisRun& run) {
-  run.heads.resize(queries.size());
-  parallel_for(std::ssize(queries), [&](std::int64_t i) {
-    const auto at = static_cast<std::size_t>(i);
-    run.heads[at] = make_head_report(queries[at], options, index);
-  });
+  run.heads = parallel_map(
+      queries, [&](const HeadId& query) { return make_head_report(query, options, index); });
   std::map<HeadId, KeyHeadGroup> groups;
   for (std::size_t i = 0; i < queries.size(); ++i) {
     const HeadReport& report = run.heads[i];
@@ -124,9 +117,7 @@ std::vector<KeyHeadGroup> group_by_key(const AnalyzeOptions& options, const Capt
   }
   if (groups.empty())  // all heads fail for the same reason
     throw Error(run.heads.front().error_kind, run.heads.front().error);
-  std::vector<KeyHeadGroup> list;
-  for (auto& [key, group] : groups) list.push_back(std::move(group));
-  return list;
+  return project(groups, [](const auto& entry) { return entry.second; });
 }
 
 // Throws a bad-input error for a head of --planes-of that the capture does not have.
@@ -141,8 +132,7 @@ void check_planes_of(const AnalyzeOptions& options, const std::vector<HeadId>& q
                 head.head, head.layer, head.layer, head.head);
 }
 
-// Replaces the name of the capture by the folder of its head files, and fills in missing head
-// counts from the model.
+// Sets the folder of the head files, and head counts from the model where they are missing.
 AnalyzeOptions complete_options(AnalyzeOptions options, const CaptureIndex& index,
                                 const ModelFacts* model) {
   options.data_root = index.data_root;
@@ -235,8 +225,7 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
   if (index.partial) run.label += " (partial)";
   check_planes_of(options, queries);
   const auto groups = group_by_key(options, index, queries, run);
-  std::vector<HeadId> heads;
-  for (const auto& group : groups) heads.push_back(group.key);
+  auto heads = project(groups, &KeyHeadGroup::key);
   source.fetch_heads(heads);
   heads.insert(heads.end(), queries.begin(), queries.end());
   const auto files = check_head_files(index, heads);
@@ -259,14 +248,11 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
 std::vector<HeadId> select_query_heads(const CaptureIndex& index, const AnalyzeOptions& options) {
   check_layers(index, options.layers);
   check_heads(index, options.heads);
-  std::vector<HeadId> chosen;
-  for (const auto& query : index.queries) {
-    const auto& layers = options.layers;
-    const auto& heads = options.heads;
-    if ((layers.empty() || std::ranges::count(layers, query.layer) > 0) &&
-        (heads.empty() || std::ranges::count(heads, query) > 0))
-      chosen.push_back(query);
-  }
+  auto chosen = index.queries;
+  std::erase_if(chosen, [&](const HeadId& query) {
+    return (!options.layers.empty() && std::ranges::count(options.layers, query.layer) == 0) ||
+           (!options.heads.empty() && std::ranges::count(options.heads, query) == 0);
+  });
   if (chosen.empty())
     bad_input("{}: the chosen layers and heads have no head in common", index.data_root);
   return chosen;
@@ -286,6 +272,10 @@ void keep_heads_of_attention_kind(std::vector<HeadId>& queries, const AnalyzeOpt
               options.data_root, sliding ? "sliding" : "full");
 }
 
+std::pair<std::string, std::string> split_model_name(const std::string& name) {
+  const auto at = path_exists(name) ? std::string::npos : name.find('@');
+  return {name.substr(0, at), at == std::string::npos ? "" : name.substr(at + 1)};
+}
 ModelFacts::ModelFacts(const std::string& name, bool quiet)
     : name_(name), model_(read_config(name, quiet)) {}
 

@@ -9,7 +9,6 @@
 #include "analysis/methods/plasticity.h"
 #include "analysis/methods/profile_bins.h"
 #include "analysis/methods/rotation.h"
-#include "analysis/methods/text_groups.h"
 #include "analysis/results/head_geometry.h"
 #include "analysis/results/head_runner.h"
 #include "analysis/results/measures.h"
@@ -43,31 +42,6 @@ std::vector<double> matrix_row(const std::vector<double>& values, std::int64_t r
   const auto* first = values.data() + row * width;
   return {first, first + width};
 }
-
-}  // namespace
-
-Moments moments_of_head(const HeadMoments& from, std::int64_t head) {
-  Moments moments;
-  moments.count = from.n();
-  moments.mean = matrix_row(from.mean, head, from.dim);
-  moments.scatter = unpack_triangle(from.m2.data() + head * triangle_size(from.dim), from.dim);
-  moments.position_mean = from.positions.t_mean;
-  moments.position_scatter = from.positions.t_m2;
-  moments.cross_scatter = matrix_row(from.ct, head, from.dim);
-  return moments;
-}
-
-std::vector<std::int64_t> count_documents_by_position(const Statistics& s) {
-  std::vector<std::int64_t> ends(as_index(s.max_length) + 1);
-  for (const auto length : s.lengths) ++ends[as_index(length)];
-  std::vector<std::int64_t> counts;
-  auto left = std::ssize(s.lengths);
-  for (std::int64_t t = 0; left > ends[as_index(t)]; ++t)
-    counts.push_back(left -= ends[as_index(t)]);
-  return counts;
-}
-
-namespace {
 
 // Mean absolute deviation of log2(t + 1) over all tokens.
 double mean_log_deviation(std::span<const std::int64_t> counts, const PositionSums& positions) {
@@ -355,6 +329,27 @@ void run_layer(const SharedInputs& shared, std::span<HeadReport> heads) {
 }
 
 }  // namespace
+
+Moments moments_of_head(const HeadMoments& from, std::int64_t head) {
+  Moments moments;
+  moments.count = from.n();
+  moments.mean = matrix_row(from.mean, head, from.dim);
+  moments.scatter = unpack_triangle(from.m2.data() + head * triangle_size(from.dim), from.dim);
+  moments.position_mean = from.positions.t_mean;
+  moments.position_scatter = from.positions.t_m2;
+  moments.cross_scatter = matrix_row(from.ct, head, from.dim);
+  return moments;
+}
+
+std::vector<std::int64_t> count_documents_by_position(const Statistics& s) {
+  std::vector<std::int64_t> ends(as_index(s.max_length) + 1);
+  for (const auto length : s.lengths) ++ends[as_index(length)];
+  std::vector<std::int64_t> counts;
+  auto left = std::ssize(s.lengths);
+  for (std::int64_t t = 0; left > ends[as_index(t)]; ++t)
+    counts.push_back(left -= ends[as_index(t)]);
+  return counts;
+}
 
 bool is_statistics_folder(const std::string& folder) {
   return path_exists(folder + "/" + stats_layout::kStateFile);

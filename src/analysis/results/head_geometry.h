@@ -32,15 +32,13 @@ GeometryResult compute_capture_geometry(const CapturedHeadPair& head, RopeUse ro
 
 // Shape (positions): number of documents with a token at each position.
 std::vector<std::int64_t> count_documents_by_position(const Statistics& statistics);
-// Moments of one head.
 Moments moments_of_head(const HeadMoments& from, std::int64_t head);
 
 // Sets the geometry of the heads of one layer, as far as the statistics have the sums.
 void add_statistics_geometry(const Statistics& statistics, std::span<HeadReport> heads);
 
 // Adds weight_rank_90 and weight_rank_participation of W_Q^T W_K to the geometry of all heads.
-// `model` is a checkpoint folder, a model id or ID@REVISION. Throws a bad-input error if its heads
-// are not those of the run.
+// `model`: checkpoint folder, model id or ID@REVISION. Throws a bad-input error for other heads.
 void add_weight_ranks(const std::string& model, bool quiet, AnalysisRun& run);
 
 }  // namespace qkscope

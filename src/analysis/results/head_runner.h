@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "analysis/methods/moments.h"
-#include "analysis/methods/text_groups.h"
 #include "qkscope/analysis.h"
 #include "qkscope/model.h"
 #include "qkscope/statistics.h"
@@ -18,8 +17,7 @@
 namespace qkscope {
 
 // Returns the query heads selected by options.layers and options.heads, ascending. Throws a
-// bad-input error for a layer or head that the capture does not have; the message lists the
-// available ones.
+// bad-input error, which lists the available ones, for a layer or head that the capture lacks.
 std::vector<HeadId> select_query_heads(const CaptureIndex& index, const AnalyzeOptions& options);
 
 // Attention window of a layer in tokens; nullopt: full attention.
@@ -30,6 +28,8 @@ using WindowOfLayer = std::function<std::optional<std::int32_t>(int layer)>;
 void keep_heads_of_attention_kind(std::vector<HeadId>& queries, const AnalyzeOptions& options,
                                   const WindowOfLayer& window_of);
 
+// Splits ID@REVISION; the revision of a checkpoint folder is "".
+std::pair<std::string, std::string> split_model_name(const std::string& name);
 // Head counts, RoPE and windows from a model's config.json, for captures without metadata.
 class ModelFacts {
  public:

@@ -22,8 +22,7 @@ double indicator(bool holds, double decided_by) {
   return std::isnan(decided_by) ? kNan : holds ? 1 : 0;
 }
 
-// Returns a function from a head to `of` (a member or a function) of one analysis; NaN where the
-// head lacks the analysis.
+// Returns a function from a head to `of` (a member or function) of an analysis, or to NaN.
 template <typename Result, typename Of>
 auto number_of(std::optional<Result> HeadReport::*analysis, Of of) {
   return [=](const HeadReport& head) -> double {
@@ -104,14 +103,10 @@ bool has_single_attention_kind(const AnalysisRun& run, const std::string& group)
 
 double HeadMeasure::central_value(std::vector<double> values) const {
   if (values.empty()) return kNan;
-  if (!median) {
-    double mean = 0;
-    for (const double value : values) mean += value / static_cast<double>(values.size());
-    return mean;
-  }
-  std::sort(values.begin(), values.end());
-  const auto half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+  if (median) return qkscope::median(values);
+  double mean = 0;
+  for (const double value : values) mean += value / static_cast<double>(values.size());
+  return mean;
 }
 
 std::vector<HeadMeasure> pca_measures() {

@@ -1,5 +1,4 @@
-// Measures of a head that summary.json and errors.csv average over heads, and warnings and notes
-// about a run.
+// Measures of a head that summary.json and errors.csv average, and warnings about a run.
 #pragma once
 
 #include <functional>

@@ -189,7 +189,6 @@ void add_planes_table(const AnalysisRun& run, ResultTables& results) {
   results.tables.push_back({"head_planes", std::move(table), false});
 }
 
-// A function that adds one or two tables to the results of a run.
 using AddTables = std::function<void(const AnalysisRun&, ResultTables&)>;
 
 std::vector<AddTables> tables_of(const AnalysisRun& run, const AnalyzeOptions& options) {

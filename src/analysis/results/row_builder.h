@@ -46,11 +46,9 @@ class ResultTableBuilder {
 
   // Appends a column of reals before the first row is added.
   void add_column(const std::string& column);
-  // `reason` is counted for every NaN of the row; NaN in the columns `se` and `se_free` counts as
-  // `no_error`, if set.
+  // `reason` is counted for every NaN of the row; `no_error`, if set, for `se` and `se_free`.
   void add(std::vector<Table::Cell> cells, const std::string& reason,
            const std::string& no_error = "");
-  // `reason` returns the reason of a NaN in a column.
   using ReasonOfColumn = std::function<std::string(const std::string& column)>;
   void add(std::vector<Table::Cell> cells, const ReasonOfColumn& reason);
   // Moves the table and its counts of empty fields to `results`.
@@ -64,11 +62,9 @@ class ResultTableBuilder {
   std::map<std::string, std::map<std::string, int>> undefined_;
 };
 
-// Returns the reason why statistics of this head are undefined.
 std::string undefined_head_reason(const HeadReport& head);
 
-// Tables of the PCA (qk, taxonomy and taxonomy_counts, correlations), of the rotation (rotated,
-// complement) and errors.
+// Tables of the PCA (qk, taxonomy, correlations), of the rotation (rotated, complement) and errors.
 void add_qk_table(const AnalysisRun& run, ResultTables& results);
 void add_taxonomy_tables(const AnalysisRun& run, const AnalyzeOptions& options,
                          ResultTables& results);

@@ -110,8 +110,7 @@ Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
     profile["context"] = p.profile_context;
     if (p.gaussian) ++gaussian[*p.gaussian];
   }
-  // Heads whose Gaussian and model-free plasticity agree within their errors, and heads where they
-  // do not.
+  // Numbers of heads whose Gaussian and model-free plasticity agree, or not, within their errors.
   if (!gaussian.empty()) profile["gaussian"] = {{"yes", gaussian[true]}, {"no", gaussian[false]}};
   return profile;
 }
@@ -152,7 +151,6 @@ Json head_counts(const AnalysisRun& run) {
   return json;
 }
 
-// Key of an option in summary.json.
 std::string summary_key(const AnalysisOption& option) {
   static const std::map<std::string_view, std::string> kOtherNames = {
       {"separate_pca", "separate_components"},

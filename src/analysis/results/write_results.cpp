@@ -1,7 +1,6 @@
 #include "analysis/results/write_results.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
@@ -12,6 +11,7 @@
 
 #include "analysis/results/head_runner.h"
 #include "analysis/results/row_builder.h"
+#include "base/core/clock.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/thread_pool.h"
@@ -99,8 +99,7 @@ void check_same_results(const std::string& folder, const Json& there, const Anal
         folder, fmt::join(differences, "; "));
 }
 
-// Deletes all results, so that tables of an interrupted run or of other options cannot remain
-// beside new ones.
+// Deletes all results: tables of an interrupted run or of other options must not remain.
 void remove_results(const std::string& folder) {
   remove_summary_file(folder);
   if (is_statistics_folder(folder)) return;  // its own tables have some of the same names
@@ -186,8 +185,7 @@ bool is_all_nan(const Table::Column& column) {
          std::ranges::all_of(column.reals, [](double x) { return std::isnan(x); });
 }
 
-// Fills the scatter coordinates of analyses that this run skipped from the table of an earlier run,
-// which has the same rows.
+// Fills scatter coordinates of analyses that this run skipped from an earlier run with equal rows.
 Table merge_scatter(const std::string& folder, const Table& table) {
   const auto file = folder + "/head_scatter.parquet";
   if (!path_exists(file)) return table;
@@ -280,7 +278,7 @@ void check_results_folder(const std::string& folder, const AnalyzeOptions& optio
 void write_results(const std::string& path_or_address, const AnalysisRun& run,
                    const AnalyzeOptions& options, bool overwrite) {
   translate_exceptions([&] {
-    const auto begun = std::chrono::steady_clock::now();
+    const auto begun = Clock::now();
     StoredOutput output(path_or_address, "results");
     const auto& folder = output.folder();
     make_folders(folder);
@@ -295,8 +293,7 @@ void write_results(const std::string& path_or_address, const AnalysisRun& run,
     if (earlier.is_null()) remove_results(folder);
     staged.move_into_place();
     summary["files"] = to_json(list_tables(folder));
-    const std::chrono::duration<double> writing = std::chrono::steady_clock::now() - begun;
-    write_file(folder + "/timings.json", timings(run, writing.count()).dump(2) + "\n");
+    write_file(folder + "/timings.json", timings(run, seconds_since(begun)).dump(2) + "\n");
     write_file(folder + "/" + kSummaryFile,
                summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     output.publish(options.quiet);

@@ -21,8 +21,7 @@ void check_results_complete(const std::string& folder);
 // Returns the options that determine the results of an analysis, as stored in summary.json.
 Json analyze_options_to_json(const AnalyzeOptions& options);
 
-// Returns the analysis that a key of these options belongs to; "" for options that all analyses
-// share.
+// Returns the analysis that a key of these options belongs to; "" if all analyses share it.
 std::string analysis_of_option(const std::string& key);
 
 // Returns the content of summary.json: means over heads for each group of heads, counts, failed
@@ -30,8 +29,7 @@ std::string analysis_of_option(const std::string& key);
 Json summary_json(const AnalysisRun& run, const UndefinedCounts& undefined,
                   const AnalyzeOptions& options);
 
-// Deletes summary.json before tables change: a folder without summary.json counts as having no
-// results.
+// Deletes summary.json before tables change: a folder without it counts as having no results.
 void remove_summary_file(const std::string& folder);
 
 }  // namespace qkscope

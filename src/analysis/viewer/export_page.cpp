@@ -12,6 +12,7 @@
 #include "analysis/viewer/viewer_session.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "qkscope/experimental/text.h"
 
@@ -38,35 +39,25 @@ constexpr double kRowStep = 32.0 / 65535.0;
 constexpr double kCellLowest = -16.0;
 constexpr double kCellStep = 0.1;
 
-template <typename T>
-std::string pack(const std::vector<T>& values) {
-  return encode_base64(std::as_bytes(std::span(values)));
-}
-
 Json row_json(const AttentionRow& row) {
-  std::vector<std::uint16_t> codes;
-  for (const float p : row.pattern)
-    codes.push_back(logarithm_code<std::uint16_t>(p, kRowLowest, kRowStep));
+  const auto codes = project(
+      row.pattern, [](float p) { return logarithm_code<std::uint16_t>(p, kRowLowest, kRowStep); });
   std::vector<std::uint32_t> order(row.pattern.size());
   std::iota(order.begin(), order.end(), 0u);
   const auto exact = std::min(kExactKeys, std::ssize(order));
   std::partial_sort(order.begin(), order.begin() + exact, order.end(),
                     [&](auto a, auto b) { return row.pattern[a] > row.pattern[b]; });
   order.resize(as_index(exact));
-  std::vector<float> scores;
-  std::vector<float> weights;
-  for (const auto key : order) {
-    scores.push_back(row.scores[key]);
-    weights.push_back(row.pattern[key]);
-  }
+  const auto scores = project(order, [&](std::uint32_t key) { return row.scores[key]; });
+  const auto weights = project(order, [&](std::uint32_t key) { return row.pattern[key]; });
   return {{"first", row.first_key},
           {"summary", {row.log_sum_exp, row.entropy, row.first_token, row.distance}},
-          {"codes", pack(codes)},
-          {"top", pack(order)},
-          {"top_scores", pack(scores)},
-          {"top_weights", pack(weights)},
-          {"attended", pack(row.attended_by_frequency)},
-          {"mean", pack(row.mean_by_frequency)}};
+          {"codes", pack_base64(codes)},
+          {"top", pack_base64(order)},
+          {"top_scores", pack_base64(scores)},
+          {"top_weights", pack_base64(weights)},
+          {"attended", pack_base64(row.attended_by_frequency)},
+          {"mean", pack_base64(row.mean_by_frequency)}};
 }
 
 Json run_head_json(const RunHead& head) {
@@ -81,11 +72,10 @@ Json overview_json(const HeadAttention& attention, CellValue value, std::int64_t
   std::vector<std::uint8_t> codes;
   for (const float x : attention.overview(level, 0, 0, side, value))
     codes.push_back(logarithm_code<std::uint8_t>(x, kCellLowest, kCellStep));
-  return {{"level", level}, {"side", side}, {"codes", pack(codes)}};
+  return {{"level", level}, {"side", side}, {"codes", pack_base64(codes)}};
 }
 
-// Returns at most `most` of the ascending queries, evenly spaced. Keeps the query `shown` if it is
-// in the list.
+// Returns at most `most` of the ascending queries, evenly spaced; `shown` is kept if listed.
 std::vector<std::int64_t> evenly_spaced_queries(const std::vector<std::int64_t>& queries,
                                                 std::int64_t most, std::int64_t shown) {
   const auto count = std::ssize(queries);

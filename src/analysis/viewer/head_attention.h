@@ -72,8 +72,7 @@ class HeadAttention {
   double extend_overview(double seconds);
   int base_level() const { return base_level_; }
   std::int64_t cells_at(int level) const { return ((rows() - 1) >> level) + 1; }  // per side
-  // Returns (side, side) cells of the overview from cell (row, column) on, for a level from
-  // base_level() on.
+  // Returns (side, side) overview cells from cell (row, column) on; level is at least base_level().
   std::vector<float> overview(int level, std::int64_t row, std::int64_t column, std::int64_t side,
                               CellValue value) const;
 
@@ -85,8 +84,7 @@ class HeadAttention {
     std::int64_t count;
     std::int64_t at(std::int64_t i) const { return first + i * step; }
   };
-  // Called on several threads with the index of a query, its attention on a range of keys, and the
-  // range.
+  // Called on several threads: index of a query, its attention on a range of keys, and the range.
   using RowVisitor = std::function<void(std::int64_t, std::span<const float>, KeyRange)>;
 
   std::int64_t rows() const { return store_.rows(); }

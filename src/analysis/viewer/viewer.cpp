@@ -1,4 +1,3 @@
-// Implements qkscope/experimental/viewer.h.
 #include "qkscope/experimental/viewer.h"
 
 #include <utility>

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <mutex>
 #include <random>
@@ -12,6 +11,7 @@
 #include "analysis/report/report.h"
 #include "analysis/viewer/viewer_session.h"
 #include "base/core/error.h"
+#include "base/core/text.h"
 
 namespace qkscope {
 namespace {
@@ -52,11 +52,9 @@ bool is_loopback(const std::string& name) {
 // Reads a whole number of a query string.
 std::int64_t number(const httplib::Request& request, const char* name) {
   const auto text = request.get_param_value(name);
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size())
-    bad_input("{}: found '{}', expected a whole number", name, text);
-  return value;
+  const auto value = parse_number<std::int64_t>(text);
+  if (!value) bad_input("{}: found '{}', expected a whole number", name, text);
+  return *value;
 }
 
 void refuse(httplib::Response& response, int status, const char* text) {
@@ -186,8 +184,7 @@ class HttpServer : public ViewerServer {
   }
 
   // The page numbers the requests of each channel, such as the rows of one head. Records the
-  // request and returns true if a newer request of the channel has arrived, in which case the older
-  // one is dropped.
+  // request and returns true if a newer one of the channel has arrived and this one is dropped.
   bool is_superseded(const httplib::Request& request) {
     if (!request.has_param("channel")) return false;
     const std::lock_guard lock(channels_);

@@ -14,6 +14,7 @@
 #include "analysis/report/report.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/tables/csv.h"
 #include "qkscope/captures.h"
 #include "qkscope/tokenizer.h"
@@ -36,14 +37,10 @@ std::int64_t default_memory() {
 
 // Returns the text of each token. Without a tokenizer, the ids stand for the tokens.
 std::vector<std::string> token_texts(const std::string& folder, std::span<const std::int32_t> ids) {
-  std::vector<std::string> texts;
-  if (!has_tokenizer(folder)) {
-    for (const auto id : ids) texts.push_back(fmt::format("<{}>", id));
-    return texts;
-  }
+  if (!has_tokenizer(folder))
+    return project(ids, [](std::int32_t id) { return fmt::format("<{}>", id); });
   const auto tokenizer = Tokenizer::load(folder);
-  for (const auto& id : ids) texts.push_back(tokenizer.decode({&id, 1}));
-  return texts;
+  return project(ids, [&](const std::int32_t& id) { return tokenizer.decode({&id, 1}); });
 }
 
 template <typename T>
@@ -147,8 +144,6 @@ Json ViewerSession::layers_json() const {
 
 Json ViewerSession::info() const {
   const auto& config = runs_.front().store->config();
-  Json names = Json::array();
-  for (const auto& run : runs_) names.push_back(run.name);
   Json heads = Json::array();
   for (const auto& [layer, head] : options_.heads) heads.push_back({layer, head});
   Json captured = Json::array();
@@ -156,7 +151,7 @@ Json ViewerSession::info() const {
     captured.push_back({{"layer", head.layer}, {"head", head.head}, {"positions", positions}});
   return {{"version", version_string()},
           {"title", options_.title},
-          {"runs", names},
+          {"runs", project(runs_, &Run::name)},
           {"layers", layers_json()},
           {"heads", config.n_heads},
           {"key_heads", config.n_kv_heads},

@@ -15,7 +15,6 @@
 
 namespace qkscope {
 
-// A head of one run.
 struct RunHead {
   std::size_t run = 0;
   std::int64_t layer = 0;
@@ -42,8 +41,7 @@ class ViewerSession {
   // entropy, attention on token 0, mean distance, number of rotary pairs, 0), then float32 arrays:
   // scores and pattern (keys), attention-weighted and mean score of each frequency (pairs).
   std::string row_bytes(const RunHead& head, std::int64_t query);
-  // Returns float32 values of shape (n_heads, statistics); HeadStatistics::kNames names the
-  // columns.
+  // Returns float32 values (n_heads, statistics), whose columns HeadStatistics::kNames names.
   std::string statistics_bytes(std::size_t run, std::int64_t layer);
   // Returns float32 values: 1 if the tile is exact, else 0; then cells (kTileCells, kTileCells).
   std::string tile_bytes(const RunHead& head, int level, std::int64_t row, std::int64_t column,

@@ -111,8 +111,7 @@ std::string option_name(std::string key) {
   return "--" + key;
 }
 
-// Returns the last error line without the program's name, for example "Batch job submission failed:
-// Invalid partition".
+// Returns the last error line after "error: ", for example "Batch job submission failed: ...".
 std::string last_error_text(const std::string& err) {
   constexpr std::string_view kMark = "error: ";
   std::string last = "it did not say why";
@@ -125,9 +124,8 @@ std::string last_error_text(const std::string& err) {
   return last;
 }
 
-// Runs a Slurm command and returns its standard output. If the command fails, throws a failure
-// error if the controller cannot be reached, else a bad-input error; the message begins with
-// `what`.
+// Runs a Slurm command and returns its standard output. Throws an error that begins with `what`: a
+// failure if the controller cannot be reached, else a bad-input error.
 std::string run_slurm(const StringList& command, const std::string& what) {
   const auto output = run_child(command);
   if (!output.found)

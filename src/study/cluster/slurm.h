@@ -15,12 +15,10 @@
 
 namespace qkscope {
 
-// Reads the section `slurm` of a sweep file. Throws a bad-input error with key, line and expected
-// value.
+// Reads the section `slurm` of a sweep file. Throws a bad-input error with key and line.
 SlurmOptions read_slurm_options(YamlSection section);
 
-// Validates options that did not come from a sweep file. Throws a bad-input error that names the
-// option.
+// Validates options from outside a sweep file. Throws a bad-input error that names the option.
 void check_slurm_options(const SlurmOptions& options);
 
 struct BatchScriptTask {
@@ -102,8 +100,7 @@ class SubmissionFolder {
   // Throws a bad-input error if another submission holds the lock.
   FileLock lock() const;
 
-  // Returns the last submission, or nullopt if there is none. Throws a bad-input error for a
-  // damaged file.
+  // Returns the last submission or nullopt. Throws a bad-input error for a damaged file.
   std::optional<SlurmSubmission> read() const;
   void write(const SlurmSubmission& submission) const;
 

@@ -24,8 +24,7 @@ namespace {
 
 bool is_error_line(std::string_view line) {
   const auto has = [&](std::string_view mark) { return line.find(mark) != std::string_view::npos; };
-  // Ignore Slurm's message about a script that requeues itself: the script logs a more specific
-  // line.
+  // Ignore Slurm's message about a script that requeues itself: the script logs the reason.
   if (has("DUE TO JOB REQUEUE")) return false;
   constexpr std::string_view kMarks[] = {"error:", "CANCELLED", "oom-kill", "Killed", "requeued, "};
   return std::ranges::any_of(kMarks, has);
@@ -66,8 +65,7 @@ void submit_all(const ClusterPlan& plan, const SubmissionFolder& folder,
   release_jobs(held);
 }
 
-// Cancels the submitted jobs, then throws `error` again with the result of the cancellation added
-// to its message.
+// Cancels the submitted jobs, then throws `error` again with the result of the cancellation.
 [[noreturn]] void cancel_jobs_and_rethrow(const Error& error, const std::vector<std::string>& ids) {
   auto result =
       fmt::format("the {} jobs before it are cancelled, nothing is submitted", ids.size());

@@ -57,8 +57,7 @@ void set_value(PooledHead& head, const std::string& quantity, double value) {
   if (std::isfinite(value)) head.values[quantity] = value;
 }
 
-// Returns 1 for a positive value, NaN for NaN, else 0. The mean over heads is the fraction of heads
-// with a positive value.
+// Returns 1 for a positive value, NaN for NaN, else 0; the mean is the fraction of positive heads.
 double is_positive(double value) {
   return std::isnan(value) ? kNan : value > 0 ? 1 : 0;
 }
@@ -261,17 +260,14 @@ Table correlation_table(const std::vector<PooledHead>& heads,
                         const std::vector<std::pair<std::string, std::string>>& pairs) {
   Table table =
       empty_table(std::string("text model, text x, text y, integer n_heads") + kCorrelations);
-  for (const auto& [x, y] : pairs) {
+  for (const auto& [x, y] : pairs)
     for (const auto& model : model_names(heads)) {
-      std::vector<double> of_x;
-      std::vector<double> of_y;
-      for (const auto* head : select_heads(heads, model)) {
-        of_x.push_back(head->value(x));
-        of_y.push_back(head->value(y));
-      }
-      add_correlation(table, {model, x, y}, correlate_pairs(of_x, of_y));
+      const auto chosen = select_heads(heads, model);
+      const auto values = [&](const std::string& quantity) {
+        return project(chosen, [&](const auto* head) { return head->value(quantity); });
+      };
+      add_correlation(table, {model, x, y}, correlate_pairs(values(x), values(y)));
     }
-  }
   return table;
 }
 
@@ -318,7 +314,7 @@ std::vector<BenchmarkScore> read_benchmark_results(const std::string& file, cons
   const auto& models = table.find(by)->texts;
   std::vector<BenchmarkScore> scores;  // in the order of the file
   const auto add = [&](const std::string& name, std::size_t row, const std::string& field) {
-    const double value = parse_number(field);
+    const double value = number_or_nan(field);
     if (models[row].empty() || std::isnan(value)) return;
     auto found = std::ranges::find(scores, name, &BenchmarkScore::name);
     if (found == scores.end()) found = scores.insert(scores.end(), {name, {}});

@@ -82,7 +82,7 @@ class PublishedRows {
   // Returns NaN for an empty field. Throws a bad-input error if the field is not a number.
   double number(std::size_t row, const std::string& column) const {
     const auto field = text(row, column);
-    const double value = parse_number(field);
+    const double value = number_or_nan(field);
     if (!field.empty() && !std::isfinite(value))
       bad_input("{}: {}: found {}, expected a number", where(row), column, quote_text(field));
     return value;
@@ -268,7 +268,7 @@ PrintedNumber remove_number(std::string_view& text) {
     if (parsed.ec == std::errc()) i = static_cast<std::size_t>(parsed.ptr - text.data());
   }
   text.remove_prefix(i);
-  return {parse_number(digits) * std::pow(10.0, exponent), std::pow(10.0, exponent - decimals)};
+  return {number_or_nan(digits) * std::pow(10.0, exponent), std::pow(10.0, exponent - decimals)};
 }
 
 std::vector<PrintedNumber> find_numbers(std::string_view text) {
@@ -340,13 +340,6 @@ std::vector<std::string> published_sets() {
   return translate_exceptions([] { return collect_map_keys(published_files()); });
 }
 
-double parse_number(std::string_view text) {
-  double value = kNan;
-  const auto* end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, value);
-  return parsed.ec == std::errc() && parsed.ptr == end ? value : kNan;
-}
-
 double printed_rounding_error(std::string_view text, double value) {
   if (text.starts_with("not printed")) return kNan;
   const double units = text.find('~') == std::string_view::npos ? 0.5 : 1.0;
@@ -363,8 +356,8 @@ double printed_rounding_error(std::string_view text, double value) {
 
 double parse_uncertainty(std::string_view text) {
   const auto slash = text.find('/');
-  if (slash == std::string_view::npos) return parse_number(text);
-  return parse_number(text.substr(0, slash)) / parse_number(text.substr(slash + 1));
+  if (slash == std::string_view::npos) return number_or_nan(text);
+  return number_or_nan(text.substr(0, slash)) / number_or_nan(text.substr(slash + 1));
 }
 
 }  // namespace qkscope

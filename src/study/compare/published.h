@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/core/numbers.h"
+#include "base/core/text.h"
 #include "qkscope/experimental/study.h"
 
 namespace qkscope {
@@ -63,16 +65,17 @@ PublishedNumbers read_published_numbers(const std::string& name);
 // Returns the rounding error of a number as a paper prints it: half a unit of the last printed
 // digit, in the unit of `value`. Examples: 0.0005 for "0.585", 0.005 for "34%" (value 0.34),
 // 0.00005 for "19.4 (x10^3)" (value 0.0194). Approximate values ("~0.29") have one unit,
-// differences ("0.61
-// - 0.57") the root sum of squares. Returns NaN if `text` does not contain the value or says "not
-// printed".
+// differences ("0.61 - 0.57") the root sum of squares. Returns NaN if `text` does not contain the
+// value or says "not printed".
 double printed_rounding_error(std::string_view text, double value);
 
 // Parses a number ("0.002") or a fraction ("1/300"); NaN for any other text.
 double parse_uncertainty(std::string_view text);
 
 // Parses text that consists of exactly one number; NaN for any other text.
-double parse_number(std::string_view text);
+inline double number_or_nan(std::string_view text) {
+  return parse_number<double>(text).value_or(kNan);
+}
 
 struct BenchmarkScore {
   std::string name;                      // "LongBench-Pro / non-thinking / all / Overall"

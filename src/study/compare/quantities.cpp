@@ -1,4 +1,3 @@
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <tuple>
@@ -7,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "analysis/results/geometry_columns.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "study/compare/run_tables.h"
 
@@ -36,17 +36,12 @@ bool remove_suffix(std::string& name, std::string_view ending) {
 std::optional<double> remove_number_after(std::string& name, std::string_view word) {
   const auto at = name.rfind(word);
   if (at == std::string::npos) return {};
-  double number = 0;
-  const auto* begin = name.data() + at + word.size();
-  const auto* end = name.data() + name.size();
-  const auto parsed = std::from_chars(begin, end, number);
-  if (begin == end || parsed.ec != std::errc() || parsed.ptr != end) return {};
-  name.resize(at);
+  const auto number = parse_number<double>(std::string_view(name).substr(at + word.size()));
+  if (number) name.resize(at);
   return number;
 }
 
-// Returns the quantity of a published name that does not follow the general naming scheme; nullopt
-// for any other name.
+// Returns the quantity of a name that does not follow the naming scheme; nullopt for other names.
 std::optional<Quantity> irregular_quantity(const std::string& name) {
   using StatisticKind = HeadStatistic::StatisticKind;
   if (name == "heads" || name == "query_heads" || name == "heads_analysed")
@@ -162,11 +157,11 @@ MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own
   const auto kind = quantity.statistic.kind;
   auto heads = run.head_values(column);
   if (!heads)
-    return make_unavailable_value(
-        fmt::format("the results have no {} in a table {}", column.column, column.table));
+    return {.missing =
+                fmt::format("the results have no {} in a table {}", column.column, column.table)};
   if (layer) std::erase_if(*heads, [&](const HeadValue& head) { return head.layer != *layer; });
   const auto [description, value] = compute_head_statistic(*heads, quantity.statistic);
-  if (std::isnan(value)) return make_unavailable_value("no head of ours has this number");
+  if (std::isnan(value)) return {.missing = "no head of ours has this number"};
   MeasuredValue ours{.value = value, .column = description + column.describe()};
   if (layer) {
     ours.column += fmt::format(", layer {}", *layer);
@@ -180,8 +175,7 @@ MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own
       ours.se = error * static_cast<double>(heads->size());
   }
   const bool of_class = !column.equals.empty();
-  // A jackknife error of 0 (every replicate has no head or all heads in the class) is treated as
-  // unknown.
+  // A jackknife error of 0 (all or no heads in the class in every replicate) counts as unknown.
   if (of_class && ours.se == 0) ours.se = kNan;
   if (!of_class && std::isnan(ours.se)) ours.se = run.standard_error(own_name);
   return ours;
@@ -190,19 +184,17 @@ MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own
 MeasuredValue evaluate_column_of_head(std::int64_t layer, std::int64_t head,
                                       const HeadQuantity& column, RunTables& run) {
   const auto heads = run.head_values(column);
-  if (!heads)
-    return make_unavailable_value(fmt::format("the results have no {}", column.describe()));
+  if (!heads) return {.missing = fmt::format("the results have no {}", column.describe())};
   for (const auto& found : *heads)
     if (found.layer == layer && found.head == head)
       return {.value = found.value,
               .column = fmt::format("{} of layer {} head {}", column.describe(), layer, head),
               .sign_arbitrary = column.absolute};
-  return make_unavailable_value(fmt::format("layer {} head {} was not analysed", layer, head));
+  return {.missing = fmt::format("layer {} head {} was not analysed", layer, head)};
 }
 
 // Evaluates a quantity of a single head, for example "head_L05H13_pc0_r_q"; nullopt for any other
-// name. Signs of components and rotation directions of planes are arbitrary, so absolute values are
-// compared.
+// name. Absolute values are compared, as signs of components and of rotations are arbitrary.
 std::optional<MeasuredValue> evaluate_head(const std::string& name, RunTables& run) {
   int layer = 0, head = 0, length = 0;
   if (std::sscanf(name.c_str(), "head_L%dH%d_%n", &layer, &head, &length) != 2 || length == 0)
@@ -219,7 +211,7 @@ std::optional<MeasuredValue> evaluate_head(const std::string& name, RunTables& r
   }
   if (int pair = 0; std::sscanf(what.c_str(), "complement_pair_%d", &pair) == 1)
     return evaluate_complement_plane_share(run, layer, head, pair);
-  return make_unavailable_value("not computed by qkscope");
+  return MeasuredValue{.missing = "not computed by qkscope"};
 }
 
 // Converts a published quantity that is a mean over profile bins, such as "ap_drop", to a
@@ -237,8 +229,7 @@ std::optional<PublishedNumber> parse_profile_quantity(const PublishedNumber& num
                       {"ap_dip_d4_5", dip, {}, false},
                       {"ap_recovery_d6_7", recovery, {}, false},
                       {"ap_recovery", recovery, dip, false}};
-  // Published quintiles divide the range that has values; an analysis may divide the whole context
-  // instead.
+  // Published quintiles divide the range that has values; an analysis may divide the context.
   const bool other_fifths = run.options().value("fifths", Json("range")) != "range";
   for (const auto& [name, bin, minus, of_fifths] : quantities) {
     if (number.quantity != name || (of_fifths && !other_fifths)) continue;
@@ -263,31 +254,23 @@ MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run)
     return evaluate_published_profile(*profile, run);
   if (const auto quantity = parse_quantity(name, run)) {
     if (!quantity->column.equals.empty() && has_other_thresholds(run))
-      return make_unavailable_value(
-          "our classes have other thresholds than the published ones, 0.7 and 0.3");
+      return {.missing = "our classes have other thresholds than the published ones, 0.7 and 0.3"};
     return evaluate_on_heads(*quantity, name, run);
   }
-  if (published.kind == "setting")
-    return make_unavailable_value("a setting of the study, nothing measured");
+  if (published.kind == "setting") return {.missing = "a setting of the study, nothing measured"};
   std::vector<std::string> names;
   if (published.kind.empty())  // a user's file may contain a typo
-    for (const auto& column : named_head_columns()) names.push_back(column.quantity);
+    names = project(named_head_columns(), &HeadQuantity::quantity);
   const auto near = nearest(name, names);
-  return make_unavailable_value(near.empty()
-                                    ? "not computed by qkscope"
-                                    : fmt::format("not computed by qkscope; is {} meant?", near));
+  return {.missing = near.empty() ? "not computed by qkscope"
+                                  : fmt::format("not computed by qkscope; is {} meant?", near)};
 }
 
 }  // namespace
 
-MeasuredValue make_unavailable_value(std::string why) {
-  return {.missing = std::move(why)};
-}
-
 MeasuredValue measure_published_quantity(const PublishedNumber& published, RunTables& run) {
   if (std::isnan(published.value) && published.kind != "setting")
-    return make_unavailable_value(
-        fmt::format("no number was printed but {}", quote_text(published.text)));
+    return {.missing = fmt::format("no number was printed but {}", quote_text(published.text))};
   return published.value_kind == PublishedNumber::PublishedValueKind::quantity
              ? evaluate_by_name(published, run)
              : evaluate_table_value(published, run);
@@ -296,7 +279,7 @@ MeasuredValue measure_published_quantity(const PublishedNumber& published, RunTa
 MeasuredValue evaluate_quantity(const std::string& quantity, RunTables& run) {
   const auto parsed = parse_quantity(quantity, run);
   return parsed ? evaluate_on_heads(*parsed, quantity, run)
-                : make_unavailable_value("not computed by qkscope");
+                : MeasuredValue{.missing = "not computed by qkscope"};
 }
 
 std::vector<std::string> list_compared_quantities() {

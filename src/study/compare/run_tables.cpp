@@ -107,20 +107,19 @@ double mean_over_bins(const HeadProfile& profile, const PublishedProfileBin& wan
   return mean_of(inside);
 }
 
-// Mean of value(profile) over the heads of the published number's layer (all layers if it names
-// none), ignoring NaN.
+// Mean of value(profile), without NaN, over the heads of the published layer, or of all layers.
 template <typename Value>
 MeasuredValue mean_over_heads(const PublishedNumber& published, RunTables& run, Value value,
                               const std::string& column) {
   if (run.profiles().empty())
-    return make_unavailable_value("the results have no profile with bins (head_profile)");
+    return {.missing = "the results have no profile with bins (head_profile)"};
   std::vector<double> values;
   for (const auto& profile : run.profiles()) {
     const double of_head = value(profile);
     if ((!published.layer || profile.layer == *published.layer) && !std::isnan(of_head))
       values.push_back(of_head);
   }
-  if (values.empty()) return make_unavailable_value("no bin of our profile lies there");
+  if (values.empty()) return {.missing = "no bin of our profile lies there"};
   return {.value = mean_of(values), .column = column};
 }
 
@@ -147,8 +146,8 @@ MeasuredValue evaluate_heatmap_cell(const PublishedNumber& published, RunTables&
                                {{"key_distance_low", published.bin.low},
                                 {"key_distance_high", published.bin.high},
                                 {"query_distance_low", static_cast<double>(published.index)}});
-  if (!values) return make_unavailable_value("the results have no table pair_heatmap");
-  if (values->empty()) return make_unavailable_value("our heatmap has no such cell");
+  if (!values) return {.missing = "the results have no table pair_heatmap"};
+  if (values->empty()) return {.missing = "our heatmap has no such cell"};
   return {.value = mean_of(*values), .column = "mean of pair_heatmap ap"};
 }
 
@@ -156,8 +155,8 @@ MeasuredValue evaluate_component_weight(const PublishedNumber& published, RunTab
   const auto values =
       run.select_column_values("head_component_weights", "component_weight",
                                {{"component", static_cast<double>(published.index)}});
-  if (!values) return make_unavailable_value("the results have no table head_component_weights");
-  if (values->empty()) return make_unavailable_value("our heads have no such dimension");
+  if (!values) return {.missing = "the results have no table head_component_weights"};
+  if (values->empty()) return {.missing = "our heads have no such dimension"};
   return {.value = mean_of(*values), .column = "mean of head_component_weights component_weight"};
 }
 
@@ -170,8 +169,8 @@ MeasuredValue evaluate_pca_component(const PublishedNumber& published, RunTables
                                                 {"head", static_cast<double>(published.head)},
                                                 {"kind", std::string(1, published.side)},
                                                 {"pca_dim", static_cast<double>(published.index)}});
-  if (!values) return make_unavailable_value("the results have no table correlations");
-  if (values->empty()) return make_unavailable_value("this head was not analysed");
+  if (!values) return {.missing = "the results have no table correlations"};
+  if (values->empty()) return {.missing = "this head was not analysed"};
   return {.value = std::fabs(values->back()),
           .column = correlation ? "correlations |correlation|" : "correlations " + column,
           .sign_arbitrary = true};
@@ -351,7 +350,7 @@ MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& 
     case PublishedValueKind::quantity:
       break;
   }
-  return make_unavailable_value("not computed by qkscope");
+  return {.missing = "not computed by qkscope"};
 }
 
 MeasuredValue evaluate_complement_plane_share(RunTables& run, std::int64_t layer, std::int64_t head,
@@ -360,9 +359,9 @@ MeasuredValue evaluate_complement_plane_share(RunTables& run, std::int64_t layer
                                                {{"layer", static_cast<double>(layer)},
                                                 {"head", static_cast<double>(head)},
                                                 {"pair", static_cast<double>(pair)}});
-  if (!values) return make_unavailable_value("the results have no table complement");
+  if (!values) return {.missing = "the results have no table complement"};
   if (values->empty())
-    return make_unavailable_value(fmt::format("layer {} head {} was not analysed", layer, head));
+    return {.missing = fmt::format("layer {} head {} was not analysed", layer, head)};
   return {.value = values->back(),
           .column = fmt::format("complement variance_share of layer {} head {}", layer, head)};
 }

@@ -34,7 +34,6 @@ struct HeadValue {
   double value = 0;  // never NaN
 };
 
-// One bin of a plasticity profile.
 struct HeadProfileBin {
   double low = 0;  // tokens
   double high = 0;
@@ -130,8 +129,6 @@ struct MeasuredValue {
   std::string missing = {};     // why the value is not available
   bool sign_arbitrary = false;  // compare absolute values
 };
-
-MeasuredValue make_unavailable_value(std::string why);
 
 MeasuredValue measure_published_quantity(const PublishedNumber& published, RunTables& run);
 

@@ -6,6 +6,7 @@
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
@@ -25,8 +26,7 @@ bool is_separator(char c) {
   return c == '-' || c == '_' || c == '/' || c == '.';
 }
 
-// Returns the number after a word such as "step", with an optional separator in between; -1 if
-// there is no number.
+// Returns the number after a word such as "step" and an optional separator; -1 without a number.
 std::int64_t parse_step_after(std::string_view name, std::size_t end_of_word) {
   auto at = end_of_word;
   if (at < name.size() && is_separator(name[at])) ++at;
@@ -77,8 +77,7 @@ std::string abbreviate_phase(const std::string& phase,
   return phase;
 }
 
-// `branches` must be sorted. Phases are numbered over all branches, so selecting a subset does not
-// renumber them.
+// `branches` must be sorted. Phases are numbered over all branches, not over a selection.
 void assign_labels(std::vector<CheckpointBranch>& branches) {
   std::map<std::string, int> long_contexts;
   for (const auto& branch : branches)
@@ -247,8 +246,7 @@ std::vector<CheckpointBranch> checkpoint_branches(const std::vector<std::string>
     if (choice.log < 0) bad_input("branches of a phase: found {}, expected 1 or more", choice.log);
     if (choice.every > 1 && choice.log > 0)
       bad_input("every n-th and evenly in the logarithm exclude each other");
-    Branches all;
-    for (const auto& name : names) all.push_back(parse_branch_name(name));
+    auto all = project(names, parse_branch_name);
     std::ranges::sort(all, trained_before);
     assign_labels(all);
     std::erase_if(all,

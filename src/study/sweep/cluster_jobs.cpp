@@ -51,8 +51,7 @@ class JobPlanner {
     check_path(program.folder);
   }
 
-  // Appends a job and returns its index. `task` provides the description, the script flags, and
-  // extra program arguments.
+  // Appends a job and returns its index. `task`: description, script flags and extra arguments.
   std::size_t add(ClusterJob job, BatchScriptTask task) {
     task.job = plan_.name + "." + job.name;
     task.folder = program_.folder;
@@ -67,8 +66,7 @@ class JobPlanner {
     return plan_.jobs.size() - 1;
   }
 
-  // Appends the jobs of an unfinished run of a sweep. Returns the index of its last job; nullopt
-  // for a finished run.
+  // Appends the jobs of a run. Returns the index of its last job; nullopt for a finished run.
   std::optional<std::size_t> add_run(const PlannedRun& run) {
     const bool captured = run.captured && run.measured;
     if (captured && run.analysed) return {};
@@ -107,8 +105,7 @@ class JobPlanner {
   const TaskProgram& program_;
 };
 
-// Throws a bad-input error if the run was started with another number of shards or another
-// configuration.
+// Throws a bad-input error if the run was started with other shards or another configuration.
 void check_started_run(const Sweep::State& sweep, const SweepRun& run, std::int64_t shards) {
   const auto begun = started_shard_count(sweep.folder, run);
   if (begun > 0 && begun != shards)
@@ -310,11 +307,10 @@ ClusterPlan plan_jobs(const Sweep& sweep, const SlurmOptions& slurm, const TaskP
           "{}: the tasks of a sweep share a local folder, not an address; choose another --out, or "
           "start 'qkscope sweep --shard auto' as tasks of your own",
           sweep.place());
-    ClusterPlan plan{.name = sweep.name(),
-                     .folder = cluster_folder(sweep.folder() + "/cluster"),
-                     .shards = slurm.shards,
-                     .jobs = {},
-                     .runs = {}};
+    ClusterPlan plan;
+    plan.name = sweep.name();
+    plan.folder = cluster_folder(sweep.folder() + "/cluster");
+    plan.shards = slurm.shards;
     JobPlanner jobs(plan, slurm, program);
     for (const auto& run : sweep.state().config.runs)
       check_started_run(sweep.state(), run, slurm.shards);
@@ -338,11 +334,10 @@ ClusterPlan plan_jobs(const CapturePlan& capture, const SlurmOptions& slurm,
   return translate_exceptions([&] {
     check_slurm_options(slurm);
     const DataRoot root(capture.config().output.data_root);
-    ClusterPlan plan{.name = fs::path(root.path()).filename().string(),
-                     .folder = cluster_folder(root.path() + ".cluster"),
-                     .shards = slurm.shards,
-                     .jobs = {},
-                     .runs = {}};
+    ClusterPlan plan;
+    plan.name = fs::path(root.path()).filename().string();
+    plan.folder = cluster_folder(root.path() + ".cluster");
+    plan.shards = slurm.shards;
     check_path(plan.name);
     for (const auto& shard : root.list_started_shards())
       if (shard.count != slurm.shards)

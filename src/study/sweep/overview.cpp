@@ -28,10 +28,6 @@ struct Measure {
 // The overview calls the explained variance of the first component pc0_variance.
 constexpr char kFirstVariance[] = "pc0_variance";
 
-std::string overview_name(const std::string& column) {
-  return column == "explained_variance" ? kFirstVariance : column;
-}
-
 // The measures in the column order of overview.csv.
 const std::vector<Measure> kMeasures = [] {
   std::vector<Measure> all;
@@ -78,12 +74,7 @@ std::int64_t count_heads(const Json& summary, const std::string& layers) {
 // `exact` is the summary of the run's statistics, null if there is none.
 OverviewRow read_row(const Json& summary, const Json& exact, const RunEntry& run,
                      const std::string& layers) {
-  OverviewRow row{.label = run.label,
-                  .phase = run.phase,
-                  .order = run.order,
-                  .layers = layers,
-                  .heads = count_heads(summary, layers),
-                  .values = {}};
+  OverviewRow row{run.label, run.phase, run.order, layers, count_heads(summary, layers), {}};
   const Json empty = Json::object();
   for (const auto& measure : kMeasures) {
     const auto read = [&](const Json& from, const std::string& field, const std::string& suffix) {
@@ -177,7 +168,8 @@ void add_quantity(Table& table, const RunEntry& run, const std::string& column,
   });
   if (heads == 0) return;
   const auto n = static_cast<double>(heads);
-  table.add({run.label, run.phase, run.order, overview_name(column), heads, sum_sampled / n,
+  table.add({run.label, run.phase, run.order,
+             column == "explained_variance" ? kFirstVariance : column, heads, sum_sampled / n,
              sum_exact / n, (sum_sampled - sum_exact) / n, std::sqrt(squares / n), largest});
 }
 

@@ -86,8 +86,8 @@ void StoredSweep::download_sweep_files() const {
 bool StoredSweep::download_run(const std::string& label) {
   const auto folder = run_folder(label);
   const StoredFolder stored(run_address(label));
-  const auto last = has_run(label) ? read_stored_hash(folder) : last_recorded_run_version(label);
-  record_run_version(label, stored.manifest_hash());
+  const auto recorded = record_run_version(label, stored.manifest_hash());
+  const auto last = has_run(label) ? read_stored_hash(folder) : recorded;
   if (!stored.is_published()) fs::remove(stored_hash_file(folder));
   if (!stored.is_published() || stored.manifest_hash() == last) return false;
   fs::remove_all(folder);
@@ -151,15 +151,11 @@ void StoredSweep::record_finished(const std::string& label) {
   finished_.insert(label);
 }
 
-std::string StoredSweep::last_recorded_run_version(const std::string& label) const {
+std::string StoredSweep::record_run_version(const std::string& label, const std::string& hash) {
   const std::lock_guard lock(mutex_);
-  const auto found = versions_.find(label);
-  return found == versions_.end() ? "" : found->second;
-}
-
-void StoredSweep::record_run_version(const std::string& label, const std::string& hash) {
-  const std::lock_guard lock(mutex_);
-  if (std::exchange(versions_[label], hash) != hash) finished_.erase(label);
+  auto before = std::exchange(versions_[label], hash);
+  if (before != hash) finished_.erase(label);
+  return before;
 }
 
 }  // namespace qkscope

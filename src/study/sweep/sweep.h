@@ -1,5 +1,4 @@
-// Internal interface of a sweep: its state, its combined tables, and the capture and statistics of
-// its runs.
+// Internal interface of a sweep: state, combined tables, capture and statistics of its runs.
 #pragma once
 
 #include <cstdint>

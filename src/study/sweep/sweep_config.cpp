@@ -21,9 +21,10 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMost = 1 << 20;  // largest number of heads and of layers
 
-// Reads the section `publish`. Empty fields are taken from the configuration of each run.
-PublishTarget read_publish(YamlSection section) {
-  PublishTarget publish;
+// Reads the section `publish`. Empty fields are taken from the configuration of each run; `branch`
+// is a pattern with {label}, {phase} and {name}.
+PublishOptions read_publish(YamlSection section) {
+  PublishOptions publish;
   publish.repo = section.text("repo").value_or("");
   if (!publish.repo.empty() && !is_repository_id(publish.repo))
     section.throw_expected("repo", "the name of a dataset repository, org/name");
@@ -45,8 +46,8 @@ std::string fill_placeholders_of_run(std::string pattern, const SweepRun& run,
 }
 
 // `target` is the section `publish`; its empty fields are filled in.
-PublishTarget target_of_run(PublishTarget target, const SweepRun& run, const std::string& sweep,
-                            const std::string& file) {
+PublishOptions target_of_run(PublishOptions target, const SweepRun& run, const std::string& sweep,
+                             const std::string& file) {
   const auto& output = run.capture.output;
   if (target.repo.empty()) {
     if (!output.hf_repo_id)
@@ -68,7 +69,7 @@ PublishTarget target_of_run(PublishTarget target, const SweepRun& run, const std
   return target;
 }
 
-void set_publish_targets(SweepConfig& config, const PublishTarget& publish,
+void set_publish_targets(SweepConfig& config, const PublishOptions& publish,
                          const std::string& file) {
   std::map<std::pair<std::string, std::string>, std::string> taken;
   for (auto& run : config.runs) {
@@ -117,7 +118,6 @@ void apply_overrides(YamlDocument& document, const YAML::Node& node, const std::
   }
 }
 
-// Prepends `folder` to a relative path if the resulting path exists.
 void prepend_folder_if_exists(const std::string& folder, std::string& path) {
   if (folder.empty() || path.empty() || fs::path(path).is_absolute()) return;
   const auto there = (fs::path(folder) / path).lexically_normal().string();
@@ -151,7 +151,7 @@ class SweepReader {
     statistics_of_all_ = root.boolean("statistics").value_or(!stats_.IsNull());
     if (!captures_of_all_ && !statistics_of_all_)
       root.throw_expected("capture", "true, or statistics: true: a run has one of them");
-    std::optional<PublishTarget> publish;
+    std::optional<PublishOptions> publish;
     if (root.has("publish")) publish = read_publish(root.section("publish"));
     auto runs = root.sections("runs");
     auto rules = root.sections("checkpoints");

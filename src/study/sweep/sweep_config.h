@@ -16,6 +16,7 @@
 #include "qkscope/capture.h"
 #include "qkscope/experimental/attribution.h"
 #include "qkscope/experimental/study.h"
+#include "qkscope/hub.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope {
@@ -57,24 +58,16 @@ std::vector<CheckpointBranch> select_branches(const CheckpointRule& rule,
                                               const std::vector<std::string>& names,
                                               const std::string& where);
 
-// Dataset repository and branch that the capture of a run is published to.
-struct PublishTarget {
-  std::string repo;
-  std::string branch;  // in the section `publish`: a pattern with {label}, {phase} and {name}
-  bool private_repo = false;
-};
-
 struct SweepRun {
   std::string label;        // also the folder name of the run
   std::string phase;        // training phase; may be empty
   std::string family = {};  // model family for figures; "": derived from the model's name
   std::int64_t order = 0;
-  std::optional<PublishTarget> publish;
+  std::optional<PublishOptions> publish;         // where the capture is published
   CaptureConfig capture;                         // SweepFolder sets output.data_root
   bool captures = true;                          // false: the run only has statistics
   std::optional<StatisticsSettings> statistics;  // statistics over every token of the same texts
-  // An existing capture (a folder or REPO@BRANCH) and metadata missing from it; "" for a run that
-  // makes its own capture.
+  // An existing capture (a folder or REPO@BRANCH; "": the run makes one) and its missing metadata.
   std::string data;
   std::string model;
   std::optional<HeadCounts> head_counts;
@@ -112,8 +105,7 @@ AnalyzeOptions read_analysis_options(YamlSection section);
 
 CompositionSection read_composition_section(YamlSection section);
 
-// Reads the section `compute`, whose keys are options of `qkscope capture`. Command-line options
-// take precedence.
+// Reads the section `compute` (options of `qkscope capture`). The command line takes precedence.
 ComputeOptions read_compute_options(YamlSection section, const ComputeOptions& command_line);
 
 std::vector<std::string> list_hub_branches(const std::string& sweep, const std::string& repository);

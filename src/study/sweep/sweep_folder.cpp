@@ -51,8 +51,7 @@ Json without_folders(const CaptureConfig& capture) {
   return config;
 }
 
-// Returns true if a folder or an address of an object store contains a finished run with this
-// effective configuration.
+// Returns true if a folder or address holds a finished run with this effective configuration.
 bool holds_run(const std::string& place, const RunKind& kind, const Json& effective) {
   const auto address = parse_store_address(place);
   if (!address) return DataRoot(place, kind).is_finished_with_config(effective);

@@ -73,8 +73,8 @@ class StoredSweep {
  private:
   std::string run_folder(const std::string& label) const;
   StoreAddress run_address(const std::string& label) const;
-  std::string last_recorded_run_version(const std::string& label) const;
-  void record_run_version(const std::string& label, const std::string& hash);
+  // Returns the version that was recorded before; "" if there was none.
+  std::string record_run_version(const std::string& label, const std::string& hash);
 
   StoreAddress address_;
   std::string folder_;
@@ -116,11 +116,9 @@ class SweepFolder {
     return {path_ + "/.locks/tables", FileLock::LockMode::exclusive, FileLock::LockWait::yes};
   }
 
-  // Downloads and uploads do nothing for a local sweep. The caller of a function for one run holds
-  // the lock of that run.
+  // Downloads and uploads do nothing for a local sweep; those of one run need the lock of the run.
 
-  // Downloads tables and results that other machines have uploaded. Skips runs that another local
-  // process has locked.
+  // Downloads tables and results of other machines, except runs locked by another local process.
   void download_updates(const SweepConfig& config) const;
   // Same as download_updates(), for a caller that holds the lock of the tables.
   void download_updates_under_lock(const SweepConfig& config) const;
@@ -145,8 +143,7 @@ class SweepFolder {
   // nullopt for any other run.
   std::optional<AnalyzeOptions> exact_analysis_options_of_run(const SweepConfig& config,
                                                               const SweepRun& run) const;
-  // Returns true if the capture is complete or the run needs none. Throws a bad-input error for a
-  // damaged state file.
+  // Returns true if the capture is complete or not needed. Throws for a damaged state file.
   bool has_complete_capture(const SweepRun& run) const;
   // Returns true if the statistics of this configuration are complete or not requested.
   bool has_complete_statistics(const SweepRun& run) const;
@@ -158,11 +155,9 @@ class SweepFolder {
   bool has_any_statistics(const std::string& label) const;
   // Removes partial data that killed processes left behind after a capture or statistics finished.
   void remove_leftover_parts(const SweepRun& run) const;
-  // Returns true if all analyses of the run used these options, this version and the current
-  // capture.
+  // Returns true if all analyses of the run used these options, this version and this capture.
   bool has_current_analysis(const SweepConfig& config, const SweepRun& run) const;
-  // Returns true if the run is captured, analysed and uploaded. Damaged results count as
-  // unfinished.
+  // Returns true if the run is captured, analysed and uploaded, and not damaged.
   bool is_finished(const SweepConfig& config, const SweepRun& run) const;
 
   // Returns true if the current capture was published to the run's target.

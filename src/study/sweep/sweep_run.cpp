@@ -94,8 +94,7 @@ class SweepRunner {
     return report;
   }
 
-  // Worker thread. An exception in a run marks that run as failed; any other exception ends the
-  // sweep.
+  // Worker thread. An exception in a run marks that run as failed; others end the sweep.
   void run_worker() {
     try {
       for (std::size_t i = next_++; i < runs_.size(); i = next_++) run_and_report(i);
@@ -146,8 +145,7 @@ class SweepRunner {
     return outcome;
   }
 
-  // Throws a bad-input error if the run is not captured; the message gives the reason of an earlier
-  // failure, if any.
+  // Throws a bad-input error, with the reason of an earlier failure, if the run is not captured.
   void check_captured(const SweepRun& run) const {
     if (folder_.has_complete_data(run)) return;
     const auto why = folder_.read_failure(run.label);
@@ -199,15 +197,12 @@ class SweepRunner {
         report.publication = Publication::already_published;
         return;
       }
-      // Publish one capture at a time, because publications share the repository and the network
-      // connection.
+      // Publish one capture at a time: publications share the repository and the network.
       const std::lock_guard one_at_a_time(publishing_);
+      auto target = *run.publish;
+      target.quiet = quiet_;
       const auto result =
-          publish_capture(fetch_stored_folder(folder_.capture_location(run.label), quiet_),
-                          {.repo = run.publish->repo,
-                           .branch = run.publish->branch,
-                           .private_repo = run.publish->private_repo,
-                           .quiet = quiet_});
+          publish_capture(fetch_stored_folder(folder_.capture_location(run.label), quiet_), target);
       folder_.record_published(run, result.address);
       report.publication = result.sent + result.removed > 0 ? Publication::published
                                                             : Publication::already_published;
@@ -280,8 +275,7 @@ class SweepRunner {
     progress_.update(++finished_);
   }
 
-  // Returns false in tasks for one part of a run, which leave runs.json and the combined tables to
-  // the task `tables`.
+  // Returns false in tasks for one part of a run: the task `tables` writes runs.json and tables.
   bool makes_tables() const {
     return options_.part == SweepPart::all || options_.part == SweepPart::tables;
   }

@@ -43,8 +43,7 @@ std::optional<OptionValue> decode_as(const YAML::Node& node) {
   return OptionValue(std::move(value));
 }
 
-// Decodes the node as a value of the option's type. Returns nullopt if the node does not match the
-// type.
+// Decodes the node as a value of the option's type; nullopt for a node of another type.
 std::optional<OptionValue> decode(const AnalysisOption& option, const YAML::Node& node) {
   const bool is_text = option.kind == OptionKind::choice || option.kind == OptionKind::text;
   if (!is_text && has_octal_number(node)) return {};

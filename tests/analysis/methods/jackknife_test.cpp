@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "analysis/methods/moments.h"
 #include "analysis/methods/pca.h"
 #include "analysis/methods/rotation.h"
-#include "analysis/methods/text_groups.h"
 #include "base/numerics/products.h"
 #include "planted_rows.h"
 

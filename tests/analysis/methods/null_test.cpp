@@ -1,6 +1,4 @@
 // Correlations along the direction of drift beside what shuffled positions give.
-#include "analysis/methods/null.h"
-
 #include <algorithm>
 #include <cmath>
 #include <functional>

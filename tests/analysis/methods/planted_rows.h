@@ -6,7 +6,7 @@
 
 #include "analysis/methods/moments.h"
 #include "analysis/methods/planted.h"
-#include "analysis/methods/text_groups.h"
+#include "analysis/methods/plasticity.h"
 #include "base/numerics/random.h"
 #include "sanitized.h"
 
@@ -26,6 +26,11 @@ struct PlantedHead {
         keys(make_centred_rows(as_rows_view(key_rows))),
         pooled(pool_moments(queries, keys)) {}
 };
+
+inline PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
+                                             const PlasticityOptions& options) {
+  return attention_plasticity(queries, keys, key_mean_signs(keys), options);
+}
 
 // Small enough for hundreds of repetitions.
 inline PlantedOptions small_head(std::uint64_t seed) {

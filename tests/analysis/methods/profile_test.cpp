@@ -5,10 +5,10 @@
 
 #include "analysis/methods/jackknife.h"
 #include "analysis/methods/kernels/bucket_ranges.h"
+#include "analysis/methods/moments.h"
 #include "analysis/methods/plasticity.h"
 #include "analysis/methods/profile_bins.h"
 #include "analysis/methods/profile_means.h"
-#include "analysis/methods/text_groups.h"
 #include "base/core/error.h"
 #include "base/io/json.h"
 #include "paths.h"

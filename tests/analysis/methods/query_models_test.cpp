@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "analysis/methods/free_plasticity.h"
 #include "analysis/methods/kernels/column_fits.h"
 #include "analysis/methods/plasticity.h"
+#include "analysis/methods/profile_replicates.h"
 #include "analysis/methods/rotation.h"
 #include "base/numerics/normal.h"
 #include "planted_rows.h"

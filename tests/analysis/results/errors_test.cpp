@@ -7,11 +7,11 @@
 #include <gtest/gtest.h>
 
 #include "analysis/methods/jackknife.h"
+#include "analysis/methods/moments.h"
 #include "analysis/methods/pca.h"
 #include "analysis/methods/planted.h"
 #include "analysis/methods/plasticity.h"
 #include "analysis/methods/rotation.h"
-#include "analysis/methods/text_groups.h"
 #include "analysis/results/measures.h"
 #include "base/io/json.h"
 #include "base/numerics/random.h"
@@ -86,7 +86,8 @@ AnalysisRun run_of(const Drawn& drawn) {
     plasticity.profile_bins = 8;
     plasticity.context = 512;
     plasticity.text_groups = groups.first_text_of_each_group();
-    head.plasticity = attention_plasticity(queries.rows, keys.rows, plasticity);
+    head.plasticity =
+        attention_plasticity(queries.rows, keys.rows, key_mean_signs(keys.rows), plasticity);
     head.without_group = jackknife_replicates(head, leave_one_group_out_moments(queries),
                                               leave_one_group_out_moments(keys), options);
     run.heads.push_back(std::move(head));

@@ -7,29 +7,13 @@
 
 namespace qkscope {
 
-DistinctIntegers::DistinctIntegers(std::span<const std::int32_t> all) : place(all.size()) {
-  if (all.empty()) return;
-  const auto [least, most] = std::minmax_element(all.begin(), all.end());
-  const std::int64_t low = *least;
-  const std::int64_t range = *most - low + 1;
-  if (range > 4 * std::ssize(all) + 1024) {  // too sparse to count
-    numbers.assign(all.begin(), all.end());
-    std::sort(numbers.begin(), numbers.end());
-    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-    for (std::size_t i = 0; i < all.size(); ++i)
-      place[i] = static_cast<std::int32_t>(
-          std::lower_bound(numbers.begin(), numbers.end(), all[i]) - numbers.begin());
-    return;
-  }
-  // Lookup table: 1 for each value that occurs, later replaced by the index of the value.
-  std::vector<std::int32_t> place_of(as_index(range));
-  for (const auto number : all) place_of[as_index(number - low)] = 1;
-  for (std::int64_t i = 0; i < range; ++i) {
-    if (place_of[as_index(i)] == 0) continue;
-    place_of[as_index(i)] = static_cast<std::int32_t>(numbers.size());
-    numbers.push_back(static_cast<std::int32_t>(low + i));
-  }
-  for (std::size_t i = 0; i < all.size(); ++i) place[i] = place_of[as_index(all[i] - low)];
+DistinctIntegers::DistinctIntegers(std::span<const std::int32_t> all)
+    : numbers(all.begin(), all.end()) {
+  std::ranges::sort(numbers);
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  for (const auto number : all)
+    place.push_back(
+        static_cast<std::int32_t>(std::ranges::lower_bound(numbers, number) - numbers.begin()));
 }
 
 BucketRanges::BucketRanges(const RowsView& queries, const RowsView& keys) {

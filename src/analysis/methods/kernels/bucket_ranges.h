@@ -21,7 +21,6 @@ struct DistinctIntegers {
 
 class BucketRanges {
  public:
-  // Buckets of the capture's sampler.
   explicit BucketRanges(const SamplerOptions& sampler) : known_(sampler) {}
   // Buckets inferred from rows of a capture without metadata: equal buckets if floor(position /
   // size) explains every row, else doubling buckets floor(log2(position + 1)).

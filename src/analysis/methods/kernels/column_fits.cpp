@@ -76,23 +76,17 @@ GroupedFits::GroupedFits(const FloatMatrix& rows, std::span<const double> positi
   }
 }
 
-GroupedFits::Moments GroupedFits::window_moments_without_group(std::int64_t window,
-                                                               int group) const {
-  Moments total;
+void GroupedFits::fit(std::int64_t window, int group, WindowFits& fits) const {
+  Moments m;  // of all groups but one
   for (int g = 0; g < groups_; ++g) {
     if (g == group) continue;
     const Moments& part = moments_[as_index(window * groups_ + g)];
-    total.rows += part.rows;
+    m.rows += part.rows;
     for (int power = 0; power < 3; ++power) {
-      total.w[power] += part.w[power];
-      total.w2[power] += part.w2[power];
+      m.w[power] += part.w[power];
+      m.w2[power] += part.w2[power];
     }
   }
-  return total;
-}
-
-void GroupedFits::fit(std::int64_t window, int group, WindowFits& fits) const {
-  const Moments m = window_moments_without_group(window, group);
   const double* const total = totals_.row(window);
   const std::vector<double> nothing(group < 0 ? as_index(3 * dim_) : 0);
   const double* const left = group < 0 ? nothing.data() : sums_.row(window * groups_ + group);

@@ -58,7 +58,6 @@ class GroupedFits {
     double w[3] = {};
     double w2[3] = {};
   };
-  Moments window_moments_without_group(std::int64_t window, int group) const;
   void fit(std::int64_t window, int group, WindowFits& fits) const;
 
   int groups_;

@@ -17,47 +17,42 @@ EligibleKeys::EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
     : points_(points.size()), ranges_(as_index(keys.example_count() * points.size())) {
   first_.reserve(keys.bin.size());
   end_.reserve(keys.bin.size());
-  for (std::int64_t e = 0; e < keys.example_count(); ++e)
-    add_keys_of_example(keys, e, points, window);
-}
-
-void EligibleKeys::add_keys_of_example(const SortedKeys& keys, std::int64_t example,
-                                       const QueryPoints& points,
-                                       std::optional<std::int32_t> window) {
-  const auto begin = keys.begin[as_index(example)];
-  const auto last = keys.begin[as_index(example) + 1];
-  CompactKeyRange* const ranges = ranges_.data() + example * points_;
-  auto end = begin;
-  for (std::int64_t c = 0; c < points_; ++c) {
-    const auto at = as_index(c);
-    while (end < last && keys.bin[as_index(end)] < points.bin[at]) ++end;
-    ranges[c] = {static_cast<std::int32_t>(begin), static_cast<std::int32_t>(end)};
-    if (!window) continue;
-    const auto position = keys.position.begin();
-    ranges[c].begin = static_cast<std::int32_t>(
-        std::partition_point(position + begin, position + end,
-                             [&](std::int32_t t) { return t <= points.position[at] - *window; }) -
-        position);
+  for (std::int64_t example = 0; example < keys.example_count(); ++example) {
+    const auto begin = keys.begin[as_index(example)];
+    const auto last = keys.begin[as_index(example) + 1];
+    CompactKeyRange* const ranges = ranges_.data() + example * points_;
+    auto end = begin;
+    for (std::int64_t c = 0; c < points_; ++c) {
+      const auto at = as_index(c);
+      while (end < last && keys.bin[as_index(end)] < points.bin[at]) ++end;
+      ranges[c] = {static_cast<std::int32_t>(begin), static_cast<std::int32_t>(end)};
+      if (!window) continue;
+      const auto position = keys.position.begin();
+      ranges[c].begin = static_cast<std::int32_t>(
+          std::partition_point(position + begin, position + end,
+                               [&](std::int32_t t) { return t <= points.position[at] - *window; }) -
+          position);
+    }
+    auto first = std::int64_t{0};
+    for (auto key = begin; key < last; ++key) {
+      const auto bin = keys.bin[as_index(key)];
+      while (first < points_ && points.bin[as_index(first)] <= bin) ++first;
+      first_.push_back(first);
+    }
+    if (!window) {
+      end_.insert(end_.end(), as_index(last - begin), points_);
+      continue;
+    }
+    // Bucket numbers that contradict positions could move the window backwards; keep it monotonic.
+    for (auto c = points_ - 2; c >= 0; --c)
+      ranges[c].begin = std::min(ranges[c].begin, ranges[c + 1].begin);
+    for (auto key = begin; key < last; ++key)
+      end_.push_back(std::upper_bound(ranges, ranges + points_, key,
+                                      [](std::int64_t k, const CompactKeyRange& range) {
+                                        return k < range.begin;
+                                      }) -
+                     ranges);
   }
-  auto first = std::int64_t{0};
-  for (auto key = begin; key < last; ++key) {
-    const auto bin = keys.bin[as_index(key)];
-    while (first < points_ && points.bin[as_index(first)] <= bin) ++first;
-    first_.push_back(first);
-  }
-  if (!window) {
-    end_.insert(end_.end(), as_index(last - begin), points_);
-    return;
-  }
-  // Bucket numbers that contradict positions could move the window backwards; keep it monotonic.
-  for (auto c = points_ - 2; c >= 0; --c)
-    ranges[c].begin = std::min(ranges[c].begin, ranges[c + 1].begin);
-  for (auto key = begin; key < last; ++key)
-    end_.push_back(std::upper_bound(ranges, ranges + points_, key,
-                                    [](std::int64_t k, const CompactKeyRange& range) {
-                                      return k < range.begin;
-                                    }) -
-                   ranges);
 }
 
 }  // namespace qkscope

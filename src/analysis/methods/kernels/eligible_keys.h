@@ -41,9 +41,6 @@ class EligibleKeys {
     std::int32_t end = 0;
   };
 
-  void add_keys_of_example(const SortedKeys& keys, std::int64_t example, const QueryPoints& points,
-                           std::optional<std::int32_t> window);
-
   std::int64_t points_;
   std::vector<CompactKeyRange> ranges_;  // (examples, points)
   std::vector<std::int64_t> first_;      // (keys)

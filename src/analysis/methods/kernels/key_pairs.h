@@ -4,13 +4,13 @@
 // z is computed at columns: positions at which the queries' mean and variance are modelled. At a
 // point (one bin of queries) between two columns, z is linearly interpolated:
 // z = z[c] + fraction (z[c + 1] - z[c]). A point at a column has fraction 0.
-// PairEvaluator gathers up to kTilePairs pairs, computes z (pair_kernels.h) at all columns that any
-// of these pairs needs, and passes the result to a consumer.
-// Invariants: points are ascending by bin and by column; keys stay valid until the next set_keys()
-// or flush().
+// PairEvaluator gathers up to kTilePairs pairs, computes z (compute_z_scores()) at all columns that
+// any of these pairs needs, and passes the result to a consumer. Invariants: points are ascending
+// by bin and by column; keys stay valid until the next set_keys() or flush().
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -53,7 +53,6 @@ struct KeyTile {
       : KeyTile(0, turned.rows, turned.cols, turned.row(0)) {}
 
   const float* row(std::int64_t key) const { return vectors + (key - first) * dim; }
-  // Keys [begin, end).
   KeyTile slice(std::int64_t begin, std::int64_t end) const {
     return {begin, end - begin, dim, row(begin)};
   }
@@ -85,8 +84,6 @@ struct QueryPoints {
   void add(std::int32_t bin_number, double mean_position, std::int32_t column_number,
            double column_fraction);
   std::int64_t size() const { return std::ssize(bin); }
-  // Returns the first query point at which all queries come after the keys of `key_bin`.
-  std::int64_t first_point_after(std::int32_t key_bin) const;
 };
 
 struct KeyPair {
@@ -95,6 +92,39 @@ struct KeyPair {
 };
 
 inline constexpr std::int64_t kTilePairs = kMostLanes;
+
+// mean / sqrt(variance); 0 if the variance is 0. |z| is limited to 1e4, where the plasticity is
+// already 0, so that differences of z scores stay finite.
+inline float limited_z_score(float mean, float variance) {
+  const float least = 1e-8F * mean * mean;  // bounds |z| by 1e4; a clamp of z vectorises badly
+  const float z = mean / std::sqrt(std::max(variance, least));
+  return variance > 0 ? z : 0;
+}
+
+struct PairScoreInput {
+  KeyTile keys;
+  const FloatMatrix& scores;     // (keys, columns), and kNarrowPadding numbers behind the last row
+  const FloatMatrix& variances;  // (dim, columns and at least kNarrowPadding more)
+};
+
+// z scores of pairs of keys under Gaussian queries: z = m / sqrt(v) with m = mean . delta and
+// v = sum_j variance_j delta_j^2, delta the difference of the two keys (rotated coordinates).
+//
+// The variances of all pairs at all columns (query models) are a matrix product: squared
+// differences (pairs, dim) times variances (dim, columns). compute_z_scores() takes up to
+// kTilePairs pairs, so that the squared differences stay in the L1 cache. Squared differences are
+// not expanded into products of keys, which would cause cancellation for nearly equal keys.
+// Invariant: columns [column, column + columns) exist in `scores` and `variances`, whose rows are
+// padded by kNarrowPadding numbers.
+// Out-of-row access: reads up to kNarrowPadding numbers after the last wanted column (the padding)
+// and writes up to kNarrowPadding numbers after the last row of `z`; callers allocate both.
+// A key pair with v = 0 (equal keys) has z = 0: the query has no preference.
+// Writes z (pairs, columns) of up to kTilePairs pairs at columns [column, column + columns).
+void compute_z_scores(const PairScoreInput& model, std::span<const KeyPair> pairs,
+                      std::int64_t column, std::int64_t columns, float* z);
+// Reference implementation with plain loops, for the test of compute_z_scores().
+void compute_z_scores_reference(const PairScoreInput& model, std::span<const KeyPair> pairs,
+                                std::int64_t column, std::int64_t columns, float* z);
 
 // z scores of up to kTilePairs pairs of keys at a range of columns (query models), one SIMD lane
 // per pair. Unused lanes are filled with a large z, which has plasticity 0.
@@ -114,8 +144,7 @@ class PairEvaluator {
 
   // Sets the keys that later calls of add() refer to.
   void set_keys(const KeyTile& keys);
-  // Sets the columns [first, end) that pairs added from now on need. A tile is evaluated at the
-  // columns of all its pairs.
+  // Sets the columns [first, end) of later pairs. A tile is evaluated at the columns of all pairs.
   void set_column_range(std::int64_t first, std::int64_t end) {
     first_column_ = first;
     end_column_ = end;

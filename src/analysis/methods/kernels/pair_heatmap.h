@@ -1,5 +1,4 @@
-// Plasticity as a function of the distance between two keys and the distance of their midpoint from
-// the query.
+// Plasticity by the distance between two keys and the distance of their midpoint from the query.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +27,7 @@ class PairHeatmap {
   // `query` (points): positions of the points, ascending. The array must outlive the heatmap.
   PairHeatmap(double extent, int bins, std::span<const double> query);
 
-  // Sets the sampling weight of all pairs added from now on: the number of eligible pairs that each
-  // of them represents.
+  // Sets the weight of pairs added from now on: the number of eligible pairs that each represents.
   void set_weight(double weight);
 
   // Adds one pair of keys at several points. Consecutive points in the same cell are added at once,

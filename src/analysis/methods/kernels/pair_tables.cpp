@@ -84,13 +84,72 @@ class PlasticityAtPoints {
 // Accumulates the plasticity of all eligible pairs by text and point, and the heatmap.
 class ProfileSums {
  public:
-  ProfileSums(const PairTableInput& source, const PlasticityOptions& options);
+  ProfileSums(const PairTableInput& source, const PlasticityOptions& options)
+      : keys_(source.by_bin),
+        points_(source.at_bins.points),
+        options_(options),
+        keys_before_(source.eligible),
+        first_column_(points_.column),
+        last_column_(points_.column),
+        plasticity_(points_),
+        sums_(keys_.example_count(), points_.size()),
+        heatmap_(source.extent, options.heatmap_bins, points_.position),
+        evaluator_(source.at_bins.columns,
+                   [this](const PairScoreTile& lines) { add_score_tile(lines); }) {
+    const auto columns = static_cast<std::int32_t>(source.at_bins.columns.size());
+    first_column_.push_back(columns);
+    last_column_.insert(last_column_.begin(), -1);
+    for (auto c = points_.column.size(); c > 0; --c)
+      first_column_[c - 1] = std::min(first_column_[c - 1], first_column_[c]);
+    for (std::size_t c = 1; c < last_column_.size(); ++c)
+      last_column_[c] = std::max(std::min(last_column_[c] + 1, columns - 1), last_column_[c - 1]);
+    eligible_.resize(points_.column.size());
+    for (std::int64_t e = 0; e < keys_.example_count(); ++e)
+      for (std::int64_t c = 0; c < points_.size(); ++c)
+        eligible_[as_index(c)] += keys_before_.at(e, c).pair_count();
+    for (std::int64_t c = 0; c < points_.size(); ++c) {
+      if (is_sampled(c)) continue;
+      if (at_work_.empty() || at_work_.back().end != c) at_work_.push_back({c, c});
+      ++at_work_.back().end;
+    }
+  }
 
   // Sums over all key pairs of texts [first, end) in bins with at most max_pairs eligible pairs.
-  void add_texts(const KeyTile& block, std::int64_t first, std::int64_t end);
+  void add_texts(const KeyTile& block, std::int64_t first, std::int64_t end) {
+    if (at_work_.empty()) return;
+    evaluator_.set_keys(block);
+    for (auto e = first; e < end; ++e) {
+      for (std::int64_t c = 0; c < points_.size(); ++c)
+        if (!is_sampled(c)) sums_.add_pair_count(e, c, keys_before_.at(e, c).pair_count());
+      add_example(e);
+    }
+  }
+
   // Adds a seeded sample of pairs at every point with more than max_pairs eligible pairs.
-  void add_samples(const KeyTile& all);
-  PlasticityProfileTables tables(const TextGroups& groups);
+  void add_samples(const KeyTile& all) {
+    for (std::int64_t c = 0; c < points_.size(); ++c) {
+      if (!is_sampled(c)) continue;
+      if (!drawing_) evaluator_.set_keys(all);
+      drawing_ = true;
+      const auto at = as_index(c);
+      at_work_ = {{c, c + 1}};
+      heatmap_.set_weight(static_cast<double>(eligible_[at]) /
+                          static_cast<double>(options_.max_pairs));
+      evaluator_.set_column_range(points_.column[at], last_column_[at + 1] + 1);
+      add_sample(eligible_key_ranges(c), options_.max_pairs,
+                 options_.seed ^ (static_cast<std::uint64_t>(c + 1) << 32), evaluator_);
+    }
+  }
+
+  PlasticityProfileTables tables(const TextGroups& groups) {
+    PlasticityProfileTables tables;
+    for (std::int64_t c = 0; c < points_.size(); ++c)
+      tables.profile.push_back(sums_.mean(c, eligible_[as_index(c)]));
+    tables.groups = sums_.sum_by_text_group(groups, keys_.text);
+    tables.texts = std::move(sums_);
+    tables.heatmap = heatmap_.cells();
+    return tables;
+  }
 
  private:
   // Points [first, end) at which a pair is eligible.
@@ -102,11 +161,67 @@ class ProfileSums {
   bool is_sampled(std::int64_t point) const {
     return eligible_[as_index(point)] > options_.max_pairs;
   }
-  std::vector<KeyRange> eligible_key_ranges(std::int64_t point) const;
-  void add_score_tile(const PairScoreTile& lines);
-  void add_part(const PairScoreTile& lines, const LanePointRanges& part);
-  PointRange eligible_points(const KeyPair& pair) const;
-  void add_example(std::int64_t example);
+
+  std::vector<KeyRange> eligible_key_ranges(std::int64_t point) const {
+    std::vector<KeyRange> ranges;
+    for (std::int64_t e = 0; e < keys_.example_count(); ++e)
+      ranges.push_back(keys_before_.at(e, point));
+    return ranges;
+  }
+
+  void add_score_tile(const PairScoreTile& lines) {
+    PointRange all = eligible_points(lines.pairs.front());
+    for (const auto& pair : lines.pairs) {
+      all.first = std::min(all.first, eligible_points(pair).first);
+      all.end = std::max(all.end, eligible_points(pair).end);
+    }
+    for (const auto& stretch : at_work_)
+      plasticity_.evaluate(
+          lines, std::max(all.first, stretch.first), std::min(all.end, stretch.end),
+          [this](const KeyPair& pair) { return eligible_points(pair); },
+          [&](const LanePointRanges& part) { add_part(lines, part); });
+  }
+
+  void add_part(const PairScoreTile& lines, const LanePointRanges& part) {
+    const auto example = keys_.example[as_index(lines.pairs.front().first)];
+    for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
+      const KeyPair& pair = lines.pairs[p];
+      const std::uint32_t* const running = plasticity_.running() + p;
+      heatmap_.add({static_cast<double>(keys_.position[as_index(pair.first)]),
+                    static_cast<double>(keys_.position[as_index(pair.second)]), part.lane_first[p],
+                    part.lane_end[p], running + (part.lane_first[p] - part.first) * lines.lanes,
+                    lines.lanes});
+    }
+    plasticity_.add_totals(part, sums_.sums_of_example(example));
+    if (drawing_) sums_.add_pair_count(example, part.first, std::ssize(lines.pairs));
+  }
+
+  PointRange eligible_points(const KeyPair& pair) const {
+    return {keys_before_.first_eligible_point(pair.second),
+            keys_before_.end_of_eligible_points(pair.first)};
+  }
+
+  // Queues the pairs of one text in the order of their later key, because consecutive pairs share
+  // most points. Flushes the tile when the first point has advanced by more than a quarter of the
+  // number of points of the next pair.
+  void add_example(std::int64_t example) {
+    const auto begin = keys_.begin[as_index(example)];
+    const auto last = keys_.begin[as_index(example) + 1];
+    std::int64_t tile_first = 0;  // first point of the tile
+    for (auto j = begin; j < last; ++j) {
+      const auto first = std::max(at_work_.front().first, keys_before_.first_eligible_point(j));
+      const auto end = std::min(at_work_.back().end, keys_before_.end_of_eligible_points(j));
+      if (first >= end) continue;
+      if (4 * (first - tile_first) > end - first) evaluator_.flush();
+      if (evaluator_.empty()) tile_first = first;
+      evaluator_.set_column_range(first_column_[as_index(first)], last_column_[as_index(end)] + 1);
+      for (auto i = keys_before_.at(example, first).begin; i < j; ++i) {
+        evaluator_.add({i, j});
+        if (evaluator_.empty()) tile_first = first;
+      }
+    }
+    evaluator_.flush();
+  }
 
   const SortedKeys& keys_;
   const QueryPoints& points_;
@@ -123,132 +238,6 @@ class ProfileSums {
   PairHeatmap heatmap_;
   PairEvaluator evaluator_;
 };
-
-ProfileSums::ProfileSums(const PairTableInput& source, const PlasticityOptions& options)
-    : keys_(source.by_bin),
-      points_(source.at_bins.points),
-      options_(options),
-      keys_before_(source.eligible),
-      first_column_(points_.column),
-      last_column_(points_.column),
-      plasticity_(points_),
-      sums_(keys_.example_count(), points_.size()),
-      heatmap_(source.extent, options.heatmap_bins, points_.position),
-      evaluator_(source.at_bins.columns,
-                 [this](const PairScoreTile& lines) { add_score_tile(lines); }) {
-  const auto columns = static_cast<std::int32_t>(source.at_bins.columns.size());
-  first_column_.push_back(columns);
-  last_column_.insert(last_column_.begin(), -1);
-  for (auto c = points_.column.size(); c > 0; --c)
-    first_column_[c - 1] = std::min(first_column_[c - 1], first_column_[c]);
-  for (std::size_t c = 1; c < last_column_.size(); ++c)
-    last_column_[c] = std::max(std::min(last_column_[c] + 1, columns - 1), last_column_[c - 1]);
-  eligible_.resize(points_.column.size());
-  for (std::int64_t e = 0; e < keys_.example_count(); ++e)
-    for (std::int64_t c = 0; c < points_.size(); ++c)
-      eligible_[as_index(c)] += keys_before_.at(e, c).pair_count();
-  for (std::int64_t c = 0; c < points_.size(); ++c) {
-    if (is_sampled(c)) continue;
-    if (at_work_.empty() || at_work_.back().end != c) at_work_.push_back({c, c});
-    ++at_work_.back().end;
-  }
-}
-
-std::vector<KeyRange> ProfileSums::eligible_key_ranges(std::int64_t point) const {
-  std::vector<KeyRange> ranges;
-  for (std::int64_t e = 0; e < keys_.example_count(); ++e)
-    ranges.push_back(keys_before_.at(e, point));
-  return ranges;
-}
-
-ProfileSums::PointRange ProfileSums::eligible_points(const KeyPair& pair) const {
-  return {keys_before_.first_eligible_point(pair.second),
-          keys_before_.end_of_eligible_points(pair.first)};
-}
-
-void ProfileSums::add_score_tile(const PairScoreTile& lines) {
-  PointRange all = eligible_points(lines.pairs.front());
-  for (const auto& pair : lines.pairs) {
-    all.first = std::min(all.first, eligible_points(pair).first);
-    all.end = std::max(all.end, eligible_points(pair).end);
-  }
-  for (const auto& stretch : at_work_)
-    plasticity_.evaluate(
-        lines, std::max(all.first, stretch.first), std::min(all.end, stretch.end),
-        [this](const KeyPair& pair) { return eligible_points(pair); },
-        [&](const LanePointRanges& part) { add_part(lines, part); });
-}
-
-void ProfileSums::add_part(const PairScoreTile& lines, const LanePointRanges& part) {
-  const auto example = keys_.example[as_index(lines.pairs.front().first)];
-  for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
-    const KeyPair& pair = lines.pairs[p];
-    const std::uint32_t* const running = plasticity_.running() + p;
-    heatmap_.add({static_cast<double>(keys_.position[as_index(pair.first)]),
-                  static_cast<double>(keys_.position[as_index(pair.second)]), part.lane_first[p],
-                  part.lane_end[p], running + (part.lane_first[p] - part.first) * lines.lanes,
-                  lines.lanes});
-  }
-  plasticity_.add_totals(part, sums_.sums_of_example(example));
-  if (drawing_) sums_.add_pair_count(example, part.first, std::ssize(lines.pairs));
-}
-
-// Queues the pairs of one text in the order of their later key, because consecutive pairs share
-// most points. Flushes the tile when the first point has advanced by more than a quarter of the
-// number of points of the next pair.
-void ProfileSums::add_example(std::int64_t example) {
-  const auto begin = keys_.begin[as_index(example)];
-  const auto last = keys_.begin[as_index(example) + 1];
-  std::int64_t tile_first = 0;  // first point of the tile
-  for (auto j = begin; j < last; ++j) {
-    const auto first = std::max(at_work_.front().first, keys_before_.first_eligible_point(j));
-    const auto end = std::min(at_work_.back().end, keys_before_.end_of_eligible_points(j));
-    if (first >= end) continue;
-    if (4 * (first - tile_first) > end - first) evaluator_.flush();
-    if (evaluator_.empty()) tile_first = first;
-    evaluator_.set_column_range(first_column_[as_index(first)], last_column_[as_index(end)] + 1);
-    for (auto i = keys_before_.at(example, first).begin; i < j; ++i) {
-      evaluator_.add({i, j});
-      if (evaluator_.empty()) tile_first = first;
-    }
-  }
-  evaluator_.flush();
-}
-
-void ProfileSums::add_texts(const KeyTile& block, std::int64_t first, std::int64_t end) {
-  if (at_work_.empty()) return;
-  evaluator_.set_keys(block);
-  for (auto e = first; e < end; ++e) {
-    for (std::int64_t c = 0; c < points_.size(); ++c)
-      if (!is_sampled(c)) sums_.add_pair_count(e, c, keys_before_.at(e, c).pair_count());
-    add_example(e);
-  }
-}
-
-void ProfileSums::add_samples(const KeyTile& all) {
-  for (std::int64_t c = 0; c < points_.size(); ++c) {
-    if (!is_sampled(c)) continue;
-    if (!drawing_) evaluator_.set_keys(all);
-    drawing_ = true;
-    const auto at = as_index(c);
-    at_work_ = {{c, c + 1}};
-    heatmap_.set_weight(static_cast<double>(eligible_[at]) /
-                        static_cast<double>(options_.max_pairs));
-    evaluator_.set_column_range(points_.column[at], last_column_[at + 1] + 1);
-    add_sample(eligible_key_ranges(c), options_.max_pairs,
-               options_.seed ^ (static_cast<std::uint64_t>(c + 1) << 32), evaluator_);
-  }
-}
-
-PlasticityProfileTables ProfileSums::tables(const TextGroups& groups) {
-  PlasticityProfileTables tables;
-  for (std::int64_t c = 0; c < points_.size(); ++c)
-    tables.profile.push_back(sums_.mean(c, eligible_[as_index(c)]));
-  tables.groups = sums_.sum_by_text_group(groups, keys_.text);
-  tables.texts = std::move(sums_);
-  tables.heatmap = heatmap_.cells();
-  return tables;
-}
 
 // A range of at least two keys in the same text and bucket.
 struct BucketRun {
@@ -274,14 +263,69 @@ std::vector<BucketRun> find_bucket_runs(const SortedKeys& keys, const DistinctIn
 class BucketPairs {
  public:
   BucketPairs(const SortedKeys& keys, const QueryModelsAtPoints& queries,
-              const PlasticityOptions& options);
+              const PlasticityOptions& options)
+      : points_(queries.points),
+        options_(options),
+        numbers_(keys.bin),
+        runs_(find_bucket_runs(keys, numbers_)),
+        row_(keys.bin.size()),
+        plasticity_(points_),
+        evaluator_(queries.columns, [this](const PairScoreTile& lines) { add_score_tile(lines); }) {
+    for (const auto number : numbers_.numbers) {
+      buckets_.emplace_back();
+      buckets_.back().number = number;
+      buckets_.back().first = std::ranges::upper_bound(points_.bin, number) - points_.bin.begin();
+    }
+    for (const auto& run : runs_) {
+      Bucket& bucket = buckets_[run.bucket];
+      for (auto key = run.keys.begin; key < run.keys.end; ++key)
+        row_[as_index(key)] = std::ssize(bucket.runs);
+      bucket.runs.push_back(run.keys);
+      bucket.eligible += run.keys.pair_count();
+    }
+    for (auto& bucket : buckets_) {
+      bucket.sampled = bucket.eligible > options.max_pairs && bucket.first < points_.size();
+      bucket.sums = ExamplePlasticitySums(std::ssize(bucket.runs), points_.size());
+    }
+  }
 
-  // Adds all pairs of the tile's keys in buckets with at most max_pairs pairs. Tiles must come in
-  // order.
-  void add_texts(const KeyTile& block);
+  // Adds the pairs of the tile's keys in buckets with at most max_pairs pairs; tiles come in order.
+  void add_texts(const KeyTile& block) {
+    evaluator_.set_keys(block);
+    const auto end = block.first + block.count;
+    for (; next_run_ < runs_.size() && runs_[next_run_].keys.begin < end; ++next_run_) {
+      const BucketRun& run = runs_[next_run_];
+      const Bucket& bucket = buckets_[run.bucket];
+      if (bucket.first == points_.size() || bucket.sampled) continue;
+      for (auto j = run.keys.begin; j < run.keys.end; ++j)
+        for (auto i = run.keys.begin; i < j; ++i) evaluator_.add({i, j});
+    }
+    evaluator_.flush();
+  }
+
   // Adds a seeded sample of pairs in every bucket with more than max_pairs pairs.
-  void add_samples(const KeyTile& all);
-  std::vector<BucketCell> cells(const BucketRanges& ranges) const;
+  void add_samples(const KeyTile& all) {
+    const auto sampled = [](const Bucket& bucket) { return bucket.sampled; };
+    if (std::any_of(buckets_.begin(), buckets_.end(), sampled)) evaluator_.set_keys(all);
+    for (const auto& bucket : buckets_)
+      if (bucket.sampled)
+        add_sample(bucket.runs, options_.max_pairs,
+                   options_.seed ^ static_cast<std::uint64_t>(bucket.number), evaluator_);
+  }
+
+  std::vector<BucketCell> cells(const BucketRanges& ranges) const {
+    std::vector<BucketCell> cells;
+    for (std::int64_t c = 0; c < points_.size(); ++c)
+      for (const auto& bucket : buckets_) {
+        const auto q_bucket = points_.bin[as_index(c)];
+        if (c < bucket.first) continue;
+        if (options_.sliding_window &&
+            !ranges.window_reaches(q_bucket, bucket.number, *options_.sliding_window))
+          continue;
+        cells.push_back({q_bucket, bucket.number, bucket.sums.mean(c, bucket.eligible)});
+      }
+    return cells;
+  }
 
  private:
   struct Bucket {
@@ -293,7 +337,27 @@ class BucketPairs {
     ExamplePlasticitySums sums{0, 0};  // one row per text that has pairs
   };
 
-  void add_score_tile(const PairScoreTile& lines);
+  void add_score_tile(const PairScoreTile& lines) {
+    const auto bucket_of = [this](const KeyPair& pair) -> Bucket& {
+      return buckets_[as_index(numbers_.place[as_index(pair.first)])];
+    };
+    auto first = points_.size();
+    for (const auto& pair : lines.pairs) first = std::min(first, bucket_of(pair).first);
+    plasticity_.evaluate(
+        lines, first, points_.size(),
+        [&](const KeyPair& pair) { return std::pair(bucket_of(pair).first, points_.size()); },
+        [&](const LanePointRanges& part) {
+          for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
+            const auto row = row_[as_index(lines.pairs[p].first)];
+            ExamplePlasticitySums& sums = bucket_of(lines.pairs[p]).sums;
+            const std::uint32_t* running = plasticity_.running() + p;
+            for (auto c = part.first; c < part.end; ++c, running += lines.lanes) {
+              sums.sums_of_example(row)[c] += kPlasticityUnit * (running[lines.lanes] - running[0]);
+              if (c >= part.lane_first[p]) sums.add_pair_count(row, c, 1);
+            }
+          }
+        });
+  }
 
   const QueryPoints& points_;
   const PlasticityOptions& options_;
@@ -305,91 +369,6 @@ class BucketPairs {
   PlasticityAtPoints plasticity_;
   PairEvaluator evaluator_;
 };
-
-BucketPairs::BucketPairs(const SortedKeys& keys, const QueryModelsAtPoints& queries,
-                         const PlasticityOptions& options)
-    : points_(queries.points),
-      options_(options),
-      numbers_(keys.bin),
-      runs_(find_bucket_runs(keys, numbers_)),
-      row_(keys.bin.size()),
-      plasticity_(points_),
-      evaluator_(queries.columns, [this](const PairScoreTile& lines) { add_score_tile(lines); }) {
-  for (const auto number : numbers_.numbers) {
-    buckets_.emplace_back();
-    buckets_.back().number = number;
-    buckets_.back().first = points_.first_point_after(number);
-  }
-  for (const auto& run : runs_) {
-    Bucket& bucket = buckets_[run.bucket];
-    for (auto key = run.keys.begin; key < run.keys.end; ++key)
-      row_[as_index(key)] = std::ssize(bucket.runs);
-    bucket.runs.push_back(run.keys);
-    bucket.eligible += run.keys.pair_count();
-  }
-  for (auto& bucket : buckets_) {
-    bucket.sampled = bucket.eligible > options.max_pairs && bucket.first < points_.size();
-    bucket.sums = ExamplePlasticitySums(std::ssize(bucket.runs), points_.size());
-  }
-}
-
-void BucketPairs::add_score_tile(const PairScoreTile& lines) {
-  const auto bucket_of = [this](const KeyPair& pair) -> Bucket& {
-    return buckets_[as_index(numbers_.place[as_index(pair.first)])];
-  };
-  auto first = points_.size();
-  for (const auto& pair : lines.pairs) first = std::min(first, bucket_of(pair).first);
-  plasticity_.evaluate(
-      lines, first, points_.size(),
-      [&](const KeyPair& pair) { return std::pair(bucket_of(pair).first, points_.size()); },
-      [&](const LanePointRanges& part) {
-        for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
-          const auto row = row_[as_index(lines.pairs[p].first)];
-          ExamplePlasticitySums& sums = bucket_of(lines.pairs[p]).sums;
-          const std::uint32_t* running = plasticity_.running() + p;
-          for (auto c = part.first; c < part.end; ++c, running += lines.lanes) {
-            sums.sums_of_example(row)[c] += kPlasticityUnit * (running[lines.lanes] - running[0]);
-            if (c >= part.lane_first[p]) sums.add_pair_count(row, c, 1);
-          }
-        }
-      });
-}
-
-void BucketPairs::add_texts(const KeyTile& block) {
-  evaluator_.set_keys(block);
-  const auto end = block.first + block.count;
-  for (; next_run_ < runs_.size() && runs_[next_run_].keys.begin < end; ++next_run_) {
-    const BucketRun& run = runs_[next_run_];
-    const Bucket& bucket = buckets_[run.bucket];
-    if (bucket.first == points_.size() || bucket.sampled) continue;
-    for (auto j = run.keys.begin; j < run.keys.end; ++j)
-      for (auto i = run.keys.begin; i < j; ++i) evaluator_.add({i, j});
-  }
-  evaluator_.flush();
-}
-
-void BucketPairs::add_samples(const KeyTile& all) {
-  const auto sampled = [](const Bucket& bucket) { return bucket.sampled; };
-  if (std::any_of(buckets_.begin(), buckets_.end(), sampled)) evaluator_.set_keys(all);
-  for (const auto& bucket : buckets_)
-    if (bucket.sampled)
-      add_sample(bucket.runs, options_.max_pairs,
-                 options_.seed ^ static_cast<std::uint64_t>(bucket.number), evaluator_);
-}
-
-std::vector<BucketCell> BucketPairs::cells(const BucketRanges& ranges) const {
-  std::vector<BucketCell> cells;
-  for (std::int64_t c = 0; c < points_.size(); ++c)
-    for (const auto& bucket : buckets_) {
-      const auto q_bucket = points_.bin[as_index(c)];
-      if (c < bucket.first) continue;
-      if (options_.sliding_window &&
-          !ranges.window_reaches(q_bucket, bucket.number, *options_.sliding_window))
-        continue;
-      cells.push_back({q_bucket, bucket.number, bucket.sums.mean(c, bucket.eligible)});
-    }
-  return cells;
-}
 
 // Calls body(tile, first, end) with the keys of texts [first, end). Combines short texts into one
 // tile that stays in the L2 cache while its pairs are compared.

@@ -3,7 +3,7 @@
 
 #include "analysis/methods/kernels/bucket_ranges.h"
 #include "analysis/methods/kernels/eligible_keys.h"
-#include "analysis/methods/text_groups.h"
+#include "analysis/methods/moments.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {
@@ -24,8 +24,7 @@ struct GroupPairSums {
   double mean_without(std::size_t group, std::size_t point) const;
 };
 
-// Sums of plasticity per text and query position. Standard errors of means over key pairs treat
-// texts as independent.
+// Sums of plasticity per text and query position. Standard errors treat texts as independent.
 class ExamplePlasticitySums {
  public:
   ExamplePlasticitySums(std::int64_t examples, std::int64_t points)
@@ -40,8 +39,7 @@ class ExamplePlasticitySums {
     return count_(example, point) > 0 ? sum_(example, point) / count_(example, point) : otherwise;
   }
   MeanPlasticity mean(std::int64_t point, std::int64_t eligible) const;
-  // Returns the sums over groups of texts. `texts` (examples): the id of each text
-  // (RowsView::example).
+  // Returns sums over groups of texts. `texts` (examples): text ids (RowsView::example).
   GroupPairSums sum_by_text_group(const TextGroups& groups,
                                   std::span<const std::int64_t> texts) const;
 

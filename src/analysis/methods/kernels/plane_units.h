@@ -1,4 +1,9 @@
 // Directions of rows in planes: one unit vector per row and plane.
+//
+// A unit vector is (x, y) / sqrt(x^2 + y^2). Four planes and three rows are processed at a time, to
+// hide the latency of square roots and divisions.
+// Invariants: the coordinates of a row are stored as x0 x1 x2 x3 y0 y1 y2 y3 for each group of four
+// planes; `stride` is at least the number of rows. Nothing beyond the given rows is accessed.
 #pragma once
 
 #include <complex>
@@ -9,6 +14,14 @@
 #include "base/numerics/matrix.h"
 
 namespace qkscope {
+
+// Normalizes the vectors of each row in four planes: to[stride p + i] is the unit vector of row i
+// in plane p. xy (rows, 8): four x, then four y. (0, 0) becomes (1, 0).
+void to_unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* to,
+                     std::int64_t stride);
+// Reference implementation with plain loops, for the test of to_unit_vectors().
+void to_unit_vectors_reference(const double* xy, std::int64_t rows, std::complex<double>* to,
+                               std::int64_t stride);
 
 // Unit vectors of all rows in every plane, and their projections onto a line, in one pass.
 class PlaneUnitVectors {
@@ -25,11 +38,6 @@ class PlaneUnitVectors {
   std::span<const double> projections_on_line() const { return on_line_; }
 
  private:
-  // Interleaved axes (groups, dim, 8): the first axes of four planes, then their second axes.
-  // `line` is appended as the first axis of an extra plane.
-  static CacheAlignedVector<double> interleave_axes(const Matrix& axes,
-                                                    std::span<const double> line);
-
   std::vector<std::complex<double>> units_;  // (4 groups, rows)
   std::vector<double> on_line_;              // (rows)
 };

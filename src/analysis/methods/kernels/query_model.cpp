@@ -6,6 +6,7 @@
 
 #include "analysis/methods/kernels/bucket_ranges.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {
@@ -47,15 +48,6 @@ void predict_position(std::vector<double> y, std::span<const double> drift,
     model.mae_projection += std::fabs(y[i] - sy / ss * drift[i]) / n;
 }
 
-// Regression line of each rotated coordinate on position, from the moments.
-void fit_rotated_coordinates(const Moments& queries, LinearQueryModel& model) {
-  const auto mean = rotate_vector(queries.mean, model);
-  model.beta = rotate_vector(queries.cross_scatter, model);
-  for (double& x : model.beta) x = queries.position_scatter > 0 ? x / queries.position_scatter : 0;
-  for (std::size_t j = 0; j < mean.size(); ++j)
-    model.alpha.push_back(mean[j] - model.beta[j] * queries.position_mean);
-}
-
 // Fits the regression of the queries on position. `signs` (dim): signs of the key means.
 LinearQueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
   LinearQueryModel model;
@@ -68,7 +60,11 @@ LinearQueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
     first_axis.front() = 1;
     model.reflection = householder_between(first_axis, direction);
   }
-  fit_rotated_coordinates(queries, model);
+  const auto mean = rotate_vector(queries.mean, model);
+  model.beta = rotate_vector(queries.cross_scatter, model);
+  for (double& x : model.beta) x = queries.position_scatter > 0 ? x / queries.position_scatter : 0;
+  for (std::size_t j = 0; j < mean.size(); ++j)
+    model.alpha.push_back(mean[j] - model.beta[j] * queries.position_mean);
   return model;
 }
 
@@ -111,14 +107,6 @@ QueryBucketGaussian rotate_bucket_moments(const QueryBucketMoments& from,
   for (double& x : bucket.variance)
     x = std::max(kVarianceFloor, x / static_cast<double>(from.count - 1));
   return bucket;
-}
-
-// log2(position + 1) of every row.
-std::vector<double> log_positions(const RowsView& rows) {
-  std::vector<double> logs;
-  logs.reserve(rows.position.size());
-  for (const auto position : rows.position) logs.push_back(std::log2(position + 1.0));
-  return logs;
 }
 
 // Number, mean position and, with `variances`, mean and variance of the queries of every bucket.
@@ -175,7 +163,9 @@ void describe_coordinates(const CentredRows& queries, LinearQueryModel& model) {
       std::vector<double> drift(lines.row(0), lines.row(0) + n);  // residual, then drift
       for (std::size_t i = 0; i < drift.size(); ++i)
         drift[i] += model.beta[0] * (queries.source.position[i] - queries.position_mean);
-      predict_position(log_positions(queries.source), drift, model);
+      predict_position(
+          project(queries.source.position, [](double position) { return std::log2(position + 1); }),
+          drift, model);
     }
     for (std::int64_t line = 0; line < count; ++line) {
       const std::span<const double> residuals(lines.row(line), as_index(n));

@@ -50,8 +50,7 @@ std::vector<double> key_mean_signs(const CentredRows& keys);
 LinearQueryModel fit_query_model(const CentredRows& queries, std::vector<double> signs,
                                  bool bucket_variances = true);
 
-// Sums of u = log2(position + 1) over all queries, for models that are fitted from statistics
-// instead of stored rows.
+// Sums of u = log2(position + 1) over all queries, for models fitted from statistics, not rows.
 struct LogPositionSums {
   double scatter = 0;                 // sum of (u - mean)^2
   double mean_deviation = 0;          // mean of |u - mean|
@@ -73,8 +72,7 @@ LinearQueryModel fit_query_model_from_moments(const Moments& queries,
                                               std::vector<double> signs,
                                               std::span<const QueryBucketMoments> buckets);
 
-// Returns +1 or -1 per dimension: the sign of the average of the bucket means (buckets, dim); 0
-// counts as +.
+// Returns the sign (+1 for 0) of the average of the bucket means (buckets, dim) per dimension.
 std::vector<double> signs_of_bucket_means(const Matrix& means);
 
 // Returns the centred rows in the coordinates of the linear query model, whose first axis is the
