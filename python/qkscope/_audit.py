@@ -27,7 +27,8 @@ _HOOKS = {
 }
 # Families that normalise or scale the outputs of attention and MLP before adding them to the residual stream. Only
 # qkscope has hook points after this step, so these two stages are not compared.
-_POST_NORMS = ("afmoe", "exaone4", "gemma2", "gemma3_text", "glm4", "granite", "olmo2", "olmo3")
+_POST_NORMS = ("afmoe", "exaone4", "falcon_h1", "gemma2", "gemma3_text", "glm4", "granite", "granitemoehybrid", "olmo2",
+               "olmo3")
 _ALLOWED = 16  # differences up to this many times the rounding of the type are expected
 _FLOOR = 4  # and up to this many units in the last place of the largest value
 _LARGE = 2 * 10**9  # parameters above which no second pass measures the rounding
@@ -135,7 +136,7 @@ def audit(
     theirs = transformers_stages(hf, ids, chosen)
     if native.cfg.family in _POST_NORMS:
         theirs = {key: value for key, value in theirs.items() if key[0] not in ("attention output", "MLP output")}
-    if native.cfg.qkv_clip:  # qkscope's q and k are clipped
+    if native.cfg.qkv_clip or native.cfg.family == "falcon_h1":  # qkscope's q and k are clipped; k has its factor
         theirs = {key: value for key, value in theirs.items() if key[0] not in ("q", "k")}
     expected = _measured(hf, theirs, ids, chosen, dtype)
     _, transformers = import_torch()

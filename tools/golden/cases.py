@@ -451,6 +451,29 @@ HYBRID = [
                               "linear_conv_kernel_dim", "rope_parameters", "rms_norm_eps")),
 ]
 
+# ---- Short convolutions
+
+LFM2 = SMALL | {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention", "conv", "conv"], "block_multiple_of": 16,
+                "intermediate_size": 64, "conv_L_cache": 3} | default_rope(1000000.0)
+
+
+def old_lfm2(attention, *absent):
+    """LFM2 as first published: numbers of the layers with attention, block_ff_dim and tie_embedding."""
+    return sp.chain(sp.old_rope(), sp.without("layer_types", *absent), sp.renamed_key("intermediate_size", "block_ff_dim"),
+                    sp.renamed_key("tie_word_embeddings", "tie_embedding"), sp.with_values(full_attn_idxs=attention))
+
+
+CONVOLUTIONS = [
+    Case("lfm2", "lfm2", LFM2, tokens=70, rows=8, pattern_rows=3, spellings={"old": old_lfm2([1])}),
+    Case("lfm2_bias", "lfm2", LFM2 | UNTIED | {"conv_bias": True, "conv_L_cache": 4, "block_ffn_dim_multiplier": 1.5,
+         "layer_types": ["full_attention", "conv"], "num_hidden_layers": 2, "head_dim": 12}, rows=6, dtype="float16"),
+    # Keys with defaults are absent.
+    Case("lfm2_sparse", "lfm2", SMALL | {"num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 8,
+         "block_auto_adjust_ff_dim": False, "full_attn_idxs": [1]} | default_rope(1000000.0), rows=6, dtype="float32",
+         published=old_lfm2([1], "conv_bias", "conv_L_cache", "rope_theta", "num_key_value_heads", "norm_eps",
+                            "block_multiple_of", "block_ffn_dim_multiplier", "max_position_embeddings")),
+]
+
 # ---- Mixed position schemes and further families
 
 PATTERN = {"no_layer_types": sp.without("layer_types")}
@@ -592,4 +615,4 @@ GGUF = [
 ]
 
 CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GLM + GPT + OLMO
-         + OTHERS + EXPERTS + FURTHER + LATENTS + LLAMA4 + HYBRID)
+         + OTHERS + EXPERTS + FURTHER + LATENTS + LLAMA4 + HYBRID + CONVOLUTIONS)

@@ -142,9 +142,9 @@ ComponentCollector::ComponentCollector(const Model& model, std::vector<HeadReade
     : model_(model.config()), weights_(model.weights()), readers_(readers), options_(options) {
   if (model_.has_recurrence())
     bad_input(
-        "score attribution: {} has layers with linear attention (gated delta net), whose outputs "
+        "score attribution: {} has layers with linear attention ({}), whose outputs "
         "are not split, which is unsupported",
-        model_.family);
+        model_.family, mixer_name(model_.mixer.kind));
   if (model_.rotated_qk_norm)
     bad_input(
         "score attribution: {} normalises q and k after RoPE; use a family that does so before",

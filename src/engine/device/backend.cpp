@@ -158,7 +158,8 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
 void check_model_runs_on(Device device, const ModelConfig& model) {
   const bool chunks =
       std::ranges::any_of(model.layers, [](auto& layer) { return layer.chunk > 0; });
-  const char* const missing = model.has_recurrence()         ? "gated delta nets"
+  const auto mixers = fmt::format("{}s", mixer_name(model.mixer.kind));
+  const char* const missing = model.has_recurrence()         ? mixers.c_str()
                               : model.has_latent_attention() ? "latent attention"
                               : chunks                       ? "chunked attention"
                               : model.experts.scales_input   ? "experts with scaled inputs"

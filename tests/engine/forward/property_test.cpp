@@ -59,7 +59,8 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "qwen3_next_long",
                                  "qwen3_5_text",
                                  "olmo_hybrid",
-                                 "olmo_hybrid_rope"};
+                                 "olmo_hybrid_rope",
+                                 "lfm2"};
 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocabulary, unsigned seed) {
   std::mt19937 generator(seed);
@@ -299,7 +300,7 @@ TEST(Collector, NonexistentRowsAndHeadsThrow) {
 // The state after a chosen row is the last state of the text that ends there.
 TEST(Collector, StatesOfChosenRowsAreThoseOfShorterTexts) {
   const auto model = load_golden("olmo_hybrid");
-  const auto& delta = model.config.delta;
+  const auto& delta = model.config.mixer;
   const auto ids = random_ids(150, model.config.vocab_size, 8);
   const HookPoint point{Stage::mixer_state, 1};
   const auto states = [&](std::span<const std::int32_t> text, std::vector<std::int64_t> rows) {
