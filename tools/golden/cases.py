@@ -474,6 +474,28 @@ CONVOLUTIONS = [
                             "block_multiple_of", "block_ffn_dim_multiplier", "max_position_embeddings")),
 ]
 
+# ---- Mamba 2
+
+MAMBA2 = {"mamba_n_heads": 6, "mamba_d_head": 8, "mamba_n_groups": 2, "mamba_d_state": 12, "mamba_d_conv": 4,
+          "mamba_chunk_size": 32}
+FACTORS = {"attention_in_multiplier": 1.2, "key_multiplier": 0.8, "attention_out_multiplier": 0.7,
+           "mlp_multipliers": [0.9, 0.6], "ssm_in_multiplier": 1.1, "ssm_multipliers": [0.8, 1.3, 0.7, 1.2, 0.9],
+           "ssm_out_multiplier": 0.75, "embedding_multiplier": 2.5, "lm_head_multiplier": 0.4}
+FALCON = SMALL | MAMBA2 | FACTORS | {"mamba_d_ssm": 48} | default_rope(100000000000.0)
+MAMBA = [
+    Case("falcon_h1", "falcon_h1", FALCON, tokens=150, rows=8, pattern_rows=3, spellings=OLD),
+    Case("falcon_h1_norm", "falcon_h1", FALCON | {"mamba_rms_norm": True, "mamba_norm_before_gate": False,
+         "mamba_proj_bias": True, "projectors_bias": True, "attention_bias": True, "mlp_bias": True,
+         "time_step_limit": [0.4, 1.5]}, tokens=70, rows=6, dtype="float16"),
+    # Keys with defaults are absent; mamba_d_ssm is null and mamba_d_head auto.
+    Case("falcon_h1_sparse", "falcon_h1", SMALL | UNTIED | {"num_attention_heads": 8, "num_key_value_heads": 8,
+         "mamba_n_heads": 4, "mamba_d_state": 16, "mamba_d_ssm": None, "mamba_rms_norm": True} | default_rope(10000.0), rows=6,
+         dtype="float32", published=sp.chain(sp.without(
+             "num_key_value_heads", "mamba_n_groups", "mamba_d_conv", "mamba_expand", "mamba_chunk_size", "mamba_conv_bias",
+             "mamba_proj_bias", "mamba_norm_before_gate", "time_step_limit", "projectors_bias", "rope_parameters",
+             "attention_bias", "mlp_bias", "rms_norm_eps", *FACTORS), sp.with_values(mamba_d_head="auto"))),
+]
+
 # ---- Mixed position schemes and further families
 
 PATTERN = {"no_layer_types": sp.without("layer_types")}
@@ -615,4 +637,4 @@ GGUF = [
 ]
 
 CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GLM + GPT + OLMO
-         + OTHERS + EXPERTS + FURTHER + LATENTS + LLAMA4 + HYBRID + CONVOLUTIONS)
+         + OTHERS + EXPERTS + FURTHER + LATENTS + LLAMA4 + HYBRID + CONVOLUTIONS + MAMBA)

@@ -94,6 +94,7 @@ std::span<const FamilySpec> supported_families() {
       FamilySpec{"qwen3_5_text", "Qwen3.5", read_qwen3_5},
       FamilySpec{"olmo_hybrid", "OLMo Hybrid", read_olmo_hybrid},
       FamilySpec{"lfm2", "LFM2", read_lfm2},
+      FamilySpec{"falcon_h1", "Falcon-H1", read_falcon_h1},
   };
   return kFamilies;
 }

@@ -60,7 +60,9 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "qwen3_5_text",
                                  "olmo_hybrid",
                                  "olmo_hybrid_rope",
-                                 "lfm2"};
+                                 "lfm2",
+                                 "falcon_h1",
+                                 "falcon_h1_norm"};
 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocabulary, unsigned seed) {
   std::mt19937 generator(seed);

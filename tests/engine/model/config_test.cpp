@@ -615,6 +615,38 @@ TEST(Config, Lfm2IsRead) {
   expect_error(with(base, R"({"full_attn_idxs": [1], "conv_L_cache": 1})"), "from 2 to 16");
 }
 
+TEST(Config, FalconH1IsRead) {
+  auto base = with(llama(), R"({"model_type": "falcon_h1", "num_attention_heads": 8,
+    "hidden_size": 32, "mamba_n_heads": 4})");
+  for (const char* key : {"num_key_value_heads", "head_dim"}) base.erase(key);
+  const auto read = [&](const std::string& changes) {
+    return parse_model_config(with(base, changes), "c");
+  };
+  const auto plain = read("{}");
+  EXPECT_TRUE(plain.mixer.d_value == 256 && plain.mixer.d_key == 256 && plain.mixer.taps == 4 &&
+              plain.mixer.key_heads == 1 && plain.mixer.convolution_bias);
+  EXPECT_TRUE(plain.n_kv_heads == 8 && !plain.mixer.gate_before_norm);
+  EXPECT_TRUE(plain.names.mixer[0].norm.empty());
+  EXPECT_TRUE(plain.layers[0].has_attention() && plain.layers[0].has_state());
+  EXPECT_EQ(list_layers(plain, false), "");
+  const auto scaled = read(R"({"mamba_d_ssm": null, "mamba_expand": 3, "mamba_d_head": "auto",
+    "mamba_rms_norm": true, "mamba_norm_before_gate": false, "key_multiplier": 0.5,
+    "mlp_multipliers": [2.0, 3.0], "ssm_multipliers": [1, 2, 3, 4, 5], "lm_head_multiplier": 0.1,
+    "time_step_limit": [0.5, {"__float__": "Infinity"}]})");
+  EXPECT_TRUE(scaled.mixer.d_value == 24 && scaled.mixer.gate_before_norm);
+  EXPECT_TRUE(scaled.mixer.least_rate == 0.5 && std::isinf(scaled.mixer.most_rate));
+  const auto& scales = scaled.projection_scales;
+  EXPECT_TRUE(scales.k == 0.5 && scales.gate == 2.0 && scales.down == 3.0 &&
+              scales.mixer[4] == 5.0 && scaled.logit_scale == 0.1);
+  expect_error(with(base, R"({"mamba_n_heads": 3})"), "a divisor of the 1024 dimensions");
+  expect_error(with(base, R"({"mamba_d_head": 7})"), "expected auto or 256");
+  expect_error(with(base, R"({"mamba_n_groups": 3})"), "4 heads in 3 groups");
+  expect_error(with(base, R"({"mlp_multipliers": [1]})"), "expected 2 numbers");
+  expect_error(with(base, R"({"time_step_limit": [1, 0]})"), "a most step above it");
+  expect_error(with(base, R"({"time_step_limit": [0, null]})"), "expected two numbers");
+  expect_error(with(base, R"({"hidden_act": "gelu"})"), "expected silu");
+}
+
 // A rope_theta of null switches RoPE off; without the key there is RoPE, as in transformers.
 TEST(Config, OlmoHybridHasRopeUnlessThetaIsNull) {
   auto base = with(llama(), R"({"model_type": "olmo_hybrid", "num_hidden_layers": 5})");

@@ -1,0 +1,122 @@
+// Families with Mamba 2 layers, which alternate with attention or run beside it.
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/numbers.h"
+#include "base/io/json.h"
+#include "engine/model/model_config.h"
+
+namespace qkscope {
+namespace {
+
+// Checks the sizes of Mamba 2 and names its tensors, which are below `module`.
+void set_mamba2(ModelConfig& model, const ConfigReader& config, MixerConfig mixer,
+                const std::string& module) {
+  constexpr std::int64_t kMostStates = 65536;
+  mixer.kind = Mixer::mamba2;
+  mixer.norm_eps = model.norm_eps;
+  if (mixer.value_heads % mixer.key_heads != 0)
+    bad_input("{}: Mamba 2 has {} heads in {} groups, expected a multiple of the groups",
+              config.where(), mixer.value_heads, mixer.key_heads);
+  for (const auto size : {mixer.value_heads, mixer.d_key, mixer.d_value})
+    if (size > kMostStates)
+      bad_input("{}: Mamba 2 has a size of {}, expected at most {}", config.where(), size,
+                kMostStates);
+  model.mixer = mixer;
+  model.names.mixer = {{.input_norm = model.names.input_norm,
+                        .mlp_norm = model.names.mlp_norm,
+                        .module = module,
+                        .all = module + ".in_proj",
+                        .convolutions = {module + ".conv1d"},
+                        .norm = module + ".norm",
+                        .output = module + ".out_proj"}};
+}
+
+// Reads time_step_limit, whose second number may be infinite.
+void read_rate_limits(MixerConfig& mixer, const ConfigReader& config) {
+  const char* const key = "time_step_limit";
+  if (!config.has_value(key)) return;
+  const Json& limits = config.at(key);
+  const bool pair = limits.is_array() && limits.size() == 2 && limits[0].is_number();
+  const bool infinite = pair && limits[1] == Json{{"__float__", "Infinity"}};
+  if (!pair || !(infinite || limits[1].is_number()))
+    config.fail(key, "two numbers, of which the second may be Infinity");
+  mixer.least_rate = limits[0].get<double>();
+  if (!infinite) mixer.most_rate = limits[1].get<double>();
+  if (!(mixer.least_rate >= 0.0 && mixer.most_rate >= mixer.least_rate))
+    config.fail(key, "a least step from 0 on and a most step above it");
+}
+
+// Reads Mamba 2 as Falcon-H1 and Granite 4 spell it. All heads together have `width` dimensions.
+MixerConfig read_mamba2(const ModelConfig& model, const ConfigReader& config, std::int64_t width) {
+  if (model.activation != Activation::silu)
+    config.fail("hidden_act", "silu, the activation of the convolution");
+  const bool proj_bias = config.flag("mamba_proj_bias", false);
+  MixerConfig mixer{.key_heads = config.positive_integer("mamba_n_groups", 1),
+                    .value_heads = config.positive_integer("mamba_n_heads", 128),
+                    .d_key = config.positive_integer("mamba_d_state", 256),
+                    .taps = read_convolution_taps(config, "mamba_d_conv", 4),
+                    .gate_before_norm = true,
+                    .input_bias = proj_bias,
+                    .convolution_bias = config.flag("mamba_conv_bias", true),
+                    .output_bias = proj_bias};
+  if (width % mixer.value_heads != 0)
+    config.fail("mamba_n_heads", fmt::format("a divisor of the {} dimensions of all heads", width));
+  mixer.d_value = width / mixer.value_heads;
+  const bool given = config.has_value("mamba_d_head") && !config.at("mamba_d_head").is_string();
+  const auto d_head = given ? config.positive_integer("mamba_d_head") : mixer.d_value;
+  if (d_head != mixer.d_value || (!given && config.string("mamba_d_head", "auto") != "auto"))
+    config.fail("mamba_d_head", fmt::format("auto or {}", mixer.d_value));
+  read_rate_limits(mixer, config);
+  return mixer;
+}
+
+}  // namespace
+
+// Falcon-H1: attention and Mamba 2 side by side in every layer, with factors on all projections.
+void read_falcon_h1(ModelConfig& model, const ConfigReader& config) {
+  read_llama_config(model, config, {.norm_eps = 1e-5, .n_kv_heads = 8, .max_positions = 8192});
+  read_attention_bias(model, config, false);
+  model.mlp_bias = config.flag("mlp_bias", false);
+  const auto factor = [&](const char* key) { return config.number(key, 1.0, kScaleFactor); };
+  const auto factors = [&](const char* key, std::size_t count) {
+    if (!config.has_value(key)) return std::vector<double>(count, 1.0);
+    auto numbers = config.numbers(key, kScaleFactor);
+    if (numbers.size() != count) config.fail(key, fmt::format("{} numbers", count));
+    return numbers;
+  };
+  model.embedding_scale = factor("embedding_multiplier");
+  model.logit_scale = factor("lm_head_multiplier");
+  auto& scales = model.projection_scales;
+  scales = {.attention_input = factor("attention_in_multiplier"),
+            .k = factor("key_multiplier"),
+            .o = factor("attention_out_multiplier"),
+            .gate = factors("mlp_multipliers", 2)[0],
+            .down = factors("mlp_multipliers", 2)[1],
+            .mixer_input = factor("ssm_in_multiplier"),
+            .mixer_output = factor("ssm_out_multiplier")};
+  std::ranges::copy(factors("ssm_multipliers", 5), scales.mixer.begin());
+  auto& names = model.names;
+  names.mlp_norm = "pre_ff_layernorm";
+  names.final_norm = "final_layernorm";
+  names.gate = "feed_forward.gate_proj";
+  names.up = "feed_forward.up_proj";
+  names.down = "feed_forward.down_proj";
+  const bool expands = config.contains_key("mamba_d_ssm") && !config.has_value("mamba_d_ssm");
+  const auto width = expands ? config.positive_integer("mamba_expand", 2) * model.d_model
+                             : config.positive_integer("mamba_d_ssm", 1024);
+  auto mixer = read_mamba2(model, config, width);
+  mixer.gate_before_norm = !config.flag("mamba_norm_before_gate", true);
+  mixer.output_bias = config.flag("projectors_bias", false);
+  set_mamba2(model, config, mixer, "mamba");
+  if (!config.flag("mamba_rms_norm", false)) names.mixer.front().norm = "";
+  for (auto& layer : model.layers) {
+    layer.mixer = Mixer::mamba2;
+    layer.attention_beside = true;
+  }
+}
+
+}  // namespace qkscope
