@@ -482,6 +482,16 @@ FACTORS = {"attention_in_multiplier": 1.2, "key_multiplier": 0.8, "attention_out
            "mlp_multipliers": [0.9, 0.6], "ssm_in_multiplier": 1.1, "ssm_multipliers": [0.8, 1.3, 0.7, 1.2, 0.9],
            "ssm_out_multiplier": 0.75, "embedding_multiplier": 2.5, "lm_head_multiplier": 0.4}
 FALCON = SMALL | MAMBA2 | FACTORS | {"mamba_d_ssm": 48} | default_rope(100000000000.0)
+GRANITE_4 = SMALL | MAMBA2 | {"mamba_n_heads": 8, "mamba_expand": 2, "num_hidden_layers": 3, "shared_intermediate_size": 40,
+                              "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+                              "embedding_multiplier": 3.0, "attention_multiplier": 0.25, "residual_multiplier": 0.5,
+                              "logits_scaling": 2.0}
+def old_layers(config):
+    """Types of layers as published before transformers 5; bare Infinity as Python writes it."""
+    old = {"linear_attention": "mamba", "full_attention": "attention"}
+    return config | {"layer_types": [old[name] for name in config["layer_types"]], "time_step_limit": [0.0, float("inf")]}
+
+
 MAMBA = [
     Case("falcon_h1", "falcon_h1", FALCON, tokens=150, rows=8, pattern_rows=3, spellings=OLD),
     Case("falcon_h1_norm", "falcon_h1", FALCON | {"mamba_rms_norm": True, "mamba_norm_before_gate": False,
@@ -494,6 +504,26 @@ MAMBA = [
              "num_key_value_heads", "mamba_n_groups", "mamba_d_conv", "mamba_expand", "mamba_chunk_size", "mamba_conv_bias",
              "mamba_proj_bias", "mamba_norm_before_gate", "time_step_limit", "projectors_bias", "rope_parameters",
              "attention_bias", "mlp_bias", "rms_norm_eps", *FACTORS), sp.with_values(mamba_d_head="auto"))),
+    Case("granitemoehybrid", "granitemoehybrid", GRANITE_4 | {"num_local_experts": 6, "num_experts_per_tok": 2,
+         "intermediate_size": 24}, tokens=13, rows=6, published=old_layers, draw=18),
+    Case("granitemoehybrid_one_tensor", "granitemoehybrid", GRANITE_4 | {"num_local_experts": 4, "num_experts_per_tok": 2,
+         "layer_types": ["full_attention", "linear_attention"], "num_hidden_layers": 2, "mamba_proj_bias": True,
+         "mamba_conv_bias": False, "attention_bias": True}, tokens=13, rows=6, dtype="float16", published_names=False,
+         draw=3),
+    Case("granitemoehybrid_dense", "granitemoehybrid", GRANITE_4 | {"num_local_experts": 0,
+         "position_embedding_type": "rope", "time_step_limit": [0.4, 1.5]} | default_rope(10000.0), tokens=150, rows=8,
+         pattern_rows=3, spellings=OLD),
+    # Keys with defaults are absent.
+    Case("granitemoehybrid_sparse", "granitemoehybrid", SMALL | {"num_local_experts": 0, "mamba_n_heads": 4,
+         "mamba_d_state": 16, "shared_intermediate_size": 40, "num_key_value_heads": 4, "attention_multiplier": 0.35,
+         "layer_types": ["linear_attention", "full_attention"]}, rows=6, dtype="float32",
+         published=sp.chain(old_layers, sp.without(
+             "num_key_value_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_conv", "mamba_expand", "mamba_chunk_size",
+             "mamba_conv_bias", "mamba_proj_bias", "time_step_limit", "embedding_multiplier", "residual_multiplier",
+             "logits_scaling", "position_embedding_type", "rms_norm_eps", "attention_bias"))),
+    Case("granitemoehybrid_attention", "granitemoehybrid", SMALL | {"num_local_experts": 0, "shared_intermediate_size": 40,
+         "attention_multiplier": 0.35, "position_embedding_type": "rope", "layer_types": ["full_attention"] * 2, "mamba_n_heads": 8}
+         | default_rope(10000.0), rows=6, dtype="float16", spellings=OLD),
 ]
 
 # ---- Mixed position schemes and further families

@@ -95,6 +95,7 @@ std::span<const FamilySpec> supported_families() {
       FamilySpec{"olmo_hybrid", "OLMo Hybrid", read_olmo_hybrid},
       FamilySpec{"lfm2", "LFM2", read_lfm2},
       FamilySpec{"falcon_h1", "Falcon-H1", read_falcon_h1},
+      FamilySpec{"granitemoehybrid", "Granite 4", read_granitemoehybrid},
   };
   return kFamilies;
 }

@@ -62,7 +62,8 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "olmo_hybrid_rope",
                                  "lfm2",
                                  "falcon_h1",
-                                 "falcon_h1_norm"};
+                                 "falcon_h1_norm",
+                                 "granitemoehybrid_dense"};
 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocabulary, unsigned seed) {
   std::mt19937 generator(seed);

@@ -647,6 +647,28 @@ TEST(Config, FalconH1IsRead) {
   expect_error(with(base, R"({"hidden_act": "gelu"})"), "expected silu");
 }
 
+TEST(Config, GraniteMoeHybridIsRead) {
+  const auto base = with(llama(), R"({"model_type": "granitemoehybrid", "hidden_size": 16,
+    "num_hidden_layers": 2, "layer_types": ["mamba", "attention"], "mamba_n_heads": 4})");
+  const auto read = [&](const std::string& changes) {
+    return parse_model_config(with(base, changes), "c");
+  };
+  const auto plain = read("{}");
+  EXPECT_EQ(list_layers(plain, true), "1");
+  EXPECT_TRUE(plain.mixer.d_value == 8 && plain.mixer.gate_before_norm);
+  EXPECT_TRUE(plain.experts.count == 8 && plain.experts.per_token == 2 &&
+              plain.experts.normalized && plain.experts.shared_d_mlp == 1024);
+  EXPECT_TRUE(plain.d_mlp == 1024 && plain.ropes.empty() && plain.layers[1].rope == -1);
+  const auto dense = read(R"({"num_local_experts": 0, "position_embedding_type": "rope",
+    "layer_types": ["full_attention", "linear_attention"], "shared_intermediate_size": 40})");
+  EXPECT_TRUE(dense.experts.count == 0 && dense.d_mlp == 40 && dense.layers[0].rope == 0);
+  const auto attention = read(R"({"num_local_experts": 0,
+    "layer_types": ["attention", "attention"], "mamba_n_heads": 3})");
+  EXPECT_FALSE(attention.has_recurrence());
+  expect_error(with(base, R"({"layer_types": ["mamba", "conv"]})"), "layer_types[1] is 'conv'");
+  expect_error(with(base, R"({"layer_types": ["mamba", "mamba"]})"), "at least one layer");
+}
+
 // A rope_theta of null switches RoPE off; without the key there is RoPE, as in transformers.
 TEST(Config, OlmoHybridHasRopeUnlessThetaIsNull) {
   auto base = with(llama(), R"({"model_type": "olmo_hybrid", "num_hidden_layers": 5})");

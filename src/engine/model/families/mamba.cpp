@@ -119,4 +119,36 @@ void read_falcon_h1(ModelConfig& model, const ConfigReader& config) {
   }
 }
 
+// Granite 4: Granite with Mamba 2 in place of attention in most layers, and an MLP that is also the
+// shared expert of a mixture.
+void read_granitemoehybrid(ModelConfig& model, const ConfigReader& config) {
+  read_granite(model, config);
+  model.mlp_bias = false;
+  if (config.string("position_embedding_type", "") != "rope") {
+    model.ropes.clear();
+    for (auto& layer : model.layers) layer.rope = -1;
+  }
+  const char* const types = config.has_value("layer_types") ? "layer_types" : "layers_block_type";
+  read_mixers_of_layers(model, config, "linear_attention", Mixer::mamba2, types);
+  auto& names = model.names;
+  names.gate_up = "shared_mlp.input_linear";
+  names.down = "shared_mlp.output_linear";
+  const auto width = config.positive_integer("mamba_expand", 2) * model.d_model;
+  if (std::ranges::any_of(model.layers, &LayerConfig::has_state))
+    set_mamba2(model, config, read_mamba2(model, config, width), "mamba");
+  const auto shared = config.positive_integer("shared_intermediate_size", 1024);
+  if (config.non_negative_integer("num_local_experts", 8) > 0) {
+    read_experts(model, config, {.count = 8, .per_token = 2});
+    model.experts.normalized = true;
+    model.experts.shared_d_mlp = shared;
+    names.experts = {{.router = "block_sparse_moe.router.layer",
+                      .gate_up = "block_sparse_moe.input_linear.weight",
+                      .down = "block_sparse_moe.output_linear.weight"},
+                     {.router = "block_sparse_moe.router",
+                      .gate_up = "block_sparse_moe.experts.gate_up_proj",
+                      .down = "block_sparse_moe.experts.down_proj"}};
+  }
+  model.d_mlp = shared;
+}
+
 }  // namespace qkscope
