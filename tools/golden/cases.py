@@ -486,10 +486,27 @@ GRANITE_4 = SMALL | MAMBA2 | {"mamba_n_heads": 8, "mamba_expand": 2, "num_hidden
                               "layer_types": ["linear_attention", "full_attention", "linear_attention"],
                               "embedding_multiplier": 3.0, "attention_multiplier": 0.25, "residual_multiplier": 0.5,
                               "logits_scaling": 2.0}
+NEMOTRON = SMALL | {"head_dim": 16, "mamba_num_heads": 6, "mamba_head_dim": 8, "n_groups": 2, "ssm_state_size": 12,
+                    "conv_kernel": 4, "chunk_size": 32}
+NEMOTRON_EXPERTS = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                    "moe_shared_expert_intermediate_size": 20, "routed_scaling_factor": 2.5}
+
+
+def nemotron_layers(letters):
+    names = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
+    return {"layers_block_type": [names[letter] for letter in letters]}
+
+
 def old_layers(config):
     """Types of layers as published before transformers 5; bare Infinity as Python writes it."""
     old = {"linear_attention": "mamba", "full_attention": "attention"}
     return config | {"layer_types": [old[name] for name in config["layer_types"]], "time_step_limit": [0.0, float("inf")]}
+
+
+def old_nemotron(letters, *absent):
+    """Nemotron-H as published: a pattern of letters, and older names of keys."""
+    return sp.chain(sp.without("layers_block_type", "layer_types", *absent), sp.renamed_key("n_groups", "mamba_n_groups"),
+                    sp.with_values(hybrid_override_pattern=letters, time_step_limit=[0.0, float("inf")]))
 
 
 MAMBA = [
@@ -524,6 +541,17 @@ MAMBA = [
     Case("granitemoehybrid_attention", "granitemoehybrid", SMALL | {"num_local_experts": 0, "shared_intermediate_size": 40,
          "attention_multiplier": 0.35, "position_embedding_type": "rope", "layer_types": ["full_attention"] * 2, "mamba_n_heads": 8}
          | default_rope(10000.0), rows=6, dtype="float16", spellings=OLD),
+    Case("nemotron_h", "nemotron_h", NEMOTRON | nemotron_layers("M-*-M"), tokens=150, rows=8, pattern_rows=3,
+         published=old_nemotron("M-*-M", "num_hidden_layers")),
+    Case("nemotron_h_bias", "nemotron_h", NEMOTRON | nemotron_layers("*-M-") | {"use_bias": True, "mlp_bias": True,
+         "use_conv_bias": False, "time_step_min": 0.5, "mlp_hidden_act": "silu", "n_groups": 1}, tokens=70, rows=6,
+         dtype="float16", published_names=False),
+    Case("nemotron_h_experts", "nemotron_h", NEMOTRON | NEMOTRON_EXPERTS | nemotron_layers("ME*"), tokens=21, rows=6,
+         published=old_nemotron("ME*"), draw=36),
+    Case("nemotron_h_one_tensor", "nemotron_h", NEMOTRON | NEMOTRON_EXPERTS | nemotron_layers("*ME-")
+         | {"norm_topk_prob": False, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.0}, tokens=21, rows=6, dtype="float32",
+         published_names=False, published=sp.without("layer_types", "routed_scaling_factor", "layer_norm_epsilon", "num_hidden_layers"),
+         draw=215),
 ]
 
 # ---- Mixed position schemes and further families

@@ -96,6 +96,7 @@ std::span<const FamilySpec> supported_families() {
       FamilySpec{"lfm2", "LFM2", read_lfm2},
       FamilySpec{"falcon_h1", "Falcon-H1", read_falcon_h1},
       FamilySpec{"granitemoehybrid", "Granite 4", read_granitemoehybrid},
+      FamilySpec{"nemotron_h", "Nemotron-H, Nemotron 3 Nano", read_nemotron_h},
   };
   return kFamilies;
 }

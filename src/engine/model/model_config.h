@@ -190,8 +190,8 @@ FamilyReader read_afmoe, read_apertus, read_cohere2, read_deepseek_v2, read_deep
     read_glm, read_glm4, read_glm4_moe, read_gpt2, read_gpt_neox, read_gpt_oss, read_granite,
     read_granitemoehybrid, read_hunyuan_v1_dense, read_lfm2, read_llama, read_llama4,
     read_minimax_m2, read_ministral, read_ministral3, read_mistral, read_mixtral, read_mllama,
-    read_nanochat, read_olmo, read_olmo2, read_olmo3, read_olmo_hybrid, read_olmoe, read_phi3,
-    read_qwen2, read_qwen3, read_qwen3_5, read_qwen3_moe, read_qwen3_next, read_seed_oss,
+    read_nanochat, read_nemotron_h, read_olmo, read_olmo2, read_olmo3, read_olmo_hybrid, read_olmoe,
+    read_phi3, read_qwen2, read_qwen3, read_qwen3_5, read_qwen3_moe, read_qwen3_next, read_seed_oss,
     read_smollm3, read_starcoder2;
 
 // Valid RoPE bases: below 1 frequencies would grow with the dimension; published models reach 1e11.

@@ -34,7 +34,8 @@ TEST(Device, ModelsWithoutACudaKernelAreRefusedBeforeAGpuIsLookedFor) {
        {std::pair("deepseek_v2", "latent attention"), std::pair("deepseek_v3", "latent attention"),
         std::pair("llama4_text", "chunked attention"), std::pair("qwen3_next", "gated delta nets"),
         std::pair("lfm2", "short convolutions"), std::pair("falcon_h1", "Mamba 2 layers"),
-        std::pair("granitemoehybrid", "Mamba 2 layers")}) {
+        std::pair("granitemoehybrid", "Mamba 2 layers"),
+        std::pair("nemotron_h", "Mamba 2 layers")}) {
     const auto model = load_model(golden_path(family));
     EXPECT_NO_THROW(make_backend(model));
     EXPECT_EQ(bad_input_message([&] {

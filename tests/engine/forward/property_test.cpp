@@ -63,7 +63,9 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "lfm2",
                                  "falcon_h1",
                                  "falcon_h1_norm",
-                                 "granitemoehybrid_dense"};
+                                 "granitemoehybrid_dense",
+                                 "nemotron_h",
+                                 "nemotron_h_bias"};
 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocabulary, unsigned seed) {
   std::mt19937 generator(seed);
@@ -375,6 +377,29 @@ TEST(Hooks, LayersWithoutAttentionHaveHooksOfTheirMixer) {
                            "attention are 3");
   }
   EXPECT_THROW(names_of({"blocks.3.mixer.hook_in"}), Error);
+}
+
+// Layers of Nemotron-H have one part; those of Falcon-H1 have attention and a mixer.
+TEST(Hooks, LayersOfOnePartHaveTheHooksOfThatPart) {
+  const auto names_of = [](const char* model, const std::string& pattern) {
+    std::vector<std::string> names;
+    for (const auto point : match_hooks(load_golden(model).config, std::vector{pattern}))
+      names.push_back(hook_name(point).substr(std::string("blocks.0.").size()));
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names_of("nemotron_h", "blocks.0.*"),
+            (Names{"hook_resid_pre", "ln1.hook_normalized", "mixer.hook_in", "mixer.hook_state",
+                   "mixer.hook_out", "hook_resid_post"}));
+  EXPECT_EQ(names_of("nemotron_h", "blocks.1.*"),
+            (Names{"hook_resid_pre", "ln2.hook_normalized", "mlp.hook_pre", "mlp.hook_post",
+                   "hook_mlp_out", "hook_resid_post"}));
+  const auto attention = names_of("nemotron_h", "blocks.2.*");
+  EXPECT_EQ(attention.back(), "hook_resid_post");
+  EXPECT_EQ(attention[attention.size() - 2], "hook_attn_out");
+  EXPECT_EQ(names_of("falcon_h1", "blocks.0.mixer.*"),
+            (Names{"mixer.hook_in", "mixer.hook_state", "mixer.hook_out"}));
+  EXPECT_EQ(names_of("falcon_h1", "blocks.0.attn.hook_rot_q"), Names{"attn.hook_rot_q"});
 }
 
 TEST(Hooks, PatternsMatchAndTyposGetASuggestion) {

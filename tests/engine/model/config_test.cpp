@@ -669,6 +669,40 @@ TEST(Config, GraniteMoeHybridIsRead) {
   expect_error(with(base, R"({"layer_types": ["mamba", "mamba"]})"), "at least one layer");
 }
 
+TEST(Config, NemotronHIsRead) {
+  auto base = with(llama(), R"({"model_type": "nemotron_h", "mamba_num_heads": 16,
+    "num_hidden_layers": 99, "hybrid_override_pattern": "M-M*-"})");
+  for (const char* key : {"num_key_value_heads", "head_dim"}) base.erase(key);
+  base["num_attention_heads"] = 8;
+  const auto read = [&](const std::string& changes) {
+    return parse_model_config(with(base, changes), "c");
+  };
+  const auto plain = read("{}");
+  EXPECT_EQ(plain.n_layers, 5);
+  EXPECT_EQ(list_layers(plain, true), "3");
+  EXPECT_TRUE(plain.layers[0].has_state() && !plain.layers[0].mlp);
+  EXPECT_TRUE(plain.layers[1].mixer == Mixer::none && plain.layers[1].mlp);
+  EXPECT_TRUE(plain.layers[3].has_attention() && !plain.layers[3].mlp);
+  EXPECT_TRUE(plain.d_head == 128 && plain.n_kv_heads == 8 && plain.norm_eps == 1e-5);
+  EXPECT_TRUE(plain.activation == Activation::relu2 && !plain.gated_mlp() && plain.ropes.empty());
+  EXPECT_TRUE(plain.mixer.key_heads == 8 && plain.mixer.d_key == 128 && plain.mixer.d_value == 64 &&
+              plain.mixer.least_rate == 0.001);
+  const auto experts = read(R"({"layers_block_type": ["mamba", "moe", "attention", "mlp"],
+    "n_routed_experts": 6, "mamba_n_groups": 2, "mamba_dt_min": 0.5, "n_groups": 5})");
+  EXPECT_TRUE(experts.n_layers == 4 && experts.layers[1].experts && !experts.layers[3].experts);
+  EXPECT_TRUE(experts.experts.count == 6 && experts.experts.sigmoid && experts.experts.normalized &&
+              experts.experts.shared_d_mlp == 7688);
+  EXPECT_TRUE(experts.mixer.key_heads == 2 && experts.mixer.least_rate == 0.5);
+  base.erase("hybrid_override_pattern");
+  EXPECT_EQ(read("{}").n_layers, 4);  // ME*-
+  expect_error(with(base, R"({"hybrid_override_pattern": "MX*"})"), "the letters M, *, - and E");
+  expect_error(with(base, R"({"hybrid_override_pattern": "M-"})"), "no layer has attention");
+  expect_error(with(base, R"({"layers_block_type": ["conv"]})"), "a list of linear_attention");
+  expect_error(with(base, R"({"moe_latent_size": 8})"), "a latent input are not supported");
+  expect_error(with(base, R"({"mlp_bias": true})"), "false in a model with experts");
+  expect_error(with(base, R"({"mamba_hidden_act": "gelu"})"), "expected silu");
+}
+
 // A rope_theta of null switches RoPE off; without the key there is RoPE, as in transformers.
 TEST(Config, OlmoHybridHasRopeUnlessThetaIsNull) {
   auto base = with(llama(), R"({"model_type": "olmo_hybrid", "num_hidden_layers": 5})");

@@ -74,6 +74,91 @@ MixerConfig read_mamba2(const ModelConfig& model, const ConfigReader& config, st
   return mixer;
 }
 
+// Returns the types of the layers of Nemotron-H, one letter for each: M (Mamba 2), * (attention),
+// - (MLP) or E (experts).
+std::string read_nemotron_layers(const ConfigReader& config) {
+  static constexpr std::pair<const char*, char> kTypes[] = {
+      {"linear_attention", 'M'}, {"mamba", 'M'}, {"full_attention", '*'},
+      {"attention", '*'},        {"mlp", '-'},   {"moe", 'E'}};
+  std::string letters;
+  for (const char* key : {"layers_block_type", "layer_types"}) {
+    if (!config.has_value(key)) continue;
+    for (const auto& type : config.strings(key)) {
+      const auto known =
+          std::ranges::find(kTypes, type, [](const auto& t) { return std::string(t.first); });
+      if (known == std::end(kTypes))
+        config.fail(key, "a list of linear_attention, full_attention, mlp and moe");
+      letters += known->second;
+    }
+    return letters;
+  }
+  letters = config.string("hybrid_override_pattern", "ME*-");
+  if (letters.find_first_not_of("M*-E") != std::string::npos)
+    config.fail("hybrid_override_pattern", "the letters M, *, - and E");
+  return letters;
+}
+
+// Reads the experts of Nemotron-H: no gate, a sigmoid router with a selection bias, and a shared
+// expert.
+void read_nemotron_experts(ModelConfig& model, const ConfigReader& config) {
+  if (config.has_value("moe_latent_size"))
+    config.fail("moe_latent_size", "null: experts with a latent input are not supported");
+  if (model.mlp_bias) config.fail("mlp_bias", "false in a model with experts");
+  const auto layers = model.layers;
+  read_experts(model, config,
+               {.count = 8, .per_token = 2, .d_mlp = 7688, .count_key = "n_routed_experts"});
+  model.layers = layers;  // only some have experts
+  ExpertNames names{.router = "mixer.gate",
+                    .shared = "mixer.shared_experts",
+                    .up = "mixer.experts.{}.up_proj",
+                    .down = "mixer.experts.{}.down_proj"};
+  model.names.experts.front() = names;
+  names.up = "mixer.experts.up_proj";
+  names.down = "mixer.experts.down_proj";
+  model.names.experts.back() = names;
+  read_biased_router(model, config, "routed_scaling_factor", "mixer.gate.e_score_correction_bias");
+  model.experts.normalized = config.flag("norm_topk_prob", true);
+  read_expert_groups(model, config);
+  model.experts.shared_d_mlp = config.positive_integer("moe_shared_expert_intermediate_size", 7688);
+}
+
+void name_nemotron_tensors(TensorNames& names) {
+  names.embedding = "embeddings";
+  names.final_norm = "norm_f";
+  names.input_norm = names.mlp_norm = "norm";
+  names.q = "mixer.q_proj";
+  names.k = "mixer.k_proj";
+  names.v = "mixer.v_proj";
+  names.o = "mixer.o_proj";
+  names.gate = "";
+  names.up = "mixer.up_proj";
+  names.down = "mixer.down_proj";
+  names.unused = {"mtp."};
+}
+
+void read_nemotron_mamba2(ModelConfig& model, const ConfigReader& config) {
+  if (config.string("mamba_hidden_act", "silu") != "silu")
+    config.fail("mamba_hidden_act", "silu, the activation of the convolution");
+  // The second spelling of a key is an older one, which takes precedence.
+  const auto either = [&](const char* key, const char* older) {
+    return config.has_value(older) ? older : key;
+  };
+  const bool bias = config.flag("use_bias", false);
+  set_mamba2(
+      model, config,
+      {.key_heads = config.positive_integer(either("n_groups", "mamba_n_groups"), 8),
+       .value_heads = config.positive_integer("mamba_num_heads", 128),
+       .d_key = config.positive_integer("ssm_state_size", 128),
+       .d_value = config.positive_integer("mamba_head_dim", 64),
+       .taps = read_convolution_taps(config, either("conv_kernel", "mamba_d_conv"), 4),
+       .least_rate = config.number(either("time_step_min", "mamba_dt_min"), 0.001, {0.0, 1e6}),
+       .gate_before_norm = true,
+       .input_bias = bias,
+       .convolution_bias = config.flag(either("use_conv_bias", "mamba_conv_bias"), true),
+       .output_bias = bias},
+      "mixer");
+}
+
 }  // namespace
 
 // Falcon-H1: attention and Mamba 2 side by side in every layer, with factors on all projections.
@@ -149,6 +234,39 @@ void read_granitemoehybrid(ModelConfig& model, const ConfigReader& config) {
                       .down = "block_sparse_moe.experts.down_proj"}};
   }
   model.d_mlp = shared;
+}
+
+// Nemotron-H: every layer has one norm and is Mamba 2, attention without RoPE, an MLP without a
+// gate, or experts. Time steps have a lower limit in transformers.
+void read_nemotron_h(ModelConfig& model, const ConfigReader& config) {
+  const auto types = read_nemotron_layers(config);
+  read_llama_without_rope(model, config,
+                          {.norm_eps = 1e-5,
+                           .norm_eps_key = "layer_norm_epsilon",
+                           .activation = "relu2",
+                           .d_head = 128,
+                           .n_kv_heads = 8,
+                           .n_layers = std::ssize(types),
+                           .max_positions = 4096});
+  model.activation = config.has_value("mlp_hidden_act")
+                         ? read_activation(config, "", "mlp_hidden_act")
+                         : Activation::relu2;
+  model.tied = false;
+  model.mlp_bias = config.flag("mlp_bias", false);
+  name_nemotron_tensors(model.names);
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    auto& layer = model.layers[i];
+    set_mixer(layer, types[i] == '*'   ? Mixer::attention
+                     : types[i] == 'M' ? Mixer::mamba2
+                                       : Mixer::none);
+    layer.mlp = layer.mixer == Mixer::none;
+    layer.experts = types[i] == 'E';
+  }
+  if (types.find('*') == std::string::npos)
+    bad_input("{}: no layer has attention, expected at least one", config.where());
+  if (types.find('E') != std::string::npos) read_nemotron_experts(model, config);
+  if (types.find('M') == std::string::npos) return;
+  read_nemotron_mamba2(model, config);
 }
 
 }  // namespace qkscope
