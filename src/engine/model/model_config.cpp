@@ -277,9 +277,11 @@ void log_layers_without_attention(const ModelConfig& model) {
   const auto layers = list_layers(model, false);
   const std::lock_guard lock(mutex);
   if (layers.empty() || !said.insert(layers).second) return;
-  const bool mlps = std::ranges::count(model.layers, Mixer::none, &LayerConfig::mixer) > 0;
-  log::info("layers {} have no attention ({}s{}) and are left out", layers,
-            mixer_name(model.mixer.kind), mlps ? " and MLPs" : "");
+  std::vector<std::string> kinds;
+  if (model.has_recurrence()) kinds.push_back(fmt::format("{}s", mixer_name(model.mixer.kind)));
+  if (std::ranges::count(model.layers, Mixer::none, &LayerConfig::mixer) > 0)
+    kinds.emplace_back("MLPs");
+  log::info("layers {} have no attention ({}) and are left out", layers, fmt::join(kinds, " and "));
 }
 
 bool is_supported_family(const std::string& model_type) {
