@@ -16,7 +16,8 @@ golden.safetensors holds `token_ids` [pos] and float32 tensors under the hook na
     axis, so a test compares `ours[rows]` with the stored tensor.
   - `pattern_rows` lists the stored query positions of `hook_pattern` and `hook_attn_scores`: [head, pattern_rows, key],
     with all keys, masked scores -inf.
-  - `mixer.hook_state` is the state after the last position: [1, head, d_key, d_value].
+  - `mixer.hook_state` is the state after the last position: [1, head, d_key, d_value]; of a short convolution the last
+    inputs, [1, taps - 1, d_model].
   - a stage that a case leaves out is not in the file.
 
 The script refuses to write a case whose recorded tensors are inconsistent (golden/checks.py) or whose other

@@ -50,20 +50,33 @@ Json rope_json(const RopeConfig& rope) {
 Json layer_json(const ModelConfig& model, std::int64_t layer) {
   const auto& config = model.layers[static_cast<std::size_t>(layer)];
   if (config.cross_attention) return {{"layer", layer}, {"attention", "cross"}, {"rope", nullptr}};
-  if (config.mixer == Mixer::gated_delta)
+  constexpr const char* kMixers[] = {"attention", "gated_delta", "mamba2", "short_convolution",
+                                     "none"};  // in the order of Mixer
+  const char* const mixer = kMixers[static_cast<std::size_t>(config.mixer)];
+  if (!config.attends())
     return {{"layer", layer},
             {"attention", "none"},
-            {"mixer", "gated_delta"},
+            {"mixer", mixer},
             {"rope", nullptr},
             {"experts", config.experts}};
   const auto* rope = model.rope(layer);
-  return {{"layer", layer},
-          {"attention", config.window > 0  ? "sliding"
-                        : config.chunk > 0 ? "chunked"
-                                           : "full"},
-          {"window", config.window > 0 ? Json(config.window) : Json(nullptr)},
-          {"rope", rope ? rope_json(*rope) : Json("none")},
-          {"experts", config.experts}};
+  Json json{{"layer", layer},
+            {"attention", config.window > 0  ? "sliding"
+                          : config.chunk > 0 ? "chunked"
+                                             : "full"},
+            {"window", config.window > 0 ? Json(config.window) : Json(nullptr)},
+            {"rope", rope ? rope_json(*rope) : Json("none")},
+            {"experts", config.experts}};
+  if (config.has_state()) json["mixer"] = mixer;  // beside attention
+  return json;
+}
+
+// Describes the mixer of a layer: "Mamba 2 layer with 24 heads, state 128 x 64".
+std::string describe_mixer(const MixerConfig& mixer) {
+  if (mixer.kind == Mixer::short_convolution)
+    return fmt::format("{} of {} tokens", mixer_name(mixer.kind), mixer.taps);
+  return fmt::format("{} with {} heads, state {} x {}", mixer_name(mixer.kind), mixer.value_heads,
+                     mixer.d_key, mixer.d_value);
 }
 
 Json config_json(const ModelConfig& model) {
@@ -99,14 +112,14 @@ void print_layers(const ModelConfig& model) {
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> kinds;
   for (std::int64_t i = 0; i < model.n_layers; ++i) {
     const auto& layer = model.layers[static_cast<std::size_t>(i)];
-    std::string kind =
-        layer.cross_attention ? "cross-attention, skipped without an image"
-        : layer.mixer == Mixer::gated_delta
-            ? fmt::format("no attention, gated delta net with {} heads, state {} x {}",
-                          model.delta.value_heads, model.delta.d_key, model.delta.d_value)
-        : layer.window > 0 ? fmt::format("sliding attention, window {}", layer.window)
-        : layer.chunk > 0  ? fmt::format("attention in chunks of {}", layer.chunk)
-                           : "full attention";
+    std::string kind = layer.cross_attention ? "cross-attention, skipped without an image"
+                       : layer.mixer == Mixer::none
+                           ? (layer.experts ? "no attention, experts" : "no attention, MLP")
+                       : !layer.attends() ? "no attention, " + describe_mixer(model.mixer)
+                       : layer.window > 0
+                           ? fmt::format("sliding attention, window {}", layer.window)
+                       : layer.chunk > 0 ? fmt::format("attention in chunks of {}", layer.chunk)
+                                         : "full attention";
     if (layer.has_attention()) {
       const auto* rope = model.rope(i);
       kind += model.learned_positions() ? ", learned positions"
@@ -117,7 +130,10 @@ void print_layers(const ModelConfig& model) {
       if (rope && rope->type != RopeType::standard)
         kind += fmt::format(", factor {:g} over {} positions", rope->factor, rope->original_max);
     }
-    if (!layer.cross_attention && model.experts.count > 0 && !layer.experts) kind += ", one MLP";
+    if (layer.attention_beside) kind += ", beside it " + describe_mixer(model.mixer);
+    if (!layer.cross_attention && layer.mixer != Mixer::none && layer.mlp &&
+        model.experts.count > 0 && !layer.experts)
+      kind += ", one MLP";
     const auto same = std::find_if(kinds.begin(), kinds.end(),
                                    [&](const auto& entry) { return entry.first == kind; });
     if (same == kinds.end())

@@ -1,7 +1,9 @@
 // Model configurations and weights as plain data, and Model, a checkpoint ready to run.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -66,40 +68,82 @@ struct ClampedSwiglu {
 // RMSNorm divides by the root mean square; LayerNorm subtracts the mean first.
 enum class NormKind { rms, layer };
 
-// How a layer mixes tokens: softmax attention, or the linear recurrence of a gated delta net.
-enum class Mixer : std::uint8_t { attention, gated_delta };
+// How a layer mixes tokens: softmax attention, one of the other kinds in MixerConfig, or not at all
+// (none: the layer is an MLP).
+enum class Mixer : std::uint8_t { attention, gated_delta, mamba2, short_convolution, none };
+
+// Returns the name of a kind for messages, in the singular: "gated delta net".
+QKSCOPE_API std::string_view mixer_name(Mixer mixer);
 
 // Settings of one layer.
 struct LayerConfig {
   bool cross_attention = false;  // mllama: attends to an image; skipped for text
   Mixer mixer = Mixer::attention;
-  std::int64_t window = 0;   // visible keys of a query, itself included; 0: all before it
+  bool attention_beside = false;  // attention runs beside the mixer, from the same normalised input
+  bool mlp = true;                // false: the layer ends after its mixer
+  std::int64_t window = 0;        // visible keys of a query, itself included; 0: all before it
   std::int64_t chunk = 0;    // a query sees keys of its own chunk of positions; 0: of all chunks
   int rope = 0;              // index into ModelConfig::ropes; -1: none (NoPE)
   double score_scale = 1.0;  // multiplies q.k in addition to ModelConfig::attention_scale
   bool experts = false;      // the MLP is a mixture of experts
 
-  bool has_attention() const { return !cross_attention && mixer == Mixer::attention; }
+  // Whether the layer attends to text or, with cross_attention, to an image.
+  bool attends() const { return mixer == Mixer::attention || attention_beside; }
+  bool has_attention() const { return !cross_attention && attends(); }
+  // Whether the layer has a mixer that keeps a state instead of keys and values.
+  bool has_state() const { return mixer != Mixer::attention && mixer != Mixer::none; }
 };
 
-// Gated delta net (arXiv 2412.06464) of the layers with Mixer::gated_delta. Every value head has a
-// recurrent state S (d_key, d_value), which the q and k of token t, of unit length, read and write:
+// The mixer of layers without attention, or beside it. Every value head of a gated delta net (arXiv
+// 2412.06464) has a recurrent state S (d_key, d_value), which the q and k of token t, of unit
+// length, read and write:
 //   S = a S, then S += b k (v - Sᵀ k)ᵀ, output = Sᵀ q / sqrt(d_key),
 // with the decay a = exp(-exp(A_log) softplus(W_a x + dt_bias)) and the rate b = rate_scale
 // sigmoid(W_b x). A causal convolution with SiLU precedes q, k and v; RMSNorm and the gate
 // silu(W_z x) follow the output.
-struct GatedDeltaConfig {
-  std::int64_t key_heads = 0;    // heads of q and k; 0: the model has no such layers
-  std::int64_t value_heads = 0;  // a multiple of key_heads: consecutive heads share q and k
+// Mamba 2 (arXiv 2405.21060), whose B, C and x are k, q and v, and whose groups are key heads:
+//   S = a S + b k vᵀ, output = Sᵀ q + D v,
+// with b = softplus(W_a x + dt_bias) within [least_rate, most_rate], and a = exp(-exp(A_log) b).
+// The convolution is the same; the norm has one group per key head and may follow the gate.
+// A short convolution (LFM2) has no recurrence: output = (W_z x) * convolution((W_k x) * (W_v x)),
+// without SiLU, over value_heads * d_value = d_model channels.
+struct MixerConfig {
+  Mixer kind = Mixer::attention;  // attention: the model has no other mixers
+  std::int64_t key_heads = 0;     // heads of q and k; 0 in a short convolution
+  std::int64_t value_heads = 0;   // a multiple of key_heads: consecutive heads share q and k
   std::int64_t d_key = 0;
   std::int64_t d_value = 0;
   std::int64_t taps = 4;  // length of the convolution
   double norm_eps = 1e-6;
   double rate_scale = 1.0;
+  double least_rate = 0.0;
+  double most_rate = std::numeric_limits<double>::infinity();
+  bool gate_before_norm = false;
+  bool input_bias = false;
+  bool convolution_bias = false;
+  bool output_bias = false;
 
   std::int64_t key_width() const { return key_heads * d_key; }
   std::int64_t value_width() const { return value_heads * d_value; }
   std::int64_t channels() const { return 2 * key_width() + value_width(); }  // of q, k and v
+  // Shape of the states after `rows` rows; of a short convolution, the inputs that the next token
+  // reads.
+  Shape state_shape(std::int64_t rows) const {
+    return kind == Mixer::short_convolution ? Shape{rows, taps - 1, channels()}
+                                            : Shape{rows, value_heads, d_key, d_value};
+  }
+};
+
+// Factors on the outputs of projections (Falcon-H1), which are applied to the weights.
+struct ProjectionScales {
+  double attention_input = 1.0;  // factor on the input of q, k and v
+  double k = 1.0;
+  double o = 1.0;
+  double gate = 1.0;
+  double down = 1.0;
+  double mixer_input = 1.0;                                 // factor on the input of the mixer
+  std::array<double, 5> mixer = {1.0, 1.0, 1.0, 1.0, 1.0};  // z, v, k, q and a of Mamba 2
+  double mixer_output = 1.0;
 };
 
 // Mixture of experts: a router computes one logit per expert. The scores of the experts are the
@@ -149,8 +193,9 @@ struct LatentAttention {
 struct ExpertNames {
   std::string router = {};
   std::string selection_bias = {};  // added to the scores for the selection, not for the weights
-  std::string shared = {};          // the shared expert: SHARED.gate_proj, .up_proj, .down_proj
-  std::string shared_gate = {};     // its output is multiplied by sigmoid of this projection
+  // The shared expert: SHARED.gate_proj, .up_proj, .down_proj; empty: the names of an MLP.
+  std::string shared = {};
+  std::string shared_gate = {};  // its output is multiplied by sigmoid of this projection
   std::string gate = {};
   std::string up = {};
   std::string gate_up = {};  // replaces gate and up: rows of gate, then of up
@@ -163,11 +208,14 @@ struct ExpertNames {
   bool mxfp4 = false;  // NAME_blocks (experts, out, in / 32, 16), NAME_scales (…, in / 32)
 };
 
-// Tensor names of a gated delta net and of the norms of its layer, which are before the mixer and
-// before the MLP. A_log and dt_bias are vectors below "linear_attn.".
-struct GatedDeltaNames {
+// Tensor names of a mixer and of the norms of its layer, which are before the mixer and before the
+// MLP. A_log, dt_bias and D are vectors below `module`.
+struct MixerNames {
   std::string input_norm = "input_layernorm";
   std::string mlp_norm = "post_attention_layernorm";
+  std::string module = "linear_attn";
+  // Mamba 2: z, v, k, q and a in one matrix, one after another; short convolution: k, z and v.
+  std::string all = {};
   // q, k, v and z (the gate of the output), and b and a, each in one matrix whose rows are grouped
   // by key head; or q, k and v in one matrix, one after another; or all in matrices of their own.
   std::string qkvz = {};
@@ -181,7 +229,7 @@ struct GatedDeltaNames {
   std::string a = {};
   std::vector<std::string> convolutions = {"linear_attn.conv1d"};  // of q, k and v, one or three
   bool even_convolutions = false;  // the three are equal parts of the one, as torch.chunk splits it
-  std::string norm = "linear_attn.norm";
+  std::string norm = "linear_attn.norm";  // empty: no norm
   std::string output = "linear_attn.out_proj";
   std::string post_attention_norm = {};  // in layers with attention, replaces that of TensorNames
 };
@@ -226,7 +274,7 @@ struct TensorNames {
   // Known naming schemes of expert tensors; a checkpoint uses one of them. Parameter counts use the
   // first scheme, which has no packed (MXFP4) tensors.
   std::vector<ExpertNames> experts;
-  std::vector<GatedDeltaNames> delta;  // known naming schemes; a checkpoint uses one of them
+  std::vector<MixerNames> mixer;  // known naming schemes; a checkpoint uses one of them
 
   bool qkv_by_head = false;          // rows of qkv are ordered as (head, q / k / v, d_head)
   bool transposed = false;           // matrices of layers are stored as (in, out)
@@ -266,7 +314,8 @@ struct ModelConfig {
   Activation activation = Activation::silu;
   ClampedSwiglu swiglu;  // for Activation::clamped_swiglu
   ExpertsConfig experts;
-  GatedDeltaConfig delta;
+  MixerConfig mixer;
+  ProjectionScales projection_scales;
   double embedding_scale = 1.0;
   double residual_scale = 1.0;     // multiplies the outputs of attention and MLP
   double attention_scale = 0.0;    // multiplies q.k
@@ -297,7 +346,8 @@ struct ModelConfig {
   bool rotated_pairs_interleaved() const { return rope_interleaved && !rope_sorts_pairs; }
   bool has_latent_attention() const { return latent.kv_rank > 0; }
   std::int64_t d_value() const { return has_latent_attention() ? latent.d_value : d_head; }
-  bool has_recurrence() const { return delta.key_heads > 0; }  // some layers have no attention
+  // Whether some layers have a mixer that keeps a state instead of keys and values.
+  bool has_recurrence() const { return mixer.kind != Mixer::attention; }
   double score_scale(std::int64_t layer) const {
     return attention_scale * layers[static_cast<std::size_t>(layer)].score_scale;
   }
@@ -352,7 +402,7 @@ struct WeightMatrix {
   // Shape (out, in), or (blocks, out / blocks, in) if rows of other matrices are interleaved.
   // Matrices stored as (in, out) have transposed strides.
   ConstTensorView values;
-  float scale = 1.0f;  // multiplies every value; differs from 1 only for FP8
+  float scale = 1.0f;  // multiplies every value: of FP8, or one of ProjectionScales
   // MXFP4 only: E8M0 scales (out, in / 32), one power of two per 32 values. `values` then holds
   // bytes (out, in / 2) with two 4-bit numbers (E2M1) each, the low bits first.
   ConstTensorView block_scales = {};
@@ -412,19 +462,21 @@ struct LatentWeights {
   Linear rotated_key;   // (rope dim, d_model), shared by all heads
 };
 
-// Weights of a gated delta net; see GatedDeltaConfig.
-struct GatedDeltaWeights {
-  Linear q;                        // (key_heads * d_key, d_model)
-  Linear k;                        // (key_heads * d_key, d_model)
-  Linear v;                        // (value_heads * d_value, d_model)
-  Linear z;                        // (value_heads * d_value, d_model)
-  Linear b;                        // (value_heads, d_model)
-  Linear a;                        // (value_heads, d_model)
-  std::vector<float> convolution;  // (taps, channels) of q, then k, then v
-  std::vector<float> a_log;        // (value_heads)
-  std::vector<float> dt_bias;      // (value_heads)
-  std::vector<float> norm;         // (d_value)
-  Linear output;                   // (d_model, value_heads * d_value)
+// Weights of a mixer; see MixerConfig. A kind leaves empty what it does not have.
+struct MixerWeights {
+  Linear q;                             // (key_heads * d_key, d_model)
+  Linear k;                             // (key_heads * d_key, d_model); short convolution: as v
+  Linear v;                             // (value_heads * d_value, d_model)
+  Linear z;                             // (value_heads * d_value, d_model)
+  Linear b;                             // (value_heads, d_model)
+  Linear a;                             // (value_heads, d_model)
+  std::vector<float> convolution;       // (taps, channels) of q, then k, then v
+  std::vector<float> convolution_bias;  // (channels) or empty
+  std::vector<float> a_log;             // (value_heads)
+  std::vector<float> dt_bias;           // (value_heads)
+  std::vector<float> skip;              // (value_heads): D of Mamba 2
+  std::vector<float> norm;  // (d_value), or (value_heads * d_value) of Mamba 2; or empty
+  Linear output;            // (d_model, value_heads * d_value)
 };
 
 // Weights of one layer. A layer without attention has empty attention weights.
@@ -451,7 +503,7 @@ struct LayerWeights {
   std::vector<float> selection_bias;   // (experts) or empty
   std::vector<ExpertWeights> experts;  // empty without a mixture of experts
   NormWeights post_mlp_norm;           // (d_model) or empty
-  GatedDeltaWeights delta;             // only in layers with Mixer::gated_delta
+  MixerWeights mixer;                  // only in layers with such a mixer
 };
 
 // All weights of a model.

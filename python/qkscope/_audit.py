@@ -27,8 +27,10 @@ _HOOKS = {
 }
 # Families that normalise or scale the outputs of attention and MLP before adding them to the residual stream. Only
 # qkscope has hook points after this step, so these two stages are not compared.
-_POST_NORMS = ("afmoe", "exaone4", "gemma2", "gemma3_text", "glm4", "granite", "olmo2", "olmo3", "olmo_hybrid")
-_ROTATED_BEFORE_NORM = ("nanochat",)  # the modules q_norm and k_norm follow RoPE
+_POST_NORMS = ("afmoe", "exaone4", "falcon_h1", "gemma2", "gemma3_text", "glm4", "granite", "granitemoehybrid", "olmo2",
+               "olmo3", "olmo_hybrid")
+# q and k are not compared where the modules q_norm and k_norm of transformers follow RoPE, or the key has a factor in qkscope.
+_OTHER_QK = ("falcon_h1", "nanochat")
 _ALLOWED = 16  # differences up to this many times the rounding of the type are expected
 _FLOOR = 4  # and up to this many units in the last place of the largest value
 _LARGE = 2 * 10**9  # parameters above which no second pass measures the rounding
@@ -136,8 +138,7 @@ def audit(
     theirs = transformers_stages(hf, ids, chosen)
     if native.cfg.family in _POST_NORMS:
         theirs = {key: value for key, value in theirs.items() if key[0] not in ("attention output", "MLP output")}
-    # qkscope's q and k are clipped, or those of transformers are rotated already
-    if native.cfg.qkv_clip or native.cfg.family in _ROTATED_BEFORE_NORM:
+    if native.cfg.qkv_clip or native.cfg.family in _OTHER_QK:  # qkscope's q and k are clipped
         theirs = {key: value for key, value in theirs.items() if key[0] not in ("q", "k")}
     expected = _measured(hf, theirs, ids, chosen, dtype)
     _, transformers = import_torch()

@@ -60,11 +60,11 @@ class Contributions:
         return [i for i in range(upto) if f"blocks.{i}.hook_resid_pre" in every]
 
     def _refuse_mixers(self, call: str) -> None:
-        """Raises InputError if some layers have no attention."""
+        """Raises InputError if some layers have another mixer than attention."""
         if any(name.endswith("mixer.hook_out") for name in self.model.hook_names()):
             raise InputError(
-                f"{call}: {self.model.cfg.family} has layers without attention (gated delta nets), which this call does "
-                "not support; read mixer.hook_out")
+                f"{call}: {self.model.cfg.family} has layers without attention, or with another mixer beside it, which "
+                "this call does not support; read mixer.hook_out")
 
     def _embeddings(self) -> list[Any]:
         return [key for key in ("hook_embed", "hook_pos_embed") if key in self.model.hook_names()]

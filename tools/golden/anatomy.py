@@ -8,9 +8,9 @@ from typing import Any
 class Layer:
     module: Any
     index: int
-    attention: Any  # None in a layer with a mixer
-    mlp: Any
-    mixer: Any = None  # the gated delta net of a layer without attention
+    attention: Any  # None in a layer without attention
+    mlp: Any  # None in a layer without an MLP
+    mixer: Any = None  # of a layer without attention, or beside attention
     down: Any = None
     norm_before_attention: Any = None
     norm_before_mlp: Any = None
@@ -22,6 +22,8 @@ class Layer:
     router: Any = None  # of a mixture of experts, instead of down and mlp_inputs
     experts: Any = None
     shared: Any = None  # the shared expert
+    mixture: Any = None  # a mixture of experts whose output is added to that of `mlp`, the shared expert
+    scales: dict = field(default_factory=dict)  # hook name -> factor outside the module
 
 
 @dataclass
@@ -57,13 +59,16 @@ def anatomy_of(model):
         return gpt2(model.transformer)
     if config.model_type == "gpt_neox":
         return gpt_neox(model.gpt_neox, config)
+    if config.model_type == "nemotron_h":
+        return nemotron_h(model.model, config)
     text = next(m for m in model.modules() if hasattr(m, "embed_tokens") and hasattr(m, "layers"))
     cohere = config.model_type == "cohere2"
     return Anatomy(
-        text=text, embedding=text.embed_tokens, final_norm=text.norm, parallel=cohere, sums_from_residual=cohere,
+        text=text, embedding=text.embed_tokens, final_norm=first(text, "norm", "embedding_norm", "final_layernorm"),
+        parallel=cohere, sums_from_residual=cohere,
         after_embedding=getattr(text.norm, "_norm", None) if config.model_type == "nanochat" else None,
-        layers=[llama_layer(layer, index, config) if hasattr(layer, "self_attn") or hasattr(layer, "linear_attn")
-                else None for index, layer in enumerate(text.layers)],
+        layers=[None if hasattr(layer, "cross_attn") else llama_layer(layer, index, config)
+                for index, layer in enumerate(text.layers)],
         embedding_scale=config.hidden_size**0.5 if getattr(config, "mup_enabled", False)
         else getattr(config, "embedding_multiplier", 1.0),
         residual_scale=getattr(config, "residual_multiplier", 1.0),
@@ -74,20 +79,28 @@ def anatomy_of(model):
 
 
 def llama_layer(module, index, config):
-    attention, mlp = getattr(module, "self_attn", None), first(module, "mlp", "feed_forward")
+    attention, mlp = getattr(module, "self_attn", None), first(module, "mlp", "feed_forward", "shared_mlp")
     layer = Layer(module=module, index=index, attention=attention, mlp=mlp,
-                  mixer=getattr(module, "linear_attn", None))
+                  mixer=first(module, "linear_attn", "mamba", "conv", default=None))
     place_norms(layer, module)
     if attention is not None:
         layer.projections = projections(attention, config)
         if hasattr(attention, "q_norm") and config.model_type != "nanochat":  # nanochat has its norms after RoPE
             layer.head_norms = {"q": attention.q_norm, "k": attention.k_norm}
-    if hasattr(mlp, "experts"):
+        if hasattr(attention, "q_layernorm"):  # LFM2
+            layer.head_norms = {"q": attention.q_layernorm, "k": attention.k_layernorm}
+    if getattr(module, "block_sparse_moe", None) is not None:  # Granite 4
+        layer.mixture, layer.shared = module.block_sparse_moe, mlp
+        layer.router, layer.experts = layer.mixture.router, layer.mixture.experts
+    elif hasattr(mlp, "experts"):
         layer.router, layer.experts = first(mlp, "gate", "router"), mlp.experts
         layer.shared = gated_shared_expert(mlp) if hasattr(mlp, "shared_expert_gate") \
             else getattr(mlp, "shared_experts", getattr(mlp, "shared_expert", None))
     else:
         place_mlp(layer, mlp)
+    if config.model_type == "falcon_h1":
+        layer.scales = {"hook_k": config.key_multiplier, "hook_attn_out": config.attention_out_multiplier,
+                        "hook_pre": config.mlp_multipliers[0], "mixer.hook_out": config.ssm_out_multiplier}
     return layer
 
 
@@ -97,18 +110,21 @@ def gated_shared_expert(mlp):
 
 
 def place_mlp(layer, mlp):
-    layer.down = first(mlp, "down_proj", "c_proj", "fc2")
-    if hasattr(mlp, "gate_up_proj"):
-        layer.mlp_inputs = {"pre": (mlp.gate_up_proj, lambda x: x.chunk(2, dim=-1)[0]),
-                            "pre_linear": (mlp.gate_up_proj, lambda x: x.chunk(2, dim=-1)[1])}
+    layer.down = first(mlp, "down_proj", "c_proj", "fc2", "w2", "output_linear")
+    if both := first(mlp, "gate_up_proj", "input_linear", default=None):
+        layer.mlp_inputs = {"pre": (both, lambda x: x.chunk(2, dim=-1)[0]),
+                            "pre_linear": (both, lambda x: x.chunk(2, dim=-1)[1])}
+    elif hasattr(mlp, "w1"):
+        layer.mlp_inputs = {"pre": (mlp.w1, whole), "pre_linear": (mlp.w3, whole)}
     elif hasattr(mlp, "gate_proj"):
         layer.mlp_inputs = {"pre": (mlp.gate_proj, whole), "pre_linear": (mlp.up_proj, whole)}
     else:
         layer.mlp_inputs = {"pre": (first(mlp, "up_proj", "c_fc", "fc1"), whole)}
 
 
-def first(module, *names):
-    return next(getattr(module, name) for name in names if hasattr(module, name))
+def first(module, *names, **default):
+    """Returns the first attribute of `names` that exists and is not None, or `default` if one is given."""
+    return next((part for name in names if (part := getattr(module, name, None)) is not None), *default.values())
 
 
 def place_norms(layer, module):
@@ -118,7 +134,13 @@ def place_norms(layer, module):
     if norm("attention_layernorm") is not None:  # Apertus
         layer.norm_before_attention, layer.norm_before_mlp = module.attention_layernorm, module.feedforward_layernorm
         return
+    if norm("operator_norm") is not None:  # LFM2
+        layer.norm_before_attention, layer.norm_before_mlp = module.operator_norm, module.ffn_norm
+        return
     layer.norm_before_attention = norm("input_layernorm")
+    if norm("pre_ff_layernorm") is not None:  # Falcon-H1
+        layer.norm_before_mlp = module.pre_ff_layernorm
+        return
     if norm("post_attention_layernorm") is None:  # Cohere 2
         layer.norm_before_mlp = module.input_layernorm
         return
@@ -188,3 +210,24 @@ def gpt2(text):
 
     return Anatomy(text=text, embedding=text.wte, positions=text.wpe, final_norm=text.ln_f,
                    layers=[layer_of(*item) for item in enumerate(text.h)])
+
+
+def nemotron_h(text, config):
+    def layer_of(index, module):
+        part, kind = module.mixer, module.block_type
+        layer = Layer(module=module, index=index, attention=part if kind == "full_attention" else None,
+                      mixer=part if kind == "linear_attention" else None, mlp=part if kind in ("mlp", "moe") else None)
+        if layer.mlp is None:
+            layer.norm_before_attention = module.norm
+        else:
+            layer.norm_before_mlp = module.norm
+        if layer.attention is not None:
+            layer.projections = projections(part, config)
+        if kind == "mlp":
+            place_mlp(layer, part)
+        if kind == "moe":
+            layer.router, layer.experts, layer.shared = part.gate, part.experts, part.shared_experts
+        return layer
+
+    return Anatomy(text=text, embedding=text.embeddings, final_norm=text.norm_f,
+                   layers=[layer_of(*item) for item in enumerate(text.layers)])

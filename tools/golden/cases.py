@@ -451,6 +451,109 @@ HYBRID = [
                               "linear_conv_kernel_dim", "rope_parameters", "rms_norm_eps")),
 ]
 
+# ---- Short convolutions
+
+LFM2 = SMALL | {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention", "conv", "conv"], "block_multiple_of": 16,
+                "intermediate_size": 64, "conv_L_cache": 3} | default_rope(1000000.0)
+
+
+def old_lfm2(attention, *absent):
+    """LFM2 as first published: numbers of the layers with attention, block_ff_dim and tie_embedding."""
+    return sp.chain(sp.old_rope(), sp.without("layer_types", *absent), sp.renamed_key("intermediate_size", "block_ff_dim"),
+                    sp.renamed_key("tie_word_embeddings", "tie_embedding"), sp.with_values(full_attn_idxs=attention))
+
+
+CONVOLUTIONS = [
+    Case("lfm2", "lfm2", LFM2, tokens=70, rows=8, pattern_rows=3, spellings={"old": old_lfm2([1])}),
+    Case("lfm2_bias", "lfm2", LFM2 | UNTIED | {"conv_bias": True, "conv_L_cache": 4, "block_ffn_dim_multiplier": 1.5,
+         "layer_types": ["full_attention", "conv"], "num_hidden_layers": 2, "head_dim": 12}, rows=6, dtype="float16"),
+    # Keys with defaults are absent.
+    Case("lfm2_sparse", "lfm2", SMALL | {"num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 8,
+         "block_auto_adjust_ff_dim": False, "full_attn_idxs": [1]} | default_rope(1000000.0), rows=6, dtype="float32",
+         published=old_lfm2([1], "conv_bias", "conv_L_cache", "rope_theta", "num_key_value_heads", "norm_eps",
+                            "block_multiple_of", "block_ffn_dim_multiplier", "max_position_embeddings")),
+]
+
+# ---- Mamba 2
+
+MAMBA2 = {"mamba_n_heads": 6, "mamba_d_head": 8, "mamba_n_groups": 2, "mamba_d_state": 12, "mamba_d_conv": 4,
+          "mamba_chunk_size": 32}
+FACTORS = {"attention_in_multiplier": 1.2, "key_multiplier": 0.8, "attention_out_multiplier": 0.7,
+           "mlp_multipliers": [0.9, 0.6], "ssm_in_multiplier": 1.1, "ssm_multipliers": [0.8, 1.3, 0.7, 1.2, 0.9],
+           "ssm_out_multiplier": 0.75, "embedding_multiplier": 2.5, "lm_head_multiplier": 0.4}
+FALCON = SMALL | MAMBA2 | FACTORS | {"mamba_d_ssm": 48} | default_rope(100000000000.0)
+GRANITE_4 = SMALL | MAMBA2 | {"mamba_n_heads": 8, "mamba_expand": 2, "num_hidden_layers": 3, "shared_intermediate_size": 40,
+                              "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+                              "embedding_multiplier": 3.0, "attention_multiplier": 0.25, "residual_multiplier": 0.5,
+                              "logits_scaling": 2.0}
+NEMOTRON = SMALL | {"head_dim": 16, "mamba_num_heads": 6, "mamba_head_dim": 8, "n_groups": 2, "ssm_state_size": 12,
+                    "conv_kernel": 4, "chunk_size": 32}
+NEMOTRON_EXPERTS = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                    "moe_shared_expert_intermediate_size": 20, "routed_scaling_factor": 2.5}
+
+
+def nemotron_layers(letters):
+    names = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
+    return {"layers_block_type": [names[letter] for letter in letters]}
+
+
+def old_layers(config):
+    """Types of layers as published before transformers 5; bare Infinity as Python writes it."""
+    old = {"linear_attention": "mamba", "full_attention": "attention"}
+    return config | {"layer_types": [old[name] for name in config["layer_types"]], "time_step_limit": [0.0, float("inf")]}
+
+
+def old_nemotron(letters, *absent):
+    """Nemotron-H as published: a pattern of letters, and older names of keys."""
+    return sp.chain(sp.without("layers_block_type", "layer_types", *absent), sp.renamed_key("n_groups", "mamba_n_groups"),
+                    sp.with_values(hybrid_override_pattern=letters, time_step_limit=[0.0, float("inf")]))
+
+
+MAMBA = [
+    Case("falcon_h1", "falcon_h1", FALCON, tokens=150, rows=8, pattern_rows=3, spellings=OLD),
+    Case("falcon_h1_norm", "falcon_h1", FALCON | {"mamba_rms_norm": True, "mamba_norm_before_gate": False,
+         "mamba_proj_bias": True, "projectors_bias": True, "attention_bias": True, "mlp_bias": True,
+         "time_step_limit": [0.4, 1.5]}, tokens=70, rows=6, dtype="float16"),
+    # Keys with defaults are absent; mamba_d_ssm is null and mamba_d_head auto.
+    Case("falcon_h1_sparse", "falcon_h1", SMALL | UNTIED | {"num_attention_heads": 8, "num_key_value_heads": 8,
+         "mamba_n_heads": 4, "mamba_d_state": 16, "mamba_d_ssm": None, "mamba_rms_norm": True} | default_rope(10000.0), rows=6,
+         dtype="float32", published=sp.chain(sp.without(
+             "num_key_value_heads", "mamba_n_groups", "mamba_d_conv", "mamba_expand", "mamba_chunk_size", "mamba_conv_bias",
+             "mamba_proj_bias", "mamba_norm_before_gate", "time_step_limit", "projectors_bias", "rope_parameters",
+             "attention_bias", "mlp_bias", "rms_norm_eps", *FACTORS), sp.with_values(mamba_d_head="auto"))),
+    Case("granitemoehybrid", "granitemoehybrid", GRANITE_4 | {"num_local_experts": 6, "num_experts_per_tok": 2,
+         "intermediate_size": 24}, tokens=13, rows=6, published=old_layers, draw=18),
+    Case("granitemoehybrid_one_tensor", "granitemoehybrid", GRANITE_4 | {"num_local_experts": 4, "num_experts_per_tok": 2,
+         "layer_types": ["full_attention", "linear_attention"], "num_hidden_layers": 2, "mamba_proj_bias": True,
+         "mamba_conv_bias": False, "attention_bias": True}, tokens=13, rows=6, dtype="float16", published_names=False,
+         draw=3),
+    Case("granitemoehybrid_dense", "granitemoehybrid", GRANITE_4 | {"num_local_experts": 0,
+         "position_embedding_type": "rope", "time_step_limit": [0.4, 1.5]} | default_rope(10000.0), tokens=150, rows=8,
+         pattern_rows=3, spellings=OLD),
+    # Keys with defaults are absent.
+    Case("granitemoehybrid_sparse", "granitemoehybrid", SMALL | {"num_local_experts": 0, "mamba_n_heads": 4,
+         "mamba_d_state": 16, "shared_intermediate_size": 40, "num_key_value_heads": 4, "attention_multiplier": 0.35,
+         "layer_types": ["linear_attention", "full_attention"]}, rows=6, dtype="float32",
+         published=sp.chain(old_layers, sp.without(
+             "num_key_value_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_conv", "mamba_expand", "mamba_chunk_size",
+             "mamba_conv_bias", "mamba_proj_bias", "time_step_limit", "embedding_multiplier", "residual_multiplier",
+             "logits_scaling", "position_embedding_type", "rms_norm_eps", "attention_bias"))),
+    Case("granitemoehybrid_attention", "granitemoehybrid", SMALL | {"num_local_experts": 0, "shared_intermediate_size": 40,
+         "attention_multiplier": 0.35, "position_embedding_type": "rope", "layer_types": ["full_attention"] * 2, "mamba_n_heads": 8}
+         | default_rope(10000.0), rows=6, dtype="float16", spellings=OLD),
+    Case("nemotron_h", "nemotron_h", NEMOTRON | nemotron_layers("M-*-M"), tokens=150, rows=8, pattern_rows=3,
+         published=old_nemotron("M-*-M", "num_hidden_layers")),
+    Case("nemotron_h_bias", "nemotron_h", NEMOTRON | nemotron_layers("*-M-") | {"use_bias": True, "mlp_bias": True,
+         "use_conv_bias": False, "time_step_min": 0.5, "mlp_hidden_act": "silu", "n_groups": 1}, tokens=70, rows=6,
+         dtype="float16", published_names=False),
+    Case("nemotron_h_experts", "nemotron_h", NEMOTRON | NEMOTRON_EXPERTS | nemotron_layers("ME*"), tokens=21, rows=6,
+         published=old_nemotron("ME*"), draw=36),
+    Case("nemotron_h_one_tensor", "nemotron_h", NEMOTRON | NEMOTRON_EXPERTS | nemotron_layers("*ME-")
+         | {"norm_topk_prob": False, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.0}, tokens=21, rows=6, dtype="float32",
+         published_names=False, published=sp.without("layer_types", "routed_scaling_factor", "layer_norm_epsilon", "num_hidden_layers"),
+         draw=215),
+]
+
 # ---- Mixed position schemes and further families
 
 PATTERN = {"no_layer_types": sp.without("layer_types")}
@@ -592,4 +695,4 @@ GGUF = [
 ]
 
 CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GLM + GPT + OLMO
-         + OTHERS + EXPERTS + FURTHER + LATENTS + LLAMA4 + HYBRID)
+         + OTHERS + EXPERTS + FURTHER + LATENTS + LLAMA4 + HYBRID + CONVOLUTIONS + MAMBA)

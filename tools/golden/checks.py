@@ -68,11 +68,12 @@ def check(recorder, layers, rows):
             a, b, c = reversed(parts) if recorder.anatomy.sums_from_residual else parts
             same(p + "hook_resid_post", a + b + c, t[p + "hook_resid_post"], 0)
         else:
-            middle = t[p + "hook_resid_mid"]
-            update = t[p + ("mixer.hook_out" if recorder.anatomy.layers[layer].mixer else "hook_attn_out")]
-            same(p + "hook_resid_mid", t[p + "hook_resid_pre"] + update, middle, 0)
-            same(p + "hook_resid_post", middle + t[p + "hook_mlp_out"], t[p + "hook_resid_post"], 0)
-        if recorder.anatomy.layers[layer].mixer is None:
+            updates = [t[p + name] for name in ("mixer.hook_out", "hook_attn_out") if p + name in t]
+            middle = t[p + "hook_resid_pre"] + sum(updates) if updates else t[p + "hook_resid_pre"]
+            same(p + "hook_resid_mid", middle, t.get(p + "hook_resid_mid", middle), 0)
+            after = middle + t[p + "hook_mlp_out"] if p + "hook_mlp_out" in t else middle
+            same(p + "hook_resid_post", after, t[p + "hook_resid_post"], 0)
+        if recorder.anatomy.layers[layer].attention is not None:
             check_attention(recorder, layer)
         if recorder.anatomy.layers[layer].experts is not None:
             check_experts(recorder, layer, rows)
@@ -103,7 +104,8 @@ def check_experts(recorder, layer, rows):
     found = experts_output(recorder.anatomy.layers[layer].experts, t[p + "mlp.hook_post"], indices, weights)
     found = found + recorder.shared.get(layer, 0)
     after = recorder.anatomy.layers[layer].norm_after_mlp
-    same(p + "hook_mlp_out", after(found) if after else found, t[p + "hook_mlp_out"])
+    found = (after(found) if after else found) * recorder.anatomy.residual_scale
+    same(p + "hook_mlp_out", found, t[p + "hook_mlp_out"])
     router = recorder.anatomy.layers[layer].router
     if has_groups(router):
         sums = group_sums(router, recorder.ungrouped[layer]).sort(-1, descending=True).values

@@ -7,7 +7,9 @@ import torch
 from .anatomy import anatomy_of
 
 ATTENTION_FUNCTION = "eager_attention_forward"
-RECURRENCE_FUNCTION = "torch_chunk_gated_delta_rule"
+DELTA_FUNCTION = "torch_chunk_gated_delta_rule"
+MAMBA2_FUNCTION = "mamba2_chunk_scan"
+CONVOLUTION_FUNCTION = "causal_conv1d_fn"
 
 
 def scales_inputs(experts):
@@ -20,6 +22,9 @@ def chosen_experts(experts, x, indices, weights):
     if hasattr(experts, "gate_up_proj_bias"):  # gpt-oss: (experts, in, out), gate and up interleaved
         both = torch.einsum("ri,rkio->rko", x, experts.gate_up_proj[indices]) + experts.gate_up_proj_bias[indices]
         return {"pre": both[..., ::2], "pre_linear": both[..., 1::2], "post": experts._apply_gate(both)}
+    if not hasattr(experts, "gate_up_proj"):  # Nemotron-H: experts without a gate
+        up = torch.einsum("ri,rkoi->rko", x, experts.up_proj[indices])
+        return {"pre": up, "post": experts.act_fn(up)}
     if scales_inputs(experts):
         scaled = (x[:, None] * weights[..., None]).to(x.dtype)
         gate, up = torch.einsum("rki,rkio->rko", scaled, experts.gate_up_proj[indices]).chunk(2, dim=-1)
@@ -96,7 +101,10 @@ class Recorder:
         """Runs the model on token_ids [pos] and returns the recorded tensors by hook name."""
         self._attach()
         module = sys.modules[type(self.anatomy.text).__module__]
-        recorders = {ATTENTION_FUNCTION: self._attention, RECURRENCE_FUNCTION: self._recurrence}
+        recorders = {ATTENTION_FUNCTION: self._attention, DELTA_FUNCTION: self._delta_rule,
+                     MAMBA2_FUNCTION: self._mamba2}
+        if self.config.model_type == "lfm2":
+            recorders[CONVOLUTION_FUNCTION] = self._convolution
         originals = {name: getattr(module, name) for name in recorders if hasattr(module, name)}
         for name, original in originals.items():
             setattr(module, name, recorders[name](original))
@@ -131,7 +139,28 @@ class Recorder:
 
         return recorded
 
-    def _recurrence(self, original):
+    def _convolution(self, original):
+        """Records the inputs [1, taps - 1, channel] that the token after the last one would read."""
+
+        def recorded(inputs, weight, *args, **kwargs):
+            kept = weight.shape[-1] - 1
+            padded = torch.nn.functional.pad(inputs, (kept, 0))
+            self.tensors[f"blocks.{self.mixing}.mixer.hook_state"] = padded[..., -kept:].transpose(1, 2).clone()
+            return original(inputs, weight, *args, **kwargs)
+
+        return recorded
+
+    def _mamba2(self, original):
+        """Records the state after the last token, (1, head, d_state, d_head)."""
+
+        def recorded(*args, **kwargs):
+            output, state = original(*args, **(kwargs | {"return_final_states": True}))
+            self.tensors[f"blocks.{self.mixing}.mixer.hook_state"] = state.transpose(-1, -2).clone()
+            return output
+
+        return recorded
+
+    def _delta_rule(self, original):
         """Records the state after the last token, (1, head, d_key, d_value), of the layer that runs."""
 
         def recorded(*args, **kwargs):
@@ -159,13 +188,14 @@ class Recorder:
         self._keep(layer.module, prefix + "hook_resid_post")
         if layer.norm_before_attention is not None:
             self._keep(layer.norm_before_attention, prefix + "ln1.hook_normalized")
-        if not self.anatomy.parallel:
+        mixes = layer.attention is not None or layer.mixer is not None
+        if not self.anatomy.parallel and mixes and layer.mlp is not None:
             self._keep_input(layer.norm_before_mlp or layer.mlp, prefix + "hook_resid_mid")
         if layer.norm_before_mlp is not None:
             self._keep(layer.norm_before_mlp, prefix + "ln2.hook_normalized")
 
-        def added(x):
-            return x * self.anatomy.residual_scale
+        def added(name):
+            return lambda x: x * self.anatomy.residual_scale * layer.scales.get(name, 1.0)
 
         if layer.mixer is not None:
             def begin(_module, _args, _kwargs):
@@ -173,18 +203,28 @@ class Recorder:
 
             self.handles.append(layer.mixer.register_forward_pre_hook(begin, with_kwargs=True))
             self._keep_input(layer.mixer, prefix + "mixer.hook_in")
-            self._keep(layer.mixer, prefix + "mixer.hook_out", added)
-        else:
-            self._keep(layer.norm_after_attention or layer.attention, prefix + "hook_attn_out", added)
-        self._keep(layer.norm_after_mlp or layer.mlp, prefix + "hook_mlp_out", added)
+            self._keep(layer.mixer, prefix + "mixer.hook_out", added("mixer.hook_out"))
+        if layer.attention is not None:
+            self._keep(layer.norm_after_attention or layer.attention, prefix + "hook_attn_out", added("hook_attn_out"))
         self._attach_projections(prefix + "attn.", layer)
+        if layer.mlp is None:
+            return
+        if layer.mixture is not None:
+            self._keep(layer.mixture, "mixture")
+
+            def both(x):
+                return added("hook_mlp_out")(self.tensors.pop("mixture", 0) + x)
+
+            self._keep(layer.mlp, prefix + "hook_mlp_out", both)
+        else:
+            self._keep(layer.norm_after_mlp or layer.mlp, prefix + "hook_mlp_out", added("hook_mlp_out"))
         self._attach_mlp(prefix + "mlp.", layer)
 
     def _attach_projections(self, prefix, layer):
         clip = self.anatomy.clip
         for name, (module, part) in layer.projections.items():
-            def split(x, part=part):
-                heads = part(x)
+            def split(x, part=part, name=name):
+                heads = part(x) * layer.scales.get(f"hook_{name}", 1.0)
                 return heads if clip is None else heads.clamp(-clip, clip)
 
             self._keep(module, f"{prefix}hook_{name}", split)
@@ -207,7 +247,8 @@ class Recorder:
             self._attach_experts(prefix, layer)
             return
         for name, (module, part) in layer.mlp_inputs.items():
-            self._keep(module, f"{prefix}hook_{name}", part)
+            self._keep(module, f"{prefix}hook_{name}",
+                       lambda x, part=part, name=name: part(x) * layer.scales.get(f"hook_{name}", 1.0))
         self._keep_input(layer.down, prefix + "hook_post")
 
     def _attach_experts(self, prefix, layer):

@@ -232,8 +232,8 @@ void check_heads(const std::vector<AttentionHead>& heads, const ModelConfig& mod
       bad_input("heads: {}.{} is there twice", layer, head);
     if (model.layers[as_index(layer)].cross_attention)
       bad_input("heads: layer {} attends to images and does not run on text", layer);
-    if (model.layers[as_index(layer)].mixer != Mixer::attention)
-      bad_input("heads: layer {} has no attention (gated delta net)", layer);
+    if (const auto& config = model.layers[as_index(layer)]; !config.attends())
+      bad_input("heads: layer {} has no attention ({})", layer, mixer_name(config.mixer));
   }
 }
 

@@ -147,8 +147,8 @@ class ComponentCollector : public Observer {
       : model_(model.config()), weights_(model.weights()), readers_(readers), options_(options) {
     const std::pair<bool, const char*> unsupported[] = {
         {model_.has_recurrence(),
-         "{} has layers with linear attention (gated delta net), whose outputs are not split, "
-         "which is unsupported"},
+         "{0} has layers with linear attention ({1}), whose outputs are not split, which is "
+         "unsupported"},
         {model_.rotated_qk_norm,
          "{} normalises q and k after RoPE; use a family that does so before"},
         {model_.has_attention_gate(),
@@ -161,7 +161,9 @@ class ComponentCollector : public Observer {
         {options_.experts && model_.experts.shared_d_mlp > 0,
          "{} has a shared expert beside the chosen ones; leave experts out"}};
     for (const auto& [found, why] : unsupported)
-      if (found) bad_input("score attribution: {}", fmt::format(fmt::runtime(why), model_.family));
+      if (found)
+        bad_input("score attribution: {}",
+                  fmt::format(fmt::runtime(why), model_.family, mixer_name(model_.mixer.kind)));
     std::set<std::int64_t> all;
     for (const auto& reader : readers_) {
       all.insert(reader.positions.begin(), reader.positions.end());

@@ -132,7 +132,7 @@ Json ViewerSession::layers_json() const {
       for (const float inverse : rope_frequencies(*rope, rows()).inverse)
         wavelengths.push_back(2.0 * std::numbers::pi / inverse);
     const auto window = static_cast<std::int32_t>(config.layers[as_index(layer)].window);
-    const bool recurrent = config.layers[as_index(layer)].mixer != Mixer::attention;
+    const bool recurrent = !config.layers[as_index(layer)].attends();
     layers.push_back(
         {{"attends", store.has_layer(layer)},
          {"attention",

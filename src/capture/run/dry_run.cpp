@@ -40,15 +40,22 @@ double attention_weights(const ModelConfig& model) {
          to_double(model.n_heads * d_value) * to_double(model.d_model);
 }
 
+// Number of weights in the matrix products of a mixer other than attention for one row.
+double mixer_weights(const ModelConfig& model) {
+  const auto& mixer = model.mixer;
+  const auto gates = mixer.kind == Mixer::short_convolution ? mixer.value_width()
+                     : mixer.kind == Mixer::gated_delta     ? 2 * mixer.value_heads
+                                                            : mixer.value_heads;
+  return to_double(mixer.channels() + 2 * mixer.value_width() + gates) * to_double(model.d_model);
+}
+
 // Number of weights in the matrix products of one layer for one row; counts active experts only.
 double count_layer_weights(const ModelConfig& model, const LayerConfig& layer) {
   const auto d_model = to_double(model.d_model);
-  const auto& delta = model.delta;
-  const auto attention =
-      layer.has_attention()
-          ? attention_weights(model)
-          : to_double(delta.channels() + 2 * delta.value_width() + 2 * delta.value_heads) * d_model;
+  double attention = layer.has_attention() ? attention_weights(model) : 0;
+  if (layer.has_state()) attention += mixer_weights(model);
   const double matrices = model.gated_mlp() ? 3 : 2;
+  if (!layer.mlp) return attention;
   if (!layer.experts) return attention + matrices * d_model * to_double(model.d_mlp);
   const auto& experts = model.experts;
   const auto router = d_model * to_double(experts.count);
@@ -75,8 +82,8 @@ double forward_flop(const ModelConfig& model, std::int64_t length) {
     if (layer.has_attention())
       flop += 2 * to_double(model.d_head + model.d_value()) * to_double(model.n_heads) *
               count_attended_pairs(length, layer.window, layer.chunk);
-    else
-      flop += 8 * to_double(model.delta.value_width()) * to_double(model.delta.d_key) *
+    if (layer.has_state())
+      flop += 8 * to_double(model.mixer.value_width()) * to_double(model.mixer.d_key) *
               to_double(length);  // reading, predicting, writing and decaying the state
   }
   return flop;

@@ -61,7 +61,7 @@ void check_layers(const StatisticsSettings& settings, const ModelConfig& model) 
     if (layer < 0 || layer >= model.n_layers || head < 0 || head >= model.n_heads)
       bad_input("stats.columns: there is no head {} of layer {}; layers are 0 to {}, heads 0 to {}",
                 head, layer, model.n_layers - 1, model.n_heads - 1);
-    if (model.layers[static_cast<std::size_t>(layer)].mixer != Mixer::attention)
+    if (!model.layers[static_cast<std::size_t>(layer)].attends())
       bad_input("stats.columns: layer {} has no attention; layers with attention are {}", layer,
                 list_layers(model, true));
   }

@@ -74,7 +74,7 @@ Json sampling_metadata(const ModelConfig& model, const HeadFilter& filter, std::
   std::int64_t sliding = 0;
   for (std::int64_t layer = 0; layer < model.n_layers; ++layer)
     sliding += has_sliding_window(model, layer);
-  const auto recurrent = std::ranges::count(model.layers, Mixer::gated_delta, &LayerConfig::mixer);
+  const auto attending = std::ranges::count_if(model.layers, &LayerConfig::attends);
   Json metadata = {{"head_sampling_strategy", filter.sampling ? "random_query" : "all"},
                    {"head_sampling_selected_query_heads", selected},
                    {"head_sampling_selected_key_heads", selected_keys},
@@ -83,7 +83,7 @@ Json sampling_metadata(const ModelConfig& model, const HeadFilter& filter, std::
                    {"head_sampling_num_key_heads", model.n_kv_heads},
                    {"head_sampling_full_attention_only", filter.full_attention_only ? 1 : 0},
                    {"head_sampling_sliding_layer_count", sliding},
-                   {"head_sampling_full_layer_count", model.n_layers - sliding - recurrent},
+                   {"head_sampling_full_layer_count", attending - sliding},
                    {"head_sampling_sliding_candidates_excluded", excluded}};
   if (filter.sampling) {
     metadata["head_sampling_seed"] = filter.sampling->seed;
@@ -135,7 +135,7 @@ HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter) {
   std::int64_t left_out = 0;
   auto wanted = filtered_heads(model, filter);
   std::erase_if(wanted, [&](const auto& entry) {
-    return model.layers[static_cast<std::size_t>(entry.first)].mixer != Mixer::attention;
+    return !model.layers[static_cast<std::size_t>(entry.first)].attends();
   });
   if (wanted.empty())
     bad_input("capture: the chosen layers have no attention; layers with attention are {}",

@@ -157,9 +157,15 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
 }
 
 void check_model_runs_on(Device device, const ModelConfig& model) {
-  const bool wide = std::max(model.delta.d_key, model.delta.d_value) > kCudaDeltaWidest;
-  const char* const missing = wide ? "gated delta nets of wide heads" : nullptr;
-  if (device.kind == Device::Kind::cpu || missing == nullptr) return;
+  const auto& mixer = model.mixer;
+  const bool is_delta = mixer.kind == Mixer::gated_delta;
+  const bool is_wide = std::max(mixer.d_key, mixer.d_value) > kCudaDeltaWidest;
+  std::string missing;
+  if (model.has_recurrence() && (!is_delta || is_wide))
+    missing = fmt::format("{}s{}", mixer_name(mixer.kind), is_delta ? " of wide heads" : "");
+  else if (std::ranges::count(model.layers, Mixer::none, &LayerConfig::mixer) > 0)
+    missing = "layers with an MLP alone";
+  if (device.kind == Device::Kind::cpu || missing.empty()) return;
   bad_input(
       "device {}: {} models have {}, for which there is no CUDA kernel; use --device cpu, or "
       "engine: transformers for captures and statistics",

@@ -119,10 +119,10 @@ class Backend {
   virtual void project_output(ResidualAddition addition) = 0;
   virtual void add_update_to_residual() = 0;
 
-  // Only in layers with Mixer::gated_delta, in place of the steps from project_qkv() to
-  // project_output(). mix() also computes the states after `state_rows` (ascending rows of the
-  // batch), which mixer_states() returns: (state_rows, value_heads, d_key, d_value) on the host,
-  // valid until the next step.
+  // Only in layers with another mixer than attention, in place of the steps from project_qkv() to
+  // project_output() or beside them. mix() also computes the states after `state_rows` (ascending
+  // rows of the batch), which mixer_states() returns: MixerConfig::state_shape(), on the host,
+  // valid until the next step. A backend that lacks a mixer refuses such models when it is made.
   virtual void mix(std::span<const std::int64_t> state_rows) = 0;
   virtual ConstTensorView mixer_states() = 0;
   virtual void project_mixer_output(ResidualAddition addition) = 0;

@@ -15,12 +15,12 @@ constexpr std::int64_t kCudaDeltaWidest = 256;
 constexpr std::int64_t kCudaDeltaChunk = 64;
 constexpr std::int64_t kCudaDeltaMatrixBytes = 4 * 2 * kCudaDeltaChunk * kCudaDeltaChunk;
 constexpr std::int64_t kCudaDeltaFactorBytes = 2 * 4 * kCudaDeltaChunk;
-inline bool has_cuda_delta_chunks(const GatedDeltaConfig& delta, DType dtype) {
+inline bool has_cuda_delta_chunks(const MixerConfig& delta, DType dtype) {
   return dtype != DType::f32 && (delta.d_key == 64 || delta.d_key == 96 || delta.d_key == 128) &&
          delta.d_value % 64 == 0;
 }
 // Returns the float32 bytes of the states of one layer and sequence before and after a pass.
-inline std::int64_t cuda_delta_state_bytes(const GatedDeltaConfig& delta) {
+inline std::int64_t cuda_delta_state_bytes(const MixerConfig& delta) {
   return 2 * 4 * ((delta.taps - 1) * delta.channels() + delta.value_width() * delta.d_key);
 }
 

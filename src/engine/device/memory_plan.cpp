@@ -10,8 +10,8 @@
 #include "base/core/log.h"
 #include "base/core/text.h"
 #include "engine/model/loaded_checkpoint.h"
-#include "engine/ops/gated_delta.h"
 #include "engine/ops/linear.h"
+#include "engine/ops/mixer.h"
 
 namespace qkscope {
 namespace {
@@ -55,10 +55,10 @@ std::int64_t attention_layers(const ModelConfig& model) {
   return std::ranges::count_if(model.layers, &LayerConfig::has_attention);
 }
 
-// Floats of a gated delta net: q, k and v, the gate and the output, rates and decays of a batch.
-std::int64_t gated_delta_floats(const ModelConfig& model, std::int64_t rows) {
-  const auto& delta = model.delta;
-  return rows * (delta.channels() + 2 * delta.value_width() + 2 * delta.value_heads);
+// Floats of a mixer: q, k and v, the gates and the output, rates and decays of a batch.
+std::int64_t mixer_floats(const ModelConfig& model, std::int64_t rows) {
+  const auto& mixer = model.mixer;
+  return rows * (mixer.channels() + 2 * mixer.value_width() + 2 * mixer.value_heads);
 }
 
 // Returns the number of bytes that a mixture of experts needs: router outputs, and inputs, gate, up
@@ -79,7 +79,7 @@ std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, D
 // Bytes of a gated delta net: projections, convolved q, k and v, output and its kept rows, rates
 // and decays, and what the chunks need; a sequence has at most twice as many chunks as full ones.
 std::int64_t gated_delta_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
-  const auto& delta = model.delta;
+  const auto& delta = model.mixer;
   const auto width = 2 * delta.channels() + 3 * delta.value_width() + 2 * delta.value_heads + 8;
   const auto chunks = has_cuda_delta_chunks(delta, dtype) ? 2 * rows / kCudaDeltaChunk : 0;
   return rows * (width * element_size(dtype) + 8 * delta.value_heads) +
@@ -155,13 +155,13 @@ std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
   const auto mlp_rows = std::min(rows, kCpuMlpRows);
   // Size of the packed operands of gemm.h: widest input, keys and values, and shared weights.
   const auto mlp_products = model.gated_mlp() ? 2 : 1;
-  const auto widest = std::max({model.d_model, q_width, model.delta.value_width()});
+  const auto widest = std::max({model.d_model, q_width, model.mixer.value_width()});
   const auto packed = std::max(rows * widest, mlp_rows * model.d_mlp) + rows * kv_width +
                       std::min(kMostSharedWeights, mlp_products * model.d_model * model.d_mlp);
   const auto residuals = (model.parallel_residual ? 4 : 3) * model.d_model;
   const auto floats = rows * (residuals + heads + rotary_elements(model)) +
                       mlp_products * mlp_rows * model.d_mlp + packed + expert_floats(model, rows) +
-                      gated_delta_floats(model, rows);
+                      mixer_floats(model, rows);
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 
@@ -194,8 +194,8 @@ std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype) {
 
 std::int64_t cache_state_bytes(const ModelConfig& model) {
   if (!model.has_recurrence()) return 0;
-  return delta_layers(model) * gated_delta_memory_floats(model.delta) *
-         static_cast<std::int64_t>(sizeof(float));
+  return std::ranges::count_if(model.layers, &LayerConfig::has_state) *
+         mixer_memory_floats(model.mixer) * static_cast<std::int64_t>(sizeof(float));
 }
 
 void check_cache_fits_host(const ModelConfig& model, std::int64_t sequences,
@@ -257,7 +257,7 @@ std::int64_t DeviceBudget::weight_bytes(bool streamed) const {
 }
 
 std::int64_t DeviceBudget::reserve_cache(std::int64_t sequences, std::int64_t positions) {
-  const auto states = delta_layers(model_) * cuda_delta_state_bytes(model_.delta);
+  const auto states = delta_layers(model_) * cuda_delta_state_bytes(model_.mixer);
   const auto bytes = sequences * (positions * cache_token_bytes(model_, options_.dtype) + states);
   const auto rest = weight_bytes(streams_) + activation_bytes(model_, sequences, options_);
   auto caches = caches_->load();

@@ -66,10 +66,22 @@ class ForwardPass {
   }
 
   void run_layer(std::int64_t layer) {
+    const auto& config = config_.layers[as_index(layer)];
     show({Stage::resid_pre, layer}, ActivationBuffer::residual);
     show_inputs(layer);
     if (config_.parallel_residual) backend_.keep_layer_input();
 
+    if (config.mixer == Mixer::none)
+      drop_rows(layer);
+    else
+      mix_tokens(layer);
+    show({Stage::resid_mid, layer}, ActivationBuffer::residual);
+    if (plan_.ends_before({Stage::mlp_in, layer})) return;
+    if (config.mlp && !transform_rows(layer)) return;
+    show({Stage::resid_post, layer}, ActivationBuffer::residual);
+  }
+
+  void mix_tokens(std::int64_t layer) {
     show_scale({Stage::ln1_scale, layer});
     backend_.normalize(NormSite::before_attention);
     show({Stage::ln1_normalized, layer}, ActivationBuffer::normalized);
@@ -77,19 +89,20 @@ class ForwardPass {
       run_attention(layer);
     else
       run_mixer(layer);
-    show({Stage::resid_mid, layer}, ActivationBuffer::residual);
-    if (plan_.ends_before({Stage::mlp_in, layer})) return;
+  }
 
+  // Runs the MLP or the experts of a layer. Returns false if the pass ends before their output.
+  bool transform_rows(std::int64_t layer) {
     normalize_mlp_input(layer);
     show({Stage::ln2_normalized, layer}, ActivationBuffer::normalized);
-    if (plan_.ends_before({Stage::router_logits, layer})) return;
+    if (plan_.ends_before({Stage::router_logits, layer})) return false;
     if (config_.layers[as_index(layer)].experts) route(layer);
-    if (plan_.ends_before({Stage::mlp_pre, layer})) return;
+    if (plan_.ends_before({Stage::mlp_pre, layer})) return false;
     const HookPoint output{Stage::mlp_out, layer};
     run_mlp(layer, residual_addition(output));
-    if (plan_.ends_before(output)) return;
+    if (plan_.ends_before(output)) return false;
     show_update(output);
-    show({Stage::resid_post, layer}, ActivationBuffer::residual);
+    return true;
   }
 
   void run_attention(std::int64_t layer) {
@@ -98,26 +111,38 @@ class ForwardPass {
     show({Stage::kv_latent, layer}, ActivationBuffer::kv_latent);
     if (plan_.ends_before({Stage::q, layer})) return;
     queries_and_keys(layer);
+    const bool beside = config_.layers[as_index(layer)].attention_beside;
+    if (beside) compute_mixer(layer);
     if (plan_.ends_before({Stage::attn_scores, layer})) return;
     attend(layer);
     show_results({Stage::result, layer});
+    if (beside) project_mixer(layer);
     const HookPoint output{Stage::attn_out, layer};
     if (plan_.ends_before(output)) return;
     backend_.project_output(residual_addition(output));
     show_update(output);
   }
 
-  // The recurrence of a layer without attention.
+  // The mixer of a layer without attention.
   void run_mixer(std::int64_t layer) {
+    compute_mixer(layer);
+    if (plan_.ends_before({Stage::mixer_out, layer})) return;
+    drop_rows(layer);
+    project_mixer(layer);
+  }
+
+  void compute_mixer(std::int64_t layer) {
     show({Stage::mixer_in, layer}, ActivationBuffer::normalized);
     const HookPoint state{Stage::mixer_state, layer};
     if (plan_.ends_before(state)) return;
     const auto rows = observer_.wants(state) ? state_rows(state) : std::vector<std::int64_t>();
     backend_.mix(rows);
     if (!rows.empty()) observer_.see(state, backend_.mixer_states());
+  }
+
+  void project_mixer(std::int64_t layer) {
     const HookPoint output{Stage::mixer_out, layer};
     if (plan_.ends_before(output)) return;
-    drop_rows(layer);
     backend_.project_mixer_output(residual_addition(output));
     show_update(output);
   }

@@ -33,7 +33,6 @@ constexpr std::array kStages = {
     StageInfo{Stage::ln1_scale, "ln1.hook_scale", true, true},
     StageInfo{Stage::ln1_normalized, "ln1.hook_normalized", true},
     StageInfo{Stage::kv_latent, "attn.hook_kv_latent", true},
-    StageInfo{Stage::mixer_in, "mixer.hook_in", true},
     StageInfo{Stage::q, "attn.hook_q", true},
     StageInfo{Stage::k, "attn.hook_k", true},
     StageInfo{Stage::v, "attn.hook_v", true},
@@ -41,9 +40,10 @@ constexpr std::array kStages = {
     StageInfo{Stage::k_normed, "attn.hook_k_normed", true},
     StageInfo{Stage::rot_q, "attn.hook_rot_q", true},
     StageInfo{Stage::rot_k, "attn.hook_rot_k", true},
+    StageInfo{Stage::mixer_in, "mixer.hook_in", true},
+    StageInfo{Stage::mixer_state, "mixer.hook_state", true},
     StageInfo{Stage::attn_scores, "attn.hook_attn_scores", true},
     StageInfo{Stage::pattern, "attn.hook_pattern", true},
-    StageInfo{Stage::mixer_state, "mixer.hook_state", true},
     StageInfo{Stage::z, "attn.hook_z", true},
     StageInfo{Stage::result, "attn.hook_result", true, true},
     StageInfo{Stage::mixer_out, "mixer.hook_out", true},
@@ -111,7 +111,7 @@ std::int64_t last_attention_layer_of(const ModelConfig& model) {
 // Throws a bad-input error if a pattern names a hook point of attention in a layer without it.
 void check_attention_layer(const ModelConfig& model, const std::string& pattern) {
   for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
-    if (model.layers[as_index(layer)].mixer == Mixer::attention) continue;
+    if (model.layers[as_index(layer)].attends()) continue;
     if (std::ranges::any_of(kStages, [&](const StageInfo& entry) {
           return is_attention_stage(entry.stage) &&
                  glob_match(pattern, hook_name({entry.stage, layer}));
@@ -155,13 +155,18 @@ std::vector<HookPoint> select_hook_points(const ModelConfig& model, bool derived
 bool has_hook_point(const ModelConfig& model, HookPoint point) {
   const auto is = [&](auto... stages) { return is_one_of(point.stage, {stages...}); };
   if (is(Stage::pos_embed)) return model.learned_positions();
-  if (point.layer >= 0 && model.layers[as_index(point.layer)].mixer != Mixer::attention) {
-    if (is_attention_stage(point.stage)) return false;
-    if (is_mixer_stage(point.stage)) return true;
-    if (is(Stage::ln1_scale, Stage::ln1_normalized, Stage::ln2_scale, Stage::ln2_normalized))
+  if (point.layer >= 0) {
+    const auto& layer = model.layers[as_index(point.layer)];
+    const bool mixes = layer.mixer != Mixer::none;
+    if (is_attention_stage(point.stage) && !layer.attends()) return false;
+    if (is_mixer_stage(point.stage)) return layer.has_state();
+    if (is(Stage::resid_mid) && !(mixes && layer.mlp)) return false;
+    if (is(Stage::ln1_scale, Stage::ln1_normalized) && !mixes) return false;
+    if (point.stage >= Stage::mlp_in && point.stage <= Stage::mlp_out && !layer.mlp) return false;
+    if (layer.has_state() &&
+        is(Stage::ln1_scale, Stage::ln1_normalized, Stage::ln2_scale, Stage::ln2_normalized))
       return true;
   }
-  if (is_mixer_stage(point.stage)) return false;
   if (is(Stage::ln1_scale, Stage::ln1_normalized)) return !model.names.input_norm.empty();
   if (is(Stage::ln2_normalized)) return !model.names.mlp_norm.empty();
   if (is(Stage::kv_latent)) return model.has_latent_attention();

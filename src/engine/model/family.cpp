@@ -93,6 +93,10 @@ std::span<const FamilySpec> supported_families() {
       FamilySpec{"qwen3_next", "Qwen3-Next", read_qwen3_next},
       FamilySpec{"qwen3_5_text", "Qwen3.5", read_qwen3_5},
       FamilySpec{"olmo_hybrid", "OLMo Hybrid", read_olmo_hybrid},
+      FamilySpec{"lfm2", "LFM2", read_lfm2},
+      FamilySpec{"falcon_h1", "Falcon-H1", read_falcon_h1},
+      FamilySpec{"granitemoehybrid", "Granite 4", read_granitemoehybrid},
+      FamilySpec{"nemotron_h", "Nemotron-H, Nemotron 3 Nano", read_nemotron_h},
   };
   return kFamilies;
 }
@@ -114,10 +118,13 @@ void read_llama_config(ModelConfig& model, const ConfigReader& config,
 
 void read_llama_without_rope(ModelConfig& model, const ConfigReader& config,
                              const LlamaDefaults& defaults) {
-  model.n_layers = read_layer_count(config);
+  model.n_layers = defaults.n_layers > 0 ? defaults.n_layers : read_layer_count(config);
   model.d_model = config.positive_integer("hidden_size");
   model.n_heads = config.positive_integer("num_attention_heads");
-  model.n_kv_heads = config.positive_integer("num_key_value_heads", model.n_heads);
+  const bool absent = !config.contains_key("num_key_value_heads");
+  model.n_kv_heads = config.positive_integer(
+      "num_key_value_heads",
+      absent && defaults.n_kv_heads > 0 ? defaults.n_kv_heads : model.n_heads);
   // A head_dim of null means hidden_size / num_attention_heads, whatever the family's default is.
   const bool derived = defaults.d_head == 0 || config.contains_key("head_dim");
   if (!config.has_value("head_dim") && derived && model.d_model % model.n_heads != 0)
@@ -125,7 +132,7 @@ void read_llama_without_rope(ModelConfig& model, const ConfigReader& config,
               config.where(), model.d_model, model.n_heads);
   model.d_head = config.positive_integer("head_dim",
                                          derived ? model.d_model / model.n_heads : defaults.d_head);
-  model.d_mlp = config.positive_integer("intermediate_size");
+  model.d_mlp = config.positive_integer(defaults.d_mlp_key);
   model.vocab_size = config.positive_integer("vocab_size");
   model.embedding_rows = model.vocab_size;
   model.max_positions = config.positive_integer("max_position_embeddings", defaults.max_positions);

@@ -34,7 +34,7 @@ class WeightBinder {
  public:
   // Tensors are listed without the prefix.
   WeightBinder(const ModelConfig& model, const TensorNaming& naming)
-      : model_(model), prefix_{.experts = naming.experts, .delta = naming.delta} {}
+      : model_(model), prefix_{.experts = naming.experts, .mixer = naming.mixer} {}
   WeightBinder(const ModelConfig& model, const Checkpoint& checkpoint)
       : model_(model),
         checkpoint_(&checkpoint),
@@ -89,21 +89,26 @@ class WeightBinder {
     const auto& names = model_.names;
     const auto at = fmt::format("{}{}.{}.", prefix_.backbone, names.layers, index);
     LayerWeights weights;
-    if (model_.layers[index].mixer == Mixer::gated_delta) {
-      weights.input_norm = bind_norm(at, prefix_.delta.input_norm);
-      weights.delta = bind_gated_delta(at);
-      weights.mlp_norm = bind_norm(at, prefix_.delta.mlp_norm);
-      bind_mlp_or_experts(weights, at, model_.layers[index].experts);
-      return weights;
+    const auto& layer = model_.layers[index];
+    if (layer.has_state()) {
+      weights.input_norm = bind_norm(at, prefix_.mixer.input_norm);
+      weights.mixer = bind_mixer(at);
+    } else if (layer.attends()) {
+      weights.input_norm = bind_norm(at, names.input_norm);
     }
-    weights.input_norm = bind_norm(at, names.input_norm);
-    bind_attention(weights, at);
-    const auto& after = prefix_.delta.post_attention_norm;
-    weights.post_attention_norm = bind_norm(at, after.empty() ? names.post_attention_norm : after);
-    weights.mlp_norm =
-        names.mlp_norm == names.input_norm ? weights.input_norm : bind_norm(at, names.mlp_norm);
-    bind_mlp_or_experts(weights, at, model_.layers[index].experts);
-    weights.post_mlp_norm = bind_norm(at, names.post_mlp_norm);
+    if (layer.attends()) {
+      bind_attention(weights, at);
+      const auto& after = prefix_.mixer.post_attention_norm;
+      weights.post_attention_norm =
+          bind_norm(at, after.empty() ? names.post_attention_norm : after);
+    }
+    if (!layer.mlp) return weights;
+    const auto& mlp_norm = layer.has_state() ? prefix_.mixer.mlp_norm : names.mlp_norm;
+    weights.mlp_norm = layer.attends() && names.mlp_norm == names.input_norm
+                           ? weights.input_norm
+                           : bind_norm(at, mlp_norm);
+    bind_mlp_or_experts(weights, at, layer.experts);
+    if (!layer.has_state()) weights.post_mlp_norm = bind_norm(at, names.post_mlp_norm);
     return weights;
   }
 
@@ -111,16 +116,83 @@ class WeightBinder {
     if (experts)
       bind_experts(weights, at);
     else
-      bind_mlp(weights, at);
+      bind_mlp(weights, at, model_.d_mlp);
   }
 
-  GatedDeltaWeights bind_gated_delta(const std::string& at) {
-    const auto& names = prefix_.delta;
-    const auto& c = model_.delta;
+  MixerWeights bind_mixer(const std::string& at) {
+    const auto& names = prefix_.mixer;
+    const auto& c = model_.mixer;
+    MixerWeights w;
+    if (c.kind == Mixer::gated_delta)
+      bind_gated_delta(w, at);
+    else
+      bind_parts_of_one_matrix(w, at);
+    w.convolution = bind_convolution(at);
+    if (c.convolution_bias)
+      w.convolution_bias =
+          keys_first(bind_vector(at + names.convolutions[0] + ".bias", {c.channels()}), 1);
+    const auto& scale = model_.projection_scales.mixer_output;
+    w.output = bind_linear(at + names.output, model_.d_model, c.value_width(), c.output_bias);
+    scale_linear(w.output, scale, scale);
+    if (c.kind == Mixer::short_convolution) return w;
+    w.a_log = bind_vector(at + names.module + ".A_log", {c.value_heads});
+    w.dt_bias = bind_vector(at + names.module + ".dt_bias", {c.value_heads});
+    const bool mamba = c.kind == Mixer::mamba2;
+    if (mamba) w.skip = bind_vector(at + names.module + ".D", {c.value_heads});
+    if (!names.norm.empty())
+      w.norm = bind_vector(at + names.norm + ".weight", {mamba ? c.value_width() : c.d_value});
+    return w;
+  }
+
+  void bind_parts_of_one_matrix(MixerWeights& w, const std::string& at) {
+    const auto& c = model_.mixer;
+    const auto values = c.value_width();
+    struct Part {
+      Linear* linear;
+      std::int64_t rows;
+    };
+    const std::vector<Part> parts =
+        c.kind == Mixer::short_convolution
+            ? std::vector<Part>{{&w.k, values}, {&w.z, values}, {&w.v, values}}
+            : std::vector<Part>{{&w.z, values},
+                                {&w.v, values},
+                                {&w.k, c.key_width()},
+                                {&w.q, c.key_width()},
+                                {&w.a, c.value_heads}};
+    std::int64_t total = 0;
+    for (const auto& part : parts) total += part.rows;
+    const Linear all = bind_linear(at + prefix_.mixer.all, total, model_.d_model, c.input_bias);
+    std::int64_t first = 0;
+    for (std::size_t i = 0; i < parts.size(); first += parts[i++].rows) {
+      const auto& scales = model_.projection_scales;
+      *parts[i].linear = select_rows(all, first, parts[i].rows);
+      scale_linear(*parts[i].linear, scales.mixer_input * scales.mixer[i], scales.mixer[i]);
+    }
+  }
+
+  static void scale_linear(Linear& linear, double weight, double bias) {
+    linear.weight.scale *= static_cast<float>(weight);
+    for (float& value : linear.bias) value *= static_cast<float>(bias);
+  }
+
+  // Checkpoints of Mamba 2 have the channels of v before those of k and q: returns them as q, k, v.
+  std::vector<float> keys_first(const std::vector<float>& x, std::int64_t per_channel) const {
+    if (model_.mixer.kind != Mixer::mamba2 || x.empty()) return x;
+    const auto keys = as_index(model_.mixer.key_width() * per_channel);
+    const auto values = x.size() - 2 * keys;
+    std::vector<float> sorted;
+    for (const auto first : {values + keys, values, std::size_t{0}})
+      sorted.insert(sorted.end(), x.begin() + static_cast<std::ptrdiff_t>(first),
+                    x.begin() + static_cast<std::ptrdiff_t>(first + (first == 0 ? values : keys)));
+    return sorted;
+  }
+
+  void bind_gated_delta(MixerWeights& w, const std::string& at) {
+    const auto& names = prefix_.mixer;
+    const auto& c = model_.mixer;
     const auto d = model_.d_model;
     const auto keys = c.key_width();
     const auto values = c.value_width();
-    GatedDeltaWeights w;
     if (!names.qkvz.empty()) {  // rows of each key head: q, k, then v and z of its value heads
       const Linear all = bind_linear(at + names.qkvz, 2 * (keys + values), d, false);
       const auto group = values / c.key_heads;
@@ -147,27 +219,22 @@ class WeightBinder {
       w.b = bind_linear(at + names.b, c.value_heads, d, false);
       w.a = bind_linear(at + names.a, c.value_heads, d, false);
     }
-    w.convolution = bind_convolution(at);
-    w.a_log = bind_vector(at + "linear_attn.A_log", {c.value_heads});
-    w.dt_bias = bind_vector(at + "linear_attn.dt_bias", {c.value_heads});
-    w.norm = bind_vector(at + names.norm + ".weight", {c.d_value});
-    w.output = bind_linear(at + names.output, d, values, false);
-    return w;
   }
 
   // Returns (taps, channels) from one tensor (channels, 1, taps) or from those of q, k and v.
   std::vector<float> bind_convolution(const std::string& at) {
-    const auto& c = model_.delta;
-    const auto& names = prefix_.delta.convolutions;
+    const auto& c = model_.mixer;
+    const auto& names = prefix_.mixer.convolutions;
     std::vector<std::int64_t> widths{c.key_width(), c.key_width(), c.value_width()};
     const auto third = (c.channels() + 2) / 3;
-    if (prefix_.delta.even_convolutions) widths = {third, third, c.channels() - 2 * third};
+    if (prefix_.mixer.even_convolutions) widths = {third, third, c.channels() - 2 * third};
     if (names.size() == 1) widths = {c.channels()};
     std::vector<float> all;  // (channels, taps)
     for (std::size_t i = 0; i < names.size(); ++i) {
       const auto part = bind_vector(at + names[i] + ".weight", {widths[i], 1, c.taps});
       all.insert(all.end(), part.begin(), part.end());
     }
+    all = keys_first(all, c.taps);
     std::vector<float> by_tap(all.size());
     for (std::size_t i = 0; i < all.size(); ++i)
       by_tap[i % as_index(c.taps) * as_index(c.channels()) + i / as_index(c.taps)] = all[i];
@@ -207,6 +274,11 @@ class WeightBinder {
     if (model_.has_attention_gate() && names.attention_gate != names.q)
       weights.attention_gate = bind_linear(at + names.attention_gate, q_rows, d, false);
     weights.o = bind_linear(at + names.o, d, z_width, model_.output_bias);
+    const auto& scales = model_.projection_scales;
+    scale_linear(weights.q, scales.attention_input, 1.0);
+    scale_linear(weights.k, scales.attention_input * scales.k, scales.k);
+    scale_linear(weights.v, scales.attention_input, 1.0);
+    scale_linear(weights.o, scales.o, scales.o);
     if (!model_.qk_norm && !model_.rotated_qk_norm) return;
     if (names.q_norm.empty()) {
       weights.q_norm.weight.assign(as_index(model_.d_head), 1.0f);
@@ -241,10 +313,9 @@ class WeightBinder {
     weights.v = block_part(up, model_.n_heads, own, d_value);
   }
 
-  void bind_mlp(LayerWeights& weights, const std::string& at) {
+  void bind_mlp(LayerWeights& weights, const std::string& at, std::int64_t width) {
     const auto& names = model_.names;
     const auto d = model_.d_model;
-    const auto width = model_.d_mlp;
     if (!names.gate_up.empty()) {
       const Linear both = bind_linear(at + names.gate_up, 2 * width, d, model_.mlp_bias);
       weights.gate = select_rows(both, 0, width);
@@ -256,6 +327,9 @@ class WeightBinder {
     }
     if (model_.activation == Activation::xielu) weights.xielu = bind_xielu(at + names.activation);
     weights.down = bind_linear(at + names.down, d, width, model_.mlp_bias);
+    const auto& scales = model_.projection_scales;
+    scale_linear(weights.gate, scales.gate, scales.gate);
+    scale_linear(weights.down, scales.down, scales.down);
   }
 
   void bind_experts(LayerWeights& weights, const std::string& at) {
@@ -268,8 +342,11 @@ class WeightBinder {
     if (!names.selection_bias.empty())
       weights.selection_bias = bind_vector(at + names.selection_bias,
                                            names.bias_has_rows ? Shape{1, count} : Shape{count});
-    if (const auto shared = model_.experts.shared_d_mlp; shared > 0) {
-      weights.gate = bind_linear(at + names.shared + ".gate_proj", shared, d, false);
+    if (const auto shared = model_.experts.shared_d_mlp; shared > 0 && names.shared.empty()) {
+      bind_mlp(weights, at, shared);
+    } else if (shared > 0) {
+      if (model_.gated_mlp())
+        weights.gate = bind_linear(at + names.shared + ".gate_proj", shared, d, false);
       weights.up = bind_linear(at + names.shared + ".up_proj", shared, d, false);
       weights.down = bind_linear(at + names.shared + ".down_proj", d, shared, false);
       if (!names.shared_gate.empty())
@@ -491,7 +568,7 @@ class WeightBinder {
 std::vector<TensorSpec> expected_tensors(const ModelConfig& model) {
   TensorNaming naming;
   if (!model.names.experts.empty()) naming.experts = model.names.experts.front();
-  if (!model.names.delta.empty()) naming.delta = model.names.delta.front();
+  if (!model.names.mixer.empty()) naming.mixer = model.names.mixer.front();
   return expected_tensors(model, naming);
 }
 

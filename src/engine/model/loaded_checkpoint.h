@@ -63,14 +63,14 @@ std::string embedding_tensor_name(const ModelConfig& model);
 
 // How a checkpoint names the tensors of the language model.
 struct TensorNaming {
-  std::string backbone = {};   // "model.", "language_model.model.", ...
-  std::string head = {};       // full name of the output embedding; "" if it is tied and not stored
-  ExpertNames experts = {};    // naming of the expert tensors, for models with experts
-  GatedDeltaNames delta = {};  // naming of gated delta nets, for models with such layers
+  std::string backbone = {};  // "model.", "language_model.model.", ...
+  std::string head = {};      // full name of the output embedding; "" if it is tied and not stored
+  ExpertNames experts = {};   // naming of the expert tensors, for models with experts
+  MixerNames mixer = {};      // naming of mixers other than attention, for models with such layers
 };
 
 // Returns all tensors below the prefix in forward order; cross-attention layers have none. Without
-// `naming`, experts and gated delta nets are named as in the published checkpoints.
+// `naming`, experts and mixers are named as in the published checkpoints.
 std::vector<TensorSpec> expected_tensors(const ModelConfig& model);
 std::vector<TensorSpec> expected_tensors(const ModelConfig& model, const TensorNaming& naming);
 

@@ -119,7 +119,7 @@ void check_widths(const ModelConfig& model, const ConfigReader& config) {
   check("moe_intermediate_size", model.experts.d_mlp);
   check("the width of the shared experts", model.experts.shared_d_mlp);
   check("the number of experts times their width", model.experts.count * model.experts.d_mlp);
-  check("the number of channels of linear attention", model.delta.channels());
+  check("the number of channels of linear attention", model.mixer.channels());
 }
 
 void check_sizes(const ModelConfig& model, const ConfigReader& config) {
@@ -240,11 +240,27 @@ void ConfigReader::fail(const std::string& key, const std::string& expected) con
   bad_input("{}: '{}' is {}, expected {}", where_, key, found, expected);
 }
 
+std::string_view mixer_name(Mixer mixer) {
+  switch (mixer) {
+    case Mixer::attention:
+      return "attention layer";
+    case Mixer::gated_delta:
+      return "gated delta net";
+    case Mixer::mamba2:
+      return "Mamba 2 layer";
+    case Mixer::short_convolution:
+      return "short convolution";
+    case Mixer::none:
+      break;
+  }
+  return "MLP";
+}
+
 std::string list_layers(const ModelConfig& model, bool attention) {
   std::string list;
   const auto count = std::ssize(model.layers);
   const auto listed = [&](std::int64_t i) {
-    return (model.layers[as_index(i)].mixer == Mixer::attention) == attention;
+    return model.layers[as_index(i)].attends() == attention;
   };
   for (std::int64_t first = 0, end = 0; first < count; first = end + 1) {
     for (end = first; end < count && listed(end);) ++end;
@@ -261,7 +277,11 @@ void log_layers_without_attention(const ModelConfig& model) {
   const auto layers = list_layers(model, false);
   const std::lock_guard lock(mutex);
   if (layers.empty() || !said.insert(layers).second) return;
-  log::info("layers {} have no attention (gated delta nets) and are left out", layers);
+  std::vector<std::string> kinds;
+  if (model.has_recurrence()) kinds.push_back(fmt::format("{}s", mixer_name(model.mixer.kind)));
+  if (std::ranges::count(model.layers, Mixer::none, &LayerConfig::mixer) > 0)
+    kinds.emplace_back("MLPs");
+  log::info("layers {} have no attention ({}) and are left out", layers, fmt::join(kinds, " and "));
 }
 
 bool is_supported_family(const std::string& model_type) {

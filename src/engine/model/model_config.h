@@ -84,7 +84,10 @@ struct LlamaDefaults {
   const char* norm_eps_key = "rms_norm_eps";
   const char* activation = "silu";
   bool tied = false;
-  std::int64_t d_head = 0;  // 0 means hidden_size / num_attention_heads
+  std::int64_t d_head = 0;      // 0 means hidden_size / num_attention_heads
+  std::int64_t n_kv_heads = 0;  // without the key; 0 means num_attention_heads
+  const char* d_mlp_key = "intermediate_size";
+  std::int64_t n_layers = 0;  // 0 means num_hidden_layers
   double partial_rotary_factor = 1.0;
   std::int64_t max_positions = 2048;
 };
@@ -165,18 +168,31 @@ void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std
 // read_experts().
 void read_sparse_layers(ModelConfig& model, const ConfigReader& config);
 
+// Gives a layer another mixer than attention, which has no position encoding.
+void set_mixer(LayerConfig& layer, Mixer mixer);
+
+// Reads layer_types, or another key: "full_attention", or `name` for a layer with `mixer`; at least
+// one layer has attention. Layers of Mamba 2 may have the older names "attention" and "mamba".
+void read_mixers_of_layers(ModelConfig& model, const ConfigReader& config, const std::string& name,
+                           Mixer mixer, const char* key = "layer_types");
+
+// Reads the length of the convolution of a mixer.
+std::int64_t read_convolution_taps(const ConfigReader& config, const char* key,
+                                   std::int64_t fallback);
+
 // Returns tensor names of checkpoints that store all experts of a layer in one tensor.
 ExpertNames stacked_expert_names();
 
 // One reader per model family, with the signature of FamilySpec::read.
 using FamilyReader = void(ModelConfig& model, const ConfigReader& config);
 FamilyReader read_afmoe, read_apertus, read_cohere2, read_deepseek_v2, read_deepseek_v3,
-    read_ernie4_5, read_ernie4_5_moe, read_exaone4, read_gemma2, read_gemma3, read_glm, read_glm4,
-    read_glm4_moe, read_gpt2, read_gpt_neox, read_gpt_oss, read_granite, read_hunyuan_v1_dense,
-    read_llama, read_llama4, read_minimax_m2, read_ministral, read_ministral3, read_mistral,
-    read_mixtral, read_mllama, read_nanochat, read_olmo, read_olmo2, read_olmo3, read_olmo_hybrid,
-    read_olmoe, read_phi3, read_qwen2, read_qwen3, read_qwen3_5, read_qwen3_moe, read_qwen3_next,
-    read_seed_oss, read_smollm3, read_starcoder2;
+    read_ernie4_5, read_ernie4_5_moe, read_exaone4, read_falcon_h1, read_gemma2, read_gemma3,
+    read_glm, read_glm4, read_glm4_moe, read_gpt2, read_gpt_neox, read_gpt_oss, read_granite,
+    read_granitemoehybrid, read_hunyuan_v1_dense, read_lfm2, read_llama, read_llama4,
+    read_minimax_m2, read_ministral, read_ministral3, read_mistral, read_mixtral, read_mllama,
+    read_nanochat, read_nemotron_h, read_olmo, read_olmo2, read_olmo3, read_olmo_hybrid, read_olmoe,
+    read_phi3, read_qwen2, read_qwen3, read_qwen3_5, read_qwen3_moe, read_qwen3_next, read_seed_oss,
+    read_smollm3, read_starcoder2;
 
 // Valid RoPE bases: below 1 frequencies would grow with the dimension; published models reach 1e11.
 inline constexpr ConfigReader::NumberRange kRopeTheta{1.01, 1e15};

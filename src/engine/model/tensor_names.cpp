@@ -13,7 +13,8 @@ namespace qkscope {
 namespace {
 
 constexpr std::array kBackbones = {"model.",    "language_model.model.", "model.language_model.",
-                                   "gpt_neox.", "transformer.",          ""};
+                                   "gpt_neox.", "transformer.",          "backbone.",
+                                   ""};
 
 constexpr std::size_t kMostListed = 5;  // names in a message
 
@@ -52,20 +53,20 @@ ExpertNames find_expert_naming(const ModelConfig& model, const std::set<std::str
   return spellings.front();
 }
 
-// Returns the naming scheme of the first layers with a gated delta net and with attention.
-GatedDeltaNames find_delta(const ModelConfig& model, const std::set<std::string>& present,
-                           const std::string& backbone) {
+// Returns the naming scheme of the first layers with a mixer that keeps a state and with attention.
+MixerNames find_mixer_naming(const ModelConfig& model, const std::set<std::string>& present,
+                             const std::string& backbone) {
   const auto has_norm = [&](Mixer mixer, const std::string& name) {
     const auto layer = std::ranges::find(model.layers, mixer, &LayerConfig::mixer);
     return name.empty() ||
            present.contains(fmt::format("{}{}.{}.{}.weight", backbone, model.names.layers,
                                         layer - model.layers.begin(), name));
   };
-  for (const auto& names : model.names.delta)
-    if (has_norm(Mixer::gated_delta, names.input_norm) &&
+  for (const auto& names : model.names.mixer)
+    if (has_norm(model.mixer.kind, names.input_norm) &&
         has_norm(Mixer::attention, names.post_attention_norm))
       return names;
-  return model.names.delta.empty() ? GatedDeltaNames() : model.names.delta.front();
+  return model.names.mixer.empty() ? MixerNames() : model.names.mixer.front();
 }
 
 // Finds the prefix of the tensor names by trying the prefixes of published checkpoints.
@@ -148,7 +149,7 @@ TensorNaming check_tensor_names(const ModelConfig& model, const std::vector<std:
   const std::set<std::string> present(names.begin(), names.end());
   auto prefix = find_tensor_naming(model, present, where);
   prefix.experts = find_expert_naming(model, present, prefix.backbone);
-  prefix.delta = find_delta(model, present, prefix.backbone);
+  prefix.mixer = find_mixer_naming(model, present, prefix.backbone);
   check_missing(model, present, prefix, where);
   refuse_unknown_tensors(model, present, prefix, where);
   return prefix;

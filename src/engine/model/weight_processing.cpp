@@ -121,9 +121,9 @@ Tensor to_float32(const WeightMatrix& matrix) {
 void fold_norms(LoadedCheckpoint& model) {
   if (model.config.has_recurrence())
     bad_input(
-        "fold_norms: {} has layers with linear attention (gated delta net), whose norms are not "
-        "folded: leave it out",
-        model.config.family);
+        "fold_norms: {} has layers with linear attention ({}), whose norms are not folded: leave "
+        "it out",
+        model.config.family, mixer_name(model.config.mixer.kind));
   for (auto& layer : model.weights.layers) {
     auto& latent = layer.latent;
     std::vector<Linear*> readers = {&layer.q, &layer.k, &layer.v, &layer.attention_gate};

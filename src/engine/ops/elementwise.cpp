@@ -141,6 +141,13 @@ void add_update(TensorView residual, ConstTensorView update) {
   });
 }
 
+void multiply_elements(TensorView x, ConstTensorView y) {
+  QKSCOPE_ASSERT(x.shape() == y.shape() && y.is_contiguous());
+  for_each_range(x, kElementsPerTask, [&](float* values, std::int64_t count) {
+    rows::multiply(values, y.data<float>() + (values - x.data<float>()), count);
+  });
+}
+
 void soft_cap(TensorView logits, double cap) {
   for_each_range(logits, kElementsPerTask, [&](float* values, std::int64_t count) {
     rows::soft_cap(values, count, static_cast<float>(cap));

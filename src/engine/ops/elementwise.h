@@ -44,6 +44,8 @@ void clip(TensorView x, double limit);
 
 void scale_by(TensorView x, double factor);  // x *= factor
 
+void multiply_elements(TensorView x, ConstTensorView y);  // x *= y, of the same shape
+
 // Adds an update to the residual stream; both tensors have the same shape.
 void add_update(TensorView residual, ConstTensorView update);
 

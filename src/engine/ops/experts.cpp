@@ -150,6 +150,7 @@ void project_experts_gate_up(ConstTensorView x, const RowsByExpert& by_expert,
   static thread_local ScratchFloats ups;
   const auto d_model = x.dim(1);
   const auto d_mlp = gate.dim(2);
+  const bool gated = !experts.front().gate.weight.values.empty();
   for_each_expert(by_expert, [&](std::size_t expert, std::span<const std::int64_t> slots) {
     const auto count = std::ssize(slots);
     const auto taken = floats(inputs, count, d_model);
@@ -161,10 +162,13 @@ void project_experts_gate_up(ConstTensorView x, const RowsByExpert& by_expert,
       if (!factors.empty())
         rows::scale(taken.data<float>() + i * d_model, d_model, factors.data<float>()[slot]);
     });
-    linear(taken, {{experts[expert].gate, g}, {experts[expert].up, u}});
+    if (gated)
+      linear(taken, {{experts[expert].gate, g}, {experts[expert].up, u}});
+    else
+      linear(taken, experts[expert].up, g);
     for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {
       std::copy_n(g.data<float>() + i * d_mlp, d_mlp, gate.data<float>() + slot * d_mlp);
-      std::copy_n(u.data<float>() + i * d_mlp, d_mlp, up.data<float>() + slot * d_mlp);
+      if (gated) std::copy_n(u.data<float>() + i * d_mlp, d_mlp, up.data<float>() + slot * d_mlp);
     });
   });
 }

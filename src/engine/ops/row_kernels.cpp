@@ -42,6 +42,12 @@ void add_kernel(float* x, const float* y, std::int64_t count) {
   });
 }
 
+void multiply_kernel(float* x, const float* y, std::int64_t count) {
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(hn::Mul(load(x + i, extent), load(y + i, extent)), x + i, extent);
+  });
+}
+
 void add_scaled_kernel(float* x, const float* y, std::int64_t count, float factor) {
   const auto factors = hn::Set(kTag, factor);
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
@@ -120,13 +126,13 @@ HWY_INLINE FloatVector silu(FloatVector x) {
   return hn::Div(x, hn::Add(hn::Set(kTag, 1.0f), exp_approx(kTag, hn::Neg(x))));
 }
 
-void convolve_silu_kernel(const ConvolutionInput& input, std::int64_t count, float* y) {
+void convolve_kernel(const ConvolutionInput& input, std::int64_t count, float* y) {
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
-    auto sum = hn::Zero(kTag);
+    auto sum = input.bias == nullptr ? hn::Zero(kTag) : load(input.bias + i, extent);
     for (std::int64_t t = 0; t < input.taps; ++t)
       sum = hn::MulAdd(load(input.weight + t * input.stride + i, extent),
                        load(input.x[t] + i, extent), sum);
-    store(silu(sum), y + i, extent);
+    store(input.silu ? silu(sum) : sum, y + i, extent);
   });
 }
 
@@ -317,13 +323,14 @@ namespace qkscope::rows {
 QKSCOPE_EXPORT_KERNEL(void, scale, (float* x, std::int64_t count, float factor),
                       (x, count, factor));
 QKSCOPE_EXPORT_KERNEL(void, add, (float* x, const float* y, std::int64_t count), (x, y, count));
+QKSCOPE_EXPORT_KERNEL(void, multiply, (float* x, const float* y, std::int64_t count),
+                      (x, y, count));
 QKSCOPE_EXPORT_KERNEL(void, add_scaled,
                       (float* x, const float* y, std::int64_t count, float factor),
                       (x, y, count, factor));
 QKSCOPE_EXPORT_KERNEL(void, multiply_by_exp, (float* x, const float* exponents, std::int64_t count),
                       (x, exponents, count));
-QKSCOPE_EXPORT_KERNEL(void, convolve_silu,
-                      (const ConvolutionInput& input, std::int64_t count, float* y),
+QKSCOPE_EXPORT_KERNEL(void, convolve, (const ConvolutionInput& input, std::int64_t count, float* y),
                       (input, count, y));
 QKSCOPE_EXPORT_KERNEL(void, dot_products, (const DotProductInput& input, float factor, float* out),
                       (input, factor, out));

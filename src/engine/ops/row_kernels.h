@@ -8,21 +8,25 @@
 
 namespace qkscope::rows {
 
-void scale(float* x, std::int64_t count, float factor);  // x *= factor
-void add(float* x, const float* y, std::int64_t count);  // x += y
+void scale(float* x, std::int64_t count, float factor);       // x *= factor
+void add(float* x, const float* y, std::int64_t count);       // x += y
+void multiply(float* x, const float* y, std::int64_t count);  // x *= y
 // x += factor y, fused
 void add_scaled(float* x, const float* y, std::int64_t count, float factor);
 
 void multiply_by_exp(float* x, const float* exponents, std::int64_t count);  // x *= exp(exponents)
 
-// y[i] = silu(sum over t of weight[t][i] x[t][i]), one column of a causal convolution.
+// y[i] = bias[i] + sum over t of weight[t][i] x[t][i], one column of a causal convolution, or SiLU
+// of that.
 struct ConvolutionInput {
   const float* const* x;  // (taps) rows
   const float* weight;    // (taps, ...), rows `stride` apart
   std::int64_t stride;
   std::int64_t taps;
+  const float* bias;  // or null
+  bool silu;
 };
-void convolve_silu(const ConvolutionInput& input, std::int64_t count, float* y);
+void convolve(const ConvolutionInput& input, std::int64_t count, float* y);
 
 // Dot products: out[r] = factor * sum over i of x[i] y[r][i], in 16 interleaved lanes of FMA.
 struct DotProductInput {

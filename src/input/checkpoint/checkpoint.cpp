@@ -58,6 +58,25 @@ bool stays_in_folder(const std::string& shard) {
          path.is_relative() && std::find(path.begin(), path.end(), "..") == path.end();
 }
 
+// Rewrites the token Infinity, which Python writes and JSON does not have, as transformers writes
+// it: {"__float__": "Infinity"}. Strings remain as they are.
+std::string quote_infinities(std::string_view text) {
+  constexpr std::string_view kToken = "Infinity";
+  std::string result;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') quoted = !quoted;
+    if (!quoted && text.substr(i).starts_with(kToken)) {
+      result += R"({"__float__": "Infinity"})";
+      i += kToken.size() - 1;
+      continue;
+    }
+    result += text[i];
+    if (quoted && text[i] == '\\' && i + 1 < text.size()) result += text[++i];
+  }
+  return result;
+}
+
 }  // namespace
 
 std::map<std::string, std::string> parse_weight_index(std::string_view text,
@@ -107,6 +126,11 @@ std::string config_source(const std::string& folder) {
   return gguf.empty() ? join(folder, "config.json") : gguf;
 }
 
+Json load_config_file(const std::string& path) {
+  const MappedFile file(path);
+  return parse_json(quote_infinities(file.text()), path);
+}
+
 Json load_config(const std::string& folder) {
   if (const auto gguf = find_gguf(folder); !gguf.empty()) return GgufFile(gguf).model().config;
   if (!path_exists(folder)) bad_input("{}: no such folder; expected a checkpoint folder", folder);
@@ -116,7 +140,7 @@ Json load_config(const std::string& folder) {
   const auto path = join(folder, "config.json");
   if (!path_exists(path))
     bad_input("{}: no config.json in this folder; expected a Hugging Face checkpoint", folder);
-  Json config = load_json(path);
+  Json config = load_config_file(path);
   if (!config.is_object())
     bad_input("{}: found a JSON {}, expected a map of the model's settings", path,
               config.type_name());

@@ -76,6 +76,9 @@ class Checkpoint {
 // there are no weights or a shard is missing.
 std::vector<std::string> weight_files(const std::string& folder);
 
+// Parses a config.json, in which Infinity, as Python writes it, is {"__float__": "Infinity"}.
+Json load_config_file(const std::string& path);
+
 // Reads config.json, which must be a JSON object; weights need not exist. For a GGUF file, returns
 // the equivalent config.json.
 Json load_config(const std::string& folder);

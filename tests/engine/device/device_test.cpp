@@ -30,15 +30,19 @@ TEST(Device, UnusableDevicesThrowWithAReason) {
 }
 
 TEST(Device, ModelsWithoutACudaKernelAreRefusedBeforeAGpuIsLookedFor) {
-  auto model = load_model(golden_path("qwen3_next"));
-  model.config.delta.d_key = 512;
-  EXPECT_NO_THROW(make_backend(model));
-  EXPECT_EQ(bad_input_message([&] {
-              make_backend(model, {.device = {Device::Kind::cuda, 0}});
-            }),
-            "device cuda:0: qwen3_next models have gated delta nets of wide heads, for which there "
-            "is no CUDA kernel; use --device cpu, or engine: transformers for captures and "
-            "statistics");
+  for (const auto& [family, computation] :
+       {std::pair("lfm2", "short convolutions"), std::pair("falcon_h1", "Mamba 2 layers"),
+        std::pair("granitemoehybrid", "Mamba 2 layers"),
+        std::pair("nemotron_h", "Mamba 2 layers")}) {
+    const auto model = load_model(golden_path(family));
+    EXPECT_NO_THROW(make_backend(model));
+    EXPECT_EQ(bad_input_message([&] {
+                make_backend(model, {.device = {Device::Kind::cuda, 0}});
+              }),
+              std::string("device cuda:0: ") + family + " models have " + computation +
+                  ", for which there is no CUDA kernel; use --device cpu, or engine: transformers "
+                  "for captures and statistics");
+  }
 }
 
 TEST(Device, CopyValuesWorksBetweenHostTensors) {

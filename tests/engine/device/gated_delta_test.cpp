@@ -1,6 +1,4 @@
 // Kernels of gated delta nets against the recurrence of engine/ops, which has its own reference.
-#include "engine/ops/gated_delta.h"
-
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -11,6 +9,7 @@
 #include "device_buffer.h"
 #include "engine/device/cuda/mixer/delta_kernels.h"
 #include "engine/device/delta_plan.h"
+#include "engine/ops/mixer.h"
 
 namespace qkscope {
 namespace {
@@ -23,7 +22,7 @@ struct RuleInput {
   std::vector<float> log_decays;
 };
 
-RuleInput random_input(const GatedDeltaConfig& c, DType dtype) {
+RuleInput random_input(const MixerConfig& c, DType dtype) {
   std::mt19937 generator(1);
   std::normal_distribution<float> normal;
   RuleInput input{std::vector<float>(as_index(kRows * c.channels())),
@@ -49,7 +48,7 @@ struct RuleResult {
   std::vector<float> states;  // after state_rows
 };
 
-RuleResult on_cpu(const GatedDeltaConfig& c, RuleInput input, std::span<const Sequence> sequences,
+RuleResult on_cpu(const MixerConfig& c, RuleInput input, std::span<const Sequence> sequences,
                   std::span<const std::int64_t> state_rows) {
   for (std::int64_t i = 0; i < std::ssize(input.qkv); ++i)
     if (i % c.channels() < c.key_width())
@@ -60,10 +59,11 @@ RuleResult on_cpu(const GatedDeltaConfig& c, RuleInput input, std::span<const Se
   RuleResult result{
       std::vector<float>(as_index(kRows * c.value_width())),
       std::vector<float>(as_index(std::ssize(state_rows) * c.value_width() * c.d_key))};
-  delta_rule({c, view(input.qkv, {kRows, c.channels()}), view(input.rates, {kRows, c.value_heads}),
-              view(input.log_decays, {kRows, c.value_heads}), sequences, state_rows},
-             {view(result.states, {std::ssize(state_rows), c.value_heads, c.d_key, c.d_value})},
-             view(result.output, {kRows, c.value_heads, c.d_value}));
+  linear_recurrence(
+      {c, view(input.qkv, {kRows, c.channels()}), view(input.rates, {kRows, c.value_heads}),
+       view(input.log_decays, {kRows, c.value_heads}), sequences, state_rows},
+      {view(result.states, {std::ssize(state_rows), c.value_heads, c.d_key, c.d_value})},
+      view(result.output, {kRows, c.value_heads, c.d_value}));
   return result;
 }
 
@@ -75,7 +75,7 @@ struct Piece {
 };
 
 // Passes one after another; the states of a sequence alternate between two rows.
-RuleResult on_gpu(const GatedDeltaConfig& c, const RuleInput& input, DType dtype,
+RuleResult on_gpu(const MixerConfig& c, const RuleInput& input, DType dtype,
                   const std::vector<std::vector<Piece>>& passes,
                   std::span<const std::int64_t> state_rows) {
   const DeviceBuffer qkv(encoded(input.qkv, dtype)), rates(input.rates), decays(input.log_decays);
@@ -146,11 +146,12 @@ class GatedDeltaKernel : public GpuTest<testing::TestWithParam<std::tuple<DType,
 // pass. A 16-bit output is rounded once; its state is nearly that of float32 arithmetic.
 TEST_P(GatedDeltaKernel, AgreesWithTheCpu) {
   const auto& [dtype, widths] = GetParam();
-  const GatedDeltaConfig config{.key_heads = 2,
-                                .value_heads = 4,
-                                .d_key = widths.d_key,
-                                .d_value = widths.d_value,
-                                .rate_scale = widths.d_key == 96 ? 2.0 : 1.0};
+  const MixerConfig config{.kind = Mixer::gated_delta,
+                           .key_heads = 2,
+                           .value_heads = 4,
+                           .d_key = widths.d_key,
+                           .d_value = widths.d_value,
+                           .rate_scale = widths.d_key == 96 ? 2.0 : 1.0};
   const auto input = random_input(config, dtype);
   const std::vector<Sequence> sequences = {{0, 1}, {1, 63}, {64, 64}, {128, 65}, {193, 107}};
   const std::vector<std::int64_t> state_rows = {0, 63, 127, 150, 192, 299};

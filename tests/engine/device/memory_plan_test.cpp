@@ -61,7 +61,12 @@ TEST(MemoryPlan, RecurrentLayersAreCounted) {
   const auto plain_on_gpu = activation_bytes(model, 100, gpu);
   const auto token = cache_token_bytes(model, DType::f32);
   EXPECT_EQ(cache_state_bytes(model), 0);
-  model.delta = {.key_heads = 2, .value_heads = 4, .d_key = 8, .d_value = 10, .taps = 3};
+  model.mixer = {.kind = Mixer::gated_delta,
+                 .key_heads = 2,
+                 .value_heads = 4,
+                 .d_key = 8,
+                 .d_value = 10,
+                 .taps = 3};
   for (const std::size_t layer : {0, 1, 2}) model.layers[layer].mixer = Mixer::gated_delta;
   EXPECT_EQ(activation_bytes(model, 100), plain + 4 * 100 * (72 + 2 * 40 + 2 * 4));
   EXPECT_EQ(activation_bytes(model, 100, gpu),

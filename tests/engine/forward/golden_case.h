@@ -66,7 +66,7 @@ inline LoadedCheckpoint load_case(const Case& golden) {
   if (golden.config.ends_with(".gguf")) return load_model(golden.folder);
   LoadedCheckpoint model{Checkpoint::open(golden.folder), {}, {}};
   const auto path = golden.folder + "/" + golden.config;
-  model.config = parse_model_config(load_json(path), path);
+  model.config = parse_model_config(load_config_file(path), path);
   model.weights = bind_weights(model.config, model.checkpoint);
   return model;
 }

@@ -59,7 +59,13 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "qwen3_next_long",
                                  "qwen3_5_text",
                                  "olmo_hybrid",
-                                 "olmo_hybrid_rope"};
+                                 "olmo_hybrid_rope",
+                                 "lfm2",
+                                 "falcon_h1",
+                                 "falcon_h1_norm",
+                                 "granitemoehybrid_dense",
+                                 "nemotron_h",
+                                 "nemotron_h_bias"};
 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocabulary, unsigned seed) {
   std::mt19937 generator(seed);
@@ -299,7 +305,7 @@ TEST(Collector, NonexistentRowsAndHeadsThrow) {
 // The state after a chosen row is the last state of the text that ends there.
 TEST(Collector, StatesOfChosenRowsAreThoseOfShorterTexts) {
   const auto model = load_golden("olmo_hybrid");
-  const auto& delta = model.config.delta;
+  const auto& delta = model.config.mixer;
   const auto ids = random_ids(150, model.config.vocab_size, 8);
   const HookPoint point{Stage::mixer_state, 1};
   const auto states = [&](std::span<const std::int32_t> text, std::vector<std::int64_t> rows) {
@@ -371,6 +377,29 @@ TEST(Hooks, LayersWithoutAttentionHaveHooksOfTheirMixer) {
                            "attention are 3");
   }
   EXPECT_THROW(names_of({"blocks.3.mixer.hook_in"}), Error);
+}
+
+// Layers of Nemotron-H have one part; those of Falcon-H1 have attention and a mixer.
+TEST(Hooks, LayersOfOnePartHaveTheHooksOfThatPart) {
+  const auto names_of = [](const char* model, const std::string& pattern) {
+    std::vector<std::string> names;
+    for (const auto point : match_hooks(load_golden(model).config, std::vector{pattern}))
+      names.push_back(hook_name(point).substr(std::string("blocks.0.").size()));
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names_of("nemotron_h", "blocks.0.*"),
+            (Names{"hook_resid_pre", "ln1.hook_normalized", "mixer.hook_in", "mixer.hook_state",
+                   "mixer.hook_out", "hook_resid_post"}));
+  EXPECT_EQ(names_of("nemotron_h", "blocks.1.*"),
+            (Names{"hook_resid_pre", "ln2.hook_normalized", "mlp.hook_pre", "mlp.hook_post",
+                   "hook_mlp_out", "hook_resid_post"}));
+  const auto attention = names_of("nemotron_h", "blocks.2.*");
+  EXPECT_EQ(attention.back(), "hook_resid_post");
+  EXPECT_EQ(attention[attention.size() - 2], "hook_attn_out");
+  EXPECT_EQ(names_of("falcon_h1", "blocks.0.mixer.*"),
+            (Names{"mixer.hook_in", "mixer.hook_state", "mixer.hook_out"}));
+  EXPECT_EQ(names_of("falcon_h1", "blocks.0.attn.hook_rot_q"), Names{"attn.hook_rot_q"});
 }
 
 TEST(Hooks, PatternsMatchAndTyposGetASuggestion) {

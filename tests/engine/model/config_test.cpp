@@ -546,9 +546,9 @@ TEST(Config, HybridFamiliesAreRead) {
   const auto next = read(R"({"model_type": "qwen3_next"})");
   EXPECT_EQ(attention(next), "3");
   EXPECT_EQ(list_layers(next, false), "0-2");
-  EXPECT_TRUE(next.delta.key_heads == 16 && next.delta.value_heads == 32 &&
-              next.delta.d_key == 128 && next.delta.d_value == 128 && next.delta.taps == 4);
-  EXPECT_DOUBLE_EQ(next.delta.norm_eps, 1e-5);
+  EXPECT_TRUE(next.mixer.key_heads == 16 && next.mixer.value_heads == 32 &&
+              next.mixer.d_key == 128 && next.mixer.d_value == 128 && next.mixer.taps == 4);
+  EXPECT_DOUBLE_EQ(next.mixer.norm_eps, 1e-5);
   EXPECT_TRUE(next.norm_adds_one && next.has_attention_gate() && next.qk_norm);
   EXPECT_TRUE(next.layers[3].rope == 0 && next.layers[0].rope == -1 && next.ropes[0].dim == 2);
   EXPECT_TRUE(next.experts.count == 512 && next.experts.per_token == 10 &&
@@ -564,8 +564,8 @@ TEST(Config, HybridFamiliesAreRead) {
     "linear_conv_kernel_dim": 3,
     "layer_types": ["full_attention", "linear_attention", "full_attention", "full_attention"]})");
   EXPECT_EQ(attention(qwen), "0, 2-3");
-  EXPECT_EQ(qwen.delta.channels(), 2 * 8 + 30);
-  EXPECT_EQ(qwen.delta.taps, 3);
+  EXPECT_EQ(qwen.mixer.channels(), 2 * 8 + 30);
+  EXPECT_EQ(qwen.mixer.taps, 3);
   Json wrapped = {{"model_type", "qwen3_5"}, {"text_config", base}};
   wrapped["text_config"].erase("model_type");
   EXPECT_EQ(parse_model_config(wrapped, "c").family, "qwen3_5_text");
@@ -585,6 +585,124 @@ TEST(Config, HybridFamiliesAreRead) {
   reject(R"({"hidden_act": "gelu"})", "expected silu");
 }
 
+// The width of the MLP is adjusted; layers with attention are numbered or listed.
+TEST(Config, Lfm2IsRead) {
+  auto base = with(llama(), R"({"model_type": "lfm2", "num_hidden_layers": 3, "hidden_size": 16,
+    "num_attention_heads": 8, "intermediate_size": 100, "block_multiple_of": 8})");
+  for (const char* key :
+       {"num_key_value_heads", "rope_theta", "rms_norm_eps", "head_dim", "tie_word_embeddings"})
+    base.erase(key);
+  const auto read = [&](const std::string& changes) {
+    return parse_model_config(with(base, changes), "c");
+  };
+  const auto plain = read(R"({"full_attn_idxs": [1]})");
+  EXPECT_EQ(list_layers(plain, true), "1");
+  EXPECT_TRUE(plain.mixer.kind == Mixer::short_convolution && plain.mixer.taps == 3 &&
+              plain.mixer.channels() == 16 && !plain.mixer.input_bias);
+  EXPECT_TRUE(plain.tied && plain.qk_norm && plain.n_kv_heads == 8 && plain.norm_eps == 1e-5);
+  EXPECT_EQ(plain.ropes[0].theta, 1e6);
+  EXPECT_EQ(plain.d_mlp, 72);  // 66 up to a multiple of 8
+  const auto old = read(R"({"block_ff_dim": 60, "block_ffn_dim_multiplier": 1.3,
+    "tie_embedding": false, "conv_bias": true, "layer_types": ["conv", "conv", "full_attention"]})");
+  EXPECT_EQ(old.d_mlp, 56);  // 40, 52
+  EXPECT_EQ(list_layers(old, true), "2");
+  EXPECT_TRUE(!old.tied && old.mixer.input_bias && old.mixer.convolution_bias);
+  EXPECT_EQ(read(R"({"block_auto_adjust_ff_dim": false})").d_mlp, 100);
+  EXPECT_FALSE(read("{}").has_recurrence());  // without the keys, every layer has attention
+  expect_error(with(base, R"({"layer_types": ["conv", "linear_attention", "full_attention"]})"),
+               "layer_types[1] is 'linear_attention', expected full_attention or conv");
+  expect_error(with(base, R"({"full_attn_idxs": [7]})"), "expected at least one layer");
+  expect_error(with(base, R"({"full_attn_idxs": [1], "conv_L_cache": 1})"), "from 2 to 16");
+}
+
+TEST(Config, FalconH1IsRead) {
+  auto base = with(llama(), R"({"model_type": "falcon_h1", "num_attention_heads": 8,
+    "hidden_size": 32, "mamba_n_heads": 4})");
+  for (const char* key : {"num_key_value_heads", "head_dim"}) base.erase(key);
+  const auto read = [&](const std::string& changes) {
+    return parse_model_config(with(base, changes), "c");
+  };
+  const auto plain = read("{}");
+  EXPECT_TRUE(plain.mixer.d_value == 256 && plain.mixer.d_key == 256 && plain.mixer.taps == 4 &&
+              plain.mixer.key_heads == 1 && plain.mixer.convolution_bias);
+  EXPECT_TRUE(plain.n_kv_heads == 8 && !plain.mixer.gate_before_norm);
+  EXPECT_TRUE(plain.names.mixer[0].norm.empty());
+  EXPECT_TRUE(plain.layers[0].has_attention() && plain.layers[0].has_state());
+  EXPECT_EQ(list_layers(plain, false), "");
+  const auto scaled = read(R"({"mamba_d_ssm": null, "mamba_expand": 3, "mamba_d_head": "auto",
+    "mamba_rms_norm": true, "mamba_norm_before_gate": false, "key_multiplier": 0.5,
+    "mlp_multipliers": [2.0, 3.0], "ssm_multipliers": [1, 2, 3, 4, 5], "lm_head_multiplier": 0.1,
+    "time_step_limit": [0.5, {"__float__": "Infinity"}]})");
+  EXPECT_TRUE(scaled.mixer.d_value == 24 && scaled.mixer.gate_before_norm);
+  EXPECT_TRUE(scaled.mixer.least_rate == 0.5 && std::isinf(scaled.mixer.most_rate));
+  const auto& scales = scaled.projection_scales;
+  EXPECT_TRUE(scales.k == 0.5 && scales.gate == 2.0 && scales.down == 3.0 &&
+              scales.mixer[4] == 5.0 && scaled.logit_scale == 0.1);
+  expect_error(with(base, R"({"mamba_n_heads": 3})"), "a divisor of the 1024 dimensions");
+  expect_error(with(base, R"({"mamba_d_head": 7})"), "expected auto or 256");
+  expect_error(with(base, R"({"mamba_n_groups": 3})"), "4 heads in 3 groups");
+  expect_error(with(base, R"({"mlp_multipliers": [1]})"), "expected 2 numbers");
+  expect_error(with(base, R"({"time_step_limit": [1, 0]})"), "a most step above it");
+  expect_error(with(base, R"({"time_step_limit": [0, null]})"), "expected two numbers");
+  expect_error(with(base, R"({"hidden_act": "gelu"})"), "expected silu");
+}
+
+TEST(Config, GraniteMoeHybridIsRead) {
+  const auto base = with(llama(), R"({"model_type": "granitemoehybrid", "hidden_size": 16,
+    "num_hidden_layers": 2, "layer_types": ["mamba", "attention"], "mamba_n_heads": 4})");
+  const auto read = [&](const std::string& changes) {
+    return parse_model_config(with(base, changes), "c");
+  };
+  const auto plain = read("{}");
+  EXPECT_EQ(list_layers(plain, true), "1");
+  EXPECT_TRUE(plain.mixer.d_value == 8 && plain.mixer.gate_before_norm);
+  EXPECT_TRUE(plain.experts.count == 8 && plain.experts.per_token == 2 &&
+              plain.experts.normalized && plain.experts.shared_d_mlp == 1024);
+  EXPECT_TRUE(plain.d_mlp == 1024 && plain.ropes.empty() && plain.layers[1].rope == -1);
+  const auto dense = read(R"({"num_local_experts": 0, "position_embedding_type": "rope",
+    "layer_types": ["full_attention", "linear_attention"], "shared_intermediate_size": 40})");
+  EXPECT_TRUE(dense.experts.count == 0 && dense.d_mlp == 40 && dense.layers[0].rope == 0);
+  const auto attention = read(R"({"num_local_experts": 0,
+    "layer_types": ["attention", "attention"], "mamba_n_heads": 3})");
+  EXPECT_FALSE(attention.has_recurrence());
+  expect_error(with(base, R"({"layer_types": ["mamba", "conv"]})"), "layer_types[1] is 'conv'");
+  expect_error(with(base, R"({"layer_types": ["mamba", "mamba"]})"), "at least one layer");
+}
+
+TEST(Config, NemotronHIsRead) {
+  auto base = with(llama(), R"({"model_type": "nemotron_h", "mamba_num_heads": 16,
+    "num_hidden_layers": 99, "hybrid_override_pattern": "M-M*-"})");
+  for (const char* key : {"num_key_value_heads", "head_dim"}) base.erase(key);
+  base["num_attention_heads"] = 8;
+  const auto read = [&](const std::string& changes) {
+    return parse_model_config(with(base, changes), "c");
+  };
+  const auto plain = read("{}");
+  EXPECT_EQ(plain.n_layers, 5);
+  EXPECT_EQ(list_layers(plain, true), "3");
+  EXPECT_TRUE(plain.layers[0].has_state() && !plain.layers[0].mlp);
+  EXPECT_TRUE(plain.layers[1].mixer == Mixer::none && plain.layers[1].mlp);
+  EXPECT_TRUE(plain.layers[3].has_attention() && !plain.layers[3].mlp);
+  EXPECT_TRUE(plain.d_head == 128 && plain.n_kv_heads == 8 && plain.norm_eps == 1e-5);
+  EXPECT_TRUE(plain.activation == Activation::relu2 && !plain.gated_mlp() && plain.ropes.empty());
+  EXPECT_TRUE(plain.mixer.key_heads == 8 && plain.mixer.d_key == 128 && plain.mixer.d_value == 64 &&
+              plain.mixer.least_rate == 0.001);
+  const auto experts = read(R"({"layers_block_type": ["mamba", "moe", "attention", "mlp"],
+    "n_routed_experts": 6, "mamba_n_groups": 2, "mamba_dt_min": 0.5, "n_groups": 5})");
+  EXPECT_TRUE(experts.n_layers == 4 && experts.layers[1].experts && !experts.layers[3].experts);
+  EXPECT_TRUE(experts.experts.count == 6 && experts.experts.sigmoid && experts.experts.normalized &&
+              experts.experts.shared_d_mlp == 7688);
+  EXPECT_TRUE(experts.mixer.key_heads == 2 && experts.mixer.least_rate == 0.5);
+  base.erase("hybrid_override_pattern");
+  EXPECT_EQ(read("{}").n_layers, 4);  // ME*-
+  expect_error(with(base, R"({"hybrid_override_pattern": "MX*"})"), "the letters M, *, - and E");
+  expect_error(with(base, R"({"hybrid_override_pattern": "M-"})"), "no layer has attention");
+  expect_error(with(base, R"({"layers_block_type": ["conv"]})"), "a list of linear_attention");
+  expect_error(with(base, R"({"moe_latent_size": 8})"), "a latent input are not supported");
+  expect_error(with(base, R"({"mlp_bias": true})"), "false in a model with experts");
+  expect_error(with(base, R"({"mamba_hidden_act": "gelu"})"), "expected silu");
+}
+
 // A rope_theta of null switches RoPE off; without the key there is RoPE, as in transformers.
 TEST(Config, OlmoHybridHasRopeUnlessThetaIsNull) {
   auto base = with(llama(), R"({"model_type": "olmo_hybrid", "num_hidden_layers": 5})");
@@ -594,13 +712,13 @@ TEST(Config, OlmoHybridHasRopeUnlessThetaIsNull) {
   };
   const auto plain = read("{}");
   EXPECT_EQ(list_layers(plain, true), "3");
-  EXPECT_TRUE(plain.delta.key_heads == 4 && plain.delta.value_heads == 4 &&
-              plain.delta.d_key == 3 && plain.delta.d_value == 6);
-  EXPECT_TRUE(plain.delta.rate_scale == 2.0 && plain.delta.norm_eps == 1e-5);
+  EXPECT_TRUE(plain.mixer.key_heads == 4 && plain.mixer.value_heads == 4 &&
+              plain.mixer.d_key == 3 && plain.mixer.d_value == 6);
+  EXPECT_TRUE(plain.mixer.rate_scale == 2.0 && plain.mixer.norm_eps == 1e-5);
   EXPECT_TRUE(plain.qk_norm_whole && plain.ropes.size() == 1 && plain.layers[3].rope == 0);
   EXPECT_DOUBLE_EQ(plain.ropes[0].theta, 10000.0);
   EXPECT_EQ(list_layers(read(R"({"num_hidden_layers": 2})"), true), "1");  // at least the last
-  EXPECT_EQ(read(R"({"linear_allow_neg_eigval": false})").delta.rate_scale, 1.0);
+  EXPECT_EQ(read(R"({"linear_allow_neg_eigval": false})").mixer.rate_scale, 1.0);
   EXPECT_EQ(read(R"({"rope_theta": 5e5})").ropes[0].theta, 5e5);
   base["rope_parameters"] = {{"rope_theta", nullptr}, {"rope_type", "default"}};
   const auto nope = read("{}");

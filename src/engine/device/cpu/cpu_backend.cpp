@@ -22,7 +22,7 @@ void keep_tensor_rows(Tensor& tensor, std::span<const std::int64_t> rows) {
 
 struct CpuStore : KeyValueStore {
   std::vector<LayerKeyValueStore> layers;
-  std::vector<GatedDeltaMemory> recurrent;  // (layers); empty tensors in layers with attention
+  std::vector<MixerMemory> recurrent;  // (layers); empty tensors in layers without a state
 };
 
 }  // namespace
@@ -43,9 +43,8 @@ std::unique_ptr<KeyValueStore> CpuBackend::make_key_value_store(std::int64_t seq
   for (std::int64_t layer = 0; layer < config().n_layers; ++layer)
     store->layers.emplace_back(sequences, config().n_kv_heads, config().d_head, config().d_value());
   for (const auto& layer : config().layers)
-    store->recurrent.push_back(layer.mixer == Mixer::gated_delta
-                                   ? make_gated_delta_memory(config().delta, sequences)
-                                   : GatedDeltaMemory());
+    store->recurrent.push_back(layer.has_state() ? make_mixer_memory(config().mixer, sequences)
+                                                 : MixerMemory());
   return store;
 }
 
@@ -202,32 +201,31 @@ void CpuBackend::attend() {
 
 void CpuBackend::mix(std::span<const std::int64_t> state_rows) {
   QKSCOPE_ASSERT(kept_.empty());
-  const auto& c = config().delta;
+  const auto& c = config().mixer;
   mixed_ = Tensor({active_rows(), c.value_heads, c.d_value});
   mixer_states_ = {};
-  if (!state_rows.empty())
-    mixer_states_ = Tensor({std::ssize(state_rows), c.value_heads, c.d_key, c.d_value});
-  GatedDeltaInput input{c, weights_->delta, normalized_, batch_->sequences, state_rows};
-  GatedDeltaStates states{mixer_states_.view()};
+  if (!state_rows.empty()) mixer_states_ = Tensor(c.state_shape(std::ssize(state_rows)));
+  MixerInput input{c, weights_->mixer, normalized_, batch_->sequences, state_rows};
+  MixerStates states{mixer_states_.view()};
   if (recurrent_ != nullptr) {
     input.past = &(*recurrent_)[as_index(layer_)];
     states.memory = &recurrent_after_[as_index(layer_)];
-    *states.memory = make_gated_delta_memory(c, std::ssize(batch_->sequences));
+    *states.memory = make_mixer_memory(c, std::ssize(batch_->sequences));
   }
-  gated_delta(input, states, mixed_);
+  qkscope::mix(input, states, mixed_);
 }
 
 // The cache gets the states of a pass at its end, so that a pass that throws leaves it unchanged.
 void CpuBackend::finish_pass() {
   if (recurrent_ == nullptr) return;
   const auto copy = [&](const Tensor& from, Tensor& to) {
+    if (from.empty()) return;
     const auto bytes = from.view().size_bytes() / batch_->sequences.size();
     for (std::size_t i = 0; i < batch_->sequences.size(); ++i)
       std::memcpy(to.view().bytes() + as_index(batch_->sequences[i].slot) * bytes,
                   from.view().bytes() + i * bytes, bytes);
   };
   for (std::size_t layer = 0; layer < recurrent_->size(); ++layer) {
-    if (recurrent_after_[layer].heads.empty()) continue;
     copy(recurrent_after_[layer].inputs, (*recurrent_)[layer].inputs);
     copy(recurrent_after_[layer].heads, (*recurrent_)[layer].heads);
   }
@@ -300,8 +298,14 @@ void CpuBackend::add_shared_expert(std::int64_t begin, std::int64_t count) {
     Tensor gate({end - row, config().experts.shared_d_mlp});
     Tensor up(gate.shape());
     Tensor output({end - row, config().d_model});
-    linear(normalized_.view().rows(row, end), {{weights_->gate, gate}, {weights_->up, up}});
-    gated_activation(config().activation, gate, up, gate);
+    const auto x = normalized_.view().rows(row, end);
+    if (config().gated_mlp()) {
+      linear(x, {{weights_->gate, gate}, {weights_->up, up}});
+      gated_activation(config().activation, gate, up, gate);
+    } else {
+      linear(x, weights_->up, gate);
+      apply_activation(config().activation, weights_->xielu, gate);
+    }
     linear(gate, weights_->down, output);
     if (!weights_->shared_gate.weight.values.empty()) gate_shared_expert(row, end, output);
     add_update(update_.view().rows(row, end), output);

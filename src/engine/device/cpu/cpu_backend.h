@@ -14,9 +14,9 @@
 #include "engine/device/memory_plan.h"
 #include "engine/ops/attention.h"
 #include "engine/ops/elementwise.h"
-#include "engine/ops/gated_delta.h"
 #include "engine/ops/gemm.h"
 #include "engine/ops/linear.h"
+#include "engine/ops/mixer.h"
 #include "engine/ops/packed_keys.h"
 #include "qkscope/experimental/cpu.h"
 
@@ -61,7 +61,7 @@ class CpuBackend : public Backend {
   void mix(std::span<const std::int64_t> state_rows) override;
   ConstTensorView mixer_states() override { return mixer_states_; }
   void project_mixer_output(ResidualAddition addition) override {
-    linear(as_matrix(mixed_), weights_->delta.output, update_);
+    linear(as_matrix(mixed_), weights_->mixer.output, update_);
     mixed_ = {};
     add_update_rows(0, active_rows(), {}, addition);
   }
@@ -169,7 +169,7 @@ class CpuBackend : public Backend {
   Tensor z_;                     // (rows, n_heads, d_value)
   Tensor attention_gate_;        // (rows, n_heads, d_head) before the sigmoid
   Tensor mixed_;                 // (rows, value_heads, d_value) output of mix(), until projected
-  Tensor mixer_states_;          // (state rows, value_heads, d_key, d_value)
+  Tensor mixer_states_;          // MixerConfig::state_shape(state rows)
   Tensor router_logits_;         // (rows, experts)
   Tensor expert_weights_;        // (rows, k)
   Tensor expert_indices_;        // (rows, k)
@@ -181,10 +181,10 @@ class CpuBackend : public Backend {
   bool keeps_row_sums_ = false;
   std::vector<rows::RunningSoftmax> row_sums_;  // (rows, n_heads) of attend(), if requested
   std::vector<RotaryTable> tables_;             // one per RoPE of the model, for the active rows
-  std::vector<LayerKeyValueStore>* stored_ = nullptr;   // (n_layers) KV cache, or null
-  std::vector<GatedDeltaMemory>* recurrent_ = nullptr;  // (n_layers) of the cache, or null
-  std::vector<GatedDeltaMemory> recurrent_after_;       // (n_layers) of the sequences of this pass
-  bool cache_appended_ = false;                         // this layer has been appended to stored_
+  std::vector<LayerKeyValueStore>* stored_ = nullptr;  // (n_layers) KV cache, or null
+  std::vector<MixerMemory>* recurrent_ = nullptr;      // (n_layers) of the cache, or null
+  std::vector<MixerMemory> recurrent_after_;           // (n_layers) of the sequences of this pass
+  bool cache_appended_ = false;                        // this layer has been appended to stored_
   std::optional<LayerKeyValueStore::KeysAndValues>
       cached_rows_;  // unpacked cache of this layer, for scores
 };

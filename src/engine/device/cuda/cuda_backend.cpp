@@ -61,7 +61,7 @@ class CudaBackend : public Backend {
         updates_(model.config, dtype_, products_, a_, stream_),
         mixture_(model.config, dtype_, device_, has_grouped_products(config(), dtype_, device_),
                  products_, copies_, stream_),
-        mixer_(model.config.delta, dtype_, products_, stream_),
+        mixer_(model.config.mixer, dtype_, products_, stream_),
         results_(stream_, kMostStatisticsBytes),
         moments_(results_, stream_),
         scores_(results_, stream_) {}
@@ -259,7 +259,7 @@ class CudaBackend : public Backend {
 
   void mix(std::span<const std::int64_t> state_rows) override {
     QKSCOPE_ASSERT(!rows_.has_dropped_rows());
-    mixer_.mix(a_.normalized(), layer_->delta, layer_number_, state_rows);
+    mixer_.mix(a_.normalized(), layer_->mixer, layer_number_, state_rows);
   }
   ConstTensorView mixer_states() override {
     copies_.deliver_copies();  // observers see activations in the order of the pass
@@ -267,7 +267,7 @@ class CudaBackend : public Backend {
   }
   void project_mixer_output(ResidualAddition addition) override {
     updates_.add_product(
-        {.x = mixer_.take_output(), .linear = layer_->delta.output, .rows = active_rows()},
+        {.x = mixer_.take_output(), .linear = layer_->mixer.output, .rows = active_rows()},
         {.running = active_rows(), .post_norm = {}, .addition = addition});
   }
 

@@ -1,4 +1,4 @@
-// Families whose layers alternate attention with the linear recurrence of a gated delta net.
+// Families whose layers alternate attention with gated delta nets or short convolutions.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -10,35 +10,24 @@
 namespace qkscope {
 namespace {
 
-// Reads layer_types. Without it, every `period`-th layer has attention, and the last one if none
-// has. Layers without attention have no position encoding.
+// Reads layer_types of gated delta nets. Without it, every `period`-th layer has attention, and the
+// last one if none has.
 void read_mixers(ModelConfig& model, const ConfigReader& config, std::int64_t period) {
-  std::vector<std::string> types;
-  if (config.has_value("layer_types")) types = config.strings("layer_types");
-  for (std::int64_t i = 0; types.empty() && i < model.n_layers; ++i)
-    model.layers[as_index(i)].mixer = (i + 1) % period == 0 ? Mixer::attention : Mixer::gated_delta;
-  if (!types.empty() && types.size() < model.layers.size())
-    bad_input("{}: layer_types has {} entries, expected {}", config.where(), types.size(),
-              model.layers.size());
-  for (std::size_t i = 0; !types.empty() && i < model.layers.size(); ++i) {
-    if (types[i] != "linear_attention" && types[i] != "full_attention")
-      bad_input("{}: layer_types[{}] is '{}', expected full_attention or linear_attention",
-                config.where(), i, types[i]);
-    model.layers[i].mixer = types[i] == "full_attention" ? Mixer::attention : Mixer::gated_delta;
-  }
+  if (config.has_value("layer_types"))
+    return read_mixers_of_layers(model, config, "linear_attention", Mixer::gated_delta);
+  for (std::int64_t i = 0; i < model.n_layers; ++i)
+    if ((i + 1) % period != 0) set_mixer(model.layers[as_index(i)], Mixer::gated_delta);
   if (std::ranges::none_of(model.layers, &LayerConfig::has_attention)) {
-    if (!types.empty()) config.fail("layer_types", "at least one layer with full_attention");
     model.layers.back().mixer = Mixer::attention;
+    model.layers.back().rope = 0;
   }
-  for (auto& layer : model.layers)
-    if (!layer.has_attention()) layer.rope = -1;
 }
 
 // Reads the sizes of the gated delta nets; `defaults` are those of the family.
-void read_gated_delta(ModelConfig& model, const ConfigReader& config, GatedDeltaConfig defaults) {
-  constexpr std::int64_t kMostTaps = 16;  // ops/gated_delta.cpp
+void read_gated_delta(ModelConfig& model, const ConfigReader& config, MixerConfig defaults) {
   constexpr std::int64_t kWidest = 65536;
-  auto& delta = model.delta = defaults;
+  auto& delta = model.mixer = defaults;
+  delta.kind = Mixer::gated_delta;
   const auto read = [&](const char* key, std::int64_t fallback) {
     const auto value = config.positive_integer(key, fallback);
     if (value > kWidest) config.fail(key, fmt::format("at most {}", kWidest));
@@ -54,9 +43,7 @@ void read_gated_delta(ModelConfig& model, const ConfigReader& config, GatedDelta
   delta.d_key = read("linear_key_head_dim", defaults.d_key);
   delta.d_value =
       read("linear_value_head_dim", defaults.d_value > 0 ? defaults.d_value : 2 * delta.d_key);
-  delta.taps = config.positive_integer("linear_conv_kernel_dim", defaults.taps);
-  if (delta.taps < 2 || delta.taps > kMostTaps)
-    config.fail("linear_conv_kernel_dim", fmt::format("an integer from 2 to {}", kMostTaps));
+  delta.taps = read_convolution_taps(config, "linear_conv_kernel_dim", defaults.taps);
   if (model.activation != Activation::silu)
     config.fail("hidden_act", "silu, the activation of the convolution");
 }
@@ -70,8 +57,7 @@ bool has_null_theta(const ConfigReader& config) {
   return config.contains_key("rope_theta") && !config.has_value("rope_theta");
 }
 
-constexpr GatedDeltaConfig kQwenDelta{
-    .key_heads = 16, .value_heads = 32, .d_key = 128, .d_value = 128};
+constexpr MixerConfig kQwenDelta{.key_heads = 16, .value_heads = 32, .d_key = 128, .d_value = 128};
 
 // Reads the settings that Qwen3-Next and Qwen3.5 share: norms that add one, partial RoPE, and a
 // gate on the output of attention whose rows alternate with those of q.
@@ -85,15 +71,46 @@ void read_qwen_hybrid(ModelConfig& model, const ConfigReader& config) {
   model.names.unused = {"mtp."};
   read_mixers(model, config, config.positive_integer("full_attention_interval", 4));
   read_gated_delta(model, config, kQwenDelta);
-  model.delta.norm_eps = model.norm_eps;
+  model.mixer.norm_eps = model.norm_eps;
 }
 
 }  // namespace
 
+void set_mixer(LayerConfig& layer, Mixer mixer) {
+  layer.mixer = mixer;
+  layer.rope = -1;
+}
+
+void read_mixers_of_layers(ModelConfig& model, const ConfigReader& config, const std::string& name,
+                           Mixer mixer, const char* key) {
+  const auto types = config.strings(key);
+  if (types.size() < model.layers.size())
+    bad_input("{}: {} has {} entries, expected {}", config.where(), key, types.size(),
+              model.layers.size());
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const bool older = mixer == Mixer::mamba2 && (types[i] == "mamba" || types[i] == "attention");
+    if (types[i] != name && types[i] != "full_attention" && !older)
+      bad_input("{}: {}[{}] is '{}', expected full_attention or {}", config.where(), key, i,
+                types[i], name);
+    if (types[i] == name || types[i] == "mamba") set_mixer(model.layers[i], mixer);
+  }
+  if (std::ranges::none_of(model.layers, &LayerConfig::has_attention))
+    config.fail(key, "at least one layer with full_attention");
+}
+
+std::int64_t read_convolution_taps(const ConfigReader& config, const char* key,
+                                   std::int64_t fallback) {
+  constexpr std::int64_t kMostTaps = 16;  // ops/mixer.cpp
+  const auto taps = config.positive_integer(key, fallback);
+  if (taps < 2 || taps > kMostTaps)
+    config.fail(key, fmt::format("an integer from 2 to {}", kMostTaps));
+  return taps;
+}
+
 // Qwen3-Next: three of four layers are gated delta nets; experts with a gated shared expert.
 void read_qwen3_next(ModelConfig& model, const ConfigReader& config) {
   read_qwen_hybrid(model, config);
-  model.names.delta = {{.qkvz = "linear_attn.in_proj_qkvz", .ba = "linear_attn.in_proj_ba"}};
+  model.names.mixer = {{.qkvz = "linear_attn.in_proj_qkvz", .ba = "linear_attn.in_proj_ba"}};
   if (config.non_negative_integer("num_experts", 512) == 0) return;
   read_experts(model, config, {.count = 512, .per_token = 10, .d_mlp = 512});
   model.experts.normalized = config.flag("norm_topk_prob", true);
@@ -109,7 +126,7 @@ void read_qwen3_next(ModelConfig& model, const ConfigReader& config) {
 // position per token, so that its multimodal RoPE is the ordinary one.
 void read_qwen3_5(ModelConfig& model, const ConfigReader& config) {
   read_qwen_hybrid(model, config);
-  model.names.delta = {{.qkv = "linear_attn.in_proj_qkv",
+  model.names.mixer = {{.qkv = "linear_attn.in_proj_qkv",
                         .z = "linear_attn.in_proj_z",
                         .b = "linear_attn.in_proj_b",
                         .a = "linear_attn.in_proj_a"}};
@@ -128,16 +145,16 @@ void read_olmo_hybrid(ModelConfig& model, const ConfigReader& config) {
   model.names.unused = {"mtp."};
   read_mixers(model, config, 4);
   read_gated_delta(model, config, {.key_heads = model.n_heads, .value_heads = model.n_heads});
-  model.delta.norm_eps = 1e-5;  // constant in the reference implementation
-  model.delta.rate_scale = config.flag("linear_allow_neg_eigval", true) ? 2.0 : 1.0;
-  GatedDeltaNames names{.q = "linear_attn.q_proj",
-                        .k = "linear_attn.k_proj",
-                        .v = "linear_attn.v_proj",
-                        .z = "linear_attn.g_proj",
-                        .b = "linear_attn.b_proj",
-                        .a = "linear_attn.a_proj",
-                        .norm = "linear_attn.o_norm",
-                        .output = "linear_attn.o_proj"};
+  model.mixer.norm_eps = 1e-5;  // constant in the reference implementation
+  model.mixer.rate_scale = config.flag("linear_allow_neg_eigval", true) ? 2.0 : 1.0;
+  MixerNames names{.q = "linear_attn.q_proj",
+                   .k = "linear_attn.k_proj",
+                   .v = "linear_attn.v_proj",
+                   .z = "linear_attn.g_proj",
+                   .b = "linear_attn.b_proj",
+                   .a = "linear_attn.a_proj",
+                   .norm = "linear_attn.o_norm",
+                   .output = "linear_attn.o_proj"};
   auto published = names;
   published.input_norm = "attention_layer_norm";
   published.mlp_norm = "feedforward_layer_norm";
@@ -146,11 +163,68 @@ void read_olmo_hybrid(ModelConfig& model, const ConfigReader& config) {
   auto saved = published;  // as transformers writes a model that it has read
   saved.post_attention_norm = published.mlp_norm;
   saved.even_convolutions = true;
-  model.names.delta = {published, saved, names};
+  model.names.mixer = {published, saved, names};
   if (has_null_theta(config))
     for (auto& layer : model.layers) layer.rope = -1;
   else
     model.ropes = {read_llama_rope(model, config, defaults)};
+}
+
+// LFM2: short convolutions, and attention with q/k norm in some layers. intermediate_size may be
+// given before its adjustment to two thirds and to a multiple of block_multiple_of.
+void read_lfm2(ModelConfig& model, const ConfigReader& config) {
+  read_llama_config(
+      model, config,
+      {.rope_theta = 1e6,
+       .norm_eps = 1e-5,
+       .norm_eps_key = "norm_eps",
+       .tied = true,
+       .n_kv_heads = 8,
+       .d_mlp_key = config.has_value("block_ff_dim") ? "block_ff_dim" : "intermediate_size",
+       .max_positions = 128000});
+  model.activation = Activation::silu;
+  model.tied = config.flag("tie_embedding", model.tied);
+  model.qk_norm = true;
+  if (config.flag("block_auto_adjust_ff_dim", true)) {
+    const double factor = config.number("block_ffn_dim_multiplier", 1.0, kScaleFactor);
+    const auto unit = config.positive_integer("block_multiple_of", 256);
+    const auto adjusted = static_cast<double>(2 * model.d_mlp / 3) * factor;
+    model.d_mlp = (static_cast<std::int64_t>(adjusted) + unit - 1) / unit * unit;
+  }
+  if (config.has_value("layer_types")) {
+    read_mixers_of_layers(model, config, "conv", Mixer::short_convolution);
+  } else if (config.has_value("full_attn_idxs")) {
+    const auto attention = config.integers("full_attn_idxs");
+    for (std::int64_t i = 0; i < model.n_layers; ++i)
+      if (std::ranges::find(attention, i) == attention.end())
+        set_mixer(model.layers[as_index(i)], Mixer::short_convolution);
+    if (std::ranges::none_of(model.layers, &LayerConfig::has_attention))
+      config.fail("full_attn_idxs", "at least one layer of the model");
+  }
+  auto& names = model.names;
+  names.input_norm = "operator_norm";
+  names.mlp_norm = "ffn_norm";
+  names.q_norm = "self_attn.q_layernorm";
+  names.k_norm = "self_attn.k_layernorm";
+  names.o = "self_attn.out_proj";
+  names.gate = "feed_forward.w1";
+  names.up = "feed_forward.w3";
+  names.down = "feed_forward.w2";
+  names.final_norm = "embedding_norm";
+  if (std::ranges::none_of(model.layers, &LayerConfig::has_state)) return;
+  const bool bias = config.flag("conv_bias", false);
+  model.mixer = {.kind = Mixer::short_convolution,
+                 .value_heads = 1,
+                 .d_value = model.d_model,
+                 .taps = read_convolution_taps(config, "conv_L_cache", 3),
+                 .input_bias = bias,
+                 .convolution_bias = bias,
+                 .output_bias = bias};
+  names.mixer = {{.input_norm = names.input_norm,
+                  .mlp_norm = names.mlp_norm,
+                  .all = "conv.in_proj",
+                  .convolutions = {"conv.conv"},
+                  .output = "conv.out_proj"}};
 }
 
 }  // namespace qkscope

@@ -227,7 +227,7 @@ struct DeviceLayer {
   DeviceLinear o;                             // (d_model, n_heads d_head)
   DeviceLinear gate_up;                       // (2 d_mlp, d_model); without a gate (d_mlp, d_model)
   DeviceLinear down;                          // (d_model, d_mlp); both may be a shared expert
-  DeviceGatedDelta delta;                     // of layers without attention
+  DeviceGatedDelta mixer;                     // of layers without attention
   DeviceLinear shared_gate;                   // (1, d_model) gate of the shared expert, or none
   DeviceLinear router;                        // (experts, d_model) or none
   const float* selection_bias = nullptr;      // (experts) or null

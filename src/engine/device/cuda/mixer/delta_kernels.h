@@ -1,4 +1,4 @@
-// CUDA kernels of a gated delta net (GatedDeltaConfig in qkscope/model.h has the formulas). Rows
+// CUDA kernels of a gated delta net (MixerConfig in qkscope/model.h has the formulas). Rows
 // are those of a batch; a sequence starts from a zero state or from the state of a cache.
 #pragma once
 
@@ -28,7 +28,7 @@ struct DeltaChunk {
 };
 
 struct DeltaArguments {
-  GatedDeltaConfig config;
+  MixerConfig config;
   std::int64_t key_width = config.key_width();
   std::int64_t value_width = config.value_width();
   std::int64_t channels = config.channels();

@@ -17,12 +17,12 @@ namespace qkscope::cuda {
 class DeltaStates {
  public:
   DeltaStates(const ModelConfig& model, std::int64_t slots)
-      : input_floats_((model.delta.taps - 1) * model.delta.channels()),
+      : input_floats_((model.mixer.taps - 1) * model.mixer.channels()),
         is_second_(static_cast<std::size_t>(slots)),
         layers_(model.layers.size()) {
     for (std::size_t i = 0; i < layers_.size(); ++i)
       if (model.layers[i].mixer == Mixer::gated_delta)
-        layers_[i].reserve(slots * cuda_delta_state_bytes(model.delta), "recurrent states");
+        layers_[i].reserve(slots * cuda_delta_state_bytes(model.mixer), "recurrent states");
   }
 
   // (2 * slots, taps - 1, channels) last inputs of the convolution

@@ -23,7 +23,7 @@ namespace qkscope::cuda {
 
 class GatedDeltaMixer {
  public:
-  GatedDeltaMixer(const GatedDeltaConfig& config, DType dtype, MatrixMultiplier& products,
+  GatedDeltaMixer(const MixerConfig& config, DType dtype, MatrixMultiplier& products,
                   cudaStream_t stream)
       : config_(config), dtype_(dtype), products_(products), stream_(stream) {}
 
@@ -157,7 +157,7 @@ class GatedDeltaMixer {
 
   std::int64_t element_bytes() const { return static_cast<std::int64_t>(dtype_size(dtype_)); }
 
-  const GatedDeltaConfig& config_;
+  const MixerConfig& config_;
   DType dtype_;
   MatrixMultiplier& products_;
   cudaStream_t stream_;

@@ -1,28 +1,19 @@
-#include "engine/ops/gated_delta.h"
+#include "engine/ops/linear_recurrence.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <vector>
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
-#include "engine/ops/elementwise.h"
 #include "engine/ops/gemm.h"
-#include "engine/ops/linear.h"
 #include "engine/ops/row_kernels.h"
 
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kChunk = kDeltaChunk;
-constexpr std::int64_t kConvolvedChannels = 512;  // per task
-constexpr std::int64_t kMostTaps = 16;
-
-std::int64_t head_floats(const GatedDeltaConfig& c) {
-  return c.d_key * c.d_value + kChunk * (c.d_key + c.d_value + 1);
-}
+constexpr std::int64_t kChunk = kRecurrenceChunk;
 
 // A matrix with rows `stride` apart, or its transpose.
 struct Operand {
@@ -56,8 +47,9 @@ void multiply_matrices(const MatrixProduct& p, bool add, float* c, std::int64_t 
 // start of the chunk, which may be in the past.
 class HeadRecurrence {
  public:
-  HeadRecurrence(const DeltaRuleInput& input, std::int64_t head, TensorView output)
+  HeadRecurrence(const LinearRecurrenceInput& input, std::int64_t head, TensorView output)
       : input_(input),
+        corrects_(input.config.kind == Mixer::gated_delta),
         heads_(input.config.value_heads),
         head_(head),
         d_k_(input.config.d_key),
@@ -68,7 +60,7 @@ class HeadRecurrence {
         v_(input.qkv.data<float>() + 2 * input.config.key_width() + head * d_v_),
         output_(output.data<float>() + head * d_v_) {
     thread_local ScratchFloats memory;
-    state_ = memory.floats(head_floats(input.config) + kChunk * (d_k_ + 2 * kChunk));
+    state_ = memory.floats(recurrence_head_floats(input.config) + kChunk * (d_k_ + 2 * kChunk));
     keys_ = state_ + d_k_ * d_v_;
     written_ = keys_ + kChunk * d_k_;
     log_decays_ = written_ + kChunk * d_v_;
@@ -77,9 +69,9 @@ class HeadRecurrence {
     q_k_ = k_k_ + kChunk * kChunk;
   }
 
-  void run(std::int64_t number, const GatedDeltaStates& states) {
+  void run(std::int64_t number, const MixerStates& states) {
     const auto& sequence = input_.sequences[as_index(number)];
-    const auto floats = head_floats(input_.config);
+    const auto floats = recurrence_head_floats(input_.config);
     const bool goes_on = sequence.past > 0 && input_.past != nullptr;
     if (goes_on)
       std::copy_n(input_.past->heads.data<float>() + (sequence.slot * heads_ + head_) * floats,
@@ -109,7 +101,8 @@ class HeadRecurrence {
   // Computes rows [old, total) of a chunk; row i is row origin + i of the batch. With cumulated
   // log decays c, the rows of written values w solve
   //   w_i = b_i (v_i - e^{c_i} Sᵀ k_i - sum over j < i of e^{c_i - c_j} (k_i·k_j) w_j),
-  // and output_i = e^{c_i} Sᵀ q_i + sum over j <= i of e^{c_i - c_j} (q_i·k_j) w_j.
+  // or are w_i = b_i v_i in Mamba 2, and
+  //   output_i = e^{c_i} Sᵀ q_i + sum over j <= i of e^{c_i - c_j} (q_i·k_j) w_j.
   void run_chunk(std::int64_t origin, std::int64_t old, std::int64_t total) {
     load_chunk(origin, old, total);
     const auto count = total - old;
@@ -117,9 +110,11 @@ class HeadRecurrence {
     const Operand q{q_ + (origin + old) * stride_, stride_};
     const Operand all_k{keys_, d_k_, true};
     float* const output = output_ + (origin + old) * heads_ * d_v_;
-    multiply_matrices({k, {state_, d_v_}, count, d_v_, d_k_}, false, written_ + old * d_v_, d_v_);
+    if (corrects_) {
+      multiply_matrices({k, {state_, d_v_}, count, d_v_, d_k_}, false, written_ + old * d_v_, d_v_);
+      multiply_matrices({k, all_k, count, total, d_k_}, false, k_k_ + old * kChunk, kChunk);
+    }
     multiply_matrices({q, {state_, d_v_}, count, d_v_, d_k_}, false, output, heads_ * d_v_);
-    multiply_matrices({k, all_k, count, total, d_k_}, false, k_k_ + old * kChunk, kChunk);
     multiply_matrices({q, all_k, count, total, d_k_}, false, q_k_ + old * kChunk, kChunk);
     for (auto i = old; i < total; ++i) solve_row(origin + i, i, total);
     multiply_matrices({{q_k_ + old * kChunk, kChunk}, {written_, d_v_}, count, d_v_, total}, true,
@@ -131,15 +126,19 @@ class HeadRecurrence {
     for (std::int64_t j = 0; j <= i; ++j)
       exponents[as_index(j)] = static_cast<float>(decays_[as_index(i)] - decays_[as_index(j)]);
     float* const q_k = q_k_ + i * kChunk;
-    float* const k_k = k_k_ + i * kChunk;
     rows::multiply_by_exp(q_k, exponents.data(), i + 1);
     std::fill(q_k + i + 1, q_k + total, 0.0f);
-    rows::multiply_by_exp(k_k, exponents.data(), i);
     const float rate = input_.rates.data<float>()[row * heads_ + head_];
     const auto decay = static_cast<float>(std::exp(decays_[as_index(i)]));
     rows::scale(output_ + row * heads_ * d_v_, d_v_, decay);
     float* const w = written_ + i * d_v_;
     const float* const v = v_ + row * stride_;
+    if (!corrects_) {
+      for (std::int64_t c = 0; c < d_v_; ++c) w[c] = rate * v[c];
+      return;
+    }
+    float* const k_k = k_k_ + i * kChunk;
+    rows::multiply_by_exp(k_k, exponents.data(), i);
     for (std::int64_t c = 0; c < d_v_; ++c) w[c] = rate * (v[c] - decay * w[c]);
     for (std::int64_t j = 0; j < i; ++j)
       rows::add_scaled(w, written_ + j * d_v_, d_v_, -rate * k_k[j]);
@@ -171,7 +170,8 @@ class HeadRecurrence {
                       d_v_);
   }
 
-  const DeltaRuleInput& input_;
+  const LinearRecurrenceInput& input_;
+  bool corrects_;  // the delta rule: what the state predicts from k is taken off v
   std::int64_t heads_;
   std::int64_t head_;
   std::int64_t d_k_;
@@ -181,7 +181,7 @@ class HeadRecurrence {
   const float* k_;
   const float* v_;
   float* output_;
-  float* state_;  // here begins the layout of GatedDeltaMemory::heads
+  float* state_;  // here begins the layout of MixerMemory::heads
   float* keys_;
   float* written_;
   float* log_decays_;
@@ -191,116 +191,14 @@ class HeadRecurrence {
   std::array<double, kChunk> decays_ = {};  // cumulated logarithms
 };
 
-// Input of the convolution `offset` rows after the first row of a sequence, or before it.
-const float* convolution_input(const GatedDeltaInput& input, const Sequence& sequence,
-                               std::int64_t offset, ConstTensorView qkv, const float* zeros) {
-  const auto channels = input.config.channels();
-  if (offset >= 0) return qkv.data<float>() + (sequence.begin + offset) * channels;
-  if (sequence.past == 0 || input.past == nullptr) return zeros;
-  const auto kept = input.config.taps - 1;
-  return input.past->inputs.data<float>() + (sequence.slot * kept + kept + offset) * channels;
-}
-
-// Convolves q, k and v (rows, channels) in place, from the last row to the first.
-void convolve(const GatedDeltaInput& input, GatedDeltaMemory* memory, TensorView qkv) {
-  const auto channels = input.config.channels();
-  const auto taps = input.config.taps;
-  QKSCOPE_ASSERT(taps >= 2 && taps <= kMostTaps);
-  const std::vector<float> zeros(as_index(channels), 0.0f);
-  const auto blocks = (channels + kConvolvedChannels - 1) / kConvolvedChannels;
-  parallel_for(std::ssize(input.sequences) * blocks, [&](std::int64_t task) {
-    const auto& sequence = input.sequences[as_index(task / blocks)];
-    const auto begin = task % blocks * kConvolvedChannels;
-    const auto count = std::min(kConvolvedChannels, channels - begin);
-    const auto at = [&](std::int64_t offset) {
-      return convolution_input(input, sequence, offset, qkv, zeros.data()) + begin;
-    };
-    for (std::int64_t i = 0; memory != nullptr && i < taps - 1; ++i)
-      std::copy_n(
-          at(sequence.length - taps + 1 + i), count,
-          memory->inputs.data<float>() + (task / blocks * (taps - 1) + i) * channels + begin);
-    std::array<const float*, kMostTaps> x;
-    for (auto row = sequence.length - 1; row >= 0; --row) {
-      for (std::int64_t t = 0; t < taps; ++t) x[as_index(t)] = at(row - taps + 1 + t);
-      rows::convolve_silu({x.data(), input.weights.convolution.data() + begin, channels, taps},
-                          count, qkv.data<float>() + (sequence.begin + row) * channels + begin);
-    }
-  });
-}
-
-// Scales every q and k to unit length, and q by 1 / sqrt(d_key): x / sqrt(sum(x²) + 1e-6) is an
-// RMSNorm with weights 1 / sqrt(n) and eps 1e-6 / n.
-void normalize_keys_and_queries(const GatedDeltaConfig& config, TensorView qkv) {
-  const auto n = static_cast<double>(config.d_key);
-  const std::vector<float> q_weight(as_index(config.d_key), static_cast<float>(1.0 / n));
-  const std::vector<float> k_weight(as_index(config.d_key), static_cast<float>(1.0 / std::sqrt(n)));
-  const auto eps = static_cast<float>(1e-6 / n);
-  parallel_for_ranges(qkv.dim(0), 64, [&](std::int64_t begin, std::int64_t end) {
-    for (auto row = begin; row < end; ++row) {
-      float* const q = qkv.data<float>() + row * config.channels();
-      float* const k = q + config.key_width();
-      rows::rms_norm({q, q_weight.data(), config.key_heads, config.d_key, eps}, q);
-      rows::rms_norm({k, k_weight.data(), config.key_heads, config.d_key, eps}, k);
-    }
-  });
-}
-
-// a (rows, value_heads) becomes -exp(A_log) softplus(a + dt_bias), in float64.
-void compute_log_decays(const GatedDeltaWeights& weights, TensorView a) {
-  const auto heads = a.dim(1);
-  std::vector<double> speeds;
-  for (const float a_log : weights.a_log) speeds.push_back(std::exp(static_cast<double>(a_log)));
-  parallel_for_ranges(a.dim(0), 64, [&](std::int64_t begin, std::int64_t end) {
-    for (auto i = begin * heads; i < end * heads; ++i) {
-      const auto head = as_index(i % heads);
-      const double x = static_cast<double>(a.data<float>()[i] + weights.dt_bias[head]);
-      const double softplus = std::log1p(std::exp(-std::abs(x))) + std::max(x, 0.0);
-      a.data<float>()[i] = static_cast<float>(-speeds[head] * softplus);
-    }
-  });
-}
-
 }  // namespace
 
-GatedDeltaMemory make_gated_delta_memory(const GatedDeltaConfig& config, std::int64_t sequences) {
-  return {Tensor({sequences, config.taps - 1, config.channels()}),
-          Tensor({sequences, config.value_heads, head_floats(config)})};
+std::int64_t recurrence_head_floats(const MixerConfig& c) {
+  return c.d_key * c.d_value + kChunk * (c.d_key + c.d_value + 1);
 }
 
-std::int64_t gated_delta_memory_floats(const GatedDeltaConfig& config) {
-  return (config.taps - 1) * config.channels() + config.value_heads * head_floats(config);
-}
-
-void gated_delta(const GatedDeltaInput& input, const GatedDeltaStates& states, TensorView output) {
-  const auto& c = input.config;
-  const auto& w = input.weights;
-  const auto rows = input.x.dim(0);
-  Tensor qkv({rows, c.channels()});
-  Tensor z({rows, c.value_width()});
-  Tensor rates({rows, c.value_heads});
-  Tensor log_decays({rows, c.value_heads});
-  const auto columns = [&](std::int64_t begin, std::int64_t count) {
-    return TensorView(qkv.view().bytes() + begin * std::int64_t{sizeof(float)}, DType::f32,
-                      {rows, count}, {c.channels(), 1}, {});
-  };
-  linear(input.x, {{w.q, columns(0, c.key_width())},
-                   {w.k, columns(c.key_width(), c.key_width())},
-                   {w.v, columns(2 * c.key_width(), c.value_width())},
-                   {w.z, z},
-                   {w.b, rates},
-                   {w.a, log_decays}});
-  convolve(input, states.memory, qkv);
-  normalize_keys_and_queries(c, qkv);
-  apply_activation(Activation::sigmoid, {}, rates);
-  if (c.rate_scale != 1.0) scale_by(rates, c.rate_scale);
-  compute_log_decays(w, log_decays);
-  delta_rule({c, qkv, rates, log_decays, input.sequences, input.state_rows, input.past}, states,
-             output);
-  rms_norm(output, w.norm, c.norm_eps, output);
-  gated_activation(Activation::silu, z, output.reshaped(z.shape()), output.reshaped(z.shape()));
-}
-
-void delta_rule(const DeltaRuleInput& input, const GatedDeltaStates& states, TensorView output) {
+void linear_recurrence(const LinearRecurrenceInput& input, const MixerStates& states,
+                       TensorView output) {
   const auto heads = input.config.value_heads;
   QKSCOPE_ASSERT(input.qkv.is_contiguous() && input.qkv.dim(1) == input.config.channels());
   QKSCOPE_ASSERT(output.is_contiguous() && output.dim(0) == input.qkv.dim(0));

@@ -1,5 +1,5 @@
-// The chunked delta rule and the whole gated delta net against plain loops in float64.
-#include "engine/ops/gated_delta.h"
+// Chunked recurrences and whole mixers against plain loops in float64.
+#include "engine/ops/mixer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,8 +15,27 @@
 namespace qkscope {
 namespace {
 
-constexpr GatedDeltaConfig kConfig{
-    .key_heads = 2, .value_heads = 4, .d_key = 24, .d_value = 20, .taps = 4};
+constexpr MixerConfig kConfig{.kind = Mixer::gated_delta,
+                              .key_heads = 2,
+                              .value_heads = 4,
+                              .d_key = 24,
+                              .d_value = 20,
+                              .taps = 4};
+constexpr MixerConfig kMamba2{.kind = Mixer::mamba2,
+                              .key_heads = 2,
+                              .value_heads = 4,
+                              .d_key = 24,
+                              .d_value = 20,
+                              .taps = 4,
+                              .least_rate = 0.1,
+                              .most_rate = 1.5,
+                              .gate_before_norm = true,
+                              .convolution_bias = true};
+constexpr MixerConfig kShort{.kind = Mixer::short_convolution,
+                             .value_heads = 1,
+                             .d_value = 16,
+                             .taps = 3,
+                             .convolution_bias = true};
 
 struct RuleInput {
   Tensor qkv;
@@ -26,7 +45,7 @@ struct RuleInput {
 
 // Unit keys and scaled unit queries; rates in (0, scale); memories of heads from one token to the
 // whole text.
-RuleInput random_rule_input(const GatedDeltaConfig& config, std::int64_t rows, double scale) {
+RuleInput random_rule_input(const MixerConfig& config, std::int64_t rows, double scale) {
   RuleInput input{random_tensor({rows, config.channels()}, 1),
                   random_tensor({rows, config.value_heads}, 2),
                   random_tensor({rows, config.value_heads}, 3)};
@@ -55,7 +74,7 @@ struct RuleResult {
 };
 
 // The recurrence, token by token, in float64.
-RuleResult step_by_step(const GatedDeltaConfig& c, const RuleInput& input) {
+RuleResult step_by_step(const MixerConfig& c, const RuleInput& input) {
   const auto rows = input.qkv.dim(0);
   RuleResult result{std::vector<double>(as_index(rows * c.value_width())),
                     std::vector<double>(as_index(c.value_width() * c.d_key), 0.0)};
@@ -73,7 +92,8 @@ RuleResult step_by_step(const GatedDeltaConfig& c, const RuleInput& input) {
       for (std::int64_t i = 0; i < c.d_key * c.d_value; ++i) s[i] *= decay;
       for (std::int64_t j = 0; j < c.d_value; ++j) {
         double predicted = 0.0;
-        for (std::int64_t i = 0; i < c.d_key; ++i) predicted += s[i * c.d_value + j] * k[i];
+        for (std::int64_t i = 0; i < c.d_key && c.kind == Mixer::gated_delta; ++i)
+          predicted += s[i * c.d_value + j] * k[i];
         delta[as_index(j)] = rate * (v[j] - predicted);
       }
       double* out = result.output.data() + gate * c.d_value;
@@ -97,7 +117,7 @@ double relative_error(const Tensor& found, const std::vector<double>& expected) 
   return std::sqrt(squares / reference);
 }
 
-Tensor state_tensor(const GatedDeltaConfig& c, std::int64_t count) {
+Tensor state_tensor(const MixerConfig& c, std::int64_t count) {
   return Tensor({count, c.value_heads, c.d_key, c.d_value});
 }
 
@@ -114,8 +134,8 @@ TEST(GatedDelta, ChunksAgreeWithTheRecurrenceInFloat64At4096Tokens) {
     const std::vector<std::int64_t> last = {kTokens - 1};
     Tensor output({kTokens, kConfig.value_heads, kConfig.d_value});
     auto state = state_tensor(kConfig, 1);
-    delta_rule({kConfig, input.qkv, input.rates, input.log_decays, sequences, last},
-               {.rows = state}, output);
+    linear_recurrence({kConfig, input.qkv, input.rates, input.log_decays, sequences, last},
+                      {.rows = state}, output);
     const auto error = relative_error(output, expected.output);
     const auto state_error = relative_error(state, expected.state);
     EXPECT_LT(error, 2e-6) << scale;
@@ -125,21 +145,39 @@ TEST(GatedDelta, ChunksAgreeWithTheRecurrenceInFloat64At4096Tokens) {
   }
 }
 
+// As above, without the overwriting of old values.
+TEST(Mamba2, ChunksAgreeWithTheRecurrenceInFloat64At4096Tokens) {
+  constexpr std::int64_t kTokens = 4096;
+  const auto input = random_rule_input(kMamba2, kTokens, 1.0);
+  const auto expected = step_by_step(kMamba2, input);
+  const std::vector<Sequence> sequences = {{.begin = 0, .length = kTokens}};
+  const std::vector<std::int64_t> last = {kTokens - 1};
+  Tensor output({kTokens, kMamba2.value_heads, kMamba2.d_value});
+  auto state = state_tensor(kMamba2, 1);
+  linear_recurrence({kMamba2, input.qkv, input.rates, input.log_decays, sequences, last},
+                    {.rows = state}, output);
+  const auto error = relative_error(output, expected.output);
+  const auto state_error = relative_error(state, expected.state);
+  EXPECT_LT(error, 2e-6);
+  EXPECT_LT(state_error, 2e-6);
+  std::printf("relative error %.1e, of the last state %.1e\n", error, state_error);
+}
+
 TEST(GatedDelta, StatesAfterChosenRowsAreThoseOfShorterTexts) {
   const auto input = random_rule_input(kConfig, 200, 1.0);
   const std::vector<Sequence> sequences = {{.begin = 0, .length = 200}};
   const std::vector<std::int64_t> rows = {0, 5, 63, 64, 100, 199};
   Tensor output({200, kConfig.value_heads, kConfig.d_value});
   auto states = state_tensor(kConfig, std::ssize(rows));
-  delta_rule({kConfig, input.qkv, input.rates, input.log_decays, sequences, rows}, {.rows = states},
-             output);
+  linear_recurrence({kConfig, input.qkv, input.rates, input.log_decays, sequences, rows},
+                    {.rows = states}, output);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::vector<Sequence> shorter = {{.begin = 0, .length = rows[i] + 1}};
     auto state = state_tensor(kConfig, 1);
     Tensor part({200, kConfig.value_heads, kConfig.d_value});
     const std::vector<std::int64_t> last = {rows[i]};
-    delta_rule({kConfig, input.qkv, input.rates, input.log_decays, shorter, last}, {.rows = state},
-               part);
+    linear_recurrence({kConfig, input.qkv, input.rates, input.log_decays, shorter, last},
+                      {.rows = state}, part);
     const auto number = static_cast<std::int64_t>(i);
     EXPECT_EQ(std::memcmp(states.view().rows(number, number + 1).bytes(), state.view().bytes(),
                           state.view().size_bytes()),
@@ -150,14 +188,14 @@ TEST(GatedDelta, StatesAfterChosenRowsAreThoseOfShorterTexts) {
 
 // Weights whose matrices are views of `values`.
 struct RandomWeights {
-  explicit RandomWeights(std::int64_t d_model) {
-    const auto& c = kConfig;
+  explicit RandomWeights(std::int64_t d_model, const MixerConfig& c = kConfig) : config(c) {
     const auto linear = [&](std::int64_t rows) {
       values.push_back(random_tensor({rows, d_model}, static_cast<unsigned>(values.size()), 0.3f));
       return Linear{{values.back().view()}, {}};
     };
-    weights.q = linear(c.key_width());
-    weights.k = linear(c.key_width());
+    const bool is_short = c.kind == Mixer::short_convolution;
+    weights.q = linear(std::max<std::int64_t>(1, c.key_width()));
+    weights.k = linear(is_short ? c.value_width() : c.key_width());
     weights.v = linear(c.value_width());
     weights.z = linear(c.value_width());
     weights.b = linear(c.value_heads);
@@ -169,20 +207,23 @@ struct RandomWeights {
     weights.convolution = floats(c.taps * c.channels(), 11, 0.5f);
     weights.a_log = floats(c.value_heads, 12, 2.0f);
     weights.dt_bias = floats(c.value_heads, 13, 1.0f);
-    weights.norm = floats(c.d_value, 14, 1.0f);
+    weights.norm = floats(c.kind == Mixer::mamba2 ? c.value_width() : c.d_value, 14, 1.0f);
+    if (c.convolution_bias) weights.convolution_bias = floats(c.channels(), 15, 0.5f);
+    if (c.kind == Mixer::mamba2) weights.skip = floats(c.value_heads, 16, 1.0f);
   }
 
+  MixerConfig config;
+
   std::vector<Tensor> values;
-  GatedDeltaWeights weights;
+  MixerWeights weights;
 };
 
 constexpr std::int64_t kModelWidth = 16;
 
 Tensor run_net(const RandomWeights& net, const Tensor& x, const std::vector<Sequence>& sequences,
-               const GatedDeltaMemory* past = nullptr, GatedDeltaMemory* memory = nullptr) {
-  Tensor output({x.dim(0), kConfig.value_heads, kConfig.d_value});
-  gated_delta({kConfig, net.weights, x, sequences, {}, past}, {.rows = {}, .memory = memory},
-              output);
+               const MixerMemory* past = nullptr, MixerMemory* memory = nullptr) {
+  Tensor output({x.dim(0), net.config.value_heads, net.config.d_value});
+  mix({net.config, net.weights, x, sequences, {}, past}, {.rows = {}, .memory = memory}, output);
   return output;
 }
 
@@ -198,8 +239,10 @@ bool same_rows(const Tensor& whole, std::int64_t begin, const Tensor& part) {
 }
 
 // Neither the convolution nor the state crosses the border of two sequences.
-TEST(GatedDelta, PackedSequencesHaveTheBitsOfSeparateOnes) {
-  const RandomWeights net(kModelWidth);
+class EveryMixer : public testing::TestWithParam<MixerConfig> {};
+
+TEST_P(EveryMixer, PackedSequencesHaveTheBitsOfSeparateOnes) {
+  const RandomWeights net(kModelWidth, GetParam());
   const auto x = random_tensor({140, kModelWidth}, 5);
   const std::vector<Sequence> sequences = {
       {.begin = 0, .length = 70}, {.begin = 70, .length = 2}, {.begin = 72, .length = 68}};
@@ -215,14 +258,14 @@ TEST(GatedDelta, PackedSequencesHaveTheBitsOfSeparateOnes) {
 }
 
 // Pieces shorter than the convolution, pieces that end a chunk, and another slot of the memory.
-TEST(GatedDelta, ATextInPiecesHasTheBitsOfTheWholeText) {
-  const RandomWeights net(kModelWidth);
+TEST_P(EveryMixer, ATextInPiecesHasTheBitsOfTheWholeText) {
+  const RandomWeights net(kModelWidth, GetParam());
   const auto x = random_tensor({200, kModelWidth}, 6);
   const auto whole = run_net(net, x, {{.begin = 0, .length = 200}});
-  auto memory = make_gated_delta_memory(kConfig, 1);
+  auto memory = make_mixer_memory(net.config, 1);
   std::int64_t past = 0;
   for (const std::int64_t length : {1, 2, 40, 21, 1, 70, 64, 1}) {
-    auto next = make_gated_delta_memory(kConfig, 1);
+    auto next = make_mixer_memory(net.config, 1);
     const auto part = run_net(net, rows_of(x, past, length),
                               {{.begin = 0, .length = length, .past = past}}, &memory, &next);
     EXPECT_TRUE(same_rows(whole, past, part)) << past;
@@ -231,6 +274,28 @@ TEST(GatedDelta, ATextInPiecesHasTheBitsOfTheWholeText) {
   }
   EXPECT_EQ(past, 200);
 }
+
+// The state after a chosen row is the last state of the text that ends there.
+TEST_P(EveryMixer, StatesAfterChosenRowsAreThoseOfShorterTexts) {
+  const RandomWeights net(kModelWidth, GetParam());
+  const auto x = random_tensor({90, kModelWidth}, 6);
+  const auto states = [&](const std::vector<Sequence>& sequences,
+                          const std::vector<std::int64_t>& rows) {
+    Tensor state(net.config.state_shape(std::ssize(rows)));
+    Tensor output({90, net.config.value_heads, net.config.d_value});
+    mix({net.config, net.weights, x, sequences, rows}, {.rows = state}, output);
+    return state;
+  };
+  const auto chosen = states({{.begin = 0, .length = 20}, {.begin = 20, .length = 70}},
+                             {0, 1, 19, 20, 21, 83, 84, 89});
+  EXPECT_TRUE(same_rows(chosen, 2, states({{.begin = 0, .length = 20}}, {19})));
+  EXPECT_TRUE(same_rows(chosen, 0, states({{.begin = 0, .length = 1}}, {0})));
+  for (const auto& [number, row] : {std::pair(3, 20), std::pair(4, 21), std::pair(6, 84)})
+    EXPECT_TRUE(same_rows(chosen, number, states({{.begin = 20, .length = row - 19}}, {row})));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EveryMixer, testing::Values(kConfig, kMamba2, kShort),
+                         [](const auto& kind) { return std::to_string(kind.index); });
 
 double at(const WeightMatrix& matrix, std::int64_t row, std::int64_t column) {
   return matrix.values.data<float>()[row * matrix.values.dim(1) + column];
@@ -281,6 +346,96 @@ TEST(GatedDelta, TheFirstTokenAgreesWithPlainLoops) {
           output.data<float>()[head * c.d_value + j],
           out[as_index(j)] * scale * w.norm[as_index(j)] * silu(project(w.z, head * c.d_value + j)),
           1e-5);  // float32 sums of up to 24 terms of order 1
+  }
+}
+
+double silu_of(double value) {
+  return value / (1.0 + std::exp(-value));
+}
+
+// Projections of rows of x, in float64.
+std::vector<double> project_rows(const Linear& linear, const Tensor& x) {
+  const auto out = linear.weight.values.dim(0);
+  std::vector<double> y(as_index(x.dim(0) * out), 0.0);
+  for (std::int64_t row = 0; row < x.dim(0); ++row)
+    for (std::int64_t o = 0; o < out; ++o)
+      for (std::int64_t i = 0; i < x.dim(1); ++i)
+        y[as_index(row * out + o)] += at(linear.weight, o, i) * x.data<float>()[row * x.dim(1) + i];
+  return y;
+}
+
+// Causal convolution with bias of x (rows, width), whose channels begin at `first`, in float64.
+std::vector<double> convolve_rows(const RandomWeights& net, const std::vector<double>& x,
+                                  std::int64_t width, std::int64_t first) {
+  const auto& c = net.config;
+  std::vector<double> y(x.size());
+  for (std::int64_t i = 0; i < std::ssize(x); ++i) {
+    const auto channel = first + i % width;
+    y[as_index(i)] = net.weights.convolution_bias[as_index(channel)];
+    for (std::int64_t t = 0; t < c.taps; ++t) {
+      const auto from = i - (c.taps - 1 - t) * width;
+      if (from >= 0)
+        y[as_index(i)] +=
+            net.weights.convolution[as_index(t * c.channels() + channel)] * x[as_index(from)];
+    }
+  }
+  return y;
+}
+
+TEST(ShortConvolution, AgreesWithPlainLoops) {
+  const RandomWeights net(kModelWidth, kShort);
+  const auto x = random_tensor({70, kModelWidth}, 7);
+  const auto output = run_net(net, x, {{.begin = 0, .length = 70}});
+  auto values = project_rows(net.weights.v, x);
+  const auto before = project_rows(net.weights.k, x);
+  const auto after = project_rows(net.weights.z, x);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] *= before[i];
+  const auto convolved = convolve_rows(net, values, kShort.value_width(), 0);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    EXPECT_NEAR(output.data<float>()[i], convolved[i] * after[i], 2e-5);
+}
+
+// The whole net, token by token in float64: convolution, limited steps, recurrence, skip, gate and
+// grouped norm.
+TEST(Mamba2, AgreesWithPlainLoops) {
+  const auto& c = kMamba2;
+  const RandomWeights net(kModelWidth, c);
+  const auto& w = net.weights;
+  constexpr std::int64_t kTokens = 70;
+  const auto x = random_tensor({kTokens, kModelWidth}, 7);
+  const auto output = run_net(net, x, {{.begin = 0, .length = kTokens}});
+  auto q = convolve_rows(net, project_rows(w.q, x), c.key_width(), 0);
+  auto k = convolve_rows(net, project_rows(w.k, x), c.key_width(), c.key_width());
+  auto v = convolve_rows(net, project_rows(w.v, x), c.value_width(), 2 * c.key_width());
+  for (auto* part : {&q, &k, &v})
+    for (double& value : *part) value = silu_of(value);
+  const auto z = project_rows(w.z, x);
+  const auto steps = project_rows(w.a, x);
+  std::vector<double> y(v.size(), 0.0);
+  std::vector<double> state(as_index(c.value_width() * c.d_key), 0.0);
+  for (std::int64_t row = 0; row < kTokens; ++row)
+    for (std::int64_t j = 0; j < c.value_width(); ++j) {
+      const auto head = j / c.d_value;
+      const auto key = row * c.key_width() + head / 2 * c.d_key;
+      const double raw = steps[as_index(row * c.value_heads + head)] + w.dt_bias[as_index(head)];
+      const double step = std::clamp(std::log1p(std::exp(raw)), c.least_rate, c.most_rate);
+      const double decay = std::exp(-std::exp(static_cast<double>(w.a_log[as_index(head)])) * step);
+      const auto place = as_index(row * c.value_width() + j);
+      for (std::int64_t i = 0; i < c.d_key; ++i) {
+        double& s = state[as_index(j * c.d_key + i)];
+        s = decay * s + step * k[as_index(key + i)] * v[place];
+        y[place] += s * q[as_index(key + i)];
+      }
+      y[place] = (y[place] + w.skip[as_index(head)] * v[place]) * silu_of(z[place]);
+    }
+  const auto width = c.value_width() / c.key_heads;
+  for (std::int64_t group = 0; group < kTokens * c.key_heads; ++group) {
+    double squares = 0.0;
+    for (std::int64_t i = 0; i < width; ++i) squares += std::pow(y[as_index(group * width + i)], 2);
+    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(width) + c.norm_eps);
+    for (std::int64_t i = group * width; i < (group + 1) * width; ++i)
+      EXPECT_NEAR(output.data<float>()[i],
+                  y[as_index(i)] * scale * w.norm[as_index(i % c.value_width())], 2e-5);
   }
 }
 
