@@ -145,6 +145,11 @@ ComponentCollector::ComponentCollector(const Model& model, std::vector<HeadReade
         "score attribution: {} has layers with linear attention (gated delta net), whose outputs "
         "are not split, which is unsupported",
         model_.family);
+  if (model_.layer_scalars)
+    bad_input(
+        "score attribution: {} adds per-layer inputs and multiplies the residual stream after each "
+        "layer, which is unsupported",
+        model_.family);
   if (model_.rotated_qk_norm)
     bad_input(
         "score attribution: {} normalises q and k after RoPE; use a family that does so before",

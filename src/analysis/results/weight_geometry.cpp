@@ -9,6 +9,7 @@
 #include "base/io/folder.h"
 #include "base/numerics/products.h"
 #include "engine/model/loaded_checkpoint.h"
+#include "engine/model/model_config.h"
 #include "qkscope/hub.h"
 
 namespace qkscope {
@@ -47,6 +48,7 @@ void add_weight_ranks(const std::string& model, bool quiet, AnalysisRun& run) {
         "--weights {}: q and k of {} models are projections of normalised latents, so that W_Q and "
         "W_K are no single matrices; leave --weights out",
         model, loaded.config.family);
+  require_equal_heads(loaded.config, "--weights " + model);
   std::set<int> layers;
   for (const auto& head : run.heads) {
     if (head.query.layer >= loaded.config.n_layers || head.query.head >= loaded.config.n_heads ||

@@ -108,6 +108,13 @@ class TimedBackend : public Backend {
   void use_key_value_store(KeyValueStore& store) override { timed_.use_key_value_store(store); }
   void embed() override { time("embedding", 0.0, &Backend::embed); }
   void embed_positions() override { time("embedding", 0.0, &Backend::embed_positions); }
+  void embed_per_layer_inputs() override {
+    time("per-layer inputs", per_layer_flop(config().n_layers), &Backend::embed_per_layer_inputs);
+  }
+  void project_per_layer_input(ResidualAddition addition) override {
+    time("per-layer inputs", per_layer_flop(2), &Backend::project_per_layer_input, addition);
+  }
+  void scale_residual() override { time("output", 0.0, &Backend::scale_residual); }
   void put_residual(ConstTensorView residual) override {
     time("embedding", 0.0, &Backend::put_residual, residual);
   }
@@ -133,7 +140,8 @@ class TimedBackend : public Backend {
   }
   void project_output(ResidualAddition addition) override {
     time("output",
-         product_flop(active_rows(), config().n_heads * config().d_value(), config().d_model),
+         product_flop(active_rows(), config().n_heads * config().d_value_of(layer()),
+                      config().d_model),
          &Backend::project_output, addition);
   }
   void add_update_to_residual() override { time("output", 0.0, &Backend::add_update_to_residual); }
@@ -204,10 +212,17 @@ class TimedBackend : public Backend {
   double measure_flop_rate(double seconds) override { return timed_.measure_flop_rate(seconds); }
 
  private:
+  const LayerConfig& layer() const { return config().layer(layer_); }
+  double per_layer_flop(std::int64_t matrices) const {
+    return product_flop(active_rows(), config().d_model, matrices * config().per_layer.width);
+  }
+
   double projection_flop(bool values) const {
     const auto& c = config();
-    const auto heads = c.n_heads + (values ? 2 : 1) * c.n_kv_heads;
-    if (!c.has_latent_attention()) return product_flop(active_rows(), c.d_model, heads * c.d_head);
+    const auto kv_heads = layer().shares_kv() ? 0 : c.n_kv_heads_of(layer());
+    const auto heads = c.n_heads + (values ? 2 : 1) * kv_heads;
+    if (!c.has_latent_attention())
+      return product_flop(active_rows(), c.d_model, heads * c.d_head_of(layer()));
     const auto q_input = c.latent.q_rank > 0 ? c.latent.q_rank : c.d_model;
     const auto of_head = c.d_head - c.ropes[0].dim + (values ? c.latent.d_value : 0);
     return product_flop(active_rows(), q_input, c.n_heads * c.d_head) +
@@ -249,14 +264,15 @@ class TimedBackend : public Backend {
       }
     }
     return 2.0 * keys *
-           static_cast<double>(config().n_heads * (config().d_head + config().d_value()));
+           static_cast<double>(config().n_heads *
+                               (config().d_head_of(layer) + config().d_value_of(layer)));
   }
 
   // Hidden width of the MLP per row in the current layer, summed over the selected experts.
   std::int64_t mlp_width() const {
     const auto& experts = config().experts;
     return config().layers[as_index(layer_)].experts ? experts.per_token * experts.d_mlp
-                                                     : config().d_mlp;
+                                                     : config().d_mlp_of(layer());
   }
 
   Backend& timed_;

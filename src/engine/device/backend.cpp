@@ -160,16 +160,16 @@ void check_model_runs_on(Device device, const ModelConfig& model) {
       std::ranges::any_of(model.layers, [](auto& layer) { return layer.chunk > 0; });
   const char* const missing = model.has_recurrence()         ? "gated delta nets"
                               : model.has_latent_attention() ? "latent attention"
+                              : model.layer_scalars          ? "layer scalars and per-layer heads"
                               : chunks                       ? "chunked attention"
                               : model.experts.scales_input   ? "experts with scaled inputs"
                               : model.query_scaling && model.query_scaling->without_rope
                                   ? "query scaling on layers without RoPE"
                                   : nullptr;
   if (device.kind == Device::Kind::cpu || missing == nullptr) return;
-  bad_input(
-      "device {}: {} models have {}, for which there is no CUDA kernel; use --device cpu, or "
-      "engine: transformers for captures and statistics",
-      device_name(device), model.family, missing);
+  bad_input("device {}: {} models have {}, for which there is no CUDA kernel; use --device cpu{}",
+            device_name(device), model.family, missing,
+            model.has_equal_heads() ? ", or engine: transformers for captures and statistics" : "");
 }
 
 void Batch::add(std::span<const std::int32_t> sequence) {
