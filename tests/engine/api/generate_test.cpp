@@ -49,7 +49,7 @@ Ids without_cache(const Model& model, Ids ids, std::int64_t count) {
 TEST(Generate, CachedGenerationMatchesWholePasses) {
   for (const auto* name :
        {"llama_gqa", "mistral_window", "smollm3_windows", "gpt2", "gpt_neox", "rope_dynamic_long",
-        "rope_longrope_long", "ministral3", "qwen3_5_text", "olmo_hybrid"}) {
+        "rope_longrope_long", "ministral3", "qwen3_5_text", "olmo_hybrid", "gemma4_text"}) {
     const auto model = load_golden(name);
     const auto found = generate_one(model, kPrompt, new_tokens(40));
     EXPECT_EQ(found.ids, without_cache(model, kPrompt, 40)) << name;

@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Edit,
                                          "qwen3_moe", "mixtral", "gpt_oss", "cohere2",
                                          "hunyuan_v1_dense", "nanochat", "glm4_moe", "afmoe",
                                          "deepseek_v3", "deepseek_v3_no_q_latent", "llama4_text",
-                                         "qwen3_5_text", "olmo_hybrid"),
+                                         "qwen3_5_text", "olmo_hybrid", "gemma4_text"),
                          [](const auto& family) { return std::string(family.param); });
 
 // A query that attends to one key has exactly the value of that key as z, even for keys that were
