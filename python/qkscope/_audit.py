@@ -27,7 +27,7 @@ _HOOKS = {
 }
 # Families that normalise or scale the outputs of attention and MLP before adding them to the residual stream. Only
 # qkscope has hook points after this step, so these two stages are not compared.
-_POST_NORMS = ("afmoe", "exaone4", "gemma2", "gemma3_text", "glm4", "granite", "olmo2", "olmo3")
+_POST_NORMS = ("afmoe", "exaone4", "gemma2", "gemma3_text", "gemma4_text", "glm4", "granite", "olmo2", "olmo3")
 _ALLOWED = 16  # differences up to this many times the rounding of the type are expected
 _FLOOR = 4  # and up to this many units in the last place of the largest value
 _LARGE = 2 * 10**9  # parameters above which no second pass measures the rounding
