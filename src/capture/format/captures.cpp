@@ -153,7 +153,7 @@ std::vector<double> parse_rope_frequencies(const std::string& text, const std::s
   if (!list.is_array()) bad_input("{}: '{}' is not a list", where, metadata::kRopeInvFreq);
   std::vector<double> frequencies;
   for (const auto& item : list) {
-    if (!item.is_number() || !(item.get<double>() > 0))
+    if (!item.is_number() || !(item.get<double>() >= 0))
       bad_input("{}: '{}' holds {}; expected positive numbers", where, metadata::kRopeInvFreq,
                 item.dump());
     frequencies.push_back(item.get<double>());

@@ -138,12 +138,12 @@ std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
   const auto d_value = model.has_latent_attention() ? model.latent.d_value : d_head;
   const auto q_width = model.n_heads * d_head;
   const auto kv_width = model.n_kv_heads * (d_head + d_value);
-  const auto kv_copies = model.has_equal_heads() ? 1 : 3;  // two are kept for later layers
   const auto z_width = (model.has_attention_gate() ? 2 : 1) * model.n_heads * d_value;
   const auto latents = model.has_latent_attention()
                            ? model.latent.q_rank + model.latent.kv_rank + q_width
                            : 0;  // the key parts of all heads are projected before they are placed
-  const auto heads = q_width + z_width + kv_copies * kv_width + latents;
+  const auto kept = model.has_equal_heads() ? 0 : 2 * kv_width;  // for later layers
+  const auto heads = q_width + z_width + kv_width + kept + latents;
   const auto mlp_rows = std::min(rows, kCpuMlpRows);
   // Size of the packed operands of gemm.h: widest input, keys and values, and shared weights.
   const auto mlp_products = model.gated_mlp() ? 2 : 1;

@@ -124,7 +124,6 @@ RopeConfig read_gemma4_rope(const ModelConfig& model, const ConfigReader& config
 // their kind. Checkpoints may still store the matrices of those layers.
 void read_shared_kv(ModelConfig& model, const ConfigReader& config) {
   const auto shared = config.non_negative_integer("num_kv_shared_layers", 0);
-  const bool wide = config.flag("use_double_wide_mlp", false);
   for (auto i = std::max<std::int64_t>(model.n_layers - shared, 0); i < model.n_layers; ++i) {
     auto& layer = model.layers[as_index(i)];
     auto source = model.n_layers - shared - 1;
@@ -133,7 +132,7 @@ void read_shared_kv(ModelConfig& model, const ConfigReader& config) {
       config.fail("num_kv_shared_layers",
                   fmt::format("an earlier layer of the kind of layer {}, whose keys it uses", i));
     layer.kv_layer = source;
-    if (wide) layer.d_mlp = 2 * model.d_mlp;
+    if (config.flag("use_double_wide_mlp", false)) layer.d_mlp = 2 * model.d_mlp;
     for (const char* name : {"k_proj", "v_proj", "k_norm", "v_norm"})
       model.names.unused.push_back(fmt::format("layers.{}.self_attn.{}.", i, name));
   }
