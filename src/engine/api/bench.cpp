@@ -109,10 +109,10 @@ class TimedBackend : public Backend {
   void embed() override { time("embedding", 0.0, &Backend::embed); }
   void embed_positions() override { time("embedding", 0.0, &Backend::embed_positions); }
   void embed_per_layer_inputs() override {
-    time("per-layer inputs", per_layer_flop(config().n_layers), &Backend::embed_per_layer_inputs);
+    time("layer inputs", per_layer_flop(config().n_layers), &Backend::embed_per_layer_inputs);
   }
   void project_per_layer_input(ResidualAddition addition) override {
-    time("per-layer inputs", per_layer_flop(2), &Backend::project_per_layer_input, addition);
+    time("layer inputs", per_layer_flop(2), &Backend::project_per_layer_input, addition);
   }
   void scale_residual() override { time("output", 0.0, &Backend::scale_residual); }
   void put_residual(ConstTensorView residual) override {
