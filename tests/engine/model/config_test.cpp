@@ -587,7 +587,7 @@ TEST(Config, Gemma4LayersDifferInHeadsAndShareKeys) {
   refused(R"({"num_kv_shared_layers": 3})", "'num_kv_shared_layers' is 3, expected an earlier");
   refused(R"({"num_kv_shared_layers": 5})", "'num_kv_shared_layers' is 5, expected an earlier");
   refused(R"({"vocab_size_per_layer_input": 49})", "expected 50 or more");
-  refused(R"({"global_head_dim": 7})", "RoPE turns 7 of 7 head dimensions");
+  refused(R"({"global_head_dim": 7})", "RoPE turns 7 of 8 head dimensions");
   refused(R"({"attention_k_eq_v": true, "num_global_key_value_heads": 3})",
           "4 query heads cannot share 3 key heads evenly");
   refused(R"({"per_layer_config": {"1": {"head_dim": 6}}})", "equal heads in all layers of one");
