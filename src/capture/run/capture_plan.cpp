@@ -109,8 +109,7 @@ HeadGroup make_head_group(const RunPlan& plan, std::int64_t layer, HeadKind kind
   const auto& of_layer = plan.model.layer(layer);
   group.head_dim = of_layer.d_head;
   if (of_layer.n_kv_heads > 0) group.heads_per_key_head = plan.model.n_heads / of_layer.n_kv_heads;
-  const auto window = of_layer.window;
-  if (window > 0) group.window = static_cast<std::int32_t>(window);
+  if (of_layer.window > 0) group.window = static_cast<std::int32_t>(of_layer.window);
   group.rope = metadata::kRopeNone;
   if (plan.engine) {
     const auto& rope = plan.engine->model().ropes[static_cast<std::size_t>(layer)];

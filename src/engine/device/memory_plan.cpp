@@ -142,8 +142,7 @@ std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
   const auto latents = model.has_latent_attention()
                            ? model.latent.q_rank + model.latent.kv_rank + q_width
                            : 0;  // the key parts of all heads are projected before they are placed
-  const auto kept = model.has_equal_heads() ? 0 : 2 * kv_width;  // for later layers
-  const auto heads = q_width + z_width + kv_width + kept + latents;
+  const auto heads = q_width + z_width + (model.has_equal_heads() ? 1 : 3) * kv_width + latents;
   const auto mlp_rows = std::min(rows, kCpuMlpRows);
   // Size of the packed operands of gemm.h: widest input, keys and values, and shared weights.
   const auto mlp_products = model.gated_mlp() ? 2 : 1;
