@@ -44,6 +44,7 @@ Json rope_json(const RopeConfig& rope) {
   if (rope.type == RopeType::standard) return json;
   json["factor"] = rope.factor;
   json["original_max_position_embeddings"] = rope.original_max;
+  if (rope.type == RopeType::proportional) json["rotated_pairs"] = rope.rotated_pairs;
   return json;
 }
 
@@ -60,14 +61,20 @@ Json layer_json(const ModelConfig& model, std::int64_t layer) {
             {"rope", nullptr},
             {"experts", config.experts}};
   const auto* rope = model.rope(layer);
-  Json json{{"layer", layer},
-            {"attention", config.window > 0  ? "sliding"
-                          : config.chunk > 0 ? "chunked"
-                                             : "full"},
-            {"window", config.window > 0 ? Json(config.window) : Json(nullptr)},
-            {"rope", rope ? rope_json(*rope) : Json("none")},
-            {"experts", config.experts}};
+  Json json = {{"layer", layer},
+               {"attention", config.window > 0  ? "sliding"
+                             : config.chunk > 0 ? "chunked"
+                                                : "full"},
+               {"window", config.window > 0 ? Json(config.window) : Json(nullptr)},
+               {"rope", rope ? rope_json(*rope) : Json("none")},
+               {"experts", config.experts}};
   if (config.has_state()) json["mixer"] = mixer;  // beside attention
+  if (!model.has_equal_heads()) {
+    json["d_head"] = model.d_head_of(config);
+    json["n_kv_heads"] = model.n_kv_heads_of(config);
+    json["kv_layer"] = config.kv_source(layer);
+  }
+  if (config.d_mlp > 0) json["d_mlp"] = config.d_mlp;
   return json;
 }
 
@@ -101,6 +108,7 @@ Json config_json(const ModelConfig& model) {
             {"tied_embeddings", model.tied},
             {"parameters", parameter_count(model)},
             {"layers", layers}};
+  if (model.per_layer.width > 0) json["per_layer_input"] = model.per_layer.width;
   if (const auto& latent = model.latent; model.has_latent_attention())
     json["latent_attention"] = {
         {"kv_rank", latent.kv_rank}, {"q_rank", latent.q_rank}, {"d_value", latent.d_value}};
@@ -123,14 +131,22 @@ void print_layers(const ModelConfig& model) {
     if (layer.has_attention()) {
       const auto* rope = model.rope(i);
       kind += model.learned_positions() ? ", learned positions"
-              : !rope
-                  ? ", NoPE (no position embedding)"
-                  : fmt::format(", RoPE {} theta {:g} on {} of {} dimensions",
-                                rope_type_name(rope->type), rope->theta, rope->dim, model.d_head);
-      if (rope && rope->type != RopeType::standard)
+              : !rope                   ? ", NoPE (no position embedding)"
+                                        : fmt::format(", RoPE {} theta {:g} on {} of {} dimensions",
+                                                      rope_type_name(rope->type), rope->theta,
+                                    rope->type == RopeType::proportional ? 2 * rope->rotated_pairs
+                                                                                           : rope->dim,
+                                                      model.d_head_of(layer));
+      if (rope && rope->type != RopeType::standard && rope->type != RopeType::proportional)
         kind += fmt::format(", factor {:g} over {} positions", rope->factor, rope->original_max);
     }
     if (layer.attention_beside) kind += ", beside it " + describe_mixer(model.mixer);
+    if (layer.d_head > 0 || layer.n_kv_heads > 0)
+      kind += fmt::format(", {} key/value heads of dimension {}", model.n_kv_heads_of(layer),
+                          model.d_head_of(layer));
+    if (layer.shares_kv()) kind += fmt::format(", keys and values of layer {}", layer.kv_layer);
+    if (layer.v_from_k && !layer.shares_kv()) kind += ", values from W_K";
+    if (layer.d_mlp > 0) kind += fmt::format(", MLP {}", layer.d_mlp);
     if (!layer.cross_attention && layer.mixer != Mixer::none && layer.mlp &&
         model.experts.count > 0 && !layer.experts)
       kind += ", one MLP";
@@ -159,6 +175,8 @@ void print_config(const ModelConfig& model) {
                latent.d_value);
   fmt::print("width       model {}, MLP {}{}, vocabulary {}\n", model.d_model, model.d_mlp,
              model.gated_mlp() ? "" : " (no gate)", model.vocab_size);
+  if (model.per_layer.width > 0)
+    fmt::print("inputs      {} for each token and layer\n", model.per_layer.width);
   if (const auto& experts = model.experts; experts.count > 0)
     fmt::print(
         "experts     {} of width {}, {} for each token{}{}\n", experts.count, experts.d_mlp,

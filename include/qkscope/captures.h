@@ -40,6 +40,9 @@ struct HeadGroup {
   std::optional<std::int32_t> window;  // sliding window in tokens; nullopt for full attention
   std::string rope;                    // file metadata: a JSON object or "none"
   std::string rope_inv_freq;           // file metadata: a JSON list; "" without RoPE
+  // Sizes of a layer whose heads differ from those of other layers; 0: the sizes of the run.
+  std::int64_t head_dim = 0;
+  std::int64_t heads_per_key_head = 0;
 };
 
 // One of `count` shards of a run; it processes the dataset rows with row % count == index.

@@ -56,6 +56,7 @@ enum class Stage : std::uint8_t {
   mlp_pre_linear,
   mlp_post,
   mlp_out,
+  per_layer_out,
   resid_post,
   final_scale,
   final_normalized,

@@ -18,7 +18,7 @@
 namespace qkscope {
 
 // Kinds of rotary position embedding (RoPE), named as in config.json.
-enum class RopeType { standard, linear, dynamic, yarn, llama3, longrope };
+enum class RopeType { standard, linear, dynamic, yarn, llama3, longrope, proportional };
 
 // Parameters of one RoPE.
 struct RopeConfig {
@@ -40,6 +40,7 @@ struct RopeConfig {
   double high_freq_factor = 4.0;           // llama3
   std::vector<double> short_factor;        // longrope, dim / 2
   std::vector<double> long_factor;         // longrope, dim / 2
+  std::int64_t rotated_pairs = 0;          // proportional: later pairs have frequency 0
 };
 
 // Returns the name used in config.json: "default", "yarn", ...
@@ -86,12 +87,21 @@ struct LayerConfig {
   int rope = 0;              // index into ModelConfig::ropes; -1: none (NoPE)
   double score_scale = 1.0;  // multiplies q.k in addition to ModelConfig::attention_scale
   bool experts = false;      // the MLP is a mixture of experts
+  // Sizes that differ from those of the model; 0: the size of the model.
+  std::int64_t d_head = 0;
+  std::int64_t n_kv_heads = 0;
+  std::int64_t d_mlp = 0;
+  std::int64_t kv_layer = -1;  // earlier layer whose keys and values are used; -1: the layer's own
+  bool v_from_k = false;       // W_V is W_K
 
   // Whether the layer attends to text or, with cross_attention, to an image.
   bool attends() const { return mixer == Mixer::attention || attention_beside; }
   bool has_attention() const { return !cross_attention && attends(); }
   // Whether the layer has a mixer that keeps a state instead of keys and values.
   bool has_state() const { return mixer != Mixer::attention && mixer != Mixer::none; }
+  bool shares_kv() const { return kv_layer >= 0; }
+  // Number of the layer whose keys and values are used; `own` is the number of this layer.
+  std::int64_t kv_source(std::int64_t own) const { return shares_kv() ? kv_layer : own; }
 };
 
 // The mixer of layers without attention, or beside it. Every value head of a gated delta net (arXiv
@@ -187,6 +197,15 @@ struct LatentAttention {
   double norm_eps = 1e-6;    // of the norms of both latents
 };
 
+// Per-layer inputs (Gemma 4). Token t has one vector for every layer,
+//   p = (norm(W_P e / sqrt(d_model)) + sqrt(width) E[t]) / sqrt(2),
+// with the embedded token e and an embedding E of its own. A layer ends with the addition of
+// norm(W_out (activation(W_gate x) * p)) to the residual stream x.
+struct PerLayerInputs {
+  std::int64_t width = 0;       // of one vector; 0: the model has no per-layer inputs
+  std::int64_t vocab_size = 0;  // rows of the embedding E
+};
+
 // Tensor names of a mixture of experts within a layer. "{}" in a name stands for the expert number.
 // A name without it is one tensor with all experts, (experts, out, in), stored without ".weight";
 // its bias is NAME_bias.
@@ -279,7 +298,7 @@ struct TensorNames {
   bool qkv_by_head = false;          // rows of qkv are ordered as (head, q / k / v, d_head)
   bool transposed = false;           // matrices of layers are stored as (in, out)
   std::vector<std::string> buffers;  // name suffixes of stored buffers that are no weights
-  std::vector<std::string> unused;   // name prefixes of weights that predict further tokens
+  std::vector<std::string> unused;   // name prefixes of stored weights that no layer uses
 };
 
 // Configuration of a model: all parameters of its forward pass.
@@ -305,6 +324,7 @@ struct ModelConfig {
   bool qk_norm = false;          // RMSNorm over d_head on q and k before RoPE
   bool qk_norm_whole = false;    // the q/k norm spans all heads of a row
   bool rotated_qk_norm = false;  // RMSNorm over d_head on q and k after RoPE, on layers with RoPE
+  bool v_norm = false;           // RMSNorm without weight over d_head on v; needs qk_norm
   bool embedding_norm = false;   // the final norm is also applied to the embeddings
   double qkv_clip = 0.0;         // q, k and v are clipped to [-qkv_clip, qkv_clip]; 0: no clipping
   bool parallel_residual = false;  // attention and MLP both read the input of the layer
@@ -316,6 +336,8 @@ struct ModelConfig {
   ExpertsConfig experts;
   MixerConfig mixer;
   ProjectionScales projection_scales;
+  PerLayerInputs per_layer;
+  bool layer_scalars = false;  // a number multiplies the residual stream after each layer
   double embedding_scale = 1.0;
   double residual_scale = 1.0;     // multiplies the outputs of attention and MLP
   double attention_scale = 0.0;    // multiplies q.k
@@ -336,6 +358,29 @@ struct ModelConfig {
       fp8_block;             // rows and columns per FP8 scale; empty: one scale per tensor
   std::string stored_dtype;  // torch_dtype or dtype; "" if config.json has neither
   TensorNames names;
+
+  // Sizes of one layer.
+  std::int64_t d_head_of(const LayerConfig& layer) const {
+    return layer.d_head > 0 ? layer.d_head : d_head;
+  }
+  std::int64_t n_kv_heads_of(const LayerConfig& layer) const {
+    return layer.n_kv_heads > 0 ? layer.n_kv_heads : n_kv_heads;
+  }
+  std::int64_t d_value_of(const LayerConfig& layer) const {
+    return has_latent_attention() ? latent.d_value : d_head_of(layer);
+  }
+  std::int64_t d_mlp_of(const LayerConfig& layer) const {
+    return layer.d_mlp > 0 ? layer.d_mlp : d_mlp;
+  }
+  const LayerConfig& layer(std::int64_t number) const {
+    return layers[static_cast<std::size_t>(number)];
+  }
+  // Whether all layers have keys and values of their own, in heads of one number and width.
+  bool has_equal_heads() const {
+    for (const auto& layer : layers)
+      if (layer.d_head > 0 || layer.n_kv_heads > 0 || layer.shares_kv()) return false;
+    return true;
+  }
 
   std::int64_t heads_per_kv_head() const { return n_heads / n_kv_heads; }
   bool gated_mlp() const { return !names.gate.empty() || !names.gate_up.empty(); }
@@ -504,6 +549,11 @@ struct LayerWeights {
   std::vector<ExpertWeights> experts;  // empty without a mixture of experts
   NormWeights post_mlp_norm;           // (d_model) or empty
   MixerWeights mixer;                  // only in layers with such a mixer
+  NormWeights v_norm;                  // (d_head), all 1; or empty
+  Linear per_layer_gate;               // (per_layer.width, d_model) or empty
+  Linear per_layer_output;             // (d_model, per_layer.width) or empty
+  NormWeights post_per_layer_norm;     // (d_model) or empty
+  float scalar = 1.0f;                 // multiplies the residual stream after the layer
 };
 
 // All weights of a model.
@@ -513,6 +563,10 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;  // (n_layers); empty fields on cross-attention layers
   NormWeights final_norm;            // (d_model)
   Linear head;                       // (vocab_size, d_model); has a bias after norms were folded
+  // Per-layer inputs, or empty:
+  WeightMatrix per_layer_embedding;  // (per_layer.vocab_size, n_layers * per_layer.width)
+  Linear per_layer_projection;       // (n_layers * per_layer.width, d_model)
+  NormWeights per_layer_norm;        // (per_layer.width)
 };
 
 // A tensor to write under a name.

@@ -27,8 +27,8 @@ _HOOKS = {
 }
 # Families that normalise or scale the outputs of attention and MLP before adding them to the residual stream. Only
 # qkscope has hook points after this step, so these two stages are not compared.
-_POST_NORMS = ("afmoe", "exaone4", "falcon_h1", "gemma2", "gemma3_text", "glm4", "granite", "granitemoehybrid", "olmo2",
-               "olmo3", "olmo_hybrid")
+_POST_NORMS = ("afmoe", "exaone4", "falcon_h1", "gemma2", "gemma3_text", "gemma4_text", "glm4", "granite", "granitemoehybrid",
+               "olmo2", "olmo3", "olmo_hybrid")
 # q and k are not compared where the modules q_norm and k_norm of transformers follow RoPE, or the key has a factor in qkscope.
 _OTHER_QK = ("falcon_h1", "nanochat")
 _ALLOWED = 16  # differences up to this many times the rounding of the type are expected

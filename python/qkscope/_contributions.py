@@ -60,7 +60,11 @@ class Contributions:
         return [i for i in range(upto) if f"blocks.{i}.hook_resid_pre" in every]
 
     def _refuse_mixers(self, call: str) -> None:
-        """Raises InputError if some layers have another mixer than attention."""
+        """Raises InputError if some layers have another mixer than attention or multiply the residual stream."""
+        if self.model.cfg.family == "gemma4_text":
+            raise InputError(
+                f"{call}: {self.model.cfg.family} adds per-layer inputs and multiplies the residual stream after each layer, "
+                "which this call does not support; read hook_attn_out, hook_mlp_out and hook_per_layer_out")
         if any(name.endswith("mixer.hook_out") for name in self.model.hook_names()):
             raise InputError(
                 f"{call}: {self.model.cfg.family} has layers without attention, or with another mixer beside it, which "

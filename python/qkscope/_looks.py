@@ -35,7 +35,7 @@ def _layer_map(cfg: Any) -> str:
         kind = position + (f", window {window}" if window else "")
         colour = "#9ecae1" if rope is not None and window else "#3182bd" if rope is not None else "#ff7f0e"
         kinds[kind] = kinds.get(kind, 0) + 1
-        theta = f", theta {rope.theta:g}, {rope.dim} of {cfg.d_head} dimensions" if rope is not None else ""
+        theta = f", theta {rope.theta:g}, {rope.dim} of {max(cfg.d_head, rope.dim)} dimensions" if rope is not None else ""
         boxes += (
             f'<rect x="{14 * (layer % 48)}" y="{14 * (layer // 48)}" width="12" height="12" fill="{colour}">'
             f"<title>layer {layer}: {escape(kind + theta)}</title></rect>")

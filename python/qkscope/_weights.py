@@ -121,7 +121,7 @@ class Attention:
     W_Q = _weight(lambda self: self._input_heads(self._layer.q), "[n_heads, d_model, d_head]")
     W_K = _weight(lambda self: self._input_heads(self._layer.k), "[n_key_value_heads, d_model, d_head]")
     W_V = _weight(lambda self: self._input_heads(self._layer.v), "[n_key_value_heads, d_model, d_head]")
-    W_O = _weight(lambda self: self._layer.o.weight.T.reshape(self._cfg.n_heads, self._cfg.d_value, -1),
+    W_O = _weight(lambda self: self._layer.o.weight.T.reshape(self._cfg.n_heads, -1, self._cfg.d_model),
                   "[n_heads, d_head, d_model]")
     b_Q = _maybe(lambda self: self._by_head(self._layer.q.bias), "[n_heads, d_head], or None")
     b_K = _maybe(lambda self: self._by_head(self._layer.k.bias), "[n_key_value_heads, d_head], or None")
@@ -152,22 +152,32 @@ class Attention:
         if self._cfg.latent_ranks is not None:
             raise InputError(f"{self._cfg.family} projects q, k and v from normalised latents: W_Q, W_K and W_V are no single "
                              "matrices; take hook_q, hook_k, hook_v and hook_kv_latent")
-        return _heads(linear.weight, self._cfg.d_head)
+        if linear.weight is None:
+            raise InputError(f"this layer of {self._cfg.family} uses the keys and values of an earlier layer and has no W_K and "
+                             "W_V of its own")
+        return _heads(linear.weight, self._d_head)
+
+    @property
+    def _d_head(self) -> int:
+        """Width of a head, which may differ by layer."""
+        return int(self._layer.q.weight.shape[0]) // self._cfg.n_heads
 
     def __repr__(self) -> str:
         cfg = self._cfg
         if cfg.latent_ranks is not None:
             return f"Attention(latents {list(cfg.latent_ranks)}, W_O [{cfg.n_heads}, {cfg.d_value}, {cfg.d_model}])"
-        of_keys = f"[{cfg.n_key_value_heads}, {cfg.d_model}, {cfg.d_head}]"
+        d_head = self._d_head
+        keys = self._layer.k.weight
+        of_keys = "of an earlier layer" if keys is None else f"[{keys.shape[0] // d_head}, {cfg.d_model}, {d_head}]"
         biases = {"b_Q": self.b_Q, "b_K": self.b_K, "b_V": self.b_V, "b_O": self.b_O, "sinks": self.sinks}
         matrices = [
-            f"W_Q [{cfg.n_heads}, {cfg.d_model}, {cfg.d_head}]", f"W_K {of_keys}", f"W_V {of_keys}",
-            f"W_O [{cfg.n_heads}, {cfg.d_head}, {cfg.d_model}]", *filter(None, [_shapes(biases)]),
+            f"W_Q [{cfg.n_heads}, {cfg.d_model}, {d_head}]", f"W_K {of_keys}", f"W_V {of_keys}",
+            f"W_O [{cfg.n_heads}, {d_head}, {cfg.d_model}]", *filter(None, [_shapes(biases)]),
         ]
         return f"Attention({', '.join(matrices)})"
 
     def _repeated(self, array: Array) -> Array:
-        groups = self._cfg.n_heads // self._cfg.n_key_value_heads
+        groups = self._cfg.n_heads // len(array)
         # Query heads of one key head are adjacent: [0, 0, 0, 1, 1, 1, ...].
         return array[np.arange(self._cfg.n_heads) // groups]
 
@@ -182,7 +192,7 @@ class Attention:
         return FactoredMatrix(self._repeated(self.W_V), self.W_O)
 
     def _by_head(self, bias: MaybeArray) -> MaybeArray:
-        return None if bias is None else bias.reshape(-1, self._cfg.d_head)
+        return None if bias is None else bias.reshape(-1, self._d_head)
 
 
 class Mlp:

@@ -44,7 +44,7 @@ def to_torch_module(model: Model, layer: int | None = None, check: bool = True) 
         raise InputError(f"to_torch_module: {model.cfg.family} has a mixture of experts, which the module does not know")
     if any(name.endswith("mixer.hook_out") for name in model.hook_names()):
         raise InputError(f"to_torch_module: {model.cfg.family} has a mixer that the module does not know")
-    if model.cfg.family in ("hunyuan_v1_dense", "nanochat"):
+    if model.cfg.family in ("gemma4_text", "hunyuan_v1_dense", "nanochat"):
         raise InputError(f"to_torch_module: {model.cfg.family} has norms and a rotation that the module does not know")
     module = TorchModel(model) if layer is None else Block(model, layer)
     module.eval()

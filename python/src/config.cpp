@@ -77,7 +77,7 @@ void bind_rope(nb::module_& module) {
   nb::class_<RopeConfig>(module, "Rope", "Rotary position embedding of a layer.")
       .def_prop_ro(
           "type", [](const RopeConfig& rope) { return rope_type_name(rope.type); },
-          "'default', 'linear', 'dynamic', 'yarn', 'llama3' or 'longrope'.")
+          "'default', 'linear', 'dynamic', 'yarn', 'llama3', 'longrope' or 'proportional'.")
       .def_ro("theta", &RopeConfig::theta)
       .def_ro("dim", &RopeConfig::dim, "Rotated part of the head, even.")
       .def_ro("factor", &RopeConfig::factor)

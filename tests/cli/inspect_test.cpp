@@ -42,6 +42,26 @@ TEST(Inspect, DescribesLatentAttention) {
   EXPECT_EQ(json["layers"][0]["rope"]["begin"], 10);
 }
 
+TEST(Inspect, DescribesHeadsThatDifferByLayer) {
+  const auto text = run_program("qkscope inspect " + kGolden + "gemma4_text").out;
+  for (const auto* part :
+       {"layers 0, 2: sliding attention, window 16, RoPE default theta 10000 on 8 of 8 "
+        "dimensions\n",
+        "layers 1, 3: full attention, RoPE proportional theta 1e+06 on 4 of 16 dimensions, 1 "
+        "key/value heads of dimension 16, values from W_K\n",
+        "on 8 of 8 dimensions, keys and values of layer 2, MLP 64\n", "keys and values of layer 3",
+        "inputs      8 for each token and layer"})
+    EXPECT_THAT(text, HasSubstr(part));
+  const auto outcome = run_program("qkscope inspect " + kGolden + "gemma4_text --json");
+  const Json json = parse_json(outcome.out, "output");
+  EXPECT_EQ(json["per_layer_input"], 8);
+  EXPECT_EQ(json["layers"][5]["d_head"], 16);
+  EXPECT_EQ(json["layers"][5]["n_kv_heads"], 1);
+  EXPECT_EQ(json["layers"][5]["kv_layer"], 3);
+  EXPECT_EQ(json["layers"][5]["d_mlp"], 64);
+  EXPECT_EQ(json["layers"][1]["rope"]["rotated_pairs"], 2);
+}
+
 TEST(Inspect, MissingGgufFilesAreNotLookedUpOnTheHub) {
   for (const auto* name : {"missing.gguf", "models/missing.gguf", "/no/such/missing.gguf"}) {
     const auto outcome = run_program(std::string("qkscope inspect ") + name);

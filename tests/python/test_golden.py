@@ -80,6 +80,29 @@ def test_edits_match_transformer_lens(path: Path) -> None:
         assert_close(logits, golden[kind], 1e-4, kind)
 
 
+def test_layers_with_different_heads_have_their_own_weights() -> None:
+    """Gemma 4: widths and key heads differ by layer, layer 5 uses the keys of layer 3, and sums over components are refused."""
+    model = qkscope.load(GOLDEN / "gemma4_text", device="cpu")
+    cache = model.cache([1, 2, 3, 4])
+    assert cache["blocks.0.attn.hook_rot_k"].shape == (4, 2, 8) and cache["blocks.5.attn.hook_rot_k"].shape == (4, 1, 16)
+    np.testing.assert_array_equal(cache["blocks.5.attn.hook_rot_k"], cache["blocks.3.attn.hook_rot_k"])
+    assert "blocks.5.attn.hook_k" not in cache and "blocks.5.hook_per_layer_out" in cache
+    attn = model.blocks[1].attn
+    assert attn.W_Q.shape == (4, 32, 16) and attn.W_K.shape == (1, 32, 16) and attn.W_O.shape == (4, 16, 32)
+    assert attn.expanded("W_K").shape == (4, 32, 16)  # type: ignore[union-attr]
+    np.testing.assert_array_equal(attn.W_K, attn.W_V)
+    q = np.einsum("pm,hmd->phd", cache["blocks.1.ln1.hook_normalized"], attn.W_Q)
+    np.testing.assert_allclose(cache["blocks.1.attn.hook_q"], q, atol=1e-5)
+    assert "W_K of an earlier layer" in repr(model.blocks[5].attn)
+    with pytest.raises(qkscope.InputError, match="uses the keys and values of an earlier layer"):
+        model.blocks[5].attn.W_K
+    for call in (cache.decompose_resid, cache.stack_head_results):
+        with pytest.raises(qkscope.InputError, match="gemma4_text adds per-layer inputs"):
+            call()
+    with pytest.raises(qkscope.InputError, match="start with tokens"):
+        model(cache["blocks.2.hook_resid_pre"], start_at_layer=2)
+
+
 def test_layers_without_attention_have_states_and_refuse_what_needs_heads() -> None:
     """States have one row per sequence unless positions are chosen; calls that need attention name the model."""
     model = qkscope.load(GOLDEN / "olmo_hybrid", device="cpu")

@@ -24,6 +24,7 @@ class Layer:
     shared: Any = None  # the shared expert
     mixture: Any = None  # a mixture of experts whose output is added to that of `mlp`, the shared expert
     scales: dict = field(default_factory=dict)  # hook name -> factor outside the module
+    norm_after_per_layer: Any = None  # Gemma 4: of the per-layer input
 
 
 @dataclass
@@ -83,10 +84,11 @@ def llama_layer(module, index, config):
     layer = Layer(module=module, index=index, attention=attention, mlp=mlp,
                   mixer=first(module, "linear_attn", "mamba", "conv", default=None))
     place_norms(layer, module)
+    layer.norm_after_per_layer = getattr(module, "post_per_layer_input_norm", None)
     if attention is not None:
         layer.projections = projections(attention, config)
         if hasattr(attention, "q_norm") and config.model_type != "nanochat":  # nanochat has its norms after RoPE
-            layer.head_norms = {"q": attention.q_norm, "k": attention.k_norm}
+            layer.head_norms = {name: getattr(attention, f"{name}_norm") for name in layer.projections if name != "v"}
         if hasattr(attention, "q_layernorm"):  # LFM2
             layer.head_norms = {"q": attention.q_layernorm, "k": attention.k_layernorm}
     if getattr(module, "block_sparse_moe", None) is not None:  # Granite 4
@@ -172,6 +174,9 @@ def projections(attention, config):
     if hasattr(attention, "kv_b_proj"):
         return latent_projections(attention)
     d = attention.head_dim
+    if config.model_type == "gemma4_text":  # v after its norm; a layer with shared keys has neither k nor v
+        return {"q": (attention.q_proj, heads(d))} | (
+            {"k": (attention.k_proj, heads(d)), "v": (attention.v_norm, whole)} if hasattr(attention, "k_proj") else {})
     if config.model_type in ("qwen3_next", "qwen3_5_text"):  # rows of q and of the output gate alternate by head
         parts = {"q": heads(2 * d), "k": heads(d), "v": heads(d)}
         return {name: (getattr(attention, f"{name}_proj"), lambda x, part=part: part(x)[..., :d])

@@ -258,6 +258,32 @@ GEMMA = [
          finish=checkpoint.rename_tensors(sp.published_name)),
 ]
 
+# ---- Gemma 4
+
+GEMMA4_TEXT = {key: value for key, value in GEMMA_TEXT.items() if key != "query_pre_attn_scalar"} | {
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "global_head_dim": 16, "num_hidden_layers": 6,
+    "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 48,
+}
+GEMMA4_SHARED = {"num_global_key_value_heads": 1, "attention_k_eq_v": True, "num_kv_shared_layers": 2,
+                 "use_double_wide_mlp": True, "layer_types": 3 * ["sliding_attention", "full_attention"]}
+GEMMA4_VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+                 "num_key_value_heads": 2, "head_dim": 8, "position_embedding_size": 16, "patch_size": 4}
+GEMMA4_KEYS = [*SPARSE_KEYS, "global_head_dim", "hidden_size_per_layer_input", "vocab_size_per_layer_input"]
+
+GEMMA4 = [
+    Case("gemma4_text", "gemma4_text", GEMMA4_TEXT | GEMMA4_SHARED, tokens=43, rows=8, published=sp.published_gemma4(16, 1),
+         finish=checkpoint.add_shared_keys(4, 5)),
+    # All heads are equal; the last layer is full, whatever its type is.
+    Case("gemma4_equal_heads", "gemma4_text", GEMMA4_TEXT | {
+        "global_head_dim": 8, "hidden_size_per_layer_input": 0, "num_hidden_layers": 3, "attention_bias": True,
+        "final_logit_softcapping": 5.0, "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+        "rope_parameters": {"sliding_attention": GEMMA_ROPE["sliding_attention"], "full_attention": {
+            "rope_type": "proportional", "rope_theta": 1000000.0, "partial_rotary_factor": 0.5, "factor": 8.0}}},
+         rows=5, dtype="float16", published=sp.published_gemma4(8)),
+    Case("gemma4_sparse", "gemma4", {"text_config": {"model_type": "gemma4_text"} | GEMMA4_TEXT, "vision_config": GEMMA4_VISION},
+         tokens=43, rows=5, draw=1, published=sp.chain(sp.published_gemma4(16), sp.only(GEMMA4_KEYS))),
+]
+
 # ---- GLM
 
 GLM_TEXT = SMALL | {"head_dim": 16, "rms_norm_eps": 1.5625e-07}
@@ -694,5 +720,5 @@ GGUF = [
     gguf_case("phi3_longrope", "phi3", PHI_LONG, "F32", tokens=90),
 ]
 
-CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GLM + GPT + OLMO
+CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GEMMA4 + GLM + GPT + OLMO
          + OTHERS + EXPERTS + FURTHER + LATENTS + LLAMA4 + HYBRID + CONVOLUTIONS + MAMBA)

@@ -19,13 +19,14 @@ WITH_EXPERTS = ("qwen3_moe", "mixtral", "gpt_oss", "olmoe", "glm4_moe", "ernie4_
 ROUTERS = ("mlp.gate.weight", "mlp.router.weight", "mlp.router.gate.weight", "feed_forward.router.weight",
            "block_sparse_moe.router.weight", "mixer.gate.weight")
 SELECTION_BIASES = ("e_score_correction_bias", "expert_bias")
+RANDOM_BUFFERS = (*SELECTION_BIASES, "layer_scalar")
 CONV1D = "transformer.h."  # GPT-2's layers store (in, out)
 
 
 def model_class(model_type):
     if model_type == "mllama_text_model":
         return transformers.MllamaForCausalLM
-    if model_type in ("mistral3", "mllama", "gemma3", "llama4", "qwen3_5"):
+    if model_type in ("mistral3", "mllama", "gemma3", "gemma4", "llama4", "qwen3_5"):
         return transformers.AutoModelForImageTextToText
     return transformers.AutoModelForCausalLM
 
@@ -44,14 +45,14 @@ def make_model(model_type, values, seed):
     model = cls._from_config(config) if hasattr(cls, "_from_config") else cls.from_config(config)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        biases = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(SELECTION_BIASES)]
-        for name, parameter in sorted([*model.named_parameters(), *biases]):
+        buffers = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(RANDOM_BUFFERS)]
+        for name, parameter in sorted([*model.named_parameters(), *buffers]):
             parameter.copy_(random_values(name, parameter, model_type, generator))
     return model.eval()
 
 
 def random_values(name, parameter, model_type, generator):
-    norms_add_one = "gemma" in model_type or "qwen3_next" in model_type or "qwen3_5" in model_type
+    norms_add_one = any(part in model_type for part in ("gemma2", "gemma3", "qwen3_next", "qwen3_5"))
     experts_by_input = model_type in ("gpt_oss", "llama4", "llama4_text") and ".experts." in name  # (experts, in, out)
     noise = torch.randn(parameter.shape, generator=generator)
     if name.endswith("linear_attn.norm.weight"):  # a gated norm, which does not add one
@@ -63,6 +64,8 @@ def random_values(name, parameter, model_type, generator):
         return gain + 0.3 * noise - (1.0 if norms_add_one else 0.0)
     if name.endswith("sinks"):
         return noise
+    if name.endswith("layer_scalar"):
+        return 0.8 + 0.1 * noise
     if name.endswith(SELECTION_BIASES):
         return 0.1 * noise
     if parameter.dim() < 2 or name.endswith("bias"):
@@ -166,6 +169,13 @@ def as_torch_files(shards):
 def add_buffers(make):
     """Adds buffers that early versions of transformers stored with the weights; make(tensors) returns them by name."""
     return lambda folder: edit_tensors(folder, lambda tensors, _: tensors | make(tensors))
+
+
+def add_shared_keys(*layers):
+    """Gemma 4: adds the unused matrices of keys and values that published files store for layers with shared keys."""
+    return add_buffers(lambda tensors: {
+        f"model.layers.{layer}.self_attn.{name}.weight": torch.ones(2, 3, dtype=torch.bfloat16)
+        for layer in layers for name in ("k_proj", "v_proj", "k_norm")})
 
 
 # ---- FP8 with one scale per tensor

@@ -72,6 +72,9 @@ def check(recorder, layers, rows):
             middle = t[p + "hook_resid_pre"] + sum(updates) if updates else t[p + "hook_resid_pre"]
             same(p + "hook_resid_mid", middle, t.get(p + "hook_resid_mid", middle), 0)
             after = middle + t[p + "hook_mlp_out"] if p + "hook_mlp_out" in t else middle
+            if p + "hook_per_layer_out" in t:
+                after = after + t[p + "hook_per_layer_out"]
+            after = after * getattr(recorder.anatomy.layers[layer].module, "layer_scalar", 1.0)
             same(p + "hook_resid_post", after, t[p + "hook_resid_post"], 0)
         if recorder.anatomy.layers[layer].attention is not None:
             check_attention(recorder, layer)
@@ -86,7 +89,7 @@ def check_attention(recorder, layer):
     scores = attention_scores(recorder, layer)
     t[p + "hook_attn_scores"] = scores
     same(p + "hook_pattern", pattern_of(scores, recorder.sinks[layer]), t[p + "hook_pattern"])
-    value = t[p + "hook_v"]
+    value = t.get(p + "hook_v", recorder.values[layer])  # Gemma 4: a layer with shared keys has no values of its own
     value = value.repeat_interleave(scores.shape[0] // value.shape[1], dim=1)
     same(p + "hook_z", torch.einsum("hqk,khd->qhd", t[p + "hook_pattern"], value), t[p + "hook_z"])
 

@@ -90,6 +90,7 @@ class Recorder:
         self.scaling = {}  # layer -> factor on the dot product
         self.softcap = {}  # layer -> cap on scores, or None
         self.sinks = {}  # layer -> one sink logit per head, or None
+        self.values = {}  # layer -> values [pos, head, d] of the weighted sum
         self.selection = {}  # layer -> scores [pos, expert] by which experts are chosen
         self.ungrouped = {}  # layer -> the same before groups are excluded
         self.routed = {}  # layer -> input [pos, d_model] of the router
@@ -132,6 +133,7 @@ class Recorder:
                 self.tensors[prefix + "hook_k"] = torch.cat([own, shared.expand(-1, own.shape[1], -1)], dim=-1)
             self.tensors[prefix + "hook_pattern"] = weights[0].clone()
             self.tensors[prefix + "hook_z"] = output[0].clone()
+            self.values[module.layer_idx] = value[0].transpose(0, 1).clone()
             self.scaling[module.layer_idx] = kwargs["scaling"]
             self.softcap[module.layer_idx] = kwargs.get("softcap")
             self.sinks[module.layer_idx] = getattr(module, "sinks", None)
@@ -206,6 +208,8 @@ class Recorder:
             self._keep(layer.mixer, prefix + "mixer.hook_out", added("mixer.hook_out"))
         if layer.attention is not None:
             self._keep(layer.norm_after_attention or layer.attention, prefix + "hook_attn_out", added("hook_attn_out"))
+        if layer.norm_after_per_layer is not None:
+            self._keep(layer.norm_after_per_layer, prefix + "hook_per_layer_out")
         self._attach_projections(prefix + "attn.", layer)
         if layer.mlp is None:
             return

@@ -82,6 +82,27 @@ def sparse_gemma(keys):
     return edit_text(edit)
 
 
+def published_gemma4(head_dim, key_heads=None):
+    """Gemma 4 as published: the heads of full layers under keys of their own instead of per_layer_config."""
+
+    def edit(config):
+        config.pop("per_layer_config", None)
+        config.update(global_head_dim=head_dim, num_global_key_value_heads=key_heads)
+
+    return edit_text(edit)
+
+
+def only(keys):
+    """Keeps the given keys; the family's defaults apply for the others."""
+
+    def edit(config):
+        kept = {key: config[key] for key in keys}
+        config.clear()
+        config.update(kept)
+
+    return edit_text(edit)
+
+
 def without(*keys):
     """Removes keys, so that the family's defaults apply."""
 

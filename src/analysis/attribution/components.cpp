@@ -149,6 +149,9 @@ class ComponentCollector : public Observer {
         {model_.has_recurrence(),
          "{0} has layers with linear attention ({1}), whose outputs are not split, which is "
          "unsupported"},
+        {model_.layer_scalars,
+         "{} adds per-layer inputs and multiplies the residual stream after each layer, which is "
+         "unsupported"},
         {model_.rotated_qk_norm,
          "{} normalises q and k after RoPE; use a family that does so before"},
         {model_.has_attention_gate(),

@@ -312,11 +312,11 @@ void ModelFacts::check_head(const HeadId& id, int head_dim, const std::string& f
   if (id.layer >= model_.n_layers)
     bad_input("{}: --model {} has {} layers only; name the model that was captured", file, name_,
               model_.n_layers);
-  if (head_dim != model_.d_head)
+  if (const auto width = model_.d_head_of(model_.layer(id.layer)); head_dim != width)
     bad_input(
         "{}: vectors have {} numbers, but heads of --model {} have {}; name the model that was "
         "captured",
-        file, head_dim, name_, model_.d_head);
+        file, head_dim, name_, width);
 }
 
 AnalysisRun analyze_capture(const AnalyzeOptions& options) {

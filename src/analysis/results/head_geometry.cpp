@@ -15,6 +15,7 @@
 #include "base/numerics/products.h"
 #include "capture/format/metadata.h"
 #include "engine/model/loaded_checkpoint.h"
+#include "engine/model/model_config.h"
 #include "engine/statistics/attention_sums.h"
 #include "qkscope/hub.h"
 
@@ -275,6 +276,7 @@ void add_weight_ranks(const std::string& model, bool quiet, AnalysisRun& run) {
         "--weights {}: q and k of {} models are projections of normalised latents, so that W_Q and "
         "W_K are no single matrices; leave --weights out",
         model, loaded.config.family);
+  require_equal_heads(loaded.config, "--weights " + model);
   std::set<int> layers;
   for (const auto& head : run.heads) {
     if (head.query.layer >= loaded.config.n_layers || head.query.head >= loaded.config.n_heads ||

@@ -197,6 +197,7 @@ class HeadRunner {
     warn_about_span(queries.source.position, keys.source.position);
     RotationOptions rotation = options_.rotation_options;
     rotation.inv_freq = inv_freq;
+    std::erase(rotation.inv_freq, 0.0);  // pairs that do not rotate
     rotation.seed = seed_of(report.query, options_.seed);
     std::unique_ptr<RotationWorkspace> memory;
     {

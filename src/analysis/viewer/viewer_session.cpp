@@ -16,6 +16,7 @@
 #include "base/core/numbers.h"
 #include "base/core/project.h"
 #include "base/tables/csv.h"
+#include "engine/model/model_config.h"
 #include "qkscope/captures.h"
 #include "qkscope/tokenizer.h"
 #include "qkscope/version.h"
@@ -93,6 +94,7 @@ void ViewerSession::read_results() {
 
 void ViewerSession::add_run(const std::string& name, std::shared_ptr<const Model> model) {
   const auto& config = model->config();
+  require_equal_heads(config, "viewer");
   if (runs_.empty()) {
     for (const auto& [layer, head] : options_.heads)
       if (layer < 0 || layer >= config.n_layers || head < 0 || head >= config.n_heads)

@@ -147,12 +147,13 @@ HeadsByFolder heads_by_folder(const std::string& data_root) {
   return found;
 }
 
-std::vector<double> parse_rope_frequencies(const std::string& text, const std::string& where) {
+std::vector<double> parse_rope_frequencies(const std::string& text, const std::string& where,
+                                           bool zeros) {
   const Json list = parse_json(text, where + " (" + metadata::kRopeInvFreq + ")");
   if (!list.is_array()) bad_input("{}: '{}' is not a list", where, metadata::kRopeInvFreq);
   std::vector<double> frequencies;
   for (const auto& item : list) {
-    if (!item.is_number() || !(item.get<double>() > 0))
+    if (!item.is_number() || !(item.get<double>() > 0 || (zeros && item == 0)))
       bad_input("{}: '{}' holds {}; expected positive numbers", where, metadata::kRopeInvFreq,
                 item.dump());
     frequencies.push_back(item.get<double>());
@@ -284,7 +285,8 @@ RopeInfo rope_info(const Metadata& metadata, const std::string& where) {
     info.use = RopeUse::rope;
     const Json description = parse_json(rope->second, where + " (" + metadata::kRope + ")");
     if (const auto listed = metadata.find(metadata::kRopeInvFreq); listed != metadata.end()) {
-      info.inv_freq = parse_rope_frequencies(listed->second, where);
+      const bool zeros = description.is_object() && description.contains("rotated_pairs");
+      info.inv_freq = parse_rope_frequencies(listed->second, where, zeros);
     } else if (description.is_object() && description.contains("theta") &&
                description.contains("dim") && description["theta"].is_number() &&
                description["dim"].is_number_integer()) {

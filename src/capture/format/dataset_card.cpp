@@ -2,8 +2,9 @@
 #include <algorithm>
 #include <bit>
 #include <iterator>
+#include <set>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/core/text.h"
 #include "capture/format/layout.h"
@@ -69,7 +70,9 @@ void write_card_table(StringAppender out, const Manifest& manifest, const Captur
     fact("rows with NaN or infinity", format_count(static_cast<std::uint64_t>(summary.non_finite)));
   fact("query heads", std::to_string(head_count(manifest, HeadKind::query)));
   fact("key heads", std::to_string(head_count(manifest, HeadKind::key)));
-  fact("head dimension", std::to_string(manifest.head_dim));
+  std::set<std::int64_t> widths;
+  for (const auto& group : manifest.groups) widths.insert(manifest.head_dim_of(group));
+  fact("head dimension", fmt::format("{}", fmt::join(widths, ", ")));
   fact("stage", manifest.metadata.at(metadata::kStage));
   fact("positions kept", positions_sentence(manifest.sampler));
   fact("computed in", fmt::format("{} on {}", manifest.metadata.at(metadata::kDtype),

@@ -30,21 +30,29 @@ std::optional<T> parse_optional(const Json& json, const std::string& where) {
 }
 
 Json group_to_json(const HeadGroup& group) {
-  return {{"layer", group.layer}, {"kind", std::string(1, static_cast<char>(group.kind))},
-          {"heads", group.heads}, {"window", value_or_null(group.window)},
-          {"rope", group.rope},   {"rope_inv_freq", group.rope_inv_freq}};
+  Json json = {{"layer", group.layer}, {"kind", std::string(1, static_cast<char>(group.kind))},
+               {"heads", group.heads}, {"window", value_or_null(group.window)},
+               {"rope", group.rope},   {"rope_inv_freq", group.rope_inv_freq}};
+  if (group.head_dim > 0) json["head_dim"] = group.head_dim;
+  if (group.heads_per_key_head > 0) json["heads_per_key_head"] = group.heads_per_key_head;
+  return json;
 }
 
 HeadGroup group_from_json(const Json& json, const std::string& where) {
   std::vector<std::int64_t> heads;
   for (const auto& head : json.at("heads").get<std::vector<Json>>())
     heads.push_back(parse_integer_value<std::int64_t>(head, where));
+  const auto optional = [&](const char* name) {
+    return json.contains(name) ? parse_integer_value<std::int64_t>(json[name], where) : 0;
+  };
   return {.layer = parse_integer_value<std::int64_t>(json.at("layer"), where),
           .kind = json.at("kind") == "q" ? HeadKind::query : HeadKind::key,
           .heads = std::move(heads),
           .window = parse_optional<std::int32_t>(json.at("window"), where),
           .rope = json.at("rope"),
-          .rope_inv_freq = json.at("rope_inv_freq")};
+          .rope_inv_freq = json.at("rope_inv_freq"),
+          .head_dim = optional("head_dim"),
+          .heads_per_key_head = optional("heads_per_key_head")};
 }
 
 SamplerOptions sampler_from_json(const Json& json, const std::string& where) {
@@ -74,10 +82,12 @@ void check_numbers(const Manifest& manifest, const std::string& where) {
   if (manifest.sampler.min_bucket_size < 1)
     bad_input("{}: min_bucket_size is {}; expected 1 or more", where,
               manifest.sampler.min_bucket_size);
-  for (const auto& group : manifest.groups)
+  for (const auto& group : manifest.groups) {
+    expect("head_dim", manifest.head_dim_of(group));
     for (const auto number : group.heads)
       if (number < 0 || number > kLargest || group.layer < 0 || group.layer > kLargest)
         bad_input("{}: layer {}, head {}: expected 0 to {}", where, group.layer, number, kLargest);
+  }
 }
 
 // Throws a bad-input error unless the identity and its input lists are JSON objects, as
@@ -199,7 +209,8 @@ Metadata Manifest::file_metadata(const HeadGroup& group, std::int64_t head) cons
   all[metadata::kHead] = std::to_string(head);
   all[metadata::kKind] = std::string(1, static_cast<char>(group.kind));
   if (group.kind == HeadKind::query)
-    all[metadata::kKeyHead] = std::to_string(head / heads_per_key_head);
+    all[metadata::kKeyHead] = std::to_string(
+        head / (group.heads_per_key_head > 0 ? group.heads_per_key_head : heads_per_key_head));
   all[metadata::kRope] = group.rope;
   if (!group.rope_inv_freq.empty()) all[metadata::kRopeInvFreq] = group.rope_inv_freq;
   add_sampler_metadata(all, sampler);

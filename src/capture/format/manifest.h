@@ -39,6 +39,9 @@ struct Manifest {
   std::string branch;
   bool private_repo = false;
 
+  std::int64_t head_dim_of(const HeadGroup& group) const {
+    return group.head_dim > 0 ? group.head_dim : head_dim;
+  }
   HeadId head_id(const HeadGroup& group, std::int64_t head) const;
   Metadata file_metadata(const HeadGroup& group, std::int64_t head) const;
 };

@@ -84,6 +84,7 @@ Json rope_json(const RopeConfig& rope) {
     if (rope.mscale != 0.0) json["mscale"] = rope.mscale;
     if (rope.mscale_all_dim != 0.0) json["mscale_all_dim"] = rope.mscale_all_dim;
   }
+  if (rope.type == RopeType::proportional) json["rotated_pairs"] = rope.rotated_pairs;
   if (rope.attention_factor) json["attention_factor"] = *rope.attention_factor;
   if (rope.type == RopeType::llama3) {
     json["low_freq_factor"] = rope.low_freq_factor;
@@ -105,8 +106,10 @@ HeadGroup make_head_group(const RunPlan& plan, std::int64_t layer, HeadKind kind
   group.layer = layer;
   group.kind = kind;
   group.heads.assign(heads.begin(), heads.end());
-  const auto window = plan.model.layers[static_cast<std::size_t>(layer)].window;
-  if (window > 0) group.window = static_cast<std::int32_t>(window);
+  const auto& of_layer = plan.model.layer(layer);
+  group.head_dim = of_layer.d_head;
+  if (of_layer.n_kv_heads > 0) group.heads_per_key_head = plan.model.n_heads / of_layer.n_kv_heads;
+  if (of_layer.window > 0) group.window = static_cast<std::int32_t>(of_layer.window);
   group.rope = metadata::kRopeNone;
   if (plan.engine) {
     const auto& rope = plan.engine->model().ropes[static_cast<std::size_t>(layer)];
@@ -132,6 +135,10 @@ void add_head_groups(RunPlan& plan) {
   };
   for (const auto& [layer, heads] : plan.selection.layers) {
     if (capture.queries) add(layer, HeadKind::query, heads.queries);
+    const auto source = plan.model.layer(layer).kv_layer;
+    if (capture.keys && capture.pre_rope && source >= 0)
+      bad_input("capture.capture_pre_rope: layer {} uses the rotated keys of layer {}; {}", layer,
+                source, "capture earlier layers, or queries alone");
     if (capture.keys) add(layer, HeadKind::key, heads.keys);
   }
 }

@@ -13,24 +13,31 @@
 namespace qkscope {
 namespace {
 
-// Number of sampled rows of one example over all heads.
-std::int64_t count_rows(const RunPlan& plan, const Example& example) {
+// Adds the number of sampled rows of one example over all heads, and their bytes.
+void count_rows(const RunPlan& plan, const Example& example, DryRun& dry) {
+  constexpr std::int64_t kNumbersBesideVector = 5;  // bucket, example_id, position, example_key
   const PositionSampler sampler(plan.manifest.sampler);
   std::atomic<std::int64_t> rows = 0;
+  std::atomic<std::int64_t> numbers = 0;
   parallel_for(std::ssize(plan.manifest.groups), [&](std::int64_t i) {
     const auto& group = plan.manifest.groups[static_cast<std::size_t>(i)];
     const auto seed = sampling_seed(example.record.key, group.layer, static_cast<char>(group.kind));
-    rows += std::ssize(sampler.sample(seed, example.record.tokens)) * std::ssize(group.heads);
+    const auto sampled =
+        std::ssize(sampler.sample(seed, example.record.tokens)) * std::ssize(group.heads);
+    rows += sampled;
+    numbers += sampled * (plan.manifest.head_dim_of(group) + kNumbersBesideVector);
   });
-  return rows;
+  dry.rows += rows;
+  dry.bytes += numbers * 4;
 }
 
 // Number of weights in the matrix products of attention for one row.
-double attention_weights(const ModelConfig& model) {
-  const auto heads = 2 * (model.n_heads + model.n_kv_heads) +  // q, o; k, v
+double attention_weights(const ModelConfig& model, const LayerConfig& layer) {
+  const auto kv_heads = layer.shares_kv() ? 0 : model.n_kv_heads_of(layer);
+  const auto heads = 2 * (model.n_heads + kv_heads) +  // q, o; k, v
                      (model.has_attention_gate() ? model.n_heads : 0);
   if (!model.has_latent_attention())
-    return to_double(heads) * to_double(model.d_head) * to_double(model.d_model);
+    return to_double(heads) * to_double(model.d_head_of(layer)) * to_double(model.d_model);
   const auto& [kv_rank, q_rank, d_value, eps] = model.latent;
   const auto rotated = model.ropes.front().dim;
   const auto q_width = to_double(model.n_heads * model.d_head);
@@ -52,11 +59,13 @@ double mixer_weights(const ModelConfig& model) {
 // Number of weights in the matrix products of one layer for one row; counts active experts only.
 double count_layer_weights(const ModelConfig& model, const LayerConfig& layer) {
   const auto d_model = to_double(model.d_model);
-  double attention = layer.has_attention() ? attention_weights(model) : 0;
+  double attention = layer.has_attention() ? attention_weights(model, layer) : 0;
   if (layer.has_state()) attention += mixer_weights(model);
-  const double matrices = model.gated_mlp() ? 3 : 2;
   if (!layer.mlp) return attention;
-  if (!layer.experts) return attention + matrices * d_model * to_double(model.d_mlp);
+  const double matrices = model.gated_mlp() ? 3 : 2;
+  const auto mlp =
+      matrices * to_double(model.d_mlp_of(layer)) + 3 * to_double(model.per_layer.width);
+  if (!layer.experts) return attention + d_model * mlp;
   const auto& experts = model.experts;
   const auto router = d_model * to_double(experts.count);
   return attention + router +
@@ -80,8 +89,8 @@ double forward_flop(const ModelConfig& model, std::int64_t length) {
     if (layer.cross_attention) continue;  // not used for text
     flop += 2 * count_layer_weights(model, layer) * to_double(length);
     if (layer.has_attention())
-      flop += 2 * to_double(model.d_head + model.d_value()) * to_double(model.n_heads) *
-              count_attended_pairs(length, layer.window, layer.chunk);
+      flop += 2 * to_double(model.d_head_of(layer) + model.d_value_of(layer)) *
+              to_double(model.n_heads) * count_attended_pairs(length, layer.window, layer.chunk);
     if (layer.has_state())
       flop += 8 * to_double(model.mixer.value_width()) * to_double(model.mixer.d_key) *
               to_double(length);  // reading, predicting, writing and decaying the state
@@ -108,14 +117,12 @@ DryRun dry_run(const CapturePlan& made, const Shard& shard) {
       dry.truncated += example.record.truncated;
       dry.tokens += example.record.tokens;
       dry.longest = std::max<std::int64_t>(dry.longest, example.record.tokens);
-      dry.rows += count_rows(plan, example);
+      count_rows(plan, example, dry);
       dry.flop += forward_flop(plan.model, example.record.tokens);
     }
     dry.dropped_chunks = source.dropped_chunks();
     for (const auto& group : plan.manifest.groups)
       dry.files += static_cast<std::int64_t>(group.heads.size());
-    constexpr std::int64_t kNumbersBesideVector = 5;  // bucket, example_id, position, example_key
-    dry.bytes = dry.rows * (plan.manifest.head_dim + kNumbersBesideVector) * 4;
     dry.weight_bytes = plan.memory.held_weights;
     if (!plan.engine)  // an external engine has its own memory
       dry.activation_bytes = activation_bytes(plan.model, dry.largest_batch, plan.backend);

@@ -216,11 +216,12 @@ Table head_table(const ScoredModel& model, const Texts& texts, const HeadScoreOp
     const auto window = config.layers[as_index(layer)].window;
     const auto attention = attention_name(
         window > 0 ? std::optional(static_cast<std::int32_t>(window)) : std::nullopt);
+    const auto group = config.n_heads / config.n_kv_heads_of(config.layer(layer));
     for (std::int64_t head = 0; head < config.n_heads; ++head) {
       std::vector<Table::Cell> cells = {label,
                                         layer,
                                         head,
-                                        head / config.heads_per_kv_head(),
+                                        head / group,
                                         std::string(model.has_rope(layer) ? "rope" : "nope"),
                                         attention,
                                         std::int64_t{std::ssize(texts)},

@@ -68,6 +68,7 @@ void check_layers(const StatisticsSettings& settings, const ModelConfig& model) 
 }
 
 void check_settings(const StatisticsSettings& settings, const ModelConfig& model) {
+  require_equal_heads(model, "statistics");
   check_layers(settings, model);
   if (!settings.moments && !settings.near_keys && settings.retrieval.empty())
     bad_input("stats.groups: nothing is asked for; expected A, B or C, or stats.retrieval");

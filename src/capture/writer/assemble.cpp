@@ -64,7 +64,9 @@ std::size_t count_heads(const Manifest& manifest) {
 // Returns how many heads may have open files during background work.
 std::size_t max_background_heads(const Manifest& manifest) {
   const auto memory = std::int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
-  const auto row = manifest.head_dim * std::int64_t{sizeof(float)} + 64;
+  std::int64_t width = 0;
+  for (const auto& group : manifest.groups) width = std::max(width, manifest.head_dim_of(group));
+  const auto row = width * std::int64_t{sizeof(float)} + 64;
   const auto of_head = manifest.row_group_size * row + kPageBytesPerHead;
   return std::min(
       static_cast<std::size_t>(std::min(kBackgroundRowGroupBytes, memory / 8) / of_head),
@@ -98,7 +100,8 @@ class CaptureAssembler::HeadFiles {
         segment = examples.segment();
         index = segment->read_block_index(group_);
       }
-      segment->read_block(index[examples.index_in_segment()], heads_, manifest_->head_dim, block);
+      segment->read_block(index[examples.index_in_segment()], heads_,
+                          manifest_->head_dim_of(group()), block);
       if (!block.positions.empty()) append(block);
     }
     segments_ = segments.parts().front().entries().size();
@@ -118,7 +121,7 @@ class CaptureAssembler::HeadFiles {
       const auto path = head_file_path(folder, manifest_->head_id(group(), head));
       make_folders(parent_folder(path));
       writers_.push_back(std::make_unique<HeadWriter>(
-          path, HeadWriterOptions{.head_dim = static_cast<int>(manifest_->head_dim),
+          path, HeadWriterOptions{.head_dim = static_cast<int>(manifest_->head_dim_of(group())),
                                   .token_strings = manifest_->token_strings,
                                   .example_keys = true,
                                   .row_group_size = manifest_->row_group_size,

@@ -100,9 +100,9 @@ class CaptureObserver : public Observer {
   void check_shape(std::size_t group, ConstTensorView activation) const {
     if (group == plan_.points.size())
       bad_input("the engine passed a hook point that the capture does not want");
-    const auto& heads = plan_.manifest.groups[group].heads;
-    const Shape expected = {std::ssize(prepared_.samples[group].rows), std::ssize(heads),
-                            plan_.manifest.head_dim};
+    const auto& of_group = plan_.manifest.groups[group];
+    const Shape expected = {std::ssize(prepared_.samples[group].rows), std::ssize(of_group.heads),
+                            plan_.manifest.head_dim_of(of_group)};
     if (activation.shape() != expected || activation.dtype() != DType::f32)
       bad_input(
           "{}: the engine passed {} of shape {}; expected float32 of shape {}: (sampled rows, "

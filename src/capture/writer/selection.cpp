@@ -157,7 +157,7 @@ HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter) {
   const auto selected = draw_heads(candidates, filter.sampling);
   std::set<std::pair<std::int64_t, std::int64_t>> keys;
   for (const auto [layer, head] : selected) {
-    const auto key_head = head / model.heads_per_kv_head();
+    const auto key_head = head * model.n_kv_heads_of(model.layer(layer)) / model.n_heads;
     keys.emplace(layer, key_head);
     if (model.layers[static_cast<std::size_t>(layer)].cross_attention) continue;
     selection.layers[layer].queries.insert(head);

@@ -108,6 +108,13 @@ class TimedBackend : public Backend {
   void use_key_value_store(KeyValueStore& store) override { timed_.use_key_value_store(store); }
   void embed() override { time("embedding", 0.0, &Backend::embed); }
   void embed_positions() override { time("embedding", 0.0, &Backend::embed_positions); }
+  void embed_per_layer_inputs() override {
+    time("layer inputs", per_layer_flop(config().n_layers), &Backend::embed_per_layer_inputs);
+  }
+  void project_per_layer_input(ResidualAddition addition) override {
+    time("layer inputs", per_layer_flop(2), &Backend::project_per_layer_input, addition);
+  }
+  void scale_residual() override { time("output", 0.0, &Backend::scale_residual); }
   void put_residual(ConstTensorView residual) override {
     time("embedding", 0.0, &Backend::put_residual, residual);
   }
@@ -133,7 +140,8 @@ class TimedBackend : public Backend {
   }
   void project_output(ResidualAddition addition) override {
     time("output",
-         product_flop(active_rows(), config().n_heads * config().d_value(), config().d_model),
+         product_flop(active_rows(), config().n_heads * config().d_value_of(layer()),
+                      config().d_model),
          &Backend::project_output, addition);
   }
   void mix(std::span<const std::int64_t> state_rows) override {
@@ -230,10 +238,17 @@ class TimedBackend : public Backend {
                         c.channels() + c.value_width() + 2 * c.value_heads) +
            product_flop(active_rows(), c.d_key, 3 * c.value_width());
   }
+  const LayerConfig& layer() const { return config().layer(layer_); }
+  double per_layer_flop(std::int64_t matrices) const {
+    return product_flop(active_rows(), config().d_model, matrices * config().per_layer.width);
+  }
+
   double projection_flop(bool values) const {
     const auto& c = config();
-    const auto heads = c.n_heads + (values ? 2 : 1) * c.n_kv_heads;
-    if (!c.has_latent_attention()) return product_flop(active_rows(), c.d_model, heads * c.d_head);
+    const auto kv_heads = layer().shares_kv() ? 0 : c.n_kv_heads_of(layer());
+    const auto heads = c.n_heads + (values ? 2 : 1) * kv_heads;
+    if (!c.has_latent_attention())
+      return product_flop(active_rows(), c.d_model, heads * c.d_head_of(layer()));
     const auto q_input = c.latent.q_rank > 0 ? c.latent.q_rank : c.d_model;
     const auto of_head = c.d_head - c.ropes[0].dim + (values ? c.latent.d_value : 0);
     return product_flop(active_rows(), q_input, c.n_heads * c.d_head) +
@@ -275,14 +290,15 @@ class TimedBackend : public Backend {
       }
     }
     return 2.0 * keys *
-           static_cast<double>(config().n_heads * (config().d_head + config().d_value()));
+           static_cast<double>(config().n_heads *
+                               (config().d_head_of(layer) + config().d_value_of(layer)));
   }
 
   // Hidden width of the MLP per row in the current layer, summed over the selected experts.
   std::int64_t mlp_width() const {
     const auto& experts = config().experts;
     return config().layers[as_index(layer_)].experts ? experts.per_token * experts.d_mlp
-                                                     : config().d_mlp;
+                                                     : config().d_mlp_of(layer());
   }
 
   Backend& timed_;

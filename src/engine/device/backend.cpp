@@ -165,11 +165,12 @@ void check_model_runs_on(Device device, const ModelConfig& model) {
     missing = fmt::format("{}s{}", mixer_name(mixer.kind), is_delta ? " of wide heads" : "");
   else if (std::ranges::count(model.layers, Mixer::none, &LayerConfig::mixer) > 0)
     missing = "layers with an MLP alone";
+  else if (model.layer_scalars)
+    missing = "layer scalars and per-layer heads";
   if (device.kind == Device::Kind::cpu || missing.empty()) return;
-  bad_input(
-      "device {}: {} models have {}, for which there is no CUDA kernel; use --device cpu, or "
-      "engine: transformers for captures and statistics",
-      device_name(device), model.family, missing);
+  bad_input("device {}: {} models have {}, for which there is no CUDA kernel; use --device cpu{}",
+            device_name(device), model.family, missing,
+            model.has_equal_heads() ? ", or engine: transformers for captures and statistics" : "");
 }
 
 void Batch::add(std::span<const std::int32_t> sequence) {

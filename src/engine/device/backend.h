@@ -101,6 +101,8 @@ class Backend {
   virtual void use_key_value_store(KeyValueStore& store) = 0;
   virtual void embed() = 0;
   virtual void embed_positions() = 0;  // writes ActivationBuffer::update; learned positions only
+  // After embed(), for models with per-layer inputs; no such model runs on CUDA.
+  virtual void embed_per_layer_inputs() {}
   // Sets the residual instead of embedding tokens: (rows, d_model) float32 on host or device.
   virtual void put_residual(ConstTensorView residual) = 0;
   // Selects the layer whose weights the following steps use.
@@ -137,6 +139,10 @@ class Backend {
   virtual void project_gate_up(std::int64_t begin, std::int64_t count) = 0;
   virtual void apply_gate(std::int64_t count) = 0;
   virtual void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) = 0;
+
+  // After the MLP, for models with per-layer inputs and for models with layer scalars.
+  virtual void project_per_layer_input(ResidualAddition) {}
+  virtual void scale_residual() {}
 
   virtual void project_logits() = 0;
 

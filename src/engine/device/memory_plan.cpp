@@ -145,22 +145,30 @@ std::int64_t cpu_expert_chunk_rows(const ModelConfig& model) {
 }
 
 std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
-  const auto q_width = model.n_heads * model.d_head;
-  const auto kv_width = model.n_kv_heads * (model.d_head + model.d_value());
-  const auto z_width = (model.has_attention_gate() ? 2 : 1) * model.n_heads * model.d_value();
+  auto d_head = model.d_head;  // of the widest layer
+  auto d_mlp = model.d_mlp;
+  for (const auto& layer : model.layers) {
+    d_head = std::max(d_head, model.d_head_of(layer));
+    d_mlp = std::max(d_mlp, model.d_mlp_of(layer));
+  }
+  const auto d_value = model.has_latent_attention() ? model.latent.d_value : d_head;
+  const auto q_width = model.n_heads * d_head;
+  const auto kv_width = model.n_kv_heads * (d_head + d_value);
+  const auto z_width = (model.has_attention_gate() ? 2 : 1) * model.n_heads * d_value;
   const auto latents = model.has_latent_attention()
                            ? model.latent.q_rank + model.latent.kv_rank + q_width
                            : 0;  // the key parts of all heads are projected before they are placed
-  const auto heads = q_width + z_width + kv_width + latents;
+  const auto heads = q_width + z_width + (model.has_equal_heads() ? 1 : 3) * kv_width + latents;
   const auto mlp_rows = std::min(rows, kCpuMlpRows);
   // Size of the packed operands of gemm.h: widest input, keys and values, and shared weights.
   const auto mlp_products = model.gated_mlp() ? 2 : 1;
   const auto widest = std::max({model.d_model, q_width, model.mixer.value_width()});
-  const auto packed = std::max(rows * widest, mlp_rows * model.d_mlp) + rows * kv_width +
-                      std::min(kMostSharedWeights, mlp_products * model.d_model * model.d_mlp);
+  const auto packed = std::max(rows * widest, mlp_rows * d_mlp) + rows * kv_width +
+                      std::min(kMostSharedWeights, mlp_products * model.d_model * d_mlp);
   const auto residuals = (model.parallel_residual ? 4 : 3) * model.d_model;
-  const auto floats = rows * (residuals + heads + rotary_elements(model)) +
-                      mlp_products * mlp_rows * model.d_mlp + packed + expert_floats(model, rows) +
+  const auto per_layer = (model.n_layers + 2) * model.per_layer.width;  // of all, and of one layer
+  const auto floats = rows * (residuals + heads + rotary_elements(model) + per_layer) +
+                      mlp_products * mlp_rows * d_mlp + packed + expert_floats(model, rows) +
                       mixer_floats(model, rows);
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
@@ -188,8 +196,11 @@ std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
 }
 
 std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype) {
-  return attention_layers(model) * model.n_kv_heads * (model.d_head + model.d_value()) *
-         element_size(dtype);
+  std::int64_t width = 0;
+  for (const auto& layer : model.layers)
+    if (layer.has_attention() && !layer.shares_kv())
+      width += model.n_kv_heads_of(layer) * (model.d_head_of(layer) + model.d_value_of(layer));
+  return width * element_size(dtype);
 }
 
 std::int64_t cache_state_bytes(const ModelConfig& model) {

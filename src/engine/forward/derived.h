@@ -120,8 +120,9 @@ inline std::vector<ProjectedHead> project_changed_heads(const ModelConfig& model
     const auto input = one.view().reshaped(x.shape());
     if (std::memcmp(input.bytes(), x.bytes(), x.size_bytes()) == 0) continue;
     normalize(model.norm, input, norm, model.norm_eps, input);
-    Tensor values({x.dim(0), model.d_head});
-    linear(input, rows_of_head(layer, head, model.d_head), values);
+    const auto d_head = layer.weight.out() / inputs.dim(1);
+    Tensor values({x.dim(0), d_head});
+    linear(input, rows_of_head(layer, head, d_head), values);
     if (model.qkv_clip > 0.0) clip(values, model.qkv_clip);
     projected.push_back({head, std::move(values)});
   }

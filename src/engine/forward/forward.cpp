@@ -31,6 +31,7 @@ class ForwardPass {
       if (store_ == nullptr && sequence.past > 0)
         bad_input("a sequence goes on at position {}: that needs the cache that add_to() is of",
                   sequence.past);
+    if (store_ != nullptr) check_cached_edits();
     if (plan_.empty()) return;
     backend_.begin_pass(batch_);
     if (store_ != nullptr) backend_.use_key_value_store(*store_);
@@ -46,9 +47,19 @@ class ForwardPass {
   }
 
  private:
+  // A cache holds keys once for all layers that use them, so that one layer cannot change them.
+  void check_cached_edits() const {
+    for (std::int64_t layer = 0; layer < config_.n_layers; ++layer)
+      if (const auto source = config_.layer(layer).kv_layer;
+          source >= 0 && edits({Stage::rot_k, layer}))
+        bad_input("observer: {} holds the cached keys of layer {}; edit {}",
+                  hook_name({Stage::rot_k, layer}), source, hook_name({Stage::rot_k, source}));
+  }
+
   void embed() {
     backend_.embed();
     show({Stage::embed}, ActivationBuffer::residual);
+    if (config_.per_layer.width > 0) backend_.embed_per_layer_inputs();
     if (!config_.learned_positions()) return;
     backend_.embed_positions();
     show({Stage::pos_embed}, ActivationBuffer::update);
@@ -78,6 +89,12 @@ class ForwardPass {
     show({Stage::resid_mid, layer}, ActivationBuffer::residual);
     if (plan_.ends_before({Stage::mlp_in, layer})) return;
     if (config.mlp && !transform_rows(layer)) return;
+    if (plan_.ends_before({Stage::per_layer_out, layer})) return;
+    if (config_.per_layer.width > 0) {
+      backend_.project_per_layer_input(residual_addition({Stage::per_layer_out, layer}));
+      show_update({Stage::per_layer_out, layer});
+    }
+    if (config_.layer_scalars) backend_.scale_residual();
     show({Stage::resid_post, layer}, ActivationBuffer::residual);
   }
 
@@ -170,8 +187,9 @@ class ForwardPass {
     projected_.clear();
     show({Stage::q, layer}, ActivationBuffer::q);
     show({Stage::k, layer}, ActivationBuffer::k);
-    show({Stage::v, layer}, ActivationBuffer::v);
+    if (!config_.v_norm) show({Stage::v, layer}, ActivationBuffer::v);
     if (config_.qk_norm) backend_.normalize_heads();
+    if (config_.v_norm) show({Stage::v, layer}, ActivationBuffer::v);
     show({Stage::q_normed, layer}, ActivationBuffer::q);
     show({Stage::k_normed, layer}, ActivationBuffer::k);
     if (statistics_ != nullptr) statistics_->before_rotation(backend_, layer);
@@ -289,7 +307,9 @@ class ForwardPass {
 
   void project_inputs(HookPoint point, const Tensor& shared, ActivationBuffer buffer,
                       const Linear& linear) {
-    const auto heads = point.stage == Stage::q_input ? config_.n_heads : config_.n_kv_heads;
+    if (linear.weight.values.empty()) return;  // the layer uses keys and values of another one
+    const auto kv_heads = config_.n_kv_heads_of(config_.layer(point.layer));
+    const auto heads = point.stage == Stage::q_input ? config_.n_heads : kv_heads;
     const auto inputs = head_inputs(point, heads, shared);
     if (inputs.empty()) return;
     auto changed = project_changed_heads(config_, layer_weights(point.layer).input_norm, linear,
@@ -422,6 +442,9 @@ void check_start_options(const RunOptions& options, const Batch& batch, const Mo
                 layer);
     return;
   }
+  if (model.per_layer.width > 0 || (layer > 0 && !model.has_equal_heads()))
+    bad_input("residual: layers of {} use the tokens or keys of earlier layers; start with tokens",
+              model.family);
   const Shape expected{batch.rows(), model.d_model};
   if (residual.dtype() != DType::f32 || residual.shape() != expected || !residual.is_contiguous())
     bad_input("residual: found {} of shape {}, expected contiguous float32 of shape {}",

@@ -59,6 +59,7 @@ constexpr std::array kStages = {
     StageInfo{Stage::mlp_pre_linear, "mlp.hook_pre_linear", true},
     StageInfo{Stage::mlp_post, "mlp.hook_post", true},
     StageInfo{Stage::mlp_out, "hook_mlp_out", true},
+    StageInfo{Stage::per_layer_out, "hook_per_layer_out", true},
     StageInfo{Stage::resid_post, "hook_resid_post", true},
     StageInfo{Stage::final_scale, "ln_final.hook_scale", false, true},
     StageInfo{Stage::final_normalized, "ln_final.hook_normalized", false},
@@ -84,10 +85,11 @@ bool is_score_stage(Stage stage) {
 }
 
 // Returns the number of heads of an activation, or 0 if it has no head dimension.
-std::int64_t heads_of(const ModelConfig& model, Stage stage) {
-  if (is_one_of(stage, {Stage::q, Stage::q_normed, Stage::rot_q, Stage::z})) return model.n_heads;
-  if (is_one_of(stage, {Stage::k, Stage::k_normed, Stage::rot_k, Stage::v}))
-    return model.n_kv_heads;
+std::int64_t heads_of(const ModelConfig& model, HookPoint point) {
+  if (is_one_of(point.stage, {Stage::q, Stage::q_normed, Stage::rot_q, Stage::z}))
+    return model.n_heads;
+  if (is_one_of(point.stage, {Stage::k, Stage::k_normed, Stage::rot_k, Stage::v}))
+    return model.n_kv_heads_of(model.layer(point.layer));
   return 0;
 }
 
@@ -141,7 +143,7 @@ void check_selection(const ModelConfig& model, const Observer& observer, HookPoi
                                                   : "hook_normalized");
   const auto [chosen_rows, heads, native] = observer.selection(point);
   if (!chosen_rows.empty()) check_range(chosen_rows, rows, "row", hook_name(point));
-  if (!heads.empty()) check_range(heads, heads_of(model, point.stage), "head", hook_name(point));
+  if (!heads.empty()) check_range(heads, heads_of(model, point), "head", hook_name(point));
 }
 
 std::vector<HookPoint> select_hook_points(const ModelConfig& model, bool derived) {
@@ -170,6 +172,10 @@ bool has_hook_point(const ModelConfig& model, HookPoint point) {
   if (is(Stage::ln1_scale, Stage::ln1_normalized)) return !model.names.input_norm.empty();
   if (is(Stage::ln2_normalized)) return !model.names.mlp_norm.empty();
   if (is(Stage::kv_latent)) return model.has_latent_attention();
+  if (is(Stage::per_layer_out)) return model.per_layer.width > 0;
+  if (is(Stage::k, Stage::k_normed, Stage::k_input, Stage::v, Stage::v_input) &&
+      model.layer(point.layer).shares_kv())
+    return false;
   if (is(Stage::attn_in, Stage::q_input, Stage::k_input, Stage::v_input))
     return !model.has_latent_attention();  // heads share the latents, not the layer input
   if (is(Stage::q_normed, Stage::k_normed)) return model.qk_norm;
@@ -286,7 +292,7 @@ void check_score_size(const ModelConfig& model, std::span<const HookPoint> point
       if (is_one_of(point.stage, {Stage::result, Stage::attn_in, Stage::q_input}))
         of_heads += floats(model.n_heads * rows * model.d_model);
       if (is_one_of(point.stage, {Stage::k_input, Stage::v_input}))
-        of_heads += floats(model.n_kv_heads * rows * model.d_model);
+        of_heads += floats(model.n_kv_heads_of(model.layer(point.layer)) * rows * model.d_model);
     }
     if (squares > kLimit)
       bad_input(

@@ -62,6 +62,7 @@ std::span<const FamilySpec> supported_families() {
       FamilySpec{"mllama_text_model", "the language model of Llama-3.2-Vision", read_mllama},
       FamilySpec{"gemma2", "Gemma 2", read_gemma2},
       FamilySpec{"gemma3_text", "Gemma 3", read_gemma3},
+      FamilySpec{"gemma4_text", "Gemma 4 without experts", read_gemma4},
       FamilySpec{"glm", "GLM-4", read_glm},
       FamilySpec{"glm4", "GLM-4-0414", read_glm4},
       FamilySpec{"gpt_neox", "GPT-NeoX, Pythia", read_gpt_neox},
@@ -313,6 +314,7 @@ void read_windows_of_upper_layers(ModelConfig& model, const ConfigReader& config
 }
 
 std::string rope_type_name(RopeType type) {
+  if (type == RopeType::proportional) return "proportional";  // read by read_gemma4 alone
   for (const auto& [known, name] : kRopeTypes)
     if (known == type) return name;
   return "?";

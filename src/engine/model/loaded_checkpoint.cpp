@@ -67,6 +67,14 @@ class WeightBinder {
     for (std::size_t i = 0; i < model_.layers.size(); ++i)
       weights.layers.push_back(model_.layers[i].cross_attention ? LayerWeights{} : bind_layer(i));
     weights.final_norm = bind_norm(prefix_.backbone, model_.names.final_norm);
+    if (const auto [width, rows] = model_.per_layer; width > 0) {
+      const auto& at = prefix_.backbone;
+      const auto all = model_.n_layers * width;
+      weights.per_layer_embedding = bind_matrix(at + "embed_tokens_per_layer.weight", {rows, all});
+      weights.per_layer_projection =
+          bind_linear(at + "per_layer_model_projection", all, model_.d_model, false);
+      weights.per_layer_norm = bind_norm(at + "per_layer_projection_norm", width, false);
+    }
     return weights;
   }
 
@@ -97,7 +105,7 @@ class WeightBinder {
       weights.input_norm = bind_norm(at, names.input_norm);
     }
     if (layer.attends()) {
-      bind_attention(weights, at);
+      bind_attention(weights, at, layer);
       const auto& after = prefix_.mixer.post_attention_norm;
       weights.post_attention_norm =
           bind_norm(at, after.empty() ? names.post_attention_norm : after);
@@ -107,16 +115,30 @@ class WeightBinder {
     weights.mlp_norm = layer.attends() && names.mlp_norm == names.input_norm
                            ? weights.input_norm
                            : bind_norm(at, mlp_norm);
-    bind_mlp_or_experts(weights, at, layer.experts);
+    bind_mlp_or_experts(weights, at, layer);
     if (!layer.has_state()) weights.post_mlp_norm = bind_norm(at, names.post_mlp_norm);
+    bind_end_of_layer(weights, at);
     return weights;
   }
 
-  void bind_mlp_or_experts(LayerWeights& weights, const std::string& at, bool experts) {
-    if (experts)
+  // Binds the per-layer input and the scalar of a layer, where the model has them.
+  void bind_end_of_layer(LayerWeights& weights, const std::string& at) {
+    const auto d = model_.d_model;
+    if (const auto width = model_.per_layer.width; width > 0) {
+      weights.per_layer_gate = bind_linear(at + "per_layer_input_gate", width, d, false);
+      weights.per_layer_output = bind_linear(at + "per_layer_projection", d, width, false);
+      weights.post_per_layer_norm = bind_norm(at, "post_per_layer_input_norm");
+    }
+    if (!model_.layer_scalars) return;
+    const auto scalar = bind_vector(at + "layer_scalar", {1});
+    if (!scalar.empty()) weights.scalar = scalar.front();
+  }
+
+  void bind_mlp_or_experts(LayerWeights& weights, const std::string& at, const LayerConfig& layer) {
+    if (layer.experts)
       bind_experts(weights, at);
     else
-      bind_mlp(weights, at, model_.d_mlp);
+      bind_mlp(weights, at, model_.d_mlp_of(layer));
   }
 
   MixerWeights bind_mixer(const std::string& at) {
@@ -241,30 +263,33 @@ class WeightBinder {
     return by_tap;
   }
 
-  void bind_attention(LayerWeights& weights, const std::string& at) {
+  void bind_attention(LayerWeights& weights, const std::string& at, const LayerConfig& layer) {
     const auto& names = model_.names;
     const auto d = model_.d_model;
-    const auto q_rows = model_.n_heads * model_.d_head;
-    const auto kv_rows = model_.n_kv_heads * model_.d_head;
-    const auto z_width = model_.n_heads * model_.d_value();
+    const auto d_head = model_.d_head_of(layer);
+    const auto q_rows = model_.n_heads * d_head;
+    const auto kv_rows = model_.n_kv_heads_of(layer) * d_head;
+    const auto z_width = model_.n_heads * model_.d_value_of(layer);
     if (model_.has_latent_attention()) {
       bind_latent_attention(weights, at);
     } else if (names.qkv.empty()) {
       if (names.attention_gate == names.q) {
         const Linear both = bind_linear(at + names.q, 2 * q_rows, d, model_.qkv_bias);
-        weights.q = block_part(both, model_.n_heads, 0, model_.d_head);
-        weights.attention_gate = block_part(both, model_.n_heads, model_.d_head, model_.d_head);
+        weights.q = block_part(both, model_.n_heads, 0, d_head);
+        weights.attention_gate = block_part(both, model_.n_heads, d_head, d_head);
       } else {
         weights.q = bind_linear(at + names.q, q_rows, d, model_.qkv_bias);
       }
-      weights.k = bind_linear(at + names.k, kv_rows, d, model_.qkv_bias);
-      weights.v = bind_linear(at + names.v, kv_rows, d, model_.qkv_bias);
+      if (!layer.shares_kv()) {
+        weights.k = bind_linear(at + names.k, kv_rows, d, model_.qkv_bias);
+        weights.v =
+            layer.v_from_k ? weights.k : bind_linear(at + names.v, kv_rows, d, model_.qkv_bias);
+      }
     } else {
       const Linear all = bind_linear(at + names.qkv, q_rows + 2 * kv_rows, d, model_.qkv_bias);
       const auto part = [&](std::int64_t number, std::int64_t begin, std::int64_t rows) {
-        return names.qkv_by_head
-                   ? block_part(all, model_.n_heads, number * model_.d_head, model_.d_head)
-                   : select_rows(all, begin, rows);
+        return names.qkv_by_head ? block_part(all, model_.n_heads, number * d_head, d_head)
+                                 : select_rows(all, begin, rows);
       };
       weights.q = part(0, 0, q_rows);
       weights.k = part(1, q_rows, kv_rows);
@@ -280,15 +305,15 @@ class WeightBinder {
     scale_linear(weights.v, scales.attention_input, 1.0);
     scale_linear(weights.o, scales.o, scales.o);
     if (!model_.qk_norm && !model_.rotated_qk_norm) return;
+    if (model_.v_norm) weights.v_norm.weight.assign(as_index(d_head), 1.0f);
     if (names.q_norm.empty()) {
-      weights.q_norm.weight.assign(as_index(model_.d_head), 1.0f);
+      weights.q_norm.weight.assign(as_index(d_head), 1.0f);
       weights.k_norm = weights.q_norm;
       return;
     }
-    weights.q_norm =
-        bind_norm(at + names.q_norm, model_.qk_norm_whole ? q_rows : model_.d_head, false);
-    weights.k_norm =
-        bind_norm(at + names.k_norm, model_.qk_norm_whole ? kv_rows : model_.d_head, false);
+    weights.q_norm = bind_norm(at + names.q_norm, model_.qk_norm_whole ? q_rows : d_head, false);
+    if (!layer.shares_kv())
+      weights.k_norm = bind_norm(at + names.k_norm, model_.qk_norm_whole ? kv_rows : d_head, false);
   }
 
   void bind_latent_attention(LayerWeights& weights, const std::string& at) {

@@ -69,7 +69,7 @@ struct MultimodalWrapper {
 constexpr std::array kWrappers = {
     MultimodalWrapper{"mistral3", "mistral"},     MultimodalWrapper{"mllama", "mllama_text_model"},
     MultimodalWrapper{"gemma3", "gemma3_text"},   MultimodalWrapper{"llama4", "llama4_text"},
-    MultimodalWrapper{"qwen3_5", "qwen3_5_text"},
+    MultimodalWrapper{"qwen3_5", "qwen3_5_text"}, MultimodalWrapper{"gemma4", "gemma4_text"},
 };
 
 const FamilySpec& find_family(const std::string& model_type, const std::string& where) {
@@ -120,6 +120,11 @@ void check_widths(const ModelConfig& model, const ConfigReader& config) {
   check("the width of the shared experts", model.experts.shared_d_mlp);
   check("the number of experts times their width", model.experts.count * model.experts.d_mlp);
   check("the number of channels of linear attention", model.mixer.channels());
+  check("hidden_size_per_layer_input of all layers", model.n_layers * model.per_layer.width);
+  for (const auto& layer : model.layers) {
+    check("intermediate_size of a layer", model.d_mlp_of(layer));
+    check("num_attention_heads times head_dim of a layer", model.n_heads * model.d_head_of(layer));
+  }
 }
 
 void check_sizes(const ModelConfig& model, const ConfigReader& config) {
@@ -128,16 +133,20 @@ void check_sizes(const ModelConfig& model, const ConfigReader& config) {
     bad_input(
         "{}: activation 'xielu' is supported where the MLP has no gate, and a {} model has one",
         config.where(), model.family);
-  if (model.n_heads % model.n_kv_heads != 0)
-    bad_input("{}: {} query heads cannot share {} key heads evenly", config.where(), model.n_heads,
-              model.n_kv_heads);
+  auto widest = model.d_head;
+  for (const auto& layer : model.layers) {
+    widest = std::max(widest, model.d_head_of(layer));
+    if (model.n_heads % model.n_kv_heads_of(layer) != 0)
+      bad_input("{}: {} query heads cannot share {} key heads evenly", config.where(),
+                model.n_heads, model.n_kv_heads_of(layer));
+  }
   if (static_cast<std::int64_t>(model.layers.size()) != model.n_layers)
     bad_input("{}: {} layers are described, num_hidden_layers is {}", config.where(),
               model.layers.size(), model.n_layers);
   for (const auto& rope : model.ropes)
-    if (rope.dim <= 0 || rope.dim % 2 != 0 || rope.dim > model.d_head)
+    if (rope.dim <= 0 || rope.dim % 2 != 0 || rope.dim > widest)
       bad_input("{}: RoPE turns {} of {} head dimensions; expected an even number, at most all",
-                config.where(), rope.dim, model.d_head);
+                config.where(), rope.dim, widest);
 }
 
 // Returns true if the folder has weights; an index of shards alone does not count.
@@ -254,6 +263,14 @@ std::string_view mixer_name(Mixer mixer) {
       break;
   }
   return "MLP";
+}
+
+void require_equal_heads(const ModelConfig& model, const std::string& what) {
+  if (!model.has_equal_heads())
+    bad_input(
+        "{}: layers of this {} model differ in the width or number of their key heads, or use keys "
+        "of other layers, which is not supported",
+        what, model.family);
 }
 
 std::string list_layers(const ModelConfig& model, bool attention) {

@@ -60,6 +60,9 @@ class ConfigReader {
 // Parses config.json after overrides were merged. `where` names the file in messages.
 ModelConfig parse_model_config(const Json& config, const std::string& where);
 
+// Throws a bad-input error that begins with `what` unless ModelConfig::has_equal_heads().
+void require_equal_heads(const ModelConfig& model, const std::string& what);
+
 // Returns the layers with softmax attention, or those with another mixer, as "0-2, 4".
 std::string list_layers(const ModelConfig& model, bool attention);
 
@@ -187,8 +190,8 @@ ExpertNames stacked_expert_names();
 using FamilyReader = void(ModelConfig& model, const ConfigReader& config);
 FamilyReader read_afmoe, read_apertus, read_cohere2, read_deepseek_v2, read_deepseek_v3,
     read_ernie4_5, read_ernie4_5_moe, read_exaone4, read_falcon_h1, read_gemma2, read_gemma3,
-    read_glm, read_glm4, read_glm4_moe, read_gpt2, read_gpt_neox, read_gpt_oss, read_granite,
-    read_granitemoehybrid, read_hunyuan_v1_dense, read_lfm2, read_llama, read_llama4,
+    read_gemma4, read_glm, read_glm4, read_glm4_moe, read_gpt2, read_gpt_neox, read_gpt_oss,
+    read_granite, read_granitemoehybrid, read_hunyuan_v1_dense, read_lfm2, read_llama, read_llama4,
     read_minimax_m2, read_ministral, read_ministral3, read_mistral, read_mixtral, read_mllama,
     read_nanochat, read_nemotron_h, read_olmo, read_olmo2, read_olmo3, read_olmo_hybrid, read_olmoe,
     read_phi3, read_qwen2, read_qwen3, read_qwen3_5, read_qwen3_moe, read_qwen3_next, read_seed_oss,

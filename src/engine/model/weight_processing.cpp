@@ -178,6 +178,8 @@ void fold_value_biases(LoadedCheckpoint& model) {
   if (!config.qkv_bias) return;
   if (config.has_attention_gate())
     bad_input("fold_value_biases: {} multiplies values by a gate: leave it out", config.family);
+  if (config.v_norm)
+    bad_input("fold_value_biases: {} normalises its values: leave it out", config.family);
   if (config.qkv_clip > 0.0)
     bad_input("fold_value_biases: {} clips its values at {}: leave it out", config.family,
               config.qkv_clip);

@@ -40,6 +40,8 @@ std::vector<float> inverse_frequencies(double theta, std::int64_t dim) {
 RopeFrequencies linear(const RopeConfig& rope) {
   auto inverse = inverse_frequencies(rope.theta, rope.dim);
   for (float& value : inverse) value /= static_cast<float>(rope.factor);
+  if (rope.type == RopeType::proportional)
+    std::fill(inverse.begin() + rope.rotated_pairs, inverse.end(), 0.0f);
   return {inverse, 1.0f};
 }
 
@@ -150,6 +152,7 @@ RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
       case RopeType::standard:
         return {inverse_frequencies(rope.theta, rope.dim), 1.0f};
       case RopeType::linear:
+      case RopeType::proportional:
         return linear(rope);
       case RopeType::dynamic:
         return dynamic_rope_frequencies(rope, length);

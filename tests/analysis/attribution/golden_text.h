@@ -23,10 +23,11 @@ inline std::vector<std::string> golden_models() {
 }
 
 // Whether score attribution refuses the family: a gate on the outputs of heads, norms of q and k
-// after RoPE, latent attention, scaled inputs of experts (Llama 4), or layers without attention.
+// after RoPE, latent attention, scaled inputs of experts (Llama 4), layers without attention, or
+// layer scalars (Gemma 4).
 inline bool is_refused(const ModelConfig& model) {
   return model.has_attention_gate() || model.rotated_qk_norm || model.has_latent_attention() ||
-         model.experts.scales_input || model.has_recurrence();
+         model.experts.scales_input || model.has_recurrence() || model.layer_scalars;
 }
 
 inline std::vector<std::int32_t> golden_tokens(const std::string& name) {

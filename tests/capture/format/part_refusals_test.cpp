@@ -429,6 +429,9 @@ TEST(HeadMetadata, RefusalsSayWhatIsWrong) {
   const std::pair<std::string, std::function<void()>> rows[] = {
       {"f: 'rope_inv_freq' is not a list", rope("{}", "1")},
       {"f: 'rope_inv_freq' holds \"x\"; expected positive numbers", rope("{}", "[\"x\"]")},
+      {"f: 'rope_inv_freq' holds 0; expected positive numbers", rope("{}", "[0]")},
+      {"f: 'rope_inv_freq' holds -1; expected positive numbers",
+       rope(R"({"rotated_pairs": 1})", "[1, 0, -1]")},
       {std::string("f: 'rope' has theta 1 and dim 4") + kRange, rope(R"({"theta": 1, "dim": 4})")},
       {std::string("f: 'rope' has theta 1e+16 and dim 4") + kRange,
        rope(R"({"theta": 1e16, "dim": 4})")},

@@ -59,6 +59,42 @@ TEST_F(CaptureRun, SniffQkAndQkscopeCaptureGiveTheSameBytes) {
   expect_same("two", contents("one"));
 }
 
+// Gemma 4: layer 1 has one key head of width 16, layer 0 has two of width 8, layer 5 uses the keys
+// of layer 3.
+TEST_F(CaptureRun, LayersMayDifferInTheirHeads) {
+  write_text(file("docs.jsonl"), R"({"id": 0, "text": "+-*/.,!#$%&'()+-/*!,.(+)#"})"
+                                 "\n"
+                                 R"({"id": 1, "text": "#)+(.,!*/-+)('&%$#!,./*-+"})");
+  const auto model = fmt::format(
+      "--set model.name={} --set tokenizer.name={} --set capture.sampler.type=all "
+      "--set capture.head_sampling=null ",
+      source_path("tests/golden/gemma4_text"), tiny_checkpoint());
+  const auto run = capture("out", model);
+  ASSERT_EQ(run.status, 0) << run.err;
+  const auto head = [&](const std::string& name) {
+    return read_head_file(file("out/" + name + "/data.parquet"));
+  };
+  EXPECT_EQ(head("l00h03q").rows.head_dim, 8);
+  EXPECT_EQ(head("l00h03q").metadata.at("k_head"), "1");
+  EXPECT_EQ(head("l01h03q").rows.head_dim, 16);
+  EXPECT_EQ(head("l01h03q").metadata.at("k_head"), "0");
+  EXPECT_FALSE(std::filesystem::exists(file("out/l01h01k")));
+  EXPECT_EQ(head("l05h00k").rows.vectors, head("l03h00k").rows.vectors);
+  EXPECT_NE(head("l05h00k").rows.vectors, head("l01h00k").rows.vectors);
+  const auto expected = contents("out");
+  EXPECT_NE(expected.at("README.md").find("8, 16"), std::string::npos);
+  for (int shard = 0; shard < 2; ++shard)
+    ASSERT_EQ(capture("parts", fmt::format("{} --shard {}/2", model, shard)).status, 0);
+  ASSERT_EQ(run_program("qkscope merge --quiet " + file("parts")).status, 0);
+  expect_same("parts", expected);
+  const auto refused = capture("no", model + "--set capture.capture_pre_rope=true");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("capture.capture_pre_rope: layer 4 uses the rotated keys of layer 2"),
+            std::string::npos)
+      << refused.err;
+  EXPECT_FALSE(std::filesystem::exists(file("no")));
+}
+
 TEST_F(CaptureRun, FinishedRunIsNotRepeated) {
   ASSERT_EQ(capture("out").status, 0);
   const auto before = std::filesystem::last_write_time(file("out/l00h00q/data.parquet"));

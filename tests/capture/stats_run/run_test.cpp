@@ -367,6 +367,20 @@ TEST_F(StatsRun, ModelsWithLearnedSinksAllowMomentsOnly) {
   EXPECT_EQ(stats("out", model + " --groups A --dry-run").status, 0);
 }
 
+TEST_F(StatsRun, ModelsWhoseHeadsDifferByLayerAreRefused) {
+  const auto model = [](const std::string& name) {
+    return fmt::format("--set model.name={} --set tokenizer.name={} --dry-run",
+                       source_path("tests/golden/" + name), tiny_checkpoint());
+  };
+  const auto refused = stats("out", model("gemma4_text"));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("statistics: layers of this gemma4_text model differ in the width or "
+                             "number of their key heads, or use keys of other layers"),
+            std::string::npos)
+      << refused.err;
+  EXPECT_EQ(stats("out", model("gemma4_equal_heads")).status, 0);
+}
+
 // Values of latent attention are narrower than keys: their moments are left out.
 TEST_F(StatsRun, LatentAttentionHasStatisticsOfQueriesAndKeys) {
   write_text(file("docs.jsonl"), R"({"id": 0, "text": "+-*/.,!#$%&'()+-/*!,.(+)#"})");

@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, Cached, testing::ValuesIn(golden_models()),
 
 // Attention processes keys in blocks of 256.
 TEST(KeyValueCache, PiecesMayCrossKeyBlocks) {
-  for (const auto* name : {"llama_gqa", "mistral_window_long", "gemma2"}) {
+  for (const auto* name : {"llama_gqa", "mistral_window_long", "gemma2", "gemma4_text"}) {
     const auto model = load_golden(name);
     expect_same_bits(model, random_ids(520, model.config().vocab_size, 9),
                      {250, 5, 1, 1, 1, 253, 1, 1});
@@ -161,8 +161,32 @@ TEST_P(SharedCache, SequencesDoNotSeeEachOther) {
   step({{0, 13}});
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, SharedCache, testing::Values("smollm3_list", "qwen3_5_text"),
+INSTANTIATE_TEST_SUITE_P(Golden, SharedCache,
+                         testing::Values("smollm3_list", "qwen3_5_text", "gemma4_text"),
                          [](const auto& model) { return std::string(model.param); });
+
+// Layers 4 and 5 of the model use the keys of layers 2 and 3, which a cache holds once.
+TEST(KeyValueCache, KeysOfOtherLayersCannotBeEdited) {
+  const auto model = load_golden("gemma4_text");
+  struct KeyEditor : Recorder {
+    explicit KeyEditor(std::int64_t number) : Recorder(everything), layer(number) {}
+    bool edits(HookPoint point) const override { return point == HookPoint{Stage::rot_k, layer}; }
+    void edit(HookPoint point, TensorView keys) override { see(point, keys); }
+    std::int64_t layer;
+  };
+  KeyValueCache cache(model, 1, 10);
+  const auto run = [&](std::int64_t layer) {
+    Batch batch;
+    cache.add_to(batch, 0, Ids(3, 1));
+    KeyEditor editor(layer);
+    cache.run(batch, editor);
+  };
+  EXPECT_EQ(bad_input_message([&] { run(5); }),
+            "observer: blocks.5.attn.hook_rot_k holds the cached keys of layer 3; edit "
+            "blocks.3.attn.hook_rot_k");
+  run(3);
+  EXPECT_EQ(cache.length(0), 3);
+}
 
 // Zeroes the attention of the last query to cached keys.
 TEST(KeyValueCache, AnEditedPatternUsesCachedValues) {

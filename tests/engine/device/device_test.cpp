@@ -32,16 +32,18 @@ TEST(Device, UnusableDevicesThrowWithAReason) {
 TEST(Device, ModelsWithoutACudaKernelAreRefusedBeforeAGpuIsLookedFor) {
   for (const auto& [family, computation] :
        {std::pair("lfm2", "short convolutions"), std::pair("falcon_h1", "Mamba 2 layers"),
-        std::pair("granitemoehybrid", "Mamba 2 layers"),
-        std::pair("nemotron_h", "Mamba 2 layers")}) {
+        std::pair("granitemoehybrid", "Mamba 2 layers"), std::pair("nemotron_h", "Mamba 2 layers"),
+        std::pair("gemma4_text", "layer scalars and per-layer heads")}) {
     const auto model = load_model(golden_path(family));
     EXPECT_NO_THROW(make_backend(model));
     EXPECT_EQ(bad_input_message([&] {
                 make_backend(model, {.device = {Device::Kind::cuda, 0}});
               }),
               std::string("device cuda:0: ") + family + " models have " + computation +
-                  ", for which there is no CUDA kernel; use --device cpu, or engine: transformers "
-                  "for captures and statistics");
+                  ", for which there is no CUDA kernel; use --device cpu" +
+                  (model.config.has_equal_heads()
+                       ? ", or engine: transformers for captures and statistics"
+                       : ""));
   }
 }
 

@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Edit,
                                          "hunyuan_v1_dense", "nanochat", "glm4_moe", "afmoe",
                                          "deepseek_v3", "deepseek_v3_no_q_latent", "llama4_text",
                                          "qwen3_5_text", "olmo_hybrid", "lfm2", "falcon_h1",
-                                         "granitemoehybrid", "nemotron_h"),
+                                         "granitemoehybrid", "nemotron_h", "gemma4_text"),
                          [](const auto& family) { return std::string(family.param); });
 
 // A query that attends to one key has exactly the value of that key as z, even for keys that were

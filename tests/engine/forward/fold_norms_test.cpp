@@ -36,7 +36,7 @@ INSTANTIATE_TEST_SUITE_P(Families, FoldNorms,
                                          "glm4", "mllama_text", "mistral3_fp8", "gpt_neox", "gpt2",
                                          "olmo", "olmo2", "granite", "starcoder2", "qwen3_moe",
                                          "gpt_oss_mxfp4", "deepseek_v3", "deepseek_v3_no_q_latent",
-                                         "llama4_text"),
+                                         "llama4_text", "gemma4_text"),
                          [](const auto& family) { return std::string(family.param); });
 
 }  // namespace

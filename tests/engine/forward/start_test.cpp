@@ -85,7 +85,7 @@ TEST_P(StartAtLayer, SelectedRowsHaveTheBitsOfAFullRun) {
 
 INSTANTIATE_TEST_SUITE_P(Families, StartAtLayer,
                          testing::Values("llama_gqa", "gpt2", "gpt_neox", "gemma2", "olmo3",
-                                         "mistral_window_long"),
+                                         "mistral_window_long", "gemma4_equal_heads"),
                          [](const auto& family) { return std::string(family.param); });
 
 TEST(Start, InvalidStartsThrow) {
@@ -104,6 +104,16 @@ TEST(Start, InvalidStartsThrow) {
             std::string::npos);
   EXPECT_NE(error_message({.residual = short_one, .start_at_layer = 1}).find("shape [3, "),
             std::string::npos);
+}
+
+TEST(Start, ModelsWhoseLayersNeedEarlierOnesStartWithTokens) {
+  const auto model = load_golden("gemma4_text");
+  const auto batch = random_batch({4}, model.config.vocab_size);
+  const Tensor residual({4, model.config.d_model});
+  Recorder recorder(everything);
+  EXPECT_EQ(bad_input_message([&] { forward(model, batch, recorder, {.residual = residual}); }),
+            "residual: layers of gemma4_text use the tokens or keys of earlier layers; start with "
+            "tokens");
 }
 
 // Edits early in the network, and selects rows of the logits.

@@ -535,6 +535,78 @@ TEST(Config, Llama4AlternatesChunksAndNope) {
   expect_error(with(text, R"({"num_experts_per_tok": 5})"), "at most the 4 experts");
 }
 
+TEST(Config, Gemma4HasTheDefaultsOfTransformers) {
+  const auto model = parse_model_config(Json::parse(R"({"model_type": "gemma4_text"})"), "c");
+  EXPECT_TRUE(model.n_layers == 30 && model.d_model == 2304 && model.d_mlp == 9216);
+  EXPECT_TRUE(model.n_heads == 8 && model.n_kv_heads == 4 && model.d_head == 256);
+  EXPECT_TRUE(model.per_layer.width == 256 && model.per_layer.vocab_size == 262144);
+  EXPECT_TRUE(model.tied && model.qk_norm && model.v_norm && !model.norm_adds_one);
+  EXPECT_EQ(model.attention_scale, 1.0);
+  for (std::int64_t i = 0; i < 30; ++i) {
+    const bool full = i % 6 == 5;
+    EXPECT_EQ(model.layer(i).window, full ? 0 : 512) << i;
+    EXPECT_EQ(model.d_head_of(model.layer(i)), full ? 512 : 256) << i;
+    EXPECT_EQ(model.rope(i)->type, full ? RopeType::proportional : RopeType::standard) << i;
+    EXPECT_FALSE(model.layer(i).shares_kv() || model.layer(i).v_from_k);
+  }
+  EXPECT_EQ(model.rope(5)->theta, 1e6);
+  EXPECT_TRUE(model.rope(5)->dim == 512 && model.rope(5)->rotated_pairs == 64);
+}
+
+TEST(Config, Gemma4LayersDifferInHeadsAndShareKeys) {
+  const auto base = with(llama(), R"({"model_type": "gemma4_text", "num_hidden_layers": 4,
+    "head_dim": 8, "global_head_dim": 16, "num_global_key_value_heads": 1, "sliding_window": 9,
+    "vocab_size_per_layer_input": 50, "use_bidirectional_attention": "vision", "layer_types":
+    ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"]})");
+  const auto read = [&](const std::string& changes) {
+    return parse_model_config(with(base, changes), "c");
+  };
+  const auto plain = read("{}");
+  EXPECT_EQ(plain.layer(3).window, 0);  // the last layer is full, whatever its type is
+  EXPECT_TRUE(plain.layer(1).d_head == 16 && plain.layer(1).n_kv_heads == 0);
+  const auto equal = read(R"({"attention_k_eq_v": true})");
+  EXPECT_TRUE(equal.layer(1).n_kv_heads == 1 && equal.layer(1).v_from_k);
+  EXPECT_TRUE(equal.layer(0).d_head == 0 && !equal.layer(0).v_from_k);
+  EXPECT_FALSE(equal.has_equal_heads());
+  EXPECT_TRUE(read(R"({"global_head_dim": 8})").has_equal_heads());
+  const auto shared = read(R"({"num_kv_shared_layers": 2, "use_double_wide_mlp": true})");
+  EXPECT_TRUE(shared.layer(2).kv_layer == 0 && shared.layer(3).kv_layer == 1);
+  EXPECT_TRUE(shared.layer(3).d_mlp == 64 && shared.layer(1).d_mlp == 0);
+  const auto listed = read(R"({"per_layer_config": {"1": {"head_dim": 6, "num_key_value_heads": 4},
+    "3": {"head_dim": 6, "num_key_value_heads": 4}}})");
+  EXPECT_TRUE(listed.layer(3).d_head == 6 && listed.layer(3).n_kv_heads == 4);
+  EXPECT_EQ(listed.rope(3)->rotated_pairs, 0);  // a quarter of 6 dimensions is less than a pair
+  const auto wrapped = Json{{"model_type", "gemma4"}, {"text_config", base}};
+  EXPECT_TRUE(parse_model_config(wrapped, "c").wrapped);
+
+  const auto refused = [&](const std::string& changes, const std::string& part) {
+    expect_error(with(base, changes), part);
+  };
+  refused(R"({"enable_moe_block": true})", "enable_moe_block: experts beside the MLP");
+  refused(R"({"use_bidirectional_attention": "all"})", "use_bidirectional_attention is not");
+  refused(R"({"num_kv_shared_layers": 3})", "'num_kv_shared_layers' is 3, expected an earlier");
+  refused(R"({"num_kv_shared_layers": 5})", "'num_kv_shared_layers' is 5, expected an earlier");
+  refused(R"({"vocab_size_per_layer_input": 49})", "expected 50 or more");
+  refused(R"({"global_head_dim": 7})", "RoPE turns 7 of 8 head dimensions");
+  refused(R"({"attention_k_eq_v": true, "num_global_key_value_heads": 3})",
+          "4 query heads cannot share 3 key heads evenly");
+  refused(R"({"per_layer_config": {"1": {"head_dim": 6}}})", "equal heads in all layers of one");
+  refused(R"({"per_layer_config": {"4": {"head_dim": 6}}})", "the number of a layer from 0 to 3");
+  refused(R"({"per_layer_config": {"1": {"intermediate_size": 6}}})",
+          "'intermediate_size' is 6, expected head_dim and num_key_value_heads alone");
+  const auto rope = [&](const std::string& full) {
+    return R"({"rope_parameters": {"sliding_attention": {}, "full_attention": )" + full + "}}";
+  };
+  EXPECT_EQ(read(rope(R"({"rope_type": "default"})")).rope(1)->dim, 16);
+  EXPECT_EQ(read(rope(R"({"rope_type": "proportional"})")).rope(1)->theta, 1e4);
+  EXPECT_EQ(read(rope(R"({"rope_type": "proportional"})")).rope(1)->rotated_pairs, 8);
+  refused(rope(R"({"rope_type": "linear", "factor": 2, "partial_rotary_factor": 0.5})"),
+          "expected 1, or the rope_type proportional");
+  refused(R"({"rope_parameters": {"sliding_attention": {}}})", "'full_attention' is missing");
+  expect_error(with(llama(), R"({"rope_scaling": {"rope_type": "proportional"}})"),
+               "rope_type is 'proportional', supported are default");
+}
+
 // Layers with a gated delta net: given by layer_types, or all but every n-th layer.
 TEST(Config, HybridFamiliesAreRead) {
   const auto base = with(llama(), R"({"num_hidden_layers": 4, "head_dim": 8})");

@@ -66,6 +66,23 @@ TEST(Rope, OnlyDynamicAndLongropeDependOnTheLength) {
   }
 }
 
+// Gemma 4: the first pairs have the frequencies of a rotation of the whole head.
+TEST(Rope, ProportionalRopeRotatesTheFirstPairs) {
+  RopeConfig rope;
+  rope.theta = 1e6;
+  rope.dim = 16;
+  const auto whole = rope_frequencies(rope, 1).inverse;
+  rope.type = RopeType::proportional;
+  rope.rotated_pairs = 3;
+  rope.factor = 8.0;
+  const auto found = rope_frequencies(rope, 1);
+  ASSERT_EQ(found.inverse.size(), 8u);
+  for (std::size_t i = 0; i < 8; ++i)
+    EXPECT_EQ(found.inverse[i], i < 3 ? whole[i] / 8.0f : 0.0f) << i;
+  EXPECT_EQ(found.attention_factor, 1.0f);
+  EXPECT_EQ(rope_type_name(rope.type), "proportional");
+}
+
 TEST(Rope, InvalidParametersAreNamedInTheError) {
   RopeConfig base;
   base.dim = 8;

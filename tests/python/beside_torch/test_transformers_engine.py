@@ -33,7 +33,7 @@ INTERFACE_FAMILIES = (  # families of the interface of transformers; the native 
     "phimoe", "qwen3_5_text", "qwen3_next", "seed_oss", "stablelm",
 )
 # One golden checkpoint of every native family.
-NATIVE = ("apertus", "gemma2", "gemma3_text", "glm", "glm4", "gpt2", "gpt_neox", "gpt_oss", "granite", "llama_gqa", "ministral3",
+NATIVE = ("apertus", "gemma2", "gemma3_text", "gemma4_equal_heads", "glm", "glm4", "gpt2", "gpt_neox", "gpt_oss", "granite", "llama_gqa", "ministral3",
           "ministral_layers", "mistral_window", "mixtral", "mllama_text", "olmo", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "qwen3_moe",
           "smollm3_list", "starcoder2", "cohere2", "exaone4", "olmoe", "afmoe", "ernie4_5", "ernie4_5_moe", "glm4_moe", "hunyuan_v1_dense",
           "minimax_m2", "nanochat", "seed_oss", "deepseek_v2", "deepseek_v3", "llama4_text", "qwen3_next", "qwen3_5_text", "olmo_hybrid")

@@ -1,6 +1,7 @@
 #include "engine/device/cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/core/numbers.h"
 #include "engine/ops/statistics.h"
@@ -33,6 +34,7 @@ void CpuBackend::begin_pass(const Batch& batch) {
   recurrent_ = nullptr;
   kept_.clear();
   layer_input_ = {};
+  shared_.clear();
   tables_.clear();
   for (const auto& rope : config().ropes) tables_.push_back(rotary_table(rope, batch.sequences));
 }
@@ -40,8 +42,9 @@ void CpuBackend::begin_pass(const Batch& batch) {
 std::unique_ptr<KeyValueStore> CpuBackend::make_key_value_store(std::int64_t sequences,
                                                                 std::int64_t) {
   auto store = std::make_unique<CpuStore>();
-  for (std::int64_t layer = 0; layer < config().n_layers; ++layer)
-    store->layers.emplace_back(sequences, config().n_kv_heads, config().d_head, config().d_value());
+  for (const auto& layer : config().layers)
+    store->layers.emplace_back(sequences, config().n_kv_heads_of(layer), config().d_head_of(layer),
+                               config().d_value_of(layer));
   for (const auto& layer : config().layers)
     store->recurrent.push_back(layer.has_state() ? make_mixer_memory(config().mixer, sequences)
                                                  : MixerMemory());
@@ -63,15 +66,52 @@ void CpuBackend::embed() {
   allocate_activations();
 }
 
+void CpuBackend::embed_per_layer_inputs() {
+  const auto& w = model().weights;
+  const auto width = config().per_layer.width;
+  const auto rows = active_rows();
+  per_layer_inputs_ = Tensor({rows, config().n_layers, width});
+  for (std::int64_t row = 0; row < rows; row += kCpuMlpRows) {
+    const auto end = std::min(row + kCpuMlpRows, rows);
+    const auto inputs = per_layer_inputs_.view().rows(row, end);
+    const auto matrix = inputs.reshaped({end - row, config().n_layers * width});
+    linear(residual_.view().rows(row, end), w.per_layer_projection, matrix);
+    scale_by(matrix, 1.0 / std::sqrt(to_double(config().d_model)));
+    rms_norm(inputs, w.per_layer_norm.weight, config().norm_eps, inputs);
+    Tensor tokens(matrix.shape());
+    qkscope::embed(std::span(batch_->ids).subspan(as_index(row), as_index(end - row)),
+                   w.per_layer_embedding, std::sqrt(static_cast<float>(width)), tokens);
+    add_update(matrix, tokens);
+    scale_by(matrix, std::sqrt(0.5));
+  }
+}
+
+void CpuBackend::project_per_layer_input(ResidualAddition addition) {
+  const auto width = config().per_layer.width;
+  Tensor gate({active_rows(), width});
+  Tensor inputs(gate.shape());
+  for (std::int64_t row = 0; row < active_rows(); ++row)
+    std::copy_n(per_layer_inputs_.data<float>() + (row * config().n_layers + layer_) * width, width,
+                inputs.data<float>() + row * width);
+  linear(residual_, weights_->per_layer_gate, gate);
+  gated_activation(config().activation, gate, inputs, gate);
+  linear(gate, weights_->per_layer_output, update_);
+  add_update_rows(0, active_rows(), weights_->post_per_layer_norm, addition);
+}
+
 void CpuBackend::allocate_activations() {
+  normalized_ = Tensor(residual_.shape());
+  update_ = Tensor(residual_.shape());
+  allocate_heads(config().layers.front());
+}
+
+void CpuBackend::allocate_heads(const LayerConfig& layer) {
   const auto rows = active_rows();
   const auto& c = config();
-  normalized_ = Tensor({rows, c.d_model});
-  update_ = Tensor({rows, c.d_model});
-  q_ = Tensor({rows, c.n_heads, c.d_head});
-  k_ = Tensor({rows, c.n_kv_heads, c.d_head});
-  v_ = Tensor({rows, c.n_kv_heads, c.d_value()});
-  z_ = Tensor({rows, c.n_heads, c.d_value()});
+  q_ = Tensor({rows, c.n_heads, c.d_head_of(layer)});
+  k_ = Tensor({rows, c.n_kv_heads_of(layer), c.d_head_of(layer)});
+  v_ = Tensor({rows, c.n_kv_heads_of(layer), c.d_value_of(layer)});
+  z_ = Tensor({rows, c.n_heads, c.d_value_of(layer)});
   if (c.has_attention_gate()) attention_gate_ = Tensor(z_.shape());
 }
 
@@ -80,7 +120,10 @@ void CpuBackend::begin_layer(std::int64_t layer) {
   cache_appended_ = false;
   cached_rows_.reset();
   weights_ = &model().weights.layers[as_index(layer)];
-  if (k_.dim(0) != active_rows()) allocate_activations();  // an earlier layer dropped rows
+  // An earlier layer may have dropped rows or have other heads.
+  const auto& c = layer_config();
+  const Shape keys{active_rows(), config().n_kv_heads_of(c), config().d_head_of(c)};
+  if (k_.shape() != keys) allocate_heads(c);
 }
 
 void CpuBackend::normalize(NormSite norm) {
@@ -123,7 +166,14 @@ void CpuBackend::project_from_latents(bool values) {
 void CpuBackend::project_qkv(bool values) {
   if (config().has_latent_attention()) return project_from_latents(values);
   const auto& w = *weights_;
-  if (values)
+  values = values || config().v_norm;  // normalize_heads() reads v
+  if (layer_config().shares_kv()) {
+    linear(normalized_, w.q, as_matrix(q_));
+    k_ = copy_of(shared_.at(layer_config().kv_layer).k);
+    v_ = copy_of(shared_.at(layer_config().kv_layer).v);
+    if (!kept_.empty()) keep_tensor_rows(k_, kept_);
+    if (!kept_.empty()) keep_tensor_rows(v_, kept_);
+  } else if (values)
     linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}, {w.v, as_matrix(v_)}});
   else
     linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}});
@@ -142,7 +192,9 @@ void CpuBackend::normalize_heads() {
     rms_norm(rows, norm.weight, config().norm_eps, rows);
   };
   normalize(q_, weights_->q_norm);
+  if (layer_config().shares_kv()) return;
   normalize(k_, weights_->k_norm);
+  if (config().v_norm) rms_norm(v_, weights_->v_norm.weight, config().norm_eps, v_);
 }
 
 void CpuBackend::apply_rope() {
@@ -151,6 +203,7 @@ void CpuBackend::apply_rope() {
     const auto& table = tables_[as_index(rope)];
     const auto& rotated = config().ropes[as_index(rope)];
     for (Tensor* const x : {&q_, &k_}) {
+      if (x == &k_ && layer_config().shares_kv()) continue;  // rotated already
       apply_rotary(table, config().rope_interleaved, *x, rotated.begin);
       if (config().rope_sorts_pairs) sort_rotated_pairs(*x, rotated.begin, rotated.dim);
     }
@@ -175,7 +228,8 @@ AttentionInput CpuBackend::attention_input() const {
 }
 
 void CpuBackend::append_to_cache() {
-  if (!cache_appended_) (*stored_)[as_index(layer_)].append(k_, v_, batch_->sequences);
+  if (!cache_appended_ && !layer_config().shares_kv())
+    (*stored_)[as_index(layer_)].append(k_, v_, batch_->sequences);
   cache_appended_ = true;
 }
 
@@ -183,7 +237,8 @@ AttentionInput CpuBackend::attention_input_with_cache() {
   auto input = attention_input();
   if (stored_ == nullptr) return input;
   append_to_cache();
-  if (!cached_rows_) cached_rows_ = (*stored_)[as_index(layer_)].rows(batch_->sequences);
+  if (!cached_rows_)
+    cached_rows_ = (*stored_)[as_index(layer_config().kv_source(layer_))].rows(batch_->sequences);
   input.k = cached_rows_->k;
   input.v = cached_rows_->v;
   return input;
@@ -192,9 +247,12 @@ AttentionInput CpuBackend::attention_input_with_cache() {
 void CpuBackend::attend() {
   row_sums_.resize(keeps_row_sums_ ? as_index(q_.dim(0) * q_.dim(1)) : 0);
   auto input = attention_input();
+  if (std::ranges::find(config().layers, layer_, &LayerConfig::kv_layer) != config().layers.end())
+    shared_[layer_] = {copy_of(k_), copy_of(v_)};  // for later layers
   if (stored_ == nullptr) return attention(input, z_, row_sums_);
   append_to_cache();
-  const auto packed = (*stored_)[as_index(layer_)].packed(batch_->sequences);
+  const auto packed =
+      (*stored_)[as_index(layer_config().kv_source(layer_))].packed(batch_->sequences);
   input.packed = &packed;
   attention(input, z_, row_sums_);
 }
@@ -235,7 +293,7 @@ void CpuBackend::finish_pass() {
 TensorView CpuBackend::mlp_chunk_view(Tensor& values) const {
   const auto& experts = config().experts;
   const auto shape = has_experts() ? Shape{chunk_rows_, experts.per_token, experts.d_mlp}
-                                   : Shape{chunk_rows_, config().d_mlp};
+                                   : Shape{chunk_rows_, config().d_mlp_of(layer_config())};
   return {values.view().bytes(), DType::f32, shape};
 }
 
@@ -344,13 +402,14 @@ void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
   keep_tensor_rows(q_, rows);
   if (!mixed_.empty()) keep_tensor_rows(mixed_, rows);
   if (config().has_attention_gate()) keep_tensor_rows(attention_gate_, rows);
+  if (config().per_layer.width > 0) keep_tensor_rows(per_layer_inputs_, rows);
   for (auto& table : tables_) {
     keep_tensor_rows(table.cos, rows);
     keep_tensor_rows(table.sin, rows);
   }
   normalized_ = Tensor(residual_.shape());
   update_ = Tensor(residual_.shape());
-  z_ = Tensor({q_.dim(0), q_.dim(1), config().d_value()});
+  z_ = Tensor({q_.dim(0), q_.dim(1), v_.dim(2)});
 }
 
 TensorView CpuBackend::buffer_view(ActivationBuffer buffer) {
@@ -392,10 +451,7 @@ void CpuBackend::read_buffer(ActivationBuffer buffer, const Selection& selection
 
 ActivationCopy CpuBackend::copy_buffer(ActivationBuffer buffer, const Selection& selection) {
   auto copy = std::make_shared<Tensor>();
-  read_buffer(buffer, selection, [&](ConstTensorView values) {
-    *copy = Tensor(values.shape());
-    copy_rows(*copy, values);
-  });
+  read_buffer(buffer, selection, [&](ConstTensorView values) { *copy = copy_of(values); });
   return {copy, copy->view()};
 }
 

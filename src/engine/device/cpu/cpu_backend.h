@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -35,16 +36,13 @@ class CpuBackend : public Backend {
   void embed_positions() override {
     qkscope::embed_positions(batch_->sequences, model().weights.positions, update_);
   }
+  void embed_per_layer_inputs() override;
   void put_residual(ConstTensorView residual) override {
-    residual_ = Tensor(residual.shape());
-    copy_rows(residual_, residual);
+    residual_ = copy_of(residual);
     allocate_activations();
   }
   void begin_layer(std::int64_t layer) override;
-  void keep_layer_input() override {
-    layer_input_ = Tensor(residual_.shape());
-    copy_rows(layer_input_, residual_);
-  }
+  void keep_layer_input() override { layer_input_ = copy_of(residual_); }
   void normalize(NormSite norm) override;
   void project_latents() override;
   void project_qkv(bool values) override;
@@ -81,6 +79,8 @@ class CpuBackend : public Backend {
   void project_gate_up(std::int64_t begin, std::int64_t count) override;
   void apply_gate(std::int64_t count) override;
   void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) override;
+  void project_per_layer_input(ResidualAddition addition) override;
+  void scale_residual() override { scale_by(residual_, static_cast<double>(weights_->scalar)); }
   void project_logits() override;
   void keep_rows(std::span<const std::int64_t> rows) override;
   std::int64_t active_rows() const override { return residual_.dim(0); }
@@ -128,10 +128,17 @@ class CpuBackend : public Backend {
   static void copy_rows(TensorView to, ConstTensorView from) {
     std::memcpy(to.bytes(), from.bytes(), from.size_bytes());
   }
+  static Tensor copy_of(ConstTensorView values) {
+    Tensor copy(values.shape());
+    copy_rows(copy, values);
+    return copy;
+  }
   static TensorView as_matrix(Tensor& heads) {
     return heads.view().reshaped({heads.dim(0), heads.dim(1) * heads.dim(2)});
   }
   void allocate_activations();
+  void allocate_heads(const LayerConfig& layer);
+  const LayerConfig& layer_config() const { return config().layer(layer_); }
   AttentionInput attention_input() const;
   void append_to_cache();
   void project_from_latents(bool values);
@@ -168,6 +175,7 @@ class CpuBackend : public Backend {
   Tensor v_;                     // (rows, n_kv_heads, d_value)
   Tensor z_;                     // (rows, n_heads, d_value)
   Tensor attention_gate_;        // (rows, n_heads, d_head) before the sigmoid
+  Tensor per_layer_inputs_;      // (rows, n_layers, per_layer.width)
   Tensor mixed_;                 // (rows, value_heads, d_value) output of mix(), until projected
   Tensor mixer_states_;          // MixerConfig::state_shape(state rows)
   Tensor router_logits_;         // (rows, experts)
@@ -187,6 +195,7 @@ class CpuBackend : public Backend {
   bool cache_appended_ = false;                        // this layer has been appended to stored_
   std::optional<LayerKeyValueStore::KeysAndValues>
       cached_rows_;  // unpacked cache of this layer, for scores
+  std::map<std::int64_t, LayerKeyValueStore::KeysAndValues> shared_;  // by layer, for later ones
 };
 
 }  // namespace qkscope
