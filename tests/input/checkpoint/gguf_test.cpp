@@ -79,7 +79,7 @@ TEST(Gguf, DequantizationIsBitExact) {
     EXPECT_EQ(std::memcmp(widened.data(), values.bytes(), values.size_bytes()), 0) << type->name;
     ++types;
   }
-  EXPECT_EQ(types, 13u);
+  EXPECT_EQ(types, 14u);
 }
 
 TEST(Gguf, ConvertsConfigAndTensorNamesToHuggingFace) {
