@@ -5,7 +5,8 @@ from the `gguf` package.
     python tools/make_gguf_golden.py [--out tests/golden/gguf_blocks.safetensors]
 
 Needs gguf (tools/requirements-bench.txt). For each type, `Q4_K.blocks` (uint8, [block, bytes]) and `Q4_K.values`
-(float32, [block, element]). Scales are float16 numbers of all magnitudes and signs, subnormals and zero included.
+(float32, [block, element]). Scales are float16 numbers of all magnitudes and signs, subnormals and zero included;
+those of MXFP4 are random exponents.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from safetensors.numpy import save_file
 
 # Byte offsets of the float16 scales in a block.
 SCALES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q2_K": [80, 82], "Q3_K": [108],
-          "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
+          "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "MXFP4": []}
 BLOCKS = 4
 
 

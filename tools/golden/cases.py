@@ -696,6 +696,10 @@ LLAMA4 = [
 # ---- GGUF files
 
 EVEN = {"intermediate_size": 64}  # so that rows are a multiple of the block size 32
+EXAONE_KIND = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
+# llama.cpp knows the chunks and the scaling of queries of Llama 4; GGUF files do not hold them.
+GGUF_LLAMA4 = {"num_hidden_layers": 4, "intermediate_size": 32, "attention_chunk_size": 8192, "floor_scale": 8192,
+               "attn_scale": 0.1, "rope_parameters": LLAMA3}
 GEMMA_KIND = ["sliding_attention"] * 5 + ["full_attention"]
 
 
@@ -718,6 +722,28 @@ GGUF = [
               "layer_types": GEMMA_KIND, "rope_parameters": GEMMA_ROPE}, "Q8_0", tokens=43),
     gguf_case("phi3", "phi3", SMALL | EVEN | {"sliding_window": 20} | default_rope(10000.0), "Q4_1"),
     gguf_case("phi3_longrope", "phi3", PHI_LONG, "F32", tokens=90),
+    gguf_case("qwen3moe", "qwen3_moe", QWEN_EXPERTS | {"moe_intermediate_size": 32, "norm_topk_prob": True}, "Q8_0", tokens=11,
+              draw=203),
+    gguf_case("olmoe", "olmoe", SMALL | {"intermediate_size": 32, "num_experts": 8, "num_experts_per_tok": 3}, "Q4_0", tokens=11,
+              draw=137),
+    gguf_case("exaone4", "exaone4", EXAONE | {"layer_types": EXAONE_KIND}, "F16", tokens=43),
+    gguf_case("exaone4_no_window", "exaone4", ROPE | {"sliding_window": None, "layer_types": ["full_attention"] * 2,
+              "rope_parameters": LLAMA3}, "Q8_0"),
+    gguf_case("cohere2", "cohere2", COHERE, "Q8_0", tokens=43),
+    gguf_case("seed_oss", "seed_oss", ROPE | {"head_dim": 24} | default_rope(10000000.0), "Q8_0"),
+    gguf_case("ernie4_5", "ernie4_5", ROPE | {"head_dim": 24} | default_rope(500000.0), "Q8_0"),
+    gguf_case("ernie4_5_moe", "ernie4_5_moe", SMALL | {"num_hidden_layers": 3, "moe_intermediate_size": 32,
+              "moe_num_experts": 6, "moe_k": 2, "moe_num_shared_experts": 1} | default_rope(500000.0), "Q8_0", tokens=11,
+              draw=92),
+    gguf_case("hunyuan_dense", "hunyuan_v1_dense", ROPE | {"head_dim": 24, "rope_parameters": {"rope_type": "dynamic",
+              "rope_theta": 10000.0, "factor": 1.0, "alpha": 50.0}}, "Q8_0", tokens=90),
+    gguf_case("olmo2", "olmo2", ROPE | UNTIED | default_rope(500000.0), "Q8_0"),
+    gguf_case("olmo3", "olmo3", OLMO_SLIDES, "Q8_0", tokens=90),
+    gguf_case("granite", "granite", ROPE | GRANITE | default_rope(10000.0), "Q8_0"),
+    gguf_case("glm4", "glm4", ROPE | UNTIED | {"head_dim": 16} | glm_rope(0.5), "Q8_0"),
+    gguf_case("starcoder2", "starcoder2", ROPE | {"sliding_window": None} | default_rope(999999.4), "Q8_0"),
+    gguf_case("gpt_oss", "gpt_oss", GPT_OSS | {"intermediate_size": 32, "swiglu_limit": 7.0}, "MXFP4", tokens=11),
+    gguf_case("llama4", "llama4_text", LLAMA4_TEXT | GGUF_LLAMA4, "Q8_0", tokens=11, draw=2),
 ]
 
 CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GEMMA4 + GLM + GPT + OLMO

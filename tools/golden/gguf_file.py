@@ -1,6 +1,7 @@
 """Writes golden checkpoints as GGUF files in the layout of llama.cpp's converter, with the `gguf` package."""
 
 import json
+import re
 from pathlib import Path
 
 import gguf
@@ -9,28 +10,34 @@ import torch
 from safetensors.torch import load_file, save_file
 
 FILE = "model.gguf"
-ARCHITECTURES = {"gemma3_text": "gemma3"}
+ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "ernie4_5_moe": "ernie4_5-moe", "gpt_oss": "gpt-oss",
+                 "llama4_text": "llama4", "hunyuan_v1_dense": "hunyuan-dense", "olmo3": "olmo2"}
+PAIRED = ("llama", "smollm3", "granite")  # families with permuted rows of q and k
 BLOCK_TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
-# Tensors of a layer: name in the checkpoint -> name in the GGUF file.
-PARTS = {
-    "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "self_attn.qkv_proj": "attn_qkv",
-    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up", "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-    "post_attention_layernorm": "ffn_norm",
+EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight")
+# Settings of one family: key of config.json -> method of GGUFWriter.
+OWN_SETTINGS = {
+    "cohere2": {"logit_scale": "add_logit_scale"},
+    "granite": {"attention_multiplier": "add_attention_scale", "embedding_multiplier": "add_embedding_scale",
+                "residual_multiplier": "add_residual_scale", "logits_scaling": "add_logit_scale"},
+    "ernie4_5_moe": {"moe_num_experts": "add_expert_count", "moe_k": "add_expert_used_count",
+                     "moe_layer_interval": "add_interleave_moe_layer_step",
+                     "moe_layer_start_index": "add_leading_dense_block_count",
+                     "moe_num_shared_experts": "add_expert_shared_count"},
+    "gpt_oss": {"intermediate_size": "add_expert_feed_forward_length"},
+    "llama4_text": {"interleave_moe_layer_step": "add_interleave_moe_layer_step",
+                    "intermediate_size": "add_expert_feed_forward_length"},
 }
-GEMMA_PARTS = PARTS | {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
-                       "post_feedforward_layernorm": "post_ffw_norm"}
-WHOLE = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
-         "lm_head.weight": "output.weight"}
-
-
-def stored_name(name, gemma):
-    if name in WHOLE:
-        return WHOLE[name]
-    _, _, layer, rest = name.split(".", 3)
-    part, kind = rest.rsplit(".", 1)
-    return f"blk.{layer}.{(GEMMA_PARTS if gemma else PARTS)[part]}.{kind}"
+EPSILONS = {"rms_norm_eps": "add_layer_norm_rms_eps", "layer_norm_eps": "add_layer_norm_eps",
+            "norm_epsilon": "add_layer_norm_eps"}
+# Settings of all families that have them.
+SETTINGS = {
+    "sliding_window": "add_sliding_window", "attn_logit_softcapping": "add_attn_logit_softcapping",
+    "final_logit_softcapping": "add_final_logit_softcapping", "num_local_experts": "add_expert_count",
+    "num_experts": "add_expert_count", "num_experts_per_tok": "add_expert_used_count",
+    "moe_intermediate_size": "add_expert_feed_forward_length",
+}
+WITH_PATTERN = ("exaone4", "olmo3")  # families whose layer_types are stored; llama.cpp knows those of the others
 
 
 def in_pairs(values, heads):
@@ -51,20 +58,28 @@ def write_settings(writer, config, rope):
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(d_model)
     writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_feed_forward_length(config.get("intermediate_size_mlp", config["intermediate_size"]))
     writer.add_head_count(heads)
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_key_length(d_head)
     writer.add_value_length(d_head)
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(rope["rope_theta"])
+    for key, method in EPSILONS.items():
+        if key in config:
+            getattr(writer, method)(config[key])
+    writer.add_rope_freq_base(rope_base(rope, d_head))
     writer.add_rope_dimension_count(int(d_head * rope.get("partial_rotary_factor", 1.0)))
-    if config.get("sliding_window"):
-        writer.add_sliding_window(config["sliding_window"])
-    if config.get("attn_logit_softcapping"):
-        writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
-    if config.get("final_logit_softcapping"):
-        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    for key, method in (SETTINGS | OWN_SETTINGS.get(config["model_type"], {})).items():
+        if config.get(key) is not None and (key != "sliding_window" or config["model_type"] != "starcoder2"):
+            getattr(writer, method)(config[key])
+    if config["model_type"] in WITH_PATTERN and config.get("sliding_window"):
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
+    if config["model_type"] == "olmo3":
+        writer.add_rope_freq_base_swa(config["rope_parameters"]["sliding_attention"]["rope_theta"])
+
+
+def rope_base(rope, d):
+    """Returns the base of the frequencies; Hunyuan's RoPE of type dynamic has a fixed one."""
+    return rope["rope_theta"] * rope.get("alpha", 1.0) ** (d / (d - 2))
 
 
 def write_tokenizer(writer, count):
@@ -88,6 +103,9 @@ def write_rope(writer, config, rope):
         writer.add_rope_scaling_factor(rope["factor"])
     if kind == "yarn":
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        for key, name in (("beta_fast", "beta_fast"), ("beta_slow", "beta_slow"), ("attention_factor", "attn_factor")):
+            if rope.get(key) is not None:
+                getattr(writer, f"add_rope_scaling_yarn_{name}")(rope[key])
     if kind == "llama3":
         writer.add_tensor("rope_freqs.weight", llama3_factors(config, rope))
     if kind == "longrope":
@@ -114,13 +132,59 @@ def llama3_factors(config, rope):
     return np.array(factors, np.float32)
 
 
-def tensor_type(wanted, index, values):
+def tensor_type(wanted, index, name, values):
     """Returns float32 for norms and biases, float16 for rows that are no multiple of a block; "blocks" cycles through the types."""
-    if values.ndim < 2:
+    if values.ndim < 2 or name.endswith("bias"):
         return gguf.GGMLQuantizationType.F32
     name = BLOCK_TYPES[index % len(BLOCK_TYPES)] if wanted == "blocks" else wanted
     kind = gguf.GGMLQuantizationType[name]
     return kind if values.shape[-1] % gguf.GGML_QUANT_SIZES[kind][0] == 0 else gguf.GGMLQuantizationType.F16
+
+
+class StoredTensor:
+    """A tensor of the GGUF file: its name in the naming scheme of the checkpoint, its values, and a function that puts
+    values of the file back into a dictionary of tensors of the checkpoint."""
+
+    def __init__(self, name, values, restore):
+        self.name, self.values, self.restore = name, np.ascontiguousarray(values), restore
+
+
+def convert_tensor(name, values, config):
+    """Yields the tensors of the GGUF file that hold one tensor of the checkpoint."""
+    kind = config["model_type"]
+    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}.get(name.split(".")[-2])
+    if kind in PAIRED and heads:
+        yield StoredTensor(name, in_pairs(values, heads), lambda back, to: to.update({name: as_halves(back, heads)}))
+    elif kind.startswith("gemma") and name.endswith("norm.weight"):
+        yield StoredTensor(name, values + np.float32(1), lambda back, to: to.update({name: back - np.float32(1)}))
+    elif "experts.gate_up_proj" in name:  # columns of gate and up alternate in gpt-oss
+        half = values.shape[-1] // 2
+        parts = [np.s_[..., 0::2], np.s_[..., 1::2]] if kind == "gpt_oss" else [np.s_[..., :half], np.s_[..., half:]]
+        for columns, part in zip(parts, ("gate", "up"), strict=True):
+            def restore(back, to, columns=columns):
+                to.setdefault(name, np.empty_like(values))[columns] = back.swapaxes(1, -1)
+            stored = re.sub("proj(_bias)?$", lambda ending: "proj.bias" if ending[1] else "proj.weight", name)
+            yield StoredTensor(stored.replace("gate_up", part), values[columns].swapaxes(1, -1), restore)
+    elif name.endswith("experts.down_proj"):
+        yield StoredTensor(name + ".weight", values.swapaxes(1, 2), lambda back, to: to.update({name: back.swapaxes(1, 2)}))
+    else:
+        stored = name + ".weight" if name.endswith("sinks") else re.sub(r"(correction|down_proj)_bias$", r"\1.bias", name)
+        yield StoredTensor(stored, values, lambda back, to: to.update({name: back}))
+
+
+def convert_tensors(tensors, config):
+    """Yields the tensors of the GGUF file, which holds each matrix of all experts of a layer in one tensor."""
+    stacks = {}
+    for name, tensor in sorted(tensors.items()):
+        if found := EXPERT.fullmatch(name):
+            stacks.setdefault(f"{found[1]}.{found[3]}.weight", []).append((int(found[2]), name, tensor.float().numpy()))
+        else:
+            yield from convert_tensor(name, tensor.float().numpy(), config)
+    for stack, experts in stacks.items():
+        experts.sort(key=lambda expert: expert[0])
+        names = [name for _, name, _ in experts]
+        yield StoredTensor(stack, np.stack([values for _, _, values in experts]),
+                           lambda back, to, names=names: to.update(zip(names, back, strict=True)))
 
 
 def as_gguf(wanted):
@@ -131,33 +195,29 @@ def as_gguf(wanted):
         folder = Path(folder)
         config = json.loads((folder / "config.json").read_text())
         kind = config["model_type"]
-        gemma, paired = kind.startswith("gemma"), kind in ("llama", "smollm3")
+        architecture = ARCHITECTURES.get(kind, kind)
+        names = gguf.get_tensor_name_map(
+            next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture), config["num_hidden_layers"])
         rope = config["rope_parameters"]
         rope = rope.get("full_attention", rope)
-        writer = gguf.GGUFWriter(folder / FILE, ARCHITECTURES.get(kind, kind))
+        writer = gguf.GGUFWriter(folder / FILE, architecture)
         writer.add_name(kind)
         write_settings(writer, config, rope)
         write_rope(writer, config, rope)
         write_tokenizer(writer, config["vocab_size"])
         widened = {}
-        for index, (name, tensor) in enumerate(sorted(load_file(folder / "model.safetensors").items())):
-            values = tensor.float().numpy()
-            heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}.get(
-                name.split(".")[-2]) if paired else None
-            adds_one = gemma and name.endswith("norm.weight")
-            stored = values + np.float32(1) if adds_one else in_pairs(values, heads) if heads else values
-            chosen = tensor_type(wanted, index, stored)
-            packed = gguf.quantize(np.ascontiguousarray(stored), chosen)
-            writer.add_tensor(stored_name(name, gemma), packed, raw_dtype=chosen)
-            back = gguf.dequantize(packed, chosen).reshape(stored.shape)
-            back = back - np.float32(1) if adds_one else as_halves(back, heads) if heads else back
-            widened[name] = torch.from_numpy(np.ascontiguousarray(back))
+        for index, tensor in enumerate(convert_tensors(load_file(folder / "model.safetensors"), config)):
+            chosen = tensor_type(wanted, index, tensor.name, tensor.values)
+            packed = gguf.quantize(tensor.values, chosen)
+            writer.add_tensor(names.get_name(tensor.name, (".weight", ".bias")), packed, raw_dtype=chosen)
+            tensor.restore(gguf.dequantize(packed, chosen).reshape(tensor.values.shape), widened)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
         (folder / "widened").mkdir()
-        save_file(widened, folder / "widened" / "model.safetensors", {"format": "pt"})
+        save_file({name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in widened.items()},
+                  folder / "widened" / "model.safetensors", {"format": "pt"})
         (folder / "model.safetensors").unlink()
         (folder / "config.json").rename(folder / "widened" / "config.json")
 

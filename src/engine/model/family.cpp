@@ -282,6 +282,10 @@ void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsD
                           .gate = "mlp.experts.{}.gate_proj",
                           .up = "mlp.experts.{}.up_proj",
                           .down = "mlp.experts.{}.down_proj"},
+                         {.router = "mlp.gate",  // GGUF
+                          .gate = "mlp.experts.gate_proj.weight",
+                          .up = "mlp.experts.up_proj.weight",
+                          .down = "mlp.experts.down_proj.weight"},
                          stacked_expert_names()};
 }
 

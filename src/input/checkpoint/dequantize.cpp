@@ -1,6 +1,7 @@
 // Dequantization of GGUF tensors and of float8 matrices with block scales.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -69,6 +70,13 @@ void dequantize_q8_0(const std::uint8_t* block, float* values) {
   const float scale = read_half(block);
   for (int i = 0; i < kSmallBlock; ++i)
     values[i] = scale * static_cast<float>(static_cast<std::int8_t>(block[2 + i]));
+}
+
+// Block layout: exponent of the scale, q[16]; a q is the index of a four-bit float.
+void dequantize_mxfp4(const std::uint8_t* block, float* values) {
+  constexpr float kTwice[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  const float half_scale = std::ldexp(1.0f, block[0] - 128);
+  for (int i = 0; i < kSmallBlock; ++i) values[i] = kTwice[nibble(block + 1, i)] * half_scale;
 }
 
 // Two-bit field of element i: 32 bytes hold 128 elements, 32 per pair of bits.
@@ -168,6 +176,7 @@ constexpr std::array kTypes = {
     GgufType{3, "Q4_1", kSmallBlock, 20, {}, dequantize_q4_1},
     GgufType{6, "Q5_0", kSmallBlock, 22, {}, dequantize_q5_0},
     GgufType{7, "Q5_1", kSmallBlock, 24, {}, dequantize_q5_1},
+    GgufType{39, "MXFP4", kSmallBlock, 17, {}, dequantize_mxfp4},
     GgufType{10, "Q2_K", kLargeBlock, 84, {}, dequantize_q2_k},
     GgufType{11, "Q3_K", kLargeBlock, 110, {}, dequantize_q3_k},
     GgufType{12, "Q4_K", kLargeBlock, 144, {}, dequantize_q4_k},
@@ -183,7 +192,6 @@ constexpr std::array kUnsupportedTypes = {
     std::pair{23, "IQ4_XS"}, std::pair{24, "I8"},      std::pair{25, "I16"},
     std::pair{26, "I32"},    std::pair{27, "I64"},     std::pair{28, "F64"},
     std::pair{29, "IQ1_M"},  std::pair{34, "TQ1_0"},   std::pair{35, "TQ2_0"},
-    std::pair{39, "MXFP4"},
 };
 
 constexpr const char* kExtension = ".gguf";

@@ -146,6 +146,9 @@ class GgufParser {
                   std::numeric_limits<std::int32_t>::max());
       tensor.shape.insert(tensor.shape.begin(), static_cast<std::int64_t>(size));
     }
+    // llama.cpp drops outer dimensions of one when it writes a file, its converter does not.
+    while (tensor.shape.size() > 1 && tensor.shape.front() == 1)
+      tensor.shape.erase(tensor.shape.begin());
     const auto type = reader_.read<std::uint32_t>(what);
     tensor.type = find_gguf_type(type);
     if (tensor.type == nullptr)

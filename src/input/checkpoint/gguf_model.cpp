@@ -1,51 +1,34 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <set>
 #include <string_view>
 #include <vector>
 
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
-#include "base/core/project.h"
 #include "base/core/text.h"
 #include "input/checkpoint/gguf.h"
+#include "input/checkpoint/gguf_architectures.h"
 
 namespace qkscope {
 namespace {
-
-struct GgufArchitecture {
-  const char* name;                 // value of general.architecture
-  const char* model_type;           // model_type in config.json
-  bool interleaves_heads = false;   // the converter permutes the rows of q and k
-  bool is_gemma = false;            // four norms per layer, stored as 1 + weight
-  bool is_fused = false;            // gate and up projection are one matrix, ffn_up
-  std::int64_t largest_layers = 0;  // layers of the largest variant
-};
-
-constexpr std::array kArchitectures = {
-    GgufArchitecture{.name = "llama", .model_type = "llama", .interleaves_heads = true},
-    GgufArchitecture{.name = "qwen2", .model_type = "qwen2"},
-    GgufArchitecture{.name = "qwen3", .model_type = "qwen3"},
-    GgufArchitecture{.name = "smollm3", .model_type = "smollm3", .interleaves_heads = true},
-    GgufArchitecture{
-        .name = "gemma2", .model_type = "gemma2", .is_gemma = true, .largest_layers = 46},
-    GgufArchitecture{
-        .name = "gemma3", .model_type = "gemma3_text", .is_gemma = true, .largest_layers = 62},
-    GgufArchitecture{.name = "phi3", .model_type = "phi3", .is_fused = true},
-};
 
 constexpr const char* kFrequencyFactors = "rope_freqs.weight";
 constexpr const char* kShortFactors = "rope_factors_short.weight";
 constexpr const char* kLongFactors = "rope_factors_long.weight";
 
-const GgufArchitecture& find_architecture(const GgufMetadata& metadata) {
+const Json& find_architecture(const GgufMetadata& metadata) {
+  static const Json kArchitectures = Json::parse(kGgufArchitectures);
   const auto name = metadata.text("general.architecture");
-  for (const auto& architecture : kArchitectures)
-    if (name == architecture.name) return architecture;
+  std::vector<std::string> names;
+  for (const Json& architecture : kArchitectures) {
+    if (architecture["name"] == name) return architecture;
+    names.push_back(architecture["name"]);
+  }
   bad_input("{}: the architecture {} is not supported in GGUF files; supported are {}",
-            metadata.where(), quote_text(name),
-            fmt::join(project(kArchitectures, &GgufArchitecture::name), ", "));
+            metadata.where(), quote_text(name), fmt::join(names, ", "));
 }
 
 // GGUF stores settings as float32. Returns the shortest decimal that rounds to the same float32, as
@@ -61,43 +44,95 @@ double shortest_decimal(double stored) {
 
 class GgufConfigConverter {
  public:
-  GgufConfigConverter(const GgufArchitecture& architecture, const GgufHeader& header,
+  GgufConfigConverter(const Json& architecture, const GgufHeader& header,
                       std::span<const std::byte> file, const GgufMetadata& metadata)
       : architecture_(architecture), header_(header), file_(file), metadata_(metadata) {}
 
   Json write() {
-    if (metadata_.natural_number(key("expert_count"), 0) > 0)
-      bad_input("{}: a mixture of experts, which is not supported in GGUF files",
-                metadata_.where());
-    config_["model_type"] = architecture_.model_type;
+    config_ = architecture_.value("constants", Json::object());
+    config_["model_type"] = architecture_["model_type"];
     config_["dtype"] = weight_dtype();
     write_sizes();
-    config_["rms_norm_eps"] = number("attention.layer_norm_rms_epsilon");
+    write_settings();
+    if (!is("layer_norm")) config_["rms_norm_eps"] = number("attention.layer_norm_rms_epsilon");
     config_["tie_word_embeddings"] = !header_.tensors.contains("output.weight");
-    config_["attention_bias"] = header_.tensors.contains("blk.0.attn_q.bias");
-    config_["mlp_bias"] = header_.tensors.contains("blk.0.ffn_up.bias");
+    write_biases();
     write_sliding_window();
     write_rope();
-    if (architecture_.is_gemma) write_gemma();
+    // GGUF does not store query_pre_attn_scalar. It is d_head except in the largest models of Gemma
+    // 2 (46 layers) and Gemma 3 (62 layers).
+    const bool is_largest = n_layers_ == 46 || n_layers_ == 62;
+    if (is("is_gemma"))
+      config_["query_pre_attn_scalar"] = is_largest ? d_model_ / n_heads_ : d_head_;
+    refuse_unknown_keys();
     return std::move(config_);
   }
 
  private:
-  std::string key(const char* name) const { return fmt::format("{}.{}", architecture_.name, name); }
-  bool has(const char* name) const { return metadata_.has(key(name)); }
-  double number(const char* name) const { return shortest_decimal(metadata_.number(key(name))); }
+  bool is(const char* field) const { return architecture_.value(field, false); }
+  std::string key(const std::string& name) {
+    return *read_.insert(fmt::format("{}.{}", std::string(architecture_["name"]), name)).first;
+  }
+  bool has(const std::string& name) { return metadata_.has(key(name)); }
+  double number(const std::string& name) { return shortest_decimal(metadata_.number(key(name))); }
+  std::int64_t natural_number(const std::string& name, std::optional<std::int64_t> fallback = {}) {
+    return metadata_.natural_number(key(name), fallback);
+  }
+
+  void write_settings() {
+    const auto settings = architecture_.value("settings", Json::object());
+    for (const auto& [name, setting] : settings.items()) write_setting(name, setting);
+    const auto optional = architecture_.value("optional", Json::object());
+    for (const auto& [name, setting] : optional.items())
+      if (has(name)) write_setting(name, setting);
+    const auto experts = natural_number("expert_count", 0);
+    if (experts > 0 && !is("experts"))
+      bad_input("{}: a mixture of experts, which is not supported in GGUF files",
+                metadata_.where());
+    if (!is("experts")) return;
+    config_["num_experts"] = experts;
+    if (config_["model_type"] == "llama4_text") config_["use_qk_norm"] = experts != 128;
+    write_setting("expert_used_count", "num_experts_per_tok");
+    if (has("expert_feed_forward_length"))
+      write_setting("expert_feed_forward_length", "moe_intermediate_size");
+  }
+
+  void write_setting(const std::string& name, const std::string& setting) {
+    const bool whole = metadata_.at(key(name)).is_number_integer();
+    config_[setting] = whole ? Json(natural_number(name)) : Json(number(name));
+  }
+
+  // Refuses keys of the architecture that were not read, as they could change the computation.
+  void refuse_unknown_keys() {
+    static const Json kNeutral = Json::parse(kGgufNeutralKeys);
+    const auto prefix = key("");
+    for (const auto& [name, value] : header_.metadata) {
+      if (!name.starts_with(prefix) || read_.contains(name)) continue;
+      const auto known = kNeutral.find(name.substr(prefix.size()));
+      if (known == kNeutral.end() || (!known->is_null() && *known != value))
+        metadata_.fail(name, "none, as models of this architecture have");
+    }
+  }
+
+  void write_biases() {
+    for (const auto& [setting, module] :
+         {std::pair{"attention_bias", "attn_q"}, std::pair{"attention_out_bias", "attn_output"},
+          std::pair{"mlp_bias", "ffn_up"}, std::pair{"use_bias", "attn_q"}})
+      config_[setting] = header_.tensors.contains(fmt::format("blk.0.{}.bias", module));
+  }
 
   // DType of the weights in memory; quantized blocks become float32.
   std::string_view weight_dtype() const {
-    const auto found = header_.tensors.find("blk.0.ffn_down.weight");
+    auto found = header_.tensors.find("blk.0.ffn_down.weight");
+    if (found == header_.tensors.end()) found = header_.tensors.find("blk.0.ffn_down_exps.weight");
     const bool plain = found != header_.tensors.end() && found->second.type->plain;
     return dtype_name(plain ? *found->second.type->plain : DType::f32);
   }
 
   // Accepts a single number, or a list with the same number for every layer.
-  std::int64_t uniform_number(const char* name) const {
+  std::int64_t uniform_number(const char* name) {
     const auto& value = metadata_.at(key(name));
-    if (!value.is_array()) return metadata_.natural_number(key(name));
+    if (!value.is_array()) return natural_number(name);
     const bool same = !value.empty() && value.front().is_number_unsigned() &&
                       std::ranges::count(value, value.front()) == std::ssize(value);
     if (!same) metadata_.fail(key(name), "one number for all layers");
@@ -105,12 +140,12 @@ class GgufConfigConverter {
   }
 
   void write_sizes() {
-    d_model_ = metadata_.natural_number(key("embedding_length"));
+    d_model_ = natural_number("embedding_length");
     n_heads_ = uniform_number("attention.head_count");
-    n_layers_ = metadata_.natural_number(key("block_count"));
+    n_layers_ = natural_number("block_count");
     if (n_heads_ == 0) metadata_.fail(key("attention.head_count"), "one or more");
-    d_head_ = metadata_.natural_number(key("attention.key_length"), d_model_ / n_heads_);
-    if (metadata_.natural_number(key("attention.value_length"), d_head_) != d_head_)
+    d_head_ = natural_number("attention.key_length", d_model_ / n_heads_);
+    if (natural_number("attention.value_length", d_head_) != d_head_)
       metadata_.fail(key("attention.value_length"), fmt::format("{}, the length of keys", d_head_));
     config_["hidden_size"] = d_model_;
     config_["num_hidden_layers"] = n_layers_;
@@ -119,7 +154,7 @@ class GgufConfigConverter {
         has("attention.head_count_kv") ? uniform_number("attention.head_count_kv") : n_heads_;
     config_["head_dim"] = d_head_;
     config_["intermediate_size"] = uniform_number("feed_forward_length");
-    config_["max_position_embeddings"] = metadata_.natural_number(key("context_length"));
+    config_["max_position_embeddings"] = natural_number("context_length");
     const auto embedding = header_.tensors.find("token_embd.weight");
     if (embedding == header_.tensors.end() || embedding->second.shape.size() != 2)
       bad_input("{}: expected a tensor 'token_embd.weight' of two dimensions", metadata_.where());
@@ -127,22 +162,22 @@ class GgufConfigConverter {
   }
 
   void write_sliding_window() {
-    const auto window = metadata_.natural_number(key("attention.sliding_window"), 0);
+    const auto window = natural_number("attention.sliding_window", 0);
+    const bool has_pattern = has("attention.sliding_window_pattern");
     if (window == 0) return;
-    if (!architecture_.is_gemma && !architecture_.is_fused)
+    if (!is("slides"))
       metadata_.fail(key("attention.sliding_window"), "none, as models of this architecture have");
     config_["sliding_window"] = window;
-    if (has("attention.sliding_window_pattern")) write_pattern();
+    if (has_pattern) write_pattern();
+    if (config_["model_type"] == "olmo2") config_["model_type"] = "olmo3";
   }
 
   // sliding_window_pattern is a period (every n-th layer has full attention) or a list of booleans.
   void write_pattern() {
     const auto name = key("attention.sliding_window_pattern");
     const Json& pattern = metadata_.at(name);
-    if (!pattern.is_array()) {
-      config_["sliding_window_pattern"] = metadata_.natural_number(name);
-      return;
-    }
+    if (!pattern.is_array()) config_["sliding_window_pattern"] = metadata_.natural_number(name);
+    if (!pattern.is_array()) return;
     for (const Json& slides : pattern) {
       if (!slides.is_boolean()) metadata_.fail(name, "a number, or true or false for each layer");
       config_["layer_types"].push_back(slides.get<bool>() ? "sliding_attention" : "full_attention");
@@ -151,24 +186,31 @@ class GgufConfigConverter {
 
   void write_rope() {
     config_["rope_theta"] = number("rope.freq_base");
-    const auto rotated = metadata_.natural_number(key("rope.dimension_count"), d_head_);
+    const auto rotated = natural_number("rope.dimension_count", d_head_);
     if (rotated != d_head_) {
-      if (!architecture_.is_fused)
+      if (!is("partial_rope"))
         metadata_.fail(key("rope.dimension_count"), fmt::format("{}, the length of keys", d_head_));
       config_["partial_rotary_factor"] =
           static_cast<double>(rotated) / static_cast<double>(d_head_);
     }
+    if (!config_.contains("rope_local_base_freq") && has("rope.freq_base_swa") &&
+        number("rope.freq_base_swa") != config_["rope_theta"])
+      metadata_.fail(key("rope.freq_base_swa"), "the value of rope.freq_base");
+    const auto type =
+        metadata_.text(key("rope.scaling.type"), has("rope.scaling.factor") ? "linear" : "none");
     if (header_.tensors.contains(kFrequencyFactors))
-      write_factors(kFrequencyFactors, kFrequencyFactors);
+      write_factors(type, kFrequencyFactors, kFrequencyFactors);
     else if (header_.tensors.contains(kShortFactors) && header_.tensors.contains(kLongFactors))
-      write_factors(kShortFactors, kLongFactors);
+      write_factors(type, kShortFactors, kLongFactors);
     else
-      write_scaling(metadata_.text(key("rope.scaling.type"), "none"));
+      write_scaling(type);
   }
 
   // GGUF stores one divisor per RoPE frequency for longrope and for llama3 models. The config.json
   // returned here uses longrope for both.
-  void write_factors(const char* short_name, const char* long_name) {
+  void write_factors(const std::string& type, const char* short_name, const char* long_name) {
+    if (type != "none" && has("rope.scaling.factor") && number("rope.scaling.factor") != 1.0)
+      metadata_.fail(key("rope.scaling.factor"), "1 beside factors of frequencies");
     const auto positions = config_["max_position_embeddings"].get<std::int64_t>();
     Json& scaling = config_["rope_scaling"];
     scaling["rope_type"] = "longrope";
@@ -179,7 +221,7 @@ class GgufConfigConverter {
         has("rope.scaling.attn_factor") ? number("rope.scaling.attn_factor") : 1.0;
     // longrope switches factors at this position; no effect if both factor lists are identical.
     scaling["original_max_position_embeddings"] =
-        metadata_.natural_number(key("rope.scaling.original_context_length"), positions);
+        natural_number("rope.scaling.original_context_length", positions);
   }
 
   Json read_factors(const char* name) const {
@@ -205,80 +247,43 @@ class GgufConfigConverter {
     if (type == "linear") return;
     if (has("rope.scaling.original_context_length"))
       scaling["original_max_position_embeddings"] =
-          metadata_.natural_number(key("rope.scaling.original_context_length"));
-    for (const auto& [name, setting] : {std::pair{"rope.scaling.yarn_beta_fast", "beta_fast"},
-                                        std::pair{"rope.scaling.yarn_beta_slow", "beta_slow"}})
+          natural_number("rope.scaling.original_context_length");
+    for (const auto& [name, setting] :
+         {std::pair{"rope.scaling.yarn_beta_fast", "beta_fast"},
+          std::pair{"rope.scaling.yarn_beta_slow", "beta_slow"},
+          std::pair{"rope.scaling.yarn_attn_factor", "attention_factor"}})
       if (has(name)) scaling[setting] = number(name);
-    for (const auto* name : {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor",
-                             "rope.scaling.yarn_log_multiplier"})
+    for (const auto* name : {"rope.scaling.attn_factor", "rope.scaling.yarn_log_multiplier"})
       if (has(name) && number(name) != 1.0)
         metadata_.fail(key(name), "1, as models of this architecture have");
   }
 
-  void write_gemma() {
-    // GGUF does not store query_pre_attn_scalar. It is d_head except in the largest Gemma variant.
-    config_["query_pre_attn_scalar"] =
-        n_layers_ == architecture_.largest_layers ? d_model_ / n_heads_ : d_head_;
-    for (const auto* name : {"attn_logit_softcapping", "final_logit_softcapping"})
-      if (has(name)) config_[name] = number(name);
-    if (has("rope.freq_base_swa")) config_["rope_local_base_freq"] = number("rope.freq_base_swa");
-  }
-
-  const GgufArchitecture& architecture_;
+  const Json& architecture_;
   const GgufHeader& header_;
   std::span<const std::byte> file_;
   const GgufMetadata& metadata_;
-  Json config_ = Json::object();
+  Json config_;
+  std::set<std::string> read_;  // metadata keys that were looked up
   std::int64_t d_model_ = 0, n_heads_ = 0, n_layers_ = 0, d_head_ = 0;
 };
 
-// Maps "attn_q" of "blk.3.attn_q.weight" to the module name in a Hugging Face layer.
-struct GgufModuleName {
-  const char* stored;
-  const char* name;
-};
-constexpr std::array kModules = {
-    GgufModuleName{"attn_norm", "input_layernorm"},
-    GgufModuleName{"attn_q", "self_attn.q_proj"},
-    GgufModuleName{"attn_k", "self_attn.k_proj"},
-    GgufModuleName{"attn_v", "self_attn.v_proj"},
-    GgufModuleName{"attn_qkv", "self_attn.qkv_proj"},
-    GgufModuleName{"attn_q_norm", "self_attn.q_norm"},
-    GgufModuleName{"attn_k_norm", "self_attn.k_norm"},
-    GgufModuleName{"attn_output", "self_attn.o_proj"},
-    GgufModuleName{"ffn_gate", "mlp.gate_proj"},
-    GgufModuleName{"ffn_up", "mlp.up_proj"},
-    GgufModuleName{"ffn_down", "mlp.down_proj"},
-    GgufModuleName{"ffn_norm", "post_attention_layernorm"},
-};
-constexpr std::array kGemmaNorms = {
-    GgufModuleName{"post_attention_norm", "post_attention_layernorm"},
-    GgufModuleName{"ffn_norm", "pre_feedforward_layernorm"},
-    GgufModuleName{"post_ffw_norm", "post_feedforward_layernorm"},
-};
-
-std::string find_module(const GgufArchitecture& architecture, std::string_view stored) {
-  if (architecture.is_fused && stored == "ffn_up") return "mlp.gate_up_proj";
-  if (architecture.is_gemma)
-    for (const auto& part : kGemmaNorms)
-      if (stored == part.stored) return part.name;
-  for (const auto& part : kModules)
-    if (stored == part.stored) return part.name;
-  return "";
-}
-
 // Returns the Hugging Face name of a GGUF tensor, or "" if the checkpoint has no such tensor.
-std::string checkpoint_name(const GgufArchitecture& architecture, const std::string& stored) {
+std::string checkpoint_name(const Json& architecture, const std::string& stored) {
+  static const Json kModules = Json::parse(kGgufModules);
   if (stored == "token_embd.weight") return "model.embed_tokens.weight";
-  if (stored == "output_norm.weight") return "model.norm.weight";
   if (stored == "output.weight") return "lm_head.weight";
   const auto words = split(stored, '.');
-  if (words.size() != 4 || words[0] != "blk" || (words[3] != "weight" && words[3] != "bias"))
+  const auto ending = "." + words.back();
+  if (ending != ".weight" && ending != ".bias") return "";
+  if (words.size() == 2 && words[0] == "output_norm") return "model.norm" + ending;
+  if (words.size() != 4 || words[0] != "blk" || words[1].empty() ||
+      words[1].find_first_not_of("0123456789") != std::string::npos)
     return "";
-  const bool is_number =
-      !words[1].empty() && words[1].find_first_not_of("0123456789") == std::string::npos;
-  const auto part = is_number ? find_module(architecture, words[2]) : "";
-  return part.empty() ? "" : fmt::format("model.layers.{}.{}.{}", words[1], part, words[3]);
+  const auto layer = fmt::format("model.layers.{}.", words[1]);
+  const auto own = architecture.value("modules", Json::object());
+  if (own.contains(words[2] + ending)) return layer + std::string(own[words[2] + ending]);
+  const auto& modules = own.contains(words[2]) ? own : kModules;
+  return modules.contains(words[2]) ? layer + std::string(modules[words[2]]) + ending : "";
 }
 
 }  // namespace
@@ -291,17 +296,17 @@ GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> f
   model.config = GgufConfigConverter(architecture, header, file, metadata).write();
   for (const auto& [stored, tensor] : header.tensors) {
     if (stored == kFrequencyFactors || stored == kShortFactors || stored == kLongFactors) continue;
-    const auto name = checkpoint_name(architecture, stored);
-    if (name.empty())
-      bad_input("{}: tensor {} is none that a {} model has, so its results would be wrong", where,
-                quote_text(stored), architecture.name);
     GgufTensorSource source{.tensor = &tensor};
-    if (architecture.interleaves_heads && stored.find(".attn_q.") != std::string::npos)
-      source.interleaved_heads = model.config["num_attention_heads"].get<std::int64_t>();
-    if (architecture.interleaves_heads && stored.find(".attn_k.") != std::string::npos)
-      source.interleaved_heads = model.config["num_key_value_heads"].get<std::int64_t>();
-    source.stored_plus_one = architecture.is_gemma && stored.ends_with("norm.weight");
-    model.tensors.emplace(name, source);
+    for (const auto& [part, heads] : {std::pair{".attn_q.", "num_attention_heads"},
+                                      std::pair{".attn_k.", "num_key_value_heads"}})
+      if (architecture.value("interleaves_heads", false) && stored.find(part) != std::string::npos)
+        source.interleaved_heads = model.config[heads].get<std::int64_t>();
+    source.stored_plus_one =
+        architecture.value("is_gemma", false) && stored.ends_with("norm.weight");
+    const auto name = checkpoint_name(architecture, stored);
+    if (name.empty() || !model.tensors.emplace(name, source).second)
+      bad_input("{}: tensor {} is none that a {} model has, so its results would be wrong", where,
+                quote_text(stored), std::string(architecture["name"]));
   }
   return model;
 }

@@ -120,19 +120,21 @@ std::string with_experts(const std::string& family) {
   return config.dump();
 }
 
-// One tensor per expert or one for all; errors use the naming of the checkpoint.
+// One tensor per expert, one for all, or those of GGUF files; errors use the naming of the
+// checkpoint.
 TEST(Weights, ExpertsLoadFromEveryNamingScheme) {
   const auto config = with_experts("qwen3_moe");
   const auto model = parse_model_config(Json::parse(config), "config.json");
-  ASSERT_EQ(model.names.experts.size(), 2u);
+  ASSERT_EQ(model.names.experts.size(), 3u);
   for (const auto& names : model.names.experts) {
     Shapes shapes;
     for (const auto& spec : expected_tensors(model, {.experts = names}))
       shapes["model." + spec.name] = spec.shape;
     shapes["lm_head.weight"] = {12, 32};
     EXPECT_EQ(load_with(shapes, config), "");
-    const auto name =
-        names.gate_up.empty() ? expert_tensor_name(names.up, 2) + ".weight" : names.gate_up;
+    const auto up =
+        expert_tensor_name(names.up, 2) + (holds_all_experts(names.up) ? "" : ".weight");
+    const auto name = names.gate_up.empty() ? up : names.gate_up;
     ASSERT_EQ(shapes.erase("model.layers.1." + name), 1u);
     expect_part(load_with(shapes, config), "missing tensor model.layers.1." + name);
   }

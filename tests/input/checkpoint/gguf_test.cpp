@@ -79,7 +79,7 @@ TEST(Gguf, DequantizationIsBitExact) {
     EXPECT_EQ(std::memcmp(widened.data(), values.bytes(), values.size_bytes()), 0) << type->name;
     ++types;
   }
-  EXPECT_EQ(types, 13u);
+  EXPECT_EQ(types, 14u);
 }
 
 TEST(Gguf, ConvertsConfigAndTensorNamesToHuggingFace) {
@@ -232,6 +232,21 @@ TEST(Gguf, RefusalsSayWhatIsWrong) {
            .text("llama.rope.scaling.type", "yarn")
            .real("llama.rope.scaling.factor", 4)
            .real("llama.rope.scaling.attn_factor", 2)},
+      {R"("llama.attention.scale" is 2.0, expected none)",
+       tiny_llama().real("llama.attention.scale", 2)},
+      {R"("llama.attention.causal" is false, expected none)",
+       tiny_llama().flag("llama.attention.causal", false)},
+      {"expected the value of rope.freq_base",
+       tiny_model("olmo2").real("olmo2.rope.freq_base_swa", 1000)},
+      {"expected 1 beside factors of frequencies",
+       tiny_llama().real("llama.rope.scaling.factor", 2).tensor("rope_freqs.weight", {1}, 0, 128)},
+      {R"(no "granite.attention.scale")", tiny_model("granite")},
+      {R"(no "cohere2.attention.layer_norm_epsilon")", tiny_model("cohere2")},
+      {R"(no "qwen3moe.expert_used_count")", tiny_model("qwen3moe")},
+      {"is none that a seed_oss model has",
+       tiny_model("seed_oss")
+           .tensor("blk.0.ffn_norm.weight", {4}, 0, 128)
+           .tensor("blk.0.post_attention_norm.weight", {4}, 0, 160)},
       {"has 65537 elements, expected a factor for each frequency",
        tiny_llama().tensor("rope_freqs.weight", {65537}, 0, 128).data(1 << 19)},
   };
@@ -260,6 +275,14 @@ TEST(Gguf, SettingsBecomeThoseOfConfigJson) {
   const auto linear = config(
       tiny_llama().text("llama.rope.scaling.type", "linear").real("llama.rope.scaling.factor", 2));
   EXPECT_EQ(linear["rope_scaling"], Json({{"rope_type", "linear"}, {"factor", 2.0}}));
+  EXPECT_EQ(config(tiny_llama().real("llama.rope.scaling.factor", 2))["rope_scaling"]["rope_type"],
+            "linear");  // the default of llama.cpp
+  EXPECT_FALSE(config(tiny_llama()
+                          .text("llama.rope.scaling.type", "none")
+                          .real("llama.rope.scaling.factor", 1)
+                          .number("llama.vocab_size", 8)
+                          .flag("llama.attention.causal", true))
+                   .contains("rope_scaling"));
   const auto factors = config(tiny_llama()
                                   .real("llama.rope.scaling.attn_factor", 1.5f)
                                   .tensor("rope_freqs.weight", {1}, 0, 128));
@@ -283,6 +306,34 @@ TEST(Gguf, SettingsBecomeThoseOfConfigJson) {
   EXPECT_EQ(f16["dtype"], "float16");
   const auto quantized = config(tiny_llama().tensor("blk.0.ffn_down.weight", {32}, 8, 128));
   EXPECT_EQ(quantized["dtype"], "float32");
+}
+
+TEST(Gguf, ArchitecturesHaveSettingsOfTheirOwn) {
+  const auto config = [](const GgufBytes& file) { return model_of(file.build()).config; };
+  const auto experts = config(tiny_model("qwen3moe")
+                                  .number("qwen3moe.expert_count", 8)
+                                  .number("qwen3moe.expert_used_count", 2));
+  EXPECT_EQ(experts["num_experts"], 8);
+  EXPECT_EQ(experts["num_experts_per_tok"], 2);
+  EXPECT_EQ(experts["norm_topk_prob"], true);
+  EXPECT_EQ(config(tiny_model("olmo2"))["model_type"], "olmo2");
+  EXPECT_EQ(config(tiny_model("olmo2").number("olmo2.attention.sliding_window", 4))["model_type"],
+            "olmo3");
+  EXPECT_TRUE(config(tiny_model("exaone4"))["sliding_window"].is_null());
+  for (const std::uint32_t count : {16u, 128u})  // Scout and Maverick
+    EXPECT_EQ(config(tiny_model("llama4")
+                         .number("llama4.expert_count", count)
+                         .number("llama4.expert_used_count", 1)
+                         .number("llama4.expert_feed_forward_length", 6)
+                         .number("llama4.interleave_moe_layer_step", 1))["use_qk_norm"],
+              count == 16);
+}
+
+TEST(Gguf, OuterDimensionsOfOneAreDropped) {
+  const auto file = GgufBytes().tensor("a", {4, 1, 1}, 0, 0).tensor("b", {1, 4}, 0, 32).data(64);
+  const auto header = parse_bytes(file.build());
+  EXPECT_EQ(header.tensors.at("a").shape, std::vector<std::int64_t>{4});
+  EXPECT_EQ(header.tensors.at("b").shape, (std::vector<std::int64_t>{4, 1}));
 }
 
 TEST(Gguf, TensorsThatCannotBeConvertedAreNamed) {

@@ -114,6 +114,7 @@ void read_ernie4_5_moe(ModelConfig& model, const ConfigReader& config) {
     names.selection_bias = "mlp.moe_statics.e_score_correction_bias";
     names.bias_has_rows = true;
   }
+  model.names.experts[1].bias_has_rows = false;  // [1]: GGUF
   model.names.experts.back().selection_bias = "mlp.gate.moe_statics.e_score_correction_bias";
   read_shared_experts(model, config, "moe_num_shared_experts", 2);
   const auto first = config.non_negative_integer("moe_layer_start_index", 1);

@@ -127,7 +127,7 @@ void read_gpt_oss(ModelConfig& model, const ConfigReader& config) {
   ExpertNames mxfp4 = plain;
   mxfp4.transposed = false;
   mxfp4.mxfp4 = true;
-  model.names.experts = {plain, mxfp4};
+  model.names.experts = {plain, model.names.experts[1], mxfp4};  // [1]: GGUF
 }
 
 }  // namespace qkscope

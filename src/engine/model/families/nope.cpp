@@ -68,11 +68,14 @@ void read_llama4_experts(ModelConfig& model, const ConfigReader& config) {
   model.experts.sigmoid = model.experts.scales_input = true;
   model.experts.shared_d_mlp = model.d_mlp;
   model.d_mlp = config.positive_integer("intermediate_size_mlp", 16384);
+  ExpertNames gguf = model.names.experts[1];  // as read_experts orders them
+  gguf.shared = "mlp.shared_experts";
   model.names.experts = {{.router = "feed_forward.router",
                           .shared = "feed_forward.shared_expert",
                           .gate_up = "feed_forward.experts.gate_up_proj",
                           .down = "feed_forward.experts.down_proj",
-                          .transposed = true}};
+                          .transposed = true},
+                         gguf};
   for (auto* name : {&model.names.gate, &model.names.up, &model.names.down})
     name->replace(0, std::string("mlp").size(), "feed_forward");
   const auto step = config.positive_integer("interleave_moe_layer_step", 1);

@@ -1,0 +1,102 @@
+// Architectures of GGUF files as JSON: how llama.cpp's converter renames, reorders or drops parts
+// of a Hugging Face checkpoint.
+#pragma once
+
+namespace qkscope {
+
+// Fields of a row:
+//   name               value of general.architecture
+//   model_type         model_type in config.json
+//   modules            names of modules of a layer that differ from kGgufModules; a name with an
+//                      ending (attn_sinks.weight) is that of a tensor
+//   settings, optional metadata keys and the settings of config.json that have their values
+//   constants          settings of config.json that the file does not hold
+//   experts            a mixture of experts
+//   slides             layers may have a sliding window
+//   interleaves_heads  the converter permutes the rows of q and k
+//   partial_rope       RoPE may rotate a part of each head
+//   layer_norm         LayerNorm instead of RMSNorm
+//   is_gemma           norms are stored as 1 + weight
+inline constexpr const char* kGgufArchitectures = R"([
+{"name": "llama", "model_type": "llama", "interleaves_heads": true},
+{"name": "qwen2", "model_type": "qwen2"},
+{"name": "qwen3", "model_type": "qwen3"},
+{"name": "smollm3", "model_type": "smollm3", "interleaves_heads": true},
+{"name": "gemma2", "model_type": "gemma2", "is_gemma": true, "slides": true,
+ "modules": {"post_attention_norm": "post_attention_layernorm",
+ "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"},
+ "optional": {"final_logit_softcapping": "final_logit_softcapping",
+ "attn_logit_softcapping": "attn_logit_softcapping", "rope.freq_base_swa": "rope_local_base_freq"}},
+{"name": "gemma3", "model_type": "gemma3_text", "is_gemma": true, "slides": true,
+ "modules": {"post_attention_norm": "post_attention_layernorm",
+ "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"},
+ "optional": {"final_logit_softcapping": "final_logit_softcapping",
+ "attn_logit_softcapping": "attn_logit_softcapping", "rope.freq_base_swa": "rope_local_base_freq"}},
+{"name": "phi3", "model_type": "phi3", "partial_rope": true, "slides": true,
+ "modules": {"ffn_up": "mlp.gate_up_proj"}},
+{"name": "qwen3moe", "model_type": "qwen3_moe", "experts": true,
+ "constants": {"norm_topk_prob": true}},
+{"name": "olmoe", "model_type": "olmoe", "experts": true},
+{"name": "exaone4", "model_type": "exaone4", "slides": true, "constants": {"sliding_window": null},
+ "modules": {"post_attention_norm": "post_attention_layernorm",
+             "post_ffw_norm": "post_feedforward_layernorm"}},
+{"name": "cohere2", "model_type": "cohere2", "slides": true, "layer_norm": true,
+ "settings": {"attention.layer_norm_epsilon": "layer_norm_eps", "logit_scale": "logit_scale"}},
+{"name": "seed_oss", "model_type": "seed_oss",
+ "modules": {"post_attention_norm": "post_attention_layernorm"}},
+{"name": "ernie4_5", "model_type": "ernie4_5"},
+{"name": "ernie4_5-moe", "model_type": "ernie4_5_moe", "experts": true,
+ "modules": {"exp_probs_b.bias": "mlp.moe_statics.e_score_correction_bias"},
+ "settings": {"expert_shared_count": "moe_num_shared_experts",
+              "leading_dense_block_count": "moe_layer_start_index",
+              "interleave_moe_layer_step": "moe_layer_interval"}},
+{"name": "hunyuan-dense", "model_type": "hunyuan_v1_dense",
+ "modules": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"}},
+{"name": "olmo2", "model_type": "olmo2", "slides": true,
+ "modules": {"post_attention_norm": "post_attention_layernorm",
+             "post_ffw_norm": "post_feedforward_layernorm"}},
+{"name": "granite", "model_type": "granite", "interleaves_heads": true,
+ "settings": {"attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier",
+              "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling"}},
+{"name": "glm4", "model_type": "glm4", "partial_rope": true,
+ "modules": {"ffn_up": "mlp.gate_up_proj", "post_attention_norm": "post_self_attn_layernorm",
+             "post_ffw_norm": "post_mlp_layernorm"}},
+{"name": "starcoder2", "model_type": "starcoder2", "layer_norm": true,
+ "modules": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+ "settings": {"attention.layer_norm_epsilon": "norm_epsilon"}},
+{"name": "gpt-oss", "model_type": "gpt_oss", "experts": true, "slides": true,
+ "constants": {"rope_scaling": {"truncate": false}},
+ "modules": {"post_attention_norm": "post_attention_layernorm",
+             "attn_sinks.weight": "self_attn.sinks",
+             "ffn_gate_exps.bias": "mlp.experts.gate_proj.weight_bias",
+             "ffn_up_exps.bias": "mlp.experts.up_proj.weight_bias",
+             "ffn_down_exps.bias": "mlp.experts.down_proj.weight_bias"}},
+{"name": "llama4", "model_type": "llama4_text", "experts": true,
+ "modules": {"ffn_gate": "feed_forward.gate_proj", "ffn_up": "feed_forward.up_proj",
+             "ffn_down": "feed_forward.down_proj"},
+ "settings": {"interleave_moe_layer_step": "interleave_moe_layer_step",
+ "expert_feed_forward_length": "intermediate_size", "feed_forward_length": "intermediate_size_mlp"}}
+])";
+
+// Modules of a layer: the name in "blk.3.NAME.weight", and the name in Hugging Face checkpoints.
+inline constexpr const char* kGgufModules = R"({
+"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+"attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj",
+"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+"ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+"ffn_down": "mlp.down_proj", "ffn_gate_inp": "mlp.gate",
+"ffn_gate_exps": "mlp.experts.gate_proj", "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
+"ffn_up_exps": "mlp.experts.up_proj", "ffn_up_shexp": "mlp.shared_experts.up_proj",
+"ffn_down_exps": "mlp.experts.down_proj", "ffn_down_shexp": "mlp.shared_experts.down_proj"
+})";
+
+// Metadata keys that change nothing: with any value (null), or with the given value. The shapes of
+// tensors hold the sizes; the original context counts only where the RoPE is scaled.
+inline constexpr const char* kGgufNeutralKeys = R"({
+"vocab_size": null, "expert_shared_feed_forward_length": null, "tensor_data_layout": null,
+"pooling_type": null, "rope.scaling.original_context_length": null, "attention.causal": true,
+"expert_used_count": 0, "rope.scaling.finetuned": true, "rope.scaling.attn_factor": 1.0,
+"rope.scaling.yarn_ext_factor": 1.0
+})";
+
+}  // namespace qkscope
