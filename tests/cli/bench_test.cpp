@@ -58,7 +58,7 @@ TEST(Bench, MixersOfHybridModelsAreTimed) {
   for (const auto& part : Json::parse(outcome.out)["batches"][0]["parts"])
     if (part["name"] == "mixer") flop = part["flop"].get<double>();
   // Only layer 0 precedes the attention of layer 2: 6 heads of 8, 2 groups of 12 states.
-  EXPECT_EQ(flop, 2.0 * 20 * 32 * (48 + 2 * 24 + 48));
+  EXPECT_EQ(flop, 2.0 * 20 * (32 * (48 + 2 * 24 + 48 + 2 * 6) + 3 * 12 * 48));
 }
 
 TEST(Bench, DefaultLengthsStayWithinTheContext) {
