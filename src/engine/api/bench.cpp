@@ -153,17 +153,6 @@ class TimedBackend : public Backend {
          &Backend::project_mixer_output, addition);
   }
   void add_update_to_residual() override { time("output", 0.0, &Backend::add_update_to_residual); }
-  void mix(std::span<const std::int64_t> state_rows) override {
-    const auto& mixer = config().mixer;
-    time("mixer",
-         product_flop(active_rows(), config().d_model, mixer.channels() + mixer.value_width()),
-         &Backend::mix, state_rows);
-  }
-  ConstTensorView mixer_states() const override { return timed_.mixer_states(); }
-  void project_mixer_output(ResidualAddition addition) override {
-    time("output", product_flop(active_rows(), config().mixer.value_width(), config().d_model),
-         &Backend::project_mixer_output, addition);
-  }
   void project_router() override {
     time("router", product_flop(active_rows(), config().d_model, config().experts.count),
          &Backend::project_router);
