@@ -162,10 +162,11 @@ void read_shared_experts(ModelConfig& model, const ConfigReader& config, const c
                          std::int64_t count);
 
 // Read the groups to which a router is limited, and the number of layers with one MLP before those
-// with experts (first_k_dense_replace). Call both after read_experts().
+// with experts. Call both after read_experts().
 void read_expert_groups(ModelConfig& model, const ConfigReader& config, std::int64_t groups = 1,
                         std::int64_t chosen = 1);
-void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std::int64_t dense);
+void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std::int64_t dense,
+                             const char* key = "first_k_dense_replace");
 
 // Reads decoder_sparse_step and mlp_only_layers: the layers with experts. Call after
 // read_experts().
