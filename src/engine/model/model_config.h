@@ -201,8 +201,8 @@ FamilyReader read_afmoe, read_apertus, read_cohere2, read_deepseek_v2, read_deep
 // Valid RoPE bases: below 1 frequencies would grow with the dimension; published models reach 1e11.
 inline constexpr ConfigReader::NumberRange kRopeTheta{1.01, 1e15};
 
-// Reads a rope_scaling or rope_parameters object on top of `base`, which has theta, dim and
+// Reads a rope_scaling or rope_parameters object on top of `rope`, which has theta, dim and
 // max_positions. Accepts rope_type and the older key type.
-RopeConfig read_rope(RopeConfig base, const ConfigReader& parameters);
+RopeConfig read_rope(RopeConfig rope, const ConfigReader& parameters);
 
 }  // namespace qkscope
