@@ -263,31 +263,28 @@ class TimedBackend : public Backend {
   }
 
   static double product_flop(std::int64_t rows, std::int64_t in, std::int64_t out) {
-    return 2.0 * static_cast<double>(rows) * static_cast<double>(in) * static_cast<double>(out);
+    return 2.0 * to_double(rows) * to_double(in) * to_double(out);
   }
 
   // FLOP of the two attention products, q kᵀ and p v, over the visible keys of every query.
   double attention_flop() const {
-    const auto& layer = config().layers[as_index(layer_)];
     double keys = 0.0;
     for (const auto& sequence : batch_->sequences) {
       const auto [first, end] = query_range(sequence, kept_);
       for (auto query = first; query < end; ++query) {
         const auto position = row_of_query(query, kept_) - sequence.begin;
-        keys += static_cast<double>(position + 1 -
-                                    first_visible_key(position, layer.window, layer.chunk));
+        keys +=
+            to_double(position + 1 - first_visible_key(position, layer().window, layer().chunk));
       }
     }
-    return 2.0 * keys *
-           static_cast<double>(config().n_heads *
-                               (config().d_head_of(layer) + config().d_value_of(layer)));
+    const auto width = config().d_head_of(layer()) + config().d_value_of(layer());
+    return 2.0 * keys * to_double(config().n_heads * width);
   }
 
   // Hidden width of the MLP per row in the current layer, summed over the selected experts.
   std::int64_t mlp_width() const {
     const auto& experts = config().experts;
-    return config().layers[as_index(layer_)].experts ? experts.per_token * experts.d_mlp
-                                                     : config().d_mlp_of(layer());
+    return layer().experts ? experts.per_token * experts.d_mlp : config().d_mlp_of(layer());
   }
 
   Backend& timed_;

@@ -97,13 +97,11 @@ inline TokenCandidates find_token_candidates(std::span<const float> logits,
   if (options.top_p >= 1.0) return all;
   // The nucleus is usually small; sorting the whole vocabulary would be slow.
   const auto enough = options.top_p * total_weight(all.weights);
-  for (std::size_t count = 128; count < logits.size(); count *= 8) {
-    auto found = top_token_candidates(logits, count, options.temperature);
-    if (truncate_to_nucleus(found, enough)) return found;
+  for (std::size_t count = 128;; count *= 8) {
+    const auto some = std::min(count, logits.size());
+    auto found = top_token_candidates(logits, some, options.temperature);
+    if (truncate_to_nucleus(found, enough) || some == logits.size()) return found;
   }
-  auto found = top_token_candidates(logits, logits.size(), options.temperature);
-  truncate_to_nucleus(found, enough);
-  return found;
 }
 
 // Samples the tokens of one sequence, reproducibly for a given seed and sequence number.

@@ -163,8 +163,7 @@ struct KeyValueCache::State {
     if (cached > 0 && !same_frequencies(config(), cached, sequence.end()))
       bad_input(
           "cache: between {} and {} tokens RoPE changes its frequencies; forget sequence {} and "
-          "run "
-          "its whole text",
+          "run its whole text",
           cached, sequence.end(), sequence.slot);
   }
 

@@ -98,11 +98,10 @@ std::vector<Device> choose_devices(const std::vector<std::string>& wanted) {
   for (const auto& name : wanted) {
     if (name == "all" && wanted.size() > 1)
       bad_input("devices: 'all' stands alone, expected no other beside it");
-    if (name == "all") {
+    if (name == "all")
       devices = list_gpus();
-      break;
-    }
-    devices.push_back(parse_device(name));
+    else
+      devices.push_back(parse_device(name));
   }
   for (const auto& device : devices) check_same_kind(devices.front(), device);
   return devices;

@@ -50,11 +50,6 @@ std::int64_t element_size(DType dtype) {
   return static_cast<std::int64_t>(dtype_size(dtype));
 }
 
-// Returns the number of layers with self-attention; cross-attention layers are not counted.
-std::int64_t attention_layers(const ModelConfig& model) {
-  return std::ranges::count_if(model.layers, &LayerConfig::has_attention);
-}
-
 // Floats of a mixer: q, k and v, the gates and the output, rates and decays of a batch.
 std::int64_t mixer_floats(const ModelConfig& model, std::int64_t rows) {
   const auto& mixer = model.mixer;
@@ -246,8 +241,9 @@ std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
   const auto embedding = (model.embedding_rows + positions) * model.d_model;
   // The widest MLP matrix needs a second buffer, which is used to interleave gate and up.
   const auto waiting = 2 * model.d_mlp * model.d_model;
+  const auto attention_layers = std::ranges::count_if(model.layers, &LayerConfig::has_attention);
   const auto layers = largest_layer_elements(model) *
-                      std::min<std::int64_t>(attention_layers(model) + delta_layers(model), 2);
+                      std::min<std::int64_t>(attention_layers + delta_layers(model), 2);
   return (embedding + waiting + layers) * element_size(dtype);
 }
 
@@ -287,8 +283,7 @@ void DeviceBudget::check_rows_fit(std::int64_t rows) const {
   const auto longest = tokens_that_fit(model_, options_, rows, limit_ - weights);
   bad_input(
       "device memory: {} tokens at a time need {} for weights{}{} and {} for activations, {} may "
-      "be "
-      "used; {}",
+      "be used; {}",
       rows, bytes_text(weights), streams_ ? " (streamed)" : "",
       caches > 0 ? " and cached keys and values" : "", bytes_text(activations), bytes_text(limit_),
       longest > 0 ? fmt::format("up to {} tokens fit: take fewer documents at a time or a smaller "

@@ -29,12 +29,6 @@ inline Linear rows_of_head(const Linear& linear, std::int64_t head, std::int64_t
   return part;
 }
 
-inline Tensor copy_tensor(ConstTensorView x) {
-  Tensor copy(x.shape());
-  std::memcpy(copy.view().bytes(), x.bytes(), x.size_bytes());
-  return copy;
-}
-
 // Returns heads [first, first + count) of (rows, heads, width), shape (rows, count, width).
 inline Tensor copy_heads(ConstTensorView all, std::int64_t first, std::int64_t count) {
   const auto width = all.dim(2);

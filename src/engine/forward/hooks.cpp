@@ -8,8 +8,8 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
-#include "engine/forward/derived.h"
 #include "engine/model/model_config.h"
+#include "engine/ops/elementwise.h"
 
 namespace qkscope {
 namespace {

@@ -324,8 +324,7 @@ std::string rope_type_name(RopeType type) {
   return "?";
 }
 
-RopeConfig read_rope(RopeConfig base, const ConfigReader& parameters) {
-  RopeConfig rope = std::move(base);
+RopeConfig read_rope(RopeConfig rope, const ConfigReader& parameters) {
   rope.type = read_rope_type(parameters);
   rope.theta = parameters.number("rope_theta", rope.theta, kRopeTheta);
   rope.original_max =

@@ -115,7 +115,10 @@ class WeightBinder {
     weights.mlp_norm = layer.attends() && names.mlp_norm == names.input_norm
                            ? weights.input_norm
                            : bind_norm(at, mlp_norm);
-    bind_mlp_or_experts(weights, at, layer);
+    if (layer.experts)
+      bind_experts(weights, at);
+    else
+      bind_mlp(weights, at, model_.d_mlp_of(layer));
     if (!layer.has_state()) weights.post_mlp_norm = bind_norm(at, names.post_mlp_norm);
     bind_end_of_layer(weights, at);
     return weights;
@@ -132,13 +135,6 @@ class WeightBinder {
     if (!model_.layer_scalars) return;
     const auto scalar = bind_vector(at + "layer_scalar", {1});
     if (!scalar.empty()) weights.scalar = scalar.front();
-  }
-
-  void bind_mlp_or_experts(LayerWeights& weights, const std::string& at, const LayerConfig& layer) {
-    if (layer.experts)
-      bind_experts(weights, at);
-    else
-      bind_mlp(weights, at, model_.d_mlp_of(layer));
   }
 
   MixerWeights bind_mixer(const std::string& at) {
@@ -223,24 +219,24 @@ class WeightBinder {
       w.v = block_part(all, c.key_heads, 2 * c.d_key, group);
       w.z = block_part(all, c.key_heads, 2 * c.d_key + group, group);
       const Linear gates = bind_linear(at + names.ba, 2 * c.value_heads, d, false);
-      w.b = block_part(gates, c.key_heads, 0, c.value_heads / c.key_heads);
-      w.a =
-          block_part(gates, c.key_heads, c.value_heads / c.key_heads, c.value_heads / c.key_heads);
-    } else {
-      if (!names.qkv.empty()) {
-        const Linear all = bind_linear(at + names.qkv, c.channels(), d, false);
-        w.q = select_rows(all, 0, keys);
-        w.k = select_rows(all, keys, keys);
-        w.v = select_rows(all, 2 * keys, values);
-      } else {
-        w.q = bind_linear(at + names.q, keys, d, false);
-        w.k = bind_linear(at + names.k, keys, d, false);
-        w.v = bind_linear(at + names.v, values, d, false);
-      }
-      w.z = bind_linear(at + names.z, values, d, false);
-      w.b = bind_linear(at + names.b, c.value_heads, d, false);
-      w.a = bind_linear(at + names.a, c.value_heads, d, false);
+      const auto gates_of_key_head = c.value_heads / c.key_heads;
+      w.b = block_part(gates, c.key_heads, 0, gates_of_key_head);
+      w.a = block_part(gates, c.key_heads, gates_of_key_head, gates_of_key_head);
+      return;
     }
+    if (!names.qkv.empty()) {
+      const Linear all = bind_linear(at + names.qkv, c.channels(), d, false);
+      w.q = select_rows(all, 0, keys);
+      w.k = select_rows(all, keys, keys);
+      w.v = select_rows(all, 2 * keys, values);
+    } else {
+      w.q = bind_linear(at + names.q, keys, d, false);
+      w.k = bind_linear(at + names.k, keys, d, false);
+      w.v = bind_linear(at + names.v, values, d, false);
+    }
+    w.z = bind_linear(at + names.z, values, d, false);
+    w.b = bind_linear(at + names.b, c.value_heads, d, false);
+    w.a = bind_linear(at + names.a, c.value_heads, d, false);
   }
 
   // Returns (taps, channels) from one tensor (channels, 1, taps) or from those of q, k and v.

@@ -250,19 +250,9 @@ void ConfigReader::fail(const std::string& key, const std::string& expected) con
 }
 
 std::string_view mixer_name(Mixer mixer) {
-  switch (mixer) {
-    case Mixer::attention:
-      return "attention layer";
-    case Mixer::gated_delta:
-      return "gated delta net";
-    case Mixer::mamba2:
-      return "Mamba 2 layer";
-    case Mixer::short_convolution:
-      return "short convolution";
-    case Mixer::none:
-      break;
-  }
-  return "MLP";
+  constexpr std::string_view kNames[] = {"attention layer", "gated delta net", "Mamba 2 layer",
+                                         "short convolution", "MLP"};
+  return kNames[static_cast<std::size_t>(mixer)];
 }
 
 void require_equal_heads(const ModelConfig& model, const std::string& what) {

@@ -162,10 +162,11 @@ void read_shared_experts(ModelConfig& model, const ConfigReader& config, const c
                          std::int64_t count);
 
 // Read the groups to which a router is limited, and the number of layers with one MLP before those
-// with experts (first_k_dense_replace). Call both after read_experts().
+// with experts. Call both after read_experts().
 void read_expert_groups(ModelConfig& model, const ConfigReader& config, std::int64_t groups = 1,
                         std::int64_t chosen = 1);
-void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std::int64_t dense);
+void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std::int64_t dense,
+                             const char* key = "first_k_dense_replace");
 
 // Reads decoder_sparse_step and mlp_only_layers: the layers with experts. Call after
 // read_experts().
@@ -200,8 +201,8 @@ FamilyReader read_afmoe, read_apertus, read_cohere2, read_deepseek_v2, read_deep
 // Valid RoPE bases: below 1 frequencies would grow with the dimension; published models reach 1e11.
 inline constexpr ConfigReader::NumberRange kRopeTheta{1.01, 1e15};
 
-// Reads a rope_scaling or rope_parameters object on top of `base`, which has theta, dim and
+// Reads a rope_scaling or rope_parameters object on top of `rope`, which has theta, dim and
 // max_positions. Accepts rope_type and the older key type.
-RopeConfig read_rope(RopeConfig base, const ConfigReader& parameters);
+RopeConfig read_rope(RopeConfig rope, const ConfigReader& parameters);
 
 }  // namespace qkscope

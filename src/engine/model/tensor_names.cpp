@@ -123,8 +123,7 @@ void refuse_unknown_tensors(const ModelConfig& model, const std::set<std::string
   if (!surplus.empty())
     bad_input(
         "{}: unexpected tensor {}; config.json describes a model without it, so its results would "
-        "be "
-        "wrong",
+        "be wrong",
         where, format_name_list(surplus, kMostListed));
 }
 

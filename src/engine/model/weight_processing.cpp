@@ -172,8 +172,7 @@ void fold_value_biases(LoadedCheckpoint& model) {
   if (config.has_sinks())
     bad_input(
         "fold_value_biases: {} has learned sinks, so that a pattern does not add up to one: leave "
-        "it "
-        "out",
+        "it out",
         config.family);
   if (!config.qkv_bias) return;
   if (config.has_attention_gate())

@@ -3,6 +3,7 @@
 // qkscope/model.h). All tensors are contiguous float32, except the weights of embeddings.
 #pragma once
 
+#include <cstring>
 #include <span>
 
 #include "qkscope/forward.h"
@@ -10,6 +11,12 @@
 #include "qkscope/tensor.h"
 
 namespace qkscope {
+
+inline Tensor copy_tensor(ConstTensorView x) {
+  Tensor copy(x.shape());
+  std::memcpy(copy.view().bytes(), x.bytes(), x.size_bytes());
+  return copy;
+}
 
 // Token embedding: y (ids, d_model) = table[ids] * scale, converted from the stored type.
 void embed(std::span<const std::int32_t> ids, const WeightMatrix& table, float scale, TensorView y);

@@ -66,26 +66,19 @@ constexpr std::int64_t kBlockColumns = 96;  // a multiple of the tile of every C
 constexpr std::int64_t kMostTaskRows = 3072;
 constexpr std::int64_t kLeastTaskRows = 48;
 
-// One weight matrix with its output.
-struct LinearProduct {
-  const WeightMatrix& weight;
-  const float* bias;  // (out) or null
-  TensorView y;       // (rows, out)
-};
-
-// A range of output columns of one product, the unit of work of a thread.
+// A range of output columns of one linear layer, the unit of work of a thread.
 struct OutputColumnBlock {
-  const LinearProduct* product;
+  const LinearOutput* product;
   std::int64_t first;
   std::int64_t columns;
 };
 
-std::vector<OutputColumnBlock> split_outputs(std::span<const LinearProduct> products,
+std::vector<OutputColumnBlock> split_outputs(std::initializer_list<LinearOutput> products,
                                              std::int64_t columns) {
   std::vector<OutputColumnBlock> blocks;
   for (const auto& product : products)
-    for (std::int64_t first = 0; first < product.weight.out(); first += columns)
-      blocks.push_back({&product, first, std::min(columns, product.weight.out() - first)});
+    for (std::int64_t first = 0; first < product.y.dim(1); first += columns)
+      blocks.push_back({&product, first, std::min(columns, product.y.dim(1) - first)});
   return blocks;
 }
 
@@ -158,7 +151,7 @@ void pack_weights(const OutputColumnBlock& block, std::int64_t depth, float* pac
   const auto panel = gemm::tile_shape().columns;
   gemm::for_each_depth_block(depth, [&](std::int64_t k, std::int64_t part) {
     for (std::int64_t column = 0; column < block.columns; column += panel, packed += panel * part)
-      gemm::pack_right_operand(weight_columns(block.product->weight, block.first + column,
+      gemm::pack_right_operand(weight_columns(block.product->layer.weight, block.first + column,
                                               std::min(panel, block.columns - column), k, part),
                                packed);
   });
@@ -173,9 +166,9 @@ void multiply(const PackedInput& x, const OutputColumnBlock& block, const float*
     gemm::multiply({x.block(first_row, k, depth), packed + padded * k, rows, block.columns, depth},
                    k > 0, out, y.stride(0));
   });
-  if (block.product->bias == nullptr) return;
-  for (std::int64_t row = 0; row < rows; ++row)
-    rows::add(out + row * y.stride(0), block.product->bias + block.first, block.columns);
+  const auto& bias = block.product->layer.bias;
+  for (std::int64_t row = 0; !bias.empty() && row < rows; ++row)
+    rows::add(out + row * y.stride(0), bias.data() + block.first, block.columns);
 }
 
 // Multiplies all blocks. If `shared`, each block is packed once for all threads. Otherwise each
@@ -206,34 +199,20 @@ void multiply_blocks(PackedInput& x, std::span<const OutputColumnBlock> blocks, 
 }
 
 // Few rows: each task computes some outputs from weights in their stored layout.
-void multiply_few_rows(ConstTensorView x, std::span<const LinearProduct> products) {
+void multiply_few_rows(ConstTensorView x, std::initializer_list<LinearOutput> products) {
   std::int64_t outputs = 0;
-  for (const auto& product : products) outputs += product.weight.out();
+  for (const auto& product : products) outputs += product.y.dim(1);
   const auto per_task =
       gemm::round_up(outputs / (4 * std::int64_t{thread_count()}) + 1, gemv::kGroup);
   const auto blocks = split_outputs(products, per_task);
   parallel_for(std::ssize(blocks), [&](std::int64_t i) {
     const auto& [product, first, columns] = blocks[as_index(i)];
-    const auto& y = product->y;
-    gemv::multiply({x.data<float>(), x.dim(0), product->weight, y.data<float>(), y.stride(0)},
-                   first, columns);
-    for (std::int64_t row = 0; product->bias != nullptr && row < x.dim(0); ++row)
-      rows::add(y.data<float>() + row * y.stride(0) + first, product->bias + first, columns);
+    const auto& [layer, y] = *product;
+    gemv::multiply({x.data<float>(), x.dim(0), layer.weight, y.data<float>(), y.stride(0)}, first,
+                   columns);
+    for (std::int64_t row = 0; !layer.bias.empty() && row < x.dim(0); ++row)
+      rows::add(y.data<float>() + row * y.stride(0) + first, layer.bias.data() + first, columns);
   });
-}
-
-void multiply(ConstTensorView x, std::span<const LinearProduct> products) {
-  for (const auto& [weight, bias, y] : products) {
-    QKSCOPE_ASSERT(x.is_contiguous() && x.dim(1) == weight.in());
-    QKSCOPE_ASSERT(y.dim(0) == x.dim(0) && y.dim(1) == weight.out() && y.stride(1) == 1);
-  }
-  if (x.dim(0) <= gemv::kMostRows) return multiply_few_rows(x, products);
-  const auto blocks = split_outputs(products, kBlockColumns);
-  const auto count = std::ssize(blocks);
-  PackedInput packed(x);
-  multiply_blocks(packed, blocks,
-                  count < 8 * std::int64_t{thread_count()} &&
-                      count * packed_floats(x.dim(1)) <= kMostSharedWeights);
 }
 
 }  // namespace
@@ -255,15 +234,21 @@ void linear(ConstTensorView x, const Linear& layer, TensorView y) {
 }
 
 void linear(ConstTensorView x, const WeightMatrix& weight, TensorView y) {
-  const LinearProduct product{weight, nullptr, y};
-  multiply(x, {&product, 1});
+  linear(x, Linear{weight, {}}, y);
 }
 
 void linear(ConstTensorView x, std::initializer_list<LinearOutput> projections) {
-  std::vector<LinearProduct> products;
-  for (const auto& [layer, y] : projections)
-    products.push_back({layer.weight, layer.bias.empty() ? nullptr : layer.bias.data(), y});
-  multiply(x, products);
+  for (const auto& [layer, y] : projections) {
+    QKSCOPE_ASSERT(x.is_contiguous() && x.dim(1) == layer.weight.in());
+    QKSCOPE_ASSERT(y.dim(0) == x.dim(0) && y.dim(1) == layer.weight.out() && y.stride(1) == 1);
+  }
+  if (x.dim(0) <= gemv::kMostRows) return multiply_few_rows(x, projections);
+  const auto blocks = split_outputs(projections, kBlockColumns);
+  const auto count = std::ssize(blocks);
+  PackedInput packed(x);
+  multiply_blocks(packed, blocks,
+                  count < 8 * std::int64_t{thread_count()} &&
+                      count * packed_floats(x.dim(1)) <= kMostSharedWeights);
 }
 
 }  // namespace qkscope

@@ -1,5 +1,3 @@
-#include "engine/ops/linear_recurrence.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,12 +6,13 @@
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/gemm.h"
+#include "engine/ops/mixer.h"
 #include "engine/ops/row_kernels.h"
 
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kChunk = kRecurrenceChunk;
+constexpr std::int64_t kChunk = 64;  // tokens; chunks begin at multiples of it
 
 // A matrix with rows `stride` apart, or its transpose.
 struct Operand {

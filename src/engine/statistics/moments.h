@@ -104,12 +104,7 @@ struct ExactPositionSums {
   Int128 tu = 0;  // sum of t u in units of 2^-40
 
   ExactPositionSums& operator+=(const ExactPositionSums& other) {
-    n += other.n;
-    t += other.t;
-    tt += other.tt;
-    u += other.u;
-    uu += other.uu;
-    tu += other.tu;
+    *this = {n + other.n, t + other.t, tt + other.tt, u + other.u, uu + other.uu, tu + other.tu};
     return *this;
   }
   ExactPositionSums operator-(const ExactPositionSums& other) const {

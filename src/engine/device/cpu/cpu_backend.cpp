@@ -9,8 +9,9 @@
 namespace qkscope {
 namespace {
 
-// tensor = tensor[rows]
+// tensor = tensor[rows]; an empty tensor stays empty.
 void keep_tensor_rows(Tensor& tensor, std::span<const std::int64_t> rows) {
+  if (tensor.empty()) return;
   Shape shape = tensor.shape();
   const auto bytes = tensor.view().size_bytes() / as_index(shape[0]);
   shape[0] = std::ssize(rows);
@@ -169,8 +170,8 @@ void CpuBackend::project_qkv(bool values) {
   values = values || config().v_norm;  // normalize_heads() reads v
   if (layer_config().shares_kv()) {
     linear(normalized_, w.q, as_matrix(q_));
-    k_ = copy_of(shared_.at(layer_config().kv_layer).k);
-    v_ = copy_of(shared_.at(layer_config().kv_layer).v);
+    k_ = copy_tensor(shared_.at(layer_config().kv_layer).k);
+    v_ = copy_tensor(shared_.at(layer_config().kv_layer).v);
     if (!kept_.empty()) keep_tensor_rows(k_, kept_);
     if (!kept_.empty()) keep_tensor_rows(v_, kept_);
   } else if (values)
@@ -248,7 +249,7 @@ void CpuBackend::attend() {
   row_sums_.resize(keeps_row_sums_ ? as_index(q_.dim(0) * q_.dim(1)) : 0);
   auto input = attention_input();
   if (std::ranges::find(config().layers, layer_, &LayerConfig::kv_layer) != config().layers.end())
-    shared_[layer_] = {copy_of(k_), copy_of(v_)};  // for later layers
+    shared_[layer_] = {copy_tensor(k_), copy_tensor(v_)};  // for later layers
   if (stored_ == nullptr) return attention(input, z_, row_sums_);
   append_to_cache();
   const auto packed =
@@ -397,12 +398,9 @@ void CpuBackend::project_logits() {
 void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
   QKSCOPE_ASSERT(kept_.empty());
   kept_.assign(rows.begin(), rows.end());
-  keep_tensor_rows(residual_, rows);
-  if (!layer_input_.empty()) keep_tensor_rows(layer_input_, rows);
-  keep_tensor_rows(q_, rows);
-  if (!mixed_.empty()) keep_tensor_rows(mixed_, rows);
-  if (config().has_attention_gate()) keep_tensor_rows(attention_gate_, rows);
-  if (config().per_layer.width > 0) keep_tensor_rows(per_layer_inputs_, rows);
+  for (Tensor* const tensor :
+       {&residual_, &layer_input_, &q_, &mixed_, &attention_gate_, &per_layer_inputs_})
+    keep_tensor_rows(*tensor, rows);
   for (auto& table : tables_) {
     keep_tensor_rows(table.cos, rows);
     keep_tensor_rows(table.sin, rows);
@@ -443,15 +441,13 @@ Tensor CpuBackend::copy_selected_rows(ConstTensorView whole, const Selection& se
 }
 
 void CpuBackend::read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) {
-  if (selection.rows.empty())
-    show(buffer_view(buffer));
-  else
-    show(copy_selected_rows(buffer_view(buffer), selection));
+  if (selection.rows.empty()) return show(buffer_view(buffer));
+  show(copy_selected_rows(buffer_view(buffer), selection));
 }
 
 ActivationCopy CpuBackend::copy_buffer(ActivationBuffer buffer, const Selection& selection) {
   auto copy = std::make_shared<Tensor>();
-  read_buffer(buffer, selection, [&](ConstTensorView values) { *copy = copy_of(values); });
+  read_buffer(buffer, selection, [&](ConstTensorView values) { *copy = copy_tensor(values); });
   return {copy, copy->view()};
 }
 

@@ -38,11 +38,11 @@ class CpuBackend : public Backend {
   }
   void embed_per_layer_inputs() override;
   void put_residual(ConstTensorView residual) override {
-    residual_ = copy_of(residual);
+    residual_ = copy_tensor(residual);
     allocate_activations();
   }
   void begin_layer(std::int64_t layer) override;
-  void keep_layer_input() override { layer_input_ = copy_of(residual_); }
+  void keep_layer_input() override { layer_input_ = copy_tensor(residual_); }
   void normalize(NormSite norm) override;
   void project_latents() override;
   void project_qkv(bool values) override;
@@ -93,7 +93,7 @@ class CpuBackend : public Backend {
   void put_buffer(ActivationBuffer buffer, const ActivationCopy& values) override {
     const auto whole = buffer_view(buffer);
     QKSCOPE_ASSERT(values.view.shape() == whole.shape());
-    copy_rows(whole, values.view);
+    std::memcpy(whole.bytes(), values.view.bytes(), whole.size_bytes());
   }
   void score_rows(const RowScores& out) override {
     qkscope::score_rows(attention_input_with_cache(), out.rows, out.scores, out.pattern);
@@ -125,14 +125,6 @@ class CpuBackend : public Backend {
   }
 
  private:
-  static void copy_rows(TensorView to, ConstTensorView from) {
-    std::memcpy(to.bytes(), from.bytes(), from.size_bytes());
-  }
-  static Tensor copy_of(ConstTensorView values) {
-    Tensor copy(values.shape());
-    copy_rows(copy, values);
-    return copy;
-  }
   static TensorView as_matrix(Tensor& heads) {
     return heads.view().reshaped({heads.dim(0), heads.dim(1) * heads.dim(2)});
   }

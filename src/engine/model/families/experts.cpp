@@ -33,8 +33,9 @@ void read_expert_groups(ModelConfig& model, const ConfigReader& config, std::int
     config.fail("topk_group", "groups with at least num_experts_per_tok experts");
 }
 
-void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std::int64_t dense) {
-  dense = config.non_negative_integer("first_k_dense_replace", dense);
+void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std::int64_t dense,
+                             const char* key) {
+  dense = config.non_negative_integer(key, dense);
   for (std::int64_t i = 0; i < std::min(dense, model.n_layers); ++i)
     model.layers[as_index(i)].experts = false;
 }

@@ -50,9 +50,7 @@ void read_mllama(ModelConfig& model, const ConfigReader& config) {
 
 // Granite: Llama with scale factors on embeddings, scores, residual updates and logits.
 void read_granite(ModelConfig& model, const ConfigReader& config) {
-  read_llama_config(model, config, {});
-  read_attention_bias(model, config, false);
-  model.mlp_bias = config.flag("mlp_bias", false);
+  read_llama(model, config);
   model.embedding_scale = config.number("embedding_multiplier", 1.0, kScaleFactor);
   model.attention_scale = config.number("attention_multiplier", 1.0, kScaleFactor);
   model.residual_scale = config.number("residual_multiplier", 1.0, kScaleFactor);

@@ -1,11 +1,9 @@
 // Families with Mamba 2 layers, which alternate with attention or run beside it.
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
 #include "base/core/error.h"
-#include "base/core/numbers.h"
 #include "base/io/json.h"
 #include "engine/model/model_config.h"
 

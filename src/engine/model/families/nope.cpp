@@ -146,9 +146,7 @@ void read_afmoe(ModelConfig& model, const ConfigReader& config) {
   read_biased_router(model, config, "route_scale", "mlp.expert_bias");
   for (auto& names : model.names.experts) names.router = "mlp.router.gate";
   read_shared_experts(model, config, "num_shared_experts", 2);
-  const auto dense = config.non_negative_integer("num_dense_layers", 1);
-  for (std::size_t i = 0; i < model.layers.size(); ++i)
-    model.layers[i].experts = static_cast<std::int64_t>(i) >= dense;
+  read_first_dense_layers(model, config, 1, "num_dense_layers");
 }
 
 // Llama 4: chunked attention with interleaved RoPE and a q/k norm without weights after it; on NoPE
