@@ -135,12 +135,11 @@ class CudaBackend : public Backend {
     layer_ = &weights_.layer(layer, stream_);
     layer_number_ = layer;
     keys_kept_ = false;
-    layer_config_ = config().layers[static_cast<std::size_t>(layer)];
+    layer_config_ = config().layers[as_index(layer)];
   }
 
   void keep_layer_input() override {
-    const auto bytes =
-        static_cast<std::size_t>(active_rows() * config().d_model) * dtype_size(dtype_);
+    const auto bytes = as_index(active_rows() * config().d_model) * dtype_size(dtype_);
     check(cudaMemcpyAsync(a_.reserve_layer_input(active_rows()), a_.residual(), bytes,
                           cudaMemcpyDeviceToDevice, stream_),
           "keep the layer's input");
@@ -170,16 +169,9 @@ class CudaBackend : public Backend {
     if (config().has_latent_attention()) return project_from_latents(values);
     auto qkv = layer_->qkv;
     if (!values) qkv.out -= a_.v_width();
-    products_.multiply({.x = a_.normalized(),
-                        .linear = qkv,
-                        .y = a_.qkv(),
-                        .rows = active_rows(),
-                        .y_stride = a_.qkv_width()});
+    multiply_rows(a_.normalized(), qkv, a_.qkv(), a_.qkv_width());
     if (values && config().has_attention_gate())
-      products_.multiply({.x = a_.normalized(),
-                          .linear = layer_->attention_gate,
-                          .y = a_.attention_gate(),
-                          .rows = active_rows()});
+      multiply_rows(a_.normalized(), layer_->attention_gate, a_.attention_gate());
     if (config().qkv_clip > 0.0)
       clip(a_.qkv(), active_rows() * a_.qkv_width(), static_cast<float>(config().qkv_clip), dtype_,
            stream_);
@@ -192,6 +184,11 @@ class CudaBackend : public Backend {
       pending_.norm = true;
       return;
     }
+    const auto normalize_whole = [&](void* x, const DeviceNorm& norm, std::int64_t width) {
+      normalize_active_rows(
+          {.x = x, .norm = norm, .y = x, .n = width, .row_stride = a_.qkv_width()},
+          config().norm_eps);
+    };
     normalize_whole(a_.qkv(), layer_->q_norm, a_.q_width());
     normalize_whole(a_.k(), layer_->k_norm, a_.k_width());
   }
@@ -302,16 +299,15 @@ class CudaBackend : public Backend {
     if (layer_config_.experts) return mixture_.apply_gate();
     if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
       return multiply_gated(x, a_.reserve_gated(), count, /*apart=*/false);
-    cuda::apply_gate(
-        {.activation = config().activation,
-         .xielu = model().weights.layers[static_cast<std::size_t>(layer_number_)].xielu,
-         .gated = config().gated_mlp(),
-         .gate_up = a_.gate_up(),
-         .y = a_.reserve_gated(),
-         .rows = count,
-         .n = config().d_mlp,
-         .dtype = dtype_},
-        stream_);
+    cuda::apply_gate({.activation = config().activation,
+                      .xielu = model().weights.layers[as_index(layer_number_)].xielu,
+                      .gated = config().gated_mlp(),
+                      .gate_up = a_.gate_up(),
+                      .y = a_.reserve_gated(),
+                      .rows = count,
+                      .n = config().d_mlp,
+                      .dtype = dtype_},
+                     stream_);
   }
 
   void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) override {
@@ -496,16 +492,16 @@ class CudaBackend : public Backend {
         {.x = x, .linear = linear, .y = y, .rows = active_rows(), .y_stride = y_stride});
   }
 
+  // Sets the members of `a` that are the same for all norms, and normalises the active rows.
+  void normalize_active_rows(NormArguments a, double eps) {
+    a.rows = active_rows();
+    a.eps = static_cast<float>(eps);
+    a.dtype = dtype_;
+    normalize_rows(a, stream_);
+  }
   // Normalises each row of x (active rows, width) in place.
   void normalize_latent(void* x, const DeviceNorm& norm, std::int64_t width) {
-    normalize_rows({.x = x,
-                    .norm = norm,
-                    .y = x,
-                    .rows = active_rows(),
-                    .n = width,
-                    .eps = static_cast<float>(config().latent.norm_eps),
-                    .dtype = dtype_},
-                   stream_);
+    normalize_active_rows({.x = x, .norm = norm, .y = x, .n = width}, config().latent.norm_eps);
   }
 
   void project_from_latents(bool values) {
@@ -633,28 +629,9 @@ class CudaBackend : public Backend {
 
   // Writes the norm of x to y, both (active rows, d_model); x and y may alias.
   void normalize_residual(const void* x, const DeviceNorm& norm, void* y) {
-    normalize_rows({.x = x,
-                    .norm = norm,
-                    .kind = config().norm,
-                    .y = y,
-                    .rows = active_rows(),
-                    .n = config().d_model,
-                    .eps = static_cast<float>(config().norm_eps),
-                    .dtype = dtype_},
-                   stream_);
-  }
-
-  // Normalises each row of x (active rows, width) as one vector over all heads, in place.
-  void normalize_whole(void* x, const DeviceNorm& weights, std::int64_t width) {
-    normalize_rows({.x = x,
-                    .norm = weights,
-                    .y = x,
-                    .rows = active_rows(),
-                    .n = width,
-                    .row_stride = a_.qkv_width(),
-                    .eps = static_cast<float>(config().norm_eps),
-                    .dtype = dtype_},
-                   stream_);
+    normalize_active_rows(
+        {.x = x, .norm = norm, .kind = config().norm, .y = y, .n = config().d_model},
+        config().norm_eps);
   }
 
   QueriesAndKeys score_source() const {
@@ -725,7 +702,7 @@ class CudaBackend : public Backend {
             .window = layer_config_.window,
             .chunk = layer_config_.chunk,
             .softcap = softcap(),
-            .sinks = model().weights.layers[static_cast<std::size_t>(layer_number_)].sinks};
+            .sinks = model().weights.layers[as_index(layer_number_)].sinks};
   }
 
   struct Pending {

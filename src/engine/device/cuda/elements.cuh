@@ -18,32 +18,15 @@ constexpr unsigned kAllLanes = 0xffffffffu;  // shuffle mask of a full warp
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kLn2 = 0.69314718055994530942f;
 
-__device__ inline float to_float(float x) {
-  return x;
-}
-__device__ inline float to_float(__half x) {
-  return __half2float(x);
-}
-__device__ inline float to_float(__nv_bfloat16 x) {
-  return __bfloat162float(x);
-}
-__device__ inline float to_float(__nv_fp8_e4m3 x) {
+template <typename T>
+__device__ float to_float(T x) {
   return static_cast<float>(x);
 }
 
+// Returns x rounded to the nearest value of T.
 template <typename T>
-__device__ T from_float(float x);
-template <>
-__device__ inline float from_float<float>(float x) {
-  return x;
-}
-template <>
-__device__ inline __half from_float<__half>(float x) {
-  return __float2half_rn(x);
-}
-template <>
-__device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
-  return __float2bfloat16_rn(x);
+__device__ T from_float(float x) {
+  return static_cast<T>(x);
 }
 
 // Returns x rounded to T and back, as if it had been stored.
@@ -62,9 +45,17 @@ struct alignas(sizeof(T) * N) Pack {
 template <typename T>
 constexpr int kPack = 16 / sizeof(T);
 
-template <typename Number>
+// Sum over groups of kLanes adjacent lanes; every lane receives it.
+template <int kLanes = 32, typename Number>
 __device__ Number warp_sum(Number x) {
-  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(kAllLanes, x, offset);
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kAllLanes, x, offset);
+  return x;
+}
+
+// Maximum over the warp; every lane receives it.
+__device__ inline float warp_max(float x) {
+  for (int offset = 16; offset > 0; offset /= 2)
+    x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, offset));
   return x;
 }
 
@@ -108,12 +99,12 @@ void dispatch_16bit_type(DType dtype, Run run) {
     run(__half{});
 }
 
-// Calls run(width), a std::integral_constant, with the smallest of the ascending kWidths that is at
-// least d_head, or with the last one.
+// Calls run(width), a std::integral_constant, with the smallest of the ascending widths that is at
+// least `needed`, or with the last one.
 template <int kWidth, int... kWider, typename Run>
-void dispatch_head_width(std::int64_t d_head, Run run) {
+void dispatch_width(std::int64_t needed, Run run) {
   if constexpr (sizeof...(kWider) > 0)
-    if (d_head > kWidth) return dispatch_head_width<kWider...>(d_head, run);
+    if (needed > kWidth) return dispatch_width<kWider...>(needed, run);
   run(std::integral_constant<int, kWidth>{});
 }
 

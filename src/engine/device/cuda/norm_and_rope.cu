@@ -75,22 +75,13 @@ __global__ void norm_kernel(NormArguments a) {
   }
 }
 
-int norm_threads(int packs, int per_thread) {
-  const int threads = (packs + per_thread - 1) / per_thread;
-  return (threads + 31) / 32 * 32;
-}
-
 template <typename T, int V, NormKind kKind>
 void launch_norm(const NormArguments& a, unsigned blocks, cudaStream_t stream) {
   const int packs = static_cast<int>(a.n) / V;
-  if (packs <= 256)
-    norm_kernel<T, V, 1, kKind><<<blocks, norm_threads(packs, 1), 0, stream>>>(a);
-  else if (packs <= 512)
-    norm_kernel<T, V, 2, kKind><<<blocks, norm_threads(packs, 2), 0, stream>>>(a);
-  else if (packs <= 1024)
-    norm_kernel<T, V, 4, kKind><<<blocks, norm_threads(packs, 4), 0, stream>>>(a);
-  else
-    norm_kernel<T, V, 16, kKind><<<blocks, norm_threads(packs, 16), 0, stream>>>(a);
+  dispatch_width<1, 2, 4, 16>((packs + 255) / 256, [&](auto per_thread) {
+    const int threads = (packs + per_thread - 1) / per_thread;
+    norm_kernel<T, V, per_thread, kKind><<<blocks, (threads + 31) / 32 * 32, 0, stream>>>(a);
+  });
 }
 
 // Without a norm (null weight), the RMSNorm kernel copies the rows unchanged.
@@ -248,7 +239,6 @@ __global__ void rotary_table_kernel(RotaryTableArguments a) {
 // One warp per row and head.
 template <typename T>
 __global__ void sinks_kernel(SinkArguments a) {
-  constexpr float kLn2 = 0.6931471805599453f;
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (at >= a.rows * a.n_heads) return;
   const float factor = 1.0f / (1.0f + expf(a.sinks[at % a.n_heads] - a.lse[at] * kLn2));
@@ -279,10 +269,8 @@ void normalize_rows(const NormArguments& arguments, cudaStream_t stream) {
   if (a.row_stride == 0) a.row_stride = a.n;
   launch_for_dtype(a.dtype, a.rows, "normalise activations", [&](auto type, unsigned blocks) {
     using T = decltype(type);
-    const auto aligned = [](const void* data) {
-      return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
-    };
-    if (a.n % kPack<T> == 0 && a.row_stride % kPack<T> == 0 && aligned(a.x) && aligned(a.y))
+    if (a.n % kPack<T> == 0 && a.row_stride % kPack<T> == 0 && is_16_byte_aligned(a.x) &&
+        is_16_byte_aligned(a.y))
       launch_norm<T, kPack<T>>(a, blocks, stream);
     else
       launch_norm<T, 1>(a, blocks, stream);

@@ -65,8 +65,8 @@ class ActiveRows {
   }
   RotaryView rotary(int rope) const {
     if (rope < 0) return {};
-    const auto& table = tables_[static_cast<std::size_t>(rope)];
-    const auto& config = model_.ropes[static_cast<std::size_t>(rope)];
+    const auto& table = tables_[as_index(rope)];
+    const auto& config = model_.ropes[as_index(rope)];
     return {table.cos.data(), table.sin.data(), config.dim, config.begin};
   }
   // Returns the range of rows of k that each active row attends to.
@@ -74,8 +74,8 @@ class ActiveRows {
     auto& range = ranges_[{window, chunk}];
     const auto rows = count();
     if (range.count != rows) {
-      std::vector<std::int64_t> running(static_cast<std::size_t>(rows));
-      for (std::int64_t i = 0; i < rows; ++i) running[static_cast<std::size_t>(i)] = batch_row(i);
+      std::vector<std::int64_t> running(as_index(rows));
+      for (std::int64_t i = 0; i < rows; ++i) running[as_index(i)] = batch_row(i);
       range.numbers.upload(key_ranges(running, window, chunk), "row numbers", stream_);
       range.count = rows;
     }
@@ -90,7 +90,7 @@ class ActiveRows {
     std::vector<std::int32_t> numbers(4 * count);
     for (std::size_t i = 0; i < count; ++i) {
       const auto number = kept_row_index(rows[i]);
-      const auto at = static_cast<std::size_t>(number);
+      const auto at = as_index(number);
       const auto begin = first_key(sequences_[at]);
       numbers[i] = number;
       numbers[count + i] =
@@ -112,16 +112,16 @@ class ActiveRows {
   };
 
   std::int64_t batch_row(std::int64_t number) const {
-    return has_dropped_rows() ? kept_[static_cast<std::size_t>(number)] : number;
+    return has_dropped_rows() ? kept_[as_index(number)] : number;
   }
 
   std::int64_t first_key(std::int32_t sequence) const {
-    const auto number = static_cast<std::size_t>(sequence);
+    const auto number = as_index(sequence);
     return key_rows_.empty() ? batch_->sequences[number].begin : key_rows_[number];
   }
 
   void locate_rows() {
-    const auto rows = static_cast<std::size_t>(count());
+    const auto rows = as_index(count());
     positions_.resize(rows);
     sequences_.resize(rows);
     std::size_t sequence = 0;
@@ -142,7 +142,7 @@ class ActiveRows {
 
   void fill_rotary_tables() {
     tables_.resize(model_.ropes.size());
-    const auto element = static_cast<std::int64_t>(dtype_size(dtype_));
+    const auto element = element_bytes(dtype_);
     for (std::size_t i = 0; i < tables_.size(); ++i) {
       const auto& rope = model_.ropes[i];
       const auto half = rope.dim / 2;

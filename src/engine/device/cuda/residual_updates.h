@@ -33,9 +33,8 @@ class ResidualUpdates {
         activations_(activations),
         stream_(stream) {}
 
-  void discard_deferred_update() {
-    deferred_.reset();
-  }  // discards the deferred update of an earlier pass
+  // Discards the deferred update of an earlier pass.
+  void discard_deferred_update() { deferred_.reset(); }
 
   // Adds the product to the residual rows from target.begin on; product.y is ignored. If the update
   // is observed, it is computed a second time for the observer, so that the residual stays

@@ -81,13 +81,16 @@ __global__ void compare_kernel(const std::uint32_t* a, const std::uint32_t* b, s
     if (a[i] != b[i]) *differs = 1;  // a benign race: every writer stores the same value
 }
 
-// Calls run(T{}) with the C++ type of stored weights: f32, f16, bf16 or f8_e4m3.
+// Calls run(From{}, T{}) with the C++ types of stored weights (f32, f16, bf16 or f8_e4m3) and of
+// their conversion (f32, f16 or bf16).
 template <typename Run>
-void with_stored_type(DType dtype, Run run) {
-  if (dtype == DType::f8_e4m3)
-    run(__nv_fp8_e4m3{});
-  else
-    dispatch_element_type(dtype, run);
+void dispatch_conversion(DType from, DType to, Run run) {
+  dispatch_element_type(to, [&](auto type) {
+    if (from == DType::f8_e4m3)
+      run(__nv_fp8_e4m3{}, type);
+    else
+      dispatch_element_type(from, [&](auto stored) { run(stored, type); });
+  });
 }
 
 }  // namespace
@@ -115,9 +118,8 @@ void scatter_floats(const float* x, void* y, std::int64_t rows, std::int64_t n,
 void copy_rows(const CopyRowsArguments& a, cudaStream_t stream) {
   launch_for_dtype(a.dtype, a.count, "copy rows", [&](auto type, unsigned blocks) {
     using T = decltype(type);
-    const auto bases =
-        reinterpret_cast<std::uintptr_t>(a.x) | reinterpret_cast<std::uintptr_t>(a.y);
-    const bool aligned = bases % 16 == 0 && (a.x_stride | a.y_stride | a.n) % kPack<T> == 0;
+    const bool aligned = is_16_byte_aligned(a.x) && is_16_byte_aligned(a.y) &&
+                         (a.x_stride | a.y_stride | a.n) % kPack<T> == 0;
     dispatch_pack_size<T>(
         aligned, [&]<int V>() { copy_rows_kernel<T, V><<<blocks, kThreads, 0, stream>>>(a); });
   });
@@ -129,13 +131,9 @@ void convert_elements(const void* source, DType from, void* destination, DType t
   constexpr std::int64_t kMostBlocks = 8192;
   const auto blocks =
       static_cast<unsigned>(std::min(kMostBlocks, (count + kThreads - 1) / kThreads));
-  with_stored_type(from, [&](auto stored) {
-    dispatch_element_type(to, [&](auto type) {
-      using From = decltype(stored);
-      using T = decltype(type);
-      convert_kernel<From, T><<<blocks, kThreads, 0, stream>>>(
-          static_cast<const From*>(source), static_cast<T*>(destination), count, scale);
-    });
+  dispatch_conversion(from, to, [&]<typename From, typename T>(From, T) {
+    convert_kernel<From, T><<<blocks, kThreads, 0, stream>>>(
+        static_cast<const From*>(source), static_cast<T*>(destination), count, scale);
   });
   check_launch("convert weights");
 }
@@ -143,10 +141,8 @@ void convert_elements(const void* source, DType from, void* destination, DType t
 void convert_transposed(const TransposeArguments& a, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((a.rows * a.columns + kThreads - 1) / kThreads);
   if (blocks == 0) return;
-  with_stored_type(a.from, [&](auto stored) {
-    dispatch_element_type(a.to, [&](auto type) {
-      transpose_kernel<decltype(stored), decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
-    });
+  dispatch_conversion(a.from, a.to, [&]<typename From, typename T>(From, T) {
+    transpose_kernel<From, T><<<blocks, kThreads, 0, stream>>>(a);
   });
   check_launch("transpose weights");
 }

@@ -8,6 +8,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -21,27 +22,17 @@ __device__ __forceinline__ std::uint32_t shared_address(const char* tile) {
 // Matrix multiply-accumulate: c += a b.
 template <typename T>
 __device__ __forceinline__ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4],
-                                             std::uint32_t b0, std::uint32_t b1);
-
-template <>
-__device__ __forceinline__ void multiply_add<__nv_bfloat16>(float (&c)[4],
-                                                            const std::uint32_t (&a)[4],
-                                                            std::uint32_t b0, std::uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-template <>
-__device__ __forceinline__ void multiply_add<__half>(float (&c)[4], const std::uint32_t (&a)[4],
-                                                     std::uint32_t b0, std::uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+                                             std::uint32_t b0, std::uint32_t b1) {
+#define QKSCOPE_MMA(type)                                                   \
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type       \
+               ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])             \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    QKSCOPE_MMA("bf16");
+  else
+    QKSCOPE_MMA("f16");
+#undef QKSCOPE_MMA
 }
 
 // ldmatrix: loads four 8 x 8 matrices. Lanes 8i to 8i+7 pass the row addresses of matrix i; r[i]
@@ -85,17 +76,14 @@ __device__ __forceinline__ void wait_for_older_copy_groups() {
 
 // Packs two values rounded to T into 32 bits, the first in the low half.
 template <typename T>
-__device__ __forceinline__ std::uint32_t pack_pair(float low, float high);
-
-template <>
-__device__ __forceinline__ std::uint32_t pack_pair<__nv_bfloat16>(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const std::uint32_t&>(pair);
-}
-
-template <>
-__device__ __forceinline__ std::uint32_t pack_pair<__half>(float low, float high) {
-  const __half2 pair = __floats2half2_rn(low, high);
+__device__ __forceinline__ std::uint32_t pack_pair(float low, float high) {
+  const auto pack = [&] {
+    if constexpr (std::is_same_v<T, __nv_bfloat16>)
+      return __floats2bfloat162_rn(low, high);
+    else
+      return __floats2half2_rn(low, high);
+  };
+  const auto pair = pack();
   return reinterpret_cast<const std::uint32_t&>(pair);
 }
 

@@ -36,16 +36,15 @@ bool cudnn_supports(const AttentionProperties& attention) {
 }
 
 constexpr std::int64_t kMostBytes = std::int64_t{128} << 20;  // limit of the scores held on the GPU
-constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
 
 // Copies rows [begin, begin + count) of every head into `to` (heads, rows, keys) on the host.
 void copy_to_host(const float* from, TensorView to, std::int64_t begin, std::int64_t count,
                   cudaStream_t stream) {
   if (to.empty()) return;
-  const auto width = static_cast<std::size_t>(count * to.dim(2) * kFloat);
-  const auto pitch = static_cast<std::size_t>(to.dim(1) * to.dim(2) * kFloat);
+  const auto width = as_index(count * to.dim(2) * kFloatBytes);
+  const auto pitch = as_index(to.dim(1) * to.dim(2) * kFloatBytes);
   check(cudaMemcpy2DAsync(to.data<float>() + begin * to.dim(2), pitch, from, width, width,
-                          static_cast<std::size_t>(to.dim(0)), cudaMemcpyDeviceToHost, stream),
+                          as_index(to.dim(0)), cudaMemcpyDeviceToHost, stream),
         "copy scores to the host");
 }
 
@@ -100,16 +99,15 @@ void copy_scores_to_host(const RowScores& out, const QueriesAndKeys& source, Act
   const auto total = static_cast<std::int64_t>(out.rows.size());
   const auto keys = (out.scores.empty() ? out.pattern : out.scores).dim(2);
   const auto step =
-      std::clamp<std::int64_t>(kMostBytes / (source.n_heads * keys * kFloat), 1, total);
-  const auto bytes = step * source.n_heads * keys * kFloat;
+      std::clamp<std::int64_t>(kMostBytes / (source.n_heads * keys * kFloatBytes), 1, total);
+  const auto bytes = step * source.n_heads * keys * kFloatBytes;
   UploadBuffer numbers;
   DeviceMemory scores;
   DeviceMemory pattern;
   for (std::int64_t begin = 0; begin < total; begin += step) {
     const auto count = std::min(step, total - begin);
-    const auto ranges = rows.key_ranges(
-        out.rows.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)),
-        source.window, source.chunk);
+    const auto ranges = rows.key_ranges(out.rows.subspan(as_index(begin), as_index(count)),
+                                        source.window, source.chunk);
     const auto* at = numbers.upload(ranges, "row numbers", stream);
     ScoreRowsArguments arguments{source};
     arguments.rows = at;

@@ -18,6 +18,36 @@ namespace qkscope::cuda {
 template <int kBands, int kColumns>
 using Fragments = float[kBands][kColumns / 8][4];  // (16 kBands, kColumns) over the warp
 
+// Calls use(band, half, row) for each row of a lane; rows count from the first row of the warp.
+template <int kBands, typename Use>
+__device__ __forceinline__ void for_each_lane_row(Use use) {
+#pragma unroll
+  for (int band = 0; band < kBands; ++band)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      use(band, half, band * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4);
+}
+
+// Calls use(n, i) for each column of a lane: column i of the lane in fragment n.
+template <int kColumns, typename Use>
+__device__ __forceinline__ void for_each_lane_column(Use use) {
+#pragma unroll
+  for (int n = 0; n < kColumns / 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) use(n, i);
+}
+
+// Calls use(value) for each value of a lane.
+template <int kBands, int kColumns, typename Use>
+__device__ __forceinline__ void for_each_lane_value(Fragments<kBands, kColumns>& values, Use use) {
+#pragma unroll
+  for (int band = 0; band < kBands; ++band)
+#pragma unroll
+    for (int n = 0; n < kColumns / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) use(values[band][n][i]);
+}
+
 template <int kBands>
 struct RunningSoftmax {
   __device__ RunningSoftmax() {
@@ -51,12 +81,7 @@ __device__ int ldmatrix_key_lane_offset() {
 template <typename T, int kWidth, int kBands, int kKeys, typename Queries>
 __device__ __forceinline__ void multiply_queries_by_keys(Fragments<kBands, kKeys>& scores,
                                                          Queries queries, std::uint32_t k) {
-#pragma unroll
-  for (int band = 0; band < kBands; ++band)
-#pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) scores[band][n][i] = 0.0f;
+  for_each_lane_value<kBands, kKeys>(scores, [](float& score) { score = 0.0f; });
 #pragma unroll
   for (int step = 0; step < kWidth / 16; ++step) {
     std::uint32_t a[kBands][4];
@@ -95,15 +120,10 @@ __device__ __forceinline__ void soft_cap_scores(Fragments<kBands, kKeys>& scores
                                                 float softcap) {
   constexpr float kTwoLog2E = 2.88539008177792681472f;
   const float inner = kTwoLog2E * scale / softcap, outer = softcap / scale;
-#pragma unroll
-  for (int band = 0; band < kBands; ++band)
-#pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float power = exp2_fast(scores[band][n][i] * inner);
-        scores[band][n][i] = outer * (1.0f - __fdividef(2.0f, fminf(power, 1e30f) + 1.0f));
-      }
+  for_each_lane_value<kBands, kKeys>(scores, [&](float& score) {
+    const float power = exp2_fast(score * inner);
+    score = outer * (1.0f - __fdividef(2.0f, fminf(power, 1e30f) + 1.0f));
+  });
 }
 
 // Sets scores outside a query's key range to -infinity; `row` is the warp's first row in `ranges`.
@@ -119,11 +139,9 @@ __device__ __forceinline__ void mask_scores(Fragments<kBands, kKeys>& scores,
       const int query = row + band * 16 + half * 8 + lane / 4;
       const auto first = ranges.first[query] - column;
       const auto last = min(ranges.last[query], tile.end - 1) - column;
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          if (n * 8 + i < first || n * 8 + i > last) scores[band][n][2 * half + i] = -INFINITY;
+      for_each_lane_column<kKeys>([&](int n, int i) {
+        if (n * 8 + i < first || n * 8 + i > last) scores[band][n][2 * half + i] = -INFINITY;
+      });
     }
 }
 
@@ -136,33 +154,28 @@ __device__ __forceinline__ void update_softmax(Fragments<kBands, kKeys>& scores,
                                                Fragments<kBands, kWidth>& values, float scale) {
   float factor[kBands][2];
   bool moved = false;
+  for_each_lane_row<kBands>([&](int band, int half, int) {
+    const float before = softmax.maximum[band][half];
+    float maximum = before;
 #pragma unroll
-  for (int band = 0; band < kBands; ++band)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float before = softmax.maximum[band][half];
-      float maximum = before;
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-        maximum = fmaxf(maximum, fmaxf(scores[band][n][2 * half], scores[band][n][2 * half + 1]));
-      maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 1));
-      maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 2));
-      // A query without any visible key so far has maximum -infinity; -infinity minus itself is
-      // NaN.
-      const float shift = maximum == -INFINITY ? 0.0f : __fmul_rn(maximum, scale);
-      factor[band][half] = exp2_fast(__fmul_rn(before, scale) - shift);
-      moved |= factor[band][half] != 1.0f;
-      float sum = 0.0f;
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          scores[band][n][i] = exp2_fast(fmaf(scores[band][n][i], scale, -shift));
-          sum += scores[band][n][i];
-        }
-      softmax.maximum[band][half] = maximum;
-      softmax.sum[band][half] = fmaf(softmax.sum[band][half], factor[band][half], sum);
-    }
+    for (int n = 0; n < kKeys / 8; ++n)
+      maximum = fmaxf(maximum, fmaxf(scores[band][n][2 * half], scores[band][n][2 * half + 1]));
+    maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 1));
+    maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 2));
+    // A query without any visible key so far has maximum -infinity; -infinity minus itself is
+    // NaN.
+    const float shift = maximum == -INFINITY ? 0.0f : __fmul_rn(maximum, scale);
+    factor[band][half] = exp2_fast(__fmul_rn(before, scale) - shift);
+    moved |= factor[band][half] != 1.0f;
+    float sum = 0.0f;
+    for_each_lane_column<kKeys>([&](int n, int i) {
+      float& score = scores[band][n][2 * half + i];
+      score = exp2_fast(fmaf(score, scale, -shift));
+      sum += score;
+    });
+    softmax.maximum[band][half] = maximum;
+    softmax.sum[band][half] = fmaf(softmax.sum[band][half], factor[band][half], sum);
+  });
   // Rescaling is rare: in a long scan the running maximum seldom changes.
   if (!__any_sync(kAllLanes, moved)) return;
 #pragma unroll
@@ -367,7 +380,7 @@ template <typename T, int kWidth>
 void launch_attention(const AttentionArguments& a, cudaStream_t stream) {
   using Shape = AttentionTileShape<kWidth>;
   const auto whole = [](const void* data, std::int64_t stride) {
-    return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 8 == 0;
+    return is_16_byte_aligned(data) && stride % 8 == 0;
   };
   const bool vectors = whole(a.q, a.q_stride) && whole(a.k, a.k_stride) && whole(a.v, a.v_stride) &&
                        whole(a.z, a.z_stride) && a.d_head % 8 == 0 && a.d_value % 8 == 0;
@@ -378,7 +391,7 @@ void launch_attention(const AttentionArguments& a, cudaStream_t stream) {
 
 template <typename T>
 void attention_16bit(const AttentionArguments& a, cudaStream_t stream) {
-  dispatch_head_width<16, 32, 64, 96, 128, 256>(
+  dispatch_width<16, 32, 64, 96, 128, 256>(
       std::max(a.d_head, a.d_value), [&](auto width) { launch_attention<T, width>(a, stream); });
 }
 

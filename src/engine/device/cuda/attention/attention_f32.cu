@@ -36,7 +36,7 @@ struct Float32Memory {
 template <typename Shape>
 using Scores = float[Shape::kQueries][Shape::kLaneKeys];
 template <typename Shape>
-using Values = float4[Shape::kQueries][Shape::kLaneColumns];
+using Values = Pack<float, 4>[Shape::kQueries][Shape::kLaneColumns];
 
 // Loads the first `count` rows at `source`; other rows and columns past `width` become zero.
 template <typename Shape, int kRows>
@@ -48,8 +48,8 @@ __device__ void load_tile_rows(float (&tile)[kRows][Shape::kPitch], const float*
   }
 }
 
-__device__ float4 four_at(const float* data) {
-  return *reinterpret_cast<const float4*>(data);
+__device__ Pack<float, 4> four_at(const float* data) {
+  return *reinterpret_cast<const Pack<float, 4>*>(data);
 }
 
 template <typename Shape>
@@ -59,7 +59,7 @@ __device__ void multiply_queries_by_keys(Scores<Shape>& scores, const Float32Mem
     for (auto& score : row) score = 0.0f;
 #pragma unroll 4
   for (int column = 0; column < Shape::kWidth; column += 4) {
-    float4 k[Shape::kLaneKeys];
+    Pack<float, 4> k[Shape::kLaneKeys];
 #pragma unroll
     for (int j = 0; j < Shape::kLaneKeys; ++j)
       k[j] = four_at(&memory.keys[lane + j * Shape::kLanes][column]);
@@ -67,12 +67,9 @@ __device__ void multiply_queries_by_keys(Scores<Shape>& scores, const Float32Mem
     for (int i = 0; i < Shape::kQueries; ++i) {
       const auto q = four_at(&memory.q[group + i * Shape::kGroups][column]);
 #pragma unroll
-      for (int j = 0; j < Shape::kLaneKeys; ++j) {
-        scores[i][j] = fmaf(q.x, k[j].x, scores[i][j]);
-        scores[i][j] = fmaf(q.y, k[j].y, scores[i][j]);
-        scores[i][j] = fmaf(q.z, k[j].z, scores[i][j]);
-        scores[i][j] = fmaf(q.w, k[j].w, scores[i][j]);
-      }
+      for (int j = 0; j < Shape::kLaneKeys; ++j)
+#pragma unroll
+        for (int c = 0; c < 4; ++c) scores[i][j] = fmaf(q.values[c], k[j].values[c], scores[i][j]);
     }
   }
 }
@@ -84,7 +81,8 @@ struct RunningQuery {
   float maximum = -INFINITY;
   float sum = 0.0f;  // this lane's share
 
-  __device__ void update(float (&scores)[Shape::kLaneKeys], float4 (&values)[Shape::kLaneColumns]) {
+  __device__ void update(float (&scores)[Shape::kLaneKeys],
+                         Pack<float, 4> (&columns)[Shape::kLaneColumns]) {
     const float before = maximum;
     for (const float score : scores) maximum = fmaxf(maximum, score);
     for (int distance = 1; distance < Shape::kLanes; distance *= 2)
@@ -97,12 +95,8 @@ struct RunningQuery {
       score = exp2f(score - shift);
       sum += score;
     }
-    for (auto& value : values) {
-      value.x *= factor;
-      value.y *= factor;
-      value.z *= factor;
-      value.w *= factor;
-    }
+    for (auto& four : columns)
+      for (auto& value : four.values) value *= factor;
   }
 };
 
@@ -140,27 +134,23 @@ __device__ void add_weighted_values(Values<Shape>& values, const Float32Memory<S
     for (int c = 0; c < Shape::kLaneColumns; ++c) {
       const auto v = four_at(&memory.keys[key][4 * (lane + c * Shape::kLanes)]);
 #pragma unroll
-      for (int i = 0; i < Shape::kQueries; ++i) {
-        values[i][c].x = fmaf(weight[i], v.x, values[i][c].x);
-        values[i][c].y = fmaf(weight[i], v.y, values[i][c].y);
-        values[i][c].z = fmaf(weight[i], v.z, values[i][c].z);
-        values[i][c].w = fmaf(weight[i], v.w, values[i][c].w);
-      }
+      for (int i = 0; i < Shape::kQueries; ++i)
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          values[i][c].values[j] = fmaf(weight[i], v.values[j], values[i][c].values[j]);
     }
   }
 }
 
 // Writes values / sum of one query to its row of z.
 template <typename Shape>
-__device__ void store_row(float* z, const float4 (&values)[Shape::kLaneColumns], float sum,
+__device__ void store_row(float* z, const Pack<float, 4> (&columns)[Shape::kLaneColumns], float sum,
                           int lane, int d_value) {
-  for (int c = 0; c < Shape::kLaneColumns; ++c) {
-    const float four[4] = {values[c].x, values[c].y, values[c].z, values[c].w};
+  for (int c = 0; c < Shape::kLaneColumns; ++c)
     for (int i = 0; i < 4; ++i) {
       const int column = 4 * (lane + c * Shape::kLanes) + i;
-      if (column < d_value) z[column] = four[i] / sum;
+      if (column < d_value) z[column] = columns[c].values[i] / sum;
     }
-  }
 }
 
 template <typename Shape>
@@ -223,7 +213,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
 }  // namespace
 
 void attention_f32(const AttentionArguments& a, cudaStream_t stream) {
-  dispatch_head_width<32, 64, 128, 256>(std::max(a.d_head, a.d_value), [&](auto width) {
+  dispatch_width<32, 64, 128, 256>(std::max(a.d_head, a.d_value), [&](auto width) {
     using Shape = Float32Shape<width>;
     launch_attention_blocks<Shape>(attention_f32_kernel<Shape>, sizeof(Float32Memory<Shape>), a,
                                    stream);

@@ -18,16 +18,11 @@ constexpr std::int64_t kMostNativeBytes = std::int64_t{1} << 30;
 constexpr std::int64_t kLeastBytes = std::int64_t{2} << 20;
 constexpr std::int64_t kPieceBytes = std::int64_t{64} << 20;  // copied at a time by fetch and put
 constexpr std::int64_t kCopyBytes = std::int64_t{2} << 20;    // per thread, of a huge page
-constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
 
 Shape selected_shape(const DeviceView& view, const SelectedIndices& selected = {}) {
   const auto rows = selected.rows.empty() ? view.rows : std::ssize(selected.rows);
   const auto heads = selected.heads.empty() ? view.heads : std::ssize(selected.heads);
   return view.by_head ? Shape{rows, heads, view.width} : Shape{rows, heads * view.width};
-}
-
-std::size_t float_bytes(std::int64_t floats) {
-  return static_cast<std::size_t>(floats * kFloat);
 }
 
 // Capacities are powers of two, so that copies of similar sizes share buffers.
@@ -41,12 +36,12 @@ bool fits_free_gpu_memory(std::int64_t bytes) {
   std::size_t free = 0;
   std::size_t total = 0;
   check(cudaMemGetInfo(&free, &total), "ask for the free memory of the GPU");
-  return free >= 2 * static_cast<std::size_t>(capacity_for(bytes));
+  return free >= 2 * as_index(capacity_for(bytes));
 }
 
 // Number of rows that one step copies when a complete activation is copied.
 std::int64_t rows_per_piece(const DeviceView& view) {
-  return std::max<std::int64_t>(1, kPieceBytes / kFloat / (view.heads * view.width));
+  return std::max<std::int64_t>(1, kPieceBytes / kFloatBytes / (view.heads * view.width));
 }
 
 }  // namespace
@@ -79,7 +74,7 @@ void ActivationCopier::copy_to_host(const DeviceView& view, const SelectedIndice
   const bool native = selected.native_type && selected.empty();
   const auto dtype = native ? view.dtype : DType::f32;
   const auto shape = selected_shape(view, selected);
-  const auto bytes = shape.count() * static_cast<std::int64_t>(dtype_size(dtype));
+  const auto bytes = shape.count() * element_bytes(dtype);
   const bool fits = native ? bytes <= kMostNativeBytes && fits_free_gpu_memory(bytes)
                            : bytes <= kMostPendingBytes;
   if (selected.empty() && !fits) {
@@ -112,7 +107,7 @@ std::shared_ptr<void> ActivationCopier::copy_on_device(const DeviceView& view,
                                                        Shape& shape) {
   shape = selected_shape(view, selected);
   auto memory = std::make_shared<DeviceMemory>();
-  auto* to = static_cast<float*>(memory->reserve(shape.count() * kFloat, "an activation"));
+  auto* to = static_cast<float*>(memory->reserve(shape.count() * kFloatBytes, "an activation"));
   gather_selected(view, selected, indices_, to);
   if (!selected.empty()) check(cudaStreamSynchronize(compute_), "copy an activation");
   return {memory, to};
@@ -134,7 +129,7 @@ bool ActivationCopier::holds_same_floats(const float* values, const DeviceView& 
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {
     const auto count = std::min(step, view.rows - begin);
     if (!are_bytes_equal(gather_row_range(view, begin, count), values + begin * row,
-                         count * row * kFloat, compute_))
+                         count * row * kFloatBytes, compute_))
       return false;
   }
   return true;
@@ -143,8 +138,8 @@ bool ActivationCopier::holds_same_floats(const float* values, const DeviceView& 
 const float* ActivationCopier::gather_row_range(const DeviceView& view, std::int64_t begin,
                                                 std::int64_t count) {
   const auto row = view.heads * view.width;
-  const auto element = static_cast<std::int64_t>(dtype_size(view.dtype));
-  auto* piece = static_cast<float*>(piece_.reserve(count * row * kFloat, "an activation"));
+  const auto element = element_bytes(view.dtype);
+  auto* piece = static_cast<float*>(piece_.reserve(count * row * kFloatBytes, "an activation"));
   gather_floats({.x = static_cast<std::byte*>(view.data) + begin * view.row_stride * element,
                  .row_stride = view.row_stride,
                  .y = piece,
@@ -160,26 +155,25 @@ Tensor ActivationCopier::fetch(const DeviceView& view, DType dtype) {
   Tensor whole(selected_shape(view), dtype);
   const auto element = dtype_size(dtype);
   const auto row = view.heads * view.width;
-  const auto row_bytes = static_cast<std::size_t>(row) * element;
+  const auto row_bytes = as_index(row) * element;
   const auto step = std::min(rows_per_piece(view), view.rows);
   auto* host = host_piece_.reserve(step * static_cast<std::int64_t>(row_bytes), "an activation");
   auto* to = whole.view().bytes();
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {
     const auto count = std::min(step, view.rows - begin);
     const bool converts = dtype != view.dtype;
-    const auto stride = static_cast<std::size_t>(view.row_stride) * element;
-    const auto* from = converts ? static_cast<const void*>(gather_row_range(view, begin, count))
-                                : static_cast<const std::byte*>(view.data) +
-                                      static_cast<std::size_t>(begin) * stride;
+    const auto stride = as_index(view.row_stride) * element;
+    const auto* from = converts
+                           ? static_cast<const void*>(gather_row_range(view, begin, count))
+                           : static_cast<const std::byte*>(view.data) + as_index(begin) * stride;
     check(cudaMemcpy2DAsync(host, row_bytes, from, converts ? row_bytes : stride, row_bytes,
-                            static_cast<std::size_t>(count), cudaMemcpyDeviceToHost, compute_),
+                            as_index(count), cudaMemcpyDeviceToHost, compute_),
           "copy an activation to the host");
     check(cudaStreamSynchronize(compute_), "wait for an activation");
     // Uses several threads, because the first write to fresh memory is slow.
     const auto bytes = count * static_cast<std::int64_t>(row_bytes);
     parallel_for_ranges(bytes, kCopyBytes, [&](std::int64_t first, std::int64_t last) {
-      std::memcpy(to + first, static_cast<const std::byte*>(host) + first,
-                  static_cast<std::size_t>(last - first));
+      std::memcpy(to + first, static_cast<const std::byte*>(host) + first, as_index(last - first));
     });
     to += bytes;
   }
@@ -189,13 +183,14 @@ Tensor ActivationCopier::fetch(const DeviceView& view, DType dtype) {
 void ActivationCopier::put(ConstTensorView values, const DeviceView& view) {
   const auto row = view.heads * view.width;
   const auto step = std::min(rows_per_piece(view), view.rows);
-  auto* piece = static_cast<float*>(piece_.reserve(step * row * kFloat, "an activation"));
-  auto* host = host_piece_.reserve(step * row * kFloat, "an activation");
-  const auto element = static_cast<std::int64_t>(dtype_size(view.dtype));
+  auto* piece = static_cast<float*>(piece_.reserve(step * row * kFloatBytes, "an activation"));
+  auto* host = host_piece_.reserve(step * row * kFloatBytes, "an activation");
+  const auto element = element_bytes(view.dtype);
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {
     const auto count = std::min(step, view.rows - begin);
-    std::memcpy(host, values.data<float>() + begin * row, float_bytes(count * row));
-    check(cudaMemcpyAsync(piece, host, float_bytes(count * row), cudaMemcpyHostToDevice, compute_),
+    const auto bytes = as_index(count * row * kFloatBytes);
+    std::memcpy(host, values.data<float>() + begin * row, bytes);
+    check(cudaMemcpyAsync(piece, host, bytes, cudaMemcpyHostToDevice, compute_),
           "copy an edited activation to the GPU");
     scatter_floats(piece, static_cast<std::byte*>(view.data) + begin * view.row_stride * element,
                    count, row, view.row_stride, view.dtype, compute_);

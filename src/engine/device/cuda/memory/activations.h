@@ -22,7 +22,7 @@ class Activations {
   Activations(const ModelConfig& model, DType dtype)
       : model_(model),
         dtype_(dtype),
-        element_(static_cast<std::int64_t>(dtype_size(dtype))),
+        element_(element_bytes(dtype)),
         q_width_(model.n_heads * model.d_head),
         k_width_(model.n_kv_heads * model.d_head),
         v_width_(model.n_kv_heads * model.d_value()),
@@ -225,7 +225,7 @@ class CudaKeyValueStore : public KeyValueStore {
       bad_input("a cache of {} texts of {} tokens on CUDA: expected at most {} tokens together",
                 sequences, positions, INT32_MAX);
     bytes_ = budget_.reserve_cache(sequences, positions);
-    const auto bytes = sequences * positions * row_stride() * element_bytes();
+    const auto bytes = sequences * positions * row_stride() * element_bytes(dtype_);
     try {
       for (std::size_t i = 0; i < layers_.size(); ++i)
         if (model.layers[i].has_attention()) layers_[i].reserve(bytes, "cached keys and values");
@@ -244,9 +244,9 @@ class CudaKeyValueStore : public KeyValueStore {
 
   // Keys or values of a layer, shape (sequences * positions, n_kv_heads, width of a head), rows
   // row_stride elements apart.
-  void* k(std::int64_t layer) const { return layers_[static_cast<std::size_t>(layer)].data(); }
+  void* k(std::int64_t layer) const { return layers_[as_index(layer)].data(); }
   void* v(std::int64_t layer) const {
-    return static_cast<std::byte*>(k(layer)) + k_width_ * element_bytes();
+    return static_cast<std::byte*>(k(layer)) + k_width_ * element_bytes(dtype_);
   }
   std::int64_t row_stride() const { return k_width_ + v_width_; }
 
@@ -268,14 +268,12 @@ class CudaKeyValueStore : public KeyValueStore {
   // View of all cached positions of a sequence: keys or values of a layer.
   DeviceView sequence_view(std::int64_t layer, bool keys, const Sequence& sequence) const {
     auto* first = static_cast<std::byte*>(keys ? k(layer) : v(layer)) +
-                  sequence.slot * positions_ * row_stride() * element_bytes();
+                  sequence.slot * positions_ * row_stride() * element_bytes(dtype_);
     const auto width = keys ? model_.d_head : model_.d_value();
     return {first, row_stride(), sequence.end(), model_.n_kv_heads, width, true, dtype_};
   }
 
  private:
-  std::int64_t element_bytes() const { return static_cast<std::int64_t>(dtype_size(dtype_)); }
-
   const ModelConfig& model_;
   DType dtype_;
   DeviceBudget& budget_;

@@ -27,7 +27,7 @@ template <>
 void GrowingMemory<DeviceMemoryDeleter>::allocate(std::int64_t bytes, const char* what) {
   reset();
   void* memory = nullptr;
-  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  const auto size = as_index(std::max<std::int64_t>(bytes, 1));
   const auto status = cudaMalloc(&memory, size);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // clears the error, which is handled here
@@ -48,7 +48,7 @@ template <>
 void GrowingMemory<PinnedMemoryDeleter>::allocate(std::int64_t bytes, const char* what) {
   reset();
   void* memory = nullptr;
-  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  const auto size = as_index(std::max<std::int64_t>(bytes, 1));
   const auto status = cudaHostAlloc(&memory, size, cudaHostAllocDefault);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
@@ -65,27 +65,7 @@ std::size_t shared_memory_limit() {
   check(cudaGetDevice(&device), "ask the GPU");
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
         "ask the GPU");
-  return static_cast<std::size_t>(bytes);
-}
-
-Stream::Stream() {
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create a stream");
-}
-
-Event::Event(unsigned flags) {
-  check(cudaEventCreateWithFlags(&event_, flags), "create an event");
-}
-
-void Event::record(cudaStream_t stream) {
-  check(cudaEventRecord(event_, stream), "record an event");
-}
-
-void Event::wait() const {
-  check(cudaEventSynchronize(event_), "wait for the device");
-}
-
-void Event::make_stream_wait(cudaStream_t stream) const {
-  check(cudaStreamWaitEvent(stream, event_, 0), "order two streams");
+  return as_index(bytes);
 }
 
 bool Event::done() const {
@@ -148,8 +128,8 @@ void HostTransfers::send(Deliver deliver) {
   transfer.deliver = std::move(deliver);
   transfer.filled.record(compute_);
   transfer.filled.make_stream_wait(copies_);
-  check(cudaMemcpyAsync(transfer.host.data(), transfer.device.data(),
-                        static_cast<std::size_t>(transfer.bytes), cudaMemcpyDeviceToHost, copies_),
+  check(cudaMemcpyAsync(transfer.host.data(), transfer.device.data(), as_index(transfer.bytes),
+                        cudaMemcpyDeviceToHost, copies_),
         "copy results to the host");
   transfer.arrived.record(copies_);
   pending_bytes_ += transfer.bytes;

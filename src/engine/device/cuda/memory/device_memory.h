@@ -14,11 +14,26 @@
 
 #include <cuda_runtime.h>
 
+#include "base/core/dtype.h"
+#include "base/core/numbers.h"
+
 namespace qkscope::cuda {
 
 // Throws unless `status` is success. `operation` names the step for the message: "copy weights to
 // the device".
 void check(cudaError_t status, const char* operation);
+
+constexpr std::int64_t kFloatBytes = sizeof(float);
+
+// Bytes of one element as a signed number, for products with counts of elements.
+inline std::int64_t element_bytes(DType dtype) {
+  return static_cast<std::int64_t>(dtype_size(dtype));
+}
+
+// Returns whether rows that begin at `data` can be read 16 bytes at a time.
+inline bool is_16_byte_aligned(const void* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+}
 
 inline void check_launch(const char* operation) {
   check(cudaGetLastError(), operation);
@@ -66,15 +81,15 @@ class GrowingMemory {
 };
 
 using DeviceMemory = GrowingMemory<DeviceMemoryDeleter>;
-using PinnedMemory =
-    GrowingMemory<PinnedMemoryDeleter>;  // page-locked host memory that the GPU can read and write
+// Page-locked host memory that the GPU can read and write.
+using PinnedMemory = GrowingMemory<PinnedMemoryDeleter>;
 
 // Largest amount of shared memory, in bytes, that one block can request.
 std::size_t shared_memory_limit();
 
 class Stream {
  public:
-  Stream();
+  Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create a stream"); }
   ~Stream() { cudaStreamDestroy(stream_); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -87,14 +102,19 @@ class Stream {
 class Event {
  public:
   // Pass cudaEventDefault for events that seconds_since() is called on.
-  explicit Event(unsigned flags = cudaEventDisableTiming);
+  explicit Event(unsigned flags = cudaEventDisableTiming) {
+    check(cudaEventCreateWithFlags(&event_, flags), "create an event");
+  }
   ~Event() { cudaEventDestroy(event_); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  void record(cudaStream_t stream);
-  void wait() const;                                 // blocks the host until the event has occurred
-  void make_stream_wait(cudaStream_t stream) const;  // makes the stream wait for the event
+  void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "record an event"); }
+  // Blocks the host until the event has occurred.
+  void wait() const { check(cudaEventSynchronize(event_), "wait for the device"); }
+  void make_stream_wait(cudaStream_t stream) const {
+    check(cudaStreamWaitEvent(stream, event_, 0), "order two streams");
+  }
   bool done() const;
   double seconds_since(const Event& earlier) const;  // both events have occurred
 

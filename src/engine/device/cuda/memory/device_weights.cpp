@@ -17,7 +17,7 @@ class LayerPlacement {
  public:
   LayerPlacement(DType dtype, void* base, WeightUploader* uploader)
       : dtype_(dtype),
-        element_(static_cast<std::int64_t>(dtype_size(dtype))),
+        element_(element_bytes(dtype)),
         base_(static_cast<std::byte*>(base)),
         uploader_(uploader) {}
 
@@ -110,19 +110,17 @@ class LayerPlacement {
   }
 
   DeviceGatedDelta place_gated_delta(const MixerWeights& from, float residual_scale) {
-    DeviceGatedDelta to;
-    to.projection = place_linear({&from.q, &from.k, &from.v, &from.z, &from.b, &from.a});
-    to.convolution = place_floats(from.convolution);
-    to.a_log = place_floats(from.a_log);
-    to.dt_bias = place_floats(from.dt_bias);
-    to.norm = place_floats(from.norm);
-    to.output = place_linear({&from.output}, residual_scale);
-    return to;
+    return {.projection = place_linear({&from.q, &from.k, &from.v, &from.z, &from.b, &from.a}),
+            .vectors = {.convolution = place_floats(from.convolution),
+                        .a_log = place_floats(from.a_log),
+                        .dt_bias = place_floats(from.dt_bias),
+                        .norm = place_floats(from.norm)},
+            .output = place_linear({&from.output}, residual_scale)};
   }
 
   const float* place_floats(const std::vector<float>& from) {
     if (from.empty()) return nullptr;
-    auto* to = allocate(std::ssize(from) * static_cast<std::int64_t>(sizeof(float)));
+    auto* to = allocate(std::ssize(from) * kFloatBytes);
     if (uploader_ != nullptr) uploader_->upload_vector(from, to, DType::f32);
     return reinterpret_cast<const float*>(to);
   }
@@ -145,8 +143,8 @@ DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, const WeightOptions&
     : model_(model),
       options_(options),
       uploader_(options.dtype, copies_),
-      slots_(options.streamed ? kStreamedSlots : static_cast<std::size_t>(model.config.n_layers)) {
-  const auto element = static_cast<std::int64_t>(dtype_size(options.dtype));
+      slots_(options.streamed ? kStreamedSlots : as_index(model.config.n_layers)) {
+  const auto element = element_bytes(options.dtype);
   const auto& weights = model.weights;
   uploader_.upload_matrix(
       weights.embedding,
@@ -156,8 +154,7 @@ DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, const WeightOptions&
         weights.positions,
         positions_.reserve(weights.positions.values.size() * element, "positions"));
   const auto d_model = model.config.d_model;
-  auto* norms = static_cast<float*>(
-      final_norm_values_.reserve(2 * d_model * static_cast<std::int64_t>(sizeof(float)), "norms"));
+  auto* norms = static_cast<float*>(final_norm_values_.reserve(2 * d_model * kFloatBytes, "norms"));
   uploader_.upload_vector(weights.final_norm.weight, norms, DType::f32);
   uploader_.upload_vector(weights.final_norm.bias, norms + d_model, DType::f32);
   final_norm_ = {norms, weights.final_norm.bias.empty() ? nullptr : norms + d_model};
@@ -193,7 +190,7 @@ std::int64_t DeviceWeights::largest_layer_bytes() const {
 }
 
 void DeviceWeights::upload(std::int64_t layer, LayerSlot& slot) {
-  const auto index = static_cast<std::size_t>(layer);
+  const auto index = as_index(layer);
   LayerPlacement placement(options_.dtype, slot.memory.reserve(layer_bytes(index), "weights"),
                            &uploader_);
   slot.layer = placement.place(model_.weights.layers[index],
@@ -210,7 +207,7 @@ DeviceLinear DeviceWeights::output_head() {
     return head;
   }
   if (head_.data() == nullptr) {
-    const auto element = static_cast<std::int64_t>(dtype_size(options_.dtype));
+    const auto element = element_bytes(options_.dtype);
     // uploader_ belongs to the upload thread, so this upload needs a separate uploader.
     WeightUploader uploader(options_.dtype, copies_);
     uploader.upload_matrix(
@@ -230,7 +227,7 @@ DeviceLinear DeviceWeights::output_head() {
 std::int64_t DeviceWeights::next_layer(std::int64_t layer) const {
   const auto count = model_.config.n_layers;
   do layer = (layer + 1) % count;
-  while (model_.config.layers[static_cast<std::size_t>(layer)].cross_attention);
+  while (model_.config.layers[as_index(layer)].cross_attention);
   return layer;
 }
 
@@ -266,7 +263,7 @@ const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream)
 }
 
 const DeviceWeights::LayerSlot& DeviceWeights::wait_for_layer(std::int64_t layer) {
-  const auto& slot = slots_[static_cast<std::size_t>(layer)];
+  const auto& slot = slots_[as_index(layer)];
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return failed_ || slot.holds == layer; });
   if (slot.holds != layer) std::rethrow_exception(failed_);
@@ -276,7 +273,7 @@ const DeviceWeights::LayerSlot& DeviceWeights::wait_for_layer(std::int64_t layer
 void DeviceWeights::wait() {
   if (is_streamed()) return;
   for (std::int64_t layer = 0; layer < model_.config.n_layers; ++layer)
-    if (!model_.config.layers[static_cast<std::size_t>(layer)].cross_attention)
+    if (!model_.config.layers[as_index(layer)].cross_attention)
       wait_for_layer(layer).arrived.wait();
 }
 

@@ -16,6 +16,7 @@
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/cuda/mixer/delta_kernels.h"
 #include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/products/products.h"
 #include "engine/model/loaded_checkpoint.h"
@@ -43,7 +44,7 @@ class WeightUploader {
     for (std::int64_t i = 0; i < matrix.values.dim(0); ++i) {
       const auto block = matrix_block(matrix, i);
       copy(block, to, dtype_, matrix.scale);
-      to += block.size() * static_cast<std::int64_t>(dtype_size(dtype_));
+      to += block.size() * element_bytes(dtype_);
     }
   }
 
@@ -93,7 +94,7 @@ class WeightUploader {
       void* landing = source.direct != nullptr
                           ? source.direct + begin * source.row_bytes
                           : buffer.device.reserve(kChunk, "weights that are converted");
-      check(cudaMemcpyAsync(landing, host, static_cast<std::size_t>(count * source.row_bytes),
+      check(cudaMemcpyAsync(landing, host, as_index(count * source.row_bytes),
                             cudaMemcpyHostToDevice, stream_),
             "copy weights to the GPU");
       if (finish) finish(landing, begin, count);
@@ -104,8 +105,8 @@ class WeightUploader {
   void copy(ConstTensorView source, void* destination, DType to, float scale) {
     QKSCOPE_ASSERT(source.is_contiguous());
     auto* const target = static_cast<std::byte*>(destination);
-    const auto from_size = static_cast<std::int64_t>(dtype_size(source.dtype()));
-    const auto to_size = static_cast<std::int64_t>(dtype_size(to));
+    const auto from_size = element_bytes(source.dtype());
+    const auto to_size = element_bytes(to);
     const auto fill = [&](std::byte* host, std::int64_t begin, std::int64_t count) {
       copy_in_parallel(host, source.bytes() + begin * from_size, count * from_size);
     };
@@ -121,7 +122,7 @@ class WeightUploader {
   // Uploads a weight stored as (in, out), possibly as part of a wider matrix, as (out, in).
   void copy_transposed(const WeightMatrix& matrix, void* destination) {
     const auto& values = matrix.values;
-    const auto size = static_cast<std::int64_t>(dtype_size(values.dtype()));
+    const auto size = element_bytes(values.dtype());
     const auto row_bytes = matrix.out() * size;
     if (row_bytes > kChunk)
       bad_input(
@@ -134,7 +135,7 @@ class WeightUploader {
             for (auto row = first; row < end; ++row)
               std::memcpy(host + row * row_bytes,
                           values.bytes() + (begin + row) * values.stride(1) * size,
-                          static_cast<std::size_t>(row_bytes));
+                          as_index(row_bytes));
           });
         },
         [&](const void* arrived, std::int64_t begin, std::int64_t count) {
@@ -154,8 +155,8 @@ class WeightUploader {
   // Widens a matrix to float32 on the host and uploads it: MXFP4, and rows or columns interleaved
   // with another matrix.
   void copy_widened(const WeightMatrix& matrix, void* destination) {
-    const auto row_bytes = matrix.in() * static_cast<std::int64_t>(sizeof(float));
-    const auto element = static_cast<std::int64_t>(dtype_size(dtype_));
+    const auto row_bytes = matrix.in() * kFloatBytes;
+    const auto element = element_bytes(dtype_);
     if (row_bytes > kChunk)
       bad_input("a matrix of {} inputs is too wide to be widened on its way to the GPU; use cpu",
                 matrix.in());
@@ -177,7 +178,7 @@ class WeightUploader {
 
   static void copy_in_parallel(std::byte* to, const std::byte* from, std::int64_t bytes) {
     parallel_for_ranges(bytes, kBytesPerTask, [=](std::int64_t begin, std::int64_t end) {
-      std::memcpy(to + begin, from + begin, static_cast<std::size_t>(end - begin));
+      std::memcpy(to + begin, from + begin, as_index(end - begin));
     });
   }
 
@@ -185,8 +186,7 @@ class WeightUploader {
   // alternate with blocks of other matrices, like q, k and v of each head in a fused weight.
   static ConstTensorView matrix_block(const WeightMatrix& matrix, std::int64_t block) {
     const auto& values = matrix.values;
-    const auto bytes =
-        block * values.stride(0) * static_cast<std::int64_t>(dtype_size(values.dtype()));
+    const auto bytes = block * values.stride(0) * element_bytes(values.dtype());
     return {values.bytes() + bytes, values.dtype(), {values.dim(1), values.dim(2)}};
   }
 
@@ -210,12 +210,9 @@ struct DeviceLatentAttention {
 
 // Weights of a gated delta net; q, k, v, z, b and a are stacked.
 struct DeviceGatedDelta {
-  DeviceLinear projection;             // (channels + value_width + 2 value_heads, d_model)
-  const float* convolution = nullptr;  // (taps, channels)
-  const float* a_log = nullptr;        // (value_heads)
-  const float* dt_bias = nullptr;      // (value_heads)
-  const float* norm = nullptr;         // (d_value)
-  DeviceLinear output;                 // (d_model, value_width)
+  DeviceLinear projection;  // (channels + value_width + 2 value_heads, d_model)
+  DeltaVectors vectors;
+  DeviceLinear output;  // (d_model, value_width)
 };
 
 // Weights of one layer. q, k and v are stacked into one matrix, and so are gate and up.

@@ -49,8 +49,8 @@ __device__ void convolve_head(const DeltaArguments& a, std::int64_t row, int hea
             a.inputs + ((s.past_row + 1) * (c.taps - 1) + offset - back) * channels + first;
         x = *reinterpret_cast<const Pack<float, V>*>(from + at);
       }
-      const auto weight =
-          *reinterpret_cast<const Pack<float, V>*>(a.convolution + tap * channels + first + at);
+      const auto weight = *reinterpret_cast<const Pack<float, V>*>(a.vectors.convolution +
+                                                                   tap * channels + first + at);
       for (int i = 0; i < V; ++i) y[j][i] = fmaf(x.values[i], weight.values[i], y[j][i]);
       if (keeps && tap > 0)
         *reinterpret_cast<Pack<float, V>*>(
@@ -77,11 +77,11 @@ __device__ void compute_rates(const DeltaArguments& a, std::int64_t row, int lan
   const auto& c = a.config;
   const T* b = static_cast<const T*>(a.projected) + row * a.stride + a.channels + a.value_width;
   for (std::int64_t head = lane; head < c.value_heads; head += 32) {
-    const float x = to_float(b[c.value_heads + head]) + a.dt_bias[head];
+    const float x = to_float(b[c.value_heads + head]) + a.vectors.dt_bias[head];
     const float softplus = log1pf(expf(-fabsf(x))) + fmaxf(x, 0.0f);
     a.rates[row * c.value_heads + head] =
         static_cast<float>(c.rate_scale) * sigmoid(to_float(b[head]));
-    a.log_decays[row * c.value_heads + head] = -expf(a.a_log[head]) * softplus;
+    a.log_decays[row * c.value_heads + head] = -expf(a.vectors.a_log[head]) * softplus;
   }
 }
 
@@ -118,14 +118,8 @@ __global__ void gate_kernel(DeltaArguments a) {
       rsqrtf(warp_sum(squares) / static_cast<float>(c.d_value) + static_cast<float>(c.norm_eps));
   for (std::int64_t i = threadIdx.x % 32; i < c.d_value; i += 32) {
     const float gate = to_float(z[i]);
-    y[i] = from_float<T>(to_float(y[i]) * scale * a.norm[i] * (gate * sigmoid(gate)));
+    y[i] = from_float<T>(to_float(y[i]) * scale * a.vectors.norm[i] * (gate * sigmoid(gate)));
   }
-}
-
-__device__ float sum_of_column(float x) {
-  for (int offset = kLanesPerColumn / 2; offset > 0; offset /= 2)
-    x += __shfl_xor_sync(kAllLanes, x, offset);
-  return x;
 }
 
 // Sequences without chunks, and `row_states` of all; one block per sequence, head and kColumns
@@ -170,13 +164,13 @@ __global__ void token_kernel(DeltaArguments a) {
     const float decay = expf(a.log_decays[row * heads + head]);
     float predicted = 0.0f, output = 0.0f;
     visit_state([&](float& x, int key) { predicted = fmaf(x, to_float(k[key]), predicted); });
-    predicted = decay * sum_of_column(predicted);
+    predicted = decay * warp_sum<kLanesPerColumn>(predicted);
     const float written = a.rates[row * heads + head] * (inside ? to_float(*v) - predicted : 0.0f);
     visit_state([&](float& x, int key) {
       x = fmaf(to_float(k[key]), written, decay * x);
       output = fmaf(x, to_float(k[key - a.key_width]), output);
     });
-    output = scale * sum_of_column(output);
+    output = scale * warp_sum<kLanesPerColumn>(output);
     if (is_short && inside && lane == 0)
       static_cast<T*>(a.output)[(row * heads + head) * c.d_value + column] = from_float<T>(output);
     while (wanted < a.state_row_count && a.state_rows[wanted] == row)
@@ -382,8 +376,8 @@ struct ChunkRecurrence {
     float* const at = a.states + (number * a.config.value_heads + head) * kKeys * a.config.d_value;
 #pragma unroll
     for (int e = 0; e < kKeys / 2; ++e)
-      change(state[e / 4][e % 4], at + (e / 4 * 8 + lane % 4 * 2 + e % 2) * a.config.d_value +
-                                      column + first + lane / 4 + e / 2 % 2 * 8);
+      change(state[e / 4][e % 4],
+             at + position(e) * a.config.d_value + column + first + lane / 4 + e / 2 % 2 * 8);
   }
 
   // Computes the output (16, chunk) of a chunk and updates the state.
@@ -410,7 +404,7 @@ struct ChunkRecurrence {
           state, SplitFragment<T>(written[2 * step], written[2 * step + 1]), stage.keys, step);
   }
 
-  // Position in the chunk of value e of 16 x chunk accumulators.
+  // Position in the chunk, or key of the state, of value e of accumulators with 16 rows.
   __device__ int position(int e) const {
     return e / 4 * 8 + lane % 4 * 2 + e % 2;
   }
@@ -501,7 +495,7 @@ __global__ void __launch_bounds__(kChunkThreads) chunk_kernel(DeltaArguments a) 
 template <typename T>
 void run_chunks(const DeltaArguments& a, cudaStream_t stream) {
   const auto& c = a.config;
-  dispatch_head_width<64, 96, 128>(c.d_key, [&](auto width) {
+  dispatch_width<64, 96, 128>(c.d_key, [&](auto width) {
     constexpr int kKeys = decltype(width)::value;
     constexpr auto kShared = 2 * sizeof(typename ChunkRecurrence<T, kKeys>::Stage);
     static_assert(kShared <= kDeltaChunkSharedMemory);
@@ -536,7 +530,7 @@ void delta_rule(const DeltaArguments& a, cudaStream_t stream) {
   if (!a.has_short_sequences && a.state_row_count == 0) return;
   const auto blocks = a.sequence_count * c.value_heads * ((c.d_value + kColumns - 1) / kColumns);
   dispatch_element_type(a.dtype, [&](auto type) {
-    dispatch_head_width<32, 64, 128, kWidest>(c.d_key, [&](auto width) {
+    dispatch_width<32, 64, 128, kWidest>(c.d_key, [&](auto width) {
       launch_with_shared_memory(
           "run a delta net", token_kernel<decltype(type), decltype(width)::value / kLanesPerColumn>,
           blocks, kColumns * kLanesPerColumn, 0, stream, a);

@@ -27,6 +27,13 @@ struct DeltaChunk {
   std::int32_t rows;   // up to kDeltaChunk
 };
 
+struct DeltaVectors {
+  const float* convolution = nullptr;  // (taps, channels)
+  const float* a_log = nullptr;        // (value_heads)
+  const float* dt_bias = nullptr;      // (value_heads)
+  const float* norm = nullptr;         // (d_value)
+};
+
 struct DeltaArguments {
   MixerConfig config;
   std::int64_t key_width = config.key_width();
@@ -34,12 +41,9 @@ struct DeltaArguments {
   std::int64_t channels = config.channels();
   DType dtype = DType::bf16;
   std::int64_t rows = 0;
-  const void* projected = nullptr;     // (rows, stride): q, k, v, z, b and a
-  std::int64_t stride = 0;             // elements
-  const float* convolution = nullptr;  // (taps, channels)
-  const float* a_log = nullptr;        // (value_heads)
-  const float* dt_bias = nullptr;      // (value_heads)
-  const float* norm = nullptr;         // (d_value)
+  const void* projected = nullptr;  // (rows, stride): q, k, v, z, b and a
+  std::int64_t stride = 0;          // elements
+  DeltaVectors vectors = {};
 
   const DeltaSequence* sequences = nullptr;  // (sequence_count)
   std::int64_t sequence_count = 0;

@@ -18,7 +18,7 @@ class DeltaStates {
  public:
   DeltaStates(const ModelConfig& model, std::int64_t slots)
       : input_floats_((model.mixer.taps - 1) * model.mixer.channels()),
-        is_second_(static_cast<std::size_t>(slots)),
+        is_second_(as_index(slots)),
         layers_(model.layers.size()) {
     for (std::size_t i = 0; i < layers_.size(); ++i)
       if (model.layers[i].mixer == Mixer::gated_delta)
@@ -26,22 +26,18 @@ class DeltaStates {
   }
 
   // (2 * slots, taps - 1, channels) last inputs of the convolution
-  float* inputs(std::int64_t layer) const {
-    return layers_[static_cast<std::size_t>(layer)].as<float>();
-  }
+  float* inputs(std::int64_t layer) const { return layers_[as_index(layer)].as<float>(); }
   // (2 * slots, value_heads, d_key, d_value)
   float* states(std::int64_t layer) const {
     return inputs(layer) + 2 * std::ssize(is_second_) * input_floats_;
   }
   std::int32_t current_row(std::int64_t slot) const {
-    return static_cast<std::int32_t>(2 * slot) +
-           (is_second_[static_cast<std::size_t>(slot)] ? 1 : 0);
+    return static_cast<std::int32_t>(2 * slot) + (is_second_[as_index(slot)] ? 1 : 0);
   }
   std::int32_t next_row(std::int64_t slot) const { return current_row(slot) ^ 1; }
 
   void commit(std::span<const Sequence> sequences) {
-    for (const auto& sequence : sequences)
-      is_second_[static_cast<std::size_t>(sequence.slot)].flip();
+    for (const auto& sequence : sequences) is_second_[as_index(sequence.slot)].flip();
   }
 
  private:

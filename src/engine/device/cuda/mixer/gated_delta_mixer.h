@@ -11,7 +11,6 @@
 
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/memory/device_weights.h"
-#include "engine/device/cuda/mixer/delta_kernels.h"
 #include "engine/device/cuda/mixer/delta_states.h"
 #include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/products/products.h"
@@ -76,7 +75,7 @@ class GatedDeltaMixer {
     copy_rows({.x = output_.data(),
                .x_stride = n,
                .x_rows = rows,
-               .y = kept_output_.reserve_with_slack(count * n * element_bytes(), "kept rows"),
+               .y = kept_output_.reserve_with_slack(count * n * element_bytes(dtype_), "kept rows"),
                .y_stride = n,
                .count = count,
                .n = n,
@@ -100,7 +99,7 @@ class GatedDeltaMixer {
         has_cuda_delta_chunks(config_, dtype_) && shared_memory_limit() >= kDeltaChunkSharedMemory;
     has_short_sequences_ = false;
     for (const auto& from : batch_->sequences) {
-      row_sequences.insert(row_sequences.end(), static_cast<std::size_t>(from.length),
+      row_sequences.insert(row_sequences.end(), as_index(from.length),
                            static_cast<std::int32_t>(sequences.size()));
       const bool is_short = !has_chunks || from.length < kCudaDeltaChunk;
       has_short_sequences_ |= is_short;
@@ -133,29 +132,24 @@ class GatedDeltaMixer {
     return {.config = config_,
             .dtype = dtype_,
             .rows = rows,
-            .projected = reserve(projected_, rows * stride * element_bytes()),
+            .projected = reserve(projected_, rows * stride * element_bytes(dtype_)),
             .stride = stride,
-            .convolution = weights.convolution,
-            .a_log = weights.a_log,
-            .dt_bias = weights.dt_bias,
-            .norm = weights.norm,
+            .vectors = weights.vectors,
             .sequences = sequences_.as<DeltaSequence>(),
             .sequence_count = sequences_.count(),
             .row_sequences = row_sequences_.as<std::int32_t>(),
             .chunks = chunks_.as<DeltaChunk>(),
             .chunk_count = chunks_.count(),
             .has_short_sequences = has_short_sequences_,
-            .qkv = reserve(qkv_, rows * config_.channels() * element_bytes()),
+            .qkv = reserve(qkv_, rows * config_.channels() * element_bytes(dtype_)),
             .rates = rates,
             .log_decays = rates + heads,
             .matrices = reserve(matrices_, pairs * kCudaDeltaMatrixBytes),
             .factors = static_cast<float*>(reserve(factors_, pairs * kCudaDeltaFactorBytes)),
-            .output = reserve(output_, rows * config_.value_width() * element_bytes()),
+            .output = reserve(output_, rows * config_.value_width() * element_bytes(dtype_)),
             .inputs = store_ == nullptr ? nullptr : store_->inputs(layer),
             .states = store_ == nullptr ? nullptr : store_->states(layer)};
   }
-
-  std::int64_t element_bytes() const { return static_cast<std::int64_t>(dtype_size(dtype_)); }
 
   const MixerConfig& config_;
   DType dtype_;

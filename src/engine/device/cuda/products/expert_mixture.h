@@ -28,7 +28,7 @@ class ExpertMixture {
                 MatrixMultiplier& products, ActivationCopier& copies, cudaStream_t stream)
       : model_(model),
         dtype_(dtype),
-        element_(static_cast<std::int64_t>(dtype_size(dtype))),
+        element_(element_bytes(dtype)),
         device_(device),
         grouped_(grouped),
         products_(products),
@@ -45,7 +45,7 @@ class ExpertMixture {
   void choose_experts(std::int64_t rows, const float* selection_bias) {
     rows_ = rows;
     indices_edited_ = false;
-    const auto bytes = rows * model_.experts.per_token * static_cast<std::int64_t>(sizeof(float));
+    const auto bytes = rows * model_.experts.per_token * kFloatBytes;
     cuda::choose_experts({.logits = logits_.data(),
                           .bias = selection_bias,
                           .weights = static_cast<float*>(weights_.reserve(bytes, "the router")),
@@ -206,7 +206,7 @@ class ExpertMixture {
                            .experts = model_.experts.count},
                           stream_);
     if (grouped_) return;
-    host_begins_.resize(static_cast<std::size_t>(model_.experts.count + 1));
+    host_begins_.resize(as_index(model_.experts.count + 1));
     check(cudaMemcpyAsync(host_begins_.data(), begins_, host_begins_.size() * sizeof(std::int32_t),
                           cudaMemcpyDeviceToHost, stream_),
           "read the experts' rows");

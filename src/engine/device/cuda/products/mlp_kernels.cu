@@ -212,8 +212,7 @@ struct RouterScores {
   __device__ void prepare_softmax(int experts, int lane) {
     highest = -INFINITY;
     for (int e = lane; e < experts; e += kWarp) highest = fmaxf(highest, to_float(logits[e]));
-    for (int offset = kWarp / 2; offset > 0; offset /= 2)
-      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, offset));
+    highest = warp_max(highest);
     sum = 0.0f;
     for (int e = lane; e < experts; e += kWarp) sum += expf(to_float(logits[e]) - highest);
     sum = warp_sum(sum);

@@ -170,7 +170,7 @@ MatrixMultiplier::Algorithm MatrixMultiplier::choose_algorithm(const MatrixProdu
 std::vector<MatrixMultiplier::Algorithm> MatrixMultiplier::candidate_algorithms(const Call& call) {
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), "look for algorithms");
-  const auto bytes = static_cast<std::size_t>(kWorkspace);
+  const auto bytes = as_index(kWorkspace);
   cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes,
                                        sizeof bytes);
   const std::uint32_t no_split = CUBLASLT_REDUCTION_SCHEME_NONE;
@@ -195,7 +195,7 @@ MatrixMultiplier::Algorithm MatrixMultiplier::fastest_algorithm(const MatrixProd
   MatrixProduct trial = product;  // writes to scratch: y may be an accumulation target
   trial.accumulate = false;
   trial.y_stride = 0;
-  const auto row_bytes = product.linear.out * static_cast<std::int64_t>(dtype_size(dtype_));
+  const auto row_bytes = product.linear.out * element_bytes(dtype_);
   const auto compared = std::min(product.rows, kComparedRows) * row_bytes;
   DeviceMemory scratch;
   DeviceMemory expected;
@@ -210,7 +210,7 @@ MatrixMultiplier::Algorithm MatrixMultiplier::fastest_algorithm(const MatrixProd
     run_call(call, trial);
     const double seconds = measure_shortest_seconds(call, trial);
     if (i == 0)
-      cuda::check(cudaMemcpyAsync(expected.data(), trial.y, static_cast<std::size_t>(compared),
+      cuda::check(cudaMemcpyAsync(expected.data(), trial.y, as_index(compared),
                                   cudaMemcpyDeviceToDevice, stream_),
                   "keep a trial product");
     else if (!are_bytes_equal(expected.data(), trial.y, compared, stream_))
@@ -227,7 +227,7 @@ bool MatrixMultiplier::is_supported(const Call& call, const Algorithm& algorithm
   return cublasLtMatmulAlgoCheck(handle_, call.description, call.weight.layout, call.x.layout,
                                  call.y.layout, call.y.layout, &algorithm,
                                  &result) == CUBLAS_STATUS_SUCCESS &&
-         result.workspaceSize <= static_cast<std::size_t>(kWorkspace);
+         result.workspaceSize <= as_index(kWorkspace);
 }
 
 void MatrixMultiplier::run_call(const Call& call, const MatrixProduct& product) {
@@ -235,7 +235,7 @@ void MatrixMultiplier::run_call(const Call& call, const MatrixProduct& product) 
   check(cublasLtMatmul(handle_, call.description, &product.factor, product.linear.weight,
                        call.weight.layout, product.x, call.x.layout, &beta, product.y,
                        call.y.layout, product.y, call.y.layout, &call.algorithm, workspace_.data(),
-                       static_cast<std::size_t>(kWorkspace), stream_),
+                       as_index(kWorkspace), stream_),
         "multiply matrices");
 }
 
@@ -254,9 +254,9 @@ double MatrixMultiplier::measure_shortest_seconds(const Call& call, const Matrix
 }
 
 double MatrixMultiplier::measure_flop_rate(double seconds) {
-  const auto element = static_cast<std::int64_t>(dtype_size(dtype_));
+  const auto element = element_bytes(dtype_);
   const auto n = size_that_fits(element);
-  const auto bytes = static_cast<std::size_t>(n * n * element);
+  const auto bytes = as_index(n * n * element);
   const auto values = random_values(dtype_, bytes);
   DeviceMemory x;
   DeviceMemory weight;

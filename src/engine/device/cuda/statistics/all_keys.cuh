@@ -100,21 +100,18 @@ class AllKeysScan {
     for (int half = 0; half < 2; ++half) {
       const int from = block_.row + half * 8 + lane_ / 4 - key - lane_ % 4 * 2;  // distance
       float mass = 0, entropy = 0, offset = 0;
-#pragma unroll
-      for (int n = 0; n < Shape::kKeys / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          auto& score = scores[0][n][2 * half + i];
-          const int distance = from - n * 8 - i;
-          const bool seen = kAllSeen || (distance >= 0 && distance < block_.window);
-          const float x = seen ? weights_.log2_weight(score, 0, half) : kUnseen;
-          const float p = exp2_fast(x);
-          score = p;
-          mass += p;
-          entropy = fmaf(p, x, entropy);
-          offset = fmaf(p, static_cast<float>(n * 8 + i), offset);
-          if (seen) bins_.add(half, p);
-        }
+      for_each_lane_column<Shape::kKeys>([&](int n, int i) {
+        auto& score = scores[0][n][2 * half + i];
+        const int distance = from - n * 8 - i;
+        const bool seen = kAllSeen || (distance >= 0 && distance < block_.window);
+        const float x = seen ? weights_.log2_weight(score, 0, half) : kUnseen;
+        const float p = exp2_fast(x);
+        score = p;
+        mass += p;
+        entropy = fmaf(p, x, entropy);
+        offset = fmaf(p, static_cast<float>(n * 8 + i), offset);
+        if (seen) bins_.add(half, p);
+      });
       entropy_[half] -= entropy;
       distance_[half] += fmaf(mass, static_cast<float>(from), -offset);
       tile_mass_[half] = mass;
@@ -225,8 +222,7 @@ class AllKeysScan {
   }
 
   __device__ void store_column(int row, std::int64_t column, double value) const {
-    a_.values[(column * a_.heads + block_.head - a_.first_head) * a_.rows +
-              block_.batch_row(block_.row + row)] = static_cast<float>(value);
+    a_.value(column, block_.head, block_.batch_row(block_.row + row)) = static_cast<float>(value);
   }
 
   __device__ void store_row(int row) const {

@@ -190,7 +190,7 @@ bool compute_all_key_statistics_on_hopper(const ScoreArguments& a, const AllKeys
     return false;
   dispatch_16bit_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    dispatch_head_width<64, 128>(a.d_head, [&](auto width) {
+    dispatch_width<64, 128>(a.d_head, [&](auto width) {
       using Shape = HopperShape<T, width>;
       launch_with_shared_memory("statistics of all keys", all_keys_kernel<T, Shape>,
                                 a.tile_count * a.heads, Shape::kThreads,

@@ -54,15 +54,14 @@ void read_head_moments(HeadMoments& moments, const MomentRecordLayout& record, c
   take(kSumY3, moments.m3);
   take(kSumY4, moments.m4);
   for (std::int64_t i = 0; i < dim; ++i) {
-    const auto to = static_cast<std::size_t>(head * dim + i);
+    const auto to = as_index(head * dim + i);
     moments.min[to] = static_cast<float>(from[record.least_offset() + i]);
     moments.max[to] = static_cast<float>(from[record.largest_offset() + i]);
   }
   std::copy_n(from + record.offset_of_pair_magnitudes(), record.pairs,
               moments.pair_abs.begin() + head * record.pairs);
-  moments.norm_mean[static_cast<std::size_t>(head)] = from[record.norm_offset()];
-  moments.norm_max[static_cast<std::size_t>(head)] =
-      static_cast<float>(from[record.norm_max_offset()]);
+  moments.norm_mean[as_index(head)] = from[record.norm_offset()];
+  moments.norm_max[as_index(head)] = static_cast<float>(from[record.norm_max_offset()]);
 }
 
 void read_set_moments(HeadMoments& moments, const ResultLayout& layout, const double* values,
@@ -89,8 +88,7 @@ void read_bucket_moments(BucketMoments& buckets, const ResultLayout& layout,
 void copy_shift(const std::vector<float>& known, std::int64_t count, float* to,
                 UploadBuffer& staging, cudaStream_t stream) {
   if (known.empty())
-    check(cudaMemsetAsync(to, 0, static_cast<std::size_t>(count) * sizeof(float), stream),
-          "clear shifts");
+    check(cudaMemsetAsync(to, 0, as_index(count) * sizeof(float), stream), "clear shifts");
   else
     check(cudaMemcpyAsync(to, staging.upload(known, "statistics", stream),
                           known.size() * sizeof(float), cudaMemcpyDeviceToDevice, stream),
@@ -141,13 +139,12 @@ MomentSchedule schedule_moments(const MomentChunks& chunks, std::int64_t buckets
   const auto length =
       static_cast<std::int32_t>(std::max<std::int64_t>(1, (count * heads + kBlocks - 1) / kBlocks));
   MomentSchedule schedule;
-  schedule.buckets.resize(static_cast<std::size_t>(buckets));
+  schedule.buckets.resize(as_index(buckets));
   for (std::int32_t begin = 0; begin < count;) {
-    const auto bucket = chunks.chunks[static_cast<std::size_t>(begin)].bucket;
+    const auto bucket = chunks.chunks[as_index(begin)].bucket;
     const bool is_first = begin < chunks.body;
     auto end = begin;
-    while (end < (is_first ? chunks.body : count) &&
-           chunks.chunks[static_cast<std::size_t>(end)].bucket == bucket)
+    while (end < (is_first ? chunks.body : count) && chunks.chunks[as_index(end)].bucket == bucket)
       ++end;
     const auto segment = static_cast<std::int32_t>(schedule.segments.size());
     // First tokens of a document are few: use more and shorter segments.
@@ -155,7 +152,7 @@ MomentSchedule schedule_moments(const MomentChunks& chunks, std::int64_t buckets
     for (auto from = begin; from < end; from += step)
       schedule.segments.push_back({from, std::min(from + step, end)});
     const auto segment_end = static_cast<std::int32_t>(schedule.segments.size());
-    auto& of_bucket = schedule.buckets[static_cast<std::size_t>(bucket)];
+    auto& of_bucket = schedule.buckets[as_index(bucket)];
     (is_first ? of_bucket.first_chunks : of_bucket.body_chunks) = {begin, end};
     (is_first ? of_bucket.first_segments : of_bucket.body_segments) = {segment, segment_end};
     if (is_first) schedule.body = segment_end;
@@ -176,13 +173,13 @@ const MomentStatistics::UploadedPlan& MomentStatistics::find_or_make_plan(
   if (uploaded.plan) return uploaded;
   auto plan = std::make_shared<BatchPlan>();
   plan->chunks = cut_sequences_into_chunks(batch_->sequences, partition);
-  plan->bucket_rows.resize(static_cast<std::size_t>(partition.buckets));
+  plan->bucket_rows.resize(as_index(partition.buckets));
   for (std::size_t i = 0; i < plan->chunks.chunks.size(); ++i) {
     const auto& chunk = plan->chunks.chunks[i];
     const bool is_body = static_cast<std::int32_t>(i) >= plan->chunks.body;
     plan->positions[is_body ? 1 : 0] +=
         table_.sums_over(chunk.position, chunk.position + chunk.rows);
-    plan->bucket_rows[static_cast<std::size_t>(chunk.bucket)] += chunk.rows;
+    plan->bucket_rows[as_index(chunk.bucket)] += chunk.rows;
   }
   plan->schedule = schedule_moments(plan->chunks, partition.buckets, request.shape.heads);
   uploaded.chunks.upload(plan->chunks.chunks, "statistics", stream_);
@@ -276,8 +273,7 @@ void MomentStatistics::send_result(const MomentRequest& request,
     if (bad != kAllFinite)
       sink->throw_non_finite(
           {.head = bad % layout.shape.heads,
-           .sequence =
-               plan->chunks.chunks[static_cast<std::size_t>(bad / layout.shape.heads)].sequence});
+           .sequence = plan->chunks.chunks[as_index(bad / layout.shape.heads)].sequence});
     if (finds_shift) {
       const auto* values = at<float>(bytes, layout.shift());
       request->shift->assign(values, values + layout.shift_count());

@@ -40,7 +40,7 @@ LayerAttentionSums read_result(const ResultLayout& layout,
       const auto to = (cell.document * layout.heads + head) * buckets + cell.bucket;
       std::copy_n(sum, layout.columns, attention.sum.begin() + to * layout.columns);
       std::copy_n(square, layout.columns, attention.square.begin() + to * layout.columns);
-      attention.max_logit[static_cast<std::size_t>(to)] = *max_logit++;
+      attention.max_logit[as_index(to)] = *max_logit++;
       sum += layout.columns;
       square += layout.columns;
     }
@@ -80,9 +80,9 @@ TokenRows list_repeated_tokens(const Batch& batch) {
   TokenRows out;
   std::vector<std::int32_t> order;
   for (const auto& sequence : batch.sequences) {
-    order.resize(static_cast<std::size_t>(sequence.length));
+    order.resize(as_index(sequence.length));
     std::iota(order.begin(), order.end(), static_cast<std::int32_t>(sequence.begin));
-    const auto id = [&](std::int32_t row) { return batch.ids[static_cast<std::size_t>(row)]; };
+    const auto id = [&](std::int32_t row) { return batch.ids[as_index(row)]; };
     std::stable_sort(order.begin(), order.end(),
                      [&](std::int32_t a, std::int32_t b) { return id(a) < id(b); });
     const auto first = static_cast<std::int32_t>(out.rows.size());
@@ -115,10 +115,10 @@ SampledTiles list_sampled_tiles(std::span<const Sequence> sequences, std::int64_
   for (std::int64_t head = 0; head < heads; ++head) {
     const auto first_tile = out.tiles.size();
     for (std::int64_t d = 0; d < std::ssize(sequences); ++d) {
-      const auto& sequence = sequences[static_cast<std::size_t>(d)];
+      const auto& sequence = sequences[as_index(d)];
       const auto weights = request.block_weights(sequence.length, d, head);
       for (std::int64_t block = 0; block < std::ssize(weights); ++block)
-        if (weights[static_cast<std::size_t>(block)] > 0)
+        if (weights[as_index(block)] > 0)
           for (std::int64_t row = 0; row < kSampledQueries; row += rows)
             out.tiles.push_back(row_tile(sequence, block * kSampledQueries + row));
       out.weights.insert(out.weights.end(), weights.begin(), weights.end());
@@ -159,7 +159,7 @@ void ScoreStatistics::begin_batch(const Batch& batch) {
 }
 
 SoftmaxRowSums ScoreStatistics::reserve_row_sums(std::int64_t heads) {
-  const auto bytes = batch_->rows() * heads * static_cast<std::int64_t>(sizeof(float));
+  const auto bytes = batch_->rows() * heads * kFloatBytes;
   return {static_cast<float*>(lse_.reserve(bytes, "row sums")),
           static_cast<float*>(largest_.reserve(bytes, "row sums"))};
 }
@@ -186,15 +186,12 @@ void ScoreStatistics::prepare_bucket_cells(const AttentionRequest& request) {
 }
 
 ScoreArguments ScoreStatistics::make_arguments(const QueriesAndKeys& source) const {
-  const auto aligned = [&](const void* data) {
-    return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
-  };
-  const auto elements = 16 / static_cast<std::int64_t>(dtype_size(source.dtype));
+  const auto elements = 16 / element_bytes(source.dtype);
   ScoreArguments a{source};
   a.rows = batch_->rows();
   a.heads = source.n_heads;
-  a.vectors = aligned(source.q) && aligned(source.k) && source.row_stride % elements == 0 &&
-              source.d_head % elements == 0;
+  a.vectors = is_16_byte_aligned(source.q) && is_16_byte_aligned(source.k) &&
+              source.row_stride % elements == 0 && source.d_head % elements == 0;
   a.row_sums = {lse_.as<float>(), largest_.as<float>()};
   a.tiles = tiles_.as<DocumentRowTile>();
   a.tile_count = tiles_.count();
@@ -208,7 +205,7 @@ void ScoreStatistics::compute_row_sums(const QueriesAndKeys& source) {
 
 std::vector<rows::RunningSoftmax> ScoreStatistics::fetch_row_sums(
     const QueriesAndKeys& source) const {
-  const auto count = static_cast<std::size_t>(batch_->rows() * source.n_heads);
+  const auto count = as_index(batch_->rows() * source.n_heads);
   std::vector<float> lse(count);
   std::vector<float> largest(count);
   for (const auto& [to, from] : {std::pair(&lse, &lse_), std::pair(&largest, &largest_)})
@@ -243,9 +240,8 @@ void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& 
   auto* result = results_.begin_transfer(layout.bytes(), layout.bytes(), "statistics");
   auto* key_sums = reinterpret_cast<std::int64_t*>(result + layout.key_sums());
   if (layout.all_keys)
-    check(
-        cudaMemsetAsync(key_sums, 0, static_cast<std::size_t>(rows * source.n_heads * 8), stream_),
-        "clear key sums");
+    check(cudaMemsetAsync(key_sums, 0, as_index(rows * source.n_heads * 8), stream_),
+          "clear key sums");
 
   const bool is_sampled = layout.all_keys && !request.sample.takes_all();
   const auto sample =
@@ -257,19 +253,16 @@ void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& 
     weights_.upload(sample.weights, "statistics", stream_);
   }
   // Processes a few heads at a time to bound the memory for per-row values.
-  const auto head_bytes = columns * rows * static_cast<std::int64_t>(sizeof(float));
+  const auto head_bytes = columns * rows * kFloatBytes;
   const auto step = std::clamp<std::int64_t>(kMostValueBytes / head_bytes, 1, source.n_heads);
   scores.values =
       static_cast<float*>(values_.reserve_with_slack(step * head_bytes, "statistics of rows"));
   for (scores.first_head = 0; scores.first_head < source.n_heads; scores.first_head += step) {
     scores.heads = std::min(step, source.n_heads - scores.first_head);
     constexpr auto kTokenColumns = 4;  // dup, dup_first, ind, ind_self
-    check(
-        cudaMemsetAsync(
-            scores.values + AttentionColumnLayout::offset(NearKeyColumn::dup) * scores.heads * rows,
-            0, static_cast<std::size_t>(kTokenColumns * scores.heads * rows) * sizeof(float),
-            stream_),
-        "clear statistics of rows");
+    check(cudaMemsetAsync(scores.values + near_column(NearKeyColumn::dup) * scores.heads * rows, 0,
+                          as_index(kTokenColumns * scores.heads * rows) * sizeof(float), stream_),
+          "clear statistics of rows");
     compute_near_key_statistics(scores, stream_);
     compute_equal_token_statistics(scores, token_rows_.as<RepeatedTokenRow>(),
                                    token_tiles_.as<RepeatedTokenTile>(), token_tiles_.count(),

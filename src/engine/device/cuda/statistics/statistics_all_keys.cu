@@ -18,7 +18,7 @@ bool is_large(DType dtype, std::int64_t d_head) {
 void launch_large(const ScoreArguments& a, const AllKeysArguments& options, cudaStream_t stream) {
   dispatch_16bit_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    dispatch_head_width<64, 128>(a.d_head, [&](auto width) {
+    dispatch_width<64, 128>(a.d_head, [&](auto width) {
       using Shape = LargeShape<T, width>;
       launch_score_pass<T, Shape, AllKeysScan<T, Shape>>(a, options, stream);
     });

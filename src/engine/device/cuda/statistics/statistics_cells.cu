@@ -18,9 +18,7 @@ struct ScoreRow {
   std::int64_t row;
   int position;
 
-  __device__ float stored(std::int64_t column) const {
-    return a.values[(column * a.heads + head - a.first_head) * a.rows + row];
-  }
+  __device__ float stored(std::int64_t column) const { return a.value(column, head, row); }
   __device__ float lse() const { return a.row_sums.lse[row * a.n_heads + head]; }
   __device__ float largest() const { return a.row_sums.largest[row * a.n_heads + head] * a.scale; }
 
@@ -30,18 +28,17 @@ struct ScoreRow {
     if (column >= layout.near_column_count())
       return column != layout.perplexity() && column != layout.entropy_relative() &&
              (column < layout.kept_mass(0) || (column - layout.kept_mass(0)) % 2 == 0);
-    return column < AttentionColumnLayout::offset(NearKeyColumn::sink_4) ||
-           (column > AttentionColumnLayout::offset(NearKeyColumn::sink_4) &&
-            column < AttentionColumnLayout::offset(NearKeyColumn::max_logit)) ||
-           column >= AttentionColumnLayout::offset(NearKeyColumn::near);
+    return column < near_column(NearKeyColumn::sink_4) ||
+           (column > near_column(NearKeyColumn::sink_4) &&
+            column < near_column(NearKeyColumn::max_logit)) ||
+           column >= near_column(NearKeyColumn::near);
   }
 
   // Returns the value of a column, which may be derived from stored columns.
   __device__ double value(std::int64_t column) const {
     const auto& layout = a.layout;
     if (column == layout.sink_above_half())
-      return position >= kSinkAboveHalfFrom &&
-                     stored(AttentionColumnLayout::offset(NearKeyColumn::sink_0)) > 0.5f
+      return position >= kSinkAboveHalfFrom && stored(near_column(NearKeyColumn::sink_0)) > 0.5f
                  ? 1
                  : 0;
     if (column < layout.near_column_count())
@@ -57,9 +54,7 @@ struct ScoreRow {
 
  private:
   __device__ double near(NearKeyColumn which, std::int64_t column) const {
-    const auto sink = [&](int key) {
-      return stored(AttentionColumnLayout::offset(NearKeyColumn::sink_0) + key);
-    };
+    const auto sink = [&](int key) { return stored(near_column(NearKeyColumn::sink_0) + key); };
     switch (which) {
       case NearKeyColumn::sink_4:
         return static_cast<double>(sink(0)) + sink(1) + sink(2) + sink(3);
@@ -76,8 +71,7 @@ struct ScoreRow {
       case NearKeyColumn::alpha_2:
       case NearKeyColumn::alpha_3:
         return position < kSinkRows
-                   ? sink(static_cast<int>(column -
-                                           AttentionColumnLayout::offset(NearKeyColumn::alpha_0)))
+                   ? sink(static_cast<int>(column - near_column(NearKeyColumn::alpha_0)))
                    : 0.0f;
       default:
         return stored(column);
@@ -126,8 +120,7 @@ __global__ void __launch_bounds__(kThreads) cells_kernel(const BucketCellSumArgu
   float largest = -INFINITY;
   for (int row = cell.begin + lane; row < cell.end; row += 32)
     largest = fmaxf(largest, ScoreRow{a, head, row, 0}.largest());
-  for (int offset = 16; offset > 0; offset /= 2)
-    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, offset));
+  largest = warp_max(largest);
   if (lane == 0) arguments.max_logit[out] = largest;
 }
 

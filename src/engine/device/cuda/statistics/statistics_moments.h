@@ -65,21 +65,15 @@ struct MomentRecordLayout {
   std::int64_t dim = 0;
   std::int64_t pairs = 0;
 
-  __host__ __device__ std::int64_t triangle_size() const { return dim * (dim + 1) / 2; }
+  constexpr std::int64_t triangle_size() const { return dim * (dim + 1) / 2; }
   // A record begins with the upper triangle of the sum of (x - c)(x - c)^T, row by row.
-  __host__ __device__ std::int64_t sums_offset() const {
-    return triangle_size();
-  }  // (6, dim), see below
-  __host__ __device__ std::int64_t least_offset() const { return sums_offset() + 6 * dim; }
-  __host__ __device__ std::int64_t largest_offset() const { return least_offset() + dim; }
-  __host__ __device__ std::int64_t offset_of_pair_magnitudes() const {
-    return largest_offset() + dim;
-  }
-  __host__ __device__ std::int64_t norm_offset() const {
-    return offset_of_pair_magnitudes() + pairs;
-  }
-  __host__ __device__ std::int64_t norm_max_offset() const { return norm_offset() + 1; }
-  __host__ __device__ std::int64_t size() const { return norm_offset() + 2; }
+  constexpr std::int64_t sums_offset() const { return triangle_size(); }  // (6, dim), see below
+  constexpr std::int64_t least_offset() const { return sums_offset() + 6 * dim; }
+  constexpr std::int64_t largest_offset() const { return least_offset() + dim; }
+  constexpr std::int64_t offset_of_pair_magnitudes() const { return largest_offset() + dim; }
+  constexpr std::int64_t norm_offset() const { return offset_of_pair_magnitudes() + pairs; }
+  constexpr std::int64_t norm_max_offset() const { return norm_offset() + 1; }
+  constexpr std::int64_t size() const { return norm_offset() + 2; }
 };
 // Rows of the sums, with y = x - e.
 enum MomentSumRow { kSumY, kSumY2, kSumYT, kSumYU, kSumY3, kSumY4 };
@@ -89,8 +83,8 @@ enum MomentSumRow { kSumY, kSumY2, kSumYT, kSumYU, kSumY3, kSumY4 };
 struct MomentShift {
   const float* product = nullptr;  // c: the mean rounded to the element type if it is large, else 0
   const float* centre = nullptr;   // e: approximate mean
-  const float* limit =
-      nullptr;  // above it (x - e)^2 is an outlier, whose powers are summed in float64
+  // Above the limit (x - e)^2 is an outlier, whose powers are summed in float64.
+  const float* limit = nullptr;
 };
 
 // All pointers are device pointers.

@@ -349,14 +349,14 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
 bool moments_fit_tensor_cores(const MomentArguments& a) {
   return (a.dtype == DType::bf16 || (a.dtype == DType::f16 && !a.bucket_covariance)) &&
          a.record.dim <= 128 && a.record.dim % 8 == 0 && a.row_stride % 8 == 0 &&
-         reinterpret_cast<std::uintptr_t>(a.x) % 16 == 0 &&
+         is_16_byte_aligned(a.x) &&
          sizeof(MomentSharedMemory<MomentTile<128>>) <= shared_memory_limit();
 }
 
 void sum_moments_16bit(const MomentArguments& a, cudaStream_t stream) {
   dispatch_16bit_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    dispatch_head_width<64, 128>(a.record.dim, [&](auto width) {
+    dispatch_width<64, 128>(a.record.dim, [&](auto width) {
       using Tile = MomentTile<width>;
       launch_with_shared_memory("moments", moments_kernel<T, Tile>, a.segment_count * a.heads,
                                 Tile::kThreads, sizeof(MomentSharedMemory<Tile>), stream, a);

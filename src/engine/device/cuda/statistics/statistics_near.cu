@@ -66,14 +66,13 @@ class NearKeyPass {
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
       const float stream = quad_sum(stream_[band][half]);
       if (lane % 4 != 0) return;
-      store(AttentionColumnLayout::offset(NearKeyColumn::stream), position, stream);
-      if (position == 0) store(AttentionColumnLayout::offset(NearKeyColumn::prev), 0, 0.0f);
+      store(near_column(NearKeyColumn::stream), position, stream);
+      if (position == 0) store(near_column(NearKeyColumn::prev), 0, 0.0f);
     });
     __syncwarp();
     for (int i = lane; i < Shape::kWarpRows * options_.bands; i += 32) {
       const int row = i % Shape::kWarpRows, band = i / Shape::kWarpRows;
-      store(AttentionColumnLayout::offset(NearKeyColumn::near) + band, block_.row + row,
-            bands_[row][band]);
+      store(near_column(NearKeyColumn::near) + band, block_.row + row, bands_[row][band]);
     }
   }
 
@@ -85,21 +84,18 @@ class NearKeyPass {
   __device__ __forceinline__ void weigh(ScoreFragments<Shape>& p, RowMasses& masses, int key) {
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
       float mass = 0, streamed = 0;
-#pragma unroll
-      for (int n = 0; n < Shape::kKeys / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          auto& value = p[band][n][2 * half + i];
-          const float weight = exp2_fast(weights_.log2_weight(value, band, half));
-          if constexpr (kAllSeenAndStream) {
-            value = weight;
-          } else {
-            const int at = key + fragment_key_column(n, i), distance = position - at;
-            value = distance >= 0 && distance < block_.window ? weight : 0.0f;
-            if (at < options_.stream_first || distance < options_.stream_last) streamed += value;
-          }
-          mass += value;
+      for_each_lane_column<Shape::kKeys>([&](int n, int i) {
+        auto& value = p[band][n][2 * half + i];
+        const float weight = exp2_fast(weights_.log2_weight(value, band, half));
+        if constexpr (kAllSeenAndStream) {
+          value = weight;
+        } else {
+          const int at = key + fragment_key_column(n, i), distance = position - at;
+          value = distance >= 0 && distance < block_.window ? weight : 0.0f;
+          if (at < options_.stream_first || distance < options_.stream_last) streamed += value;
         }
+        mass += value;
+      });
       masses[band][half] = mass;
       stream_[band][half] += kAllSeenAndStream ? mass : streamed;
     });
@@ -107,8 +103,7 @@ class NearKeyPass {
 
   __device__ void store(std::int64_t column, int position, float value) const {
     if (position >= block_.tile.length) return;
-    a_.values[(column * a_.heads + block_.head - a_.first_head) * a_.rows +
-              block_.batch_row(position)] = value;
+    a_.value(column, block_.head, block_.batch_row(position)) = value;
   }
 
   // A band is the set of distances with the same bit width. Most tiles lie within one band.
@@ -135,24 +130,19 @@ class NearKeyPass {
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        store(AttentionColumnLayout::offset(NearKeyColumn::sink_0) + 2 * pair + i, position,
+        store(near_column(NearKeyColumn::sink_0) + 2 * pair + i, position,
               p[band][0][2 * half + i]);
     });
   }
 
   __device__ void store_last(const ScoreFragments<Shape>& p, int key) const {
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
-#pragma unroll
-      for (int n = 0; n < Shape::kKeys / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int distance = position - key - fragment_key_column(n, i);
-          const float value = p[band][n][2 * half + i];
-          if (distance == 0)
-            store(AttentionColumnLayout::offset(NearKeyColumn::self), position, value);
-          if (distance == 1)
-            store(AttentionColumnLayout::offset(NearKeyColumn::prev), position, value);
-        }
+      for_each_lane_column<Shape::kKeys>([&](int n, int i) {
+        const int distance = position - key - fragment_key_column(n, i);
+        const float value = p[band][n][2 * half + i];
+        if (distance == 0) store(near_column(NearKeyColumn::self), position, value);
+        if (distance == 1) store(near_column(NearKeyColumn::prev), position, value);
+      });
     });
   }
 
@@ -176,12 +166,7 @@ class RowSumPass {
 
   __device__ RowSumPass(const ScoreArguments& a, const Options&, const ScoreBlock& block,
                         SharedStorage&)
-      : a_(a), block_(block), scale_(a.scale * kLog2E) {
-    for_each_block_row<Shape>(block, [&](int band, int half, int) {
-      largest_[band][half] = -INFINITY;
-      sum_[band][half] = 0;
-    });
-  }
+      : a_(a), block_(block), scale_(a.scale * kLog2E) {}
 
   __device__ int first_key() const {
     return max(0, block_.tile.first - block_.window + 1) / Shape::kKeys * Shape::kKeys;
@@ -190,28 +175,24 @@ class RowSumPass {
 
   __device__ void add(ScoreFragments<Shape>& scores, int key) {
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
-      float largest = largest_[band][half];
-#pragma unroll
-      for (int n = 0; n < Shape::kKeys / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          auto& score = scores[band][n][2 * half + i];
-          const int distance = position - key - fragment_key_column(n, i);
-          if (distance < 0 || distance >= block_.window) score = -INFINITY;
-          largest = fmaxf(largest, score);
-        }
+      float largest = softmax_.maximum[band][half];
+      for_each_lane_column<Shape::kKeys>([&](int n, int i) {
+        auto& score = scores[band][n][2 * half + i];
+        const int distance = position - key - fragment_key_column(n, i);
+        if (distance < 0 || distance >= block_.window) score = -INFINITY;
+        largest = fmaxf(largest, score);
+      });
       largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
       largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
       const float shift = largest == -INFINITY ? 0.0f : largest * scale_;
       float sum = 0;
-#pragma unroll
-      for (int n = 0; n < Shape::kKeys / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          sum += exp2_fast(fmaf(scores[band][n][2 * half + i], scale_, -shift));
-      sum_[band][half] =
-          fmaf(sum_[band][half], exp2_fast(fmaf(largest_[band][half], scale_, -shift)), sum);
-      largest_[band][half] = largest;
+      for_each_lane_column<Shape::kKeys>([&](int n, int i) {
+        sum += exp2_fast(fmaf(scores[band][n][2 * half + i], scale_, -shift));
+      });
+      softmax_.sum[band][half] =
+          fmaf(softmax_.sum[band][half],
+               exp2_fast(fmaf(softmax_.maximum[band][half], scale_, -shift)), sum);
+      softmax_.maximum[band][half] = largest;
     });
   }
 
@@ -220,11 +201,11 @@ class RowSumPass {
 
   __device__ void finish() {
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
-      const float sum = quad_sum(sum_[band][half]);
+      const float sum = quad_sum(softmax_.sum[band][half]);
       if (threadIdx.x % 4 != 0 || position >= block_.tile.length) return;
       const auto at = block_.batch_row(position) * a_.n_heads + block_.head;
-      a_.row_sums.lse[at] = fmaf(largest_[band][half], scale_, log2f(sum));
-      a_.row_sums.largest[at] = largest_[band][half];
+      a_.row_sums.lse[at] = fmaf(softmax_.maximum[band][half], scale_, log2f(sum));
+      a_.row_sums.largest[at] = softmax_.maximum[band][half];
     });
   }
 
@@ -232,8 +213,7 @@ class RowSumPass {
   const ScoreArguments& a_;
   const ScoreBlock& block_;
   float scale_;
-  float largest_[Shape::kBands][2];
-  float sum_[Shape::kBands][2];
+  RunningSoftmax<Shape::kBands> softmax_;
 };
 
 }  // namespace

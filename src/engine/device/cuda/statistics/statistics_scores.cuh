@@ -166,11 +166,8 @@ __device__ __forceinline__ ScoreBlock this_score_block(const ScoreArguments& a) 
 // Calls use(band, half, position) for each query row of a lane, including rows past the document.
 template <typename Shape, typename Use>
 __device__ __forceinline__ void for_each_block_row(const ScoreBlock& block, Use use) {
-#pragma unroll
-  for (int band = 0; band < Shape::kBands; ++band)
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-      use(band, half, block.row + band * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4);
+  for_each_lane_row<Shape::kBands>(
+      [&](int band, int half, int row) { use(band, half, block.row + row); });
 }
 
 // Returns the column, within a key tile, of element (n, i) of this lane's score fragment.
@@ -184,11 +181,9 @@ __device__ __forceinline__ float mass_up_to_column(const ScoreFragments<Shape>& 
                                                    int half, int last) {
   const int own = last - static_cast<int>(threadIdx.x) % 4 * 2;
   float sum = 0;
-#pragma unroll
-  for (int n = 0; n < Shape::kKeys / 8; ++n)
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      if (n * 8 + i <= own) sum += p[band][n][2 * half + i];
+  for_each_lane_column<Shape::kKeys>([&](int n, int i) {
+    if (n * 8 + i <= own) sum += p[band][n][2 * half + i];
+  });
   return sum;
 }
 
@@ -297,7 +292,7 @@ void dispatch_score_pass(const ScoreArguments& a, const Options& options, cudaSt
   if (a.tile_count == 0) return;
   dispatch_element_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    dispatch_head_width<64, 128, 256>(a.d_head, [&](auto width) {
+    dispatch_width<64, 128, 256>(a.d_head, [&](auto width) {
       using ThisShape = Shape<T, width>;
       launch_score_pass<T, ThisShape, Pass<T, ThisShape>>(a, options, stream);
     });

@@ -31,7 +31,15 @@ struct ScoreArguments : QueriesAndKeys {
   std::int64_t tile_count = 0;
   float* values = nullptr;  // (columns of the layout, heads, rows)
   AttentionColumnLayout layout = {};
+
+  constexpr float& value(std::int64_t column, std::int64_t head, std::int64_t row) const {
+    return values[(column * heads + head - first_head) * rows + row];
+  }
 };
+
+constexpr std::int64_t near_column(NearKeyColumn column) {
+  return AttentionColumnLayout::offset(column);
+}
 
 // Returns the number of query rows per tile for all passes except the all-keys pass.
 std::int64_t score_tile_rows(DType dtype, std::int64_t d_head);

@@ -49,19 +49,16 @@ __device__ __forceinline__ void add_weights(TokenQuery& query, int half, const L
                                             const ScoreFragments<Shape>& scores,
                                             const ScoreArguments& a, int first_row) {
   const int window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff;
-#pragma unroll
-  for (int n = 0; n < Shape::kKeys / 8; ++n)
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int column = fragment_key_column(n, i), key_entry = keys.entry + column;
-      if (key_entry < query.block || key_entry >= query.entry || column >= keys.count) continue;
-      const int key = keys.rows[column] + kShift;
-      if (query.row - key >= window) continue;
-      const float p = exp2_fast(fmaf(scores[0][n][2 * half + i], a.scale * kLog2E, -query.lse));
-      (kShift == 0 ? query.dup : query.ind) += p;
-      if (key == (kShift == 0 ? first_row : query.row))
-        (kShift == 0 ? query.dup_first : query.ind_self) += p;
-    }
+  for_each_lane_column<Shape::kKeys>([&](int n, int i) {
+    const int column = fragment_key_column(n, i), key_entry = keys.entry + column;
+    if (key_entry < query.block || key_entry >= query.entry || column >= keys.count) return;
+    const int key = keys.rows[column] + kShift;
+    if (query.row - key >= window) return;
+    const float p = exp2_fast(fmaf(scores[0][n][2 * half + i], a.scale * kLog2E, -query.lse));
+    (kShift == 0 ? query.dup : query.ind) += p;
+    if (key == (kShift == 0 ? first_row : query.row))
+      (kShift == 0 ? query.dup_first : query.ind_self) += p;
+  });
 }
 
 __device__ __forceinline__ void store_sums(const TokenQuery (&queries)[2], const ScoreArguments& a,
@@ -73,10 +70,7 @@ __device__ __forceinline__ void store_sums(const TokenQuery (&queries)[2], const
                             quad_sum(query.ind_self)};
     if (threadIdx.x % 4 != 0 || query.entry >= last) continue;
     for (int i = 0; i < 4; ++i)
-      a.values[((AttentionColumnLayout::offset(NearKeyColumn::dup) + i) * a.heads + head -
-                a.first_head) *
-                   a.rows +
-               query.row] = values[i];
+      a.value(near_column(NearKeyColumn::dup) + i, head, query.row) = values[i];
   }
 }
 
@@ -144,7 +138,7 @@ void compute_equal_token_statistics(const ScoreArguments& a, const RepeatedToken
   const TokenList list{rows, tiles};
   dispatch_element_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    dispatch_head_width<64, 128, 256>(a.d_head, [&](auto width) {
+    dispatch_width<64, 128, 256>(a.d_head, [&](auto width) {
       using Shape = TokenShape<T, width>;
       constexpr int kBytes = ScoreTiles<T, Shape>::kBytes + Shape::kKeys * 4;
       launch_with_shared_memory("attention to equal tokens", tokens_kernel<T, Shape>,
