@@ -32,7 +32,7 @@ struct DatasetArguments {
   bool no_special = false, json = false;
 };
 
-// Measured lengths: of documents in bytes, and of documents or their chunks in tokens.
+// Statistics of lengths: documents in bytes, and documents or their chunks in tokens.
 struct Lengths {
   std::vector<std::int64_t> bytes, tokens;
   std::int64_t truncated = 0;

@@ -115,8 +115,8 @@ PlasticityResult plasticity_of_queries_and_keys(const FittedQueries& queries,
                                                        : TextGroups(options.text_groups);
   std::optional<SortedQueries> rows;
   if (queries.rows != nullptr) rows.emplace(sort_queries(*queries.rows, model, grid, texts));
-  const ProfileQueryModel profile =
-      fit_profile_query_model(model, bins, buckets, rows ? &*rows : nullptr, texts.size(), options);
+  const QueryModelPerBin profile =
+      fit_query_model_per_bin(model, bins, buckets, rows ? &*rows : nullptr, texts.size(), options);
   const SortedKeys by_bucket = sort_keys_by_text_and_bin(keys.source, keys.source.bucket);
   const SortedKeys by_bin = sort_by_bin(keys.source, grid, by_bucket);
   const FloatMatrix turned_keys = rotate_and_scale_keys(keys, model, by_bin.row);

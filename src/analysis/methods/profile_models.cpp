@@ -215,7 +215,7 @@ std::string to_string(PlasticityOptions::QueryModelKind kind) {
       [&]() -> std::string { return kNames[static_cast<std::size_t>(kind)]; });
 }
 
-WindowFits ProfileQueryModel::fits_without_group(int group) const {
+WindowFits QueryModelPerBin::fits_without_group(int group) const {
   WindowFits result = fits->fits_without_group(group);
   if (!line) return result;
   const WindowFits along = line->fits_without_group(group);
@@ -230,12 +230,12 @@ QueryModelsAtPoints linear_model_at_buckets(const LinearQueryModel& model) {
   return linear_models(model, model.buckets, &QueryBucketGaussian::bucket);
 }
 
-ProfileQueryModel fit_profile_query_model(const LinearQueryModel& model,
-                                          std::span<const QueryBin> bins,
-                                          const BucketRanges& buckets, const SortedQueries* queries,
-                                          int groups, const PlasticityOptions& options) {
+QueryModelPerBin fit_query_model_per_bin(const LinearQueryModel& model,
+                                         std::span<const QueryBin> bins,
+                                         const BucketRanges& buckets, const SortedQueries* queries,
+                                         int groups, const PlasticityOptions& options) {
   const auto kind = options.profile_model;
-  ProfileQueryModel result;
+  QueryModelPerBin result;
   if (kind == ModelKind::linear) result.side = linear_models(model, bins, &QueryBin::bin);
   if (kind == ModelKind::bucket) result.side = query_models_of_buckets(model, bins);
   if (queries == nullptr) {

@@ -37,7 +37,7 @@ struct LocalFitKnots {
 
 // Gaussian models of the queries in each position bin of a plasticity profile, and the fits from
 // which jackknife replicates are computed.
-struct ProfileQueryModel {
+struct QueryModelPerBin {
   QueryModelsAtPoints side;
   std::optional<GroupedFits> fits;  // fits of the columns; empty without rows
   std::optional<GroupedFits> line;  // fits of the drift coordinate; only for `bucket`
@@ -50,10 +50,10 @@ struct ProfileQueryModel {
 
 // Builds the query model named by options.profile_model. If `queries` is null (statistics without
 // rows), the model "local" interpolates between bucket means and "bin" is empty.
-ProfileQueryModel fit_profile_query_model(const LinearQueryModel& model,
-                                          std::span<const QueryBin> bins,
-                                          const BucketRanges& buckets, const SortedQueries* queries,
-                                          int groups, const PlasticityOptions& options);
+QueryModelPerBin fit_query_model_per_bin(const LinearQueryModel& model,
+                                         std::span<const QueryBin> bins,
+                                         const BucketRanges& buckets, const SortedQueries* queries,
+                                         int groups, const PlasticityOptions& options);
 
 // The linear model at every bucket's mean position, for the bucket table.
 QueryModelsAtPoints linear_model_at_buckets(const LinearQueryModel& model);

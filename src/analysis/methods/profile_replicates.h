@@ -15,7 +15,7 @@ namespace qkscope {
 // A Gaussian plasticity profile with the queries and keys that it was computed from.
 struct ComputedProfile {
   const SortedQueries& queries;
-  const ProfileQueryModel& model;  // its slopes shift queries to the centre of their bin
+  const QueryModelPerBin& model;  // its slopes shift queries to the centre of their bin
   std::span<const QueryBin> bins;
   KeyTile keys;  // all
   const SortedKeys& sorted;

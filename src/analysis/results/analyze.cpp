@@ -121,7 +121,7 @@ std::vector<KeyHeadGroup> group_by_key(const AnalyzeOptions& options, const Capt
 }
 
 // Throws a bad-input error for a head of --planes-of that the capture does not have.
-void check_planes_of(const AnalyzeOptions& options, const std::vector<HeadId>& queries) {
+void check_planes_of_option(const AnalyzeOptions& options, const std::vector<HeadId>& queries) {
   if (!options.planes_of.empty() && (!options.rotation || options.scatter == 0))
     bad_input(
         "planes of single heads come from the rotation and the rows kept for pictures; expected "
@@ -223,7 +223,7 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
     run.state = MappedFile(state).text();
   run.label = options.label.empty() ? default_label(source, run.capture) : options.label;
   if (index.partial) run.label += " (partial)";
-  check_planes_of(options, queries);
+  check_planes_of_option(options, queries);
   const auto groups = group_by_key(options, index, queries, run);
   auto heads = project(groups, &KeyHeadGroup::key);
   source.fetch_heads(heads);

@@ -102,7 +102,7 @@ class Nufft {
     const double gain = tables_->gain[as_index(std::abs(signed_index(k)))];
     return {gain * value.real(), gain * value.imag()};
   }
-  // Returns |S|^2 at `half` half grid steps. Midpoints between grid points (odd `half`) are
+  // Returns |S|^2 at half / 2 grid steps. Midpoints between grid points (odd `half`) are
   // interpolated from eight neighbours, with an error of a few percent.
   double power(std::int64_t half) const;
   // Returns the largest |S|^2 over the grid points inside the band, to about 1 %.
@@ -111,7 +111,7 @@ class Nufft {
   // frequency; duplicates are possible. PeakCandidate::half of a negative frequency is taken modulo
   // 2 size(). A midpoint is considered only if one of its two grid points is above `near`.
   void find_peaks_above(float least, float near, std::vector<PeakCandidate>& found) const;
-  // Returns |S|^2 at -2, -1, 0, 1 and 2 quarter grid steps from `half` half grid steps, each
+  // Returns |S|^2 at -2, -1, 0, 1 and 2 quarter grid steps from half / 2, each
   // interpolated from 16 neighbours.
   std::array<double, 5> powers_at_quarter_steps(std::int64_t half) const;
 

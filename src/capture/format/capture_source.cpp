@@ -80,7 +80,7 @@ bool is_head_file(const std::string& path) {
 }
 
 // Selects all files of a capture if the repository holds one, else the files of one dataset split.
-FileChoice choose_capture_or_split(const std::string& name, const std::string& split) {
+FileChoice choose_capture_files(const std::string& name, const std::string& split) {
   const auto otherwise = make_split_file_choice(name, split.empty() ? "train" : split);
   const bool whole = name.empty() && split.empty();
   return [whole, otherwise](const std::vector<std::string>& paths, const FileReader& read,
@@ -234,7 +234,7 @@ std::string fetch_dataset_revision(const std::string& id, const std::string& rev
     if (!revision.empty() && !is_revision(revision))
       bad_input("{}: not a branch, tag or commit", quote_text(revision));
     const auto folder = fetch_repository_files({{RepositoryKind::dataset, id}, revision, ""},
-                                               choose_capture_or_split(name, split), options);
+                                               choose_capture_files(name, split), options);
     if (folder.empty()) refuse_uncached(id, revision.empty() ? "main" : revision);
     return folder;
   });

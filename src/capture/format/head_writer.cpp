@@ -55,7 +55,7 @@ std::shared_ptr<parquet::WriterProperties> writer_properties(std::int64_t row_gr
 }
 
 // The array borrows the values.
-std::shared_ptr<arrow::Array> int_array(const std::vector<std::int32_t>& values) {
+std::shared_ptr<arrow::Array> to_arrow_int32_array(const std::vector<std::int32_t>& values) {
   return std::make_shared<arrow::Int32Array>(static_cast<std::int64_t>(values.size()),
                                              arrow::Buffer::Wrap(values));
 }
@@ -130,10 +130,11 @@ void HeadWriter::State::flush() {
       schema->field(3)->type(), count, std::static_pointer_cast<arrow::Array>(values));
   const std::vector<std::int32_t> same(pending.position.size(), pending.sliding_window.value_or(0));
   const auto windows = pending.sliding_window
-                           ? int_array(same)
+                           ? to_arrow_int32_array(same)
                            : unwrap_result(arrow::MakeArrayOfNull(arrow::int32(), count));
-  arrow::ArrayVector columns = {int_array(pending.bucket), int_array(pending.example_id),
-                                int_array(pending.position), vectors, windows};
+  arrow::ArrayVector columns = {to_arrow_int32_array(pending.bucket),
+                                to_arrow_int32_array(pending.example_id),
+                                to_arrow_int32_array(pending.position), vectors, windows};
   if (options.token_strings) columns.push_back(token_strings());
   if (options.example_keys)
     columns.push_back(

@@ -74,7 +74,7 @@ struct RowRange {
 
 // Whether an example of dataset row `row` may follow one of row `last`. Equal rows are allowed,
 // because the chunks of one text have the same row.
-bool in_row_order(const Journal& journal, std::int64_t last, std::int64_t row) {
+bool follows_last_row(const Journal& journal, std::int64_t last, std::int64_t row) {
   const auto& identity = journal.manifest().identity;
   const bool in_chunks = identity.contains("tokenizer") && identity["tokenizer"].contains("chunk");
   return in_chunks ? row >= last : row > last;
@@ -106,7 +106,8 @@ RowRange verify_segment(const Journal& journal, const JournalEntry& entry) {
   RowRange range;
   std::int64_t tokens = 0;
   for (const auto& example : table) {
-    if (!in_row_order(journal, range.last, example.row) || example.row % shard.count != shard.index)
+    if (!follows_last_row(journal, range.last, example.row) ||
+        example.row % shard.count != shard.index)
       bad_input("{}: row {} of the dataset is out of its turn; start again with --overwrite", path,
                 example.row);
     if (range.first < 0) range.first = example.row;
@@ -270,7 +271,7 @@ void verify_new_segments(std::span<PartVerification> parts) {
     segment.rows = verify_segment(*segment.part->journal, *segment.entry);
   });
   for (const auto& [part, entry, rows] : segments) {
-    if (rows.first >= 0 && !in_row_order(*part->journal, part->last_row, rows.first))
+    if (rows.first >= 0 && !follows_last_row(*part->journal, part->last_row, rows.first))
       bad_input("{}: row {} of the dataset is there twice; start again with --overwrite",
                 part->journal->segment_path(entry->segment), rows.first);
     part->last_row = std::max(part->last_row, rows.last);

@@ -140,7 +140,7 @@ class RetrievalObserver : public Observer {
   // scores (n_heads, rows, keys), or logits (rows, vocab_size)
   void see(HookPoint point, ConstTensorView activation) override {
     if (point.stage == Stage::logits)
-      compare_greedy(activation);
+      compare_greedy_tokens(activation);
     else
       add_scores(point.layer, activation);
   }
@@ -161,7 +161,7 @@ class RetrievalObserver : public Observer {
       }
   }
 
-  void compare_greedy(ConstTensorView logits) {
+  void compare_greedy_tokens(ConstTensorView logits) {
     for (std::int64_t step = 0; step < trial_.steps(); ++step) {
       const float* row = logits.data<float>() + step * logits.dim(1);
       matches_ += std::max_element(row, row + logits.dim(1)) - row == trial_.answer(step) ? 1 : 0;

@@ -220,7 +220,7 @@ class TimedBackend : public Backend {
   double measure_flop_rate(double seconds) override { return timed_.measure_flop_rate(seconds); }
 
  private:
-  // Projections, and three products of each token with the state.
+  // Operations of the projections and of three products of each token with the state.
   double mixer_flop() const {
     const auto& c = config().mixer;
     return product_flop(active_rows(), config().d_model,

@@ -159,7 +159,7 @@ class HeadAttentionAccumulator {
       double* const v = values(i - begin);
       compute_attention_weights(i, begin, first, std::max(first, i - reach + 1), i + 1);
       const auto seen = first_;
-      for (std::int64_t band = 0; band < layout_.near_bands(); ++band) {
+      for (std::int64_t band = 0; band < layout_.near_band_count(); ++band) {
         const auto [nearest, farthest] = distances(band);
         v[layout_.near_band_column(band)] +=
             mass(std::max(seen, i - farthest + 1), i - nearest + 1);

@@ -211,7 +211,7 @@ std::int64_t mixer_memory_floats(const MixerConfig& config) {
   return inputs + config.value_heads * recurrence_head_floats(config);
 }
 
-void mix(const MixerInput& input, const MixerStates& states, TensorView output) {
+void apply_mixer(const MixerInput& input, const MixerStates& states, TensorView output) {
   if (input.config.kind == Mixer::short_convolution)
     mix_by_convolution(input, states, output);
   else

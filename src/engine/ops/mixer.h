@@ -39,7 +39,7 @@ struct MixerInput {
 };
 
 // output (rows, value_heads, d_value): everything but the output projection.
-void mix(const MixerInput& input, const MixerStates& states, TensorView output);
+void apply_mixer(const MixerInput& input, const MixerStates& states, TensorView output);
 
 // Linear recurrence of a gated delta net or of Mamba 2: output (rows, value_heads, d_value) = Sᵀ q.
 // It runs in chunks of 64 tokens: within a chunk, the values to write to the state are known (Mamba

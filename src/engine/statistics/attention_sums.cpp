@@ -134,7 +134,7 @@ std::vector<std::string> column_names(const StatisticsSettings& settings) {
                                     "ind_self",   "stream",  "max_logit", "top1",      "lse",
                                     "prev_first", "alpha_0", "alpha_1",   "alpha_2",   "alpha_3"};
   QKSCOPE_ASSERT(std::ssize(names) == layout.near_band_column(0));
-  for (std::int64_t band = 0; band < layout.near_bands(); ++band)
+  for (std::int64_t band = 0; band < layout.near_band_count(); ++band)
     names.push_back(fmt::format("near_{}", band));
   if (settings.all_keys) add_all_keys_names(settings, names);
   names.emplace_back(kSinkAboveHalf);

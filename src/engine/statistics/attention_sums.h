@@ -66,7 +66,7 @@ struct AttentionColumnLayout {
     return static_cast<std::int64_t>(column);
   }
   // Number of bands near_0 ... near_log2(window).
-  constexpr std::int64_t near_bands() const {
+  constexpr std::int64_t near_band_count() const {
     std::int64_t bands = 1;
     for (auto width = window; width > 1; width /= 2) ++bands;
     return bands;
@@ -74,7 +74,7 @@ struct AttentionColumnLayout {
   constexpr std::int64_t near_band_column(std::int64_t band) const {
     return offset(NearKeyColumn::near) + band;
   }
-  constexpr std::int64_t near_column_count() const { return near_band_column(near_bands()); }
+  constexpr std::int64_t near_column_count() const { return near_band_column(near_band_count()); }
   constexpr std::int64_t entropy() const { return near_column_count(); }
   constexpr std::int64_t perplexity() const { return near_column_count() + 1; }  // exp(entropy)
   // entropy / ln(i + 1); 0 for i = 0

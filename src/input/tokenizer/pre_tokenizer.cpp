@@ -188,7 +188,7 @@ Delimiters parse_delimiters(const TokenizerComponentSpec& spec, const std::strin
   spec.fail(fmt::format("has the unknown behavior \"{}\"", name));
 }
 
-PreTokenizerStage make_stage(const TokenizerComponentSpec& spec, bool last) {
+PreTokenizerStage make_pre_tokenizer_stage(const TokenizerComponentSpec& spec, bool last) {
   const std::string& type = spec.type();
   if (type == "Split") {
     spec.refuse_other_keys({"pattern", "behavior", "invert"});
@@ -238,7 +238,7 @@ PreTokenizer::PreTokenizer(const Json& json, const std::string& where) {
     const TokenizerComponentSpec spec(*part, "pre_tokenizer", where);
     const bool last = part == specs.back();
     is_byte_level_ = last && spec.type() == "ByteLevel";
-    stages_.push_back(make_stage(spec, last));
+    stages_.push_back(make_pre_tokenizer_stage(spec, last));
   }
 }
 

@@ -154,7 +154,7 @@ void split_layer(const PublishedRows& rows, std::size_t row, PublishedNumber& nu
 }
 
 // Returns the two bins of a published difference, such as the drop from the first to the last bin.
-std::optional<std::pair<PublishedProfileBin, PublishedProfileBin>> difference_of_bins(
+std::optional<std::pair<PublishedProfileBin, PublishedProfileBin>> parse_difference_between_bins(
     const std::string& table, const std::string& bin) {
   if (table == "length_bins" && bin == "total drop")
     return std::pair(PublishedProfileBin{65536, 131072, false},
@@ -176,7 +176,7 @@ PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
   number.bin = {rows.number(row, "bin_low"), rows.number(row, "bin_high"), false};
   split_layer(rows, row, number);
   const bool edges = number.bin.low < number.bin.high;
-  if (const auto difference = difference_of_bins(table, bin)) {
+  if (const auto difference = parse_difference_between_bins(table, bin)) {
     number.value_kind = PublishedValueKind::profile;
     number.bin = difference->first;
     number.minus = difference->second;

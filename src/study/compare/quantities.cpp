@@ -210,7 +210,7 @@ std::optional<MeasuredValue> evaluate_head(const std::string& name, RunTables& r
     return evaluate_column_of_head(layer, head, column, run);
   }
   if (int pair = 0; std::sscanf(what.c_str(), "complement_pair_%d", &pair) == 1)
-    return evaluate_complement_plane_share(run, layer, head, pair);
+    return evaluate_variance_share_of_plane(run, layer, head, pair);
   return MeasuredValue{.missing = "not computed by qkscope"};
 }
 

@@ -129,7 +129,7 @@ std::string describe(const PublishedProfileBin& bin) {
 }
 
 // Value of the profile bin that contains the centre of the published bin, mean over heads.
-MeasuredValue evaluate_profile_line(const PublishedNumber& published, RunTables& run) {
+MeasuredValue evaluate_mean_profile(const PublishedNumber& published, RunTables& run) {
   const double middle = 0.5 * (published.bin.low + published.bin.high);
   const auto at_middle = [&](const HeadProfile& profile) {
     for (const auto& bin : profile.values)
@@ -340,7 +340,7 @@ MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& 
     case PublishedValueKind::profile:
       return evaluate_published_profile(published, run);
     case PublishedValueKind::line:
-      return evaluate_profile_line(published, run);
+      return evaluate_mean_profile(published, run);
     case PublishedValueKind::heatmap:
       return evaluate_heatmap_cell(published, run);
     case PublishedValueKind::weight:
@@ -353,8 +353,8 @@ MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& 
   return {.missing = "not computed by qkscope"};
 }
 
-MeasuredValue evaluate_complement_plane_share(RunTables& run, std::int64_t layer, std::int64_t head,
-                                              std::int64_t pair) {
+MeasuredValue evaluate_variance_share_of_plane(RunTables& run, std::int64_t layer,
+                                               std::int64_t head, std::int64_t pair) {
   const auto values = run.select_column_values("complement", "variance_share",
                                                {{"layer", static_cast<double>(layer)},
                                                 {"head", static_cast<double>(head)},

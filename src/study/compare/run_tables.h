@@ -146,7 +146,7 @@ MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTa
 // Recomputes a published profile bin, heat-map cell, weight or PCA component from our results.
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run);
 // Fraction of the complement's variance (orthogonal to a and b) in plane `pair` of one head.
-MeasuredValue evaluate_complement_plane_share(RunTables& run, std::int64_t layer, std::int64_t head,
-                                              std::int64_t pair);
+MeasuredValue evaluate_variance_share_of_plane(RunTables& run, std::int64_t layer,
+                                               std::int64_t head, std::int64_t pair);
 
 }  // namespace qkscope

@@ -45,7 +45,7 @@ std::string fill_placeholders_of_run(std::string pattern, const SweepRun& run,
   return pattern;
 }
 
-// `target` is the section `publish`; its empty fields are filled in.
+// Fills in the empty fields of `target`, the section `publish`.
 PublishOptions target_of_run(PublishOptions target, const SweepRun& run, const std::string& sweep,
                              const std::string& file) {
   const auto& output = run.capture.output;

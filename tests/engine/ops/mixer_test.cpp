@@ -223,7 +223,8 @@ constexpr std::int64_t kModelWidth = 16;
 Tensor run_net(const RandomWeights& net, const Tensor& x, const std::vector<Sequence>& sequences,
                const MixerMemory* past = nullptr, MixerMemory* memory = nullptr) {
   Tensor output({x.dim(0), net.config.value_heads, net.config.d_value});
-  mix({net.config, net.weights, x, sequences, {}, past}, {.rows = {}, .memory = memory}, output);
+  apply_mixer({net.config, net.weights, x, sequences, {}, past}, {.rows = {}, .memory = memory},
+              output);
   return output;
 }
 
@@ -283,7 +284,7 @@ TEST_P(EveryMixer, StatesAfterChosenRowsAreThoseOfShorterTexts) {
                           const std::vector<std::int64_t>& rows) {
     Tensor state(net.config.state_shape(std::ssize(rows)));
     Tensor output({90, net.config.value_heads, net.config.d_value});
-    mix({net.config, net.weights, x, sequences, rows}, {.rows = state}, output);
+    apply_mixer({net.config, net.weights, x, sequences, rows}, {.rows = state}, output);
     return state;
   };
   const auto chosen = states({{.begin = 0, .length = 20}, {.begin = 20, .length = 70}},

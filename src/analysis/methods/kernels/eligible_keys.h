@@ -22,7 +22,7 @@ struct KeyRange {
 
 // Keys that are eligible at a query point: those in earlier bins and, with a sliding window, after
 // position - window. Both ends of the range ascend with the point, so a pair of keys i < j of one
-// text is eligible at points [first_eligible_point(j), end_of_eligible_points(i)).
+// text is eligible at points [first_eligible_point(j), eligible_point_end(i)).
 class EligibleKeys {
  public:
   EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
@@ -33,7 +33,7 @@ class EligibleKeys {
     return {range.begin, range.end};
   }
   std::int64_t first_eligible_point(std::int64_t key) const { return first_[as_index(key)]; }
-  std::int64_t end_of_eligible_points(std::int64_t key) const { return end_[as_index(key)]; }
+  std::int64_t eligible_point_end(std::int64_t key) const { return end_[as_index(key)]; }
 
  private:
   struct CompactKeyRange {  // a KeyRange in half the memory

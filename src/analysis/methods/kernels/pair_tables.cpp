@@ -198,7 +198,7 @@ class ProfileSums {
 
   PointRange eligible_points(const KeyPair& pair) const {
     return {keys_before_.first_eligible_point(pair.second),
-            keys_before_.end_of_eligible_points(pair.first)};
+            keys_before_.eligible_point_end(pair.first)};
   }
 
   // Queues the pairs of one text in the order of their later key, because consecutive pairs share
@@ -210,7 +210,7 @@ class ProfileSums {
     std::int64_t tile_first = 0;  // first point of the tile
     for (auto j = begin; j < last; ++j) {
       const auto first = std::max(at_work_.front().first, keys_before_.first_eligible_point(j));
-      const auto end = std::min(at_work_.back().end, keys_before_.end_of_eligible_points(j));
+      const auto end = std::min(at_work_.back().end, keys_before_.eligible_point_end(j));
       if (first >= end) continue;
       if (4 * (first - tile_first) > end - first) evaluator_.flush();
       if (evaluator_.empty()) tile_first = first;

@@ -271,7 +271,7 @@ void CpuBackend::mix(std::span<const std::int64_t> state_rows) {
     states.memory = &recurrent_after_[as_index(layer_)];
     *states.memory = make_mixer_memory(c, std::ssize(batch_->sequences));
   }
-  qkscope::mix(input, states, mixed_);
+  qkscope::apply_mixer(input, states, mixed_);
 }
 
 // The cache gets the states of a pass at its end, so that a pass that throws leaves it unchanged.

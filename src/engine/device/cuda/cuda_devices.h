@@ -1,4 +1,4 @@
-// Functions of the CUDA module's table (engine/device/cuda_module.h) and queries about GPUs.
+// Entry points of the CUDA module (engine/device/cuda_module.h) and queries about GPUs.
 #pragma once
 
 #include <cstdint>

@@ -106,14 +106,14 @@ __device__ void rotate_pair(float& a, float& b, float c, float s) {
 // P rotary (RoPE) pairs of one head: values A start at channel `first`, values B at `second`. With
 // rotated halves the pairs are (A[i], B[i]); otherwise the 2P values of A and B are adjacent.
 template <typename T, int P>
-struct PairGroup {
+struct RotaryPairGroup {
   int pair = 0;  // index of the first pair
   bool halves = false;
   int first = 0;
   int second = 0;
 
   // Rotated channels are [begin, begin + 2 half); the groups after them hold the other channels.
-  __device__ PairGroup(int number, int half, int begin, bool interleaved)
+  __device__ RotaryPairGroup(int number, int half, int begin, bool interleaved)
       : pair(number * P), halves(pair < half && !interleaved) {
     const int unrotated = 2 * (pair - half);
     first = halves              ? begin + pair
@@ -197,7 +197,7 @@ __global__ void heads_kernel(NormalizeAndRotateArguments a) {
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {
       if (lane + 32 * j >= groups) continue;
-      const PairGroup<T, P> group(lane + 32 * j, half, begin, a.interleaved);
+      const RotaryPairGroup<T, P> group(lane + 32 * j, half, begin, a.interleaved);
       group.load(head, x[j]);
       if (a.norm_last && a.rotate && group.pair < half) group.rotate(x[j], cos, sin);
 #pragma unroll
@@ -210,7 +210,7 @@ __global__ void heads_kernel(NormalizeAndRotateArguments a) {
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {
       if (lane + 32 * j >= groups) continue;
-      const PairGroup<T, P> group(lane + 32 * j, half, begin, a.interleaved);
+      const RotaryPairGroup<T, P> group(lane + 32 * j, half, begin, a.interleaved);
       if (weight != nullptr) group.apply_norm(x[j], weight, scale);
       if (!a.norm_last && a.rotate && group.pair < half) group.rotate(x[j], cos, sin);
       if (is_query)
@@ -218,7 +218,7 @@ __global__ void heads_kernel(NormalizeAndRotateArguments a) {
         for (int i = 0; i < 2 * P; ++i) x[j][i] *= query_scale;
       const bool sorts = a.sorts_pairs && a.rotate && group.pair < half;
       if (sorts) group.sort_pairs(x[j]);
-      PairGroup<T, P>(lane + 32 * j, half, begin, a.interleaved && !sorts).store(head, x[j]);
+      RotaryPairGroup<T, P>(lane + 32 * j, half, begin, a.interleaved && !sorts).store(head, x[j]);
     }
   }
 }

@@ -1,4 +1,4 @@
-// Recurrent states of the gated delta nets of a KV cache.
+// Recurrent states of gated delta nets, which a KV cache holds.
 #pragma once
 
 #include <cstdint>

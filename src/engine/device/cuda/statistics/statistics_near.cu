@@ -225,7 +225,7 @@ std::int64_t score_tile_rows(DType dtype, std::int64_t d_head) {
 
 void compute_near_key_statistics(const ScoreArguments& a, cudaStream_t stream) {
   const auto& layout = a.layout;
-  const NearOptions options{.bands = static_cast<int>(layout.near_bands()),
+  const NearOptions options{.bands = static_cast<int>(layout.near_band_count()),
                             .stream_first = static_cast<int>(layout.stream_first),
                             .stream_last = static_cast<int>(layout.stream_last),
                             .reach = static_cast<int>(std::max(layout.window, layout.stream_last))};
