@@ -54,8 +54,9 @@ TEST(Bench, CountsTheFlopOfEachPart) {
 TEST(Bench, MixersOfHybridModelsAreTimed) {
   const auto outcome = bench("--model " + golden_path("nemotron_h") + " --batch 20 --json");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto report = Json::parse(outcome.out);
   double flop = 0.0;
-  for (const auto& part : Json::parse(outcome.out)["batches"][0]["parts"])
+  for (const auto& part : report["batches"][0]["parts"])
     if (part["name"] == "mixer") flop = part["flop"].get<double>();
   // Only layer 0 precedes the attention of layer 2: 6 heads of 8, 2 groups of 12 states.
   EXPECT_EQ(flop, 2.0 * 20 * (32 * (48 + 2 * 24 + 48 + 2 * 6) + 3 * 12 * 48));
