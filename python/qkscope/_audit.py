@@ -31,6 +31,7 @@ _POST_NORMS = ("afmoe", "exaone4", "falcon_h1", "gemma2", "gemma3_text", "gemma4
                "olmo2", "olmo3", "olmo_hybrid")
 # q and k are not compared where the modules q_norm and k_norm of transformers follow RoPE, or the key has a factor in qkscope.
 _OTHER_QK = ("falcon_h1", "nanochat")
+_MIXERS = ("attn", "attention", "conv", "mamba", "mixer")  # ends of the names of modules that mix tokens
 _ALLOWED = 16  # differences up to this many times the rounding of the type are expected
 _FLOOR = 4  # and up to this many units in the last place of the largest value
 _LARGE = 2 * 10**9  # parameters above which no second pass measures the rounding
@@ -136,6 +137,8 @@ def audit(
         return _compare(ours, theirs, _by_formula(ours, dtype), ("qkscope", f"{other['engine']} in {fspath(against)}"), native)
     hf = load_model(fspath(checkpoint), None, dtype, device) if isinstance(against, (str, PathLike)) else against
     theirs = transformers_stages(hf, ids, chosen)
+    if native.cfg.family == "falcon_h1":  # the factor of attention's input is part of the weights in qkscope
+        theirs = {key: value for key, value in theirs.items() if key[0] != "norm"}
     if native.cfg.family in _POST_NORMS:
         theirs = {key: value for key, value in theirs.items() if key[0] not in ("attention output", "MLP output")}
     if native.cfg.qkv_clip or native.cfg.family in _OTHER_QK:  # qkscope's q and k are clipped
@@ -212,7 +215,7 @@ def _stage_hooks(model: Any, keep: Any) -> list[Any]:
     named = dict(model.named_modules())
     for name, attention in named.items():
         layer = getattr(attention, "layer_idx", None)
-        if layer is None or not hasattr(attention, "forward") or not any(name.endswith(end) for end in ("attn", "attention")):
+        if layer is None or not hasattr(attention, "forward") or not name.endswith(_MIXERS):
             continue
         block = named[name.rsplit(".", 1)[0]]
 
@@ -233,7 +236,8 @@ def _stage_hooks(model: Any, keep: Any) -> list[Any]:
             if hasattr(block, mlp):
                 hooks.append(getattr(block, mlp).register_forward_hook(into("MLP output")))
         for kind in "qk":
-            source = getattr(attention, f"{kind}_norm", None) or getattr(attention, f"{kind}_proj", None)
+            names = (f"{kind}_norm", f"{kind}_layernorm", f"{kind}_proj")
+            source = next((getattr(attention, end) for end in names if getattr(attention, end, None) is not None), None)
             if source is not None:
                 hooks.append(source.register_forward_hook(into(kind)))
     return hooks
