@@ -16,7 +16,7 @@ constexpr std::size_t kLeftColumn = 26;  // width of names and placeholders
 constexpr std::size_t kWidestText = 100;
 constexpr std::size_t kNarrowestText = 60;
 
-// Returns the width of the terminal, within bounds that stay readable.
+// Returns the width of the terminal, clamped to a readable range.
 std::size_t text_width() {
   winsize size{};
   if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0)

@@ -53,7 +53,7 @@ class LocalStore : public ObjectStore {
   void remove(const std::string& name) override {
     auto path = path_of(name);
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) system_error("remove", path, errno);
-    // Removes empty parent folders, because object stores have no folders.
+    // Removes empty parent folders, as in an object store, which has no folders.
     const auto base = path_of("");
     for (path = parent_folder(path); path != base; path = parent_folder(path))
       if (::rmdir(path.c_str()) != 0) return;

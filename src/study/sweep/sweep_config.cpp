@@ -45,7 +45,7 @@ std::string fill_placeholders_of_run(std::string pattern, const SweepRun& run,
   return pattern;
 }
 
-// Fills in the empty fields of `target`, the section `publish`.
+// Fills in the empty fields of `target` (the `publish` section) from the run's configuration.
 PublishOptions target_of_run(PublishOptions target, const SweepRun& run, const std::string& sweep,
                              const std::string& file) {
   const auto& output = run.capture.output;

@@ -70,7 +70,8 @@ void read_deepseek_v3(ModelConfig& model, const ConfigReader& config) {
     model.names.unused.push_back(fmt::format("layers.{}.", model.n_layers + i));
 }
 
-// DeepSeek-V2: softmax scores without a selection bias; a group of experts counts by its best one.
+// DeepSeek-V2: softmax scores without a selection bias; the score of a group of experts is that of
+// its best one.
 void read_deepseek_v2(ModelConfig& model, const ConfigReader& config) {
   read_latent_attention(model, config, 2048);
   model.rope_interleaved = true;
