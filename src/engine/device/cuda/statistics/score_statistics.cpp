@@ -12,9 +12,9 @@
 namespace qkscope::cuda {
 namespace {
 
-// All 16 heads of SmolLM3-3B at 131,072 tokens in one launch: a sampled query block reads up to
-// 131,072 keys alone, so that several launches would wait for one long block each.
-constexpr std::int64_t kMostValueBytes = std::int64_t{512} << 20;
+// Limit of the values per row. It holds eight heads of 131,072 tokens: a launch for fewer heads
+// would mostly wait for its longest block of sampled queries.
+constexpr std::int64_t kMostValueBytes = std::int64_t{288} << 20;
 
 // Layout of a result buffer: consecutive arrays with offsets in bytes.
 struct ResultLayout {
