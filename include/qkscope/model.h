@@ -144,7 +144,8 @@ struct MixerConfig {
   }
 };
 
-// Factors on the outputs of projections (Falcon-H1), which are applied to the weights.
+// Constant factors on projections (Falcon-H1 calls them multipliers). Loading a checkpoint
+// multiplies the weights by them.
 struct ProjectionScales {
   double attention_input = 1.0;  // factor on the input of q, k and v
   double k = 1.0;
@@ -199,8 +200,8 @@ struct LatentAttention {
 
 // Per-layer inputs (Gemma 4). Token t has one vector for every layer,
 //   p = (norm(W_P e / sqrt(d_model)) + sqrt(width) E[t]) / sqrt(2),
-// with the embedded token e and an embedding E of its own. A layer ends with the addition of
-// norm(W_out (activation(W_gate x) * p)) to the residual stream x.
+// where e is the token embedding and E is a second embedding table with rows of this layer. After
+// its MLP, a layer adds norm(W_out (activation(W_gate x) * p)) to the residual stream x.
 struct PerLayerInputs {
   std::int64_t width = 0;       // of one vector; 0: the model has no per-layer inputs
   std::int64_t vocab_size = 0;  // rows of the embedding E
@@ -233,7 +234,8 @@ struct MixerNames {
   std::string input_norm = "input_layernorm";
   std::string mlp_norm = "post_attention_layernorm";
   std::string module = "linear_attn";
-  // Mamba 2: z, v, k, q and a in one matrix, one after another; short convolution: k, z and v.
+  // Name of the fused input projection, whose rows are z, v, k, q and a (Mamba 2), or k, z and v
+  // (short convolution), in this order.
   std::string all = {};
   // q, k, v and z (the gate of the output), and b and a, each in one matrix whose rows are grouped
   // by key head; or q, k and v in one matrix, one after another; or all in matrices of their own.

@@ -97,9 +97,10 @@ class QKSCOPE_API Shape {
 };
 
 namespace detail {
-[[noreturn]] QKSCOPE_API void wrong_type(DType found, DType asked);
-[[noreturn]] QKSCOPE_API void wrong_rows(std::int64_t begin, std::int64_t end, const Shape& shape);
-[[noreturn]] QKSCOPE_API void wrong_shape(const Shape& found, const Shape& asked);
+[[noreturn]] QKSCOPE_API void throw_bad_element_type(DType found, DType asked);
+[[noreturn]] QKSCOPE_API void throw_bad_row_range(std::int64_t begin, std::int64_t end,
+                                                  const Shape& shape);
+[[noreturn]] QKSCOPE_API void throw_bad_reshape(const Shape& found, const Shape& asked);
 }  // namespace detail
 
 // A non-owning strided view; the memory must outlive the view. Byte is std::byte or const
@@ -138,7 +139,7 @@ class BasicTensorView {
 
   template <typename T>
   Element<T>* data() const {
-    if (dtype_ != DTypeOf<T>::value) detail::wrong_type(dtype_, DTypeOf<T>::value);
+    if (dtype_ != DTypeOf<T>::value) detail::throw_bad_element_type(dtype_, DTypeOf<T>::value);
     return reinterpret_cast<Element<T>*>(bytes_);
   }
 
@@ -146,7 +147,7 @@ class BasicTensorView {
   // range.
   BasicTensorView rows(std::int64_t begin, std::int64_t end) const {
     if (rank() == 0 || begin < 0 || begin > end || end > dim(0))
-      detail::wrong_rows(begin, end, shape_);
+      detail::throw_bad_row_range(begin, end, shape_);
     Shape shape = shape_;
     shape[0] = end - begin;
     return {bytes_ + begin * stride(0) * static_cast<std::int64_t>(dtype_size(dtype_)), dtype_,
@@ -155,7 +156,7 @@ class BasicTensorView {
 
   // Returns a view of the same elements with another shape. The view must be contiguous.
   BasicTensorView reshaped(const Shape& shape) const {
-    if (!is_contiguous() || shape.count() != size()) detail::wrong_shape(shape_, shape);
+    if (!is_contiguous() || shape.count() != size()) detail::throw_bad_reshape(shape_, shape);
     return {bytes_, dtype_, shape, device_};
   }
 

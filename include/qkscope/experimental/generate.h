@@ -34,7 +34,7 @@ class QKSCOPE_API KeyValueCache {
   // Returns true if the cached keys stay valid when `more` tokens follow. False if the text passes
   // a length at which RoPE changes its frequencies (dynamic, longrope); the text then has to run
   // again from the start.
-  bool can_go_on(std::int64_t sequence, std::int64_t more) const;
+  bool can_extend(std::int64_t sequence, std::int64_t more) const;
 
   // Adds the next tokens of one text to a batch; call once per text for each batch.
   void add_to(Batch& batch, std::int64_t sequence, std::span<const std::int32_t> ids) const;

@@ -56,7 +56,7 @@ void set_scores(ScoreAttribution::State& state) {
   parallel_for(std::ssize(state.pairs), [&](std::int64_t i) {
     auto& pair = state.pairs[as_index(i)];
     const auto& head = state.head(as_index(i));
-    pair.score = head.score(head.q.row_of(pair.query), head.k.row_of(pair.key));
+    pair.score = head.score(head.q.row_at_position(pair.query), head.k.row_at_position(pair.key));
     pair.residual = pair.score;
     for (const double value : state.contributions(as_index(i)).data) {
       pair.residual -= value;
@@ -93,7 +93,7 @@ std::shared_ptr<const ScoreAttribution::State> attribute(const Model& model,
 
 constexpr std::string_view kTop = "top:";
 
-// Observer that reads the attention of the chosen queries in the layers of the chosen heads.
+// Reads attention scores and patterns of the chosen queries and heads during a forward pass.
 class AttentionReader : public Observer {
  public:
   AttentionReader(const std::vector<AttentionHead>& heads, const std::vector<std::int64_t>& queries,

@@ -30,8 +30,8 @@ struct ScoreAttribution::State {
   }
   Matrix contributions(std::size_t pair) const {
     const auto& of_head = head(pair);
-    return of_head.contributions(of_head.q.row_of(pairs[pair].query),
-                                 of_head.k.row_of(pairs[pair].key));
+    return of_head.contributions(of_head.q.row_at_position(pairs[pair].query),
+                                 of_head.k.row_at_position(pairs[pair].key));
   }
 };
 

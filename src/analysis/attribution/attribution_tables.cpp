@@ -105,7 +105,7 @@ struct Effect {
 
 // Returns the effects of all components of a query of a head, then of all components of its keys.
 std::vector<Effect> row_effects(const HeadDecomposition& head, std::int64_t query) {
-  const auto q = head.scaled_queries(head.q.row_of(query));  // (q components, d_head)
+  const auto q = head.scaled_queries(head.q.row_at_position(query));  // (q components, d_head)
   const auto whole = column_sums(q);
   Matrix parts(q.rows + head.k.components(), query + 1);  // contributions to the scores
   std::vector<double> scores(as_index(query) + 1);
@@ -188,8 +188,8 @@ Table ScoreAttribution::rotary_table(bool components, std::int64_t top) const {
                        "integer pair, real frequency, real wavelength, real value";
   return make_table(*state_, columns, [&](Table& table, std::size_t pair) {
     const auto& head = state_->head(pair);
-    const auto q = head.scaled_queries(head.q.row_of(state_->pairs[pair].query));
-    const auto k = head.rotated_keys(head.k.row_of(state_->pairs[pair].key));
+    const auto q = head.scaled_queries(head.q.row_at_position(state_->pairs[pair].query));
+    const auto k = head.rotated_keys(head.k.row_at_position(state_->pairs[pair].key));
     const auto add = [&](const Cells& names, const double* query, const double* key) {
       const auto terms = head.split_score_by_rotary_pair(query, key);
       for (std::int64_t p = 0; p < std::ssize(terms); ++p) {
@@ -212,8 +212,8 @@ Table ScoreAttribution::distance_table(bool components, std::int64_t top) const 
   const auto distances = sampled_distances(state_->furthest);
   return make_table(*state_, columns, [&](Table& table, std::size_t pair) {
     const auto& head = state_->head(pair);
-    const auto i = head.q.row_of(state_->pairs[pair].query);
-    const auto k = head.k.split(head.k.row_of(state_->pairs[pair].key));
+    const auto i = head.q.row_at_position(state_->pairs[pair].query);
+    const auto k = head.k.split(head.k.row_at_position(state_->pairs[pair].key));
     const auto add = [&](const Cells& names, const double* query, const double* key) {
       for (const auto distance : distances) {
         auto cells = names;

@@ -140,7 +140,8 @@ SplitVectors HeadReader::split() {
 
 namespace {
 
-// Observer that passes every component of the residual stream to the head readers.
+// Passes each component of the residual stream (embedding, attention and MLP outputs) to the
+// HeadReader objects during a forward pass.
 class ComponentCollector : public Observer {
  public:
   ComponentCollector(const Model& model, std::vector<HeadReader>& readers, ComponentOptions options)

@@ -25,7 +25,8 @@ class HeadComposition {
     std::int64_t samples = 0;
     for (const auto& pair : pairs) {
       if (pair.head != head.head()) continue;
-      const auto matrix = head.contributions(head.q.row_of(pair.query), head.k.row_of(pair.key));
+      const auto matrix =
+          head.contributions(head.q.row_at_position(pair.query), head.k.row_at_position(pair.key));
       std::vector<double> values(matrix.data.begin(), matrix.data.end());
       for (const auto& side : {row_sums(matrix), column_sums(matrix)})
         values.insert(values.end(), side.begin(), side.end());

@@ -11,7 +11,7 @@
 
 namespace qkscope {
 
-std::int64_t SplitVectors::row_of(std::int64_t position) const {
+std::int64_t SplitVectors::row_at_position(std::int64_t position) const {
   const auto found = std::ranges::lower_bound(positions, position);
   QKSCOPE_ASSERT(found != positions.end() && *found == position);
   return found - positions.begin();

@@ -26,7 +26,7 @@ struct SplitVectors {
 
   std::int64_t components() const { return std::ssize(labels); }
   // Index of a position among the rows.
-  std::int64_t row_of(std::int64_t position) const;
+  std::int64_t row_at_position(std::int64_t position) const;
   Matrix split(std::int64_t row) const;  // (components, d_head)
 };
 

@@ -157,7 +157,8 @@ Figure key_channel_map(const AnalysisResults& results, const FigureKind& kind) {
     channels = std::max(channels, cell.channel + 1);
   }
   const PanelGrid grid(grid_options(kind, 2));
-  // The colour scale ends at the 99.9th percentile: outlier channels would darken all others.
+  // The colour scale ends at the 99.9th percentile, so that a few outlier channels do not compress
+  // the range of all others.
   const double top = std::max(2.0, quantile_of(ratios, 0.999));
   const auto settings =
       gnuplot_palette_command(style::kCividis) +

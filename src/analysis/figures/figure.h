@@ -1,4 +1,4 @@
-// A figure (data, caption, gnuplot script), the list of all figures, and calls of gnuplot.
+// Figures: each has data, a caption and a gnuplot script. Lists all figures and runs gnuplot.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // Geometry of a head from sums over its vectors and its attention: ranks, use of RoPE frequencies,
-// preferred distances and their decay. docs/explanation/geometry.md defines and cites each number.
+// preferred query-key distances and how attention decays with distance. Definitions and sources:
+// docs/explanation/geometry.md.
 #pragma once
 
 #include <cmath>

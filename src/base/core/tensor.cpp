@@ -111,15 +111,15 @@ std::string Shape::to_string() const {
   return fmt::format("[{}]", fmt::join(sizes_.begin(), sizes_.begin() + rank_, ", "));
 }
 
-void detail::wrong_type(DType found, DType asked) {
+void detail::throw_bad_element_type(DType found, DType asked) {
   failure("tensor: its elements are {}, asked for as {}", dtype_name(found), dtype_name(asked));
 }
 
-void detail::wrong_rows(std::int64_t begin, std::int64_t end, const Shape& shape) {
+void detail::throw_bad_row_range(std::int64_t begin, std::int64_t end, const Shape& shape) {
   failure("tensor of shape {}: there are no rows [{}, {})", shape.to_string(), begin, end);
 }
 
-void detail::wrong_shape(const Shape& found, const Shape& asked) {
+void detail::throw_bad_reshape(const Shape& found, const Shape& asked) {
   failure("tensor of shape {}: cannot be seen as {}; expected as many elements, lying densely",
           found.to_string(), asked.to_string());
 }

@@ -66,7 +66,7 @@ FrequencySearch::FrequencySearch(std::span<const std::int32_t> positions, Freque
 // Refines the rotation frequency near `start`, by at most one grid step and inside the band.
 RotationFrequencyPeak FrequencySearch::refine_rotation(
     double start, std::span<const std::complex<double>> units) const {
-  const double step = spectrum_.step();
+  const double step = spectrum_.frequency_step();
   const double sign = start < 0 ? -1 : 1;
   const double low = std::max(band_.low, std::fabs(start) - step);
   const double high = std::min(band_.high, std::fabs(start) + step);
@@ -126,7 +126,7 @@ RotationFrequencyPeak FrequencySearch::strongest_rotation(
     std::span<const std::complex<double>> units) {
   spectrum_.compute(units);
   const auto peaks = peaks_above_threshold();
-  const double step = spectrum_.step();
+  const double step = spectrum_.frequency_step();
   const auto in_band = [&](double k) {
     return std::fabs(k) * step >= band_.low && std::fabs(k) * step <= band_.high;
   };

@@ -172,7 +172,7 @@ std::vector<double> centred_copy(std::span<const double> values) {
 // Computes E(omega) = sum exp(-i omega t) on [0, 2 band.high] by NUFFT, shifted down by `shift`
 // grid points, so that both E(omega) and E(2 omega) lie in the band.
 void compute_spectrum_of_ones(const PositionOrder& order, std::int64_t shift, Nufft& spectrum) {
-  const double omega = to_double(shift) * spectrum.step();
+  const double omega = to_double(shift) * spectrum.frequency_step();
   const PhaseTable phase(omega, order.length());
   const auto back = std::polar(1.0, omega * spectrum.origin());
   std::vector<std::complex<double>> signal;
@@ -186,7 +186,7 @@ void compute_spectrum_of_ones(const PositionOrder& order, std::int64_t shift, Nu
 
 LombScargle::LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& spectrum)
     : band_{std::max(std::numbers::pi / 4 / to_double(order.length()), band.low), band.high},
-      step_(spectrum.step()),
+      step_(spectrum.frequency_step()),
       first_(static_cast<std::int64_t>(std::ceil(band_.low / step_))),
       ones_(as_index(order.rows()), 1.0),
       exact_ones_(order, std::vector<double>(ones_.size(), 1.0)) {

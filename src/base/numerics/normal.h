@@ -19,8 +19,8 @@ inline double log_gamma(double x) {
   return ::lgamma_r(x, &sign);
 }
 
-// z scores of up to kMostLanes pairs of keys, tabulated at columns and interpolated linearly
-// between them: z[c] + fraction (z[c + 1] - z[c]), or z[c] in the last column.
+// Table of z scores of up to kMostLanes key pairs, one per SIMD lane. Values between two columns
+// are interpolated linearly: z[c] + fraction (z[c + 1] - z[c]); after the last column, z[c].
 inline constexpr std::int64_t kLaneStep = 4;
 inline constexpr std::int64_t kMostLanes = 16;
 struct ZScoreInterpolation {

@@ -76,9 +76,9 @@ struct NufftTables {
   void set_block_offsets();
 };
 
-// Computes S(omega) = sum z_t exp(-i omega (t - origin())) at omega = k step(), in single precision
-// with a relative error below 2e-3. The grid has at least 1.4 points per resolution cell 2 pi /
-// length, so values between grid points can be interpolated.
+// Computes S(omega) = sum z_t exp(-i omega (t - origin())) at omega = k frequency_step(), in single
+// precision with a relative error below 2e-3. The grid has at least 1.4 points per resolution cell
+// 2 pi / length, so values between grid points can be interpolated.
 class Nufft {
  public:
   // Only frequencies in or near the band may be queried; a lower band.high gives a smaller grid.
@@ -88,7 +88,7 @@ class Nufft {
   // Transforms `values`, shape (offsets).
   void compute(std::span<const std::complex<double>> values);
 
-  double step() const { return tables_->step; }
+  double frequency_step() const { return tables_->step; }
   double origin() const { return to_double(middle_) * tokens_per_point(); }
   std::int64_t size() const { return static_cast<std::int64_t>(fft().size()); }
   // First and last multiple of half a grid step that cover the band, for one sign of the frequency.

@@ -48,14 +48,14 @@ class PhaseTable {
   static Phases phases_of_multiples(double angle, std::int64_t count) {
     std::complex<double> small[64];
     for (std::int64_t n = 0; n < 8; ++n) {
-      small[n] = phase_of_multiple(angle, n);
-      small[8 * n] = phase_of_multiple(angle, 8 * n);
+      small[n] = unit_phasor(angle, n);
+      small[8 * n] = unit_phasor(angle, 8 * n);
     }
     for (int n = 0; n < 64; ++n) small[n] = product(small[n / 8 * 8], small[n % 8]);
     Phases all;
     all.reserve(as_index(count) + 64);
     for (std::int64_t n = 0; n < count; n += 64) {
-      const auto start = phase_of_multiple(angle, n);
+      const auto start = unit_phasor(angle, n);
       for (const auto& step : small) all.push_back(product(start, step));
     }
     return all;
@@ -63,7 +63,7 @@ class PhaseTable {
 
  private:
   // Returns exp(-i angle n), corrected for the rounding error of angle * n.
-  static std::complex<double> phase_of_multiple(double angle, std::int64_t n) {
+  static std::complex<double> unit_phasor(double angle, std::int64_t n) {
     const double turn = angle * to_double(n);
     const double rest = std::fma(angle, to_double(n), -turn);
     const double c = std::cos(turn);

@@ -88,7 +88,8 @@ void check_settings(const StatisticsSettings& settings, const ModelConfig& model
 
 // Moments have one width for all kinds of vectors. Leaves v out if its width differs from that of q
 // and k, or throws a bad-input error if the settings ask for v.
-void fit_to_value_width(StatisticsSettings& settings, std::int64_t d_value, std::int64_t d_head) {
+void exclude_values_of_other_width(StatisticsSettings& settings, std::int64_t d_value,
+                                   std::int64_t d_head) {
   if (d_value == d_head || !is_selected(settings.kinds, VectorKind::value)) return;
   if (!settings.kinds.empty())
     bad_input("stats.kinds: v has {} dimensions and q and k have {}; leave v out", d_value, d_head);
@@ -102,7 +103,7 @@ void fit_to_engine(StatisticsSettings& settings, const EngineModel& model) {
   if (!is_selected(settings.stages, VectorStage::post))
     bad_input("stats.stages: {} shows q and k after RoPE only; expected post", model.engine);
   settings.stages = {VectorStage::post};
-  fit_to_value_width(settings, model.d_value, model.config.d_head);
+  exclude_values_of_other_width(settings, model.d_value, model.config.d_head);
 }
 
 // Returns the RoPE metadata of a capture with the resolved frequencies added.
@@ -340,7 +341,7 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   if (plan.run.engine)
     fit_to_engine(settings, plan.run.engine->model());
   else
-    fit_to_value_width(settings, plan.run.model.d_value(), plan.run.model.d_head);
+    exclude_values_of_other_width(settings, plan.run.model.d_value(), plan.run.model.d_head);
   auto& manifest = plan.run.manifest;
   manifest.identity = with_settings(manifest.identity, settings);
   manifest.config_hash = config_hash(effective_stats_config(plan.config));

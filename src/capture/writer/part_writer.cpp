@@ -246,11 +246,11 @@ void CapturePartWriter::finish_batch(const PreparedBatch& prepared,
   forward_seconds_ += count.forward_seconds;
   if (segment_->content_bytes() >= kSegmentBytes || segment_->examples() >= kSegmentExamples ||
       Clock::now() - opened_ >= kSegmentTime)
-    begin_closing_segment();
+    commit_segment_in_background();
 }
 
-void CapturePartWriter::begin_closing_segment() {
-  finish_closing_segment();
+void CapturePartWriter::commit_segment_in_background() {
+  wait_for_segment_commit();
   closing_ = run_in_background([this, entry = open_, segment = std::move(segment_)]() mutable {
     entry.checksum = segment->commit();
     journal_.append_entry(entry);
@@ -258,13 +258,13 @@ void CapturePartWriter::begin_closing_segment() {
   });
 }
 
-void CapturePartWriter::finish_closing_segment() {
+void CapturePartWriter::wait_for_segment_commit() {
   if (closing_.valid()) closing_.get();
 }
 
 void CapturePartWriter::flush() {
-  if (segment_) begin_closing_segment();
-  finish_closing_segment();
+  if (segment_) commit_segment_in_background();
+  wait_for_segment_commit();
 }
 
 }  // namespace qkscope

@@ -84,8 +84,8 @@ class CapturePartWriter {
   void begin_batch(const PreparedBatch& prepared);
   void add_rows(const PreparedBatch& prepared, const SampledRows& rows, ConstTensorView vectors);
   void finish_batch(const PreparedBatch& prepared, const CapturedBatch::BatchTotals& count);
-  void begin_closing_segment();
-  void finish_closing_segment();
+  void commit_segment_in_background();
+  void wait_for_segment_commit();
 
   const WriterPlan& plan_;
   Journal& journal_;

@@ -110,7 +110,7 @@ class GeneratedSequence {
   // Adds the tokens that the KV cache does not hold yet to the batch.
   void add_to(Batch& batch, KeyValueCache& cache) const {
     const auto uncached = [&] { return std::span(ids_).subspan(as_index(cache.length(number_))); };
-    if (!cache.can_go_on(number_, std::ssize(uncached()))) cache.shorten(number_, 0);
+    if (!cache.can_extend(number_, std::ssize(uncached()))) cache.shorten(number_, 0);
     cache.add_to(batch, number_, uncached());
   }
 

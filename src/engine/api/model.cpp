@@ -221,7 +221,7 @@ void KeyValueCache::shorten(std::int64_t sequence, std::int64_t length) {
   });
 }
 
-bool KeyValueCache::can_go_on(std::int64_t sequence, std::int64_t more) const {
+bool KeyValueCache::can_extend(std::int64_t sequence, std::int64_t more) const {
   return translate_exceptions([&] {
     const auto cached = state_->length(sequence);
     return cached == 0 || same_frequencies(state_->config(), cached, cached + more);

@@ -138,10 +138,10 @@ std::vector<std::string> fetch_branches(const HubClient& client, const Repositor
 
 // Reads CACHED/trees/COMMIT.json, a listing that huggingface_hub also uses. Returns nullopt if it
 // is absent or not understood.
-std::optional<RemoteTree> load_cached_tree(const std::string& repository_cache_folder,
-                                           const std::string& commit);
-void save_cached_tree(const std::string& repository_cache_folder, const std::string& commit,
-                      const RemoteTree& tree);
+std::optional<RemoteTree> read_cached_file_list(const std::string& repository_cache_folder,
+                                                const std::string& commit);
+void write_cached_file_list(const std::string& repository_cache_folder, const std::string& commit,
+                            const RemoteTree& tree);
 
 // Returns true if a path received from a server stays inside its folder.
 bool is_safe_path(const std::string& path);

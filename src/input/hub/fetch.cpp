@@ -122,7 +122,7 @@ class RevisionFetcher {
     if (!known.empty() && (offline || !options_.refresh) && is_complete(known, offline))
       return cache_.snapshot_folder(known);
     const bool usable = !known.empty() && is_folder(cache_.snapshot_folder(known)) &&
-                        !load_cached_tree(cache_.folder(), known);
+                        !read_cached_file_list(cache_.folder(), known);
     if (offline) return usable ? cache_.snapshot_folder(known) : "";
     Listing listing;
     try {
@@ -153,7 +153,7 @@ class RevisionFetcher {
 
   // Returns true if the cache has the listing of the commit and all needed files.
   bool is_complete(const std::string& commit, bool explain) const {
-    const auto tree = load_cached_tree(cache_.folder(), commit);
+    const auto tree = read_cached_file_list(cache_.folder(), commit);
     if (!tree) return false;
     std::vector<std::string> missing;
     try {
@@ -191,9 +191,10 @@ class RevisionFetcher {
     const auto commit = !pinned_.empty()            ? pinned_
                         : is_commit_hash(revision_) ? revision_
                                                     : fetch_commit(client_, repository_, revision_);
-    if (auto tree = load_cached_tree(cache_.folder(), commit)) return {commit, std::move(*tree)};
+    if (auto tree = read_cached_file_list(cache_.folder(), commit))
+      return {commit, std::move(*tree)};
     auto tree = fetch_tree(client_, repository_, commit);
-    save_cached_tree(cache_.folder(), commit, tree);
+    write_cached_file_list(cache_.folder(), commit, tree);
     return {commit, std::move(tree)};
   }
 
@@ -296,7 +297,7 @@ std::optional<std::vector<std::string>> list_snapshot_files(const RepositoryName
                                                             const std::string& snapshot) {
   const auto commit = std::filesystem::path(snapshot).filename().string();
   const auto tree =
-      load_cached_tree(repository_cache_folder(repository.kind, repository.id), commit);
+      read_cached_file_list(repository_cache_folder(repository.kind, repository.id), commit);
   return tree ? std::optional(list_tree_paths(*tree)) : std::nullopt;
 }
 
@@ -322,7 +323,7 @@ CheckpointBytes checkpoint_bytes(const std::string& name_or_folder, const std::s
     const auto commit = std::filesystem::path(folder).filename().string();
     const HubCacheWriter cache(Repository{{RepositoryKind::model, name_or_folder}});
     const auto tree = is_remote_checkpoint(name_or_folder, revision)
-                          ? load_cached_tree(cache.folder(), commit)
+                          ? read_cached_file_list(cache.folder(), commit)
                           : std::nullopt;
     if (tree) return listed_bytes(cache, commit, *tree);
     CheckpointBytes bytes;

@@ -178,8 +178,8 @@ std::vector<std::string> list_branches(const RepositoryName& repository) {
   });
 }
 
-std::optional<RemoteTree> load_cached_tree(const std::string& repository_cache_folder,
-                                           const std::string& commit) {
+std::optional<RemoteTree> read_cached_file_list(const std::string& repository_cache_folder,
+                                                const std::string& commit) {
   const auto path = tree_path(repository_cache_folder, commit);
   if (!path_exists(path)) return {};
   try {
@@ -206,8 +206,8 @@ std::optional<RemoteTree> load_cached_tree(const std::string& repository_cache_f
   }
 }
 
-void save_cached_tree(const std::string& repository_cache_folder, const std::string& commit,
-                      const RemoteTree& tree) {
+void write_cached_file_list(const std::string& repository_cache_folder, const std::string& commit,
+                            const RemoteTree& tree) {
   Json files = Json::object();
   for (const auto& file : tree) {
     Json entry = {{"size", file.size}, {"blob_id", file.git_sha1}};

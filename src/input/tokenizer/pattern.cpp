@@ -106,16 +106,16 @@ class SplitRegexMatcher {
   const char* case_words(const char* at, Character first) const {
     if (first.flags & (kNumber | kNewline)) return at;
     const char* start = first.flags & kLetter ? at : at + first.size;
-    if (const char* end = lower_ending(start); end != start) return end;
+    if (const char* end = match_upper_then_lower(start); end != start) return end;
     if (start != at) {
-      if (const char* end = lower_ending(at); end != at) return end;
+      if (const char* end = match_upper_then_lower(at); end != at) return end;
     }
     const char* end = run(start, kUpper);
     return end == start ? at : end;
   }
 
   // Matches `U*W+`: uppercase or uncased characters, then lowercase or uncased ones.
-  const char* lower_ending(const char* start) const {
+  const char* match_upper_then_lower(const char* start) const {
     const char* upper_end = start;
     const char* last_both = start;  // end of the last character that is both upper and lower
     while (upper_end < end_) {

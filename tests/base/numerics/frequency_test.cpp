@@ -147,9 +147,9 @@ TEST(Nufft, AgreesWithTheReference) {
     spectrum.compute(values);
     double energy = 0;
     for (const auto& value : values) energy += std::norm(value);
-    const auto last = static_cast<std::int64_t>(highest / spectrum.step());
+    const auto last = static_cast<std::int64_t>(highest / spectrum.frequency_step());
     for (std::int64_t k = -last; k <= last; k += 37) {
-      const double omega = static_cast<double>(k) * spectrum.step();
+      const double omega = static_cast<double>(k) * spectrum.frequency_step();
       const auto sum = nufft_reference(offsets, values, omega, spectrum.origin());
       EXPECT_LT(std::abs(spectrum.value_at_point(k) - sum), 5e-3 * std::sqrt(energy))
           << round << " " << k;

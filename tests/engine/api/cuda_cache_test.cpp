@@ -59,7 +59,7 @@ TEST_P(CudaCached, RowsAgreeWithTheWholePass) {
   double worst = 0.0;
   for (const std::size_t piece : {20, 1, 1, 27, 1}) {
     end += piece;
-    if (!cache.can_go_on(0, static_cast<std::int64_t>(piece))) cache.shorten(0, 0);
+    if (!cache.can_extend(0, static_cast<std::int64_t>(piece))) cache.shorten(0, 0);
     const auto there = static_cast<std::size_t>(cache.length(0));
     Batch batch;
     cache.add_to(batch, 0, std::span(ids).subspan(there, end - there));

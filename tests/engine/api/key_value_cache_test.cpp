@@ -51,7 +51,7 @@ void expect_same_bits(const Model& model, const Ids& ids, std::initializer_list<
   std::size_t end = 0;
   for (const auto piece : pieces) {
     end += static_cast<std::size_t>(piece);
-    if (!cache.can_go_on(0, piece)) cache.shorten(0, 0);
+    if (!cache.can_extend(0, piece)) cache.shorten(0, 0);
     const auto there = static_cast<std::size_t>(cache.length(0));
     Batch batch;
     cache.add_to(batch, 0, std::span(ids).subspan(there, end - there));
@@ -291,7 +291,7 @@ TEST(KeyValueCache, ChangedRopeFrequenciesThrow) {
   Batch batch;
   cache.add_to(batch, 0, std::span(ids).first(static_cast<std::size_t>(made_for)));
   cache.run(batch, recorder);
-  EXPECT_FALSE(cache.can_go_on(0, 1));
+  EXPECT_FALSE(cache.can_extend(0, 1));
   Batch more;
   cache.add_to(more, 0, std::span(ids).last(1));
   EXPECT_NE(bad_input_message([&] { cache.run(more, recorder); }).find("changes its frequencies"),

@@ -142,8 +142,9 @@ struct Widths {
 
 class GatedDeltaKernel : public GpuTest<testing::TestWithParam<std::tuple<DType, Widths>>> {};
 
-// Sequences of 1, 63, 64, 65 and 107 tokens; the last two go on after 20 and 100 tokens in another
-// pass. A 16-bit output is rounded once; its state is nearly that of float32 arithmetic.
+// Sequences of 1, 63, 64, 65 and 107 tokens; the last two continue in a second pass, after 20 and
+// 100 tokens. The tolerance of 16-bit types is one rounding of the output; states have nearly
+// float32 precision.
 TEST_P(GatedDeltaKernel, AgreesWithTheCpu) {
   const auto& [dtype, widths] = GetParam();
   const MixerConfig config{.kind = Mixer::gated_delta,

@@ -103,15 +103,15 @@ TEST(RemoteTree, UnsafePathsAreRejected) {
 TEST(RemoteTree, ListingSurvivesARoundTripThroughTheCache) {
   const TemporaryFolder folder;
   const std::string commit(40, 'a');
-  EXPECT_FALSE(load_cached_tree(folder.path(), commit));
+  EXPECT_FALSE(read_cached_file_list(folder.path(), commit));
   const RemoteTree tree = {{.path = "a/b.json", .size = 3, .git_sha1 = std::string(40, '1')},
                            {.path = "model.safetensors",
                             .size = 5,
                             .git_sha1 = std::string(40, '2'),
                             .sha256 = std::string(64, '3'),
                             .xet_hash = std::string(64, '4')}};
-  save_cached_tree(folder.path(), commit, tree);
-  const auto loaded = load_cached_tree(folder.path(), commit);
+  write_cached_file_list(folder.path(), commit, tree);
+  const auto loaded = read_cached_file_list(folder.path(), commit);
   ASSERT_TRUE(loaded);
   ASSERT_EQ(loaded->size(), 2U);
   EXPECT_EQ((*loaded)[0].etag(), std::string(40, '1'));
@@ -122,7 +122,7 @@ TEST(RemoteTree, ListingSurvivesARoundTripThroughTheCache) {
        {"", "{", "[]", "{\"format_version\": 2, \"files\": {}}", "{\"format_version\": 1}",
         "{\"format_version\": 1, \"files\": {\"../x\": {\"size\": 1}}}"}) {
     write_file(folder.file("trees/" + commit + ".json"), damaged);
-    EXPECT_FALSE(load_cached_tree(folder.path(), commit)) << damaged;
+    EXPECT_FALSE(read_cached_file_list(folder.path(), commit)) << damaged;
   }
 }
 

@@ -103,7 +103,7 @@ inline float limited_z_score(float mean, float variance) {
 
 struct PairScoreInput {
   KeyTile keys;
-  const FloatMatrix& scores;     // (keys, columns), and kNarrowPadding numbers behind the last row
+  const FloatMatrix& scores;     // (keys, columns), and kNarrowPadding floats after the last row
   const FloatMatrix& variances;  // (dim, columns and at least kNarrowPadding more)
 };
 
@@ -115,9 +115,10 @@ struct PairScoreInput {
 // kTilePairs pairs, so that the squared differences stay in the L1 cache. Squared differences are
 // not expanded into products of keys, which would cause cancellation for nearly equal keys.
 // Invariant: columns [column, column + columns) exist in `scores` and `variances`, whose rows are
-// padded by kNarrowPadding numbers.
-// Out-of-row access: reads up to kNarrowPadding numbers after the last wanted column (the padding)
-// and writes up to kNarrowPadding numbers after the last row of `z`; callers allocate both.
+// padded by kNarrowPadding floats.
+// Out-of-row access: reads up to kNarrowPadding floats after the last column of `scores` and
+// `variances`, and writes up to kNarrowPadding floats after the last row of `z`. Callers must
+// allocate this padding.
 // A key pair with v = 0 (equal keys) has z = 0: the query has no preference.
 // Writes z (pairs, columns) of up to kTilePairs pairs at columns [column, column + columns).
 void compute_z_scores(const PairScoreInput& model, std::span<const KeyPair> pairs,

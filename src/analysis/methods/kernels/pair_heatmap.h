@@ -16,8 +16,8 @@ struct PairRunningSums {
   double second = 0;
   std::int64_t begin = 0;  // points [begin, end), at most kMostPoints
   std::int64_t end = 0;
-  // Sums of the plasticity at points [begin, i), in units of kPlasticityUnit modulo 2^32, for i =
-  // begin, ..., end. Consecutive sums are `stride` elements apart.
+  // Prefix sums of plasticity over points [begin, i) for i = begin, ..., end: fixed-point integers
+  // in units of kPlasticityUnit, modulo 2^32. Consecutive sums are `stride` elements apart.
   const std::uint32_t* running = nullptr;
   std::int64_t stride = 1;
 };

@@ -137,7 +137,7 @@ void name_nemotron_tensors(TensorNames& names) {
 void read_nemotron_mamba2(ModelConfig& model, const ConfigReader& config) {
   if (config.string("mamba_hidden_act", "silu") != "silu")
     config.fail("mamba_hidden_act", "silu, the activation of the convolution");
-  // The second spelling of a key is an older one, which takes precedence.
+  // Some config keys have an older name, which takes precedence if both are present.
   const auto either = [&](const char* key, const char* older) {
     return config.has_value(older) ? older : key;
   };

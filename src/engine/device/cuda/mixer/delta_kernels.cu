@@ -205,8 +205,9 @@ struct SplitFragment {
   }
 };
 
-// Address for load_matrices() of this lane: 16 x 16 values of a tile from (row, column) on. The
-// four 8 x 8 matrices are taken row by row, or with kColumnFirst column by column.
+// Returns the shared-memory address that this lane passes to ldmatrix (load_matrices()) for the 16
+// x 16 block at (row, column) of a tile. Its four 8 x 8 matrices are loaded in row-major order, or
+// with kColumnFirst in column-major order.
 template <int kRowPitch, bool kColumnFirst>
 __device__ __forceinline__ std::uint32_t fragment_address(const char* tile, int row, int column) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
