@@ -35,8 +35,8 @@ Batch random_batch(BenchBatch size, std::int64_t vocabulary) {
   return batch;
 }
 
-// Observer with the reads of a capture run: rotated q and k of every layer, at the last position of
-// every block of 256 tokens.
+// Observer that requests what a capture run records: q and k after RoPE in every layer, at the last
+// position of every block of 256 tokens.
 class SampledRowsObserver : public Observer {
  public:
   explicit SampledRowsObserver(const Batch& batch) {
@@ -220,7 +220,7 @@ class TimedBackend : public Backend {
   double measure_flop_rate(double seconds) override { return timed_.measure_flop_rate(seconds); }
 
  private:
-  // Operations of the projections and of three products of each token with the state.
+  // FLOP of a mixer: input projections, and three products of the state with a vector per token.
   double mixer_flop() const {
     const auto& c = config().mixer;
     return product_flop(active_rows(), config().d_model,
@@ -244,7 +244,7 @@ class TimedBackend : public Backend {
            product_flop(active_rows(), c.latent.kv_rank, c.n_heads * of_head);
   }
 
-  // Calls a step of the timed backend and adds its wall-clock time and FLOP to a part.
+  // Runs one step of the timed backend and adds its wall-clock time and FLOP to the entry `name`.
   template <typename Step, typename... Arguments>
   void time(const char* name, double flop, Step step, Arguments&&... arguments) {
     const auto start = Clock::now();
@@ -295,7 +295,7 @@ class TimedBackend : public Backend {
   std::vector<BenchKernel> kernels_;
 };
 
-// Benchmark of one checkpoint on its device; records the free device memory before loading.
+// Benchmarks one checkpoint on one device; records the free device memory before loading.
 class BenchmarkSession {
  public:
   BenchmarkSession(const std::string& folder, const ModelOptions& model,

@@ -107,7 +107,7 @@ class GeneratedSequence {
 
   bool ended() const { return ended_; }
 
-  // Adds the tokens that the KV cache does not hold yet to the batch.
+  // Adds to the batch the tokens that are not in the KV cache yet.
   void add_to(Batch& batch, KeyValueCache& cache) const {
     const auto uncached = [&] { return std::span(ids_).subspan(as_index(cache.length(number_))); };
     if (!cache.can_extend(number_, std::ssize(uncached()))) cache.shorten(number_, 0);

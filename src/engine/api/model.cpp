@@ -17,7 +17,7 @@
 namespace qkscope {
 namespace {
 
-// Compute type of a checkpoint: that of the embedding, which FP8 checkpoints do not quantise.
+// Compute type of a checkpoint: the type of its embedding, which FP8 checkpoints do not quantise.
 DType stored_dtype(const LoadedCheckpoint& checkpoint) {
   const auto stored = checkpoint.weights.embedding.values.dtype();
   return stored == DType::bf16 || stored == DType::f16 ? stored : DType::f32;

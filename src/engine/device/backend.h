@@ -43,7 +43,7 @@ enum class NormSite : std::uint8_t { before_attention, before_mlp, after_layers 
 // add_update_to_residual(), after an observer has edited ActivationBuffer::update (deferred).
 enum class ResidualAddition : std::uint8_t { at_once, shown, deferred };
 
-// Scores and patterns of selected queries, float32 on the host.
+// Attention scores and patterns of the selected queries, float32 on the host.
 struct RowScores {
   std::span<const std::int64_t> rows;  // rows of the batch
   TensorView scores;                   // (n_heads, rows, longest sequence) or empty
@@ -57,7 +57,7 @@ struct NonFiniteLocation {
   std::int64_t sequence = 0;  // index in the batch
 };
 
-// Receives the moments of documents in batch order.
+// Receives the moments of the documents of a batch, in batch order.
 class MomentConsumer {
  public:
   virtual ~MomentConsumer() = default;
@@ -101,7 +101,7 @@ class Backend {
   virtual void use_key_value_store(KeyValueStore& store) = 0;
   virtual void embed() = 0;
   virtual void embed_positions() = 0;  // writes ActivationBuffer::update; learned positions only
-  // After embed(), for models with per-layer inputs; no such model runs on CUDA.
+  // Call after embed() in models with per-layer inputs. CUDA does not support such models.
   virtual void embed_per_layer_inputs() {}
   // Sets the residual instead of embedding tokens: (rows, d_model) float32 on host or device.
   virtual void put_residual(ConstTensorView residual) = 0;
@@ -112,7 +112,7 @@ class Backend {
   // Writes ActivationBuffer::normalized from the residual; a plain copy if the model has no such
   // norm.
   virtual void normalize(NormSite norm) = 0;
-  // Before project_qkv(), for models with latent attention.
+  // Call before project_qkv() in models with multi-head latent attention (MLA).
   virtual void project_latents() {}
   virtual void project_qkv(bool values) = 0;
   virtual void normalize_heads() = 0;  // norms of q and k
@@ -129,7 +129,7 @@ class Backend {
   virtual ConstTensorView mixer_states() = 0;
   virtual void project_mixer_output(ResidualAddition addition) = 0;
 
-  // Only in layers with experts, before the MLP: project_router() computes router_logits,
+  // Call before the MLP in layers with experts: project_router() computes router_logits,
   // choose_experts() computes expert_weights and expert_indices.
   virtual void project_router() = 0;
   virtual void choose_experts() = 0;
@@ -140,7 +140,7 @@ class Backend {
   virtual void apply_gate(std::int64_t count) = 0;
   virtual void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) = 0;
 
-  // After the MLP, for models with per-layer inputs and for models with layer scalars.
+  // Call after the MLP in models with per-layer inputs or with a scale factor per layer.
   virtual void project_per_layer_input(ResidualAddition) {}
   virtual void scale_residual() {}
 
@@ -151,8 +151,8 @@ class Backend {
   virtual void keep_rows(std::span<const std::int64_t> rows) = 0;
   virtual std::int64_t active_rows() const = 0;
 
-  // Passes the selected part of a buffer, on the host, to `show`: now or later, in call order,
-  // before finish_pass() returns. `selection` must stay valid until then.
+  // Copies the selected part of a buffer to the host and passes it to `show`, immediately or later
+  // but before finish_pass() returns, in call order. `selection` must stay valid until then.
   using Show = std::function<void(ConstTensorView)>;
   virtual void read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) = 0;
   // Lets `change` modify a buffer; the pass continues with the modified values.

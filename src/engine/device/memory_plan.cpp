@@ -50,7 +50,7 @@ std::int64_t element_size(DType dtype) {
   return static_cast<std::int64_t>(dtype_size(dtype));
 }
 
-// Floats of a mixer: q, k and v, the gates and the output, rates and decays of a batch.
+// Returns the floats that a mixer needs for a batch: q, k, v, gates, output, rates and decays.
 std::int64_t mixer_floats(const ModelConfig& model, std::int64_t rows) {
   const auto& mixer = model.mixer;
   return rows * (mixer.channels() + 2 * mixer.value_width() + 2 * mixer.value_heads);
@@ -71,8 +71,8 @@ std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, D
   return rows * (experts.count * element + 8 * experts.per_token) + roomy / 4 * 5;
 }
 
-// Bytes of a gated delta net: projections, convolved q, k and v, output and its kept rows, rates
-// and decays, and what the chunks need; a sequence has at most twice as many chunks as full ones.
+// Returns the bytes of a gated delta net: projections, convolved q, k and v, output and its kept
+// rows, rates, decays, and chunks, which are at most twice as many as full ones.
 std::int64_t gated_delta_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto& delta = model.mixer;
   const auto width = 2 * delta.channels() + 3 * delta.value_width() + 2 * delta.value_heads + 8;
@@ -155,7 +155,7 @@ std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
                            : 0;  // the key parts of all heads are projected before they are placed
   const auto heads = q_width + z_width + (model.has_equal_heads() ? 1 : 3) * kv_width + latents;
   const auto mlp_rows = std::min(rows, kCpuMlpRows);
-  // Size of the packed operands of gemm.h: widest input, keys and values, and shared weights.
+  // Floats of the packed operands of gemm.h: the widest input, keys and values, and shared weights.
   const auto mlp_products = model.gated_mlp() ? 2 : 1;
   const auto widest = std::max({model.d_model, q_width, model.mixer.value_width()});
   const auto packed = std::max(rows * widest, mlp_rows * d_mlp) + rows * kv_width +
@@ -180,7 +180,7 @@ std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options) {
   const auto row_sums = statistics.attention ? rows * model.n_heads * 8 : 0;
   if (options.device.kind == Device::Kind::cpu) return row_sums;
-  // Size of the buffers of device/cuda/statistics: row segments, values, bins and results.
+  // Bytes of the buffers in device/cuda/statistics: row segments, values, bins and results.
   const auto d = model.d_head;
   const auto record = (d * (d + 1) / 2 + 8 * d + d / 2 + 2) * 8;
   const auto segments = 256 + model.n_heads * 2 * statistics.buckets;
@@ -207,7 +207,7 @@ std::int64_t cache_state_bytes(const ModelConfig& model) {
 void check_cache_fits_host(const ModelConfig& model, std::int64_t sequences,
                            std::int64_t positions) {
   const auto memory = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  // A pass keeps the recurrent states before and after it.
+  // During a pass, the recurrent states exist twice: before and after the pass.
   const auto bytes =
       sequences * (positions * cache_token_bytes(model, DType::f32) + 2 * cache_state_bytes(model));
   if (bytes > memory) refuse_cache(sequences, positions, bytes, memory);
@@ -239,7 +239,7 @@ std::int64_t device_weight_bytes(const ModelConfig& model, DType dtype) {
 std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
   const auto positions = model.learned_positions() ? model.max_positions : 0;
   const auto embedding = (model.embedding_rows + positions) * model.d_model;
-  // The widest MLP matrix needs a second buffer, which is used to interleave gate and up.
+  // An additional buffer holds the widest MLP matrix while gate and up are interleaved.
   const auto waiting = 2 * model.d_mlp * model.d_model;
   const auto attention_layers = std::ranges::count_if(model.layers, &LayerConfig::has_attention);
   const auto layers = largest_layer_elements(model) *

@@ -12,18 +12,18 @@
 
 namespace qkscope {
 
-// Rows per MLP chunk, which bounds the wide activations. CPU chunks stay in the cache.
+// Rows per MLP chunk, to bound the size of its activations. A CPU chunk fits into the cache.
 constexpr std::int64_t kCpuMlpRows = 512;
 constexpr std::int64_t kCudaMlpRows = 8192;
-// CPU rows per MLP chunk with experts: about 128 per expert, to amortise reading the weights.
+// CPU rows per MLP chunk with experts: about 128 per expert, to amortise reading its weights.
 std::int64_t cpu_expert_chunk_rows(const ModelConfig& model);
-// CUDA rows per MLP chunk with experts: many, because each expert receives a small part of them and
-// its last tile of rows is rarely full.
+// CUDA rows per MLP chunk in layers with experts. Chunks are large, because each expert receives a
+// small part of the rows and its last tile is rarely full.
 inline std::int64_t cuda_expert_chunk_rows(const ModelConfig& model) {
   constexpr std::int64_t kMostSlots = 262144;
   return std::clamp<std::int64_t>(kMostSlots / model.experts.per_token, 1, 4 * kCudaMlpRows);
 }
-// Products of one expert at a time have a multiple of this many rows, so that there are few shapes.
+// Products with a single expert round their rows up to this unit, to limit the GEMM shapes.
 constexpr std::int64_t kExpertRowUnit = 64;
 
 // Returns the size in bytes of the activations of a batch of `rows` tokens, without the weights.
@@ -41,10 +41,10 @@ std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
                               const StatisticsMemoryNeeds& statistics,
                               const BackendOptions& options = {});
 
-// Returns the KV cache bytes of one token over all layers.
+// Returns the size in bytes of one token in the KV cache, summed over all layers.
 std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype);
 
-// Returns the float32 bytes that a cache holds of one sequence for all layers without attention.
+// Returns the bytes of float32 recurrent states per cached sequence, summed over all mixer layers.
 std::int64_t cache_state_bytes(const ModelConfig& model);
 
 // Throws a bad-input error if a KV cache exceeds the physical memory of the host.

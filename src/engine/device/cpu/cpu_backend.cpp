@@ -9,7 +9,7 @@
 namespace qkscope {
 namespace {
 
-// tensor = tensor[rows]; an empty tensor stays empty.
+// Keeps only the listed rows: tensor = tensor[rows]. An empty tensor stays empty.
 void keep_tensor_rows(Tensor& tensor, std::span<const std::int64_t> rows) {
   if (tensor.empty()) return;
   Shape shape = tensor.shape();
@@ -121,7 +121,7 @@ void CpuBackend::begin_layer(std::int64_t layer) {
   cache_appended_ = false;
   cached_rows_.reset();
   weights_ = &model().weights.layers[as_index(layer)];
-  // An earlier layer may have dropped rows or have other heads.
+  // The previous layer may have dropped rows or may have heads of a different number or size.
   const auto& c = layer_config();
   const Shape keys{active_rows(), config().n_kv_heads_of(c), config().d_head_of(c)};
   if (k_.shape() != keys) allocate_heads(c);
@@ -148,7 +148,7 @@ void CpuBackend::project_latents() {
   rms_norm(q_latent_, w.q_norm.weight, latent.norm_eps, q_latent_);
 }
 
-// A head of k is [its rows of W_UK times the latent | the shared part, to be rotated].
+// Each head of k is [its rows of W_UK times the latent | part shared by all heads, for RoPE].
 void CpuBackend::project_from_latents(bool values) {
   const auto& w = *weights_;
   linear(config().latent.q_rank > 0 ? q_latent_ : normalized_, w.q, as_matrix(q_));
@@ -274,7 +274,7 @@ void CpuBackend::mix(std::span<const std::int64_t> state_rows) {
   qkscope::apply_mixer(input, states, mixed_);
 }
 
-// The cache gets the states of a pass at its end, so that a pass that throws leaves it unchanged.
+// Copies the recurrent states to the cache only now: a pass that throws leaves the cache unchanged.
 void CpuBackend::finish_pass() {
   if (recurrent_ == nullptr) return;
   const auto copy = [&](const Tensor& from, Tensor& to) {
@@ -427,7 +427,7 @@ Tensor CpuBackend::copy_selected_rows(ConstTensorView whole, const Selection& se
   const bool by_head = !selection.heads.empty();
   if (by_head) shape[1] = std::ssize(selection.heads);
   Tensor part(shape);
-  // Without a selection of heads, each row is copied in one piece.
+  // If no heads are selected, each row is copied as a whole.
   const auto pieces = by_head ? shape[1] : 1;
   const auto width = part.size() / std::max<std::int64_t>(1, shape[0] * pieces);
   float* out = part.data<float>();

@@ -437,8 +437,8 @@ class CudaBackend : public Backend {
     QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.has_dropped_rows());
     if (request.replacements.empty() && request.kept.empty() && layer_config_.chunk == 0)
       return scores_.add(score_source(), request, sink);
-    // Statistics of chunked attention, and KL divergences for quantised keys and for evicted keys
-    // are computed on the host.
+    // The host computes the statistics of chunked attention and the KL divergences of quantised or
+    // evicted keys.
     apply_pending();
     results_.deliver_all();
     const auto heads = fetch_heads();
@@ -470,8 +470,8 @@ class CudaBackend : public Backend {
   }
 
  private:
-  // Plans FlashInfer's or cuDNN's attention. Passes with a KV cache use the built-in kernel. A
-  // chunk of chunked attention is a sequence of its own.
+  // Plans FlashInfer's or cuDNN's attention. Passes with a KV cache use the built-in kernel. In
+  // chunked attention, each chunk is treated as a separate sequence.
   void begin_attention(std::span<const Sequence> sequences) {
     if (!hopper_attention_.has_kernel()) return cudnn_attention_->set_sequences(sequences);
     hopper_attention_.set_sequences(sequences);
@@ -492,7 +492,7 @@ class CudaBackend : public Backend {
         {.x = x, .linear = linear, .y = y, .rows = active_rows(), .y_stride = y_stride});
   }
 
-  // Sets the members of `a` that are the same for all norms, and normalises the active rows.
+  // Normalises the active rows; sets the members of `a` that are the same for all norms.
   void normalize_active_rows(NormArguments a, double eps) {
     a.rows = active_rows();
     a.eps = static_cast<float>(eps);
@@ -581,7 +581,7 @@ class CudaBackend : public Backend {
       layer_config_.experts ? mixture_.arrange_for_observer() : compute_gate_up();
   }
 
-  // Computes gate and up separately; the values are bit-identical to those inside the gated
+  // Computes gate and up separately; the values are bit-identical to those of the fused gated
   // product.
   void compute_gate_up() {
     if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
@@ -653,7 +653,7 @@ class CudaBackend : public Backend {
   const void* key_rows() const { return continues_ ? store_->k(layer_number_) : a_.k(); }
   std::int64_t key_stride() const { return continues_ ? store_->row_stride() : a_.qkv_width(); }
 
-  // Appends the keys and values of this layer to the KV cache, once per layer.
+  // Appends the keys and values of the current layer to the KV cache, once per layer and pass.
   void append_to_cache() {
     if (store_ == nullptr || keys_kept_) return;
     copy_rows({.x = a_.k(),
@@ -668,7 +668,7 @@ class CudaBackend : public Backend {
     keys_kept_ = true;
   }
 
-  // Copies the keys or values of all positions to the host, sequence after sequence.
+  // Copies the keys or values of all positions to the host, sequence by sequence.
   Tensor fetch_cached(bool keys) {
     if (!continues_) return copies_.fetch(view(keys ? ActivationBuffer::k : ActivationBuffer::v));
     std::int64_t rows = 0;

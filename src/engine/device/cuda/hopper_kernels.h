@@ -38,15 +38,15 @@ struct HopperAttentionArguments {
   int multiprocessors = 0;
 };
 
-// Sizes by which an instance of the kernel is chosen.
+// Properties of a head that select a kernel instance.
 struct HopperHeadShape {
   std::int64_t d_head = 0;
   std::int64_t d_value = 0;
   bool softcap = false;
 };
 
-// Number of query rows of a tile for the given longest sequence; 0 if there is no kernel for the
-// head shape or this build lacks it. Results are bit-identical for every tile size.
+// Returns the query rows per tile for the given longest sequence, or 0 if this build has no kernel
+// for the head shape. Results are bit-identical for every tile size.
 int hopper_tile_rows(const HopperHeadShape& head, std::int64_t longest);
 
 cudaError_t hopper_attention(const HopperAttentionArguments& arguments, cudaStream_t stream);

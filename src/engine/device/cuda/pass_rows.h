@@ -43,7 +43,7 @@ class ActiveRows {
     key_rows_ = std::move(first_rows);
     for (auto& [mask, range] : ranges_) range.count = 0;
   }
-  // Restricts the pass to these rows of the batch from now on.
+  // Restricts the rest of the pass to these rows of the batch.
   void keep_rows(std::span<const std::int64_t> rows) {
     kept_.assign(rows.begin(), rows.end());
     const std::vector<std::int32_t> kept_rows(rows.begin(), rows.end());

@@ -36,9 +36,9 @@ class ResidualUpdates {
   // Discards the deferred update of an earlier pass.
   void discard_deferred_update() { deferred_.reset(); }
 
-  // Adds the product to the residual rows from target.begin on; product.y is ignored. If the update
-  // is observed, it is computed a second time for the observer, so that the residual stays
-  // bit-identical to a run without observer.
+  // Adds the product to the residual rows from target.begin on; product.y is ignored. If an
+  // observer reads the update, the product is computed a second time for the observer, so that the
+  // residual stays bit-identical to a run without an observer.
   void add_product(MatrixProduct product, const UpdateTarget& target) {
     const bool normalized = target.post_norm.weight != nullptr;
     const bool deferred = target.addition == ResidualAddition::deferred;
@@ -55,7 +55,7 @@ class ResidualUpdates {
       add_to_residual(product, target.begin);
   }
 
-  // Like add_product() for an update that is already in Activations::residual_update(), not yet
+  // Like add_product(), for an update that is already in Activations::residual_update() and not yet
   // normalised.
   void add_computed_update(std::int64_t count, const UpdateTarget& target) {
     const bool deferred = target.addition == ResidualAddition::deferred;
@@ -63,7 +63,7 @@ class ResidualUpdates {
       finish_update_rows(target.begin, count, target.post_norm, !deferred);
   }
 
-  // Records that an observer edited the deferred residual update: its buffer is then added.
+  // Records that an observer edited the deferred update, so that the edited buffer is added.
   void mark_update_edited() {
     if (deferred_) deferred_->edited = true;
   }

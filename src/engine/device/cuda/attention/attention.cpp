@@ -18,7 +18,7 @@ namespace {
 constexpr int kHopper = 90;        // sm_90a code runs on no other architecture
 constexpr int kFirstWithMma = 80;  // oldest architecture of cuDNN's fused kernels
 
-// Returns true if FlashInfer's kernel was the fastest in benchmarks.
+// Returns true if FlashInfer's kernel is the fastest one for these properties, as benchmarked.
 bool flash_infer_is_fastest(const AttentionProperties& attention) {
   if (attention.capability != kHopper) return false;
   if (attention.d_value != attention.d_head)
@@ -28,8 +28,8 @@ bool flash_infer_is_fastest(const AttentionProperties& attention) {
          attention.d_head == 256;
 }
 
-// cuDNN's kernel supports neither soft caps, chunks nor a scale per layer, and returns no row sums,
-// which attention sinks need.
+// cuDNN's kernel does not support soft caps, chunked attention or a scale per layer. It does not
+// return the row sums that attention sinks need either.
 bool cudnn_supports(const AttentionProperties& attention) {
   return attention.capability >= kFirstWithMma && !attention.softcap && !attention.sinks &&
          !attention.own_scale && !attention.chunks;

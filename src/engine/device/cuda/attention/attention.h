@@ -36,8 +36,8 @@ struct AttentionArguments {
   std::int64_t q_stride = 0, k_stride = 0, v_stride = 0, z_stride = 0;
   const std::int32_t* first_key = nullptr;  // (queries) first visible row of k
   const std::int32_t* last_key = nullptr;   // (queries) last visible row of k, >= first_key
-  // Shape (queries), or null. First row of k of the query's sequence, <= first_key: the origin of
-  // its key tiles, see attention() below.
+  // Shape (queries), or null. First row of k in the query's sequence, <= first_key. Key tiles start
+  // at this row; see attention() below.
   const std::int32_t* sequence_begin = nullptr;
   std::int64_t queries = 0;
   std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
@@ -67,8 +67,8 @@ template <typename T>
 void attention_16bit(const AttentionArguments& arguments, cudaStream_t stream);
 void attention_f32(const AttentionArguments& arguments, cudaStream_t stream);
 
-// Arguments of FlashInfer's and cuDNN's kernels. A row holds q, k and v one after another; z has
-// rows of n_heads * d_value.
+// Arguments of FlashInfer's and cuDNN's kernels. Each row holds q, then k, then v; a row of z has
+// n_heads * d_value elements.
 struct CausalAttentionArguments {
   const void* q = nullptr;  // (rows, n_heads, d_head)
   const void* k = nullptr;  // (rows, n_kv_heads, d_head)
@@ -146,8 +146,8 @@ void score_rows(const ScoreRowsArguments& arguments, cudaStream_t stream);
 void launch_score_kernel(const ScoreRowsArguments& arguments, cudaStream_t stream);
 void launch_pattern_kernel(const ScoreRowsArguments& arguments, cudaStream_t stream);
 
-// Copies scores and patterns of out.rows to the host in blocks of rows; the full (queries, keys)
-// square is never on the GPU.
+// Copies scores and patterns of out.rows to the host in blocks of rows, so that the GPU never has
+// to hold the full (queries, keys) matrix.
 void copy_scores_to_host(const RowScores& out, const QueriesAndKeys& source, ActiveRows& rows,
                          cudaStream_t stream);
 

@@ -18,7 +18,7 @@ namespace qkscope::cuda {
 template <int kBands, int kColumns>
 using Fragments = float[kBands][kColumns / 8][4];  // (16 kBands, kColumns) over the warp
 
-// Calls use(band, half, row) for each row of a lane; rows count from the first row of the warp.
+// Calls use(band, half, row) for each row of this lane; `row` counts from the warp's first row.
 template <int kBands, typename Use>
 __device__ __forceinline__ void for_each_lane_row(Use use) {
 #pragma unroll
@@ -28,7 +28,7 @@ __device__ __forceinline__ void for_each_lane_row(Use use) {
       use(band, half, band * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4);
 }
 
-// Calls use(n, i) for each column of a lane: column i of the lane in fragment n.
+// Calls use(n, i) for each column that this lane holds: its i-th column in fragment n.
 template <int kColumns, typename Use>
 __device__ __forceinline__ void for_each_lane_column(Use use) {
 #pragma unroll
@@ -37,7 +37,7 @@ __device__ __forceinline__ void for_each_lane_column(Use use) {
     for (int i = 0; i < 2; ++i) use(n, i);
 }
 
-// Calls use(value) for each value of a lane.
+// Calls use(value) for each value that this lane holds.
 template <int kBands, int kColumns, typename Use>
 __device__ __forceinline__ void for_each_lane_value(Fragments<kBands, kColumns>& values, Use use) {
 #pragma unroll
@@ -300,7 +300,7 @@ __device__ HeadRows<const std::uint16_t, kVectors> head_input_rows(const void* d
   return {static_cast<const std::uint16_t*>(data) + head * width, stride, width};
 }
 
-// Stores z of the warp's rows, staged in the warp's query buffer, which no other warp reads.
+// Stores z of the warp's rows via the warp's query buffer, which no other warp reads.
 template <typename T, typename Shape, bool kVectors, typename Block>
 __device__ __forceinline__ void store_output(
     char* q_warp, const AttentionArguments& a, const Block& block, int row,

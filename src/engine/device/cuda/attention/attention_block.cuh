@@ -25,7 +25,7 @@ struct KeyRanges {
   std::int32_t sequence[kRows];  // origin of the query's key tiles
 };
 
-// Minimum of value(row) over the rows of a block, in every lane of the warp.
+// Returns to every lane of the warp the minimum of value(row) over the rows of the block.
 template <int kRows, typename Value>
 __device__ std::int32_t min_over_rows(Value value) {
   std::int32_t least = kNoKey;
@@ -100,7 +100,7 @@ __device__ void load_key_ranges(KeyRanges<kRows>& ranges, const AttentionArgumen
   __syncthreads();
 }
 
-// Launches an attention kernel with the arguments and the score scale for base-2 exponentials.
+// Launches an attention kernel. The score scale is multiplied by log2(e): kernels use exp2.
 template <typename Shape, typename Kernel>
 void launch_attention_blocks(Kernel kernel, int shared_bytes, const AttentionArguments& a,
                              cudaStream_t stream) {

@@ -61,8 +61,8 @@ void check(cudnnStatus_t status, const char* operation) {
 
 // Sequence lengths are rounded up to this step, so that similar batches share a cuDNN plan.
 constexpr std::int64_t kLengthStep = 1024;
-// Texts of equal length have plans for exactly that length. A plan holds compiled kernels, so a run
-// over texts of many lengths keeps only the most recently used plans.
+// Texts of equal length get a plan for exactly that length. Each plan holds compiled kernels, so
+// only the most recently used plans are kept when a run has texts of many lengths.
 constexpr std::size_t kMostPlans = 64;
 constexpr std::int64_t kFirstLength = 4096;  // length of the plan that is built while weights load
 

@@ -3,9 +3,9 @@
 namespace qkscope::cuda {
 namespace {
 
-// Sequence length from which, at head size 64, three instead of two consumer warpgroups share a key
-// tile: 1.08 times the speed at 32,768 tokens, but 0.98 times at 4,096, where more of each tile is
-// masked.
+// At head size 64, sequences of at least this length use three consumer warpgroups per key tile
+// instead of two: 1.08 times the speed at 32,768 tokens, but 0.98 times at 4,096, where more of
+// each tile is masked.
 constexpr std::int64_t kLongText = 8192;
 
 const HopperKernelInstance* kernel_for(const HopperHeadShape& head, std::int64_t longest) {

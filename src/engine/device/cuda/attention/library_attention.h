@@ -1,5 +1,5 @@
-// Attention with kernels of libraries: FlashInfer's on Hopper, with a custom tile schedule, and
-// cuDNN's fused kernels.
+// Attention with library kernels: FlashInfer's on Hopper, with a custom tile schedule, and cuDNN's
+// fused kernels.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace qkscope::cuda {
 
-// A range of query rows of one head, one work item of a persistent kernel.
+// A range of query rows of one head: one work item of the persistent kernel.
 struct AttentionTile {
   std::int32_t begin;   // first row of the sequence
   std::int32_t length;  // rows of the sequence
@@ -47,7 +47,7 @@ class HopperAttention {
   // Returns whether a kernel exists for the GPU, the model's head size and the type.
   bool has_kernel() const { return serves_; }
 
-  // Sets the sequences of the pass, which occupy consecutive rows.
+  // Sets the sequences of the pass. Each sequence occupies consecutive rows.
   void set_sequences(std::span<const Sequence> sequences);
 
   void attend(const CausalAttentionArguments& heads, const SoftmaxRowSums& row_sums = {});
@@ -75,7 +75,7 @@ class CudnnAttention {
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
-  // Sets the sequences of the pass, which occupy consecutive rows.
+  // Sets the sequences of the pass. Each sequence occupies consecutive rows.
   void set_sequences(std::span<const Sequence> sequences);
 
   // Returns false, without doing anything, if cuDNN has no kernel for the arguments.

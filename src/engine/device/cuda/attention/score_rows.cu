@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kKeys)
   const auto head = static_cast<std::int64_t>(kv_head) * group + part;
   const auto d_head = static_cast<int>(a.d_head);
 
-  // Visible key columns [first, last] of a row, relative to the block.
+  // Visible key columns [first, last] of a row, counted from the first column of the block.
   const auto base = a.sequence_begin[row] + column;
   const auto first = a.first_key[row] - base, last = a.last_key[row] - base;
   float scores[kHeads] = {};

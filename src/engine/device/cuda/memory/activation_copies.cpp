@@ -39,7 +39,7 @@ bool fits_free_gpu_memory(std::int64_t bytes) {
   return free >= 2 * as_index(capacity_for(bytes));
 }
 
-// Number of rows that one step copies when a complete activation is copied.
+// Number of rows per step when a whole activation is copied in several steps.
 std::int64_t rows_per_piece(const DeviceView& view) {
   return std::max<std::int64_t>(1, kPieceBytes / kFloatBytes / (view.heads * view.width));
 }
@@ -170,7 +170,7 @@ Tensor ActivationCopier::fetch(const DeviceView& view, DType dtype) {
                             as_index(count), cudaMemcpyDeviceToHost, compute_),
           "copy an activation to the host");
     check(cudaStreamSynchronize(compute_), "wait for an activation");
-    // Uses several threads, because the first write to fresh memory is slow.
+    // Copies with several threads, because the first write to newly allocated memory is slow.
     const auto bytes = count * static_cast<std::int64_t>(row_bytes);
     parallel_for_ranges(bytes, kCopyBytes, [&](std::int64_t first, std::int64_t last) {
       std::memcpy(to + first, static_cast<const std::byte*>(host) + first, as_index(last - first));

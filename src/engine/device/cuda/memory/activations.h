@@ -49,7 +49,7 @@ class Activations {
       attention_gate_.reserve(rows * q_width_ * element_, "the attention gate");
     residual_kept_ = queries_kept_ = has_layer_input_ = false;
   }
-  // Switches residual stream and queries to separate buffers with space for `rows` kept rows.
+  // Switches residual and queries to separate buffers with space for `rows` kept rows.
   void switch_to_kept_rows(std::int64_t rows) {
     kept_residual_.reserve_with_slack(rows * model_.d_model * element_, "kept rows");
     kept_queries_.reserve_with_slack(rows * q_width_ * element_, "kept queries");
@@ -57,7 +57,7 @@ class Activations {
       kept_attention_gate_.reserve_with_slack(rows * q_width_ * element_, "kept queries");
     residual_kept_ = queries_kept_ = true;
   }
-  // Switches queries back to the q part of qkv, before the next projection.
+  // Switches the queries back to the q part of qkv, before the next projection.
   void read_queries_from_qkv() { queries_kept_ = false; }
 
   // Allocates a copy of the residual stream at the input of a layer, for MLPs that read it
@@ -72,7 +72,7 @@ class Activations {
     return kept_layer_input_.reserve_with_slack(rows * model_.d_model * element_, "kept rows");
   }
 
-  // Pointers to the given row of each buffer.
+  // Device pointers to the buffers, or to the given row of a buffer.
   void* residual(std::int64_t row = 0) const {  // (rows, d_model)
     return element_address(residual_kept_ ? kept_residual_ : residual_, row * model_.d_model);
   }
@@ -90,8 +90,8 @@ class Activations {
   void* qkv() const { return qkv_.data(); }   // (rows, qkv_width)
   void* k() const { return element_address(qkv_, q_width_); }
   void* v() const { return element_address(qkv_, q_width_ + k_width_); }
-  // Latent attention: both latents, the rotated part of the keys, which all heads share, and the
-  // other part, (rows, n_heads, d_head - rotated_key_width), which overwrites `normalized`.
+  // Latent attention (MLA): latents of q and of kv; rotated part of the keys, shared by all heads;
+  // and unrotated part, (rows, n_heads, d_head - rotated_key_width), which overwrites `normalized`.
   void* kv_latent() const { return kv_latent_.data(); }      // (rows, kv_rank)
   void* q_latent() const { return q_latent_.data(); }        // (rows, q_rank)
   void* rotated_key() const { return rotated_key_.data(); }  // (rows, rotated_key_width)
@@ -108,7 +108,7 @@ class Activations {
     update_.reserve(rows * model_.d_model * element_, "updates");
   }
 
-  // Buffers of one chunk of MLP rows, and of its gated product.
+  // Buffers of the MLP for one chunk of rows: gate and up, and their gated product.
   void begin_mlp_chunk(std::int64_t rows) {
     mlp_rows_ = rows;
     is_gated_ = false;

@@ -25,7 +25,7 @@ void check(cudaError_t status, const char* operation);
 
 constexpr std::int64_t kFloatBytes = sizeof(float);
 
-// Bytes of one element as a signed number, for products with counts of elements.
+// Bytes of one element, signed because it is multiplied by signed element counts.
 inline std::int64_t element_bytes(DType dtype) {
   return static_cast<std::int64_t>(dtype_size(dtype));
 }
@@ -101,7 +101,7 @@ class Stream {
 
 class Event {
  public:
-  // Pass cudaEventDefault for events that seconds_since() is called on.
+  // Timing is off by default; seconds_since() needs events created with cudaEventDefault.
   explicit Event(unsigned flags = cudaEventDisableTiming) {
     check(cudaEventCreateWithFlags(&event_, flags), "create an event");
   }

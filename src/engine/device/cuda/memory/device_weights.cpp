@@ -11,8 +11,8 @@ std::vector<float> scaled(std::vector<float> values, float factor) {
   return values;
 }
 
-// Places the weights of a layer one after another in GPU memory from `base` on and uploads them.
-// Without an uploader only their size is computed.
+// Lays out the weights of a layer consecutively in GPU memory, starting at `base`, and uploads
+// them. Without an uploader, only the total size is computed.
 class LayerPlacement {
  public:
   LayerPlacement(DType dtype, void* base, WeightUploader* uploader)

@@ -196,8 +196,8 @@ class WeightUploader {
   int next_ = 0;
 };
 
-// Weights of latent attention; DeviceLayer::qkv then holds W_Q alone, (n_heads d_head, q_rank or
-// d_model).
+// Weights of multi-head latent attention. With them, DeviceLayer::qkv holds only W_Q, (n_heads
+// d_head, q_rank or d_model).
 struct DeviceLatentAttention {
   DeviceLinear kv;           // (kv_rank, d_model)
   DeviceLinear rotated_key;  // (rotated dimensions, d_model)
@@ -208,7 +208,7 @@ struct DeviceLatentAttention {
   DeviceNorm q_norm;         // (q_rank) or none
 };
 
-// Weights of a gated delta net; q, k, v, z, b and a are stacked.
+// Weights of a gated delta net; the projections q, k, v, z, b and a are stacked into one matrix.
 struct DeviceGatedDelta {
   DeviceLinear projection;  // (channels + value_width + 2 value_heads, d_model)
   DeltaVectors vectors;

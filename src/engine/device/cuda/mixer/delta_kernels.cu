@@ -16,7 +16,8 @@ __device__ float sigmoid(float x) {
   return 1.0f / (1.0f + expf(-x));
 }
 
-// One warp: a head of q, k or v of one row. The window of the last row of a sequence is kept.
+// One warp convolves one head of q, k or v in one row. The warp of a sequence's last row also saves
+// the convolution inputs for the next pass.
 template <typename T, int V>
 __device__ void convolve_head(const DeltaArguments& a, std::int64_t row, int head, int lane) {
   constexpr int kPacks = kWidest / 32 / V;
@@ -85,7 +86,7 @@ __device__ void compute_rates(const DeltaArguments& a, std::int64_t row, int lan
   }
 }
 
-// Each warp: one head, or the rates of all heads, of kConvolvedRows rows.
+// Each warp processes kConvolvedRows rows: one head of them, or the rates of all heads.
 template <typename T, int V>
 __global__ void convolve_kernel(DeltaArguments a) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -122,8 +123,8 @@ __global__ void gate_kernel(DeltaArguments a) {
   }
 }
 
-// Sequences without chunks, and `row_states` of all; one block per sequence, head and kColumns
-// columns of the state. Lane l of the eight lanes of a column holds the keys l, l + 8, ...
+// Runs short sequences token by token and computes all `row_states`. One block per sequence, head
+// and kColumns state columns. Eight lanes share a column: lane l holds elements l, l + 8, ...
 template <typename T, int kPerLane>
 __global__ void token_kernel(DeltaArguments a) {
   const auto& c = a.config;
@@ -186,14 +187,14 @@ constexpr int kTiles = kChunk / 8;  // accumulators of 16 rows of a chunk x chun
 constexpr int kMatrices = 4;
 constexpr int kSystemPitch = kChunk + 8;  // floats
 
-// A 16 x 16 operand in nearly float32 precision: the sum of two fragments of T.
+// A 16 x 16 operand in nearly float32 precision: the sum of a high and a low fragment of type T.
 template <typename T>
 struct SplitFragment {
   std::uint32_t high[4];
   std::uint32_t low[4];
 
   SplitFragment() = default;
-  // From accumulators of the columns 0 to 7 and 8 to 15.
+  // Splits float32 accumulators: `left` has columns 0 to 7 of the operand, `right` columns 8 to 15.
   __device__ __forceinline__ SplitFragment(const float (&left)[4], const float (&right)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -217,8 +218,8 @@ __device__ __forceinline__ std::uint32_t fragment_address(const char* tile, int 
 }
 
 // c += part times rows [16 step, 16 step + 16) of M, a (depth, 8 kCount) matrix. The tile holds M
-// if kStraight is set, else its transpose. Skips the first columns of M, before 16 `begin`, and
-// with kHighOnly part.low.
+// if kStraight is set, else its transpose. Columns of M below 16 `begin` are skipped; kHighOnly
+// also skips part.low.
 template <typename T, int kRowPitch, bool kStraight, bool kHighOnly, int kCount>
 __device__ __forceinline__ void multiply_tile(float (&c)[kCount][4], const SplitFragment<T>& part,
                                               const char* tile, int step, int begin = 0) {
@@ -273,7 +274,7 @@ __device__ void solve_column(const float* system, int column, float rate, T* mat
   }
 }
 
-// Matrices and factors of one chunk and head.
+// Computes the matrices T and P and the decay factors of one chunk and head.
 template <typename T, int kKeys>
 __global__ void __launch_bounds__(kChunkThreads) chunk_matrices_kernel(DeltaArguments a) {
   extern __shared__ __align__(16) char memory[];
@@ -329,9 +330,9 @@ __global__ void __launch_bounds__(kChunkThreads) chunk_matrices_kernel(DeltaArgu
   solve_column(system, thread, rates[thread], matrices);
 }
 
-// The recurrence of one head for kTile columns of the state, transposed: each warp holds 16
-// columns, the state as (16, d_key), w and output as (16, chunk). `Stage` is the shared memory of a
-// chunk.
+// Recurrence of one head for kTile columns of the state, stored transposed: each warp holds 16
+// columns, with the state as (16, d_key), and w and the output as (16, chunk). `Stage` holds the
+// inputs of one chunk in shared memory.
 template <typename T, int kKeys>
 struct ChunkRecurrence {
   static constexpr int kKeyPitch = kPitch<kKeys>;
@@ -371,7 +372,7 @@ struct ChunkRecurrence {
                  a.factors + at * 2 * kChunk + four, true);
   }
 
-  // Calls change(value, address of the state) for all values, given the row of a state.
+  // Calls change(value, address in row `number` of a.states) for each state value of this thread.
   template <typename Change>
   __device__ void visit_state(std::int64_t number, Change change) {
     float* const at = a.states + (number * a.config.value_heads + head) * kKeys * a.config.d_value;
@@ -405,7 +406,7 @@ struct ChunkRecurrence {
           state, SplitFragment<T>(written[2 * step], written[2 * step + 1]), stage.keys, step);
   }
 
-  // Position in the chunk, or key of the state, of value e of accumulators with 16 rows.
+  // Returns the index within the chunk (or the key index of the state) of accumulator element e.
   __device__ int position(int e) const {
     return e / 4 * 8 + lane % 4 * 2 + e % 2;
   }
@@ -429,7 +430,7 @@ struct ChunkRecurrence {
     }
   }
 
-  // y += x M', for a lower triangular M (chunk, chunk) that is the sum of two matrices.
+  // y += x Mᵀ for a lower triangular M (chunk, chunk), stored as the sum of two 16-bit matrices.
   __device__ void multiply_lower(const char* matrix, const float (&x)[kTiles][4],
                                  float (&y)[kTiles][4]) const {
 #pragma unroll
@@ -440,7 +441,7 @@ struct ChunkRecurrence {
     }
   }
 
-  // Writes the output of the warp over its part of the values, and from there to the rows of `to`.
+  // Copies the warp's output to the rows of `to`, through stage.values, which it overwrites.
   __device__ void store(Stage& stage, const float (&output)[kTiles][4], T* to, int rows) const {
     const float scale = rsqrtf(static_cast<float>(kKeys));
     __syncwarp();
@@ -458,7 +459,7 @@ struct ChunkRecurrence {
   }
 };
 
-// Walks the chunks of a sequence; one block per sequence, head and kTile columns of the state.
+// Runs the chunks of a sequence in order; one block per sequence, head and kTile state columns.
 template <typename T, int kKeys>
 __global__ void __launch_bounds__(kChunkThreads) chunk_kernel(DeltaArguments a) {
   extern __shared__ __align__(16) char memory[];

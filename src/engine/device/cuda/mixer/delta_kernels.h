@@ -1,5 +1,5 @@
-// CUDA kernels of a gated delta net (MixerConfig in qkscope/model.h has the formulas). Rows
-// are those of a batch; a sequence starts from a zero state or from the state of a cache.
+// CUDA kernels of a gated delta net; MixerConfig in qkscope/model.h has the formulas. Rows are
+// batch rows; each sequence starts from a zero state or from a cached state.
 #pragma once
 
 #include <cstddef>
@@ -82,7 +82,7 @@ void convolve_and_normalize(const DeltaArguments& arguments, cudaStream_t stream
 // block per sequence and head, and inverts in float16.
 void delta_rule(const DeltaArguments& arguments, cudaStream_t stream);
 
-// RMSNorm of the heads of `output`, times silu(z), in place.
+// In place: RMSNorm of each head of `output`, then multiplication by silu(z).
 void normalize_and_gate(const DeltaArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

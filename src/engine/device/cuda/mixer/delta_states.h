@@ -1,4 +1,4 @@
-// Recurrent states of gated delta nets, which a KV cache holds.
+// Recurrent states of gated delta nets, stored as part of a KV cache.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace qkscope::cuda {
 
-// Every slot has two rows. A pass reads the current row and writes the other one, which commit()
-// makes current: a pass that throws leaves the states unchanged.
+// Each cache slot has two rows. A pass reads the current row and writes the other one; commit()
+// then swaps them, so a pass that throws leaves the states unchanged.
 class DeltaStates {
  public:
   DeltaStates(const ModelConfig& model, std::int64_t slots)
@@ -25,9 +25,9 @@ class DeltaStates {
         layers_[i].reserve(slots * cuda_delta_state_bytes(model.mixer), "recurrent states");
   }
 
-  // (2 * slots, taps - 1, channels) last inputs of the convolution
+  // Last inputs of the convolution, shape (2 * slots, taps - 1, channels).
   float* inputs(std::int64_t layer) const { return layers_[as_index(layer)].as<float>(); }
-  // (2 * slots, value_heads, d_key, d_value)
+  // Recurrent states, shape (2 * slots, value_heads, d_key, d_value).
   float* states(std::int64_t layer) const {
     return inputs(layer) + 2 * std::ssize(is_second_) * input_floats_;
   }

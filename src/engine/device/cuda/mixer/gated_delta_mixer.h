@@ -31,11 +31,11 @@ class GatedDeltaMixer {
     store_ = nullptr;
     rows_listed_ = has_output_ = false;
   }
-  // Sequences with past tokens start from the states of `store`, which gets the states after the
-  // pass.
+  // Sequences with past tokens start from the states in `store`. The pass writes its final states
+  // to `store`.
   void use_states(DeltaStates& store) { store_ = &store; }
 
-  // Computes the output for x (rows of the batch, d_model), and the states after `state_rows`.
+  // Computes the mixer output of x (rows of the batch, d_model), and the states after `state_rows`.
   void mix(const void* x, const DeviceGatedDelta& weights, std::int64_t layer,
            std::span<const std::int64_t> state_rows) {
     if (!std::exchange(rows_listed_, true)) list_rows();
@@ -65,10 +65,10 @@ class GatedDeltaMixer {
           "copy recurrent states");
     check(cudaStreamSynchronize(stream_), "copy recurrent states");
   }
-  // (state_rows, value_heads, d_key, d_value) on the host
+  // Returns the states after state_rows, (state_rows, value_heads, d_key, d_value), on the host.
   ConstTensorView states() const { return states_; }
 
-  // Drops rows of an output that is not yet projected; `rows` (count) are those to keep.
+  // Keeps only `count` rows, listed in `rows`, of an output that is not yet projected.
   void keep_rows(const std::int32_t* rows, std::int64_t count) {
     if (!has_output_) return;
     const auto n = config_.value_width();
@@ -83,14 +83,14 @@ class GatedDeltaMixer {
               stream_);
     is_kept_ = true;
   }
-  // Returns the output (active rows, value_heads * d_value) for the output projection.
+  // Returns the input of the output projection, shape (active rows, value_heads * d_value).
   const void* take_output() {
     has_output_ = false;
     return is_kept_ ? kept_output_.data() : output_.data();
   }
 
  private:
-  // Uploads the sequences and chunks of the batch.
+  // Uploads the lists of sequences and chunks of the batch.
   void list_rows() {
     std::vector<DeltaSequence> sequences;
     std::vector<DeltaChunk> chunks;

@@ -23,7 +23,7 @@ namespace qkscope::cuda {
 
 class ExpertMixture {
  public:
-  // If `grouped`, the weights of experts are interleaved, as has_grouped_products() demands.
+  // `grouped`: expert weights are interleaved for the grouped kernel; see has_grouped_products().
   ExpertMixture(const ModelConfig& model, DType dtype, int device, bool grouped,
                 MatrixMultiplier& products, ActivationCopier& copies, cudaStream_t stream)
       : model_(model),
@@ -84,7 +84,7 @@ class ExpertMixture {
               stream_);
   }
 
-  // Puts gate and up, or after apply_gate() the gated values, into slot order for an observer.
+  // Copies gate and up, or after apply_gate() their gated product, into slot order for an observer.
   void arrange_for_observer() {
     const auto width = model_.experts.d_mlp;
     if (content_ == Content::inputs) {
@@ -226,8 +226,8 @@ class ExpertMixture {
               stream_);
   }
 
-  // y (slots, out) = the product of the grouped rows x (slots, in) and their experts' matrices; if
-  // not `apart`, y (slots, out / 2) = silu(gate) * up.
+  // y (slots, out) = product of each row of x (slots, in), grouped by expert, with its expert's
+  // matrix. If `apart` is false: y (slots, out / 2) = silu(gate) * up.
   void multiply(const DeviceMemory& x, const std::vector<DeviceLinear>& weights, void* y,
                 bool apart = true) {
     const auto& first = weights.front();
@@ -250,8 +250,8 @@ class ExpertMixture {
                    stream_);
   }
 
-  // The number of rows is rounded up: the surplus rows of y are overwritten by the next expert, or
-  // lie in the headroom of reserve_rows().
+  // Multiplies expert by expert. Row counts are rounded up: the next expert overwrites the surplus
+  // rows of y, or they lie in the headroom of reserve_rows().
   void multiply_one_by_one(const DeviceMemory& x, const std::vector<DeviceLinear>& weights,
                            void* y) {
     for (std::size_t expert = 0; expert < weights.size(); ++expert) {

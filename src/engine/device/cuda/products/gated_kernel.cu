@@ -148,7 +148,7 @@ struct GateEpilogue {
   Params params;
 };
 
-// A CUTLASS kernel. Layouts of a grouped kernel are pointers.
+// CUTLASS kernel type. For a grouped kernel, the layout arguments are pointer types.
 template <typename Element, typename Problem, typename RowMajor, typename ColumnMajor,
           typename Schedule, bool kGrouped>
 using GatedKernel = cutlass::gemm::kernel::GemmUniversal<
@@ -194,7 +194,7 @@ cudaError_t run_dense(const GatedProductArguments& a, cudaStream_t stream) {
   return launch<Kernel>(arguments, nullptr, stream);
 }
 
-// What CUTLASS reads of each group, on the device.
+// Per-group problem sizes, pointers and strides, which CUTLASS reads from device memory.
 template <typename Element>
 struct GroupTable {
   using Problem = cute::Shape<int, int, int>;

@@ -181,7 +181,7 @@ void launch(const GateArguments& a, cudaStream_t stream) {
 
 constexpr int kWarp = 32;
 
-// A selection score and its expert; NaN sorts before every number.
+// A selection score and its expert. NaN ranks like +infinity, before all other scores.
 struct Candidate {
   float score;
   int expert;
@@ -197,7 +197,7 @@ __device__ bool comes_before(Candidate a, Candidate b) {
   return x > y || (x == y && a.expert < b.expert);
 }
 
-// Scores of the experts of one row, for all lanes of a warp.
+// Router scores of all experts for one row; all lanes of a warp hold the same values.
 template <typename T>
 struct RouterScores {
   const T* logits;    // (experts)

@@ -81,7 +81,7 @@ class MatrixMultiplier {
 // Returns whether gated_kernel.cu supports this GPU, model and type. If so, the rows of gate and up
 // must be interleaved on the GPU (interleave_gate_up).
 bool has_gated_product(const ModelConfig& model, DType dtype, int device);
-// Returns the same for the products of experts, all of which must be interleaved on the GPU.
+// Same as has_gated_product() for the experts; if true, all expert matrices must be interleaved.
 bool has_grouped_products(const ModelConfig& model, DType dtype, int device);
 void multiply_gated(GatedProductArguments arguments, cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// Moments (statistics A) of a run: buffers and launches of the kernels, and transfer of their
+// Moments (statistics group A) of a run: buffers and launches of the kernels, and transfer of their
 // results to the host.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace qkscope::cuda {
 
 MomentChunks cut_sequences_into_chunks(std::span<const Sequence> sequences,
                                        const MomentPartition& partition);
-// Chooses the segment length so that all heads together make a few hundred blocks.
+// Chooses the segment length so that all heads together make a few hundred thread blocks.
 MomentSchedule schedule_moments(const MomentChunks& chunks, std::int64_t buckets,
                                 std::int64_t heads);
 
@@ -34,8 +34,8 @@ class MomentStatistics {
   void add(const DeviceView& x, const MomentRequest& request, MomentConsumer& sink);
 
  private:
-  // Work of one batch for one partition of its rows and number of heads. Pending results keep a
-  // reference.
+  // Chunks and schedule of one batch, for one partition of its rows and one number of heads.
+  // Pending results share ownership.
   struct BatchPlan {
     MomentChunks chunks;
     ExactPositionSums positions[2];  // sums over first tokens, and over body tokens

@@ -12,8 +12,8 @@
 namespace qkscope::cuda {
 namespace {
 
-// Limit of the values per row. It holds eight heads of 131,072 tokens: a launch for fewer heads
-// would mostly wait for its longest block of sampled queries.
+// Memory limit of the per-row values: space for eight heads of 131,072 tokens. A launch for fewer
+// heads would spend most of its time on its longest block of sampled queries.
 constexpr std::int64_t kMostValueBytes = std::int64_t{288} << 20;
 
 // Layout of a result buffer: consecutive arrays with offsets in bytes.

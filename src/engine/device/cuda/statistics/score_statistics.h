@@ -1,5 +1,5 @@
-// Near-key and all-key statistics (B and C) of a run: buffers and launches of the kernels, and
-// transfer of their results to the host.
+// Near-key and all-key attention statistics (groups B and C) of a run: buffers and launches of the
+// kernels, and transfer of their results to the host.
 #pragma once
 
 #include <cstdint>

@@ -78,8 +78,8 @@ std::int64_t all_keys_histogram_bytes();
 void compute_all_key_statistics(const ScoreArguments& arguments, const AllKeysArguments& more,
                                 cudaStream_t stream);
 
-// The same with Hopper's wgmma instructions, for 16-bit types and heads of 64 and 128. Returns
-// false, without doing anything, if the arguments do not qualify or this build lacks the kernel.
+// All-key statistics with Hopper's wgmma, for 16-bit types and head sizes 64 and 128. Returns false
+// and does nothing if the arguments do not qualify or this build lacks the kernel.
 bool compute_all_key_statistics_on_hopper(const ScoreArguments& arguments,
                                           const AllKeysArguments& more, cudaStream_t stream);
 
