@@ -47,7 +47,7 @@ class ForwardPass {
   }
 
  private:
-  // A cache holds keys once for all layers that use them, so that one layer cannot change them.
+  // Layers that share keys have one cached copy; only the layer that computes it may edit it.
   void check_cached_edits() const {
     for (std::int64_t layer = 0; layer < config_.n_layers; ++layer)
       if (const auto source = config_.layer(layer).kv_layer;
@@ -169,7 +169,7 @@ class ForwardPass {
     if (edits(output)) backend_.add_update_to_residual();
   }
 
-  // Rows after which the observer wants the state: the selected ones, or the last of each sequence.
+  // Rows whose recurrent state the observer requests; by default the last row of each sequence.
   std::vector<std::int64_t> state_rows(HookPoint state) const {
     const auto selected = observer_.selection(state).rows;
     std::vector<std::int64_t> rows(selected.begin(), selected.end());
@@ -240,7 +240,7 @@ class ForwardPass {
     show({Stage::expert_indices, layer}, ActivationBuffer::expert_indices);
   }
 
-  // Runs the MLP in chunks of rows; all rows at once if an observer reads or edits them.
+  // Runs the MLP in chunks of rows, or in one chunk if an observer reads or edits its activations.
   void run_mlp(std::int64_t layer, ResidualAddition addition) {
     const bool wanted = observer_.wants({Stage::mlp_pre, layer}) ||
                         observer_.wants({Stage::mlp_pre_linear, layer}) ||
@@ -275,7 +275,7 @@ class ForwardPass {
     return has_hook_point(config_, point) && observer_.wants_derived() && observer_.wants(point);
   }
 
-  // Passes compute(x) to the observer at a derived point; x is the selected part of the buffer.
+  // Passes compute(x) to the observer of a derived hook; x is the selected part of the buffer.
   template <typename Compute>
   void show_derived(HookPoint point, ActivationBuffer buffer, Compute compute) {
     if (!wants_derived(point)) return;
@@ -295,8 +295,8 @@ class ForwardPass {
     });
   }
 
-  // Calls hooks with the residual stream as input of each head: first for q, k and v together, then
-  // for each one. Heads whose input a hook edited are projected separately.
+  // Shows each head's copy of the residual stream to observers: first the common input of q, k and
+  // v, then the input of each one. Heads with an edited input are projected separately.
   void show_inputs(std::int64_t layer) {
     const auto& weights = layer_weights(layer);
     const auto shared = head_inputs({Stage::attn_in, layer}, config_.n_heads, Tensor());

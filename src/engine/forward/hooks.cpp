@@ -110,7 +110,7 @@ std::int64_t last_attention_layer_of(const ModelConfig& model) {
   return last;
 }
 
-// Throws a bad-input error if a pattern names a hook point of attention in a layer without it.
+// Throws a bad-input error if a pattern names an attention hook point in a layer without attention.
 void check_attention_layer(const ModelConfig& model, const std::string& pattern) {
   for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
     if (model.layers[as_index(layer)].attends()) continue;
@@ -346,8 +346,8 @@ bool PassPlan::ends_before(HookPoint point) const {
          (layer_index(last) == layer_index(point) && last.stage < point.stage);
 }
 
-// Returns the last layer whose attention or recurrence has to be computed; layers up to it need
-// every row.
+// Returns the last layer whose attention or recurrence has to be computed; every layer up to this
+// one needs all rows.
 std::int64_t PassPlan::last_attention_layer(const ModelConfig& model) const {
   const auto last = wanted_.back();
   auto layer = layer_index(last);

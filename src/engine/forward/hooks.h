@@ -14,7 +14,7 @@ std::vector<HookPoint> all_hook_points(const ModelConfig& model);
 // Returns true if the model has the stage in this layer.
 bool has_hook_point(const ModelConfig& model, HookPoint point);
 
-// Decides where a pass ends and from which layer on only a subset of the rows is computed.
+// Decides where a pass ends, and from which layer on it computes only a subset of the rows.
 class PassPlan {
  public:
   // Start of a pass: the first layer that runs, and whether the embedding runs. Hook points before
@@ -31,7 +31,7 @@ class PassPlan {
   // Plan for statistics over all rows: runs at least up to the given stage of the last layer.
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, Stage statistics);
 
-  // Makes the attention of every layer run for all rows, to fill a KV cache.
+  // Makes every layer compute attention for all rows, to fill a KV cache.
   void compute_all_keys_for_cache(const ModelConfig& model);
 
   bool empty() const { return wanted_.empty(); }

@@ -18,7 +18,7 @@ constexpr std::pair<RopeType, const char*> kRopeTypes[] = {
 
 RopeType read_rope_type(const ConfigReader& parameters) {
   const auto name = parameters.string("rope_type", parameters.string("type", "default"));
-  // longrope was called "su" at first, and "yarn" in some Phi-3 files.
+  // "longrope" was called "su" at first, and "yarn" in some Phi-3 files.
   if (name == "su" || (name == "yarn" && parameters.has_value("short_factor")))
     return RopeType::longrope;
   for (const auto& [type, known] : kRopeTypes)
@@ -126,7 +126,7 @@ void read_llama_without_rope(ModelConfig& model, const ConfigReader& config,
   model.n_kv_heads = config.positive_integer(
       "num_key_value_heads",
       absent && defaults.n_kv_heads > 0 ? defaults.n_kv_heads : model.n_heads);
-  // A head_dim of null means hidden_size / num_attention_heads, whatever the family's default is.
+  // A head_dim of null means hidden_size / num_attention_heads and overrides the family's default.
   const bool derived = defaults.d_head == 0 || config.contains_key("head_dim");
   if (!config.has_value("head_dim") && derived && model.d_model % model.n_heads != 0)
     bad_input("{}: hidden_size {} is not a multiple of {} heads and head_dim is not given",

@@ -124,7 +124,7 @@ class WeightBinder {
     return weights;
   }
 
-  // Binds the per-layer input and the scalar of a layer, where the model has them.
+  // Binds the per-layer input projection and the scale factor of a layer, if the model has them.
   void bind_end_of_layer(LayerWeights& weights, const std::string& at) {
     const auto d = model_.d_model;
     if (const auto width = model_.per_layer.width; width > 0) {
@@ -193,7 +193,7 @@ class WeightBinder {
     for (float& value : linear.bias) value *= static_cast<float>(bias);
   }
 
-  // Checkpoints of Mamba 2 have the channels of v before those of k and q: returns them as q, k, v.
+  // Mamba 2 checkpoints store the channels in the order v, k, q; returns them in the order q, k, v.
   std::vector<float> keys_first(const std::vector<float>& x, std::int64_t per_channel) const {
     if (model_.mixer.kind != Mixer::mamba2 || x.empty()) return x;
     const auto keys = as_index(model_.mixer.key_width() * per_channel);
@@ -239,7 +239,8 @@ class WeightBinder {
     w.a = bind_linear(at + names.a, c.value_heads, d, false);
   }
 
-  // Returns (taps, channels) from one tensor (channels, 1, taps) or from those of q, k and v.
+  // Returns (taps, channels), read from one tensor (channels, 1, taps) or from one each for q, k,
+  // v.
   std::vector<float> bind_convolution(const std::string& at) {
     const auto& c = model_.mixer;
     const auto& names = prefix_.mixer.convolutions;

@@ -50,7 +50,7 @@ void center_writing_weights(LoadedCheckpoint& model);
 // Subtracts the mean over the vocabulary from the output embedding.
 void center_unembed(LoadedCheckpoint& model);
 
-// Moves value biases into the bias of the output projection; attention weights sum to one.
+// Moves value biases into the output bias. This is exact, as attention weights sum to one.
 void fold_value_biases(LoadedCheckpoint& model);
 
 struct TensorSpec {
@@ -61,7 +61,7 @@ struct TensorSpec {
 // Returns the name of the token embedding without the prefix.
 std::string embedding_tensor_name(const ModelConfig& model);
 
-// How a checkpoint names the tensors of the language model.
+// Naming scheme of the language model's tensors in a checkpoint.
 struct TensorNaming {
   std::string backbone = {};  // "model.", "language_model.model.", ...
   std::string head = {};      // full name of the output embedding; "" if it is tied and not stored

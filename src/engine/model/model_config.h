@@ -63,10 +63,10 @@ ModelConfig parse_model_config(const Json& config, const std::string& where);
 // Throws a bad-input error that begins with `what` unless ModelConfig::has_equal_heads().
 void require_equal_heads(const ModelConfig& model, const std::string& what);
 
-// Returns the layers with softmax attention, or those with another mixer, as "0-2, 4".
+// Returns the layers with softmax attention, or the layers without it, as a list like "0-2, 4".
 std::string list_layers(const ModelConfig& model, bool attention);
 
-// Logs which layers have no attention, once for each list of layers; nothing if all have it.
+// Logs which layers have no attention, once per distinct list; logs nothing if all layers have it.
 void log_layers_without_attention(const ModelConfig& model);
 
 // One supported model_type.
@@ -97,8 +97,8 @@ struct LlamaDefaults {
 void read_llama_config(ModelConfig& model, const ConfigReader& config,
                        const LlamaDefaults& defaults);
 
-// The two parts of read_llama_config: everything but RoPE, and the single RoPE of all layers,
-// spelled as rope_parameters or as rope_theta with rope_scaling.
+// The two parts of read_llama_config: all settings except RoPE, and the RoPE settings of all
+// layers, given as rope_parameters or as rope_theta with rope_scaling.
 void read_llama_without_rope(ModelConfig& model, const ConfigReader& config,
                              const LlamaDefaults& defaults);
 RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
@@ -154,15 +154,15 @@ struct ExpertsDefaults {
 };
 void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults);
 
-// Two readers, to be called after read_experts(): a router with sigmoid scores and a selection
-// bias, and shared experts.
+// Call after read_experts(). Read the settings of a router with sigmoid scores and selection bias,
+// and of shared experts.
 void read_biased_router(ModelConfig& model, const ConfigReader& config, const char* scale_key,
                         const std::string& bias_name);
 void read_shared_experts(ModelConfig& model, const ConfigReader& config, const char* count_key,
                          std::int64_t count);
 
-// Read the groups to which a router is limited, and the number of layers with one MLP before those
-// with experts. Call both after read_experts().
+// Call after read_experts(). Read the expert groups to which a router is limited, and the number of
+// dense layers before the layers with experts.
 void read_expert_groups(ModelConfig& model, const ConfigReader& config, std::int64_t groups = 1,
                         std::int64_t chosen = 1);
 void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std::int64_t dense,
@@ -172,19 +172,19 @@ void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std
 // read_experts().
 void read_sparse_layers(ModelConfig& model, const ConfigReader& config);
 
-// Gives a layer another mixer than attention, which has no position encoding.
+// Sets the mixer of a layer and removes its position encoding.
 void set_mixer(LayerConfig& layer, Mixer mixer);
 
-// Reads layer_types, or another key: "full_attention", or `name` for a layer with `mixer`; at least
-// one layer has attention. Layers of Mamba 2 may have the older names "attention" and "mamba".
+// Reads the mixer of each layer from layer_types or another key: "full_attention", or `name` for
+// `mixer`. Requires at least one attention layer. Mamba 2 also accepts "attention" and "mamba".
 void read_mixers_of_layers(ModelConfig& model, const ConfigReader& config, const std::string& name,
                            Mixer mixer, const char* key = "layer_types");
 
-// Reads the length of the convolution of a mixer.
+// Reads the kernel length (number of taps) of a mixer's convolution.
 std::int64_t read_convolution_taps(const ConfigReader& config, const char* key,
                                    std::int64_t fallback);
 
-// Returns tensor names of checkpoints that store all experts of a layer in one tensor.
+// Returns the tensor names of checkpoints that stack all experts of a layer in one tensor.
 ExpertNames stacked_expert_names();
 
 // One reader per model family, with the signature of FamilySpec::read.

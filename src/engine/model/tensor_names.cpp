@@ -22,8 +22,8 @@ bool ends_with_any(std::string_view name, const auto& endings) {
   return std::ranges::any_of(endings, [&](const auto& ending) { return name.ends_with(ending); });
 }
 
-// Returns true for extra tensors: cross-attention layers, RoPE frequencies, masks, FP8 scales,
-// predictors of further tokens.
+// Returns true for tensors that the model does not use: cross-attention layers, RoPE frequencies,
+// masks, FP8 scales, multi-token prediction layers.
 bool is_known_unused_tensor(const ModelConfig& model, std::string_view name) {
   constexpr std::array kScales = {".weight_scale_inv", ".activation_scale"};
   if (name.ends_with("rotary_emb.inv_freq")) return true;
@@ -38,7 +38,7 @@ bool is_known_unused_tensor(const ModelConfig& model, std::string_view name) {
   return false;
 }
 
-// Returns the naming scheme that the first expert layer uses; the first known one if none fits.
+// Returns the naming scheme of the first layer with experts; the first known one if none matches.
 ExpertNames find_expert_naming(const ModelConfig& model, const std::set<std::string>& present,
                                const std::string& backbone) {
   const auto& spellings = model.names.experts;
@@ -53,7 +53,7 @@ ExpertNames find_expert_naming(const ModelConfig& model, const std::set<std::str
   return spellings.front();
 }
 
-// Returns the naming scheme of the first layers with a mixer that keeps a state and with attention.
+// Returns the naming scheme that matches the first non-attention and first attention layer.
 MixerNames find_mixer_naming(const ModelConfig& model, const std::set<std::string>& present,
                              const std::string& backbone) {
   const auto has_norm = [&](Mixer mixer, const std::string& name) {
@@ -76,8 +76,8 @@ TensorNaming find_tensor_naming(const ModelConfig& model, const std::set<std::st
   const auto plain_head = model.names.head + ".weight";
   for (const auto& head : {plain_head, "language_model." + plain_head})
     if (present.contains(head)) prefix.head = head;
-  // Tensors that identify the prefix: a tied embedding may be stored as the output embedding, and
-  // norms may have no weights.
+  // Any of these tensors identifies the prefix. One is not enough: a tied embedding may be stored
+  // as the output embedding, and norms may have no weights.
   const std::array marks = {embedding_tensor_name(model), model.names.final_norm + ".weight",
                             fmt::format("{}.0.{}.weight", model.names.layers, model.names.down)};
   for (const auto* backbone : kBackbones) {

@@ -49,7 +49,8 @@ std::vector<double> mean_row(Tensor& matrix) {
   return mean;
 }
 
-// Centres each column and the bias of a (d_model, inner) or (vocabulary, d_model) layer.
+// Subtracts the mean of each column and of the bias of a (d_model, n) or (vocabulary, d_model)
+// layer.
 void center_columns(Linear& linear, LoadedCheckpoint& model) {
   if (linear.weight.values.empty()) return;
   Tensor& values = make_float32_copy(linear.weight, model);

@@ -8,13 +8,13 @@
 namespace qkscope {
 namespace {
 
-// Rejects a value other than `supported` of a key that transformers does not read.
+// Rejects values other than `supported` of a config key that transformers ignores.
 void require(const ConfigReader& config, const char* key, const std::string& supported) {
   if (config.string(key, supported) != supported)
     config.fail(key, fmt::format("\"{}\": other routers are not supported", supported));
 }
 
-// YaRN also scales the scores: by mscale², as a longer context has more keys to tell apart.
+// YaRN also multiplies the scores by mscale², because a longer context has more keys to tell apart.
 double score_factor(const RopeConfig& rope) {
   if (rope.type == RopeType::standard || rope.factor <= 1.0) return 1.0;
   const double mscale = 0.1 * rope.mscale_all_dim * std::log(rope.factor) + 1.0;
@@ -49,8 +49,8 @@ void read_latent_attention(ModelConfig& model, const ConfigReader& config,
 
 }  // namespace
 
-// DeepSeek-V3: a biased sigmoid router limited to groups of experts. Checkpoints also hold layers
-// that predict further tokens, which are not read.
+// DeepSeek-V3: a biased sigmoid router limited to groups of experts. The multi-token prediction
+// (MTP) layers of checkpoints are not read.
 void read_deepseek_v3(ModelConfig& model, const ConfigReader& config) {
   read_latent_attention(model, config, 4096);
   model.rope_interleaved = model.rope_sorts_pairs = config.flag("rope_interleave", true);
@@ -70,8 +70,8 @@ void read_deepseek_v3(ModelConfig& model, const ConfigReader& config) {
     model.names.unused.push_back(fmt::format("layers.{}.", model.n_layers + i));
 }
 
-// DeepSeek-V2: softmax scores without a selection bias; the score of a group of experts is that of
-// its best one.
+// DeepSeek-V2: softmax scores without a selection bias; a group of experts is ranked by the score
+// of its best expert.
 void read_deepseek_v2(ModelConfig& model, const ConfigReader& config) {
   read_latent_attention(model, config, 2048);
   model.rope_interleaved = true;

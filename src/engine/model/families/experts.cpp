@@ -9,7 +9,7 @@
 namespace qkscope {
 namespace {
 
-// Published tensor names of Mixtral and MiniMax-M2.
+// Tensor names in the published checkpoints of Mixtral and MiniMax-M2.
 ExpertNames block_sparse_names() {
   return {.router = "block_sparse_moe.gate",
           .gate = "block_sparse_moe.experts.{}.w1",
@@ -83,7 +83,7 @@ void read_olmoe(ModelConfig& model, const ConfigReader& config) {
 }
 
 // GLM-4.5: dense layers first, then experts with a biased sigmoid router and a shared expert;
-// partial RoPE. Checkpoints also hold layers that predict further tokens, which are not read.
+// partial RoPE. The multi-token prediction (MTP) layers of checkpoints are not read.
 void read_glm4_moe(ModelConfig& model, const ConfigReader& config) {
   read_llama_config(model, config,
                     {.norm_eps = 1e-5, .partial_rotary_factor = 0.5, .max_positions = 131072});

@@ -24,7 +24,7 @@ double read_soft_cap(const ConfigReader& config, const char* key, double fallbac
                                                             : config.number(key, fallback, kCap);
 }
 
-// Settings that all versions share; a text_config may omit most of them.
+// Reads the settings that all Gemma versions share; a text_config may omit most of them.
 void read_gemma_base(ModelConfig& model, const ConfigReader& config, std::int64_t vocab_size,
                      std::int64_t max_positions, std::int64_t layers = 26) {
   model.n_layers = read_layer_count(config, layers);
@@ -91,7 +91,7 @@ void read_gemma4_heads(ModelConfig& model, const ConfigReader& config) {
   }
 }
 
-// Reads the RoPE of the layers of the kind of `layer`.
+// Reads the RoPE settings of the kind of attention (full or sliding) that `layer` has.
 RopeConfig read_gemma4_rope(const ModelConfig& model, const ConfigReader& config,
                             std::int64_t layer) {
   const bool slides = model.layer(layer).window > 0;
@@ -120,8 +120,8 @@ RopeConfig read_gemma4_rope(const ModelConfig& model, const ConfigReader& config
   return rope;
 }
 
-// Lets the last num_kv_shared_layers layers use the keys and values of the last earlier layer of
-// their kind. Checkpoints may still store the matrices of those layers.
+// The last num_kv_shared_layers layers reuse the keys and values of the last layer before them with
+// the same kind of attention. Checkpoints may still store unused k and v matrices for them.
 void read_shared_kv(ModelConfig& model, const ConfigReader& config) {
   const auto shared = config.non_negative_integer("num_kv_shared_layers", 0);
   for (auto i = std::max<std::int64_t>(model.n_layers - shared, 0); i < model.n_layers; ++i) {

@@ -7,7 +7,7 @@
 namespace qkscope {
 namespace {
 
-// Defaults are those of transformers; GPT-2 has its own names for some keys.
+// Defaults match transformers; GPT-2 has its own names for some keys.
 void read_gpt2_sizes(ModelConfig& model, const ConfigReader& config) {
   model.n_layers =
       read_layer_count(config, 12, config.has_value("n_layer") ? "n_layer" : "num_hidden_layers");

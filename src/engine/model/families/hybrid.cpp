@@ -10,8 +10,8 @@
 namespace qkscope {
 namespace {
 
-// Reads layer_types of gated delta nets. Without it, every `period`-th layer has attention, and the
-// last one if none has.
+// Reads which layers are gated delta nets from layer_types. Without that key, every `period`-th
+// layer has attention, or the last layer if there is no such layer.
 void read_mixers(ModelConfig& model, const ConfigReader& config, std::int64_t period) {
   if (config.has_value("layer_types"))
     return read_mixers_of_layers(model, config, "linear_attention", Mixer::gated_delta);
@@ -23,7 +23,7 @@ void read_mixers(ModelConfig& model, const ConfigReader& config, std::int64_t pe
   }
 }
 
-// Reads the sizes of the gated delta nets; `defaults` are those of the family.
+// Reads the sizes of the gated delta nets; `defaults` are the family's default sizes.
 void read_gated_delta(ModelConfig& model, const ConfigReader& config, MixerConfig defaults) {
   constexpr std::int64_t kWidest = 65536;
   auto& delta = model.mixer = defaults;
@@ -48,8 +48,8 @@ void read_gated_delta(ModelConfig& model, const ConfigReader& config, MixerConfi
     config.fail("hidden_act", "silu, the activation of the convolution");
 }
 
-// A rope_theta of null, as published models have it, means no RoPE; without the key there is RoPE
-// with the default base, as in transformers.
+// A rope_theta of null, as in published models, disables RoPE. If the key is absent, RoPE has the
+// default base, as in transformers.
 bool has_null_theta(const ConfigReader& config) {
   for (const char* key : {"rope_scaling", "rope_parameters"})
     if (config.has_value(key) && config.section(key).contains_key("rope_theta"))
@@ -59,8 +59,8 @@ bool has_null_theta(const ConfigReader& config) {
 
 constexpr MixerConfig kQwenDelta{.key_heads = 16, .value_heads = 32, .d_key = 128, .d_value = 128};
 
-// Reads the settings that Qwen3-Next and Qwen3.5 share: norms that add one, partial RoPE, and a
-// gate on the output of attention whose rows alternate with those of q.
+// Reads the settings that Qwen3-Next and Qwen3.5 share: norms that multiply by 1 + weight, partial
+// RoPE, and an attention output gate whose rows alternate with the rows of q.
 void read_qwen_hybrid(ModelConfig& model, const ConfigReader& config) {
   read_llama_config(model, config,
                     {.d_head = 256, .partial_rotary_factor = 0.25, .max_positions = 32768});
@@ -122,8 +122,8 @@ void read_qwen3_next(ModelConfig& model, const ConfigReader& config) {
   read_sparse_layers(model, config);
 }
 
-// Qwen3.5: Qwen3-Next with an MLP, and q, k and v of the delta nets in one matrix. Text has one
-// position per token, so that its multimodal RoPE is the ordinary one.
+// Qwen3.5: Qwen3-Next with a dense MLP, and with q, k and v of the delta nets in one matrix. Text
+// has one position per token, for which multimodal RoPE equals standard RoPE.
 void read_qwen3_5(ModelConfig& model, const ConfigReader& config) {
   read_qwen_hybrid(model, config);
   model.names.mixer = {{.qkv = "linear_attn.in_proj_qkv",
@@ -132,8 +132,8 @@ void read_qwen3_5(ModelConfig& model, const ConfigReader& config) {
                         .a = "linear_attn.in_proj_a"}};
 }
 
-// OLMo Hybrid: gated delta nets with norms before mixer and MLP, and OLMo 3's attention with norms
-// after them. Published models have no RoPE on any layer.
+// OLMo Hybrid: gated delta net layers with pre-norms, and OLMo 3's attention layers with
+// post-norms. Published models have no RoPE on any layer.
 void read_olmo_hybrid(ModelConfig& model, const ConfigReader& config) {
   const LlamaDefaults defaults{.max_positions = 65536};
   read_llama_without_rope(model, config, defaults);
@@ -170,8 +170,8 @@ void read_olmo_hybrid(ModelConfig& model, const ConfigReader& config) {
     model.ropes = {read_llama_rope(model, config, defaults)};
 }
 
-// LFM2: short convolutions, and attention with q/k norm in some layers. intermediate_size may be
-// given before its adjustment to two thirds and to a multiple of block_multiple_of.
+// LFM2: short convolutions, and attention with q/k norm in some layers. The MLP width may be two
+// thirds of intermediate_size, rounded up to a multiple of block_multiple_of.
 void read_lfm2(ModelConfig& model, const ConfigReader& config) {
   read_llama_config(
       model, config,

@@ -1,4 +1,4 @@
-// Families with Mamba 2 layers, which alternate with attention or run beside it.
+// Families with Mamba 2 layers, which alternate with attention or run in parallel with it.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 namespace qkscope {
 namespace {
 
-// Checks the sizes of Mamba 2 and names its tensors, which are below `module`.
+// Checks the sizes of Mamba 2 and sets its tensor names, which start with `module`.
 void set_mamba2(ModelConfig& model, const ConfigReader& config, MixerConfig mixer,
                 const std::string& module) {
   constexpr std::int64_t kMostStates = 65536;
@@ -33,7 +33,7 @@ void set_mamba2(ModelConfig& model, const ConfigReader& config, MixerConfig mixe
                         .output = module + ".out_proj"}};
 }
 
-// Reads time_step_limit, whose second number may be infinite.
+// Reads time_step_limit, a pair of numbers. The upper limit may be infinite.
 void read_rate_limits(MixerConfig& mixer, const ConfigReader& config) {
   const char* const key = "time_step_limit";
   if (!config.has_value(key)) return;
@@ -48,7 +48,7 @@ void read_rate_limits(MixerConfig& mixer, const ConfigReader& config) {
     config.fail(key, "a least step from 0 on and a most step above it");
 }
 
-// Reads Mamba 2 as Falcon-H1 and Granite 4 spell it. All heads together have `width` dimensions.
+// Reads the Mamba 2 keys of Falcon-H1 and Granite 4. `width` is the total width of all heads.
 MixerConfig read_mamba2(const ModelConfig& model, const ConfigReader& config, std::int64_t width) {
   if (model.activation != Activation::silu)
     config.fail("hidden_act", "silu, the activation of the convolution");
@@ -72,8 +72,8 @@ MixerConfig read_mamba2(const ModelConfig& model, const ConfigReader& config, st
   return mixer;
 }
 
-// Returns the types of the layers of Nemotron-H, one letter for each: M (Mamba 2), * (attention),
-// - (MLP) or E (experts).
+// Returns the layer types of Nemotron-H, one letter per layer: M (Mamba 2), * (attention), - (MLP)
+// or E (experts).
 std::string read_nemotron_layers(const ConfigReader& config) {
   static constexpr std::pair<const char*, char> kTypes[] = {
       {"linear_attention", 'M'}, {"mamba", 'M'}, {"full_attention", '*'},
@@ -159,7 +159,7 @@ void read_nemotron_mamba2(ModelConfig& model, const ConfigReader& config) {
 
 }  // namespace
 
-// Falcon-H1: attention and Mamba 2 side by side in every layer, with factors on all projections.
+// Falcon-H1: attention and Mamba 2 in parallel in every layer; scale factors on all projections.
 void read_falcon_h1(ModelConfig& model, const ConfigReader& config) {
   read_llama_config(model, config, {.norm_eps = 1e-5, .n_kv_heads = 8, .max_positions = 8192});
   read_attention_bias(model, config, false);
@@ -202,8 +202,8 @@ void read_falcon_h1(ModelConfig& model, const ConfigReader& config) {
   }
 }
 
-// Granite 4: Granite with Mamba 2 in place of attention in most layers, and an MLP that is also the
-// shared expert of a mixture.
+// Granite 4: Granite with Mamba 2 in place of attention in most layers. In models with experts, the
+// MLP is the shared expert.
 void read_granitemoehybrid(ModelConfig& model, const ConfigReader& config) {
   read_granite(model, config);
   model.mlp_bias = false;

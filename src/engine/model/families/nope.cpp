@@ -26,7 +26,7 @@ void read_nope_layers(ModelConfig& model, const ConfigReader& config) {
     if (uses_rope[i] == 0) model.layers[i].rope = -1;
 }
 
-// Without layer_types only NoPE layers get the sliding window, if use_sliding_window is set.
+// Without layer_types, only NoPE layers have a sliding window, if use_sliding_window is set.
 void read_smollm3_windows(ModelConfig& model, const ConfigReader& config) {
   const bool slides =
       config.flag("use_sliding_window", false) && config.has_value("sliding_window");
@@ -37,12 +37,12 @@ void read_smollm3_windows(ModelConfig& model, const ConfigReader& config) {
     if (slides && layer.rope < 0) layer.window = window;
 }
 
-// Sliding layers keep RoPE; layers with full attention have no position encoding.
+// Layers with a sliding window keep RoPE; layers with full attention have no position encoding.
 void remove_rope_of_full_layers(ModelConfig& model) {
   for (auto& layer : model.layers) layer.rope = layer.window > 0 ? 0 : -1;
 }
 
-// Layers with RoPE attend within chunks, unless layer_types says otherwise.
+// Layers with RoPE use chunked attention, unless layer_types says otherwise.
 void read_chunks(ModelConfig& model, const ConfigReader& config) {
   const bool listed = config.has_value("layer_types");
   const auto types = listed ? config.strings("layer_types") : std::vector<std::string>();
@@ -61,8 +61,8 @@ void read_chunks(ModelConfig& model, const ConfigReader& config) {
   }
 }
 
-// Llama 4: one expert per token, whose input is multiplied by the sigmoid of its logit, and a
-// shared expert; dense layers have a width of their own.
+// Llama 4: one routed expert per token, whose input is multiplied by the sigmoid of its logit, and
+// a shared expert. Dense layers have a separate MLP width.
 void read_llama4_experts(ModelConfig& model, const ConfigReader& config) {
   read_experts(model, config, {.count = 16, .per_token = 1});
   model.experts.sigmoid = model.experts.scales_input = true;
