@@ -1,5 +1,5 @@
 // Scores of one head and document for attention statistics, block by block, and the all-keys
-// statistics (group C): columns that need the scores of all keys.
+// statistics (group C), which need the scores of all keys.
 #pragma once
 
 #include <algorithm>
@@ -166,8 +166,8 @@ static_assert(keys::kBins == kMassBins);
 // Computes the all-keys columns of a head, block by block.
 class AllKeysAccumulator {
  public:
-  // All references must outlive the object. key_sums points to the sum of key 0; the sums of
-  // consecutive keys are n_heads elements apart.
+  // All references must outlive the object. key_sums points to the sum of key 0; sums of adjacent
+  // keys are n_heads elements apart.
   AllKeysAccumulator(const HeadAttentionInput& in, const AttentionRequest& request,
                      const KeyVariants& keys, std::int64_t* key_sums)
       : in_(in), request_(request), layout_(request.layout), keys_(keys), key_sums_(key_sums) {}
@@ -292,7 +292,7 @@ class AllKeysAccumulator {
     }
   }
 
-  // Interleaves the rows to hide the latency of dependent additions to the same bin.
+  // Alternates between rows, to hide the latency of consecutive additions to the same bin.
   void add_to_histograms(std::int64_t query, std::int64_t width) {
     AttentionWeightHistogram* const histograms = histograms_.data() + query;
     for (std::int64_t j = 0; j < width; ++j)

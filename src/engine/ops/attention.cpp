@@ -244,7 +244,7 @@ void softmax(const AttentionInput& input, std::int64_t head, std::span<const flo
   std::copy_n(joined.begin(), end - begin, pattern.begin() + begin);
 }
 
-// Calls body(row of an output tensor, head, row of q) for each head and selected row.
+// Calls body(index of the output row, head, row of q) for each head and each selected row.
 template <typename Body>
 void for_each_row(const AttentionInput& input, std::span<const std::int64_t> rows, Body body) {
   const auto count = static_cast<std::int64_t>(rows.size());

@@ -36,13 +36,13 @@ struct AttentionInput {
 void attention(const AttentionInput& input, TensorView z,
                std::span<rows::RunningSoftmax> row_sums = {});
 
-// Returns the batch row of a query. `queries` lists the rows of queries, ascending; empty: all
-// rows.
+// Returns the batch row of a query. `queries` lists the batch rows of all queries in ascending
+// order; if empty, every row is a query.
 inline std::int64_t row_of_query(std::int64_t query, std::span<const std::int64_t> queries) {
   return queries.empty() ? query : queries[static_cast<std::size_t>(query)];
 }
 
-// Returns the queries [first, end) that belong to the sequence.
+// Returns the range [first, end) of queries that belong to the sequence.
 inline std::pair<std::int64_t, std::int64_t> query_range(const Sequence& sequence,
                                                          std::span<const std::int64_t> queries) {
   if (queries.empty()) return {sequence.begin, sequence.begin + sequence.length};

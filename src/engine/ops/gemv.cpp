@@ -54,7 +54,7 @@ namespace qkscope::gemv::HWY_NAMESPACE {
 
 using namespace qkscope::HWY_NAMESPACE;  // vector_math-inl.h
 
-// Vectors of four outputs: wider vectors do not read weights from memory any faster.
+// Vectors hold four outputs: wider vectors do not read weights from memory any faster.
 using Four = hn::CappedTag<float, 4>;
 using FourWords = hn::CappedTag<std::uint32_t, 4>;
 using Vector = hn::Vec<Four>;

@@ -76,9 +76,9 @@ struct RowsByExpert {
 // bad-input error unless all indices are valid expert numbers and distinct within a row.
 RowsByExpert group_rows_by_expert(ConstTensorView indices, std::int64_t experts);
 
-// Computes gate and up (rows, k, d_mlp) of the chosen experts for each row of x (rows, d_model). Of
-// experts without a gate, `gate` gets up, and `up` is not written.
-// The inputs are multiplied by factors (rows, k), if there are any.
+// Computes gate and up (rows, k, d_mlp) of the selected experts for each row of x (rows, d_model).
+// For experts without a gate, writes up to `gate` and leaves `up` unwritten. If there are factors
+// (rows, k), the inputs are multiplied by them.
 void project_experts_gate_up(ConstTensorView x, const RowsByExpert& by_expert,
                              std::span<const ExpertWeights> experts, ConstTensorView factors,
                              TensorView gate, TensorView up);

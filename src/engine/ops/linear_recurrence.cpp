@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kChunk = 64;  // tokens; chunks begin at multiples of it
 
-// A matrix with rows `stride` apart, or its transpose.
+// A matrix with `stride` floats between rows, or its transpose.
 struct Operand {
   const float* values;
   std::int64_t stride;
@@ -42,8 +42,8 @@ void multiply_matrices(const MatrixProduct& p, bool add, float* c, std::int64_t 
   gemm::multiply({left, right, p.rows, p.columns, p.depth}, add, c, stride);
 }
 
-// The recurrence of one value head over one sequence. Numbers of rows within a chunk count from the
-// start of the chunk, which may be in the past.
+// Recurrence of one value head over one sequence. Row indices within a chunk count from the start
+// of the chunk, which may lie in an earlier pass.
 class HeadRecurrence {
  public:
   HeadRecurrence(const LinearRecurrenceInput& input, std::int64_t head, TensorView output)
@@ -143,8 +143,8 @@ class HeadRecurrence {
       rows::add_scaled(w, written_ + j * d_v_, d_v_, -rate * k_k[j]);
   }
 
-  // Copies the new keys and cumulates the decays of the chunk, in float64: differences of two
-  // cumulated logarithms keep the accuracy of a single one.
+  // Copies the new keys and accumulates the log decays of the chunk in float64, so that differences
+  // of two sums stay accurate.
   void load_chunk(std::int64_t origin, std::int64_t old, std::int64_t total) {
     for (auto i = old; i < total; ++i) {
       std::copy_n(k_ + (origin + i) * stride_, d_k_, keys_ + i * d_k_);
@@ -155,8 +155,8 @@ class HeadRecurrence {
       decays_[as_index(i)] = sum += static_cast<double>(log_decays_[i]);
   }
 
-  // Writes the state after the first `count` rows of the chunk, possibly over the state before it:
-  // e^{c_last} S + sum over i of e^{c_last - c_i} k_i w_iᵀ.
+  // Writes the state after the first `count` rows of the chunk, e^{c_last} S + sum over i of
+  // e^{c_last - c_i} k_i w_iᵀ. `state` may alias state_.
   void write_state(std::int64_t count, float* state) {
     const double last = decays_[as_index(count - 1)];
     std::copy_n(keys_, count * d_k_, decayed_);

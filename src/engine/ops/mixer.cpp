@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kConvolvedChannels = 512;  // per task
 constexpr std::int64_t kMostTaps = 16;
 
-// Input of the convolution `offset` rows after the first row of a sequence, or before it.
+// Convolution input at row `offset` of a sequence; negative offsets refer to earlier tokens.
 const float* convolution_input(const MixerInput& input, const Sequence& sequence,
                                std::int64_t offset, ConstTensorView qkv, const float* zeros) {
   const auto channels = input.config.channels();
@@ -28,8 +28,8 @@ const float* convolution_input(const MixerInput& input, const Sequence& sequence
   return input.past->inputs.data<float>() + (sequence.slot * kept + kept + offset) * channels;
 }
 
-// Convolves q, k and v (rows, channels) in place, from the last row to the first, and copies the
-// last inputs of every sequence to `memory`.
+// Convolves q, k and v (rows, channels) in place, from the last row to the first. Copies the last
+// inputs of every sequence to `memory`.
 void convolve(const MixerInput& input, MixerMemory* memory, TensorView qkv) {
   const auto channels = input.config.channels();
   const auto taps = input.config.taps;
@@ -62,8 +62,8 @@ void convolve(const MixerInput& input, MixerMemory* memory, TensorView qkv) {
   });
 }
 
-// Scales every q and k to unit length, and q by 1 / sqrt(d_key): x / sqrt(sum(x²) + 1e-6) is an
-// RMSNorm with weights 1 / sqrt(n) and eps 1e-6 / n.
+// Normalises every q and k to unit length and scales q by 1 / sqrt(d_key): x / sqrt(sum(x²) + 1e-6)
+// equals an RMSNorm with weights 1 / sqrt(n) and eps 1e-6 / n.
 void normalize_keys_and_queries(const MixerConfig& config, TensorView qkv) {
   const auto n = static_cast<double>(config.d_key);
   const std::vector<float> q_weight(as_index(config.d_key), static_cast<float>(1.0 / n));
@@ -79,8 +79,8 @@ void normalize_keys_and_queries(const MixerConfig& config, TensorView qkv) {
   });
 }
 
-// Copies the inputs of the convolution (rows, channels) that the token after each of the state rows
-// will read to states (state_rows, taps - 1, channels).
+// For each state row, copies the convolution inputs (rows, channels) that the next token will need
+// to states (state_rows, taps - 1, channels).
 void copy_convolution_states(const MixerInput& input, ConstTensorView x, TensorView states) {
   const auto kept = input.config.taps - 1;
   const auto channels = input.config.channels();
@@ -96,8 +96,8 @@ void copy_convolution_states(const MixerInput& input, ConstTensorView x, TensorV
   }
 }
 
-// a (rows, value_heads) becomes the logarithm of the decay, -exp(A_log) softplus(a + dt_bias), in
-// float64; the softplus is limited and also the rate in Mamba 2.
+// Replaces a (rows, value_heads) by the log decay -exp(A_log) softplus(a + dt_bias), computed in
+// float64. In Mamba 2 the softplus is clamped and is also the rate.
 void compute_log_decays(const MixerInput& input, TensorView a, TensorView rates) {
   const auto& c = input.config;
   const auto& w = input.weights;
@@ -118,7 +118,7 @@ void compute_log_decays(const MixerInput& input, TensorView a, TensorView rates)
   });
 }
 
-// output (rows, value_heads, d_value) += D v
+// Skip connection: output (rows, value_heads, d_value) += D v.
 void add_skip(const MixerInput& input, ConstTensorView qkv, TensorView output) {
   const auto& c = input.config;
   parallel_for_ranges(output.dim(0), 64, [&](std::int64_t begin, std::int64_t end) {
@@ -132,8 +132,8 @@ void add_skip(const MixerInput& input, ConstTensorView qkv, TensorView output) {
   });
 }
 
-// Multiplies output (rows, value_heads, d_value) by silu(z), before or after an RMSNorm of every
-// value head, with the same weights, or of every group of Mamba 2, with weights of its own.
+// Multiplies output (rows, value_heads, d_value) by silu(z) before or after an RMSNorm, which is
+// over each value head (shared weights) or, in Mamba 2, over each group (separate weights).
 void gate_and_normalize(const MixerInput& input, ConstTensorView z, TensorView output) {
   const auto& c = input.config;
   const auto& weights = input.weights.norm;

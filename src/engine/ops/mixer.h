@@ -23,7 +23,7 @@ MixerMemory make_mixer_memory(const MixerConfig& config, std::int64_t sequences)
 std::int64_t mixer_memory_floats(const MixerConfig& config);     // of one sequence
 std::int64_t recurrence_head_floats(const MixerConfig& config);  // of one head and sequence
 
-// Results besides the output; empty or null: not wanted.
+// Optional results in addition to the output; leave a field empty or null to skip it.
 struct MixerStates {
   TensorView rows = {};           // MixerConfig::state_shape(state_rows)
   MixerMemory* memory = nullptr;  // of the sequences of the batch, in their order
@@ -38,7 +38,7 @@ struct MixerInput {
   const MixerMemory* past = nullptr;  // by slot, for sequences with past tokens; or null
 };
 
-// output (rows, value_heads, d_value): everything but the output projection.
+// Computes output (rows, value_heads, d_value): the whole mixer except the output projection.
 void apply_mixer(const MixerInput& input, const MixerStates& states, TensorView output);
 
 // Linear recurrence of a gated delta net or of Mamba 2: output (rows, value_heads, d_value) = Sᵀ q.

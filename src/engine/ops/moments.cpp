@@ -44,7 +44,7 @@ class HeadMomentAccumulator {
  private:
   double* row(std::int64_t r) { return rows_.data() + r * shape_.dim; }
 
-  // Converts rows to float64 and accumulates everything that needs uncentred values.
+  // Converts rows to float64 and accumulates the statistics of uncentred values.
   void load(const PositionChunk& chunk) {
     rows_.resize(as_index(chunk.rows() * shape_.dim));
     double norms = 0;
@@ -145,7 +145,7 @@ class HeadMomentAccumulator {
   bool finite_ = true;
 };
 
-// Copies the moments of one head to its place in the array of all heads.
+// Copies the moments of one head into the arrays of all heads.
 template <typename T>
 void copy_head(const std::vector<T>& one, std::int64_t head, std::vector<T>& all) {
   std::copy(one.begin(), one.end(), all.begin() + head * std::ssize(one));

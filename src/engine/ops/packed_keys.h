@@ -58,8 +58,8 @@ class PackedKeyValues {
     return block.v + head * value_floats_per_head(block.packed);
   }
 
-  // Size in floats of the keys (key_floats_per_head) and values (value_floats_per_head) of one head
-  // in a block with space for `packed` keys.
+  // Floats per head of the packed keys (key_floats_per_head) and values (value_floats_per_head) of
+  // a block with space for `packed` keys.
   std::int64_t key_floats_per_head(std::int64_t packed) const {
     return gemm::round_up(packed, gemm::tile_shape().rows) * d_;
   }

@@ -16,8 +16,8 @@ void add_scaled(float* x, const float* y, std::int64_t count, float factor);
 
 void multiply_by_exp(float* x, const float* exponents, std::int64_t count);  // x *= exp(exponents)
 
-// y[i] = bias[i] + sum over t of weight[t][i] x[t][i], one column of a causal convolution, or SiLU
-// of that.
+// One output row of a causal convolution, y[i] = bias[i] + sum over t of weight[t][i] x[t][i],
+// optionally followed by SiLU.
 struct ConvolutionInput {
   const float* const* x;  // (taps) rows
   const float* weight;    // (taps, ...), rows `stride` apart

@@ -96,8 +96,8 @@ struct AttentionColumnLayout {
     return kl_divergence(replacements) + 2 * s;
   }
   constexpr std::int64_t kl_evicted(std::int64_t s) const { return kept_mass(s) + 1; }
-  // Indicator: 1 at rows i >= kSinkAboveHalfFrom with p_i0 > 0.5, else 0. Stored as the last
-  // column, because statistics written by older versions lack it.
+  // Indicator: 1 at rows i >= kSinkAboveHalfFrom with p_i0 > 0.5, else 0. It is the last column,
+  // because statistics written by older versions do not have it.
   constexpr std::int64_t sink_above_half() const {
     return all_keys ? kept_mass(kept_sets) : near_column_count();
   }
@@ -145,8 +145,8 @@ struct LayerAttentionSums {
   std::vector<double> sum;       // (documents, heads, buckets, columns)
   std::vector<double> square;    // (documents, heads, buckets, columns)
   std::vector<float> max_logit;  // (documents, heads, buckets); -infinity for a bucket without rows
-  // sum_i p_ij of each key in units of 2^-40, shape (rows of the batch, heads), the head index
-  // running fastest; empty unless the all-keys statistics use all queries.
+  // sum_i p_ij of each key in units of 2^-40, shape (rows of the batch, heads); empty unless the
+  // all-keys statistics use all queries.
   std::vector<std::int64_t> key_sums;
 };
 
@@ -174,7 +174,7 @@ PatternPairCounts count_token_pattern_pairs(std::span<const std::int32_t> tokens
 // and induction_head with suffixes "", _nobos, _nocur, _nobos_nocur and _abs; sink_alpha_64_k,
 // sink_rate_64; optionally key_share_N, key_gini, mean_qk_area and the exact columns.
 std::vector<std::string> document_column_names(const StatisticsSettings& settings);
-// Column of kvpress' on-the-fly DuoAttention score.
+// Column of the DuoAttention score that kvpress computes on the fly.
 inline constexpr char kMeanArea[] = "mean_qk_area";
 // Returns true if the attention that each key receives is summed, which requires all queries.
 inline bool has_key_sums(const StatisticsSettings& settings) {

@@ -25,15 +25,15 @@ struct QuerySample {
 
   bool takes_all() const { return fraction >= 1; }
   // Returns one weight per block of the document: the inverse of the inclusion probability
-  // (Horvitz-Thompson estimator) if the block is drawn, else 0. `document` is a key of the text
-  // that does not depend on its batch.
+  // (Horvitz-Thompson estimator) if the block is drawn, else 0. `document` identifies the text
+  // independently of its batch.
   std::vector<float> block_weights(std::int64_t length, std::int64_t document, std::int64_t layer,
                                    std::int64_t head) const;
 };
 
 namespace sampling {
 
-// SplitMix64 of a running hash and one more number.
+// One SplitMix64 step: mixes `value` into a running hash.
 inline std::uint64_t mix(std::uint64_t hash, std::int64_t value) {
   auto z = (hash ^ static_cast<std::uint64_t>(value)) + 0x9e3779b97f4a7c15;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
