@@ -102,8 +102,8 @@ QKSCOPE_API HeadClass classify(double r_q, double r_k, const TaxonomyOptions& op
 QKSCOPE_API HeadClass classify_axis(const PcaResult& pca, const TaxonomyOptions& options = {});
 QKSCOPE_API std::string to_string(HeadClass head_class);  // "mixed"; "" for undefined
 
-// Returns the index of the component with the largest min(|r_q|, |r_k|), or -1 where no component
-// has both correlations.
+// Returns the index of the component with the largest min(|r_q|, |r_k|), or -1 if no component has
+// both correlations.
 QKSCOPE_API int position_component(const PcaResult& pca);
 
 // ---- Planar rotation: the direction a along which rows drift with position, the direction b that
@@ -350,7 +350,7 @@ struct GeometryOptions {
   int swap_queries = 48;            // queries per head whose keys are swapped for symbolic_score
 };
 
-// A pair of dimensions that RoPE turns with one frequency. Vectors are those before RoPE.
+// A pair of dimensions that RoPE rotates at one frequency. All values are of vectors before RoPE.
 struct RotaryPair {
   double inv_freq = 0;    // radians per token
   double mean_abs_q = 0;  // mean length of the pair's two coordinates
@@ -539,7 +539,7 @@ QKSCOPE_API void check_results_folder(const std::string& folder, const AnalyzeOp
 QKSCOPE_API void write_results(const std::string& folder, const AnalysisRun& run,
                                const AnalyzeOptions& options, bool overwrite = false);
 
-// Logs the heads that failed, one line for each reason, and throws if there are any. Call after
+// Logs the heads that failed, one line per reason, and throws if there are any. Call after
 // write_results(), so that the exit code reports the failure; `folder` is the results folder.
 QKSCOPE_API void report_failed_heads(const AnalysisRun& run, const std::string& folder);
 

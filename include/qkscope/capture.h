@@ -168,7 +168,7 @@ struct MemoryPlan {
   bool streams() const { return held_weights < weights; }
 };
 
-// Created by make_plan(). Copies share their content.
+// Plan of a capture run, created by make_plan(). Copies refer to the same plan.
 class QKSCOPE_API CapturePlan {
  public:
   explicit CapturePlan(std::shared_ptr<const RunPlan> plan);
@@ -271,12 +271,12 @@ QKSCOPE_API std::string result_json(const CaptureResult& result);
 // process is writing to that folder.
 QKSCOPE_API CaptureResult run_capture(const CapturePlan& plan, const CaptureOptions& options = {});
 
-// Divides the run into `count` shards, captures the incomplete ones one after another, then merges
-// all shards. Ignores options.shard. Returns early with the outcome `interrupted` when stopped.
+// Divides the run into `count` shards, captures the incomplete shards in order, then merges all
+// shards. Ignores options.shard. Returns early with the outcome `interrupted` when stopped.
 QKSCOPE_API CaptureResult run_capture_shards(const CapturePlan& plan, std::int64_t count,
                                              const CaptureOptions& options = {});
 
-// Writes the final files of a capture in shards once every shard is complete. Throws a bad-input
+// Writes the final files of a sharded capture once every shard is complete. Throws a bad-input
 // error that names the missing shards.
 QKSCOPE_API CaptureResult merge_capture(const std::string& data_root, bool quiet = false);
 

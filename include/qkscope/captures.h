@@ -40,7 +40,7 @@ struct HeadGroup {
   std::optional<std::int32_t> window;  // sliding window in tokens; nullopt for full attention
   std::string rope;                    // file metadata: a JSON object or "none"
   std::string rope_inv_freq;           // file metadata: a JSON list; "" without RoPE
-  // Sizes of a layer whose heads differ from those of other layers; 0: the sizes of the run.
+  // Only for layers whose heads differ from those of other layers; 0: the values of the whole run.
   std::int64_t head_dim = 0;
   std::int64_t heads_per_key_head = 0;
 };
@@ -87,7 +87,7 @@ struct CaptureIndex {
   std::vector<HeadId> queries;       // ascending
   std::vector<HeadId> keys;          // ascending
   std::optional<HeadCounts> counts;  // from _saver_state.json
-  // Sampler settings of _saver_state.json, for head files without them; base_rate is unknown.
+  // Sampler settings from _saver_state.json, for head files without them; base_rate is unknown.
   std::optional<SamplerOptions> sampler;
   std::string config_hash;  // of the run that wrote the capture; "" if unknown
   bool partial = false;     // files of the finished run are missing, or the run is not finished

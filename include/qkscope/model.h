@@ -69,11 +69,11 @@ struct ClampedSwiglu {
 // RMSNorm divides by the root mean square; LayerNorm subtracts the mean first.
 enum class NormKind { rms, layer };
 
-// How a layer mixes tokens: softmax attention, one of the other kinds in MixerConfig, or not at all
-// (none: the layer is an MLP).
+// How a layer mixes tokens: by softmax attention, by another mixer (see MixerConfig), or not at all
+// (`none`: the layer is an MLP).
 enum class Mixer : std::uint8_t { attention, gated_delta, mamba2, short_convolution, none };
 
-// Returns the name of a kind for messages, in the singular: "gated delta net".
+// Returns the name of a mixer for messages, in the singular: "gated delta net".
 QKSCOPE_API std::string_view mixer_name(Mixer mixer);
 
 // Settings of one layer.
@@ -87,20 +87,20 @@ struct LayerConfig {
   int rope = 0;              // index into ModelConfig::ropes; -1: none (NoPE)
   double score_scale = 1.0;  // multiplies q.k in addition to ModelConfig::attention_scale
   bool experts = false;      // the MLP is a mixture of experts
-  // Sizes that differ from those of the model; 0: the size of the model.
+  // Sizes of this layer if they differ from the model's; 0: same as the model.
   std::int64_t d_head = 0;
   std::int64_t n_kv_heads = 0;
   std::int64_t d_mlp = 0;
   std::int64_t kv_layer = -1;  // earlier layer whose keys and values are used; -1: the layer's own
   bool v_from_k = false;       // W_V is W_K
 
-  // Whether the layer attends to text or, with cross_attention, to an image.
+  // Whether the layer has attention: to text, or to an image if cross_attention is set.
   bool attends() const { return mixer == Mixer::attention || attention_beside; }
   bool has_attention() const { return !cross_attention && attends(); }
-  // Whether the layer has a mixer that keeps a state instead of keys and values.
+  // Whether the layer has a recurrent mixer, which keeps a state instead of keys and values.
   bool has_state() const { return mixer != Mixer::attention && mixer != Mixer::none; }
   bool shares_kv() const { return kv_layer >= 0; }
-  // Number of the layer whose keys and values are used; `own` is the number of this layer.
+  // Index of the layer whose keys and values this layer uses; `own` is the index of this layer.
   std::int64_t kv_source(std::int64_t own) const { return shares_kv() ? kv_layer : own; }
 };
 
@@ -136,8 +136,8 @@ struct MixerConfig {
   std::int64_t key_width() const { return key_heads * d_key; }
   std::int64_t value_width() const { return value_heads * d_value; }
   std::int64_t channels() const { return 2 * key_width() + value_width(); }  // of q, k and v
-  // Shape of the states after `rows` rows; of a short convolution, the inputs that the next token
-  // reads.
+  // Shape of the states after `rows` rows. The state of a short convolution is the inputs that the
+  // next token reads.
   Shape state_shape(std::int64_t rows) const {
     return kind == Mixer::short_convolution ? Shape{rows, taps - 1, channels()}
                                             : Shape{rows, value_heads, d_key, d_value};
@@ -228,8 +228,8 @@ struct ExpertNames {
   bool mxfp4 = false;  // NAME_blocks (experts, out, in / 32, 16), NAME_scales (…, in / 32)
 };
 
-// Tensor names of a mixer and of the norms of its layer, which are before the mixer and before the
-// MLP. A_log, dt_bias and D are vectors below `module`.
+// Tensor names of a mixer, and of the norms before the mixer and before the MLP of its layer.
+// A_log, dt_bias and D are vectors under the name `module`.
 struct MixerNames {
   std::string input_norm = "input_layernorm";
   std::string mlp_norm = "post_attention_layernorm";
@@ -237,8 +237,8 @@ struct MixerNames {
   // Name of the fused input projection, whose rows are z, v, k, q and a (Mamba 2), or k, z and v
   // (short convolution), in this order.
   std::string all = {};
-  // q, k, v and z (the gate of the output), and b and a, each in one matrix whose rows are grouped
-  // by key head; or q, k and v in one matrix, one after another; or all in matrices of their own.
+  // Alternatives: qkvz (z is the output gate) and ba, each one matrix with rows grouped by key
+  // head; or qkv, one matrix with the rows of q, then k, then v; or a separate matrix for each.
   std::string qkvz = {};
   std::string ba = {};
   std::string qkv = {};
@@ -255,9 +255,9 @@ struct MixerNames {
   std::string post_attention_norm = {};  // in layers with attention, replaces that of TensorNames
 };
 
-// Tensor names of a checkpoint, below the prefix of the language model; names of layers are below
-// "layers.N.". The suffixes ".weight" and ".bias" are omitted, and an empty name means that there
-// is no such tensor. Defaults are those of Llama.
+// Tensor names of a checkpoint, relative to the prefix of the language model; names of layer
+// tensors are relative to "layers.N.". The suffixes ".weight" and ".bias" are omitted, and an empty
+// name means that there is no such tensor. Defaults are those of Llama.
 struct TensorNames {
   std::string embedding = "embed_tokens";
   std::string positions;  // learned position embedding
@@ -270,16 +270,16 @@ struct TensorNames {
   std::string k = "self_attn.k_proj";
   std::string v = "self_attn.v_proj";
   std::string qkv;  // replaces q, k and v: rows of q, then k, then v
-  // Latent attention: q reads the latent of queries, if there is one, and k holds the rows of k and
-  // v of each head, (n_heads, d_head - rope dim + d_value, kv_rank).
+  // Latent attention: q reads the query latent, if there is one. The tensor k holds the rows of k
+  // and v of each head, (n_heads, d_head - rope dim + d_value, kv_rank).
   std::string q_latent = "self_attn.q_a_proj";
   std::string q_latent_norm = "self_attn.q_a_layernorm";
   std::string kv_latent = "self_attn.kv_a_proj_with_mqa";  // latent, then the shared key part
   std::string kv_latent_norm = "self_attn.kv_a_layernorm";
   std::string q_norm = "self_attn.q_norm";  // empty: norms of q and k have no weight
   std::string k_norm = "self_attn.k_norm";
-  // z is multiplied by sigmoid of this projection of the input. The name of q: one matrix holds
-  // both, with rows ordered as (head, q / gate, d_head).
+  // z is multiplied by the sigmoid of this projection of the input. If the name equals that of q,
+  // one matrix holds both, with rows ordered as (head, q / gate, d_head).
   std::string attention_gate;
   std::string o = "self_attn.o_proj";
   std::string post_attention_norm;  // norm of the attention output before the residual addition
@@ -377,7 +377,7 @@ struct ModelConfig {
   const LayerConfig& layer(std::int64_t number) const {
     return layers[static_cast<std::size_t>(number)];
   }
-  // Whether all layers have keys and values of their own, in heads of one number and width.
+  // Whether all layers have the same number and size of heads, and none shares keys and values.
   bool has_equal_heads() const {
     for (const auto& layer : layers)
       if (layer.d_head > 0 || layer.n_kv_heads > 0 || layer.shares_kv()) return false;
@@ -389,11 +389,11 @@ struct ModelConfig {
   bool learned_positions() const { return !names.positions.empty(); }
   bool has_sinks() const { return !names.sinks.empty(); }
   bool has_attention_gate() const { return !names.attention_gate.empty(); }
-  // Whether pairs are (2i, 2i+1) after the rotation.
+  // Whether rotated pairs are (2i, 2i+1) in the output of RoPE.
   bool rotated_pairs_interleaved() const { return rope_interleaved && !rope_sorts_pairs; }
   bool has_latent_attention() const { return latent.kv_rank > 0; }
   std::int64_t d_value() const { return has_latent_attention() ? latent.d_value : d_head; }
-  // Whether some layers have a mixer that keeps a state instead of keys and values.
+  // Whether some layers have a recurrent mixer, which keeps a state instead of keys and values.
   bool has_recurrence() const { return mixer.kind != Mixer::attention; }
   double score_scale(std::int64_t layer) const {
     return attention_scale * layers[static_cast<std::size_t>(layer)].score_scale;
@@ -500,7 +500,7 @@ struct ExpertWeights {
   Linear down;  // (d_model, d_mlp)
 };
 
-// Weights of latent attention before q, k and v.
+// Weights of the latent projections of multi-head latent attention (MLA).
 struct LatentWeights {
   Linear q;             // (q_rank, d_model) or empty
   NormWeights q_norm;   // (q_rank) or empty
@@ -509,7 +509,7 @@ struct LatentWeights {
   Linear rotated_key;   // (rope dim, d_model), shared by all heads
 };
 
-// Weights of a mixer; see MixerConfig. A kind leaves empty what it does not have.
+// Weights of a mixer; see MixerConfig. Weights that a kind of mixer does not have are empty.
 struct MixerWeights {
   Linear q;                             // (key_heads * d_key, d_model)
   Linear k;                             // (key_heads * d_key, d_model); short convolution: as v
@@ -531,8 +531,8 @@ struct LayerWeights {
   NormWeights input_norm;              // (d_model) or empty
   LatentWeights latent;                // empty without latent attention
   Linear q;                            // (n_heads * d_head, d_model or q_rank)
-  Linear k;                            // (n_kv_heads * d_head, d_model); with latent attention
-                                       // (n_heads * (d_head - rope dim), kv_rank)
+  Linear k;                            // (n_kv_heads * d_head, d_model);
+                                       // latent attention: (n_heads * (d_head - rope dim), kv_rank)
   Linear v;                            // (n_kv_heads * d_value, d_model or kv_rank)
   NormWeights q_norm;                  // (d_head), (n_heads * d_head) or empty
   NormWeights k_norm;                  // (d_head), (n_kv_heads * d_head) or empty

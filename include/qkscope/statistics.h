@@ -50,7 +50,7 @@ struct PositionSums {
   double tu_m2 = 0;  // sum (t - mean t)(u - mean u)
 };
 
-// Size of the upper triangle of a symmetric matrix stored by rows, and index of (i, j), i <= j.
+// Upper triangle of a symmetric matrix stored by rows: its size, and the index of (i, j), i <= j.
 constexpr std::int64_t triangle_size(std::int64_t dim) {
   return dim * (dim + 1) / 2;
 }
@@ -167,7 +167,7 @@ struct AttentionStatistics {
   std::vector<double> sum;         // (layers, heads, buckets, columns)
   std::vector<double> square;      // (layers, heads, buckets, columns): sums of squares
   std::vector<float> max_logit;    // (layers, heads, buckets): largest logit
-  // Sums over documents, for standard errors; the last bucket covers the whole document.
+  // Sums over documents, for standard errors; the additional last bucket covers whole documents.
   std::vector<double> row_square;       // (buckets + 1): sum of rows^2
   std::vector<double> document_square;  // (layers, heads, buckets + 1, columns): sum^2 per document
   std::vector<double> document_cross;   // (layers, heads, buckets + 1, columns): sum * rows
@@ -195,7 +195,7 @@ struct DocumentAttention {
   std::vector<std::vector<double>> key_sums;
 };
 
-// A stream of documents, so that memory does not grow with their number.
+// Streams documents one at a time, so that memory does not grow with their number.
 class QKSCOPE_API DocumentSource {
  public:
   virtual ~DocumentSource() = default;
@@ -266,7 +266,7 @@ QKSCOPE_API StatsConfig parse_stats_config(const std::string& yaml,
 
 struct StatsRunPlan;  // internal
 
-// Created by make_stats_plan(). Copies share their content.
+// Plan of a statistics run, created by make_stats_plan(). Copies refer to the same plan.
 class QKSCOPE_API StatsPlan {
  public:
   explicit StatsPlan(std::shared_ptr<const StatsRunPlan> plan);
@@ -348,8 +348,8 @@ QKSCOPE_API StatsResult run_stats(const StatsPlan& plan, const StatsOptions& opt
 // Returns true if the folder or store address contains statistics, finished or incomplete.
 QKSCOPE_API bool holds_statistics(const std::string& folder);
 
-// Writes the final files of statistics in shards once every shard is complete. Throws a bad-input
-// error that names the missing shards.
+// Writes the final files of a sharded statistics run once every shard is complete. Throws a
+// bad-input error that names the missing shards.
 QKSCOPE_API StatsResult merge_stats_shards(const std::string& folder);
 
 // Merges finished folders in the given order into a new folder. Throws a bad-input error if commit,

@@ -30,7 +30,7 @@ struct AttentionHead {
 };
 
 // Parses "18.6", "18.*" (all heads of a layer) or a list "18.6,19.0". Throws a bad-input error for
-// other texts and for heads that the model does not have.
+// any other text and for heads that the model does not have.
 QKSCOPE_API std::vector<AttentionHead> parse_heads(const std::string& text,
                                                    const ModelConfig& model);
 
@@ -69,24 +69,24 @@ class QKSCOPE_API ScoreAttribution {
   explicit ScoreAttribution(std::shared_ptr<const State> state) : state_(std::move(state)) {}
 
   const std::vector<ScorePair>& pairs() const;
-  // Labels of the residual-stream components of a pair's query and key, in the order of the stream.
+  // Labels of the residual-stream components of the query (or key) of a pair, in forward order.
   const std::vector<std::string>& q_components(std::size_t pair) const;
   const std::vector<std::string>& k_components(std::size_t pair) const;
-  // Contributions of a pair, shape (q components, k components).
+  // Contribution of each pair of components to the score, shape (q components, k components).
   std::vector<double> matrix(std::size_t pair) const;
 
-  // All tables begin with model, text, layer, head, query, key, query_token, key_token, score,
-  // attention. `top` component pairs with the largest magnitude are kept per score; 0: all.
+  // All tables begin with the columns model, text, layer, head, query, key, query_token, key_token,
+  // score, attention. Per score, the `top` component pairs of largest magnitude are kept; 0: all.
 
-  // One row per pair of components: q_component, k_component, value, residual. With `top` a row
-  // `others` makes the rows of a score sum to the score.
+  // One row per pair of components: q_component, k_component, value, residual. If `top` limits the
+  // rows, a row `others` holds the rest, so that the rows of a score still sum to the score.
   Table table(std::int64_t top) const;
   // One row per component of the query (side q) and of the key (side k): side, component, value.
   // The value is the sum over the components of the other side, so each side sums to the score.
   Table component_table() const;
-  // One row per rotary pair: pair, frequency (radians per token), wavelength (tokens), value. The
-  // row without a pair number holds the dimensions that are not rotated. With `components` the
-  // values are those of the `top` component pairs (q_component, k_component).
+  // One row per rotary pair: pair, frequency (radians per token), wavelength (tokens), value. A row
+  // without a pair number holds the unrotated dimensions. With `components`, values are listed per
+  // component pair (q_component, k_component), for the `top` pairs.
   Table rotary_table(bool components = false, std::int64_t top = 20) const;
   // The score if the same query and key content were `distance` tokens apart, for distances 0, 1,
   // 2, ..., 16 and log-spaced distances from there up to the model's context.

@@ -49,8 +49,8 @@ struct EngineModel {
   std::string identity = "{}";  // JSON object; a run is resumed only by an engine with an equal one
   Device device = {};
   DType dtype = DType::f32;  // of the computation
-  // Whether two threads may call ExternalEngine::run() at the same time: a GPU then computes a
-  // batch while the rows of the batch before it are stored.
+  // Whether two threads may call ExternalEngine::run() at the same time, so that a GPU can compute
+  // a batch while the rows of the previous batch are being stored.
   bool concurrent_runs = false;
 };
 
@@ -70,7 +70,7 @@ class QKSCOPE_API ExternalEngine {
   virtual Tokenizer::Encoding encode(const std::string& text, std::int64_t max_length);
 };
 
-// Both functions return plans that run on `engine` instead of loading model.name.
+// These overloads return plans that run on `engine` instead of loading model.name.
 QKSCOPE_API CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute,
                                   std::shared_ptr<ExternalEngine> engine);
 QKSCOPE_API StatsPlan make_stats_plan(const StatsConfig& config, const ComputeOptions& compute,
@@ -107,13 +107,13 @@ class QKSCOPE_API CaptureWriter {
   bool is_open() const;            // false: the capture was finished before
   std::int64_t stored() const;     // documents that earlier writers stored
   std::int64_t documents() const;  // passed so far
-  // Returns true if `document`, the next one, still has to run. If it is already stored, skips it
-  // and returns false. Throws a bad-input error if it differs from the stored document with the
-  // same number, or if its id was passed before.
+  // Returns true if the next document has to be run; skips it and returns false if it is already
+  // stored. Throws a bad-input error if it differs from the stored document with the same number,
+  // or if its id was passed before.
   bool wants(const WriterDocument& document);
-  // Runs the document and stores its sampled rows, unless they are stored already. Throws a
-  // bad-input error for NaN or infinity, as a native capture does, and if `run` omits a required
-  // point.
+  // Runs the document and stores its sampled rows, unless they are stored already. Like a native
+  // capture, throws a bad-input error for NaN or infinity; also throws if `run` omits a required
+  // hook point.
   void add(const WriterDocument& document, const RunPass& run);
   // Stores all documents so far on disk.
   void flush();

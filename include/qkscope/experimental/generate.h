@@ -61,7 +61,7 @@ struct GeneratedToken {
   std::int64_t sequence = 0;  // index of the prompt
   std::int32_t id = 0;
   // Text decoded with this token; requires a tokenizer. Empty while a UTF-8 character is incomplete
-  // or the text may be the beginning of a stop text.
+  // or the text may be the beginning of a stop string.
   std::string_view text;
 };
 
@@ -78,9 +78,9 @@ struct GenerateOptions {
   const Tokenizer* tokenizer = nullptr;
   // Called for every new token; return false to stop generating this text.
   std::function<bool(const GeneratedToken&)> on_token = {};
-  // Observes every pass: first the prompts, then one row per running text. Logits are those of the
-  // last position of each text, (texts, vocab_size), and may be edited before sampling. selection()
-  // and score_rows() are not used.
+  // Observes every pass: first the prompts, then one row per running text. Logits have shape
+  // (texts, vocab_size), for the last position of each text, and may be edited before sampling.
+  // selection() and score_rows() are not used.
   Observer* observer = nullptr;
 };
 

@@ -33,7 +33,7 @@ struct HeadScoreOptions {
   std::function<void(std::int64_t)> on_batch = {};
 };
 
-// Random token sequences, each written twice: the second copy can be predicted by induction alone.
+// Random token sequences, each repeated once: only induction can predict the second copy.
 struct RepeatedTextOptions {
   std::int64_t texts = 8;
   std::int64_t tokens = 64;  // length of one copy
@@ -43,8 +43,8 @@ struct RepeatedTextOptions {
 QKSCOPE_API std::vector<std::vector<std::int32_t>> repeated_texts(
     const Model& model, const RepeatedTextOptions& options = {});
 
-// Mean next-token loss (nats) over the last `tokens - 1` tokens of every text. For repeated_texts()
-// these are the second copy without its first token, and the loss is near 0 if the model copies.
+// Mean next-token loss (nats) over the last `tokens - 1` tokens of every text. In repeated_texts(),
+// these are the second copy without its first token; the loss is near 0 if the model copies.
 QKSCOPE_API double second_copy_loss(const Model& model,
                                     const std::vector<std::vector<std::int32_t>>& texts,
                                     std::int64_t tokens);

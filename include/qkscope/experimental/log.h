@@ -14,7 +14,7 @@ namespace qkscope {
 
 enum class LogLevel { debug, info, warning, error };
 
-// May be called from several threads at once. Exceptions of the callback are ignored.
+// May be called from several threads concurrently. Exceptions thrown by the callback are ignored.
 using LogCallback = std::function<void(LogLevel level, std::string_view message)>;
 
 // Sends all later messages of level `least` and above to the callback. An empty callback turns

@@ -29,8 +29,8 @@ struct SweepSource {
   // "": data_folder of the file, if any.
   std::string data_folder;
   ComputeOptions compute = {};  // override the compute options of the file and configurations
-  // Override the selection of `checkpoints` rules: every n-th checkpoint, or at most `log` per
-  // phase, evenly spaced in log(step). 0: as in the file.
+  // Override the checkpoint selection of the `checkpoints` section: every n-th checkpoint, or at
+  // most `log` per phase, evenly spaced in log(step). 0: as in the file.
   std::int64_t every = 0;
   std::int64_t log = 0;
 };
@@ -164,11 +164,11 @@ struct SlurmOptions {
   std::vector<std::string> environment = {};  // lines of shell code: "module load cuda"
 };
 
-// The same capture and analysis over a list of checkpoints.
+// A sweep: the same capture and analysis for each checkpoint of a list.
 class QKSCOPE_API Sweep {
  public:
-  // Reads a sweep file. The sweep writes to RESULTS/NAME; `results` is a folder or an address of an
-  // object store (qkscope/experimental/store.h), which any machine can resume from. Throws a
+  // Reads a sweep file. The sweep writes to RESULTS/NAME; `results` is a folder or an object store
+  // address (qkscope/experimental/store.h), from which any machine can resume the sweep. Throws a
   // bad-input error with file, line and expected value.
   static Sweep read(const SweepSource& source, const std::string& results = "results");
   ~Sweep();
@@ -238,7 +238,8 @@ struct BranchSweep {
   std::vector<CheckpointBranch> branches;
 };
 
-// Writes a sweep file over the branches, replacing an existing file. The file name names the sweep.
+// Writes a sweep file over the branches, replacing an existing file. The file name is the sweep's
+// name.
 QKSCOPE_API void write_branch_sweep(const BranchSweep& sweep, const std::string& file);
 
 // Returns the names of the installed sets of published numbers: "smollm3", "models", ...
