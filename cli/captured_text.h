@@ -25,7 +25,7 @@ struct CapturedText {
 CapturedText read_captured_text(const std::string& capture, const CaptureConfig& config,
                                 const std::string& folder, std::int64_t number);
 
-// Returns the captured query heads; heads in `shown` include their positions in the text `key`.
+// Returns the captured query heads; heads in `shown` include the sampled positions of text `key`.
 std::vector<CapturedHead> read_captured_heads(const std::string& capture, std::int64_t key,
                                               const std::vector<ViewerHead>& shown);
 

@@ -11,7 +11,7 @@
 
 namespace qkscope::cli {
 
-// Heading of the options that every command has.
+// Help heading of the options that every command has.
 inline constexpr char kCommonGroup[] = "Common";
 
 struct CommonOptions {
@@ -44,7 +44,7 @@ std::pair<CLI::App*, Arguments*> add_command(CLI::App& app, const std::string& n
   return {command, arguments.get()};
 }
 
-// Largest count and largest number of shards that options accept; their product fits into 64 bits.
+// Largest count and number of shards that options accept; their product fits into 64 bits.
 inline constexpr std::int64_t kMostCount = std::int64_t{1} << 40;
 inline constexpr std::int64_t kMostShards = 1'000'000;
 
@@ -60,7 +60,7 @@ CLI::Validator existing_file();
 // commands have been added.
 void check_all_numbers(CLI::App& app);
 
-// Restricts the option to these words, which help and completion show as "mul|abs".
+// Restricts the option to these words; help and completion show them as "mul|abs".
 CLI::Option* choices(CLI::Option* option, const std::vector<std::string>& words);
 
 }  // namespace qkscope::cli

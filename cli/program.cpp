@@ -27,9 +27,9 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kBadInput = 2;
 
-// The descriptor of a closed standard stream would be reused by the next file that is opened, and
-// output would be written to that file. Opens /dev/null in the wrong direction (read or write) in
-// place of the closed stream, so that printing still fails.
+// The next file to be opened would reuse the descriptor of a closed standard stream, and output
+// would be written to that file. Opens /dev/null in the wrong direction (read or write) in place of
+// the closed stream, so that printing still fails.
 void occupy_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) != -1 || errno != EBADF) continue;

@@ -37,7 +37,7 @@ class ArgumentList {
   std::vector<std::string> words_;
 };
 
-// How a model runs; options that are not given keep the value of the configuration file.
+// Options of how and where a model runs; unset options keep the value of the configuration file.
 struct ComputeArguments {
   std::string device;  // one device, "all", or a list separated by commas
   std::string dtype;

@@ -1,5 +1,5 @@
-// Stop signals for commands that can be resumed: after the first Ctrl-C the command finishes its
-// current step, the second kills it.
+// Stop signals for commands that can be resumed: the first Ctrl-C lets the command finish its
+// current step, the second one kills it.
 #pragma once
 
 #include <atomic>

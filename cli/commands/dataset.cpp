@@ -50,7 +50,7 @@ TextChunks encode(const Tokenizer& tokenizer, std::string_view text,
   return whole;
 }
 
-// Reads and measures block by block, so that only the texts of one block are in memory.
+// Reads and measures the texts in blocks, so that only one block is in memory.
 Lengths measure(Corpus& corpus, const Tokenizer* tokenizer, const DatasetArguments& options) {
   constexpr std::size_t kBlockBytes = 32 << 20;
   Progress progress({.what = "reading", .unit = "documents", .quiet = options.common.quiet});

@@ -1,4 +1,4 @@
-// qkscope gc: lists, and removes, objects that killed writers left in an object store.
+// qkscope gc: lists or removes objects that killed writers left in an object store.
 
 #include <fmt/format.h>
 

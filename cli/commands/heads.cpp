@@ -1,5 +1,5 @@
-// qkscope heads: finds previous-token, duplicate-token and induction heads, or heads of a given
-// attention pattern.
+// qkscope heads: finds previous-token, duplicate-token and induction heads, or heads that match a
+// given attention pattern.
 #include "qkscope/experimental/heads.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// qkscope report: writes the report of one result, or of two side by side.
+// qkscope report: writes the report of one result, or of two results side by side.
 #include "cli/analysis_options.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"

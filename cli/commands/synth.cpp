@@ -1,4 +1,4 @@
-// qkscope synth: writes a capture of heads with known structure.
+// qkscope synth: writes a synthetic capture of heads with known structure.
 #include <map>
 #include <ranges>
 #include <variant>
