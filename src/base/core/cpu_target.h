@@ -49,11 +49,11 @@ inline void initialize_cpu_target_once() {
   if (!detail::cpu_target_is_chosen.load(std::memory_order_acquire)) initialize_cpu_target();
 }
 
-// HWY_DYNAMIC_DISPATCH that first applies the environment variable QKSCOPE_CPU.
+// Like HWY_DYNAMIC_DISPATCH, but first applies the environment variable QKSCOPE_CPU.
 #define QKSCOPE_DISPATCH(function) \
   (::qkscope::initialize_cpu_target_once(), HWY_DYNAMIC_DISPATCH(function))
 
-// Defines the function `name`, which calls `name`_kernel of the target in use. `parameters` and
+// Defines the function `name`, which calls `name`_kernel of the selected target. `parameters` and
 // `arguments` are parenthesised lists.
 #define QKSCOPE_EXPORT_KERNEL(Result, name, parameters, arguments) \
   HWY_EXPORT(name##_kernel);                                       \

@@ -48,8 +48,8 @@ decltype(auto) translate_exceptions(Body&& body) {
   }
 }
 
-// Returns action(), or `otherwise` if it throws a bad-input error. Rethrows failures of the
-// machine, which say nothing about the input and would change results if they were ignored.
+// Returns action(), or `otherwise` if action() throws a bad-input error. Rethrows all other errors:
+// they do not say whether the input is valid, and ignoring them would change results.
 template <typename Action, typename Value>
 Value fallback_on_bad_input(const Action& action, Value otherwise) {
   try {

@@ -19,7 +19,8 @@ struct CheckedCharacter {
   bool valid;
 };
 
-// Checks the first character of `text`. An invalid sequence has the size of its valid prefix.
+// Checks the first character of `text`. The size of an invalid sequence is that of its valid
+// prefix.
 CheckedCharacter check_first_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);

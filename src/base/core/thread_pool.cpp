@@ -52,7 +52,7 @@ constexpr std::chrono::microseconds kSpinTime{50};
 
 class Pool {
  public:
-  // Starts fewer worker threads if the system refuses some; the calling thread always participates.
+  // Starts fewer worker threads if the system refuses some; the calling thread always takes part.
   explicit Pool(int threads) {
     workers_.reserve(static_cast<std::size_t>(threads - 1));
     try {

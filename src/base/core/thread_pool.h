@@ -14,9 +14,9 @@
 
 namespace qkscope {
 
-// Runs `body` on a new thread; if the system refuses one (`ulimit -u`), on the thread that waits
-// for the result. std::async with both policies is not used: it moves from `body` even when it
-// fails.
+// Runs `body` on a new thread or, if no thread can be created (`ulimit -u`), on the thread that
+// waits for the result. std::async with both policies is not used: it moves from `body` even when
+// it fails.
 template <typename Body>
 auto run_in_background(Body body) -> std::future<std::invoke_result_t<Body&>> {
   const auto shared = std::make_shared<Body>(std::move(body));
@@ -47,8 +47,8 @@ void parallel_for_ranges(std::int64_t count, std::int64_t grain,
 // without a quota. `membership` is the content of /proc/self/cgroup, `root` is /sys/fs/cgroup.
 int cgroup_cores(const std::string& membership, const std::string& root);
 
-// Asks for huge pages in the 2 MiB blocks of fresh memory, which fault in faster; without kernel
-// support the call has no effect.
+// Requests transparent huge pages for the 2 MiB blocks of newly allocated memory, so that fewer
+// page faults occur; no effect without kernel support.
 void request_huge_pages(void* memory, std::size_t bytes);
 
 // Marks about 60 MiB of the calling thread's heap for transparent huge pages. Later allocations

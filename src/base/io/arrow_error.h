@@ -11,9 +11,9 @@
 
 namespace qkscope {
 
-// Throws Error unless the status is OK. A status with an errno has the kind of that errno, any
-// other status the given kind: bad_input for file contents, failure for I/O. The message begins
-// with `doing`.
+// Throws an Error unless the status is OK. The errno in the status determines the kind of the
+// Error; without an errno, `kind` does: bad_input for file contents, failure for I/O. The message
+// begins with `doing`.
 void check_arrow(const arrow::Status& status, const std::string& doing, ErrorKind kind);
 
 template <typename T>

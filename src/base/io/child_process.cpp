@@ -15,7 +15,7 @@
 namespace qkscope {
 namespace {
 
-// Returns an anonymous file for a child's output. A pipe would block the child until someone reads.
+// Returns an anonymous file for a child's output. A pipe would block the child once it is full.
 FileDescriptor make_memory_file() {
   FileDescriptor file(::memfd_create("output", MFD_CLOEXEC));
   if (!file.is_open()) failure("a file in memory cannot be made: {}", std::strerror(errno));

@@ -14,8 +14,8 @@ std::filesystem::path own_library_path();
 std::filesystem::path own_program_path();
 
 // Returns candidate folders that hold demo/, published/ and configs/, in order of preference; they
-// need not exist. $QKSCOPE_DATA alone if set. Otherwise share/qkscope of the installation, then
-// share/ of the source tree (not in packaged builds).
+// need not exist. If $QKSCOPE_DATA is set, it is the only candidate. Otherwise share/qkscope of the
+// installation, then share/ of the source tree (not in packaged builds).
 std::vector<std::string> shared_data_folders();
 
 // Returns candidate folders for helper programs such as a bundled gnuplot: libexec/qkscope of the

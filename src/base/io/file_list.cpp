@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr char kSize[] = "bytes";
 constexpr char kChecksum[] = "xxh3";
 
-// Reads the file in blocks, because the pages of a mapped file count as memory of the process.
+// Reads in blocks instead of mapping the file: mapped pages count as memory of the process.
 std::string content_checksum(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) system_error("read", path, errno);

@@ -30,7 +30,7 @@ std::string make_folders(const std::string& path);
 // a link planted by another user cannot redirect a read, write or delete.
 class OpenFolder {
  public:
-  // The path of the folder itself may contain links.
+  // `path` may contain symbolic links, unlike the names passed to the functions below.
   explicit OpenFolder(const std::string& path);
 
   const std::string& path() const { return path_; }

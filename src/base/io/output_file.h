@@ -76,7 +76,7 @@ std::string temporary_path(const std::string& path);
 //
 // Deletes temporary files that killed processes left beside `path`, then creates one, locked.
 FileDescriptor create_temporary_file(const std::string& path, std::string& temporary);
-// Locks an existing temporary file or folder. Returns a closed descriptor if it is gone.
+// Locks an existing temporary file or folder. Returns a closed descriptor if it does not exist.
 FileDescriptor try_lock_temporary_file(const std::string& path);
 // Deletes unlocked files and folders with names of the form PREFIX + random letters + SUFFIX.
 void remove_leftovers(const std::string& folder, std::string_view prefix, std::string_view suffix,

@@ -43,7 +43,7 @@ RefinedPeak refine_by_parabola(const Nufft& spectrum, std::int64_t half) {
   return {0.5 * to_double(half) + 0.25 * quarters, std::max(top, *highest)};
 }
 
-// Returns the offset in [low, high] that maximises |S|^2: Newton; steps of `step` where convex.
+// Returns the argmax of |S|^2 in [low, high] by Newton's method; where convex, moves by `step`.
 double offset_of_maximum(const PhaseSumTaylorSeries& sums, double low, double high, double step) {
   double move = 0;
   for (int round = 0; round < 30; ++round) {

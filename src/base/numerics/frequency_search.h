@@ -82,8 +82,7 @@ class FrequencySearch {
   // Returns the frequency in the band, of either sign, at which the Fourier sum of the unit complex
   // numbers `units` is largest. `units` must be in the order of position_order().
   RotationFrequencyPeak strongest_rotation(std::span<const std::complex<double>> units);
-  // Returns the best least-squares sinusoid (LombScargle). `values`: in the order of
-  // position_order().
+  // Returns the best least-squares sinusoid (LombScargle). `values` must be in position_order().
   SinusoidFit best_sinusoid(std::span<const double> values);
 
  private:

@@ -41,7 +41,7 @@ Matrix semidefinite_cholesky(const Matrix& matrix) {
   Matrix root(n, n);
   std::vector<double> known(as_index(n));
   for (std::int64_t j = 0; j < n; ++j) {
-    // Elements from column j on are 0: dot products of whole rows are those of j elements.
+    // Columns >= j are still 0, so dot products of whole rows include only j elements.
     const std::span<const double> row(root.row(j), known.size());
     row_dot_products(row.data(), n - j, row, known.data());
     // A smaller pivot is rounding error: this row is linearly dependent on the previous rows.

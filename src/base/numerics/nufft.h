@@ -39,7 +39,7 @@ struct GridRange {
 
 // Constants shared by all transforms of one grid size and band.
 struct NufftTables {
-  // The grid to which rows are spread has one point per `tokens` / 5 positions.
+  // The grid to which rows are spread has five points per `tokens` positions.
   NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand band);
   // Returns cached tables; one instance per process and set of arguments.
   static std::shared_ptr<const NufftTables> cached(std::size_t size, std::int64_t tokens,

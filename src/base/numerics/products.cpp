@@ -147,7 +147,8 @@ void narrow_strip(const float* left, std::int64_t rows, std::int64_t depth, cons
     });
 }
 
-// Ascending rows and descending column strips: stores run past the last column (see the top).
+// Rows are computed in ascending order and column strips in descending order, because stores run
+// past the last column; see the top of this file.
 void narrow_product(const float* left, std::int64_t rows, std::int64_t depth, const float* right,
                     std::int64_t stride, std::int64_t columns, float* out) {
   constexpr std::int64_t kCacheRows = 16;  // rows that stay in the L1 cache for all columns

@@ -36,8 +36,8 @@ struct WeightedSum {
   std::span<const double> weight;  // (rows)
   std::span<double> sum;           // (cols)
 };
-// Like add_gram() for the selected `rows` of vectors (.., cols), in float64 minus `mean` (cols).
-// Also adds the weighted sums of the centred rows to `weighted`.
+// Like add_gram(), for the selected `rows` of vectors (.., cols): subtracts `mean` (cols) from each
+// row in float64. Also adds the weighted sums of the centred rows to `weighted`.
 void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
                       std::span<const double> mean, Matrix& sum,
                       std::span<const WeightedSum> weighted);

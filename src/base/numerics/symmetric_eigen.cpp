@@ -200,7 +200,7 @@ class Tridiagonal {
     QKSCOPE_DISPATCH(subtract_outer_products)(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
   }
 
-  // columns = Q columns. Of the identity, reflection k does not change columns below k.
+  // columns = Q columns. Reflection k leaves columns 0 to k of an identity matrix unchanged.
   void reflect_all(PaddedRows columns, bool identity) {
     for (std::int64_t k = size_ - 2; k >= 0; --k) {
       const double factor = factors_[as_index(k)];

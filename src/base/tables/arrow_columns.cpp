@@ -54,7 +54,7 @@ std::shared_ptr<arrow::Array> column_to_arrow(const Table::Column& column) {
   return value_or_throw(builder.Finish(), kDoing, ErrorKind::failure);
 }
 
-// Appends the values of one chunk to the vector of the column's type.
+// Appends the values of one chunk to the vector for the column's type.
 template <typename Array>
 void append_values(const Array& from, NullIntegerPolicy nulls, const std::string& where,
                    Table::Column& to) {
@@ -74,7 +74,7 @@ void append_values(const Array& from, NullIntegerPolicy nulls, const std::string
   }
 }
 
-// Appends all chunks if their type is that of Array; returns false for another type.
+// Appends all chunks and returns true if the column has the type of Array; otherwise returns false.
 template <typename Array>
 bool append_chunks(const arrow::ChunkedArray& from, Table::Type type, NullIntegerPolicy nulls,
                    const std::string& where, Table::Column& to) {
@@ -85,8 +85,8 @@ bool append_chunks(const arrow::ChunkedArray& from, Table::Type type, NullIntege
   return true;
 }
 
-// Throws std::bad_alloc where the inner pool is out of memory. Arrow's dictionary encoder ignores
-// the status of the allocation of its hash table and would write through a null pointer.
+// Throws std::bad_alloc if the inner pool is out of memory. Arrow's dictionary encoder ignores a
+// failed allocation of its hash table and would write through a null pointer.
 class ThrowingMemoryPool : public arrow::ProxyMemoryPool {
  public:
   using arrow::ProxyMemoryPool::ProxyMemoryPool;

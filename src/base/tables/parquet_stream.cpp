@@ -61,7 +61,8 @@ std::shared_ptr<arrow::Schema> join_columns(const std::string& column,
   return arrow::schema(fields);
 }
 
-// Reads a row group with the columns of `wanted`: first the file's name; missing columns are null.
+// Reads a row group and prepends the column of file names. Columns of `wanted` that the file does
+// not have are null.
 std::shared_ptr<arrow::Table> read_stacked_group(parquet::arrow::FileReader& reader, int group,
                                                  const NamedTableFile& file,
                                                  const std::shared_ptr<arrow::Schema>& wanted) {

@@ -195,7 +195,7 @@ YamlSection::YamlSection(const YamlDocument& document, const YAML::Node& node, s
 
 YAML::Node YamlSection::node(const std::string& key) {
   known_.insert(key);
-  // const, because operator[] of a mutable node inserts the key
+  // The node is const because operator[] of a mutable node inserts a missing key.
   const YAML::Node found = std::as_const(node_)[key];
   return found.IsDefined() && !found.IsNull() ? found : YAML::Node(YAML::NodeType::Null);
 }

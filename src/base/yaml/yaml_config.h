@@ -18,7 +18,7 @@ namespace qkscope {
 struct YamlDocument {
   std::string file;
   YAML::Node root;
-  // Dotted keys that were overridden, and the origin of each value: "--set" or "x.yaml:3:".
+  // Overridden keys (dotted), and the origin of each value: "--set" or "x.yaml:3:".
   std::map<std::string, std::string> overridden;
 
   // Returns the location of a key for an error message: "run.yaml:12: capture.layers" or "--set
@@ -50,10 +50,10 @@ Json yaml_to_json(const YAML::Node& node);
 // One map of the document.
 class YamlSection {
  public:
-  // `path` is the dotted key, "" for the root. A missing or null map is treated as empty.
+  // `path` is the dotted key, "" for the root. A missing or null section counts as empty.
   YamlSection(const YamlDocument& document, const YAML::Node& node, std::string path);
 
-  // The readers return nullopt for a missing or null key. A wrong type is a bad-input error.
+  // Readers return nullopt for a missing or null key; a wrong type is a bad-input error.
   std::optional<std::string> text(const std::string& key);
   // `least`: minimum. Unless it is INT64_MIN (any integer), values above 2^40 are refused too.
   std::optional<std::int64_t> integer(const std::string& key, std::int64_t least);
