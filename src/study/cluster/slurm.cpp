@@ -158,7 +158,7 @@ std::int64_t signal_lead_seconds(const std::string& time) {
   return time.empty() ? kMost : std::clamp<std::int64_t>(parse_time_limit(time) / 4, 1, kMost);
 }
 
-// The #SBATCH lines. Paths are quoted, because they may contain spaces.
+// Writes the #SBATCH lines of a script. Paths are quoted, because they may contain spaces.
 std::string sbatch_directives(const BatchScriptTask& task, const SlurmOptions& options) {
   std::string lines;
   const auto add = [&](const std::string& option) { lines += "#SBATCH " + option + "\n"; };

@@ -67,7 +67,7 @@ struct PlannedRunSize {
   std::int64_t examples = 0;
   std::int64_t tokens = 0;
 };
-// Returns the size of the capture, else of the statistics; 0 if the run needs neither.
+// Returns the size of the capture, or else of the statistics; 0 if the run needs neither.
 PlannedRunSize planned_run_size(const PlannedRun& run);
 
 struct SlurmSubmission {

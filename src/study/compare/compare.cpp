@@ -93,7 +93,7 @@ std::vector<MatchedRun> match_runs(const PublishedNumbers& set,
   return any ? std::move(matches) : match_by_order(set, runs);
 }
 
-// Returns NaN if one of the standard errors is NaN.
+// Returns difference / se, or NaN if the standard error is NaN or 0.
 double z_score(double difference, double se) {
   return se > 0 ? difference / se : kNan;
 }
@@ -111,7 +111,7 @@ void add_published(Table& table, const PublishedNumber& number, MatchedRun& matc
        ours.sign_arbitrary ? std::string("sizes: the sign is not determined") : ours.missing});
 }
 
-// Rows are ordered by quantity as in the file, then by checkpoint.
+// Rows of the result are ordered by quantity, as in the file, then by checkpoint.
 Table compare_numbers(const PublishedNumbers& set, std::vector<MatchedRun> matches,
                       bool every_source) {
   Names quantities;

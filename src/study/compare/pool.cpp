@@ -52,12 +52,12 @@ struct TableRow {
   }
 };
 
-// Sets a quantity of the head unless the value is NaN or infinite.
+// Sets a quantity of the head, unless the value is NaN or infinite.
 void set_value(PooledHead& head, const std::string& quantity, double value) {
   if (std::isfinite(value)) head.values[quantity] = value;
 }
 
-// Returns 1 for a positive value, NaN for NaN, else 0; the mean is the fraction of positive heads.
+// Returns 1 for a positive value, NaN for NaN, else 0: the mean is the fraction of positive heads.
 double is_positive(double value) {
   return std::isnan(value) ? kNan : value > 0 ? 1 : 0;
 }
@@ -124,7 +124,7 @@ void add_geometry_values(const TableRow& row, PooledHead& head) {
     set_value(head, column.name, row.number(column.name));
 }
 
-// A results table, and the function that copies the values of a row to the head of the row.
+// A results table, and the function that adds the values of one of its rows to a head.
 struct HeadTable {
   const char* name;
   void (*add)(const TableRow& row, PooledHead& head);

@@ -41,7 +41,7 @@ std::optional<double> remove_number_after(std::string& name, std::string_view wo
   return number;
 }
 
-// Returns the quantity of a name that does not follow the naming scheme; nullopt for other names.
+// Handles quantities with irregular names; returns nullopt for names of the regular scheme.
 std::optional<Quantity> irregular_quantity(const std::string& name) {
   using StatisticKind = HeadStatistic::StatisticKind;
   if (name == "heads" || name == "query_heads" || name == "heads_analysed")
@@ -175,7 +175,7 @@ MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own
       ours.se = error * static_cast<double>(heads->size());
   }
   const bool of_class = !column.equals.empty();
-  // A jackknife error of 0 (all or no heads in the class in every replicate) counts as unknown.
+  // A jackknife error of 0 (in every replicate all heads or none are in the class) is unusable.
   if (of_class && ours.se == 0) ours.se = kNan;
   if (!of_class && std::isnan(ours.se)) ours.se = run.standard_error(own_name);
   return ours;
@@ -229,7 +229,7 @@ std::optional<PublishedNumber> parse_profile_quantity(const PublishedNumber& num
                       {"ap_dip_d4_5", dip, {}, false},
                       {"ap_recovery_d6_7", recovery, {}, false},
                       {"ap_recovery", recovery, dip, false}};
-  // Published quintiles divide the range that has values; an analysis may divide the context.
+  // Published quintiles divide the range with values; an analysis may divide the whole context.
   const bool other_fifths = run.options().value("fifths", Json("range")) != "range";
   for (const auto& [name, bin, minus, of_fifths] : quantities) {
     if (number.quantity != name || (of_fifths && !other_fifths)) continue;

@@ -107,7 +107,7 @@ double mean_over_bins(const HeadProfile& profile, const PublishedProfileBin& wan
   return mean_of(inside);
 }
 
-// Mean of value(profile), without NaN, over the heads of the published layer, or of all layers.
+// Mean of value(profile), ignoring NaN, over the heads of the published layer or of all layers.
 template <typename Value>
 MeasuredValue mean_over_heads(const PublishedNumber& published, RunTables& run, Value value,
                               const std::string& column) {
@@ -128,7 +128,7 @@ std::string describe(const PublishedProfileBin& bin) {
                       : fmt::format("{:g} to {:g} tokens", bin.low, bin.high);
 }
 
-// Value of the profile bin that contains the centre of the published bin, mean over heads.
+// Value of the profile bin that contains the centre of the published bin, averaged over heads.
 MeasuredValue evaluate_mean_profile(const PublishedNumber& published, RunTables& run) {
   const double middle = 0.5 * (published.bin.low + published.bin.high);
   const auto at_middle = [&](const HeadProfile& profile) {
@@ -160,7 +160,7 @@ MeasuredValue evaluate_component_weight(const PublishedNumber& published, RunTab
   return {.value = mean_of(*values), .column = "mean of head_component_weights component_weight"};
 }
 
-// Absolute value of one component of the PCA of the queries or keys of one head.
+// Absolute value of a published number about one principal component of a head's queries or keys.
 MeasuredValue evaluate_pca_component(const PublishedNumber& published, RunTables& run) {
   const bool correlation = published.quantity.starts_with("correlation");
   const std::string column = correlation ? "correlation" : "explained_variance_ratio";
@@ -205,7 +205,7 @@ std::string RunTables::label() const {
   return runs_.size() == 1 ? runs_.front().label : fmt::format("{} runs", runs_.size());
 }
 
-// Returns one table per run, or null if a run does not have the table. The pointer stays valid.
+// Returns one table per run, or null if some run lacks the table. The pointer stays valid.
 const std::vector<Table>* RunTables::tables(const std::string& name) {
   const auto [found, anew] = tables_.try_emplace(name);
   if (anew) {

@@ -1,5 +1,5 @@
-// Result tables of one or several runs as values per head and head profiles, and our values of
-// published numbers, computed from these tables.
+// Result tables of one or several runs, read as values per head and as head profiles, and
+// quantities computed from them for comparison with published numbers.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ struct HeadProfile {
   std::vector<HeadProfileBin> values;  // sorted by position, not empty
 };
 
-// A quantity of heads: a table column, its absolute value, or its ratio to another column.
+// A per-head quantity: a table column, its absolute value, or its ratio to another column.
 struct HeadQuantity {
   std::string quantity;  // name in published tables
   std::string table;
@@ -141,7 +141,7 @@ MeasuredValue evaluate_quantity(const std::string& quantity, RunTables& run);
 // Returns the quantities that compare_runs() compares: means, and medians of ratios.
 std::vector<std::string> list_compared_quantities();
 
-// Unweighted mean over the profile bins whose centre lies in the published bin, then over heads.
+// Averages the profile bins whose centre lies in the published bin (unweighted), then the heads.
 MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTables& run);
 // Recomputes a published profile bin, heat-map cell, weight or PCA component from our results.
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run);

@@ -109,7 +109,7 @@ bool matches(const CheckpointBranch& branch, const std::vector<std::string>& glo
 
 using Branches = std::vector<CheckpointBranch>;
 
-// Returns every n-th branch, and the last.
+// Returns every n-th branch and the last branch.
 Branches select_every_nth(const Branches& all, std::int64_t n) {
   Branches some;
   for (std::size_t i = 0; i < all.size(); ++i)

@@ -51,7 +51,7 @@ class JobPlanner {
     check_path(program.folder);
   }
 
-  // Appends a job and returns its index. `task`: description, script flags and extra arguments.
+  // Appends a job and returns its index. `task` sets description, script flags and arguments.
   std::size_t add(ClusterJob job, BatchScriptTask task) {
     task.job = plan_.name + "." + job.name;
     task.folder = program_.folder;
@@ -131,7 +131,7 @@ bool is_running_task(const QueuedTask& task) {
   return task.state == "RUNNING" || task.state == "COMPLETING" || task.state == "CONFIGURING";
 }
 
-// Returns the value of a key; nullptr for a missing key.
+// Returns a pointer to the value of a key, or nullptr if the key is missing.
 template <typename Key, typename Value>
 const Value* find_value(const std::map<Key, Value>& map, const std::type_identity_t<Key>& key) {
   const auto found = map.find(key);

@@ -17,7 +17,7 @@
 namespace qkscope {
 namespace {
 
-// A measure of the overview and its place in summary.json.
+// A measure of the overview and its location in summary.json.
 struct Measure {
   std::string name;     // column of overview.csv
   std::string section;  // section of summary.json
@@ -71,7 +71,7 @@ std::int64_t count_heads(const Json& summary, const std::string& layers) {
   return counts.value(layers, std::int64_t{0});  // older summaries have no count by attention
 }
 
-// `exact` is the summary of the run's statistics, null if there is none.
+// `exact` is the summary of the statistics over every token; null if the run has no statistics.
 OverviewRow read_row(const Json& summary, const Json& exact, const RunEntry& run,
                      const std::string& layers) {
   OverviewRow row{run.label, run.phase, run.order, layers, count_heads(summary, layers), {}};
@@ -109,7 +109,7 @@ std::vector<OverviewRow> read_rows(const std::string& results, const RunEntry& r
   }
 }
 
-// Columns that both the analysis of the capture and the analysis of the statistics have.
+// Columns that exist both in the analysis of a capture and in the analysis of statistics.
 const std::pair<const char*, std::vector<const char*>> kSampledColumns[] = {
     {"qk", {"r_q", "r_k", "explained_variance"}},
     {"rotated",

@@ -23,7 +23,7 @@
 namespace qkscope {
 namespace {
 
-// Modification time in seconds since 1970, 0 for a missing file.
+// Returns the modification time in seconds since 1970; 0 for a missing file.
 double modification_time(const std::string& file) {
   struct stat status {};
   if (::stat(file.c_str(), &status) != 0) return 0;

@@ -35,7 +35,7 @@ std::string relative_path_text(const fs::path& path) {
   return below ? relative.string() : path.lexically_normal().string();
 }
 
-// configs/ is inside the data folder of an installation, and beside it in the source tree.
+// configs/ is inside the data folder of an installation, but next to it in the source tree.
 fs::path demo_file(const fs::path& data) {
   constexpr auto kFile = "configs/demo/sweep.yaml";
   const auto inside = data / kFile;
@@ -148,7 +148,7 @@ void plan_disk(const std::vector<const SweepRun*>& runs, const SweepOptions& opt
     const auto checkpoint = checkpoint_name_and_revision(*runs[i]);
     if (!downloaded.insert(checkpoint).second) planned[i].to_download = 0;
     add(i);
-    // With one job the next checkpoint is prefetched; each parallel job keeps one checkpoint.
+    // A single job prefetches the next checkpoint; each parallel job keeps one checkpoint.
     int ahead = std::max(1, options.jobs - 1);
     bool last_use = true;
     for (std::size_t later = i + 1; later < runs.size(); ++later) {
@@ -166,7 +166,7 @@ void plan_disk(const std::vector<const SweepRun*>& runs, const SweepOptions& opt
 
 Sweep Sweep::read(const SweepSource& source, const std::string& results) {
   return translate_exceptions([&] {
-    // The branches recorded at the start of the sweep, so that later branches do not change it.
+    // Uses the branches recorded at the start of the sweep, so that new branches do not change it.
     auto config =
         read_sweep_config(source, [&](const std::string& name, const std::string& repository) {
           const auto folder = SweepFolder::open(results, name);

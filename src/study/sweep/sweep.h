@@ -24,8 +24,8 @@ struct Sweep::State {
 std::vector<const SweepRun*> select_runs(const SweepConfig& config, const SweepOptions& options);
 
 // Writes runs.json and the combined tables of the finished runs, and uploads them for a sweep in a
-// store. NAME.parquet has one row group per run, with the columns model, phase and order in front;
-// NAME.csv exists if a run has one.
+// store. NAME.parquet has one row group per run and begins with the columns model, phase and order;
+// NAME.csv is written if some run has one.
 void write_combined_tables(const SweepFolder& folder, const SweepConfig& config, bool quiet);
 
 // Returns the overview of the finished runs: one row for all layers, then one for each kind of

@@ -67,7 +67,7 @@ struct SweepRun {
   CaptureConfig capture;                         // SweepFolder sets output.data_root
   bool captures = true;                          // false: the run only has statistics
   std::optional<StatisticsSettings> statistics;  // statistics over every token of the same texts
-  // An existing capture (a folder or REPO@BRANCH; "": the run makes one) and its missing metadata.
+  // Path or REPO@BRANCH of an existing capture, and metadata that it lacks; "": this run captures.
   std::string data;
   std::string model;
   std::optional<HeadCounts> head_counts;
@@ -95,7 +95,7 @@ struct SweepConfig {
   std::optional<CompositionSection> composition = {};
   ComputeOptions compute;  // dtype is also stored in the configuration of each run
   SlurmOptions slurm = {};
-  // Branches by repository, for repositories whose checkpoints the Hub lists.
+  // Branch names by repository, for repositories whose branches are listed by the Hub.
   std::map<std::string, std::vector<std::string>> listed;
 };
 

@@ -66,7 +66,7 @@ class StoredSweep {
   // the last download: the tables must be rebuilt.
   bool upload_sweep_files(const std::vector<std::string>& labels, bool quiet) const;
 
-  // Cache of finished runs, which saves requests to the store.
+  // Local record of finished runs, which saves requests to the store.
   bool is_marked_finished(const std::string& label) const;
   void record_finished(const std::string& label);
 
@@ -92,7 +92,7 @@ class SweepFolder {
   const std::string& path() const { return path_; }          // local folder
   const std::string& location() const { return location_; }  // path or address of the sweep
   bool is_in_store() const { return stored_ != nullptr; }
-  // Paths, or addresses for a sweep in an object store.
+  // These functions return paths, or addresses for a sweep in an object store.
   std::string capture_location(const std::string& label) const {
     return location() + "/captures/" + label;
   }
@@ -106,7 +106,7 @@ class SweepFolder {
   std::string runs_file() const { return path_ + "/runs.json"; }
 
   void create_folders() const;
-  // Tries to lock a run; the lock is not acquired if another process has locked the run.
+  // Tries to lock a run. The returned lock is not held if another process has locked the run.
   FileLock lock_run(const std::string& label) const {
     return {path_ + "/.locks/" + label + ".run", FileLock::LockMode::exclusive,
             FileLock::LockWait::no};
@@ -116,7 +116,7 @@ class SweepFolder {
     return {path_ + "/.locks/tables", FileLock::LockMode::exclusive, FileLock::LockWait::yes};
   }
 
-  // Downloads and uploads do nothing for a local sweep; those of one run need the lock of the run.
+  // Downloads and uploads do nothing for a local sweep. Those of a run require the run's lock.
 
   // Downloads tables and results of other machines, except runs locked by another local process.
   void download_updates(const SweepConfig& config) const;

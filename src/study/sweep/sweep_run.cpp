@@ -81,7 +81,7 @@ class SweepRunner {
     progress_.finish();
   }
 
-  // Returns the report of a run that other tasks worked on, from its state on disk.
+  // Returns the report of a run that other tasks processed, from its state on disk.
   RunReport report_from_disk(const SweepRun& run) const {
     RunReport report;
     report.label = run.label;
@@ -94,7 +94,7 @@ class SweepRunner {
     return report;
   }
 
-  // Worker thread. An exception in a run marks that run as failed; others end the sweep.
+  // Worker thread. An exception in a run marks the run as failed; other exceptions end the sweep.
   void run_worker() {
     try {
       for (std::size_t i = next_++; i < runs_.size(); i = next_++) run_and_report(i);
@@ -145,7 +145,7 @@ class SweepRunner {
     return outcome;
   }
 
-  // Throws a bad-input error, with the reason of an earlier failure, if the run is not captured.
+  // Throws a bad-input error, with the reason of an earlier failure, if captures are missing.
   void check_captured(const SweepRun& run) const {
     if (folder_.has_complete_data(run)) return;
     const auto why = folder_.read_failure(run.label);

@@ -38,7 +38,7 @@ std::vector<std::string> parquet_names(const std::string& folder) {
   return names;
 }
 
-// Tables that are made from statistics only.
+// Tables that exist only for runs with statistics.
 constexpr std::string_view kStatisticsTables[] = {"attention", "distance", "key_channels", "pairs"};
 
 // Returns the path of a run's table without its extension.
@@ -49,7 +49,7 @@ std::string table_path(const SweepFolder& folder, const RunEntry& run, const std
   return folder.exact_results_folder(run.label) + "/" + name;
 }
 
-// Returns the columns of a table with model, phase and order in front.
+// Returns the columns of a table, preceded by the columns model, phase and order.
 std::vector<Table::Column> with_run_columns(const Table& table, const RunEntry& run) {
   const auto rows = as_index(table.rows());
   std::vector<Table::Column> columns = {
