@@ -16,7 +16,7 @@ namespace qkscope::cli {
 void add_analysis_options(CLI::App& command, AnalyzeOptions& options,
                           std::initializer_list<OptionGroup> groups);
 
-// Parses the two principal components of --components: "2,3".
+// Parses the value of --components, the numbers of two principal components: "2,3".
 std::array<int, 2> parse_components(const std::string& text);
 
 }  // namespace qkscope::cli

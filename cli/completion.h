@@ -12,7 +12,7 @@ std::string bash_completion(const CommandRow& program);
 std::string zsh_completion(const CommandRow& program);
 std::string fish_completion(const CommandRow& program);
 
-// Returns the manual page qkscope(1) in the macros of man(7).
+// Returns the manual page qkscope(1) in man(7) format.
 std::string manual_page(const CommandRow& program);
 
 }  // namespace qkscope::cli

@@ -29,7 +29,7 @@ struct CostOptions {
   std::string bandwidth = "100MB";
 
   void add_to(CLI::App& command);
-  // Throws a bad-input error if a speed cannot be parsed. Call before any work.
+  // Throws a bad-input error if a speed cannot be parsed. Call before starting any work.
   void check() const;
   double flop_per_second() const;
   double bytes_per_second() const;

@@ -1,5 +1,5 @@
 // qkscope hub branches: lists the checkpoints that a repository keeps as branches, and writes a
-// sweep file over them.
+// sweep file for them.
 #include <algorithm>
 #include <filesystem>
 

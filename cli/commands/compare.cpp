@@ -38,7 +38,7 @@ std::string with_error(double value, double se) {
   return fmt::format("{:.4g} ± {}", value, std::isnan(se) ? "?" : fmt::format("{:.2g}", se));
 }
 
-// Access to the columns of a comparison table by name.
+// Accesses the columns of a comparison table by name.
 struct Rows {
   const Table& table;
 

@@ -1,4 +1,5 @@
-// qkscope dataset: lengths of the texts of a dataset, or a new dataset of its long texts or chunks.
+// qkscope dataset: reports the text lengths of a dataset, or writes a dataset of its long texts or
+// chunks.
 #include <algorithm>
 #include <optional>
 #include <string_view>
@@ -100,7 +101,7 @@ struct Bin {
   std::int64_t from, to, count;  // from <= length < to
 };
 
-// Histogram bins with doubling bounds that cover the shortest to the longest document.
+// Histogram bins from the shortest to the longest document; each bound is twice the previous one.
 std::vector<Bin> histogram(const std::vector<std::int64_t>& lengths) {
   std::vector<Bin> bins;
   if (lengths.empty()) return bins;

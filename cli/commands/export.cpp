@@ -1,4 +1,4 @@
-// qkscope export: converts statistics to calibration files of other programs.
+// qkscope export: converts statistics to calibration files for other programs.
 
 #include <filesystem>
 

@@ -1,5 +1,5 @@
-// qkscope hub: downloads, the local cache, checkpoint branches and publishing on the Hugging Face
-// Hub.
+// qkscope hub: manages downloads, the local cache, checkpoint branches and publishing on the
+// Hugging Face Hub.
 #include "qkscope/hub.h"
 
 #include <fmt/format.h>

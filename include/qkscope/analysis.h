@@ -24,7 +24,7 @@
 
 namespace qkscope {
 
-// A number that is undefined or was not computed.
+// Value of quantities that are undefined or were not computed.
 inline constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 
 // ---- Combined PCA: principal components of the pooled queries and keys of one head.

@@ -1,5 +1,5 @@
 // The only exception type that public functions throw. A message names the file or option, the
-// value found, the value expected, and what the user can do.
+// value found, the value expected, and how to fix the problem.
 #pragma once
 
 #include <stdexcept>

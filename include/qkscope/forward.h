@@ -77,8 +77,8 @@ QKSCOPE_API std::string hook_name(HookPoint point);
 // Returns every hook point of the model in firing order, except derived ones.
 QKSCOPE_API std::vector<HookPoint> hook_points(const ModelConfig& model);
 
-// Derived points are computed on request only: inputs of single heads, the contribution of each
-// head, and norm scales. They fire for observers with wants_derived().
+// Derived hook points are computed only on request: inputs of single heads, the contribution of
+// each head, and norm scales. They fire for observers with wants_derived().
 QKSCOPE_API bool is_derived(Stage stage);
 QKSCOPE_API std::vector<HookPoint> derived_hook_points(const ModelConfig& model);
 
@@ -158,17 +158,17 @@ class QKSCOPE_API Observer {
   // Called before each layer that runs; an exception ends the pass.
   virtual void begin_layer(std::int64_t /*layer*/) {}
 
-  // Returns the part of a wanted point to pass to see(); all by default. Must be constant during
-  // the pass. Once attention no longer needs all rows, only the selected rows are computed.
+  // Returns the part of a requested activation to pass to see(); by default, the whole activation.
+  // Must be constant during the pass. Once attention no longer needs all rows, only the selected
+  // rows are computed.
   virtual Selection selection(HookPoint /*point*/) const { return {}; }
 
-  // Called once per wanted point in firing order on the calling thread. The tensor is on the host,
-  // float32 unless Selection::native_type, holds the selected rows and heads, and is only valid
-  // during the call.
-  // docs/reference/hooks.md lists shapes.
+  // Called once per requested hook point in firing order on the calling thread. The tensor is on
+  // the host, is float32 unless Selection::native_type is set, holds the selected rows and heads,
+  // and is valid only during the call. docs/reference/hooks.md lists shapes.
   virtual void see(HookPoint point, ConstTensorView activation) = 0;
 
-  // Returns true for wanted points that are passed to edit() instead of see().
+  // Returns true for requested hook points that are passed to edit() instead of see().
   virtual bool edits(HookPoint /*point*/) const { return false; }
 
   // Called with a mutable activation; the pass continues with the edited values. Edited scores
@@ -176,8 +176,8 @@ class QKSCOPE_API Observer {
   // bit-identical.
   virtual void edit(HookPoint /*point*/, TensorView /*activation*/) {}
 
-  // Returns true if wanted points other than scores, patterns, recurrent states and derived points
-  // are passed to keep().
+  // Returns true if requested hook points, other than scores, patterns, recurrent states and
+  // derived points, are passed to keep().
   virtual bool keeps_on_device() const { return false; }
 
   // Receives a device copy that may outlive the pass. The values are complete when the pass ends,

@@ -59,7 +59,7 @@ class QKSCOPE_API Tokenizer {
   // Converts ids to text. Ids outside the vocabulary are skipped.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
 
-  // Returns the token in the spelling of the vocabulary ("Ġthe"), or "" if no token has this id.
+  // Returns the token as spelled in the vocabulary ("Ġthe"), or "" if no token has this id.
   std::string token_string(std::int32_t id) const;
   std::int64_t vocab_size() const;  // includes added tokens
 

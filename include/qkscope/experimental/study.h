@@ -20,7 +20,7 @@
 
 namespace qkscope {
 
-// Source of a sweep. docs/how-to/sweep.md describes the file.
+// The YAML file of a sweep, described in docs/how-to/sweep.md, and overrides of its settings.
 struct SweepSource {
   std::string file;  // YAML
   std::vector<std::string>

@@ -61,7 +61,7 @@ struct ViewerExportOptions {
 
 class QKSCOPE_API Viewer {
  public:
-  // Throws a bad-input error for an empty text, or a results folder that cannot be read.
+  // Throws a bad-input error for an empty text or an unreadable results folder.
   explicit Viewer(ViewerOptions options);
   ~Viewer();
   Viewer(Viewer&&) noexcept;

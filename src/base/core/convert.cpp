@@ -93,7 +93,7 @@ float to_float(Fp16 value) {
   if (magnitude >= 0x7c00u)  // infinity or NaN
     return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
   // The float16 bits shifted left by 13, read as float32, are the value times 2^-112. The product
-  // is exact, also for subnormals.
+  // is exact, even for subnormals.
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | sign);
 }

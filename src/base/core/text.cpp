@@ -19,16 +19,14 @@ struct CheckedCharacter {
   bool valid;
 };
 
-// Checks the first character of `text`. The size of an invalid sequence is that of its valid
-// prefix.
+// Checks the first character of `text`. An invalid sequence has the length of its valid prefix.
 CheckedCharacter check_first_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
   if (lead < 0x80) return {1, true};
   if (lead < 0xC2 || lead > 0xF4) return {1, false};
   const std::uint32_t size = utf8::character_size(text[0]);
-  // In UTF-8, the second byte must not give an overlong form, surrogate or code point above
-  // U+10FFFF.
+  // The second byte must not form an overlong encoding, a surrogate or a code point above U+10FFFF.
   const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   if (text.size() < 2 || byte(1) < low || byte(1) > high) return {1, false};

@@ -21,7 +21,7 @@ struct SinusoidFit {
 };
 
 // Fits c + a cos(omega t) + b sin(omega t) for one set of positions and many value vectors. The
-// constructor computes everything that depends on the positions alone.
+// constructor computes everything that depends only on the positions.
 class LombScargle {
  public:
   // `spectrum` must have been built for the offsets of `order` and for `band`; it is overwritten.

@@ -175,8 +175,8 @@ std::vector<double> normal_cdf_of(std::span<const double> values, double centre,
   return cdf;
 }
 
-// Equal bins from `low` on; values outside of all bins belong to the first or last bin. Bin order
-// is value order.
+// Bins of equal width in ascending order, starting at `low`. Values outside the range count in the
+// first or last bin.
 struct EqualBins {
   double low;
   double scale;  // bins per unit

@@ -14,7 +14,7 @@ struct Eigenpairs {
   Matrix vectors;              // (.., n): row i is the unit eigenvector of values[i]
 };
 
-// Returns all eigenpairs. Throws a failure if it does not converge (NaN).
+// Returns all eigenpairs. Throws a failure error if the iteration does not converge (NaN).
 Eigenpairs symmetric_eigen(const Matrix& matrix);
 // Returns all eigenvalues and the eigenvectors of at least the `count` largest ones (0: eigenvalues
 // only). For a small count, takes about half the time of symmetric_eigen().

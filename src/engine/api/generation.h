@@ -70,8 +70,8 @@ inline double total_weight(std::span<const double> weights) {
   return std::accumulate(weights.begin(), weights.end(), 0.0);
 }
 
-// Truncates descending candidates to the shortest prefix whose weights sum to `enough`. Returns
-// false if all weights together sum to less.
+// Truncates candidates, sorted by descending weight, to the shortest prefix whose weights sum to at
+// least `enough`. Returns false if the sum of all weights is smaller.
 inline bool truncate_to_nucleus(TokenCandidates& candidates, double enough) {
   double sum = 0.0;
   for (std::size_t i = 0; i < candidates.weights.size(); ++i) {

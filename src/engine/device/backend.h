@@ -171,8 +171,8 @@ class Backend {
   // Call after attend(): recomputes z of edited rows.
   virtual void attend_edited_rows(const RowScores& edited) = 0;
 
-  // Statistics. Request and consumer must stay valid until finish_pass() returns. Consumers are
-  // called on the calling thread, in call order, before finish_pass() returns.
+  // Statistics functions. `request` and `sink` must stay valid until finish_pass() returns. Results
+  // are delivered to the sink on the calling thread, in call order, before finish_pass() returns.
 
   // Accumulates the moments of all rows of q, k or v. Reports NaN and infinity to
   // sink.throw_non_finite().

@@ -37,7 +37,7 @@ const CudaHostFunctions kHost{
     .widen_rows = widen_rows,
 };
 
-// Driver functions used here, as declared in cuda.h.
+// CUDA driver functions used in this file, with the signatures of cuda.h.
 struct DriverFunctions {
   explicit DriverFunctions(void* library)
       : init(find<decltype(init)>(library, "cuInit")),

@@ -86,7 +86,7 @@ class DeviceBudget {
   const ModelConfig& model_;
   BackendOptions options_;
   std::int64_t limit_;  // bytes
-  // Bytes reserved by KV caches. Atomic: several threads may make caches of one model.
+  // Bytes reserved by KV caches. Atomic: several threads may create caches for one model.
   std::shared_ptr<std::atomic<std::int64_t>> caches_ =
       std::make_shared<std::atomic<std::int64_t>>(0);
   bool streams_ = false;

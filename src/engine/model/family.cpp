@@ -27,8 +27,8 @@ RopeType read_rope_type(const ConfigReader& parameters) {
             parameters.where(), name);
 }
 
-// Range of valid RoPE scaling factors. Published models are far inside it; outside, angles could
-// overflow.
+// Range of valid RoPE scaling factors: far wider than in published models, but narrow enough that
+// angles cannot overflow.
 constexpr ConfigReader::NumberRange kFactor{1e-3, 1e6};
 constexpr ConfigReader::NumberRange kMagnitude{0.0, 1e3};
 
@@ -180,7 +180,7 @@ Activation read_activation(const ConfigReader& config, const std::string& fallba
       {"swish", Activation::silu},
       {"gelu", Activation::gelu},
       {"gelu_python", Activation::gelu},
-      // The names below are aliases of GELU with the tanh approximation.
+      // The names below are aliases for GELU with the tanh approximation.
       {"gelu_pytorch_tanh", Activation::gelu_tanh},
       {"gelu_new", Activation::gelu_tanh},
       {"gelu_fast", Activation::gelu_tanh},

@@ -77,7 +77,8 @@ struct FamilySpec {
 };
 
 std::span<const FamilySpec> supported_families();
-// Returns true if parse_model_config() supports the model_type, alone or in a multimodal model.
+// Returns true if parse_model_config() supports the model_type, on its own or in a multimodal
+// model.
 bool is_supported_family(const std::string& model_type);
 
 // Defaults of the Llama configuration that most families start from.
@@ -135,12 +136,12 @@ void read_periodic_windows(ModelConfig& model, const ConfigReader& config,
 
 void read_window_of_all_layers(ModelConfig& model, const ConfigReader& config);
 
-// Reads two RoPEs, one for full and one for sliding layers. rope_parameters has one object per
-// kind; the older spelling has rope_theta and rope_scaling for full layers.
+// Reads two RoPE settings, for full and for sliding layers. rope_parameters has one object per
+// kind; older files have rope_theta and rope_scaling for full layers.
 void read_ropes_by_layer_kind(ModelConfig& model, const ConfigReader& config, double full_theta,
                               double sliding_theta);
 
-// Qwen: sliding_window applies only with use_sliding_window, to layers from max_window_layers on.
+// Qwen: if use_sliding_window is set, sliding_window applies to layers >= max_window_layers.
 void read_windows_of_upper_layers(ModelConfig& model, const ConfigReader& config);
 
 // Reads the number of experts, how many a token passes through, and their width. All layers get

@@ -138,7 +138,7 @@ void fold_norms(LoadedCheckpoint& model) {
   }
   fold_norm(model.weights.final_norm, std::vector{&model.weights.head}, model);
   if (!model.config.norm_bias) return;
-  // Folded norm biases give a bias to matrices that had none.
+  // Folding a norm with bias adds a bias to matrices that had none.
   for (auto& layer : model.weights.layers)
     if (!layer.down.weight.values.empty())
       layer.down.bias.resize(as_index(model.config.d_model), 0.0f);

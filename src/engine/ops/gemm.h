@@ -26,7 +26,7 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
 }
 
 // Long sums are split into equal blocks of at most kMaxDepth and continued from the stored partial
-// result. Returns the block length, which depends on `depth` alone.
+// result. Returns the block length, which depends only on `depth`.
 inline constexpr std::int64_t kMaxDepth = 640;
 constexpr std::int64_t depth_block_size(std::int64_t depth) {
   const auto count = (depth + kMaxDepth - 1) / kMaxDepth;

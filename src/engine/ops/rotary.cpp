@@ -68,7 +68,7 @@ double yarn_attention_factor(const RopeConfig& rope) {
 }
 
 RopeFrequencies yarn_frequencies(const RopeConfig& rope) {
-  // YaRN: returns the dimension that makes `rotations` full turns within the original context.
+  // YaRN: returns the dimension that completes `rotations` full turns within the original context.
   const auto correction_dim = [&](double rotations) {
     return static_cast<double>(rope.dim) *
            std::log(static_cast<double>(rope.original_max) / (rotations * 2.0 * std::numbers::pi)) /

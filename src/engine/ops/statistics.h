@@ -32,7 +32,7 @@ struct DocumentMoments {
 };
 
 // Computes the moments of one sequence of x (rows, heads, dim) in float64 around the means of
-// chunks of at most 256 rows. The result is bit-identical whatever other sequences are in the
+// chunks of at most 256 rows. The result is bit-identical regardless of other sequences in the
 // batch.
 DocumentMoments compute_document_moments(ConstTensorView x, const Sequence& sequence,
                                          const MomentRequest& request);

@@ -1,6 +1,6 @@
 // Vector functions and loops for files that Highway compiles once per CPU target
-// (base/core/cpu_target.h). Every function is one fixed sequence of operations whatever the vector
-// width, and only explicit MulAdd is fused: bit-identical on every target with FMA.
+// (base/core/cpu_target.h). Every function is a fixed sequence of operations for any vector width,
+// and only explicit MulAdd is fused, so results are bit-identical on every target with FMA.
 
 // Include guard that lets Highway include this header once per target.
 #if defined(QKSCOPE_OPS_VECTOR_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)

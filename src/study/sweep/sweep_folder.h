@@ -55,8 +55,8 @@ class StoredSweep {
   // Downloads the results of a run if the store has newer ones, and returns true in that case. The
   // caller holds the lock of the run.
   bool download_run(const std::string& label);
-  // Uploads the results of a run that the store does not have. If two machines upload at once, one
-  // wins and the other downloads the winner's results.
+  // Uploads the results of a run that the store does not have. If two machines upload at the same
+  // time, one wins and the other downloads the winner's results.
   void upload_run(const std::string& label, bool quiet);
   // Returns true if the local results match the store.
   bool has_run(const std::string& label) const;

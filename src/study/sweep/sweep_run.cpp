@@ -254,7 +254,7 @@ class SweepRunner {
   }
 
   // Returns true if another machine has finished, or is processing, the run that failed here. The
-  // failure was then probably caused by both machines working on the run at once.
+  // failure was then probably caused by both machines working on the run at the same time.
   bool is_handled_by_other_machine(const SweepRun& run) const {
     if (!folder_.is_in_store()) return false;
     try {

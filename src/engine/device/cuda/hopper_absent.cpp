@@ -1,5 +1,5 @@
-// Stubs of hopper_kernel.cpp and gated_kernel.cu for builds without FlashInfer's and CUTLASS'
-// headers or without code for Hopper.
+// Stubs of hopper_kernel.cpp and gated_kernel.cu for builds without the headers of FlashInfer and
+// CUTLASS or without code for Hopper GPUs.
 #include "engine/device/cuda/hopper_kernels.h"
 
 namespace qkscope::cuda {

@@ -58,8 +58,9 @@ struct HopperKernelInstance {
   cudaError_t (*attend)(const HopperAttentionArguments&, cudaStream_t) = nullptr;
 };
 
-// Heads of kHead elements, kValue in v, in tiles of kRows queries and kKeys keys. Each head size is
-// instantiated in its own file (hopper_64.cu, ...), because an instance takes minutes to compile.
+// Kernel for heads of kHead elements (kValue in v), in tiles of kRows queries and kKeys keys. Each
+// head size is instantiated in its own file (hopper_64.cu, ...), because an instance takes minutes
+// to compile.
 template <bool kCapped, int kHead, int kRows, int kKeys, int kValue = kHead>
 HopperKernelInstance hopper_kernel_instance();
 

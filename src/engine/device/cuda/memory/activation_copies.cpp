@@ -11,7 +11,7 @@ namespace qkscope::cuda {
 namespace {
 
 constexpr std::int64_t kMostPendingBytes = std::int64_t{512} << 20;
-// Size limit, in bytes, of activations in the compute type that are copied while later layers run.
+// Largest activation in the compute type, in bytes, to copy while later layers run.
 constexpr std::int64_t kMostNativeBytes = std::int64_t{1} << 30;
 // Smallest allocation of a copy. The number of selected heads varies between layers, and an
 // allocation synchronizes the GPU.

@@ -152,8 +152,8 @@ class WeightUploader {
         });
   }
 
-  // Widens a matrix to float32 on the host and uploads it: MXFP4, and rows or columns interleaved
-  // with another matrix.
+  // Converts a matrix to float32 on the host before the upload: for MXFP4 matrices, and for
+  // matrices whose rows or columns are interleaved with another matrix.
   void copy_widened(const WeightMatrix& matrix, void* destination) {
     const auto row_bytes = matrix.in() * kFloatBytes;
     const auto element = element_bytes(dtype_);

@@ -1,4 +1,4 @@
-// Stub for builds without code for Hopper.
+// Stub of all_keys_hopper.cu for builds without code for Hopper GPUs.
 #include "engine/device/cuda/statistics/statistics_scores.h"
 
 namespace qkscope::cuda {

@@ -95,7 +95,7 @@ void copy_shift(const std::vector<float>& known, std::int64_t count, float* to,
           "copy shifts to the GPU");
 }
 
-// Computes the moment record of every segment and the sums of every chunk. Deterministic.
+// Computes the moment record of every segment and the sums of every chunk, deterministically.
 void sum_moments(const MomentArguments& arguments, cudaStream_t stream) {
   QKSCOPE_ASSERT(arguments.record.dim > 0 && 2 * arguments.record.pairs <= arguments.record.dim);
   if (arguments.segment_count == 0) return;
@@ -147,7 +147,7 @@ MomentSchedule schedule_moments(const MomentChunks& chunks, std::int64_t buckets
     while (end < (is_first ? chunks.body : count) && chunks.chunks[as_index(end)].bucket == bucket)
       ++end;
     const auto segment = static_cast<std::int32_t>(schedule.segments.size());
-    // First tokens of a document are few: use more and shorter segments.
+    // There are few first tokens per document, so their segments are shorter.
     const auto step = is_first ? std::max(1, length / kFirstShare) : length;
     for (auto from = begin; from < end; from += step)
       schedule.segments.push_back({from, std::min(from + step, end)});

@@ -22,7 +22,7 @@ struct ScoreRow {
   __device__ float lse() const { return a.row_sums.lse[row * a.n_heads + head]; }
   __device__ float largest() const { return a.row_sums.largest[row * a.n_heads + head] * a.scale; }
 
-  // Returns whether a pass over scores stores the column; other columns are derived from these.
+  // Returns whether a kernel stores the column; all other columns are derived from stored columns.
   __device__ static bool is_stored(const AttentionColumnLayout& layout, std::int64_t column) {
     if (column == layout.sink_above_half()) return false;
     if (column >= layout.near_column_count())

@@ -43,7 +43,8 @@ struct ListedKeys {
   const std::int32_t* rows;
 };
 
-// Adds attention weights of equal tokens (kShift 0: dup) or of the keys after them (kShift 1: ind).
+// Adds the attention weights on earlier equal tokens (kShift = 0: dup) or on the keys right after
+// them (kShift = 1: ind).
 template <int kShift, typename Shape>
 __device__ __forceinline__ void add_weights(TokenQuery& query, int half, const ListedKeys& keys,
                                             const ScoreFragments<Shape>& scores,
