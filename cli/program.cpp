@@ -59,8 +59,8 @@ extern "C" void handle_sigsegv(int signal) {
 }
 
 // Terminate handler: reports a failed allocation inside a destructor or another function that
-// cannot propagate exceptions, instead of aborting. Inside such a function of a library there may
-// be no current exception.
+// cannot propagate exceptions, instead of aborting. If that function belongs to a library, there
+// may be no current exception.
 [[noreturn]] void end_without_exception() {
   try {
     if (const auto current = std::current_exception()) std::rethrow_exception(current);

@@ -216,7 +216,7 @@ struct PlasticityOptions {
   std::vector<std::int64_t> length_bins;
   std::optional<std::int32_t> sliding_window;
   std::optional<SamplerOptions> sampler;  // sampler of the capture; none: buckets are inferred
-  // Smallest example key of each jackknife group of texts; empty: up to 20 groups are formed.
+  // Smallest example key of each jackknife group of texts; empty: the texts form up to 20 groups.
   std::vector<std::int64_t> text_groups;
   bool replicates = true;  // compute jackknife replicates, for standard errors
   // Approximate number of key pairs per bin used to estimate the jackknife gradients.

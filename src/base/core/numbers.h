@@ -1,4 +1,4 @@
-// Numeric helpers: NaN, which marks missing float64 results, and conversions of counts and indices.
+// Numeric helpers: NaN for missing float64 results, and conversions of signed counts.
 #pragma once
 
 #include <cstddef>

@@ -76,7 +76,8 @@ bool is_bidi_control(char32_t code) {
   return (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
 }
 
-// Moves the first character of `text` to `result`, escaped unless printable or `plain`.
+// Moves the first character of `text` to `result` and escapes it if it is not printable. `plain`
+// leaves control characters unescaped.
 void append_escaped(std::string& result, std::string_view& text, bool plain) {
   const auto size = std::min<std::size_t>(utf8::character_size(text.front()), text.size());
   if (find_invalid_utf8(text.substr(0, size)) != std::string_view::npos) {

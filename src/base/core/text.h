@@ -57,7 +57,7 @@ std::optional<Number> parse_number(std::string_view text, Format... base) {
   return number;
 }
 
-// Converts A to Z to lower case, independent of the locale. All other bytes are unchanged.
+// Converts A to Z to lower case, independently of the locale. All other bytes are unchanged.
 std::string ascii_lower(std::string_view text);
 
 // Quotes text from a file for an error message: escaped like printable(), at most 200 bytes.

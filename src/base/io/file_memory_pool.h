@@ -8,8 +8,8 @@
 
 namespace qkscope {
 
-// The headers of Parquet pages are not covered by a checksum, and a page of a few bytes may claim
-// 2 GiB, which Arrow allocates before it decompresses the page. Must outlive all buffers.
+// Parquet page headers have no checksum: a damaged page of a few bytes may claim 2 GiB, which Arrow
+// allocates before it decompresses the page. The pool must outlive all buffers.
 class FileMemoryPool : public arrow::ProxyMemoryPool {
  public:
   FileMemoryPool(arrow::MemoryPool* pool, std::int64_t file_bytes)

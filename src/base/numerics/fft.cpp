@@ -250,8 +250,8 @@ Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(block_cou
   }
   radices.insert(radices.end(), static_cast<std::size_t>(block_bits_ / 3), 8);
   set_block_indices(radices);
-  // Twiddle factors per lane, applied in the last FFT pass: the wide passes and the transform
-  // across vectors leave them out.
+  // Per-lane twiddle factors, applied in the last FFT pass, because the wide passes and the
+  // transform across vectors omit them.
   for (std::size_t block = 0; block < block_count(); block += tables_.part / 4)
     for (std::size_t m = 1; m < 4; ++m)
       tables_.last.push_back(four_roots_of_unity(

@@ -23,7 +23,7 @@ struct Twiddle {
   float im;
 };
 
-// Twiddle factors. `length` counts FourComplex vectors.
+// Twiddle factors of all FFT passes; `length` in the shapes below counts FourComplex vectors.
 struct FftTables {
   // Wide FFT passes combine values of different parts (cache-sized segments) of the signal. The
   // four values of a vector share their twiddle factors.

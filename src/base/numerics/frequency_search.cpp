@@ -71,8 +71,8 @@ RotationFrequencyPeak FrequencySearch::refine_rotation(
   const double low = std::max(band_.low, std::fabs(start) - step);
   const double high = std::min(band_.high, std::fabs(start) + step);
   const double first = std::clamp(std::fabs(start), low, high);
-  // Each iteration moves to the maximum of a Taylor series, by at most `reach`. The last one moves
-  // by at most `exact`, where the series is accurate to rounding.
+  // Each iteration moves to the maximum of a local Taylor series, but by at most `reach`. The last
+  // step is at most `exact`, within which the series is accurate to rounding.
   const double reach = 0.25 * step;
   const double exact = PhaseSumTaylorSeries::largest_exact_shift(order_);
   double at = sign * first;

@@ -145,8 +145,8 @@ SinusoidFit refine_peak(double start, FrequencyBand band, const PositionOrder& o
                         std::span<const std::complex<double>> values,
                         std::span<const std::complex<double>> ones) {
   const auto length = to_double(order.length());
-  // Each iteration moves to the maximum of a Taylor series, by at most `reach`. The last one moves
-  // by at most `exact`, where the series is accurate to rounding.
+  // Each iteration moves to the maximum of a local Taylor series, but by at most `reach`. The last
+  // step is at most `exact`, within which the series is accurate to rounding.
   const double reach = 0.5 / length;
   // Halved, because the series at 2 omega moves twice as far.
   const double exact = 0.5 * PhaseSumTaylorSeries::largest_exact_shift(order);

@@ -295,8 +295,8 @@ void NufftTables::set_deconvolution_gains(double highest) {
   }
 }
 
-// Computes the squared deconvolution gains of the NUFFT, one for 2^shift neighbouring blocks; 0
-// where a block is not completely inside the band.
+// Computes the squared deconvolution gains of the NUFFT. Each group of 2^shift neighbouring blocks
+// shares one gain; the gain is 0 if the group is not completely inside the band.
 void NufftTables::set_block_gains() {
   constexpr std::size_t kLines = 128;
   const auto size = static_cast<std::int64_t>(fft->size());

@@ -21,7 +21,7 @@ inline constexpr std::int64_t kTableRowGroup = std::int64_t{1} << 20;  // rows p
 // Memory pool of result tables: uses malloc, so that tables reuse memory that the analyses freed.
 // Like head_file_memory_pool(), throws std::bad_alloc if memory runs out.
 arrow::MemoryPool* table_memory_pool();
-// Memory pool for head files (captured query and key vectors): the default of Arrow.
+// Memory pool for head files (captured query and key vectors): Arrow's default pool.
 arrow::MemoryPool* head_file_memory_pool();
 
 // Writer settings of result tables: ZSTD; real columns use byte-stream-split instead of a

@@ -74,7 +74,7 @@ class AttentionConsumer {
   virtual void add(LayerAttentionSums attention) = 0;  // sums of the whole batch
 };
 
-// KV cache in device memory. A store works only with the backend that made it.
+// KV cache in device memory. A cache can be used only with the backend that created it.
 class KeyValueStore {
  public:
   virtual ~KeyValueStore() = default;
@@ -215,7 +215,7 @@ struct BackendOptions {
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
                                       const BackendOptions& options = {});
 
-// Throws a bad-input error if the device is a GPU and the model has a computation without a kernel.
+// Throws a bad-input error if the device is a GPU and some part of the model has no CUDA kernel.
 void check_model_runs_on(Device device, const ModelConfig& model);
 
 // Resolves device names (cpu, cuda:N, or all for every GPU) for one run; names may repeat. Throws a

@@ -56,8 +56,8 @@ inline constexpr const char* kCudaModuleStamp = "qkscope_cuda_stamp";  // const 
 inline constexpr const char* kCudaModuleEntry = "qkscope_cuda_module";
 using CudaModuleEntry = const CudaModule*(const CudaHostFunctions* host);
 
-// Loader of the CUDA module. No function below throws: a missing GPU is reported as a reason in one
-// line.
+// Loader of the CUDA module. The functions below do not throw; if no GPU is usable, they return the
+// reason in one line.
 
 // Information from the NVIDIA driver, queried before any CUDA library is loaded.
 struct CudaDriver {

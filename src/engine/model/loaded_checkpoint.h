@@ -69,8 +69,8 @@ struct TensorNaming {
   MixerNames mixer = {};      // naming of mixers other than attention, for models with such layers
 };
 
-// Returns all tensors below the prefix in forward order; cross-attention layers have none. Without
-// `naming`, experts and mixers are named as in the published checkpoints.
+// Returns all expected tensors in forward order, named without the prefix; cross-attention layers
+// have none. Without `naming`, experts and mixers are named as in the published checkpoints.
 std::vector<TensorSpec> expected_tensors(const ModelConfig& model);
 std::vector<TensorSpec> expected_tensors(const ModelConfig& model, const TensorNaming& naming);
 

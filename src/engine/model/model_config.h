@@ -144,8 +144,8 @@ void read_ropes_by_layer_kind(ModelConfig& model, const ConfigReader& config, do
 // Qwen: if use_sliding_window is set, sliding_window applies to layers >= max_window_layers.
 void read_windows_of_upper_layers(ModelConfig& model, const ConfigReader& config);
 
-// Reads the number of experts, how many a token passes through, and their width. All layers get
-// experts, with the tensor names of most families.
+// Reads the number of experts, the experts per token, and their width. Enables experts in all
+// layers, with the tensor names that most families use.
 struct ExpertsDefaults {
   std::int64_t count;
   std::int64_t per_token;
@@ -202,8 +202,8 @@ FamilyReader read_afmoe, read_apertus, read_cohere2, read_deepseek_v2, read_deep
 // Valid RoPE bases: below 1 frequencies would grow with the dimension; published models reach 1e11.
 inline constexpr ConfigReader::NumberRange kRopeTheta{1.01, 1e15};
 
-// Reads a rope_scaling or rope_parameters object on top of `rope`, which has theta, dim and
-// max_positions. Accepts rope_type and the older key type.
+// Applies a rope_scaling or rope_parameters object to `rope`, whose theta, dim and max_positions
+// are already set. Accepts rope_type and the older key type.
 RopeConfig read_rope(RopeConfig rope, const ConfigReader& parameters);
 
 }  // namespace qkscope

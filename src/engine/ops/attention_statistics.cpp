@@ -114,7 +114,7 @@ class HeadAttentionAccumulator {
   double* values(std::int64_t query) { return block_.data() + query * layout_.columns(); }
   static std::int64_t at(NearKeyColumn column) { return AttentionColumnLayout::offset(column); }
 
-  // Computes the weights of query i for visible keys in [first, end); scores_ starts at key `held`.
+  // Computes the weights of query i on visible keys in [first, end); scores_[0] is for key `held`.
   void compute_attention_weights(std::int64_t i, std::int64_t begin, std::int64_t held,
                                  std::int64_t first, std::int64_t end) {
     first_ = std::max(first, in_.first_key(i));

@@ -58,7 +58,7 @@ HWY_INLINE void add_rows(std::integer_sequence<int, row...>, const LeftValues& l
   (add_row<row, vectors>(left, right, sum), ...);
 }
 
-// Computes `vectors` vectors per row of a tile: c (kRows, kColumns) = or += a (depth, kRows)ᵀ b.
+// Computes `vectors` vectors per row of a tile: c (kRows, kColumns) = aᵀ b, or += if `add` is set.
 template <int vectors>
 void tile(std::int64_t depth, const float* a, const float* b, bool add, float* c,
           std::int64_t c_stride) {

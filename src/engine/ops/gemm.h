@@ -63,7 +63,7 @@ struct PackedProduct {
   std::int64_t left_depth = depth;  // depth that the left side was packed for, at least `depth`
   std::int64_t used = columns;      // only the first columns are needed; others may stay unwritten
 };
-// Matrix product: c (rows, columns) = or += left times right; rows of c are c_stride apart.
+// Matrix product c (rows, columns) = left * right, or += if `add`; rows of c are c_stride apart.
 void multiply(const PackedProduct& product, bool add, float* c, std::int64_t c_stride);
 
 // Measures the FLOP/s of the register tile on L1 data on all threads, an upper bound for products.

@@ -93,7 +93,7 @@ std::int64_t rows_per_task(std::int64_t rows, std::int64_t blocks) {
   return gemm::round_up((rows + parts - 1) / parts, gemm::tile_shape().rows);
 }
 
-// Input packed for gemm.h: all rows of the first depth block, then of the next.
+// Input packed for gemm.h: all rows of the first depth block, then all rows of the next one.
 class PackedInput {
  public:
   explicit PackedInput(ConstTensorView x)
@@ -116,7 +116,7 @@ class PackedInput {
     });
   }
 
-  // Returns packed rows from `first` (a multiple of the tile rows) on, for the depth block at k.
+  // Returns the packed rows from `first` (a multiple of the tile height), for the depth block at k.
   const float* block(std::int64_t first, std::int64_t k, std::int64_t depth) const {
     return packed_ + padded_rows_ * k + first * depth;
   }

@@ -21,7 +21,7 @@ struct Operand {
   bool transposed = false;
 };
 
-// c (rows, columns) = or += left (rows, depth) times right (depth, columns).
+// Operands of a matrix product (rows, columns) = left (rows, depth) times right (depth, columns).
 struct MatrixProduct {
   Operand left;
   Operand right;

@@ -128,7 +128,7 @@ struct AttentionRequest {
   std::int64_t layer = 0;
   std::span<const std::int64_t> documents = {};  // keys of the batch's documents, for the sample
 
-  // Returns the sampling weights of the blocks of kSampledQueries queries in all-keys columns.
+  // Returns one sampling weight per block of kSampledQueries queries, for the all-keys columns.
   std::vector<float> block_weights(std::int64_t length, std::int64_t document,
                                    std::int64_t head) const {
     const auto key = sample.takes_all() ? 0 : documents[static_cast<std::size_t>(document)];

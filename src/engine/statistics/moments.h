@@ -33,7 +33,7 @@ struct MomentRequest {
   std::int64_t bucket_size = 1;
   bool interleaved = false;        // rotary pairs (2i, 2i + 1) instead of (i, i + pairs)
   std::int64_t first_rotated = 0;  // first dimension of the pairs; 0 on CUDA
-  // CUDA only: offset subtracted from each row before sums; empty until the first batch sets it.
+  // CUDA only: offset subtracted from each row before summing; empty until the first batch sets it.
   std::vector<float>* shift = nullptr;
 };
 

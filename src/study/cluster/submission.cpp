@@ -65,7 +65,7 @@ void submit_all(const ClusterPlan& plan, const SubmissionFolder& folder,
   release_jobs(held);
 }
 
-// Cancels the submitted jobs, then throws `error` again with the result of the cancellation.
+// Cancels the submitted jobs, then rethrows `error` with the outcome added to its message.
 [[noreturn]] void cancel_jobs_and_rethrow(const Error& error, const std::vector<std::string>& ids) {
   auto result =
       fmt::format("the {} jobs before it are cancelled, nothing is submitted", ids.size());

@@ -121,7 +121,7 @@ void CpuBackend::begin_layer(std::int64_t layer) {
   cache_appended_ = false;
   cached_rows_.reset();
   weights_ = &model().weights.layers[as_index(layer)];
-  // The previous layer may have dropped rows or may have heads of a different number or size.
+  // The previous layer may have dropped rows or have a different number or size of heads.
   const auto& c = layer_config();
   const Shape keys{active_rows(), config().n_kv_heads_of(c), config().d_head_of(c)};
   if (k_.shape() != keys) allocate_heads(c);

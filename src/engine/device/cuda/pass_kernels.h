@@ -55,7 +55,7 @@ struct NormalizeAndRotateArguments {
   const float* q_norm = nullptr;  // (d_head) or null: no norm
   const float* k_norm = nullptr;  // (d_head) or null: no norm
   float eps = 0.0f;
-  // Set even if `rotate` is false, because rotary.dim determines the summation order of the norm.
+  // Must be set even if `rotate` is false: rotary.dim determines the summation order of the norm.
   RotaryView rotary;
   bool rotate = false;
   bool norm_last = false;              // the norm follows the rotation

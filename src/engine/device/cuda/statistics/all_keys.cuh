@@ -208,8 +208,8 @@ class AllKeysScan {
     }
   }
 
-  // Adds the tile's sums over all rows of the block to the sums of the keys, as integers: their
-  // order does not affect the result.
+  // Adds the tile's sums over all rows of the block to the sums of the keys. Sums are integers, so
+  // the order of additions does not affect the result.
   __device__ void add_to_key_sums() {
     const int key = threadIdx.x;
     if (key >= Shape::kKeys || column_key_ < 0 || column_key_ + key >= block_.end) return;

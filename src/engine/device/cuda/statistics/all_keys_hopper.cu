@@ -48,7 +48,7 @@ __device__ std::uint64_t wgmma_descriptor(std::uint32_t at) {
         "+f"(c[7][2]), "+f"(c[7][3])                                                              \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(keys), "r"(adds))
 
-// wgmma: c (64 queries, 64 keys) = or += a kᵀ over 16 channels.
+// wgmma over 16 channels: c (64 queries, 64 keys) = a kᵀ, or c += a kᵀ if `adds` is set.
 template <typename T>
 __device__ __forceinline__ void multiply_group(float (&c)[8][4], const std::uint32_t (&a)[4],
                                                std::uint64_t keys, int adds) {

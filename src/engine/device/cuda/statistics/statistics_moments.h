@@ -83,7 +83,7 @@ enum MomentSumRow { kSumY, kSumY2, kSumYT, kSumYU, kSumY3, kSumY4 };
 struct MomentShift {
   const float* product = nullptr;  // c: the mean rounded to the element type if it is large, else 0
   const float* centre = nullptr;   // e: approximate mean
-  // Above the limit (x - e)^2 is an outlier, whose powers are summed in float64.
+  // x is an outlier if (x - e)^2 exceeds this limit; powers of outliers are summed in float64.
   const float* limit = nullptr;
 };
 

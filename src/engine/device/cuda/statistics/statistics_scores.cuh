@@ -73,8 +73,8 @@ __device__ void load_tile(char* tile, const GlobalHeadRows<T>& source, int count
 template <typename Shape>
 using ScoreFragments = Fragments<Shape::kBands, Shape::kKeys>;
 
-// The warp's rows of q, which are multiplied with one key tile after another. For 16-bit types and
-// one band they are held in registers, which frees their shared memory for keys.
+// The warp's rows of q, which are multiplied with each key tile in turn. For 16-bit types and one
+// band they are held in registers, which frees their shared memory for keys.
 template <typename T, typename Shape>
 class WarpQueries {
  public:

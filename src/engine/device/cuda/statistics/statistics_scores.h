@@ -13,7 +13,7 @@
 
 namespace qkscope::cuda {
 
-// A tile of query rows of one document, from row begin + first on, processed by one thread block.
+// A tile of query rows of one document, starting at row begin + first; one thread block each.
 struct DocumentRowTile {
   std::int32_t begin;   // row of the batch where the document begins
   std::int32_t length;  // rows of the document
