@@ -13,8 +13,8 @@ namespace qkscope::cli {
 // An option, or a positional argument.
 struct OptionRow {
   std::vector<std::string> names;  // "-v", "--verbose"; "DATA_ROOT" for a positional argument
-  // Placeholder of the value; "" for a flag. FILE, FOLDER and PATH are completed by the shell,
-  // words in lower case (mul|abs, svg,png,pdf) are the values to choose from.
+  // Placeholder of the value; "" for a flag. The shell completes FILE, FOLDER and PATH; words in
+  // lower case (mul|abs, svg,png,pdf) are the allowed values.
   std::string value;
   std::string help;  // one sentence, with the default
   bool required = false;

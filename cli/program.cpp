@@ -125,8 +125,8 @@ void guarded(const std::function<int()>& program) {
     code = fail(std::string("standard output: cannot write: ") +
                     (errno == 0 ? "an earlier part did not get through" : std::strerror(errno)),
                 kFailure);
-  // _Exit skips the exit handlers of libraries: the allocator inside pyarrow's libarrow crashes
-  // there when memory is exhausted.
+  // _Exit skips the exit handlers of libraries: the handler of the allocator in pyarrow's libarrow
+  // crashes when memory is exhausted.
   std::_Exit(code);
 }
 

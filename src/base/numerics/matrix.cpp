@@ -41,10 +41,10 @@ Matrix semidefinite_cholesky(const Matrix& matrix) {
   Matrix root(n, n);
   std::vector<double> known(as_index(n));
   for (std::int64_t j = 0; j < n; ++j) {
-    // Columns >= j are still 0, so dot products of whole rows include only j elements.
+    // Columns >= j of the factor are still 0: dot products of whole rows include only j elements.
     const std::span<const double> row(root.row(j), known.size());
     row_dot_products(row.data(), n - j, row, known.data());
-    // A smaller pivot is rounding error: this row is linearly dependent on the previous rows.
+    // A pivot below the threshold is a rounding error: this row depends linearly on previous rows.
     const double rest = matrix(j, j) - known[0];
     if (!(rest > 1e-13 * matrix(j, j))) continue;
     root(j, j) = std::sqrt(rest);

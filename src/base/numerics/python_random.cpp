@@ -53,7 +53,7 @@ class ArraySeed {
   std::vector<std::uint32_t> key_;
 };
 
-// Python's seed key: 32-bit words of the absolute value, lowest first; zero is one word.
+// Seed key of Python: 32-bit words of the absolute value, least significant first; 0 is one word.
 std::mt19937 make_seeded_generator(std::int64_t seed) {
   const auto value = static_cast<std::uint64_t>(seed);
   const auto magnitude = seed < 0 ? 0 - value : value;

@@ -17,7 +17,7 @@ namespace qkscope {
 // error names the key, the value found and the value expected.
 class ConfigReader {
  public:
-  // Inclusive range of valid values; contains no NaN.
+  // Inclusive range of valid values; NaN is outside every range.
   struct NumberRange {
     double least, most;
     bool holds(double value) const { return value >= least && value <= most; }

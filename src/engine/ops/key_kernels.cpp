@@ -92,7 +92,7 @@ ScoreSegmentSums compute_segment_weights_kernel(const ScoreSegment& segment, Spl
 HWY_INLINE void add_fixed_point_weights(DoubleVector p, std::int64_t* units,
                                         std::int64_t* key_sums) {
   const hn::RebindToSigned<Doubles> integers;
-  // Adding 1.5 * 2^52 rounds to an integer in the low bits of the float64.
+  // Adding 1.5 * 2^52 leaves the rounded integer in the low bits of the float64.
   const auto round = hn::Set(Doubles(), 0x1.8p52);
   const auto shifted = hn::MulAdd(p, hn::Set(Doubles(), 0x1p40), round);
   const auto whole = hn::Sub(hn::BitCast(integers, shifted), hn::BitCast(integers, round));

@@ -274,8 +274,8 @@ std::int64_t parse_time_limit(const std::string& time) {
   const auto parts = split(days ? time.substr(dash + 1) : time, ':');
   std::vector<std::int64_t> numbers;
   for (const auto& part : parts) numbers.push_back(parse_integer(part, "--time"));
-  // With days the parts are hours:minutes:seconds. Without days, one part is minutes and two parts
-  // are minutes:seconds.
+  // Slurm time limit: with days, the other parts are hours:minutes:seconds. Without days, one part
+  // is minutes and two parts are minutes:seconds.
   if (!days && numbers.size() < 3) numbers.insert(numbers.begin(), 0);
   numbers.resize(3, 0);
   const auto whole = days ? parse_integer(time.substr(0, dash), "--time") : 0;

@@ -242,7 +242,7 @@ class SweepReader {
     }
   }
 
-  // Reads a run that analyses an existing capture, with metadata missing from the capture.
+  // Reads a run that analyses an existing capture, and metadata that the capture lacks.
   void read_data(YamlSection& section, SweepRun& run) const {
     run.data = section.required_text("data");
     prepend_folder_if_exists(data_folder_, run.data);

@@ -104,7 +104,7 @@ std::byte* HostTransfers::begin_transfer(std::int64_t bytes, std::int64_t capaci
   while (!pending_.empty() &&
          (pending_.size() >= kMostPending || pending_bytes_ + bytes > most_bytes_))
     deliver_first();
-  // Reuses the smallest buffer that fits, else allocates: allocation synchronizes the GPU.
+  // Reuses the smallest buffer that fits, because an allocation synchronizes the GPU.
   auto best = idle_.end();
   for (auto it = idle_.begin(); it != idle_.end(); ++it)
     if ((*it)->device.bytes() >= bytes &&
