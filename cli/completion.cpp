@@ -172,7 +172,7 @@ std::string zsh_function(const std::string& path) {
   return name;
 }
 
-// A function that completes the arguments of one command.
+// Shell function that completes the arguments of one command.
 std::string zsh_command(const CommandRow& row) {
   std::string text = fmt::format("{}() {{\n", zsh_function(row.path));
   if (row.subcommands.empty()) {
@@ -195,7 +195,7 @@ std::string zsh_command(const CommandRow& row) {
 
 // ---- fish
 
-// Quotes text for fish, where a backslash escapes inside single quotes.
+// Quotes text for fish, where a backslash is an escape character even inside single quotes.
 std::string fish_quote(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) {
@@ -262,7 +262,7 @@ std::string zsh_completion(const CommandRow& program) {
       "#compdef qkscope\n# zsh completion of qkscope, written by `qkscope completion zsh`\n\n";
   auto rows = rows_of(program);
   for (const auto& row : rows) text += zsh_command(row);
-  // The file is either autoloaded as the function _qkscope, or sourced.
+  // zsh either autoloads this file as the function _qkscope or sources it.
   return text +
          "if [[ $funcstack[1] == _qkscope ]]; then\n  _qkscope \"$@\"\nelse\n  compdef _qkscope "
          "qkscope\nfi\n";

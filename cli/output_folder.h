@@ -31,7 +31,7 @@ struct TableOutput {
   }
   // Writes OUT/NAME.csv and OUT/NAME.parquet.
   void write(const Table& table, const std::string& name) const;
-  // Draws the figures of the tables in OUT/figures.
+  // Draws figures of the tables into the folder OUT/figures.
   void draw(bool quiet) const;
 };
 

@@ -38,7 +38,7 @@ void occupy_closed_streams() {
   }
 }
 
-// Set when operator new failed. A library that does not check its allocations may crash later.
+// True once operator new has failed. A library that does not check its allocations may crash later.
 std::atomic<bool> allocation_failed = false;
 
 void note_failed_allocation() {

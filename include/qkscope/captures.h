@@ -40,7 +40,7 @@ struct HeadGroup {
   std::optional<std::int32_t> window;  // sliding window in tokens; nullopt for full attention
   std::string rope;                    // file metadata: a JSON object or "none"
   std::string rope_inv_freq;           // file metadata: a JSON list; "" without RoPE
-  // Only for layers whose heads differ from those of other layers; 0: the values of the whole run.
+  // Sizes of this layer if its heads differ from those of other layers; 0: same as the whole run.
   std::int64_t head_dim = 0;
   std::int64_t heads_per_key_head = 0;
 };

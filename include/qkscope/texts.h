@@ -75,7 +75,7 @@ QKSCOPE_API std::unique_ptr<Corpus> open_corpus(const CorpusOptions& options);
 
 // ---- Chunks: a long text as several examples ----
 
-// Section `tokenizer` of a configuration, and `qkscope dataset --chunk`.
+// Chunking options of the section `tokenizer` of a configuration and of `qkscope dataset --chunk`.
 struct ChunkOptions {
   std::int64_t size = 0;        // tokens of a chunk, special tokens included; 0: texts stay whole
   std::int64_t overlap = 0;     // tokens of text that a chunk repeats from the chunk before
@@ -85,8 +85,8 @@ struct ChunkOptions {
 // A text in chunks.
 struct TextChunks {
   std::vector<Tokenizer::Encoding> chunks = {};  // without offsets
-  // (chunks) Character range of each chunk; empty unless EncodeOptions::offsets is set. Chunks
-  // without overlap cover the whole text.
+  // Shape (chunks). Character range of each chunk; empty unless EncodeOptions::offsets is set.
+  // Chunks without overlap cover the whole text.
   std::vector<TokenOffset> ranges = {};
   std::int64_t tokens = 0;  // of the whole text, special tokens included
   bool dropped = false;     // the last chunk was shorter than min_length

@@ -85,7 +85,7 @@ struct RunStatus {
   std::int64_t all_tokens = 0;
 };
 
-// A failed task and the line of its log with the reason.
+// A failed task and the log line that states the reason.
 struct TaskProblem {
   std::string task;  // "S1-40.capture 3"
   std::string line;

@@ -58,7 +58,7 @@ QKSCOPE_API Table score_heads(const Model& model,
                               const std::vector<std::vector<std::int32_t>>& texts,
                               const HeadScoreOptions& options = {});
 
-// Like score_heads() above, for a model that runs in another engine.
+// Like the overload of score_heads() above, for a model that runs in an external engine.
 QKSCOPE_API Table score_heads(ExternalEngine& engine,
                               const std::vector<std::vector<std::int32_t>>& texts,
                               const HeadScoreOptions& options = {});

@@ -51,7 +51,7 @@ struct SplitComplex {
   Vector re;
   Vector im;
 
-  // Not defaulted, because GCC would compile a defaulted constructor for the baseline target.
+  // The constructor is not defaulted, because GCC would compile it for the baseline target.
   HWY_INLINE SplitComplex() {}
   HWY_INLINE SplitComplex(Vector real, Vector imaginary) : re(real), im(imaginary) {}
   HWY_INLINE explicit SplitComplex(const FourComplex& from)

@@ -148,7 +148,7 @@ SinusoidFit refine_peak(double start, FrequencyBand band, const PositionOrder& o
   // Each iteration moves to the maximum of a local Taylor series, but by at most `reach`. The last
   // step is at most `exact`, within which the series is accurate to rounding.
   const double reach = 0.5 / length;
-  // Halved, because the series at 2 omega moves twice as far.
+  // Halved, because a step in omega shifts the series at 2 omega by twice the step.
   const double exact = 0.5 * PhaseSumTaylorSeries::largest_exact_shift(order);
   double at = start;
   for (int round = 0;; ++round) {

@@ -55,7 +55,7 @@ class YamlSection {
 
   // Readers return nullopt for a missing or null key; a wrong type is a bad-input error.
   std::optional<std::string> text(const std::string& key);
-  // `least`: minimum. Unless it is INT64_MIN (any integer), values above 2^40 are refused too.
+  // `least` is the minimum. Unless it is INT64_MIN (any integer), values above 2^40 are refused.
   std::optional<std::int64_t> integer(const std::string& key, std::int64_t least);
   std::optional<double> positive_number(const std::string& key);
   std::optional<bool> boolean(const std::string& key);

@@ -74,8 +74,8 @@ struct TensorNaming {
 std::vector<TensorSpec> expected_tensors(const ModelConfig& model);
 std::vector<TensorSpec> expected_tensors(const ModelConfig& model, const TensorNaming& naming);
 
-// expert_tensor_name inserts the expert number into a name pattern. holds_all_experts is true for
-// names without a placeholder: one tensor with all experts.
+// expert_tensor_name() inserts the expert number into a name pattern. holds_all_experts() is true
+// for a pattern without a placeholder, which names one tensor with all experts.
 std::string expert_tensor_name(const std::string& name, std::int64_t expert);
 bool holds_all_experts(const std::string& name);
 

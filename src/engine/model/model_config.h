@@ -42,7 +42,7 @@ class ConfigReader {
   double number(const std::string& key, double fallback, NumberRange range) const {
     return has_value(key) ? number(key, range) : fallback;
   }
-  // flag() and string() return `fallback` if the key is absent. Lists are required.
+  // flag() and string() return `fallback` if the key is absent. Keys with list values are required.
   bool flag(const std::string& key, bool fallback) const;
   std::string string(const std::string& key, const std::string& fallback) const;
   std::vector<std::int64_t> integers(const std::string& key) const;

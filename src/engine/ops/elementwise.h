@@ -64,7 +64,7 @@ void soft_cap(TensorView logits, double cap);
 void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Sequence> sequences,
                    std::span<const std::int64_t> queries = {});
 
-// Cosines and sines of all rows of a batch.
+// RoPE cosines and sines of all rows of a batch.
 struct RotaryTable {
   Tensor cos;  // (rows, dim / 2), attention factor included
   Tensor sin;  // (rows, dim / 2), attention factor included

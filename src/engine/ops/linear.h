@@ -31,7 +31,7 @@ struct LinearOutput {
 };
 void linear(ConstTensorView x, std::initializer_list<LinearOutput> projections);
 
-// Limit of weights packed for all threads together, in floats: 64 MiB.
+// Largest number of packed floats that all threads share (64 MiB).
 inline constexpr std::int64_t kMostSharedWeights = std::int64_t{1} << 24;
 
 // Rows [first, first + rows) and columns [begin, begin + depth) of a matrix.

@@ -42,7 +42,7 @@ class PackedKeyValues {
       : heads_(heads), d_(d), d_value_(d_value) {}
 
   // add() appends a block to the sequence started by the last begin_sequence(). The blocks of a
-  // sequence are added in order, from position 0 on.
+  // sequence are added in order, starting at position 0.
   void begin_sequence() { first_block_.push_back(blocks_.size()); }
   void add(const KeyBlock& block) { blocks_.push_back(block); }
 

@@ -48,7 +48,7 @@ bool is_partition_list(std::string_view text) {
   return std::ranges::all_of(names, is_safe_sbatch_name);
 }
 
-// NUMBER or TYPE:NUMBER, for example "2" or "h100:2".
+// Returns true for a GPU count, NUMBER or TYPE:NUMBER, for example "2" or "h100:2".
 bool is_gpu_count(std::string_view text) {
   const auto colon = text.rfind(':');
   const bool typed = colon != std::string_view::npos;

@@ -36,7 +36,7 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const std::uint32_t 
 }
 
 // ldmatrix: loads four 8 x 8 matrices. Lanes 8i to 8i+7 pass the row addresses of matrix i; r[i]
-// receives elements (lane / 4, 2 (lane % 4)..) of it, or of its transpose.
+// receives elements (lane / 4, 2 (lane % 4)..) of matrix i or of its transpose.
 __device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], std::uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

@@ -239,7 +239,7 @@ class CudaKeyValueStore : public KeyValueStore {
   CudaKeyValueStore(const CudaKeyValueStore&) = delete;
   CudaKeyValueStore& operator=(const CudaKeyValueStore&) = delete;
 
-  // States of the gated delta nets, or null.
+  // Returns the recurrent states of gated delta nets, or null if the model has none.
   DeltaStates* recurrent() { return recurrent_ ? &*recurrent_ : nullptr; }
 
   // Keys or values of a layer, shape (sequences * positions, n_kv_heads, width of a head), rows

@@ -86,7 +86,7 @@ __device__ void compute_rates(const DeltaArguments& a, std::int64_t row, int lan
   }
 }
 
-// Each warp processes kConvolvedRows rows: one head of them, or the rates of all heads.
+// In kConvolvedRows rows, each warp convolves one head or computes the rates of all heads.
 template <typename T, int V>
 __global__ void convolve_kernel(DeltaArguments a) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -254,7 +254,7 @@ __device__ void store_split(T* matrix, int index, float value) {
   matrix[kChunk * kChunk + index] = from_float<T>(value - round_to_type<T>(value));
 }
 
-// Column `column` of T = (I + A)^-1 diag(b) by forward substitution.
+// Solves for column `column` of T = (I + A)^-1 diag(b) by forward substitution.
 template <typename T>
 __device__ void solve_column(const float* system, int column, float rate, T* matrix) {
   float x[kChunk] = {};

@@ -26,7 +26,7 @@ __device__ int swizzled_offset(int row, int piece) {
          ((piece % 8) ^ (row % 8)) * 16;
 }
 
-// wgmma matrix descriptor of 64 keys and the 16 channels from `at` on: rows of 128 bytes, groups of
+// wgmma matrix descriptor of 64 keys and 16 channels starting at `at`: rows of 128 bytes, groups of
 // eight rows 1,024 bytes apart. To advance to other channels, add their byte offset / 16.
 __device__ std::uint64_t wgmma_descriptor(std::uint32_t at) {
   constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62, kEightRows = 1024 / 16;

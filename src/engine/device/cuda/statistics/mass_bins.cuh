@@ -36,7 +36,7 @@ struct BinnedAttentionWeight {
     const int bits = max(__viaddmin_s32(__float_as_int(p), -1, kBelowOne), kLeast);
     const float inside = __int_as_float(bits);
     square = __float_as_uint(inside * inside);
-    // kOne | (shifted & kMask) as one LOP3 instruction.
+    // Computes kOne | (shifted & kMask) with a single LOP3 instruction.
     asm("lop3.b32 %0, %1, %2, %3, 0xEA;"
         : "=r"(word)
         : "r"(static_cast<unsigned>(bits) >> (23 - kMassBits)), "n"(kMask), "r"(kOne));
