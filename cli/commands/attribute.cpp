@@ -82,7 +82,7 @@ void attribute_text(const Model& model, const std::vector<std::int32_t>& ids,
   options.output.draw(options.common.quiet);
 }
 
-// Prints the components that explain most of the variance of the scores of every head.
+// Prints, for every head, the components that explain most of the variance of its scores.
 void print_composition(const Table& components) {
   const auto& explained = components.find("explained")->reals;
   std::map<std::string, std::vector<std::size_t>> sides;  // rows by head and side

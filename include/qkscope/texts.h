@@ -75,7 +75,7 @@ QKSCOPE_API std::unique_ptr<Corpus> open_corpus(const CorpusOptions& options);
 
 // ---- Chunks: a long text as several examples ----
 
-// Chunking options of the section `tokenizer` of a configuration and of `qkscope dataset --chunk`.
+// Chunking options: section `tokenizer` of a configuration, or `qkscope dataset --chunk`.
 struct ChunkOptions {
   std::int64_t size = 0;        // tokens of a chunk, special tokens included; 0: texts stay whole
   std::int64_t overlap = 0;     // tokens of text that a chunk repeats from the chunk before

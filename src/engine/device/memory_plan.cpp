@@ -16,7 +16,7 @@
 namespace qkscope {
 namespace {
 
-// Bytes of the cuBLAS workspace and of the staging buffers of activations for observers.
+// Bytes of the cuBLAS workspace and of the buffers that stage activations for observers.
 constexpr std::int64_t kCudaWorkspace = std::int64_t{192} << 20;
 // GPU memory to keep free: this many bytes or this fraction (1 / 32), whichever is larger.
 constexpr std::int64_t kLeastReserve = std::int64_t{256} << 20;

@@ -49,7 +49,7 @@ std::vector<double> mean_row(Tensor& matrix) {
   return mean;
 }
 
-// Subtracts the mean of each column and of the bias of a (d_model, n) or (vocabulary, d_model)
+// Subtracts the mean from each column and the bias of a (d_model, n) or (vocabulary, d_model)
 // layer.
 void center_columns(Linear& linear, LoadedCheckpoint& model) {
   if (linear.weight.values.empty()) return;

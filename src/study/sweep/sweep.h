@@ -51,7 +51,7 @@ void write_run_composition(const SweepConfig& config, const SweepRun& run,
 bool has_up_to_date_composition_scores(const CompositionSection& section,
                                        const std::string& results);
 
-// Progress of a shard (a subset of the texts of a run) that has journal entries.
+// Progress of a shard (a subset of a run's texts) that has journal entries.
 struct ShardProgress {
   std::int64_t count = 1;  // number of shards of the run
   std::int64_t examples = 0;

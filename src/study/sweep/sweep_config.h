@@ -99,8 +99,8 @@ struct SweepConfig {
   std::map<std::string, std::vector<std::string>> listed;
 };
 
-// Reads the section `analysis`. Its keys are the options of `qkscope analyze`, without options that
-// describe a capture (keys of each entry of `runs`) and options of statistics.
+// Reads the section `analysis`. Its keys are the options of `qkscope analyze`, except options that
+// describe a capture (they are keys of the entries of `runs`) and options for statistics.
 AnalyzeOptions read_analysis_options(YamlSection section);
 
 CompositionSection read_composition_section(YamlSection section);

@@ -25,7 +25,7 @@ struct KeyRanges {
   std::int32_t sequence[kRows];  // origin of the query's key tiles
 };
 
-// Returns to every lane of the warp the minimum of value(row) over the rows of the block.
+// Returns the minimum of value(row) over the rows of the block, in every lane of the warp.
 template <int kRows, typename Value>
 __device__ std::int32_t min_over_rows(Value value) {
   std::int32_t least = kNoKey;

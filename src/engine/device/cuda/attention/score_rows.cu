@@ -16,7 +16,7 @@ struct ScoreMemory {
   float k[kKeys][kColumns + 1];  // odd pitch: the keys of a warp fall into different banks
 };
 
-// Operands of a thread block: one row of q of several heads, and several rows of k of one head.
+// Operands of a thread block: one row of q for several heads, and several rows of k for one head.
 template <typename T>
 struct BlockSource {
   const T* q;  // (heads, d_head)
