@@ -203,8 +203,8 @@ struct PlasticityOptions {
   std::uint64_t seed = 0;
   double p_alpha = 0.01;  // significance level of the normality tests
   int heatmap_bins = 16;  // per axis
-  // Number of equal-width profile bins over the context. 0: automatic, with about 50 queries per
-  // bin and a whole number of bins per bucket; kBuckets: one bin per bucket of the capture.
+  // Number of equal-width profile bins over the context. 0 selects about 50 queries per bin and a
+  // whole number of bins per bucket; kBuckets selects one bin per bucket of the capture.
   static constexpr int kBuckets = -1;
   static constexpr int kMostBins = 8192;
   int profile_bins = 0;
@@ -212,11 +212,11 @@ struct PlasticityOptions {
   // Whether quintiles and deciles divide the range of bins that have values, or the full context.
   enum class Fifths { range, context };
   Fifths fifths = Fifths::range;
-  // Edges of the length bins, ascending; empty: 0, 1024, 2048, 4096 and so on, doubling.
+  // Ascending edges of the length bins. If empty, they are 0, 1024, 2048, 4096 and so on, doubling.
   std::vector<std::int64_t> length_bins;
   std::optional<std::int32_t> sliding_window;
   std::optional<SamplerOptions> sampler;  // sampler of the capture; none: buckets are inferred
-  // Smallest example key of each jackknife group of texts; empty: the texts form up to 20 groups.
+  // Smallest example key of each jackknife group of texts. If empty, texts form up to 20 groups.
   std::vector<std::int64_t> text_groups;
   bool replicates = true;  // compute jackknife replicates, for standard errors
   // Approximate number of key pairs per bin used to estimate the jackknife gradients.
@@ -410,7 +410,7 @@ struct AnalyzeOptions {
   // Only for the output of `qkscope stats`: analyse the vectors before RoPE.
   bool pre_rope = false;
   // Only for the output of `qkscope stats`: capture of the same run that provides the keys for the
-  // plasticity analysis; empty: no plasticity analysis.
+  // plasticity analysis. If empty, plasticity is not analysed.
   std::string keys;
   bool pca = true;
   bool rotation = true;

@@ -185,7 +185,7 @@ class QKSCOPE_API Observer {
   // return true to continue the pass with the values of the copy.
   virtual bool keep(HookPoint /*point*/, const ActivationCopy& /*activation*/) { return false; }
 
-  // Returns the query rows for which scores and patterns are computed; empty: all rows.
+  // Returns the query rows for which scores and patterns are computed. Empty means all rows.
   virtual std::span<const std::int64_t> score_rows() const { return {}; }
 };
 
@@ -197,7 +197,7 @@ class QKSCOPE_API Collector : public Observer {
     Tensor activation;
   };
 
-  // Keeps the given rows of the batch (query rows for scores and patterns); empty: all rows.
+  // Keeps the given rows of the batch (query rows for scores and patterns). Empty means all rows.
   Collector(std::vector<HookPoint> points, std::vector<std::int64_t> rows)
       : points_(std::move(points)), rows_(std::move(rows)) {}
 

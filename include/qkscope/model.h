@@ -213,7 +213,7 @@ struct PerLayerInputs {
 struct ExpertNames {
   std::string router = {};
   std::string selection_bias = {};  // added to the scores for the selection, not for the weights
-  // The shared expert: SHARED.gate_proj, .up_proj, .down_proj; empty: the names of an MLP.
+  // Shared expert: SHARED.gate_proj, .up_proj, .down_proj. If empty, it is named like an MLP.
   std::string shared = {};
   std::string shared_gate = {};  // its output is multiplied by sigmoid of this projection
   std::string gate = {};

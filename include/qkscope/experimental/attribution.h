@@ -45,7 +45,7 @@ struct AttributionOptions {
   bool biases = false;   // move the output biases of MLPs from {layer}_mlp_out to `bias`
   bool effect = false;   // also compute effect_table(); needs the keys of the whole row
   // Safetensors file with {component}.decoder (features, d_model) and {component}.activations
-  // (tokens, features), which split components into features; "": none.
+  // (tokens, features), which split components into features. "" means no such file.
   std::string features = {};
   std::string label = {};       // value of the column `model`; "": last part of the folder's name
   std::string text_name = "0";  // value of the column `text`

@@ -25,8 +25,8 @@ struct SweepSource {
   std::string file;  // YAML
   std::vector<std::string>
       overrides;  // KEY=VALUE, applied to the capture configuration of each run
-  // Relative paths of datasets, checkpoints and tokenizers are looked up in this folder first;
-  // "": data_folder of the file, if any.
+  // Relative paths of datasets, checkpoints and tokenizers are looked up in this folder first. ""
+  // means data_folder of the file, if any.
   std::string data_folder;
   ComputeOptions compute = {};  // override the compute options of the file and configurations
   // Override the checkpoint selection of the `checkpoints` section: every n-th checkpoint, or at

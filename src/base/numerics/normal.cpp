@@ -54,7 +54,7 @@ HWY_INLINE Vector exp_of_negative(Vector x) {
   constexpr double kLn2High = 6.93147180369123816490e-01;
   constexpr double kLn2Low = 1.90821492927058770002e-10;
   constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
-  // Taylor series for |r| <= ln(2) / 2: 1 / n!; the first omitted term is 4e-18.
+  // Taylor coefficients 1 / n! of exp(r), |r| <= ln(2) / 2; the first omitted term is 4e-18.
   constexpr auto kTaylor = [] {
     std::array<double, 14> terms{1};
     double factorial = 1;

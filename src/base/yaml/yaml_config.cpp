@@ -82,7 +82,7 @@ Json scalar_to_json(const YAML::Node& node) {
 }
 
 // Converts a node; plain scalars become null, booleans, numbers or strings by the rules of YAML.
-// `left`: number of further values that may be converted; below 0 the conversion fails.
+// `left` is the number of values that may still be converted; below 0 the conversion fails.
 Json to_json(const YAML::Node& node, int depth, int& left) {
   const auto line = node.Mark().line + 1;
   if (depth > kDeepest)

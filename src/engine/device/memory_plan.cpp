@@ -50,7 +50,7 @@ std::int64_t element_size(DType dtype) {
   return static_cast<std::int64_t>(dtype_size(dtype));
 }
 
-// Returns the floats that a mixer needs for a batch: q, k, v, gates, output, rates and decays.
+// Returns the number of floats of a mixer for a batch: q, k, v, gates, output, rates and decays.
 std::int64_t mixer_floats(const ModelConfig& model, std::int64_t rows) {
   const auto& mixer = model.mixer;
   return rows * (mixer.channels() + 2 * mixer.value_width() + 2 * mixer.value_heads);

@@ -199,7 +199,7 @@ FamilyReader read_afmoe, read_apertus, read_cohere2, read_deepseek_v2, read_deep
     read_phi3, read_qwen2, read_qwen3, read_qwen3_5, read_qwen3_moe, read_qwen3_next, read_seed_oss,
     read_smollm3, read_starcoder2;
 
-// Valid RoPE bases: below 1 frequencies would grow with the dimension; published models reach 1e11.
+// Valid RoPE bases. Below 1, frequencies would grow with the dimension; models reach 1e11.
 inline constexpr ConfigReader::NumberRange kRopeTheta{1.01, 1e15};
 
 // Applies a rope_scaling or rope_parameters object to `rope`, whose theta, dim and max_positions

@@ -60,7 +60,7 @@ void add_update(TensorView residual, ConstTensorView update);
 void soft_cap(TensorView logits, double cap);
 
 // Scales queries by position p: q (queries, heads, d_head) *= 1 + beta ln(1 + floor((p + shift) /
-// original_max)). `queries` are the ascending rows of the queries; empty: all rows.
+// original_max)). `queries` lists their rows in ascending order; if empty, all rows.
 void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Sequence> sequences,
                    std::span<const std::int64_t> queries = {});
 
@@ -79,7 +79,7 @@ RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> seque
 void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x, std::int64_t begin = 0);
 
 // Moves the rotated pairs (2i, 2i+1) of every head of x (rows, heads, d_head) to (i, i + dim/2) in
-// place, counted from component `begin` on.
+// place. Component indices are relative to `begin`.
 void sort_rotated_pairs(TensorView x, std::int64_t begin, std::int64_t dim);
 
 // Returns base^exponent in float32. PyTorch uses SLEEF, which is not always correctly rounded: at

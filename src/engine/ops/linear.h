@@ -83,8 +83,8 @@ void project_experts_gate_up(ConstTensorView x, const RowsByExpert& by_expert,
                              std::span<const ExpertWeights> experts, ConstTensorView factors,
                              TensorView gate, TensorView up);
 
-// Down projection: y (rows, d_model) = sum over experts of weights (rows, k; empty: 1) times down_e
-// gated (rows, k, d_mlp).
+// Down projection: y (rows, d_model) = sum over the selected experts e of weight * down_e gated.
+// gated: (rows, k, d_mlp); weights: (rows, k), or empty if all weights are 1.
 void project_experts_down(ConstTensorView gated, const RowsByExpert& by_expert,
                           std::span<const ExpertWeights> experts, ConstTensorView weights,
                           TensorView y);

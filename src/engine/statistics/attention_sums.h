@@ -183,8 +183,8 @@ inline bool has_key_sums(const StatisticsSettings& settings) {
 // Returns true if q and k means before RoPE exist in every layer, as mean_qk_area needs.
 bool computes_mean_qk_area(const StatisticsSettings& settings);
 
-// Computes the values of one document and head. sums: (columns) over its rows; key_sums: (tokens)
-// or empty.
+// Computes the per-document values of one head. sums: (columns), summed over the rows of the
+// document; key_sums: (tokens) or empty.
 void fill_document_columns(const AttentionColumnLayout& layout, const PatternPairCounts& pairs,
                            std::span<const double> sums, std::span<const double> key_sums,
                            std::span<double> values);

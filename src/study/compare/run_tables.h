@@ -79,7 +79,7 @@ class RunTables {
   // Returns the analysis options from summary.json of the first run, or an empty object.
   const Json& options();
 
-  // Condition on the rows of a table: column and required value; numbers match within 0.5.
+  // Condition on table rows: a column and its required value. Numbers match within 0.5.
   using Condition = std::pair<std::string, std::variant<double, std::string>>;
   // Returns the values of a column, without NaN, in the rows of all runs that meet the conditions;
   // nullopt if the table or a column is missing.

@@ -67,7 +67,7 @@ struct SweepRun {
   CaptureConfig capture;                         // SweepFolder sets output.data_root
   bool captures = true;                          // false: the run only has statistics
   std::optional<StatisticsSettings> statistics;  // statistics over every token of the same texts
-  // Path or REPO@BRANCH of an existing capture, and metadata that it lacks; "": this run captures.
+  // Path or REPO@BRANCH of an existing capture, and metadata that it lacks. "": this run captures.
   std::string data;
   std::string model;
   std::optional<HeadCounts> head_counts;

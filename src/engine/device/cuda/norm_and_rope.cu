@@ -175,7 +175,7 @@ struct RotaryPairGroup {
   }
 };
 
-// Norm and RoPE of q and k: one block per row; each warp processes one head at a time.
+// Norm and RoPE of q and k, with one block per row; each warp processes one head at a time.
 template <typename T, int P>
 __global__ void heads_kernel(NormalizeAndRotateArguments a) {
   constexpr int kGroups = kMostPairs / 32 / P;  // groups per lane

@@ -21,8 +21,8 @@ double score_factor(const RopeConfig& rope) {
   return mscale * mscale;
 }
 
-// Reads sizes, RoPE on the last qk_rope_head_dim dimensions of a head, and tensor names. A
-// "head_dim" in the file is the number of rotated dimensions.
+// Reads sizes, tensor names, and RoPE, which applies to the last qk_rope_head_dim dimensions of a
+// head. A "head_dim" in the file is the number of rotated dimensions.
 void read_latent_attention(ModelConfig& model, const ConfigReader& config,
                            std::int64_t max_positions) {
   const auto rotated = config.positive_integer("qk_rope_head_dim", 64);

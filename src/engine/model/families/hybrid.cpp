@@ -107,7 +107,7 @@ std::int64_t read_convolution_taps(const ConfigReader& config, const char* key,
   return taps;
 }
 
-// Qwen3-Next: three of four layers are gated delta nets; experts with a gated shared expert.
+// Qwen3-Next: three of four layers are gated delta nets; experts, and a gated shared expert.
 void read_qwen3_next(ModelConfig& model, const ConfigReader& config) {
   read_qwen_hybrid(model, config);
   model.names.mixer = {{.qkvz = "linear_attn.in_proj_qkvz", .ba = "linear_attn.in_proj_ba"}};

@@ -90,8 +90,9 @@ class Activations {
   void* qkv() const { return qkv_.data(); }   // (rows, qkv_width)
   void* k() const { return element_address(qkv_, q_width_); }
   void* v() const { return element_address(qkv_, q_width_ + k_width_); }
-  // Latent attention (MLA): latents of q and of kv; rotated part of the keys, shared by all heads;
-  // and unrotated part, (rows, n_heads, d_head - rotated_key_width), which overwrites `normalized`.
+  // Latent attention (MLA): the latents of q and kv, the rotated key part, which all heads share,
+  // and the unrotated keys, (rows, n_heads, d_head - rotated_key_width), which overwrite
+  // `normalized`.
   void* kv_latent() const { return kv_latent_.data(); }      // (rows, kv_rank)
   void* q_latent() const { return q_latent_.data(); }        // (rows, q_rank)
   void* rotated_key() const { return rotated_key_.data(); }  // (rows, rotated_key_width)

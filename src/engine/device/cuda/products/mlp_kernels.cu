@@ -306,8 +306,8 @@ __global__ void choose_kernel(ChooseExpertsArguments a) {
 
 constexpr int kGroupingThreads = 1024;
 
-// Lists the slots of one expert per block. The rows of an expert start after those of all experts
-// with lower numbers.
+// Each block lists the slots of one expert. The rows of an expert start after the rows of all
+// experts with lower numbers.
 __global__ void group_kernel(GroupSlotsArguments a) {
   __shared__ int first;
   __shared__ int warp_counts[kGroupingThreads / kWarp];

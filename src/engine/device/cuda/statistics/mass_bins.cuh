@@ -163,7 +163,7 @@ class ConcentrationBounds {
   }
 
  private:
-  // Binary search: the first bin for which `reaches` holds, or kBins; the predicate is monotonic.
+  // Binary search for the first bin that meets the monotonic predicate `reaches`; kBins if none.
   template <typename Reaches>
   __device__ static int first_bin_where(Reaches reaches) {
     int begin = 0, end = kBins;

@@ -79,8 +79,8 @@ struct ScoreRow {
   }
 };
 
-// Sums of cells (document, bucket): one block per cell and head; each warp sums one column at a
-// time.
+// Sums columns over the rows of each cell (document, bucket). One block per cell and head; each
+// warp sums one column at a time.
 __global__ void __launch_bounds__(kThreads) cells_kernel(const BucketCellSumArguments arguments) {
   const auto& a = arguments.scores;
   const auto cell = arguments.cells[blockIdx.x];

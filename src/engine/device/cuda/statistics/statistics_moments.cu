@@ -282,7 +282,8 @@ __device__ void center_channel(const MomentArguments& a, const CenteredMoments& 
   to.moments[a.record.largest_offset() + channel] = largest;
 }
 
-// Grid x: rows of the product triangle, then one block for all other moments; y: heads; z: sets.
+// Grid: x runs over the rows of the product triangle, then one block for all other moments; y runs
+// over heads, z over sets.
 __global__ void __launch_bounds__(kThreads)
     center_kernel(const MomentArguments a, const FirstAndBodyMoments sets) {
   const auto& set = sets.sets[blockIdx.z];

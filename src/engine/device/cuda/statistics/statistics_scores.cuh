@@ -50,7 +50,7 @@ __device__ GlobalHeadRows<T> global_head_rows(const ScoreArguments& a, const voi
   return {static_cast<const T*>(data) + head * d_head, a.row_stride, d_head, a.vectors};
 }
 
-// Loads rows into shared memory: tile row r is source row at(r); rows from `count` on become zero.
+// Loads rows into shared memory: tile row r is source row at(r); rows >= `count` become zero.
 template <typename T, typename Shape, int kRows, typename At>
 __device__ void load_tile(char* tile, const GlobalHeadRows<T>& source, int count, At at) {
   constexpr int kElements = 16 / sizeof(T), kChunks = Shape::kWidth / kElements;
