@@ -57,7 +57,7 @@ std::string suggest(const std::string& word, const std::vector<std::string>& nam
   const auto starts = [&](const std::string& name) { return name.starts_with(word); };
   if (word.size() > 2 && std::ranges::count_if(names, starts) == 1)
     return *std::ranges::find_if(names, starts);
-  return nearest(word, names);
+  return closest_spelling(word, names);
 }
 
 std::string unknown_option(const CommandRow& row, const std::string& word) {

@@ -14,7 +14,8 @@ namespace qkscope {
 
 // Returns the candidate with the smallest edit distance to `word`; "" if none is similar enough to
 // be a typo of it.
-QKSCOPE_API std::string nearest(std::string_view word, std::span<const std::string> candidates);
+QKSCOPE_API std::string closest_spelling(std::string_view word,
+                                         std::span<const std::string> candidates);
 
 // Quotes a word for a POSIX shell where needed.
 QKSCOPE_API std::string quote_for_shell(const std::string& text);

@@ -64,7 +64,7 @@ void check_draw_options(const DrawOptions& options) {
   if (options.only.empty()) return;
   const auto names = figure_names();
   if (std::ranges::find(names, options.only) != names.end()) return;
-  const auto guess = nearest(options.only, names);
+  const auto guess = closest_spelling(options.only, names);
   bad_input("--only: '{}' is not a figure{}; there are {}", options.only,
             guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess),
             fmt::join(names, ", "));

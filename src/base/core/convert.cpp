@@ -22,7 +22,7 @@ using BitVector = hn::Vec<Bits>;
 // Rescales a narrow float after its exponent and mantissa were shifted to their float32 positions.
 // The shifted bits are the value times a power of two; `factor` is the inverse of that power.
 // Subnormal values scale correctly too.
-HWY_INLINE BitVector rescaled(BitVector magnitude, float factor) {
+HWY_INLINE BitVector scale_float_bits(BitVector magnitude, float factor) {
   const Floats floats;
   return hn::BitCast(Bits(), hn::Mul(hn::BitCast(floats, magnitude), hn::Set(floats, factor)));
 }
@@ -34,7 +34,7 @@ HWY_INLINE BitVector fp16_bits(BitVector code) {
   const auto infinity = hn::Set(d, 0x7f800000u);
   const auto special = hn::Gt(magnitude, hn::Set(d, 0x0f7fffffu));  // infinity or NaN
   const auto value =
-      hn::IfThenElse(special, hn::Or(magnitude, infinity), rescaled(magnitude, 0x1p112f));
+      hn::IfThenElse(special, hn::Or(magnitude, infinity), scale_float_bits(magnitude, 0x1p112f));
   return hn::Or(value, sign);
 }
 
@@ -44,7 +44,7 @@ HWY_INLINE BitVector e4m3_bits(BitVector code) {
   const auto magnitude = hn::And(code, hn::Set(d, 0x7fu));
   const auto is_nan = hn::Eq(magnitude, hn::Set(d, 0x7fu));
   const auto value = hn::IfThenElse(is_nan, hn::Set(d, 0x7fc00000u),
-                                    rescaled(hn::ShiftLeft<20>(magnitude), 0x1p120f));
+                                    scale_float_bits(hn::ShiftLeft<20>(magnitude), 0x1p120f));
   return hn::Or(value, sign);
 }
 

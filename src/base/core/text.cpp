@@ -61,7 +61,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 // Returns the size in bytes of a unit ("GiB", "g", "GB"), or 0 if the text is not a unit.
-double bytes_of_unit(std::string_view text) {
+double bytes_per_unit(std::string_view text) {
   const auto unit = ascii_lower(text);
   if (unit.empty() || unit == "b") return 1.0;
   const auto power = std::string_view("kmgt").find(unit[0]);
@@ -140,7 +140,7 @@ std::size_t utf8::count_characters(std::string_view text) {
   return text.size() - static_cast<std::size_t>(std::ranges::count_if(text, is_continuation_byte));
 }
 
-std::string nearest(std::string_view word, std::span<const std::string> candidates) {
+std::string closest_spelling(std::string_view word, std::span<const std::string> candidates) {
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 2) + 1;
   for (const auto& candidate : candidates) {
@@ -234,7 +234,7 @@ std::int64_t parse_bytes(std::string_view text, std::string_view what) {
       std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
   std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
   while (rest.starts_with(' ')) rest.remove_prefix(1);
-  const auto bytes = value * bytes_of_unit(rest);
+  const auto bytes = value * bytes_per_unit(rest);
   constexpr double kMost = 0x1p62;
   if (error != std::errc() || !(bytes >= 1.0) || bytes > kMost)
     bad_input("{}: found '{}', expected a size like 8GiB, 512MiB or a number of bytes", what, text);

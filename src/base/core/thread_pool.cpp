@@ -42,7 +42,7 @@ int cores_available() {
   return quota > 0 ? std::min(cores, quota) : cores;
 }
 
-int limit_threads(int wanted) {
+int clamp_thread_count(int wanted) {
   const int most = std::max(64, 8 * cores_available());
   if (wanted > most) log::warn("{} threads are too many for this machine; taking {}", wanted, most);
   return std::min(wanted, most);
@@ -229,7 +229,8 @@ int cgroup_cores(const std::string& membership, const std::string& root) {
 
 void set_thread_count(int count) {
   translate_exceptions([&] {
-    auto replacement = std::make_shared<Pool>(count > 0 ? limit_threads(count) : cores_available());
+    auto replacement =
+        std::make_shared<Pool>(count > 0 ? clamp_thread_count(count) : cores_available());
     auto& current = pool_holder();
     const std::lock_guard lock(current.mutex);
     current.wanted = count > 0 ? replacement->threads() : 0;

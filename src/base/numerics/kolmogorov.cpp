@@ -32,7 +32,7 @@ double stirling_formula_error(double n) {
 
 // Term j of the one-sided sum, x / (x + j/n) C(n, j) (x + j/n)^j (1 - x - j/n)^(n - j), in Loader's
 // saddle-point form of the binomial, which stays accurate for large n.
-double one_sided_term(double n, double x, double j) {
+double smirnov_series_term(double n, double x, double j) {
   const double shift = n * x;
   if (j == 0) return std::exp(n * std::log1p(-x));
   const double rest = n - j;
@@ -48,14 +48,14 @@ double one_sided_term(double n, double x, double j) {
 // P(D_n+ >= x), the one-sided statistic. The terms form a smooth bell of width n / (4 sqrt(n) x).
 // If the bell spans many terms, the sum over every s-th term times s is the same (trapezoidal rule,
 // error exp(-2 pi^2 (width / s)^2)).
-double one_sided_p(std::int64_t count, double x) {
+double one_sided_smirnov_p(std::int64_t count, double x) {
   const auto n = to_double(count);
   const double last = std::floor(n * (1 - x));
   const double width = std::sqrt(n) / (8 * x);
   const bool ends_vanish = n * x > 2 * n * x * x + 60 && x < 0.25;
   const double step = ends_vanish ? std::max(1.0, std::floor(width / 8)) : 1.0;
   double sum = 0;
-  for (double j = 0; j <= last; j += step) sum += one_sided_term(n, x, j);
+  for (double j = 0; j <= last; j += step) sum += smirnov_series_term(n, x, j);
   return step * sum;
 }
 
@@ -216,7 +216,7 @@ double kolmogorov_p_value(std::int64_t count, double d) {
   const double ndd = nd * d;
   if (ndd >= 370) return 0;
   const bool upper_tail = d >= 0.5 || ndd >= (count <= 140 ? 4.0 : 2.2);
-  if (upper_tail) return std::min(1.0, 2 * one_sided_p(count, d));
+  if (upper_tail) return std::min(1.0, 2 * one_sided_smirnov_p(count, d));
   if (count <= 140 || (count <= 100000 && nd * std::sqrt(d) <= 1.4))
     return std::clamp(1 - durbin_cdf(count, d), 0.0, 1.0);
   return std::clamp(1 - pelz_good_cdf(n, d), 0.0, 1.0);

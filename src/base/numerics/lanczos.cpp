@@ -30,7 +30,7 @@ Matrix tridiagonal(std::span<const double> diagonal, std::span<const double> off
 }
 
 // Orthogonalises x against the first `count` rows of the basis (Gram-Schmidt, twice for accuracy).
-void remove_basis(const Matrix& basis, std::int64_t count, std::span<double> x) {
+void orthogonalize_against(const Matrix& basis, std::int64_t count, std::span<double> x) {
   double along[kMostSteps];
   for (int round = 0; round < 2; ++round) {
     row_dot_products(basis.row(0), count, x, along);
@@ -38,7 +38,8 @@ void remove_basis(const Matrix& basis, std::int64_t count, std::span<double> x) 
   }
 }
 
-std::vector<double> combine(const Matrix& basis, std::int64_t count, const double* weights) {
+std::vector<double> linear_combination(const Matrix& basis, std::int64_t count,
+                                       const double* weights) {
   std::vector<double> sum(as_index(basis.cols));
   for (std::int64_t i = 0; i < count; ++i) add_scaled(weights[i], {basis.row(i), sum.size()}, sum);
   scale(sum, 1 / norm(sum));
@@ -59,14 +60,14 @@ std::vector<double> top_eigenvector(const Matrix& matrix, std::span<const double
     const auto newest = std::copy(next.begin(), next.end(), basis.row(step - 1)) - matrix.cols;
     row_dot_products(matrix.data.data(), matrix.rows, {newest, next.size()}, next.data());
     diagonal.push_back(dot(next, {newest, next.size()}));
-    remove_basis(basis, step, next);
+    orthogonalize_against(basis, step, next);
     const double rest = norm(next);
     // Check convergence every fourth step: the small eigenproblem costs about as much as a step.
     if (step % 4 == 0 || step == matrix.rows) {
       const Eigenpairs small = leading_eigenpairs(tridiagonal(diagonal, off_diagonal), 1);
       const double residual = rest * std::fabs(small.vectors(0, step - 1));
       if (residual <= kResidual * std::fabs(small.values.front()))
-        return combine(basis, step, small.vectors.row(0));
+        return linear_combination(basis, step, small.vectors.row(0));
     }
     // The Krylov space of `start` is exhausted and may not contain the leading eigenvector.
     if (!(rest > 1e-14 * std::fabs(diagonal.front()))) break;

@@ -91,7 +91,7 @@ HWY_INLINE Vector powers_at_points(const FourComplex& four) {
 }
 
 // Returns the maxima of the four vectors: the maximum of vector i in lane i.
-HWY_INLINE Vector largest_of_each(Vector a, Vector b, Vector c, Vector d) {
+HWY_INLINE Vector maximum_of_four(Vector a, Vector b, Vector c, Vector d) {
   const Four f;
   const Vector ac = hn::Max(hn::InterleaveLower(f, a, c), hn::InterleaveUpper(f, a, c));
   const Vector bd = hn::Max(hn::InterleaveLower(f, b, d), hn::InterleaveUpper(f, b, d));
@@ -109,7 +109,7 @@ float find_spectral_peaks(const FourComplex* points, std::span<const std::uint32
 #pragma GCC unroll 4
     for (std::size_t v = 0; v < 4; ++v)
       power[v] = hn::Mul(powers_at_points(points[v]), load_four_floats(gain[v]));
-    const Vector here = largest_of_each(power[0], power[1], power[2], power[3]);
+    const Vector here = maximum_of_four(power[0], power[1], power[2], power[3]);
     hn::Store(here, Four(), largest + 4 * block_residues[block]);
     highest = hn::Max(highest, here);
   }
@@ -133,8 +133,8 @@ HWY_INLINE Vector powers_at_midpoints(const FourComplex* signal, const std::uint
 
 // Appends the lanes with a power above `least`. `half`: frequency of the first lane in half grid
 // steps; lanes are `apart` half steps apart. Not inlined, to keep the hot loop short.
-HWY_NOINLINE void append_above(std::int64_t half, std::int64_t apart, Vector power, float least,
-                               std::vector<PeakCandidate>& found) {
+HWY_NOINLINE void append_peaks_above(std::int64_t half, std::int64_t apart, Vector power,
+                                     float least, std::vector<PeakCandidate>& found) {
   float powers[4];
   hn::StoreU(power, Four(), powers);
   for (int i = 0; i < 4; ++i)
@@ -159,8 +159,8 @@ void find_peaks(const FourComplex* signal, const NufftTables& tables, const floa
     const Vector between =
         hn::Mul(powers_at_midpoints(signal, places, v, tables.halfway.data()), mean);
     const auto half = 2 * (block + 4 * static_cast<std::int64_t>(v) * blocks);
-    append_above(half, 2 * blocks, here, least, found);
-    append_above(half + 1, 2 * blocks, between, least, found);
+    append_peaks_above(half, 2 * blocks, here, least, found);
+    append_peaks_above(half + 1, 2 * blocks, between, least, found);
   }
 }
 

@@ -24,7 +24,8 @@ class ArraySeed {
     QKSCOPE_ASSERT(static_cast<std::size_t>(end - begin) == kWords);
     std::array<std::uint32_t, kWords> state{};
     state[0] = 19650218u;
-    for (std::uint32_t i = 1; i < kWords; ++i) state[i] = 1812433253u * folded(state[i - 1]) + i;
+    for (std::uint32_t i = 1; i < kWords; ++i)
+      state[i] = 1812433253u * xor_with_high_bits(state[i - 1]) + i;
 
     std::size_t i = 1;
     const auto advance = [&] {
@@ -34,13 +35,14 @@ class ArraySeed {
     };
     std::size_t j = 0;
     for (std::size_t step = std::max(kWords, key_.size()); step > 0; --step) {
-      state[i] =
-          (state[i] ^ (folded(state[i - 1]) * 1664525u)) + key_[j] + static_cast<std::uint32_t>(j);
+      state[i] = (state[i] ^ (xor_with_high_bits(state[i - 1]) * 1664525u)) + key_[j] +
+                 static_cast<std::uint32_t>(j);
       advance();
       j = (j + 1) % key_.size();
     }
     for (std::size_t step = kWords - 1; step > 0; --step) {
-      state[i] = (state[i] ^ (folded(state[i - 1]) * 1566083941u)) - static_cast<std::uint32_t>(i);
+      state[i] = (state[i] ^ (xor_with_high_bits(state[i - 1]) * 1566083941u)) -
+                 static_cast<std::uint32_t>(i);
       advance();
     }
     state[0] = 0x80000000u;
@@ -48,7 +50,7 @@ class ArraySeed {
   }
 
  private:
-  static std::uint32_t folded(std::uint32_t word) { return word ^ (word >> 30); }
+  static std::uint32_t xor_with_high_bits(std::uint32_t word) { return word ^ (word >> 30); }
 
   std::vector<std::uint32_t> key_;
 };
@@ -64,7 +66,7 @@ std::mt19937 make_seeded_generator(std::int64_t seed) {
 }
 
 // Returns whether random.sample() draws from a pool of all n numbers instead of tracking a set.
-bool samples_from_pool(std::uint32_t n, std::uint32_t k) {
+bool uses_pool_sampling(std::uint32_t n, std::uint32_t k) {
   double set_size = 21.0;
   if (k > 5) set_size += std::pow(4.0, std::ceil(std::log(3.0 * k) / std::log(4.0)));
   return n <= set_size;
@@ -90,7 +92,7 @@ std::uint32_t PythonRandom::randbelow(std::uint32_t n) {
 std::vector<std::uint32_t> PythonRandom::sample(std::uint32_t n, std::uint32_t k) {
   QKSCOPE_ASSERT(k <= n);
   std::vector<std::uint32_t> chosen(k);
-  if (samples_from_pool(n, k)) {
+  if (uses_pool_sampling(n, k)) {
     std::vector<std::uint32_t> pool(n);
     std::iota(pool.begin(), pool.end(), 0u);
     for (std::uint32_t i = 0; i < k; ++i) {

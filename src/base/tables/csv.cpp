@@ -63,7 +63,7 @@ void append_field(Table::Column& column, const std::string& field, const std::st
                                                                   : parse_integer(field, where));
 }
 
-std::size_t index_of(const std::string& name, const Row& header, const std::string& path) {
+std::size_t column_index(const std::string& name, const Row& header, const std::string& path) {
   const auto found = std::ranges::find(header, name);
   if (found == header.end()) bad_input("{}: there is no column {}", path, quote_text(name));
   return static_cast<std::size_t>(found - header.begin());
@@ -81,7 +81,7 @@ Table read_csv_table(const std::string& path, const std::vector<CsvColumn>& colu
   std::vector<std::size_t> indices;
   std::vector<Table::Column> result;
   for (const auto& column : columns) {
-    indices.push_back(index_of(column.name, header, path));
+    indices.push_back(column_index(column.name, header, path));
     result.push_back({column.name, column.type, {}, {}, {}});
   }
   for (Row row; rows.next(row);) {

@@ -28,7 +28,8 @@ std::size_t value_count(const Table::Column& column) {
   return column.type == Table::Type::real ? column.reals.size() : column.integers.size();
 }
 
-void check_cells(const std::vector<Table::Column>& columns, const std::vector<Table::Cell>& cells) {
+void check_row_cells(const std::vector<Table::Column>& columns,
+                     const std::vector<Table::Cell>& cells) {
   if (cells.size() != columns.size())
     bad_input("table: a row has {} cells; expected {}, one per column", cells.size(),
               columns.size());
@@ -83,8 +84,8 @@ void append_csv_field(std::string& out, const Table::Column& column, std::size_t
 }
 
 // Returns the indices of the named columns in the file, or of all columns if none is named.
-std::vector<int> indices_of(const arrow::Schema& schema, const std::vector<std::string>& columns,
-                            const std::string& path) {
+std::vector<int> column_indices(const arrow::Schema& schema,
+                                const std::vector<std::string>& columns, const std::string& path) {
   std::vector<int> indices;
   if (columns.empty())
     for (int i = 0; i < schema.num_fields(); ++i) indices.push_back(i);
@@ -102,7 +103,7 @@ Table read_columns(const std::string& path, const std::vector<std::string>& colu
   std::shared_ptr<arrow::Schema> schema;
   check_parquet_read(reader->GetSchema(&schema), path);
   std::vector<Table::Column> result;
-  for (const int index : indices_of(*schema, columns, path)) {
+  for (const int index : column_indices(*schema, columns, path)) {
     std::shared_ptr<arrow::ChunkedArray> column;
     check_parquet_read(reader->ReadColumn(index, &column), path);
     const auto& name = schema->field(index)->name();
@@ -150,7 +151,7 @@ Table& Table::column(std::string name, Type type) {
 
 void Table::add(std::vector<Cell> cells) {
   translate_exceptions([&] {
-    check_cells(columns_, cells);
+    check_row_cells(columns_, cells);
     for (std::size_t i = 0; i < cells.size(); ++i) {
       Column& column = columns_[i];
       const auto* integer = std::get_if<std::int64_t>(&cells[i]);

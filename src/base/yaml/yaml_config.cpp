@@ -203,7 +203,7 @@ YAML::Node YamlSection::node(const std::string& key) {
 void YamlSection::reject_misspelt_key(const std::string& key) const {
   for (const auto& entry : node_) {
     const auto name = entry.first.as<std::string>("");
-    if (name != key && !known_.contains(name) && nearest(name, {&key, 1}) == key)
+    if (name != key && !known_.contains(name) && closest_spelling(name, {&key, 1}) == key)
       bad_input("{}: there is no such key; did you mean {}?",
                 document_.where(full_key(name), entry.first), full_key(key));
   }
@@ -309,7 +309,7 @@ void YamlSection::reject_unknown_keys() const {
   for (const auto& entry : node_) {
     const auto key = entry.first.as<std::string>("");
     if (known_.contains(key)) continue;
-    const auto near = nearest(key, names);
+    const auto near = closest_spelling(key, names);
     bad_input("{}: there is no such key{}", document_.where(full_key(key), entry.first),
               near.empty() ? fmt::format("; known are {}", fmt::join(names, ", "))
                            : fmt::format("; did you mean {}?", full_key(near)));

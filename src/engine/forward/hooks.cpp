@@ -238,7 +238,7 @@ std::vector<HookPoint> match_hooks(const ModelConfig& model,
         if (matches_point(pattern, i)) matched = chosen[i] = true;
       if (matched) continue;
       check_attention_layer(model, pattern);
-      const auto guess = nearest(pattern, names);
+      const auto guess = closest_spelling(pattern, names);
       bad_input(
           "hook '{}': no such hook point in this {} model of {} layers{}; docs/reference/hooks.md "
           "lists them",

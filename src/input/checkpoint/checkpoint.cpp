@@ -240,7 +240,7 @@ void Checkpoint::add_aliases() {
 const Checkpoint::TensorLocation& Checkpoint::tensor_location(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found != tensors_.end()) return found->second;
-  const auto near = nearest(name, names());
+  const auto near = closest_spelling(name, names());
   bad_input(
       "{}: no tensor {} among the {} of this checkpoint{}", folder_, quote_text(name),
       tensors_.size(),

@@ -118,7 +118,7 @@ std::string suggest_model(const std::string& id, const fs::path& cache) {
     if (const auto found = parse_cache_folder_name(name);
         found && found->kind == RepositoryKind::model)
       ids.push_back(found->id);
-  const auto near = nearest(id, ids);
+  const auto near = closest_spelling(id, ids);
   return near.empty() ? "" : fmt::format(" (the cache holds {})", near);
 }
 

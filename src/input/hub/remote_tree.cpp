@@ -83,7 +83,7 @@ void append_tree_page(const Json& page, const Url& url, RemoteTree& tree) {
 [[noreturn]] void no_such_revision(const HubClient& client, const Repository& repository,
                                    const std::string& revision) {
   auto branches = fetch_branches(client, repository);
-  const auto near = nearest(revision, branches);
+  const auto near = closest_spelling(revision, branches);
   const auto more = branches.size() > kListed ? branches.size() - kListed : 0;
   branches.resize(branches.size() - more);
   bad_input("{} {}: the Hub has no revision {}{}; its branches: {}{}", repository.kind_name(),

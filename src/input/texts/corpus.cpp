@@ -230,7 +230,7 @@ RecordReaderPointer open_csv(std::string_view text, const std::string& where,
 void throw_missing_column(const std::string& where, const std::string& column,
                           const std::vector<CorpusColumn>& columns) {
   const auto names = project(columns, &CorpusColumn::name);
-  const std::string near = nearest(column, names);
+  const std::string near = closest_spelling(column, names);
   const auto list = fmt::format("{}", fmt::join(names, ", "));
   bad_input("{}: there is no column '{}'; the columns are: {}{}", where, column,
             list.empty() ? "none" : list,

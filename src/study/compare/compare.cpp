@@ -45,7 +45,7 @@ struct MatchedRun {
 // Returns `name`. Throws a bad-input error if the published numbers of `file` do not contain it.
 std::string check_subject(const std::string& name, const Names& subjects, const std::string& file) {
   if (contains(subjects, name)) return name;
-  const auto near = nearest(name, subjects);
+  const auto near = closest_spelling(name, subjects);
   bad_input("--as {}: {} has no such name{}; there are {}", quote_text(name), file,
             near.empty() ? "" : fmt::format("; did you mean {}?", near),
             format_name_list(subjects, kMostListed));

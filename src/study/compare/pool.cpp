@@ -350,7 +350,7 @@ PooledTables pool_results(const PoolOptions& options) {
     for (const auto& [x, y] : options.pairs)
       for (const auto& name : {x, y}) {
         if (std::ranges::count(known, name) > 0) continue;
-        const auto near = nearest(name, known);
+        const auto near = closest_spelling(name, known);
         bad_input("pool: {} is not a number of these heads{}; there are {}", quote_text(name),
                   near.empty() ? "" : fmt::format(", is {} meant?", near), fmt::join(known, ", "));
       }

@@ -261,7 +261,7 @@ MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run)
   std::vector<std::string> names;
   if (published.kind.empty())  // a user's file may contain a typo
     names = project(named_head_columns(), &HeadQuantity::quantity);
-  const auto near = nearest(name, names);
+  const auto near = closest_spelling(name, names);
   return {.missing = near.empty() ? "not computed by qkscope"
                                   : fmt::format("not computed by qkscope; is {} meant?", near)};
 }

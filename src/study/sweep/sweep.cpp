@@ -233,7 +233,7 @@ std::vector<const SweepRun*> select_runs(const SweepConfig& config, const SweepO
   const auto labels = project(config.runs, &SweepRun::label);
   for (const auto& label : options.only) {
     if (std::ranges::count(labels, label) > 0) continue;
-    const auto near = nearest(label, labels);
+    const auto near = closest_spelling(label, labels);
     bad_input("--only {}: the sweep {} has no such run; {}", quote_text(label), config.name,
               near.empty() ? fmt::format("there are {}", fmt::join(labels, ", "))
                            : fmt::format("did you mean {}?", near));

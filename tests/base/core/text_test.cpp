@@ -9,9 +9,9 @@ namespace {
 
 TEST(Text, NearestFindsTypos) {
   const std::vector<std::string> names = {"max_length", "padding", "name"};
-  EXPECT_EQ(nearest("max_lenght", names), "max_length");
-  EXPECT_EQ(nearest("nmae", names), "name");
-  EXPECT_EQ(nearest("zzzzzzzzzz", names), "");
+  EXPECT_EQ(closest_spelling("max_lenght", names), "max_length");
+  EXPECT_EQ(closest_spelling("nmae", names), "name");
+  EXPECT_EQ(closest_spelling("zzzzzzzzzz", names), "");
 }
 
 TEST(Text, AsciiLowerLeavesOtherBytes) {
