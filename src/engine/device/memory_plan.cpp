@@ -22,7 +22,7 @@ constexpr std::int64_t kCudaWorkspace = std::int64_t{192} << 20;
 constexpr std::int64_t kLeastReserve = std::int64_t{256} << 20;
 constexpr std::int64_t kReservedShare = 32;
 // Buffers of statistics on a GPU.
-constexpr std::int64_t kStatisticsValues = std::int64_t{360} << 20;  // 288 MiB and their slack
+constexpr std::int64_t kStatisticsValues = std::int64_t{160} << 20;  // 128 MiB and their slack
 constexpr std::int64_t kStatisticsBins = std::int64_t{64} << 20;
 constexpr std::int64_t kStatisticsResults = std::int64_t{64} << 20;
 constexpr std::int64_t kDefaultBatch = 4096;  // rows assumed if the longest batch is unknown

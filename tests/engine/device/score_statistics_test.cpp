@@ -44,10 +44,11 @@ cuda::QueriesAndKeys source_of(const FusedRows& rows, std::int64_t window) {
 }
 
 LayerAttentionSums on_gpu(const FusedRows& rows, const Batch& batch, std::int64_t window,
-                          const AttentionRequest& request) {
+                          const AttentionRequest& request,
+                          std::int64_t most_value_bytes = std::int64_t{128} << 20) {
   cuda::Stream stream;
   cuda::HostTransfers results(stream, 1 << 20);
-  cuda::ScoreStatistics statistics(results, stream);
+  cuda::ScoreStatistics statistics(results, stream, most_value_bytes);
   require(cudaDeviceSynchronize());
   const auto source = source_of(rows, window);
   KeptAttention sink;
@@ -249,6 +250,43 @@ TEST_P(ScoreStatistics, OfAllKeysAreThoseOfFloat64) {
       const auto batch = batch_of(lengths, 23);
       expect_rows(rows, batch, window, per_row(batch, true, 256), 13);
     }
+}
+
+// A sampled query has the values of the same query among all, times its weight, and other queries
+// have none; for all heads in one launch, three heads of seven, and one head.
+TEST_P(ScoreStatistics, OfSampledQueriesAreThoseOfAllTimesTheirWeights) {
+  const HeadShape heads{.n_heads = 7, .n_kv_heads = 1, .d_head = d_head()};
+  const FusedRows rows(1600, heads, d_head() % 8 == 0 ? 8 : 3, dtype());
+  const auto batch = batch_of({1, 65, 534, 1000}, 23);
+  auto request = per_row(batch, true, 256);
+  const auto& layout = request.layout;
+  const auto all = on_gpu(rows, batch, 0, request);
+  const std::vector<std::int64_t> documents = {3, 1, 4, 1};
+  request.documents = documents;
+  request.sample = {.fraction = 0.3, .seed = 5};
+  constexpr std::int64_t kDrawn = 1 + 1 + 2 + 2;  // blocks of 128 queries
+  const auto head_bytes = kDrawn * kSampledQueries * 4 * (layout.columns() - 1 - layout.entropy());
+  for (const auto limit : {std::int64_t{128} << 20, 3 * head_bytes, std::int64_t{1}}) {
+    SCOPED_TRACE("limit of " + std::to_string(limit) + " bytes");
+    const auto found = on_gpu(rows, batch, 0, request, limit);
+    EXPECT_TRUE(found.key_sums.empty());
+    EXPECT_EQ(found.max_logit, all.max_logit);
+    for (std::int64_t document = 0; document < 4; ++document)
+      for (std::int64_t head = 0; head < 7; ++head) {
+        const auto length = batch.sequences[static_cast<std::size_t>(document)].length;
+        const auto weights = request.block_weights(length, document, head);
+        for (std::int64_t i = 0; i < length; ++i)
+          for (std::int64_t column = 0; column < layout.columns(); ++column) {
+            const double weight = layout.is_all_keys_column(column)
+                                      ? weights[static_cast<std::size_t>(i / kSampledQueries)]
+                                      : 1.0;
+            const auto at = static_cast<std::size_t>(
+                ((document * 7 + head) * found.buckets + i) * found.columns + column);
+            ASSERT_EQ(found.sum[at], weight * all.sum[at]) << i << " column " << column;
+            ASSERT_DOUBLE_EQ(found.square[at], weight * all.square[at]) << i << " " << column;
+          }
+      }
+  }
 }
 
 // Sums of keys: each row has mass 1, the sums are those of float64, and three runs have their bits.

@@ -76,7 +76,7 @@ class AllKeysScan {
     else
       add_rows<false>(scores, key);
     add_distance_masses(scores, key, max(nearest, 0), farthest);
-    store_column_sums(scores);
+    if (options_.key_sums != nullptr) store_column_sums(scores);
     if (++tiles_ % kSumTiles == 0) flush_sums();
     if (tiles_ % AttentionWeightHistogram<Shape>::kTiles == 0) flush_bins();
   }
@@ -212,7 +212,8 @@ class AllKeysScan {
   // the order of additions does not affect the result.
   __device__ void add_to_key_sums() {
     const int key = threadIdx.x;
-    if (key >= Shape::kKeys || column_key_ < 0 || column_key_ + key >= block_.end) return;
+    const int end = options_.key_sums == nullptr ? 0 : block_.end;
+    if (key >= Shape::kKeys || column_key_ < 0 || column_key_ + key >= end) return;
     float sum = 0;
     for (int i = 0; i < Shape::kWarps; ++i) sum += memory_.columns[parity_][i][key];
     constexpr double kUnits = 1099511627776.0;  // 2^40
@@ -222,7 +223,7 @@ class AllKeysScan {
   }
 
   __device__ void store_column(int row, std::int64_t column, double value) const {
-    a_.value(column, block_.head, block_.batch_row(block_.row + row)) = static_cast<float>(value);
+    a_.value(column, block_.head, block_.value_row(block_.row + row)) = static_cast<float>(value);
   }
 
   __device__ void store_row(int row) const {

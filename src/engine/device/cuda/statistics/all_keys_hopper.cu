@@ -193,7 +193,7 @@ bool compute_all_key_statistics_on_hopper(const ScoreArguments& a, const AllKeys
     dispatch_width<64, 128>(a.d_head, [&](auto width) {
       using Shape = HopperShape<T, width>;
       launch_with_shared_memory("statistics of all keys", all_keys_kernel<T, Shape>,
-                                a.tile_count * a.heads, Shape::kThreads,
+                                a.tile_count * a.tile_heads, Shape::kThreads,
                                 sizeof(HopperMemory<T, Shape>), stream, a, more);
     });
   });

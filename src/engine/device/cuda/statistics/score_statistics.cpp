@@ -12,19 +12,14 @@
 namespace qkscope::cuda {
 namespace {
 
-// Memory limit of the per-row values: space for eight heads of 131,072 tokens. A launch for fewer
-// heads would spend most of its time on its longest block of sampled queries.
-constexpr std::int64_t kMostValueBytes = std::int64_t{288} << 20;
-
 // Layout of a result buffer: consecutive arrays with offsets in bytes.
 struct ResultLayout {
   std::int64_t cells, heads, columns, rows;
-  bool all_keys;
-  bool has_key_sums;  // false for a sample of the queries
+  bool has_key_sums;  // of all keys and all queries
 
   std::int64_t square() const { return cells * heads * columns * 8; }
   std::int64_t key_sums() const { return 2 * square(); }
-  std::int64_t max_logit() const { return key_sums() + (all_keys ? rows * heads * 8 : 0); }
+  std::int64_t max_logit() const { return key_sums() + (has_key_sums ? rows * heads * 8 : 0); }
   std::int64_t bytes() const { return max_logit() + cells * heads * 4; }
 };
 
@@ -51,9 +46,11 @@ LayerAttentionSums read_result(const ResultLayout& layout,
   return attention;
 }
 
-DocumentRowTile row_tile(const Sequence& sequence, std::int64_t first) {
+DocumentRowTile row_tile(const Sequence& sequence, std::int64_t first, std::int64_t values,
+                         std::int64_t head = 0) {
   return {static_cast<std::int32_t>(sequence.begin), static_cast<std::int32_t>(sequence.length),
-          static_cast<std::int32_t>(first)};
+          static_cast<std::int32_t>(first), static_cast<std::int32_t>(values),
+          static_cast<std::int32_t>(head)};
 }
 
 void sort_long_first(std::span<DocumentRowTile> tiles) {
@@ -65,7 +62,7 @@ std::vector<DocumentRowTile> list_row_tiles(std::span<const Sequence> sequences,
   std::vector<DocumentRowTile> tiles;
   for (const auto& sequence : sequences)
     for (std::int64_t first = 0; first < sequence.length; first += rows)
-      tiles.push_back(row_tile(sequence, first));
+      tiles.push_back(row_tile(sequence, first, sequence.begin));
   sort_long_first(tiles);
   return tiles;
 }
@@ -102,29 +99,34 @@ TokenRows list_repeated_tokens(const Batch& batch) {
   return out;
 }
 
-// Sampling weights of the query blocks (heads, blocks of all documents) and tiles of the sampled
-// queries (heads, tiles). Every head has the same number of tiles.
-struct SampledTiles {
-  std::vector<float> weights;
-  std::vector<DocumentRowTile> tiles;
+// Sampled queries of the heads of a launch. Values exist for these queries only, so that many heads
+// fit one launch: a launch takes at least as long as its longest tile, which reads all keys.
+struct SampledQueries {
+  std::vector<SampledBlock> blocks;    // (heads, blocks of all documents)
+  std::vector<DocumentRowTile> tiles;  // long ones first
 };
 
-SampledTiles list_sampled_tiles(std::span<const Sequence> sequences, std::int64_t heads,
-                                std::int64_t rows, const AttentionRequest& request) {
-  SampledTiles out;
-  for (std::int64_t head = 0; head < heads; ++head) {
-    const auto first_tile = out.tiles.size();
+SampledQueries draw_queries(std::span<const Sequence> sequences, const ScoreArguments& scores,
+                            std::int64_t tile_rows, const AttentionRequest& request) {
+  SampledQueries out;
+  for (std::int64_t head = 0; head < scores.heads; ++head) {
+    std::int64_t value_rows = 0;
     for (std::int64_t d = 0; d < std::ssize(sequences); ++d) {
       const auto& sequence = sequences[as_index(d)];
-      const auto weights = request.block_weights(sequence.length, d, head);
-      for (std::int64_t block = 0; block < std::ssize(weights); ++block)
-        if (weights[as_index(block)] > 0)
-          for (std::int64_t row = 0; row < kSampledQueries; row += rows)
-            out.tiles.push_back(row_tile(sequence, block * kSampledQueries + row));
-      out.weights.insert(out.weights.end(), weights.begin(), weights.end());
+      std::int64_t first = 0;  // position of the block
+      for (const auto weight :
+           request.block_weights(sequence.length, d, scores.first_head + head)) {
+        const auto values = value_rows - first;
+        out.blocks.push_back({weight, static_cast<std::int32_t>(values)});
+        if (weight > 0) value_rows += kSampledQueries;
+        const auto end = weight > 0 ? first + kSampledQueries : first;
+        for (auto row = first; row < end; row += tile_rows)
+          out.tiles.push_back(row_tile(sequence, row, values, head));
+        first += kSampledQueries;
+      }
     }
-    sort_long_first(std::span(out.tiles).subspan(first_tile));
   }
+  sort_long_first(out.tiles);
   return out;
 }
 
@@ -189,7 +191,8 @@ ScoreArguments ScoreStatistics::make_arguments(const QueriesAndKeys& source) con
   const auto elements = 16 / element_bytes(source.dtype);
   ScoreArguments a{source};
   a.rows = batch_->rows();
-  a.heads = source.n_heads;
+  a.value_rows = a.rows;
+  a.heads = a.tile_heads = source.n_heads;
   a.vectors = is_16_byte_aligned(source.q) && is_16_byte_aligned(source.k) &&
               source.row_stride % elements == 0 && source.d_head % elements == 0;
   a.row_sums = {lse_.as<float>(), largest_.as<float>()};
@@ -222,71 +225,83 @@ std::vector<rows::RunningSoftmax> ScoreStatistics::fetch_row_sums(
   return sums;
 }
 
+template <typename Compute>
+void ScoreStatistics::sum_by_heads(BucketCellSumArguments sums, const Compute& compute) {
+  auto& scores = sums.scores;
+  const auto head_bytes = scores.columns * scores.value_rows * kFloatBytes;
+  const auto step = std::clamp<std::int64_t>(most_value_bytes_ / head_bytes, 1, scores.n_heads);
+  scores.values =
+      static_cast<float*>(values_.reserve_with_slack(step * head_bytes, "statistics of rows"));
+  for (scores.first_head = 0; scores.first_head < scores.n_heads; scores.first_head += step) {
+    scores.heads = scores.tile_heads = std::min(step, scores.n_heads - scores.first_head);
+    compute(sums);
+    sum_bucket_cells(sums, stream_);
+  }
+}
+
+void ScoreStatistics::add_all_keys(BucketCellSumArguments sums, const AttentionRequest& request,
+                                   std::int64_t* key_sums) {
+  auto& scores = sums.scores;
+  scores.first_column = request.layout.near_column_count();
+  scores.columns = request.layout.sink_above_half() - scores.first_column;
+  const bool is_sampled = !request.sample.takes_all();
+  const auto tile_rows = all_keys_tile_rows(scores.dtype, scores.d_head);
+  scores.heads = 1;  // every head has as many sampled queries as the first
+  if (is_sampled)
+    scores.value_rows =
+        tile_rows * std::ssize(draw_queries(batch_->sequences, scores, tile_rows, request).tiles);
+  sum_by_heads(sums, [&](BucketCellSumArguments& launch) {
+    auto& all = launch.scores;
+    if (is_sampled) {
+      const auto queries = draw_queries(batch_->sequences, all, tile_rows, request);
+      key_tiles_.upload(queries.tiles, "statistics", stream_);
+      launch.blocks = sampled_blocks_.upload(queries.blocks, "statistics", stream_);
+      launch.block_count = std::ssize(queries.blocks) / all.heads;
+      all.tile_heads = 1;
+    }
+    all.tiles = key_tiles_.as<DocumentRowTile>();
+    all.tile_count = key_tiles_.count();
+    auto* bins = bins_.reserve(all_keys_histogram_bytes(), "statistics");
+    compute_all_key_statistics(all, {.key_sums = key_sums, .bins = bins}, stream_);
+  });
+}
+
 void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& request,
                           AttentionConsumer& sink) {
   QKSCOPE_ASSERT(request.replacements.empty() && request.kept.empty());
   prepare_tiles(source);
   prepare_bucket_cells(request);
-  auto scores = make_arguments(source);
-  scores.layout = request.layout;
   const auto rows = batch_->rows();
-  const auto columns = request.layout.columns();
-  const ResultLayout layout{static_cast<std::int64_t>(cells_->size()),
-                            source.n_heads,
-                            columns,
-                            rows,
-                            request.layout.all_keys,
+  const ResultLayout layout{static_cast<std::int64_t>(cells_->size()), source.n_heads,
+                            request.layout.columns(), rows,
                             request.layout.all_keys && request.sample.takes_all()};
   auto* result = results_.begin_transfer(layout.bytes(), layout.bytes(), "statistics");
-  auto* key_sums = reinterpret_cast<std::int64_t*>(result + layout.key_sums());
-  if (layout.all_keys)
+  auto* key_sums =
+      layout.has_key_sums ? reinterpret_cast<std::int64_t*>(result + layout.key_sums()) : nullptr;
+  if (layout.has_key_sums)
     check(cudaMemsetAsync(key_sums, 0, as_index(rows * source.n_heads * 8), stream_),
           "clear key sums");
-
-  const bool is_sampled = layout.all_keys && !request.sample.takes_all();
-  const auto sample =
-      is_sampled ? list_sampled_tiles(batch_->sequences, source.n_heads,
-                                      all_keys_tile_rows(source.dtype, source.d_head), request)
-                 : SampledTiles();
-  if (is_sampled) {
-    key_tiles_.upload(sample.tiles, "statistics", stream_);
-    weights_.upload(sample.weights, "statistics", stream_);
-  }
-  // Processes a few heads at a time to bound the memory for per-row values.
-  const auto head_bytes = columns * rows * kFloatBytes;
-  const auto step = std::clamp<std::int64_t>(kMostValueBytes / head_bytes, 1, source.n_heads);
-  scores.values =
-      static_cast<float*>(values_.reserve_with_slack(step * head_bytes, "statistics of rows"));
-  for (scores.first_head = 0; scores.first_head < source.n_heads; scores.first_head += step) {
-    scores.heads = std::min(step, source.n_heads - scores.first_head);
+  BucketCellSumArguments sums{.scores = make_arguments(source),
+                              .cells = device_cells_.as<DocumentBucketCell>(),
+                              .cell_count = layout.cells,
+                              .sum = reinterpret_cast<double*>(result),
+                              .square = reinterpret_cast<double*>(result + layout.square()),
+                              .max_logit = reinterpret_cast<float*>(result + layout.max_logit())};
+  sums.scores.layout = request.layout;
+  sums.scores.columns = request.layout.near_column_count() + 1;
+  sum_by_heads(sums, [&](const BucketCellSumArguments& launch) {
+    const auto& scores = launch.scores;
     constexpr auto kTokenColumns = 4;  // dup, dup_first, ind, ind_self
-    check(cudaMemsetAsync(scores.values + near_column(NearKeyColumn::dup) * scores.heads * rows, 0,
-                          as_index(kTokenColumns * scores.heads * rows) * sizeof(float), stream_),
+    const auto values = scores.heads * scores.value_rows;
+    check(cudaMemsetAsync(scores.values + near_column(NearKeyColumn::dup) * values, 0,
+                          as_index(kTokenColumns * values * kFloatBytes), stream_),
           "clear statistics of rows");
     compute_near_key_statistics(scores, stream_);
     compute_equal_token_statistics(scores, token_rows_.as<RepeatedTokenRow>(),
                                    token_tiles_.as<RepeatedTokenTile>(), token_tiles_.count(),
                                    stream_);
-    if (layout.all_keys) {
-      auto all = scores;
-      all.tiles = key_tiles_.as<DocumentRowTile>();
-      all.head_tiles = is_sampled ? key_tiles_.count() / source.n_heads : 0;
-      all.tile_count = is_sampled ? all.head_tiles : key_tiles_.count();
-      compute_all_key_statistics(
-          all,
-          {.key_sums = key_sums, .bins = bins_.reserve(all_keys_histogram_bytes(), "statistics")},
-          stream_);
-    }
-    sum_bucket_cells({.scores = scores,
-                      .cells = device_cells_.as<DocumentBucketCell>(),
-                      .cell_count = layout.cells,
-                      .sum = reinterpret_cast<double*>(result),
-                      .square = reinterpret_cast<double*>(result + layout.square()),
-                      .max_logit = reinterpret_cast<float*>(result + layout.max_logit()),
-                      .weights = is_sampled ? weights_.as<float>() : nullptr,
-                      .blocks = std::ssize(sample.weights) / source.n_heads},
-                     stream_);
-  }
+  });
+  if (request.layout.all_keys) add_all_keys(sums, request, key_sums);
   results_.send([layout, cells = cells_, sink = &sink, buckets = request.buckets,
                  documents = std::ssize(batch_->sequences)](const std::byte* bytes) {
     sink->add(read_result(layout, *cells, documents, buckets, bytes));

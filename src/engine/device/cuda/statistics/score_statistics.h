@@ -16,8 +16,11 @@ namespace qkscope::cuda {
 
 class ScoreStatistics {
  public:
-  ScoreStatistics(HostTransfers& results, cudaStream_t stream)
-      : results_(results), stream_(stream) {}
+  // Heads are processed a few at a time, so that their values per row, without 25 % slack, fit
+  // `most_value_bytes`.
+  ScoreStatistics(HostTransfers& results, cudaStream_t stream,
+                  std::int64_t most_value_bytes = std::int64_t{128} << 20)
+      : results_(results), stream_(stream), most_value_bytes_(most_value_bytes) {}
 
   void begin_batch(const Batch& batch);
 
@@ -37,24 +40,30 @@ class ScoreStatistics {
   void prepare_tiles(const QueriesAndKeys& source);
   void prepare_bucket_cells(const AttentionRequest& request);
   ScoreArguments make_arguments(const QueriesAndKeys& source) const;
+  // Calls compute(sums), which stores values per row, for some heads at a time, and sums them.
+  template <typename Compute>
+  void sum_by_heads(BucketCellSumArguments sums, const Compute& compute);
+  void add_all_keys(BucketCellSumArguments sums, const AttentionRequest& request,
+                    std::int64_t* key_sums);
 
   HostTransfers& results_;
   cudaStream_t stream_;
+  std::int64_t most_value_bytes_;
   const Batch* batch_ = nullptr;
 
   // State of the current batch; device memory is reused from batch to batch.
   bool is_prepared_ = false;
-  UploadBuffer tiles_;        // DocumentRowTile
-  UploadBuffer key_tiles_;    // DocumentRowTile, of the pass over all keys
-  UploadBuffer weights_;      // of the sampled queries
-  UploadBuffer token_rows_;   // RepeatedTokenRow
-  UploadBuffer token_tiles_;  // RepeatedTokenTile
+  UploadBuffer tiles_;           // DocumentRowTile
+  UploadBuffer key_tiles_;       // DocumentRowTile, of the pass over all keys
+  UploadBuffer sampled_blocks_;  // SampledBlock
+  UploadBuffer token_rows_;      // RepeatedTokenRow
+  UploadBuffer token_tiles_;     // RepeatedTokenTile
   // Null until prepare_bucket_cells(). Shared, because pending result transfers refer to it.
   std::shared_ptr<const std::vector<DocumentBucketCell>> cells_;
   UploadBuffer device_cells_;
 
   DeviceMemory lse_, largest_;  // float (rows, heads)
-  DeviceMemory values_;         // float (columns, some heads, rows)
+  DeviceMemory values_;         // float (columns, some heads, value rows)
   DeviceMemory bins_;           // scratch of the all-key pass
 };
 

@@ -38,7 +38,7 @@ std::int64_t all_keys_histogram_bytes() {
 
 void compute_all_key_statistics(const ScoreArguments& arguments, const AllKeysArguments& more,
                                 cudaStream_t stream) {
-  const auto step = std::max<std::int64_t>(1, kLaunchBlocks / arguments.heads);
+  const auto step = std::max<std::int64_t>(1, kLaunchBlocks / arguments.tile_heads);
   auto part = arguments;
   for (std::int64_t tile = 0; tile < arguments.tile_count; tile += step) {
     part.tiles = arguments.tiles + tile;

@@ -8,6 +8,7 @@ namespace qkscope::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
 constexpr int kSinkRows = 64;         // rows that the alpha columns consider
 constexpr double kLeastKept = 1e-30;  // lower bound of a kept mass, so that its -ln is finite
 
@@ -17,8 +18,9 @@ struct ScoreRow {
   int head;
   std::int64_t row;
   int position;
+  std::int64_t value_row = row;
 
-  __device__ float stored(std::int64_t column) const { return a.value(column, head, row); }
+  __device__ float stored(std::int64_t column) const { return a.value(column, head, value_row); }
   __device__ float lse() const { return a.row_sums.lse[row * a.n_heads + head]; }
   __device__ float largest() const { return a.row_sums.largest[row * a.n_heads + head] * a.scale; }
 
@@ -79,45 +81,49 @@ struct ScoreRow {
   }
 };
 
-// Sums columns over the rows of each cell (document, bucket). One block per cell and head; each
-// warp sums one column at a time.
+// Sums columns over the rows of each cell (document, bucket); each warp sums one column of one cell
+// and head.
 __global__ void __launch_bounds__(kThreads) cells_kernel(const BucketCellSumArguments arguments) {
   const auto& a = arguments.scores;
   const auto cell = arguments.cells[blockIdx.x];
   const int head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.y);
   const int lane = threadIdx.x % 32;
-  const auto columns = a.layout.columns();
-  const auto out = blockIdx.x * a.n_heads + head;
-  for (std::int64_t column = threadIdx.x / 32; column < columns; column += kThreads / 32) {
-    double sum = 0, square = 0;
-    const auto add = [&](double value, double weight = 1) {
-      sum += weight * value;
-      square += weight * value * value;
-    };
-    if (arguments.weights != nullptr && a.layout.is_all_keys_column(column)) {
-      const float* weights = arguments.weights + head * arguments.blocks + cell.block;
-      for (int row = cell.begin + lane; row < cell.end; row += 32) {
-        const int position = cell.position + row - cell.begin;
-        const float weight = weights[position / kSampledQueries];
-        if (weight > 0) add(ScoreRow{a, head, row, position}.value(column), weight);
-      }
-    } else if (ScoreRow::is_stored(a.layout, column)) {  // most columns: many rows at once
-      const float* values = a.values + (column * a.heads + head - a.first_head) * a.rows;
+  const auto number = std::int64_t{blockIdx.z} * kWarps + threadIdx.x / 32;
+  if (number >= a.columns) return;
+  const bool is_last = a.first_column == 0 && number == a.layout.near_column_count();
+  const auto column = is_last ? a.layout.sink_above_half() : a.first_column + number;
+  double sum = 0, square = 0;
+  const auto add = [&](double value, double weight = 1) {
+    sum += weight * value;
+    square += weight * value * value;
+  };
+  if (arguments.blocks != nullptr) {
+    const auto* blocks = arguments.blocks + blockIdx.y * arguments.block_count + cell.block;
+    for (int row = cell.begin + lane; row < cell.end; row += 32) {
+      const int position = cell.position + row - cell.begin;
+      const auto block = blocks[position / kSampledQueries];
+      if (block.weight > 0)
+        add(ScoreRow{a, head, row, position, block.values + position}.value(column), block.weight);
+    }
+  } else if (ScoreRow::is_stored(a.layout, column)) {  // most columns: many rows at once
+    const float* values = &a.value(column, head, 0);
 #pragma unroll 8
-      for (int row = cell.begin + lane; row < cell.end; row += 32) add(values[row]);
-    } else {
-      for (int row = cell.begin + lane; row < cell.end; row += 32)
-        add(ScoreRow{a, head, row, cell.position + row - cell.begin}.value(column));
-    }
-    sum = warp_sum(sum);
-    square = warp_sum(square);
-    if (lane == 0) {
-      arguments.sum[out * columns + column] = sum;
-      arguments.square[out * columns + column] = square;
-    }
+    for (int row = cell.begin + lane; row < cell.end; row += 32) add(values[row]);
+  } else {
+#pragma unroll 4
+    for (int row = cell.begin + lane; row < cell.end; row += 32)
+      add(ScoreRow{a, head, row, cell.position + row - cell.begin}.value(column));
   }
-  if (threadIdx.x >= 32) return;
+  sum = warp_sum(sum);
+  square = warp_sum(square);
+  const auto out = blockIdx.x * a.n_heads + head;
+  if (lane == 0) {
+    arguments.sum[out * a.layout.columns() + column] = sum;
+    arguments.square[out * a.layout.columns() + column] = square;
+  }
+  if (column != near_column(NearKeyColumn::max_logit)) return;
   float largest = -INFINITY;
+#pragma unroll 4
   for (int row = cell.begin + lane; row < cell.end; row += 32)
     largest = fmaxf(largest, ScoreRow{a, head, row, 0}.largest());
   largest = warp_max(largest);
@@ -128,7 +134,9 @@ __global__ void __launch_bounds__(kThreads) cells_kernel(const BucketCellSumArgu
 
 void sum_bucket_cells(const BucketCellSumArguments& a, cudaStream_t stream) {
   if (a.cell_count == 0) return;
-  cells_kernel<<<dim3(static_cast<unsigned>(a.cell_count), static_cast<unsigned>(a.scores.heads)),
+  const auto blocks = (a.scores.columns + kWarps - 1) / kWarps;
+  cells_kernel<<<dim3(static_cast<unsigned>(a.cell_count), static_cast<unsigned>(a.scores.heads),
+                      static_cast<unsigned>(blocks)),
                  kThreads, 0, stream>>>(a);
   check_launch("sums of statistics");
 }

@@ -103,7 +103,7 @@ class NearKeyPass {
 
   __device__ void store(std::int64_t column, int position, float value) const {
     if (position >= block_.tile.length) return;
-    a_.value(column, block_.head, block_.batch_row(position)) = value;
+    a_.value(column, block_.head, block_.value_row(position)) = value;
   }
 
   // A band is the set of distances with the same bit width. Most tiles lie within one band.

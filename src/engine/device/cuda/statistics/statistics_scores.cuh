@@ -149,15 +149,15 @@ struct ScoreBlock {
   int window;  // visible keys of a query; larger than any document for full attention
 
   __device__ std::int64_t batch_row(int position) const { return tile.begin + position; }
+  __device__ std::int64_t value_row(int position) const { return tile.values + position; }
 };
 
 template <typename Shape>
 __device__ __forceinline__ ScoreBlock this_score_block(const ScoreArguments& a) {
-  const auto heads = static_cast<int>(a.heads);
-  const int head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads;
-  const auto tile = a.tiles[head * a.head_tiles + blockIdx.x / heads];
+  const auto heads = static_cast<int>(a.tile_heads);
+  const auto tile = a.tiles[blockIdx.x / heads];
   return {.tile = tile,
-          .head = head,
+          .head = static_cast<int>(a.first_head) + tile.head + static_cast<int>(blockIdx.x) % heads,
           .row = tile.first + static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows,
           .end = min(tile.first + Shape::kRows, tile.length),
           .window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff};
@@ -281,8 +281,8 @@ template <typename T, typename Shape, typename Pass>
 void launch_score_pass(const ScoreArguments& a, const typename Pass::Options& options,
                        cudaStream_t stream) {
   launch_with_shared_memory("statistics of scores", score_kernel<T, Shape, Pass>,
-                            a.tile_count * a.heads, Shape::kThreads, kScoreBytes<T, Shape, Pass>,
-                            stream, a, options);
+                            a.tile_count * a.tile_heads, Shape::kThreads,
+                            kScoreBytes<T, Shape, Pass>, stream, a, options);
 }
 
 // Dispatches on the type and the head size, padded to 64, 128 or 256.

@@ -18,6 +18,8 @@ struct DocumentRowTile {
   std::int32_t begin;   // row of the batch where the document begins
   std::int32_t length;  // rows of the document
   std::int32_t first;   // position of the tile's first row
+  std::int32_t values;  // row of the document's first query in the values of a head
+  std::int32_t head;    // head of the tile; 0 if all heads of the launch process the tile
 };
 
 // All pointers are device pointers. Rows of k have the stride of q.
@@ -27,13 +29,15 @@ struct ScoreArguments : QueriesAndKeys {
   bool vectors = false;  // every row of a head is 16-byte aligned and a multiple of 16 bytes long
   SoftmaxRowSums row_sums = {};            // (rows, n_heads)
   const DocumentRowTile* tiles = nullptr;  // tiles of the pass's row count, long ones first
-  std::int64_t head_tiles = 0;  // distance between the tile lists of heads; 0: one list for all
   std::int64_t tile_count = 0;
-  float* values = nullptr;  // (columns of the layout, heads, rows)
+  std::int64_t tile_heads = 0;  // heads that process each tile: all of the launch, or one
+  float* values = nullptr;      // (columns from first_column on, heads, value_rows)
+  std::int64_t first_column = 0, columns = 0;  // columns of all keys; or 0, near keys and one more
+  std::int64_t value_rows = 0;  // rows of the batch or, of a sample, the sampled queries of a head
   AttentionColumnLayout layout = {};
 
   constexpr float& value(std::int64_t column, std::int64_t head, std::int64_t row) const {
-    return values[(column * heads + head - first_head) * rows + row];
+    return values[((column - first_column) * heads + head - first_head) * value_rows + row];
   }
 };
 
@@ -70,7 +74,7 @@ void compute_equal_token_statistics(const ScoreArguments& arguments, const Repea
 // Computes the all-key columns except derived ones, and the attention mass that each key receives.
 // Tiles have all_keys_tile_rows() rows.
 struct AllKeysArguments {
-  std::int64_t* key_sums = nullptr;  // (rows, n_heads) in units of 2^-40; accumulated
+  std::int64_t* key_sums = nullptr;  // (rows, n_heads) in units of 2^-40; accumulated; or null
   void* bins = nullptr;              // scratch of all_keys_histogram_bytes() bytes
 };
 std::int64_t all_keys_tile_rows(DType dtype, std::int64_t d_head);
@@ -90,20 +94,27 @@ struct DocumentBucketCell {
   std::int32_t position;  // position of row `begin` in its document
   std::int32_t document;
   std::int32_t bucket;
-  std::int32_t block;  // index of the document's first weight
+  std::int32_t block;  // index of the document's first block of kSampledQueries queries
+};
+
+// A block of kSampledQueries queries of one head, of which all or none are sampled.
+struct SampledBlock {
+  float weight;         // 0: not sampled
+  std::int32_t values;  // row of the document's first query in the values of its head
 };
 
 struct BucketCellSumArguments {
   ScoreArguments scores;
   const DocumentBucketCell* cells = nullptr;
   std::int64_t cell_count = 0;
-  double* sum = nullptr;           // (cells, n_heads, columns)
-  double* square = nullptr;        // (cells, n_heads, columns)
-  float* max_logit = nullptr;      // (cells, n_heads)
-  const float* weights = nullptr;  // (n_heads, blocks of kSampledQueries) of the all-keys columns
-  std::int64_t blocks = 0;         // of all documents of the batch
+  double* sum = nullptr;                 // (cells, n_heads, columns)
+  double* square = nullptr;              // (cells, n_heads, columns)
+  float* max_logit = nullptr;            // (cells, n_heads)
+  const SampledBlock* blocks = nullptr;  // (heads, block_count); null: all queries
+  std::int64_t block_count = 0;          // of all documents of the batch
 };
-// Sums every column over the rows of each cell (document, bucket), in a fixed order.
+// Sums the columns of all keys, or those of near keys and sink_above_half, over the rows of each
+// cell (document, bucket), in a fixed order. Near keys: also computes max_logit.
 void sum_bucket_cells(const BucketCellSumArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda
