@@ -158,7 +158,7 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
 void check_model_runs_on(Device device, const ModelConfig& model) {
   const auto& mixer = model.mixer;
   const bool is_delta = mixer.kind == Mixer::gated_delta;
-  const bool is_wide = std::max(mixer.d_key, mixer.d_value) > kCudaDeltaWidest;
+  const bool is_wide = std::max(mixer.d_key, mixer.d_value) > kCudaWidestKeys;
   std::string missing;
   if (model.has_recurrence() && (!is_delta || is_wide))
     missing = fmt::format("{}s{}", mixer_name(mixer.kind), is_delta ? " of wide heads" : "");

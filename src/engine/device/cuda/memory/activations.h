@@ -11,7 +11,7 @@
 #include "engine/device/backend.h"
 #include "engine/device/cuda/memory/activation_copies.h"
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/mixer/delta_states.h"
+#include "engine/device/cuda/mixer/recurrent_states.h"
 #include "engine/device/memory_plan.h"
 #include "qkscope/model.h"
 
@@ -240,7 +240,7 @@ class CudaKeyValueStore : public KeyValueStore {
   CudaKeyValueStore& operator=(const CudaKeyValueStore&) = delete;
 
   // States of the gated delta nets, or null.
-  DeltaStates* recurrent() { return recurrent_ ? &*recurrent_ : nullptr; }
+  RecurrentStates* recurrent() { return recurrent_ ? &*recurrent_ : nullptr; }
 
   // Keys or values of a layer, shape (sequences * positions, n_kv_heads, width of a head), rows
   // row_stride elements apart.
@@ -282,7 +282,7 @@ class CudaKeyValueStore : public KeyValueStore {
   std::int64_t positions_;
   std::int64_t bytes_ = 0;            // total over all layers
   std::vector<DeviceMemory> layers_;  // a row holds keys, then values
-  std::optional<DeltaStates> recurrent_;
+  std::optional<RecurrentStates> recurrent_;
 };
 
 }  // namespace qkscope::cuda

@@ -16,7 +16,7 @@
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/mixer/delta_kernels.h"
+#include "engine/device/cuda/mixer/mixer_kernels.h"
 #include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/products/products.h"
 #include "engine/model/loaded_checkpoint.h"
@@ -209,9 +209,9 @@ struct DeviceLatentAttention {
 };
 
 // Weights of a gated delta net; q, k, v, z, b and a are stacked.
-struct DeviceGatedDelta {
+struct DeviceMixer {
   DeviceLinear projection;  // (channels + value_width + 2 value_heads, d_model)
-  DeltaVectors vectors;
+  MixerVectors vectors;
   DeviceLinear output;  // (d_model, value_width)
 };
 
@@ -224,7 +224,7 @@ struct DeviceLayer {
   DeviceLinear o;                             // (d_model, n_heads d_head)
   DeviceLinear gate_up;                       // (2 d_mlp, d_model); without a gate (d_mlp, d_model)
   DeviceLinear down;                          // (d_model, d_mlp); both may be a shared expert
-  DeviceGatedDelta mixer;                     // of layers without attention
+  DeviceMixer mixer;                          // of layers without attention
   DeviceLinear shared_gate;                   // (1, d_model) gate of the shared expert, or none
   DeviceLinear router;                        // (experts, d_model) or none
   const float* selection_bias = nullptr;      // (experts) or null

@@ -1,185 +1,12 @@
 #include "engine/device/cuda/elements.cuh"
-#include "engine/device/cuda/mixer/delta_kernels.h"
+#include "engine/device/cuda/mixer/mixer_kernels.h"
 #include "engine/device/cuda/tensor_core.cuh"
-#include "engine/device/delta_plan.h"
+#include "engine/device/recurrence_plan.h"
 
 namespace qkscope::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kConvolvedRows = 16;  // consecutive rows of a head that one warp convolves
-constexpr int kColumns = 16;        // columns of the state in a block of the token kernel
-constexpr int kLanesPerColumn = 8;
-constexpr int kWidest = static_cast<int>(kCudaDeltaWidest);
-
-__device__ float sigmoid(float x) {
-  return 1.0f / (1.0f + expf(-x));
-}
-
-// One warp: a head of q, k or v of one row. The window of the last row of a sequence is kept.
-template <typename T, int V>
-__device__ void convolve_head(const DeltaArguments& a, std::int64_t row, int head, int lane) {
-  constexpr int kPacks = kWidest / 32 / V;
-  const auto& c = a.config;
-  const int keys = static_cast<int>(2 * c.key_heads);
-  const bool is_value = head >= keys;
-  const auto width = static_cast<int>(is_value ? c.d_value : c.d_key);
-  const std::int64_t first =
-      is_value ? 2 * a.key_width + (head - keys) * c.d_value : head * c.d_key;
-  const std::int64_t channels = a.channels;
-  const int taps = static_cast<int>(c.taps);
-  const DeltaSequence s = a.sequences[a.row_sequences[row]];
-  const int offset = static_cast<int>(row - s.begin);
-  const bool keeps = s.next_row >= 0 && offset == s.length - 1;
-  float y[kPacks][V] = {};
-  float squares = 0.0f;
-#pragma unroll
-  for (int j = 0; j < kPacks; ++j) {
-    const int at = (lane + 32 * j) * V;
-    if (at >= width) continue;
-    for (int tap = 0; tap < taps; ++tap) {
-      const int back = taps - 1 - tap;
-      Pack<float, V> x = {};
-      if (back <= offset) {
-        const auto* from = static_cast<const T*>(a.projected) + (row - back) * a.stride + first;
-        const auto values = *reinterpret_cast<const Pack<T, V>*>(from + at);
-        for (int i = 0; i < V; ++i) x.values[i] = to_float(values.values[i]);
-      } else if (s.past_row >= 0) {
-        const auto* from =
-            a.inputs + ((s.past_row + 1) * (c.taps - 1) + offset - back) * channels + first;
-        x = *reinterpret_cast<const Pack<float, V>*>(from + at);
-      }
-      const auto weight = *reinterpret_cast<const Pack<float, V>*>(a.vectors.convolution +
-                                                                   tap * channels + first + at);
-      for (int i = 0; i < V; ++i) y[j][i] = fmaf(x.values[i], weight.values[i], y[j][i]);
-      if (keeps && tap > 0)
-        *reinterpret_cast<Pack<float, V>*>(
-            a.inputs + (s.next_row * (c.taps - 1) + tap - 1) * channels + first + at) = x;
-    }
-    for (int i = 0; i < V; ++i) {
-      y[j][i] *= sigmoid(y[j][i]);  // SiLU
-      squares = fmaf(y[j][i], y[j][i], squares);
-    }
-  }
-  const float scale = is_value ? 1.0f : rsqrtf(warp_sum(squares) + 1e-6f);
-#pragma unroll
-  for (int j = 0; j < kPacks; ++j) {
-    const int at = (lane + 32 * j) * V;
-    if (at >= width) continue;
-    Pack<T, V> result;
-    for (int i = 0; i < V; ++i) result.values[i] = from_float<T>(y[j][i] * scale);
-    *reinterpret_cast<Pack<T, V>*>(static_cast<T*>(a.qkv) + row * channels + first + at) = result;
-  }
-}
-
-template <typename T>
-__device__ void compute_rates(const DeltaArguments& a, std::int64_t row, int lane) {
-  const auto& c = a.config;
-  const T* b = static_cast<const T*>(a.projected) + row * a.stride + a.channels + a.value_width;
-  for (std::int64_t head = lane; head < c.value_heads; head += 32) {
-    const float x = to_float(b[c.value_heads + head]) + a.vectors.dt_bias[head];
-    const float softplus = log1pf(expf(-fabsf(x))) + fmaxf(x, 0.0f);
-    a.rates[row * c.value_heads + head] =
-        static_cast<float>(c.rate_scale) * sigmoid(to_float(b[head]));
-    a.log_decays[row * c.value_heads + head] = -expf(a.vectors.a_log[head]) * softplus;
-  }
-}
-
-// Each warp: one head, or the rates of all heads, of kConvolvedRows rows.
-template <typename T, int V>
-__global__ void convolve_kernel(DeltaArguments a) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int heads = static_cast<int>(2 * a.config.key_heads + a.config.value_heads);
-  const int blocks = heads / kWarps + 1;
-  const int head = static_cast<int>(blockIdx.x) % blocks * kWarps + threadIdx.x / 32;
-  if (head > heads) return;
-  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) / blocks * kConvolvedRows;
-  for (auto row = begin; row < min(begin + kConvolvedRows, a.rows); ++row)
-    if (head < heads)
-      convolve_head<T, V>(a, row, head, lane);
-    else
-      compute_rates<T>(a, row, lane);
-}
-
-template <typename T>
-__global__ void gate_kernel(DeltaArguments a) {
-  const auto& c = a.config;
-  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-  if (at >= a.rows * c.value_heads) return;
-  T* y = static_cast<T*>(a.output) + at * c.d_value;
-  const T* z = static_cast<const T*>(a.projected) + at / c.value_heads * a.stride + a.channels +
-               at % c.value_heads * c.d_value;
-  float squares = 0.0f;
-  for (std::int64_t i = threadIdx.x % 32; i < c.d_value; i += 32) {
-    const float value = to_float(y[i]);
-    squares = fmaf(value, value, squares);
-  }
-  const float scale =
-      rsqrtf(warp_sum(squares) / static_cast<float>(c.d_value) + static_cast<float>(c.norm_eps));
-  for (std::int64_t i = threadIdx.x % 32; i < c.d_value; i += 32) {
-    const float gate = to_float(z[i]);
-    y[i] = from_float<T>(to_float(y[i]) * scale * a.vectors.norm[i] * (gate * sigmoid(gate)));
-  }
-}
-
-// Sequences without chunks, and `row_states` of all; one block per sequence, head and kColumns
-// columns of the state. Lane l of the eight lanes of a column holds the keys l, l + 8, ...
-template <typename T, int kPerLane>
-__global__ void token_kernel(DeltaArguments a) {
-  const auto& c = a.config;
-  const int heads = static_cast<int>(c.value_heads);
-  const int tiles = static_cast<int>((c.d_value + kColumns - 1) / kColumns);
-  const int head = static_cast<int>(blockIdx.x) / tiles % heads;
-  const DeltaSequence s = a.sequences[blockIdx.x / tiles / heads];
-  const bool is_short = s.first_chunk < 0;
-  if (!is_short && a.state_row_count == 0) return;
-  const int lane = static_cast<int>(threadIdx.x) % kLanesPerColumn;
-  const int column =
-      static_cast<int>(blockIdx.x) % tiles * kColumns + threadIdx.x / kLanesPerColumn;
-  const bool inside = column < c.d_value;
-  float state[kPerLane] = {};
-  const auto visit_state = [&](auto change) {
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i)
-      if (inside && lane + kLanesPerColumn * i < c.d_key)
-        change(state[i], lane + kLanesPerColumn * i);
-  };
-  const auto store_state = [&](float* states, std::int64_t number) {
-    float* to = states + (number * heads + head) * c.d_key * c.d_value + column;
-    visit_state([&](float& value, int key) { to[key * c.d_value] = value; });
-  };
-  if (s.past_row >= 0)
-    visit_state([&](float& value, int key) {
-      value = a.states[((s.past_row * heads + head) * c.d_key + key) * c.d_value + column];
-    });
-  const T* k = static_cast<const T*>(a.qkv) + s.begin * a.channels + a.key_width +
-               head / (c.value_heads / c.key_heads) * c.d_key;
-  const T* v = static_cast<const T*>(a.qkv) + s.begin * a.channels + 2 * a.key_width +
-               head * c.d_value + column;
-  const float scale = rsqrtf(static_cast<float>(c.d_key));
-  std::int64_t wanted = 0;
-  while (wanted < a.state_row_count && a.state_rows[wanted] < s.begin) ++wanted;
-  for (std::int64_t row = s.begin; row < s.begin + s.length;
-       ++row, k += a.channels, v += a.channels) {
-    const float decay = expf(a.log_decays[row * heads + head]);
-    float predicted = 0.0f, output = 0.0f;
-    visit_state([&](float& x, int key) { predicted = fmaf(x, to_float(k[key]), predicted); });
-    predicted = decay * warp_sum<kLanesPerColumn>(predicted);
-    const float written = a.rates[row * heads + head] * (inside ? to_float(*v) - predicted : 0.0f);
-    visit_state([&](float& x, int key) {
-      x = fmaf(to_float(k[key]), written, decay * x);
-      output = fmaf(x, to_float(k[key - a.key_width]), output);
-    });
-    output = scale * warp_sum<kLanesPerColumn>(output);
-    if (is_short && inside && lane == 0)
-      static_cast<T*>(a.output)[(row * heads + head) * c.d_value + column] = from_float<T>(output);
-    while (wanted < a.state_row_count && a.state_rows[wanted] == row)
-      store_state(a.row_states, wanted++);
-  }
-  if (is_short && s.next_row >= 0) store_state(a.states, s.next_row);
-}
-
-constexpr int kChunk = static_cast<int>(kCudaDeltaChunk);
+constexpr int kChunk = static_cast<int>(kCudaRecurrenceChunk);
 constexpr int kTile = 64;           // columns of the state in a block of the chunk kernel
 constexpr int kChunkThreads = 128;  // four warps
 constexpr int kTiles = kChunk / 8;  // accumulators of 16 rows of a chunk x chunk matrix
@@ -239,7 +66,7 @@ __device__ __forceinline__ void multiply_tile(float (&c)[kCount][4], const Split
 
 // Starts the copy of channels [first, first + kWidth) of the rows of a chunk into a tile.
 template <int kWidth>
-__device__ void load_channels(char* tile, const DeltaArguments& a, DeltaChunk chunk,
+__device__ void load_channels(char* tile, const MixerArguments& a, RecurrenceChunk chunk,
                               std::int64_t first) {
   const auto* from = static_cast<const std::uint16_t*>(a.qkv) + first;
   load_tile_rows<kChunk, kWidth, kChunkThreads>(
@@ -274,14 +101,14 @@ __device__ void solve_column(const float* system, int column, float rate, T* mat
 
 // Matrices and factors of one chunk and head.
 template <typename T, int kKeys>
-__global__ void __launch_bounds__(kChunkThreads) chunk_matrices_kernel(DeltaArguments a) {
+__global__ void __launch_bounds__(kChunkThreads) chunk_matrices_kernel(MixerArguments a) {
   extern __shared__ __align__(16) char memory[];
   __shared__ double decays[kChunk];  // cumulated logarithms; their differences are accurate
   __shared__ float rates[kChunk];
   const int heads = static_cast<int>(a.config.value_heads);
   const int head = static_cast<int>(blockIdx.x) % heads;
   const std::int64_t key = head / (heads / a.config.key_heads) * kKeys;
-  const DeltaChunk chunk = a.chunks[blockIdx.x / heads];
+  const RecurrenceChunk chunk = a.chunks[blockIdx.x / heads];
   char* const keys = memory;
   char* const queries = keys + kChunk * kPitch<kKeys>;
   auto* const system = reinterpret_cast<float*>(queries + kChunk * kPitch<kKeys>);
@@ -343,7 +170,7 @@ struct ChunkRecurrence {
     char values[kChunk * kTilePitch];
     float factors[2 * kChunk];
   };
-  const DeltaArguments& a;
+  const MixerArguments& a;
   int head;
   int column;  // first of the block
   int lane;
@@ -353,7 +180,7 @@ struct ChunkRecurrence {
   // Starts the copies of a chunk.
   __device__ void load(Stage& stage, std::int64_t number) const {
     const auto& c = a.config;
-    const DeltaChunk chunk = a.chunks[number];
+    const RecurrenceChunk chunk = a.chunks[number];
     const auto key = head / (c.value_heads / c.key_heads) * kKeys;
     load_channels<kKeys>(stage.queries, a, chunk, key);
     load_channels<kKeys>(stage.keys, a, chunk, a.key_width + key);
@@ -459,13 +286,13 @@ struct ChunkRecurrence {
 
 // Walks the chunks of a sequence; one block per sequence, head and kTile columns of the state.
 template <typename T, int kKeys>
-__global__ void __launch_bounds__(kChunkThreads) chunk_kernel(DeltaArguments a) {
+__global__ void __launch_bounds__(kChunkThreads) chunk_kernel(MixerArguments a) {
   extern __shared__ __align__(16) char memory[];
   using Recurrence = ChunkRecurrence<T, kKeys>;
   auto* const stages = reinterpret_cast<typename Recurrence::Stage*>(memory);
   const int heads = static_cast<int>(a.config.value_heads);
   const int tiles = static_cast<int>(a.config.d_value) / kTile;
-  const DeltaSequence s = a.sequences[blockIdx.x / tiles / heads];
+  const MixerSequence s = a.sequences[blockIdx.x / tiles / heads];
   if (s.first_chunk < 0) return;
   Recurrence recurrence{.a = a,
                         .head = static_cast<int>(blockIdx.x) / tiles % heads,
@@ -493,16 +320,16 @@ __global__ void __launch_bounds__(kChunkThreads) chunk_kernel(DeltaArguments a) 
 }
 
 template <typename T>
-void run_chunks(const DeltaArguments& a, cudaStream_t stream) {
+void run_chunks(const MixerArguments& a, cudaStream_t stream) {
   const auto& c = a.config;
   dispatch_width<64, 96, 128>(c.d_key, [&](auto width) {
     constexpr int kKeys = decltype(width)::value;
     constexpr auto kShared = 2 * sizeof(typename ChunkRecurrence<T, kKeys>::Stage);
-    static_assert(kShared <= kDeltaChunkSharedMemory);
-    launch_with_shared_memory("compute matrices of a delta net", chunk_matrices_kernel<T, kKeys>,
+    static_assert(kShared <= kChunkSharedMemory);
+    launch_with_shared_memory("compute the matrices of chunks", chunk_matrices_kernel<T, kKeys>,
                               a.chunk_count * c.value_heads, kChunkThreads,
                               2 * kChunk * kPitch<kKeys> + kChunk * kSystemPitch * 4, stream, a);
-    launch_with_shared_memory("run a delta net", chunk_kernel<T, kKeys>,
+    launch_with_shared_memory("run a recurrence in chunks", chunk_kernel<T, kKeys>,
                               a.sequence_count * c.value_heads * (c.d_value / kTile), kChunkThreads,
                               static_cast<int>(kShared), stream, a);
   });
@@ -510,40 +337,8 @@ void run_chunks(const DeltaArguments& a, cudaStream_t stream) {
 
 }  // namespace
 
-void convolve_and_normalize(const DeltaArguments& a, cudaStream_t stream) {
-  const auto& c = a.config;
-  const auto heads = 2 * c.key_heads + c.value_heads;
-  const auto blocks = (a.rows + kConvolvedRows - 1) / kConvolvedRows * (heads / kWarps + 1);
-  const bool in_fours = c.d_key % 4 == 0 && c.d_value % 4 == 0 && a.stride % 4 == 0;
-  dispatch_element_type(a.dtype, [&](auto type) {
-    using T = decltype(type);
-    launch_with_shared_memory("convolve q, k and v",
-                              in_fours ? convolve_kernel<T, 4> : convolve_kernel<T, 1>, blocks,
-                              32 * kWarps, 0, stream, a);
-  });
-}
-
-void delta_rule(const DeltaArguments& a, cudaStream_t stream) {
-  const auto& c = a.config;
-  if (a.chunk_count > 0)
-    dispatch_16bit_type(a.dtype, [&](auto type) { run_chunks<decltype(type)>(a, stream); });
-  if (!a.has_short_sequences && a.state_row_count == 0) return;
-  const auto blocks = a.sequence_count * c.value_heads * ((c.d_value + kColumns - 1) / kColumns);
-  dispatch_element_type(a.dtype, [&](auto type) {
-    dispatch_width<32, 64, 128, kWidest>(c.d_key, [&](auto width) {
-      launch_with_shared_memory(
-          "run a delta net", token_kernel<decltype(type), decltype(width)::value / kLanesPerColumn>,
-          blocks, kColumns * kLanesPerColumn, 0, stream, a);
-    });
-  });
-}
-
-void normalize_and_gate(const DeltaArguments& a, cudaStream_t stream) {
-  const auto blocks = (a.rows * a.config.value_heads + kWarps - 1) / kWarps;
-  dispatch_element_type(a.dtype, [&](auto type) {
-    launch_with_shared_memory("gate a delta net", gate_kernel<decltype(type)>, blocks, 32 * kWarps,
-                              0, stream, a);
-  });
+void run_recurrence_in_chunks(const MixerArguments& a, cudaStream_t stream) {
+  dispatch_16bit_type(a.dtype, [&](auto type) { run_chunks<decltype(type)>(a, stream); });
 }
 
 }  // namespace qkscope::cuda

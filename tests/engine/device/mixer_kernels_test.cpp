@@ -1,4 +1,6 @@
 // Kernels of gated delta nets against the recurrence of engine/ops, which has its own reference.
+#include "engine/device/cuda/mixer/mixer_kernels.h"
+
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -7,8 +9,7 @@
 
 #include "base/core/numbers.h"
 #include "device_buffer.h"
-#include "engine/device/cuda/mixer/delta_kernels.h"
-#include "engine/device/delta_plan.h"
+#include "engine/device/recurrence_plan.h"
 #include "engine/ops/mixer.h"
 
 namespace qkscope {
@@ -86,13 +87,13 @@ RuleResult on_gpu(const MixerConfig& c, const RuleInput& input, DType dtype,
   DeviceBuffer row_states(state_rows.size() * state_floats * sizeof(float));
   for (auto* buffer : {&output, &states, &row_states}) buffer->poison();
   for (std::size_t pass = 0; pass < passes.size(); ++pass) {
-    std::vector<cuda::DeltaSequence> sequences;
-    std::vector<cuda::DeltaChunk> chunks(1);  // the first is not used: no buffer is empty
+    std::vector<cuda::MixerSequence> sequences;
+    std::vector<cuda::RecurrenceChunk> chunks(1);  // the first is not used: no buffer is empty
     bool has_short = false;
     for (const auto& [begin, length, past] : passes[pass]) {
       const auto slot = static_cast<std::int32_t>(sequences.size());
       const auto now = static_cast<std::int32_t>(pass % 2);
-      const bool is_short = !has_cuda_delta_chunks(c, dtype) || length < kCudaDeltaChunk;
+      const bool is_short = !runs_in_cuda_chunks(c, dtype) || length < kCudaRecurrenceChunk;
       has_short |= is_short;
       sequences.push_back({begin, length, past ? 2 * slot + now : -1, 2 * slot + 1 - now,
                            is_short ? -1 : static_cast<std::int32_t>(chunks.size())});
@@ -101,12 +102,12 @@ RuleResult on_gpu(const MixerConfig& c, const RuleInput& input, DType dtype,
     }
     const DeviceBuffer device_sequences(sequences), device_chunks(chunks);
     const auto pairs = chunks.size() * as_index(c.value_heads);
-    const DeviceBuffer matrices(pairs * as_index(kCudaDeltaMatrixBytes));
-    const DeviceBuffer factors(pairs * as_index(kCudaDeltaFactorBytes));
-    cuda::DeltaArguments a{.config = c, .dtype = dtype, .rows = kRows};
-    a.sequences = device_sequences.get<cuda::DeltaSequence>();
+    const DeviceBuffer matrices(pairs * as_index(kCudaChunkMatrixBytes));
+    const DeviceBuffer factors(pairs * as_index(kCudaChunkFactorBytes));
+    cuda::MixerArguments a{.config = c, .dtype = dtype, .rows = kRows};
+    a.sequences = device_sequences.get<cuda::MixerSequence>();
     a.sequence_count = std::ssize(sequences);
-    a.chunks = device_chunks.get<cuda::DeltaChunk>();
+    a.chunks = device_chunks.get<cuda::RecurrenceChunk>();
     a.chunk_count = chunks.size() > 1 ? std::ssize(chunks) : 0;
     a.has_short_sequences = has_short;
     a.qkv = qkv.get();
@@ -119,7 +120,7 @@ RuleResult on_gpu(const MixerConfig& c, const RuleInput& input, DType dtype,
     a.state_rows = wanted.get<std::int32_t>();
     a.state_row_count = pass + 1 == passes.size() ? std::ssize(state_rows) : 0;
     a.row_states = row_states.get<float>();
-    cuda::delta_rule(a, nullptr);
+    cuda::run_recurrence(a, nullptr);
     require(cudaDeviceSynchronize());
   }
   return {decoded(output.download<std::byte>(), dtype), row_states.download<float>()};

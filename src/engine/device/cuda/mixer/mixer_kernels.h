@@ -12,9 +12,9 @@
 
 namespace qkscope::cuda {
 
-constexpr std::size_t kDeltaChunkSharedMemory = 160 << 10;  // that sequences with chunks need
+constexpr std::size_t kChunkSharedMemory = 160 << 10;  // that sequences with chunks need
 
-struct DeltaSequence {
+struct MixerSequence {
   std::int32_t begin;        // first row
   std::int32_t length;       // rows
   std::int32_t past_row;     // row of inputs and states before the pass; -1: zeros
@@ -22,19 +22,19 @@ struct DeltaSequence {
   std::int32_t first_chunk;  // number of its first chunk; -1: runs token by token
 };
 
-struct DeltaChunk {
+struct RecurrenceChunk {
   std::int32_t begin;  // first row
-  std::int32_t rows;   // up to kDeltaChunk
+  std::int32_t rows;   // up to kCudaRecurrenceChunk
 };
 
-struct DeltaVectors {
+struct MixerVectors {
   const float* convolution = nullptr;  // (taps, channels)
   const float* a_log = nullptr;        // (value_heads)
   const float* dt_bias = nullptr;      // (value_heads)
   const float* norm = nullptr;         // (d_value)
 };
 
-struct DeltaArguments {
+struct MixerArguments {
   MixerConfig config;
   std::int64_t key_width = config.key_width();
   std::int64_t value_width = config.value_width();
@@ -43,20 +43,20 @@ struct DeltaArguments {
   std::int64_t rows = 0;
   const void* projected = nullptr;  // (rows, stride): q, k, v, z, b and a
   std::int64_t stride = 0;          // elements
-  DeltaVectors vectors = {};
+  MixerVectors vectors = {};
 
-  const DeltaSequence* sequences = nullptr;  // (sequence_count)
+  const MixerSequence* sequences = nullptr;  // (sequence_count)
   std::int64_t sequence_count = 0;
   const std::int32_t* row_sequences = nullptr;  // (rows)
-  const DeltaChunk* chunks = nullptr;           // (chunk_count)
+  const RecurrenceChunk* chunks = nullptr;      // (chunk_count)
   std::int64_t chunk_count = 0;
   bool has_short_sequences = false;  // some sequence runs token by token
 
   void* qkv = nullptr;          // (rows, channels) convolved; q and k of unit length
   float* rates = nullptr;       // (rows, value_heads)
   float* log_decays = nullptr;  // (rows, value_heads)
-  void* matrices = nullptr;     // (chunks, value_heads, 4, chunk, chunk), see delta_rule()
-  float* factors = nullptr;     // (chunks, value_heads, 2, chunk), see delta_rule()
+  void* matrices = nullptr;     // (chunks, value_heads, 4, chunk, chunk), see run_recurrence()
+  float* factors = nullptr;     // (chunks, value_heads, 2, chunk), see run_recurrence()
   void* output = nullptr;       // (rows, value_heads, d_value)
 
   float* inputs = nullptr;  // (any, taps - 1, channels) last inputs of the convolution
@@ -68,7 +68,7 @@ struct DeltaArguments {
 };
 
 // Convolves `projected` into `qkv`, scales q and k to unit length, and computes rates and decays.
-void convolve_and_normalize(const DeltaArguments& arguments, cudaStream_t stream);
+void convolve_inputs(const MixerArguments& arguments, cudaStream_t stream);
 
 // The recurrence: writes `output`, states after the pass and `row_states`. Sequences with chunks
 // run on tensor cores: one kernel computes, for all chunks at once,
@@ -80,9 +80,11 @@ void convolve_and_normalize(const DeltaArguments& arguments, cudaStream_t stream
 //   w = T (v - e^c K S),  output = e^c Q S + P w,  S = e^(c_last) S + K' (e^(c_last - c) w).
 // FlashInfer (0.6) has a kernel of this recurrence, which needs d_key = d_value = 128, has one
 // block per sequence and head, and inverts in float16.
-void delta_rule(const DeltaArguments& arguments, cudaStream_t stream);
+void run_recurrence(const MixerArguments& arguments, cudaStream_t stream);
+// The part of run_recurrence() for sequences with chunks.
+void run_recurrence_in_chunks(const MixerArguments& arguments, cudaStream_t stream);
 
 // RMSNorm of the heads of `output`, times silu(z), in place.
-void normalize_and_gate(const DeltaArguments& arguments, cudaStream_t stream);
+void normalize_and_gate_output(const MixerArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

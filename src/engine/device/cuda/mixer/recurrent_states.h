@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/delta_plan.h"
+#include "engine/device/recurrence_plan.h"
 #include "qkscope/forward.h"
 #include "qkscope/model.h"
 
@@ -14,15 +14,15 @@ namespace qkscope::cuda {
 
 // Every slot has two rows. A pass reads the current row and writes the other one, which commit()
 // makes current: a pass that throws leaves the states unchanged.
-class DeltaStates {
+class RecurrentStates {
  public:
-  DeltaStates(const ModelConfig& model, std::int64_t slots)
+  RecurrentStates(const ModelConfig& model, std::int64_t slots)
       : input_floats_((model.mixer.taps - 1) * model.mixer.channels()),
         is_second_(as_index(slots)),
         layers_(model.layers.size()) {
     for (std::size_t i = 0; i < layers_.size(); ++i)
       if (model.layers[i].mixer == Mixer::gated_delta)
-        layers_[i].reserve(slots * cuda_delta_state_bytes(model.mixer), "recurrent states");
+        layers_[i].reserve(slots * cuda_mixer_state_bytes(model.mixer), "recurrent states");
   }
 
   // (2 * slots, taps - 1, channels) last inputs of the convolution
