@@ -71,18 +71,15 @@ std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, D
   return rows * (experts.count * element + 8 * experts.per_token) + roomy / 4 * 5;
 }
 
-// Bytes of a gated delta net: projections, convolved q, k and v, output and its kept rows, rates
-// and decays, and what the chunks need; a sequence has at most twice as many chunks as full ones.
+// Bytes of a mixer: projections, convolved q, k and v, output and its kept rows, rates and decays,
+// and what the chunks need; a sequence has at most twice as many chunks as full ones. A short
+// convolution has no convolved q, k and v, but projections as wide as k, v and z.
 std::int64_t mixer_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto& mixer = model.mixer;
   const auto width = 2 * mixer.channels() + 3 * mixer.value_width() + 2 * mixer.value_heads + 8;
   const auto chunks = runs_in_cuda_chunks(mixer, dtype) ? 2 * rows / kCudaRecurrenceChunk : 0;
   return rows * (width * element_size(dtype) + 8 * mixer.value_heads) +
-         chunks * mixer.value_heads * (kCudaChunkMatrixBytes + kCudaChunkFactorBytes);
-}
-
-std::int64_t state_layers(const ModelConfig& model) {
-  return std::ranges::count(model.layers, Mixer::gated_delta, &LayerConfig::mixer);
+         chunks * mixer.value_heads * (cuda_chunk_matrix_bytes(mixer) + kCudaChunkFactorBytes);
 }
 
 std::int64_t activation_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
@@ -241,9 +238,8 @@ std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
   const auto embedding = (model.embedding_rows + positions) * model.d_model;
   // The widest MLP matrix needs a second buffer, which is used to interleave gate and up.
   const auto waiting = 2 * model.d_mlp * model.d_model;
-  const auto attention_layers = std::ranges::count_if(model.layers, &LayerConfig::has_attention);
-  const auto layers = largest_layer_elements(model) *
-                      std::min<std::int64_t>(attention_layers + state_layers(model), 2);
+  const auto running = std::ranges::count(model.layers, false, &LayerConfig::cross_attention);
+  const auto layers = largest_layer_elements(model) * std::min<std::int64_t>(running, 2);
   return (embedding + waiting + layers) * element_size(dtype);
 }
 
@@ -264,7 +260,8 @@ std::int64_t DeviceBudget::weight_bytes(bool streamed) const {
 }
 
 std::int64_t DeviceBudget::reserve_cache(std::int64_t sequences, std::int64_t positions) {
-  const auto states = state_layers(model_) * cuda_mixer_state_bytes(model_.mixer);
+  const auto states = std::ranges::count_if(model_.layers, &LayerConfig::has_state) *
+                      cuda_mixer_state_bytes(model_.mixer);
   const auto bytes = sequences * (positions * cache_token_bytes(model_, options_.dtype) + states);
   const auto rest = weight_bytes(streams_) + activation_bytes(model_, sequences, options_);
   auto caches = caches_->load();

@@ -239,7 +239,7 @@ class CudaKeyValueStore : public KeyValueStore {
   CudaKeyValueStore(const CudaKeyValueStore&) = delete;
   CudaKeyValueStore& operator=(const CudaKeyValueStore&) = delete;
 
-  // States of the gated delta nets, or null.
+  // States of the layers that keep one, or null.
   RecurrentStates* recurrent() { return recurrent_ ? &*recurrent_ : nullptr; }
 
   // Keys or values of a layer, shape (sequences * positions, n_kv_heads, width of a head), rows

@@ -112,8 +112,10 @@ class LayerPlacement {
   DeviceMixer place_mixer(const MixerWeights& from, float residual_scale) {
     return {.projection = place_linear({&from.q, &from.k, &from.v, &from.z, &from.b, &from.a}),
             .vectors = {.convolution = place_floats(from.convolution),
+                        .convolution_bias = place_floats(from.convolution_bias),
                         .a_log = place_floats(from.a_log),
                         .dt_bias = place_floats(from.dt_bias),
+                        .skip = place_floats(from.skip),
                         .norm = place_floats(from.norm)},
             .output = place_linear({&from.output}, residual_scale)};
   }

@@ -208,9 +208,10 @@ struct DeviceLatentAttention {
   DeviceNorm q_norm;         // (q_rank) or none
 };
 
-// Weights of a gated delta net; q, k, v, z, b and a are stacked.
+// Weights of a mixer that keeps a state; those of q, k, v, z, b and a that its kind has are
+// stacked.
 struct DeviceMixer {
-  DeviceLinear projection;  // (channels + value_width + 2 value_heads, d_model)
+  DeviceLinear projection;  // (channels and gates, d_model)
   MixerVectors vectors;
   DeviceLinear output;  // (d_model, value_width)
 };
@@ -224,7 +225,7 @@ struct DeviceLayer {
   DeviceLinear o;                             // (d_model, n_heads d_head)
   DeviceLinear gate_up;                       // (2 d_mlp, d_model); without a gate (d_mlp, d_model)
   DeviceLinear down;                          // (d_model, d_mlp); both may be a shared expert
-  DeviceMixer mixer;                          // of layers without attention
+  DeviceMixer mixer;                          // of layers with a state
   DeviceLinear shared_gate;                   // (1, d_model) gate of the shared expert, or none
   DeviceLinear router;                        // (experts, d_model) or none
   const float* selection_bias = nullptr;      // (experts) or null

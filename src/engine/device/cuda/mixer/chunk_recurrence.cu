@@ -7,11 +7,13 @@ namespace qkscope::cuda {
 namespace {
 
 constexpr int kChunk = static_cast<int>(kCudaRecurrenceChunk);
-constexpr int kTile = 64;           // columns of the state in a block of the chunk kernel
-constexpr int kChunkThreads = 128;  // four warps
-constexpr int kTiles = kChunk / 8;  // accumulators of 16 rows of a chunk x chunk matrix
-constexpr int kMatrices = 4;
+constexpr int kTile = 64;                 // columns of the state in a block of the chunk kernel
+constexpr int kChunkThreads = 128;        // four warps
+constexpr int kTiles = kChunk / 8;        // accumulators of 16 rows of a chunk x chunk matrix
 constexpr int kSystemPitch = kChunk + 8;  // floats
+// Matrices of a chunk and head: high and low part of T, of the delta rule, and of P.
+template <bool kDelta>
+constexpr int kMatrices = kDelta ? 4 : 2;
 
 // A 16 x 16 operand in nearly float32 precision: the sum of two fragments of T.
 template <typename T>
@@ -100,7 +102,7 @@ __device__ void solve_column(const float* system, int column, float rate, T* mat
 }
 
 // Matrices and factors of one chunk and head.
-template <typename T, int kKeys>
+template <typename T, int kKeys, bool kDelta>
 __global__ void __launch_bounds__(kChunkThreads) chunk_matrices_kernel(MixerArguments a) {
   extern __shared__ __align__(16) char memory[];
   __shared__ double decays[kChunk];  // cumulated logarithms; their differences are accurate
@@ -132,33 +134,40 @@ __global__ void __launch_bounds__(kChunkThreads) chunk_matrices_kernel(MixerArgu
 #pragma unroll
   for (int step = 0; step < kKeys / 16; ++step) {
     SplitFragment<T> rows;
-    load_matrices(rows.high, fragment_address<kPitch<kKeys>, true>(keys, row, 16 * step));
-    multiply_tile<T, kPitch<kKeys>, false, true>(k_k, rows, keys, step);
+    if constexpr (kDelta) {
+      load_matrices(rows.high, fragment_address<kPitch<kKeys>, true>(keys, row, 16 * step));
+      multiply_tile<T, kPitch<kKeys>, false, true>(k_k, rows, keys, step);
+    }
     load_matrices(rows.high, fragment_address<kPitch<kKeys>, true>(queries, row, 16 * step));
     multiply_tile<T, kPitch<kKeys>, false, true>(q_k, rows, keys, step);
   }
   T* const matrices = static_cast<T*>(a.matrices) +
-                      static_cast<std::int64_t>(blockIdx.x) * kMatrices * kChunk * kChunk;
+                      static_cast<std::int64_t>(blockIdx.x) * kMatrices<kDelta> * kChunk * kChunk;
 #pragma unroll
   for (int e = 0; e < 4 * kTiles; ++e) {
     const int i = row + thread % 32 / 4 + e / 2 % 2 * 8;
     const int j = e / 4 * 8 + thread % 4 * 2 + e % 2;
-    const float decay = j <= i ? expf(static_cast<float>(decays[i] - decays[j])) : 0.0f;
-    system[i * kSystemPitch + j] = j < i ? rates[i] * decay * k_k[e / 4][e % 4] : 0.0f;
-    store_split(matrices + 2 * kChunk * kChunk, i * kChunk + j, decay * q_k[e / 4][e % 4]);
+    float decay = j <= i ? expf(static_cast<float>(decays[i] - decays[j])) : 0.0f;
+    if constexpr (kDelta)
+      system[i * kSystemPitch + j] = j < i ? rates[i] * decay * k_k[e / 4][e % 4] : 0.0f;
+    else
+      decay *= rates[j];
+    store_split(matrices + (kMatrices<kDelta> - 2) * kChunk * kChunk, i * kChunk + j,
+                decay * q_k[e / 4][e % 4]);
   }
   __syncthreads();
   if (thread >= kChunk) return;
   float* const factors = a.factors + static_cast<std::int64_t>(blockIdx.x) * 2 * kChunk;
   factors[thread] = expf(static_cast<float>(decays[thread]));
-  factors[kChunk + thread] = expf(static_cast<float>(decays[kChunk - 1] - decays[thread]));
-  solve_column(system, thread, rates[thread], matrices);
+  factors[kChunk + thread] = expf(static_cast<float>(decays[kChunk - 1] - decays[thread])) *
+                             (kDelta ? 1.0f : rates[thread]);
+  if constexpr (kDelta) solve_column(system, thread, rates[thread], matrices);
 }
 
 // The recurrence of one head for kTile columns of the state, transposed: each warp holds 16
 // columns, the state as (16, d_key), w and output as (16, chunk). `Stage` is the shared memory of a
 // chunk.
-template <typename T, int kKeys>
+template <typename T, int kKeys, bool kDelta>
 struct ChunkRecurrence {
   static constexpr int kKeyPitch = kPitch<kKeys>;
   static constexpr int kTilePitch = kPitch<kChunk>;
@@ -166,7 +175,7 @@ struct ChunkRecurrence {
   struct Stage {
     char keys[kChunk * kKeyPitch];
     char queries[kChunk * kKeyPitch];
-    char matrices[kMatrices * kMatrixBytes];
+    char matrices[kMatrices<kDelta> * kMatrixBytes];
     char values[kChunk * kTilePitch];
     float factors[2 * kChunk];
   };
@@ -187,10 +196,10 @@ struct ChunkRecurrence {
     load_channels<kTile>(stage.values, a, chunk, 2 * a.key_width + head * c.d_value + column);
     const auto at = number * c.value_heads + head;
     const auto* from =
-        static_cast<const std::uint16_t*>(a.matrices) + at * kMatrices * kChunk * kChunk;
-    load_tile_rows<kMatrices * kChunk, kChunk, kChunkThreads>(
+        static_cast<const std::uint16_t*>(a.matrices) + at * kMatrices<kDelta> * kChunk * kChunk;
+    load_tile_rows<kMatrices<kDelta> * kChunk, kChunk, kChunkThreads>(
         stage.matrices, HeadRows<const std::uint16_t, true>{from, kChunk, kChunk}, 0,
-        kMatrices * kChunk);
+        kMatrices<kDelta> * kChunk);
     const int four = static_cast<int>(threadIdx.x) * 4;
     if (four < 2 * kChunk)
       copy_async(shared_address(reinterpret_cast<char*>(stage.factors + four)),
@@ -213,22 +222,25 @@ struct ChunkRecurrence {
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       const SplitFragment<T> part(state[2 * step], state[2 * step + 1]);
-      multiply_tile<T, kKeyPitch, false, false>(w, part, stage.keys, step);
+      if constexpr (kDelta) multiply_tile<T, kKeyPitch, false, false>(w, part, stage.keys, step);
       multiply_tile<T, kKeyPitch, false, false>(output, part, stage.queries, step);
     }
-    subtract_from_values(stage, w, output);
-    float written[kTiles][4] = {};
-    multiply_lower(stage.matrices, w, written);
-    multiply_lower(stage.matrices + 2 * kMatrixBytes, written, output);
+    take_values(stage, w, output);
+    if constexpr (kDelta) {
+      float solved[kTiles][4] = {};
+      multiply_lower(stage.matrices, w, solved);
 #pragma unroll
-    for (int e = 0; e < 4 * kTiles; ++e)
-      written[e / 4][e % 4] *= stage.factors[kChunk + position(e)];
+      for (int e = 0; e < 4 * kTiles; ++e) w[e / 4][e % 4] = solved[e / 4][e % 4];
+    }
+    multiply_lower(stage.matrices + (kMatrices<kDelta> - 2) * kMatrixBytes, w, output);
+#pragma unroll
+    for (int e = 0; e < 4 * kTiles; ++e) w[e / 4][e % 4] *= stage.factors[kChunk + position(e)];
 #pragma unroll
     for (int e = 0; e < kKeys / 2; ++e) state[e / 4][e % 4] *= stage.factors[kChunk - 1];
 #pragma unroll
     for (int step = 0; step < kChunk / 16; ++step)
       multiply_tile<T, kKeyPitch, true, false>(
-          state, SplitFragment<T>(written[2 * step], written[2 * step + 1]), stage.keys, step);
+          state, SplitFragment<T>(w[2 * step], w[2 * step + 1]), stage.keys, step);
   }
 
   // Position in the chunk, or key of the state, of value e of accumulators with 16 rows.
@@ -236,9 +248,10 @@ struct ChunkRecurrence {
     return e / 4 * 8 + lane % 4 * 2 + e % 2;
   }
 
-  // w = v - e^c w, output = e^c output.
-  __device__ void subtract_from_values(const Stage& stage, float (&w)[kTiles][4],
-                                       float (&output)[kTiles][4]) const {
+  // w = v - e^c w, output = e^c output; in Mamba 2, w = v, output = e^c output + D v.
+  __device__ void take_values(const Stage& stage, float (&w)[kTiles][4],
+                              float (&output)[kTiles][4]) const {
+    const float skip = a.vectors.skip == nullptr ? 0.0f : a.vectors.skip[head];
 #pragma unroll
     for (int pair = 0; pair < kTiles / 2; ++pair) {
       std::uint32_t v[4];
@@ -249,26 +262,29 @@ struct ChunkRecurrence {
         const int e = 8 * pair + i;
         const auto values = reinterpret_cast<const Pack<T, 2>&>(v[i / 2]);
         const float factor = stage.factors[position(e)];
-        w[e / 4][e % 4] = to_float(values.values[i % 2]) - factor * w[e / 4][e % 4];
+        const float value = to_float(values.values[i % 2]);
+        w[e / 4][e % 4] = value - factor * w[e / 4][e % 4];
         output[e / 4][e % 4] *= factor;
+        if constexpr (!kDelta) output[e / 4][e % 4] += skip * value;
       }
     }
   }
 
-  // y += x M', for a lower triangular M (chunk, chunk) that is the sum of two matrices.
+  // y += x M', for a lower triangular M (chunk, chunk) that is the sum of two matrices. Values of
+  // Mamba 2, x = v, have no low part.
   __device__ void multiply_lower(const char* matrix, const float (&x)[kTiles][4],
                                  float (&y)[kTiles][4]) const {
 #pragma unroll
     for (int step = 0; step < kChunk / 16; ++step) {
       const SplitFragment<T> part(x[2 * step], x[2 * step + 1]);
-      multiply_tile<T, kTilePitch, false, false>(y, part, matrix, step, step);
+      multiply_tile<T, kTilePitch, false, !kDelta>(y, part, matrix, step, step);
       multiply_tile<T, kTilePitch, false, true>(y, part, matrix + kMatrixBytes, step, step);
     }
   }
 
   // Writes the output of the warp over its part of the values, and from there to the rows of `to`.
   __device__ void store(Stage& stage, const float (&output)[kTiles][4], T* to, int rows) const {
-    const float scale = rsqrtf(static_cast<float>(kKeys));
+    const float scale = kDelta ? rsqrtf(static_cast<float>(kKeys)) : 1.0f;
     __syncwarp();
 #pragma unroll
     for (int e = 0; e < 4 * kTiles; ++e)
@@ -285,10 +301,10 @@ struct ChunkRecurrence {
 };
 
 // Walks the chunks of a sequence; one block per sequence, head and kTile columns of the state.
-template <typename T, int kKeys>
+template <typename T, int kKeys, bool kDelta>
 __global__ void __launch_bounds__(kChunkThreads) chunk_kernel(MixerArguments a) {
   extern __shared__ __align__(16) char memory[];
-  using Recurrence = ChunkRecurrence<T, kKeys>;
+  using Recurrence = ChunkRecurrence<T, kKeys, kDelta>;
   auto* const stages = reinterpret_cast<typename Recurrence::Stage*>(memory);
   const int heads = static_cast<int>(a.config.value_heads);
   const int tiles = static_cast<int>(a.config.d_value) / kTile;
@@ -319,26 +335,33 @@ __global__ void __launch_bounds__(kChunkThreads) chunk_kernel(MixerArguments a) 
     recurrence.visit_state(s.next_row, [](float& value, float* to) { *to = value; });
 }
 
-template <typename T>
+template <typename T, int kKeys, bool kDelta>
 void run_chunks(const MixerArguments& a, cudaStream_t stream) {
   const auto& c = a.config;
-  dispatch_width<64, 96, 128>(c.d_key, [&](auto width) {
-    constexpr int kKeys = decltype(width)::value;
-    constexpr auto kShared = 2 * sizeof(typename ChunkRecurrence<T, kKeys>::Stage);
-    static_assert(kShared <= kChunkSharedMemory);
-    launch_with_shared_memory("compute the matrices of chunks", chunk_matrices_kernel<T, kKeys>,
-                              a.chunk_count * c.value_heads, kChunkThreads,
-                              2 * kChunk * kPitch<kKeys> + kChunk * kSystemPitch * 4, stream, a);
-    launch_with_shared_memory("run a recurrence in chunks", chunk_kernel<T, kKeys>,
-                              a.sequence_count * c.value_heads * (c.d_value / kTile), kChunkThreads,
-                              static_cast<int>(kShared), stream, a);
-  });
+  constexpr auto kShared = 2 * sizeof(typename ChunkRecurrence<T, kKeys, kDelta>::Stage);
+  static_assert(kShared <= chunk_shared_memory(kKeys));
+  launch_with_shared_memory(
+      "compute the matrices of chunks", chunk_matrices_kernel<T, kKeys, kDelta>,
+      a.chunk_count * c.value_heads, kChunkThreads,
+      2 * kChunk * kPitch<kKeys> + (kDelta ? kChunk * kSystemPitch * 4 : 0), stream, a);
+  launch_with_shared_memory("run a recurrence in chunks", chunk_kernel<T, kKeys, kDelta>,
+                            a.sequence_count * c.value_heads * (c.d_value / kTile), kChunkThreads,
+                            static_cast<int>(kShared), stream, a);
 }
 
 }  // namespace
 
+// Each kind has the types and widths of keys for which runs_in_cuda_chunks() is true.
 void run_recurrence_in_chunks(const MixerArguments& a, cudaStream_t stream) {
-  dispatch_16bit_type(a.dtype, [&](auto type) { run_chunks<decltype(type)>(a, stream); });
+  if (a.config.kind == Mixer::mamba2)
+    return dispatch_width<64, 128, 256>(a.config.d_key, [&](auto keys) {
+      run_chunks<__nv_bfloat16, decltype(keys)::value, false>(a, stream);
+    });
+  dispatch_16bit_type(a.dtype, [&](auto type) {
+    dispatch_width<64, 96, 128>(a.config.d_key, [&](auto keys) {
+      run_chunks<decltype(type), decltype(keys)::value, true>(a, stream);
+    });
+  });
 }
 
 }  // namespace qkscope::cuda

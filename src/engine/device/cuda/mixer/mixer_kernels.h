@@ -1,5 +1,6 @@
-// CUDA kernels of a gated delta net (MixerConfig in qkscope/model.h has the formulas). Rows
-// are those of a batch; a sequence starts from a zero state or from the state of a cache.
+// CUDA kernels of the mixers that keep a state: gated delta nets, Mamba 2 and short convolutions
+// (MixerConfig in qkscope/model.h has the formulas). Rows are those of a batch; a sequence starts
+// from a zero state or from the state of a cache.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,10 @@
 
 namespace qkscope::cuda {
 
-constexpr std::size_t kChunkSharedMemory = 160 << 10;  // that sequences with chunks need
+// Returns the bytes of shared memory that sequences with chunks need.
+constexpr std::size_t chunk_shared_memory(std::int64_t d_key) {
+  return static_cast<std::size_t>(d_key > 128 ? 188 : 160) << 10;
+}
 
 struct MixerSequence {
   std::int32_t begin;        // first row
@@ -28,10 +32,12 @@ struct RecurrenceChunk {
 };
 
 struct MixerVectors {
-  const float* convolution = nullptr;  // (taps, channels)
-  const float* a_log = nullptr;        // (value_heads)
-  const float* dt_bias = nullptr;      // (value_heads)
-  const float* norm = nullptr;         // (d_value)
+  const float* convolution = nullptr;       // (taps, channels)
+  const float* convolution_bias = nullptr;  // (channels) or null
+  const float* a_log = nullptr;             // (value_heads)
+  const float* dt_bias = nullptr;           // (value_heads)
+  const float* skip = nullptr;              // (value_heads): D of Mamba 2; else null
+  const float* norm = nullptr;              // (d_value), or (value_width) of Mamba 2; or null
 };
 
 struct MixerArguments {
@@ -41,8 +47,9 @@ struct MixerArguments {
   std::int64_t channels = config.channels();
   DType dtype = DType::bf16;
   std::int64_t rows = 0;
-  const void* projected = nullptr;  // (rows, stride): q, k, v, z, b and a
-  std::int64_t stride = 0;          // elements
+  const void* projected =
+      nullptr;              // (rows, stride): those of q, k, v, z, b and a that the kind has
+  std::int64_t stride = 0;  // elements
   MixerVectors vectors = {};
 
   const MixerSequence* sequences = nullptr;  // (sequence_count)
@@ -52,22 +59,25 @@ struct MixerArguments {
   std::int64_t chunk_count = 0;
   bool has_short_sequences = false;  // some sequence runs token by token
 
-  void* qkv = nullptr;          // (rows, channels) convolved; q and k of unit length
+  // Not in a short convolution:
+  void* qkv = nullptr;          // (rows, channels) convolved
   float* rates = nullptr;       // (rows, value_heads)
   float* log_decays = nullptr;  // (rows, value_heads)
-  void* matrices = nullptr;     // (chunks, value_heads, 4, chunk, chunk), see run_recurrence()
+  void* matrices = nullptr;     // (chunks, value_heads, 4 or 2, chunk, chunk), see run_recurrence()
   float* factors = nullptr;     // (chunks, value_heads, 2, chunk), see run_recurrence()
-  void* output = nullptr;       // (rows, value_heads, d_value)
+
+  void* output = nullptr;  // (rows, value_heads, d_value)
 
   float* inputs = nullptr;  // (any, taps - 1, channels) last inputs of the convolution
-  float* states = nullptr;  // (any, value_heads, d_key, d_value)
+  float* states = nullptr;  // (any, value_heads, d_key, d_value); not in a short convolution
 
   const std::int32_t* state_rows = nullptr;  // (state_row_count) ascending
   std::int64_t state_row_count = 0;
-  float* row_states = nullptr;  // (state_row_count, value_heads, d_key, d_value)
+  float* row_states = nullptr;  // MixerConfig::state_shape(state_row_count)
 };
 
-// Convolves `projected` into `qkv`, scales q and k to unit length, and computes rates and decays.
+// Convolves `projected` into `qkv`, and computes rates and decays; q and k of gated delta nets have
+// unit length. A short convolution writes `output` and `row_states` instead.
 void convolve_inputs(const MixerArguments& arguments, cudaStream_t stream);
 
 // The recurrence: writes `output`, states after the pass and `row_states`. Sequences with chunks
@@ -78,13 +88,15 @@ void convolve_inputs(const MixerArguments& arguments, cudaStream_t stream);
 //   factors: e^(c_i) and e^(c_last - c_i)
 // and a second kernel walks the chunks of a sequence with the state S in registers:
 //   w = T (v - e^c K S),  output = e^c Q S + P w,  S = e^(c_last) S + K' (e^(c_last - c) w).
-// FlashInfer (0.6) has a kernel of this recurrence, which needs d_key = d_value = 128, has one
-// block per sequence and head, and inverts in float16.
+// In Mamba 2 there is no T, w = v, and the rates are in P, whose column j is multiplied by b_j, and
+// in the second factor. FlashInfer (0.6) has a kernel of the delta rule, which needs d_key =
+// d_value = 128, has one block per sequence and head, and inverts in float16.
 void run_recurrence(const MixerArguments& arguments, cudaStream_t stream);
 // The part of run_recurrence() for sequences with chunks.
 void run_recurrence_in_chunks(const MixerArguments& arguments, cudaStream_t stream);
 
-// RMSNorm of the heads of `output`, times silu(z), in place.
+// RMSNorm of `output` and multiplication by silu(z), in place: of the heads of a gated delta net,
+// the norm first; of the groups of heads of Mamba 2, in the order of MixerConfig::gate_before_norm.
 void normalize_and_gate_output(const MixerArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

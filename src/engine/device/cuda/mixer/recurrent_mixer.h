@@ -1,4 +1,5 @@
-// Gated delta nets on the GPU: projections, convolution, recurrence and gated norm of a layer.
+// Gated delta nets, Mamba 2 and short convolutions on the GPU: projections, convolution, recurrence
+// and gated norm of a layer.
 #pragma once
 
 #include <algorithm>
@@ -45,8 +46,8 @@ class RecurrentMixer {
                         .y = projected_.data(),
                         .rows = a.rows,
                         .y_stride = a.stride});
-    const Shape shape{std::ssize(state_rows), config_.value_heads, config_.d_key, config_.d_value};
-    states_ = state_rows.empty() ? Tensor() : Tensor(shape);
+    states_ = {};
+    if (!state_rows.empty()) states_ = Tensor(config_.state_shape(std::ssize(state_rows)));
     if (!state_rows.empty()) {
       const std::vector<std::int32_t> rows(state_rows.begin(), state_rows.end());
       a.state_rows = state_rows_.upload(rows, "row numbers", stream_);
@@ -55,8 +56,10 @@ class RecurrentMixer {
           static_cast<std::int64_t>(states_.view().size_bytes()), "recurrent states"));
     }
     convolve_inputs(a, stream_);
-    run_recurrence(a, stream_);
-    normalize_and_gate_output(a, stream_);
+    if (config_.kind != Mixer::short_convolution) {
+      run_recurrence(a, stream_);
+      normalize_and_gate_output(a, stream_);
+    }
     has_output_ = true;
     is_kept_ = false;
     if (state_rows.empty()) return;
@@ -65,7 +68,7 @@ class RecurrentMixer {
           "copy recurrent states");
     check(cudaStreamSynchronize(stream_), "copy recurrent states");
   }
-  // (state_rows, value_heads, d_key, d_value) on the host
+  // MixerConfig::state_shape(state_rows), on the host
   ConstTensorView states() const { return states_; }
 
   // Drops rows of an output that is not yet projected; `rows` (count) are those to keep.
@@ -95,8 +98,8 @@ class RecurrentMixer {
     std::vector<MixerSequence> sequences;
     std::vector<RecurrenceChunk> chunks;
     std::vector<std::int32_t> row_sequences;
-    const bool has_chunks =
-        runs_in_cuda_chunks(config_, dtype_) && shared_memory_limit() >= kChunkSharedMemory;
+    const bool has_chunks = runs_in_cuda_chunks(config_, dtype_) &&
+                            shared_memory_limit() >= chunk_shared_memory(config_.d_key);
     has_short_sequences_ = false;
     for (const auto& from : batch_->sequences) {
       row_sequences.insert(row_sequences.end(), as_index(from.length),
@@ -125,8 +128,9 @@ class RecurrentMixer {
     const auto stride = (weights.projection.out + 7) / 8 * 8;  // rows begin at 16 bytes
     const auto heads = rows * config_.value_heads;
     const auto pairs = chunks_.count() * config_.value_heads;
+    const auto convolved = config_.kind == Mixer::short_convolution ? 0 : config_.channels();
     const auto reserve = [](DeviceMemory& memory, std::int64_t bytes) {
-      return memory.reserve(bytes, "gated delta nets");
+      return memory.reserve(bytes, "mixers");
     };
     auto* const rates = static_cast<float*>(reserve(rates_, 8 * heads));
     return {.config = config_,
@@ -141,10 +145,10 @@ class RecurrentMixer {
             .chunks = chunks_.as<RecurrenceChunk>(),
             .chunk_count = chunks_.count(),
             .has_short_sequences = has_short_sequences_,
-            .qkv = reserve(qkv_, rows * config_.channels() * element_bytes(dtype_)),
+            .qkv = reserve(qkv_, rows * convolved * element_bytes(dtype_)),
             .rates = rates,
             .log_decays = rates + heads,
-            .matrices = reserve(matrices_, pairs * kCudaChunkMatrixBytes),
+            .matrices = reserve(matrices_, pairs * cuda_chunk_matrix_bytes(config_)),
             .factors = static_cast<float*>(reserve(factors_, pairs * kCudaChunkFactorBytes)),
             .output = reserve(output_, rows * config_.value_width() * element_bytes(dtype_)),
             .inputs = store_ == nullptr ? nullptr : store_->inputs(layer),
@@ -173,7 +177,7 @@ class RecurrentMixer {
   DeviceMemory output_;  // (rows, value_heads * d_value)
   DeviceMemory kept_output_;
   DeviceMemory row_states_;
-  Tensor states_;  // (state_rows, value_heads, d_key, d_value)
+  Tensor states_;  // MixerConfig::state_shape(state_rows)
 };
 
 }  // namespace qkscope::cuda

@@ -1,4 +1,4 @@
-// Recurrent states of gated delta nets, which a KV cache holds.
+// States of gated delta nets, Mamba 2 and short convolutions, which a KV cache holds.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ class RecurrentStates {
         is_second_(as_index(slots)),
         layers_(model.layers.size()) {
     for (std::size_t i = 0; i < layers_.size(); ++i)
-      if (model.layers[i].mixer == Mixer::gated_delta)
+      if (model.layers[i].has_state())
         layers_[i].reserve(slots * cuda_mixer_state_bytes(model.mixer), "recurrent states");
   }
 
   // (2 * slots, taps - 1, channels) last inputs of the convolution
   float* inputs(std::int64_t layer) const { return layers_[as_index(layer)].as<float>(); }
-  // (2 * slots, value_heads, d_key, d_value)
+  // (2 * slots, value_heads, d_key, d_value); nothing in a short convolution
   float* states(std::int64_t layer) const {
     return inputs(layer) + 2 * std::ssize(is_second_) * input_floats_;
   }

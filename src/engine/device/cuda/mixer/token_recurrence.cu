@@ -43,21 +43,27 @@ __global__ void token_kernel(MixerArguments a) {
                head / (c.value_heads / c.key_heads) * c.d_key;
   const T* v = static_cast<const T*>(a.qkv) + s.begin * a.channels + 2 * a.key_width +
                head * c.d_value + column;
-  const float scale = rsqrtf(static_cast<float>(c.d_key));
+  const bool corrects = c.kind == Mixer::gated_delta;  // what the state predicts is taken off v
+  const float scale = corrects ? rsqrtf(static_cast<float>(c.d_key)) : 1.0f;
+  const float skip = a.vectors.skip == nullptr ? 0.0f : a.vectors.skip[head];
   std::int64_t wanted = 0;
   while (wanted < a.state_row_count && a.state_rows[wanted] < s.begin) ++wanted;
   for (std::int64_t row = s.begin; row < s.begin + s.length;
        ++row, k += a.channels, v += a.channels) {
     const float decay = expf(a.log_decays[row * heads + head]);
+    const float value = inside ? to_float(*v) : 0.0f;
     float predicted = 0.0f, output = 0.0f;
-    visit_state([&](float& x, int key) { predicted = fmaf(x, to_float(k[key]), predicted); });
-    predicted = decay * warp_sum<kLanesPerColumn>(predicted);
-    const float written = a.rates[row * heads + head] * (inside ? to_float(*v) - predicted : 0.0f);
+    if (corrects) {
+      visit_state([&](float& x, int key) { predicted = fmaf(x, to_float(k[key]), predicted); });
+      predicted = decay * warp_sum<kLanesPerColumn>(predicted);
+    }
+    const float written = a.rates[row * heads + head] * (value - predicted);
     visit_state([&](float& x, int key) {
       x = fmaf(to_float(k[key]), written, decay * x);
       output = fmaf(x, to_float(k[key - a.key_width]), output);
     });
     output = scale * warp_sum<kLanesPerColumn>(output);
+    if (!corrects) output = fmaf(skip, value, output);
     if (is_short && inside && lane == 0)
       static_cast<T*>(a.output)[(row * heads + head) * c.d_value + column] = from_float<T>(output);
     while (wanted < a.state_row_count && a.state_rows[wanted] == row)
