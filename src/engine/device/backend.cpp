@@ -157,13 +157,10 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
 
 void check_model_runs_on(Device device, const ModelConfig& model) {
   const auto& mixer = model.mixer;
-  const bool is_delta = mixer.kind == Mixer::gated_delta;
-  const bool is_wide = std::max(mixer.d_key, mixer.d_value) > kCudaDeltaWidest;
+  const auto d_value = mixer.kind == Mixer::gated_delta ? mixer.d_value : 0;
   std::string missing;
-  if (model.has_recurrence() && (!is_delta || is_wide))
-    missing = fmt::format("{}s{}", mixer_name(mixer.kind), is_delta ? " of wide heads" : "");
-  else if (std::ranges::count(model.layers, Mixer::none, &LayerConfig::mixer) > 0)
-    missing = "layers with an MLP alone";
+  if (std::max(mixer.d_key, d_value) > kCudaWidestKeys)
+    missing = fmt::format("{}s of wide heads", mixer_name(mixer.kind));
   else if (model.layer_scalars)
     missing = "layer scalars and per-layer heads";
   if (device.kind == Device::Kind::cpu || missing.empty()) return;

@@ -71,18 +71,15 @@ std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, D
   return rows * (experts.count * element + 8 * experts.per_token) + roomy / 4 * 5;
 }
 
-// Returns the bytes of a gated delta net: projections, convolved q, k and v, output and its kept
-// rows, rates, decays, and chunks, which are at most twice as many as full ones.
-std::int64_t gated_delta_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
-  const auto& delta = model.mixer;
-  const auto width = 2 * delta.channels() + 3 * delta.value_width() + 2 * delta.value_heads + 8;
-  const auto chunks = has_cuda_delta_chunks(delta, dtype) ? 2 * rows / kCudaDeltaChunk : 0;
-  return rows * (width * element_size(dtype) + 8 * delta.value_heads) +
-         chunks * delta.value_heads * (kCudaDeltaMatrixBytes + kCudaDeltaFactorBytes);
-}
-
-std::int64_t delta_layers(const ModelConfig& model) {
-  return std::ranges::count(model.layers, Mixer::gated_delta, &LayerConfig::mixer);
+// Returns the bytes of a mixer: projections, convolved q, k and v, output and its kept rows, rates,
+// decays, and chunks, which are at most twice as many as full ones. A short convolution has no
+// convolved q, k and v, but its projections are as wide as k, v and z.
+std::int64_t mixer_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
+  const auto& mixer = model.mixer;
+  const auto width = 2 * mixer.channels() + 3 * mixer.value_width() + 2 * mixer.value_heads + 8;
+  const auto chunks = runs_in_cuda_chunks(mixer, dtype) ? 2 * rows / kCudaRecurrenceChunk : 0;
+  return rows * (width * element_size(dtype) + 8 * mixer.value_heads) +
+         chunks * mixer.value_heads * (cuda_chunk_matrix_bytes(mixer) + kCudaChunkFactorBytes);
 }
 
 std::int64_t activation_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
@@ -105,7 +102,7 @@ std::int64_t activation_bytes_on_cuda(const ModelConfig& model, std::int64_t row
   const auto row_numbers = rows * std::int64_t{6} * 4 + row_sums;
   return elements * element_size(dtype) + row_numbers + kCudaWorkspace +
          expert_bytes_on_cuda(model, rows, dtype) +
-         (model.has_recurrence() ? gated_delta_bytes_on_cuda(model, rows, dtype) : 0);
+         (model.has_recurrence() ? mixer_bytes_on_cuda(model, rows, dtype) : 0);
 }
 
 std::int64_t largest_layer_elements(const ModelConfig& model) {
@@ -241,9 +238,8 @@ std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
   const auto embedding = (model.embedding_rows + positions) * model.d_model;
   // An additional buffer holds the widest MLP matrix while gate and up are interleaved.
   const auto waiting = 2 * model.d_mlp * model.d_model;
-  const auto attention_layers = std::ranges::count_if(model.layers, &LayerConfig::has_attention);
-  const auto layers = largest_layer_elements(model) *
-                      std::min<std::int64_t>(attention_layers + delta_layers(model), 2);
+  const auto running = std::ranges::count(model.layers, false, &LayerConfig::cross_attention);
+  const auto layers = largest_layer_elements(model) * std::min<std::int64_t>(running, 2);
   return (embedding + waiting + layers) * element_size(dtype);
 }
 
@@ -264,7 +260,8 @@ std::int64_t DeviceBudget::weight_bytes(bool streamed) const {
 }
 
 std::int64_t DeviceBudget::reserve_cache(std::int64_t sequences, std::int64_t positions) {
-  const auto states = delta_layers(model_) * cuda_delta_state_bytes(model_.mixer);
+  const auto states = std::ranges::count_if(model_.layers, &LayerConfig::has_state) *
+                      cuda_mixer_state_bytes(model_.mixer);
   const auto bytes = sequences * (positions * cache_token_bytes(model_, options_.dtype) + states);
   const auto rest = weight_bytes(streams_) + activation_bytes(model_, sequences, options_);
   auto caches = caches_->load();

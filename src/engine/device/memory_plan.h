@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "engine/device/backend.h"
-#include "engine/device/delta_plan.h"
+#include "engine/device/recurrence_plan.h"
 #include "qkscope/model.h"
 
 namespace qkscope {

@@ -31,6 +31,15 @@ ModelConfig mixture_model() {
   return model;
 }
 
+// Experts of one matrix and an activation, without a gate.
+ModelConfig ungated_mixture_model() {
+  auto model = mixture_model();
+  model.activation = Activation::relu2;
+  model.names.gate = "";
+  model.experts.d_mlp = 128;
+  return model;
+}
+
 // Matrices (out, in) and biases of some experts, plain and with interleaved rows.
 struct ExpertMatrices {
   ExpertMatrices(std::int64_t experts, std::int64_t out, std::int64_t in, DType dtype, bool bias)
@@ -142,7 +151,8 @@ class ExpertMixtureTest : public GpuTest<testing::TestWithParam<DType>> {
     cuda::MatrixMultiplier products(dtype, nullptr);
     cuda::ActivationCopier copies(nullptr);
     cuda::ExpertMixture mixture(model, dtype, 0, grouped, products, copies, nullptr);
-    const ExpertMatrices gate_up(experts.count, 2 * experts.d_mlp, model.d_model, dtype, bias);
+    const ExpertMatrices gate_up(experts.count, (model.gated_mlp() ? 2 : 1) * experts.d_mlp,
+                                 model.d_model, dtype, bias);
     const ExpertMatrices down(experts.count, model.d_model, experts.d_mlp, dtype, bias);
     const DeviceBuffer x(encoded(normal_values(kRows * model.d_model, 7, 1.0f), dtype));
     const DeviceBuffer router(
@@ -172,21 +182,21 @@ class ExpertMixtureTest : public GpuTest<testing::TestWithParam<DType>> {
 TEST_P(ExpertMixtureTest, AnObserverChangesNoBit) {
   for (const bool grouped : {false, true}) {
     if (grouped && !can_group()) continue;
-    for (const bool bias : {false, true}) {
-      const auto model = mixture_model();
-      const auto plain = run(model, grouped, bias, Reads::never);
-      EXPECT_EQ(run(model, grouped, bias, Reads::before_gate), plain);
-      EXPECT_EQ(run(model, grouped, bias, Reads::after_gate), plain);
-    }
+    for (const bool bias : {false, true})
+      for (const auto& model : {mixture_model(), ungated_mixture_model()}) {
+        const auto plain = run(model, grouped, bias, Reads::never);
+        EXPECT_EQ(run(model, grouped, bias, Reads::before_gate), plain);
+        EXPECT_EQ(run(model, grouped, bias, Reads::after_gate), plain);
+      }
   }
 }
 
 TEST_P(ExpertMixtureTest, GroupsAgreeWithOneExpertAtATime) {
   if (!can_group()) GTEST_SKIP() << "no kernel for groups on this GPU or for this type";
-  for (const bool scales_input : {false, true})
-    for (const bool bias : {false, true}) {
-      auto model = mixture_model();
-      model.experts.scales_input = scales_input;
+  for (auto model : {mixture_model(), ungated_mixture_model()})
+    for (const int choice : {0, 1, 2, 3}) {
+      const bool bias = choice % 2 == 1;
+      model.experts.scales_input = choice / 2 == 1;
       const auto found = run(model, true, bias, Reads::never);
       const auto wanted = run(model, false, bias, Reads::never);
       double difference = 0.0;

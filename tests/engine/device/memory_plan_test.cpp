@@ -75,6 +75,38 @@ TEST(MemoryPlan, RecurrentLayersAreCounted) {
   EXPECT_EQ(cache_state_bytes(model), 3 * 4 * (2 * 72 + 4 * (8 * 10 + 64 * 19)));
 }
 
+// Chunks of 64 tokens have four matrices in a gated delta net and two in Mamba 2, which has them in
+// bfloat16 only. A short convolution has projections and outputs alone.
+TEST(MemoryPlan, MixersOfEveryKindAreCounted) {
+  ModelConfig model;
+  model.d_model = 64;
+  model.n_heads = model.n_kv_heads = 4;
+  model.d_head = 16;
+  model.d_mlp = 256;
+  model.n_layers = 2;
+  model.layers.resize(2);
+  const auto mixer_bytes = [&](const MixerConfig& mixer, DType dtype) {
+    const BackendOptions gpu{.device = {Device::Kind::cuda, 0}, .dtype = dtype};
+    model.mixer = {};
+    const auto plain = activation_bytes(model, 128, gpu);
+    model.mixer = mixer;
+    return activation_bytes(model, 128, gpu) - plain;
+  };
+  MixerConfig mixer{.key_heads = 1, .value_heads = 2, .d_key = 128, .d_value = 64};
+  const std::int64_t rows = 128 * (2 * (2 * 384 + 3 * 128 + 2 * 2 + 8) + 8 * 2);
+  const std::int64_t matrix = 2 * 64 * 64;
+  mixer.kind = Mixer::gated_delta;
+  EXPECT_EQ(mixer_bytes(mixer, DType::f16), rows + 4 * 2 * (4 * matrix + 2 * 4 * 64));
+  mixer.kind = Mixer::mamba2;
+  EXPECT_EQ(mixer_bytes(mixer, DType::f16), rows);
+  EXPECT_EQ(mixer_bytes(mixer, DType::bf16), rows + 4 * 2 * (2 * matrix + 2 * 4 * 64));
+  const MixerConfig convolution{
+      .kind = Mixer::short_convolution, .value_heads = 1, .d_value = 64, .taps = 3};
+  EXPECT_EQ(mixer_bytes(convolution, DType::bf16), 128 * (2 * (5 * 64 + 2 + 8) + 8));
+  EXPECT_EQ(cuda_mixer_state_bytes(mixer), 2 * 4 * (3 * 384 + 128 * 128));
+  EXPECT_EQ(cuda_mixer_state_bytes(convolution), 2 * 4 * 2 * 64);
+}
+
 // Router outputs, gate and up of the chosen experts, and rows of one expert before and after its
 // products; streaming is planned for the largest layer.
 TEST(MemoryPlan, ExpertBuffersAreCounted) {

@@ -59,7 +59,16 @@ const char* const kCudaFamilies[] = {"llama_gqa",
                                      "qwen3_next",
                                      "qwen3_5_text",
                                      "olmo_hybrid",
-                                     "olmo_hybrid_rope"};
+                                     "olmo_hybrid_rope",
+                                     "lfm2",
+                                     "lfm2_bias",
+                                     "falcon_h1",
+                                     "falcon_h1_norm",
+                                     "granitemoehybrid",
+                                     "granitemoehybrid_dense",
+                                     "nemotron_h",
+                                     "nemotron_h_bias",
+                                     "nemotron_h_experts"};
 
 #define NEEDS_A_GPU() \
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda()
@@ -224,8 +233,8 @@ TEST(CudaExperts, RowsOfEveryChunkAgree) {
   NEEDS_A_GPU();
   constexpr std::int64_t kTexts = 120;
   constexpr std::int64_t kLength = 300;
-  for (const auto* family :
-       {"mixtral", "qwen3_moe", "gpt_oss", "glm4_moe", "afmoe", "qwen3_next"}) {
+  for (const auto* family : {"mixtral", "qwen3_moe", "gpt_oss", "glm4_moe", "afmoe", "qwen3_next",
+                             "granitemoehybrid", "nemotron_h_experts"}) {
     const auto model = load_golden(family);
     ASSERT_GT(kTexts * kLength, cuda_expert_chunk_rows(model.config));
     const auto backend = on_gpu(model, DType::f32);
@@ -395,9 +404,10 @@ INSTANTIATE_TEST_SUITE_P(Families, CudaProperty, testing::ValuesIn(kCudaFamilies
                          [](const auto& family) { return std::string(family.param); });
 
 // States after chosen rows, some of them in one sequence.
-TEST(CudaGatedDelta, StatesOfChosenRowsAreThoseOfTheCpu) {
+TEST(CudaMixer, StatesOfChosenRowsAreThoseOfTheCpu) {
   NEEDS_A_GPU();
-  for (const auto* family : {"qwen3_next", "qwen3_5_text", "olmo_hybrid"}) {
+  for (const auto* family : {"qwen3_next", "qwen3_5_text", "olmo_hybrid", "lfm2", "falcon_h1",
+                             "granitemoehybrid", "nemotron_h"}) {
     const auto model = load_golden(family);
     const auto batch = random_batch(model, {150, 1, 37});
     const auto states = [&](Backend& backend) {

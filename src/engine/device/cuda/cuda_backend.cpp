@@ -11,7 +11,7 @@
 #include "engine/device/cuda/memory/activations.h"
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/memory/device_weights.h"
-#include "engine/device/cuda/mixer/gated_delta_mixer.h"
+#include "engine/device/cuda/mixer/recurrent_mixer.h"
 #include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/pass_rows.h"
 #include "engine/device/cuda/products/expert_mixture.h"
@@ -727,7 +727,7 @@ class CudaBackend : public Backend {
   Activations a_;
   ResidualUpdates updates_;
   ExpertMixture mixture_;
-  GatedDeltaMixer mixer_;
+  RecurrentMixer mixer_;
   HostTransfers results_;  // statistics in flight to the host
   MomentStatistics moments_;
   ScoreStatistics scores_;

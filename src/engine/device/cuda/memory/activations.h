@@ -11,7 +11,7 @@
 #include "engine/device/backend.h"
 #include "engine/device/cuda/memory/activation_copies.h"
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/mixer/delta_states.h"
+#include "engine/device/cuda/mixer/recurrent_states.h"
 #include "engine/device/memory_plan.h"
 #include "qkscope/model.h"
 
@@ -240,8 +240,8 @@ class CudaKeyValueStore : public KeyValueStore {
   CudaKeyValueStore(const CudaKeyValueStore&) = delete;
   CudaKeyValueStore& operator=(const CudaKeyValueStore&) = delete;
 
-  // Returns the recurrent states of gated delta nets, or null if the model has none.
-  DeltaStates* recurrent() { return recurrent_ ? &*recurrent_ : nullptr; }
+  // Returns the states of recurrent and convolution layers, or null if the model has none.
+  RecurrentStates* recurrent() { return recurrent_ ? &*recurrent_ : nullptr; }
 
   // Keys or values of a layer, shape (sequences * positions, n_kv_heads, width of a head), rows
   // row_stride elements apart.
@@ -283,7 +283,7 @@ class CudaKeyValueStore : public KeyValueStore {
   std::int64_t positions_;
   std::int64_t bytes_ = 0;            // total over all layers
   std::vector<DeviceMemory> layers_;  // a row holds keys, then values
-  std::optional<DeltaStates> recurrent_;
+  std::optional<RecurrentStates> recurrent_;
 };
 
 }  // namespace qkscope::cuda

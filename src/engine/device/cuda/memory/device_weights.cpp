@@ -39,7 +39,7 @@ class LayerPlacement {
     to.o = place_linear({&from.o}, residual_scale);
     to.gate_up = place_linear({&from.gate, &from.up}, 1.0f, plain_gate_up);
     to.down = place_linear({&from.down}, residual_scale);
-    to.mixer = place_gated_delta(from.mixer, residual_scale);
+    to.mixer = place_mixer(from.mixer, residual_scale);
     to.shared_gate = place_linear({&from.shared_gate});
     to.router = place_linear({&from.router});
     to.selection_bias = place_floats(from.selection_bias);
@@ -109,11 +109,13 @@ class LayerPlacement {
     return to;
   }
 
-  DeviceGatedDelta place_gated_delta(const MixerWeights& from, float residual_scale) {
+  DeviceMixer place_mixer(const MixerWeights& from, float residual_scale) {
     return {.projection = place_linear({&from.q, &from.k, &from.v, &from.z, &from.b, &from.a}),
             .vectors = {.convolution = place_floats(from.convolution),
+                        .convolution_bias = place_floats(from.convolution_bias),
                         .a_log = place_floats(from.a_log),
                         .dt_bias = place_floats(from.dt_bias),
+                        .skip = place_floats(from.skip),
                         .norm = place_floats(from.norm)},
             .output = place_linear({&from.output}, residual_scale)};
   }

@@ -16,7 +16,7 @@
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/mixer/delta_kernels.h"
+#include "engine/device/cuda/mixer/mixer_kernels.h"
 #include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/products/products.h"
 #include "engine/model/loaded_checkpoint.h"
@@ -208,10 +208,11 @@ struct DeviceLatentAttention {
   DeviceNorm q_norm;         // (q_rank) or none
 };
 
-// Weights of a gated delta net; the projections q, k, v, z, b and a are stacked into one matrix.
-struct DeviceGatedDelta {
-  DeviceLinear projection;  // (channels + value_width + 2 value_heads, d_model)
-  DeltaVectors vectors;
+// Weights of a mixer with a state. The projections q, k, v, z, b and a (those that the kind of mixer
+// has) are stacked into one matrix.
+struct DeviceMixer {
+  DeviceLinear projection;  // (channels and gates, d_model)
+  MixerVectors vectors;
   DeviceLinear output;  // (d_model, value_width)
 };
 
@@ -224,7 +225,7 @@ struct DeviceLayer {
   DeviceLinear o;                             // (d_model, n_heads d_head)
   DeviceLinear gate_up;                       // (2 d_mlp, d_model); without a gate (d_mlp, d_model)
   DeviceLinear down;                          // (d_model, d_mlp); both may be a shared expert
-  DeviceGatedDelta mixer;                     // of layers without attention
+  DeviceMixer mixer;                          // of layers with a state
   DeviceLinear shared_gate;                   // (1, d_model) gate of the shared expert, or none
   DeviceLinear router;                        // (experts, d_model) or none
   const float* selection_bias = nullptr;      // (experts) or null

@@ -31,6 +31,7 @@ class ExpertMixture {
         element_(element_bytes(dtype)),
         device_(device),
         grouped_(grouped),
+        gate_up_width_((model.gated_mlp() ? 2 : 1) * model.experts.d_mlp),
         products_(products),
         copies_(copies),
         stream_(stream) {}
@@ -85,13 +86,15 @@ class ExpertMixture {
   }
 
   // Copies gate and up, or after apply_gate() their gated product, into slot order for an observer.
+  // Experts without a gate have one matrix, whose product takes the place of the gate.
   void arrange_for_observer() {
     const auto width = model_.experts.d_mlp;
     if (content_ == Content::inputs) {
-      multiply(wide_, *gate_up_weights_, reserve_rows(gate_up_, 2 * width));
-      gather_rows(gate_up_.data(), 2 * width, places_, reserve_rows(gate_, width));
-      gather_rows(gate_up_.as<std::byte>() + width * element_, 2 * width, places_,
-                  reserve_rows(up_, width));
+      multiply(wide_, *gate_up_weights_, reserve_rows(gate_up_, gate_up_width_));
+      gather_rows(gate_up_.data(), gate_up_width_, places_, reserve_rows(gate_, width));
+      if (gate_up_width_ > width)
+        gather_rows(gate_up_.as<std::byte>() + width * element_, gate_up_width_, places_,
+                    reserve_rows(up_, width));
     } else if (content_ == Content::gated) {
       gather_rows(gated_.data(), width, places_, reserve_rows(gate_, width));
     }
@@ -103,10 +106,10 @@ class ExpertMixture {
     const auto width = model_.experts.d_mlp;
     void* gated = reserve_rows(gated_, width);
     content_ = Content::gated;
-    if (grouped_ && model_.activation == Activation::silu &&
+    if (grouped_ && model_.gated_mlp() && model_.activation == Activation::silu &&
         gate_up_weights_->front().bias == nullptr)
       return multiply(wide_, *gate_up_weights_, gated, /*apart=*/false);
-    multiply(wide_, *gate_up_weights_, reserve_rows(gate_up_, 2 * width));
+    multiply(wide_, *gate_up_weights_, reserve_rows(gate_up_, gate_up_width_));
     apply_gate(gate_up_.data(), nullptr, gated);
   }
 
@@ -136,6 +139,7 @@ class ExpertMixture {
     void* gated = shared_.reserve_with_slack(count_ * width * element_, "the experts");
     products_.multiply({.x = x, .linear = layer.gate_up, .y = gate_up, .rows = count_});
     cuda::apply_gate({.activation = model_.activation,
+                      .gated = model_.gated_mlp(),
                       .gate_up = gate_up,
                       .y = gated,
                       .rows = count_,
@@ -267,6 +271,7 @@ class ExpertMixture {
   void apply_gate(const void* gate, const void* up, void* y) {
     cuda::apply_gate({.activation = model_.activation,
                       .swiglu = model_.swiglu,
+                      .gated = model_.gated_mlp(),
                       .gate_up = gate,
                       .up = up,
                       .y = y,
@@ -290,6 +295,7 @@ class ExpertMixture {
   std::int64_t element_;  // bytes
   int device_;
   bool grouped_;
+  std::int64_t gate_up_width_;  // 2 d_mlp, or d_mlp without a gate
   MatrixMultiplier& products_;
   ActivationCopier& copies_;
   cudaStream_t stream_;
@@ -310,7 +316,7 @@ class ExpertMixture {
   std::int32_t* places_ = nullptr;         // (slots) grouped row of each slot
   std::vector<std::int32_t> host_begins_;  // begins_ on the host, if experts run one by one
   DeviceMemory wide_;            // (slots, d_model) inputs of gate and up, outputs of down
-  DeviceMemory gate_up_;         // (slots, 2 d_mlp)
+  DeviceMemory gate_up_;         // (slots, gate_up_width_)
   DeviceMemory gated_;           // (slots, d_mlp) inputs of down
   DeviceMemory gate_;            // (slots, d_mlp) in slot order, for observers
   DeviceMemory up_;              // (slots, d_mlp) in slot order, for observers

@@ -291,7 +291,7 @@ bool has_gated_product(const ModelConfig& model, DType dtype, int device) {
 bool has_grouped_products(const ModelConfig& model, DType dtype, int device) {
   return is_gated_kernel_built() && is_hopper(device) && dtype_size(dtype) == 2 &&
          model.experts.count > 0 && model.experts.count <= kMostGroups &&
-         model.experts.d_mlp % 32 == 0 && model.d_model % 64 == 0;
+         model.experts.d_mlp % (model.gated_mlp() ? 32 : 64) == 0 && model.d_model % 64 == 0;
 }
 
 void multiply_gated(GatedProductArguments arguments, cudaStream_t stream) {

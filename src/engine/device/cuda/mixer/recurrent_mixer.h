@@ -1,4 +1,5 @@
-// Gated delta nets on the GPU: projections, convolution, recurrence and gated norm of a layer.
+// Gated delta nets, Mamba 2 and short convolutions on the GPU: projections, convolution, recurrence
+// and gated norm of a layer.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/memory/device_weights.h"
-#include "engine/device/cuda/mixer/delta_states.h"
+#include "engine/device/cuda/mixer/recurrent_states.h"
 #include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/products/products.h"
 #include "engine/device/memory_plan.h"
@@ -20,10 +21,10 @@
 
 namespace qkscope::cuda {
 
-class GatedDeltaMixer {
+class RecurrentMixer {
  public:
-  GatedDeltaMixer(const MixerConfig& config, DType dtype, MatrixMultiplier& products,
-                  cudaStream_t stream)
+  RecurrentMixer(const MixerConfig& config, DType dtype, MatrixMultiplier& products,
+                 cudaStream_t stream)
       : config_(config), dtype_(dtype), products_(products), stream_(stream) {}
 
   void begin_pass(const Batch& batch) {
@@ -33,10 +34,10 @@ class GatedDeltaMixer {
   }
   // Sequences with past tokens start from the states in `store`. The pass writes its final states
   // to `store`.
-  void use_states(DeltaStates& store) { store_ = &store; }
+  void use_states(RecurrentStates& store) { store_ = &store; }
 
   // Computes the mixer output of x (rows of the batch, d_model), and the states after `state_rows`.
-  void mix(const void* x, const DeviceGatedDelta& weights, std::int64_t layer,
+  void mix(const void* x, const DeviceMixer& weights, std::int64_t layer,
            std::span<const std::int64_t> state_rows) {
     if (!std::exchange(rows_listed_, true)) list_rows();
     auto a = arguments(weights, layer);
@@ -45,8 +46,8 @@ class GatedDeltaMixer {
                         .y = projected_.data(),
                         .rows = a.rows,
                         .y_stride = a.stride});
-    const Shape shape{std::ssize(state_rows), config_.value_heads, config_.d_key, config_.d_value};
-    states_ = state_rows.empty() ? Tensor() : Tensor(shape);
+    states_ = {};
+    if (!state_rows.empty()) states_ = Tensor(config_.state_shape(std::ssize(state_rows)));
     if (!state_rows.empty()) {
       const std::vector<std::int32_t> rows(state_rows.begin(), state_rows.end());
       a.state_rows = state_rows_.upload(rows, "row numbers", stream_);
@@ -54,9 +55,11 @@ class GatedDeltaMixer {
       a.row_states = static_cast<float*>(row_states_.reserve(
           static_cast<std::int64_t>(states_.view().size_bytes()), "recurrent states"));
     }
-    convolve_and_normalize(a, stream_);
-    delta_rule(a, stream_);
-    normalize_and_gate(a, stream_);
+    convolve_inputs(a, stream_);
+    if (config_.kind != Mixer::short_convolution) {
+      run_recurrence(a, stream_);
+      normalize_and_gate_output(a, stream_);
+    }
     has_output_ = true;
     is_kept_ = false;
     if (state_rows.empty()) return;
@@ -65,7 +68,7 @@ class GatedDeltaMixer {
           "copy recurrent states");
     check(cudaStreamSynchronize(stream_), "copy recurrent states");
   }
-  // Returns the states after state_rows, (state_rows, value_heads, d_key, d_value), on the host.
+  // Returns the states after state_rows, of shape MixerConfig::state_shape(), on the host.
   ConstTensorView states() const { return states_; }
 
   // Keeps only `count` rows, listed in `rows`, of an output that is not yet projected.
@@ -92,16 +95,16 @@ class GatedDeltaMixer {
  private:
   // Uploads the lists of sequences and chunks of the batch.
   void list_rows() {
-    std::vector<DeltaSequence> sequences;
-    std::vector<DeltaChunk> chunks;
+    std::vector<MixerSequence> sequences;
+    std::vector<RecurrenceChunk> chunks;
     std::vector<std::int32_t> row_sequences;
-    const bool has_chunks =
-        has_cuda_delta_chunks(config_, dtype_) && shared_memory_limit() >= kDeltaChunkSharedMemory;
+    const bool has_chunks = runs_in_cuda_chunks(config_, dtype_) &&
+                            shared_memory_limit() >= chunk_shared_memory(config_.d_key);
     has_short_sequences_ = false;
     for (const auto& from : batch_->sequences) {
       row_sequences.insert(row_sequences.end(), as_index(from.length),
                            static_cast<std::int32_t>(sequences.size()));
-      const bool is_short = !has_chunks || from.length < kCudaDeltaChunk;
+      const bool is_short = !has_chunks || from.length < kCudaRecurrenceChunk;
       has_short_sequences_ |= is_short;
       sequences.push_back(
           {.begin = static_cast<std::int32_t>(from.begin),
@@ -109,10 +112,10 @@ class GatedDeltaMixer {
            .past_row = store_ != nullptr && from.past > 0 ? store_->current_row(from.slot) : -1,
            .next_row = store_ != nullptr ? store_->next_row(from.slot) : -1,
            .first_chunk = is_short ? -1 : static_cast<std::int32_t>(chunks.size())});
-      for (std::int64_t i = 0; !is_short && i < from.length; i += kCudaDeltaChunk)
+      for (std::int64_t i = 0; !is_short && i < from.length; i += kCudaRecurrenceChunk)
         chunks.push_back(
             {.begin = static_cast<std::int32_t>(from.begin + i),
-             .rows = static_cast<std::int32_t>(std::min(kCudaDeltaChunk, from.length - i))});
+             .rows = static_cast<std::int32_t>(std::min(kCudaRecurrenceChunk, from.length - i))});
     }
     sequences_.upload(sequences, "row numbers", stream_);
     row_sequences_.upload(row_sequences, "row numbers", stream_);
@@ -120,13 +123,14 @@ class GatedDeltaMixer {
   }
 
   // Allocates the buffers of a layer.
-  DeltaArguments arguments(const DeviceGatedDelta& weights, std::int64_t layer) {
+  MixerArguments arguments(const DeviceMixer& weights, std::int64_t layer) {
     const auto rows = batch_->rows();
     const auto stride = (weights.projection.out + 7) / 8 * 8;  // rows begin at 16 bytes
     const auto heads = rows * config_.value_heads;
     const auto pairs = chunks_.count() * config_.value_heads;
+    const auto convolved = config_.kind == Mixer::short_convolution ? 0 : config_.channels();
     const auto reserve = [](DeviceMemory& memory, std::int64_t bytes) {
-      return memory.reserve(bytes, "gated delta nets");
+      return memory.reserve(bytes, "mixers");
     };
     auto* const rates = static_cast<float*>(reserve(rates_, 8 * heads));
     return {.config = config_,
@@ -135,17 +139,17 @@ class GatedDeltaMixer {
             .projected = reserve(projected_, rows * stride * element_bytes(dtype_)),
             .stride = stride,
             .vectors = weights.vectors,
-            .sequences = sequences_.as<DeltaSequence>(),
+            .sequences = sequences_.as<MixerSequence>(),
             .sequence_count = sequences_.count(),
             .row_sequences = row_sequences_.as<std::int32_t>(),
-            .chunks = chunks_.as<DeltaChunk>(),
+            .chunks = chunks_.as<RecurrenceChunk>(),
             .chunk_count = chunks_.count(),
             .has_short_sequences = has_short_sequences_,
-            .qkv = reserve(qkv_, rows * config_.channels() * element_bytes(dtype_)),
+            .qkv = reserve(qkv_, rows * convolved * element_bytes(dtype_)),
             .rates = rates,
             .log_decays = rates + heads,
-            .matrices = reserve(matrices_, pairs * kCudaDeltaMatrixBytes),
-            .factors = static_cast<float*>(reserve(factors_, pairs * kCudaDeltaFactorBytes)),
+            .matrices = reserve(matrices_, pairs * cuda_chunk_matrix_bytes(config_)),
+            .factors = static_cast<float*>(reserve(factors_, pairs * kCudaChunkFactorBytes)),
             .output = reserve(output_, rows * config_.value_width() * element_bytes(dtype_)),
             .inputs = store_ == nullptr ? nullptr : store_->inputs(layer),
             .states = store_ == nullptr ? nullptr : store_->states(layer)};
@@ -156,7 +160,7 @@ class GatedDeltaMixer {
   MatrixMultiplier& products_;
   cudaStream_t stream_;
   const Batch* batch_ = nullptr;
-  DeltaStates* store_ = nullptr;
+  RecurrentStates* store_ = nullptr;
   bool rows_listed_ = false;
   bool has_short_sequences_ = false;
   bool has_output_ = false;  // an output waits for its projection
@@ -173,7 +177,7 @@ class GatedDeltaMixer {
   DeviceMemory output_;  // (rows, value_heads * d_value)
   DeviceMemory kept_output_;
   DeviceMemory row_states_;
-  Tensor states_;  // (state_rows, value_heads, d_key, d_value)
+  Tensor states_;  // MixerConfig::state_shape(state_rows)
 };
 
 }  // namespace qkscope::cuda

@@ -1,4 +1,4 @@
-// Recurrent states of gated delta nets, stored as part of a KV cache.
+// States of gated delta nets, Mamba 2 and short convolutions, stored as part of a KV cache.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/delta_plan.h"
+#include "engine/device/recurrence_plan.h"
 #include "qkscope/forward.h"
 #include "qkscope/model.h"
 
@@ -14,20 +14,20 @@ namespace qkscope::cuda {
 
 // Each cache slot has two rows. A pass reads the current row and writes the other one; commit()
 // then swaps them, so a pass that throws leaves the states unchanged.
-class DeltaStates {
+class RecurrentStates {
  public:
-  DeltaStates(const ModelConfig& model, std::int64_t slots)
+  RecurrentStates(const ModelConfig& model, std::int64_t slots)
       : input_floats_((model.mixer.taps - 1) * model.mixer.channels()),
         is_second_(as_index(slots)),
         layers_(model.layers.size()) {
     for (std::size_t i = 0; i < layers_.size(); ++i)
-      if (model.layers[i].mixer == Mixer::gated_delta)
-        layers_[i].reserve(slots * cuda_delta_state_bytes(model.mixer), "recurrent states");
+      if (model.layers[i].has_state())
+        layers_[i].reserve(slots * cuda_mixer_state_bytes(model.mixer), "recurrent states");
   }
 
   // Last inputs of the convolution, shape (2 * slots, taps - 1, channels).
   float* inputs(std::int64_t layer) const { return layers_[as_index(layer)].as<float>(); }
-  // Recurrent states, shape (2 * slots, value_heads, d_key, d_value).
+  // Recurrent states, shape (2 * slots, value_heads, d_key, d_value); none for short convolutions.
   float* states(std::int64_t layer) const {
     return inputs(layer) + 2 * std::ssize(is_second_) * input_floats_;
   }

@@ -1,0 +1,34 @@
+// Sizes of mixers that keep a state on CUDA, for the memory plan and for kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "base/core/dtype.h"
+#include "qkscope/model.h"
+
+namespace qkscope {
+
+// Widest head of keys, and of values of a gated delta net, and tokens per chunk.
+constexpr std::int64_t kCudaWidestKeys = 256;
+constexpr std::int64_t kCudaRecurrenceChunk = 64;
+// Returns whether sequences of at least one chunk run on tensor cores. States and products of q and
+// k of Mamba 2 are unbounded, which excludes float16.
+inline bool runs_in_cuda_chunks(const MixerConfig& mixer, DType dtype) {
+  const auto keys = mixer.d_key;
+  const bool has_kernel = mixer.kind == Mixer::mamba2
+                              ? dtype == DType::bf16 && (keys == 64 || keys == 128 || keys == 256)
+                              : mixer.kind == Mixer::gated_delta && dtype != DType::f32 &&
+                                    (keys == 64 || keys == 96 || keys == 128);
+  return has_kernel && mixer.d_value % 64 == 0;
+}
+// Memory of a chunk and head: four 16-bit matrices, two in Mamba 2, and two float32 vectors.
+inline std::int64_t cuda_chunk_matrix_bytes(const MixerConfig& mixer) {
+  return (mixer.kind == Mixer::mamba2 ? 2 : 4) * 2 * kCudaRecurrenceChunk * kCudaRecurrenceChunk;
+}
+constexpr std::int64_t kCudaChunkFactorBytes = 2 * 4 * kCudaRecurrenceChunk;
+// Returns the float32 bytes of the states of one layer and sequence before and after a pass.
+inline std::int64_t cuda_mixer_state_bytes(const MixerConfig& mixer) {
+  return 2 * 4 * ((mixer.taps - 1) * mixer.channels() + mixer.value_width() * mixer.d_key);
+}
+
+}  // namespace qkscope
