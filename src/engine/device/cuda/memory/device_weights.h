@@ -208,8 +208,8 @@ struct DeviceLatentAttention {
   DeviceNorm q_norm;         // (q_rank) or none
 };
 
-// Weights of a mixer with a state. The projections q, k, v, z, b and a (those that the kind of mixer
-// has) are stacked into one matrix.
+// Weights of a mixer with a state. The projections q, k, v, z, b and a (those that the kind of
+// mixer has) are stacked into one matrix.
 struct DeviceMixer {
   DeviceLinear projection;  // (channels and gates, d_model)
   MixerVectors vectors;
