@@ -133,7 +133,7 @@ class Contributions:
             return post[..., None] * (W_out * passed if project is None else W_out @ like(project, W_out) * passed)
         if project is None:
             return post[..., None] * W_out * passed[..., None, :]
-        # The scale of the norm varies by position and dimension, so it is applied before the projection.
+        # The norm scale depends on position and dimension, so it must be applied before the projection.
         return post[..., None] * (W_out * passed[..., None, :] @ like(project, W_out))
 
     def _passed_on(self, layer: int, part: str, pos_slice: SliceInput) -> Any:

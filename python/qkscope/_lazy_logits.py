@@ -9,7 +9,7 @@ import numpy as np
 
 from ._arrays import on_host
 
-# Attributes that can be read before the logits are computed.
+# Attributes that do not require computing the logits.
 _OF_SHAPE = ("shape", "ndim", "dtype", "size")
 
 _OPERATORS = (

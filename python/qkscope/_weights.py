@@ -178,7 +178,7 @@ class Attention:
 
     def _repeated(self, array: Array) -> Array:
         groups = self._cfg.n_heads // len(array)
-        # Query heads of one key head are adjacent: [0, 0, 0, 1, 1, 1, ...].
+        # GQA: consecutive query heads share a key head, so the indices are [0, 0, 0, 1, 1, 1, ...].
         return array[np.arange(self._cfg.n_heads) // groups]
 
     @property

@@ -1,4 +1,4 @@
-// Bindings of qkscope/experimental/engine.h.
+// Python bindings for qkscope/experimental/engine.h.
 #include "engine.h"
 
 #include <exception>
@@ -131,7 +131,7 @@ class PassRequest {
     put_all({{layer, kind, dims}}, {vectors.data(), vectors.size()});
   }
 
-  // Passes several tensors that are contiguous in one array. Releases the GIL once for all of them,
+  // Passes several tensors stored back to back in one array. Releases the GIL once for all of them,
   // because the thread that launches the next pass needs it.
   void put_all(const std::vector<PutPart>& parts, std::span<const float> vectors) {
     batch();
@@ -261,7 +261,7 @@ void bind_writer(nb::module_& module, const char* name) {
 using Pair = std::pair<std::int64_t, std::int64_t>;
 using Engine = std::shared_ptr<PythonEngine>;
 
-// Python functions that make engines, by name; guarded by the GIL.
+// Registry of Python functions that create engines, by engine name; guarded by the GIL.
 std::map<std::string, nb::object>& factories() {
   static std::map<std::string, nb::object> registered;
   return registered;
