@@ -1,5 +1,5 @@
-// Figures of statistics over every token: onset of attention patterns during training, attention
-// by distance, and outlier channels of keys.
+// Figures of statistics that cover every token: onset of attention patterns during training,
+// attention by distance, and outlier channels of keys.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -16,7 +16,7 @@ namespace {
 
 using LayerHead = std::pair<std::int64_t, std::int64_t>;  // layer, head
 
-// Mean attention mass of the heads of each class, by distance band (bit width of the distance).
+// Mean attention mass by distance band (bit width of the distance) and head class.
 using AttentionMassByBand = std::map<std::int64_t, std::map<std::string, std::vector<double>>>;
 
 AttentionMassByBand attention_mass_by_distance_band(const AnalysisResults& results) {
@@ -43,7 +43,7 @@ AttentionMassByBand attention_mass_by_distance_band(const AnalysisResults& resul
   return masses;
 }
 
-// Largest magnitude of one key channel over the median of its head's channels.
+// Largest magnitude of a key channel, divided by the median over all channels of the head.
 struct ChannelCell {
   std::int64_t channel;
   std::int64_t row;  // row of the map: heads of all layers, counted from the top

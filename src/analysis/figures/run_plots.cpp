@@ -62,7 +62,7 @@ std::string phase_names(const std::vector<Phase>& phases) {
   return text;
 }
 
-// Returns gnuplot ticks "'TITLE' POSITION, ..." with run i at position i * step.
+// Returns gnuplot tick labels "'TITLE' POSITION, ..." with run i at position i * step.
 std::string run_titles(const AnalysisResults& results, int step) {
   std::string tics;
   int place = 0;
@@ -74,8 +74,8 @@ std::string run_titles(const AnalysisResults& results, int step) {
   return tics;
 }
 
-// Horizontal axis with run i at x = i: range, dashed lines between phases, and optionally run
-// titles below (`labels`) and phase names above (`phase_labels`).
+// Returns commands for a horizontal axis with run i at x = i: range, dashed lines between phases,
+// and optionally run titles below (`labels`) and phase names above (`phase_labels`).
 std::string run_axis(const AnalysisResults& results, double inches, bool labels,
                      bool phase_labels) {
   const auto& runs = results.runs();
