@@ -27,7 +27,7 @@ double entropy_of(std::span<const double> weights) {
   return entropy;
 }
 
-// Largest root mean square of a dimension over the mean of all dimensions, and the number of
+// Largest root mean square of any dimension divided by the mean over dimensions, and the number of
 // dimensions above kMassive times that mean.
 void add_massive_columns(const std::string& side, const Matrix& second, GeometryResult& result) {
   std::vector<double> rms;
@@ -62,7 +62,7 @@ std::vector<double> score_variance_by_dimension(const Moments& queries, const Mo
   return shares;
 }
 
-// Mean resultant length |mean z| / mean |z| of the rotary pairs z, weighted by mean |z|.
+// Mean resultant length |mean z| / mean |z| of the rotary pairs z, averaged with weights mean |z|.
 double mean_concentration(std::span<const RotaryPair> pairs, double RotaryPair::*concentration,
                           double RotaryPair::*mean_abs) {
   double sum = 0;

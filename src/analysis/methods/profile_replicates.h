@@ -12,7 +12,7 @@
 
 namespace qkscope {
 
-// A Gaussian plasticity profile with the queries and keys that it was computed from.
+// A Gaussian plasticity profile with the queries and keys from which it was computed.
 struct ComputedProfile {
   const SortedQueries& queries;
   const QueryModelPerBin& model;  // its slopes shift queries to the centre of their bin

@@ -11,7 +11,7 @@
 namespace qkscope {
 namespace {
 
-// Row numbers sorted by text, bin and position.
+// Returns row numbers sorted by text, bin and position.
 std::vector<std::int64_t> sorted_order(const RowsView& source, std::span<const std::int32_t> bin) {
   std::vector<std::int64_t> order(as_index(source.size()));
   std::iota(order.begin(), order.end(), std::int64_t{0});
