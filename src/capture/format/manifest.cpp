@@ -68,7 +68,7 @@ constexpr char kFormat[] = "format";
 constexpr int kFormatNumber = 2;  // one number for manifest, journal and segments
 constexpr char kChecksum[] = "checksum";
 
-// A valid checksum does not prove that this program wrote the manifest, so ranges are checked.
+// A valid checksum does not prove that this program wrote the manifest, so check value ranges too.
 void check_numbers(const Manifest& manifest, const std::string& where) {
   constexpr std::int64_t kLargest = std::int64_t{1} << 24;
   const auto expect = [&](const char* name, std::int64_t value) {
@@ -140,7 +140,7 @@ std::string join_differences(std::vector<std::string> differences) {
   return fmt::format("{}", fmt::join(differences, "; "));
 }
 
-// Returns the names of files that exist on one side only or have different fingerprints.
+// Returns the names of files that exist in only one of the lists or have different fingerprints.
 std::vector<std::string> changed_files(const Json& there, const Json& now) {
   std::vector<std::string> names;
   Json all = there;

@@ -1,5 +1,5 @@
-// The manifest identifies a run and holds everything needed to assemble its parts into final files,
-// so that a merge needs neither the configuration nor the model. Every part has a copy.
+// The manifest identifies a run and contains everything needed to assemble its parts into the final
+// files, so that a merge needs neither the configuration nor the model. Every part has a copy.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace qkscope {
 
-// Key of Manifest::identity: fingerprints of the input files, {kind: {file: fingerprint}}.
+// Key in Manifest::identity for fingerprints of the input files, {kind: {file: fingerprint}}.
 inline constexpr char kInputs[] = "inputs";
 
 template <typename T>
