@@ -24,7 +24,7 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
 void ensure_branch(const HubClient& client, const Repository& repository,
                    const std::string& branch);
 
-// Sets FileToPublish::large from the Hub's preupload endpoint.
+// Sets FileToPublish::large from the answer of the Hub's preupload endpoint.
 void fetch_upload_modes(const HubClient& client, const Repository& repository,
                         const std::string& branch, std::vector<FileToPublish>& files);
 
@@ -44,8 +44,8 @@ struct HubCommit {
 HttpResponse send_commit(const HubClient& client, const Repository& repository,
                          const std::string& branch, const HubCommit& commit);
 
-// Uploads large files that are missing from the storage via Git LFS, whole or in parts as the
-// server requests. An interrupted upload resumes with the missing files.
+// Uploads large files that the storage does not have via Git LFS, whole or in parts as the server
+// requests. An interrupted upload resumes with the missing files.
 void upload_large_files(const HubClient& client, const Repository& repository,
                         const std::string& branch, const std::vector<FileToPublish>& files,
                         bool quiet);
