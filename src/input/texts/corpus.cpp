@@ -205,7 +205,7 @@ std::int64_t example_key(const ExampleId& id) {
 }
 
 RecordReaderPointer open_record_reader(const std::string& path, const RecordColumns& columns) {
-  // Readers of the formats in kDataEndings, in the same order, without the first one (Parquet).
+  // Readers of the formats in kDataEndings in the same order, except for the first one, Parquet.
   constexpr std::array kTextReaders = {open_json_lines, open_json_lines, open_json_array, open_csv,
                                        read_plain_text};
   static_assert(kTextReaders.size() + 1 == kDataEndings.size());
