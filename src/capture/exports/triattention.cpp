@@ -62,7 +62,7 @@ std::uint32_t crc32_of(std::string_view bytes) {
   return ~crc;
 }
 
-// Appends unsigned integers in little-endian order, each in the size of its type.
+// Appends unsigned integers, each in the size of its type.
 template <typename... Values>
 void put_little_endian(std::string& out, Values... values) {
   const auto put = [&](auto value) {

@@ -20,7 +20,7 @@ using Scheme = KeyReplacement::Scheme;
 using Scale = KeyReplacement::Scale;
 using Rule = KeptKeys::Rule;
 
-// Maps the enumerators of T to their names in files and configurations.
+// Names of the enumerators of T in files and configurations.
 template <typename T, std::size_t N>
 using NameTable = std::array<std::pair<T, const char*>, N>;
 template <typename T>
@@ -92,7 +92,7 @@ StatisticsSettings parse_settings(const Json& json, const std::string& where) {
                              item.at("first").get<std::int64_t>(),
                              item.at("last").get<std::int64_t>(), item.at("share").get<double>(),
                              item.at("name").get<std::string>()});
-  // statistics_settings_to_json() omits these keys if they have their default value.
+  // statistics_settings_to_json() leaves out these keys when they have their default.
   settings.fp8_scales = json.value("fp8_scales", "");
   settings.q_filters = json.value("q_filters", "");
   settings.exact_rows = json.value("exact_rows", std::int64_t{0});
