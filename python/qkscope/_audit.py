@@ -25,8 +25,8 @@ _HOOKS = {
     "rotated k": "attn.hook_rot_k", "scores": "attn.hook_attn_scores", "z": "attn.hook_z", "attention output": "hook_attn_out",
     "MLP output": "hook_mlp_out", "residual": "hook_resid_post",
 }
-# Families that normalise or scale the outputs of attention and MLP before adding them to the residual stream. Only
-# qkscope has hook points after this step, so these two stages are not compared.
+# Families that normalise or scale attention and MLP outputs before adding them to the residual stream. Only qkscope has
+# hook points after this step, so these two outputs are not compared.
 _POST_NORMS = ("afmoe", "exaone4", "falcon_h1", "gemma2", "gemma3_text", "gemma4_text", "glm4", "granite", "granitemoehybrid",
                "olmo2", "olmo3", "olmo_hybrid")
 # q and k are not compared for these families: nanochat applies q_norm and k_norm after RoPE in transformers, and

@@ -37,7 +37,7 @@ def _shapes(weights: dict[str, Any]) -> str:
     return ", ".join(f"{name} {list(weight.shape)}" for name, weight in weights.items() if weight is not None)
 
 
-# The following functions return properties. Type checkers see the type of the value, as for an attribute.
+# The following functions return properties. Type checkers see the type of the value, as they do for attributes.
 
 
 def _weight(get: Callable[[Any], MaybeArray], shape: str) -> Array:

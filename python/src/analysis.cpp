@@ -39,7 +39,7 @@ nb::typed<nb::dict, nb::str, Columns> tables_of(nb::pointer_and_handle<Analysis>
   return tables;
 }
 
-// Returns (layer, head, error message) of every head that failed.
+// Returns (layer, head, error message) for every head that failed.
 std::vector<std::tuple<int, int, std::string>> failures_of(const Analysis& analysis) {
   std::vector<std::tuple<int, int, std::string>> failures;
   for (const auto& head : analysis.run.heads)

@@ -168,7 +168,7 @@ class PassRequest {
   Observer* observer_;
 };
 
-// Calls a Python function with the request of a pass.
+// Runs a forward pass by passing its request to a Python function.
 void run_request(const nb::object& call, const ModelConfig& model, const Batch& batch,
                  Observer& observer) {
   const nb::gil_scoped_acquire python;
@@ -189,7 +189,7 @@ void run_request(const nb::object& call, const ModelConfig& model, const Batch& 
 }
 
 // A CaptureWriter or StatsWriter. Its methods release the GIL, because threads of the library may
-// need it to log.
+// need the GIL to log.
 template <typename Writer>
 class PythonWriter {
  public:
