@@ -110,7 +110,7 @@ std::string gnuplot_script(const std::string& name, const Figure& figure,
 }
 
 void run_gnuplot(const std::string& folder, const std::string& name) {
-  // --default-settings: start-up files of the user must not change the figures.
+  // --default-settings ignores the user's start-up files, which could change the figures.
   const auto result = run_program({"--default-settings", name + ".gp"}, folder);
   if (result.status != 0) failure("gnuplot could not draw {}:\n{}", name, result.err);
   if (!result.err.empty()) log::debug("gnuplot on {}:\n{}", name, result.err);

@@ -48,7 +48,7 @@ inline Figure empty_figure(std::string why) {
   return figure;
 }
 
-// Number of runs that a figure is meant for.
+// Number of runs that a figure can show.
 enum class RunCountRequirement {
   any,
   one,      // shows a single run, never a sweep of several
@@ -87,7 +87,7 @@ struct FigureKind {
   }
 };
 
-// Every figure, in the order of the report.
+// All figures, in the order of the report.
 const std::vector<FigureKind>& figure_kinds();
 
 // Drawing functions, which figures.yaml refers to by name. X is a macro that is applied to each.

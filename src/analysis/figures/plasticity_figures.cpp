@@ -1,4 +1,4 @@
-// Attention plasticity against the position of the query.
+// Figures of attention plasticity by query position.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -71,7 +71,7 @@ std::vector<double> robust_scores(const std::vector<double>& values) {
   return project(values, [&](double value) { return spread > 0 ? (value - middle) / spread : 0; });
 }
 
-// "sliding:512" -> "sliding attention, 512 tokens"; "full" -> "full attention".
+// Describes an attention kind: "sliding:512" -> "sliding attention, 512 tokens".
 std::string attention_title(const std::string& kind) {
   const auto colon = kind.find(':');
   const auto name = kind.substr(0, colon) + " attention";

@@ -63,7 +63,7 @@ class ResultFrame {
  public:
   using RowFilter = std::function<bool(std::size_t row)>;
 
-  // `run_of_row` (rows) holds the run index of each row, from 0 to run_count - 1.
+  // `run_of_row` (rows): run index of each row, from 0 to run_count - 1.
   ResultFrame(Table table, std::string path, std::vector<std::size_t> run_of_row,
               std::size_t run_count)
       : table_(std::move(table)),
@@ -140,7 +140,7 @@ struct ConfidenceInterval {
 
 class AnalysisResults {
  public:
-  // Opens a folder with at least one table of `qkscope analyze` or `qkscope sweep`. Throws a
+  // Opens a folder with at least one result table of `qkscope analyze` or `qkscope sweep`. Throws a
   // bad-input error if there is none.
   explicit AnalysisResults(std::string folder, FigureChoices choices = {});
 
@@ -156,7 +156,7 @@ class AnalysisResults {
   std::string run_title(std::size_t run = 0) const;
   const std::vector<Json>& runs_without_rows() const { return metadata_.runs_without_rows; }
   bool has(const std::string& table) const;
-  // Reads the table on first use and keeps the heads that FigureChoices::attention selects. Throws
+  // Reads the table on first use and keeps only heads selected by FigureChoices::attention. Throws
   // if the table does not exist.
   const ResultFrame& frame(const std::string& table) const;
 
@@ -200,8 +200,8 @@ struct PanelGroups {
   std::string attention_kinds_note() const;
 };
 
-// Name of the column of head_profile with the standard error over texts: "se", or "stderr" in older
-// results; empty where the table has neither.
+// Name of the column in head_profile that holds the standard error over texts: "se", or "stderr" in
+// older results; empty if the table has neither.
 std::string profile_error_column(const ResultFrame& profile);
 
 // Returns the bounds of the head classes, such as "0.3 and 0.7", or a sentence if runs differ.

@@ -1,5 +1,5 @@
 // Plots over the runs of a sweep: the CSV with one row per run, how its columns are drawn, and
-// panels that share the axis of runs with its labels and phases.
+// panels that share an axis of runs with labels and phases.
 #pragma once
 
 #include <string>

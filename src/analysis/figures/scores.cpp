@@ -1,4 +1,4 @@
-// Loss of plasticity along the context against benchmark scores.
+// Figure of benchmark scores against the loss of plasticity along the context.
 #include <algorithm>
 #include <cmath>
 #include <map>

@@ -18,7 +18,7 @@ constexpr double kMassive = 8;           // times the mean of the dimensions
 constexpr std::int64_t kDecayFrom = 4;   // tokens
 constexpr std::int64_t kDecayParts = 4;  // the decay is fitted up to length / kDecayParts
 
-// Entropy in nats of non-negative weights, normalised to their sum.
+// Entropy in nats of non-negative weights, which are first divided by their sum.
 double entropy_of(std::span<const double> weights) {
   const double total = sum(weights);
   double entropy = 0;
@@ -182,8 +182,8 @@ void add_frequency_columns(const RotarySide& queries, const RotarySide& keys,
   result.set("frequency_use_slow", slow);
 }
 
-// The RoPE phase of distance D = block * width + remainder is a product of two phases, so a matrix
-// product of a factor by blocks and a factor by remainders gives the scores of all distances.
+// The RoPE phase at distance D = block * width + remainder is a product of two phases, so the
+// scores at all distances are one matrix product of a factor by block and a factor by remainder.
 std::vector<double> mean_score_by_distance(const Moments& queries, const Moments& keys,
                                            const RotaryEmbedding& rope, double scale,
                                            std::int64_t distances) {

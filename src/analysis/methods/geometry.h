@@ -26,7 +26,7 @@ struct MatrixRanks {
   double entropy_top = kNan;    // entropy of the 16 largest, normalised to their sum, over ln 16
 };
 
-// `eigenvalues` are descending; below 1e-12 of the largest they count as 0. NaN if all are 0.
+// `eigenvalues` are descending; values below 1e-12 of the largest count as 0. NaN if all are 0.
 MatrixRanks ranks_of_spectrum(std::vector<double> eigenvalues);
 
 Matrix second_moment(const Moments& rows);  // (dim, dim): mean of x x^T

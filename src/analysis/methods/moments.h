@@ -1,5 +1,5 @@
-// Sampled rows of one head, groups of their texts for the delete-a-group jackknife, and first and
-// second moments in float64.
+// Sampled rows of one head, groups of texts for the delete-a-group jackknife, and first and second
+// moments in float64.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@ struct FittedQueries {
   const CentredRows* rows = nullptr;    // null: no ap_free and no replicates
 };
 
-// Full analysis: query model against the keys of a capture.
+// Full analysis: compares the query model with the keys of a capture.
 PlasticityResult plasticity_of_queries_and_keys(const FittedQueries& queries,
                                                 const CentredRows& keys,
                                                 const PlasticityOptions& options);

@@ -1,5 +1,5 @@
-// Planar rotation: the direction a along which a head's rows drift with position, the direction b
-// that separates queries from keys, and the complement orthogonal to both.
+// Planar rotation: the direction a along which the rows of a head drift with position, the
+// direction b that separates queries from keys, and the complement orthogonal to both.
 #pragma once
 
 #include <cstdint>

@@ -77,8 +77,8 @@ class HeadIndex {
   std::map<Key, std::size_t> places_;
 };
 
-// Tables and columns that the page shows for every head, in page order. A '?' marks a column that
-// older results do not have.
+// Tables and columns that the page shows for every head, in page order. '?' marks a column that is
+// missing in older results.
 const std::vector<std::pair<const char*, std::string>> kHeadMeasures = {
     {"qk",
      "r_q r_q_null? r_k r_k_null? explained_variance fisher positional_variance_q "

@@ -216,7 +216,7 @@ void check_keys(const AnalyzeOptions& options, const Statistics& s) {
         options.keys);
 }
 
-// The --keys capture must be of the same model and dtype as the statistics.
+// The --keys capture must have the same model and dtype as the statistics.
 void check_same_run(const std::string& keys, const Metadata& capture, const Metadata& statistics) {
   for (const char* name :
        {metadata::kModel, metadata::kCommit, metadata::kRevision, metadata::kDtype}) {

@@ -294,7 +294,7 @@ void analyze_key_head_groups(const AnalyzeOptions& options, const CaptureIndex& 
                              const ModelFacts* model, const TextGroups& texts,
                              std::vector<KeyHeadGroup> groups, AnalysisRun& run) {
   HeadRunner runner(options, index, model, texts, run);
-  // Large groups first, so that threads finish at about the same time.
+  // Start with the largest groups, so that threads finish at about the same time.
   std::ranges::stable_sort(groups, std::ranges::greater{},
                            [](const KeyHeadGroup& group) { return group.heads.size(); });
   Progress progress(

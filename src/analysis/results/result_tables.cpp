@@ -1,4 +1,4 @@
-// Tables of plasticity and of scatter plots, and the list of all tables of a run.
+// Builds the tables of plasticity and of scatter plots, and lists all tables of a run.
 #include <algorithm>
 #include <cmath>
 #include <functional>

@@ -27,7 +27,7 @@ class BucketRanges {
   BucketRanges(const RowsView& queries, const RowsView& keys);
 
   PositionRange range(std::int32_t bucket) const;
-  // Returns the tokens per bucket, or 0 if buckets double in size.
+  // Returns the number of tokens per bucket, or 0 if buckets double in size.
   std::int64_t equal_bucket_size() const;
 
   // Returns whether any query in `query_bucket` attends to any key in `key_bucket` with a sliding

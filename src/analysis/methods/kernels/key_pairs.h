@@ -58,9 +58,9 @@ struct KeyTile {
   }
 };
 
-// Returns the keys in rotated coordinates in the given order, scaled by a power of two to at most
-// 1: squared differences stay within the range of float32, and no comparison depends on the scale.
-// Throws a bad-input error for a component above 1e15.
+// Returns the keys in rotated coordinates and in the given order, scaled by a power of two to at
+// most 1, so that squared differences stay within the range of float32. No comparison depends on
+// the scale. Throws a bad-input error for a component above 1e15.
 FloatMatrix rotate_and_scale_keys(const CentredRows& keys, const LinearQueryModel& model,
                                   std::span<const std::int64_t> order);
 

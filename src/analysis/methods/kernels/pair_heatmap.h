@@ -27,7 +27,7 @@ class PairHeatmap {
   // `query` (points): positions of the points, ascending. The array must outlive the heatmap.
   PairHeatmap(double extent, int bins, std::span<const double> query);
 
-  // Sets the weight of pairs added from now on: the number of eligible pairs that each represents.
+  // Sets the weight of pairs added later: the number of eligible pairs that each represents.
   void set_weight(double weight);
 
   // Adds one pair of keys at several points. Consecutive points in the same cell are added in one

@@ -125,7 +125,7 @@ class ProfileSums {
     }
   }
 
-  // Adds a seeded sample of pairs at every point with more than max_pairs eligible pairs.
+  // Adds a seeded random sample of pairs at every point with more than max_pairs eligible pairs.
   void add_samples(const KeyTile& all) {
     for (std::int64_t c = 0; c < points_.size(); ++c) {
       if (!is_sampled(c)) continue;
@@ -303,7 +303,7 @@ class BucketPairs {
     evaluator_.flush();
   }
 
-  // Adds a seeded sample of pairs in every bucket with more than max_pairs pairs.
+  // Adds a seeded random sample of pairs in every bucket with more than max_pairs pairs.
   void add_samples(const KeyTile& all) {
     const auto sampled = [](const Bucket& bucket) { return bucket.sampled; };
     if (std::any_of(buckets_.begin(), buckets_.end(), sampled)) evaluator_.set_keys(all);

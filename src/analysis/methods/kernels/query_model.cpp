@@ -133,9 +133,9 @@ void describe_buckets(const CentredRows& queries, bool variances, LinearQueryMod
   }
 }
 
-// Regression on the drift, residual variance and normality of coordinates. Rotates and transposes
-// kLines coordinates at a time, so that the residuals of a coordinate are contiguous: a row x
-// becomes y - 2 (w . y) w with y = sign (x - mean).
+// Computes regression on the drift, residual variance and normality of each coordinate. Rotates and
+// transposes kLines coordinates at a time, so that the residuals of a coordinate are contiguous: a
+// row x becomes y - 2 (w . y) w with y = sign (x - mean).
 void describe_coordinates(const CentredRows& queries, LinearQueryModel& model) {
   constexpr std::int64_t kLines = 16;
   const auto n = queries.size();
