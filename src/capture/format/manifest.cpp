@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-// Throws a bad-input error for a fraction and for a number that does not fit T.
+// Throws a bad-input error for a fraction, or for a number outside the range of T.
 template <typename T>
 T parse_integer_value(const Json& json, const std::string& where) {
   const bool fits = json.is_number_unsigned()

@@ -52,11 +52,11 @@ std::string config_hash(const Json& effective);
 
 // Describes why two identities belong to different runs: "the configuration differs
 // (capture.min_bucket_size: 128 there, 256 now)" or "the dataset changed (docs.jsonl)". Returns ""
-// when they agree. A kind of input is compared only when both identities list it.
+// if they agree. A kind of input is compared only if both identities list it.
 std::string describe_identity_difference(const Json& there, const Json& now);
 
-// Describes why two manifests belong to different runs; "" when they agree. Ignores the publishing
-// destination, which may change during a run.
+// Describes why two manifests belong to different runs, or returns "" if they agree. Ignores the
+// publishing destination, which may change during a run.
 std::string describe_manifest_difference(const Manifest& there, const Manifest& now);
 
 Json to_json(const Manifest& manifest);

@@ -17,10 +17,10 @@ struct FileToPublish {
   bool large = false;  // stored by Git LFS; fetch_upload_modes() sets this from the Hub's answer
 };
 
-// Creates the repository if it does not exist. Throws a bad-input error when `private_repo` is set
-// and the repository exists and is public.
+// Creates the repository if it does not exist. Throws a bad-input error if `private_repo` is set
+// but the existing repository is public.
 void ensure_repository(const HubClient& client, const Repository& repository, bool private_repo);
-// Creates the branch from the head of main if it does not exist.
+// Creates the branch from the tip of main if it does not exist.
 void ensure_branch(const HubClient& client, const Repository& repository,
                    const std::string& branch);
 

@@ -11,9 +11,9 @@
 
 namespace qkscope {
 
-// Statistics over every token that share the forward passes of a capture. Capture and statistics
+// Statistics over every token, computed in the forward passes of a capture. Capture and statistics
 // have separate journals. If a crash leaves one journal behind the other, the missing examples run
-// again for that journal only.
+// again only for that journal.
 class SharedPassStatistics {
  public:
   virtual ~SharedPassStatistics() = default;

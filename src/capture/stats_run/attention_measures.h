@@ -14,8 +14,8 @@ namespace qkscope {
 // Returns `count` evenly spaced rows of [0, length), always including the last row.
 std::vector<std::int64_t> evenly_spaced_rows(std::int64_t length, std::int64_t count);
 
-// Returns keys_90 ... keys_99 (number of keys that hold 90 % ... 99 % of the mass), then top_4 ...
-// top_1024 (mass of the largest keys) of one row. pattern: shape (keys).
+// Returns keys_90 ... keys_99 (number of keys that hold 90 % ... 99 % of the attention mass), then
+// top_4 ... top_1024 (mass of the largest keys) for one row. pattern: shape (keys).
 std::vector<double> key_counts_and_top_mass(std::span<const float> pattern);
 
 // Returns the mean of key_counts_and_top_mass() over `count` rows of a document, one vector per

@@ -268,8 +268,8 @@ struct PatternSums {
   }
 };
 
-// Passes the attention of every query row to `take`, in blocks of rows that fit kPatternBytes, so
-// that the full (queries, keys) matrix is never in memory.
+// Passes the attention of every query row to `take`, in blocks of rows that fit into kPatternBytes,
+// so that the full (queries, keys) matrix is never in memory.
 class PatternReader : public Observer {
  public:
   // pattern: shape (tokens), attention of query `row` to each key. Called concurrently for

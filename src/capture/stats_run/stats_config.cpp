@@ -164,7 +164,7 @@ void read_query_sample(YamlSection& section, StatisticsSettings& settings) {
     section.throw_expected("all_keys_rows", "1, because stats.columns needs all queries");
 }
 
-// Parses the group letters A, B and C, in a list or separated by commas; C implies B.
+// Parses the group letters A, B and C of statistics, as a list or comma-separated; C implies B.
 void set_groups(StatisticsSettings& settings, const std::vector<std::string>& groups) {
   settings.moments = settings.near_keys = settings.all_keys = false;
   for (const auto& group : split(fmt::format("{}", fmt::join(groups, ",")), ',')) {
