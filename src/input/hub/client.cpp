@@ -17,7 +17,7 @@
 namespace qkscope {
 namespace {
 
-// Parses a boolean environment variable by the rules of huggingface_hub.
+// Parses a boolean environment variable with the rules of huggingface_hub.
 bool environment_flag(const char* name) {
   const auto value = ascii_lower(environment_variable(name));
   return value == "1" || value == "on" || value == "yes" || value == "true";

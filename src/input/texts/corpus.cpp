@@ -69,7 +69,7 @@ class CsvReader : public RecordReader {
   std::optional<std::size_t> id_;
 };
 
-// A plain text file is a single row. The column `file` is the file name without its extension.
+// A plain text file is a single row, with the file name without extension in the column `file`.
 class PlainTextReader : public RecordReader {
  public:
   PlainTextReader(std::string_view text, std::string where)

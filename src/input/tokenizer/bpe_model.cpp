@@ -115,7 +115,7 @@ void BpeModel::collect_initial_symbol_ids() {
     fallback_[at] = file_.vocabulary.find(fmt::format("<0x{:02X}>", byte));
     all_fallbacks = all_fallbacks && fallback_[at] >= 0;
   }
-  // A word may be encoded in parts only if unknown characters are not fused with their neighbours
+  // A word can be encoded in parts only if unknown characters are not fused with their neighbours
   // and no prefix distinguishes the first character.
   divisible_ = file_.continuing_prefix.empty() && (unknown_id_ < 0 || all_fallbacks);
 }

@@ -35,7 +35,7 @@ struct Pattern {
   // Appends matches and the gaps between them in order; together they cover `text`. Positions are
   // relative to the start of `text`.
   std::function<void(std::string_view text, std::vector<PatternPiece>& matches)> find;
-  // True if no match can span a non-space character followed by U+0020: a text may be cut.
+  // True if no match can span a non-space character and the U+0020 after it: cuts are allowed.
   bool breaks_before_space = false;
   // True if no match can ever span an ideograph followed by punctuation.
   bool breaks_after_ideograph = false;
@@ -263,7 +263,7 @@ class JsonCursor {
   std::int64_t integer();
   // Skips one value of any kind and returns its text.
   std::string_view skip();
-  // Throws a bad-input error if anything but white space follows.
+  // Throws a bad-input error if the remaining text contains anything but white space.
   void finish();
 
   std::size_t position() const { return at_; }

@@ -1,5 +1,5 @@
-// Parsed content of a tokenizer.json and of the tokenizer_config.json next to it, and the
-// vocabulary and merges of byte-pair encoding (BPE).
+// Parsed content of a tokenizer.json and its tokenizer_config.json, and the vocabulary and merges
+// of byte-pair encoding (BPE).
 #pragma once
 
 #include <cstddef>

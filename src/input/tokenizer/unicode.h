@@ -1,5 +1,5 @@
-// Character properties, lower-casing and Unicode normalization with the tables of the Hugging Face
-// tokenizers library, and the alphabet of byte-level tokenizers. tools/make_unicode_tables.py
+// Character properties, lower-casing and Unicode normalization with the same tables as the Hugging
+// Face tokenizers library, and the alphabet of byte-level tokenizers. tools/make_unicode_tables.py
 // generates the tables in unicode/.
 #pragma once
 
