@@ -71,8 +71,7 @@ void bind_errors(nb::module_& module) {
 
 NB_MODULE(_engine, module) {
   using namespace qkscope;
-  // Objects in the traceback of a script's last exception are still alive at exit; these are no
-  // leaks.
+  // Objects in the traceback of a script's last exception are alive at exit; they are not leaks.
   nb::set_leak_warnings(false);
   python::send_messages_to_logging();
   module.attr("__version__") = version_string();

@@ -295,7 +295,7 @@ Figure TrajectoryTable::draw(Figure figure, const std::vector<TrajectoryPanel>& 
         (left + kLeft) / figure.width, (left + cell - kRight) / figure.width,
         bottom / figure.height, top / figure.height);
     figure.script += run_axis(results_, inches, i + layout.columns >= count, row == 0);
-    // Fixed position: long tick labels would push gnuplot's own ylabel off the page.
+    // Place the label explicitly: long tick labels would push gnuplot's ylabel off the page.
     figure.script += fmt::format(
         "set label '{}' at screen {:.4f}, screen {:.4f} center rotate font ',{}'\n", panel.y_label,
         (left + 0.1) / figure.width, 0.5 * (top + bottom) / figure.height, style::kLabel);

@@ -180,7 +180,7 @@ void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, 
     const auto text = json.dump(1) + "\n";
     if (folder_.store().put_if_absent(name, text)) {
       verify_conditional_put(folder_.store(), name);
-      // Read it back: without an atomic put-if-absent, another writer may have overwritten it.
+      // Read the object back: without an atomic put-if-absent, another writer may have replaced it.
       began_run_ = folder_.store().read(name) == text;
       if (began_run_) return;
     }
