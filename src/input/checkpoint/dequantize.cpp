@@ -79,8 +79,7 @@ void dequantize_mxfp4(const std::uint8_t* block, float* values) {
   for (int i = 0; i < kSmallBlock; ++i) values[i] = kTwice[nibble(block + 1, i)] * half_scale;
 }
 
-// Returns the two-bit field of element i. 32 bytes hold 128 elements; each bit pair holds 32 of
-// them.
+// Returns the two-bit field of element i. 32 bytes hold 128 elements, 32 in each pair of bits.
 int two_bits(const std::uint8_t* bytes, int i) {
   return bytes[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
 }
@@ -96,7 +95,7 @@ int one_bit(const std::uint8_t* bytes, int i) {
   return bytes[i % 32] >> (i / 32) & 1;
 }
 
-// Block layout: scales[16] (4-bit scale and minimum per 16 elements), q[64], scale, minimum scale.
+// Block layout: scales[16] (4-bit scale and minimum of 16 elements), q[64], scale, minimum scale.
 void dequantize_q2_k(const std::uint8_t* block, float* values) {
   const float scale = read_half(block + 80);
   const float minimum = read_half(block + 82);
@@ -151,7 +150,7 @@ void dequantize_q5_k(const std::uint8_t* block, float* values) {
       block, values, [&](int i) { return four_bits(block + 48, i) | one_bit(block + 16, i) << 4; });
 }
 
-// Block layout: low 4 bits of q[128], high 2 bits of q[64], scales[16], scale.
+// Block layout: low 4 bits of q (128 bytes), high 2 bits (64 bytes), scales[16], scale.
 void dequantize_q6_k(const std::uint8_t* block, float* values) {
   const std::uint8_t* scales = block + 192;
   const float scale = read_half(block + 208);
