@@ -11,8 +11,8 @@ from . import _options
 from ._arrays import concatenate, filled, like, on_host, stack
 from ._engine import DeviceArray, InputError
 
-# Selection in a dimension: None, an index (removes the dimension), (stop,), (start, stop), (start, stop, step), a slice
-# or a list.
+# Selection along a dimension: None, an index (removes the dimension), (stop,), (start, stop), (start, stop, step), a
+# slice or a list.
 SliceInput = Union[int, tuple[Any, ...], slice, Sequence[int], None]
 
 LARGEST = 16 << 30  # bytes; limit of the size of a stack
