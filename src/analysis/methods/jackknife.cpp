@@ -63,7 +63,7 @@ PlasticityResult plasticity_without_group(const PlasticityResult& all, int group
   return result;
 }
 
-// Geometry columns with jackknife replicates, with one group of texts left out.
+// Returns the geometry with one group of texts left out, for columns with jackknife replicates.
 GeometryResult geometry_without_group(const GeometryResult& all, std::size_t group) {
   GeometryResult result;
   for (const auto& [column, value] : all.columns)

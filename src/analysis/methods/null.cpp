@@ -76,7 +76,7 @@ class PermutationNull {
     if (!(variance > 0)) return;
     sum_ += r;
     ++draws_;
-    // The tolerance absorbs rounding: a permutation may reproduce the observed value.
+    // The tolerance absorbs rounding errors if a permutation reproduces the observed value.
     as_large_ += r >= observed_ * (1 - 1e-12) ? 1 : 0;
   }
 

@@ -97,7 +97,7 @@ double overall_error(const PlasticityResult& result, ProfileKind kind) {
   });
 }
 
-// Appends the mean of the profile between each two neighbouring edges.
+// Appends the mean of the profile between each pair of adjacent edges.
 void add_bin_means(BinKind kind, std::span<const double> edges, std::span<const double> values,
                    PlasticityResult& result) {
   for (std::size_t i = 0; i + 1 < edges.size(); ++i) {

@@ -34,7 +34,7 @@ GeometryResult compute_capture_geometry(const CapturedHeadPair& head, RopeUse ro
 std::vector<std::int64_t> count_documents_by_position(const Statistics& statistics);
 Moments moments_of_head(const HeadMoments& from, std::int64_t head);
 
-// Sets the geometry columns of the heads of one layer for which the statistics contain the sums.
+// Sets the geometry columns that the statistics can provide, for the heads of one layer.
 void add_statistics_geometry(const Statistics& statistics, std::span<HeadReport> heads);
 
 // Adds weight_rank_90 and weight_rank_participation of W_Q^T W_K to all heads. `model`: checkpoint

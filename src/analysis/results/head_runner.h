@@ -50,7 +50,7 @@ class ModelFacts {
   ModelConfig model_;
 };
 
-// Query heads that share a key head (GQA). Its file is read and its moments are computed once.
+// Query heads that share a key head (GQA): the key head is read and its moments computed once.
 struct KeyHeadGroup {
   HeadId key;
   std::vector<std::size_t> heads;  // indices into AnalysisRun::heads

@@ -93,7 +93,7 @@ class HeadAttention {
   [[nodiscard]] HeadVectors load();
   void pack_key_values();
   void scores(const Queries& queries, std::int64_t begin, std::int64_t end, float* out) const;
-  // Replaces the scores of one query by its attention to the visible keys in `keys` and returns
+  // Replaces the scores of one query with its attention to the visible keys in `keys` and returns
   // their range. `row` starts at key `origin`, which must be the first visible key unless the
   // log-sum-exp of the query is already known.
   KeyRange scores_to_attention(std::int64_t query, float* row, std::int64_t origin, KeyRange keys);
