@@ -16,7 +16,7 @@
 namespace qkscope {
 namespace {
 
-// A new part compares its manifest with those of at most this many other shards, to limit reads.
+// To limit reads, a new part compares its manifest with at most this many other manifests.
 constexpr std::size_t kComparedParts = 8;
 
 constexpr char kOtherCapture[] =

@@ -354,7 +354,7 @@ void check_finite(const HeadRows& rows, const std::string& path) {
   const auto dim = static_cast<std::size_t>(rows.head_dim);
   for (std::size_t i = 0; i < rows.position.size(); ++i) {
     const float* row = rows.vectors.data() + i * dim;
-    // NaN and infinity have the largest exponent, so one maximum over the bits checks the row.
+    // NaN and infinity have the largest exponent, so the maximum of the bit patterns reveals them.
     std::uint32_t largest = 0;
     for (std::size_t j = 0; j < dim; ++j)
       largest = std::max(largest, std::bit_cast<std::uint32_t>(row[j]) & 0x7FFFFFFFU);

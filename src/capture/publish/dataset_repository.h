@@ -44,8 +44,8 @@ struct HubCommit {
 HttpResponse send_commit(const HubClient& client, const Repository& repository,
                          const std::string& branch, const HubCommit& commit);
 
-// Uploads large files that the storage does not have via Git LFS, whole or in parts as the server
-// requests. An interrupted upload resumes with the missing files.
+// Uploads large files via Git LFS, whole or in parts as the server requests, unless the storage
+// already has them. An interrupted upload resumes with the missing files.
 void upload_large_files(const HubClient& client, const Repository& repository,
                         const std::string& branch, const std::vector<FileToPublish>& files,
                         bool quiet);

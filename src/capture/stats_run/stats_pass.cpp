@@ -65,7 +65,7 @@ class StatsPass::Moments : public MomentConsumer {
   }
 
  private:
-  // Keeps the means of a part if it covers exactly one document. A GPU merges the documents of a
+  // Keeps the means in `part` if it covers exactly one document. A GPU merges the documents of a
   // batch, so there are no means per document.
   void keep_means(const LayerMoments& part) {
     const auto& sequences = pass_.prepared_->batch.sequences;

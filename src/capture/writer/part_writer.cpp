@@ -24,7 +24,7 @@ constexpr auto kSegmentTime = std::chrono::seconds(2);
 // Receives float32 vectors of shape (positions, selected heads, head_dim).
 using RowSink = std::function<void(const SampledRows& rows, ConstTensorView vectors)>;
 
-// NaN and infinity have the largest exponent, so one maximum over the bits checks the vector.
+// NaN and infinity have the largest exponent, so the maximum of the bit patterns reveals them.
 bool all_finite(std::span<const float> vector) {
   std::uint32_t largest = 0;
   for (const float number : vector)
