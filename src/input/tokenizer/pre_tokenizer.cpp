@@ -101,7 +101,7 @@ void insert_prefix_before_piece(AlignedText::Rewriter& rewrite, char32_t prefix)
   rewrite.replace(first, 0);
 }
 
-// Copies the text up to the next space and replaces that space by `mark`.
+// Copies the text up to the next space and replaces that space with `mark`.
 void replace_space(AlignedText::Rewriter& rewrite, std::size_t end, char32_t mark) {
   const std::size_t at = rewrite.position();
   const std::size_t space = rewrite.old_text().substr(0, end).find(' ', at);

@@ -103,7 +103,7 @@ class AlignedText {
    public:
     explicit Rewriter(AlignedText& target);
     void copy(std::size_t size);
-    // Replaces the next `consumed` bytes by one character, aligned to the first consumed byte, or
+    // Replaces the next `consumed` bytes with one character, aligned to the first consumed byte, or
     // to the previous byte if `consumed` is 0.
     void replace(char32_t code, std::size_t consumed);
     void skip(std::size_t size) { at_ += size; }
