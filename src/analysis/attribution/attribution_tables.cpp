@@ -17,7 +17,7 @@ namespace {
 using State = ScoreAttribution::State;
 using Cells = std::vector<Table::Cell>;
 
-// A pair of components (one of the query, one of the key) and its contribution to a score.
+// A pair of components and its contribution to a score.
 struct Contribution {
   std::size_t q;
   std::size_t k;

@@ -43,7 +43,7 @@ AttentionMassByBand attention_mass_by_distance_band(const AnalysisResults& resul
   return masses;
 }
 
-// Largest magnitude of a key channel, divided by the median over all channels of the head.
+// Largest magnitude of one key channel over the median of its head's channels.
 struct ChannelCell {
   std::int64_t channel;
   std::int64_t row;  // row of the map: heads of all layers, counted from the top
@@ -157,8 +157,7 @@ Figure key_channel_map(const AnalysisResults& results, const FigureKind& kind) {
     channels = std::max(channels, cell.channel + 1);
   }
   const PanelGrid grid(grid_options(kind, 2));
-  // The colour scale ends at the 99.9th percentile, so that a few outlier channels do not compress
-  // the range of all others.
+  // The colour scale ends at the 99.9th percentile: outlier channels would darken all others.
   const double top = std::max(2.0, quantile_of(ratios, 0.999));
   const auto settings =
       gnuplot_palette_command(style::kCividis) +

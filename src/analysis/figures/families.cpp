@@ -26,7 +26,7 @@ std::vector<double> values_of_rows(const std::vector<double>& column,
   return project(rows, [&](std::size_t row) { return column[row]; });
 }
 
-// Returns the model families in the order of their first run.
+// Families in the order of their first run.
 std::vector<Family> families_of(const AnalysisResults& results) {
   std::vector<Family> families;
   std::vector<std::size_t> of_run;
@@ -55,7 +55,7 @@ double positive_share(const std::vector<double>& values) {
   return static_cast<double>(positive) / static_cast<double>(values.size());
 }
 
-// Heads of all families, ordered by family.
+// Heads of all families, one family after the other.
 struct FamilyPoints {
   std::vector<std::size_t> rows;  // (heads): of rotated.parquet
   std::vector<double> bias;       // (heads)
@@ -69,8 +69,8 @@ struct FamilyPoints {
   }
 };
 
-// Returns labels for the five heads farthest from the medians of bias and separation, and "" for
-// all other heads. Heads outside the axis range get no label.
+// Names the five heads farthest from the medians of bias and separation; "" for all other heads.
+// Heads outside the axis range get no name.
 std::vector<std::string> family_head_names(const AnalysisResults& results,
                                            const FamilyPoints& points) {
   const ResultFrame& rotated = results.frame("rotated");

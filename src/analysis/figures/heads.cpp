@@ -60,7 +60,7 @@ std::vector<std::string> head_names(const AnalysisResults& results, const Result
   return names;
 }
 
-// Scatter plot data with one row per head: run, x, y, nope, layer, head, name (of outliers), model.
+// Scatter plot data, one row per head: run, x, y, nope, layer, head, name (of outliers), model.
 Table head_points(const AnalysisResults& results, const PointColumns& columns) {
   const ResultFrame& frame = results.frame(columns.table);
   const auto& x = frame.real_column(columns.x);

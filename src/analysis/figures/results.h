@@ -156,7 +156,7 @@ class AnalysisResults {
   std::string run_title(std::size_t run = 0) const;
   const std::vector<Json>& runs_without_rows() const { return metadata_.runs_without_rows; }
   bool has(const std::string& table) const;
-  // Reads the table on first use and keeps only heads selected by FigureChoices::attention. Throws
+  // Reads the table on first use and keeps the heads that FigureChoices::attention selects. Throws
   // if the table does not exist.
   const ResultFrame& frame(const std::string& table) const;
 

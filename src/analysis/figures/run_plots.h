@@ -11,7 +11,7 @@
 
 namespace qkscope {
 
-// Returns commands for a vertical axis with run i at y = -i, so that the first run is at the top.
+// Returns a vertical axis on which run i is at y = -i, so that the first run is at the top.
 std::string run_axis_commands(const AnalysisResults& results);
 
 // Scale factor of an axis and the matching unit in gnuplot markup, for example "10^{-3} per token".

@@ -166,8 +166,8 @@ std::vector<std::int64_t> permuted_positions(const RowsView& keys,
   return positions;
 }
 
-// Returns `draws` independent uniform integers below `total` in ascending order, or every integer
-// if `total` is at most `draws`. Spacings of sorted uniform numbers are exponential.
+// Returns `draws` independent uniform numbers below `total` in ascending order, or every number if
+// there are at most `draws`. Spacings of sorted uniform numbers are exponential.
 std::vector<std::uint64_t> draw_sorted(std::uint64_t draws, std::uint64_t total, Random& random) {
   std::vector<std::uint64_t> drawn(std::min(draws, total));
   if (drawn.size() == total) {

@@ -94,7 +94,7 @@ Json runs_json(const AnalysisResults& results) {
   return runs;
 }
 
-// Returns the headings of the groups of geometry figures: [name, title, sentence].
+// Headings of the groups of geometry figures: [name, title, sentence].
 Json questions_json() {
   Json questions = Json::array();
   for (const auto& question : geometry_questions())

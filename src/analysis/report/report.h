@@ -20,7 +20,7 @@ struct NamedFigure {
   Figure figure;
 };
 
-// Data of all heads for the JavaScript of the page.
+// Data of all heads that the JavaScript of the page reads.
 struct ReportHeadData {
   // Columns are little-endian arrays in base64 with one entry per head:
   // {"count", "run", "layer", "head", "classes", "measures": [{"name", "data"}],

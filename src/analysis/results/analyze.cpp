@@ -193,8 +193,8 @@ std::vector<HeadId> select_queries(const AnalyzeOptions& options, const CaptureS
   return queries;
 }
 
-// Throws a bad-input error if a head file belongs to a different run or head. Returns a snapshot of
-// all files, to detect changes during the analysis.
+// Throws a bad-input error if a head file belongs to another run or another head. Returns a
+// snapshot of all files, to detect changes during the analysis.
 FileSnapshot check_head_files(const CaptureIndex& index, const std::vector<HeadId>& heads) {
   parallel_for(std::ssize(heads), [&](std::int64_t i) {
     const auto& head = heads[static_cast<std::size_t>(i)];

@@ -98,11 +98,11 @@ std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,
                                             const ModelFacts* model);
 
 // Returns the plasticity options with the profile bins and context of the first readable head, so
-// that the profiles of all heads use the same bins.
+// that the profiles of all heads have the same bins.
 PlasticityOptions plasticity_options_with_common_bins(const AnalyzeOptions& options,
                                                       const std::vector<HeadReport>& heads);
 
-// ---- Analyses of statistics (sums over every token)
+// ---- Statistics (sums over every token) as input.
 
 bool is_statistics_folder(const std::string& folder);
 

@@ -133,7 +133,7 @@ void add_taxonomy_tables(const AnalysisRun& run, const AnalyzeOptions& options,
     const auto published = classify_head(head, ClassCriterion::first_component, options.taxonomy);
     const auto on_axis = classify_head(head, ClassCriterion::drift_axis, options.taxonomy);
     const int pc = position_component(pca);
-    // For heads with a class by the published thresholds, only the drift-axis columns can be empty.
+    // If a head has a class by the published thresholds, only the drift-axis columns can be empty.
     const bool lacks_axis_only = published != HeadClass::undefined;
     rows.add(
         head_cells(run, head, first.q.r, first.k.r, to_string(published), has_few_rows(head),

@@ -30,7 +30,7 @@ auto number_of(std::optional<Result> HeadReport::*analysis, Of of) {
   };
 }
 
-// A value of one head with its leave-one-group-out jackknife replicates.
+// A number of one head, and its leave-one-group-out jackknife replicates.
 struct ReplicatedValue {
   double whole = kNan;
   std::vector<double> without;
@@ -54,8 +54,8 @@ std::vector<ReplicatedValue> replicated_values(const AnalysisRun& run, const Hea
   return heads;
 }
 
-// Standard error of the mean over heads. A head that lacks a value in some replicate is left out of
-// all replicates, so that the mean over heads does not jump between replicates.
+// Standard error of the mean over heads. A head without a value in some replicate is left out of
+// all replicates, so that the mean over heads does not jump between them.
 double error_of_mean(const std::vector<ReplicatedValue>& heads, const HeadMeasure& measure,
                      std::size_t groups) {
   std::vector<double> means;

@@ -26,7 +26,7 @@ std::vector<HeadMeasure> pca_measures();
 // The published classification uses the first principal component; ours uses the drift axis.
 enum class ClassCriterion { first_component, drift_axis };
 HeadClass classify_head(const HeadReport& head, ClassCriterion by, const TaxonomyOptions& options);
-// Returns one measure per class: 1 for heads of the class, 0 for heads of other classes.
+// One measure per class: 1 for heads of the class, 0 for heads of other classes.
 std::vector<HeadMeasure> class_measures(ClassCriterion by, const TaxonomyOptions& options);
 
 std::vector<HeadMeasure> rotation_measures();
@@ -37,11 +37,11 @@ std::vector<HeadMeasure> geometry_measures();
 inline constexpr const char* kHeadGroups[] = {"all", "rope", "nope", "unknown", "full", "sliding"};
 bool is_in_head_group(const HeadReport& head, const std::string& group);
 
-// Returns false if the group mixes full and sliding-window attention: profiles of the two kinds
-// cover different keys, so their mean is meaningless.
+// Returns false if the group has heads of both full-attention and sliding-window layers: their
+// profiles cover different keys and have no common mean.
 bool has_single_attention_kind(const AnalysisRun& run, const std::string& group);
 
-// Returns the values of a measure over the heads of a group, without NaN.
+// Returns the defined values of a measure over the heads of a group.
 std::vector<double> values_of_measure(const AnalysisRun& run, const HeadMeasure& measure,
                                       const std::string& group);
 

@@ -26,7 +26,7 @@ namespace {
 
 constexpr char kNeedsRowsReason[] = "needs_rows";
 
-// One column of a table: type, name and required input ("rows", "keys" or "").
+// One column of a table: type, name, and the input that the column needs ("rows", "keys" or "").
 struct ColumnSpec {
   Table::Type type;
   std::string name;

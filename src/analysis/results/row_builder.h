@@ -64,7 +64,7 @@ class ResultTableBuilder {
 
 std::string undefined_head_reason(const HeadReport& head);
 
-// Build the tables of the PCA (qk, taxonomy, correlations) and the rotation (rotated, complement).
+// Tables of the PCA (qk, taxonomy, correlations), of the rotation (rotated, complement) and errors.
 void add_qk_table(const AnalysisRun& run, ResultTables& results);
 void add_taxonomy_tables(const AnalysisRun& run, const AnalyzeOptions& options,
                          ResultTables& results);
@@ -72,7 +72,7 @@ void add_correlations_table(const AnalysisRun& run, ResultTables& results);
 void add_rotation_table(const AnalysisRun& run, const AnalyzeOptions& options,
                         ResultTables& results);
 void add_complement_table(const AnalysisRun& run, ResultTables& results);
-// Builds the tables geometry (one row per head) and pairs (one row per head and rotary pair).
+// Tables geometry (one row per head) and pairs (one row per head and rotary pair).
 void add_geometry_tables(const AnalysisRun& run, ResultTables& results);
 void add_errors_table(const AnalysisRun& run, const std::vector<MeanError>& errors,
                       ResultTables& results);

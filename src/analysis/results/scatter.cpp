@@ -24,7 +24,7 @@ std::vector<std::size_t> evenly_spaced_rows_by_position(const RowsView& rows, in
   return kept;
 }
 
-// Computes the coordinate of a row along a direction; NaN if there is no direction.
+// Coordinate of a row along a direction, relative to an origin; NaN without a direction.
 struct ScatterAxis {
   const std::vector<double>* direction;
   double origin = 0;  // coordinate of the origin
@@ -36,7 +36,7 @@ struct ScatterAxis {
   }
 };
 
-// Directions of all coordinates of a scatter point; null if the analysis did not run.
+// Directions of all coordinates of a scatter point; null where an analysis did not run.
 struct Directions {
   std::array<const std::vector<double>*, 4> plane = {};  // a, b, c0, c1
   std::vector<const std::vector<double>*> components = {};

@@ -60,8 +60,8 @@ Json measure_means(const AnalysisRun& run, const std::vector<HeadMeasure>& measu
   return result;
 }
 
-// Averages the profile's deciles, quintiles and length bins over heads. Leaves out groups that mix
-// full and sliding attention.
+// Means over heads of the profile's deciles, quintiles and length bins. Groups that mix full and
+// sliding attention are left out.
 Json profile_bin_means(const AnalysisRun& run) {
   struct BinSum {
     double low = 0;
@@ -188,7 +188,7 @@ bool is_within_chance(const HeadReport& head) {
   return head.rotation && head.rotation->null.position_r_p > kChance;
 }
 
-// Number of heads that a warning affects, and extreme values over these heads.
+// Number of heads that a warning is about, and extremes over these heads.
 struct AffectedHeads {
   std::int64_t heads = 0;
   std::int64_t least_rows = 0;

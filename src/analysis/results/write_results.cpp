@@ -99,7 +99,7 @@ void check_same_results(const std::string& folder, const Json& there, const Anal
         folder, fmt::join(differences, "; "));
 }
 
-// Deletes all results, so that no tables remain from an interrupted run or from other options.
+// Deletes all results: tables of an interrupted run or of other options must not remain.
 void remove_results(const std::string& folder) {
   remove_summary_file(folder);
   if (is_statistics_folder(folder)) return;  // its own tables have some of the same names
@@ -254,7 +254,7 @@ void write_tables(const std::string& folder, const std::vector<ResultTable>& tab
   });
 }
 
-// Removes the path of the head file from an error, to group heads that fail for the same reason.
+// The error without the path of the head's file: equal for heads that fail for the same reason.
 std::string error_without_path(const std::string& error) {
   const auto end = error.find(".parquet: ");
   return end == std::string::npos ? error : error.substr(end);

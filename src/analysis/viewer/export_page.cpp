@@ -64,7 +64,7 @@ Json run_head_json(const RunHead& head) {
   return {{"run", head.run}, {"layer", head.layer}, {"head", head.head}};
 }
 
-// Downsamples an attention matrix to at most `most` cells per side and encodes it as base64.
+// Encodes a downsampled attention matrix with at most `most` cells per side as base64.
 Json overview_json(const HeadAttention& attention, CellValue value, std::int64_t most) {
   int level = attention.base_level();
   while (attention.cells_at(level) > most) ++level;
