@@ -13,7 +13,8 @@ from typing import Any
 
 from ._engine import InputError
 
-# Callback of an attention call: (module, query, key, value, options); q, k and v are (texts, heads, positions, width).
+# Callback for an attention call, with the arguments (module, query, key, value, options). q, k and v have shape (texts,
+# heads, positions, width).
 See = Callable[[Any, Any, Any, Any, Mapping[str, Any]], None]
 Door = Callable[[Any, See], contextlib.AbstractContextManager[None]]
 

@@ -25,11 +25,12 @@ _HOOKS = {
     "rotated k": "attn.hook_rot_k", "scores": "attn.hook_attn_scores", "z": "attn.hook_z", "attention output": "hook_attn_out",
     "MLP output": "hook_mlp_out", "residual": "hook_resid_post",
 }
-# Families that normalise or scale the outputs of attention and MLP before adding them to the residual stream. Only
-# qkscope has hook points after this step, so these two stages are not compared.
+# Families that normalise or scale attention and MLP outputs before adding them to the residual stream. Only qkscope has
+# hook points after this step, so these two outputs are not compared.
 _POST_NORMS = ("afmoe", "exaone4", "falcon_h1", "gemma2", "gemma3_text", "gemma4_text", "glm4", "granite", "granitemoehybrid",
                "olmo2", "olmo3", "olmo_hybrid")
-# q and k are not compared where the modules q_norm and k_norm of transformers follow RoPE, or the key has a factor in qkscope.
+# q and k are not compared for these families: nanochat applies q_norm and k_norm after RoPE in transformers, and
+# qkscope includes the key multiplier of Falcon-H1 in k.
 _OTHER_QK = ("falcon_h1", "nanochat")
 _MIXERS = ("attn", "attention", "conv", "mamba", "mixer")  # ends of the names of modules that mix tokens
 _ALLOWED = 16  # differences up to this many times the rounding of the type are expected
@@ -262,7 +263,7 @@ def _scores(torch: Any, query: Any, key: Any, rows: Any, options: Mapping[str, A
     return scores.masked_fill(~visible[None], -torch.inf).transpose(0, 1).cpu().numpy()
 
 
-# ---- Differences and the rounding that explains them ----
+# ---- Differences between the engines, and how much of them rounding explains ----
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
@@ -386,7 +387,7 @@ def _same_direction(a: np.ndarray, b: np.ndarray) -> bool:
     return bool(np.all(cosine > 1 - 1e-9))
 
 
-# ---- Files (safetensors) and the figure ----
+# ---- Saving and loading safetensors files, and the figure ----
 
 
 def save_stages(path: str | PathLike[str], stages: Stages, settings: Mapping[str, Any]) -> None:

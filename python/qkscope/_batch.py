@@ -17,8 +17,8 @@ from ._arrays import ArrayInput, filled, on_host
 from ._engine import DeviceArray, InputError
 
 Positions = Union[int, slice, Sequence[int], np.ndarray, None]
-# Token arguments: a text, ids [pos] or [batch, pos], or a list of texts or of id sequences of any length. Arrays may be
-# on any device; padding in an array of ids is -1.
+# Input of a forward pass: a text, token ids [pos] or [batch, pos], or a list of texts or id sequences of any length.
+# Arrays may be on any device and use -1 for padding.
 Tokens = Union[str, Iterable[str], Iterable[int], Iterable[Iterable[int]], ArrayInput]
 
 PADDING = -1  # in token ids

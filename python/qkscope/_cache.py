@@ -15,7 +15,7 @@ from ._engine import Error, InputError
 from ._residual import ResidualMethods
 from ._svg import Picture
 
-# Key of a cache: a hook name, a short name ("embed", "q3"), or a tuple (short name, layer[, part]).
+# Key of an activation cache: a hook name, a short name ("embed", "q3"), or a tuple (short name, layer[, part]).
 Key = Union[str, tuple[Any, ...]]
 
 _IN_ATTENTION = (

@@ -138,8 +138,8 @@ def _stacked(layers: list[FactoredMatrix]) -> FactoredMatrix:
     return FactoredMatrix(stack([m.A for m in layers]), stack([m.B for m in layers]))
 
 
-# Composition scores need Frobenius norms of products A B. Any R with R^T R = A^T A gives R B the same norm, so the tall
-# outer factors A of both circuits are replaced by roots R of shape [d_head, d_head].
+# Composition scores are Frobenius norms of matrix products A B. If R^T R = A^T A, then R B and A B have the same norm,
+# so the tall factors A of both circuits are replaced by small roots R of shape [d_head, d_head].
 
 
 def _writing_factors(attn: Attention) -> np.ndarray:

@@ -11,7 +11,8 @@ from . import _options
 from ._arrays import concatenate, filled, like, on_host, stack
 from ._engine import DeviceArray, InputError
 
-# Slice of a dimension: None, an index (removes the dimension), (stop,), (start, stop), (start, stop, step), a slice or a list.
+# Selection along a dimension: None, an index (removes the dimension), (stop,), (start, stop), (start, stop, step), a
+# slice or a list.
 SliceInput = Union[int, tuple[Any, ...], slice, Sequence[int], None]
 
 LARGEST = 16 << 30  # bytes; limit of the size of a stack
@@ -133,7 +134,7 @@ class Contributions:
             return post[..., None] * (W_out * passed if project is None else W_out @ like(project, W_out) * passed)
         if project is None:
             return post[..., None] * W_out * passed[..., None, :]
-        # The scale of the norm varies by position and dimension, so it is applied before the projection.
+        # The norm scale depends on position and dimension, so it must be applied before the projection.
         return post[..., None] * (W_out * passed[..., None, :] @ like(project, W_out))
 
     def _passed_on(self, layer: int, part: str, pos_slice: SliceInput) -> Any:

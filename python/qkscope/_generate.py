@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from ._batch import Tokens
 
-# True prints the text. A function is called for each piece of new text: f(text) for a single prompt,
-# f(text, prompt_index) for several.
+# True: print the text. A function: called for each piece of new text, as f(text) for a single prompt and f(text,
+# prompt_index) for several.
 Stream = Union[bool, Callable[..., Any], None]
 
 

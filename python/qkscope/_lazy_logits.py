@@ -9,7 +9,7 @@ import numpy as np
 
 from ._arrays import on_host
 
-# Attributes that can be read before the logits are computed.
+# Attributes that do not require computing the logits.
 _OF_SHAPE = ("shape", "ndim", "dtype", "size")
 
 _OPERATORS = (
@@ -58,7 +58,7 @@ class LazyLogits:
 
 
 def _add_operators() -> None:
-    # Python looks operators up in the type, not through __getattr__.
+    # Python looks up operators on the type, not through __getattr__.
     for name in _OPERATORS:
         setattr(LazyLogits, name, lambda self, *args, name=name: getattr(self.filled(), name)(*args))
 

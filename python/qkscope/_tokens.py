@@ -15,7 +15,7 @@ from ._batch import PADDING, check_side, padded_ids
 from ._engine import InputError
 from ._options import checked, flag, flag_or_none, whole
 
-# One text or several texts of any length.
+# A single text, or a list of texts of different lengths.
 Text = Union[str, Sequence[str]]
 
 

@@ -14,7 +14,7 @@ from .heads import text_ids
 if TYPE_CHECKING:
     from .model import Model
 
-# Pages that may show the viewer in a frame: notebooks on this machine, on a hub with TLS, and in VS Code.
+# Origins that may embed the viewer in a frame: local notebooks, notebook servers with TLS, and VS Code.
 _NOTEBOOKS = "http://localhost:* http://127.0.0.1:* https: vscode-webview:"
 _BUDGET = 30_000_000
 

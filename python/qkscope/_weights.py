@@ -37,7 +37,7 @@ def _shapes(weights: dict[str, Any]) -> str:
     return ", ".join(f"{name} {list(weight.shape)}" for name, weight in weights.items() if weight is not None)
 
 
-# The following functions return properties. Type checkers see the type of the value, as for an attribute.
+# The following functions return properties. Type checkers see the type of the value, as they do for attributes.
 
 
 def _weight(get: Callable[[Any], MaybeArray], shape: str) -> Array:
@@ -178,7 +178,7 @@ class Attention:
 
     def _repeated(self, array: Array) -> Array:
         groups = self._cfg.n_heads // len(array)
-        # Query heads of one key head are adjacent: [0, 0, 0, 1, 1, 1, ...].
+        # GQA: consecutive query heads share a key head, so the indices are [0, 0, 0, 1, 1, 1, ...].
         return array[np.arange(self._cfg.n_heads) // groups]
 
     @property

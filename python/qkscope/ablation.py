@@ -181,7 +181,7 @@ def _table(
     for number, (name, heads) in enumerate(groups.items()):
         increase = losses[:, 1 + number] - losses[:, 0]
         mean = increase.sum() / tokens
-        # Standard error of a ratio of sums over texts.
+        # Standard error of the ratio estimator (sum of loss increases over sum of tokens), with texts as samples.
         error = np.sqrt(((increase - mean * predicted) ** 2).sum() * len(texts) / max(1, len(texts) - 1)) / tokens
         row = {
             "group": name, "heads": len(heads), "mode": mode, "texts": len(texts), "tokens": tokens, "loss": means[0],

@@ -20,7 +20,7 @@ from ._tokens import Text
 from .model import Model, Tokens, load
 
 _HUB_NAMES = {"gpt2-small": "gpt2"}  # names of TransformerLens that are no model id
-# Families for which default_prepend_bos of TransformerLens 4.3 is False.
+# Families for which TransformerLens 4.3 sets default_prepend_bos to False.
 _WITHOUT_BOS = ("glm", "gpt_neox", "granite", "qwen2", "qwen3", "qwen3_moe", "smollm3", "starcoder2")
 _PARTS = {
     "attn": ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .model import Model, Tokens
 
-# metric(logits) returns a number; setter(corrupted, index, clean) edits or replaces `corrupted`, [batch, pos, ...].
+# metric(logits) returns a number. setter(corrupted, index, clean) edits or replaces `corrupted`, [batch, pos, ...].
 Metric = Callable[[Any], Any]
 PatchSetter = Callable[[Any, Sequence[int], Any], Any]
 

@@ -49,7 +49,7 @@ class _Paths(BaseRun):
     def __init__(self, model: Model, tokens: Any, source: Any, freeze_mlps: bool, positions: Positions):
         super().__init__(model, tokens, positions)
         self.z = hooks_by_layer(model, "z")
-        # With frozen MLPs, each layer adds the outputs of the base run to the residual stream.
+        # With frozen MLPs, attention and MLP outputs of the base run are added to the residual stream in each layer.
         self.adds_updates = freeze_mlps and self.starts_anywhere
         updates = ("attn_out", "mlp_out") if freeze_mlps else ()
         self.updates = [hooks_by_layer(model, update) for update in updates]

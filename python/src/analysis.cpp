@@ -1,4 +1,4 @@
-// Bindings of qkscope/analysis.h and qkscope/experimental/options.h.
+// Python bindings for qkscope/analysis.h and qkscope/experimental/options.h.
 #include "qkscope/analysis.h"
 
 #include <tuple>
@@ -17,7 +17,7 @@ namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
 
-// An analysis with its options and result tables.
+// An analysis: its options, its results and their tables.
 struct Analysis {
   AnalyzeOptions options;
   AnalysisRun run;
@@ -39,7 +39,7 @@ nb::typed<nb::dict, nb::str, Columns> tables_of(nb::pointer_and_handle<Analysis>
   return tables;
 }
 
-// Returns (layer, head, error message) of every head that failed.
+// Returns (layer, head, error message) for every head that failed.
 std::vector<std::tuple<int, int, std::string>> failures_of(const Analysis& analysis) {
   std::vector<std::tuple<int, int, std::string>> failures;
   for (const auto& head : analysis.run.heads)
@@ -56,7 +56,7 @@ std::vector<HeadId> query_heads(const std::vector<std::pair<int, int>>& pairs) {
   return heads;
 }
 
-// Converts a Python value that the package has checked; heads are pairs (layer, head).
+// Converts an option value that the Python package has validated; heads are (layer, head) pairs.
 OptionValue value_from(const AnalysisOption& option, nb::handle value) {
   switch (option.kind) {
     case OptionKind::flag:

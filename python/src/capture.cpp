@@ -43,7 +43,7 @@ ComputeOptions compute_options(const std::string& device, const std::vector<std:
   return options;
 }
 
-// With `shards` above 0, captures and merges the shards that are not complete.
+// With `shards` > 0, captures every shard that is not complete yet, then merges all shards.
 CaptureResult capture(CaptureConfig config, const ComputeOptions& compute, Shard shard,
                       std::int64_t shards, bool overwrite, nb::object progress,
                       std::shared_ptr<PythonEngine> engine) {
@@ -63,7 +63,7 @@ CaptureResult capture(CaptureConfig config, const ComputeOptions& compute, Shard
   return result;
 }
 
-// Returns the plan of a run and its cost as JSON.
+// Returns the plan and estimated cost of a run as JSON.
 std::string dry_run_json(CaptureConfig config, const ComputeOptions& compute, Shard shard,
                          const std::shared_ptr<PythonEngine>& engine) {
   if (engine) config.engine = kTransformersEngine;

@@ -1,4 +1,4 @@
-// Bindings of ModelConfig in qkscope/model.h.
+// Python bindings for ModelConfig in qkscope/model.h.
 #include <optional>
 #include <tuple>
 
@@ -18,7 +18,7 @@ namespace {
 
 using Layers = std::vector<std::int64_t>;
 
-// Converts per-layer values to a Python list whose IndexError message gives the valid range of
+// Converts per-layer values to a Python list. Its IndexError message shows the valid range of
 // layers.
 template <typename Value>
 nb::object by_layer(const std::vector<Value>& values) {
@@ -93,7 +93,7 @@ void bind_rope(nb::module_& module) {
       .def("__repr__", [](const RopeConfig& rope) { return describe(rope); });
 }
 
-// Fields that only few model families use.
+// Binds the fields that only a few model families use.
 void bind_details(nb::class_<ModelConfig>& of_model) {
   of_model.def_ro("embedding_scale", &ModelConfig::embedding_scale, "Multiplies the embedding.")
       .def_ro("qkv_clip", &ModelConfig::qkv_clip, "q, k and v are clipped to ± this; 0: not.")

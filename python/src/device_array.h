@@ -1,5 +1,5 @@
-// An activation in the memory of its device, for Python. Other libraries import it through DLPack
-// without a copy.
+// An activation in device memory, for Python. Other libraries can import it through DLPack without
+// a copy.
 #pragma once
 
 #include <nanobind/nanobind.h>

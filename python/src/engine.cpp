@@ -1,4 +1,4 @@
-// Bindings of qkscope/experimental/engine.h.
+// Python bindings for qkscope/experimental/engine.h.
 #include "engine.h"
 
 #include <exception>
@@ -131,7 +131,7 @@ class PassRequest {
     put_all({{layer, kind, dims}}, {vectors.data(), vectors.size()});
   }
 
-  // Passes several tensors that are contiguous in one array. Releases the GIL once for all of them,
+  // Passes several tensors stored back to back in one array. Releases the GIL once for all of them,
   // because the thread that launches the next pass needs it.
   void put_all(const std::vector<PutPart>& parts, std::span<const float> vectors) {
     batch();
@@ -168,7 +168,7 @@ class PassRequest {
   Observer* observer_;
 };
 
-// Calls a Python function with the request of a pass.
+// Runs a forward pass by passing its request to a Python function.
 void run_request(const nb::object& call, const ModelConfig& model, const Batch& batch,
                  Observer& observer) {
   const nb::gil_scoped_acquire python;
@@ -189,7 +189,7 @@ void run_request(const nb::object& call, const ModelConfig& model, const Batch& 
 }
 
 // A CaptureWriter or StatsWriter. Its methods release the GIL, because threads of the library may
-// need it to log.
+// need the GIL to log.
 template <typename Writer>
 class PythonWriter {
  public:
@@ -261,7 +261,7 @@ void bind_writer(nb::module_& module, const char* name) {
 using Pair = std::pair<std::int64_t, std::int64_t>;
 using Engine = std::shared_ptr<PythonEngine>;
 
-// Python functions that make engines, by name; guarded by the GIL.
+// Registry of Python functions that create engines, by engine name; guarded by the GIL.
 std::map<std::string, nb::object>& factories() {
   static std::map<std::string, nb::object> registered;
   return registered;

@@ -11,8 +11,8 @@
 
 namespace qkscope::python {
 
-// Runs `body` without the GIL. A Python exception from code that the library called propagates
-// unchanged.
+// Runs `body` without the GIL. If the library calls Python code and that code raises an exception,
+// the exception propagates unchanged.
 template <typename Body>
 auto run_without_gil(const Body& body);
 

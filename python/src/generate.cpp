@@ -18,7 +18,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-// Logits can be edited during generation: the next token is chosen from them.
+// Hooks that may also edit logits, because the next token is chosen from the edited logits.
 class GeneratingHooks : public HookRunner {
  public:
   using HookRunner::HookRunner;
@@ -39,7 +39,7 @@ const char* end_name(GenerateEnd end) {
   return "callback";
 }
 
-// (new token ids, text, finish reason) for each prompt.
+// One tuple per prompt: new token ids, generated text, finish reason.
 using Results = std::vector<std::tuple<Ids, std::string, std::string>>;
 
 Results generate(LoadedModel& model, const std::vector<Ids>& prompts, GenerateOptions options,

@@ -1,4 +1,4 @@
-// Bindings of qkscope/experimental/heads.h.
+// Python bindings for qkscope/experimental/heads.h.
 #include "qkscope/experimental/heads.h"
 
 #include <functional>
@@ -32,7 +32,7 @@ HeadScoreOptions options_of(bool exclude_bos, bool exclude_current_token,
   return options;
 }
 
-// Calls `progress` with the number of finished texts. Rethrows its exceptions and Ctrl-C.
+// Calls `progress` with the number of finished texts. Exceptions it raises and Ctrl-C propagate.
 HeldTable score(const std::function<Table(const Texts&, const HeadScoreOptions&)>& run,
                 const std::vector<Ids>& texts, bool exclude_bos, bool exclude_current_token,
                 const std::string& measure, bool all_keys, nb::object progress) {
@@ -56,7 +56,7 @@ HeldTable score(const std::function<Table(const Texts&, const HeadScoreOptions&)
 
 using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-// Returns scores with index layer * n_heads + head.
+// Returns one score per head, at index layer * n_heads + head.
 std::vector<double> score_own(const LoadedModel& model, const Ids& text, const Matrix& pattern,
                               bool exclude_bos, bool exclude_current_token,
                               const std::string& measure) {

@@ -10,7 +10,7 @@
 
 namespace qkscope::python {
 
-// Runs pending Python signal handlers; throws KeyboardInterrupt, or the exception of a handler.
+// Runs pending Python signal handlers. Throws KeyboardInterrupt, or whatever a handler raises.
 void check_signals();
 
 class InterruptibleCollector : public Collector {
@@ -19,7 +19,7 @@ class InterruptibleCollector : public Collector {
   void begin_layer(std::int64_t) override { check_signals(); }
 };
 
-// Copies activations on the device that computes them; scores and patterns go to the host.
+// Keeps activations on the device that computed them, but scores and patterns on the host.
 class DeviceCollector : public InterruptibleCollector {
  public:
   using InterruptibleCollector::InterruptibleCollector;
@@ -56,7 +56,7 @@ class HookRunner : public Observer {
   bool edits(HookPoint point) const override {
     return point.stage != Stage::logits && can_be_edited(point.stage);
   }
-  // Only logits are restricted to some rows; hooks may edit all rows of other activations.
+  // A row selection applies only to logits; hooks may edit all rows of other activations.
   Selection selection(HookPoint point) const override {
     if (point.stage != Stage::logits) return {};
     return {.rows = wanted_.logit_rows, .heads = {}};

@@ -7,7 +7,7 @@ namespace qkscope::python {
 
 struct LoadedModel {
   Model model;
-  // Whether Python gets activations as DeviceArray or as NumPy arrays.
+  // True: Python receives activations as DeviceArray. False: as NumPy arrays.
   bool keeps_on_device;
 };
 

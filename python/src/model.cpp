@@ -1,4 +1,4 @@
-// Bindings of qkscope/model.h and qkscope/forward.h.
+// Python bindings for qkscope/model.h and qkscope/forward.h.
 #include "qkscope/model.h"
 
 #include <optional>
@@ -54,7 +54,8 @@ std::vector<std::string> names_of(const std::vector<HookPoint>& points) {
   return names;
 }
 
-// Limits the size of attention scores. `how`: argument that selects queries, for the message.
+// Throws an error if the attention scores would be too large. The message suggests the Python
+// argument `how`, which limits the queries.
 void check_run(const Model& model, const Batch& batch, const std::vector<HookPoint>& points,
                const Rows& rows, const char* how) {
   const auto queries = rows.empty() ? batch.rows() : static_cast<std::int64_t>(rows.size());
@@ -84,7 +85,7 @@ LoadedModel load(const std::string& folder, const std::string& overrides,
   return {std::move(model), on_gpu};
 }
 
-// Runs a forward pass and returns the activations that the collector kept.
+// Runs a forward pass and returns the collector with the recorded activations.
 template <typename Kind>
 Kind collect(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
              const Rows& rows, const RunOptions& options) {

@@ -14,7 +14,7 @@ namespace nb = nanobind;
 namespace qkscope::python {
 namespace {
 
-// Level numbers of the Python module logging.
+// Log levels of Python's logging module.
 int logging_level(LogLevel level) {
   switch (level) {
     case LogLevel::debug:
@@ -41,7 +41,7 @@ void send_messages_to_logging() {
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { set_log_callback({}); }));
 }
 
-// Maps qkscope::Error to the Python exceptions Error and, for bad input, InputError(Error).
+// Maps qkscope::Error to the Python exception Error or, for bad input, to InputError(Error).
 void bind_errors(nb::module_& module) {
   nb::exception<Error> error(module, "Error");
   error.attr("__doc__") =

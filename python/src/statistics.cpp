@@ -1,4 +1,4 @@
-// Bindings of qkscope/statistics.h and qkscope/experimental/exports.h.
+// Python bindings for qkscope/statistics.h and qkscope/experimental/exports.h.
 #include "qkscope/statistics.h"
 
 #include <fmt/core.h>
@@ -39,7 +39,7 @@ StatsResult stats(StatsConfig config, const ComputeOptions& compute, Pair shard,
   return result;
 }
 
-// Returns the plan of a run and its cost as JSON.
+// Returns the plan and estimated cost of a run as JSON.
 std::string dry_run_json(StatsConfig config, const ComputeOptions& compute, Pair shard,
                          const Engine& engine) {
   if (engine) config.run.engine = kTransformersEngine;

@@ -1,4 +1,4 @@
-// Bindings of qkscope/experimental/study.h and of publishing in qkscope/hub.h.
+// Python bindings for qkscope/experimental/study.h and for publishing in qkscope/hub.h.
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -50,7 +50,7 @@ const char* publication_word(RunReport::Publication publication) {
   return "";
 }
 
-// Returns the columns label, outcome, error, publication, publish_error.
+// Returns a table with the columns label, outcome, error, publication and publish_error.
 Table report_table(const std::vector<RunReport>& reports) {
   Table table;
   for (const char* name : {"label", "outcome", "error", "publication", "publish_error"})

@@ -1,4 +1,4 @@
-// Converts tables to columns for Python, without copies of numbers.
+// Converts tables to columns for Python without copying numbers.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -17,7 +17,7 @@ struct HeldTable {
   Table table;
 };
 
-// Returns the columns; numbers are views of memory that `owner` keeps alive.
+// Returns the columns. Numeric columns are views of memory that `owner` keeps alive.
 Columns columns_of(const Table& table, nanobind::handle owner);
 
 }  // namespace qkscope::python

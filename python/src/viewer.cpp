@@ -1,4 +1,4 @@
-// Bindings of qkscope/experimental/viewer.h.
+// Python bindings for qkscope/experimental/viewer.h.
 #include "qkscope/experimental/viewer.h"
 
 #include <memory>

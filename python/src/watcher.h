@@ -11,15 +11,15 @@
 
 namespace qkscope::python {
 
-// An exception of the progress function stops the run like an interruption: finished work is kept,
-// and the exception is rethrown after the run.
+// If the progress function throws, the run stops as if interrupted: finished work is kept, and the
+// exception is rethrown after the run.
 class Watcher {
  public:
   explicit Watcher(nanobind::object call) : call_(std::move(call)) {}
 
   const std::atomic<bool>* stop() const { return &stop_; }
 
-  // Handles Ctrl-C and calls the progress function, if any; takes the GIL itself.
+  // Handles Ctrl-C and calls the progress function, if any. Acquires the GIL.
   template <typename... Progress>
   void tell(const Progress&... progress) {
     const nanobind::gil_scoped_acquire python;

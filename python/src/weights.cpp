@@ -1,4 +1,4 @@
-// Bindings of the weights in qkscope/model.h.
+// Python bindings for the weights in qkscope/model.h.
 #include <tuple>
 
 #include <nanobind/stl/optional.h>
@@ -28,7 +28,7 @@ MaybeArray matrix_array(const WeightMatrix& matrix, nb::handle owner) {
 }
 
 // Returns (type, matrix of shape (out, in)) as a view of the file; 16-bit floats appear as
-// integers. Returns None if the matrix does not exist or is stored differently (FP8, interleaved).
+// integers. Returns None if the matrix is missing or stored in another format (FP8, interleaved).
 MaybeArray stored_array(const WeightMatrix& matrix, nb::handle owner) {
   const auto& values = matrix.values;
   if (values.empty() || values.rank() != 2 || matrix.scale != 1.0f) return nb::none();
@@ -62,7 +62,7 @@ const LayerWeights& layer_of(const ModelWeights& weights, std::size_t index) {
   return layer;
 }
 
-// Getter of a field that keeps its owner alive.
+// Returns a getter for a weight field. The returned array keeps the owning object alive.
 template <typename Owner, typename Field, typename Show>
 auto shown(Field Owner::*field, Show show) {
   return [field, show](nb::pointer_and_handle<Owner> self) { return show(self.p->*field, self.h); };

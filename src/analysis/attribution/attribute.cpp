@@ -1,5 +1,5 @@
-// Two passes of score attribution: attention rows choose the keys, then the components at the
-// chosen positions are collected.
+// The two passes of score attribution: the first selects keys by attention, the second collects the
+// components at the selected positions.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -93,7 +93,7 @@ std::shared_ptr<const ScoreAttribution::State> attribute(const Model& model,
 
 constexpr std::string_view kTop = "top:";
 
-// Reads attention scores and patterns of the chosen queries and heads during a forward pass.
+// Observer that reads the attention scores and patterns of the selected queries and heads.
 class AttentionReader : public Observer {
  public:
   AttentionReader(const std::vector<AttentionHead>& heads, const std::vector<std::int64_t>& queries,

@@ -1,4 +1,4 @@
-// Attributed scores of one text, and the two passes of score attribution.
+// Attributed scores of one text, and the two forward passes that compute them.
 #pragma once
 
 #include <algorithm>
@@ -55,16 +55,16 @@ using ChooseKeys =
 // Parses AttributionOptions::keys for a text of `length` tokens.
 ChooseKeys parse_key_choice(const std::string& keys, std::int64_t length);
 
-// The first pass: runs the model up to the attention of the last head and calls `choose` for every
-// head and query, in the order of `heads`, then of `queries`, which are ascending. Returns pairs
-// with their attention; score, residual and magnitude are 0.
+// First pass: runs the model up to the attention of the last head and calls `choose` for every head
+// and query, in the order of `heads`, then of `queries` (ascending). Returns the chosen pairs with
+// their attention; score, residual and magnitude are 0.
 std::vector<ScorePair> choose_pairs(const Model& model, const std::vector<std::int32_t>& tokens,
                                     const std::vector<AttentionHead>& heads,
                                     const std::vector<std::int64_t>& queries,
                                     const ChooseKeys& choose);
 
-// The second pass: splits the queries and keys of the pairs of each head into components. With
-// options.values all keys up to the last query are split, not only those of the pairs.
+// Second pass: splits the queries and keys of each head's pairs into components. With
+// options.values, splits all keys up to the last query, not only the keys of the pairs.
 std::vector<HeadDecomposition> split_heads(const Model& model,
                                            const std::vector<std::int32_t>& tokens,
                                            const std::vector<AttentionHead>& heads,

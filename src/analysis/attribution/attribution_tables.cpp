@@ -33,7 +33,7 @@ std::vector<Contribution> largest_contributions(const Matrix& all, std::int64_t 
   return largest;
 }
 
-// Sampled distances: 0 to 16, then 8 per octave up to `furthest`.
+// Distances at which scores are sampled: 0 to 16, then 8 per octave up to `furthest`.
 std::vector<std::int64_t> sampled_distances(std::int64_t furthest) {
   std::vector<std::int64_t> distances;
   for (std::int64_t near = 0; near <= std::min<std::int64_t>(furthest, 16); ++near)
@@ -45,8 +45,8 @@ std::vector<std::int64_t> sampled_distances(std::int64_t furthest) {
   }
 }
 
-// Calls body(component names, query, key) with the full vectors (d_head) of a pair or, with
-// `components`, with those of its `top` component pairs. q and k have one component per row.
+// Calls body(component names, query, key) for the full vectors (d_head) of a pair or, with
+// `components`, for each of its `top` largest component pairs. Rows of q and k are components.
 template <typename Body>
 void for_each_vector_pair(const State& state, std::size_t pair, const Matrix& q, const Matrix& k,
                           bool components, std::int64_t top, Body body) {
@@ -66,7 +66,7 @@ Table pair_table(const std::string& columns) {
       columns);
 }
 
-// Adds a row: the cells that identify the score of `pair`, followed by `more`.
+// Adds a row that starts with the cells identifying the score of `pair`, followed by `more`.
 void add_pair_row(Table& table, const State& state, std::size_t pair, const Cells& more) {
   const auto& p = state.pairs[pair];
   Cells cells = {
@@ -88,7 +88,7 @@ Table make_table(const State& state, const std::string& columns, Body body) {
 
 constexpr char kComponents[] = "text q_component, text k_component, ";
 
-// Returns (d_head): the output of the head before the output projection.
+// Returns the head output before the output projection, shape (d_head).
 std::vector<double> weighted_values(const std::vector<double>& attention, const Tensor& values) {
   std::vector<double> sum(as_index(values.dim(1)), 0.0);
   const float* value = values.data<float>();
@@ -97,13 +97,13 @@ std::vector<double> weighted_values(const std::vector<double>& attention, const 
   return sum;
 }
 
-// Attention and output change of one query if one component is removed.
+// Attention of one query after removing one component, and the relative change of the head output.
 struct Effect {
   std::vector<double> attention;  // (keys)
   double output_change = 0;
 };
 
-// Returns the effects of all components of a query of a head, then of all components of its keys.
+// Returns the effect of removing each component of the query, then of each component of its keys.
 std::vector<Effect> row_effects(const HeadDecomposition& head, std::int64_t query) {
   const auto q = head.scaled_queries(head.q.row_at_position(query));  // (q components, d_head)
   const auto whole = column_sums(q);

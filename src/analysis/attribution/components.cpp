@@ -140,8 +140,8 @@ SplitVectors HeadReader::split() {
 
 namespace {
 
-// Passes each component of the residual stream (embedding, attention and MLP outputs) to the
-// HeadReader objects during a forward pass.
+// Observer that passes each component of the residual stream (embedding, attention and MLP outputs)
+// to the HeadReader objects.
 class ComponentCollector : public Observer {
  public:
   ComponentCollector(const Model& model, std::vector<HeadReader>& readers, ComponentOptions options)
@@ -259,7 +259,7 @@ class ComponentCollector : public Observer {
   void add_mlp(std::int64_t layer, ConstTensorView added) {
     const auto label = fmt::format("{}_mlp_out", layer);
     const auto& weights = weights_.layers[as_index(layer)];
-    // After a post-norm, the bias could be split off only with the scale of that norm.
+    // A post-norm rescales the MLP output, so the bias cannot be split off without its scale.
     if (!options_.biases || weights.down.bias.empty() || !weights.post_mlp_norm.empty())
       return add_stream(label, layer, added);
     const Tensor bias = repeat_rows(constant_column(added.dim(0), model_.residual_scale),
@@ -304,8 +304,8 @@ class ComponentCollector : public Observer {
     reader.add(label + "_error", std::move(part));
   }
 
-  // Shape (rows, 1). Factor of the output projection before it is added to the residual stream:
-  // residual multiplier over post-norm scale.
+  // Shape (rows, 1). Scale applied to the attention output before it is added to the residual
+  // stream: residual multiplier divided by post-norm scale.
   Tensor output_factors(const LayerWeights& layer, ConstTensorView z) const {
     Tensor factors = constant_column(z.dim(0), model_.residual_scale);
     if (layer.post_attention_norm.empty()) return factors;

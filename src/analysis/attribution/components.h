@@ -1,6 +1,6 @@
-// Collects the components of the residual stream at chosen positions during a pass, already
-// projected to the queries and keys of the heads that read them: (rows, d_head) per component
-// instead of (rows, d_model).
+// Collects the components of the residual stream at chosen positions during a forward pass. Each
+// component is projected to the queries and keys of the heads that read it, so it needs (rows,
+// d_head) values instead of (rows, d_model).
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace qkscope {
 
-// Reads the queries or the keys of one head from the residual stream. The map from stream to
-// vector is linear once the scales of the norms are known.
+// Projects components of the residual stream to the queries or keys of one head. The projection is
+// linear once the norm scales are known.
 struct HeadReader {
   // `positions` are ascending.
   HeadReader(const Model& model, AttentionHead head, bool query,
@@ -25,7 +25,7 @@ struct HeadReader {
   // Copies columns [first, first + width) of an activation at the chosen positions.
   Tensor copy_columns(ConstTensorView x, std::int64_t first, std::int64_t width) const;
   Tensor copy_columns(ConstTensorView x) const { return copy_columns(x, 0, x.size() / x.dim(0)); }
-  // Copies the vectors of this reader's head from x (rows of the pass, heads, d_head).
+  // Copies the vectors of this reader's head from x, shape (rows of the pass, heads, d_head).
   Tensor copy_own_head(ConstTensorView x) const {
     return copy_columns(x, own_head * x.dim(2), x.dim(2));
   }

@@ -1,4 +1,4 @@
-// Composition measured on data: means of the contributions to sampled scores.
+// Measures head composition on texts: mean contributions of components to sampled scores.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -14,8 +14,8 @@
 namespace qkscope {
 namespace {
 
-// Means over the sampled scores of one head. Quantities are the contributions of all component
-// pairs, then of all components of the query, then of all components of the key.
+// Mean contributions to the sampled scores of one head. The values are ordered: all component
+// pairs, then all components of the query, then all components of the key.
 class HeadComposition {
  public:
   // Adds the sampled scores of one text.
@@ -49,8 +49,8 @@ class HeadComposition {
     }
   }
 
-  // Adds a row for every component pair, or for the `top` pairs that explain most of the variance
-  // and one row with the sums of all others.
+  // Adds a row for every component pair, or for the `top` pairs that explain the most variance plus
+  // one row with the sum of the remaining pairs.
   void add_pairs(Table& table, const std::string& label, AttentionHead head,
                  std::int64_t top) const {
     const auto order = largest_indices(pairs_, 0, [&](std::size_t i) {
@@ -83,7 +83,7 @@ class HeadComposition {
     for (auto* list : {&means_, &deviations_, &sums_, &products_}) list->resize(names_.size());
   }
 
-  // Covariance of a contribution with the score over the variance of the score.
+  // Share of the score variance explained by a contribution: cov(contribution, score) / var(score).
   double explained(std::size_t i) const {
     const auto n = static_cast<double>(samples_);
     const double variance = squares_ - scores_ * scores_ / n;
@@ -110,7 +110,7 @@ class HeadComposition {
   std::vector<double> products_;    // (quantities) sums of contributions times shifted scores
 };
 
-// Draws a key by attention, or uniformly among the keys that the query attends to.
+// Draws a key with probability equal to its attention, or uniformly among the attended keys.
 std::int64_t sample_key(std::span<const float> attention, bool uniform, Random& random) {
   std::vector<double> sums;  // (keys) of the weights up to each key
   for (double sum = 0; const float p : attention)
@@ -119,8 +119,8 @@ std::int64_t sample_key(std::span<const float> attention, bool uniform, Random& 
   return std::min(drawn - sums.begin(), std::ssize(sums) - 1);
 }
 
-// Draws the sampled (query, key) pairs of text number `text`. All heads share the queries of a
-// text; each head draws its own keys.
+// Samples (query, key) pairs from text number `text`. All heads share the sampled queries; each
+// head draws its own keys.
 std::vector<ScorePair> sample_score_pairs(const Model& model, const std::vector<std::int32_t>& ids,
                                           const CompositionOptions& options, std::int64_t text,
                                           std::int64_t samples) {

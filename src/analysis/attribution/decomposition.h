@@ -17,7 +17,7 @@
 
 namespace qkscope {
 
-// Queries or keys of one head at some positions, split into components.
+// Queries or keys of one head at selected positions, split into components.
 struct SplitVectors {
   std::vector<std::string> labels;      // (components)
   std::vector<std::int64_t> positions;  // (rows) ascending
@@ -30,13 +30,13 @@ struct SplitVectors {
   Matrix split(std::int64_t row) const;  // (components, d_head)
 };
 
-// Returns the sums of the rows, shape (rows), or the sums of the columns, shape (cols).
+// Returns the sum of each row, shape (rows), or the sum of each column, shape (cols).
 std::vector<double> row_sums(const Matrix& matrix);
 std::vector<double> column_sums(const Matrix& matrix);
 
 class HeadDecomposition {
  public:
-  // `length` is the number of tokens of the text, on which some RoPE frequencies depend.
+  // `length`: number of tokens in the text; the RoPE frequencies of some models depend on it.
   HeadDecomposition(const Model& model, AttentionHead head, std::int64_t length);
 
   SplitVectors q;
@@ -48,10 +48,10 @@ class HeadDecomposition {
   double score(std::int64_t i, std::int64_t j) const;
   // Shape (q components, k components): contributions to the score of query row i and key row j.
   Matrix contributions(std::int64_t i, std::int64_t j) const;
-  // (components, d_head): rotated components of a query times the softmax scale, or of a key.
+  // Components after RoPE, shape (components, d_head). Queries include the softmax scale.
   Matrix scaled_queries(std::int64_t i) const;
   Matrix rotated_keys(std::int64_t j) const;
-  // Softmax of the scores (keys up to the query) of a row, with soft cap, window and sink.
+  // Softmax of a query's scores, shape (keys up to the query), with soft cap, window and sink.
   std::vector<double> attention(std::vector<double> scores) const;
 
   // Number of rotary pairs; 0 on NoPE layers.
@@ -59,10 +59,10 @@ class HeadDecomposition {
   double frequency(std::int64_t pair) const {  // radians per token
     return static_cast<double>(frequencies_.inverse[static_cast<std::size_t>(pair)]);
   }
-  // Splits the product of a scaled, rotated query and a rotated key (d_head) by rotary pair: shape
-  // (rotary_pairs() + 1). The last term holds the dimensions without rotation.
+  // Splits the dot product of a scaled, rotated query and a rotated key (d_head) by rotary pair:
+  // shape (rotary_pairs() + 1). The last entry covers the dimensions without RoPE.
   std::vector<double> split_score_by_rotary_pair(const double* query, const double* key) const;
-  // Score of an unrotated query (d_head) of row i and an unrotated key `distance` tokens before it.
+  // Score of the unrotated query (d_head) of row i and an unrotated key `distance` tokens earlier.
   double score_at_distance(std::int64_t i, const double* query, const double* key,
                            std::int64_t distance) const;
 

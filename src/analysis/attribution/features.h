@@ -19,18 +19,18 @@ struct ActiveFeature {
   Tensor activations;  // (positions, 1)
 };
 
-// A safetensors file with {component}.decoder (features, d_model), the directions as they are added
-// to the stream, and {component}.activations (tokens, features).
+// A safetensors file with {component}.decoder (features, d_model), the directions that are added to
+// the residual stream, and {component}.activations (tokens, features).
 class FeatureFile {
  public:
-  // Throws a bad-input error if shapes do not fit the model and the text.
+  // Throws a bad-input error if shapes do not match the model and the text.
   FeatureFile(const std::string& path, std::int64_t tokens, std::int64_t d_model);
 
   bool has(const std::string& component) const { return components_.contains(component); }
-  // Returns the features that are active at the positions, and marks the component as used.
+  // Returns the features that are active at the given positions and marks the component as used.
   std::vector<ActiveFeature> active(const std::string& component,
                                     std::span<const std::int64_t> positions);
-  // Throws a bad-input error that names a component of the file that was never used.
+  // Throws a bad-input error that names a component in the file that was never used.
   void check_all_used() const;
 
  private:

@@ -1,5 +1,5 @@
-// Figures of statistics over every token: onset of attention patterns during training, attention
-// by distance, and outlier channels of keys.
+// Figures of statistics that cover every token: onset of attention patterns during training,
+// attention by distance, and outlier channels of keys.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -16,7 +16,7 @@ namespace {
 
 using LayerHead = std::pair<std::int64_t, std::int64_t>;  // layer, head
 
-// Mean attention mass of the heads of each class, by distance band (bit width of the distance).
+// Mean attention mass by distance band (bit width of the distance) and head class.
 using AttentionMassByBand = std::map<std::int64_t, std::map<std::string, std::vector<double>>>;
 
 AttentionMassByBand attention_mass_by_distance_band(const AnalysisResults& results) {
@@ -157,8 +157,7 @@ Figure key_channel_map(const AnalysisResults& results, const FigureKind& kind) {
     channels = std::max(channels, cell.channel + 1);
   }
   const PanelGrid grid(grid_options(kind, 2));
-  // The colour scale ends at the 99.9th percentile, so that a few outlier channels do not compress
-  // the range of all others.
+  // The colour scale ends at the 99.9th percentile: outlier channels would darken all others.
   const double top = std::max(2.0, quantile_of(ratios, 0.999));
   const auto settings =
       gnuplot_palette_command(style::kCividis) +

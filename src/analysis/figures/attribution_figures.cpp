@@ -44,13 +44,13 @@ std::vector<ScoreRows> rows_by_score(const ResultFrame& frame) {
   return scores;
 }
 
-// Appends the tick "'name' place" to the list of gnuplot's `set xtics (...)`.
+// Appends the tick "'name' place" to the tick list of a gnuplot command `set xtics (...)`.
 void add_tick(std::string& ticks, const std::string& name, std::int64_t place) {
   ticks += fmt::format("{}{} {}", ticks.empty() ? "" : ", ", gnuplot_literal(name), place);
 }
 
 // One axis of a contribution matrix: the query or key components with the largest sums, then an
-// entry for the sums over the other axis.
+// entry "sum" for the sums over the other axis.
 struct MatrixAxis {
   std::vector<std::size_t> rows;               // of attribution_components, one per component
   std::map<std::string, std::int64_t> places;  // by component
@@ -76,7 +76,7 @@ MatrixAxis matrix_axis(const ResultFrame& frame, const std::vector<std::size_t>&
   return axis;
 }
 
-// Position of a component in the graph: layer and head number; MLPs are below all heads.
+// Coordinates of a component in the graph: x is the layer, y the head; MLPs are below all heads.
 struct GraphPlace {
   double x = -1;
   double y = -1;
@@ -91,7 +91,7 @@ GraphPlace graph_place(const std::string& component) {
   return {-1, component == "embed" ? 0.0 : component == "pos_embed" ? 1.0 : -1.0};
 }
 
-// Returns the three heads and three other components with the largest variance share in any run.
+// Returns the three heads and three other components that explain the most variance in any run.
 std::vector<std::string> largest_shares(const std::map<std::string, std::vector<double>>& shares) {
   std::vector<std::string> shown;
   for (const bool heads : {true, false}) {
@@ -264,7 +264,7 @@ Figure composition_over_runs(const AnalysisResults& results, const FigureKind& k
   const auto runs = results.runs().size();
   const auto layer = frame.integer_column("layer").front();
   const auto head = frame.integer_column("head").front();
-  // Share of the score variance explained by each key component of the first head, by run.
+  // Variance of the first head's scores explained by each key component, per run.
   std::map<std::string, std::vector<double>> shares;
   for (std::size_t row = 0; row < frame.rows(); ++row)
     if (frame.text_column("side")[row] == "k" && frame.integer_column("layer")[row] == layer &&

@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kHistogramBins = 24;
 
-// Values of one column. `rope` includes heads whose layer kind is unknown.
+// Values of one column by layer kind. `rope` includes heads whose layer kind is unknown.
 struct HeadValues {
   std::vector<double> rope;
   std::vector<double> nope;
@@ -94,7 +94,7 @@ std::string draw_histogram(const FigureKind& kind, std::size_t index, const Hist
   return text + "\n";
 }
 
-// One panel for each measure that the results contain.
+// Returns one panel per measure that the results contain.
 std::vector<HistogramPanel> histogram_panels(const AnalysisResults& results, const Json& measures) {
   std::vector<HistogramPanel> panels;
   for (const auto& measure : measures.get<std::vector<HistogramMeasure>>()) {

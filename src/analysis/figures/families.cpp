@@ -89,7 +89,7 @@ std::vector<std::string> family_head_names(const AnalysisResults& results,
   return names;
 }
 
-// Returns the CSV with one row per head, and a legend with the correlation of each model family.
+// Returns the CSV with one row per head, and a legend that shows the correlation in each family.
 std::pair<Table, std::vector<LegendEntry>> family_table(const AnalysisResults& results,
                                                         const std::vector<Family>& families,
                                                         const FamilyPoints& points) {

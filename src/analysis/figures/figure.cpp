@@ -17,8 +17,8 @@ namespace qkscope {
 
 namespace embedded {
 extern const char figures_yaml[];  // the file figures.yaml
-// The file figure.gp. The cairo terminals define a point as 1/96 inch; its scale factors give all
-// formats equal sizes.
+// Contents of figure.gp. The scale factors in this file make all formats the same size, although
+// the cairo terminals of gnuplot define a point as 1/96 inch.
 extern const char figure_gp[];
 }  // namespace embedded
 
@@ -28,7 +28,7 @@ namespace {
 const std::map<std::string, DrawFigure*> kDrawingFunctions = {QKSCOPE_DRAWING_FUNCTIONS(NAMED)};
 #undef NAMED
 
-// `defaults` holds the keys that all figures of a drawing function share.
+// `defaults`: YAML keys shared by all figures that use the same drawing function.
 FigureKind figure_kind(const std::string& name, const Json& defaults, const Json& own_keys) {
   const auto draw = own_keys.value("draw", name);
   Json keys = defaults.value(draw, Json::object());
@@ -58,7 +58,7 @@ void add_geometry_head_maps(const Json& defaults, std::vector<FigureKind>& kinds
   }
 }
 
-// Runs the gnuplot of the installed package, else the one on the PATH.
+// Runs the gnuplot that is installed with the package or, if there is none, the one on the PATH.
 ChildResult run_program(std::vector<std::string> arguments, const std::string& folder = "") {
   std::string program = "gnuplot";
   for (const auto& helpers : helper_program_folders())
@@ -110,7 +110,7 @@ std::string gnuplot_script(const std::string& name, const Figure& figure,
 }
 
 void run_gnuplot(const std::string& folder, const std::string& name) {
-  // --default-settings: start-up files of the user must not change the figures.
+  // --default-settings ignores the user's start-up files, which could change the figures.
   const auto result = run_program({"--default-settings", name + ".gp"}, folder);
   if (result.status != 0) failure("gnuplot could not draw {}:\n{}", name, result.err);
   if (!result.err.empty()) log::debug("gnuplot on {}:\n{}", name, result.err);

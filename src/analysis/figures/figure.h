@@ -1,4 +1,4 @@
-// Figures: each has data, a caption and a gnuplot script. Lists all figures and runs gnuplot.
+// Declares figures, each with data, caption and gnuplot script; lists them all and runs gnuplot.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ inline Figure empty_figure(std::string why) {
   return figure;
 }
 
-// Number of runs that a figure is meant for.
+// Number of runs that a figure can show.
 enum class RunCountRequirement {
   any,
   one,      // shows a single run, never a sweep of several
@@ -66,11 +66,11 @@ struct FigureKind {
   DrawFigure* draw = nullptr;  // may leave title and caption to make_figure()
   Json keys;
 
-  // Returns the text of a key, or "" if the entry does not have it.
+  // Returns the value of a key in the figure's YAML entry, or "" if the key is missing.
   std::string text(const char* key) const { return keys.value(key, ""); }
-  // Returns the text of a key with its placeholders filled in: {} by `arguments` in their order,
-  // {name} by an argument fmt::arg("name", value) or by a constant of style.h. The colours
-  // {rope}, {nope} and {query_early} to {key_late} lack their '#'.
+  // Returns the value of a key with its placeholders replaced: {} by `arguments` in order, {name}
+  // by fmt::arg("name", value) or by a constant from style.h. The colours {rope}, {nope} and
+  // {query_early} to {key_late} are inserted without '#'.
   template <typename... Arguments>
   std::string fill(const char* key, const Arguments&... arguments) const {
     return fmt::format(fmt::runtime(text(key)), arguments..., fmt::arg("label", style::kLabel),
@@ -87,7 +87,7 @@ struct FigureKind {
   }
 };
 
-// Every figure, in the order of the report.
+// All figures, in the order of the report.
 const std::vector<FigureKind>& figure_kinds();
 
 // Drawing functions, which figures.yaml refers to by name. X is a macro that is applied to each.

@@ -25,7 +25,7 @@ MapCell map_cell(const ResultFrame& frame, std::size_t row, double value) {
           frame.is_nope(row), frame.attention_kind(row).starts_with("sliding")};
 }
 
-// Position of the map in the figure. Cells are square where the page is wide enough.
+// Placement of the head map in the figure. Cells are square if the page is wide enough.
 class MapLayout {
  public:
   MapLayout(const AnalysisResults& results, const std::vector<MapCell>& cells, double right,
@@ -83,8 +83,8 @@ class MapLayout {
   static constexpr double kLeft = 0.42;   // inches
   static constexpr double kTitle = 0.14;  // inches for the name of the model
 
-  // Returns gnuplot commands that draw a marker above the column of each given layer, and the label
-  // `name` at the fraction `x` of the map's width.
+  // Returns gnuplot commands that draw a marker above the column of each layer in `layers`, and the
+  // label `name` at fraction `x` of the map's width.
   std::string layer_marks(const std::set<std::int64_t>& layers, const char* name, double x,
                           int point_type, const char* colour) const {
     std::string text;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kCollageHeads = 12;
 
-// Fills in the components that the user chose.
+// Fills in the principal components that the user selected as axes.
 std::string with_components(const AnalysisResults& results, const FigureKind& kind,
                             const char* key) {
   const auto [x, y] = results.choices().components;
@@ -29,7 +29,7 @@ struct HeadRange {
   std::size_t last;
 };
 
-// Returns the heads of the last run that have points on both axes. Rows of a head are contiguous.
+// Returns the heads of the last run that have values on both axes. Rows of a head are contiguous.
 std::vector<HeadRange> heads_of_last_run(const ResultFrame& scatter, const std::vector<double>& x,
                                          const std::vector<double>& y) {
   const auto& layers = scatter.integer_column("layer");
@@ -69,8 +69,8 @@ struct PanelRow {
   std::size_t row;
 };
 
-// Returns the CSV of shaded points. `panel_column` is the name of the column with the panel number;
-// the shade is the position divided by the largest position.
+// Returns the CSV of points shaded by position (position / largest position). `panel_column`: name
+// of the column that holds the panel number.
 Table shaded_points(const AnalysisResults& results, const ResultFrame& frame,
                     const std::vector<PanelRow>& rows, const std::string& panel_column,
                     const std::string& x, const std::string& y) {
@@ -111,7 +111,7 @@ HeadOfRun head_at(const ResultFrame& planes, std::size_t row) {
           planes.head_column()[row]};
 }
 
-// Returns the head that the user chose, else the first head of the table, from the last run.
+// Returns the head selected by the user, or else the first head in the table, of the last run.
 std::optional<HeadOfRun> chosen_head(const AnalysisResults& results, const ResultFrame& planes) {
   std::optional<HeadOfRun> found;
   for (std::size_t row = 0; row < planes.rows(); ++row) {
@@ -123,7 +123,7 @@ std::optional<HeadOfRun> chosen_head(const AnalysisResults& results, const Resul
   return found;
 }
 
-// Titles by plane number from complement.parquet, for example "3: 12.0 %, 0.98".
+// Panel titles by plane number, built from complement.parquet, for example "3: 12.0 %, 0.98".
 std::map<std::int64_t, std::string> plane_titles(const AnalysisResults& results,
                                                  const HeadOfRun& head) {
   std::map<std::int64_t, std::string> titles;

@@ -14,7 +14,7 @@
 namespace qkscope {
 namespace {
 
-// Logarithmic range of |values| in whole decades; values below 1e-5 of the largest are cut off.
+// Logarithmic axis range of |values| in whole decades; ignores values below 1e-5 of the largest.
 std::string decade_range(const std::vector<double>& values) {
   double largest = 0;
   for (const double value : values)
@@ -113,7 +113,7 @@ constexpr int kDepthBins = 10;
 using ValuesByRunAndColumn =
     std::map<std::pair<std::size_t, std::int64_t>, std::vector<double>>;  // (run, x)
 
-// Heat map data, one row per cell: x, row index of the run, mean over heads, head count, model.
+// Heat map data with one row per cell: x, row index of the run, mean over heads, head count, model.
 Table mean_table(const AnalysisResults& results, const ValuesByRunAndColumn& cells, const char* x,
                  const char* mean) {
   Table table = empty_table(

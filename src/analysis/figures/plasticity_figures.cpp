@@ -1,4 +1,4 @@
-// Attention plasticity against the position of the query.
+// Figures of attention plasticity by query position.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kMeanLine = -1;   // value of the column "line" for the mean over heads
 constexpr std::size_t kMostPoints = 48;  // points of a head's line
 
-// Rows of the figure's CSV: first the means of all head groups, then the lines of all heads.
+// Data of the figure: first the mean line of each head group, then one line per head.
 struct ProfileTable {
   Table table;
   std::size_t means = 0;                 // number of rows with means
@@ -26,8 +26,8 @@ struct ProfileTable {
   bool model_free = false;               // ap_free is known
 };
 
-// Shape (rows of head_profile): bin number on a grid that all heads of a group share. If bins
-// differ between heads, the shared bins are as wide as the widest bin.
+// Shape (rows of head_profile): bin number on a grid shared by all heads of a group. If heads have
+// different bins, the shared bins are as wide as the widest one.
 std::vector<std::int64_t> shared_bins(const PanelGroups& groups, const ResultFrame& frame) {
   auto numbers = frame.integer_column(frame.has("bin") ? "bin" : "q_bucket");
   if (!frame.has("bin_low") || !frame.has("bin_high")) return numbers;
@@ -49,7 +49,7 @@ std::vector<std::int64_t> shared_bins(const PanelGroups& groups, const ResultFra
   return numbers;
 }
 
-// The columns of head_profile that the figure uses; null where the table does not have the column.
+// Columns of head_profile used in the figure; nullptr for columns that the table does not have.
 struct ProfileColumns {
   explicit ProfileColumns(const ResultFrame& frame) {
     const auto error = profile_error_column(frame);
@@ -64,7 +64,7 @@ struct ProfileColumns {
   std::array<const std::vector<double>*, 4> columns;
 };
 
-// One point of a plotted line: the means over several rows of head_profile, NaN left out.
+// One point of a plotted line: means over several rows of head_profile, ignoring NaN.
 struct LinePoint {
   std::array<std::vector<double>, 4> values;  // of each column of ProfileColumns
 

@@ -1,5 +1,5 @@
-// Attention plasticity of pairs of keys: by their distances, and by the buckets of query and keys.
-// One panel per run and attention kind.
+// Heat maps of attention plasticity over pairs of keys: by the distances of the keys, and by the
+// buckets of query and keys. One panel per run and attention kind.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,8 +17,8 @@ namespace {
 // Cells with fewer pairs of keys get a dot: the standard error of their mean may exceed 0.1.
 constexpr std::int64_t kFewPairs = 100;
 
-// Bins of pair_heatmap along one axis. Bins divide the context of a head, so their width differs
-// slightly between heads; heads are pooled by bin number.
+// Bins of the table pair_heatmap along one axis. The bins divide the context of each head, so their
+// width differs slightly between heads; heads are pooled by bin number.
 struct DistanceBins {
   std::vector<std::int64_t> number;  // (rows)
   std::vector<double> width;         // (groups): width of the widest bin
@@ -47,8 +47,8 @@ struct PairMean {
 };
 using CellIndex = std::array<std::int64_t, 3>;  // group, column, row
 
-// Mean over the pairs of all heads of a group, cell by cell. Cells of a head are weighted by the
-// pairs they represent, not by the pairs that were sampled.
+// Mean over the pairs of all heads in a group, computed per cell. Each cell is weighted by the
+// number of pairs it represents, not by the number of sampled pairs.
 std::map<CellIndex, PairMean> pooled_pairs(const PanelGroups& groups, const ResultFrame& frame,
                                            const char* value,
                                            const std::vector<std::int64_t>& x_bins,

@@ -43,7 +43,7 @@ const Table::Column& require_column_of_type(const Table& table, const std::strin
   return *found;
 }
 
-// Keeps the rows whose text column has this value. A table without the column stays as it is.
+// Keeps only rows with this value in the column. Returns a table without the column unchanged.
 Table filter_rows(Table table, const char* column, const std::string& value) {
   const auto* texts = table.find(column);
   if (value.empty() || !texts || texts->type != Table::Type::text) return table;
@@ -71,7 +71,7 @@ std::vector<double> robust_scores(const std::vector<double>& values) {
   return project(values, [&](double value) { return spread > 0 ? (value - middle) / spread : 0; });
 }
 
-// "sliding:512" -> "sliding attention, 512 tokens"; "full" -> "full attention".
+// Describes an attention kind: "sliding:512" -> "sliding attention, 512 tokens".
 std::string attention_title(const std::string& kind) {
   const auto colon = kind.find(':');
   const auto name = kind.substr(0, colon) + " attention";
@@ -129,7 +129,7 @@ AnalysisResults::AnalysisResults(std::string folder, FigureChoices choices)
                            "key_channels", "geometry", "attribution", "composition_components"}) {
     if (!has(name)) continue;
     any = true;
-    // The first table with rows names all runs: every analysis of a sweep covers the same runs.
+    // The first table that has rows lists all runs, because all tables of a sweep share them.
     collect_runs(read_parquet_table_with_gaps(table_path(name)), runs_);
     if (!runs_.empty()) break;
   }

@@ -1,4 +1,4 @@
-// The result tables of one analysis or of a sweep, their runs, and how figures group their rows.
+// Result tables of an analysis or a sweep, the runs they contain, and the grouping of rows by run.
 #pragma once
 
 #include <algorithm>
@@ -39,11 +39,11 @@ struct SweepMetadata {
   std::vector<Json> runs_without_rows;  // entries of runs.json that have no rows in any table
 };
 
-// Fills in `runs` from runs.json, summary.json and timings.json in `folder`. The caller has set
-// label, phase and order of each run.
+// Fills in `runs` from runs.json, summary.json and timings.json in `folder`. The caller must set
+// label, phase and order of each run first.
 SweepMetadata read_run_metadata(const std::string& folder, std::vector<ResultRun>& runs);
 
-// Returns the label as figures show it: the last component of a path, the repository name of a
+// Returns the label shown in figures: the last component of a path, the repository name for a
 // folder in the Hub cache, any other label unchanged.
 std::string display_label(const std::string& label);
 
@@ -55,15 +55,15 @@ std::string model_family(std::string_view model);
 // Returns true if the last path components of both names are equal, ignoring case, '-' and '_'.
 bool is_same_model(std::string_view x, std::string_view y);
 
-// Shape (runs, heads of the run): values of one measure.
+// Values of one measure, shape (runs, heads of the run).
 using RunGroups = std::vector<std::vector<double>>;
 
-// A result table with the run index of every row.
+// A result table that knows the run index of each row.
 class ResultFrame {
  public:
   using RowFilter = std::function<bool(std::size_t row)>;
 
-  // `run_of_row` (rows) holds the run index of each row, from 0 to run_count - 1.
+  // `run_of_row` (rows): run index of each row, from 0 to run_count - 1.
   ResultFrame(Table table, std::string path, std::vector<std::size_t> run_of_row,
               std::size_t run_count)
       : table_(std::move(table)),
@@ -92,9 +92,9 @@ class ResultFrame {
   const std::vector<std::string>& text_column(std::string_view name) const {
     return column(name, Table::Type::text).texts;
   }
-  // A column of reals, integers or booleans as reals; NaN where there is no value.
+  // Returns a column of reals, integers or booleans as double; NaN for missing values.
   std::vector<double> numeric_column(std::string_view name) const;
-  // The column "head", which some tables call "q_head".
+  // Returns the column "head", which is named "q_head" in some tables.
   const std::vector<std::int64_t>& head_column() const {
     return integer_column(has("head") ? "head" : "q_head");
   }
@@ -109,7 +109,7 @@ class ResultFrame {
   // Attention kind of the row's layer: "full", "sliding:512" or "none"; "" in older results.
   const std::string& attention_kind(std::size_t row) const;
 
-  // Groups `values` (rows) by run; rows that are NaN or that `filter` rejects are left out.
+  // Groups `values` (rows) by run, leaving out NaN and rows that `filter` rejects.
   RunGroups group_by_run(const std::vector<double>& values, const RowFilter& filter = {}) const;
   RunGroups group_by_run(std::string_view name, const RowFilter& filter = {}) const {
     return group_by_run(real_column(name), filter);
@@ -140,7 +140,7 @@ struct ConfidenceInterval {
 
 class AnalysisResults {
  public:
-  // Opens a folder with at least one table of `qkscope analyze` or `qkscope sweep`. Throws a
+  // Opens a folder with at least one result table of `qkscope analyze` or `qkscope sweep`. Throws a
   // bad-input error if there is none.
   explicit AnalysisResults(std::string folder, FigureChoices choices = {});
 
@@ -182,8 +182,8 @@ class AnalysisResults {
   mutable std::map<std::string, std::unique_ptr<ResultFrame>> frames_;
 };
 
-// Heads that one panel of a figure may average: one run and one attention kind, because sliding
-// and full attention have different ranges of keys.
+// Heads that a panel may average over: those of one run and one attention kind, because sliding and
+// full attention cover different ranges of keys.
 struct PanelGroup {
   std::size_t run = 0;
   std::string attention;  // empty: the run has only one kind
@@ -196,15 +196,15 @@ struct PanelGroups {
   std::vector<std::size_t> of_row;  // (rows): index into groups
 
   PanelGroups(const AnalysisResults& results, const ResultFrame& frame);
-  // Caption sentence for a table in which some run has more than one attention kind, else "".
+  // Returns a caption sentence if some run has more than one attention kind, else "".
   std::string attention_kinds_note() const;
 };
 
-// Name of the column of head_profile with the standard error over texts: "se", or "stderr" in older
-// results; empty where the table has neither.
+// Name of the column in head_profile that holds the standard error over texts: "se", or "stderr" in
+// older results; empty if the table has neither.
 std::string profile_error_column(const ResultFrame& profile);
 
-// Returns the taxonomy bounds, such as "0.3 and 0.7", or a sentence if they differ between runs.
+// Returns the bounds of the head classes, such as "0.3 and 0.7", or a sentence if runs differ.
 std::string taxonomy_bounds_text(const AnalysisResults& results);
 
 std::vector<double> absolute_values(std::vector<double> values);

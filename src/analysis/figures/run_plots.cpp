@@ -62,7 +62,7 @@ std::string phase_names(const std::vector<Phase>& phases) {
   return text;
 }
 
-// Returns gnuplot ticks "'TITLE' POSITION, ..." with run i at position i * step.
+// Returns gnuplot tick labels "'TITLE' POSITION, ..." with run i at position i * step.
 std::string run_titles(const AnalysisResults& results, int step) {
   std::string tics;
   int place = 0;
@@ -74,8 +74,8 @@ std::string run_titles(const AnalysisResults& results, int step) {
   return tics;
 }
 
-// Horizontal axis with run i at x = i: range, dashed lines between phases, and optionally run
-// titles below (`labels`) and phase names above (`phase_labels`).
+// Returns commands for a horizontal axis with run i at x = i: range, dashed lines between phases,
+// and optionally run titles below (`labels`) and phase names above (`phase_labels`).
 std::string run_axis(const AnalysisResults& results, double inches, bool labels,
                      bool phase_labels) {
   const auto& runs = results.runs();
@@ -123,7 +123,7 @@ std::string scaled(const std::string& expression, double scale) {
   return scale == 1 ? expression : fmt::format("({}) * {}", expression, scale);
 }
 
-// A vertical line from `low` to `high`; gnuplot's error bars would leave a gap around the point.
+// Draws a vertical line from `low` to `high`; gnuplot's error bars leave a gap around the point.
 std::string plot_range(const std::string& x, const std::string& low, const std::string& high,
                        double scale, const std::string& look) {
   return fmt::format("  data using ({}):({}):(0):({}) with vectors {}, \\\n", x, scaled(low, scale),
@@ -295,7 +295,7 @@ Figure TrajectoryTable::draw(Figure figure, const std::vector<TrajectoryPanel>& 
         (left + kLeft) / figure.width, (left + cell - kRight) / figure.width,
         bottom / figure.height, top / figure.height);
     figure.script += run_axis(results_, inches, i + layout.columns >= count, row == 0);
-    // A label at a fixed place: long tick labels would push gnuplot's own ylabel off the page.
+    // Place the label explicitly: long tick labels would push gnuplot's ylabel off the page.
     figure.script += fmt::format(
         "set label '{}' at screen {:.4f}, screen {:.4f} center rotate font ',{}'\n", panel.y_label,
         (left + 0.1) / figure.width, 0.5 * (top + bottom) / figure.height, style::kLabel);

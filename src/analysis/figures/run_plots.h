@@ -1,5 +1,5 @@
 // Plots over the runs of a sweep: the CSV with one row per run, how its columns are drawn, and
-// panels that share the axis of runs with its labels and phases.
+// panels that share an axis of runs with labels and phases.
 #pragma once
 
 #include <string>
@@ -14,16 +14,16 @@ namespace qkscope {
 // Returns a vertical axis on which run i is at y = -i, so that the first run is at the top.
 std::string run_axis_commands(const AnalysisResults& results);
 
-// Scale factor of an axis and the matching unit in gnuplot markup, "10^{-3} per token".
+// Scale factor of an axis and the matching unit in gnuplot markup, for example "10^{-3} per token".
 struct AxisUnit {
   double scale = 1;
   std::string text;
 };
-// Returns the unit whose scale is a power of ten that brings the quartiles of the groups into the
-// range 1 to 10. The scale is 1 if they are already between 0.05 and 1000.
+// Returns an axis unit whose scale is a power of ten that brings the quartiles of the groups into
+// the range 1 to 10. The scale is 1 if the quartiles are already between 0.05 and 1000.
 AxisUnit choose_axis_unit(const RunGroups& groups, const std::string& unit);
 
-// A measure over runs. Each value is a gnuplot expression of CSV columns, for example "$2 - $3".
+// A measure plotted over runs. Each value is a gnuplot expression, for example "$2 - $3".
 struct PlotSeries {
   LegendEntry look;
   std::string middle;
@@ -33,18 +33,18 @@ struct PlotSeries {
   std::string bar_high = {};
 };
 
-// Plots lines with points, bands (whiskers for a single run) and error bars against column 1, the
-// run. Values are multiplied by `scale`. `below`: plot commands to draw below the series.
+// Plots lines with points, bands (whiskers for a single run) and error bars against the run, which
+// is column 1. Values are multiplied by `scale`. `below`: plot commands drawn below the series.
 std::string plot_series(const std::vector<PlotSeries>& series, std::size_t runs, double scale = 1,
                         const std::string& below = "");
-// Plots points with whiskers, the series side by side, without lines between runs.
+// Plots points with whiskers, with series side by side and no lines between runs.
 std::string plot_whiskers(const std::vector<PlotSeries>& series, double scale = 1,
                           const std::string& below = "");
 
-// Returns the legend entries of all series with a title.
+// Returns a legend entry for each series that has a title.
 std::vector<LegendEntry> legend_entries(const std::vector<PlotSeries>& series);
 
-// Groups the heads that have a taxonomy class by run: 1 for a head of the class `name`, else 0.
+// Returns, by run, 1 for each head of class `name` and 0 for each head of any other class.
 RunGroups mark_class_members_by_run(const AnalysisResults& results, const std::string& name);
 
 // Shape (runs). Mean of each run; NaN for a run without values.
@@ -63,7 +63,7 @@ struct TrajectoryLayout {
   std::vector<LegendEntry> legend = {};  // at the bottom of the figure
 };
 
-// Summary of a measure over the heads of a run, plotted as a line and a band around it.
+// How a measure is summarised over the heads of a run; plotted as a line with a band around it.
 enum class SummaryStatistic { mean, mean_and_deviation, mean_and_quartiles, median_and_quartiles };
 
 struct TrajectoryMeasure {
@@ -74,7 +74,7 @@ struct TrajectoryMeasure {
   std::string heads = "all";  // heads of the interval: "all", "rope" or "nope"
 };
 
-// The CSV of a figure over runs: one row per run with summaries of measures over its heads.
+// The CSV of a figure that compares runs: one row per run with summaries over its heads.
 class TrajectoryTable {
  public:
   explicit TrajectoryTable(const AnalysisResults& results) : results_(results) {}
@@ -86,11 +86,11 @@ class TrajectoryTable {
   // errors.parquet has the interval.
   PlotSeries add_measure(const TrajectoryMeasure& measure, const RunGroups& groups);
 
-  // Sentence about the error bars for the caption; empty if there are none.
+  // Returns a sentence about the error bars for the caption, or "" if there are no error bars.
   std::string error_bars_note() const;
 
-  // Completes a figure that has a title and a caption: draws the panels and sets its data. One
-  // column of panels is as wide as a column of a paper, two or more are as wide as its page.
+  // Completes a figure that has a title and a caption: draws the panels and sets the data. A single
+  // column of panels fits a column of a paper; several columns span the page.
   Figure draw(Figure figure, const std::vector<TrajectoryPanel>& panels,
               const TrajectoryLayout& layout) const;
 

@@ -43,7 +43,7 @@ std::string text_at(const Json& json, const char* pointer) {
   return value.is_string() ? value.get<std::string>() : "";
 }
 
-// The family named in the sweep file takes precedence over the family derived from a name.
+// The family given in the sweep file takes precedence over the family derived from the model name.
 std::string family_from(const ResultRun& run) {
   if (auto family = text_at(run.facts, "/family"); !family.empty()) return family;
   for (const char* pointer : {"/summary/capture/model", "/config/model/name"})

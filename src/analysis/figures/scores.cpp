@@ -1,4 +1,4 @@
-// Loss of plasticity along the context against benchmark scores.
+// Figure of benchmark scores against the loss of plasticity along the context.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -51,7 +51,7 @@ std::optional<std::size_t> find_run_named(const AnalysisResults& results,
   return std::nullopt;
 }
 
-// Reads the scores of runs with a plasticity drop, of benchmarks that score at least kMinRuns runs.
+// Reads the scores of runs that have a plasticity drop; needs kMinRuns such runs per benchmark.
 std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& results,
                                                    const std::string& path,
                                                    const std::vector<double>& drops) {

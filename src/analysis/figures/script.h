@@ -16,20 +16,20 @@ std::string gnuplot_literal(const std::string& text);
 // Returns the text with gnuplot markup escaped, for use inside a single-quoted string.
 std::string escape_markup(std::string_view text);
 
-// Shortens the text: "…" replaces the middle, because names of runs differ at their ends.
+// Shortens a text by replacing its middle with "…", because run names differ at the end.
 std::string shorten_text(std::string_view text, std::size_t characters);
 
 // Returns the text with control characters replaced by spaces: gnuplot reads CSV line by line.
 std::string replace_control_characters(std::string_view text);
 
-// Returns 1, 2 or 5 times a power of ten, which divides `range` into about `wanted` steps.
+// Returns a tick step of 1, 2 or 5 times a power of ten: about `wanted` steps cover `range`.
 double nice_tick_step(double range, int wanted);
 
-// Returns the tick step of an integer axis, such as token positions: at least 1.
+// Returns the tick step for an axis of integers, such as token positions; at least 1.
 double integer_tick_step(double range, int wanted);
-// Returns `set xtics` for the axis "x". With `thousands` the numbers read 50k, else 50000.
+// Returns `set xtics` for the axis "x". With `thousands`, tick labels read 50k instead of 50000.
 std::string token_tick_commands(const char* axis, double step, bool thousands);
-// Returns true if numbers at this step can be written in thousands ("50k").
+// Returns true if tick labels with this step can be written in thousands ("50k").
 bool is_multiple_of_thousand(double step);
 
 // Returns the estimated width in inches of a line of text at this font size in points.
@@ -38,7 +38,7 @@ double text_width(std::string_view text, double points);
 // Returns `set palette` with the colours at even steps.
 std::string gnuplot_palette_command(const std::vector<std::string>& colours);
 
-// Places the plot area. All edges are in inches from the left and lower edge of the figure.
+// Returns commands that place the plot area. Edges are in inches from the left and lower edge.
 std::string margin_commands(double left, double right, double bottom, double top);
 
 // Plots unit squares centred at columns `x` and `y` of the CSV, coloured by the column `value`.
@@ -103,11 +103,11 @@ class PanelGrid {
   double height() const { return height_; }
   std::string legend(const std::vector<LegendEntry>& entries) const;  // above the grid
 
-  // Sets size and script of the figure. `settings` apply to all panels; panel(i) is the content.
+  // Sets size and script of the figure. `settings` apply to all panels; panel(i) draws panel i.
   void draw(Figure& figure, const std::string& settings,
             const std::function<Panel(std::size_t i)>& panel) const;
 
-  // Returns the rectangle of panel `i` as a cell without text.
+  // Returns the rectangle of panel `i` as a hover cell without tooltip text.
   HoverCell panel_hover_cell(std::size_t i) const;
 
  private:
@@ -127,7 +127,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(PanelGrid::PanelGridOptions, cou
                                                 top, right, left, y_format, own_ranges, x_label,
                                                 y_label, functions, title_characters)
 
-// Returns the options of a grid of `count` panels, from the key `grid` of the figure.
+// Returns the options for a grid of `count` panels, read from the figure's YAML key `grid`.
 PanelGrid::PanelGridOptions grid_options(const FigureKind& kind, std::size_t count);
 
 }  // namespace qkscope

@@ -54,7 +54,7 @@ LegendEntry legend_entry(const LineSpec& line) {
   return {line.legend, style::kAccent, style::kCircle};
 }
 
-// Returns the values of a line, shape (rows); NaN where the divisor column is 0.
+// Returns the values of a plotted line, shape (rows); NaN where the divisor column is 0.
 std::vector<double> line_values(const ResultFrame& frame, const LineSpec& line) {
   auto values = frame.real_column(line.column);
   if (line.absolute) values = absolute_values(std::move(values));
@@ -110,7 +110,7 @@ TrajectoryPanel make_panel(const AnalysisResults& results, const FigureKind& kin
               std::ranges::all_of(groups, [](const auto& group) { return group.empty(); })};
 }
 
-// Adds a panel with a line for RoPE and a line for NoPE layers; columns without values are skipped.
+// Adds a panel with one line for RoPE layers and one for NoPE layers; skips columns without values.
 void add_panel(const AnalysisResults& results, const Json& panel, TrajectoryTable& table,
                std::vector<TrajectoryPanel>& panels, std::vector<PlotSeries>& legend) {
   const ResultFrame& frame = results.frame("geometry");

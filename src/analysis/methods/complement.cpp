@@ -19,8 +19,8 @@ void reflect_symmetric(Matrix& matrix, std::span<const double> w) {
   reflect_rows(matrix, w);
 }
 
-// Largest |correlation| of a coordinate with position, from covariances with position and the
-// scatter. Skips coordinates whose variance is rounding error.
+// Largest |correlation| between a coordinate and position, computed from `drift` (covariances with
+// position) and the scatter matrix. Skips coordinates whose variance is only rounding error.
 double largest_correlation(std::span<const double> drift, const Matrix& scatter,
                            const PooledMoments& pooled) {
   const double negligible = 1e-20 * trace(pooled.scatter);
@@ -40,8 +40,8 @@ std::vector<double> standard_basis_vector(std::int64_t size, std::size_t at) {
   return e;
 }
 
-// Separability of queries and keys in every plane: balanced accuracy of the best threshold on the
-// line through the two centroids. Planes whose value follows from the moments are skipped.
+// Sets the separability of queries and keys in every plane: balanced accuracy of the best threshold
+// on the line through the two centroids. Skips planes where moments already determine it.
 void set_separability(const CentredRows& queries, const CentredRows& keys,
                       const PooledMoments& pooled, const Matrix& axes,
                       std::vector<ComplementPair>& planes) {
@@ -67,7 +67,7 @@ void set_separability(const CentredRows& queries, const CentredRows& keys,
   }
 }
 
-// Returns true if axis x turns to axis y in the direction in which RoPE rotates (i, i + dim / 2).
+// Returns true if the rotation from axis x to axis y has the direction of RoPE on (i, i + dim / 2).
 // The signs of principal axes are arbitrary; this convention fixes the sign of omega.
 bool rotates_like_rope(std::span<const double> x, std::span<const double> y) {
   const auto half = x.size() / 2;
@@ -75,7 +75,7 @@ bool rotates_like_rope(std::span<const double> x, std::span<const double> y) {
 }
 
 double nearest_frequency(double omega, const std::vector<double>& frequencies) {
-  // RoPE frequencies form a geometric series, so distance is measured as a ratio.
+  // RoPE frequencies form a geometric series, so the nearest one is found by ratio.
   const auto ratio = [&](double frequency) {
     return std::fabs(std::log(std::max(omega, 1e-300) / frequency));
   };
@@ -135,7 +135,7 @@ std::vector<ComplementPair> complement_planes(const PooledMoments& pooled,
     pair.variance_share = variance / left;
     pair.variance_share_total = variance / total;
     pair.angle_r = pair.omega = pair.nearest_inv_freq = kNan;
-    // Separability is 0.5 for equal centroids (always if b is the difference of means).
+    // Equal centroids give separability 0.5; they are always equal if b is the mean difference.
     const double radius = std::sqrt(variance / static_cast<double>(pooled.count));
     const bool mixed = std::hypot(delta[2 * i], delta[2 * i + 1]) <= 1e-9 * radius;
     pair.separability = mixed ? 0.5 : kNan;

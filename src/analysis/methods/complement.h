@@ -1,4 +1,4 @@
-// The component of a head's rows orthogonal to the plane (a, b), and the planes within it in which
+// The part of a head's rows orthogonal to the plane (a, b), and the planes within it in which the
 // rows rotate with position.
 #pragma once
 
@@ -15,8 +15,8 @@ namespace qkscope {
 struct OrthogonalComplement {
   std::vector<double> variance;  // (dim - 2) sums of squares, descending
   Matrix axes;                   // (.., dim), orthonormal, orthogonal to a and b
-  // Largest |correlation| with position over axes that span the complement. Nonzero only because of
-  // rounding errors: all linear drift is along the drift axis `a`.
+  // Largest |correlation| between position and an axis of the complement. Only rounding errors make
+  // it nonzero, because all linear drift is along the drift axis `a`.
   double position_r = 0;
 };
 
@@ -24,19 +24,19 @@ struct OrthogonalComplement {
 OrthogonalComplement orthogonal_complement(const PooledMoments& pooled, std::span<const double> a,
                                            std::span<const double> b, std::int64_t wanted);
 
-// Inputs to the search for planes in which rows rotate with position.
+// Inputs of the search for planes in which the rows of a head rotate with position.
 struct PlaneSearchInput {
   FrequencySearch& frequencies;   // for the positions of all queries, then all keys
   const PlaneUnitVectors& units;  // directions of the same rows, in the order of `frequencies`
 };
 
-// Planes spanned by axes 2i and 2i+1, with the numbers that follow from moments: variance shares,
-// and separability 0.5 where queries and keys have the same mean. Other fields are NaN.
+// Returns the planes spanned by axes 2i and 2i+1 with the fields that moments determine: variance
+// shares, and separability 0.5 where queries and keys have the same mean. Other fields are NaN.
 std::vector<ComplementPair> complement_planes(const PooledMoments& pooled,
                                               const OrthogonalComplement& complement,
                                               const RotationOptions& options);
 
-// Fills angle_r, omega and separability, which need rows. `axes` has two axes per plane.
+// Fills angle_r, omega and separability, which need individual rows. `axes`: two axes per plane.
 void search_plane_rotations(const CentredRows& queries, const CentredRows& keys,
                             const PooledMoments& pooled, const Matrix& axes,
                             PlaneSearchInput search, const RotationOptions& options,

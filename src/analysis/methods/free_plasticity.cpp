@@ -19,7 +19,7 @@ constexpr std::int64_t kLanes = 4;         // groups of texts counted side by si
 using Scores = float __attribute__((vector_size(kLanes * sizeof(float))));
 using Counts = std::int32_t __attribute__((vector_size(kLanes * sizeof(std::int32_t))));
 
-// A text sampled for a bin, and its eligible keys.
+// A text sampled for a bin, with its range of eligible keys.
 struct ChosenText {
   std::int64_t example = 0;
   KeyRange keys;
@@ -79,11 +79,11 @@ class BinQueries {
   const float* columns() const { return columns_.data(); }    // (dim, stride)
   std::int64_t stride() const { return width() + kNarrowPadding; }
   std::size_t lanes() const { return group_.size(); }
-  // Group of texts in a SIMD lane; lanes beyond the number of groups have no queries.
+  // Returns the group of texts in a SIMD lane. Lanes beyond the last group have no queries.
   std::size_t group(std::size_t lane) const { return group_[lane]; }
   // Returns the number of queries outside the group of a SIMD lane.
   std::int32_t others(std::size_t lane) const { return others_[lane]; }
-  // Sets preferring (lanes) to the queries of each group with x > y; x, y (width): scores of keys.
+  // Counts queries with x > y by group into preferring (lanes); x, y: scores (width) of two keys.
   void count_preferring(const float* x, const float* y, std::int32_t* preferring) const {
     for (std::size_t block = 0; block + 1 < block_begin_.size(); ++block) {
       Counts count = {};
@@ -106,7 +106,7 @@ class BinQueries {
   std::vector<std::int32_t> others_;       // (lanes)
 };
 
-// Sums over the sampled texts of one bin, and `..._without` each group of texts.
+// Sums over the texts sampled for one bin; `..._without`: sums with one group of texts left out.
 struct BinSums {
   double pairs = 0;  // evaluated
   double weight = 0;
@@ -127,7 +127,7 @@ class FreeProfile {
         eligible_(eligible),
         groups_(options.replicates ? source.texts.size() : 0) {}
 
-  // `gaussian`: mean Gaussian plasticity of the bin, for texts without evaluated pairs.
+  // `gaussian`: mean Gaussian plasticity of the bin, used for texts without any evaluated pair.
   BinSums bin(std::size_t bin, std::int64_t gaussian_point, double gaussian) {
     BinSums sums;
     const auto groups = as_index(groups_);
@@ -181,7 +181,7 @@ class FreeProfile {
     }
     all_keys_ = total <= options_.free_keys;
     if (keys <= options_.free_keys) return all_;
-    // Systematic sampling: texts at even steps from a random start cover all groups evenly.
+    // Systematic sampling (fixed step, random start) covers all groups of texts evenly.
     const double step = static_cast<double>(keys) / static_cast<double>(options_.free_keys);
     std::vector<ChosenText> chosen;
     for (double at = step * random.uniform(); at < static_cast<double>(all_.size()); at += step)

@@ -18,7 +18,7 @@ constexpr double kMassive = 8;           // times the mean of the dimensions
 constexpr std::int64_t kDecayFrom = 4;   // tokens
 constexpr std::int64_t kDecayParts = 4;  // the decay is fitted up to length / kDecayParts
 
-// Entropy in nats of non-negative weights, normalised to their sum.
+// Entropy in nats of non-negative weights, which are first divided by their sum.
 double entropy_of(std::span<const double> weights) {
   const double total = sum(weights);
   double entropy = 0;
@@ -27,7 +27,7 @@ double entropy_of(std::span<const double> weights) {
   return entropy;
 }
 
-// Largest root mean square of a dimension over the mean of all dimensions, and the number of
+// Largest root mean square of any dimension divided by the mean over dimensions, and the number of
 // dimensions above kMassive times that mean.
 void add_massive_columns(const std::string& side, const Matrix& second, GeometryResult& result) {
   std::vector<double> rms;
@@ -62,7 +62,7 @@ std::vector<double> score_variance_by_dimension(const Moments& queries, const Mo
   return shares;
 }
 
-// Mean resultant length |mean z| / mean |z| of the rotary pairs z, weighted by mean |z|.
+// Mean resultant length |mean z| / mean |z| of the rotary pairs z, averaged with weights mean |z|.
 double mean_concentration(std::span<const RotaryPair> pairs, double RotaryPair::*concentration,
                           double RotaryPair::*mean_abs) {
   double sum = 0;
@@ -182,8 +182,8 @@ void add_frequency_columns(const RotarySide& queries, const RotarySide& keys,
   result.set("frequency_use_slow", slow);
 }
 
-// The RoPE phase of distance D = block * width + remainder is a product of two phases, so a matrix
-// product of a factor by blocks and a factor by remainders gives the scores of all distances.
+// The RoPE phase at distance D = block * width + remainder is a product of two phases, so the
+// scores at all distances are one matrix product of a factor by block and a factor by remainder.
 std::vector<double> mean_score_by_distance(const Moments& queries, const Moments& keys,
                                            const RotaryEmbedding& rope, double scale,
                                            std::int64_t distances) {

@@ -26,7 +26,7 @@ struct MatrixRanks {
   double entropy_top = kNan;    // entropy of the 16 largest, normalised to their sum, over ln 16
 };
 
-// `eigenvalues` are descending; below 1e-12 of the largest they count as 0. NaN if all are 0.
+// `eigenvalues` are descending; values below 1e-12 of the largest count as 0. NaN if all are 0.
 MatrixRanks ranks_of_spectrum(std::vector<double> eigenvalues);
 
 Matrix second_moment(const Moments& rows);  // (dim, dim): mean of x x^T
@@ -42,18 +42,18 @@ struct SideRanks {
   std::vector<double> participation_without = {};  // (groups of texts, or empty)
 };
 SideRanks ranks_of_side(const Moments& rows);
-// Overload for a known spectrum of the scatter matrix, with leave-one-group-out moments.
+// Overload for a known eigenvalue spectrum of the scatter matrix and leave-one-group-out moments.
 SideRanks ranks_of_side(const std::vector<double>& spectrum, std::span<const Moments> without);
 
-// Adds the columns rank_participation_NAME ... entropy_top_NAME.
+// Adds the rank and entropy columns rank_participation_NAME ... entropy_top_NAME.
 void add_rank_columns(const std::string& name, const SideRanks& side, GeometryResult& result);
 
-// Adds logit_rank_NAME and massive_SIDE from the vectors as they enter the dot product.
+// Adds logit_rank_NAME and massive_SIDE, computed from the vectors that enter the dot product.
 void add_logit_columns(const Moments& queries, const Moments& keys, GeometryResult& result);
 
-// ---- Frequencies, from vectors before RoPE
+// ---- Use of RoPE frequencies, computed from vectors before RoPE
 
-// Moments of one side (queries or keys) and the mean length of each rotary pair.
+// Moments of the queries or keys, and the mean length of each rotary pair.
 struct RotarySide {
   const Moments& rows;
   std::span<const double> pair_abs;  // (pairs): mean of |z_p|
@@ -71,7 +71,7 @@ std::vector<double> mean_score_by_distance(const Moments& queries, const Moments
 
 // ---- Attention by distance
 
-// Attention over distances [low, high) between query and key.
+// Attention between queries and keys that are [low, high) tokens apart.
 struct DistanceBin {
   std::int64_t low = 0;
   std::int64_t high = 0;
@@ -86,8 +86,8 @@ struct DistanceBin {
   double mean_log_distance() const;
 };
 
-// Adds distance_preference (argmax of S), its range, and its correlation with the log of the
-// measured attention by distance.
+// Adds distance_preference (argmax of S), the range of S, and the correlation of S with the log of
+// the measured attention by distance.
 void add_preference_columns(const std::vector<double>& score, std::span<const DistanceBin> bins,
                             GeometryResult& result);
 

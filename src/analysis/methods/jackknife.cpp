@@ -14,7 +14,7 @@
 namespace qkscope {
 namespace {
 
-// Frees direction vectors: replicates only need the numbers derived from them.
+// Frees direction vectors: jackknife replicates only need the scalars derived from them.
 void free_direction_vectors(HeadReport& report) {
   if (report.pca) report.pca->components.front().direction = {};
   if (!report.rotation) return;
@@ -22,7 +22,7 @@ void free_direction_vectors(HeadReport& report) {
   report.rotation->b = {};
 }
 
-// Accuracy, on the rows outside the group, of the discriminant fitted to all texts.
+// Accuracy of the discriminant fitted to all texts, measured on the rows outside the group.
 double accuracy_without_group(const PcaResult& all, std::size_t group) {
   if (group >= all.qk_rows.size()) return kNan;
   const auto rows = std::accumulate(all.qk_rows.begin(), all.qk_rows.end(), -all.qk_rows[group]);
@@ -31,7 +31,7 @@ double accuracy_without_group(const PcaResult& all, std::size_t group) {
   return rows > 0 ? static_cast<double>(right) / static_cast<double>(rows) : kNan;
 }
 
-// Projection matrix (dim, dim) onto the planes that turn with position in the fit to all texts.
+// Projection matrix (dim, dim) onto the planes in which the rows of all texts rotate with position.
 Matrix active_projection(const HeadReport& head) {
   if (!head.rotation || head.rotation->a.empty()) return {};
   const auto dim = std::ssize(head.rotation->a);
@@ -42,8 +42,8 @@ Matrix active_projection(const HeadReport& head) {
   return sum;
 }
 
-// Fraction of variance, over the rows outside the group, in planes that turn with position: the sum
-// of a^T S a over their axes a is the elementwise product of the scatter S and the projection.
+// Fraction of the variance of the remaining rows in planes that rotate with position. The sum of
+// a^T S a over the axes a equals the elementwise product of scatter S and projection, summed up.
 void active_variance_without_group(const RotationResult& all, const Matrix& projection,
                                    const PooledMoments& pooled, RotationResult& result) {
   if (std::isnan(all.active_variance) || result.b.empty()) return;
@@ -53,7 +53,7 @@ void active_variance_without_group(const RotationResult& all, const Matrix& proj
   result.active_variance = active / (total * (1 - result.plane_var_fraction));
 }
 
-// Leave-one-group-out means of the profile; numbers that need rows are NaN.
+// Leave-one-group-out means of the profile; fields that need individual rows are NaN.
 PlasticityResult plasticity_without_group(const PlasticityResult& all, int group) {
   PlasticityResult result;
   ProfileMeans free;
@@ -63,7 +63,7 @@ PlasticityResult plasticity_without_group(const PlasticityResult& all, int group
   return result;
 }
 
-// Geometry with one group of texts left out: the columns that have jackknife replicates.
+// Returns the geometry with one group of texts left out, for columns with jackknife replicates.
 GeometryResult geometry_without_group(const GeometryResult& all, std::size_t group) {
   GeometryResult result;
   for (const auto& [column, value] : all.columns)

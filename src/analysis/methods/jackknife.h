@@ -1,4 +1,4 @@
-// Delete-a-group jackknife: recomputes a head's numbers without one group of texts at a time.
+// Delete-a-group jackknife: recomputes the results of a head without one group of texts at a time.
 #pragma once
 
 #include <span>

@@ -11,7 +11,7 @@
 namespace qkscope {
 namespace {
 
-// Returns the rows with their means and the scatter of their positions; other sums are 0.
+// Returns the rows with their means and the scatter of their positions. Other sums stay 0.
 CentredRows with_means(const RowsView& source) {
   const auto dim = as_index(source.dim);
   const auto count = static_cast<double>(source.size());
@@ -115,7 +115,7 @@ Moments moments_without_group(const Moments& all, const TextGroupSums& group) {
   rest.count = all.count - group.count;
   if (rest.count == 0) return rest;
   const auto left = static_cast<double>(rest.count);
-  // `moved`: mean of the remaining rows minus the mean of all rows.
+  // `moved`: how far the mean moves when the group is left out.
   std::vector<double> moved = group.sum;
   for (double& x : moved) x /= -left;
   const double moved_position = -group.position_sum / left;

@@ -1,5 +1,5 @@
-// Sampled rows of one head, groups of their texts for the delete-a-group jackknife, and first and
-// second moments in float64.
+// Sampled rows of one head, groups of texts for the delete-a-group jackknife, and first and second
+// moments in float64.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct RowsView {
 
 // Returns a view of the rows of a head file. The file must outlive the view.
 RowsView as_rows_view(const HeadRows& rows);
-// Returns row numbers by text and position: samples must not depend on the order in the file.
+// Returns row numbers sorted by text and position, so that samples do not depend on file order.
 std::vector<std::size_t> rows_by_position(const RowsView& rows);
 
 // Partition of n texts, sorted by key, into G contiguous groups: text i belongs to group i G / n.
@@ -37,9 +37,9 @@ class TextGroups {
  public:
   static constexpr int kMost = 20;
 
-  // Splits the texts that have a query or a key into min(kMost, number of texts) groups.
+  // Splits the texts that contain a query or a key into min(kMost, number of texts) groups.
   TextGroups(const RowsView& queries, const RowsView& keys);
-  // Groups the given texts; duplicates and any order are allowed.
+  // Splits the given texts into groups; they may be unsorted and contain duplicates.
   static TextGroups from_texts(std::vector<std::int64_t> texts);
   // Restores groups from first_text_of_each_group(): the first text key of each group, ascending.
   explicit TextGroups(std::vector<std::int64_t> first) : first_(std::move(first)) {}
@@ -74,7 +74,7 @@ struct CentredRows : Moments {
 
 CentredRows make_centred_rows(const RowsView& rows);
 
-// Sums over the rows of one group of texts, around the means of all rows.
+// Sums over the rows of one group of texts, centred on the means of all rows.
 struct TextGroupSums {
   std::int64_t count = 0;
   std::vector<double> sum;  // (dim)
@@ -89,7 +89,7 @@ struct GroupedRows {
   std::vector<TextGroupSums> groups;  // one for each group of texts
 };
 
-// Like make_centred_rows(), and also sums by group of texts, in one pass over the rows.
+// Like make_centred_rows(), but also computes sums by group of texts, in one pass over the rows.
 GroupedRows make_grouped_rows(const RowsView& rows, const TextGroups& texts);
 
 // Returns the sums over the given rows.
@@ -111,7 +111,7 @@ struct PooledMoments : Moments {
 };
 
 PooledMoments pool_moments(const Moments& queries, const Moments& keys);
-// Returns only the cross scatter (dim) between pooled rows and positions.
+// Returns only the cross scatter (dim) of the pooled rows with position.
 std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& keys);
 
 // Returns projections (count, rows) of rows minus the pooled mean on directions (count, dim).

@@ -1,4 +1,4 @@
-// Permutation null of the correlations along the drift axis (rotation.h).
+// Permutation test for the correlations along the drift axis (rotation.h).
 #include <algorithm>
 #include <cmath>
 
@@ -11,11 +11,11 @@
 namespace qkscope {
 namespace {
 
-// Below this number of rows per dimension positions are shuffled explicitly. Above it the cross
+// With fewer rows per dimension, positions are shuffled explicitly. With more rows, the cross
 // scatter of shuffled positions is drawn from its limiting normal distribution.
 constexpr std::int64_t kRowsPerDimension = 4;
 
-// Cross scatter sum of centred row * (shuffled position - mean), one row per draw: (draws, dim).
+// Sum of centred row * (shuffled position - mean) for each draw, shape (draws, dim).
 Matrix shuffled_cross_scatter(const CentredRows& rows, std::int64_t draws, Random& random) {
   const auto order = rows_by_position(rows.source);
   Matrix vectors(rows.size(), rows.dim());
@@ -66,7 +66,7 @@ std::vector<double> variances(const Matrix& lines, const Matrix& scatter) {
   return result;
 }
 
-// Mean of |r| under the permutation null, and p-value of the observed |r|.
+// Mean of |r| over permutations, and the p-value of the observed |r|.
 class PermutationNull {
  public:
   explicit PermutationNull(double observed) : observed_(std::fabs(observed)) {}
@@ -76,7 +76,7 @@ class PermutationNull {
     if (!(variance > 0)) return;
     sum_ += r;
     ++draws_;
-    // Tolerance: a permutation that reproduces the observed value may differ by rounding.
+    // The tolerance absorbs rounding errors if a permutation reproduces the observed value.
     as_large_ += r >= observed_ * (1 - 1e-12) ? 1 : 0;
   }
 

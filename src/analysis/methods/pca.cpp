@@ -23,7 +23,7 @@ Projection project_moments(const Moments& rows, std::span<const double> directio
           dot(rows.cross_scatter, direction)};
 }
 
-// Returns NaN correlation for a direction whose variance is rounding error.
+// The correlation is NaN for a direction whose variance is only rounding error.
 Correlation with_position(const Moments& rows, const Projection& projection) {
   const bool varies = projection.variance > 1e-24 * trace(rows.scatter);
   return correlation(projection.covariance, varies ? projection.variance : 0, rows.position_scatter,
@@ -69,7 +69,7 @@ PcaComponent component_along(std::vector<double> direction, const SideProjection
   return component;
 }
 
-// `along`: projections on the first component before its sign was chosen.
+// `along`: projections on the first component before its sign was fixed.
 void describe_first_component(const Moments& queries, const Moments& keys,
                               const PooledMoments& pooled, const SideProjections& along,
                               PcaResult& result) {
@@ -85,8 +85,8 @@ void describe_first_component(const Moments& queries, const Moments& keys,
   result.fisher = apart * apart / within;
 }
 
-// Counts rows, and rows on the correct side of the threshold along `line`, by group of texts (a
-// single group if `texts` is null). `side` is 1 for queries, -1 for keys.
+// Counts all rows and the rows on the correct side of the threshold along `line`, by group of texts
+// (a single group if `texts` is null). `side` is 1 for queries and -1 for keys.
 void count_correct(const CentredRows& rows, std::span<const double> line, double threshold,
                    double side, const TextGroups* texts, PcaResult& result) {
   const auto along = project_centred(rows, line);
@@ -98,8 +98,8 @@ void count_correct(const CentredRows& rows, std::span<const double> line, double
   }
 }
 
-// Linear discriminant (LDA) of queries against keys on the first two components, with the shared
-// within-class covariance and class sizes as priors. Accuracy is measured on the training rows.
+// Linear discriminant analysis (LDA) of queries and keys on the first two components: shared
+// covariance, class sizes as priors. Accuracy is measured on the training rows.
 void fit_linear_discriminant(const CentredRows& queries, const CentredRows& keys,
                              const TextGroups* texts, PcaResult& result) {
   if (result.components.size() < 2) return;
@@ -137,7 +137,7 @@ void fit_linear_discriminant(const CentredRows& queries, const CentredRows& keys
   result.qk_accuracy = static_cast<double>(right) / (nq + nk);
 }
 
-// Sums over queries or keys, projected on the drift axis fitted without their group of texts.
+// Sums over queries or keys after projection on the drift axis fitted to the other groups of texts.
 struct AxisCorrelationSums {
   double rows = 0;
   double sum = 0;
@@ -178,7 +178,7 @@ AxisCorrelationSums sums_along(const TextGroupSums& group, std::span<const doubl
           trace(group.scatter)};
 }
 
-// Unit vector along the covariance of the pooled rows with position; empty if the covariance is 0
+// Unit vector along the covariance of the pooled rows with position. Empty if the covariance is 0
 // or if there are no queries or no keys.
 std::vector<double> drift_axis(const Moments& queries, const Moments& keys) {
   if (queries.size() == 0 || keys.size() == 0) return {};
@@ -189,7 +189,7 @@ std::vector<double> drift_axis(const Moments& queries, const Moments& keys) {
   return axis;
 }
 
-// Returns the correlation over all groups; appends those without one group to `without`.
+// Returns the correlation over all groups and appends the leave-one-group-out ones to `without`.
 double pooled_correlation(std::span<const AxisCorrelationSums> groups,
                           std::vector<double>& without) {
   AxisCorrelationSums all;

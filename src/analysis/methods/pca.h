@@ -6,7 +6,7 @@
 
 namespace qkscope {
 
-// Full PCA from the moments. qk_accuracy needs rows and is NaN.
+// Full PCA from moments. qk_accuracy is NaN, because it needs individual rows.
 PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                            const PcaOptions& options);
 // Full PCA from the rows. With `texts`, qk_rows and qk_right are counted by group of texts.
@@ -14,8 +14,8 @@ PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
                        const PooledMoments& pooled, const PcaOptions& options,
                        const TextGroups* texts = nullptr);
 
-// First component only, found from a nearby starting direction, for jackknife replicates.
-// Numbers that need rows or further components are NaN.
+// Finds only the first component, from a nearby initial direction, for jackknife replicates. Other
+// components and fields that need individual rows are NaN.
 PcaResult find_first_component(const Moments& queries, const Moments& keys,
                                const PooledMoments& pooled, std::span<const double> near,
                                const PcaOptions& options);
@@ -28,8 +28,8 @@ void correlate_along_drift_axis(const GroupedRows& queries, const GroupedRows& k
                                 std::span<const Moments> queries_without,
                                 std::span<const Moments> keys_without, PcaResult& result);
 
-// PCA of the rows of one kind (queries or keys). Signs are chosen so that the coordinate of largest
-// magnitude of every component is positive.
+// PCA of the queries or of the keys alone. The sign of each component makes its coordinate of
+// largest magnitude positive.
 struct SidePca {
   std::vector<SideComponent> components;
   std::vector<double> spectrum;  // (dim): eigenvalues of the scatter, descending

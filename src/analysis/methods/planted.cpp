@@ -10,7 +10,7 @@
 namespace qkscope {
 namespace {
 
-// Gaps between kept positions are geometric when every position is kept with equal probability.
+// If every position is kept with equal probability, gaps between kept positions are geometric.
 std::vector<std::int32_t> sample_positions(const PlantedOptions& options, Random& random) {
   std::vector<std::int32_t> positions;
   const double keep = options.rows_per_bucket / options.bucket_size;
@@ -26,7 +26,7 @@ std::vector<std::int32_t> sample_positions(const PlantedOptions& options, Random
   }
 }
 
-// Adds the planted query or key vector at position t, without noise, to x.
+// Adds the noise-free planted query or key vector at position t to x.
 void add_structure(const PlantedOptions& options, HeadKind kind, const Matrix& basis, double t,
                    std::vector<double>& x) {
   const bool query = kind == HeadKind::query;

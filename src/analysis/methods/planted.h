@@ -1,5 +1,5 @@
 // Synthetic rows of a head with known structure: drift along one direction, separation of queries
-// and keys along another, rotating planes, and noise. Tests check that the analyses recover it.
+// and keys along another, rotating planes, and noise. Tests check that analyses recover it.
 #pragma once
 
 #include <cstdint>

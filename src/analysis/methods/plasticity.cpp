@@ -52,7 +52,7 @@ void set_component_weights(PlasticityResult& result) {
     result.component_weight.push_back(total > 0 ? std::max(0.0, r2) / total : uniform);
 }
 
-// Fills one profile point per bin. Bins with too few queries for a fit get NaN.
+// Adds one profile point per bin; NaN in bins with too few queries for a fit.
 void fill_profile(std::span<const QueryBin> bins, const QueryPoints& points,
                   const PlasticityProfileTables& tables, PlasticityResult& result) {
   std::size_t next = 0;  // index into points

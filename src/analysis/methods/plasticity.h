@@ -1,5 +1,5 @@
-// Attention plasticity: how often the choice between two keys of one text would flip with the
-// query's content, at each query position.
+// Attention plasticity at each query position: how often the preference between two keys of a text
+// would flip if the query had different content.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace qkscope {
 
-// Numbers that follow from the query model without keys. Fields that compare keys are NaN or empty,
-// as is normality if the model was fitted without rows.
+// Computes the results that need the query model but no keys. Fields that compare keys are NaN or
+// empty, and so is normality if the model was fitted without rows.
 PlasticityResult plasticity_of_query_model(const LinearQueryModel& model,
                                            const PlasticityOptions& options);
 
-// A fitted query model with the positions of its queries and, if available, their rows.
+// A fitted query model, the positions of its queries and, if available, their vectors.
 struct FittedQueries {
   LinearQueryModel model;
   RowsView positions;                   // distinct positions and their buckets; no vectors
@@ -25,7 +25,7 @@ struct FittedQueries {
   const CentredRows* rows = nullptr;    // null: no ap_free and no replicates
 };
 
-// Full analysis: query model against the keys of a capture.
+// Full analysis: compares the query model with the keys of a capture.
 PlasticityResult plasticity_of_queries_and_keys(const FittedQueries& queries,
                                                 const CentredRows& keys,
                                                 const PlasticityOptions& options);

@@ -51,7 +51,7 @@ struct QueryBin {
 };
 
 // Returns the bins with at least one query, ascending. `times` (rows): number of queries that each
-// row represents; if empty, 1 per row.
+// row represents; if empty, each row is one query.
 std::vector<QueryBin> occupied_query_bins(const ProfileGrid& grid, const RowsView& queries,
                                           const BucketRanges& buckets,
                                           std::span<const std::int64_t> times = {});

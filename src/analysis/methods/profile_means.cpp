@@ -23,7 +23,7 @@ std::vector<double> query_counts(const PlasticityResult& result) {
   return project(result.profile, [](const auto& point) { return to_double(point.queries); });
 }
 
-// Row `group` of an array (groups, points of the profile).
+// Returns row `group` of an array of shape (groups, points of the profile).
 std::span<const double> values_of_group(const PlasticityResult& result,
                                         const std::vector<double>& numbers, int group) {
   const auto points = result.profile.size();
@@ -39,7 +39,7 @@ struct BinsMean {
   std::int64_t bins = 0;
 };
 
-// Mean over the bins whose centre lies in [low, high).
+// Returns the mean over the bins with centres in [low, high).
 BinsMean mean_between(std::span<const ProfilePoint> points, std::span<const double> values,
                       double low, double high) {
   double sum = 0;
@@ -80,8 +80,8 @@ ProfileMeans means_of(const PlasticityResult& result, std::span<const double> va
   return means;
 }
 
-// Jackknife standard error of the number that of(values, group) computes from the profile's values
-// with one group of texts left out.
+// Jackknife standard error of a statistic: of(values, group) computes it from the profile's values
+// with that group of texts left out.
 template <typename Of>
 double error_of(const PlasticityResult& result, ProfileKind kind, const Of& of) {
   const auto& replicates = replicates_of(result, kind);
@@ -97,7 +97,7 @@ double overall_error(const PlasticityResult& result, ProfileKind kind) {
   });
 }
 
-// Appends the mean of the profile between each pair of neighbouring edges.
+// Appends the mean of the profile between each pair of adjacent edges.
 void add_bin_means(BinKind kind, std::span<const double> edges, std::span<const double> values,
                    PlasticityResult& result) {
   for (std::size_t i = 0; i + 1 < edges.size(); ++i) {

@@ -1,4 +1,4 @@
-// Means of the plasticity profile over all queries, fifths and tenths of the context, length bins.
+// Means of the plasticity profile: over all queries, fifths and tenths of the context, length bins.
 #pragma once
 
 #include "qkscope/analysis.h"
@@ -20,8 +20,8 @@ enum class ProfileKind { gaussian, free };
 ProfileMeans profile_means_without_group(const PlasticityResult& result, ProfileKind kind,
                                          int group);
 
-// Fills profile_low, profile_high, profile_bin_means, the head's means, the standard errors of all
-// bins and the `gaussian` flag from the profile and its replicates.
+// Computes profile_low, profile_high, profile_bin_means, the head's means, the standard errors of
+// all bins and the `gaussian` flag from the profile and its replicates.
 void summarize_profile(const PlasticityOptions& options, PlasticityResult& result);
 
 }  // namespace qkscope

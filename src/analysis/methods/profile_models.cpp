@@ -21,8 +21,8 @@ void append_column(std::span<const double> mean, std::span<const double> varianc
   columns.mean.rows = ++columns.variance.rows;
 }
 
-// Query model with mean alpha + beta t and constant variance, at the mean positions of bins or
-// buckets, whose member `number` identifies them. z scores are linear in the position t, so
+// Query models with mean alpha + beta t and constant variance, at the mean position t of each bin
+// or bucket. `number` is the member that holds its number. z scores are linear in t, so
 // interpolating between two columns is exact.
 template <typename Bins, typename Number>
 QueryModelsAtPoints linear_models(const LinearQueryModel& model, const Bins& bins, Number number) {
@@ -41,8 +41,8 @@ QueryModelsAtPoints linear_models(const LinearQueryModel& model, const Bins& bin
   return side;
 }
 
-// One column per bucket that has a variance. The linear model at the bucket's mean position gives
-// the drift coordinate; the bucket's queries give mean and variance of all other coordinates.
+// One column per bucket that has a variance. The drift coordinate comes from the linear model at
+// the bucket's mean position, mean and variance of all other coordinates from the bucket's queries.
 QueryModelsAtPoints query_models_of_buckets(const LinearQueryModel& model,
                                             std::span<const QueryBin> bins) {
   QueryModelsAtPoints side;
@@ -64,8 +64,8 @@ QueryModelsAtPoints query_models_of_buckets(const LinearQueryModel& model,
   return side;
 }
 
-// Means and variances of buckets, interpolated between their mean positions. The variance due to
-// drift within the bucket is subtracted from the variance along the drift axis.
+// Means and variances of the buckets, interpolated between their mean positions. Drift within a
+// bucket is subtracted from its variance along the drift axis.
 QueryModelsAtPoints interpolated_buckets(const LinearQueryModel& model,
                                          std::span<const QueryBin> bins,
                                          const BucketRanges& buckets) {
@@ -167,7 +167,7 @@ std::vector<FitWindow> bucket_windows(const LinearQueryModel& model, const Sorte
   return windows;
 }
 
-// Straight-line fits to all rows, evaluated at the given positions.
+// Returns windows for straight-line fits to all rows, evaluated at the given positions.
 std::vector<FitWindow> line_windows(std::span<const double> centres, const SortedQueries& queries) {
   std::vector<FitWindow> windows;
   for (const double centre : centres)

@@ -14,7 +14,7 @@
 
 namespace qkscope {
 
-// Queries in rotated coordinates around their mean, ascending by position.
+// Queries in rotated coordinates, centred on their mean, sorted by position.
 struct SortedQueries {
   FloatMatrix vectors;                                 // (rows, dim)
   std::vector<double> position;                        // (rows)
@@ -26,8 +26,8 @@ struct SortedQueries {
 SortedQueries sort_queries(const CentredRows& queries, const LinearQueryModel& model,
                            const ProfileGrid& grid, const TextGroups& texts);
 
-// Positions at which the local model is fitted: bin centres at most half a bucket apart, including
-// the first and the last bin. Between these knots, z is linearly interpolated.
+// Positions (knots) at which the local model is fitted: bin centres at most half a bucket apart,
+// including the first and the last bin. z is linearly interpolated between knots.
 struct LocalFitKnots {
   std::vector<double> position;    // (knots)
   std::vector<double> half_width;  // (knots): tokens, one bucket
@@ -44,18 +44,18 @@ struct QueryModelPerBin {
   Matrix slope;                     // (knots, dim): slopes of the local fits; empty without rows
   LocalFitKnots knots;
 
-  // Leave-one-group-out fits of the columns; group -1 leaves out no text.
+  // Fits of the columns with one group of texts left out; -1 uses all texts.
   WindowFits fits_without_group(int group) const;
 };
 
-// Builds the query model named by options.profile_model. If `queries` is null (statistics without
-// rows), the model "local" interpolates between bucket means and "bin" is empty.
+// Fits the query model named by options.profile_model. If `queries` is null (statistics without
+// rows), "local" interpolates between bucket means and "bin" is empty.
 QueryModelPerBin fit_query_model_per_bin(const LinearQueryModel& model,
                                          std::span<const QueryBin> bins,
                                          const BucketRanges& buckets, const SortedQueries* queries,
                                          int groups, const PlasticityOptions& options);
 
-// The linear model at every bucket's mean position, for the bucket table.
+// Returns the linear model at the mean position of every bucket, for the bucket table.
 QueryModelsAtPoints linear_model_at_buckets(const LinearQueryModel& model);
 
 }  // namespace qkscope

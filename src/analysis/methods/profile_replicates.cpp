@@ -18,7 +18,7 @@ double plasticity_slope(double z) {
   return 4 * density * (1 - 2 * normal_cdf(z));
 }
 
-// Gradient of the mean plasticity at one point by the mean and variance of its queries.
+// Gradient of the mean plasticity at one point with respect to mean and variance of its queries.
 struct Gradient {
   std::vector<double> mean;      // (dim)
   std::vector<double> variance;  // (dim)
@@ -71,7 +71,7 @@ class GradientSampler {
     return gradient;
   }
 
-  // Interpolates the column parameters (columns, dim) linearly to the position of the point.
+  // Interpolates column parameters (columns, dim) linearly at the position of the point.
   std::vector<double> between(const Matrix& columns, std::int64_t point) const {
     const auto at = as_index(point);
     const auto column = points_.column[at];
@@ -92,7 +92,7 @@ class GradientSampler {
     for (std::size_t j = 0; j < dim; j += kLine) __builtin_prefetch(key + j);
   }
 
-  // Returns replicate_pairs evenly spaced pairs of the point from a random start, or all if fewer.
+  // Returns replicate_pairs pairs at even steps from a random start, or all if there are fewer.
   std::vector<KeyPair> sample(std::int64_t point) const {
     std::vector<KeyPair> pairs;
     std::int64_t total = 0;
@@ -152,7 +152,7 @@ Matrix refit_changes(const ComputedProfile& source, const PlasticityOptions& opt
   return changes;
 }
 
-// Number of queries that remain in each bin when a group is left out: (groups, bins).
+// Number of queries left in each bin without a group of texts, shape (groups, bins).
 std::vector<double> remaining_queries(const ComputedProfile& source) {
   const auto bins = source.bins.size();
   std::vector<double> left(as_index(source.texts.size()) * bins);

@@ -12,7 +12,7 @@
 
 namespace qkscope {
 
-// A Gaussian plasticity profile with the queries and keys that it was computed from.
+// A Gaussian plasticity profile with the queries and keys from which it was computed.
 struct ComputedProfile {
   const SortedQueries& queries;
   const QueryModelPerBin& model;  // its slopes shift queries to the centre of their bin
@@ -38,8 +38,8 @@ ProfileReplicates compute_profile_replicates(const ComputedProfile& source,
 void add_model_free_profile(const ComputedProfile& source, const PlasticityOptions& options,
                             PlasticityResult& result);
 
-// 4 n / (n - 1) p (1 - p) with p = k / n: unbiased for 4 p (1 - p) of the population. `product`:
-// k (n - k), or its sum over pairs of keys.
+// Returns 4 n / (n - 1) p (1 - p) with p = k / n, an unbiased estimate of 4 p (1 - p) in the
+// population. `product`: k (n - k), or its sum over pairs of keys.
 inline double unbiased_plasticity(std::int64_t product, std::int64_t n) {
   return 4 * static_cast<double>(product) / static_cast<double>(n * (n - 1));
 }

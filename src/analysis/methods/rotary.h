@@ -9,8 +9,8 @@
 
 namespace qkscope {
 
-// Pair p turns by position * inv_freq[p] radians. Dimensions outside the pairs do not turn. A layer
-// without RoPE has no pairs.
+// Pair p is rotated by position * inv_freq[p] radians. Dimensions outside the pairs are not
+// rotated. A layer without RoPE has no pairs.
 struct RotaryEmbedding {
   std::vector<double> inv_freq;   // (pairs), in the order of the pairs
   bool interleaved = false;       // pair p is (2p, 2p + 1) instead of (p, p + pairs)
@@ -25,8 +25,8 @@ struct RotaryEmbedding {
   }
 };
 
-// Turns each vector by -position * inv_freq: undoes the rotation of a vector at `position`. The
-// vectors share the sines and cosines.
+// Rotates each vector by -position * inv_freq, which undoes RoPE at `position`. The vectors share
+// sines and cosines.
 inline void rotate_back(const RotaryEmbedding& rope, std::int64_t position,
                         std::span<const std::span<double>> vectors) {
   for (std::size_t p = 0; p < rope.pairs(); ++p) {

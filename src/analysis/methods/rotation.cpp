@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-// E[(q-k)(q-k)^T] over all pairs of a query and a key.
+// Returns E[(q-k)(q-k)^T] over all (query, key) pairs.
 Matrix difference_covariance(const Moments& queries, const Moments& keys,
                              const PooledMoments& pooled) {
   Matrix covariance = queries.scatter;
@@ -61,7 +61,7 @@ std::vector<double> first_eigenvector(const Matrix& matrix, std::span<const doub
   return {eigen.vectors.row(0), eigen.vectors.row(0) + eigen.vectors.cols};
 }
 
-// `near`: starting vector for the eigenvector, from a head with nearly the same rows; may be empty.
+// `near`: initial vector for the eigensolver, from a head with nearly the same rows; may be empty.
 std::vector<double> separation_direction(const Moments& queries, const Moments& keys,
                                          const PooledMoments& pooled, std::span<const double> a,
                                          RotationOptions::Separation how,
@@ -117,8 +117,8 @@ void describe_separation_axis(const Moments& queries, const Moments& keys,
   result.content_var_b = (q + k) / static_cast<double>(pooled.count);
 }
 
-// Largest |correlation| with position over the separation axis b and the complement. Skips b if its
-// variance is rounding error.
+// Largest |correlation| of position with the separation axis b or an axis of the complement. Skips
+// b if its variance is only rounding error.
 double residual_correlation(const PooledMoments& pooled, std::span<const double> b,
                             const OrthogonalComplement& complement) {
   const double variance = quadratic_form(pooled.scatter, b);
@@ -151,7 +151,7 @@ void describe_complement(const PooledMoments& pooled, const OrthogonalComplement
   result.complement = complement_planes(pooled, complement, options);
 }
 
-// Sums the variance of the active planes (those that turn with position) and keeps their axes.
+// Sums the variance of the active planes (those that rotate with position) and keeps their axes.
 void sum_active_plane_variance(const OrthogonalComplement& complement, RotationResult& result) {
   if (result.complement.empty()) return;
   result.active_variance = result.active_variance_total = 0;
@@ -166,7 +166,7 @@ void sum_active_plane_variance(const OrthogonalComplement& complement, RotationR
   }
 }
 
-// Returns pointers to the rows of queries and keys, sorted by block of positions (PositionOrder).
+// Returns pointers to the rows of queries and keys, in the order of PositionOrder.
 std::vector<const float*> rows_in_order(const CentredRows& queries, const CentredRows& keys,
                                         const PositionOrder& order) {
   std::vector<const float*> rows(as_index(order.rows()));

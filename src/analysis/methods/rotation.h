@@ -1,5 +1,5 @@
-// Planar rotation: the direction a along which a head's rows drift with position, the direction b
-// that separates queries from keys, and the complement orthogonal to both.
+// Planar rotation: the direction a along which the rows of a head drift with position, the
+// direction b that separates queries from keys, and the complement orthogonal to both.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace qkscope {
 
-// Finds drift axis a, separation axis b and the numbers along them from moments; skips complement,
-// frequencies and permutation test. `near_b`: initial vector for b, from a similar head.
+// Finds drift axis a, separation axis b and results along them from moments; no complement,
+// frequencies or permutation test. `near_b`: initial vector for b, from a similar head.
 RotationResult find_drift_and_separation(const Moments& queries, const Moments& keys,
                                          const PooledMoments& pooled,
                                          const RotationOptions& options,
                                          std::span<const double> near_b = {});
 
-// Like find_drift_and_separation(), with axes and variances of the complement. NaN without rows:
-// frequencies, angle_r, permutation test, and separability on planes where means differ.
+// Like find_drift_and_separation(), plus axes and variances of the complement. Fields that need
+// rows are NaN: frequencies, angle_r, permutation test, and separability where means differ.
 RotationResult rotation_from_moments(const Moments& queries, const Moments& keys,
                                      const PooledMoments& pooled, const RotationOptions& options);
 
@@ -32,12 +32,12 @@ RotationResult rotation_from_moments(const Moments& queries, const Moments& keys
 PositionNull sample_shuffled_positions(const CentredRows& queries, const CentredRows& keys,
                                        const PooledMoments& pooled, const RotationResult& observed,
                                        const RotationOptions& options);
-// Buffers of the plane search that are reused from head to head, and precomputed tables that depend
-// only on positions, which the heads of a layer share.
+// Buffers of the plane search, reused between heads, and tables that depend only on positions,
+// which all heads of a layer share.
 class RotationWorkspace {
  public:
   PlaneUnitVectors& plane_unit_vectors() { return units_; }
-  // Returns the frequency search, which is rebuilt only when positions or band change.
+  // Returns the frequency search; rebuilds it only when positions or band change.
   FrequencySearch& frequency_search(std::vector<std::int32_t> positions, FrequencyBand band);
 
  private:

@@ -17,7 +17,7 @@
 namespace qkscope {
 namespace {
 
-// A query and the keys that it attends to: those before it in its text, inside the window.
+// A query and the keys that it attends to: earlier keys of the same text within the window.
 struct QueryKeys {
   std::size_t query = 0;  // row of the queries
   std::size_t first = 0;  // keys [first, last) in sorted order
@@ -59,7 +59,7 @@ std::vector<double> widened(const RowsView& rows, std::size_t row) {
 
 // ---- Shares of the variance
 
-// Bins of distances: one each below 8, then four per octave.
+// Distance bins: one per distance below 8, then four per octave.
 constexpr std::int64_t kExactDistances = 8;
 constexpr int kBinsPerOctave = 4;
 
@@ -69,7 +69,7 @@ std::size_t distance_bin(std::int64_t distance) {
   return kExactDistances + static_cast<std::size_t>(kBinsPerOctave * octaves);
 }
 
-// Scores of one level of a factor: their number, sum and sum of squares.
+// Number, sum and sum of squares of the scores at one level of a factor (analysis of variance).
 struct LevelSums {
   double n = 0;
   double sum = 0;
@@ -97,8 +97,8 @@ struct ScoredPairs {
 // One-way analysis of variance of the scores, by group of texts.
 class OneWayVariance {
  public:
-  // Sums are kept for each (level, group of texts). Levels of a `nested` factor, such as the key,
-  // have pairs of one group only.
+  // Sums are kept for each (level, group of texts). All pairs of a level are in the same group if
+  // the factor is `nested`, as for keys.
   OneWayVariance(const ScoredPairs& pairs, const std::vector<std::size_t>& level, int groups,
                  bool nested)
       : groups_(as_index(groups)), total_(groups_), within_(groups_), used_(groups_) {
@@ -119,8 +119,8 @@ class OneWayVariance {
     if (nested) cells_.clear();
   }
 
-  // Omega squared without the pairs of one group of texts (-1: with all pairs):
-  // (SS_between - (levels - 1) MS_within) / (SS_total + MS_within).
+  // Omega squared: (SS_between - (levels - 1) MS_within) / (SS_total + MS_within). Leaves out the
+  // pairs of one group of texts; -1 uses all pairs.
   double omega_squared(int without) const {
     LevelSums all;
     double within = 0;
@@ -152,7 +152,7 @@ class OneWayVariance {
   std::vector<LevelSums> cells_;  // (levels, groups) of a factor that is not nested
 };
 
-// Positions of the keys in sorted order, permuted within each text.
+// Returns the positions of the keys in sorted order, shuffled within each text.
 std::vector<std::int64_t> permuted_positions(const RowsView& keys,
                                              const std::vector<std::size_t>& order,
                                              Random& random) {
@@ -184,8 +184,8 @@ std::vector<std::uint64_t> draw_sorted(std::uint64_t draws, std::uint64_t total,
   return drawn;
 }
 
-// Draws pairs of a query and a key that it attends to, with replacement. Takes every pair once if
-// there are at most `draws`.
+// Samples (query, attended key) pairs with replacement. Takes every pair once if there are at most
+// `draws`.
 ScoredPairs sample_pairs(const DotProductRows& rows, const AttendedKeys& attended,
                          std::uint64_t draws, Random& random) {
   const auto& keys = attended.keys;
@@ -224,7 +224,7 @@ constexpr std::size_t kSwapKeys = 16;  // keys of a query, at most
 constexpr std::size_t kLeastKeys = 6;  // three swaps
 constexpr int kPairings = 2;           // random pairings of the keys of a query
 
-// Sums of squares and products of x and y, centred on the means of each query.
+// Sums of squares and products of x and y, centred within each query.
 struct WithinQuerySums {
   double xx = 0;
   double yy = 0;
@@ -242,7 +242,7 @@ struct WithinQuerySums {
 enum KeptBySwap { kContent, kPosition, kNeither, kKeptKinds };
 using SwapSums = std::array<WithinQuerySums, kKeptKinds>;
 
-// Score matrix of one query (content, position): content of each key at the position of each key.
+// Scores of one query if the content of key i were at the position of key j: (content, position).
 Matrix scores_of_moved_keys(const DotProductRows& rows, const RotaryEmbedding& rope,
                             std::size_t query, std::span<const std::size_t> keys) {
   Matrix contents(std::ssize(keys), rows.keys.dim);
@@ -254,7 +254,7 @@ Matrix scores_of_moved_keys(const DotProductRows& rows, const RotaryEmbedding& r
     const std::span<double> turned(queries.row(static_cast<std::int64_t>(i)), q.size());
     std::ranges::copy(k, content.begin());
     std::ranges::copy(q, turned.begin());
-    // Rotating the query by -p equals rotating every content c to p: (R_p c).q = c.(R_-p q).
+    // Rotating the query by -p equals rotating the content c by p: (R_p c).q = c.(R_-p q).
     const std::array<std::span<double>, 2> both = {content, turned};
     rotate_back(rope, rows.keys.position[keys[i]], both);
   }
@@ -265,9 +265,9 @@ void shuffle(std::span<std::size_t> values, Random& random) {
   for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(i)]);
 }
 
-// Adds the scores after swapping contents or positions of keys 2i and 2i + 1 in random pairings.
-// The two directions of a swap are centred separately: scores of one direction share no key, so
-// independent scores have mean 0.
+// Adds the scores before and after swapping contents or positions of keys 2i and 2i + 1 in random
+// pairings. The two directions of a swap are centred separately, so that no two scores share a key
+// and independent scores have mean 0.
 void add_swaps(const Matrix& score, Random& random, SwapSums& sums) {
   std::vector<std::size_t> order(as_index(score.rows));
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -293,7 +293,7 @@ void add_swaps(const Matrix& score, Random& random, SwapSums& sums) {
   }
 }
 
-// Within-query correlation, leaving out the texts of one group (-1: of none).
+// Within-query correlation with one group of texts left out; -1 uses all groups.
 double swap_correlation(const std::vector<SwapSums>& groups, KeptBySwap kind, int without) {
   WithinQuerySums total;
   for (std::size_t group = 0; group < groups.size(); ++group) {
@@ -305,7 +305,7 @@ double swap_correlation(const std::vector<SwapSums>& groups, KeptBySwap kind, in
   return total.xy / std::sqrt(total.xx * total.yy);
 }
 
-// Sets a column to of(-1), the value over all texts, with the jackknife error of of(group).
+// Sets a column to of(-1), the value over all texts, with its jackknife error from of(group).
 void set_with_jackknife_error(const char* column, int groups, const std::function<double(int)>& of,
                               GeometryResult& result) {
   GeometryValue found{of(-1)};

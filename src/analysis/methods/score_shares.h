@@ -1,5 +1,5 @@
-// What a head's scores depend on, from sampled (query, key) pairs of a capture: the distance, the
-// key or the query; the content of a key or its position.
+// Shares of score variance from sampled (query, key) pairs of a capture: how much scores depend on
+// distance, key and query, and on the content or the position of a key.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace qkscope {
 
-// Rows of one head as they enter the dot product.
+// Queries and keys of one head in the form in which they enter the dot product.
 struct DotProductRows {
   const RowsView& queries;
   const RowsView& keys;

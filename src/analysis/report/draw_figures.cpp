@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> kFormats = {"svg", "png", "pdf"};
 
-// A temporary folder, inside the output folder so that rename() can move finished files.
+// A temporary folder inside the output folder, so that rename() can move the finished files.
 struct TemporaryFigureFolder {
   explicit TemporaryFigureFolder(const std::string& out) {
     constexpr std::string_view kPrefix = ".drawing-";
@@ -103,7 +103,7 @@ void add_file(const std::string& path, Json& files) {
   if (path_exists(path)) files[path] = file_fingerprint(path);
 }
 
-// Returns the names of all files of a figure, with a leading slash: "/NAME.csv".
+// Returns the names of all files that belong to a figure, with a leading slash: "/NAME.csv".
 std::vector<std::string> files_of(const std::string& figure, const DrawOptions& options) {
   std::vector<std::string> endings = options.formats;
   endings.insert(endings.end(), {"csv", "gp", "txt"});
@@ -119,7 +119,7 @@ bool all_files_exist(const DrawOptions& options, const Drawn& drawn) {
   return drawn.report.empty() || path_exists(drawn.report);
 }
 
-// Returns everything that figures depend on: program version, options and checksums of input files.
+// Returns everything the figures depend on: program version, options and checksums of input files.
 Json drawing_inputs(const DrawOptions& options, const AnalysisResults& results) {
   Json files = Json::object();
   for (const auto& name : entry_names(options.results))
@@ -152,7 +152,7 @@ std::optional<Drawn> find_earlier_drawing(const DrawOptions& options, const Json
   return std::nullopt;
 }
 
-// Makes every figure, or the one named `only`; figures without data go to part.drawn.left_out.
+// Makes all figures, or only the one named `only`. Figures without data go to part.drawn.left_out.
 void make_figures(const std::string& only, ReportResults& part) {
   const auto& results = part.results;
   Drawn& drawn = part.drawn;

@@ -21,7 +21,7 @@ extern const char page_script[];
 
 namespace {
 
-// Larger SVG files are replaced by PNG: with thousands of points a PNG is smaller.
+// Larger SVG files are embedded as PNG, because a plot with thousands of points is smaller as PNG.
 constexpr std::uintmax_t kLargestSvgBytes = 250'000;
 constexpr std::int64_t kMostTableCells = 20'000;  // longer tables are not embedded
 
@@ -32,7 +32,7 @@ std::string embed_picture(const std::string& folder, const std::string& name) {
   return "data:image/png;base64," + encode_base64(MappedFile(folder + "/" + name + ".png").bytes());
 }
 
-// Array of rows, the first with column names; null above kMostTableCells. NaN becomes null.
+// Returns an array of rows, column names first, or null above kMostTableCells. NaN becomes null.
 Json table_json(const Table& table) {
   if (table.rows() * std::ssize(table.columns()) > kMostTableCells) return nullptr;
   std::vector<Json> rows(1 + static_cast<std::size_t>(table.rows()), Json::array());
@@ -46,7 +46,7 @@ Json table_json(const Table& table) {
   return rows;
 }
 
-// Tooltips as [left, top, right, bottom, text], followed by layer and head for cells of a head.
+// Returns tooltips as [left, top, right, bottom, text], plus layer and head for cells of a head.
 Json hover_cells(const Figure& figure) {
   const auto rounded = [](double fraction) { return std::round(1e4 * fraction) / 1e4; };
   Json cells = Json::array();
@@ -74,7 +74,7 @@ Json figures_json(const std::vector<NamedFigure>& figures, const std::string& pi
   return list;
 }
 
-// Metadata of all runs. Runs with rows come first, because heads refer to runs by index.
+// Returns the metadata of all runs, runs with rows first: heads refer to runs by index.
 Json runs_json(const AnalysisResults& results) {
   Json runs = Json::array();
   for (const auto& run : results.runs()) {

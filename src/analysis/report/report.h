@@ -34,7 +34,7 @@ struct ReportHeadData {
 
 ReportHeadData collect_report_head_data(const AnalysisResults& results);
 
-// Results of one analysis or sweep in the report.
+// The results of one analysis or sweep that the report shows.
 struct ReportResults {
   AnalysisResults results;
   Drawn drawn = {};
@@ -42,7 +42,7 @@ struct ReportResults {
   std::string pictures = "";  // folder with NAME.svg and NAME.png of every figure
 };
 
-// Returns the HTML of the report. `other` may be null, else it must pass check_same_heads().
+// Returns the HTML of the report. If `other` is not null, it must pass check_same_heads().
 std::string render_report_page(const ReportResults& part, const ReportResults* other = nullptr);
 
 // Encodes an array of numbers as base64; unpack() in data.js decodes it.
@@ -54,7 +54,7 @@ std::string pack_base64(const std::vector<T>& values) {
 // open a comment.
 std::string escape_for_script(const Json& json);
 
-// Replaces each {{name}} of the page in one pass; inserted text is not searched for names.
+// Replaces each {{name}} in the page in one pass; does not look for names in inserted text.
 std::string fill_placeholders(std::string_view page,
                               const std::vector<std::pair<std::string, std::string>>& parts);
 

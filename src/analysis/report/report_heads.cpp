@@ -23,10 +23,10 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the page reads little-endian numbers");
 
-// Tables with one or more rows for every analysed head.
+// Tables that have at least one row for every analysed head.
 const std::vector<const char*> kHeadTables = {"qk", "rotated", "head_metrics", "geometry"};
 
-// Index of all heads that occur in a table, sorted by run, layer and head.
+// Index of all heads in the tables, sorted by run, layer and head.
 class HeadIndex {
  public:
   using Key = std::array<std::int64_t, 3>;  // run, layer, head
@@ -60,7 +60,7 @@ class HeadIndex {
     return rows;
   }
 
-  // Encodes one element of the key of every head (0: run, 1: layer, 2: head) as base64.
+  // Encodes one part of every head's key (0: run, 1: layer, 2: head) as base64.
   std::string encode_key_element(std::size_t part) const {
     std::vector<std::uint16_t> numbers;
     for (const auto& [key, place] : places_)
@@ -77,8 +77,8 @@ class HeadIndex {
   std::map<Key, std::size_t> places_;
 };
 
-// Tables and columns that the page shows for every head, in page order. A '?' marks a column that
-// older results do not have.
+// Tables and columns that the page shows for every head, in page order. '?' marks a column that is
+// missing in older results.
 const std::vector<std::pair<const char*, std::string>> kHeadMeasures = {
     {"qk",
      "r_q r_q_null? r_k r_k_null? explained_variance fisher positional_variance_q "
@@ -127,8 +127,8 @@ Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
   return list;
 }
 
-// Encodes a text column of the heads: {"names": the different texts, "codes": the index into names
-// of each head, 255 without a text}.
+// Encodes a text column of the heads: {"names": the distinct texts, "codes": one index into names
+// per head, 255 for no text}.
 Json text_column(const AnalysisResults& results, const HeadIndex& heads,
                  const std::vector<const char*>& tables, const char* column) {
   constexpr std::uint8_t kNone = 255;
@@ -169,7 +169,7 @@ Json profiles_json(const AnalysisResults& results, const HeadIndex& heads) {
           {"error", packed(profile_error_column(frame))}};
 }
 
-// Points of all heads, 9 bytes each: the position (3 bytes, little-endian) and the coordinates on
+// Scatter points of all heads, 9 bytes each: position (3 bytes, little-endian) and coordinates on
 // two principal components, a, b, c0 and c1, quantised to 0..254 between the head's minimum and
 // maximum (255: no value).
 struct PackedPoints {
@@ -188,7 +188,7 @@ std::uint8_t quantised(double value, double low, double high) {
       std::lround(254 * std::clamp((value - low) / (high - low), 0.0, 1.0)));
 }
 
-// Appends the points of one head, queries before keys. An axis is null if its column is missing.
+// Appends the points of one head, queries before keys. The axis of a missing column is null.
 void pack_points(const ResultFrame& frame, const std::vector<const std::vector<double>*>& axes,
                  std::vector<std::size_t> rows, PackedPoints& points) {
   const auto& sides = frame.text_column("side");
@@ -262,8 +262,8 @@ void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportH
   report.points = pack_base64(points.bytes);
 }
 
-// Number of layers (`part` 1) or query heads per layer (`part` 2) of the model: from the capture's
-// metadata, else the highest index plus 1; 0 if the analysis covers only selected layers or heads.
+// Returns the number of layers (`part` 1) or of query heads per layer (`part` 2): from the
+// capture's metadata, else the highest index plus 1; 0 if only some layers or heads were analysed.
 std::int64_t count_layers_or_heads(const AnalysisResults& results, const HeadIndex& heads,
                                    std::size_t part) {
   const Json& facts = results.runs().front().facts;

@@ -66,7 +66,7 @@ void store_value(const OptionValue& value, const std::vector<std::string_view>& 
   }
 }
 
-// Sets the default value of an option and the functions that access a field of AnalyzeOptions.
+// Sets the default value of an option and the functions that access its field.
 template <typename Access>
 AnalysisOption row(AnalysisOption option, Access access) {
   option.load = [access, kind = option.kind, words = option.words](const AnalyzeOptions& options) {

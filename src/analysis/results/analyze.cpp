@@ -1,4 +1,4 @@
-// Selects the heads of a capture or of statistics and analyses them.
+// Selects heads from a capture or from statistics and analyses them.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -59,8 +59,8 @@ ModelConfig read_config(const std::string& name, bool quiet) {
   return read_model_config(fetch_config(model, revision, {.quiet = quiet}));
 }
 
-// Returns the jackknife groups of the texts of the capture. Heads of a layer share their sampled
-// positions, so one file of each layer and kind lists the texts of all its heads.
+// Returns the jackknife groups of the texts in the capture. Heads of a layer share their sampled
+// positions, so reading one file per layer and kind (query or key) yields all texts.
 TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyHeadGroup>& groups,
                        AnalysisRun& run) {
   std::map<std::pair<int, HeadKind>, HeadId> files;
@@ -70,7 +70,7 @@ TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyHeadG
   }
   const auto list = project(files, [](const auto& file) { return file.second; });
   const auto found = parallel_map(list, [&](const HeadId& id) {
-    // Bad input is ignored here: the analysis of the head reports it.
+    // Ignore bad input: the analysis of this head reports it later.
     auto examples = fallback_on_bad_input(
         [&] { return read_head_example_ids(head_file_path(options.data_root, id)); },
         std::vector<std::int64_t>());
@@ -84,7 +84,7 @@ TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyHeadG
   return TextGroups::from_texts({texts.begin(), texts.end()});
 }
 
-// Returns a report with the key head that the query head reads (GQA), or with an error.
+// Returns a report that contains the head's key head (GQA), or an error.
 HeadReport make_head_report(const HeadId& query, const AnalyzeOptions& options,
                             const CaptureIndex& index) {
   HeadReport report;
@@ -120,7 +120,7 @@ std::vector<KeyHeadGroup> group_by_key(const AnalyzeOptions& options, const Capt
   return project(groups, [](const auto& entry) { return entry.second; });
 }
 
-// Throws a bad-input error for a head of --planes-of that the capture does not have.
+// Throws a bad-input error if the capture lacks a head listed in --planes-of.
 void check_planes_of_option(const AnalyzeOptions& options, const std::vector<HeadId>& queries) {
   if (!options.planes_of.empty() && (!options.rotation || options.scatter == 0))
     bad_input(
@@ -132,7 +132,7 @@ void check_planes_of_option(const AnalyzeOptions& options, const std::vector<Hea
                 head.head, head.layer, head.layer, head.head);
 }
 
-// Sets the folder of the head files, and head counts from the model where they are missing.
+// Sets the folder of the head files, and fills in missing head counts from the model.
 AnalyzeOptions complete_options(AnalyzeOptions options, const CaptureIndex& index,
                                 const ModelFacts* model) {
   options.data_root = index.data_root;
@@ -142,7 +142,7 @@ AnalyzeOptions complete_options(AnalyzeOptions options, const CaptureIndex& inde
   return options;
 }
 
-// Returns no metadata for a file that is bad input: the analysis of its head reports that.
+// Returns empty metadata for an invalid file; the analysis of its head reports the error.
 Metadata read_metadata_or_none(const std::string& file) {
   return fallback_on_bad_input([&] { return read_head_metadata(file); }, Metadata());
 }
@@ -160,7 +160,7 @@ Metadata capture_metadata(const std::string& file) {
   return common;
 }
 
-// The model name in the capture, else the name of its folder or branch.
+// Returns the model name stored in the capture, else the name of its folder or branch.
 std::string default_label(const CaptureSource& source, const Metadata& capture) {
   if (!source.capture_index().model.empty()) return short_name(source.capture_index().model);
   if (const auto model = capture.find(metadata::kModel); model != capture.end())
@@ -172,12 +172,12 @@ AnalysisRun analyze_stored_statistics(const AnalyzeOptions& given, const StoreAd
   auto options = given;
   options.data_root = fetch_stored_folder(given.data_root, given.quiet);
   auto run = analyze_statistics(options);
-  // Statistics without a model name are labelled by their address, not by the local cache folder.
+  // Label statistics without a model name by their address, not by the local cache folder.
   if (run.label == short_name(options.data_root)) run.label = address.last_path_component();
   return run;
 }
 
-// Returns the query heads to analyse. With --attention, one file per layer is read for its window.
+// Returns the query heads to analyse. --attention needs the window from one head file per layer.
 std::vector<HeadId> select_queries(const AnalyzeOptions& options, const CaptureSource& source,
                                    const ModelFacts* model) {
   auto queries = select_query_heads(source.capture_index(), options);

@@ -29,7 +29,7 @@
 namespace qkscope {
 namespace {
 
-// Expands a packed upper triangle (row by row) to a symmetric matrix.
+// Expands a packed upper triangle (row-major) to a symmetric matrix.
 Matrix unpack_triangle(const double* triangle, std::int64_t dim) {
   Matrix matrix(dim, dim);
   for (std::int64_t i = 0; i < dim; ++i)
@@ -63,7 +63,7 @@ struct SharedInputs {
   std::optional<CaptureSource> capture = {};  // capture given by --keys
 };
 
-// Returns a sampler with the same position buckets as the statistics.
+// Returns sampler options with the same position buckets as the statistics.
 SamplerOptions bucket_sampler(const Statistics& s) {
   return {SamplerType::uniform, 1.0, s.settings.bucket_size, {}};
 }
@@ -78,7 +78,7 @@ const LayerMoments& layer_moments(const SharedInputs& shared, VectorKind kind, s
   return *found;
 }
 
-// Moments of the queries and keys of one layer, per bucket and over all rows.
+// Moments of the queries and keys of one layer, by bucket and over all rows.
 struct QueryKeyMoments {
   const LayerMoments& queries;
   const LayerMoments& keys;
@@ -126,7 +126,7 @@ LinearQueryModel query_model(const SharedInputs& shared, const QueryKeyMoments& 
       query_buckets(shared.statistics, layer.queries.buckets, head));
 }
 
-// Reads a key head of the --keys capture and assigns its rows to the buckets of the statistics.
+// Reads a key head from the --keys capture and assigns its rows to the buckets of the statistics.
 HeadFile read_key_head(const SharedInputs& shared, const HeadId& key) {
   HeadFile file = read_capture_head(shared.capture->capture_index(), key);
   if (file.rows.head_dim != shared.statistics.dim)
@@ -216,7 +216,7 @@ void check_keys(const AnalyzeOptions& options, const Statistics& s) {
         options.keys);
 }
 
-// The --keys capture must be of the same model and dtype as the statistics.
+// The --keys capture must have the same model and dtype as the statistics.
 void check_same_run(const std::string& keys, const Metadata& capture, const Metadata& statistics) {
   for (const char* name :
        {metadata::kModel, metadata::kCommit, metadata::kRevision, metadata::kDtype}) {

@@ -14,7 +14,7 @@ extern const char geometry_columns[];  // the file geometry_columns.txt
 
 namespace {
 
-// Returns the fields of the lines of geometry_columns.txt that describe columns, or questions.
+// Splits the lines of geometry_columns.txt that describe columns (or `questions`) into fields.
 std::vector<std::vector<std::string>> read_lines(bool questions) {
   std::vector<std::vector<std::string>> lines;
   for (const auto& line : split(embedded::geometry_columns, '\n')) {

@@ -1,5 +1,5 @@
-// The columns of the table `geometry`, declared once: the table, means over heads, head maps, the
-// report, `pool` and `compare` all read this list.
+// The single list of the columns of the table `geometry`. The table, means over heads, head maps,
+// the report, `pool` and `compare` all use it.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace qkscope {
 
-// One line of geometry_columns.txt, which describes the fields.
+// One line of geometry_columns.txt; the file describes the fields.
 struct GeometryColumn {
   std::string name;
   std::string question;  // name of a GeometryQuestion
@@ -30,7 +30,7 @@ struct GeometryQuestion {
 };
 const std::vector<GeometryQuestion>& geometry_questions();
 
-// Returns why a field of the head is empty.
+// Returns the reason why a geometry field of the head is empty.
 std::string missing_geometry_reason(const GeometryColumn& column, const AnalysisRun& run,
                                     const HeadReport& head);
 

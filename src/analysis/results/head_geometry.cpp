@@ -36,7 +36,7 @@ RotaryEmbedding rotary_of_capture(const Metadata& metadata, const std::vector<do
   return rotary;
 }
 
-// Returns the vectors after RoPE of rows that were captured before it.
+// Applies RoPE to rows that were captured before RoPE and returns the vectors.
 std::vector<float> rotated_vectors(const HeadRows& rows, const RotaryEmbedding& rope) {
   std::vector<float> rotated;
   const auto dim = static_cast<std::size_t>(rows.head_dim);
@@ -63,22 +63,22 @@ RotaryEmbedding rotary_of_layer(const Statistics& s, std::int64_t place) {
   return rope;
 }
 
-// Factor of q.k in the scores of a layer; NaN in statistics of older versions.
+// Scale of the dot product q.k in the attention scores; NaN in statistics of older versions.
 double score_scale(const Statistics& s, std::int64_t layer) {
   const auto found = s.metadata.find(metadata::kScoreScales);
   if (found == s.metadata.end()) return kNan;
   return parse_json(found->second, metadata::kScoreScales).at(as_index(layer)).get<double>();
 }
 
-// Moments of one layer without the first tokens of each text; null if the statistics have none.
+// Moments of one layer without the first tokens of each text, or null if the statistics lack them.
 const HeadMoments* body_moments(const Statistics& s, VectorKind kind, VectorStage stage,
                                 std::int64_t layer) {
   const auto* moments = s.find(kind, stage, layer);
   return moments != nullptr && moments->body.n() > 1 ? &moments->body : nullptr;
 }
 
-// Adds the ranks of a head's queries, keys or values before and after RoPE. On layers without RoPE
-// both are equal and computed once.
+// Adds the ranks of a head's queries, keys or values before and after RoPE. Without RoPE both are
+// equal and computed once.
 void add_side_ranks(const std::string& side, const HeadMoments* pre, const HeadMoments* post,
                     std::int64_t head, GeometryResult& result) {
   SideRanks ranks;
@@ -91,7 +91,7 @@ void add_side_ranks(const std::string& side, const HeadMoments* pre, const HeadM
   add_rank_columns(side + "_post", ranks, result);
 }
 
-// Returns distance bins without their attention mass; `window` is 0 for full attention.
+// Returns the distance bins with zero attention mass; `window` is 0 for full attention.
 std::vector<DistanceBin> empty_bins(const std::vector<std::int64_t>& documents,
                                     std::int64_t window) {
   const auto length = std::ssize(documents);
@@ -113,7 +113,7 @@ std::vector<DistanceBin> empty_bins(const std::vector<std::int64_t>& documents,
   return bins;
 }
 
-// Statistics and settings of one layer, shared by its heads.
+// Statistics and settings of one layer, shared by all its heads.
 struct LayerGeometry {
   const Statistics& s;
   std::int64_t layer;
@@ -127,7 +127,7 @@ struct LayerGeometry {
   std::vector<std::int64_t> documents = count_documents_by_position(s);
   std::vector<DistanceBin> bins = empty_bins(documents, s.windows[as_index(place)]);
 
-  // Columns that all query heads of a key head share.
+  // Computes the columns that are the same for all query heads of a key head.
   GeometryResult key_head_geometry(std::int64_t head) const {
     GeometryResult result;
     add_side_ranks("k", k_pre, k_post, head, result);
@@ -164,7 +164,7 @@ struct LayerGeometry {
     return {moments.pair_abs.data() + head * moments.pairs, rope.pairs()};
   }
 
-  // Returns the index of a column of the attention sums; the number of columns if missing.
+  // Returns the index of a column in the attention sums, or the number of columns if it is missing.
   std::int64_t find_column(const std::string& name) const {
     return std::ranges::find(s.attention.columns, name) - s.attention.columns.begin();
   }
@@ -195,8 +195,8 @@ struct LayerGeometry {
   }
 };
 
-// Returns X X^T (d_head, d_head) of each head, where X are the head's rows of the projection, times
-// the weight of the norm before it and of the q or k norm after it.
+// Returns X X^T (d_head, d_head) for each head, where X are the head's rows of the projection
+// matrix, scaled by the weights of the input norm and of the q or k norm.
 std::vector<Matrix> head_gram_matrices(const Linear& projection, const NormWeights& input_norm,
                                        const NormWeights& head_norm, std::int64_t d_head) {
   const Tensor weight = to_float32(projection.weight);

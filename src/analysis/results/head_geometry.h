@@ -1,4 +1,4 @@
-// Geometry of the heads of a capture, of statistics and of a checkpoint's weights.
+// Computes the geometry of heads from a capture, from statistics or from checkpoint weights.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace qkscope {
 
-// Rows of a query head and its key head with their moments.
+// Rows and moments of a query head and its key head.
 struct CapturedHeadPair {
   const HeadFile& query_file;
   const HeadFile& key_file;
@@ -23,9 +23,9 @@ struct CapturedHeadPair {
   const TextGroups& texts;
 };
 
-// Returns the geometry columns that can be computed from the rows of a capture. `inv_freq` are the
-// RoPE frequencies of the layer, empty for NoPE layers. If `rope` is unknown, columns that need
-// keys at other positions are left out.
+// Returns the geometry columns that can be computed from captured rows. `inv_freq`: RoPE
+// frequencies of the layer, empty for NoPE layers. If `rope` is unknown, leaves out columns that
+// need keys at other positions.
 GeometryResult compute_capture_geometry(const CapturedHeadPair& head, RopeUse rope,
                                         const std::vector<double>& inv_freq,
                                         const GeometryOptions& options, std::uint64_t seed);
@@ -34,11 +34,11 @@ GeometryResult compute_capture_geometry(const CapturedHeadPair& head, RopeUse ro
 std::vector<std::int64_t> count_documents_by_position(const Statistics& statistics);
 Moments moments_of_head(const HeadMoments& from, std::int64_t head);
 
-// Sets the geometry of the heads of one layer, as far as the statistics have the sums.
+// Sets the geometry columns that the statistics can provide, for the heads of one layer.
 void add_statistics_geometry(const Statistics& statistics, std::span<HeadReport> heads);
 
-// Adds weight_rank_90 and weight_rank_participation of W_Q^T W_K to the geometry of all heads.
-// `model`: checkpoint folder, model id or ID@REVISION. Throws a bad-input error for other heads.
+// Adds weight_rank_90 and weight_rank_participation of W_Q^T W_K to all heads. `model`: checkpoint
+// folder, model id or ID@REVISION. Throws a bad-input error if the model lacks an analysed head.
 void add_weight_ranks(const std::string& model, bool quiet, AnalysisRun& run);
 
 }  // namespace qkscope

@@ -21,7 +21,7 @@
 namespace qkscope {
 namespace {
 
-// Keeps a seeded sample of `limit` rows in their order; 0 keeps all rows.
+// Keeps a seeded random sample of `limit` rows in file order; 0 keeps all rows.
 void sample_rows(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
   if (limit <= 0 || rows.size() <= limit) return;
   Random random(seed);
@@ -88,14 +88,14 @@ struct KeyHead {
   std::vector<double> signs;
 };
 
-// Runs the analyses of a capture, one KeyHeadGroup per call. Calls from several threads are safe.
+// Runs the analyses of a capture, one KeyHeadGroup per call. Thread-safe.
 class HeadRunner {
  public:
   HeadRunner(const AnalyzeOptions& options, const CaptureIndex& index, const ModelFacts* model,
              const TextGroups& texts, AnalysisRun& run)
       : options_(options), index_(index), model_(model), texts_(texts), run_(run) {}
 
-  // Fills the reports of all query heads in the group.
+  // Fills in the reports of all query heads in the group.
   void run_group(const KeyHeadGroup& group) {
     [[maybe_unused]] thread_local const bool asked = (request_huge_pages(), true);
     AnalysisTimes times;
@@ -133,7 +133,7 @@ class HeadRunner {
     return file;
   }
 
-  // The jackknife and the cross-fitted drift axis of the PCA use leave-one-group-out moments.
+  // The jackknife and the cross-fitted drift axis of the PCA need leave-one-group-out moments.
   bool needs_groups() const { return options_.errors || options_.pca; }
 
   // Principal components of queries or keys, and the covariance spectrum for the rank measures.
@@ -162,7 +162,7 @@ class HeadRunner {
     return key;
   }
 
-  // Precedence: metadata of the head file, --nope-layers, config.json of the model.
+  // Precedence: metadata in the head file, then --nope-layers, then the model's config.json.
   RopeInfo rope_of(const HeadFile& file, int layer, const std::string& path) const {
     RopeInfo rope = rope_info(file.metadata, path);
     if (rope.use != RopeUse::unknown) return rope;
@@ -175,8 +175,8 @@ class HeadRunner {
     return rope;
   }
 
-  // Warns about a long span of positions: the grid of the frequency search has more than one point
-  // per position of the span, for every plane.
+  // Warns if positions span a long range: for every plane, the grid of the frequency search has
+  // more than one point per position in the range.
   void warn_about_span(std::span<const std::int32_t> queries, std::span<const std::int32_t> keys) {
     constexpr std::int64_t kLongSpan = std::int64_t{1} << 21;
     std::int64_t first = INT32_MAX, last = INT32_MIN;
@@ -294,7 +294,7 @@ void analyze_key_head_groups(const AnalyzeOptions& options, const CaptureIndex& 
                              const ModelFacts* model, const TextGroups& texts,
                              std::vector<KeyHeadGroup> groups, AnalysisRun& run) {
   HeadRunner runner(options, index, model, texts, run);
-  // Large groups first, so that threads finish at about the same time.
+  // Start with the largest groups, so that threads finish at about the same time.
   std::ranges::stable_sort(groups, std::ranges::greater{},
                            [](const KeyHeadGroup& group) { return group.heads.size(); });
   Progress progress(

@@ -1,5 +1,5 @@
-// Analyses of the heads of a capture or of statistics: selection of heads, facts from a model's
-// config.json, and groups of query heads that share a key head (GQA).
+// Runs the analyses of the heads in a capture or in statistics: selects heads, reads the model's
+// config.json, and groups query heads that share a key head (GQA).
 #pragma once
 
 #include <chrono>
@@ -17,20 +17,20 @@
 namespace qkscope {
 
 // Returns the query heads selected by options.layers and options.heads, ascending. Throws a
-// bad-input error, which lists the available ones, for a layer or head that the capture lacks.
+// bad-input error for a layer or head that the capture lacks, with a list of available ones.
 std::vector<HeadId> select_query_heads(const CaptureIndex& index, const AnalyzeOptions& options);
 
-// Attention window of a layer in tokens; nullopt: full attention.
+// Returns the attention window of a layer in tokens, or nullopt for full attention.
 using WindowOfLayer = std::function<std::optional<std::int32_t>(int layer)>;
 
-// Removes query heads of layers whose attention kind differs from options.attention. Throws a
-// bad-input error if no head remains.
+// Removes query heads in layers whose attention kind is not options.attention. Throws a bad-input
+// error if no head remains.
 void keep_heads_of_attention_kind(std::vector<HeadId>& queries, const AnalyzeOptions& options,
                                   const WindowOfLayer& window_of);
 
 // Splits ID@REVISION; the revision of a checkpoint folder is "".
 std::pair<std::string, std::string> split_model_name(const std::string& name);
-// Head counts, RoPE and windows from a model's config.json, for captures without metadata.
+// Head counts, RoPE and attention windows from config.json, for captures without metadata.
 class ModelFacts {
  public:
   // `name`: checkpoint folder, model id, or ID@REVISION. Downloads only config.json from the Hub.
@@ -50,13 +50,13 @@ class ModelFacts {
   ModelConfig model_;
 };
 
-// Query heads that read one key head (GQA): its file is read and its moments are computed once.
+// Query heads that share a key head (GQA): the key head is read and its moments computed once.
 struct KeyHeadGroup {
   HeadId key;
   std::vector<std::size_t> heads;  // indices into AnalysisRun::heads
 };
 
-// lap() returns the seconds since the previous lap or the construction.
+// lap() returns the seconds since the previous lap() or since construction.
 class Stopwatch {
  public:
   double lap() {
@@ -69,12 +69,12 @@ class Stopwatch {
 };
 
 // Runs the analyses of all groups on all cores and fills run.heads. `model` is null without
-// --model. Errors of a head are stored in its report.
+// --model. If a head fails, the error is stored in its report.
 void analyze_key_head_groups(const AnalyzeOptions& options, const CaptureIndex& index,
                              const ModelFacts* model, const TextGroups& texts,
                              std::vector<KeyHeadGroup> groups, AnalysisRun& run);
 
-// Rows of one head, and the analyses whose directions are the axes of its scatter plots.
+// Rows of one head, and the analyses that define the axes of its scatter plots.
 struct ScatterPlotInput {
   const CentredRows& queries;
   const CentredRows& keys;
@@ -85,15 +85,15 @@ struct ScatterPlotInput {
   const std::vector<std::string>& key_tokens;
 };
 
-// Returns queries, then keys, at most `per_side` of each, evenly spaced in position order and
-// independent of row order. `pairs`: number of complement planes with coordinates.
+// Returns queries, then keys, at most `per_side` of each, evenly spaced by position. The result
+// does not depend on the order of rows. `pairs`: number of complement planes with coordinates.
 std::vector<ScatterPoint> sample_scatter_points(const ScatterPlotInput& source, int per_side,
                                                 int pairs);
 
 // Stores the error in the report and drops its partial results.
 void mark_head_failed(HeadReport& report, ErrorKind kind, const std::string& message);
 
-// Returns the window of one layer's attention: from the head file, else from the model, else none.
+// Returns the attention window of a layer from the head file, else from the model, else nullopt.
 std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,
                                             const ModelFacts* model);
 
@@ -106,11 +106,11 @@ PlasticityOptions plasticity_options_with_common_bins(const AnalyzeOptions& opti
 
 bool is_statistics_folder(const std::string& folder);
 
-// Returns every result that follows from the sums; numbers that need rows are NaN.
+// Runs all analyses that need only sums; results that need individual rows are NaN.
 AnalysisRun analyze_statistics(const AnalyzeOptions& options);
 
-// Returns the tables attention (near keys and all keys), distance (all keys) and key_channels
-// (moments) of the chosen query heads, without tables that the statistics do not contain.
+// Returns the tables attention, distance and key_channels of the chosen query heads. Leaves out
+// tables for which the statistics have no data.
 std::vector<ResultTable> statistics_tables(const Statistics& statistics, const std::string& label,
                                            const std::vector<HeadId>& queries);
 

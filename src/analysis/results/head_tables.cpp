@@ -1,4 +1,4 @@
-// Tables of the PCA, of the rotation, of the geometry and of errors.
+// Builds the result tables of the PCA, the rotation, the geometry and the errors.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -36,7 +36,7 @@ void add_taxonomy_counts(const AnalysisRun& run, const TaxonomyOptions& options,
 
 using Column = Table::Column;
 
-// Attention kind of every layer, as attention_name() returns it.
+// Maps each layer to its attention kind, as named by attention_name().
 using AttentionOfLayer = std::map<std::int64_t, std::string>;
 
 AttentionOfLayer attention_by_layer(const Statistics& s) {
@@ -47,8 +47,8 @@ AttentionOfLayer attention_by_layer(const Statistics& s) {
   return names;
 }
 
-// Keeps the totals over all position buckets (null in the column "bucket") of the chosen heads, and
-// adds the columns "model" in front and "attention" after "rope".
+// Keeps the rows of the chosen heads that cover all position buckets ("bucket" is null). Inserts
+// the columns "model" in front and "attention" after "rope".
 Table over_all_buckets(const Table& from, const AttentionOfLayer& attention,
                        const std::string& label,
                        const std::set<std::pair<std::int64_t, std::int64_t>>& heads) {

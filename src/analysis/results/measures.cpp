@@ -17,12 +17,12 @@ namespace {
 
 constexpr double kOutside = 0.05;  // two-sided error probability of the confidence intervals
 
-// Returns 1 if the condition holds and 0 if not; NaN if `decided_by` is NaN.
+// Returns 1 if the condition holds, 0 if not, and NaN if `decided_by` is NaN.
 double indicator(bool holds, double decided_by) {
   return std::isnan(decided_by) ? kNan : holds ? 1 : 0;
 }
 
-// Returns a function from a head to `of` (a member or function) of an analysis, or to NaN.
+// Returns a function that evaluates `of` on an analysis of a head; NaN if the analysis did not run.
 template <typename Result, typename Of>
 auto number_of(std::optional<Result> HeadReport::*analysis, Of of) {
   return [=](const HeadReport& head) -> double {

@@ -1,4 +1,4 @@
-// Measures of a head that summary.json and errors.csv average, and warnings about a run.
+// Per-head measures, averaged in summary.json and errors.csv, and warnings about a run.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace qkscope {
 
-// One number per head; NaN where it is undefined.
+// A function that returns one number per head, or NaN if it is undefined.
 struct HeadMeasure {
   std::string name;  // key in summary.json
   std::function<double(const HeadReport&)> of;
@@ -33,7 +33,7 @@ std::vector<HeadMeasure> rotation_measures();
 std::vector<HeadMeasure> plasticity_measures();
 std::vector<HeadMeasure> geometry_measures();
 
-// Groups of heads, by the layer's use of RoPE and by its attention.
+// Groups of heads by the layer's use of RoPE and by its attention kind.
 inline constexpr const char* kHeadGroups[] = {"all", "rope", "nope", "unknown", "full", "sliding"};
 bool is_in_head_group(const HeadReport& head, const std::string& group);
 
@@ -45,7 +45,7 @@ bool has_single_attention_kind(const AnalysisRun& run, const std::string& group)
 std::vector<double> values_of_measure(const AnalysisRun& run, const HeadMeasure& measure,
                                       const std::string& group);
 
-// Number of heads of one class (`heads`) out of all classified heads in a group (`of`).
+// Number of heads in one class (`heads`) out of all classified heads in a group (`of`).
 struct ClassCount {
   std::int64_t heads = 0;
   std::int64_t of = 0;
@@ -55,8 +55,8 @@ struct ClassCount {
 ClassCount count_heads_of_class(const AnalysisRun& run, const HeadMeasure& one_class,
                                 const std::string& group);
 
-// Returns the jackknife error of every mean in the summary, for each group of heads. Only measures
-// with replicates are included.
+// Returns the jackknife error of every mean in the summary, for each group of heads. Leaves out
+// measures without replicates.
 std::vector<MeanError> compute_errors_of_means(const AnalysisRun& run,
                                                const AnalyzeOptions& options);
 
@@ -66,12 +66,12 @@ const MeanError* find_error_of_mean(const AnalysisRun& run, const std::string& q
 
 // ---- Warnings and notes about the results of a run
 
-// True if the head has fewer than ten rows (queries plus keys) per dimension, or if more than 5 %
-// of the position shuffles reach the observed correlation along the drift axis.
+// Returns true if the head has fewer than ten rows (queries plus keys) per dimension, or if over 5
+// % of the position shuffles reach the observed correlation along the drift axis.
 bool has_few_rows(const HeadReport& head);
 
 // Sets and logs run.warnings (heads with few rows, correlations within chance) and run.notes (most
-// heads encode position in a component other than PC0, which the published classification misses).
+// heads encode position outside PC0, which the published classification misses).
 void add_warnings_and_notes(AnalysisRun& run, const AnalyzeOptions& options);
 
 }  // namespace qkscope

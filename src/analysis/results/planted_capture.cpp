@@ -39,14 +39,14 @@ int key_head_of(const PlantedCaptureOptions& options, const HeadId& id) {
   return id.kind == HeadKind::key ? id.head : id.head / (options.query_heads / options.key_heads);
 }
 
-// Query heads share the seed of their key head, and with it the drift and separation axes.
+// Query heads use the seed of their key head, so they share its drift and separation axes.
 PlantedOptions planted_head(const PlantedCaptureOptions& options, const HeadId& id) {
   PlantedOptions head = options.head;
   head.seed = options.head.seed * 1000003 +
               static_cast<std::uint64_t>(id.layer * 1000 + key_head_of(options, id));
   head.planes.clear();
   if (!has_rope(options, id.layer)) return head;
-  // Rotating planes use every other RoPE frequency from the fourth on, with decreasing radius.
+  // The planes rotate at every other RoPE frequency from the fourth on, with decreasing radius.
   const auto frequencies = unscaled_inv_freq(options.rope_theta, head.dim);
   for (int i = 0; i < options.active_planes; ++i) {
     const auto at = static_cast<std::size_t>(3 + 2 * i);

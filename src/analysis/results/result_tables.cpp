@@ -1,4 +1,4 @@
-// Tables of plasticity and of scatter plots, and the list of all tables of a run.
+// Builds the tables of plasticity and of scatter plots, and lists all tables of a run.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -84,7 +84,7 @@ void add_bucket_table(const AnalysisRun& run, ResultTables& results) {
   rows.finish(results);
 }
 
-// Returns why a number of the profile has no standard error; "" if the number itself is NaN.
+// Returns why a profile value has no standard error, or "" if the value itself is NaN.
 std::string no_error_reason(const PlasticityResult& plasticity, double number) {
   if (std::isnan(number)) return "";
   const int groups = plasticity.profile_without.groups;
@@ -153,7 +153,7 @@ std::string side_of(const ScatterPoint& point) {
   return point.side == HeadKind::query ? "q" : "k";
 }
 
-// One column per component, at least PC0 and PC1; NaN for heads with fewer components.
+// Adds one column per component, at least PC0 and PC1; NaN for heads with fewer components.
 void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
                        ResultTables& results) {
   bool tokens = false;
@@ -178,7 +178,7 @@ void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
   results.tables.push_back({"head_scatter", std::move(table), false});
 }
 
-// Coordinates on every plane of the complement, for the heads in options.planes_of.
+// Adds coordinates on every plane of the complement for the heads in options.planes_of.
 void add_planes_table(const AnalysisRun& run, ResultTables& results) {
   Table table = empty_result_table("head_planes");
   for (const auto& head : run.heads)
@@ -270,7 +270,7 @@ void ResultTableBuilder::add(std::vector<Table::Cell> cells, const ReasonOfColum
 }
 
 void ResultTableBuilder::finish(ResultTables& results) {
-  // If the table is empty because its input is missing, count all heads for reason needs_rows.
+  // If a table is empty because its input is missing, count every head under the reason needs_rows.
   for (std::size_t i = 0; i < lacks_input_.size(); ++i)
     if (lacks_input_[i] && table_.rows() == 0)
       undefined_[table_.columns()[i].name][kNeedsRowsReason] = static_cast<int>(run_.heads.size());

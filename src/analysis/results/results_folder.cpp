@@ -22,7 +22,7 @@ constexpr std::pair<const char*, const char*> kStateFiles[] = {
     {"statistics", stats_layout::kStateFile},
     {"results", results_layout::kSummaryFile}};
 
-// Runs `check` for all items on all cores; the message of an Error is added to `found.problems`.
+// Runs `check` on all items in parallel; adds the message of each Error to `found.problems`.
 template <typename Items, typename Check>
 void check_each(const Items& items, FolderVerification& found, Check check) {
   std::vector<typename Items::const_pointer> all;

@@ -26,7 +26,7 @@ std::vector<Table::Cell> make_cells(const Values&... values) {
   return {cell(values)...};
 }
 
-// Returns the cells of HEAD in tables.txt, followed by one cell per value.
+// Returns the cells of the column group HEAD (tables.txt), followed by one cell per value.
 template <typename... Values>
 std::vector<Table::Cell> head_cells(const AnalysisRun& run, const HeadReport& head,
                                     const Values&... values) {
@@ -34,24 +34,24 @@ std::vector<Table::Cell> head_cells(const AnalysisRun& run, const HeadReport& he
                     attention_name(head.window), head.n_q, head.n_k, values...);
 }
 
-// Types and names of the columns of every result table, by its name: "integer pc, real r_q:rows".
+// Column types and names of every result table, by table name: "integer pc, real r_q:rows".
 const std::map<std::string, std::string>& result_table_schemas();
 // Returns a result table without rows.
 Table empty_result_table(const std::string& name);
 
 class ResultTableBuilder {
  public:
-  // Statistics lack the input of some columns (see tables.txt).
+  // If `run` comes from statistics, some columns have no input (see tables.txt) and stay empty.
   ResultTableBuilder(const AnalysisRun& run, std::string name);
 
-  // Appends a column of reals before the first row is added.
+  // Appends a column of reals. Must be called before the first row is added.
   void add_column(const std::string& column);
-  // `reason` is counted for every NaN of the row; `no_error`, if set, for `se` and `se_free`.
+  // Counts `reason` for every NaN in the row, or `no_error`, if set, for NaN in `se` and `se_free`.
   void add(std::vector<Table::Cell> cells, const std::string& reason,
            const std::string& no_error = "");
   using ReasonOfColumn = std::function<std::string(const std::string& column)>;
   void add(std::vector<Table::Cell> cells, const ReasonOfColumn& reason);
-  // Moves the table and its counts of empty fields to `results`.
+  // Moves the table and its counts of empty fields into `results`.
   void finish(ResultTables& results);
 
  private:

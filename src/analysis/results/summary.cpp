@@ -1,4 +1,4 @@
-// summary.json of an analysis, and warnings about its results.
+// Writes summary.json of an analysis, and warnings about its results.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -24,7 +24,7 @@ static void to_json(Json& json, const HeadId& head) {
 
 namespace {
 
-// Adds the jackknife error of a mean and its confidence interval, where defined.
+// Adds the jackknife error of a mean and its confidence interval, if defined.
 void add_error(Json& entry, const AnalysisRun& run, const HeadMeasure& measure,
                const std::string& heads) {
   const auto* error = find_error_of_mean(run, measure.quantity(), heads);
@@ -34,8 +34,8 @@ void add_error(Json& entry, const AnalysisRun& run, const HeadMeasure& measure,
   entry["high"] = error->high;
 }
 
-// Mean (or median), standard deviation over heads (ddof 1), number of heads and jackknife error of
-// each measure, for each group of heads.
+// Returns mean (or median), standard deviation over heads (ddof 1), number of heads and jackknife
+// error of each measure, for each group of heads.
 Json measure_means(const AnalysisRun& run, const std::vector<HeadMeasure>& measures) {
   Json result = Json::object();
   for (const char* group : kHeadGroups) {
@@ -98,7 +98,7 @@ Json profile_bin_means(const AnalysisRun& run) {
   return result;
 }
 
-// Returns the section "profile": its bins, which all heads share, and means over heads.
+// Returns the section "profile": the bins that all heads share, and means over heads.
 Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
   const bool range = options.plasticity_options.fifths == PlasticityOptions::Fifths::range;
   Json profile = {{"fifths", range ? "range" : "context"}, {"means", profile_bin_means(run)}};
@@ -110,12 +110,12 @@ Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
     profile["context"] = p.profile_context;
     if (p.gaussian) ++gaussian[*p.gaussian];
   }
-  // Numbers of heads whose Gaussian and model-free plasticity agree, or not, within their errors.
+  // Count the heads whose Gaussian and model-free plasticity agree within their errors, or differ.
   if (!gaussian.empty()) profile["gaussian"] = {{"yes", gaussian[true]}, {"no", gaussian[false]}};
   return profile;
 }
 
-// Number and fraction of heads of each class, for each group of heads, with the jackknife error.
+// Counts the heads of each class in each group of heads: number, fraction and jackknife error.
 Json class_counts(const AnalysisRun& run, ClassCriterion by, const TaxonomyOptions& options) {
   Json counts = Json::object();
   for (const char* group : kHeadGroups)
@@ -168,7 +168,7 @@ Json option_json(const AnalysisOption& option, const OptionValue& value) {
   return std::visit([](const auto& plain) { return Json(plain); }, value);
 }
 
-// Shortens paths of this machine to their last folder: summaries are shared.
+// Shortens absolute paths to their last folder, because summaries are shared with others.
 Json shorten_paths_in_json(Json json) {
   if (json.is_string() && json.get_ref<const std::string&>().starts_with('/'))
     return short_name(json.get<std::string>());
@@ -289,7 +289,7 @@ Json analyze_options_to_json(const AnalyzeOptions& options) {
   if (options.geometry) json["analyses"].push_back("geometry");
   for (const auto& option : analysis_options()) {
     const auto value = option.load(options);
-    // Options that few analyses have are recorded only where they are given.
+    // Record rarely used options only if they differ from their default.
     const bool rare = option.group == OptionGroup::capture ||
                       option.group == OptionGroup::statistics || option.kind == OptionKind::text ||
                       option.name == "partial";

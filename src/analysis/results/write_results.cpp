@@ -48,14 +48,14 @@ bool runs_analysis(const Json& options, const std::string& analysis) {
   return std::ranges::count(options.at("analyses"), Json(analysis)) > 0;
 }
 
-// Adds "NAME is OLD there, NEW here" where the values differ.
+// Appends "NAME is OLD there, NEW here" if the values differ.
 void add_difference(const std::string& name, const Json& there, const Json& here,
                     std::vector<std::string>& differences) {
   if (there != here)
     differences.push_back(fmt::format("{} is {} there, {} here", name, there.dump(), here.dump()));
 }
 
-// Lists the options that differ and change numbers of an analysis that both runs have.
+// Lists options that differ between two runs and affect an analysis that both of them ran.
 void compare_options(const Json& there, const Json& here, std::vector<std::string>& differences) {
   Json all = there;
   all.update(here);
@@ -68,7 +68,7 @@ void compare_options(const Json& there, const Json& here, std::vector<std::strin
   }
 }
 
-// The summary of the results in the folder; null without results.
+// Returns the summary.json of the folder, or null if there is none.
 Json existing_summary(const std::string& folder) {
   const auto file = folder + "/" + kSummaryFile;
   return path_exists(file) ? load_json(file) : Json();
@@ -110,8 +110,8 @@ void remove_results(const std::string& folder) {
 
 constexpr char kStaging[] = ".new";
 
-// Writes tables into a hidden folder and moves them into place together. Other commands refuse a
-// folder of results whose summary is missing or lists other files.
+// Writes tables into a hidden folder and then moves them all into place. Other commands reject a
+// results folder if its summary is missing or lists other files.
 class StagedTables {
  public:
   explicit StagedTables(const std::string& folder)
@@ -134,7 +134,7 @@ class StagedTables {
 
   std::string path() const { return target_ + "/" + kStaging; }
 
-  // The folder has no summary until the caller writes it.
+  // Afterwards the folder has no summary until the caller writes it.
   void move_into_place() const {
     remove_summary_file(target_);
     const OpenFolder to(target_);
@@ -185,7 +185,7 @@ bool is_all_nan(const Table::Column& column) {
          std::ranges::all_of(column.reals, [](double x) { return std::isnan(x); });
 }
 
-// Fills scatter coordinates of analyses that this run skipped from an earlier run with equal rows.
+// Copies scatter coordinates that this run skipped from an earlier run over the same rows.
 Table merge_scatter(const std::string& folder, const Table& table) {
   const auto file = folder + "/head_scatter.parquet";
   if (!path_exists(file)) return table;
@@ -217,7 +217,7 @@ void append_missing_items(const Json& from, Json& to) {
     if (std::ranges::count(to, item) == 0) to.push_back(item);
 }
 
-// Adds the sections and options of analyses that only the earlier run had.
+// Adds the sections and options of analyses that ran only in the earlier run.
 void merge_summary(const Json& earlier, Json& summary) {
   if (earlier.is_null()) return;
   for (const auto& [key, value] : earlier.items())

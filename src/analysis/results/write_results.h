@@ -1,5 +1,5 @@
-// A results folder: summary.json, which is written last and lists the tables, and the options that
-// determine the results. A folder is complete if it has summary.json.
+// The results folder of an analysis. summary.json is written last and lists the tables and the
+// options that determine the results, so a folder with summary.json is complete.
 #pragma once
 
 #include <string>
@@ -15,13 +15,13 @@ inline constexpr char kLockFile[] = ".analyze.lock";  // exists while tables are
 }  // namespace results_layout
 
 // Throws a bad-input error if an analysis of this folder has not finished, if a table is missing,
-// or if the size of a table differs from summary.json. Accepts tables of other programs.
+// or if the size of a table differs from summary.json. Accepts tables written by other programs.
 void check_results_complete(const std::string& folder);
 
-// Returns the options that determine the results of an analysis, as stored in summary.json.
+// Returns the options that determine the results of an analysis, in the format of summary.json.
 Json analyze_options_to_json(const AnalyzeOptions& options);
 
-// Returns the analysis that a key of these options belongs to; "" if all analyses share it.
+// Returns the analysis that an option (by its JSON key) belongs to, or "" if all analyses share it.
 std::string analysis_of_option(const std::string& key);
 
 // Returns the content of summary.json: means over heads for each group of heads, counts, failed
@@ -29,7 +29,7 @@ std::string analysis_of_option(const std::string& key);
 Json summary_json(const AnalysisRun& run, const UndefinedCounts& undefined,
                   const AnalyzeOptions& options);
 
-// Deletes summary.json before tables change: a folder without it counts as having no results.
+// Deletes summary.json before tables change, so that an interrupted run counts as no results.
 void remove_summary_file(const std::string& folder);
 
 }  // namespace qkscope

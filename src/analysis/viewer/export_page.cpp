@@ -75,7 +75,7 @@ Json overview_json(const HeadAttention& attention, CellValue value, std::int64_t
   return {{"level", level}, {"side", side}, {"codes", pack_base64(codes)}};
 }
 
-// Returns at most `most` of the ascending queries, evenly spaced; `shown` is kept if listed.
+// Returns at most `most` evenly spaced queries. Keeps `shown` if `queries` contains it.
 std::vector<std::int64_t> evenly_spaced_queries(const std::vector<std::int64_t>& queries,
                                                 std::int64_t most, std::int64_t shown) {
   const auto count = std::ssize(queries);
@@ -162,7 +162,7 @@ class PageExport {
       std::iota(wanted.begin(), wanted.end(), 0);
       wanted = evenly_spaced_queries(wanted, kMostQueries, shown);
     }
-    // The last row is the longest one; its size bounds the size of every row.
+    // The last row is the longest, so its size is an upper bound for every row.
     const auto row_bytes = std::ssize(row_json(session_.row(heads_[0], rows - 1)).dump()) + 64;
     const auto most = (options_.budget - size()) / (row_bytes * std::ssize(heads_));
     if (most < 1) check_size("the text with one row of each head");

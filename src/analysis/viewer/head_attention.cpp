@@ -25,15 +25,15 @@ struct CellSums {
   float largest = 0;
 };
 CellSums sum_cell(const float* p, std::int64_t count) {
-  // Non-negative floats compare like their bit patterns, and an integer maximum vectorises.
+  // Non-negative floats sort like their bit patterns, and an integer maximum vectorises.
   std::int32_t largest = 0;
   for (std::int64_t i = 0; i < count; ++i)
     largest = std::max(largest, std::bit_cast<std::int32_t>(p[i]));
   return {keys::sum_range(p, count), std::bit_cast<float>(largest)};
 }
 
-// Adds the attention of one query on keys [begin, begin + p.size()) to cells of 2^level keys. Cell
-// 0 starts at key `origin`; `add(cell, sums)` receives each cell.
+// Sums the attention of one query to keys [begin, begin + p.size()) over cells of 2^level keys.
+// Cell 0 starts at key `origin`. Calls add(cell, sums) for each cell.
 template <typename Add>
 void add_to_cells(std::span<const float> p, std::int64_t begin, std::int64_t origin, int level,
                   Add add) {
@@ -46,7 +46,7 @@ void add_to_cells(std::span<const float> p, std::int64_t begin, std::int64_t ori
   }
 }
 
-// Entropy in nats, and mean distance to the query, which is the last key.
+// Returns the entropy in nats and the mean distance to the query, which is the last key.
 std::pair<double, double> entropy_and_distance(std::span<const float> pattern) {
   double entropy = 0;
   double distance = 0;
@@ -149,7 +149,7 @@ void HeadAttention::pack_key_values() {
 }
 
 // out: scores, shape (queries, end - begin + 1); the last column is not written. `begin` must be a
-// multiple of the columns of the gemm tile.
+// multiple of the number of columns in a gemm tile.
 void HeadAttention::scores(const Queries& queries, std::int64_t begin, std::int64_t end,
                            float* out) const {
   const auto d = store_.config().d_head;
@@ -293,7 +293,7 @@ Tile HeadAttention::computed_tile(int level, std::int64_t row, std::int64_t colu
   const auto first_query = (row * kTileCells) << level;
   const auto first_key = (column * kTileCells) << level;
   const auto width = std::int64_t{1} << level;
-  // In a preview, the middle query of a row of cells represents all queries of the row.
+  // A preview uses the middle query of each row of cells in place of all its queries.
   const auto first = preview ? std::min(first_query + width / 2, rows() - 1) : first_query;
   const auto step = preview ? width : 1;
   const Queries queries{first, step,

@@ -29,8 +29,8 @@ void round_to_16_bits(const std::byte* from, std::int64_t count, std::byte* to, 
   std::transform(values, values + count, reinterpret_cast<T*>(to), convert);
 }
 
-// Reorders an activation (rows, heads, d) to (heads, rows, d) in the given type: that of the
-// activation, or a 16-bit type to which float32 is rounded.
+// Transposes an activation (rows, heads, d) to (heads, rows, d). `dtype` is the type of the
+// activation, or a 16-bit type to which float32 values are rounded.
 Tensor reorder_heads(ConstTensorView activation, DType dtype) {
   const auto rows = activation.dim(0);
   const auto heads = activation.dim(1);
@@ -58,7 +58,7 @@ Tensor reorder_heads(ConstTensorView activation, DType dtype) {
   return reordered;
 }
 
-// Returns a contiguous (rows, d) view as float32.
+// Converts a contiguous (rows, d) view to float32.
 Tensor convert_rows_to_float32(ConstTensorView x) {
   Tensor widened(x.shape());
   request_huge_pages(widened.view().bytes(), widened.view().size_bytes());
@@ -78,7 +78,7 @@ Tensor widen_head(const Tensor& heads, std::int64_t head) {
 }  // namespace
 
 std::int64_t QueryKeyPlan::snapshots() const {
-  // Recomputation of the first layers starts from the tokens, so layer 0 needs no snapshot.
+  // The first layers are recomputed from the tokens, so layer 0 needs no snapshot.
   return recomputes() ? (layers - 1) / snapshot_step : 0;
 }
 
@@ -94,8 +94,8 @@ QueryKeyPlan plan_query_keys(const ModelConfig& config, Device device, DType dty
   plan.layer_bytes = rows * (config.n_heads + config.n_kv_heads) * config.d_head *
                      static_cast<std::int64_t>(dtype_size(plan.dtype));
   plan.residual_bytes = rows * config.d_model * 4;
-  // A pass on a GPU needs two staging buffers on the host: one for q or the residual stream, one
-  // for k. Their sizes are powers of two.
+  // A pass on a GPU needs two staging buffers in host memory, one for q or the residual stream and
+  // one for k. Their sizes are powers of two.
   const auto staged = [&](std::int64_t width) {
     const auto bytes = as_index(rows * width) * dtype_size(plan.dtype);
     return static_cast<std::int64_t>(std::bit_ceil(bytes));
@@ -191,7 +191,7 @@ QueryKeyStore::QueryKeyStore(std::shared_ptr<const Model> model, std::span<const
     : model_(std::move(model)), config_(model_->config()), plan_(plan) {
   batch_.add(ids);
   for (const auto& layer : model_->weights().layers) sinks_.push_back(layer.sinks);
-  // Keep the last layers: with snapshots all layers cost the same to recompute, and heads of late
+  // Keep the last layers: with snapshots, all layers cost the same to recompute, and heads in late
   // layers are viewed more often.
   LayerRecorder keeper(*this, config_.n_layers - plan_.kept_layers, config_.n_layers, true, quiet);
   run(keeper, 0);

@@ -1,5 +1,5 @@
-// Queries and keys of one text: the output of one forward pass, kept in host memory for all layers,
-// or recomputed layer by layer where they do not fit.
+// Queries and keys of one text from a forward pass, kept in host memory for all layers, or
+// recomputed layer by layer if they do not fit.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@
 
 namespace qkscope {
 
-// How much of a run stays in host memory. The plan is made before the pass.
+// Plan of what stays in host memory, made before the forward pass.
 struct QueryKeyPlan {
   DType dtype = DType::f32;         // type of the stored q and k: the type the pass computes in
   std::int64_t layers = 0;          // layers with attention over the text
   std::int64_t kept_layers = 0;     // layers whose q and k are in memory at a time
   std::int64_t snapshot_step = 0;   // layers between snapshots of the residual stream;
-                                    // without snapshots (0), q and k of all layers are kept
+                                    // 0: no snapshots, because q and k of all layers are kept
   std::int64_t layer_bytes = 0;     // q and k of one layer
   std::int64_t residual_bytes = 0;  // residual stream before one layer
   std::int64_t pass_bytes = 0;      // host activations of the pass
@@ -33,31 +33,31 @@ struct QueryKeyPlan {
   std::int64_t bytes() const;      // host memory of the run, activations of the pass included
 };
 
-// Chooses what fits into `memory` bytes: all layers, else as many residual snapshots as fit beside
-// two layers. Throws a bad-input error if not even two layers and one snapshot fit.
+// Chooses what to keep in `memory` bytes: all layers, or two layers and as many residual snapshots
+// as fit. Throws a bad-input error if two layers and one snapshot do not fit.
 QueryKeyPlan plan_query_keys(const ModelConfig& config, Device device, DType dtype,
                              std::int64_t rows, std::int64_t memory);
 
-// One sentence for the user: what is kept, in how much memory, and what is recomputed.
+// Returns a sentence for the user: what is kept, how much memory it takes, what is recomputed.
 std::string describe_plan(const QueryKeyPlan& plan);
 
-// Rotated queries and keys of one layer in the plan's type.
+// Queries and keys of one layer after RoPE, in the plan's dtype.
 struct LayerVectors {
   Tensor q;  // (n_heads, rows, d_head)
   Tensor k;  // (n_kv_heads, rows, d_head)
 };
 
-// Queries and keys of one head as float32, contiguous.
+// Contiguous queries and keys of one head in float32.
 struct HeadVectors {
   const float* q = nullptr;  // (rows, d_head)
   const float* k = nullptr;  // (rows, d_head)
   std::shared_ptr<const void> memory;
 };
 
-// Not thread-safe: the caller holds the lock of the compute queue.
+// Not thread-safe: the caller must hold the lock of the compute queue.
 class QueryKeyStore {
  public:
-  // Runs the pass. `model` is released afterwards unless the plan recomputes layers.
+  // Runs the forward pass, then releases `model` unless the plan recomputes layers.
   QueryKeyStore(std::shared_ptr<const Model> model, std::span<const std::int32_t> ids,
                 const QueryKeyPlan& plan, bool quiet);
 
@@ -84,7 +84,7 @@ class QueryKeyStore {
   std::vector<std::vector<float>> sinks_;     // (n_layers) of (n_heads) or empty
   std::map<std::int64_t, Tensor> snapshots_;  // (rows, d_model) by layer
   RecentCache<std::int64_t, std::shared_ptr<const LayerVectors>> layers_;
-  // Cache of vectors widened from 16 bits to float32, by (layer, head): q and k (rows, d_head).
+  // Cache of q and k (rows, d_head) converted from 16 bits to float32, by (layer, head).
   RecentCache<std::pair<std::int64_t, std::int64_t>, std::shared_ptr<const LayerVectors>> widened_;
 };
 

@@ -18,7 +18,7 @@ class RecentCache {
     entries_.splice(entries_.end(), entries_, found);
     return &entries_.back().second;
   }
-  // Evicts values until fewer than `most` remain.
+  // Evicts the least recently used values until fewer than `most` remain.
   void make_room(std::size_t most) {
     while (!entries_.empty() && entries_.size() >= most) entries_.pop_front();
   }

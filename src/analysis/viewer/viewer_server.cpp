@@ -90,7 +90,7 @@ class HttpServer : public ViewerServer {
   }
 
  private:
-  // Rejects requests that another web page could send: a foreign Host (DNS rebinding) or Origin.
+  // Rejects requests sent by other web pages: a foreign Host (DNS rebinding) or Origin header.
   // Ports are not compared, because `ssh -L` changes them.
   bool is_allowed(const httplib::Request& request) const {
     const auto host = request.get_header_value("Host");
@@ -183,8 +183,8 @@ class HttpServer : public ViewerServer {
     refuse(response, 404, "Not found.\n");
   }
 
-  // The page numbers the requests of each channel, such as the rows of one head. Records the
-  // request and returns true if a newer one of the channel has arrived and this one is dropped.
+  // Returns true if the page has sent a newer request on the same channel, so that this one can be
+  // dropped. Requests are numbered per channel, for example per head.
   bool is_superseded(const httplib::Request& request) {
     if (!request.has_param("channel")) return false;
     const std::lock_guard lock(channels_);

@@ -27,7 +27,7 @@ namespace {
 constexpr std::size_t kCachedHeads = 4;          // heads side by side on the page
 constexpr std::int64_t kStatisticsQueries = 64;  // sampled queries of the statistics of a head
 
-// Returns three quarters of the memory that the system can give without swapping.
+// Returns three quarters of the memory that is available without swapping.
 std::int64_t default_memory() {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);)
@@ -36,7 +36,7 @@ std::int64_t default_memory() {
   failure("/proc/meminfo: found no line MemAvailable; give the memory to use with --memory");
 }
 
-// Returns the text of each token. Without a tokenizer, the ids stand for the tokens.
+// Returns the text of each token, or "<id>" if there is no tokenizer.
 std::vector<std::string> token_texts(const std::string& folder, std::span<const std::int32_t> ids) {
   if (!has_tokenizer(folder))
     return project(ids, [](std::int32_t id) { return fmt::format("<{}>", id); });

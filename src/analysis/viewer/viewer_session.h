@@ -1,4 +1,4 @@
-// Data of the viewer's page: the answers to its requests, and the data of an exported page.
+// Data of the viewer: answers to requests from its page, and the data of an exported page.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct RunHead {
   bool operator==(const RunHead&) const = default;
 };
 
-// Not thread-safe: the server calls it from one request at a time. Functions throw a bad-input
-// error for a head, query or tile that does not exist. Binary answers are little-endian.
+// Not thread-safe: the server serializes requests. Functions throw a bad-input error for a head,
+// query or tile that does not exist. Binary answers are little-endian.
 class ViewerSession {
  public:
   explicit ViewerSession(ViewerOptions options);
@@ -34,14 +34,14 @@ class ViewerSession {
   std::int64_t rows() const { return std::ssize(options_.ids); }
   std::size_t runs() const { return runs_.size(); }
 
-  // Returns a JSON object: token texts, runs, layers, and columns of the results folder.
+  // Returns a JSON object with token texts, runs, layers, and columns from the results folder.
   Json info() const;
   AttentionRow row(const RunHead& head, std::int64_t query);
   // Serializes an attention row: eight float64 numbers (first key, number of keys, log-sum-exp,
   // entropy, attention on token 0, mean distance, number of rotary pairs, 0), then float32 arrays:
   // scores and pattern (keys), attention-weighted and mean score of each frequency (pairs).
   std::string row_bytes(const RunHead& head, std::int64_t query);
-  // Returns float32 values (n_heads, statistics), whose columns HeadStatistics::kNames names.
+  // Returns float32 values (n_heads, statistics); HeadStatistics::kNames lists the columns.
   std::string statistics_bytes(std::size_t run, std::int64_t layer);
   // Returns float32 values: 1 if the tile is exact, else 0; then cells (kTileCells, kTileCells).
   std::string tile_bytes(const RunHead& head, int level, std::int64_t row, std::int64_t column,
@@ -69,11 +69,11 @@ class ViewerSession {
   Table attribution_;  // attribution.csv, or empty
 };
 
-// Returns the viewer's page as one HTML file.
+// Returns the viewer as a single HTML file.
 std::string export_viewer_page(ViewerSession& session, const ViewerExportOptions& options);
 
-// Serves the page and the session's data over HTTP while the object exists. Requests wait for each
-// other, because a session answers one at a time.
+// Serves the page and the session's data over HTTP while the object exists. Requests are
+// serialized, because a session answers one at a time.
 struct ViewerServer {
   virtual ~ViewerServer() = default;
   std::string url;  // with the random token
@@ -83,7 +83,7 @@ struct ViewerServer {
 std::unique_ptr<ViewerServer> start_viewer_server(ViewerSession& session,
                                                   const ViewerServerOptions& options);
 
-// Files of page/ and of the report's page, embedded by CMake.
+// Files from page/ and from the report's page, embedded by CMake.
 namespace embedded {
 extern const char viewer_html[];         // page of the server, which loads script and style
 extern const char viewer_export_html[];  // page with {{style}}, {{body}}, {{data}} and {{script}}

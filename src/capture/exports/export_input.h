@@ -1,5 +1,5 @@
-// Input of the exporters: statistics with checks that several target formats need. Also declares
-// one export function per format.
+// Input of the exporters: statistics, plus checks that several target formats need. Also declares
+// the export function of each format.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace qkscope {
 
-// RoPE parameters from the metadata of the statistics.
+// RoPE parameters, read from the metadata of the statistics.
 struct ExportRope {
   std::string type;  // "default", "yarn", ...
   double theta = 0;
@@ -40,18 +40,18 @@ class ExportInput {
   std::int64_t heads_per_key() const { return heads() / key_heads(); }
   std::int64_t head_dim() const { return statistics_.dim; }
   bool has_rope(std::int64_t layer) const;
-  // Whether the statistics have moments of the layer; false for cross-attention layers.
+  // Whether the statistics contain moments of the layer; false for cross-attention layers.
   bool has_moments(std::int64_t layer) const;
 
-  // Returns the moments of one layer over a row set: "all", "first" or "body". Throws a bad-input
-  // error when the statistics lack them.
+  // Returns the moments of one layer over a set of rows: "all", "first" or "body". Throws a
+  // bad-input error if the statistics do not contain them.
   HeadMoments moments(VectorKind kind, VectorStage stage, std::int64_t layer,
                       const std::string& set) const;
 
-  // Throw a bad-input error for interleaved or partial RoPE, which the format cannot hold.
+  // Throw a bad-input error for interleaved or partial RoPE, which the format cannot express.
   void refuse_interleaved_rope() const;
   void refuse_partial_rotary() const;
-  // Returns the RoPE that all rotated layers share. Bad input if layers differ or none has RoPE.
+  // Returns the RoPE that all RoPE layers share. Bad input if layers differ or none has RoPE.
   ExportRope common_rope() const;
   [[noreturn]] void refuse(const std::string& why) const;
 
@@ -78,13 +78,13 @@ class OwnedTensors {
   std::vector<NamedTensor> named_;
 };
 
-// Creates the output folder. Without --overwrite, a folder with files is a bad-input error.
+// Creates the output folder. A non-empty folder is a bad-input error unless --overwrite is given.
 void prepare_output_folder(const ExportOptions& options, const std::string& folder);
-// Creates the folder of an output file. Throws a bad-input error when the file exists and
+// Creates the parent folder of an output file. Throws a bad-input error if the file exists and
 // --overwrite was not given.
 void prepare_output_file(const ExportOptions& options, const std::string& file);
 
-// One function per target format. Each returns the file or folder it wrote.
+// Export functions, one per target format. Each returns the file or folder it wrote.
 std::string export_expected_attention(const ExportInput& input);
 std::string export_q_filters(const ExportInput& input);
 std::string export_triattention_statistics(const ExportInput& input);

@@ -28,7 +28,7 @@ constexpr ExportFormat kExports[] = {{"expected-attention", export_expected_atte
                                      {"duo", export_duo_attention},
                                      {"retrieval-heads", export_retrieval_heads}};
 
-// Throws a bad-input error for an option that the chosen export does not have.
+// Throws a bad-input error for an option that does not apply to the chosen export.
 void check_options(const ExportOptions& options) {
   const auto only = [&](bool given, const char* option, const char* name) {
     if (given && options.to != name)

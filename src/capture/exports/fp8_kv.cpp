@@ -1,5 +1,5 @@
-// Scales of an FP8 KV cache in the layout of compressed-tensors: the output folder links the files
-// of the checkpoint and adds the scales as one more safetensors file.
+// Exports scales for an FP8 KV cache in the layout of compressed-tensors: the output folder links
+// the files of the checkpoint and adds the scales as another safetensors file.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -29,7 +29,7 @@ constexpr char kSingleFile[] = "model.safetensors";
 // single weight file gets another name.
 constexpr char kLinkedSingleFile[] = "model-weights.safetensors";
 
-// Class name of the attention module in transformers, which `config_groups` has as its target.
+// Returns the class name of the attention module in transformers, the target in `config_groups`.
 std::string attention_class(const ExportInput& input, const std::string& model_type) {
   static const std::map<std::string, std::string> kClasses = {{"llama", "LlamaAttention"},
                                                               {"mistral", "MistralAttention"},
@@ -60,7 +60,7 @@ std::vector<float> absolute_maxima(const HeadMoments& moments) {
   return largest;
 }
 
-// Adds the scale "NAME_scale" of one layer, and with --queries its zero point.
+// Adds the tensor "NAME_scale" of one layer and, with --queries, its zero point.
 void add_scale(OwnedTensors& tensors, const ExportOptions& options, const std::string& name,
                const HeadMoments& moments) {
   auto largest = absolute_maxima(moments);
@@ -112,7 +112,7 @@ std::string checkpoint_folder(const ExportInput& input) {
                             commit.empty() ? input.metadata_text(metadata::kRevision) : commit);
 }
 
-// Maps tensor names to weight file names in the output folder.
+// Maps tensor names to the names of the weight files in the output folder.
 std::map<std::string, std::string> weight_map(const std::string& folder,
                                               const std::vector<std::string>& names) {
   const auto index = folder + "/" + kWeightIndexFile;
@@ -125,7 +125,7 @@ std::map<std::string, std::string> weight_map(const std::string& folder,
   return map;
 }
 
-// Links every file of the checkpoint except those that the export writes.
+// Links every file of the checkpoint except the files that the export writes itself.
 void link_files(const std::string& from, const std::string& to) {
   for (const auto& name : entry_names(from)) {
     if (name == "config.json" || name == kWeightIndexFile || name == kScalesFile) continue;

@@ -10,7 +10,7 @@
 namespace qkscope {
 namespace {
 
-// Returns a tensor of zeros: rows of cross-attention layers have no statistics and stay zero.
+// Returns a tensor of zeros. Cross-attention layers have no statistics, so their rows stay zero.
 Tensor zeros(const Shape& shape) {
   Tensor tensor(shape);
   std::fill_n(tensor.data<float>(), tensor.size(), 0.0f);
@@ -21,7 +21,7 @@ void write_json(const std::string& path, const Json& json) {
   write_file(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-// First eigenvector of the uncentred second moment, with its sign chosen to agree with the mean.
+// First eigenvector of the uncentred second moment; its sign is chosen to match the mean.
 std::vector<double> principal_direction(const HeadMoments& moments, std::int64_t head) {
   Matrix second = scatter_matrix(moments, head);
   const std::span<const double> mean(moments.mean.data() + head * moments.dim,

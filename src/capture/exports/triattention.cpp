@@ -78,7 +78,7 @@ std::uint32_t to_uint32(std::size_t size) {
   return static_cast<std::uint32_t>(size);
 }
 
-// A ZIP archive of uncompressed members, as PyTorch writes it.
+// A ZIP archive with uncompressed members, in the layout that PyTorch writes.
 class ZipFile {
  public:
   // Aligns the content to 64 bytes, so that a reader may map it into memory.
@@ -98,7 +98,7 @@ class ZipFile {
     members_.push_back(member);
   }
 
-  // Returns the bytes of the archive. Throws a bad-input error above 65,535 members or 4 GiB.
+  // Returns the archive. Throws a bad-input error if it exceeds 65,535 members or 4 GiB.
   std::string finish() {
     if (members_.size() > std::numeric_limits<std::uint16_t>::max())
       bad_input("export: the file would have {} members; its format holds at most 65,535",
@@ -107,13 +107,13 @@ class ZipFile {
     for (const auto& member : members_) {
       put_little_endian(bytes_, std::uint32_t{0x02014B50}, kVersion);  // version of the writer
       put_common_fields(member);
-      // Extra field, comment, disk, internal and external attributes.
+      // Zero fields: extra length, comment length, disk, internal and external attributes.
       put_little_endian(bytes_, kZero16, kZero16, kZero16, kZero16, kZero32, member.offset);
       bytes_ += member.name;
     }
     const auto size = to_uint32(bytes_.size()) - directory;
     const auto count = static_cast<std::uint16_t>(members_.size());
-    // Disks before the counts, comment at the end.
+    // Disk numbers are 0, and there is no archive comment.
     put_little_endian(bytes_, std::uint32_t{0x06054B50}, kZero32, count, count, size, directory,
                       kZero16);
     return std::move(bytes_);
@@ -129,7 +129,7 @@ class ZipFile {
   static constexpr std::uint16_t kZero16 = 0;
   static constexpr std::uint32_t kZero32 = 0;
 
-  // Fields that the local header and the central directory share. Flags, method and time are 0.
+  // Writes the fields common to local header and central directory. Flags, method and time are 0.
   void put_common_fields(const Member& member) {
     put_little_endian(bytes_, kVersion, kZero16, kZero16, kZero16, kDate, member.crc32, member.size,
                       member.size, static_cast<std::uint16_t>(member.name.size()));
@@ -139,12 +139,12 @@ class ZipFile {
   std::vector<Member> members_;
 };
 
-// A pickle of protocol 2 and the archive members of its tensors.
+// Writes a PyTorch file: a pickle (protocol 2), and archive members for its tensors.
 class TorchFile {
  public:
-  // Returns the bytes of a PyTorch file that holds `value`: dictionaries, lists, strings, 32-bit
-  // integers, reals, booleans, and one-dimensional float32 tensors (binary values in the JSON).
-  // `name` is the folder inside the archive.
+  // Returns the content of a PyTorch file that holds `value`: dictionaries, lists, strings, 32-bit
+  // integers, reals, booleans, and 1-D float32 tensors (binary values in the JSON). `name`: folder
+  // inside the archive.
   std::string write(const std::string& name, const OrderedJson& value) {
     pickle_ = {op::kProto, '\x02'};
     put(value);

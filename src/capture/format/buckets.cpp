@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kLastPower = 62;  // 2^62 is the largest power of two that positions are compared with
 
-// floor(log2(n)) as PyTorch computes it in float32: from n = 2^21 - 1 on, the logarithm of a number
-// just below a power of two rounds up to an integer.
+// floor(log2(n)) as PyTorch computes it in float32: for n >= 2^21 - 1, the logarithm of a number
+// just below a power of two is rounded up to an integer.
 int floor_log2_float32(std::int64_t n) {
   constexpr std::int64_t kExactBelow = 1 << 20;
   if (n < kExactBelow) return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n))) - 1;
@@ -20,7 +20,7 @@ int floor_log2_float32(std::int64_t n) {
   return static_cast<int>(std::floor(static_cast<float>(exact)));
 }
 
-// Smallest n with floor_log2_float32(n) >= power: 2^power, or slightly less because of rounding.
+// Smallest n with floor_log2_float32(n) >= power: 2^power, or slightly less due to rounding.
 std::int64_t smallest_number_with_log2(int power) {
   if (power <= 0) return 1;
   std::int64_t below = std::int64_t{1} << (power - 1);

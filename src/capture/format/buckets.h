@@ -1,4 +1,4 @@
-// Converts between token positions and the position buckets of a capture's sampler.
+// Converts between token positions and the position buckets of a sampler.
 #pragma once
 
 #include <cstdint>

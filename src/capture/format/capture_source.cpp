@@ -25,7 +25,7 @@ RepositoryName repository_of(const HubCaptureName& capture) {
   return {RepositoryKind::dataset, capture.repo};
 }
 
-// Groups the head files of a listing by folder: at most one level deep, or exactly `folder`.
+// Groups listed head files by folder: folders at most one level deep, or only `folder`.
 HeadsByFolder group_heads_by_folder(const std::vector<std::string>& paths,
                                     const std::string& folder) {
   HeadsByFolder heads;
@@ -50,7 +50,7 @@ HeadsByFolder group_heads_by_folder(const std::vector<std::string>& paths,
       where, layout::kHeadFile, format_name_list(paths));
 }
 
-// Selects only the state file of a capture for download from a Hub repository.
+// Selects only the state file of a capture when downloading from a Hub repository.
 FileChoice choose_state_file(const HubCaptureName& capture) {
   return [capture](const std::vector<std::string>& paths, const FileReader&,
                    const std::string& where) {
@@ -104,7 +104,7 @@ std::string hash_of_file(const std::string& path) {
   return fmt::format("{:016x}", blake2b_64(MappedFile(path).text()));
 }
 
-// Hash of names, sizes and Parquet footers of all head files: there is no state file.
+// Hashes names, sizes and Parquet footers of all head files, for captures without a state file.
 std::string hash_of_files(const CaptureIndex& index) {
   constexpr std::size_t kEnd = 4096;
   std::string all;
@@ -118,7 +118,7 @@ std::string hash_of_files(const CaptureIndex& index) {
   return fmt::format("{:016x}", blake2b_64(all));
 }
 
-// Hash of the state file of a stored capture or statistics; equals that of a local copy.
+// Hashes the state file of a stored capture or stored statistics; local copies have the same hash.
 std::string hash_of_stored(const StoreAddress& address) {
   const auto folder = open_stored_folder(address);
   for (const char* state : {layout::kStateFile, stats_layout::kStateFile}) {

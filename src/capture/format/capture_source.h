@@ -14,15 +14,15 @@
 
 namespace qkscope {
 
-// Capture on the Hub: "org/name@branch", or "org/name@branch:folder" if it holds several.
+// Name of a capture on the Hub: "org/name@branch", or "org/name@branch:folder" for one of several.
 struct HubCaptureName {
   std::string repo;
   std::string branch;
   std::string folder;
 };
 
-// Returns nullopt for an existing local path, which takes precedence over a name on the Hub. Throws
-// a bad-input error for a malformed name.
+// Returns nullopt for an existing local path, which takes precedence over a Hub name. Throws a
+// bad-input error for a malformed name.
 std::optional<HubCaptureName> parse_hub_capture_name(const std::string& name);
 
 class CaptureSource {
@@ -59,17 +59,17 @@ class CaptureSource {
 // not cached; otherwise a hash of the names, sizes and Parquet footers of all head files.
 std::string hash_capture(const std::string& name);
 
-// Reads the example id of each row of a head file, without reading the vectors.
+// Reads the example id of every row in a head file without reading the vectors.
 std::vector<std::int64_t> read_head_example_ids(const std::string& path);
 
-// ---- Index of heads, shared by folders, the Hub and object stores ----
+// ---- Index of heads, the same for folders, the Hub and object stores ----
 
 // Maps a folder below the root ("" for the root itself) to its heads.
 using HeadsByFolder = std::map<std::string, std::vector<HeadId>>;
 
-// Returns the root if it has heads, else the only subfolder with heads. Throws a bad-input error if
-// no subfolder or several subfolders have heads; the message shows a subfolder as `where` +
-// `separator` + name.
+// Returns the root if it contains heads, else the only subfolder that does. Throws a bad-input
+// error if no subfolder or several subfolders contain heads; the message shows a subfolder as
+// `where` + `separator` + name.
 std::string require_single_head_folder(const HeadsByFolder& heads, const std::string& where,
                                        const std::string& separator);
 
@@ -80,13 +80,13 @@ CaptureIndex make_capture_index(const std::string& root, const std::string& fold
                                 std::vector<HeadId> heads, const std::string& where,
                                 bool allow_partial);
 
-// Throws a bad-input error when the metadata of a head file name a different head or run than its
-// folder and the state file. Files of other programs have no such metadata.
+// Throws a bad-input error if the metadata of a head file names a different head or run than its
+// folder and the state file. Files written by other programs have no such metadata.
 void check_head_metadata(const CaptureIndex& index, const HeadId& id, const Metadata& metadata);
 
 HeadFile read_capture_head(const CaptureIndex& index, const HeadId& id);
 
-// Throws a bad-input error that explains which capture names are valid.
+// Throws a bad-input error that explains valid capture names.
 [[noreturn]] void throw_no_such_capture(const std::string& name);
 
 }  // namespace qkscope

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns model_metadata of the state file. Older versions of qk-sniffer kept one entry per model.
+// Returns model_metadata from the state file. Old versions of qk-sniffer wrote one entry per model.
 const Json* find_model_metadata(const Json& state, CaptureIndex& index) {
   const auto details = state.find(metadata::kStateModelMetadata);
   if (details == state.end() || !details->is_object()) return nullptr;
@@ -61,8 +61,8 @@ std::optional<SamplerOptions> sampler_from_state(const Json& details) {
   return sampler;
 }
 
-// Describes how the head files differ from the file list of the finished run; "" if they agree or
-// there is no list, as in captures of older versions and of other programs.
+// Describes how the head files differ from the file list of the finished run. Returns "" if they
+// agree, or if there is no list, as in captures of older versions and other programs.
 std::string file_list_difference(const CaptureIndex& index, const Json& state,
                                  const std::string& where) {
   const auto files = parse_file_list(state, where);

@@ -16,7 +16,7 @@
 namespace qkscope {
 namespace {
 
-// Number of other shards whose manifests a new part compares with its own, to limit the reads.
+// To limit reads, a new part compares its manifest with at most this many other manifests.
 constexpr std::size_t kComparedParts = 8;
 
 constexpr char kOtherCapture[] =
@@ -37,7 +37,7 @@ std::vector<std::string> head_folders(const OpenFolder& root) {
 }
 
 // Whether the part belongs to the run with this manifest; false for a damaged part. Rethrows I/O
-// failures, because the part may be intact.
+// errors, because the part may be intact.
 bool belongs_to_run(const std::string& part, const Manifest& manifest) {
   const auto path = part + "/" + layout::kManifestFile;
   return fallback_on_bad_input(
@@ -202,7 +202,7 @@ Journal DataRoot::open_part(const Manifest& manifest, const Shard& shard) const 
     clear_part(OpenFolder(parts_folder()).folder(part_name(shard)));
     Journal::create(folder, manifest);
   }
-  // Check other parts after creating this one: of two concurrent runs, at least one sees both.
+  // Check other parts only after creating this one: of two concurrent runs, at least one sees both.
   check_other_parts(manifest, shard);
   return Journal(folder);
 }
@@ -250,7 +250,7 @@ void DataRoot::check_other_part(const Manifest& manifest, const Shard& shard,
   refuse_other_run(path_, describe_manifest_difference(Journal(folder).manifest(), manifest));
 }
 
-// Removes the lock file last, so that no other process locks the part while files are left.
+// Removes the lock file last, so that no other process can lock the part while it still has files.
 void DataRoot::remove_part(const OpenFolder& parts, const Shard& shard) const {
   {
     const auto part = parts.folder(part_name(shard));
@@ -273,7 +273,7 @@ void DataRoot::remove_unused_part(const Shard& shard, const DataRootLock& lock) 
   if (is_being_replaced() && !existing_run_files().empty()) return;
   remove_parts();
   if (lock.made.empty()) return;
-  // Remove empty folders from the root up to the outermost one that the lock created.
+  // Remove empty folders upwards from the root, up to the outermost one that the lock created.
   for (auto folder = path_;; folder = parent_folder(folder)) {
     const auto name = std::filesystem::path(folder).filename().string();
     if (!OpenFolder(parent_folder(folder)).remove_empty_folder(name) || folder == lock.made) return;

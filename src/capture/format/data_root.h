@@ -1,6 +1,5 @@
-// The output folder of a run: locks, parts, and how finished files get into it.
-// capture/format/layout.h lists the file names. Symbolic links inside the folder are refused, never
-// followed.
+// The output folder of a run: its locks, its parts, and how finished files are moved into it.
+// capture/format/layout.h lists the file names. Symbolic links inside the folder are rejected.
 #pragma once
 
 #include <optional>
@@ -16,7 +15,7 @@
 
 namespace qkscope {
 
-// A kind of run (capture or statistics): names of its final files and words of its messages.
+// A kind of run (capture or statistics): the names of its final files and the wording of messages.
 struct RunKind {
   const char* name;        // in the manifest of an object store: "capture", "statistics"
   const char* noun;        // in messages: "a capture", "statistics"
@@ -25,14 +24,14 @@ struct RunKind {
   const char* state_file;  // published last: a folder that has it is finished
   std::span<const char* const> files;    // top-level files besides the state file
   std::span<const char* const> folders;  // top-level folders that are published and removed whole
-  // Errors about a finished folder; placeholders {root}, {state_file} and {difference}.
+  // Error messages about a finished folder; placeholders: {root}, {state_file} and {difference}.
   const char* no_configuration;  // the state file does not say which run wrote the folder
   const char* other_run;         // another run wrote the folder
 };
 
 extern const RunKind kCaptureRun;
 
-// Exclusive or shared write access to a data root.
+// Exclusive or shared write lock on a data root.
 struct DataRootLock {
   std::vector<FileLock> files;
   std::string made;  // the outermost folder that lock() created; "" when all existed
@@ -55,18 +54,18 @@ class DataRoot {
   DataRootLock lock(const Shard& shard) const;
   DataRootLock lock_whole_root() const;
 
-  // Throws a bad-input error when a published file or a file of a part is a symbolic link. With
-  // `own`, only that shard's part is searched, so that the startup cost of a shard does not grow
-  // with the number of shards.
+  // Throws a bad-input error if a published file or a file in a part is a symbolic link. With
+  // `own`, checks only that shard's part, so that the startup cost of a shard does not grow with
+  // the number of shards.
   void refuse_symbolic_links(const std::optional<Shard>& own = {}) const;
 
   // Whether the state file, which is published last, exists.
   bool is_finished() const { return path_exists(state_file()); }
-  // Whether the folder is finished with this effective configuration, on any device or commit.
+  // Whether the folder is finished and has this effective configuration, for any device or commit.
   bool is_finished_with_config(const Json& effective) const;
   // Whether the folder holds an unfinished run that a run with this manifest would resume.
   bool can_be_resumed_by(const Manifest& manifest) const;
-  // Throws a bad-input error that describes how the identity of the finished run differs.
+  // Throws a bad-input error that describes how the finished run differs from `identity`.
   void check_identity_of_finished_run(const Json& identity) const;
 
   // Returns the shards that have a part with a manifest, in ascending order.
@@ -77,7 +76,7 @@ class DataRoot {
   // are compared here; a merge compares all. Head files without parts belong to another capture and
   // are refused.
   Journal open_part(const Manifest& manifest, const Shard& shard) const;
-  // Removes the shard's part if its journal is empty, then the empty folders that `lock` created.
+  // Removes the shard's part if its journal is empty, then empty folders that `lock` created.
   void remove_unused_part(const Shard& shard, const DataRootLock& lock) const;
 
   // Throws a bad-input error that names existing files at the output paths if no state file and no
@@ -86,8 +85,8 @@ class DataRoot {
   // Removes the finished files, the shard's own part, and parts of other runs that no process has
   // locked. Files with unrecognized names are kept.
   void remove_run_files(const Manifest& manifest, const Shard& shard) const;
-  // Whether remove_run_files() began and the new run is not finished: files at the output paths
-  // belong to the old run, or to an interrupted publication of the new run.
+  // Whether remove_run_files() has begun and the new run is not finished. Files at the output paths
+  // then belong to the old run, or to an interrupted publication of the new run.
   bool is_being_replaced() const {
     return !is_finished() && path_exists(parts_folder() + "/" + kind_->state_file);
   }
@@ -96,8 +95,8 @@ class DataRoot {
 
   // Deletes leftovers of an earlier assembly and creates an empty final_folder().
   void make_final_folder() const;
-  // Moves the files of final_folder() into the root, the state file last and only after all others
-  // are synced to disk, then removes the parts. Needs the lock of the whole root.
+  // Moves the files in final_folder() to the root, the state file last and only after all other
+  // files are synced to disk, then removes the parts. Requires the lock of the whole root.
   void publish() const;
   // Removes the parts of a finished run that was killed between publishing and cleanup.
   void remove_leftover_parts() const;
@@ -116,11 +115,11 @@ class DataRoot {
   const RunKind* kind_;
 };
 
-// Whether a run of this identity used the effective configuration. An identity is the effective
-// configuration plus device, commits and input fingerprints.
+// Whether a run with this identity used the effective configuration. An identity consists of the
+// effective configuration, device, commits and input fingerprints.
 bool identity_has_config(const Json& identity, const Json& effective);
 
-// Throws a bad-input error that lists up to twelve of the missing shards.
+// Throws a bad-input error that lists up to twelve missing shards.
 [[noreturn]] void refuse_missing_shards(const std::string& where, std::vector<std::string> missing);
 
 }  // namespace qkscope

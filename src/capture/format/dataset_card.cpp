@@ -1,4 +1,4 @@
-// Contents of the dataset card and of the state file of a capture.
+// Generates the dataset card and the state file of a capture.
 #include <algorithm>
 #include <bit>
 #include <iterator>
@@ -81,8 +81,8 @@ void write_card_table(StringAppender out, const Manifest& manifest, const Captur
                               manifest.metadata.at(metadata::kVersion), manifest.config_hash));
 }
 
-// Details of model and run under the keys of qk-sniffer. The publishing destination may change
-// until the capture is finished, so Manifest::model_metadata does not hold it.
+// Details of model and run under the keys that qk-sniffer uses. Manifest::model_metadata does not
+// contain the publishing destination, because it may change until the capture is finished.
 Json state_details(const Manifest& manifest) {
   Json details = manifest.model_metadata;
   if (!details.contains("dataset_name")) details["dataset_name"] = "";

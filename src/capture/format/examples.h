@@ -15,7 +15,7 @@
 
 namespace qkscope {
 
-// Opens segments for reading and keeps a bounded number of them open. Thread-safe.
+// Opens segments for reading and limits the number of open files. Thread-safe.
 class SegmentCache {
  public:
   // Keeps up to `most` files open, plus one for each thread that is reading.
@@ -32,7 +32,7 @@ class SegmentCache {
   std::map<std::pair<std::size_t, std::size_t>, std::shared_ptr<const SegmentReader>> open_;
 };
 
-// A k-way merge over the segments of all parts. Takes 200 bytes per part and one open file.
+// Merges the segments of all parts in dataset order. Needs 200 bytes per part and one open file.
 class OrderedExampleReader {
  public:
   // Starts at segment `first_segment` of every part.
@@ -54,7 +54,7 @@ class OrderedExampleReader {
     ExampleRecord example;
   };
 
-  // Adds the cursor with its next example to order_, unless the part has no more examples.
+  // Inserts the cursor into order_ by its next example, unless its part has no more examples.
   void add(SegmentCursor cursor);
 
   SegmentCache& segments_;

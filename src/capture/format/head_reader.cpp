@@ -1,4 +1,4 @@
-// Reads and validates one head file, written by qkscope or by another program without metadata.
+// Reads and validates a head file written by qkscope or by another program without metadata.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -35,7 +35,7 @@ namespace {
 
 constexpr char kColumns[] = "bucket, example_id, position, vector, sliding_window";
 
-// Maps the file with MappedFile, so that the error for a file truncated meanwhile names it.
+// Maps the file with MappedFile: if the file is truncated while in use, the error names it.
 class MappedBuffer : public arrow::Buffer {
  public:
   explicit MappedBuffer(MappedFile file)
@@ -47,7 +47,7 @@ class MappedBuffer : public arrow::Buffer {
   MappedFile file_;
 };
 
-// An open head file. `pool` is declared before `reader`, which keeps its pages in the pool.
+// An open head file. `reader` is destroyed before `pool`, because its pages are in the pool.
 struct OpenHeadFile {
   std::unique_ptr<FileMemoryPool> pool;
   std::unique_ptr<parquet::ParquetFileReader> reader;
@@ -59,7 +59,7 @@ struct OpenHeadFile {
 OpenHeadFile open(const std::string& path) {
   if (!path_exists(path)) bad_input("{}: there is no such file", path);
   const auto buffer = std::make_shared<MappedBuffer>(MappedFile(path));
-  // The system allocator lets other allocations reuse the memory of Parquet pages.
+  // The system allocator lets other allocations reuse memory freed by Parquet pages.
   auto pool = std::make_unique<FileMemoryPool>(arrow::system_memory_pool(), buffer->size());
   parquet::ReaderProperties properties(pool.get());
   properties.set_page_checksum_verification(true);
@@ -76,14 +76,14 @@ Metadata metadata_of(const parquet::FileMetaData& file) {
   return metadata;
 }
 
-// Index of the leaf column below a top-level name; -1 when missing.
+// Returns the index of the leaf column below a top-level name, or -1 if it is missing.
 int leaf_index(const parquet::SchemaDescriptor& schema, const std::string& name) {
   for (int i = 0; i < schema.num_columns(); ++i)
     if (schema.Column(i)->path()->ToDotVector().front() == name) return i;
   return -1;
 }
 
-// After an empty page at the end of a dictionary, Parquet reports the end too early: ask twice.
+// Asks twice: after an empty last page of a dictionary, Parquet reports the end too early.
 template <typename Reader>
 bool has_next(Reader& reader) {
   return reader.HasNext() || reader.HasNext();
@@ -124,13 +124,13 @@ class HeadFileReader {
  private:
   std::int64_t row_count() const { return file_.metadata()->num_rows(); }
 
-  // Limits reserved memory to a small multiple of the file: a damaged file may claim any number.
+  // Limits reserved memory by the file size, because a damaged file may claim any number of rows.
   std::size_t bounded_by_file(std::int64_t claimed) const {
     return std::min(static_cast<std::size_t>(std::max<std::int64_t>(claimed, 0)),
                     static_cast<std::size_t>(std::filesystem::file_size(path_)));
   }
 
-  // Prevents huge allocations for corrupt counts: a valid file has a byte per 64 rows.
+  // Prevents huge allocations for corrupt counts: a valid file has a byte for every 64 rows.
   void check_row_count() const {
     constexpr std::uintmax_t kRowsPerByte = 64;
     const auto& metadata = *file_.metadata();
@@ -148,7 +148,7 @@ class HeadFileReader {
                 row_count(), rows);
   }
 
-  // Returns the leaf index of a column. Bad input if it is missing or of another type.
+  // Returns the leaf index of a column. Bad input if the column is missing or has another type.
   int leaf_of_type(const std::string& name, parquet::Type::type type) const {
     const int leaf = leaf_index(schema_, name);
     if (leaf < 0) bad_input("{}: no column '{}'; expected the columns {}", path_, name, kColumns);
@@ -159,9 +159,9 @@ class HeadFileReader {
     return leaf;
   }
 
-  // Reads a column in batches, row group after row group, and calls
-  // batch(definition levels, repetition levels, values) with spans over each batch. A null has a
-  // definition level below the maximum of the column and is not among the values.
+  // Reads a column in batches, one row group at a time, and calls batch(definition levels,
+  // repetition levels, values) for each batch. A null has a definition level below the maximum of
+  // the column and no entry in the values.
   template <typename Type, typename Batch>
   void read_batches(int leaf, const Batch& batch) {
     constexpr std::int64_t kBatch = 1 << 13;  // the buffers stay in the L2 cache
@@ -200,7 +200,7 @@ class HeadFileReader {
     return schema_.Column(leaf)->path()->ToDotVector().front();
   }
 
-  // Reads a flat column. Nulls are allowed only with `defined`, a list of 1 (value) or 0 (null).
+  // Reads a flat column. Nulls are allowed only if `defined` is given: 1 for a value, 0 for a null.
   template <typename Type>
   std::vector<typename Type::c_type> numbers(int leaf,
                                              std::vector<std::int16_t>* defined = nullptr) {
@@ -314,7 +314,7 @@ class HeadFileReader {
     rows.sliding_window = static_cast<std::int32_t>(found.front());
   }
 
-  // Token strings are informative only: another type is ignored, and null is read as "".
+  // Token strings are informative only: a column of another type is ignored, null becomes "".
   void read_tokens(HeadRows& rows) {
     const int leaf = leaf_index(schema_, "token_str");
     if (leaf < 0 || schema_.Column(leaf)->physical_type() != parquet::Type::BYTE_ARRAY ||
@@ -334,8 +334,8 @@ class HeadFileReader {
   const parquet::SchemaDescriptor& schema_;
 };
 
-// Captures store example after example with ascending positions; such a file cannot contain
-// duplicates, and no sorting is needed to prove it.
+// Captures store one example after another with ascending positions. A file in this order cannot
+// contain duplicates, so no sorting is needed to detect them.
 bool in_capture_order(const HeadRows& rows) {
   std::unordered_set<std::int64_t> seen;  // examples; stays empty while examples ascend
   for (std::size_t i = 1; i < rows.position.size(); ++i) {
@@ -354,7 +354,7 @@ void check_finite(const HeadRows& rows, const std::string& path) {
   const auto dim = static_cast<std::size_t>(rows.head_dim);
   for (std::size_t i = 0; i < rows.position.size(); ++i) {
     const float* row = rows.vectors.data() + i * dim;
-    // NaN and infinity have the largest exponent, so one maximum over the bits checks the row.
+    // NaN and infinity have the largest exponent, so the maximum of the bit patterns reveals them.
     std::uint32_t largest = 0;
     for (std::size_t j = 0; j < dim; ++j)
       largest = std::max(largest, std::bit_cast<std::uint32_t>(row[j]) & 0x7FFFFFFFU);
@@ -366,7 +366,7 @@ void check_finite(const HeadRows& rows, const std::string& path) {
   }
 }
 
-// Throws a bad-input error when a pair (example, position) occurs twice.
+// Throws a bad-input error if an (example, position) pair occurs twice.
 void check_distinct(const HeadRows& rows, const std::string& path) {
   if (in_capture_order(rows)) return;
   std::vector<std::size_t> order(rows.position.size());

@@ -103,7 +103,7 @@ struct HeadWriter::State {
     return value_or_throw(std::move(result), fmt::format("writing {}", path), ErrorKind::failure);
   }
 
-  // Number of rows of the next block. A block never crosses the end of a row group.
+  // Number of rows in the next block. A block never spans two row groups.
   std::size_t block_rows() const {
     return std::min(kBlockRows, static_cast<std::size_t>(options.row_group_size - in_row_group));
   }
@@ -120,7 +120,7 @@ HeadRowsView as_head_rows_view(const HeadRows& rows) {
           rows.sliding_window, rows.token_str,  rows.example_key};
 }
 
-// Block boundaries depend on the row count only, not on how append() calls split the rows.
+// Block boundaries depend only on the row count, not on how the rows are split into append() calls.
 void HeadWriter::State::flush() {
   const auto count = pending.size();
   if (count == 0) return;
@@ -139,7 +139,7 @@ void HeadWriter::State::flush() {
   if (options.example_keys)
     columns.push_back(
         std::make_shared<arrow::Int64Array>(count, arrow::Buffer::Wrap(pending.example_key)));
-  // Parquet keeps the compressed columns of the open row group in memory until it ends.
+  // Parquet keeps the compressed columns of a row group in memory until the row group is complete.
   check(writer->WriteRecordBatch(*arrow::RecordBatch::Make(schema, count, columns)));
   in_row_group = (in_row_group + count) % options.row_group_size;
   pending.bucket.clear();

@@ -1,5 +1,5 @@
-// Writes one head file of a capture incrementally. The file gets its
-// final name in finish(). write_head_file() in qkscope/captures.h writes a whole file at once.
+// Writes a head file of a capture incrementally; finish() gives the file its final name.
+// write_head_file() in qkscope/captures.h writes a whole file at once.
 #pragma once
 
 #include <cstdint>

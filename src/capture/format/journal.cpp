@@ -21,8 +21,8 @@
 namespace qkscope {
 namespace {
 
-// Writes the whole text, in several pieces if the system accepts less at once. Returns false with
-// errno set if a piece cannot be written.
+// Writes the whole text, repeating pwrite() after partial writes. Returns false with errno set on
+// failure.
 bool write_at(int file, std::string_view text, off_t at) {
   while (!text.empty()) {
     const auto count = ::pwrite(file, text.data(), text.size(), at);
@@ -61,12 +61,12 @@ JournalEntry parse_entry(const Json& line) {
   return entry;
 }
 
-// Checksum of a journal line and of `before`, the previous line's checksum: a hash chain.
+// Checksum of a journal line and the previous line's checksum, `before`: a hash chain.
 std::uint64_t line_checksum(std::uint64_t before, const std::string& content) {
   return checksum_of(checksum_text(before) + content);
 }
 
-// First and last dataset row of a segment; -1 for a segment without examples.
+// First and last dataset row of a segment, or -1 if the segment has no examples.
 struct RowRange {
   std::int64_t first = -1;
   std::int64_t last = -1;
@@ -140,7 +140,7 @@ bool Journal::has_entries(const std::string& folder) {
   std::error_code error;
   const auto size = fs::file_size(path, error);
   if (error == std::errc::no_such_file_or_directory) return false;
-  // Callers delete parts without entries, so a failing disk must not look like an empty journal.
+  // Callers delete parts without entries, so an I/O error must not look like an empty journal.
   if (error) system_error("read", path, error.value());
   return size > 0;
 }

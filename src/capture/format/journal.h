@@ -47,7 +47,7 @@ class Journal {
 
   const std::string& folder() const { return folder_; }
   const Manifest& manifest() const { return *manifest_; }
-  // Shares the manifest object of another part, so that a thousand parts of one run need only one
+  // Shares the manifest object of another part, so that a run with a thousand parts needs only one
   // copy.
   void share_manifest_of(const Journal& other) { manifest_ = other.manifest_; }
   const std::vector<JournalEntry>& entries() const { return entries_; }
@@ -61,13 +61,12 @@ class Journal {
 
   void append_entry(const JournalEntry& entry);
   void mark_complete();
-  // Calls `follower` with every line appended from now on, after the line is on disk.
+  // Sets a callback that receives every line appended later, after the line is on disk.
   void set_append_callback(std::function<void(const JournalLine&)> follower) {
     follower_ = std::move(follower);
   }
-  // Returns a journal for a thread that reads segments while another thread appends them. The
-  // journal starts without entries; add_entry_without_writing() adds entries without writing the
-  // file.
+  // Returns a journal without entries for a thread that reads segments while another thread appends
+  // them. Entries are added with add_entry_without_writing(), which does not write the file.
   Journal copy_without_entries() const;
   void add_entry_without_writing(const JournalEntry& entry) { entries_.push_back(entry); }
   // Removes files that the journal does not list: leftovers of a crash.
@@ -89,8 +88,7 @@ class Journal {
   std::uint64_t check_ = 0;        // checksum of the last line
 };
 
-// Progress of verifying the segments of a part that is still growing. The journal must outlive this
-// object.
+// How far the segments of a growing part have been verified. The journal must outlive this object.
 struct PartVerification {
   const Journal* journal;
   std::size_t segments = 0;    // verified so far

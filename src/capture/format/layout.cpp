@@ -13,7 +13,7 @@ std::optional<int> parse_digits(std::string_view text) {
   return text.starts_with('-') ? std::nullopt : parse_number<int>(text);
 }
 
-// Parses a number padded with zeros to five digits, as in the folder names of parts.
+// Parses a number zero-padded to five digits, as in the folder names of parts.
 std::optional<std::int64_t> parse_part_number(std::string_view text) {
   constexpr std::size_t kFewest = 5;
   constexpr std::size_t kMost = 18;  // digits that fit 64 bits

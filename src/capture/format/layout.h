@@ -50,7 +50,7 @@ bool is_capture_file(std::string_view path);
 std::string part_name(const Shard& shard);
 std::optional<Shard> parse_part_name(const std::string& name);
 
-// File name of a segment, "00000007.seg", counted from 0.
+// File name of a segment, "00000007.seg", numbered from 0.
 std::string segment_name(std::size_t number);
 
 }  // namespace qkscope

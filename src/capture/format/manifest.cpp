@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-// Throws a bad-input error for a fraction and for a number that does not fit T.
+// Throws a bad-input error for a fraction, or for a number outside the range of T.
 template <typename T>
 T parse_integer_value(const Json& json, const std::string& where) {
   const bool fits = json.is_number_unsigned()
@@ -68,7 +68,7 @@ constexpr char kFormat[] = "format";
 constexpr int kFormatNumber = 2;  // one number for manifest, journal and segments
 constexpr char kChecksum[] = "checksum";
 
-// A valid checksum does not prove that this program wrote the manifest, so ranges are checked.
+// A valid checksum does not prove that this program wrote the manifest, so check value ranges too.
 void check_numbers(const Manifest& manifest, const std::string& where) {
   constexpr std::int64_t kLargest = std::int64_t{1} << 24;
   const auto expect = [&](const char* name, std::int64_t value) {
@@ -140,7 +140,7 @@ std::string join_differences(std::vector<std::string> differences) {
   return fmt::format("{}", fmt::join(differences, "; "));
 }
 
-// Returns the names of files that exist on one side only or have different fingerprints.
+// Returns the names of files that exist in only one of the lists or have different fingerprints.
 std::vector<std::string> changed_files(const Json& there, const Json& now) {
   std::vector<std::string> names;
   Json all = there;

@@ -1,5 +1,5 @@
-// The manifest identifies a run and holds everything needed to assemble its parts into final files,
-// so that a merge needs neither the configuration nor the model. Every part has a copy.
+// The manifest identifies a run and contains everything needed to assemble its parts into the final
+// files, so that a merge needs neither the configuration nor the model. Every part has a copy.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace qkscope {
 
-// Key of Manifest::identity: fingerprints of the input files, {kind: {file: fingerprint}}.
+// Key in Manifest::identity for fingerprints of the input files, {kind: {file: fingerprint}}.
 inline constexpr char kInputs[] = "inputs";
 
 template <typename T>
@@ -52,11 +52,11 @@ std::string config_hash(const Json& effective);
 
 // Describes why two identities belong to different runs: "the configuration differs
 // (capture.min_bucket_size: 128 there, 256 now)" or "the dataset changed (docs.jsonl)". Returns ""
-// when they agree. A kind of input is compared only when both identities list it.
+// if they agree. A kind of input is compared only if both identities list it.
 std::string describe_identity_difference(const Json& there, const Json& now);
 
-// Describes why two manifests belong to different runs; "" when they agree. Ignores the publishing
-// destination, which may change during a run.
+// Describes why two manifests belong to different runs, or returns "" if they agree. Ignores the
+// publishing destination, which may change during a run.
 std::string describe_manifest_difference(const Manifest& there, const Manifest& now);
 
 Json to_json(const Manifest& manifest);

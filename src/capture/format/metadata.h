@@ -58,7 +58,7 @@ inline constexpr char kStateLeastBucket[] = "sampling_min_bucket_size";  // for 
 // Writes the sampler options under the metadata keys that sampler_options() reads.
 void add_sampler_metadata(Metadata& metadata, const SamplerOptions& sampler);
 
-// Name of a model, dataset or folder for tables and titles: a Hub id stays as it is, a path is
+// Returns the name of a model, dataset or folder for tables and titles: a Hub id unchanged, a path
 // reduced to its last folder.
 std::string short_name(const std::string& name);
 

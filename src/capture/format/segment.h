@@ -31,12 +31,12 @@ struct ExampleRecord {
   std::uint64_t text = 0;  // checksum of the text; stored in parts only
 };
 
-// Id of an example in the head files: the low 32 bits of its key.
+// Id of an example in head files: the low 32 bits of its key.
 constexpr std::int32_t example_id_from_key(std::int64_t key) {
   return static_cast<std::int32_t>(static_cast<std::uint64_t>(key));
 }
 
-// Index entry of a segment: where the rows of one example and head group are.
+// Index entry of a segment: location of the rows of one example and head group.
 struct BlockIndexEntry {
   std::uint64_t offset = 0;
   std::int64_t example_row = 0;  // dataset row
@@ -56,8 +56,8 @@ class SegmentWriter {
   void add_block(std::size_t example, std::size_t group, std::span<const std::int32_t> positions,
                  std::span<const std::string_view> token_strings, ConstTensorView vectors);
 
-  // Writes the index and renames the file into place. Returns the checksum of the trailer, which
-  // covers the whole content.
+  // Writes the index and renames the file to its final name. Returns the checksum of the trailer,
+  // which covers the whole content.
   std::uint64_t commit();
 
   std::size_t examples() const { return examples_.size(); }
@@ -95,8 +95,8 @@ struct HeadRange {
   std::size_t count = 1;
 };
 
-// The last bytes of a segment. Integers use the byte order of the machine, because segments are
-// temporary working files.
+// The last bytes of a segment. Integers use the native byte order, because segments are temporary
+// files.
 struct SegmentTrailer {
   std::uint64_t examples = 0;
   std::uint64_t groups = 0;
@@ -122,7 +122,7 @@ class SegmentReader {
   void check_all_bytes() const;
 
   std::vector<ExampleRecord> read_example_table() const;
-  // Reads the example record at byte `offset` of the table and advances `offset`.
+  // Reads the example record at byte `offset` of the example table and advances `offset` past it.
   ExampleRecord read_example(std::uint64_t& offset) const;
   std::vector<BlockIndexEntry> read_block_index(std::size_t group) const;  // (examples)
   void read_block(const BlockIndexEntry& entry, const HeadRange& heads, std::int64_t head_dim,

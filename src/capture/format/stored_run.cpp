@@ -29,7 +29,7 @@ std::string runs_prefix() {
   return fmt::format("{}/{}", store_layout::kParts, store_layout::kRuns);
 }
 
-// Returns the valid journal lines of a local part, or none if the part is damaged, so that it is
+// Returns the valid journal lines of a local part, or none if the part is damaged and must be
 // downloaded again.
 std::vector<std::string> local_journal_lines(const std::string& folder) {
   const auto file = folder + "/" + layout::kJournalFile;
@@ -44,7 +44,7 @@ std::vector<std::string> local_journal_lines(const std::string& folder) {
   return fallback_on_bad_input(valid_lines, std::vector<std::string>());
 }
 
-// Files of one journal line: "00000017.seg" and other files with the same stem.
+// Returns the files that belong to a journal line: "00000017.seg" and files with the same stem.
 std::vector<std::string> journal_line_files(const std::string& folder, const std::string& segment) {
   std::vector<std::string> files;
   if (segment.empty()) return files;
@@ -154,14 +154,14 @@ void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, 
   if (overwrite && folder_.is_published()) folder_.mark_run_removed(folder_.manifest().run);
   while (true) {
     // A single listing decides whether a run exists and which number a new run gets. If another
-    // process begins a run after the listing, that run takes the number and is joined.
+    // process starts a run after the listing, it takes that number and this process joins the run.
     const auto newest = read_newest_object(folder_.store(), runs_prefix());
     const auto there = parse_active_run(newest);
     const auto check = [&] {
       check_same_run(*there, manifest, shard);
       return true;
     };
-    // When all shards start with --overwrite, the first begins a new run and the others join.
+    // If all shards start with --overwrite, the first one begins a new run and the others join it.
     if (there && (overwrite ? shard.count > 1 && fallback_on_bad_input(check, false) : check())) {
       run_ = *there;
       break;

@@ -34,42 +34,42 @@ class StoredRun {
 
   std::string address() const { return folder_.address().to_string(); }
 
-  // Whether the store holds a finished run. Throws a bad-input error for another kind of run.
+  // Whether the store holds a finished run. Throws a bad-input error if it is of another kind.
   bool is_finished() const;
-  // Throws a bad-input error when the finished run's state file has another identity.
+  // Throws a bad-input error if the state file of the finished run has another identity.
   void check_identity_of_finished_run(const Json& identity, const std::string& state_file) const;
 
-  // Whether an unsharded run with this manifest would resume an unfinished run of the store.
+  // Whether an unsharded run with this manifest would resume the unfinished run in the store.
   bool can_be_resumed_by(const Manifest& manifest) const;
-  // Joins the active run or begins a new one. Throws a bad-input error when the active run has
+  // Joins the active run or begins a new one. Throws a bad-input error if the active run has
   // another manifest, kind or number of shards. With `overwrite`, replaces that run and hides
   // finished files.
   void begin_or_join_run(const Manifest& manifest, const Shard& shard, bool overwrite);
-  // Joins the active run for a merge. Returns false if there is none.
+  // Joins the active run in order to merge it. Returns false if there is none.
   bool join_active_run();
 
   // Local working folder of the run; valid after begin_or_join_run() or join_active_run().
   std::string local_root() const { return scratch_folder_of_run(folder_.address(), run_.run); }
 
-  // Makes the local part equal to the part in the store. Uploads journal lines that exist only
-  // locally because the process was killed before their upload. Needs the lock of the local part.
+  // Makes the local part identical to the part in the store, and uploads local journal lines that a
+  // killed process did not upload. Requires the lock of the local part.
   void download_part(const Shard& shard);
-  // Downloads all parts for a merge. Throws a bad-input error that names the incomplete shards.
+  // Downloads all parts for a merge. Throws a bad-input error that names incomplete shards.
   void download_all_parts(const std::string& unit);
-  // Uploads every line that is appended to the journal from now on, together with its files.
+  // From now on, uploads every line appended to the journal, together with its files.
   void upload_new_journal_lines(Journal& journal, const Shard& shard);
   // Deletes the local journal of a part that is complete in the store, so that
-  // DataRoot::remove_unused_part() removes the local copy.
+  // DataRoot::remove_unused_part() deletes the local copy.
   static void delete_journal(const Journal& journal);
 
   // Uploads the finished files of the local data root, then removes local and stored parts.
   void publish(bool quiet);
-  // Removes the record of an unsharded run that this process began and that stored nothing. In a
-  // sharded run another shard may be about to begin, so the record stays.
+  // Removes the record of an unsharded run that this process began and that stored nothing. The
+  // record of a sharded run stays, because another shard may be about to start.
   void remove_unused_run(const Shard& shard);
 
  private:
-  // A journal line in the store and the files that it refers to.
+  // A journal line in the store and the files it refers to.
   struct StoredJournalLine {
     std::string line;
     std::vector<StoredFile> files;
@@ -84,7 +84,7 @@ class StoredRun {
   };
 
   std::optional<ActiveRun> find_active_run() const;
-  // The run of the newest object parts/run/NUMBER.json; nullopt if it is finished or overwritten.
+  // Parses the newest object parts/run/NUMBER.json; nullopt if the run is finished or overwritten.
   std::optional<ActiveRun> parse_active_run(const std::optional<NumberedObject>& newest) const;
   void check_same_run(const ActiveRun& active, const Manifest& manifest, const Shard& shard) const;
   std::string part_prefix(const Shard& shard) const;
@@ -92,7 +92,7 @@ class StoredRun {
     return DataRoot(local_root()).part_folder(shard);
   }
   std::vector<StoredJournalLine> read_journal_lines(const Shard& shard) const;
-  // Skips the files of the first `present` records, which this machine already has.
+  // Downloads the files of all records except the first `present`, which are already local.
   void fetch_journal_files(const Shard& shard, const std::vector<StoredJournalLine>& records,
                            std::size_t present) const;
   void upload_journal_line(const Shard& shard, const JournalLine& line);

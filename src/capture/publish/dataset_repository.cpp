@@ -25,7 +25,7 @@ Json commit_line_of_text(const std::string& path, std::string_view content) {
             {"content", encode_base64(std::as_bytes(std::span(content)))}}}};
 }
 
-// One line of the commit request (NDJSON): the SHA-256 of a large file, or a small file.
+// Returns a line of the commit request (NDJSON): the SHA-256 of a large file, or a small file.
 Json commit_line_of_file(const FileToPublish& file) {
   if (file.large)
     return {{"key", "lfsFile"},
@@ -39,7 +39,7 @@ Json commit_line_of_file(const FileToPublish& file) {
 constexpr std::size_t kFilesPerLfsRequest = 100;
 constexpr const char* kLfsJson = "application/vnd.git-lfs+json";
 
-// Upload instructions of the LFS server for one file.
+// Instructions from the LFS server for uploading one file.
 struct UploadAction {
   std::string upload;                         // URL; for a multipart upload, of its completion
   std::string verify;                         // URL, or ""
@@ -58,7 +58,7 @@ std::string action_url(const Json& actions, const char* name) {
   return action->value("href", "");
 }
 
-// Parses the upload instructions for a file; nullopt if the LFS server has its content.
+// Parses the upload instructions for a file; nullopt if the LFS server already has its content.
 std::optional<UploadAction> parse_upload_action(const Json& object, const FileToPublish& file) {
   if (object.contains("error"))
     failure("{}: the storage refuses it: {}", file.path, quote_text(object["error"].dump()));
@@ -165,7 +165,7 @@ class FileUploader {
     send_checked(lfs_post(storage_url(address), body));
   }
 
-  // The Hub sends this URL, so a malformed URL is a failure of the Hub and not bad input.
+  // The URL comes from the Hub, so a malformed URL is a failure and not bad input.
   Url storage_url(const std::string& address) const {
     return translate_response_errors(client_.endpoint_url(""), [&] {
       const auto url = parse_url(address);
@@ -290,7 +290,7 @@ void upload_large_files(const HubClient& client, const Repository& repository,
                         const std::string& branch, const std::vector<FileToPublish>& files,
                         bool quiet) {
   TransferProgress meter("upload " + repository.id, project(files, &FileToPublish::size), quiet);
-  // Upload URLs expire, so they are requested for a few files at a time.
+  // Upload URLs expire, so request them for a few files at a time.
   for (std::size_t begin = 0; begin < files.size(); begin += kFilesPerLfsRequest) {
     const auto count = std::min(kFilesPerLfsRequest, files.size() - begin);
     const auto some = std::span(files).subspan(begin, count);

@@ -17,14 +17,14 @@ struct FileToPublish {
   bool large = false;  // stored by Git LFS; fetch_upload_modes() sets this from the Hub's answer
 };
 
-// Creates the repository if it does not exist. Throws a bad-input error when `private_repo` is set
-// and the repository exists and is public.
+// Creates the repository if it does not exist. Throws a bad-input error if `private_repo` is set
+// but the existing repository is public.
 void ensure_repository(const HubClient& client, const Repository& repository, bool private_repo);
-// Creates the branch from the head of main if it does not exist.
+// Creates the branch from the tip of main if it does not exist.
 void ensure_branch(const HubClient& client, const Repository& repository,
                    const std::string& branch);
 
-// Sets FileToPublish::large from the Hub's preupload endpoint.
+// Sets FileToPublish::large from the answer of the Hub's preupload endpoint.
 void fetch_upload_modes(const HubClient& client, const Repository& repository,
                         const std::string& branch, std::vector<FileToPublish>& files);
 
@@ -44,8 +44,8 @@ struct HubCommit {
 HttpResponse send_commit(const HubClient& client, const Repository& repository,
                          const std::string& branch, const HubCommit& commit);
 
-// Uploads large files that are missing from the storage via Git LFS, whole or in parts as the
-// server requests. An interrupted upload resumes with the missing files.
+// Uploads large files via Git LFS, whole or in parts as the server requests, unless the storage
+// already has them. An interrupted upload resumes with the missing files.
 void upload_large_files(const HubClient& client, const Repository& repository,
                         const std::string& branch, const std::vector<FileToPublish>& files,
                         bool quiet);

@@ -1,4 +1,4 @@
-// Implements publish_capture() of qkscope/hub.h: a capture becomes a branch of a dataset.
+// Implements publish_capture() from qkscope/hub.h: publishes a capture as a branch of a dataset.
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -23,7 +23,7 @@
 
 namespace qkscope {
 
-// Card of the main branch, main_card.md, embedded by CMake.
+// Dataset card of the main branch (main_card.md), embedded by CMake.
 namespace embedded {
 extern const char main_card[];
 }
@@ -65,7 +65,7 @@ struct FinishedCapture {
   std::string model;
   std::vector<std::string> files;   // relative to the data root, sorted
   std::vector<std::string> others;  // other names in the data root, which are not published
-  // Destination from the run's configuration; "" when not configured.
+  // Destination from the run's configuration; "" if not configured.
   std::string repo;
   std::string branch;
   bool private_repo = false;
@@ -90,8 +90,8 @@ Json load_state(const DataRoot& root) {
   return state;
 }
 
-// Throws a bad-input error when the capture is not finished, when a head file is missing or belongs
-// to another run, or when another program wrote the capture.
+// Throws a bad-input error if the capture is not finished, if a head file is missing or belongs to
+// another run, or if another program wrote the capture.
 FinishedCapture check_finished_capture(const std::string& data_root) {
   const auto state = load_state(DataRoot(data_root));
   const auto index = index_capture(data_root);
@@ -162,7 +162,7 @@ class Publication {
   }
 
  private:
-  // Adds a dataset card to the main branch. The card explains that captures are on other branches.
+  // Adds a dataset card to the main branch, which explains that captures are on other branches.
   void ensure_main_card() {
     commit_with_retries("main", [&] {
       HubCommit commit{.message = "Say what the branches hold",
@@ -178,7 +178,7 @@ class Publication {
     });
   }
 
-  // Sends the commits that `next` returns until `next` returns an empty one. After a lost response,
+  // Sends the commits returned by `next` until it returns an empty one. If a response is lost,
   // `next` reads the branch to find out whether the commit was accepted.
   void commit_with_retries(const std::string& branch,
                            const std::function<HubCommit()>& next) const {
@@ -200,7 +200,7 @@ class Publication {
             repository_.id, branch);
   }
 
-  // Returns the commit after which this is the branch's only capture. Other files are kept.
+  // Returns a commit that makes this capture the only one on the branch. Other files are kept.
   HubCommit pending_changes(const std::vector<FileToPublish>& files, PublishResult& result) const {
     HubCommit commit;
     commit.parent = fetch_commit(client_, repository_, options_.branch);
@@ -226,7 +226,7 @@ class Publication {
   Repository repository_;
 };
 
-// Fills missing options from the capture's configuration.
+// Fills in missing options from the capture's configuration.
 PublishOptions with_defaults(PublishOptions options, const FinishedCapture& capture,
                              const std::string& data_root) {
   if (options.repo.empty()) {

@@ -12,7 +12,7 @@ constexpr std::size_t kBatchesAhead = 2;
 
 }  // namespace
 
-// The forward pass also checks token ids, but its error message cannot name the text.
+// The forward pass also checks token ids, but its error message cannot say which text is wrong.
 void check_token_ids(const RunPlan& plan, const Example& example) {
   const auto rows = plan.model.embedding_rows;
   for (std::size_t position = 0; position < example.ids.size(); ++position) {
@@ -81,7 +81,7 @@ std::size_t BatchReader::queued_batches() const {
   return queue_.size();
 }
 
-// Queues one batch. Returns false after the last batch or an error; errors are stored in error_.
+// Queues one batch. Returns false after the last batch or an error; stores errors in error_.
 bool BatchReader::read_batch() {
   bool all_put = false;
   try {
@@ -103,7 +103,7 @@ bool BatchReader::read_batch() {
   return false;
 }
 
-// Returns the examples of the next batch; empty after the last batch.
+// Returns the examples of the next batch, or none after the last batch.
 std::vector<Example> BatchReader::next_batch_examples() {
   std::vector<Example> taken;
   std::int64_t tokens = 0;
@@ -119,7 +119,7 @@ std::vector<Example> BatchReader::next_batch_examples() {
   return taken;
 }
 
-// Reads one example ahead. Returns false after the last example or an error.
+// Reads one example ahead. Returns false after the last example or after an error.
 bool BatchReader::read_next_example() {
   if (ahead_) return true;
   if (exhausted_ || error_) return false;

@@ -17,20 +17,20 @@
 
 namespace qkscope {
 
-// Checks that the token ids belong to the vocabulary of the model and samples positions. Throws a
-// bad-input error that names the text of a wrong id.
+// Checks that all token ids are in the vocabulary of the model, then samples positions. Throws a
+// bad-input error that names the text with a wrong id.
 PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples);
 void check_token_ids(const RunPlan& plan, const Example& example);
 
 class BatchReader {
  public:
-  // Starts reading at once. `plan` and `source` must outlive the reader; the source must not be
+  // Starts reading immediately. `plan` and `source` must outlive the reader; the source must not be
   // used elsewhere. Setting `stop` ends reading after the current document.
   BatchReader(const RunPlan& plan, ExampleSource& source, const std::atomic<bool>* stop = nullptr);
   ~BatchReader();  // blocks until the current document is read
 
   // Blocks until the next batch is ready. Returns nullopt after the last batch or after a stop.
-  // Rethrows an exception of the reading thread after all earlier batches were taken.
+  // Rethrows an exception from the reader thread after all earlier batches were taken.
   std::optional<PreparedBatch> next();
 
   bool at_end() const;                 // every example of the source was taken
@@ -48,7 +48,7 @@ class BatchReader {
   ExampleSource& source_;
   const std::atomic<bool>* stop_;
 
-  // State of the reading thread; no other thread reads these members before done_ is set.
+  // State of the reader thread; other threads may access it only after done_ is set.
   std::optional<Example> ahead_;  // read but not yet in a batch
   bool exhausted_ = false;
   std::exception_ptr error_;
@@ -60,8 +60,8 @@ class BatchReader {
   bool finished_ = false;  // every example of the source was queued
   std::atomic<bool> closing_{false};
   double seconds_waited_ = 0.0;
-  // Last member, because the thread uses all others. If the system cannot start a thread, next()
-  // reads the examples itself.
+  // Must be the last member, because the thread uses all others. If no thread can be started,
+  // next() reads the examples itself.
   std::thread thread_;
 };
 

@@ -1,5 +1,5 @@
 // Runs batches on several devices concurrently. A free worker takes the next batch; results are
-// returned in batch order, so that output does not depend on timing.
+// returned in batch order, so the output does not depend on timing.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@ template <typename Result>
 class BatchWorkers {
  public:
   using BatchFunction = std::function<Result(const PreparedBatch&)>;
-  // Creates the function of worker i on the worker's thread, which also runs and destroys it.
+  // Creates the batch function of worker i. The worker's thread creates, runs and destroys it.
   using MakeWorker = std::function<BatchFunction(std::size_t)>;
 
   struct FinishedBatch {
@@ -31,7 +31,7 @@ class BatchWorkers {
   };
 
   // Starts the workers. The reader must outlive this object. Batches run one at a time until
-  // `settled` returns true: the first batches may set state that all later batches share.
+  // `settled` returns true, because the first batches may set state that all later batches share.
   BatchWorkers(
       BatchReader& reader, std::size_t count, MakeWorker make,
       std::function<bool()> settled = [] { return true; })
@@ -59,9 +59,9 @@ class BatchWorkers {
     for (auto& thread : threads_) thread.join();
   }
 
-  // Returns the next batch in order with its result; nullopt after the last. Calling next() also
-  // marks the previous batch as consumed. Rethrows an exception from a batch when that batch is
-  // next, and an exception from creating a worker immediately.
+  // Returns the next batch in order with its result, or nullopt after the last. Also marks the
+  // previous batch as consumed. Rethrows an exception from a batch when it is that batch's turn,
+  // and an exception from creating a worker immediately.
   std::optional<FinishedBatch> next() {
     std::unique_lock lock(mutex_);
     given_ += std::exchange(holding_, 0);
@@ -112,8 +112,8 @@ class BatchWorkers {
     changed_.notify_all();
   }
 
-  // Returns the next batch and its number; nullopt at the end. reading_ serializes workers, so that
-  // numbers follow the order of the reader.
+  // Returns the next batch and its number, or nullopt at the end. reading_ serializes the workers,
+  // so that numbers follow the order of the reader.
   std::optional<std::pair<std::int64_t, PreparedBatch>> take_next_batch() {
     const std::lock_guard one_at_a_time(reading_);
     std::unique_lock lock(mutex_);

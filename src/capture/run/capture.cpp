@@ -15,7 +15,7 @@
 namespace qkscope {
 namespace {
 
-// Downloads a tokenizer that is not part of the checkpoint.
+// Downloads the tokenizer if it is not part of the checkpoint.
 void fetch_other_tokenizer(const CaptureConfig& config, const FetchOptions& options) {
   const auto& tokenizer = config.tokenizer;
   if (tokenizer.name == config.model.name && tokenizer.revision == config.model.revision) return;

@@ -48,7 +48,7 @@ bool is_device(const std::string& text) {
   return std::all_of(text.begin() + 5, text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Reads trust_remote_code, which is accepted for compatibility; appends `name` to `asked` if true.
+// Reads trust_remote_code, accepted only for compatibility; adds `name` to `asked` if it is true.
 void read_remote_code(YamlSection& section, const char* name, std::vector<std::string>& asked) {
   if (section.boolean("trust_remote_code").value_or(false)) asked.emplace_back(name);
 }

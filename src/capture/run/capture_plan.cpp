@@ -31,7 +31,7 @@ std::string python_command(const CaptureConfig& config) {
                      config.file.empty() ? "FILE" : config.file);
 }
 
-// Returns the engine that the configuration names; null for the native engine.
+// Returns the engine named in the configuration, or null for the native engine.
 std::shared_ptr<ExternalEngine> make_engine(const CaptureConfig& config,
                                             const ComputeOptions& compute) {
   if (config.engine == kNativeEngine) return nullptr;
@@ -42,7 +42,7 @@ std::shared_ptr<ExternalEngine> make_engine(const CaptureConfig& config,
   bad_input("engine: transformers runs from Python only: {}", python_command(config));
 }
 
-// A family that only transformers implements can still be captured, from Python.
+// Throws a bad-input error for an unsupported family; the message suggests transformers.
 void check_family(const Json& json, const CaptureConfig& config, const std::string& where) {
   const auto type = json.find("model_type");
   if (type == json.end() || !type->is_string() || is_supported_family(*type)) return;
@@ -229,7 +229,7 @@ BackendOptions choose_backend(const CaptureConfig& config, const ComputeOptions&
   return backend;
 }
 
-// Creates one worker per device. Workers on the same GPU share its memory equally.
+// Creates one worker per device. Workers on the same GPU get equal shares of its memory.
 void plan_workers(RunPlan& plan, const ComputeOptions& compute) {
   auto worker = plan.backend;
   worker.device_memory = compute.device_memory;
@@ -255,7 +255,7 @@ std::int64_t memory_per_worker(const RunPlan& plan) {
   return least;
 }
 
-// Short documents are packed on CUDA only: packing does not make the CPU faster.
+// Packs short documents only on CUDA, because packing does not speed up the CPU.
 void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
   const bool alone = runs_on_cuda(plan) && compute.deterministic;
   const auto documents = alone ? 1 : plan.config.inference.batch_size;
@@ -286,8 +286,8 @@ std::string resolve_tokenizer(const CaptureConfig& config) {
              : resolve_checkpoint(tokenizer, config.tokenizer.revision.value_or(""));
 }
 
-// Takes the model from the engine. Reads texts with the tokenizer of the configuration if this
-// library supports it, else with that of the engine.
+// Takes the model from the engine. Tokenizes with the tokenizer named in the configuration if this
+// library supports it, else with the engine's tokenizer.
 void plan_engine(RunPlan& plan) {
   const auto& model = plan.engine->model();
   check_engine_model(model);
@@ -332,7 +332,7 @@ void plan_inputs(RunPlan& plan) {
   plan.model = parse_model_config(json, config_source(plan.model_folder));
 }
 
-// Upper limit of tokens per batch. It exceeds any memory, but its bytes fit 64 bits.
+// Upper limit of tokens per batch: more than any memory holds, but the size in bytes fits 64 bits.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
 std::int64_t minimal_batch_tokens(const BatchRequirements& needs) {
@@ -340,7 +340,7 @@ std::int64_t minimal_batch_tokens(const BatchRequirements& needs) {
                                                           : needs.documents * needs.max_length;
 }
 
-// Size of the weights, which the CPU uses from the mapped file; block-scaled FP8 as float32.
+// Size of the weights as the CPU reads them: mapped from the file, but block-scaled FP8 as float32.
 std::int64_t stored_weight_bytes(const ModelConfig& model) {
   const bool wide = model.stored_dtype == "float32" || !model.fp8_block.empty();
   return parameter_count(model) * (wide ? 4 : 2);

@@ -27,7 +27,7 @@ class YamlSection;
 // Reads the configuration of a capture (qkscope/capture.h) from YAML.
 CaptureConfig read_capture_config(const YamlDocument& document);
 
-// Reads pairs [layer, head] such as [[3, 5], [3, 6]]; none if the key is missing. Throws a
+// Reads pairs [layer, head] such as [[3, 5], [3, 6]]; returns none if the key is missing. Throws a
 // bad-input error for other values; `expected` describes the valid format in the message.
 std::vector<LayerHead> read_layer_head_pairs(YamlSection& section, const std::string& key,
                                              const std::string& expected);
@@ -35,8 +35,8 @@ std::vector<LayerHead> read_layer_head_pairs(YamlSection& section, const std::st
 // Returns model.config_overrides as JSON; null if there are none.
 Json config_overrides(const ModelSource& model);
 
-// Returns the settings that determine the rows and bytes of a capture, one JSON object per section.
-// Leaves out batch size, folders and the publishing destination.
+// Returns the settings that determine the rows and bytes of a capture, one JSON object per section,
+// without batch size, folders and publishing destination.
 Json effective_config(const CaptureConfig& config);
 
 // Rule for packing consecutive examples into one batch.
@@ -52,9 +52,9 @@ struct BatchPacking {
   }
 };
 
-// Default batch size on a GPU: large enough for matrix products at full speed.
+// Default tokens per batch on a GPU: large enough to run matrix products at full speed.
 constexpr std::int64_t kBatchTokens = 32768;
-// Default batch size when every batch copies the weights to the GPU again.
+// Default tokens per batch if each batch copies the weights to the GPU again.
 constexpr std::int64_t kStreamingBatchTokens = 2 * kBatchTokens;
 
 struct BatchRequirements {
@@ -63,9 +63,9 @@ struct BatchRequirements {
   std::int64_t tokens = 0;      // wanted tokens per batch; 0 for the defaults above
 };
 
-// Plans memory from the model's configuration. Weights are streamed if they do not fit beside the
+// Plans memory from the model's configuration. Streams the weights if they do not fit next to the
 // activations. If the run still does not fit, throws a bad-input error that suggests a max_length
-// that fits, if any.
+// that would fit, if any.
 MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
                        const BatchRequirements& needs, std::int64_t available);
 
@@ -85,16 +85,16 @@ struct RunPlan : WriterPlan {
   HeadSelection selection;
 };
 
-// Reads config.json but no weights; with an external engine, no file of the model. A configuration
-// that names an engine uses the registered one unless `engine` is given. Throws a bad-input error
-// if the run does not fit on the device.
+// Reads config.json but no weights; with an external engine, reads no model files. If the
+// configuration names an engine, uses the registered one unless `engine` is given. Throws a
+// bad-input error if the run does not fit on the device.
 RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute = {},
                       std::shared_ptr<ExternalEngine> engine = nullptr);
 
-// Returns the plan's tokenizer, or starts loading it. get() throws if it cannot be loaded.
+// Returns the plan's tokenizer, or starts loading it. get() throws if loading fails.
 std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan);
 
-// Number of (query, key) pairs in causal attention over `length` tokens; window 0: full.
+// Number of (query, key) pairs in causal attention over `length` tokens. Window 0: full attention.
 double count_attended_pairs(std::int64_t length, std::int64_t window, std::int64_t chunk = 0);
 
 // Floating-point operations of a forward pass over `length` tokens, without logits.

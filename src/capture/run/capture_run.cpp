@@ -25,7 +25,7 @@
 namespace qkscope {
 namespace {
 
-// Skips the first `count` examples that the journal lists as stored.
+// Skips the first `count` examples that the journal lists.
 void skip_journal_examples(const Journal& journal, std::int64_t count, ExampleSource& source) {
   for (const auto& entry : journal.entries()) {
     if (count == 0) return;
@@ -60,7 +60,7 @@ class CaptureRun {
     if (!source_) source_.emplace(plan_, options_.shard);
     auto& source = *source_;
     const bool begins = journal.entries().empty();
-    // Ids are checked for duplicates when a run begins; a resumed run skips this check.
+    // A new run checks ids for duplicates; a resumed run does not need to.
     auto counting =
         source.start_counting_examples(begins && source.has_dataset_ids(), shows_progress());
     if (journal.examples() > 0)
@@ -104,14 +104,14 @@ class CaptureRun {
     if (companion_ != nullptr) companion_->finish(all && reader.at_end());
     result_.forward_seconds = writer.forward_seconds() / static_cast<double>(concurrent_passes());
     result_.input_seconds = reader.seconds_waited();
-    // Freeing GPU memory takes a while, so another thread does it during assembly.
+    // Free GPU memory on another thread during assembly, because it takes a while.
     unloading_ = run_in_background([model = std::move(model), pass = std::move(pass)]() mutable {
       pass = {};
       model.reset();
     });
   }
 
-  // Runs batches on a backend or, if `backend` is null, on the external engine.
+  // Runs batches on a backend or, if `backend` is null, on an external engine.
   struct Pass {
     std::shared_ptr<Backend> backend = nullptr;
     RunPass run = {};
@@ -167,7 +167,7 @@ class CaptureRun {
     });
   }
 
-  // Calls `add_next` until the texts end (returns true) or the run is stopped (returns false).
+  // Calls `add_next` until there are no more texts (returns true) or the run is stopped (false).
   bool add_batches(CapturePartWriter& writer,
                    const std::function<std::optional<StoredBatch>()>& add_next) {
     Progress progress({.what = "capture",
@@ -193,8 +193,8 @@ class CaptureRun {
     return false;
   }
 
-  // After a crash, the capture and its companion (statistics of the same passes) may have stored
-  // different numbers of examples. Missing examples run again only for the one that lacks them.
+  // After a crash, the capture and its companion (statistics from the same passes) may have stored
+  // different numbers of examples. Examples that only one of them lacks are run for that one only.
   void capture_with_companion(PreparedBatch batch, const Pass& pass, CapturePartWriter& writer) {
     const auto lacking = most_examples_ - shared_examples_;
     if (lacking > 0 && std::ssize(batch.examples) > lacking) {
@@ -220,7 +220,7 @@ class CaptureRun {
     }
   }
 
-  // Logs a milestone with its time for --verbose.
+  // Logs a milestone and the elapsed time for --verbose.
   void log_milestone(std::string_view what) const {
     log::debug("{:.3f} s: {}", seconds_since(start_), what);
   }
@@ -237,7 +237,7 @@ class CaptureRun {
         format_count(count(memory.batch_tokens)), format_bytes(count(memory.available)));
   }
 
-  // The forward pass on the CPU uses all cores, so assembling ahead would slow it down.
+  // The forward pass on the CPU uses all cores, so background assembly would slow it down.
   bool assembles_ahead() const {
     const bool idle_cores = plan_.backend.device.kind != Device::Kind::cpu;
     return options_.shard.count == 1 && plan_.config.output.assemble_ahead.value_or(idle_cores);

@@ -11,30 +11,30 @@
 
 namespace qkscope {
 
-// Statistics over every token that share the forward passes of a capture. Capture and statistics
+// Statistics over every token, computed in the forward passes of a capture. Capture and statistics
 // have separate journals. If a crash leaves one journal behind the other, the missing examples run
-// again for that journal only.
+// again only for that journal.
 class SharedPassStatistics {
  public:
   virtual ~SharedPassStatistics() = default;
 
   virtual std::int64_t examples() const = 0;     // stored for this shard
   virtual void begin_run(Backend& backend) = 0;  // called once, before the first pass
-  // Returns the statistics that observe the pass of the batch; add_observed_batch() follows.
+  // Returns the statistics that observe the pass of the batch; add_observed_batch() must follow.
   virtual LayerStatistics& statistics_for_batch(const PreparedBatch& batch) = 0;
   virtual void add_observed_batch(const PreparedBatch& batch) = 0;
-  // Runs a batch for the statistics alone, because the capture has already stored it.
+  // Runs a batch only for the statistics, because the capture has already stored it.
   virtual void run_batch_alone(const PreparedBatch& batch) = 0;
-  // Writes all statistics so far to disk; `all` is true after the last example.
+  // Writes the accumulated statistics to disk; `all` is true after the last example.
   virtual void finish(bool all) = 0;
 };
 
-// Runs a capture into the data root of the plan. `companion`, if given, accumulates statistics in
-// the same forward passes.
+// Runs a capture into the plan's data root. `companion`, if given, accumulates statistics in the
+// same forward passes.
 CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
                           SharedPassStatistics* companion = nullptr);
 
-// Returns the PartRun of a capture, for CapturePart. `check_inputs`: see PartRun.
+// Describes the run of a capture for CapturePart. `check_inputs`: see PartRun.
 PartRun make_capture_part_run(const RunPlan& plan, const CaptureOptions& options,
                               std::function<void()> check_inputs);
 void copy_run_totals(CaptureResult& result, const PartRunResult& run);

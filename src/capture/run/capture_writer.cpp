@@ -1,4 +1,4 @@
-// Implements CaptureWriter of qkscope/experimental/engine.h.
+// Implements CaptureWriter from qkscope/experimental/engine.h.
 #include "base/core/clock.h"
 #include "base/core/error.h"
 #include "capture/run/batch_reader.h"
@@ -51,7 +51,7 @@ void CaptureWriter::add(const WriterDocument& document, const RunPass& run) {
     if (!example) return;
     const auto& plan = state_->plan.run_plan();
     const auto prepared = prepare_batch(plan.manifest, {*example});
-    // Rows are buffered in memory, so that a failing engine leaves no partial document.
+    // Buffer the rows in memory, so that an engine failure leaves no partial document.
     state_->part.writer().append(prepared, capture_to_memory(plan, prepared, run));
     state_->list.count_document(*example);
   });

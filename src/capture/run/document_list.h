@@ -1,4 +1,4 @@
-// Documents that a caller passes to a CaptureWriter or StatsWriter one after another.
+// Tracks the documents that a caller passes to a CaptureWriter or StatsWriter.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,22 @@
 
 namespace qkscope {
 
-// Numbers the documents, checks their ids, and compares them with documents that earlier writers
-// stored in the part.
+// Numbers the documents, checks their ids, and compares them with the documents that earlier
+// writers stored in the part.
 class DocumentList {
  public:
-  // Plan and journal must outlive this object. A null journal belongs to a finished run.
+  // Plan and journal must outlive this object. `journal` is null if the run is already finished.
   DocumentList(const RunPlan& plan, const Journal* journal, const Shard& shard);
 
   std::int64_t documents_stored_before() const { return stored_; }  // by earlier writers
   std::int64_t documents_passed() const { return passed_; }
 
   // Returns the next document as an example. If an earlier writer stored the document, counts it
-  // and returns nullopt. Throws a bad-input error for wrong ids and token ids, and if another
+  // and returns nullopt. Throws a bad-input error for invalid ids or token ids, and if a different
   // document is stored at this index.
   std::optional<Example> next_to_store(const WriterDocument& document);
   void count_document(const Example& example);
-  // Throws a bad-input error if fewer documents were passed than earlier writers stored.
+  // Throws a bad-input error if the caller passed fewer documents than earlier writers stored.
   void check_all_passed() const;
 
  private:

@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-// Adds the number of sampled rows of one example over all heads, and their bytes.
+// Adds the number of rows sampled from one example over all heads, and their size in bytes.
 void count_rows(const RunPlan& plan, const Example& example, DryRun& dry) {
   constexpr std::int64_t kNumbersBesideVector = 5;  // bucket, example_id, position, example_key
   const PositionSampler sampler(plan.manifest.sampler);
@@ -31,7 +31,7 @@ void count_rows(const RunPlan& plan, const Example& example, DryRun& dry) {
   dry.bytes += numbers * 4;
 }
 
-// Number of weights in the matrix products of attention for one row.
+// Multiply-adds per row in the matrix products of attention (equals the number of weights).
 double attention_weights(const ModelConfig& model, const LayerConfig& layer) {
   const auto kv_heads = layer.shares_kv() ? 0 : model.n_kv_heads_of(layer);
   const auto heads = 2 * (model.n_heads + kv_heads) +  // q, o; k, v
@@ -47,7 +47,7 @@ double attention_weights(const ModelConfig& model, const LayerConfig& layer) {
          to_double(model.n_heads * d_value) * to_double(model.d_model);
 }
 
-// Number of weights in the matrix products of a mixer other than attention for one row.
+// Multiply-adds per row in the matrix products of a mixer other than attention.
 double mixer_weights(const ModelConfig& model) {
   const auto& mixer = model.mixer;
   const auto gates = mixer.kind == Mixer::short_convolution ? mixer.value_width()
@@ -56,7 +56,7 @@ double mixer_weights(const ModelConfig& model) {
   return to_double(mixer.channels() + 2 * mixer.value_width() + gates) * to_double(model.d_model);
 }
 
-// Number of weights in the matrix products of one layer for one row; counts active experts only.
+// Multiply-adds per row in the matrix products of one layer; counts active experts only.
 double count_layer_weights(const ModelConfig& model, const LayerConfig& layer) {
   const auto d_model = to_double(model.d_model);
   double attention = layer.has_attention() ? attention_weights(model, layer) : 0;

@@ -20,11 +20,11 @@
 namespace qkscope {
 namespace {
 
-// Documents are counted for the progress display only in datasets up to this size.
+// The progress display counts documents only in datasets up to this size.
 constexpr std::uintmax_t kCountedBytes = std::uintmax_t{256} << 20;
 constexpr std::uintmax_t kTokenizedBytes = std::uintmax_t{8} << 20;  // when counting chunks
 
-// Throws a bad-input error that quotes the ids of two rows, which it reads again.
+// Throws a bad-input error that quotes the ids of two rows; reads the dataset again to find them.
 [[noreturn]] void refuse_duplicate_ids(const CorpusOptions& options, std::int64_t first,
                                        std::int64_t second) {
   const auto corpus = open_corpus(options);
@@ -54,7 +54,7 @@ Files existing_files(const std::string& folder, const std::vector<std::string>& 
   return files;
 }
 
-// Maps each path relative to `root` to the path itself. If `root` is a file, the key is its name.
+// Maps each path relative to `root` to the full path. If `root` is a file, the key is its name.
 Files files_below(const std::string& root, const std::vector<std::string>& paths) {
   Files files;
   for (const auto& path : paths) {
@@ -64,7 +64,7 @@ Files files_below(const std::string& root, const std::vector<std::string>& paths
   return files;
 }
 
-// Files of a tokenizer: tokenizer.json or a given file, and tokenizer_config.json; or a GGUF file.
+// Returns the tokenizer files: a GGUF file, or tokenizer.json and tokenizer_config.json.
 Files tokenizer_files(const std::string& folder_or_file) {
   if (const auto gguf = find_tokenizer_gguf(folder_or_file); !gguf.empty())
     return files_below(folder_or_file, {gguf});
@@ -203,7 +203,7 @@ ExampleRecord ExampleSource::make_example_record() const {
 
 void ExampleSource::skip_stored_examples(const std::vector<ExampleRecord>& done) {
   for (const auto& stored : done) {
-    // Documents are not tokenized here: those without stored chunks are assumed to be too short.
+    // Nothing is tokenized here: documents without stored chunks are assumed to be too short.
     bool there = !encoded_ && document_.row == stored.row;
     while (!there && read_document())
       there = document_.row >= stored.row || tokenizer_config_.chunk.size == 0;

@@ -20,19 +20,19 @@ CorpusOptions corpus_options(const RunPlan& plan, const Shard& shard);
 
 class ExampleSource {
  public:
-  // Opens the dataset and loads the tokenizer in the background.
+  // Opens the dataset and starts loading the tokenizer in the background.
   ExampleSource(const RunPlan& plan, const Shard& shard);
   // Blocks until the tokenizer is loaded. Like next(), throws if it cannot be read.
   void wait_for_tokenizer() const {
     if (!engine_) tokenizer_.get();
   }
 
-  // Reads the next example: a text, or a chunk of a text. Returns false after the last one.
+  // Reads the next example, a text or a chunk of a text. Returns false after the last one.
   bool next(Example& example);
   // Number of chunks that next() dropped because they are too short.
   std::int64_t dropped_chunks() const { return dropped_chunks_; }
 
-  // Skips examples that an earlier process stored. A changed dataset is a bad-input error.
+  // Skips examples that an earlier process stored. Bad input if the dataset has changed since then.
   void skip_stored_examples(const std::vector<ExampleRecord>& done);
 
   // Returns the number of examples, or 0 when the dataset is too large to count.
@@ -43,7 +43,7 @@ class ExampleSource {
   // Reads the whole dataset and throws a bad-input error if two rows have the same id. Returns the
   // number of documents of this shard.
   std::int64_t count_documents_with_unique_ids() const;
-  // In the background, checks ids if `checks_ids`, counts the examples if `wanted` (0: unknown).
+  // Runs in the background: checks ids if `checks_ids`, counts examples if `wanted` (0: unknown).
   std::future<std::int64_t> start_counting_examples(bool checks_ids, bool wanted) const;
 
  private:
@@ -51,7 +51,7 @@ class ExampleSource {
   bool read_document();
   // Tokenizes a document. Error messages name its dataset row.
   TextChunks encode(const Document& document) const;
-  // Returns the record of chunk next_chunk_ of document_, or of the whole document; does not set
+  // Returns the record of chunk next_chunk_ of document_, or of the whole document, without
   // `tokens` and `truncated`.
   ExampleRecord make_example_record() const;
 
@@ -73,14 +73,14 @@ class ExampleSource {
 // Fingerprints of the input files are part of the identity of a run, so that a run is not resumed
 // with other texts, weights or tokenizers.
 
-// Returns the current state of all input files, to detect changes during the run.
+// Returns the current state of all input files, so that changes during the run can be detected.
 FileSnapshot snapshot_inputs(const RunPlan& plan);
 
-// Returns {"config": {file: fingerprint}, "tokenizer": ...}. Kinds without files are left out.
+// Returns {"config": {file: fingerprint}, "tokenizer": ...}, without kinds that have no files.
 Json fingerprint_small_inputs(const RunPlan& plan);
 
-// Returns the manifest of the plan with the fingerprints of its inputs, such as weights and
-// dataset, added to the identity of the run.
+// Returns the plan's manifest with fingerprints of its inputs, such as weights and dataset, added
+// to the identity of the run.
 Manifest manifest_with_fingerprints(const RunPlan& plan);
 
 }  // namespace qkscope

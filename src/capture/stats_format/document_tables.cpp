@@ -18,10 +18,10 @@ std::string key_sums_file(const LayerHead& head) {
                      head.head);
 }
 
-// Approximate size of a row group, which is held in memory until it is written.
+// Approximate number of rows in a row group, which is buffered in memory until it is written.
 constexpr std::int64_t kGroupRows = 4096;
 
-// Returns the indices of the attention columns that have a value per document.
+// Returns the indices of the attention columns that have one value per document.
 std::vector<std::size_t> row_columns(const AttentionStatistics& a) {
   std::vector<std::size_t> places;
   for (std::size_t c = 0; c < a.columns.size(); ++c)
@@ -64,7 +64,7 @@ Table key_sum_columns() {
   return empty_table("integer example_id, integer example_key, integer position, real col");
 }
 
-// Collects rows until a row group is full. A document never spans two groups.
+// Buffers rows until a row group is full. A document never spans two row groups.
 class DocumentTableWriter {
  public:
   DocumentTableWriter(const std::string& path, const Table& columns)
@@ -90,13 +90,13 @@ class DocumentTableWriter {
   Table rows_;
 };
 
-// Reads the rows written by DocumentTableWriter, one document at a time.
+// Reads the rows that DocumentTableWriter wrote, one document at a time.
 class DocumentTableReader {
  public:
   DocumentTableReader(const std::string& path, Table columns)
       : path_(path), file_(path), expected_(std::move(columns)) {}
 
-  // Loads the next row group if the current one is consumed. Returns false after the last group.
+  // Loads the next row group when the current one is consumed. Returns false after the last group.
   bool next() {
     if (row_ < group_rows_) return true;
     if (group_ == file_.row_group_count()) return false;

@@ -35,7 +35,7 @@ inline constexpr char kFormatName[] = "qkscope statistics 1";  // in kSumsFile a
 }  // namespace stats_layout
 
 // Writes all files except examples.parquet into an existing empty folder. Reads `documents` once;
-// `documents` is empty without attention statistics (groups B and C).
+// it is empty if there are no attention statistics (groups B and C).
 void write_statistics(const std::string& folder, const Statistics& statistics,
                       DocumentSource& documents);
 
@@ -49,7 +49,7 @@ Json statistics_settings_to_json(const StatisticsSettings& settings);
 StatisticsSettings statistics_settings_from_json(const Json& json, const std::string& where);
 
 // Parses the name of a kind (q, k or v), stage (pre or post), scheme (fp8 ...) or scale (channel
-// ...) as files and configurations spell it. Returns nullopt for any other name.
+// ...) as spelled in files and configurations. Returns nullopt for any other name.
 template <typename T>
 std::optional<T> enumerator_from_name(std::string_view name);
 

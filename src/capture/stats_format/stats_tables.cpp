@@ -25,7 +25,7 @@ Table channel_columns() {
       "real mean, real std, real skew, real excess_kurtosis, real min, real max, real absmax");
 }
 
-// Adds a row of channels.parquet: the given leading cells, then the moments of the channel.
+// Adds a row to channels.parquet: the cells in `place`, then the moments of the channel.
 void add_channel(Table& table, std::vector<Table::Cell> place, const HeadMoments& m,
                  std::int64_t head, std::int64_t channel) {
   const auto i = as_index(head * m.dim + channel);
@@ -70,7 +70,7 @@ void write_channels(const std::string& path, const Statistics& s) {
 
 // ---- attention.parquet and distance.parquet
 
-// Columns of a statistic: mean over rows, standard deviation and standard error.
+// Declares the columns of a statistic: mean over rows, standard deviation and standard error.
 void declare_statistic(Table& table, const std::string& name) {
   table.column(name, Type::real).column(name + "_sd", Type::real).column(name + "_se", Type::real);
 }
@@ -78,7 +78,7 @@ void add_statistic(std::vector<Table::Cell>& cells, const ColumnSummary& value) 
   for (const double number : {value.mean, value.sd, value.se}) cells.emplace_back(number);
 }
 
-// Largest logit of a bucket, or of all buckets for bucket -1; NaN without rows.
+// Returns the largest logit in a bucket, or in all buckets for bucket -1; NaN if there are no rows.
 double largest_logit(const AttentionStatistics& a, std::int64_t layer, std::int64_t head,
                      std::int64_t bucket) {
   const auto* logits = a.max_logit.data() + (layer * a.heads + head) * a.buckets;
@@ -87,7 +87,7 @@ double largest_logit(const AttentionStatistics& a, std::int64_t layer, std::int6
   return std::isinf(largest) ? kNan : static_cast<double>(largest);
 }
 
-// Mean over the keys of a bucket, or over all keys for bucket -1.
+// Returns the mean over the keys in a bucket, or over all keys for bucket -1.
 double key_mean(const AttentionStatistics& a, const std::vector<double>& sums, std::int64_t layer,
                 std::int64_t head, std::int64_t bucket) {
   const auto* of_head = sums.data() + (layer * a.heads + head) * a.buckets;
@@ -98,7 +98,7 @@ double key_mean(const AttentionStatistics& a, const std::vector<double>& sums, s
   return keys > 0 ? sum / static_cast<double>(keys) : kNan;
 }
 
-// Bucket -1, which means all buckets, is null in the tables.
+// Bucket -1 (all buckets) becomes null in the tables.
 Table::Cell bucket_cell(std::int64_t bucket) {
   return bucket < 0 ? Table::Cell(kNan) : Table::Cell(bucket);
 }

@@ -11,16 +11,16 @@
 
 namespace qkscope {
 
-// Writes every table for which the statistics have data into an existing folder.
+// Writes all tables for which the statistics contain data into an existing folder.
 void write_statistics_tables(const std::string& folder, const Statistics& statistics,
                              DocumentSource& documents);
 
-// attention.parquet: one row per head and bucket, and one per head with bucket null (all).
+// attention.parquet: one row per head and bucket, plus one row per head with bucket null (total).
 Table attention_table(const Statistics& statistics);
-// distance.parquet: attention mass per band of distances.
+// distance.parquet: attention mass per distance band.
 Table distance_table(const Statistics& statistics);
 
-// Reads the trials of retrieval.parquet; returns none if the file does not exist.
+// Reads the trials from retrieval.parquet, or none if the file does not exist.
 std::vector<RetrievalTrial> read_retrieval_trials(const std::string& folder,
                                                   const Statistics& statistics);
 
@@ -30,16 +30,16 @@ std::vector<RetrievalTrial> read_retrieval_trials(const std::string& folder,
 void write_document_tables(const std::string& folder, const Statistics& statistics,
                            DocumentSource& documents);
 
-// Reads the documents of a finished folder in order. Returns nullptr for statistics without them.
+// Reads the documents of a finished folder in order. Returns nullptr if it has no document tables.
 std::unique_ptr<DocumentSource> open_document_tables(const std::string& folder,
                                                      const Statistics& statistics);
 
-// ---- Leading columns of tables about query heads ----
+// ---- Leading columns of tables that have a row per query head ----
 
-// Declarations of the columns for empty_table().
+// Column declarations in the syntax of empty_table().
 inline constexpr char kHeadColumns[] = "integer layer, integer head, integer k_head, text rope";
 
-// Returns the cells of the columns kHeadColumns. `layer` indexes Statistics::layers.
+// Returns the cells for the columns in kHeadColumns. `layer` is an index into Statistics::layers.
 inline std::vector<Table::Cell> head_column_cells(const Statistics& s, std::int64_t layer,
                                                   std::int64_t head) {
   const bool rope = s.rotary[as_index(layer)] > 0;

@@ -22,7 +22,7 @@
 namespace qkscope {
 namespace {
 
-// ---- Layout: the lists of tensors and of metadata that writer and reader share ----
+// ---- File layout: the lists of tensors and metadata that writer and reader share ----
 
 using MomentKey = std::pair<VectorKind, VectorStage>;
 
@@ -37,9 +37,9 @@ auto& row_set_moments(Layer& layer, RowSet set) {
   return set == RowSet::first ? layer.first : layer.body;
 }
 
-// Visits the moment tensors of one kind and stage in file order: rows(name, set) receives the row
-// count of a MomentSet, visit(name, shape, values) each tensor; values(layer) returns the slice of
-// one layer.
+// Visits the moment tensors of one kind and stage in file order. Calls rows(name, set) with the row
+// count of a MomentSet and visit(name, shape, values) for each tensor; values(layer) returns the
+// slice of one layer.
 template <typename Layers, typename Rows, typename Visit>
 void visit_moments(Layers& layers, const MomentKey& key, const Rows& rows, const Visit& visit) {
   const auto count = std::ssize(layers);
@@ -81,7 +81,7 @@ void visit_moments(Layers& layers, const MomentKey& key, const Rows& rows, const
   if (!any.cov.empty()) visit_bucket("cov", &BucketMoments::cov, triangle_size(any.dim));
 }
 
-// Visits the attention tensors in file order; the last two exist only if all keys were summed.
+// Visits the attention tensors in file order; the last two exist only if `key_sums` is true.
 template <typename Attention, typename Visit>
 void visit_attention(Attention& a, bool key_sums, const Visit& visit) {
   const auto columns = static_cast<std::int64_t>(a.columns.size());
@@ -101,7 +101,7 @@ void visit_attention(Attention& a, bool key_sums, const Visit& visit) {
   visit("key_observed", Shape{a.layers, a.heads, a.buckets}, a.key_observed);
 }
 
-// Keys of metadata that are not one field of Statistics. The run may have added others.
+// Metadata keys that do not correspond to a single field of Statistics. A run may add other keys.
 constexpr char kFormat[] = "format";
 constexpr char kRopeStyle[] = "rope_style";
 constexpr char kSettings[] = "settings";
@@ -125,7 +125,7 @@ void visit_metadata(S& s, const Visit& visit) {
 
 // ---- Writing ----
 
-// Declarations of the tensors of a file and the functions that write their data.
+// Tensors to be declared in a safetensors file, and the functions that write their data.
 class TensorList {
  public:
   using Write = std::function<void(SafetensorsWriter&)>;
@@ -293,7 +293,7 @@ class SumsReader {
       s.metadata.erase(own);
   }
 
-  // Computes position sums from the document lengths and checks that the file agrees.
+  // Computes position sums from the document lengths and checks that they match the file.
   void read_positions(Statistics& s) const {
     for (const auto length : s.lengths)
       if (length < 0 || length > s.max_length)

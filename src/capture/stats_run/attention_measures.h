@@ -1,5 +1,5 @@
-// Measures of attention that need more than sums over rows: exact values of a few sorted rows, and
-// the DuoAttention score of kvpress.
+// Measures of attention that sums over rows cannot provide: exact values from a few sorted rows,
+// and the DuoAttention score of kvpress.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ namespace qkscope {
 // Returns `count` evenly spaced rows of [0, length), always including the last row.
 std::vector<std::int64_t> evenly_spaced_rows(std::int64_t length, std::int64_t count);
 
-// Returns keys_90 ... keys_99 (number of keys that hold 90 % ... 99 % of the mass), then top_4 ...
-// top_1024 (mass of the largest keys) of one row. pattern: shape (keys).
+// Returns keys_90 ... keys_99 (number of keys that hold 90 % ... 99 % of the attention mass), then
+// top_4 ... top_1024 (mass of the largest keys) for one row. pattern: shape (keys).
 std::vector<double> key_counts_and_top_mass(std::span<const float> pattern);
 
-// Returns the means of key_counts_and_top_mass() over `count` rows of a document, one vector per
+// Returns the mean of key_counts_and_top_mass() over `count` rows of a document, one vector per
 // head. Must be called after Backend::attend().
 std::vector<std::vector<double>> measure_attention_concentration(Backend& backend,
                                                                  const Sequence& sequence,
@@ -26,11 +26,11 @@ std::vector<std::vector<double>> measure_attention_concentration(Backend& backen
                                                                  std::int64_t count);
 
 // Repeats a head's mean query and mean key at 500 positions, applies RoPE, and returns the area
-// under the cumulative attention of the last query: 1 if all attention goes to the first key, near
-// 0 if the query attends to itself.
+// under the cumulative attention of the last query: 1 if all attention is on the first key, near 0
+// if the query attends to itself.
 class MeanQkArea {
  public:
-  // For a layer without RoPE the vectors are not rotated.
+  // Vectors are not rotated in a layer without RoPE.
   MeanQkArea(const ModelConfig& model, std::int64_t layer, std::int64_t max_length);
 
   // query and key: shape (d), before RoPE.

@@ -72,7 +72,7 @@ void ExternalEngineObserver::see(HookPoint point, ConstTensorView activation) {
 void ExternalEngineObserver::add_layer(std::int64_t layer, const Vectors& vectors) {
   backend_->begin_layer(layer);
   for (std::size_t kind = 0; kind < kBuffers.size(); ++kind) {
-    // Values of a width other than d_head have no statistics, so their buffer stays zero.
+    // Values whose width differs from d_head have no statistics, so their buffer stays zero.
     if (vector_width(kind) != model_.config.d_head) continue;
     backend_->edit_buffer(kBuffers[kind], [&](TensorView to) {
       std::copy_n(vectors[kind].data<float>(), vectors[kind].size(), to.data<float>());

@@ -1,4 +1,4 @@
-// Feeds the vectors of an external engine to statistics, computed by the CPU backend.
+// Computes statistics of vectors from an external engine with the CPU backend.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ class ExternalEngineObserver : public Observer {
   explicit ExternalEngineObserver(const EngineModel& model);
   ~ExternalEngineObserver() override;
 
-  // Runs a batch. Throws a bad-input error unless `run` passes q, k and v of every layer once.
+  // Runs a batch. Throws a bad-input error unless `run` passes q, k and v of each layer once.
   void run(const Batch& batch, const RunPass& run, LayerStatistics& statistics);
 
   bool wants(HookPoint point) const override;

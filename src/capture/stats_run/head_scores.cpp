@@ -58,7 +58,7 @@ void check_pattern(std::size_t tokens, const std::vector<float>& pattern) {
     }
 }
 
-// Sums of attention over a text are finite for every head unless an activation is NaN or infinite.
+// Attention sums over a text are finite for every head unless an activation is NaN or infinite.
 void check_finite(double sum, std::int64_t layer, std::int64_t head) {
   if (!std::isfinite(sum))
     bad_input(
@@ -85,7 +85,7 @@ struct ScoredModel {
   std::function<void(const Batch& batch, LayerStatistics& statistics)> run;
 };
 
-// Sums of attention statistics (groups B and C) over a few texts for every head.
+// Attention statistics (groups B and C) of every head, summed over a few texts.
 class HeadSums : public LayerStatistics {
  public:
   // `settings` must have one bucket that covers the longest text.
@@ -111,14 +111,14 @@ class HeadSums : public LayerStatistics {
     model.run(batch, *this);
   }
 
-  // Whether the layer has run; false for layers that are not used for text-only input.
+  // Whether the layer has run; false for layers that text-only input does not use.
   bool has(std::int64_t layer) const { return !layers_[as_index(layer)]->sums.empty(); }
-  // Returns the sum over all rows of a column of column_names().
+  // Returns the sum over all rows of a column in column_names().
   double sum(std::int64_t layer, std::int64_t head, std::size_t column) const {
     const auto& sums = layers_[as_index(layer)]->sums;
     return sums[as_index(head) * (sums.size() / heads_) + column];
   }
-  // Returns the sum over texts of a column of document_column_names().
+  // Returns the sum over all texts of a column in document_column_names().
   double value(std::int64_t layer, std::int64_t head, std::size_t column) const {
     return layers_[as_index(layer)]->values[as_index(head) * values_ + column];
   }
@@ -131,7 +131,7 @@ class HeadSums : public LayerStatistics {
   }
 
  private:
-  // A GPU delivers the sums of a layer while later layers run: each has its own consumer.
+  // A GPU delivers the sums of a layer while later layers run, so each layer has its own consumer.
   struct Layer : AttentionConsumer {
     explicit Layer(const HeadSums& owner) : all(owner) {}
 
@@ -163,7 +163,7 @@ class HeadSums : public LayerStatistics {
   std::vector<std::unique_ptr<Layer>> layers_;
 };
 
-// A column of the table and the index of its sum in HeadSums.
+// Name of a table column and the index of its sum in HeadSums.
 struct HeadColumn {
   std::string name;
   std::size_t index;
@@ -240,7 +240,7 @@ Table head_table(const ScoredModel& model, const Texts& texts, const HeadScoreOp
   return table;
 }
 
-// Sums over the query rows of one head; score() computes the head's score for a pattern from them.
+// Sums over the query rows of one head, from which score() computes the head's pattern score.
 struct PatternSums {
   double on_pattern = 0;
   double all = 0;
@@ -268,12 +268,12 @@ struct PatternSums {
   }
 };
 
-// Passes the attention of every query row to `take`, in blocks of rows that fit kPatternBytes, so
-// that the full (queries, keys) matrix is never in memory.
+// Passes the attention of every query row to `take`, in blocks of rows that fit into kPatternBytes,
+// so that the full (queries, keys) matrix is never in memory.
 class PatternReader : public Observer {
  public:
-  // pattern: shape (tokens), the attention of query `row` to each key. Called concurrently for
-  // several heads, and in ascending order for the rows of one head.
+  // pattern: shape (tokens), attention of query `row` to each key. Called concurrently for
+  // different heads; rows of a head arrive in ascending order.
   using RowConsumer = std::function<void(std::int64_t layer, std::int64_t head, std::int64_t row,
                                          const float* pattern)>;
 

@@ -118,7 +118,7 @@ class TrialReader {
   Tokenizer tokenizer_;
 };
 
-// Observes the rows that predict the answer: the top key of each head and the greedy next token.
+// Records the top key of each head and the greedy next token in the rows that predict the answer.
 class RetrievalObserver : public Observer {
  public:
   RetrievalObserver(const Trial& trial, const Statistics& statistics)

@@ -17,8 +17,8 @@ struct NeedleDecodingStep {
   std::int32_t answer = 0;  // the token that the row predicts
 };
 
-// Returns 1 / (needle length) if the largest of `scores`, shape (keys), lies in the needle on the
-// answer's token, else 0. The score of a head is the sum over the steps of an answer.
+// Returns 1 / (needle length) if the key with the largest of `scores` (keys) lies in the needle and
+// is the answer's token, else 0. The score of a head is the sum over all steps of an answer.
 double score_retrieval_step(std::span<const float> scores, const NeedleDecodingStep& step);
 
 // Runs the trials of the file stats.retrieval; returns none without a file. A line of the file is a
@@ -26,7 +26,7 @@ double score_retrieval_step(std::span<const float> scores, const NeedleDecodingS
 // or as tokens [start, end) of the text, the answer as text or as a list of token ids.
 std::vector<RetrievalTrial> run_retrieval_trials(const StatsRunPlan& plan, Backend& backend);
 
-// Returns the number of trials in the file, 0 without one. A malformed line is bad input.
+// Returns the number of trials in the file, 0 if there is no file. Malformed lines are bad input.
 std::int64_t count_retrieval_trials(const StatsRunPlan& plan);
 
 }  // namespace qkscope

@@ -18,14 +18,14 @@
 namespace qkscope {
 namespace {
 
-// Properties of a planned run that its warnings and its time estimate depend on.
+// Properties of a planned run on which its warnings and time estimate depend.
 struct PlannedWork {
   const RunPlan& plan;
   std::int64_t longest;  // tokens of the longest text
   double flop;           // of the whole run
 };
 
-// The analyses warn about heads with fewer rows (queries plus keys) per dimension than this.
+// Analyses warn about heads with fewer rows (queries plus keys) per dimension than this.
 constexpr double kRowsPerDimension = 10;
 
 // Rounds up to two significant digits: 6.71 becomes 6.8.
@@ -34,7 +34,7 @@ double round_up(double value) {
   return std::ceil(value / unit - 1e-9) * unit;
 }
 
-// Size of the timed batch: small enough to take seconds on a CPU, large enough to saturate a GPU.
+// Chooses the size of the timed batch: seconds on a CPU, but large enough to saturate a GPU.
 BenchBatch choose_timed_batch(const PlannedWork& work) {
   constexpr double kCpuFlop = 2.5e11;
   constexpr std::int64_t kCpuTokens = 512;
@@ -51,7 +51,7 @@ BenchBatch choose_timed_batch(const PlannedWork& work) {
           .tokens = tokens};
 }
 
-// Returns advice for too few rows: a larger base_rate, or more texts.
+// Returns advice if there are too few rows: a larger base_rate, or more texts.
 std::string base_rate_advice(const SamplerOptions& sampler, double rows, double needed) {
   if (sampler.type == SamplerType::all) return "take more or longer texts";
   const double rate = round_up(sampler.base_rate * needed / std::max(rows, 1.0));
@@ -107,8 +107,8 @@ std::vector<std::string> length_warnings(const PlannedWork& work) {
       format_count(static_cast<std::uint64_t>(work.longest)), context)};
 }
 
-// Returns warnings about the position sampler, and about too few rows for the analyses. `rows` is
-// the mean number of rows per head file and `tokens` the number of tokens, both over all shards.
+// Returns warnings about the position sampler and about too few rows for the analyses. `rows`: mean
+// number of rows per head file; `tokens`: number of tokens; both over all shards.
 std::vector<std::string> row_warnings(const PlannedWork& work, double rows, double tokens) {
   std::vector<std::string> warnings;
   const auto& capture = work.plan.config.capture;

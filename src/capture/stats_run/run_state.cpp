@@ -19,7 +19,7 @@ constexpr std::uint64_t kMagic = 0x3154415453535151;  // "QQSSTAT1"
 template <typename T>
 constexpr bool kIsPlain = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
-// StateWriter and StateReader visit the same list of fields, in visit().
+// StateWriter and StateReader visit the same list of fields, defined by visit().
 class StateWriter {
  public:
   explicit StateWriter(const std::string& path) : file_(path) { (*this)(kMagic); }
@@ -68,7 +68,7 @@ class StateWriter {
 
 class StateReader {
  public:
-  // Continues at `offset`. The caller must have verified the checksum of the file.
+  // Starts reading at `offset`. The caller must have verified the checksum of the file.
   StateReader(const std::string& path, std::size_t offset)
       : file_(path), bytes_(file_.text(), [this](const TruncatedRead&) { damaged(); }) {
     bytes_.read_bytes(offset);
@@ -118,7 +118,7 @@ class StateReader {
   [[noreturn]] void damaged() const {
     bad_input("{}: is damaged; start again with --overwrite", file_.path());
   }
-  // Reads the length of a list. Throws a bad-input error if the elements exceed the file.
+  // Reads the length of a list. Throws a bad-input error if its elements exceed the file.
   std::size_t count(std::size_t bytes) {
     const auto number = bytes_.read<std::uint64_t>();
     if (number > bytes_.bytes_left() / bytes) damaged();
@@ -129,7 +129,7 @@ class StateReader {
   ByteReader bytes_;
 };
 
-// Visits the fields of a struct in the order of the file.
+// Visits the fields of a struct in file order.
 template <typename Archive, typename... Fields>
 void visit_all(Archive& archive, Fields&... values) {
   (visit(archive, values), ...);

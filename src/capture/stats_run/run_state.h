@@ -1,4 +1,4 @@
-// The accumulated sums of a run of statistics, and their file format.
+// The accumulated sums of a statistics run, and their file format.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace qkscope {
 
 struct StatsRunState {
   Statistics statistics;  // lengths and positions are set at the end, from the list of examples
-  // Shift vectors of the moments (group A) by kind, stage and layer. A GPU subtracts the shift from
-  // its rows for numerical stability. Empty until the first batch sets the shift.
+  // Shift vectors of the moments (group A) by kind, stage and layer. A GPU subtracts them from the
+  // rows for numerical stability. Empty until the first batch sets them.
   std::map<std::pair<VectorKind, VectorStage>, std::vector<std::vector<float>>> shifts;
 };
 
@@ -30,8 +30,8 @@ struct DocumentRecord {
 };
 void save_documents(const std::string& path, const std::vector<DocumentRecord>& documents);
 
-// Reads a file written by save_documents(), one document at a time. The file is open only during
-// calls, because a merge has one of these objects per shard.
+// Reads a file written by save_documents(), one document at a time. Keeps the file open only during
+// calls, because a merge has one reader per shard.
 class DocumentFileReader {
  public:
   // Throws a bad-input error if the file is damaged.

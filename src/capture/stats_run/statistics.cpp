@@ -20,7 +20,7 @@
 namespace qkscope {
 namespace {
 
-// Reads the documents of several folders, one folder after another.
+// Reads the documents of several folders in sequence.
 class MergedDocumentReader : public DocumentSource {
  public:
   MergedDocumentReader(const std::vector<std::string>& folders, const Statistics& statistics)
@@ -41,7 +41,7 @@ class MergedDocumentReader : public DocumentSource {
   std::unique_ptr<DocumentSource> source_;
 };
 
-// Visits the examples of a finished folder, with one row group in memory at a time.
+// Visits the examples of a finished folder with one row group in memory at a time.
 void for_each_folder_example(const std::string& folder,
                              const std::function<void(const ExampleRecord&)>& take) {
   const auto path = folder + "/" + layout::kExamplesFile;
@@ -143,7 +143,7 @@ StatsResult merge_stats_folders(const std::vector<std::string>& folders, const s
       merge_statistics(statistics, part, folders.front(), folders[i]);
       configurations.push_back(parse_json(part.configuration, folders[i]));
     }
-    // Read all examples once before writing, so that a damaged input leaves no partial output.
+    // Read all examples before writing anything, so that damaged input leaves no partial output.
     for (const auto& each : folders) for_each_folder_example(each, [](const ExampleRecord&) {});
     statistics.configuration = Json{{"merged", configurations}}.dump();
     const auto lock = folder.lock({});

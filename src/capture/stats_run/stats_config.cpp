@@ -123,7 +123,7 @@ void require_all_keys_group(YamlSection& section, const char* key, bool asked,
     section.throw_expected(key, "group C as well: stats.groups: [A, C]");
 }
 
-// Reads the paths of exports. Throws if a path is given but not used, or used but not given.
+// Reads the paths of exports. Throws if a path is given but not needed, or needed but not given.
 void read_exports(YamlSection& section, StatisticsSettings& settings) {
   settings.fp8_scales = section.text("fp8_scales").value_or("");
   settings.q_filters = section.text("q_filters").value_or("");
@@ -164,7 +164,7 @@ void read_query_sample(YamlSection& section, StatisticsSettings& settings) {
     section.throw_expected("all_keys_rows", "1, because stats.columns needs all queries");
 }
 
-// Parses the group letters A, B and C, in a list or separated by commas; C implies B.
+// Parses the group letters A, B and C of statistics, as a list or comma-separated; C implies B.
 void set_groups(StatisticsSettings& settings, const std::vector<std::string>& groups) {
   settings.moments = settings.near_keys = settings.all_keys = false;
   for (const auto& group : split(fmt::format("{}", fmt::join(groups, ",")), ',')) {
@@ -223,7 +223,7 @@ StatsConfig read_stats_config(const YamlDocument& document) {
   config.run = read_capture_config(document);
   YamlSection root(document, document.root, "");
   config.stats = read_stats(root.section("stats"));
-  // Settings of captures do not affect statistics, so they must not enter the identity of the run.
+  // Capture settings do not affect statistics, so they must not be part of the run's identity.
   config.run.capture = {};
   config.run.command = "stats";
   config.run.output.hf_repo_id.reset();

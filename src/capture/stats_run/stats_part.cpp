@@ -20,7 +20,7 @@ constexpr auto kSegmentTime = std::chrono::seconds(60);
 constexpr std::size_t kKeptStates = 2;
 constexpr std::size_t kMaxOpenSegments = 256;  // in a merge
 
-// Returns the path of a segment with another suffix, for example 00000007.state for 00000007.seg.
+// Returns the path of a segment with another suffix, such as 00000007.state for 00000007.seg.
 std::string with_suffix(const Journal& journal, const std::string& segment, const char* suffix) {
   return journal.segment_path(fs::path(segment).stem().string() + suffix);
 }

@@ -20,13 +20,13 @@ namespace qkscope {
 
 class StatsPartWriter {
  public:
-  // Resumes from the journal, or starts with the state `fresh`.
+  // Resumes from the journal, or starts from the state `fresh`.
   StatsPartWriter(Journal& journal, StatsRunState fresh);
 
   StatsRunState& state() { return state_; }
   bool has_no_segments() const { return journal_.entries().empty(); }
 
-  // Records the examples of a batch. state() must already include the sums of the batch.
+  // Adds the examples of a batch. state() must already include the sums of this batch.
   void add_batch(const PreparedBatch& prepared, std::vector<DocumentRecord> documents);
   // Stores everything so far on disk.
   void flush();
@@ -45,11 +45,11 @@ class StatsPartWriter {
 
 StatsRunState load_last_stats_state(const Journal& journal);
 
-// Visits the examples of all parts in dataset order, after checking them for damage.
+// Visits the examples of all parts in dataset order, after checking all parts for damage.
 void for_each_example(const std::vector<Journal>& parts,
                       const std::function<void(const ExampleRecord&)>& take);
 
-// Reads the attention per document of all parts in dataset order, one document at a time.
+// Reads the per-document attention of all parts in dataset order, one document at a time.
 std::unique_ptr<DocumentSource> open_part_documents(const std::vector<Journal>& parts);
 
 }  // namespace qkscope

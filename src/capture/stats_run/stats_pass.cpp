@@ -65,8 +65,8 @@ class StatsPass::Moments : public MomentConsumer {
   }
 
  private:
-  // Keeps the means of a part that covers exactly one document. A GPU merges the documents of a
-  // batch, and then there are no means per document.
+  // Keeps the means in `part` if it covers exactly one document. A GPU merges the documents of a
+  // batch, so there are no means per document.
   void keep_means(const LayerMoments& part) {
     const auto& sequences = pass_.prepared_->batch.sequences;
     const auto document = next_++;
@@ -125,7 +125,7 @@ class StatsPass::Attention : public AttentionConsumer {
   }
 
  private:
-  // Adds one document and head to the sums over rows and documents, and to its record.
+  // Adds one document and head to the sums over rows and documents, and to the document's record.
   void add_head(const LayerAttentionSums& part, std::int64_t document, std::int64_t head) const {
     auto& a = pass_.state_.statistics.attention;
     const auto columns = part.columns;

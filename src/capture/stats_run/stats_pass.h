@@ -1,4 +1,4 @@
-// Accumulates the statistics of batches during their forward passes.
+// Accumulates statistics during the forward passes of batches.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace qkscope {
 
-// Exact key counts (measure_attention_concentration()) of one document in one layer.
+// Exact key counts of one document in one layer, from measure_attention_concentration().
 struct ExactKeyCounts {
   std::size_t document;      // index in the batch
   std::int64_t layer_index;  // in Statistics::layers
@@ -34,26 +34,25 @@ class StatsPass : public LayerStatistics {
   StatsPass(const StatsRunPlan& plan, StatsRunState& state);
   ~StatsPass() override;
 
-  // Runs the forward pass of a batch with the statistics: on a backend or an
-  // ExternalEngineObserver.
+  // Runs the forward pass of a batch with statistics, on a backend or an ExternalEngineObserver.
   using RunWithStatistics = std::function<void(const Batch& batch, LayerStatistics& statistics)>;
 
-  // Runs a batch and adds it to the state. Returns the statistics of attention to near keys and to
-  // all keys for each document.
+  // Runs a batch and adds it to the state. Returns the attention statistics of each document, for
+  // near keys and for all keys.
   std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared,
                                         const RunWithStatistics& run);
 
-  // Called before and after a forward pass that a capture runs with these statistics. The batch
-  // must live until finish_batch().
+  // Called before and after a forward pass that a capture shares with these statistics. The batch
+  // must outlive finish_batch().
   void begin_batch(const PreparedBatch& prepared);
   std::vector<DocumentRecord> finish_batch();
 
-  // The two halves of add_batch() for several devices: each device has a StatsPass that computes,
-  // and one StatsPass adds the results in batch order. compute_batch() changes the state only by
-  // setting missing shifts.
+  // The two halves of add_batch(), for several devices: each device has a StatsPass that computes
+  // batches, and one StatsPass adds the results in batch order. compute_batch() only changes the
+  // state to set missing shifts.
   BatchStatistics compute_batch(const PreparedBatch& prepared, const RunWithStatistics& run);
   std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared, BatchStatistics held);
-  // Whether the shift vectors of all moments are set, so that batches may be computed concurrently.
+  // Whether the shift vectors of all moments are set; batches may then be computed concurrently.
   bool has_fixed_shifts() const;
 
   bool wants_attention() const override { return plan_.accumulates_attention(); }
@@ -70,7 +69,7 @@ class StatsPass : public LayerStatistics {
   std::int64_t layer_index(std::int64_t layer) const;  // in Statistics::layers
   // Returns the number of query rows of a document in a position bucket.
   std::int64_t count_rows_in_bucket(std::int64_t length, std::int64_t bucket) const;
-  // Returns the values per document of one layer and head, shape (document columns).
+  // Returns the per-document values of one layer and head, shape (document columns).
   double* document_statistics(std::size_t document, std::int64_t layer_index, std::int64_t head);
   void add_mean_attention_areas(std::size_t document, std::int64_t layer_index);
   void add_exact_key_counts(Backend& backend, std::int64_t layer_index);
@@ -86,7 +85,7 @@ class StatsPass : public LayerStatistics {
   std::vector<std::unique_ptr<Attention>> attention_;  // (layers)
   AttentionRequest attention_request_;
   std::vector<MeanQkArea> areas_;  // (layers); empty if the settings do not ask for it
-  // Mean queries and keys before RoPE of every document of the batch in the current layer.
+  // Mean queries and keys before RoPE of each document in the batch, for the current layer.
   std::vector<std::vector<double>> query_means_;  // (documents), each (heads, d)
   std::vector<std::vector<double>> key_means_;    // (documents), each (key heads, d)
   std::vector<DocumentRecord> documents_;         // of the batch

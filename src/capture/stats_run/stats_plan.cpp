@@ -86,8 +86,8 @@ void check_settings(const StatisticsSettings& settings, const ModelConfig& model
                 replacement.group, model.d_head);
 }
 
-// Moments have one width for all kinds of vectors. Leaves v out if its width differs from that of q
-// and k, or throws a bad-input error if the settings ask for v.
+// Moments have the same width for all kinds of vectors. Leaves out v if its width differs from q
+// and k, or throws a bad-input error if the settings request v.
 void exclude_values_of_other_width(StatisticsSettings& settings, std::int64_t d_value,
                                    std::int64_t d_head) {
   if (d_value == d_head || !is_selected(settings.kinds, VectorKind::value)) return;
@@ -106,7 +106,7 @@ void fit_to_engine(StatisticsSettings& settings, const EngineModel& model) {
   exclude_values_of_other_width(settings, model.d_value, model.config.d_head);
 }
 
-// Returns the RoPE metadata of a capture with the resolved frequencies added.
+// Returns the RoPE metadata of a capture, with the resolved frequencies added.
 std::string rope_with_frequencies(const std::string& text, const RopeConfig* rope,
                                   std::int64_t length) {
   if (rope == nullptr) return text;
@@ -120,7 +120,7 @@ std::string rope_with_frequencies(const std::string& text, const RopeConfig* rop
 void describe_layers(Statistics& statistics, const RunPlan& run) {
   for (const auto layer : statistics.layers) {
     const auto* rope = run.model.rope(layer);
-    // A head group of the manifest holds the metadata that a capture writes for its layer.
+    // A head group in the manifest holds the metadata that a capture writes for the layer.
     const auto group = std::ranges::find_if(run.manifest.groups,
                                             [&](const HeadGroup& g) { return g.layer == layer; });
     QKSCOPE_ASSERT(group != run.manifest.groups.end());
@@ -138,7 +138,7 @@ void describe_layers(Statistics& statistics, const RunPlan& run) {
   }
 }
 
-// Returns statistics with all descriptive fields, but without sums.
+// Returns statistics with all descriptive fields set, but no sums.
 Statistics describe_statistics(const StatsConfig& config, const RunPlan& run) {
   Statistics statistics;
   statistics.metadata = run.manifest.metadata;
@@ -188,7 +188,7 @@ void add_moments(StatsRunPlan& plan) {
     }
 }
 
-// Replaces the section "capture" of a configuration with the settings of the statistics.
+// Replaces the section "capture" of a configuration with the statistics settings.
 Json with_settings(Json configuration, const StatisticsSettings& settings) {
   configuration.erase("capture");
   configuration.erase("output");
@@ -230,7 +230,7 @@ std::int64_t state_bytes(const Statistics& statistics) {
   return bytes;
 }
 
-// Adds the floating-point operations of one document, by group.
+// Adds the floating-point operations for one document: forward pass and each kind of statistics.
 void add_document_flop(const StatsRunPlan& plan, std::int64_t length, StatsDryRun& dry) {
   const auto& model = plan.run.model;
   const auto& s = plan.config.stats;
@@ -249,7 +249,7 @@ void add_document_flop(const StatsRunPlan& plan, std::int64_t length, StatsDryRu
       dry.moments_flop += d * (d + 1) * to_double(moments.body.heads) * to_double(length);
 }
 
-// Returns scales of shape (layers, key heads); an export with one scale per tensor repeats it.
+// Returns scales of shape (layers, key heads); a scale per tensor is repeated for every head.
 std::vector<float> read_key_scales(const std::string& path, const ModelConfig& model) {
   const SafetensorsFile file(key_scales_path(path));
   std::vector<float> scales;
@@ -306,7 +306,7 @@ bool StatsRunPlan::accumulates_moments(VectorKind kind, VectorStage stage,
   if (!is_selected(s.stages, stage)) return false;
   if (stage == VectorStage::pre) return true;
   if (kind == VectorKind::value) return false;
-  // Covariances per bucket exist after RoPE only: moments before RoPE cannot replace them.
+  // Covariances per bucket exist only after RoPE, so moments before RoPE cannot replace them.
   if (!s.bucket_covariance.empty() && is_selected(s.bucket_covariance, kind)) return true;
   return !(is_selected(s.stages, VectorStage::pre) && unchanged_by_rope(run.model, kind, layer));
 }
@@ -354,7 +354,7 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   if (plan.accumulates_attention())
     plan.statistics.attention = empty_attention_statistics(
         settings, std::ssize(plan.statistics.layers), plan.statistics.heads);
-  // Statistics sample no rows, but the format of parts needs one group of heads.
+  // Statistics do not sample rows, but the part format requires one head group.
   manifest.groups.resize(1);
   manifest.groups.front().heads.clear();
   plan.run.points.clear();

@@ -26,24 +26,24 @@ struct StatsRunPlan {
   std::vector<float> key_filters;  // (model layers, key heads, d) of stats.q_filters, or empty
 
   bool accumulates_attention() const { return config.stats.near_keys; }
-  // Whether moments are accumulated; false for post-RoPE moments equal to the pre-RoPE moments.
+  // Whether to accumulate these moments; false after RoPE if they equal the moments before RoPE.
   bool accumulates_moments(VectorKind kind, VectorStage stage, std::int64_t layer) const;
   MomentRequest moment_request(VectorKind kind, VectorStage stage) const;
 };
 
-// Makes the plan of a run. Layers, heads or sizes that the model lacks are bad input.
+// Plans a run. Layers, heads or sizes that the model does not have are bad input.
 StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions& compute,
                                  std::shared_ptr<ExternalEngine> engine = nullptr);
 
-// Returns the settings that determine the statistics, as far as known without the model.
+// Returns the settings that determine the statistics, as far as they are known without the model.
 Json effective_stats_config(const StatsConfig& config);
 
-// Copies moments before RoPE to moments after RoPE on layers without RoPE. Call after all merges.
+// On layers without RoPE, copies moments before RoPE to those after it. Call after all merges.
 void fill_post_moments_of_nope_layers(Statistics& statistics);
 
-// ---- Exports of other statistics (docs/how-to/exports.md) that group C uses ----
+// ---- Exports (docs/how-to/exports.md) that statistics over all keys (group C) read as input ----
 
-// Returns the file of an fp8-kv or q-filters export, given its folder or the file itself.
+// Returns the file of an fp8-kv or q-filters export, given its folder or the file.
 std::string key_scales_path(const std::string& path);
 std::string key_filters_path(const std::string& path);
 

@@ -49,9 +49,9 @@ Manifest manifest_of(const StatsRunPlan& plan) {
   return manifest;
 }
 
-// Merges the sums of the parts in order and derives lengths and positions from the examples.
+// Merges the sums of all parts in order; computes lengths and positions from the examples.
 Statistics merge_part_sums(const std::vector<Journal>& parts) {
-  // A shard without documents is valid: there may be more shards than texts.
+  // A shard without documents is valid, because there may be more shards than texts.
   auto part =
       std::ranges::find_if(parts, [](const Journal& each) { return !each.entries().empty(); });
   if (part == parts.end())
@@ -155,7 +155,7 @@ class StatisticsRun {
     const auto start = Clock::now();
     ExampleSource source(plan_.run, options_.shard);
     StatsPartWriter part(journal, {plan_.statistics, {}});
-    // Ids are checked for duplicates when a run begins; a resumed run skips this check.
+    // A new run checks ids for duplicates; a resumed run does not need to.
     auto counting = source.start_counting_examples(
         part.has_no_segments() && source.has_dataset_ids(), shows_progress());
     if (!part.has_no_segments()) {
@@ -210,7 +210,7 @@ class StatisticsRun {
     });
   }
 
-  // Devices compute batches concurrently; their statistics are added in batch order.
+  // Devices compute batches concurrently, but statistics are added in batch order.
   bool add_with_workers(BatchReader& reader, const LoadedCheckpoint& model, StatsPartWriter& part) {
     struct Computed {
       BatchStatistics held;
@@ -239,7 +239,7 @@ class StatisticsRun {
     });
   }
 
-  // Calls `add_next` until the texts end (returns true) or the run is stopped (returns false).
+  // Calls `add_next` until there are no more texts (returns true) or the run is stopped (false).
   bool add_batches(StatsPartWriter& part, const std::function<bool()>& add_next) {
     Progress progress({.what = "stats",
                        .unit = "documents",

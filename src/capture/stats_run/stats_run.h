@@ -1,5 +1,5 @@
 // Runs statistics from the first document to the published files, and merges shards. Parts and
-// locks work as in a capture (capture/format/data_root.h).
+// locks are the same as for captures (capture/format/data_root.h).
 #pragma once
 
 #include <functional>
@@ -15,8 +15,8 @@ namespace qkscope {
 
 extern const RunKind kStatisticsRun;
 
-// Statistics and a capture of the same texts and model from the same forward passes. Each output is
-// byte-identical to a separate run, and each resumes from its own journal.
+// Results of computing statistics and a capture in the same forward passes. Each output is
+// byte-identical to a separate run and is resumed from its own journal.
 struct StatsAndCaptureResult {
   StatsResult statistics;
   std::optional<CaptureResult> capture;  // nullopt if the statistics needed no forward pass
@@ -31,10 +31,10 @@ void copy_run_totals(StatsResult& result, const PartRunResult& run);
 StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
                                 const SharedPassCapture* capture = nullptr);
 
-// Throws a bad-input error when the folder holds a finished capture.
+// Throws a bad-input error if the folder contains a finished capture.
 void refuse_finished_capture(const std::string& folder);
 
-// Writes finished statistics to root.final_folder(); `add_examples` appends in dataset order.
+// Writes final statistics to root.final_folder(). `add_examples` appends examples in dataset order.
 void write_final_statistics(const DataRoot& root, const Statistics& statistics,
                             DocumentSource& documents,
                             const std::function<void(ExamplesWriter&)>& add_examples);

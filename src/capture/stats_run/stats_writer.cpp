@@ -1,4 +1,4 @@
-// Implements StatsWriter of qkscope/experimental/engine.h.
+// Implements StatsWriter from qkscope/experimental/engine.h.
 #include <optional>
 #include <utility>
 
@@ -63,7 +63,7 @@ void StatsWriter::add(const WriterDocument& document, const RunPass& run) {
     const auto example = state_->list.next_to_store(document);
     if (!example) return;
     const auto prepared = prepare_batch(state_->plan.run_plan().run.manifest, {*example});
-    // Sums are added after all layers have arrived: an engine that fails leaves no partial sums.
+    // Add sums only after all layers have arrived: a failing engine leaves no partial sums.
     auto held =
         state_->pass->compute_batch(prepared, [&](const Batch& batch, LayerStatistics& statistics) {
           state_->feed.run(batch, run, statistics);

@@ -22,13 +22,13 @@
 namespace qkscope {
 namespace {
 
-// Maximum number of heads that one thread writes at once; each keeps a row group in memory.
+// Maximum number of heads that a thread writes at the same time; each keeps a row group in memory.
 constexpr std::size_t kMaxHeadsPerJob = 4;
 constexpr std::size_t kMaxOpenSegments = 1024;
 constexpr std::size_t kReservedFiles = 16;  // reserve for folders, the log and a host program
 
-// Memory limits of background work, which keeps the files of all heads open: Parquet holds the open
-// row group and the metadata of all row groups until a file is closed.
+// Memory limits of background assembly, which keeps the files of all heads open: Parquet holds the
+// current row group and the metadata of all row groups in memory until a file is closed.
 constexpr std::int64_t kBackgroundRowGroupBytes = std::int64_t{4} << 30;
 constexpr std::int64_t kBackgroundMetadataBytes = std::int64_t{512} << 20;
 constexpr std::int64_t kMetadataBytesPerRowGroup = 8 << 10;
@@ -46,7 +46,7 @@ struct FileBudget {
 
   FileBudget() {
     const auto room = usable_file_descriptors();
-    // A thread may hold two segments that other threads have evicted from the cache.
+    // A thread may still use two segments that other threads have evicted from the cache.
     constexpr std::size_t kPerThread = kMaxHeadsPerJob + 2;
     threads =
         std::clamp<std::size_t>(room / 2 / kPerThread, 1, static_cast<std::size_t>(thread_count()));
@@ -61,7 +61,7 @@ std::size_t count_heads(const Manifest& manifest) {
   return count;
 }
 
-// Returns how many heads may have open files during background work.
+// Returns the number of heads whose files background assembly may keep open.
 std::size_t max_background_heads(const Manifest& manifest) {
   const auto memory = std::int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
   std::int64_t width = 0;
@@ -75,7 +75,7 @@ std::size_t max_background_heads(const Manifest& manifest) {
 
 }  // namespace
 
-// The files of consecutive heads of a group, written by one thread: their rows lie together.
+// Output files of adjacent heads in a group, whose rows are contiguous. Written by one thread.
 class CaptureAssembler::HeadFiles {
  public:
   // The manifest must outlive this object.
@@ -110,7 +110,7 @@ class CaptureAssembler::HeadFiles {
   void finish() {
     for (const auto& writer : writers_) writer->finish();
   }
-  // Deletes the unfinished files. The next append_new_rows() starts with the first segment again.
+  // Deletes the unfinished files, so that the next append_new_rows() starts at the first segment.
   void discard() { *this = HeadFiles(*manifest_, group_, heads_); }
 
  private:
@@ -163,7 +163,7 @@ CaptureAssembler::CaptureAssembler(const DataRoot& root, std::vector<Journal> pa
     : root_(root), folder_(root.final_folder()), parts_(std::move(parts)) {
   for (const auto& part : parts_) verified_.push_back({&part});
   const auto& manifest = parts_.front().manifest();
-  // Small jobs balance the threads; large ones read each segment less often.
+  // Small jobs balance the load of the threads; large jobs read each segment fewer times.
   const auto most =
       std::clamp<std::size_t>(count_heads(manifest) / FileBudget().threads / 8, 1, kMaxHeadsPerJob);
   for (std::size_t group = 0; group < manifest.groups.size(); ++group) {
@@ -208,7 +208,7 @@ void CaptureAssembler::announce_segment(const JournalEntry& entry) {
   more_.notify_one();
 }
 
-// Threads started here inherit the low priority, so that threads that feed the device run first.
+// New threads inherit the low priority, so that threads that feed the device run first.
 void CaptureAssembler::run_background_assembly() {
   (void)::setpriority(PRIO_PROCESS, 0, 19);  // on Linux affects only the calling thread
   try {
@@ -218,13 +218,13 @@ void CaptureAssembler::run_background_assembly() {
       append_newest_segment();
     }
   } catch (const std::exception& error) {
-    // After an error, finish() does all the work and reports the error if it persists.
+    // After an error, finish() redoes all the work and reports the error if it persists.
     log::debug("files are not made ahead any more: {}", error.what());
     for (auto& job : jobs_) job.discard();
   }
 }
 
-// Blocks until a segment is available. Returns false when background work is stopped.
+// Blocks until a segment is available. Returns false if background work was stopped.
 bool CaptureAssembler::wait_for_segment() {
   std::unique_lock lock(mutex_);
   more_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
@@ -234,9 +234,9 @@ bool CaptureAssembler::wait_for_segment() {
   return true;
 }
 
-// Appends the rows of the newest segment to the head files of the background jobs. Skips files that
-// have too many row groups, and all remaining files once background work is stopped; finish()
-// appends the skipped rows.
+// Appends the rows of the newest segment to the head files of the background jobs. Skips files with
+// too many row groups, and all remaining files once background work is stopped; finish() appends
+// the skipped rows.
 void CaptureAssembler::append_newest_segment() {
   SegmentCache segments(parts_, 1);
   std::atomic<std::size_t> next = 0;
@@ -295,7 +295,7 @@ void CaptureAssembler::finish(bool quiet) {
              capture_state_json(manifest, summary).dump(2) + "\n");
 }
 
-// Starts with the last jobs: background work did not reach them, so they take longest.
+// Starts with the last jobs, which background work did not reach and which therefore take longest.
 BucketCounts CaptureAssembler::write_heads(SegmentCache& segments, std::size_t threads,
                                            bool quiet) {
   Progress progress({.what = "files",

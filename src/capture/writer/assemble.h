@@ -17,22 +17,22 @@
 
 namespace qkscope {
 
-// Writes the final files to DataRoot::final_folder(). In a run without shards most of the work can
-// be done in the background, while the device computes.
+// Writes the final files to DataRoot::final_folder(). Without shards, most of the work can be done
+// in the background while the device computes.
 class CaptureAssembler {
  public:
-  // `parts`: all shards in order, or the only part of a run without shards.
+  // `parts`: all shards in order, or the single part of a run without shards.
   CaptureAssembler(const DataRoot& root, std::vector<Journal> parts);
   ~CaptureAssembler();  // removes unfinished files
 
-  // Starts converting the segments of the only part on threads of low priority: existing segments
-  // and those passed to announce_segment().
+  // Starts converting the segments of the single part on low-priority threads: existing segments,
+  // and segments passed to announce_segment().
   void start_background_assembly();
-  // Announces a segment that was added to the part's journal. Does not block.
+  // Announces a segment that was added to the journal of the part. Does not block.
   void announce_segment(const JournalEntry& entry);
 
-  // Writes the remaining rows and closes all files after the last segment. Throws a bad-input error
-  // on damaged segments. The caller publishes the files.
+  // Writes the remaining rows and closes all files. Call after the last segment. Throws a bad-input
+  // error for damaged segments. The caller publishes the files.
   void finish(bool quiet);
 
  private:

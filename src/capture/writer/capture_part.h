@@ -12,20 +12,20 @@ namespace qkscope {
 
 class CapturePart {
  public:
-  // Locks and opens the part; the plan must outlive it. Ignores run.assemble.
+  // Locks and opens the part. The plan must outlive this object. run.assemble is ignored.
   CapturePart(const WriterPlan& plan, PartRun run);
   ~CapturePart();
 
-  // Whether examples are missing; the methods below, except finish(), need an open part.
+  // Whether examples are still missing. All following methods except finish() require an open part.
   bool is_open() const { return writer_ != nullptr; }
   const Journal& journal() { return session_.journal(); }
   CapturePartWriter& writer() { return *writer_; }
-  // Writes final files while the caller computes (CaptureAssembler).
+  // Starts writing final files while the caller computes (CaptureAssembler).
   void start_background_assembly() { assembler_->start_background_assembly(); }
-  // Stores everything on disk and, if `all` examples were added, marks the part complete.
+  // Flushes all rows to disk and, if `all` examples were added, marks the part complete.
   void close(bool all);
 
-  // Assembles and publishes the final files of a complete part of a run without shards.
+  // If the part is complete and the run has no shards, assembles and publishes the final files.
   PartRunResult finish();
 
  private:

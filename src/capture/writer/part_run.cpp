@@ -12,7 +12,7 @@
 namespace qkscope {
 namespace {
 
-// Log cleanup errors; the original exception or outcome is the one to report.
+// Logs cleanup errors; the original exception or outcome is the one to report.
 template <typename Cleanup>
 void clean_up(const Cleanup& cleanup) {
   try {
@@ -45,7 +45,7 @@ void check_any_part_exists(const DataRoot& root, const RunKind& kind) {
               kind.noun, kind.command);
 }
 
-// Parts copied into the folder by hand may belong to another run.
+// Throws a bad-input error for parts of different runs, for example parts copied by hand.
 void check_parts_of_same_run(const DataRoot& root, const Journal& first, const Journal& part) {
   const auto difference = describe_manifest_difference(first.manifest(), part.manifest());
   if (!difference.empty())
@@ -53,7 +53,7 @@ void check_parts_of_same_run(const DataRoot& root, const Journal& first, const J
               part.folder(), difference);
 }
 
-// Returns all shards in order; they share one manifest object.
+// Opens the parts of all shards in order; they share one manifest object.
 std::vector<Journal> open_complete_parts(const DataRoot& root, const RunKind& kind) {
   check_any_part_exists(root, kind);
   const auto count = root.list_started_shards().front().count;
@@ -98,7 +98,7 @@ PartRunResult merge_in_folder(const DataRoot& root, const RunKind& kind,
 
 PartSession::PartSession(PartRun run, UnopenedTag) : run_(std::move(run)) {}
 
-// A delegating constructor, so that the destructor cleans up if open() throws.
+// Delegates to another constructor, so that the destructor cleans up if open() throws.
 PartSession::PartSession(PartRun run) : PartSession(std::move(run), UnopenedTag()) {
   open();
 }
@@ -123,7 +123,7 @@ void PartSession::open() {
   stored->begin_or_join_run(run_.manifest, run_.shard, run_.overwrite);
   stored_ = std::move(stored);
   root_.emplace(stored_->local_root(), run_.kind);
-  // If the local data root is finished, an earlier process ended before it uploaded the files.
+  // If the local data root is finished, an earlier process ended before it could upload the files.
   if (!root_->is_finished()) open_folder();
 }
 

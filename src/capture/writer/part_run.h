@@ -20,7 +20,7 @@ namespace qkscope {
 
 class StoredRun;
 
-// Totals over the parts that a call wrote, resumed or merged.
+// Totals over the parts that were written, resumed or merged.
 struct PartRunResult {
   RunOutcome outcome = RunOutcome::finished;
   std::int64_t examples = 0;
@@ -41,23 +41,23 @@ struct PartRun {
   Shard shard = {};
   bool overwrite = false;
   bool quiet = false;
-  // Throws when the inputs cannot be read. Called before an overwrite removes any file.
+  // Throws if the inputs cannot be read. Called before --overwrite removes any file.
   std::function<void()> check_inputs;
   AssembleParts assemble;
 };
 
-// The part of a run from its lock to its published files. The caller appends segments to an open
-// part and marks its journal complete after the last example.
+// Manages a part of a run from locking the folder to publishing the files. The caller appends
+// segments to an open part and marks its journal complete after the last example.
 class PartSession {
  public:
-  // Locks the data root and opens the part, or finds that the run is finished.
+  // Locks the data root and opens the part, or detects that the run is already finished.
   explicit PartSession(PartRun run);
-  // Without finish(), removes a part without journal entries; any other part can be resumed.
+  // Unless finish() was called, removes a part without journal entries; other parts can be resumed.
   ~PartSession();
 
-  // Whether examples are missing: false for a finished run and for a complete part.
+  // Whether examples are still missing; false for a finished run or a complete part.
   bool is_open() const { return journal_ && !journal_->is_complete(); }
-  // The folder and the journal of the part; only valid if is_open().
+  // Folder and journal of the part; valid only if is_open().
   const DataRoot& root() const { return *root_; }
   Journal& journal() { return *journal_; }
 

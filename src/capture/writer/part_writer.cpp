@@ -21,10 +21,10 @@ constexpr std::uint64_t kSegmentBytes = std::uint64_t{64} << 20;
 constexpr std::size_t kSegmentExamples = 64;
 constexpr auto kSegmentTime = std::chrono::seconds(2);
 
-// Receives vectors of shape (positions, selected heads, head_dim) in float32.
+// Receives float32 vectors of shape (positions, selected heads, head_dim).
 using RowSink = std::function<void(const SampledRows& rows, ConstTensorView vectors)>;
 
-// NaN and infinity have the largest exponent, so one maximum over the bits checks the vector.
+// NaN and infinity have the largest exponent, so the maximum of the bit patterns reveals them.
 bool all_finite(std::span<const float> vector) {
   std::uint32_t largest = 0;
   for (const float number : vector)
@@ -77,7 +77,7 @@ class CaptureObserver : public Observer {
     seconds_ += seconds_since(start);
   }
 
-  // Throws a bad-input error unless an (external) pass showed every wanted hook point once.
+  // Throws a bad-input error unless the engine passed every requested hook point exactly once.
   void check_complete() const {
     for (std::size_t group = 0; group < seen_.size(); ++group) {
       const auto point = plan_.points[group];
@@ -160,7 +160,7 @@ CapturedBatch::BatchTotals capture_batch(const WriterPlan& plan, const PreparedB
   observer.check_complete();
   auto count = observer.count();
   count.forward_seconds = seconds_since(start);
-  // A GPU computes while rows are stored; on the CPU storing rows delays the forward pass.
+  // A GPU computes while rows are stored; on the CPU, storing rows delays the forward pass.
   if (plan.backend.device.kind == Device::Kind::cpu) count.forward_seconds -= observer.seconds();
   return count;
 }

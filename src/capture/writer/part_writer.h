@@ -1,4 +1,4 @@
-// Takes the sampled rows of the selected heads from forward passes and appends them to a part.
+// Receives the sampled rows of the selected heads from forward passes and appends them to a part.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ struct WriterPlan {
   bool keep_non_finite = false;   // false: a vector with NaN or infinity ends the run
 };
 
-// Positions [begin, end) of a HeadGroupSample, all from one example.
+// Positions [begin, end) of a HeadGroupSample that belong to the same example.
 struct SampledRows {
   std::size_t example = 0;  // index in the batch
   std::size_t group = 0;    // index in the manifest
@@ -35,7 +35,7 @@ struct SampledRows {
   std::size_t end = 0;
 };
 
-// The sampled rows of one batch, buffered in memory until the batch is next in order.
+// Sampled rows of one batch, kept in memory until all earlier batches are written.
 struct CapturedBatch {
   // Totals over all heads.
   struct BatchTotals {
@@ -51,7 +51,7 @@ struct CapturedBatch {
   BatchTotals count;
 };
 
-// Copies float32 (rows, heads, width) with any row and head strides to a contiguous tensor.
+// Copies a float32 tensor (rows, heads, width) with any row and head strides to contiguous memory.
 Tensor dense_copy(ConstTensorView from);
 
 // Runs a batch and returns its sampled rows. Throws a bad-input error for a vector with NaN or
@@ -63,16 +63,16 @@ CapturedBatch capture_to_memory(const WriterPlan& plan, const PreparedBatch& pre
 // little work. Closing waits for the disk and therefore runs on another thread.
 class CapturePartWriter {
  public:
-  // The journal must not be used elsewhere until flush() returns or the writer is destroyed.
-  // `stored` is called on another thread after a segment is recorded in the journal.
+  // The caller must not use the journal until flush() returns or the writer is destroyed. `stored`
+  // is called on another thread after a segment is recorded in the journal.
   CapturePartWriter(const WriterPlan& plan, Journal& journal,
                     std::function<void(const JournalEntry&)> stored = {});
 
   // Like capture_to_memory() and append(), but without buffering the rows in memory.
   void capture_and_store(const PreparedBatch& prepared, const RunPass& run);
-  // Stores the rows of a batch that ran on another worker.
+  // Stores the rows of a batch that another worker ran.
   void append(const PreparedBatch& prepared, const CapturedBatch& captured);
-  // Closes the open segment and waits until everything so far is on disk.
+  // Closes the open segment and waits until all rows are on disk.
   void flush();
 
   std::int64_t examples() const { return done_.examples; }  // including resumed ones

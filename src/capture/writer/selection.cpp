@@ -15,7 +15,7 @@
 namespace qkscope {
 namespace {
 
-// Returns the given indices sorted without duplicates; all of [0, count) if none are given.
+// Returns the given indices, sorted and without duplicates, or all of [0, count) if none are given.
 std::vector<std::int64_t> checked_indices(const std::optional<std::vector<std::int64_t>>& given,
                                           std::int64_t count, const std::string& key) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(count));
@@ -68,7 +68,7 @@ bool has_sliding_window(const ModelConfig& model, std::int64_t layer) {
   return model.layers[static_cast<std::size_t>(layer)].window > 0;
 }
 
-// Returns the keys head_sampling_* as qk-sniffer writes them to its state file.
+// Returns the metadata keys head_sampling_* in the format of qk-sniffer's state file.
 Json sampling_metadata(const ModelConfig& model, const HeadFilter& filter, std::size_t selected,
                        std::size_t selected_keys, std::int64_t excluded) {
   std::int64_t sliding = 0;

@@ -1,5 +1,5 @@
-// Chooses what a capture stores: heads, by a filter and a seeded random draw, and token positions;
-// and the batches of examples with their chosen positions.
+// Chooses what a capture stores: heads (by a filter and a seeded random draw) and token positions.
+// Also defines batches of examples with their sampled positions.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct HeadSelection {
     std::set<std::int64_t> queries;
     std::set<std::int64_t> keys;
   };
-  // Selected heads by layer. Cross-attention layers are candidates too, so that draws agree with
+  // Selected heads by layer. Cross-attention layers take part in the draw, so that it agrees with
   // published captures, but heads drawn there produce no vectors and are left out.
   std::map<std::int64_t, LayerHeads> layers;
   std::vector<std::int64_t> eligible_layers;  // layers with candidates
@@ -32,10 +32,10 @@ struct HeadSelection {
   Json metadata;  // keys head_sampling_* of the state file and the dataset card
 };
 
-// Throws a bad-input error for layers or heads that do not exist, and if no head is left.
+// Throws a bad-input error for layers or heads that do not exist, or if no head is left.
 HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter);
 
-// Seed for sampling one example, layer and kind ('q' or 'k').
+// Returns the seed for sampling positions of one example, layer and kind ('q' or 'k').
 std::uint64_t sampling_seed(std::int64_t example_key, std::int64_t layer, char kind);
 
 // Samples token positions of an example. The positions are bit-identical to those of qk-sniffer.
@@ -46,8 +46,8 @@ class PositionSampler {
   std::int32_t bucket_of(std::int64_t position) const { return buckets_.bucket_of(position); }
   float keep_probability(std::int32_t bucket) const;  // of keeping a position in this bucket
 
-  // Returns the sampled positions of [0, length), ascending. If more than max_rows are sampled,
-  // keeps those with the smallest hash of seed and position, which is a deterministic choice.
+  // Returns the sampled positions in [0, length), ascending. If there are more than max_rows, keeps
+  // those with the smallest hash of seed and position, so that the result is deterministic.
   std::vector<std::int32_t> sample(std::uint64_t seed, std::int64_t length) const;
 
  private:
@@ -55,7 +55,7 @@ class PositionSampler {
   PositionBuckets buckets_;
 };
 
-// ---- Examples that run in one forward pass, with the token positions that the capture keeps ----
+// ---- Examples of one forward pass, with the token positions that the capture stores ----
 
 // A text, or a chunk of a text.
 struct Example {
@@ -79,7 +79,7 @@ struct PreparedBatch {
   std::int64_t tokens() const { return batch.rows(); }
 };
 
-// Samples the positions of every head group of the manifest.
+// Samples positions for every head group in the manifest.
 PreparedBatch prepare_batch(const Manifest& manifest, std::vector<Example> examples);
 
 }  // namespace qkscope

@@ -35,7 +35,7 @@ std::map<std::string, std::string> load_weight_index(const std::string& folder,
   return parse_weight_index(file.text(), file.path());
 }
 
-// Checks all shards before opening any, so that the message lists every missing download.
+// Checks all shards before opening any of them, so that the message lists every missing file.
 void check_shards(const std::string& folder, const std::string& index,
                   const std::set<std::string>& shards) {
   std::vector<std::string> missing;
@@ -58,8 +58,8 @@ bool stays_in_folder(const std::string& shard) {
          path.is_relative() && std::find(path.begin(), path.end(), "..") == path.end();
 }
 
-// Rewrites the token Infinity, which Python writes and JSON does not have, as transformers writes
-// it: {"__float__": "Infinity"}. Strings remain as they are.
+// Rewrites the bare word Infinity, which Python writes but JSON does not allow, as transformers
+// does: {"__float__": "Infinity"}. Text inside strings is left unchanged.
 std::string quote_infinities(std::string_view text) {
   constexpr std::string_view kToken = "Infinity";
   std::string result;
@@ -219,11 +219,11 @@ void Checkpoint::add_tensor(const std::string& name, std::size_t file) {
   const TensorHeaderEntry& entry = files_[file].header().tensors.at(name);
   tensors_.emplace(
       name, TensorLocation{{name, entry.shape, entry.stored_dtype, file_names_[file]}, file, name});
-  // In PyTorch files several tensors may share one storage.
+  // Several tensors in a PyTorch file may share one storage, which is counted once.
   if (counted_.emplace(file, entry.begin).second) bytes_ += entry.end - entry.begin;
 }
 
-// Writers of safetensors drop tensors that share memory and record {"dropped name": "kept name"} in
+// safetensors writers drop tensors that share memory and record {"dropped name": "kept name"} in
 // the metadata. Metadata values that are not tensor names are ignored.
 void Checkpoint::add_aliases() {
   for (const auto& file : files_) {

@@ -1,5 +1,5 @@
 // A checkpoint on disk: a Hugging Face folder with config.json and weights (single file or shards),
-// or a GGUF file that is presented as such a folder.
+// or a GGUF file presented as such a folder.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace qkscope {
 
-// Move-only. Tensor views point into the mapped files and must not outlive the Checkpoint.
+// Move-only. Tensor views point into mapped files and must not outlive the Checkpoint.
 class Checkpoint {
  public:
   // Opens the weights of `folder`, tried in this order: model.safetensors,
@@ -34,16 +34,16 @@ class Checkpoint {
   const Json& config() const { return *config_; }                      // content of config.json
   const std::string& config_source() const { return config_source_; }  // for error messages
 
-  // Aliases declared in the metadata of a safetensors file count as tensors.
+  // Tensors include aliases declared in the metadata of a safetensors file.
   bool has(const std::string& name) const { return tensors_.contains(name); }
   const TensorInfo& info(const std::string& name) const { return tensor_location(name).info; }
   ConstTensorView tensor(const std::string& name) const;
-  // Returns a float8 matrix with block scales as float32; dequantized on first use and cached.
+  // Returns a float8 matrix with block scales as float32; converts on first use and caches.
   ConstTensorView dequantized_float8(const std::string& name, const std::string& scales,
                                      const std::vector<std::int64_t>& block) const;
   std::vector<std::string> names() const;         // sorted
   std::uint64_t bytes() const { return bytes_; }  // shared storage counts once
-  // Additional memory, in bytes, for tensors that are dequantized.
+  // Additional memory in bytes for dequantized tensors.
   std::uint64_t widened_bytes() const { return gguf_ == nullptr ? 0 : gguf_->widened_bytes(); }
 
  private:
@@ -72,24 +72,24 @@ class Checkpoint {
   std::uint64_t bytes_ = 0;
 };
 
-// Returns the weight files of a checkpoint: the single file, or the index and its shards. Empty if
+// Returns the weight files of a checkpoint: a single file, or the index and its shards. Empty if
 // there are no weights or a shard is missing.
 std::vector<std::string> weight_files(const std::string& folder);
 
-// Parses a config.json, in which Infinity, as Python writes it, is {"__float__": "Infinity"}.
+// Parses a config.json. Infinity, as written by Python, becomes {"__float__": "Infinity"}.
 Json load_config_file(const std::string& path);
 
 // Reads config.json, which must be a JSON object; weights need not exist. For a GGUF file, returns
 // the equivalent config.json.
 Json load_config(const std::string& folder);
 
-// Returns the path that error messages give for the configuration: config.json or the GGUF file.
+// Returns the path of the configuration for error messages: config.json or the GGUF file.
 std::string config_source(const std::string& folder);
 
 // Merges `overrides` into `config`: objects are merged recursively, other values are replaced.
 Json merge_overrides(Json config, const Json& overrides);
 
-// Tensor names listed in the shard index of a folder, sorted; weights need not exist.
+// Tensor names listed in the shard index of a folder, sorted. The shards themselves need not exist.
 struct IndexedTensors {
   std::string index;  // path of the index file; "" if there is none
   std::vector<std::string> names;
@@ -98,7 +98,7 @@ IndexedTensors indexed_tensors(const std::string& folder);
 
 // ---- Weight files and the shard index
 
-// A single weight file, or an index of shards.
+// File names of a weight format: a single file, and the index of a sharded checkpoint.
 struct WeightFileNames {
   const char* single;
   const char* index;
@@ -109,8 +109,8 @@ inline constexpr std::array kWeightFormats = {
     WeightFileNames{"pytorch_model.bin", "pytorch_model.bin.index.json"},
 };
 
-// Parses a shard index and returns tensor name → shard file. Throws a bad-input error for a shard
-// path outside the checkpoint folder. Error messages start with `where`.
+// Parses a shard index and returns a map from tensor name to shard file. Throws a bad-input error
+// for a shard path outside the checkpoint folder. Error messages start with `where`.
 std::map<std::string, std::string> parse_weight_index(std::string_view text,
                                                       const std::string& where);
 

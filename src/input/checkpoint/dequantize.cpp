@@ -21,7 +21,7 @@
 namespace qkscope {
 namespace {
 
-// Blocks are parsed by byte; 16-bit fields are little-endian. q: quantized integer.
+// Blocks are read byte by byte; 16-bit fields are little-endian. q: quantized integers.
 float read_half(const std::uint8_t* bytes) {
   return to_float(Fp16{static_cast<std::uint16_t>(bytes[0] | bytes[1] << 8)});
 }
@@ -29,12 +29,12 @@ float read_half(const std::uint8_t* bytes) {
 constexpr int kSmallBlock = 32;   // elements per block of Q4_0 to Q8_0
 constexpr int kLargeBlock = 256;  // elements per block of Q2_K to Q6_K
 
-// Low nibbles of 16 bytes hold elements 0 to 15, high nibbles hold elements 16 to 31.
+// The low nibbles of 16 bytes hold elements 0 to 15, the high nibbles elements 16 to 31.
 int nibble(const std::uint8_t* bytes, int i) {
   return i < 16 ? bytes[i] & 0xf : bytes[i - 16] >> 4;
 }
 
-// Returns bit 4 (the fifth bit) of element i; the bits of 32 elements are packed into four bytes.
+// Returns bit 4 (the fifth bit) of element i. Four bytes hold this bit for 32 elements.
 int fifth_bit(const std::uint8_t* bytes, int i) {
   return (bytes[i / 8] >> (i % 8) & 1) << 4;
 }
@@ -72,30 +72,30 @@ void dequantize_q8_0(const std::uint8_t* block, float* values) {
     values[i] = scale * static_cast<float>(static_cast<std::int8_t>(block[2 + i]));
 }
 
-// Block layout: exponent of the scale, q[16]; a q is the index of a four-bit float.
+// Block layout: exponent of the scale, q[16]. Each q is an index into a table of 4-bit floats.
 void dequantize_mxfp4(const std::uint8_t* block, float* values) {
   constexpr float kTwice[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
   const float half_scale = std::ldexp(1.0f, block[0] - 128);
   for (int i = 0; i < kSmallBlock; ++i) values[i] = kTwice[nibble(block + 1, i)] * half_scale;
 }
 
-// Two-bit field of element i: 32 bytes hold 128 elements, 32 per pair of bits.
+// Returns the two-bit field of element i. 32 bytes hold 128 elements, 32 in each pair of bits.
 int two_bits(const std::uint8_t* bytes, int i) {
   return bytes[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
 }
 
-// Returns the four-bit field of element i. The low halves of 32 bytes hold elements 0 to 31, their
-// high halves elements 32 to 63.
+// Returns the four-bit field of element i. The low nibbles of 32 bytes hold elements 0 to 31, the
+// high nibbles elements 32 to 63.
 int four_bits(const std::uint8_t* bytes, int i) {
   return bytes[i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4) & 0xf;
 }
 
-// Returns the one-bit field of element i < 256, which is bit i / 32 of byte i % 32.
+// Returns the one-bit field of element i < 256: bit i / 32 of byte i % 32.
 int one_bit(const std::uint8_t* bytes, int i) {
   return bytes[i % 32] >> (i / 32) & 1;
 }
 
-// Block layout: scales[16], q[64], scale, scale of the minima. 4-bit scale and minimum per 16.
+// Block layout: scales[16] (4-bit scale and minimum of 16 elements), q[64], scale, minimum scale.
 void dequantize_q2_k(const std::uint8_t* block, float* values) {
   const float scale = read_half(block + 80);
   const float minimum = read_half(block + 82);
@@ -107,7 +107,7 @@ void dequantize_q2_k(const std::uint8_t* block, float* values) {
   }
 }
 
-// Block layout: high bits[32], q[64], scales[12] (16 six-bit values), scale.
+// Block layout: high bits[32], q[64], scales[12] (sixteen 6-bit values), scale.
 void dequantize_q3_k(const std::uint8_t* block, float* values) {
   const std::uint8_t* scales = block + 96;
   const float scale = read_half(block + 108);
@@ -122,14 +122,14 @@ void dequantize_q3_k(const std::uint8_t* block, float* values) {
   }
 }
 
-// Returns the six-bit scale and minimum of the k-th group of 32 elements, packed into twelve bytes.
+// Returns the six-bit scale and minimum of the k-th group of 32 elements from twelve packed bytes.
 std::pair<int, int> scale_and_minimum(const std::uint8_t* bytes, int k) {
   if (k < 4) return {bytes[k] & 0x3f, bytes[k + 4] & 0x3f};
   return {(bytes[k + 4] & 0xf) | (bytes[k - 4] >> 2 & 0x30),
           (bytes[k + 4] >> 4) | (bytes[k] >> 2 & 0x30)};
 }
 
-// Block layout: scale, scale of the minima, 12 bytes of 6-bit scales and minima, values of `q`.
+// Block layout: scale, scale of the minima, 12 bytes of 6-bit scales and minima, then the q values.
 template <typename Q>
 void dequantize_with_minimum(const std::uint8_t* block, float* values, Q q) {
   const float scale = read_half(block);
@@ -150,7 +150,7 @@ void dequantize_q5_k(const std::uint8_t* block, float* values) {
       block, values, [&](int i) { return four_bits(block + 48, i) | one_bit(block + 16, i) << 4; });
 }
 
-// Block layout: low four bits[128], high two bits[64], scales[16], scale.
+// Block layout: low 4 bits of q (128 bytes), high 2 bits (64 bytes), scales[16], scale.
 void dequantize_q6_k(const std::uint8_t* block, float* values) {
   const std::uint8_t* scales = block + 192;
   const float scale = read_half(block + 208);
@@ -200,8 +200,8 @@ DType memory_dtype(const GgufTensorSource& source) {
   return source.stored_plus_one ? DType::f32 : source.tensor->type->plain.value_or(DType::f32);
 }
 
-// Returns the position of row `row` in the file. llama.cpp interleaves RoPE pairs, (0, 1), (2, 3),
-// ...; Hugging Face checkpoints rotate halves, (0, d/2), (1, d/2 + 1), ...
+// Returns the row of the GGUF file that holds row `row`. llama.cpp interleaves RoPE pairs, (0, 1),
+// (2, 3), ...; Hugging Face checkpoints rotate halves, (0, d/2), (1, d/2 + 1), ...
 std::int64_t row_in_gguf_file(std::int64_t row, std::int64_t rows_of_head) {
   const auto within = row % rows_of_head;
   const auto half = rows_of_head / 2;

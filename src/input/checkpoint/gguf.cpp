@@ -87,7 +87,7 @@ class GgufParser {
     const auto type = reader_.read<std::uint32_t>(what);
     const auto count = take_count(fmt::format("the length of {}", what), kMostElements);
     if (type == kList) bad_input("{}: {} is a list of lists, which is not supported", where_, what);
-    // Every element takes at least one byte, so the count is checked before memory is reserved.
+    // Every element takes at least one byte, so check the count before reserving memory.
     if (count > reader_.bytes_left())
       bad_input("{}: {} has {} elements, which the file is too short for", where_, what, count);
     Json list = Json::array();
@@ -146,7 +146,7 @@ class GgufParser {
                   std::numeric_limits<std::int32_t>::max());
       tensor.shape.insert(tensor.shape.begin(), static_cast<std::int64_t>(size));
     }
-    // llama.cpp drops outer dimensions of one when it writes a file, its converter does not.
+    // llama.cpp drops outer dimensions of size 1 when it writes a file; its converter keeps them.
     while (tensor.shape.size() > 1 && tensor.shape.front() == 1)
       tensor.shape.erase(tensor.shape.begin());
     const auto type = reader_.read<std::uint32_t>(what);
@@ -159,7 +159,7 @@ class GgufParser {
     return tensor;
   }
 
-  // Returns the size of a tensor in bytes. Each row must consist of complete blocks.
+  // Returns the size of a tensor in bytes. Rows must consist of complete blocks.
   std::uint64_t byte_count(const GgufTensor& tensor, const std::string& what) const {
     const auto row = tensor.shape.empty() ? 1 : tensor.shape.back();
     if (row % tensor.type->elements != 0)

@@ -1,5 +1,5 @@
-// GGUF files (the llama.cpp format): metadata, element types and tensor positions, and the view of
-// such a file as the Hugging Face checkpoint it was converted from.
+// GGUF files (the llama.cpp format): metadata, element types and tensor positions, and a view of
+// the file as the Hugging Face checkpoint from which it was converted.
 #pragma once
 
 #include <cstddef>
@@ -50,13 +50,13 @@ struct GgufTensor {
 };
 
 struct GgufHeader {
-  // Values are numbers, booleans, strings or lists. Strings are raw bytes and may be invalid UTF-8.
+  // Values are numbers, booleans, strings or lists. Strings are raw bytes, possibly invalid UTF-8.
   std::map<std::string, Json> metadata;
   std::map<std::string, GgufTensor> tensors;
 };
 
-// Parses and validates the header: lengths are checked before allocation, names are unique, element
-// types are supported, tensors lie inside the file. Error messages start with `where`.
+// Parses and validates the header: checks lengths before allocating memory, and that names are
+// unique, element types supported and tensors inside the file. Error messages start with `where`.
 GgufHeader parse_gguf(std::span<const std::byte> file, const std::string& where);
 
 // Typed access to GGUF metadata. A missing key without `fallback` is a bad-input error.
@@ -83,7 +83,7 @@ class GgufMetadata {
   std::string where_;
 };
 
-// A tensor of the checkpoint and the transformation that llama.cpp's converter applied.
+// A tensor in a GGUF file and the transformations that llama.cpp's converter applied to it.
 struct GgufTensorSource {
   const GgufTensor* tensor;
   std::int64_t interleaved_heads = 0;  // heads of q or k rows stored as RoPE pairs; 0: none
@@ -100,13 +100,13 @@ struct GgufModel {
   std::map<std::string, GgufTensorSource> tensors;  // keyed by Hugging Face name
 };
 
-// Builds the Hugging Face view of a GGUF file. `file` is the whole file, needed for the RoPE
-// frequency factors, which are stored as tensors. The result points into `header`. Throws a
+// Builds the Hugging Face view of a GGUF file. `file`: the whole file, from which the RoPE
+// frequency factors are read (they are tensors). The result points into `header`. Throws a
 // bad-input error for an unsupported architecture, setting or tensor.
 GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> file,
                           const std::string& where);
 
-// Returns the GGUF file to use: `path` itself, or the only GGUF file of a folder without other
+// Returns the GGUF file to use: `path` itself, or the only GGUF file in a folder without other
 // weights. Returns "" if there is none; throws a bad-input error if there are several.
 std::string find_gguf(const std::string& path);
 

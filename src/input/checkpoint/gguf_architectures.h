@@ -1,4 +1,4 @@
-// Architectures of GGUF files as JSON: how llama.cpp's converter renames, reorders or drops parts
+// Describes GGUF architectures in JSON: how llama.cpp's converter renames, reorders or drops parts
 // of a Hugging Face checkpoint.
 #pragma once
 
@@ -78,7 +78,7 @@ inline constexpr const char* kGgufArchitectures = R"([
  "expert_feed_forward_length": "intermediate_size", "feed_forward_length": "intermediate_size_mlp"}}
 ])";
 
-// Modules of a layer: the name in "blk.3.NAME.weight", and the name in Hugging Face checkpoints.
+// Maps module names of a layer in GGUF ("blk.3.NAME.weight") to names in Hugging Face checkpoints.
 inline constexpr const char* kGgufModules = R"({
 "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
 "attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj",
@@ -90,8 +90,8 @@ inline constexpr const char* kGgufModules = R"({
 "ffn_down_exps": "mlp.experts.down_proj", "ffn_down_shexp": "mlp.shared_experts.down_proj"
 })";
 
-// Metadata keys that change nothing: with any value (null), or with the given value. The shapes of
-// tensors hold the sizes; the original context counts only where the RoPE is scaled.
+// Metadata keys without effect on the computation, for any value (null) or for the given value.
+// Sizes follow from tensor shapes; the original context matters only if RoPE is scaled.
 inline constexpr const char* kGgufNeutralKeys = R"({
 "vocab_size": null, "expert_shared_feed_forward_length": null, "tensor_data_layout": null,
 "pooling_type": null, "rope.scaling.original_context_length": null, "attention.causal": true,

@@ -58,8 +58,8 @@ class GgufConfigConverter {
     write_biases();
     write_sliding_window();
     write_rope();
-    // GGUF does not store query_pre_attn_scalar. It is d_head except in the largest models of Gemma
-    // 2 (46 layers) and Gemma 3 (62 layers).
+    // GGUF does not store query_pre_attn_scalar. It equals d_head except in the largest models of
+    // Gemma 2 (46 layers) and Gemma 3 (62 layers).
     const bool is_largest = n_layers_ == 46 || n_layers_ == 62;
     if (is("is_gemma"))
       config_["query_pre_attn_scalar"] = is_largest ? d_model_ / n_heads_ : d_head_;
@@ -101,7 +101,7 @@ class GgufConfigConverter {
     config_[setting] = whole ? Json(natural_number(name)) : Json(number(name));
   }
 
-  // Refuses keys of the architecture that were not read, as they could change the computation.
+  // Rejects architecture keys that were not read, because they could change the computation.
   void refuse_unknown_keys() {
     static const Json kNeutral = Json::parse(kGgufNeutralKeys);
     const auto prefix = key("");
@@ -120,7 +120,7 @@ class GgufConfigConverter {
       config_[setting] = header_.tensors.contains(fmt::format("blk.0.{}.bias", module));
   }
 
-  // DType of the weights in memory; quantized blocks become float32.
+  // Dtype of the weights in memory; quantized blocks become float32.
   std::string_view weight_dtype() const {
     auto found = header_.tensors.find("blk.0.ffn_down.weight");
     if (found == header_.tensors.end()) found = header_.tensors.find("blk.0.ffn_down_exps.weight");
@@ -218,7 +218,7 @@ class GgufConfigConverter {
     scaling["factor"] = 1.0;
     scaling["attention_factor"] =
         has("rope.scaling.attn_factor") ? number("rope.scaling.attn_factor") : 1.0;
-    // longrope switches factors at this position; no effect if both factor lists are identical.
+    // longrope switches factors at this position, without effect if both factor lists are equal.
     scaling["original_max_position_embeddings"] =
         natural_number("rope.scaling.original_context_length", positions);
   }

@@ -53,7 +53,7 @@ std::string read_ref(const fs::path& ref) {
   return std::string(file.text().substr(0, file.text().find_first_of("\r\n ")));
 }
 
-// Lists branches and tags, then commits, for an error message.
+// Lists branches and tags, then commits, for use in an error message.
 std::string revisions_in(const fs::path& repository) {
   std::vector<std::string> names;
   for (const auto& [name, commit] : cached_refs(repository.string())) names.push_back(name);
@@ -68,7 +68,7 @@ std::string download_command(RepositoryKind kind, const std::string& id,
                      revision == "main" ? "" : " --revision " + revision);
 }
 
-// Returns the cached commits that equal `revision` or start with it.
+// Returns the cached commits that are equal to `revision` or start with it.
 std::vector<std::string> matching_commits(const fs::path& repository, const std::string& revision) {
   auto commits = folders_in(repository / "snapshots");
   if (std::ranges::find(commits, revision) != commits.end()) return {revision};
@@ -88,7 +88,7 @@ std::string find_snapshot(const RepositoryName& repository, const std::string& r
   };
   if (const auto ref = folder / "refs" / revision; is_file(ref)) {
     const auto commit = read_ref(ref);
-    // The content of a ref file must not lead outside of snapshots.
+    // The commit in a ref file must not lead outside the snapshots folder.
     if (commit.empty() || commit.front() == '.' ||
         commit.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)
       bad_input("{}: found {}, expected a commit; remove the file and run '{}'", ref.string(),
@@ -111,7 +111,7 @@ std::string find_snapshot(const RepositoryName& repository, const std::string& r
       revisions_in(folder), download);
 }
 
-// Suggests the cached model id closest to a misspelled one.
+// Suggests the cached model id that is closest to a misspelled one.
 std::string suggest_model(const std::string& id, const fs::path& cache) {
   std::vector<std::string> ids;
   for (const auto& name : folders_in(cache))

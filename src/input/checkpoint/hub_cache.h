@@ -1,4 +1,4 @@
-// The local Hugging Face cache, read-only: validates ids and revisions, finds snapshots.
+// Read-only access to the local Hugging Face cache: validates ids and revisions, finds snapshots.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@ namespace qkscope {
 // Returns "" if the variable is not set.
 std::string environment_variable(const char* name);
 
-// Returns true for a valid Hub id, "name" or "org/name". Valid ids cannot escape a folder.
+// Returns true for a valid Hub id, "name" or "org/name". A valid id cannot lead outside its folder.
 bool is_repository_id(const std::string& id);
 
 // Returns true if no component of the path is empty, "." or "..".
@@ -34,13 +34,13 @@ std::string hub_cache_folder();
 // contains blobs, refs and snapshots.
 std::string repository_cache_folder(RepositoryKind kind, const std::string& id);
 
-// Inverse of repository_cache_folder(): nullopt for other names.
+// Inverse of repository_cache_folder(). Returns nullopt for any other name.
 std::optional<RepositoryName> parse_cache_folder_name(const std::string& folder_name);
 
-// Returns the cached branches and tags with the commit each points to.
+// Returns the cached branches and tags, each with the commit it points to.
 std::map<std::string, std::string> cached_refs(const std::string& repository_cache_folder);
 
-// Resolves a revision to a commit using the cache only. Returns "" if the revision is not cached.
+// Resolves a revision to a commit from the cache. Returns "" if the revision is not cached.
 std::string cached_commit(RepositoryKind kind, const std::string& id, const std::string& revision);
 
 // Returns the folder of a checkpoint. A local folder or GGUF file is returned unchanged; otherwise
@@ -48,7 +48,7 @@ std::string cached_commit(RepositoryKind kind, const std::string& id, const std:
 // commit prefix of at least 7 digits; "" means main.
 std::string resolve_checkpoint(const std::string& name_or_folder, const std::string& revision);
 
-// Returns the path of a dataset: the path itself if it exists, else the cached main branch of a
+// Returns the path of a dataset: the given path if it exists, else the cached main branch of a
 // dataset id. Any other string is returned unchanged, so that the reader reports the error.
 std::string resolve_dataset(const std::string& path_or_id);
 

@@ -23,7 +23,7 @@ constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::uint64_t kLongestHeader = 100'000'000;  // limit of the safetensors library
 constexpr std::string_view kMetadata = "__metadata__";
 
-// Unsupported dtypes of the format with their size in bits; their byte counts are still validated.
+// Dtypes of the format that are not supported, with their size in bits, to validate byte counts.
 constexpr std::array kUnsupportedDtypes = {
     std::pair{"F4", 4u},          std::pair{"F6_E2M3", 6u}, std::pair{"F6_E3M2", 6u},
     std::pair{"F8_E5M2", 8u},     std::pair{"F8_E8M0", 8u}, std::pair{"F8_E4M3FNUZ", 8u},
@@ -67,7 +67,7 @@ std::string_view header_text(std::span<const std::byte> file, const std::string&
   return text.substr(kLengthBytes, length);
 }
 
-// `where` names the file and the tensor for error messages.
+// `where` names the file and the tensor in error messages.
 void check_fields(const Json& json, const std::string& where) {
   if (!json.is_object())
     bad_input("{}: found {}, expected a map with dtype, shape and data_offsets", where,
@@ -86,8 +86,8 @@ void check_fields(const Json& json, const std::string& where) {
     bad_input("{}: data_offsets must be a list of two numbers, begin and end", where);
 }
 
-// The overflow check skips dimensions of size zero: the strides of an empty tensor, which are
-// products of the other dimensions, must not overflow either.
+// The overflow check ignores dimensions of size zero, because the strides of an empty tensor are
+// products of the other dimensions and must not overflow either.
 void check_size(const TensorHeaderEntry& entry, const std::string& where) {
   if (entry.begin > entry.end)
     bad_input("{}: data_offsets are reversed: begin {}, end {}", where, entry.begin, entry.end);

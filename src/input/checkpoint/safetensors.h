@@ -1,6 +1,6 @@
-// Readers for weight files that can be described by a safetensors header, and a writer.
-// A safetensors file has an 8-byte little-endian header length, a JSON object with dtype, shape and
-// data offsets of every tensor, then the data section.
+// A writer, and readers for weight files that a safetensors header can describe. A safetensors file
+// consists of an 8-byte little-endian header length, a JSON object with dtype, shape and data
+// offsets of every tensor, and the data section.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@
 
 namespace qkscope {
 
-// Lazily computed tensors that are kept for the lifetime of a checkpoint. Thread-safe. Views stay
-// valid because std::map never moves its elements.
+// Caches computed tensors for the lifetime of a checkpoint. Thread-safe. Views stay valid because
+// std::map never moves its elements.
 class TensorCache {
  public:
   template <typename Compute>
@@ -59,7 +59,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
 // A memory-mapped safetensors file. Tensor views must not outlive the SafetensorsFile.
 class SafetensorsFile {
  public:
-  // To read another file format, pass a `parse` that describes its tensors as a safetensors header.
+  // `parse` supports other file formats by describing their tensors as a safetensors header.
   using Parse = SafetensorsHeader(std::span<const std::byte> file, const std::string& where);
   explicit SafetensorsFile(const std::string& path, Parse* parse = parse_safetensors_header)
       : file_(path), header_(parse(file_.bytes(), path)) {}
@@ -67,8 +67,8 @@ class SafetensorsFile {
   const std::string& path() const { return file_.path(); }
   const SafetensorsHeader& header() const { return header_; }
 
-  // Returns a zero-copy view. If a tensor is not aligned for its dtype, as in files of old writers,
-  // it is copied once and the copy is cached. Thread-safe.
+  // Returns a zero-copy view. A tensor that is not aligned for its dtype (files of old writers) is
+  // copied once and cached. Thread-safe.
   ConstTensorView tensor(const std::string& name) const;
 
  private:
@@ -77,7 +77,7 @@ class SafetensorsFile {
   std::unique_ptr<TensorCache> aligned_copies_ = std::make_unique<TensorCache>();
 };
 
-// ---- Streaming writer: tensors are written piece by piece and need not be in memory together
+// ---- Streaming writer: tensors are written in pieces and need not fit in memory together
 
 struct TensorDeclaration {
   std::string name;
@@ -91,11 +91,11 @@ struct TensorDeclaration {
 
 class SafetensorsWriter {
  public:
-  // Writes the header; the data section is aligned to 64 bytes. Duplicate names are bad input.
+  // Writes the header and aligns the data section to 64 bytes. Duplicate names are bad input.
   SafetensorsWriter(const std::string& path, std::span<const TensorDeclaration> tensors,
                     const std::map<std::string, std::string>& metadata);
 
-  // Appends the next bytes of the data section; tensors follow in the order of `tensors`.
+  // Appends bytes to the data section. Tensors must be written in the order of `tensors`.
   void write(std::span<const std::byte> bytes) { file_.write(bytes); }
   // Renames the temporary file to its final name. All bytes must have been written.
   void commit();
@@ -105,10 +105,10 @@ class SafetensorsWriter {
   std::uint64_t end_ = 0;  // size of the complete file in bytes
 };
 
-// ---- PyTorch checkpoints since version 1.6: a zip file with one pickle that describes the tensors
-// and one member per storage
+// ---- PyTorch checkpoints since version 1.6: a zip file with one pickle that describes the
+// tensors, and one member per storage
 
-// Returns the tensors and their byte ranges in the form of a safetensors header.
+// Returns the tensors and their byte ranges as a safetensors header.
 SafetensorsHeader parse_torch_zip_header(std::span<const std::byte> file, const std::string& where);
 
 // A tensor as a strided view of a storage. Each storage is one member of the zip file.

@@ -29,8 +29,8 @@ constexpr std::string_view kDictionary = "collections.OrderedDict";
 constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
 constexpr std::string_view kParameter = "torch._utils._rebuild_parameter";
 constexpr int kMaxDepth = 64;  // nesting depth of tuples
-// Limits on the values of a pickle, to keep memory a small multiple of the file size: a checkpoint
-// pushes and memoises about forty values per tensor, which take at least 100 bytes of the file.
+// Limits the number of values in a pickle to keep memory a small multiple of the file size. A
+// checkpoint pushes and memoises about forty values per tensor, which take at least 100 bytes.
 constexpr std::size_t kLeastValueLimit = std::size_t{1} << 17;
 constexpr std::size_t kBytesPerValue = 2;
 constexpr std::size_t kMaxRank = 16;         // dimensions of a tensor
@@ -48,14 +48,14 @@ constexpr std::array kKindNames = {"a mark",  "None",   "a number", "text",     
 
 using SharedTensor = std::shared_ptr<const PickledTensor>;
 
-// An unpickled dictionary keeps its tensors and, for the error message, one other entry; an
-// unpickled list keeps nothing. A value can therefore never contain itself.
+// An unpickled dictionary keeps its tensors and, for error messages, one other entry; an unpickled
+// list keeps nothing. A value can therefore never contain itself.
 struct PickleDictionary {
   std::map<std::string_view, SharedTensor> tensors;  // names point into the pickle
   std::string other;                                 // e.g. "'epoch', a number"
 };
 
-// An unpickled value. Copies share its content: a pickle may recall it any number of times.
+// An unpickled value. Copies share its content, because a pickle may recall it any number of times.
 struct PickleValue {
   ValueKind kind = ValueKind::none;
   int depth = 0;  // nesting depth of a tuple
@@ -126,7 +126,7 @@ class Unpickler {
         {'j', "LONG_BINGET", [](Unpickler& u) { u.push_memo(u.number(4)); }},
         {'Q', "BINPERSID", [](Unpickler& u) { u.push_storage(u.pop()); }},
         {'R', "REDUCE", [](Unpickler& u) { u.reduce(); }},
-        // Opcode BUILD sets attributes of a dict, such as _metadata. Contents of lists are dropped.
+        // Opcode BUILD sets attributes of a dict, such as _metadata. List contents are dropped.
         {'b', "BUILD", [](Unpickler& u) { u.drop_items(u.pop_some(1), ValueKind::dictionary); }},
         {'a', "APPEND", [](Unpickler& u) { u.drop_items(u.pop_some(1), ValueKind::list); }},
         {'e', "APPENDS", [](Unpickler& u) { u.drop_items(u.pop_to_mark(), ValueKind::list); }},
@@ -237,7 +237,7 @@ class Unpickler {
 
   // ---- Tensor reconstruction
 
-  // Persistent id of a storage: ("storage", torch.FloatStorage, "0", "cpu", elements).
+  // Parses the persistent id of a storage: ("storage", torch.FloatStorage, "0", "cpu", elements).
   void push_storage(const PickleValue& id) {
     const auto& parts = items_of(id, 5);
     if (parts[0].text != "storage") fail("a persistent object is none that tensors need");
@@ -274,8 +274,8 @@ class Unpickler {
     }
   }
 
-  // Arguments of _rebuild_tensor_v2: (storage, offset, shape, strides, requires_grad, hooks) and
-  // optionally metadata.
+  // Parses the arguments of _rebuild_tensor_v2: (storage, offset, shape, strides, requires_grad,
+  // hooks) and optionally metadata.
   void push_tensor(const PickleValue& arguments) {
     expect(arguments, ValueKind::tuple);
     const auto& parts = *arguments.items;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kPickle = "/data.pkl";
 
-// Record signatures and fixed sizes of the zip format (PKWARE APPNOTE.TXT).
+// Signatures and fixed sizes of zip records (PKWARE APPNOTE.TXT).
 constexpr std::uint32_t kLocalHeader = 0x04034b50;
 constexpr std::uint32_t kCentralHeader = 0x02014b50;
 constexpr std::uint32_t kEnd = 0x06054b50;
@@ -104,7 +104,7 @@ class ZipDirectory {
     return {begin, sizes.plain};
   }
 
-  // Values that do not fit into 32 bits are taken from the zip64 extra field.
+  // Reads values that do not fit into 32 bits from the zip64 extra field.
   Sizes read_sizes(std::uint64_t at, std::uint64_t extra, std::uint64_t length) const {
     Sizes sizes{file_.integer_at(at + 20, 4), file_.integer_at(at + 24, 4),
                 file_.integer_at(at + 42, 4)};
@@ -133,8 +133,8 @@ class ZipDirectory {
   ByteReader file_;
 };
 
-// Returns the number of elements. Throws a bad-input error unless the tensor is contiguous;
-// dimensions of size one may have any stride.
+// Returns the number of elements. Throws a bad-input error unless the tensor is contiguous; the
+// stride of a dimension of size one is ignored.
 std::uint64_t contiguous_count(const std::string& name, const PickledTensor& tensor,
                                const std::string& where) {
   std::uint64_t count = 1;

@@ -39,7 +39,7 @@ std::vector<std::string> commits_of(const fs::path& repository) {
   return is_folder(snapshots) ? entry_names(snapshots) : std::vector<std::string>();
 }
 
-// Returns the blob that a snapshot file links to; "" if the file is not a link.
+// Returns the blob that a snapshot file links to, or "" if the file is not a link.
 std::string blob_of(const fs::path& file) {
   std::error_code error;
   const auto target = fs::read_symlink(file, error);
@@ -76,7 +76,7 @@ std::uint64_t remove_file(const fs::path& path) {
 }
 
 // Removes the files of a snapshot for which `selects` returns true, and their blobs unless another
-// snapshot shares them. Links are removed first, so that a snapshot never contains a dangling link.
+// snapshot shares them. Removes links first, so that a snapshot never has a dangling link.
 std::uint64_t remove_files(const fs::path& repository, const std::string& commit,
                            bool (*selects)(const std::string& path)) {
   std::set<std::string> kept;  // blobs of other snapshots

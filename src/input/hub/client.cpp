@@ -17,7 +17,7 @@
 namespace qkscope {
 namespace {
 
-// Parses a boolean environment variable by the rules of huggingface_hub.
+// Parses a boolean environment variable with the rules of huggingface_hub.
 bool environment_flag(const char* name) {
   const auto value = ascii_lower(environment_variable(name));
   return value == "1" || value == "on" || value == "yes" || value == "true";
@@ -55,7 +55,7 @@ Url find_endpoint() {
 
 constexpr int kMostRedirects = 8;
 
-// Returns the target of a redirect, or throws if following it would be unsafe.
+// Returns the target of a redirect. Throws if following the redirect would be unsafe.
 Url redirect_target(const HttpRequest& request, const HttpResponse& response, const Url& endpoint) {
   auto next = translate_response_errors(
       request.url, [&] { return resolve_url(request.url, response.header("location")); });
@@ -72,7 +72,7 @@ Url redirect_target(const HttpRequest& request, const HttpResponse& response, co
   return next;
 }
 
-// Returns the server's own explanation as a suffix of an error message.
+// Returns the explanation sent by the server, as a suffix for an error message.
 std::string server_explanation(const HttpResponse& response) {
   auto text = response.header("x-error-message");
   constexpr std::size_t kLongest = 64 << 10;  // bytes; longer bodies are HTML pages

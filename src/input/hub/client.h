@@ -52,10 +52,10 @@ class HubClient {
   // returned as status 0.
   HttpResponse send_once(HttpRequest request) const;
 
-  // Sends a request with retries (is_retryable). Throws if the connection keeps failing.
+  // Sends a request and retries if is_retryable(). Throws if the connection keeps failing.
   HttpResponse send(const HttpRequest& request) const;
 
-  // Sends a POST and parses the JSON response. Throws for any unsuccessful status (throw_refusal).
+  // Sends a POST and parses the JSON response. Calls throw_refusal() for an unsuccessful status.
   Json post_json(const Repository& repository, const Url& url, const Json& body) const;
 
  private:
@@ -66,8 +66,8 @@ class HubClient {
 HttpRequest make_json_post(const Url& url, const Json& body);
 Json parse_response(const HttpResponse& response, const Url& url);
 
-// Call inside a catch block around code that parses a response. Parse errors become a failure error
-// that names the URL, because the server is at fault; other failures are rethrown unchanged.
+// Call inside a catch block around code that parses a response. Turns parse errors into a failure
+// error that names the URL, because the server is at fault; rethrows other failures unchanged.
 [[noreturn]] void rethrow_response_error(const Url& url);
 
 template <typename Body>
@@ -81,26 +81,26 @@ auto translate_response_errors(const Url& url, const Body& body) {
 
 enum class RepositoryAccess { read, write };
 
-// Throws an error that explains an unsuccessful response and what to do about it.
+// Throws an error that explains an unsuccessful response and suggests what to do.
 [[noreturn]] void throw_refusal(const HubClient& client, const HttpResponse& response,
                                 const Repository& repository, RepositoryAccess access);
 
 [[noreturn]] void throw_connection_error(const HttpResponse& response, const Url& url);
 
-// True for a transient connection failure and the statuses 408, 429, 500, 502, 503, 504.
+// True for transient connection failures and the status codes 408, 429, 500, 502, 503 and 504.
 bool is_retryable(const HttpResponse& response);
 
 // Parses a Retry-After header, which holds seconds or a date, and returns the seconds to wait.
 // Returns nullopt if the header is empty or invalid. `now` is Unix time in seconds.
 std::optional<double> parse_retry_after(const std::string& header, double now);
 
-// Exponential backoff between attempts of one request or one download.
+// Exponential backoff between attempts at one request or one download.
 class Backoff {
  public:
   Backoff(const HubSettings& settings, const std::atomic<bool>* stop)
       : settings_(settings), stop_(stop) {}
 
-  // Sleeps with doubling delays, or as Retry-After says. Returns false after the last attempt.
+  // Sleeps with doubling delays, or as Retry-After demands. Returns false after the last attempt.
   bool wait_before_retry(const HttpResponse& response);
   void reset_tries() { tries_ = 0; }
 
@@ -117,7 +117,7 @@ struct RemoteFile {
   std::string sha256 = {};    // for large files (LFS); else ""
   std::string xet_hash = {};  // stored for huggingface_hub
 
-  // Content hash used by the Hub, which is also the blob name in the cache.
+  // Content hash used by the Hub; also the name of the blob in the cache.
   const std::string& etag() const { return sha256.empty() ? git_sha1 : sha256; }
 };
 
@@ -126,7 +126,7 @@ using RemoteTree = std::vector<RemoteFile>;  // sorted by path
 const RemoteFile* find_remote_file(const RemoteTree& tree, const std::string& path);
 std::vector<std::string> list_tree_paths(const RemoteTree& tree);
 
-// Queries the Hub for the current commit of a branch, tag or commit. Throws a bad-input error that
+// Asks the Hub for the current commit of a branch, tag or commit. Throws a bad-input error that
 // lists the branches if the revision does not exist.
 std::string fetch_commit(const HubClient& client, const Repository& repository,
                          const std::string& revision);
@@ -136,8 +136,8 @@ RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
 
 std::vector<std::string> fetch_branches(const HubClient& client, const Repository& repository);
 
-// Reads CACHED/trees/COMMIT.json, a listing that huggingface_hub also uses. Returns nullopt if it
-// is absent or not understood.
+// Reads CACHED/trees/COMMIT.json, a listing that huggingface_hub also uses. Returns nullopt if the
+// file is missing or invalid.
 std::optional<RemoteTree> read_cached_file_list(const std::string& repository_cache_folder,
                                                 const std::string& commit);
 void write_cached_file_list(const std::string& repository_cache_folder, const std::string& commit,
@@ -146,8 +146,8 @@ void write_cached_file_list(const std::string& repository_cache_folder, const st
 // Returns true if a path received from a server stays inside its folder.
 bool is_safe_path(const std::string& path);
 
-// Write access to one repository in the cache: blobs named by content hash, snapshots of symbolic
-// links to blobs, and refs that name commits. Layout and locks are compatible with huggingface_hub.
+// Writes to one repository in the cache: blobs named by content hash, snapshots of symbolic links
+// to blobs, and refs that name commits. Layout and locks are compatible with huggingface_hub.
 class HubCacheWriter {
  public:
   explicit HubCacheWriter(const Repository& repository);
@@ -158,14 +158,14 @@ class HubCacheWriter {
   }
   std::string blob_path(const RemoteFile& file) const { return folder_ + "/blobs/" + file.etag(); }
 
-  // Return true if the blob, or the file in the snapshot, exists with the expected size.
+  // Return true if the blob, or the file in the snapshot, exists and has the expected size.
   bool has_blob(const RemoteFile& file) const;
   bool has_file(const std::string& commit, const RemoteFile& file) const;
 
   // Locks a blob for writing; blocks while another process holds the lock.
   FileLock lock_blob(const RemoteFile& file) const;
 
-  // Links an existing blob into a snapshot. A wrong link is replaced.
+  // Links an existing blob into a snapshot. Replaces a wrong link.
   void link_blob(const std::string& commit, const RemoteFile& file) const;
   void set_ref(const std::string& revision, const std::string& commit) const;
 
@@ -180,11 +180,11 @@ class HubCacheWriter {
 void download_files(const HubClient& client, const Repository& repository,
                     const std::string& commit, const std::vector<RemoteFile>& files, bool quiet);
 
-// Reads a file of the repository; nullopt if it is not cached and may not be downloaded.
+// Returns the content of a file, or nullopt if it is not cached and must not be downloaded.
 using FileReader = std::function<std::optional<std::string>(const std::string& path)>;
 
 // Selects the needed files from `paths`, the complete listing of a repository. Returns nullopt if a
-// file that the choice depends on could not be read.
+// file required for the choice could not be read.
 using FileChoice = std::function<std::optional<std::vector<std::string>>(
     const std::vector<std::string>& paths, const FileReader& read, const std::string& where)>;
 
@@ -196,7 +196,7 @@ inline bool is_weight_file(const std::string& path) {
 void add_path_if_listed(const std::vector<std::string>& paths, const std::string& path,
                         std::vector<std::string>& chosen);
 
-// Selects the files of one split and the dataset card. `name`: configuration; "" is the default.
+// Selects the files of one split and the dataset card. `name`: configuration, "" for the default.
 FileChoice make_split_file_choice(const std::string& name, const std::string& split);
 
 struct RepositoryRevision {
@@ -210,12 +210,12 @@ struct RepositoryRevision {
 std::string fetch_repository_files(const RepositoryRevision& target, const FileChoice& choice,
                                    const FetchOptions& options);
 
-// Returns all file paths of a cached snapshot's commit, or nullopt if the cache has no listing of
-// the commit. Older Hub clients store no listing.
+// Returns all file paths in the commit of a cached snapshot, or nullopt if the cache has no listing
+// of the commit. Older Hub clients do not store listings.
 std::optional<std::vector<std::string>> list_snapshot_files(const RepositoryName& repository,
                                                             const std::string& snapshot);
 
-// Fetches only config.json of a checkpoint and returns its folder.
+// Fetches only the config.json of a checkpoint and returns its folder.
 std::string fetch_config(const std::string& name_or_folder, const std::string& revision,
                          const FetchOptions& options);
 

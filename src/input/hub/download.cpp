@@ -40,7 +40,7 @@ HttpResponse make_transient_failure(const std::string& why) {
   return response;
 }
 
-// The file BLOB.incomplete and the running hash of its content.
+// The file BLOB.incomplete with the running hash of its content.
 class PartialFile {
  public:
   PartialFile(const std::string& blob, const RemoteFile& file)
@@ -81,7 +81,7 @@ class PartialFile {
   std::uint64_t size_ = 0;
 };
 
-// Downloads one blob, reconnecting as often as needed.
+// Downloads one blob, reconnecting if necessary.
 struct BlobDownload {
   const HubClient& client;
   const Repository& repository;
@@ -90,7 +90,7 @@ struct BlobDownload {
   // Receives the number of bytes downloaded by this and earlier runs. May throw to cancel.
   std::function<void(std::uint64_t)> progress;
 
-  // Returns once the blob is in place; throws if the download fails permanently.
+  // Returns when the blob is in place; throws if the download fails permanently.
   void run() const {
     const HubCacheWriter cache(repository);
     make_folders(cache.folder() + "/blobs");
@@ -152,7 +152,7 @@ struct BlobDownload {
   }
 };
 
-// Returns the missing blobs, each once even if several files share the content.
+// Returns the missing blobs without duplicates, because several files may share their content.
 std::vector<RemoteFile> missing_blobs(const HubCacheWriter& cache, const std::string& commit,
                                       const std::vector<RemoteFile>& files) {
   std::vector<RemoteFile> missing;
@@ -250,8 +250,7 @@ void download_files(const HubClient& client, const Repository& repository,
   auto missing = missing_blobs(cache, commit, files);
   if (!missing.empty()) {
     check_space(cache, missing);
-    // Downloads the largest files first: otherwise a large one would be downloaded alone at the
-    // end.
+    // Start with the largest files, so that no large file is downloaded alone at the end.
     std::ranges::stable_sort(missing, std::greater<>(), &RemoteFile::size);
     TransferProgress meter("download " + repository.id, project(missing, &RemoteFile::size), quiet);
     run_transfers(missing.size(), [&](std::size_t i, const std::atomic<bool>& failed) {

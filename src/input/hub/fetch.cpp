@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kConfig = "config.json";
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kCard = "README.md";
-// Small files that transformers requests when it opens the same snapshot.
+// Small files that transformers requests when it loads the same snapshot.
 constexpr const char* kBesideConfig[] = {"generation_config.json"};
 constexpr const char* kBesideTokenizer[] = {"added_tokens.json", "special_tokens_map.json",
                                             "tokenizer_config.json"};
@@ -74,8 +74,8 @@ void require_config(const Paths& paths, const std::string& where) {
               format_name_list(paths));
 }
 
-// Selects config.json, weights (single file, or index and shards) and tokenizer. Without `weights`,
-// the shard index is still selected because it lists the tensors. config.json comes last, because
+// Selects config.json, weights (single file, or index and shards) and tokenizer. Selects the shard
+// index even without `weights`, because it lists the tensors. config.json comes last, because
 // download_files() links files in this order.
 FileChoice checkpoint_files(bool weights) {
   return [weights](const Paths& paths, const FileReader& read,
@@ -114,7 +114,7 @@ class RevisionFetcher {
         client_(hub_settings(), options.stop),
         cache_(repository_) {}
 
-  // Returns the snapshot folder; "" in offline mode if the revision is not cached.
+  // Returns the snapshot folder, or "" in offline mode if the revision is not cached.
   std::string run() {
     const auto known =
         pinned_.empty() ? cached_commit(repository_.kind, repository_.id, revision_) : pinned_;
@@ -151,7 +151,7 @@ class RevisionFetcher {
                        revision_, commit.substr(0, 7));
   }
 
-  // Returns true if the cache has the listing of the commit and all needed files.
+  // Returns true if the cache contains the listing of the commit and all needed files.
   bool is_complete(const std::string& commit, bool explain) const {
     const auto tree = read_cached_file_list(cache_.folder(), commit);
     if (!tree) return false;
@@ -223,7 +223,7 @@ class RevisionFetcher {
   HubCacheWriter cache_;
 };
 
-// Names such as "texts.jsonl" and "model.gguf" are missing local files, not names on the Hub.
+// Names such as "texts.jsonl" and "model.gguf" mean missing local files, not Hub repositories.
 bool is_remote_name(const std::string& name) {
   const auto ends = [&](auto ending) { return name.ends_with(ending); };
   return is_repository_id(name) && !ends(".gguf") && std::ranges::none_of(kDataEndings, ends);
@@ -233,7 +233,7 @@ bool is_remote_checkpoint(const std::string& name, const std::string& revision) 
   return !path_exists(name) && is_remote_name(name) && (revision.empty() || is_revision(revision));
 }
 
-// Fetches selected files of a model; a local folder is returned unchanged.
+// Fetches the selected files of a model. Returns a local folder unchanged.
 std::string fetch_model(const std::string& name_or_folder, const std::string& revision,
                         const FileChoice& choice, const FetchOptions& options) {
   const auto folder =

@@ -16,7 +16,7 @@ int default_port(const std::string& scheme) {
   return scheme == "https" ? 443 : 80;
 }
 
-// Returns the address for messages, without user name, password and query, which may be secret.
+// Removes user name, password and query, which may be secret, from an address for messages.
 std::string without_secrets(const std::string& text) {
   const auto scheme = text.find("://");
   const auto begin = scheme == std::string::npos ? 0 : scheme + 3;

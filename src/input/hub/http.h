@@ -1,5 +1,5 @@
-// HTTP requests, URLs, the hashes by which the Hub identifies content, and parallel transfers of
-// many files with one progress line.
+// HTTP requests, URLs, the content hashes used by the Hub, and parallel transfers of many files
+// with a single progress line.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ struct Url {
 
   std::string server() const;  // host, and the port unless it is the default one
   std::string to_string() const;
-  // Returns the URL without its query, which may contain a signature; for error messages.
+  // Returns the URL for error messages, without the query, which may contain a signature.
   std::string without_query() const;
 };
 
@@ -69,7 +69,7 @@ struct HttpResponse {
   bool too_slow = false;   // the transfer was aborted because it was below the least speed
   bool transient = false;  // the fault may disappear on retry
 
-  // Parses one header line "Name: value"; other lines are ignored.
+  // Parses a header line "Name: value"; ignores other lines.
   void add_header(std::string_view line);
   bool ok() const { return status >= 200 && status < 300; }
   std::string header(const std::string& name) const;  // "" if absent
@@ -81,8 +81,8 @@ struct HttpRequest {
   std::vector<std::pair<std::string, std::string>> headers = {};
   std::string body = {};  // for POST, and for PUT without an upload
   FileSlice upload = {};  // body of a PUT
-  // Receives the body of a 200 or 206 response in pieces; `head` has status and headers. An
-  // exception aborts the request and propagates.
+  // Receives the body of a 200 or 206 response in pieces; `head` has status and headers. Throwing
+  // an exception aborts the request and propagates.
   std::function<void(const HttpResponse& head, std::span<const std::byte> bytes)> sink = {};
   std::function<void(std::uint64_t bytes)> sent = {};  // body bytes sent so far
   const std::atomic<bool>* stop = nullptr;             // set to true to abort the request
@@ -90,7 +90,7 @@ struct HttpRequest {
   bool may_leave_endpoint = false;  // follow redirects to other servers, as for files
 };
 
-// Paths of CA certificates in Linux distributions.
+// Paths of CA certificate bundles in Linux distributions.
 inline constexpr std::array kCertificatePaths = {
     "/etc/ssl/certs/ca-certificates.crt",                 // Debian, Ubuntu, Arch
     "/etc/pki/tls/certs/ca-bundle.crt",                   // Fedora, Red Hat
@@ -137,8 +137,8 @@ class TransferProgress {
  public:
   TransferProgress(const std::string& what, const std::vector<std::uint64_t>& sizes, bool quiet);
 
-  // Reports that `bytes` bytes of a file are complete. Thread-safe. The first report of a file
-  // gives the number of bytes that an earlier run transferred.
+  // Reports that `bytes` bytes of a file are complete. Thread-safe. The first report for a file
+  // must give the number of bytes transferred by an earlier run.
   void update(std::size_t file, std::uint64_t bytes);
 
  private:
@@ -151,9 +151,9 @@ class TransferProgress {
   Progress progress_;
 };
 
-// Runs task(0) to task(count - 1) on a few dedicated threads, because the tasks wait for the
-// network and not for the CPU. After the first exception no new task starts, `failed` becomes true,
-// and the exception is rethrown at the end.
+// Runs task(0) to task(count - 1) on a few dedicated threads, because tasks wait for the network,
+// not for the CPU. After the first exception no new task starts, `failed` becomes true, and the
+// exception is rethrown at the end.
 using TransferTask = std::function<void(std::size_t index, const std::atomic<bool>& failed)>;
 void run_transfers(std::size_t count, const TransferTask& task);
 

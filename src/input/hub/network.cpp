@@ -1,4 +1,4 @@
-// HTTP requests with libcurl and hashes with OpenSSL. No other file translates libcurl errors.
+// HTTP requests with libcurl, hashes with OpenSSL. Only this file translates libcurl errors.
 #include <algorithm>
 #include <exception>
 #include <fstream>
@@ -24,8 +24,8 @@ namespace {
 
 constexpr std::size_t kMaxBodyBytes = std::size_t{256} << 20;  // bytes of a response kept in memory
 constexpr long kConnectSeconds = 20;
-// Lowest average transfer rate; a slower transfer is aborted. The rate bounds the time of a
-// transfer by its size, also if a server sends one byte per second and never stalls.
+// A transfer with a lower average rate is aborted. This bounds the duration of a transfer by its
+// size, even if a server sends one byte per second and never stalls.
 constexpr double kLeastBytesPerSecond = 4096;
 constexpr long kBufferBytes = 512 << 10;  // buffer size in bytes, both directions
 
@@ -65,8 +65,8 @@ class ThreadCurlHandle {
   pid_t process_ = 0;
 };
 
-// State shared by the callbacks of one request. Exceptions must not pass through C code, so they
-// are stored in `error` and rethrown after libcurl returns.
+// State shared by the callbacks of one request. Exceptions must not propagate through C code, so
+// they are stored in `error` and rethrown after libcurl returns.
 struct RequestState {
   const HttpRequest& request;
   CURL* handle;
@@ -84,7 +84,7 @@ void read_status(RequestState& state) {
   state.response.status = static_cast<int>(status);
 }
 
-// Runs the body of a callback and stores its exception. Returns `failed` after an exception.
+// Runs the body of a callback. Stores an exception in `state` and returns `failed`.
 template <typename Body>
 std::size_t run_callback(RequestState& state, std::size_t failed, const Body& body) {
   try {
@@ -135,7 +135,7 @@ std::size_t send_body(char* data, std::size_t size, std::size_t count, void* use
   });
 }
 
-// libcurl calls this function at least once a second.
+// libcurl calls this progress callback at least once a second.
 int check_progress(void* user, curl_off_t, curl_off_t received, curl_off_t, curl_off_t sent) {
   auto& state = *static_cast<RequestState*>(user);
   const auto* stop = state.request.stop;
@@ -145,7 +145,7 @@ int check_progress(void* user, curl_off_t, curl_off_t received, curl_off_t, curl
   return state.too_slow || (stop != nullptr && stop->load()) ? 1 : 0;
 }
 
-// libcurl calls this function to restart an upload that was already begun.
+// libcurl calls this seek callback to restart an upload that has already begun.
 int rewind_body(void* user, curl_off_t offset, int origin) {
   auto& state = *static_cast<RequestState*>(user);
   if (origin != SEEK_SET) return CURL_SEEKFUNC_CANTSEEK;
@@ -201,7 +201,7 @@ void set_body(RequestState& state) {
                      static_cast<curl_off_t>(request.body.size()));
   };
   if (request.method == "POST") {
-    // Otherwise libcurl would silently resend a POST if a kept-alive connection closed.
+    // Avoid kept-alive connections: libcurl silently resends a POST if such a connection is closed.
     curl_easy_setopt(handle, CURLOPT_FRESH_CONNECT, 1L);
     curl_easy_setopt(handle, CURLOPT_POST, 1L);
     send_text();
@@ -233,7 +233,7 @@ HeaderList header_list(const HttpRequest& request) {
   return HeaderList(curl_slist_append(list, "Expect:"));  // disable "Expect: 100-continue"
 }
 
-// Whether a retry may succeed: not after certificate errors, invalid URLs or without network.
+// Whether a retry may succeed; false for certificate errors, invalid URLs or a missing network.
 bool is_transient(CURLcode code) {
   switch (code) {
     case CURLE_PEER_FAILED_VERIFICATION:

@@ -17,7 +17,7 @@ namespace {
 constexpr int kTreeFormat = 1;
 constexpr std::size_t kLongestPath = 1000;
 constexpr std::size_t kListed = 12;
-// The Hub lists 1,000 files per page; its largest repositories have 100,000 files.
+// The Hub lists 1,000 files per page; the largest repositories have about 100,000 files.
 constexpr std::size_t kMostPages = 1000;
 constexpr std::size_t kMostFiles = 1'000'000;
 

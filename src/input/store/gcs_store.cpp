@@ -1,5 +1,5 @@
-// Google Cloud Storage (gs://) through Arrow. Arrow has no conditional put for GCS, so writers
-// coordinate through a lease object instead.
+// Google Cloud Storage (gs://), accessed through Arrow. Arrow has no conditional put for GCS, so
+// writers coordinate through a lease object.
 #include <arrow/filesystem/gcsfs.h>
 
 #include "base/core/error.h"
@@ -9,7 +9,7 @@
 namespace qkscope {
 namespace {
 
-// Environment variable with the address of a Google Cloud Storage emulator.
+// Environment variable that holds the address of a Google Cloud Storage emulator.
 constexpr char kEmulator[] = "STORAGE_EMULATOR_HOST";
 
 arrow::fs::GcsOptions gcs_options() {

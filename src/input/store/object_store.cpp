@@ -36,8 +36,8 @@ StoredObject to_stored_object(const arrow::fs::FileInfo& info, const std::string
           .modified = std::chrono::duration<double>(info.mtime().time_since_epoch()).count()};
 }
 
-// file:// addresses: folders that several machines may share. The conditional put uses link(2),
-// which fails if the name exists, even on network file systems.
+// Store for file:// addresses: folders that several machines may share. Conditional puts use
+// link(2), which fails if the name exists, even on network file systems.
 class LocalStore : public ObjectStore {
  public:
   explicit LocalStore(const StoreAddress& address)
@@ -53,7 +53,7 @@ class LocalStore : public ObjectStore {
   void remove(const std::string& name) override {
     auto path = path_of(name);
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) system_error("remove", path, errno);
-    // Removes empty parent folders, as in an object store, which has no folders.
+    // Remove empty parent folders, because an object store has no folders.
     const auto base = path_of("");
     for (path = parent_folder(path); path != base; path = parent_folder(path))
       if (::rmdir(path.c_str()) != 0) return;
@@ -170,7 +170,7 @@ std::vector<StoredObject> ObjectStore::list(const std::string& prefix) {
   selector.recursive = true;
   selector.allow_not_found = true;
   auto listed = files_->GetFileInfo(selector);
-  // Arrow checks a local folder twice and fails if it is created between the checks: list again.
+  // Retry once: Arrow checks a local folder twice and fails if it is created between the checks.
   if (!listed.ok() && address_.scheme == StoreAddress::AddressScheme::file)
     listed = files_->GetFileInfo(selector);
   const auto found = value_or_throw(std::move(listed), object_address(prefix));

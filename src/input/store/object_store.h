@@ -1,6 +1,5 @@
-// Objects below one address of an object store. Assumes only that objects appear atomically and
-// that exactly one of several concurrent conditional puts succeeds; renames and locks are not
-// needed.
+// Objects below one address in an object store. Assumes only that objects appear atomically and
+// that exactly one of several concurrent conditional puts succeeds; needs no renames or locks.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +32,8 @@ struct ObjectFingerprint {
   bool operator==(const ObjectFingerprint&) const = default;
 };
 
-// Reads, writes and lists through an arrow::fs::FileSystem. Derived classes implement the
-// conditional put and the removal.
+// Reads, writes and lists objects through an arrow::fs::FileSystem. Derived classes implement
+// conditional puts and removals.
 class ObjectStore {
  public:
   ObjectStore(StoreAddress address, std::shared_ptr<arrow::fs::FileSystem> files)
@@ -44,19 +43,19 @@ class ObjectStore {
   ObjectStore& operator=(const ObjectStore&) = delete;
 
   const StoreAddress& address() const { return address_; }
-  // Returns the full address of an object, for messages.
+  // Returns the full address of an object for messages.
   std::string object_address(const std::string& name) const;
 
   std::optional<StoredObject> find(const std::string& name);
   // Returns the content of a small object, or nullopt if it does not exist.
   std::optional<std::string> read(const std::string& name);
-  // Downloads an object to a file, which appears atomically. Retries if size or checksum differ
-  // from `expected`, then throws a bad-input error. Without `expected`, any content is accepted.
+  // Downloads an object to a file, which appears atomically. If size or checksum differ from
+  // `expected`, retries, then throws a bad-input error. Without `expected`, accepts any content.
   void get(const std::string& name, const std::string& file,
            const std::optional<ObjectFingerprint>& expected);
   virtual ObjectFingerprint put(const std::string& name, const std::string& file);
-  // Conditional put: returns false if an object of this name exists with other content. Identical
-  // content counts as success, because an earlier attempt may have lost its response.
+  // Conditional put: returns false if an object with this name and other content exists. Identical
+  // content counts as success, because the response to an earlier attempt may have been lost.
   bool put_if_absent(const std::string& name, const std::string& content) {
     return try_conditional_put(name, content) || read(name) == content;
   }
@@ -66,11 +65,11 @@ class ObjectStore {
   virtual void remove(const std::string& name) = 0;
 
  protected:
-  // Attempts the conditional put once; returns false if the object exists.
+  // Attempts a conditional put once. Returns false if the object exists.
   virtual bool try_conditional_put(const std::string& name, const std::string& content) = 0;
-  // Creates parent folders before an object is written, in stores that have folders.
+  // Creates the parent folders of an object before it is written, in stores that have folders.
   virtual void make_parent_folders(const std::string& /*name*/) {}
-  // Translates an unsuccessful Arrow status of this store into an Error and throws it.
+  // Throws an Error that describes an unsuccessful Arrow status of this store.
   [[noreturn]] virtual void throw_status(const arrow::Status& status, const std::string& doing) = 0;
 
   std::string path_of(const std::string& name) const;
@@ -87,13 +86,13 @@ class ObjectStore {
   std::shared_ptr<arrow::fs::FileSystem> files_;
 };
 
-// Opens a store. Throws an error if the bucket does not exist or cannot be read with the current
-// credentials. s3_absent.cpp and gcs_absent.cpp throw in builds without these stores.
+// Opens a store. Throws an error if the bucket does not exist or is not readable with the current
+// credentials. In builds without S3 or GCS, s3_absent.cpp or gcs_absent.cpp throws instead.
 std::unique_ptr<ObjectStore> open_store(const StoreAddress& address);
 std::unique_ptr<ObjectStore> open_s3_store(const StoreAddress& address);
 std::unique_ptr<ObjectStore> open_gcs_store(const StoreAddress& address);
 
-// An object to download to a local path. `content.checksum` is "" if only the size is known.
+// An object to download and its local path. `content.checksum` is "" if only the size is known.
 struct ObjectDownload {
   std::string name;
   std::string path;
@@ -103,20 +102,20 @@ struct ObjectDownload {
 // Downloads objects in parallel with one progress line and verifies their content.
 void download_objects(ObjectStore& store, const std::vector<ObjectDownload>& downloads, bool quiet);
 
-// Verifies that the store honours conditional puts, using a name that put_if_absent() has just
-// created. Throws a failure error and removes the object if the store overwrites it.
+// Verifies that the store honours conditional puts by repeating one on a name just created with
+// put_if_absent(). If the store overwrites the object, removes it and throws a failure error.
 void verify_conditional_put(ObjectStore& store, const std::string& name);
 
 void remove_objects(ObjectStore& store, const std::vector<std::string>& names);
 
-// Returns a unique name of the form "20261116T130501-9f3a01c2d4e5f607" (UTC time and random bits).
+// Returns a unique name such as "20261116T130501-9f3a01c2d4e5f607" (UTC time and random bits).
 std::string make_unique_name();
 
-// ---- Conditional puts for stores without them, with a lease object that names owner and expiry
+// ---- Conditional puts for stores that lack them, using a lease object with owner and expiry time
 
 inline constexpr char kLeaseSuffix[] = ".lease";
 
-// Store operations that a lease needs. A read must return the value last written.
+// Store operations that a lease needs. A read must return the most recently written value.
 struct LeaseOperations {
   std::function<std::optional<std::string>(const std::string& name)> read;
   std::function<void(const std::string& name, const std::string& content)> write;
@@ -128,7 +127,7 @@ struct LeaseDurations {
   double settles = 1.0;  // seconds after which concurrent writers see the same owner
 };
 
-// Creates an object under a lease; returns false if the object already exists. Safe as long as no
+// Creates an object under a lease. Returns false if the object already exists. Safe as long as no
 // write takes longer than `settles` and no lease owner is suspended for longer than `lasts`.
 bool put_with_lease(const LeaseOperations& store, const std::string& name,
                     const std::string& content, const LeaseDurations& times = {});

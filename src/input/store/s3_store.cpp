@@ -1,6 +1,6 @@
-// s3:// addresses. Arrow reads, writes and lists. Conditional puts, which Arrow lacks, and
-// removals, for which Arrow leaves placeholder objects, are sent with libcurl and signed with the
-// credentials of Arrow's S3 client.
+// Store for s3:// addresses. Arrow reads, writes and lists. Conditional puts, which Arrow lacks,
+// and removals, for which Arrow leaves placeholder objects, are sent with libcurl and signed with
+// the credentials of Arrow's S3 client.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -38,7 +38,7 @@ Sha256 hmac_sha256(std::span<const unsigned char> key, std::string_view message)
 constexpr double kConnectSeconds = 20.0;
 constexpr double kSilentSeconds = 30.0;  // without data, before a connection is closed
 
-// Number of attempts per request, AWS_MAX_ATTEMPTS as in the AWS SDKs.
+// Number of attempts per request: AWS_MAX_ATTEMPTS, as in the AWS SDKs.
 int max_attempts() {
   constexpr int kDefault = 8;
   const auto chosen = environment_variable("AWS_MAX_ATTEMPTS");
@@ -47,7 +47,7 @@ int max_attempts() {
       std::clamp<std::int64_t>(parse_integer(chosen, "AWS_MAX_ATTEMPTS"), 1, 100));
 }
 
-// Exponential backoff up to ten seconds with jitter: throttled tasks do not retry together.
+// Exponential backoff up to ten seconds; jitter keeps throttled tasks from retrying together.
 class RetryStrategy : public arrow::fs::S3RetryStrategy {
  public:
   bool ShouldRetry(const AWSErrorDetail& error, int64_t tried) override {
@@ -135,7 +135,7 @@ class S3Store : public ObjectStore {
     server_ = own ? *own : parse_url(fmt::format("https://s3.{}.amazonaws.com", options_.region));
   }
 
-  // Registers the S3 finalization late, after all objects of the client were created, because
+  // Registers the finalization of S3 late, after the client has created all its objects, because
   // atexit handlers run in reverse order of registration.
   ~S3Store() override {
     std::atexit([] { (void)arrow::fs::EnsureS3Finalized(); });
@@ -159,7 +159,7 @@ class S3Store : public ObjectStore {
   bool try_conditional_put(const std::string& name, const std::string& content) override {
     const auto response = send("PUT", target_of(name), content,
                                {{"If-None-Match", "*"}, {"Content-Type", "application/json"}});
-    // 409: a concurrent conditional put is in progress.
+    // Status 409: another conditional put is in progress.
     if (response.status == 412 || response.status == 409) return false;
     if (!response.ok()) throw_refused(response, "write", object_address(name));
     return true;
@@ -183,7 +183,7 @@ class S3Store : public ObjectStore {
     return "/" + percent_encode(path_of(name), "/");
   }
 
-  // Signs every attempt anew, because credentials and signatures expire.
+  // Signs every attempt again, because credentials and signatures expire.
   HttpResponse send(const std::string& method, const std::string& target,
                     const std::string& body = "",
                     const std::vector<std::pair<std::string, std::string>>& headers = {}) {
@@ -276,7 +276,7 @@ void sign_request(HttpRequest& request, const std::string& region,
 }
 
 std::unique_ptr<ObjectStore> open_s3_store(const StoreAddress& address) {
-  // Initialized on demand, because the AWS SDK starts slowly and creates threads.
+  // Initialize on demand, because the AWS SDK starts slowly and creates threads.
   static std::once_flag once;
   std::call_once(once, [&] {
     const auto status = arrow::fs::EnsureS3Initialized();

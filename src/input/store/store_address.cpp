@@ -32,7 +32,7 @@ std::string without_slashes(std::string text) {
   return begin == std::string::npos ? "" : text.substr(begin);
 }
 
-// Rejects "." and "..": some stores treat them as ordinary names, others as path traversal.
+// Rejects "." and "..", which are ordinary names in some stores and path traversal in others.
 void check_path_components(const std::string& path, const std::string& text) {
   for (const auto& step : split(path, '/'))
     if (step.empty() || step == "." || step == "..")

@@ -14,16 +14,16 @@ struct StoreAddress {
   std::string path;    // without leading and trailing slashes
 
   std::string to_string() const;
-  // Last component of the path, else the bucket.
+  // Returns the last component of the path, or the bucket if the path is empty.
   std::string last_path_component() const {
     return path.empty() ? bucket : path.substr(path.rfind('/') + 1);  // npos + 1 == 0
   }
   StoreAddress child(const std::string& name) const;
-  // Path in the form that Arrow expects: "bucket/path", or "/path" for file://.
+  // Returns the path in the form that Arrow expects: "bucket/path", or "/path" for file://.
   std::string arrow_path() const;
 };
 
-// Returns nullopt for a local path. Other schemes and missing buckets or paths are bad input.
+// Returns nullopt for a local path. Unknown schemes and missing buckets or paths are bad input.
 std::optional<StoreAddress> parse_store_address(const std::string& text);
 
 // Local folders below QKSCOPE_SCRATCH, else XDG_CACHE_HOME/qkscope, else ~/.cache/qkscope:

@@ -25,7 +25,7 @@ constexpr int kFormat = 1;
 constexpr char kSuffix[] = ".json";
 constexpr std::size_t kDigits = 8;
 
-// Returns all files of a folder except hidden ones, which are working files.
+// Returns all files in a folder except hidden ones, which are temporary.
 std::vector<std::string> files_in(const std::string& folder) {
   std::vector<std::string> names;
   auto entries = fs::recursive_directory_iterator(folder);
@@ -68,7 +68,7 @@ std::optional<NumberedObject> read_newest_object(ObjectStore& store, const std::
     const auto number = parse_object_number(it->name);
     if (!number) continue;
     auto content = store.read(it->name);
-    // A newer object replaced the listed object before it was read: list again.
+    // List again: the object was replaced by a newer one before it could be read.
     if (!content) return read_newest_object(store, prefix);
     return NumberedObject{*number, std::move(*content)};
   }
@@ -173,7 +173,7 @@ void StoredFolder::put_files(const std::string& folder, const std::string& prefi
     file.content = store_->put(file.object, folder + "/" + file.name);
     meter.update(i, file.content.bytes);
   });
-  // Verifies sizes in the store before the manifest references the upload.
+  // Verify sizes in the store before the manifest references the uploaded files.
   std::map<std::string, std::uint64_t> stored;
   for (const auto& object : store_->list(prefix)) stored[object.name] = object.bytes;
   for (const auto& file : manifest.files) {

@@ -29,8 +29,8 @@ inline constexpr char kRuns[] = "run";
 
 }  // namespace store_layout
 
-// Objects PREFIX/00000000.json, PREFIX/00000001.json, ...: the newest one is valid. The first
-// writer of the next number wins.
+// One of the objects PREFIX/00000000.json, PREFIX/00000001.json, ...; only the newest is valid. The
+// first writer of the next number wins.
 struct NumberedObject {
   std::size_t number = 0;
   std::string content;
@@ -80,7 +80,7 @@ class StoredFolder {
   bool is_published() const { return manifest_.kind != StoredManifest::kRemoved; }
   const StoredManifest& manifest() const { return manifest_; }
   std::vector<std::string> names() const;
-  // Hash of the manifest; changes with the content.
+  // Hash of the manifest, which changes with the content of the folder.
   std::string manifest_hash() const { return hash_; }
 
   std::string local_folder() const { return scratch_folder_of_downloads(address()) + "/" + hash_; }
@@ -89,10 +89,10 @@ class StoredFolder {
   void fetch_all(bool quiet) const { fetch(names(), quiet); }
 
   // Uploads all files of a local folder, then the manifest. Throws a bad-input error if another
-  // writer published different files since the manifest was read.
+  // writer has published different files since the manifest was read.
   void publish(const std::string& folder, const std::string& kind, const std::string& run,
                bool quiet);
-  // Like publish(), but returns false if another writer won. Uploads nothing if unchanged.
+  // Like publish(), but returns false if another writer was first. Uploads nothing if unchanged.
   bool try_publish(const FolderUpload& upload);
   void mark_run_removed(const std::string& run);
 
@@ -110,12 +110,12 @@ class StoredFolder {
   StoredManifest manifest_;
 };
 
-// Opens an existing folder. Throws a bad-input error if nothing finished is there.
+// Opens an existing folder. Throws a bad-input error if the address has no finished folder.
 StoredFolder open_stored_folder(const StoreAddress& address);
 
-// Returns objects of stored folders below the store's address that neither the newest manifest nor
-// the current run references and that are at least `older_than` seconds old. Objects with names
-// that qkscope does not generate are ignored.
+// Returns the objects in stored folders below the store's address that neither the newest manifest
+// nor the current run references and that are at least `older_than` seconds old. Ignores objects
+// whose names qkscope did not generate.
 std::vector<StoredObject> find_garbage_objects(ObjectStore& store, double now, double older_than);
 
 // Downloads a published folder and returns the local copy. A local path is returned unchanged.

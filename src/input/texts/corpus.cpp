@@ -69,7 +69,7 @@ class CsvReader : public RecordReader {
   std::optional<std::size_t> id_;
 };
 
-// A plain text file is a single row. The column `file` is the file name without its extension.
+// A plain text file is a single row, with the file name without extension in the column `file`.
 class PlainTextReader : public RecordReader {
  public:
   PlainTextReader(std::string_view text, std::string where)
@@ -205,7 +205,7 @@ std::int64_t example_key(const ExampleId& id) {
 }
 
 RecordReaderPointer open_record_reader(const std::string& path, const RecordColumns& columns) {
-  // Readers of the formats in kDataEndings, in the same order, without the first one (Parquet).
+  // Readers of the formats in kDataEndings in the same order, except for the first one, Parquet.
   constexpr std::array kTextReaders = {open_json_lines, open_json_lines, open_json_array, open_csv,
                                        read_plain_text};
   static_assert(kTextReaders.size() + 1 == kDataEndings.size());

@@ -1,5 +1,5 @@
-// Files of a text dataset: which files belong to a split, and readers for the rows of one file. The
-// rules for splits apply to local folders and to file listings of the Hub.
+// Files of a text dataset: assigns files to splits and reads the rows of a file. The rules for
+// splits are the same for local folders and for file listings from the Hub.
 #pragma once
 
 #include <array>
@@ -28,8 +28,8 @@ struct DatasetCardConfig {
   std::map<std::string, std::vector<std::string>> files;  // split → glob patterns
 };
 
-// Returns the `configs:` entries of the front matter; empty if there are none. Front matter that is
-// not valid YAML is ignored with a warning that starts with `where`.
+// Returns the `configs:` entries of the front matter, or none. Invalid YAML is ignored with a
+// warning that starts with `where`.
 std::vector<DatasetCardConfig> read_card_configs(std::string_view card, const std::string& where);
 
 // Returns the files of a split in reading order. `paths` lists all files of the dataset relative to
@@ -43,7 +43,7 @@ std::vector<std::string> choose_split_files(const std::vector<std::string>& path
 // of the split inside a folder.
 std::vector<std::string> find_corpus_files(const CorpusOptions& options);
 
-// The id of an example as text, and as an integer if the value fits into 64 bits.
+// The id of an example as text, and as an integer if it is one that fits into 64 bits.
 struct ExampleId {
   std::string text;
   std::optional<std::int64_t> integer;
@@ -52,11 +52,11 @@ struct ExampleId {
   static ExampleId from(std::uint64_t value);
   static ExampleId from(double value);  // integral values count as integers
   static ExampleId from_text(std::string text) { return {std::move(text), std::nullopt}; }
-  // Parses decimal digits, as in CSV files and for large JSON numbers; any other id is text.
+  // Parses decimal digits, as in CSV files and in large JSON numbers. Any other id stays text.
   static ExampleId from_digits(std::string text);
 };
 
-// Returns the key that seeds the sampling of an example: its integer id, or BLAKE2b of its id.
+// Returns the key that seeds the sampling of an example: its integer id, or BLAKE2b of a text id.
 std::int64_t example_key(const ExampleId& id);
 
 // Returns the id of a chunk of a text: "book#3" is the fourth chunk of "book".
@@ -64,7 +64,7 @@ inline std::string chunk_id(std::string_view text_id, std::size_t number) {
   return std::string(text_id) + "#" + std::to_string(number);
 }
 
-// Throws a bad-input error unless overlap and minimum length of the chunks fit the chunk size.
+// Throws a bad-input error if overlap or minimum length of chunks do not fit the chunk size.
 void check_chunk_options(const ChunkOptions& chunk);
 
 struct CorpusRecord {
@@ -89,7 +89,7 @@ class MappedFile;
 class RecordReader {
  public:
   virtual ~RecordReader() = default;
-  // Reads the next row; returns false after the last one.
+  // Reads the next row. Returns false after the last one.
   virtual bool next(CorpusRecord& record) = 0;
   virtual std::vector<CorpusColumn> columns() const = 0;
 
@@ -98,10 +98,10 @@ class RecordReader {
 
 using RecordReaderPointer = std::unique_ptr<RecordReader>;
 
-// Opens a file by its extension: Parquet, JSON Lines, JSON, CSV or plain text (one row).
+// Opens a file according to its extension: Parquet, JSON Lines, JSON, CSV or plain text (one row).
 RecordReaderPointer open_record_reader(const std::string& path, const RecordColumns& columns);
 
-// Parquet through Arrow: reads only the requested columns, in small batches of rows.
+// Reads Parquet through Arrow: only the requested columns, in small batches of rows.
 RecordReaderPointer open_parquet_records(const std::string& path, const RecordColumns& columns);
 
 // The readers of text formats: `text` must outlive the reader, and error messages start with

@@ -8,7 +8,7 @@
 namespace qkscope {
 namespace {
 
-// SAX handler that keeps only the requested columns: a row may be much larger.
+// SAX handler that keeps only the requested columns, because a row may be much larger.
 class RowHandler : public nlohmann::json_sax<Json> {
  public:
   RowHandler(const RecordColumns& columns, CorpusRecord& record)
@@ -88,7 +88,7 @@ class RowHandler : public nlohmann::json_sax<Json> {
   bool in_text_ = false, in_id_ = false;
 };
 
-// Rejects zero bytes, at which nlohmann::json would stop reading, and invalid UTF-8.
+// Rejects invalid UTF-8 and zero bytes, at which nlohmann::json would stop reading.
 void check_json_row(std::string_view text, const std::string& where) {
   if (text.find('\0') != std::string_view::npos)
     bad_input("{}: not valid JSON: a zero byte", where);
@@ -96,7 +96,7 @@ void check_json_row(std::string_view text, const std::string& where) {
     bad_input("{}: not UTF-8 at byte {} of the row; {}", where, at, kInvalidUtf8Advice);
 }
 
-// Returns the keys of the object with the types of their values.
+// Returns the keys of a JSON object with the types of their values.
 std::vector<CorpusColumn> json_row_columns(std::string_view text, const std::string& where) {
   check_json_row(text, where);
   std::vector<CorpusColumn> columns;
@@ -159,7 +159,7 @@ class JsonReader : public RecordReader {
   std::vector<CorpusColumn> columns() const override { return first_columns_; }
 
  private:
-  // Finds the text of the next row and sets row_line_ to its line number.
+  // Finds the text of the next row and stores its line number in row_line_.
   bool next_row(std::string_view& row) {
     return format_ == Format::list ? next_element(row) : next_line(row);
   }
@@ -171,7 +171,7 @@ class JsonReader : public RecordReader {
   }
   void skip_white_space() { advance(std::min(rest_.find_first_not_of(kWhiteSpace), rest_.size())); }
 
-  // Reads the columns of the first row, then rewinds.
+  // Reads the column names from the first row, then rewinds.
   void read_first_columns() {
     const std::string_view start = rest_;
     const std::int64_t line = line_;

@@ -1,4 +1,4 @@
-// Implements encode_chunks() and write_long_texts() of qkscope/texts.h.
+// Implements encode_chunks() and write_long_texts() from qkscope/texts.h.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -35,7 +35,7 @@ class TextWriter {
  public:
   virtual ~TextWriter() = default;
   virtual void add(TextRow row) = 0;
-  // Moves the complete file to its final name. Without finish() no file remains.
+  // Renames the complete file to its final name. Without finish(), no file remains.
   virtual void finish() = 0;
 };
 
@@ -149,7 +149,7 @@ struct WrittenTextRows {
   bool dropped_chunk = false;
 };
 
-// Counts the tokens of `part` encoded alone, as a capture of the new dataset will encode this row.
+// Counts the tokens of `part` encoded alone, as a capture of the new dataset would encode it.
 TextRow make_text_row(const Tokenizer& tokenizer, const LongTextOptions& options,
                       std::string_view part) {
   const auto encoding = tokenizer.encode(part, {.add_special_tokens = options.special_tokens});
@@ -177,7 +177,7 @@ WrittenTextRows truncate(const Tokenizer& tokenizer, const LongTextOptions& opti
                                              .offsets = options.max_tokens > 0});
   const auto tokens = std::ssize(found.ids);
   if (!found.truncated) return {.rows = {{{}, std::move(text), tokens}}, .tokens = tokens};
-  // Special tokens have empty offsets; the tokenizer may truncate on either side.
+  // Special tokens have empty offsets. The tokenizer may truncate on either side.
   std::int64_t begin = INT64_MAX;
   std::int64_t end = 0;
   for (const auto& offset : found.offsets) {
@@ -189,7 +189,7 @@ WrittenTextRows truncate(const Tokenizer& tokenizer, const LongTextOptions& opti
   return {.rows = {make_text_row(tokenizer, options, part)}, .tokens = tokens, .cut = true};
 }
 
-// Integer example ids stay integers: converted to text they would give another sampling seed.
+// Integer ids must stay integers, because an id converted to text has a different sampling seed.
 std::variant<std::int64_t, std::string> original_example_id(const Document& document) {
   const auto id = ExampleId::from_digits(document.source_id);
   if (id.integer == document.example_key) return *id.integer;
@@ -246,7 +246,7 @@ TextChunks encode_chunks(const Tokenizer& tokenizer, std::string_view text,
           chunk.size, chunk.overlap, added, added + chunk.overlap + 1);
     const auto [ids, truncated, offsets] = tokenizer.encode(text, options);
     const auto end = std::ssize(ids) - (added - before);
-    // Offsets of a token may exclude white space around it, so the text is cut at ends of tokens.
+    // Offsets may exclude white space around a token, so cut the text at the ends of tokens.
     const auto cut_at = [&, &offsets = offsets](std::int64_t token) {
       return token == before ? 0
              : token == end  ? INT64_MAX

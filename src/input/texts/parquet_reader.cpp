@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kBatchRows = 64;  // a single text can take megabytes
 
-// Reports every Arrow error as bad input: the file is at fault.
+// Reports every Arrow error as bad input, because the file is at fault.
 void check(const arrow::Status& status, const std::string& path) {
   check_arrow(status, path + ": cannot read the Parquet file", ErrorKind::bad_input);
 }
@@ -42,7 +42,7 @@ std::optional<std::string> read_text_value(const arrow::Array& array, std::int64
   return static_cast<const arrow::StringArray&>(array).GetString(i);
 }
 
-// Reinterprets strings as binary without a copy: UTF-8 is validated later, text by text.
+// Reinterprets strings as binary without a copy, because UTF-8 is validated later for each text.
 std::shared_ptr<arrow::Array> as_bytes(const std::shared_ptr<arrow::Array>& array,
                                        const std::string& path) {
   if (array->type_id() == arrow::Type::DICTIONARY) {
@@ -128,7 +128,7 @@ class ParquetReader : public RecordReader {
     return index;
   }
 
-  // Selects the leaf columns of the fields, because Arrow counts leaves of nested columns.
+  // Selects the leaf columns of the fields, because Arrow numbers the leaves of nested columns.
   void open_batches(const std::vector<int>& fields) {
     std::vector<int> leaves, groups;
     const auto& leaf_schema = *file_->parquet_reader()->metadata()->schema();

@@ -134,7 +134,7 @@ Paths select_by_name(const Paths& paths, const std::string& base, const std::str
   for (const auto& folder : {base + "data/" + split + "/", base + split + "/"})
     if (const auto files = files_in(paths, folder); !files.empty())
       return keep_preferred_format(files, where);
-  // Files that name no split belong to the train split.
+  // Files whose names do not mention a split belong to the train split.
   const auto files = files_in(paths, base);
   const bool named = std::ranges::any_of(files, [](const std::string& path) {
     return is_file_of_split(path, "test") || is_file_of_split(path, "validation");
@@ -152,7 +152,7 @@ bool match_path_components(const std::vector<std::string>& pattern,
 
 // Returns the paths that match any pattern of a dataset card, sorted.
 Paths match_patterns(const Paths& paths, const Paths& patterns, const std::string& where) {
-  // Limits glob matching to about one second; published datasets need about a millisecond.
+  // Limits glob matching to about one second; published datasets take about a millisecond.
   constexpr std::size_t kMaxComparisons = 5'000'000;
   constexpr std::size_t kMaxPatternLength = 1000;
   std::map<std::string, std::vector<std::string>> parts_of;
@@ -189,7 +189,7 @@ Paths select_by_card(const Paths& paths, const DatasetCardConfig& config,
   return keep_preferred_format(files, where);
 }
 
-// Returns the configuration with the given name, else the default one, else the only one.
+// Returns the configuration with the given name, or else the default, or else the only one.
 const DatasetCardConfig* find_config(const std::vector<DatasetCardConfig>& configs,
                                      const std::optional<std::string>& name) {
   if (configs.size() == 1 && !name) return &configs.front();

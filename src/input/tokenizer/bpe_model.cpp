@@ -41,8 +41,8 @@ void merge_with_linear_scan(const MergeTable& merges, std::vector<BpeSymbol>& sy
   symbols.resize(count);
 }
 
-// Heap of (rank, position) with lazy deletion. ranks[i] is always the current rank of the pair that
-// starts at i; heap entries with another rank are stale and skipped.
+// Uses a heap of (rank, position) with lazy deletion. ranks[i] is always the current rank of the
+// pair that starts at i; heap entries with any other rank are stale and skipped.
 void merge_with_heap(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
                      MergeScratch& scratch) {
   auto& ranks = scratch.ranks;
@@ -115,7 +115,7 @@ void BpeModel::collect_initial_symbol_ids() {
     fallback_[at] = file_.vocabulary.find(fmt::format("<0x{:02X}>", byte));
     all_fallbacks = all_fallbacks && fallback_[at] >= 0;
   }
-  // A word may be encoded in parts only if unknown characters are not fused with their neighbours
+  // A word can be encoded in parts only if unknown characters are not fused with their neighbours
   // and no prefix distinguishes the first character.
   divisible_ = file_.continuing_prefix.empty() && (unknown_id_ < 0 || all_fallbacks);
 }
@@ -127,7 +127,7 @@ std::uint32_t BpeModel::vocabulary_spelling_size(std::string_view text) const {
   return size;
 }
 
-// Collects the first and last byte of every token, then marks the byte pairs that some merge joins.
+// Collects the first and last byte of every token, then marks byte pairs that a merge can join.
 void BpeModel::collect_mergeable_byte_pairs() {
   struct TokenEnds {
     bool in_words = false;  // false if the token is not spelled in the byte-level alphabet
@@ -228,7 +228,7 @@ void BpeModel::encode_symbols(std::string_view word, EncodingWorkspace& work,
   merge_symbols(merges_, symbols, work.merging);
 }
 
-// Splits the word at boundaries that no merge crosses, so that the parts can be cached like words.
+// Splits the word at boundaries that no merge can cross, so that parts can be cached like words.
 void BpeModel::encode_in_parts(BpeWord word, EncodingWorkspace& work,
                                std::vector<std::int32_t>& ids) const {
   const char* begin = word.text.data();

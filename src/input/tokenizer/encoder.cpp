@@ -114,8 +114,8 @@ void AddedTokens::split_at_tokens(std::string_view text, bool normalized,
   if (done < text.size()) sections.push_back({{done, static_cast<std::uint32_t>(text.size())}, -1});
 }
 
-// The text is split into parts that are searched for normalized tokens one by one; a split is
-// allowed only where no normalized token can span it.
+// Each part of a cut text is searched for normalized added tokens separately, so cuts are allowed
+// only if no such token can span them.
 bool AddedTokens::allows_cuts_in_normalized_text() const {
   return std::ranges::none_of(by_id_, [](const auto& entry) {
     const auto& [token, shown] = entry.second;
@@ -222,7 +222,7 @@ void Encoder::encode_word(const EncodeJob& job, ByteRange word) const {
   const SectionPieces& pieces = job.work.pieces;
   const std::string_view text = pieces.text.text().substr(word.begin, word.end - word.begin);
   parts_.model.encode_symbols(text, job.work.model, job.work.symbols);
-  // Maps every byte of the word, as spelled in the vocabulary, to a byte position in the text.
+  // Map every byte of the word, in the spelling of the vocabulary, to a byte position in the text.
   std::vector<std::uint32_t> places;
   for (std::uint32_t i = 0; i < text.size(); ++i) {
     const bool mapped = parts_.pre_tokenizer.is_byte_level();
@@ -232,7 +232,7 @@ void Encoder::encode_word(const EncodeJob& job, ByteRange word) const {
   for (const auto& [id, size] : job.work.symbols) {
     const ByteRange inside{at, at + size};
     at += size;
-    // Token sizes may exceed the word if a subword prefix was encoded by byte fallback.
+    // Token sizes may exceed the word if a subword prefix was encoded with byte fallback.
     const bool outside = inside.end > places.size();
     add_token(
         job, id,

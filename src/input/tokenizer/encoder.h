@@ -1,5 +1,5 @@
-// Encodes text to ids without special tokens or truncation by running normalizer, pre-tokenizer and
-// BPE model in order. Also finds positions where a text can be cut so that the parts encode
+// Encodes text to token ids, without special tokens or truncation, with normalizer, pre-tokenizer
+// and BPE model. Also finds positions where a text can be cut so that its parts can be encoded
 // independently.
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace qkscope {
 
-// Direct-mapped cache from words to their ids. One per encoding thread.
+// Direct-mapped cache from words to token ids, one per encoding thread.
 class WordCache {
  public:
   static constexpr std::size_t kMaxBytes = 28;
@@ -32,7 +32,7 @@ class WordCache {
   struct WordKey {
     std::array<std::uint64_t, 4> words{};
 
-    // Memory up to `readable_end` may be read: 32 bytes are loaded at once and masked.
+    // Memory up to `readable_end` may be read, because 32 bytes are loaded at a time and masked.
     WordKey(std::string_view word, const char* readable_end, bool part) {
       if (readable_end - word.data() >= 32) {
         std::memcpy(words.data(), word.data(), 32);
@@ -70,8 +70,8 @@ class WordCache {
   static_assert(sizeof(CachedWord) == 128,
                 "two cache lines, and up to seven ids only the first is read");
 
-  // Direct-mapped cache: returns the one entry in which the key can be stored. The entry holds this
-  // key, or another key that the caller may overwrite.
+  // Returns the only entry in which the key can be stored (direct-mapped cache). The entry holds
+  // this key, or another key that the caller may overwrite.
   CachedWord& entry_for(const WordKey& key) { return entries_[key.hash() & (entries_.size() - 1)]; }
 
  private:
@@ -79,7 +79,7 @@ class WordCache {
   std::vector<CachedWord> entries_ = std::vector<CachedWord>(kEntries);
 };
 
-// Byte-pair encoding (BPE) of single words: the `model` of a tokenizer.json.
+// Byte-pair encoding (BPE) of single words, the `model` of a tokenizer.json.
 class BpeModel {
  public:
   // Reusable memory of one encoding thread.
@@ -90,7 +90,7 @@ class BpeModel {
   };
 
   BpeModel() = default;
-  // `bytes`: words are raw bytes and the vocabulary is spelled in the byte-level alphabet.
+  // `bytes`: true if words are raw bytes and the vocabulary uses the byte-level alphabet.
   BpeModel(BpeModelSpec file, bool bytes, const std::string& where);
 
   struct BpeWord {
@@ -100,7 +100,7 @@ class BpeModel {
   };
 
   void encode(BpeWord word, EncodingWorkspace& work, std::vector<std::int32_t>& ids) const;
-  // Like encode() without cache, with token sizes in bytes of the vocabulary's spelling.
+  // Like encode(), but without the cache. Sizes of symbols are in bytes of the vocabulary spelling.
   void encode_symbols(std::string_view word, EncodingWorkspace& work,
                       std::vector<BpeSymbol>& symbols) const;
 
@@ -111,7 +111,7 @@ class BpeModel {
   bool never_merges_across(std::string_view left, std::string_view next) const;
 
  private:
-  // Appends the initial symbol of one character or byte.
+  // Appends the initial symbol for one character or byte.
   void add_initial_symbol(std::string_view character, bool first, std::vector<BpeSymbol>& symbols,
                           BpeSymbol& pending) const;
   void split_into_symbols(std::string_view word, std::vector<BpeSymbol>& symbols) const;
@@ -140,7 +140,7 @@ struct TextSection {
   std::int32_t id;
 };
 
-// Trie of strings. Finds the leftmost match, and among matches at one position the longest.
+// Trie of strings. Finds the leftmost match and, among matches at the same position, the longest.
 class TokenTrie {
  public:
   void add(std::string_view text, std::int32_t id);
@@ -159,11 +159,11 @@ class TokenTrie {
 
 class AddedTokens {
  public:
-  // Adds a token. Tokens of the vocabulary keep their id; others get the next free id.
+  // Adds a token. A token that is in the vocabulary keeps its id; others get the next free id.
   void add(const AddedToken& token, const Vocabulary& vocabulary,
            const std::optional<Normalizer>& normalizer);
 
-  // Splits the text at added tokens that match raw text, or normalized text if `normalized`.
+  // Splits the text at added tokens that match raw or, with `normalized`, normalized text.
   void split_at_tokens(std::string_view text, bool normalized,
                        std::vector<TextSection>& sections) const;
 
@@ -173,7 +173,7 @@ class AddedTokens {
   }
   bool allows_cuts_in_normalized_text() const;
 
-  // Returns the string of an added token, normalized if the token is; nullopt for other ids.
+  // Returns the string of an added token, normalized if it has that flag; nullopt for other ids.
   std::optional<std::string_view> token(std::int32_t id) const;
   std::int32_t find(std::string_view content) const;  // -1 if unknown
   bool is_special(std::string_view token) const { return special_.contains(std::string(token)); }
@@ -219,9 +219,9 @@ class Encoder {
   void encode(std::string_view document, ByteRange piece, bool with_sources,
               EncodingWorkspace& work, EncodedTokens& tokens) const;
 
-  // Returns the first position at or after `from` where a cut changes no token, else the text size.
+  // Returns the first position at or after `from` where a cut changes no token, or the text size.
   std::size_t next_cut_position(std::string_view document, std::size_t from) const;
-  // Returns the last position at or before `from` where a cut changes no token, else 0.
+  // Returns the last position at or before `from` where a cut changes no token, or 0.
   std::size_t previous_cut_position(std::string_view document, std::size_t from) const;
 
   const AddedTokens& added_tokens() const { return parts_.added_tokens; }
@@ -234,7 +234,7 @@ class Encoder {
     EncodingWorkspace& work;
     EncodedTokens& tokens;
   };
-  // Appends a token. `string` is its text: from the document, normalized, or of the vocabulary.
+  // Appends a token. `string`: its text in the document, in normalized text or in the vocabulary.
   static void add_token(const EncodeJob& job, std::int32_t id, ByteRange source,
                         std::string_view string);
   void encode_section(const EncodeJob& job, ByteRange section, SectionEndFlags ends) const;

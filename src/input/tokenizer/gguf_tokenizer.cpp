@@ -28,7 +28,7 @@ constexpr const char* kScores = "tokenizer.ggml.scores";
 
 enum TokenType : std::int64_t { kUnknown = 2, kControl = 3, kUserDefined = 4 };
 
-// A pre-tokenizer known to llama.cpp. GGUF files store only its name.
+// A pre-tokenizer defined in llama.cpp. GGUF files store only its name.
 struct PreTokenizerSpec {
   const char* name;                          // value of tokenizer.ggml.pre
   std::array<const char*, 4> expressions{};  // applied in order; none: GPT-2's expression
@@ -42,7 +42,7 @@ struct PreTokenizerSpec {
 constexpr const char* kGpt4oExpression =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// Pre-tokenizer that llama.cpp uses for models that its converter did not recognise.
+// Pre-tokenizer that llama.cpp uses for models unknown to its converter.
 constexpr PreTokenizerSpec kDefaultPreTokenizer = {
     .name = "default",
     .expressions = {R"([\p{P}\$\+<=>\^~\|]+)",
@@ -131,7 +131,7 @@ class GgufTokenizerReader {
   }
 
  private:
-  // Tokens are ordered by id. Gemma spells runs of spaces literally, others with U+2581.
+  // Tokens are stored in order of id. Gemma spells runs of spaces literally, others use U+2581.
   void read_tokens() {
     const bool gemma = metadata_.text("general.architecture", "").starts_with("gemma");
     for (const Json& token : metadata_.list(kTokens)) {
@@ -153,7 +153,7 @@ class GgufTokenizerReader {
       file_.model.vocabulary.add(tokens_[id], static_cast<std::int32_t>(id));
   }
 
-  // Reads a byte-level BPE tokenizer. Returns the default of add_bos_token.
+  // Reads a byte-level BPE tokenizer. Returns the default value of add_bos_token.
   bool read_byte_level() {
     const auto& spec = find_pre_tokenizer(metadata_);
     for (const Json& merge : metadata_.list(kMerges)) add_merge(merge);
@@ -184,7 +184,7 @@ class GgufTokenizerReader {
     file_.model.merges.push_back({find(std::string(left)), find(std::string(right)), find(both)});
   }
 
-  // Reads a SentencePiece tokenizer. Returns the default of add_bos_token.
+  // Reads a SentencePiece tokenizer. Returns the default value of add_bos_token.
   bool read_sentencepiece() {
     const bool prefixed = metadata_.flag("tokenizer.ggml.add_space_prefix", true);
     Json steps = Json::array();
@@ -211,8 +211,8 @@ class GgufTokenizerReader {
   };
 
   // SentencePiece merges the adjacent pair that forms the token with the highest score. The
-  // equivalent merge list contains every split of every token, ordered by score. Gemma's scores do
-  // not follow the training order of its tokens, but its ids do.
+  // equivalent merge list contains every split of every token, ordered by score. Gemma's tokens are
+  // ordered by id instead, because their scores do not follow the training order.
   void derive_merges() {
     const bool by_id = metadata_.text("general.architecture", "").starts_with("gemma");
     if (!by_id && metadata_.list(kScores).size() != tokens_.size())
@@ -234,7 +234,7 @@ class GgufTokenizerReader {
     for (const auto& candidate : all) file_.model.merges.push_back(candidate.merge);
   }
 
-  // Returns every split of a token into two other tokens at a character boundary.
+  // Returns all splits of a token into two other tokens at a character boundary.
   std::vector<MergeCandidate> splits_of(std::size_t id, double score) const {
     constexpr std::size_t kLongest = 1024;  // bytes; published tokens have fewer than 100
     const std::string_view token = tokens_[id];

@@ -9,7 +9,7 @@
 namespace qkscope {
 namespace {
 
-// Limits the size of normalized text; Unicode normalization grows it at most 11-fold (U+FDFA).
+// Limits the size of normalized text; Unicode normalization enlarges text at most 11-fold (U+FDFA).
 std::size_t max_normalized_bytes(std::size_t size) {
   return 64 * size + (1 << 16);
 }

@@ -31,8 +31,8 @@ struct TekkenSplitRules : Llama3SplitRules {
   static constexpr unsigned kDigits = 1;
 };
 
-// Each member function implements one alternative of the regular expression and returns the end of
-// the match, or its start if there is no match. The first matching alternative wins, as in a
+// Each member function matches one alternative of the regular expression and returns the end of the
+// match, or its start if there is no match. The first matching alternative wins, as in a
 // backtracking engine.
 template <typename Family>
 class SplitRegexMatcher {
@@ -40,7 +40,7 @@ class SplitRegexMatcher {
   explicit SplitRegexMatcher(std::string_view text)
       : end_(text.data() + text.size()), properties_(unicode::character_property_table()) {}
 
-  // Returns the end of the match that starts at `at`, which must be before the end of the text.
+  // Returns the end of the match that starts at `at`; `at` must not be the end of the text.
   const char* piece(const char* at) const {
     const Character first = read(at);
     if (const char* end = contraction(at); end != at) return end;
@@ -63,7 +63,7 @@ class SplitRegexMatcher {
     return {properties_[code], size};
   }
 
-  // Returns the end of the run of characters with any of the flags (with none: `with` false).
+  // Returns the end of a run of characters that have any of the flags or, if !with, none of them.
   const char* run(const char* at, std::uint16_t flags, bool with = true) const {
     while (at < end_) {
       const Character next = read(at);
@@ -190,7 +190,7 @@ void find_pieces(std::string_view text, std::vector<PatternPiece>& matches) {
   }
 }
 
-// Collects regex matches in order and adds the gaps between them.
+// Collects regex matches in order, and the gaps between them.
 class MatchCollector {
  public:
   explicit MatchCollector(std::vector<PatternPiece>& matches) : matches_(matches) {}

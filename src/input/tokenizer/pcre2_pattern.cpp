@@ -36,7 +36,7 @@ struct Pcre2Deleter {
 template <typename T>
 using Owned = std::unique_ptr<T, Pcre2Deleter>;
 
-// Per-thread PCRE2 match state, shared by all patterns.
+// PCRE2 match state of a thread, shared by all patterns.
 struct Pcre2MatchState {
   Pcre2MatchState()
       : data(pcre2_match_data_create(1, nullptr)),
@@ -52,7 +52,7 @@ struct Pcre2MatchState {
     return workspace;
   }
 
-  // Searches from `from` on. Returns a negative PCRE2 error code if there is no match.
+  // Searches from position `from`. Returns a negative PCRE2 error code if there is no match.
   int match(const pcre2_code* code, std::string_view text, std::size_t from) const {
     return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
                        PCRE2_NO_UTF_CHECK, data.get(), context.get());
@@ -65,7 +65,7 @@ struct Pcre2MatchState {
   Owned<pcre2_jit_stack> stack;
 };
 
-// `shown` is the original expression, for the error message.
+// `shown`: the original expression for the error message.
 Owned<pcre2_code> compile_pcre2(const std::string& expression, const std::string& shown,
                                 const std::string& where) {
   int error = 0;
@@ -79,8 +79,8 @@ Owned<pcre2_code> compile_pcre2(const std::string& expression, const std::string
   return code;
 }
 
-// Returns the inside of a regex character class: `basis` (such as \p{L}) plus the characters with
-// this Unicode property in our tables that PCRE2's older tables lack.
+// Returns the inside of a regex character class: `basis` (such as \p{L}), plus the characters that
+// have this Unicode property in our tables but not in PCRE2's older tables.
 std::string extend_class(const std::string& basis, std::uint16_t flag) {
   const auto code = compile_pcre2("[" + basis + "]", basis, "qkscope");
   const Pcre2MatchState& work = Pcre2MatchState::of_this_thread();
@@ -116,7 +116,7 @@ const std::vector<CharacterClassEscape>& extended_classes() {
   });
 }
 
-// Replaces \w, \s, \p{L}, \p{N} and, outside of [...], their negations by extended_classes().
+// Replaces \w, \s, \p{L}, \p{N} and, outside [...], their negations with extended_classes().
 std::string expand_character_classes(std::string_view expression) {
   std::string out;
   bool in_class = false;

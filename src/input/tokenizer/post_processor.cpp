@@ -137,8 +137,8 @@ void add_decoder_steps(const Json& json, const std::string& where,
     if (utf8::count_characters(mark) != 1) spec.fail("\"replacement\" must be one character");
     const bool prepended =
         spec.text("prepend_scheme", "always") != "never" && spec.flag("add_prefix_space", true);
-    // Metaspace decoder: replace marks by spaces, or remove them in the first token if one was
-    // prepended.
+    // Metaspace decoder: replaces marks with spaces, or removes them from the first token if a mark
+    // was prepended.
     steps.push_back([=, pattern = make_string_pattern(mark)](TokenStrings& tokens) {
       for (std::size_t i = 0; i < tokens.size(); ++i)
         tokens[i] = replace_matches(pattern, i == 0 && prepended ? "" : " ", tokens[i]);

@@ -11,7 +11,7 @@
 namespace qkscope {
 namespace {
 
-// How delimiters (the matches of the pattern) are treated.
+// What happens to delimiters (the matches of the pattern).
 enum class Delimiters { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 struct SplitRule {
@@ -50,7 +50,7 @@ void append_split_ranges(const std::vector<PatternPiece>& matches, Delimiters de
   }
 }
 
-// Splits every piece at the matches of the pattern and replaces `pieces.ranges`.
+// Splits every piece at the matches of the pattern and updates `pieces.ranges`.
 void split_pieces(const Pattern& pattern, SplitRule rule, SectionPieces& pieces) {
   const std::string_view text = pieces.text.text();
   std::vector<PatternPiece> matches;
@@ -101,7 +101,7 @@ void insert_prefix_before_piece(AlignedText::Rewriter& rewrite, char32_t prefix)
   rewrite.replace(first, 0);
 }
 
-// Copies the text up to the next space and replaces that space by `mark`.
+// Copies the text up to the next space and replaces that space with `mark`.
 void replace_space(AlignedText::Rewriter& rewrite, std::size_t end, char32_t mark) {
   const std::size_t at = rewrite.position();
   const std::size_t space = rewrite.old_text().substr(0, end).find(' ', at);
@@ -164,7 +164,7 @@ void map_bytes_to_alphabet(SectionPieces& pieces) {
   });
 }
 
-// If ByteLevel is the last stage, it leaves bytes as they are: BpeModel reads raw bytes.
+// As the last stage, ByteLevel leaves bytes unchanged, because BpeModel reads raw bytes.
 PreTokenizerStage make_byte_level(const TokenizerComponentSpec& spec, bool last) {
   spec.refuse_other_keys({"add_prefix_space", "trim_offsets", "use_regex"});
   const bool prefix_space = spec.flag("add_prefix_space");

@@ -70,9 +70,8 @@ void truncate(Encoder::EncodedTokens& tokens, std::size_t count, bool keep_last)
   shorten(tokens.strings);
 }
 
-// Converts byte positions to character positions. Source positions may lie past the end of the text
-// if a subword prefix was encoded by byte fallback; the results then match those of the Hugging
-// Face library.
+// Converts byte positions to character positions. Positions may lie past the end of the text if a
+// subword prefix was encoded with byte fallback; results then match the Hugging Face library.
 std::vector<TokenOffset> to_character_offsets(std::string_view text,
                                               const std::vector<ByteRange>& sources) {
   std::vector<std::int64_t> characters(text.size() + 1);
@@ -111,7 +110,7 @@ struct Tokenizer::State {
         eos(find_id(encoder, file.eos)),
         truncates_left(file.truncates_left) {}
 
-  // Returns the workspace of the calling thread, whose word cache stays warm per tokenizer.
+  // Returns the workspace of the calling thread; its word cache is kept per tokenizer.
   Encoder::EncodingWorkspace& thread_workspace() const {
     thread_local std::uint64_t owner = 0;
     thread_local std::unique_ptr<Encoder::EncodingWorkspace> workspace;

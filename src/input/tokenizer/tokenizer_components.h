@@ -30,18 +30,18 @@ struct PatternPiece {
   bool matched;
 };
 
-// A pattern that Split and Replace search for.
+// A pattern for which the components Split and Replace search.
 struct Pattern {
   // Appends matches and the gaps between them in order; together they cover `text`. Positions are
   // relative to the start of `text`.
   std::function<void(std::string_view text, std::vector<PatternPiece>& matches)> find;
-  // True if no match can span a non-space character followed by U+0020: a text may be cut.
+  // True if no match can span a non-space character and the U+0020 after it: cuts are allowed.
   bool breaks_before_space = false;
   // True if no match can ever span an ideograph followed by punctuation.
   bool breaks_after_ideograph = false;
 };
 
-// The splitting expressions of known model families.
+// Pre-tokenizer split expressions of known model families.
 inline constexpr const char* kGpt2Expression =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 // Pre-tokenizer split regex of Llama 3, SmolLM3 and GLM 4.
@@ -52,7 +52,7 @@ inline constexpr const char* kQwen2Expression =
 inline constexpr const char* kTekkenExpression =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// Returns a hand-written matcher for the expression of a known model family, else nullopt.
+// Returns a hand-written matcher if the expression belongs to a known model family, else nullopt.
 std::optional<Pattern> make_builtin_pattern(std::string_view expression);
 // Compiles any expression with PCRE2. Throws a bad-input error in builds without PCRE2
 // (pcre2_absent.cpp). Error messages start with `where`.
@@ -61,9 +61,9 @@ Pattern make_pcre2_pattern(const std::string& expression, const std::string& whe
 Pattern make_regex_pattern(const std::string& expression, const std::string& where);
 
 Pattern make_string_pattern(std::string literal);
-// Matches single characters that have any of the property flags of unicode.h.
+// Matches single characters that have any of the property flags in unicode.h.
 Pattern make_unicode_class_pattern(std::uint16_t flags);
-// The regular expression \w+|[^\w\s]+ of the Whitespace pre-tokenizer.
+// Matches the regular expression \w+|[^\w\s]+ of the Whitespace pre-tokenizer.
 Pattern make_word_or_punctuation_pattern();
 
 // ---- Normalizer: rewrites the text
@@ -103,7 +103,7 @@ class AlignedText {
    public:
     explicit Rewriter(AlignedText& target);
     void copy(std::size_t size);
-    // Replaces the next `consumed` bytes by one character, aligned to the first consumed byte, or
+    // Replaces the next `consumed` bytes with one character, aligned to the first consumed byte, or
     // to the previous byte if `consumed` is 0.
     void replace(char32_t code, std::size_t consumed);
     void skip(std::size_t size) { at_ += size; }
@@ -145,23 +145,23 @@ enum class SpaceRepresentation { as_space, as_mark, uncertain };
 struct Normalizer {
   std::function<void(AlignedText& text, SectionEndFlags ends)> apply;
   SpaceRepresentation space_form = SpaceRepresentation::as_space;
-  // True if a text section may also be split between an ideograph and the punctuation after it.
+  // True if a section may also be cut between an ideograph and the punctuation that follows it.
   bool allows_cut_after_ideograph = false;
 };
 
-// Returns nullopt for JSON null. Error messages start with `where`.
+// Returns nullopt if `spec` is JSON null. Error messages start with `where`.
 std::optional<Normalizer> make_normalizer(const Json& spec, const std::string& where);
 
 // ---- Pre-tokenizer: splits a section into words for the model
 
-// A section of text and its current pieces: non-empty ranges of the text.
+// A section of text and its current pieces, which are non-empty ranges of the text.
 struct SectionPieces {
   AlignedText text;
   std::vector<ByteRange> ranges;
   bool begins = true;  // the text is the start of its section
 };
 
-// What a pre-tokenizer stage does when the text is cut before a space (see SpaceRepresentation).
+// How a pre-tokenizer stage behaves if the text is cut before a space (see SpaceRepresentation).
 enum class CutBehavior {
   breaks,     // always places a piece boundary at the cut
   local,      // treats both sides independently but may leave them in one piece
@@ -172,9 +172,9 @@ struct PreTokenizerStage {
   std::function<void(SectionPieces& pieces)> apply;
   CutBehavior at_space = CutBehavior::local;  // for SpaceRepresentation::as_space
   CutBehavior at_mark = CutBehavior::local;   // for SpaceRepresentation::as_mark
-  // True if the pre-tokenizer stage always separates an ideograph from following punctuation.
+  // True if the stage always separates an ideograph from the punctuation that follows it.
   bool breaks_after_ideograph = false;
-  // True if the result depends on which piece starts the document, even in normalized text.
+  // True if the result depends on whether a piece starts the document, even in normalized text.
   bool needs_document_start = false;
 };
 
@@ -209,7 +209,7 @@ class PostProcessor {
   PostProcessor() = default;
   PostProcessor(const Json& spec, const std::string& where);  // null: ids stay unchanged
 
-  // Returns a post-processor that adds `first` before and `last` after the ids; -1: no token.
+  // Returns a post-processor that adds `first` before and `last` after the ids; -1 adds no token.
   static PostProcessor make_bos_eos_processor(std::int32_t first, std::int32_t last);
 
   std::int64_t added_token_count() const;
@@ -222,7 +222,7 @@ class PostProcessor {
   void apply(EncodedTokens& tokens, bool add_special) const;
 
  private:
-  // An element of a post-processor template: the place of the token ids, or special tokens.
+  // An element of a post-processor template: a placeholder for the token ids, or special tokens.
   struct TemplatePiece {
     bool is_sequence;
     std::vector<std::int32_t> ids;
@@ -241,17 +241,17 @@ class PostProcessor {
 
 using Decoder = std::function<std::string(std::vector<std::string> tokens)>;
 
-// Without a decoder (JSON null), tokens are joined with spaces. Error messages start with `where`.
+// If `spec` is JSON null, tokens are joined with spaces. Error messages start with `where`.
 Decoder make_decoder(const Json& spec, const std::string& where);
 
-// Streaming JSON reader that builds no tree, because a tokenizer.json contains hundreds of
+// Streaming JSON reader. Does not build a tree, because a tokenizer.json contains hundreds of
 // thousands of short strings.
 class JsonCursor {
  public:
   // `text` must be valid UTF-8 and outlive the cursor. Error messages start with `where`.
   JsonCursor(std::string_view text, std::string where) : text_(text), where_(std::move(where)) {}
 
-  // enter() steps into an object or list; next() advances and returns false at the end.
+  // enter() steps into an object or list. next() advances; returns false at the end.
   void enter(char open);
   bool next(char close);
   std::string_view key();
@@ -263,7 +263,7 @@ class JsonCursor {
   std::int64_t integer();
   // Skips one value of any kind and returns its text.
   std::string_view skip();
-  // Throws a bad-input error if anything but white space follows.
+  // Throws a bad-input error if the remaining text contains anything but white space.
   void finish();
 
   std::size_t position() const { return at_; }
@@ -284,7 +284,7 @@ class JsonCursor {
   std::string buffer_;  // unescaped string
 };
 
-// One component ("normalizer", "decoder", ...) of a tokenizer.json. Errors name the component.
+// One component ("normalizer", "decoder", ...) of a tokenizer.json. Error messages name it.
 class TokenizerComponentSpec {
  public:
   // `part` is the key of the component in the file, for error messages.
@@ -293,7 +293,7 @@ class TokenizerComponentSpec {
   const std::string& type() const { return type_; }
   const std::string& where() const { return where_; }
 
-  // Throws a bad-input error for keys not listed, except "type": they could change the ids.
+  // Throws a bad-input error for keys not listed (except "type"), which could change the ids.
   void refuse_other_keys(std::initializer_list<std::string_view> keys) const;
 
   bool flag(const std::string& key, std::optional<bool> fallback = std::nullopt) const;
@@ -302,7 +302,7 @@ class TokenizerComponentSpec {
   std::int64_t integer(const std::string& key) const;
   const Json& list(const std::string& key) const;
   const Json& value(const std::string& key) const;
-  // Reads "pattern": {"String": ...} or {"Regex": ...}. `literal`: the string.
+  // Reads "pattern": {"String": ...} or {"Regex": ...}. Stores a string pattern in `literal`.
   Pattern pattern(std::string* literal = nullptr) const;
 
   [[noreturn]] void fail_unknown_type() const;

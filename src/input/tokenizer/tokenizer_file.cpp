@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-// Limit of continuing_subword_prefix in bytes: byte fallback makes as many tokens.
+// Maximum size of continuing_subword_prefix; byte fallback turns each of its bytes into a token.
 constexpr std::size_t kLongestPrefix = 64;
 
 class BpeModelSpecReader {
@@ -44,7 +44,7 @@ class BpeModelSpecReader {
       if (has_merges_) fail(key, "is there twice");
       has_merges_ = true;
       merges_begin_ = cursor_.position();
-      // Merges refer to the vocabulary and the subword prefix, which may come later in the file.
+      // Merges refer to the vocabulary and the subword prefix, which may follow later in the file.
       if (has_vocabulary_ && has_prefix_) return read_merges();
       merges_late_ = true;
       cursor_.skip();
@@ -227,7 +227,7 @@ void read_tokenizer_member(JsonCursor& cursor, const std::string& key, Tokenizer
   }
 }
 
-// Reads a special token, which is a string or an object with "content".
+// Reads a special token, given as a string or as an object with "content".
 std::string special_token(const Json& config, const char* key) {
   const auto found = config.find(key);
   if (found == config.end()) return {};

@@ -1,5 +1,5 @@
-// Parsed content of a tokenizer.json and of the tokenizer_config.json next to it, and the
-// vocabulary and merges of byte-pair encoding (BPE).
+// Parsed content of a tokenizer.json and its tokenizer_config.json, and the vocabulary and merges
+// of byte-pair encoding (BPE).
 #pragma once
 
 #include <cstddef>
@@ -90,7 +90,7 @@ class MergeTable {
     into_.push_back(into);
   }
 
-  // Returns the rank of a pair (lower merges first), or kNone if the pair does not merge.
+  // Returns the rank of a pair (low ranks merge first), or kNone if the pair is never merged.
   std::uint32_t rank(std::int32_t left, std::int32_t right) const {
     return slots_[find_slot(left, right)].rank;
   }
@@ -126,8 +126,8 @@ struct MergeScratch {
   std::vector<std::uint64_t> heap;
 };
 
-// The merge loop of BPE: merges the adjacent pair with the lowest rank (ties: leftmost first) until
-// no pair can be merged. Works in place, in near-linear time.
+// The BPE merge loop: repeatedly merges the adjacent pair with the lowest rank (the leftmost if
+// tied) until no pair can be merged. Works in place, in near-linear time.
 void merge_symbols(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
                    MergeScratch& scratch);
 
@@ -175,7 +175,7 @@ TokenizerFile parse_tokenizer(std::string_view text, const std::string& path);
 
 // ---- Tokenizers in the metadata of GGUF files, converted to the equivalent tokenizer.json
 
-// Returns the GGUF file to read the tokenizer from: the path itself, or the only GGUF file of a
+// Returns the GGUF file that contains the tokenizer: the path itself, or the only GGUF file in a
 // folder without tokenizer.json. Returns "" if there is none.
 std::string find_tokenizer_gguf(const std::string& folder_or_file);
 
@@ -183,8 +183,8 @@ std::string find_tokenizer_gguf(const std::string& folder_or_file);
 TokenizerFile read_gguf_tokenizer(const std::string& path);
 TokenizerFile parse_gguf_tokenizer(const GgufMetadata& metadata);
 
-// Ids of the end-of-text, end-of-turn and end-of-message tokens in the metadata of a GGUF file, at
-// which llama.cpp stops generating.
+// Returns the ids of the end-of-text, end-of-turn and end-of-message tokens in the metadata of a
+// GGUF file. llama.cpp stops generating at these tokens.
 std::vector<std::int32_t> gguf_end_tokens(const std::string& path);
 
 }  // namespace qkscope

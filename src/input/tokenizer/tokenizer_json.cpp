@@ -97,7 +97,7 @@ char32_t JsonCursor::read_hex4() {
   return *code;
 }
 
-// Reads an escape sequence: starts at its backslash and leaves the cursor at its last byte.
+// Reads an escape sequence: starts at the backslash and leaves the cursor at the last byte.
 void JsonCursor::read_escape() {
   ++at_;
   if (at_ == text_.size()) fail("a string has no end");

@@ -84,7 +84,7 @@ char32_t compose_hangul(char32_t first, char32_t second) {
   return 0;
 }
 
-// Rank of the canonical combining class; 0 for a starter.
+// Returns the rank of the canonical combining class, or 0 for a starter.
 std::uint8_t combining_rank(char32_t code) {
   const auto& table = fork_safe_static([] { return expand_runs<std::uint8_t>(kCombining); });
   return table[code];
@@ -120,7 +120,7 @@ bool composes_backwards(char32_t code) {
          seconds.contains(code);
 }
 
-// For every code point, the set of forms in which it is not inert: the character changes, is a
+// For every code point, the normalization forms in which it is not inert: it changes, is a
 // combining mark, or may compose with a previous character. A text of inert characters is already
 // normalized.
 const std::uint8_t* non_inert_forms() {
@@ -142,7 +142,7 @@ const std::uint8_t* non_inert_forms() {
   return table.data();
 }
 
-// A decomposed character. stands_for counts the source characters it represents: 0 if a
+// A decomposed character. stands_for: number of source characters it represents; 0 if a
 // decomposition inserted it, more than 1 after a composition.
 struct DecomposedCharacter {
   char32_t code;
@@ -151,7 +151,7 @@ struct DecomposedCharacter {
 };
 
 // Returns the size in bytes of the longest prefix that normalization leaves unchanged: inert
-// characters, without the last one if a non-inert character follows.
+// characters, except the last one if a non-inert character follows.
 std::size_t normalized_prefix_size(std::string_view text, NormalizationForm form) {
   const std::uint8_t* const non_inert = non_inert_forms();
   std::size_t at = 0, last = 0;

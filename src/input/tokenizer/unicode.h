@@ -1,5 +1,5 @@
-// Character properties, lower-casing and Unicode normalization with the tables of the Hugging Face
-// tokenizers library, and the alphabet of byte-level tokenizers. tools/make_unicode_tables.py
+// Character properties, lower-casing and Unicode normalization with the same tables as the Hugging
+// Face tokenizers library, and the alphabet of byte-level tokenizers. tools/make_unicode_tables.py
 // generates the tables in unicode/.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace qkscope::unicode {
 inline constexpr char32_t kSpaceMark = 0x2581;
 inline constexpr std::string_view kSpaceMarkUtf8 = "\xE2\x96\x81";
 
-// Property flags of a character, with the regular expression each one corresponds to.
+// Property flags of a character, with the corresponding regular expressions.
 enum CharacterProperty : std::uint16_t {
   kLetter = 1 << 0,       // \p{L}
   kNumber = 1 << 1,       // \p{N}
@@ -81,7 +81,7 @@ inline std::uint32_t utf8_length_of_mapped_byte(char byte) {
   return byte >= '!' && byte <= '~' ? 1 : 2;
 }
 
-// Returns the byte-level BPE form of `bytes`: each byte as its character of GPT-2's alphabet.
+// Converts `bytes` to the byte-level BPE alphabet of GPT-2: one character per byte.
 inline std::string to_byte_alphabet(std::string_view bytes) {
   std::string text;
   for (const char byte : bytes) utf8::append_code_point(text, byte_to_character(byte));

@@ -22,15 +22,15 @@ struct DistinctIntegers {
 class BucketRanges {
  public:
   explicit BucketRanges(const SamplerOptions& sampler) : known_(sampler) {}
-  // Buckets inferred from rows of a capture without metadata: equal buckets if floor(position /
+  // Infers buckets from the rows of a capture without metadata: equal buckets if floor(position /
   // size) explains every row, else doubling buckets floor(log2(position + 1)).
   BucketRanges(const RowsView& queries, const RowsView& keys);
 
   PositionRange range(std::int32_t bucket) const;
-  // Returns the tokens per bucket, or 0 if buckets double in size.
+  // Returns the number of tokens per bucket, or 0 if buckets double in size.
   std::int64_t equal_bucket_size() const;
 
-  // Returns whether any query of `query_bucket` attends to any key of `key_bucket` with a sliding
+  // Returns whether any query in `query_bucket` attends to any key in `key_bucket` with a sliding
   // window of `window` tokens (a query sees itself and the window - 1 keys before it).
   bool window_reaches(std::int32_t query_bucket, std::int32_t key_bucket,
                       std::int64_t window) const;

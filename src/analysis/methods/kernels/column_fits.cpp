@@ -160,8 +160,8 @@ Matrix shrunk_covariance_cholesky(const FloatMatrix& rows, std::span<const doubl
       add_scaled(w * w * r, residual, {squared.row(j), residual.size()});
     }
   }
-  // Ledoit-Wolf intensity towards the diagonal: the summed variance of the off-diagonal elements
-  // over the sum of their squares.
+  // Ledoit-Wolf shrinkage intensity towards the diagonal: the summed variance of the off-diagonal
+  // elements divided by the sum of their squares.
   double variance = products;
   double size = 0;
   for (std::int64_t i = 0; i < dim; ++i)

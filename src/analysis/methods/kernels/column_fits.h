@@ -43,11 +43,11 @@ struct WindowFits {
 
 class GroupedFits {
  public:
-  // `rows` (rows, dim) must be centred. `position` and `group` (group of texts) have shape (rows).
+  // `rows` (rows, dim) must be centred. `position`, `group` (of texts): one entry per row.
   GroupedFits(const FloatMatrix& rows, std::span<const double> position, std::span<const int> group,
               int groups, std::span<const FitWindow> windows);
 
-  // Returns the fits without the rows of one group of texts; -1 leaves out no group.
+  // Returns the fits with one group of texts left out; -1 uses all groups.
   WindowFits fits_without_group(int group) const;
 
  private:

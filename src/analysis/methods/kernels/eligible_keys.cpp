@@ -43,7 +43,7 @@ EligibleKeys::EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
       end_.insert(end_.end(), as_index(last - begin), points_);
       continue;
     }
-    // Bucket numbers that contradict positions could move the window backwards; keep it monotonic.
+    // Inconsistent bucket numbers could move the window backwards, so make its start monotonic.
     for (auto c = points_ - 2; c >= 0; --c)
       ranges[c].begin = std::min(ranges[c].begin, ranges[c + 1].begin);
     for (auto key = begin; key < last; ++key)

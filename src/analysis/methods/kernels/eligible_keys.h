@@ -1,4 +1,4 @@
-// Eligible keys of a text at each query point: keys before the point, within the attention window.
+// Keys of a text that are eligible at each query point: before the point, within the window.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace qkscope {
 
-// Keys [begin, end) of one text, between which pairs are formed.
+// Keys [begin, end) of one text, from which pairs are formed.
 struct KeyRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 
   std::int64_t pair_count() const { return (end - begin) * (end - begin - 1) / 2; }
-  // Returns pair number `index` of a row-by-row numbering of the lower triangle.
+  // Returns the pair with number `index`, counting the lower triangle row by row.
   KeyPair pair(std::int64_t index) const;
 };
 

@@ -11,7 +11,7 @@
 namespace qkscope {
 namespace {
 
-// Row numbers sorted by text, bin and position.
+// Returns row numbers sorted by text, bin and position.
 std::vector<std::int64_t> sorted_order(const RowsView& source, std::span<const std::int32_t> bin) {
   std::vector<std::int64_t> order(as_index(source.size()));
   std::iota(order.begin(), order.end(), std::int64_t{0});
@@ -28,7 +28,7 @@ std::vector<std::int64_t> sorted_order(const RowsView& source, std::span<const s
   return order;
 }
 
-// Transpose in float32 with the column padding that multiply_narrow() reads.
+// Transposes to float32 with the column padding that multiply_narrow() needs.
 FloatMatrix transpose_with_padding(const Matrix& rows) {
   FloatMatrix columns(rows.cols, rows.rows + kNarrowPadding);
   for (std::int64_t i = 0; i < rows.rows; ++i)
@@ -36,7 +36,7 @@ FloatMatrix transpose_with_padding(const Matrix& rows) {
   return columns;
 }
 
-// Copy in float32 with the column padding that multiply_narrow() reads.
+// Copies to float32 with the column padding that multiply_narrow() needs.
 FloatMatrix copy_with_padding(const Matrix& rows) {
   FloatMatrix copy(rows.rows, rows.cols + kNarrowPadding);
   for (std::int64_t i = 0; i < rows.rows; ++i) std::copy_n(rows.row(i), rows.cols, copy.row(i));

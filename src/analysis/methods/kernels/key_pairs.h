@@ -34,11 +34,11 @@ struct SortedKeys {
   std::int64_t example_count() const { return std::ssize(begin) - 1; }
 };
 
-// `bin` (rows): the position bin of each key.
+// `bin`: position bin of each key, shape (rows).
 SortedKeys sort_keys_by_text_and_bin(const RowsView& keys, std::span<const std::int32_t> bin);
 
 // View of consecutive sorted keys, centred, in rotated coordinates. Pairs are compared in float32
-// and summed in float64: rounding of one pair is far below the spread over pairs.
+// and summed in float64: the rounding error of a pair is far below the spread over pairs.
 struct KeyTile {
   std::int64_t first = 0;  // index into SortedKeys
   std::int64_t count = 0;
@@ -58,23 +58,23 @@ struct KeyTile {
   }
 };
 
-// Returns the keys in rotated coordinates in the given order, scaled by a power of two to at most
-// 1: squared differences stay within the range of float32, and no comparison depends on the scale.
-// Throws a bad-input error for a component above 1e15.
+// Returns the keys in rotated coordinates and in the given order, scaled by a power of two to at
+// most 1, so that squared differences stay within the range of float32. No comparison depends on
+// the scale. Throws a bad-input error for a component above 1e15.
 FloatMatrix rotate_and_scale_keys(const CentredRows& keys, const LinearQueryModel& model,
                                   std::span<const std::int64_t> order);
 
-// Gaussian models of a query, one per column, in rotated coordinates.
+// Gaussian models of a query in rotated coordinates, one model per column.
 struct QueryGaussians {
   Matrix mean;      // (columns, dim)
   Matrix variance;  // (columns, dim)
-  // Full covariances, only with --covariance full: lower Cholesky factors, one per column.
+  // Lower Cholesky factor of each column's full covariance; only with --covariance full.
   std::vector<Matrix> cholesky;
 
   std::int64_t size() const { return mean.rows; }
 };
 
-// Query positions at which pairs of keys are compared: one point per bin of queries.
+// Query positions at which pairs of keys are compared, one per bin of queries.
 struct QueryPoints {
   std::vector<std::int32_t> bin;     // (points), ascending
   std::vector<double> position;      // (points): mean over the bin's queries
@@ -93,7 +93,7 @@ struct KeyPair {
 
 inline constexpr std::int64_t kTilePairs = kMostLanes;
 
-// mean / sqrt(variance); 0 if the variance is 0. |z| is limited to 1e4, where the plasticity is
+// Returns mean / sqrt(variance), or 0 if the variance is 0. Limits |z| to 1e4, where plasticity is
 // already 0, so that differences of z scores stay finite.
 inline float limited_z_score(float mean, float variance) {
   const float least = 1e-8F * mean * mean;  // bounds |z| by 1e4; a clamp of z vectorises badly
@@ -145,7 +145,7 @@ class PairEvaluator {
 
   // Sets the keys that later calls of add() refer to.
   void set_keys(const KeyTile& keys);
-  // Sets the columns [first, end) of later pairs. A tile is evaluated at the columns of all pairs.
+  // Sets the column range [first, end) of pairs added later. Tiles evaluate the union of ranges.
   void set_column_range(std::int64_t first, std::int64_t end) {
     first_column_ = first;
     end_column_ = end;

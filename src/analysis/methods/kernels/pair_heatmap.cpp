@@ -18,7 +18,7 @@ PairHeatmap::PairHeatmap(double extent, int bins, std::span<const double> query)
       weighted_(cells_.size()) {
   std::int32_t point = 0;
   for (std::size_t step = 0; step < first_point_.size(); ++step) {
-    // The margin of 1e-3 steps compensates for rounding errors in add().
+    // The margin of 1e-3 steps absorbs rounding errors in add().
     const double low = (static_cast<double>(step) - 1e-3) / steps_;
     while (point < std::ssize(query) && query[as_index(point)] < low) ++point;
     first_point_[step] = point;

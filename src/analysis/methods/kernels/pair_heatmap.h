@@ -1,4 +1,4 @@
-// Plasticity by the distance between two keys and the distance of their midpoint from the query.
+// Plasticity by the distance between two keys and by the distance of their midpoint to the query.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace qkscope {
 
-// One pair of keys at consecutive query positions.
+// Running sums of plasticity for one pair of keys at consecutive query points.
 struct PairRunningSums {
   double first = 0;  // position of the earlier key
   double second = 0;
@@ -27,11 +27,11 @@ class PairHeatmap {
   // `query` (points): positions of the points, ascending. The array must outlive the heatmap.
   PairHeatmap(double extent, int bins, std::span<const double> query);
 
-  // Sets the weight of pairs added from now on: the number of eligible pairs that each represents.
+  // Sets the weight of pairs added later: the number of eligible pairs that each represents.
   void set_weight(double weight);
 
-  // Adds one pair of keys at several points. Consecutive points in the same cell are added at once,
-  // as the difference of two running sums.
+  // Adds one pair of keys at several points. Consecutive points in the same cell are added in one
+  // step, as the difference of two prefix sums.
   void add(const PairRunningSums& pair);
 
   // Returns the cells with at least one pair.
@@ -56,7 +56,7 @@ class PairHeatmap {
   double width_;
   double weight_ = 1;
   std::span<const double> query_;
-  // Width of a heatmap cell in steps; first_point_ has one entry per step.
+  // Width of a heat map cell in steps, the resolution of first_point_.
   std::int64_t cell_steps_;
   double steps_;                           // per token
   std::vector<std::int32_t> first_point_;  // (steps): the first point at or after the step

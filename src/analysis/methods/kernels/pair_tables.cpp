@@ -17,8 +17,8 @@ std::int64_t count_pairs(std::span<const KeyRange> ranges) {
   return total;
 }
 
-// Evaluates a seeded sample of `size` pairs, one range after the other; the number sampled from
-// each range is proportional to its number of pairs.
+// Evaluates a seeded random sample of `size` pairs. The number drawn from each range is
+// proportional to its number of pairs.
 void add_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64_t seed,
                 PairEvaluator& evaluator) {
   const auto total = static_cast<double>(count_pairs(ranges));
@@ -43,9 +43,9 @@ class PlasticityAtPoints {
         running_(as_index((kMostPoints + 1) * kMostLanes)),
         total_(as_index(kMostPoints)) {}
 
-  // Evaluates points [first, end) in parts of at most kMostPoints points: computes the running sums
+  // Evaluates points [first, end) in parts of at most kMostPoints points: computes the prefix sums
   // and totals of a part, then calls body(part). range_of(pair) returns the points at which a pair
-  // is counted.
+  // counts.
   template <typename RangeOf, typename Body>
   void evaluate(const PairScoreTile& lines, std::int64_t first, std::int64_t end,
                 const RangeOf& range_of, const Body& body) {
@@ -66,7 +66,7 @@ class PlasticityAtPoints {
       body(part);
     }
   }
-  // Running sums of the plasticity over the points of the current part: (points + 1, lanes).
+  // Prefix sums of the plasticity over the points of the current part, shape (points + 1, lanes).
   const std::uint32_t* running() const { return running_.data(); }
   // Adds the plasticity at each point of the part, summed over pairs, to `sum` (all points).
   void add_totals(const LanePointRanges& part, double* sum) const {
@@ -81,7 +81,7 @@ class PlasticityAtPoints {
   std::vector<std::uint32_t> total_;  // (points): sums over pairs
 };
 
-// Accumulates the plasticity of all eligible pairs by text and point, and the heatmap.
+// Accumulates the plasticity of all eligible pairs by text and query point, and the heat map.
 class ProfileSums {
  public:
   ProfileSums(const PairTableInput& source, const PlasticityOptions& options)
@@ -125,7 +125,7 @@ class ProfileSums {
     }
   }
 
-  // Adds a seeded sample of pairs at every point with more than max_pairs eligible pairs.
+  // Adds a seeded random sample of pairs at every point with more than max_pairs eligible pairs.
   void add_samples(const KeyTile& all) {
     for (std::int64_t c = 0; c < points_.size(); ++c) {
       if (!is_sampled(c)) continue;
@@ -259,7 +259,7 @@ std::vector<BucketRun> find_bucket_runs(const SortedKeys& keys, const DistinctIn
   return runs;
 }
 
-// Sums over pairs within one key bucket, for every later query bucket.
+// Sums over pairs of keys in the same bucket, for every later query bucket.
 class BucketPairs {
  public:
   BucketPairs(const SortedKeys& keys, const QueryModelsAtPoints& queries,
@@ -289,7 +289,7 @@ class BucketPairs {
     }
   }
 
-  // Adds the pairs of the tile's keys in buckets with at most max_pairs pairs; tiles come in order.
+  // Adds all pairs in buckets with at most max_pairs pairs. Tiles must be passed in order.
   void add_texts(const KeyTile& block) {
     evaluator_.set_keys(block);
     const auto end = block.first + block.count;
@@ -303,7 +303,7 @@ class BucketPairs {
     evaluator_.flush();
   }
 
-  // Adds a seeded sample of pairs in every bucket with more than max_pairs pairs.
+  // Adds a seeded random sample of pairs in every bucket with more than max_pairs pairs.
   void add_samples(const KeyTile& all) {
     const auto sampled = [](const Bucket& bucket) { return bucket.sampled; };
     if (std::any_of(buckets_.begin(), buckets_.end(), sampled)) evaluator_.set_keys(all);

@@ -1,4 +1,4 @@
-// Mean plasticity over pairs: by query and key bucket, by query bin, by distances.
+// Mean plasticity over pairs of keys, by query and key bucket, by query bin and by distances.
 #pragma once
 
 #include "analysis/methods/kernels/bucket_ranges.h"
@@ -20,11 +20,11 @@ struct GroupPairSums {
   std::vector<double> sum;     // (groups, points): of plasticity over pairs
   std::vector<double> weight;  // (groups, points): pairs
 
-  // Mean over the pairs of all groups but one; NaN without pairs.
+  // Mean over the pairs of all groups except one; NaN if there are none.
   double mean_without(std::size_t group, std::size_t point) const;
 };
 
-// Sums of plasticity per text and query position. Standard errors treat texts as independent.
+// Sums of plasticity by text and query point. Standard errors treat texts as independent.
 class ExamplePlasticitySums {
  public:
   ExamplePlasticitySums(std::int64_t examples, std::int64_t points)
@@ -34,12 +34,12 @@ class ExamplePlasticitySums {
   void add_pair_count(std::int64_t example, std::int64_t point, std::int64_t pairs) {
     count_(example, point) += static_cast<double>(pairs);
   }
-  // Mean over the pairs of one text; `otherwise` if none was evaluated.
+  // Mean over the evaluated pairs of one text, or `otherwise` if there are none.
   double mean_of_example(std::int64_t example, std::int64_t point, double otherwise) const {
     return count_(example, point) > 0 ? sum_(example, point) / count_(example, point) : otherwise;
   }
   MeanPlasticity mean(std::int64_t point, std::int64_t eligible) const;
-  // Returns sums over groups of texts. `texts` (examples): text ids (RowsView::example).
+  // Returns sums over groups of texts. `texts`: text id of each example (RowsView::example).
   GroupPairSums sum_by_text_group(const TextGroups& groups,
                                   std::span<const std::int64_t> texts) const;
 
@@ -70,9 +70,9 @@ struct PairTableInput {
 };
 
 struct PairPlasticityTables {
-  // Pairs with both keys in one bucket, for every later query bucket within the window.
+  // Mean over pairs of keys in the same bucket, for every later query bucket within the window.
   std::vector<BucketCell> buckets;
-  // All pairs of keys before the point and within the attention window, for every point.
+  // Mean over all pairs of keys before the point and within the attention window, for every point.
   PlasticityProfileTables profile;
 };
 PairPlasticityTables compute_pair_tables(const PairTableInput& source,

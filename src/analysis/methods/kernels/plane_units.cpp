@@ -72,15 +72,15 @@ namespace {
 constexpr std::int64_t kTogether = 32;               // rows per block, sized for the L1 cache
 constexpr std::int64_t kPlanes = kPanelColumns / 2;  // planes per group
 
-// Prefetches the next rows, which are scattered in memory, while the current ones are projected.
+// Prefetches the next rows, which are scattered in memory, while the current rows are projected.
 void prefetch_rows(std::span<const float* const> rows, std::int64_t dim) {
   constexpr std::int64_t kLine = 16;  // floats per cache line
   for (const float* const row : rows)
     for (std::int64_t j = 0; j < dim; j += kLine) __builtin_prefetch(row + j, 0, 2);
 }
 
-// Interleaved axes (groups, dim, 8): the first axes of four planes, then their second axes. `line`
-// is appended as the first axis of an extra plane.
+// Interleaves axes to shape (groups, dim, 8): the first axes of four planes, then their second
+// axes. `line` is appended as the first axis of an additional plane.
 CacheAlignedVector<double> interleave_axes(const Matrix& axes, std::span<const double> line) {
   const auto dim = std::ssize(line);
   const auto planes = axes.rows / 2;

@@ -23,7 +23,7 @@ void to_unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* 
 void to_unit_vectors_reference(const double* xy, std::int64_t rows, std::complex<double>* to,
                                std::int64_t stride);
 
-// Unit vectors of all rows in every plane, and their projections onto a line, in one pass.
+// Projects rows into every plane as unit vectors, and onto a line, in one pass.
 class PlaneUnitVectors {
  public:
   // Projects rows minus `centre`, reusing the buffers of the previous call. Rows 2i and 2i+1 of

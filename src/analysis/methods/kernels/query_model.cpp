@@ -25,7 +25,7 @@ void regress_dimensions(const Moments& queries, LinearQueryModel& model,
   model.beta_norm = norm(oriented_beta);
 }
 
-// Regression of y = log2(position + 1) on the centred drift coordinate.
+// Regresses y = log2(position + 1) on the centred drift coordinate; sets the errors of the fit.
 void predict_position(std::vector<double> y, std::span<const double> drift,
                       LinearQueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
@@ -48,7 +48,7 @@ void predict_position(std::vector<double> y, std::span<const double> drift,
     model.mae_projection += std::fabs(y[i] - sy / ss * drift[i]) / n;
 }
 
-// Fits the regression of the queries on position. `signs` (dim): signs of the key means.
+// Fits a linear regression of queries on position. `signs`: signs of the key means, shape (dim).
 LinearQueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
   LinearQueryModel model;
   model.sign = std::move(signs);
@@ -68,8 +68,8 @@ LinearQueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
   return model;
 }
 
-// Diagonal of the scatter matrix C in rotated coordinates, H S C S H, with the diagonal sign matrix
-// S and the Householder reflection H = I - 2 w w^T.
+// Returns the diagonal of the scatter matrix C in rotated coordinates, H S C S H, where S is the
+// diagonal sign matrix and H = I - 2 w w^T is the Householder reflection.
 std::vector<double> rotated_diagonal(const Matrix& scatter, const LinearQueryModel& model) {
   const auto dim = model.sign.size();
   std::vector<double> diagonal;
@@ -87,8 +87,8 @@ std::vector<double> rotated_diagonal(const Matrix& scatter, const LinearQueryMod
   return diagonal;
 }
 
-// Like predict_position() with rows, but from sums: mae_projection stays NaN. `drift_scatter` is
-// the scatter of the drift coordinate.
+// Overload that needs only sums instead of rows; leaves mae_projection NaN. `drift_scatter` is the
+// scatter of the drift coordinate.
 void predict_position(const LogPositionSums& u, double drift_scatter, LinearQueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
   if (!(u.scatter > 0)) return;
@@ -109,7 +109,7 @@ QueryBucketGaussian rotate_bucket_moments(const QueryBucketMoments& from,
   return bucket;
 }
 
-// Number, mean position and, with `variances`, mean and variance of the queries of every bucket.
+// Sets count, mean position and, with `variances`, mean and variance of the queries in each bucket.
 void describe_buckets(const CentredRows& queries, bool variances, LinearQueryModel& model) {
   const DistinctIntegers buckets(queries.source.bucket);
   std::vector<std::vector<std::int64_t>> members(buckets.numbers.size());
@@ -133,9 +133,9 @@ void describe_buckets(const CentredRows& queries, bool variances, LinearQueryMod
   }
 }
 
-// Regression on the drift, residual variance and normality of coordinates. Rotates and transposes
-// kLines coordinates at a time, so that the residuals of a coordinate are contiguous: a row x
-// becomes y - 2 (w . y) w with y = sign (x - mean).
+// Computes regression on the drift, residual variance and normality of each coordinate. Rotates and
+// transposes kLines coordinates at a time, so that the residuals of a coordinate are contiguous: a
+// row x becomes y - 2 (w . y) w with y = sign (x - mean).
 void describe_coordinates(const CentredRows& queries, LinearQueryModel& model) {
   constexpr std::int64_t kLines = 16;
   const auto n = queries.size();
@@ -144,7 +144,7 @@ void describe_coordinates(const CentredRows& queries, LinearQueryModel& model) {
   std::vector<double> signed_w(w);
   for (std::size_t j = 0; j < w.size(); ++j) signed_w[j] *= model.sign[j];
   const auto along = project_centred(queries, signed_w);
-  // Stride of an odd number of cache lines: avoids conflict misses between lines.
+  // A stride of an odd number of cache lines avoids conflict misses.
   Matrix lines(kLines, ((n + 8) / 8 | 1) * 8);
   for (std::int64_t first = 0; first < queries.dim(); first += kLines) {
     const auto count = std::min<std::int64_t>(kLines, queries.dim() - first);

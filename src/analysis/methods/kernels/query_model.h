@@ -46,11 +46,11 @@ inline constexpr double kVarianceFloor = 1e-12;
 // Returns 1 or -1 per dimension: the sign of the key mean averaged over buckets, shared by all
 // query heads that read these keys.
 std::vector<double> key_mean_signs(const CentredRows& keys);
-// Without `bucket_variances`, every bucket has the mean of all queries and no variance.
+// Without `bucket_variances`, every bucket gets the mean over all queries and no variance.
 LinearQueryModel fit_query_model(const CentredRows& queries, std::vector<double> signs,
                                  bool bucket_variances = true);
 
-// Sums of u = log2(position + 1) over all queries, for models fitted from statistics, not rows.
+// Sums of u = log2(position + 1) over all queries, to fit a model from moments instead of rows.
 struct LogPositionSums {
   double scatter = 0;                 // sum of (u - mean)^2
   double mean_deviation = 0;          // mean of |u - mean|
@@ -66,17 +66,17 @@ struct QueryBucketMoments {
   Matrix scatter;            // (dim, dim); empty where only means were kept
 };
 
-// Fits the model from moments. `signs` (dim): key signs. mae_projection is NaN and normality empty.
+// Fits the model from moments. `signs` (dim): key signs. mae_projection is NaN, normality is empty.
 LinearQueryModel fit_query_model_from_moments(const Moments& queries,
                                               const LogPositionSums& log_positions,
                                               std::vector<double> signs,
                                               std::span<const QueryBucketMoments> buckets);
 
-// Returns the sign (+1 for 0) of the average of the bucket means (buckets, dim) per dimension.
+// Returns, per dimension, the sign of the average over bucket means (buckets, dim); +1 for 0.
 std::vector<double> signs_of_bucket_means(const Matrix& means);
 
-// Returns the centred rows in the coordinates of the linear query model, whose first axis is the
-// drift direction, shape (rows, dim). `order` lists the rows to return; empty: all.
+// Returns centred rows in the coordinates of the linear query model, whose first axis is the drift
+// direction; shape (rows, dim). `order` lists the rows to return; if empty, all rows.
 FloatMatrix rotate_centred_rows(const CentredRows& rows, const LinearQueryModel& model,
                                 std::span<const std::int64_t> order = {});
 
