@@ -10,7 +10,8 @@
 namespace qkscope {
 namespace {
 
-// Key tiles are 64 rows long (32 for heads above 128 and for float32), query blocks at most 128.
+// Key tiles are 64 rows long (32 for heads above 128 and for float32, 16 for heads above 256),
+// query blocks at most 128.
 const std::vector<std::int32_t> kOne = {495}, kPacked = {1, 2, 63, 64, 65, 300};
 constexpr std::int64_t kAllRows = 495;
 const std::vector<Mask> kMasks = {
@@ -106,6 +107,7 @@ TEST_P(AttentionKernelValueWidths, MayDifferFromThatOfKeys) {
   expect_plain_softmax_and_nothing_else(GetParam(), 24, 16);
   expect_plain_softmax_and_nothing_else(GetParam(), 12, 20);
   expect_plain_softmax_and_nothing_else(GetParam(), 192, 128);
+  expect_plain_softmax_and_nothing_else(GetParam(), 320, 200);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, AttentionKernelValueWidths,
@@ -119,7 +121,8 @@ std::string parameter_name(const testing::TestParamInfo<std::tuple<DType, std::i
 
 INSTANTIATE_TEST_SUITE_P(Types, AttentionKernel,
                          testing::Combine(testing::Values(DType::bf16, DType::f16, DType::f32),
-                                          testing::Values(8, 12, 16, 24, 64, 80, 96, 128, 256)),
+                                          testing::Values(8, 12, 16, 24, 64, 80, 96, 128, 256, 264,
+                                                          512)),
                          parameter_name);
 
 // The rows of z, as bytes, of the sequence that begins at row `begin`.
@@ -169,7 +172,7 @@ TEST_P(AttentionKernelBits, AreTheSameWhereverTheSequenceLies) {
 
 INSTANTIATE_TEST_SUITE_P(Types, AttentionKernelBits,
                          testing::Combine(testing::Values(DType::bf16, DType::f16, DType::f32),
-                                          testing::Values(64, 128, 256)),
+                                          testing::Values(64, 128, 256, 512)),
                          parameter_name);
 
 // Rows whose elements lie more than 2^31 from the first: only those are ever touched.

@@ -1,4 +1,4 @@
-// Softmax attention for head sizes up to 256 and every mask that gives each query one contiguous
+// Softmax attention for head sizes up to 512 and every mask that gives each query one contiguous
 // range of keys: causal, sliding window, packed sequences, and any of them for a subset of the
 // queries. attention.cpp checks arguments and dispatches; each element type has its own file
 // (attention_bf16.cu, attention_f16.cu, attention_f32.cu) so that they compile in parallel. Also
