@@ -164,8 +164,6 @@ void check_model_runs_on(Device device, const ModelConfig& model) {
     missing = fmt::format("{}s{}", mixer_name(mixer.kind), is_delta ? " of wide heads" : "");
   else if (std::ranges::count(model.layers, Mixer::none, &LayerConfig::mixer) > 0)
     missing = "layers with an MLP alone";
-  else if (model.layer_scalars)
-    missing = "layer scalars and per-layer heads";
   if (device.kind == Device::Kind::cpu || missing.empty()) return;
   bad_input("device {}: {} models have {}, for which there is no CUDA kernel; use --device cpu{}",
             device_name(device), model.family, missing,

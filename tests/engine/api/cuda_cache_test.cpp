@@ -100,7 +100,7 @@ TEST(CudaCache, TextsOfDifferentLengthsGoOnTogether) {
 TEST(CudaCache, GeneratesWhatTheCpuDoes) {
   NEEDS_A_GPU();
   for (const auto* name : {"llama_gqa", "gemma2", "gpt2", "rope_longrope_long", "mllama_text",
-                           "qwen3_next", "olmo_hybrid"}) {
+                           "qwen3_next", "olmo_hybrid", "gemma4_text"}) {
     const auto prompt = random_ids(9, 40, 11);
     GenerateOptions options;
     options.max_new_tokens = 25;

@@ -42,25 +42,25 @@ std::vector<std::byte> kernel_z(const FusedRows& rows, const Ranges& ranges, con
   const auto z_stride = heads.n_heads * heads.d_value + mask.gap;
   DeviceBuffer z(static_cast<std::size_t>(queries * z_stride * element));
   z.poison();
-  cuda::attention({.q = q_device.get(),
-                   .k = rows.on_device(rows.k(0, 0)),
-                   .v = rows.on_device(rows.v(0, 0)),
-                   .z = z.get(),
-                   .q_stride = rows.stride,
-                   .k_stride = rows.stride,
-                   .v_stride = rows.stride,
-                   .z_stride = z_stride,
-                   .first_key = first.get<std::int32_t>(),
-                   .last_key = last.get<std::int32_t>(),
-                   .sequence_begin = mask.begins ? sequence.get<std::int32_t>() : nullptr,
-                   .queries = queries,
-                   .n_heads = heads.n_heads,
-                   .n_kv_heads = heads.n_kv_heads,
-                   .d_head = heads.d_head,
-                   .d_value = heads.d_value,
-                   .scale = rows.scale(),
-                   .dtype = rows.dtype},
-                  nullptr);
+  cuda::AttentionArguments arguments{{.q = q_device.get(),
+                                      .k = rows.on_device(rows.k(0, 0)),
+                                      .row_stride = rows.stride,
+                                      .k_stride = rows.stride,
+                                      .n_heads = heads.n_heads,
+                                      .n_kv_heads = heads.n_kv_heads,
+                                      .d_head = heads.d_head,
+                                      .scale = rows.scale(),
+                                      .dtype = rows.dtype}};
+  arguments.v = rows.on_device(rows.v(0, 0));
+  arguments.z = z.get();
+  arguments.v_stride = rows.stride;
+  arguments.z_stride = z_stride;
+  arguments.first_key = first.get<std::int32_t>();
+  arguments.last_key = last.get<std::int32_t>();
+  arguments.sequence_begin = mask.begins ? sequence.get<std::int32_t>() : nullptr;
+  arguments.queries = queries;
+  arguments.d_value = heads.d_value;
+  cuda::attention(arguments, nullptr);
   return z.download<std::byte>();
 }
 
@@ -198,24 +198,25 @@ TEST_F(AttentionKernelOffsets, PassTwoToThe31) {
   const DeviceBuffer first(ranges.first), last(ranges.last), sequence(ranges.sequence);
   DeviceBuffer z(near.size());
   z.poison();
-  cuda::attention({.q = rows.device.get(),
-                   .k = far.get<std::byte>() + 2 * 64 * 2,
-                   .v = far.get<std::byte>() + 3 * 64 * 2,
-                   .z = z.get(),
-                   .q_stride = rows.stride,
-                   .k_stride = kStride,
-                   .v_stride = kStride,
-                   .z_stride = 2 * 64,
-                   .first_key = first.get<std::int32_t>(),
-                   .last_key = last.get<std::int32_t>(),
-                   .sequence_begin = sequence.get<std::int32_t>(),
-                   .queries = kUsed,
-                   .n_heads = 2,
-                   .n_kv_heads = 1,
-                   .d_head = 64,
-                   .scale = rows.scale(),
-                   .dtype = DType::bf16},
-                  nullptr);
+  cuda::AttentionArguments arguments{{.q = rows.device.get(),
+                                      .k = far.get<std::byte>() + 2 * 64 * 2,
+                                      .row_stride = rows.stride,
+                                      .k_stride = kStride,
+                                      .n_heads = 2,
+                                      .n_kv_heads = 1,
+                                      .d_head = 64,
+                                      .scale = rows.scale(),
+                                      .dtype = DType::bf16}};
+  arguments.v = far.get<std::byte>() + 3 * 64 * 2;
+  arguments.z = z.get();
+  arguments.v_stride = kStride;
+  arguments.z_stride = 2 * 64;
+  arguments.first_key = first.get<std::int32_t>();
+  arguments.last_key = last.get<std::int32_t>();
+  arguments.sequence_begin = sequence.get<std::int32_t>();
+  arguments.queries = kUsed;
+  arguments.d_value = 64;
+  cuda::attention(arguments, nullptr);
   EXPECT_EQ(z.download<std::byte>(), near);
 }
 

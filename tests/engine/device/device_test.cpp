@@ -32,8 +32,8 @@ TEST(Device, UnusableDevicesThrowWithAReason) {
 TEST(Device, ModelsWithoutACudaKernelAreRefusedBeforeAGpuIsLookedFor) {
   for (const auto& [family, computation] :
        {std::pair("lfm2", "short convolutions"), std::pair("falcon_h1", "Mamba 2 layers"),
-        std::pair("granitemoehybrid", "Mamba 2 layers"), std::pair("nemotron_h", "Mamba 2 layers"),
-        std::pair("gemma4_text", "layer scalars and per-layer heads")}) {
+        std::pair("granitemoehybrid", "Mamba 2 layers"),
+        std::pair("nemotron_h", "Mamba 2 layers")}) {
     const auto model = load_model(golden_path(family));
     EXPECT_NO_THROW(make_backend(model));
     EXPECT_EQ(bad_input_message([&] {
@@ -45,6 +45,13 @@ TEST(Device, ModelsWithoutACudaKernelAreRefusedBeforeAGpuIsLookedFor) {
                        ? ", or engine: transformers for captures and statistics"
                        : ""));
   }
+}
+
+TEST(Device, ModelsWhoseHeadsDifferByLayerRunOnCuda) {
+  for (const auto* family : {"gemma4_text", "gemma4_equal_heads"})
+    EXPECT_NO_THROW(
+        check_model_runs_on({Device::Kind::cuda, 0}, load_model(golden_path(family)).config))
+        << family;
 }
 
 TEST(Device, CopyValuesWorksBetweenHostTensors) {

@@ -264,7 +264,7 @@ __device__ __forceinline__ void write_normalized_output(char* tile,
 // the registers of a warp: each block computes the scores again for one half of the columns.
 template <int kHeadWidth>
 struct AttentionTileShape {
-  static constexpr int kWidth = kHeadWidth;                        // d_head or d_value, padded
+  static constexpr int kWidth = kHeadWidth;  // d_head or d_value, padded
   static constexpr int kValueWidth = kWidth < 256 ? kWidth : 256;  // columns of v of a block
   static constexpr int kSlices = kWidth / kValueWidth;
   static constexpr int kWarps = 4;
@@ -335,14 +335,15 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   const auto block = this_block<Shape::kRows, Shape::kSlices>(a);
   const auto d_head = static_cast<int>(a.d_head);
   const auto k_rows = head_input_rows<kVectors>(a.k, a.k_stride, block.kv_head, d_head);
-  const auto v_rows = head_input_rows<kVectors>(
-      a.v, a.v_stride, block.kv_head, static_cast<int>(a.d_value), block.slice * kValueWidth);
+  const auto v_rows =
+      head_input_rows<kVectors>(a.v, a.v_stride, block.kv_head, static_cast<int>(a.d_value),
+                                block.slice * kValueWidth);
   const auto load_keys = [&](KeyTile tile) {
     load_tile_rows<kKeys, kWidth, Shape::kThreads>(k_tile, k_rows, tile.begin,
                                                    tile.end - tile.begin);
   };
   load_tile_rows<Shape::kRows, kWidth, Shape::kThreads>(
-      q_tile, head_input_rows<kVectors>(a.q, a.q_stride, block.head, d_head), block.query,
+      q_tile, head_input_rows<kVectors>(a.q, a.row_stride, block.head, d_head), block.query,
       block.queries);
   load_key_ranges(ranges, a, block.query);
 
@@ -390,7 +391,7 @@ void launch_attention(const AttentionArguments& a, cudaStream_t stream) {
   const auto whole = [](const void* data, std::int64_t stride) {
     return is_16_byte_aligned(data) && stride % 8 == 0;
   };
-  const bool vectors = whole(a.q, a.q_stride) && whole(a.k, a.k_stride) && whole(a.v, a.v_stride) &&
+  const bool vectors = whole(a.q, a.row_stride) && whole(a.k, a.k_stride) && whole(a.v, a.v_stride) &&
                        whole(a.z, a.z_stride) && a.d_head % 8 == 0 && a.d_value % 8 == 0;
   launch_attention_blocks<Shape>(
       vectors ? attention_16bit_kernel<T, Shape, true> : attention_16bit_kernel<T, Shape, false>,

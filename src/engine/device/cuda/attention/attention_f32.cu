@@ -162,10 +162,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
   const auto& ranges = memory.ranges;
   const auto block = this_block<Shape::kRows>(a);
   const auto d_head = static_cast<int>(a.d_head), d_value = static_cast<int>(a.d_value);
-  const auto* q = static_cast<const float*>(a.q) + block.query * a.q_stride + block.head * d_head;
+  const auto* q = static_cast<const float*>(a.q) + block.query * a.row_stride + block.head * d_head;
   const auto* k = static_cast<const float*>(a.k) + block.kv_head * d_head;
   const auto* v = static_cast<const float*>(a.v) + block.kv_head * d_value;
-  load_tile_rows<Shape>(memory.q, q, a.q_stride, block.queries, d_head);
+  load_tile_rows<Shape>(memory.q, q, a.row_stride, block.queries, d_head);
   load_key_ranges(memory.ranges, a, block.query);
 
   const int group = threadIdx.x / Shape::kLanes, lane = threadIdx.x % Shape::kLanes;
