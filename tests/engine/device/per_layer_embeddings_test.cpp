@@ -13,19 +13,19 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kModelWidth = 40, kWidth = 24, kLayers = 3, kTokens = 11;
-constexpr double kEps = 1e-3;
+constexpr std::int64_t kInputModelWidth = 40, kInputWidth = 24, kInputLayers = 3, kInputTokens = 11;
+constexpr double kInputEps = 1e-3;
 
-ModelConfig small_model() {
+ModelConfig per_layer_model() {
   ModelConfig model;
-  model.d_model = kModelWidth;
+  model.d_model = kInputModelWidth;
   model.n_heads = model.n_kv_heads = 1;
   model.d_head = 8;
-  model.n_layers = kLayers;
-  model.layers.resize(kLayers);
-  model.norm_eps = kEps;
+  model.n_layers = kInputLayers;
+  model.layers.resize(kInputLayers);
+  model.norm_eps = kInputEps;
   model.activation = Activation::gelu_tanh;
-  model.per_layer = {.width = kWidth, .vocab_size = kTokens};
+  model.per_layer = {.width = kInputWidth, .vocab_size = kInputTokens};
   return model;
 }
 
@@ -62,45 +62,46 @@ struct RandomMatrix {
   std::vector<std::byte> bytes;
 };
 
-struct Weights {
-  explicit Weights(DType type) : dtype(type) {}
+struct PerLayerWeights {
+  explicit PerLayerWeights(DType type) : dtype(type) {}
   DType dtype;
-  RandomMatrix embedding{kTokens, kLayers* kWidth, 0.2f, dtype};
-  RandomMatrix projection{kLayers * kWidth, kModelWidth, 1.0f, dtype};
-  RandomMatrix norm{1, kWidth, 1.0f, DType::f32};
-  RandomMatrix gate{kWidth, kModelWidth, 0.2f, dtype};
-  RandomMatrix output{kModelWidth, kWidth, 0.2f, dtype};
+  RandomMatrix embedding{kInputTokens, kInputLayers* kInputWidth, 0.2f, dtype};
+  RandomMatrix projection{kInputLayers * kInputWidth, kInputModelWidth, 1.0f, dtype};
+  RandomMatrix norm{1, kInputWidth, 1.0f, DType::f32};
+  RandomMatrix gate{kInputWidth, kInputModelWidth, 0.2f, dtype};
+  RandomMatrix output{kInputModelWidth, kInputWidth, 0.2f, dtype};
 };
 
 // The vector that the input of a layer adds to the residual stream x of a token whose embedding is
 // `embedded`.
-std::vector<double> expected_update(const Weights& w, std::int64_t layer, std::int32_t token,
-                                    const std::vector<double>& embedded,
-                                    const std::vector<double>& x) {
-  std::vector<double> input(kWidth);
+std::vector<double> expected_input_update(const PerLayerWeights& w, std::int64_t layer,
+                                          std::int32_t token, const std::vector<double>& embedded,
+                                          const std::vector<double>& x) {
+  std::vector<double> input(kInputWidth);
   double squares = 0.0;
-  for (std::int64_t i = 0; i < kWidth; ++i) {
-    input[as_index(i)] =
-        w.projection.times(layer * kWidth + i, embedded) / std::sqrt(to_double(kModelWidth));
+  for (std::int64_t i = 0; i < kInputWidth; ++i) {
+    input[as_index(i)] = w.projection.times(layer * kInputWidth + i, embedded) /
+                         std::sqrt(to_double(kInputModelWidth));
     squares += input[as_index(i)] * input[as_index(i)];
   }
-  for (std::int64_t i = 0; i < kWidth; ++i) {
-    const auto normed =
-        input[as_index(i)] / std::sqrt(squares / to_double(kWidth) + kEps) * w.norm.at(0, i);
-    const auto p =
-        (normed + std::sqrt(to_double(kWidth)) * w.embedding.at(token, layer * kWidth + i)) /
-        std::sqrt(2.0);
+  for (std::int64_t i = 0; i < kInputWidth; ++i) {
+    const auto normed = input[as_index(i)] /
+                        std::sqrt(squares / to_double(kInputWidth) + kInputEps) * w.norm.at(0, i);
+    const auto p = (normed + std::sqrt(to_double(kInputWidth)) *
+                                 w.embedding.at(token, layer * kInputWidth + i)) /
+                   std::sqrt(2.0);
     const double g = w.gate.times(i, x);
     const double gelu =
         0.5 * g * (1.0 + std::tanh(std::sqrt(2.0 / 3.14159265358979) * (g + 0.044715 * g * g * g)));
     input[as_index(i)] = gelu * p;
   }
-  std::vector<double> update(kModelWidth);
-  for (std::int64_t i = 0; i < kModelWidth; ++i) update[as_index(i)] = w.output.times(i, input);
+  std::vector<double> update(kInputModelWidth);
+  for (std::int64_t i = 0; i < kInputModelWidth; ++i)
+    update[as_index(i)] = w.output.times(i, input);
   return update;
 }
 
-double relative_error(const Tensor& found, const std::vector<double>& expected) {
+double relative_update_error(const Tensor& found, const std::vector<double>& expected) {
   double error = 0.0;
   double size = 0.0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -116,8 +117,8 @@ class PerLayerEmbeddingsTest : public GpuTest<testing::TestWithParam<DType>> {};
 // Runs all layers on all rows, then the last layer on some rows alone.
 TEST_P(PerLayerEmbeddingsTest, MatchTheFormula) {
   const auto dtype = GetParam();
-  const auto model = small_model();
-  const Weights w(dtype);
+  const auto model = per_layer_model();
+  const PerLayerWeights w(dtype);
   const DeviceBuffer embedding(w.embedding.bytes), projection(w.projection.bytes),
       norm(w.norm.bytes), gate(w.gate.bytes), output(w.output.bytes);
   Batch batch;
@@ -132,10 +133,10 @@ TEST_P(PerLayerEmbeddingsTest, MatchTheFormula) {
   cuda::PerLayerEmbeddings inputs(pass);
   rows.begin_pass(batch);
   activations.begin_pass(batch.rows());
-  const RandomMatrix embedded(batch.rows(), kModelWidth, 1.0f, dtype);
+  const RandomMatrix embedded(batch.rows(), kInputModelWidth, 1.0f, dtype);
   const auto put = [&](const std::vector<float>& values, std::int64_t count) {
     copies.put(ConstTensorView(reinterpret_cast<const std::byte*>(values.data()), DType::f32,
-                               {count, kModelWidth}),
+                               {count, kInputModelWidth}),
                activations.view(ActivationBuffer::residual, count));
   };
   put(embedded.values, batch.rows());
@@ -149,28 +150,28 @@ TEST_P(PerLayerEmbeddingsTest, MatchTheFormula) {
   layer.per_layer_output = w.output.linear(output);
   std::vector<std::int64_t> active(as_index(batch.rows()));
   std::iota(active.begin(), active.end(), 0);
-  for (std::int64_t number = 0; number <= kLayers; ++number) {
-    if (number == kLayers) {
+  for (std::int64_t number = 0; number <= kInputLayers; ++number) {
+    if (number == kInputLayers) {
       active = {1, 4, 5};
       rows.keep_rows(active);
       activations.switch_to_kept_rows(std::ssize(active));
     }
-    const RandomMatrix x(std::ssize(active), kModelWidth, 1.0f, dtype);
+    const RandomMatrix x(std::ssize(active), kInputModelWidth, 1.0f, dtype);
     put(x.values, x.rows);
-    const auto last = std::min(number, kLayers - 1);
+    const auto last = std::min(number, kInputLayers - 1);
     inputs.add_to_residual(layer, last, updates, ResidualAddition::at_once);
     std::vector<double> expected;
     for (std::int64_t row = 0; row < x.rows; ++row) {
       const auto source = active[as_index(row)];
-      const auto update =
-          expected_update(w, last, batch.ids[as_index(source)], embedded.row(source), x.row(row));
-      for (std::int64_t i = 0; i < kModelWidth; ++i)
+      const auto update = expected_input_update(w, last, batch.ids[as_index(source)],
+                                                embedded.row(source), x.row(row));
+      for (std::int64_t i = 0; i < kInputModelWidth; ++i)
         expected.push_back(x.at(row, i) + update[as_index(i)]);
     }
     const auto found = copies.fetch(activations.view(ActivationBuffer::residual, x.rows));
     // A few roundings to the type, each up to half a unit in the last place: 2^-9 for bfloat16.
     const double bound = dtype == DType::f32 ? 1e-6 : dtype == DType::f16 ? 1e-3 : 8e-3;
-    EXPECT_LT(relative_error(found, expected), bound) << "layer " << number;
+    EXPECT_LT(relative_update_error(found, expected), bound) << "layer " << number;
   }
 }
 
