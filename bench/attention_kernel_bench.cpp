@@ -77,11 +77,23 @@ void run(std::int64_t documents, std::int64_t length, const Heads& heads, const 
   model.d_head = d_head;
   model.attention_softcap = heads.softcap;
   model.attention_scale = 1 / std::sqrt(static_cast<double>(d_head));
-  const CausalAttentionArguments arguments{.q = qkv,
-                                           .k = qkv + kHeads * d_head,
-                                           .v = qkv + (kHeads + kKeyHeads) * d_head,
-                                           .z = z,
-                                           .scale = static_cast<float>(model.attention_scale)};
+  const auto stride = (kHeads + 2 * kKeyHeads) * d_head;
+  AttentionArguments arguments{{.q = qkv,
+                                .k = qkv + kHeads * d_head,
+                                .row_stride = stride,
+                                .k_stride = stride,
+                                .n_heads = kHeads,
+                                .n_kv_heads = kKeyHeads,
+                                .d_head = d_head,
+                                .scale = static_cast<float>(model.attention_scale),
+                                .softcap = static_cast<float>(heads.softcap),
+                                .dtype = DType::bf16}};
+  arguments.v = qkv + (kHeads + kKeyHeads) * d_head;
+  arguments.z = z;
+  arguments.v_stride = stride;
+  arguments.z_stride = kHeads * d_head;
+  arguments.queries = documents * length;
+  arguments.d_value = d_head;
   std::vector<Sequence> sequences;
   std::vector<std::int32_t> begins, last;
   for (std::int64_t i = 0; i < documents; ++i) sequences.push_back({i * length, length});
@@ -111,27 +123,9 @@ void run(std::int64_t documents, std::int64_t length, const Heads& heads, const 
     show([&] { cudnn.attend(arguments); });
   else
     fmt::print(" |");
-  const auto stride = (kHeads + 2 * kKeyHeads) * d_head;
-  const auto* first = on_device(begins);
-  const AttentionArguments own{.q = arguments.q,
-                               .k = arguments.k,
-                               .v = arguments.v,
-                               .z = z,
-                               .q_stride = stride,
-                               .k_stride = stride,
-                               .v_stride = stride,
-                               .z_stride = kHeads * d_head,
-                               .first_key = first,
-                               .last_key = on_device(last),
-                               .sequence_begin = first,
-                               .queries = documents * length,
-                               .n_heads = kHeads,
-                               .n_kv_heads = kKeyHeads,
-                               .d_head = d_head,
-                               .scale = static_cast<float>(model.attention_scale),
-                               .softcap = static_cast<float>(heads.softcap),
-                               .dtype = DType::bf16};
-  show([&] { attention(own, nullptr); });
+  arguments.first_key = arguments.sequence_begin = on_device(begins);
+  arguments.last_key = on_device(last);
+  show([&] { attention(arguments, nullptr); });
   fmt::print("\n");
 }
 

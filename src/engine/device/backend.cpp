@@ -161,8 +161,6 @@ void check_model_runs_on(Device device, const ModelConfig& model) {
   std::string missing;
   if (std::max(mixer.d_key, d_value) > kCudaWidestKeys)
     missing = fmt::format("{}s of wide heads", mixer_name(mixer.kind));
-  else if (model.layer_scalars)
-    missing = "layer scalars and per-layer heads";
   if (device.kind == Device::Kind::cpu || missing.empty()) return;
   bad_input("device {}: {} models have {}, for which there is no CUDA kernel; use --device cpu{}",
             device_name(device), model.family, missing,

@@ -101,8 +101,7 @@ class Backend {
   virtual void use_key_value_store(KeyValueStore& store) = 0;
   virtual void embed() = 0;
   virtual void embed_positions() = 0;  // writes ActivationBuffer::update; learned positions only
-  // Call after embed() in models with per-layer inputs. CUDA does not support such models.
-  virtual void embed_per_layer_inputs() {}
+  virtual void embed_per_layer_inputs() = 0;  // after embed(); models with per-layer inputs only
   // Sets the residual instead of embedding tokens: (rows, d_model) float32 on host or device.
   virtual void put_residual(ConstTensorView residual) = 0;
   // Selects the layer whose weights the following steps use.
@@ -112,8 +111,8 @@ class Backend {
   // Writes ActivationBuffer::normalized from the residual; a plain copy if the model has no such
   // norm.
   virtual void normalize(NormSite norm) = 0;
-  // Call before project_qkv() in models with multi-head latent attention (MLA).
-  virtual void project_latents() {}
+  // Before project_qkv(), for models with latent attention.
+  virtual void project_latents() = 0;
   virtual void project_qkv(bool values) = 0;
   virtual void normalize_heads() = 0;  // norms of q and k
   virtual void apply_rope() = 0;       // RoPE and query scaling, if the layer has them
@@ -140,9 +139,9 @@ class Backend {
   virtual void apply_gate(std::int64_t count) = 0;
   virtual void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) = 0;
 
-  // Call after the MLP in models with per-layer inputs or with a scale factor per layer.
-  virtual void project_per_layer_input(ResidualAddition) {}
-  virtual void scale_residual() {}
+  // After the MLP, for models with per-layer inputs and for models with layer scalars.
+  virtual void project_per_layer_input(ResidualAddition addition) = 0;
+  virtual void scale_residual() = 0;
 
   virtual void project_logits() = 0;
 

@@ -83,8 +83,19 @@ std::int64_t mixer_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DT
 }
 
 std::int64_t activation_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
-  const auto q_width = model.n_heads * model.d_head;
-  const auto kv_width = model.n_kv_heads * (model.d_head + model.d_value());
+  std::int64_t qkv = 0;
+  std::int64_t hidden = model.d_model;
+  auto d_mlp = model.d_mlp;
+  std::int64_t shared = 0;  // keys and values that later layers use
+  for (std::int64_t i = 0; i < std::ssize(model.layers); ++i) {
+    const auto& layer = model.layer(i);
+    const auto d_head = model.d_head_of(layer), d_value = model.d_value_of(layer);
+    const auto kv = model.n_kv_heads_of(layer) * (d_head + d_value);
+    qkv = std::max(qkv, model.n_heads * d_head + kv);
+    hidden = std::max(hidden, model.n_heads * std::max(d_head, d_value));
+    d_mlp = std::max(d_mlp, model.d_mlp_of(layer));
+    if (std::ranges::count(model.layers, i, &LayerConfig::kv_layer) > 0) shared += kv;
+  }
   const auto latents = model.has_latent_attention()
                            ? model.latent.q_rank + model.latent.kv_rank + rotary_elements(model)
                            : 0;
@@ -92,12 +103,12 @@ std::int64_t activation_bytes_on_cuda(const ModelConfig& model, std::int64_t row
                              !model.names.post_mlp_norm.empty() || model.learned_positions() ||
                              model.experts.count > 0;
   const auto residuals = 1 + (keeps_updates ? 1 : 0) + (model.parallel_residual ? 1 : 0);
-  const auto gate_width = model.has_attention_gate() ? 2 * q_width : 0;  // all rows, kept rows
-  const auto z_width = model.n_heads * model.d_value();
-  const auto per_row = residuals * model.d_model + std::max({model.d_model, q_width, z_width}) +
-                       q_width + gate_width + kv_width + latents + rotary_elements(model);
+  const auto gates = model.has_attention_gate() ? 2 : 0;                // of all rows, of kept rows
+  const auto per_layer = (model.n_layers + 2) * model.per_layer.width;  // of all, and of one layer
+  const auto per_row = residuals * model.d_model + hidden + qkv + shared + latents +
+                       gates * model.n_heads * model.d_head + per_layer + rotary_elements(model);
   const auto elements =
-      rows * per_row + (model.gated_mlp() ? 3 : 2) * std::min(rows, kCudaMlpRows) * model.d_mlp;
+      rows * per_row + (model.gated_mlp() ? 3 : 2) * std::min(rows, kCudaMlpRows) * d_mlp;
   const auto row_sums = model.has_sinks() ? rows * model.n_heads * 8 : 0;
   const auto row_numbers = rows * std::int64_t{6} * 4 + row_sums;
   return elements * element_size(dtype) + row_numbers + kCudaWorkspace +
@@ -235,8 +246,10 @@ std::int64_t device_weight_bytes(const ModelConfig& model, DType dtype) {
 
 std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
   const auto positions = model.learned_positions() ? model.max_positions : 0;
-  const auto embedding = (model.embedding_rows + positions) * model.d_model;
-  // An additional buffer holds the widest MLP matrix while gate and up are interleaved.
+  const auto& [width, tokens] = model.per_layer;
+  const auto embedding = (model.embedding_rows + positions) * model.d_model +
+                         model.n_layers * width * (tokens + model.d_model);
+  // The widest MLP matrix needs a second buffer, which is used to interleave gate and up.
   const auto waiting = 2 * model.d_mlp * model.d_model;
   const auto running = std::ranges::count(model.layers, false, &LayerConfig::cross_attention);
   const auto layers = largest_layer_elements(model) * std::min<std::int64_t>(running, 2);

@@ -103,7 +103,7 @@ TEST(CudaCache, GeneratesWhatTheCpuDoes) {
   NEEDS_A_GPU();
   for (const auto* name :
        {"llama_gqa", "gemma2", "gpt2", "rope_longrope_long", "mllama_text", "qwen3_next",
-        "olmo_hybrid", "lfm2", "falcon_h1", "granitemoehybrid", "nemotron_h"}) {
+        "olmo_hybrid", "lfm2", "falcon_h1", "granitemoehybrid", "nemotron_h", "gemma4_text"}) {
     const auto prompt = random_ids(9, 40, 11);
     GenerateOptions options;
     options.max_new_tokens = 25;

@@ -125,7 +125,7 @@ inline std::vector<double> plain_weights(const FusedRows& rows, std::int32_t row
 
 // Relative to the weighted sum of |v|: each weight is rounded to the type (half a unit in its last
 // place, 2^-8 for bfloat16 and 2^-11 for float16), and so is the result. The float32 parts (scores
-// of up to 256 products, up to 495 weights, an approximate exponential, the matrix units' sums) add
+// of up to 512 products, up to 495 weights, an approximate exponential, the matrix units' sums) add
 // up to 1e-4 on the matrix units, and 1e-5 in plain float32.
 inline double rounding(DType dtype) {
   return dtype == DType::bf16 ? 1.0 / 256 : dtype == DType::f16 ? 1.0 / 2048 : 0.0;

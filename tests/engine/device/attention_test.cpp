@@ -10,7 +10,8 @@
 namespace qkscope {
 namespace {
 
-// Key tiles are 64 rows long (32 for heads above 128 and for float32), query blocks at most 128.
+// Key tiles are 64 rows long (32 for heads above 128 and for float32, 16 for heads above 256),
+// query blocks at most 128.
 const std::vector<std::int32_t> kOne = {495}, kPacked = {1, 2, 63, 64, 65, 300};
 constexpr std::int64_t kAllRows = 495;
 const std::vector<Mask> kMasks = {
@@ -41,25 +42,25 @@ std::vector<std::byte> kernel_z(const FusedRows& rows, const Ranges& ranges, con
   const auto z_stride = heads.n_heads * heads.d_value + mask.gap;
   DeviceBuffer z(static_cast<std::size_t>(queries * z_stride * element));
   z.poison();
-  cuda::attention({.q = q_device.get(),
-                   .k = rows.on_device(rows.k(0, 0)),
-                   .v = rows.on_device(rows.v(0, 0)),
-                   .z = z.get(),
-                   .q_stride = rows.stride,
-                   .k_stride = rows.stride,
-                   .v_stride = rows.stride,
-                   .z_stride = z_stride,
-                   .first_key = first.get<std::int32_t>(),
-                   .last_key = last.get<std::int32_t>(),
-                   .sequence_begin = mask.begins ? sequence.get<std::int32_t>() : nullptr,
-                   .queries = queries,
-                   .n_heads = heads.n_heads,
-                   .n_kv_heads = heads.n_kv_heads,
-                   .d_head = heads.d_head,
-                   .d_value = heads.d_value,
-                   .scale = rows.scale(),
-                   .dtype = rows.dtype},
-                  nullptr);
+  cuda::AttentionArguments arguments{{.q = q_device.get(),
+                                      .k = rows.on_device(rows.k(0, 0)),
+                                      .row_stride = rows.stride,
+                                      .k_stride = rows.stride,
+                                      .n_heads = heads.n_heads,
+                                      .n_kv_heads = heads.n_kv_heads,
+                                      .d_head = heads.d_head,
+                                      .scale = rows.scale(),
+                                      .dtype = rows.dtype}};
+  arguments.v = rows.on_device(rows.v(0, 0));
+  arguments.z = z.get();
+  arguments.v_stride = rows.stride;
+  arguments.z_stride = z_stride;
+  arguments.first_key = first.get<std::int32_t>();
+  arguments.last_key = last.get<std::int32_t>();
+  arguments.sequence_begin = mask.begins ? sequence.get<std::int32_t>() : nullptr;
+  arguments.queries = queries;
+  arguments.d_value = heads.d_value;
+  cuda::attention(arguments, nullptr);
   return z.download<std::byte>();
 }
 
@@ -106,6 +107,7 @@ TEST_P(AttentionKernelValueWidths, MayDifferFromThatOfKeys) {
   expect_plain_softmax_and_nothing_else(GetParam(), 24, 16);
   expect_plain_softmax_and_nothing_else(GetParam(), 12, 20);
   expect_plain_softmax_and_nothing_else(GetParam(), 192, 128);
+  expect_plain_softmax_and_nothing_else(GetParam(), 320, 200);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, AttentionKernelValueWidths,
@@ -119,7 +121,8 @@ std::string parameter_name(const testing::TestParamInfo<std::tuple<DType, std::i
 
 INSTANTIATE_TEST_SUITE_P(Types, AttentionKernel,
                          testing::Combine(testing::Values(DType::bf16, DType::f16, DType::f32),
-                                          testing::Values(8, 12, 16, 24, 64, 80, 96, 128, 256)),
+                                          testing::Values(8, 12, 16, 24, 64, 80, 96, 128, 256, 264,
+                                                          512)),
                          parameter_name);
 
 // The rows of z, as bytes, of the sequence that begins at row `begin`.
@@ -169,7 +172,7 @@ TEST_P(AttentionKernelBits, AreTheSameWhereverTheSequenceLies) {
 
 INSTANTIATE_TEST_SUITE_P(Types, AttentionKernelBits,
                          testing::Combine(testing::Values(DType::bf16, DType::f16, DType::f32),
-                                          testing::Values(64, 128, 256)),
+                                          testing::Values(64, 128, 256, 512)),
                          parameter_name);
 
 // Rows whose elements lie more than 2^31 from the first: only those are ever touched.
@@ -195,24 +198,25 @@ TEST_F(AttentionKernelOffsets, PassTwoToThe31) {
   const DeviceBuffer first(ranges.first), last(ranges.last), sequence(ranges.sequence);
   DeviceBuffer z(near.size());
   z.poison();
-  cuda::attention({.q = rows.device.get(),
-                   .k = far.get<std::byte>() + 2 * 64 * 2,
-                   .v = far.get<std::byte>() + 3 * 64 * 2,
-                   .z = z.get(),
-                   .q_stride = rows.stride,
-                   .k_stride = kStride,
-                   .v_stride = kStride,
-                   .z_stride = 2 * 64,
-                   .first_key = first.get<std::int32_t>(),
-                   .last_key = last.get<std::int32_t>(),
-                   .sequence_begin = sequence.get<std::int32_t>(),
-                   .queries = kUsed,
-                   .n_heads = 2,
-                   .n_kv_heads = 1,
-                   .d_head = 64,
-                   .scale = rows.scale(),
-                   .dtype = DType::bf16},
-                  nullptr);
+  cuda::AttentionArguments arguments{{.q = rows.device.get(),
+                                      .k = far.get<std::byte>() + 2 * 64 * 2,
+                                      .row_stride = rows.stride,
+                                      .k_stride = kStride,
+                                      .n_heads = 2,
+                                      .n_kv_heads = 1,
+                                      .d_head = 64,
+                                      .scale = rows.scale(),
+                                      .dtype = DType::bf16}};
+  arguments.v = far.get<std::byte>() + 3 * 64 * 2;
+  arguments.z = z.get();
+  arguments.v_stride = kStride;
+  arguments.z_stride = 2 * 64;
+  arguments.first_key = first.get<std::int32_t>();
+  arguments.last_key = last.get<std::int32_t>();
+  arguments.sequence_begin = sequence.get<std::int32_t>();
+  arguments.queries = kUsed;
+  arguments.d_value = 64;
+  cuda::attention(arguments, nullptr);
   EXPECT_EQ(z.download<std::byte>(), near);
 }
 

@@ -32,13 +32,10 @@ TEST(Device, UnusableDevicesThrowWithAReason) {
 TEST(Device, ModelsWithoutACudaKernelAreRefusedBeforeAGpuIsLookedFor) {
   for (const auto& [family, computation] :
        {std::pair("falcon_h1", "Mamba 2 layers of wide heads"),
-        std::pair("qwen3_next", "gated delta nets of wide heads"),
-        std::pair("gemma4_text", "layer scalars and per-layer heads")}) {
+        std::pair("qwen3_next", "gated delta nets of wide heads")}) {
     auto model = load_model(golden_path(family));
-    if (model.config.has_recurrence()) {
-      EXPECT_NO_THROW(check_model_runs_on({Device::Kind::cuda, 0}, model.config));
-      model.config.mixer.d_key = 257;
-    }
+    EXPECT_NO_THROW(check_model_runs_on({Device::Kind::cuda, 0}, model.config));
+    model.config.mixer.d_key = 257;
     EXPECT_NO_THROW(make_backend(model));
     EXPECT_EQ(bad_input_message([&] {
                 make_backend(model, {.device = {Device::Kind::cuda, 0}});
@@ -49,6 +46,13 @@ TEST(Device, ModelsWithoutACudaKernelAreRefusedBeforeAGpuIsLookedFor) {
                        ? ", or engine: transformers for captures and statistics"
                        : ""));
   }
+}
+
+TEST(Device, ModelsWhoseHeadsDifferByLayerRunOnCuda) {
+  for (const auto* family : {"gemma4_text", "gemma4_equal_heads"})
+    EXPECT_NO_THROW(
+        check_model_runs_on({Device::Kind::cuda, 0}, load_model(golden_path(family)).config))
+        << family;
 }
 
 TEST(Device, CopyValuesWorksBetweenHostTensors) {

@@ -150,7 +150,10 @@ class ExpertMixtureTest : public GpuTest<testing::TestWithParam<DType>> {
     const auto& experts = model.experts;
     cuda::MatrixMultiplier products(dtype, nullptr);
     cuda::ActivationCopier copies(nullptr);
-    cuda::ExpertMixture mixture(model, dtype, 0, grouped, products, copies, nullptr);
+    cuda::ActiveRows rows(model, dtype, nullptr);
+    cuda::Activations activations(model, dtype);
+    const cuda::PassContext pass{model, dtype, nullptr, products, rows, activations, copies};
+    cuda::ExpertMixture mixture(pass, 0, grouped);
     const ExpertMatrices gate_up(experts.count, (model.gated_mlp() ? 2 : 1) * experts.d_mlp,
                                  model.d_model, dtype, bias);
     const ExpertMatrices down(experts.count, model.d_model, experts.d_mlp, dtype, bias);

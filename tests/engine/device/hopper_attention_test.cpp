@@ -72,14 +72,17 @@ class HopperAttention : public GpuTest<testing::TestWithParam<std::tuple<DType, 
     lse.poison();
     largest.poison();
     attention.set_sequences(sequences_of(mask));
-    attention.attend({.q = rows.device.get(),
-                      .k = rows.on_device(rows.k(0, 0)),
-                      .v = rows.on_device(rows.v(0, 0)),
-                      .z = z.get(),
-                      .window = mask.window,
-                      .scale = rows.scale()},
-                     row_sums ? cuda::SoftmaxRowSums{lse.get<float>(), largest.get<float>()}
-                              : cuda::SoftmaxRowSums{});
+    cuda::AttentionArguments arguments{{.q = rows.device.get(),
+                                        .k = rows.on_device(rows.k(0, 0)),
+                                        .row_stride = rows.stride,
+                                        .k_stride = rows.stride,
+                                        .scale = rows.scale(),
+                                        .window = mask.window}};
+    arguments.v = rows.on_device(rows.v(0, 0));
+    arguments.z = z.get();
+    arguments.z_stride = rows.heads.n_heads * d_value();
+    if (row_sums) arguments.row_sums = {lse.get<float>(), largest.get<float>()};
+    attention.attend(arguments);
     return {z.download<std::byte>(), lse.download<float>(), largest.download<float>()};
   }
 };

@@ -107,6 +107,41 @@ TEST(MemoryPlan, MixersOfEveryKindAreCounted) {
   EXPECT_EQ(cuda_mixer_state_bytes(convolution), 2 * 4 * 2 * 64);
 }
 
+// Gemma 4 on a GPU: q, k and v, z and the MLP of the widest layers, keys that later layers use, and
+// per-layer inputs, whose embedding is never streamed.
+TEST(MemoryPlan, LayersOfDifferentWidthsAreCounted) {
+  ModelConfig model;
+  model.d_model = 64;
+  model.n_heads = 4;
+  model.n_kv_heads = 2;
+  model.d_head = 16;
+  model.d_mlp = 256;
+  model.vocab_size = model.embedding_rows = 100;
+  model.n_layers = 4;
+  model.layers.resize(4);
+  const BackendOptions gpu{.device = {Device::Kind::cuda, 0}, .dtype = DType::f32};
+  const auto plain = activation_bytes(model, 100, gpu);
+  model.layers[1].d_head = 32;  // 4 * 32 + 2 * 32 instead of 4 * 16 + 4 * 16 elements of q, k and v
+  model.layers[1].n_kv_heads = 1;
+  const auto wide = plain + 4 * 100 * (128 - 64 + 192 - 128);
+  EXPECT_EQ(activation_bytes(model, 100, gpu), wide);
+  model.layers[3].kv_layer = 1;  // one of the two layers that use the keys of layer 1
+  model.layers[3].d_head = 32;
+  model.layers[3].n_kv_heads = 1;
+  model.layers[2] = model.layers[3];
+  EXPECT_EQ(activation_bytes(model, 100, gpu), wide + 4 * 100 * 64);
+  EXPECT_EQ(cache_token_bytes(model, DType::f32), 4 * (64 + 64));
+  model.layers[3].d_mlp = 512;
+  const auto shared = wide + 4 * 100 * (64 + 3 * 256);
+  EXPECT_EQ(activation_bytes(model, 100, gpu), shared);
+  const auto streamed = streamed_weight_bytes(model, DType::f32);
+  model.per_layer = {.width = 8, .vocab_size = 50};
+  EXPECT_EQ(activation_bytes(model, 100, gpu), shared + 4 * 100 * (4 + 2) * 8);
+  // Embedding and projection for all layers; gate, output and norm of two layers.
+  EXPECT_EQ(streamed_weight_bytes(model, DType::f32),
+            streamed + 4 * (4 * 8 * (50 + 64) + 2 * (2 * 8 * 64 + 64)));
+}
+
 // Router outputs, gate and up of the chosen experts, and rows of one expert before and after its
 // products; streaming is planned for the largest layer.
 TEST(MemoryPlan, ExpertBuffersAreCounted) {

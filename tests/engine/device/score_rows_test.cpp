@@ -42,7 +42,7 @@ Squares kernel_rows(const FusedRows& rows, const Ranges& ranges, std::int64_t ke
   return {scores.download<float>(), pattern.download<float>()};
 }
 
-// Sums of up to 256 float32 products of values of order 1, in whatever type these were stored; the
+// Sums of up to 512 float32 products of values of order 1, in whatever type these were stored; the
 // scores have a standard deviation of 2, so a weight's relative error is that of its score.
 constexpr double kTolerance = 2e-5;
 
@@ -92,7 +92,7 @@ TEST_P(ScoreRows, MatchThePlainSoftmax) {
 
 INSTANTIATE_TEST_SUITE_P(Types, ScoreRows,
                          testing::Combine(testing::Values(DType::bf16, DType::f16, DType::f32),
-                                          testing::Values(8, 12, 64, 80, 128, 256)));
+                                          testing::Values(8, 12, 64, 80, 128, 256, 512)));
 
 class ScoreRowsOfLongSequences : public GpuTest<> {};
 

@@ -3,6 +3,7 @@
 #include <random>
 #include <set>
 
+#include "base/core/convert.h"
 #include "base/core/error.h"
 #include "base/io/json.h"
 #include "engine/device/memory_plan.h"
@@ -26,6 +27,8 @@ const char* const kCudaFamilies[] = {"llama_gqa",
                                      "smollm3_list",
                                      "mllama_text",
                                      "gemma3_text",
+                                     "gemma4_text",
+                                     "gemma4_equal_heads",
                                      "glm4",
                                      "rope_yarn",
                                      "mistral3_fp8",
@@ -392,12 +395,14 @@ TEST_P(CudaProperty, UpdatesThatAreZeroedOnTheGpuLeaveTheResidual) {
   const auto model = load_golden(GetParam());
   const auto backend = on_gpu(model, DType::bf16);
   UntouchedOnGpu zeroing;
-  zeroing.zeroed = {"blocks.0.hook_attn_out", "blocks.0.mixer.hook_out", "blocks.0.hook_mlp_out"};
+  zeroing.zeroed = {"blocks.0.hook_attn_out", "blocks.0.mixer.hook_out", "blocks.0.hook_mlp_out",
+                    "blocks.0.hook_per_layer_out"};
   forward(*backend, random_batch(model, {65}), zeroing);
   const auto& before = zeroing.seen.at("blocks.0.hook_resid_pre");
   const auto& after = zeroing.seen.at("blocks.0.hook_resid_post");
+  const float scalar = model.weights.layers.front().scalar;  // 1 in most families
   for (std::int64_t i = 0; i < before.size(); ++i)
-    ASSERT_EQ(after.data<float>()[i], before.data<float>()[i]) << i;
+    ASSERT_EQ(after.data<float>()[i], to_float(to_bf16(scalar * before.data<float>()[i]))) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CudaProperty, testing::ValuesIn(kCudaFamilies),

@@ -94,7 +94,6 @@ void launch_norm(const NormArguments& a, unsigned blocks, cudaStream_t stream) {
 }
 
 constexpr int kWarps = 8;
-constexpr int kMostPairs = 128;  // d_head up to 256
 
 __device__ void rotate_pair(float& a, float& b, float c, float s) {
   // Explicit intrinsics: the compiler must not choose which product is fused and which is rounded.
@@ -175,8 +174,8 @@ struct RotaryPairGroup {
   }
 };
 
-// Norm and RoPE of q and k, with one block per row; each warp processes one head at a time.
-template <typename T, int P>
+// Norm and RoPE of q and k: one block per row, one warp per head of up to 2 kMostPairs channels.
+template <typename T, int P, int kMostPairs>
 __global__ void heads_kernel(NormalizeAndRotateArguments a) {
   constexpr int kGroups = kMostPairs / 32 / P;  // groups per lane
   const std::int64_t row = blockIdx.x;
@@ -280,12 +279,14 @@ void normalize_rows(const NormArguments& arguments, cudaStream_t stream) {
 void normalize_and_rotate(const NormalizeAndRotateArguments& a, cudaStream_t stream) {
   const bool in_twos = a.d_head % 4 == 0 && a.rotary.dim % 4 == 0 && a.rotary.begin % 4 == 0 &&
                        a.row_stride % 2 == 0;
-  launch_for_dtype(a.dtype, a.rows, "normalise and rotate q and k",
-                   [&](auto type, unsigned blocks) {
-                     using T = decltype(type);
-                     const auto kernel = in_twos ? heads_kernel<T, 2> : heads_kernel<T, 1>;
-                     kernel<<<blocks, 32 * kWarps, 0, stream>>>(a);
-                   });
+  launch_for_dtype(
+      a.dtype, a.rows, "normalise and rotate q and k", [&](auto type, unsigned blocks) {
+        using T = decltype(type);
+        dispatch_width<128, 256>(a.d_head / 2, [&](auto pairs) {
+          const auto kernel = in_twos ? heads_kernel<T, 2, pairs> : heads_kernel<T, 1, pairs>;
+          kernel<<<blocks, 32 * kWarps, 0, stream>>>(a);
+        });
+      });
 }
 
 void apply_sinks(const SinkArguments& a, cudaStream_t stream) {

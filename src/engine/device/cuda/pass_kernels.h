@@ -114,8 +114,8 @@ struct LatentKeysArguments {
 };
 void join_latent_keys(const LatentKeysArguments& arguments, cudaStream_t stream);
 
-// Token embedding: y (count, n) = table[ids] * scale; the scale is first rounded to the element
-// type.
+// Token embedding: y (count, n) = table[ids] * scale, or (y + table[ids] * scale) * sum_factor; the
+// scale is first rounded to the element type.
 struct EmbedArguments {
   const void* table = nullptr;        // (vocabulary, n)
   const std::int32_t* ids = nullptr;  // (count)
@@ -123,6 +123,7 @@ struct EmbedArguments {
   std::int64_t count = 0;
   std::int64_t n = 0;
   float scale = 1.0f;
+  float sum_factor = 0.0f;  // 0: y is overwritten
   DType dtype = DType::bf16;
 };
 void embed(const EmbedArguments& arguments, cudaStream_t stream);
@@ -164,7 +165,7 @@ struct CopyRowsArguments {
 void copy_rows(const CopyRowsArguments& arguments, cudaStream_t stream);
 
 // Converts elements: destination (count) of type `to` = scale * source (count) of type `from`,
-// which is f32, f16, bf16 or f8_e4m3.
+// which is f32, f16, bf16 or f8_e4m3. Source and destination of one type may alias.
 void convert_elements(const void* source, DType from, void* destination, DType to,
                       std::int64_t count, float scale, cudaStream_t stream);
 

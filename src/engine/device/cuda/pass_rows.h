@@ -54,8 +54,10 @@ class ActiveRows {
   std::int64_t count() const { return has_dropped_rows() ? std::ssize(kept_) : batch_->rows(); }
   bool has_dropped_rows() const { return !kept_.empty(); }
   const std::int32_t* token_ids() const { return ids_.as<std::int32_t>(); }  // (batch rows)
-  // Indices of the active rows in the batch, shape (count).
-  const std::int32_t* kept_rows() const { return device_kept_.as<std::int32_t>(); }
+  // Indices of the active rows in the batch, shape (count); null: all rows.
+  const std::int32_t* kept_rows() const {
+    return has_dropped_rows() ? device_kept_.as<std::int32_t>() : nullptr;
+  }
   const std::int32_t* positions() const { return device_positions_.as<std::int32_t>(); }  // (count)
   std::int32_t kept_row_index(std::int64_t row) const {
     return static_cast<std::int32_t>(index_among_kept_rows(kept_, row));

@@ -6,13 +6,8 @@
 #include <cstdint>
 #include <optional>
 
-#include <cuda_runtime.h>
-
 #include "engine/device/backend.h"
-#include "engine/device/cuda/memory/activations.h"
-#include "engine/device/cuda/pass_kernels.h"
-#include "engine/device/cuda/products/products.h"
-#include "qkscope/model.h"
+#include "engine/device/cuda/pass_context.h"
 
 namespace qkscope::cuda {
 
@@ -25,13 +20,7 @@ struct UpdateTarget {
 
 class ResidualUpdates {
  public:
-  ResidualUpdates(const ModelConfig& model, DType dtype, MatrixMultiplier& products,
-                  Activations& activations, cudaStream_t stream)
-      : model_(model),
-        dtype_(dtype),
-        products_(products),
-        activations_(activations),
-        stream_(stream) {}
+  explicit ResidualUpdates(const PassContext& pass) : pass_(pass) {}
 
   // Discards the deferred update of an earlier pass.
   void discard_deferred_update() { deferred_.reset(); }
@@ -42,11 +31,11 @@ class ResidualUpdates {
   void add_product(MatrixProduct product, const UpdateTarget& target) {
     const bool normalized = target.post_norm.weight != nullptr;
     const bool deferred = target.addition == ResidualAddition::deferred;
-    product.factor = static_cast<float>(model_.residual_scale);
+    product.factor = static_cast<float>(pass_.model.residual_scale);
     if (normalized || target.addition != ResidualAddition::at_once) {
       activations_.reserve_update(target.running);
       product.y = activations_.residual_update(target.begin);
-      products_.multiply(product);
+      pass_.products.multiply(product);
     }
     if (deferred) deferred_ = DeferredUpdate{.product = product, .normalized = normalized};
     if (normalized)
@@ -87,7 +76,7 @@ class ResidualUpdates {
   void add_to_residual(MatrixProduct product, std::int64_t begin) {
     product.y = activations_.residual(begin);
     product.accumulate = true;
-    products_.multiply(product);
+    pass_.products.multiply(product);
   }
 
   // Normalises rows of the residual update in place if there is a norm, and adds them to the
@@ -95,23 +84,18 @@ class ResidualUpdates {
   void finish_update_rows(std::int64_t begin, std::int64_t count, const DeviceNorm& post_norm,
                           bool add) {
     void* update = activations_.residual_update(begin);
-    normalize_rows({.x = update,
-                    .norm = post_norm,
-                    .kind = model_.norm,
-                    .y = post_norm.weight != nullptr ? update : nullptr,
-                    .residual = add ? activations_.residual(begin) : nullptr,
-                    .rows = count,
-                    .n = model_.d_model,
-                    .eps = static_cast<float>(model_.norm_eps),
-                    .dtype = dtype_},
-                   stream_);
+    pass_.normalize({.x = update,
+                     .norm = post_norm,
+                     .kind = pass_.model.norm,
+                     .y = post_norm.weight != nullptr ? update : nullptr,
+                     .residual = add ? activations_.residual(begin) : nullptr,
+                     .rows = count,
+                     .n = pass_.model.d_model},
+                    pass_.model.norm_eps);
   }
 
-  const ModelConfig& model_;
-  DType dtype_;
-  MatrixMultiplier& products_;
-  Activations& activations_;
-  cudaStream_t stream_;
+  const PassContext& pass_;
+  Activations& activations_ = pass_.activations;
   std::optional<DeferredUpdate> deferred_;
 };
 

@@ -15,8 +15,10 @@ __global__ void embed_kernel(EmbedArguments a) {
   const T* from = static_cast<const T*>(a.table) + static_cast<std::int64_t>(a.ids[row]) * a.n;
   T* to = static_cast<T*>(a.y) + row * a.n;
   const float scale = round_to_type<T>(a.scale);
-  for (std::int64_t i = threadIdx.x; i < a.n; i += blockDim.x)
-    to[i] = from_float<T>(to_float(from[i]) * scale);
+  for (std::int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
+    const float token = round_to_type<T>(to_float(from[i]) * scale);
+    to[i] = from_float<T>(a.sum_factor > 0.0f ? (to_float(to[i]) + token) * a.sum_factor : token);
+  }
 }
 
 template <typename T>

@@ -65,9 +65,9 @@ void attention(const AttentionArguments& arguments, cudaStream_t stream) {
   QKSCOPE_ASSERT(a.scale > 0.0f);
   QKSCOPE_ASSERT((a.row_sums.lse == nullptr) == (a.row_sums.largest == nullptr));
   const auto [narrow, wide] = std::minmax(a.d_head, a.d_value);
-  if (narrow < 1 || wide > 256)
+  if (narrow < 1 || wide > 512)
     bad_input(
-        "attention on CUDA: heads of {} dimensions; expected 1 to 256. The CPU backend takes any "
+        "attention on CUDA: heads of {} dimensions; expected 1 to 512. The CPU backend takes any "
         "size",
         wide);
   if (a.queries == 0) return;

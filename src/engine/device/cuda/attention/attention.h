@@ -1,4 +1,4 @@
-// Softmax attention for head sizes up to 256 and every mask that gives each query one contiguous
+// Softmax attention for head sizes up to 512 and every mask that gives each query one contiguous
 // range of keys: causal, sliding window, packed sequences, and any of them for a subset of the
 // queries. attention.cpp checks arguments and dispatches; each element type has its own file
 // (attention_bf16.cu, attention_f16.cu, attention_f32.cu) so that they compile in parallel. Also
@@ -26,25 +26,36 @@ struct SoftmaxRowSums {
   float* largest = nullptr;  // largest q.k, unscaled
 };
 
+// q and k of one layer on the GPU.
+struct QueriesAndKeys {
+  const void* q = nullptr;      // (rows, n_heads, d_head)
+  const void* k = nullptr;      // (rows, n_kv_heads, d_head)
+  std::int64_t row_stride = 0;  // elements from one row of q to the next
+  // Elements from one row of k to the next; differs from row_stride for cached keys.
+  std::int64_t k_stride = 0;
+  std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
+  float scale = 1.0f;            // multiplies q.k
+  float softcap = 0.0f;          // soft cap: cap tanh(score / cap); 0: none
+  std::int64_t window = 0;       // visible keys of a query, itself included; 0: all before it
+  std::int64_t chunk = 0;        // a query sees keys of its own chunk; 0: of all chunks
+  DType dtype = DType::bf16;     // type of q and k: bf16, f16 or f32
+  const float* sinks = nullptr;  // (n_heads) extra score in each softmax, or null
+};
+
 // All pointers are device pointers. The heads of a row are contiguous; strides are in elements. Any
-// stride and alignment works; 16-byte aligned rows are the fast path.
-struct AttentionArguments {
-  const void* q = nullptr;  // (queries, n_heads, d_head)
-  const void* k = nullptr;  // (rows, n_kv_heads, d_head)
+// stride and alignment works; 16-byte aligned rows are the fast path. The ranges of keys replace
+// window and chunk, and sinks are not applied.
+struct AttentionArguments : QueriesAndKeys {
   const void* v = nullptr;  // (rows, n_kv_heads, d_value)
   void* z = nullptr;        // (queries, n_heads, d_value)
-  std::int64_t q_stride = 0, k_stride = 0, v_stride = 0, z_stride = 0;
+  std::int64_t v_stride = 0, z_stride = 0;
   const std::int32_t* first_key = nullptr;  // (queries) first visible row of k
   const std::int32_t* last_key = nullptr;   // (queries) last visible row of k, >= first_key
   // Shape (queries), or null. First row of k in the query's sequence, <= first_key. Key tiles start
   // at this row; see attention() below.
   const std::int32_t* sequence_begin = nullptr;
-  std::int64_t queries = 0;
-  std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
+  std::int64_t queries = 0;       // rows of q
   std::int64_t d_value = d_head;  // width of a head of v and z
-  float scale = 1.0f;             // multiplies q.k, > 0
-  float softcap = 0.0f;           // soft cap before masking: cap tanh(score / cap); 0: none
-  DType dtype = DType::bf16;      // type of q, k, v and z: bf16, f16 or f32
   SoftmaxRowSums row_sums = {};   // (queries, n_heads) or null
 };
 
@@ -66,19 +77,6 @@ void attention(const AttentionArguments& arguments, cudaStream_t stream);
 template <typename T>
 void attention_16bit(const AttentionArguments& arguments, cudaStream_t stream);
 void attention_f32(const AttentionArguments& arguments, cudaStream_t stream);
-
-// Arguments of FlashInfer's and cuDNN's kernels. Each row holds q, then k, then v; a row of z has
-// n_heads * d_value elements.
-struct CausalAttentionArguments {
-  const void* q = nullptr;  // (rows, n_heads, d_head)
-  const void* k = nullptr;  // (rows, n_kv_heads, d_head)
-  const void* v = nullptr;  // (rows, n_kv_heads, d_value)
-  void* z = nullptr;        // (rows, n_heads, d_value)
-  std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it
-  // Factor of the scores q.k. cuDNN plans are built for the model's scale, so layers with a
-  // different scale use another kernel.
-  float scale = 1;
-};
 
 enum class AttentionKernel : std::uint8_t { flash_infer, cudnn, own };
 
@@ -108,22 +106,6 @@ AttentionKernel choose_attention_kernel(const AttentionProperties& attention,
                                         const AttentionLibraries& has);
 
 // ---- Attention scores and patterns of selected queries; score_rows.cu has the kernels
-
-// q and k of one layer on the GPU.
-struct QueriesAndKeys {
-  const void* q = nullptr;      // (rows, n_heads, d_head)
-  const void* k = nullptr;      // (rows, n_kv_heads, d_head)
-  std::int64_t row_stride = 0;  // elements from one row of q to the next
-  // Elements from one row of k to the next; differs from row_stride for cached keys.
-  std::int64_t k_stride = 0;
-  std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
-  float scale = 1.0f;            // multiplies q.k
-  float softcap = 0.0f;          // soft cap: cap tanh(score / cap); 0: none
-  std::int64_t window = 0;       // visible keys of a query, itself included; 0: all before it
-  std::int64_t chunk = 0;        // a query sees keys of its own chunk; 0: of all chunks
-  DType dtype = DType::bf16;     // type of q and k: bf16, f16 or f32
-  const float* sinks = nullptr;  // (n_heads) extra score in each softmax, or null
-};
 
 // All pointers are device pointers.
 struct ScoreRowsArguments : QueriesAndKeys {

@@ -260,20 +260,24 @@ __device__ __forceinline__ void write_normalized_output(char* tile,
 
 // Tile sizes. With 32 queries per warp each fragment of k and v feeds two products; heads of 256
 // leave registers for only 16. Two blocks fit on a multiprocessor (sm_80, sm_90), so that one
-// copies or exponentiates while the other multiplies.
+// copies or exponentiates while the other multiplies. Heads of 512 have too many columns of v for
+// the registers of a warp: each block computes the scores again for one half of the columns.
 template <int kHeadWidth>
 struct AttentionTileShape {
-  static constexpr int kWidth = kHeadWidth;  // d_head or d_value, padded
+  static constexpr int kWidth = kHeadWidth;                        // d_head or d_value, padded
+  static constexpr int kValueWidth = kWidth < 256 ? kWidth : 256;  // columns of v of a block
+  static constexpr int kSlices = kWidth / kValueWidth;
   static constexpr int kWarps = 4;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kBands = kWidth <= 128 ? 2 : 1;
   static constexpr int kWarpRows = kBands * 16;
   static constexpr int kRows = kWarps * kWarpRows;  // queries of a block
-  static constexpr int kKeys = kWidth <= 128 ? 64 : 32;
+  static constexpr int kKeys = kWidth <= 128 ? 64 : kWidth <= 256 ? 32 : 16;
   static constexpr int kTileBytes = kKeys * kPitch<kWidth>;
+  static constexpr int kValueBytes = kKeys * kPitch<kValueWidth>;
   static constexpr int kQueryBytes = kRows * kPitch<kWidth>;
   static constexpr int kSharedBytes =
-      kQueryBytes + 2 * kTileBytes + static_cast<int>(sizeof(KeyRanges<kRows>));
+      kQueryBytes + kTileBytes + kValueBytes + static_cast<int>(sizeof(KeyRanges<kRows>));
 };
 
 // Visibility of a key tile for the queries of a warp: fully masked, partly visible, or fully
@@ -296,8 +300,9 @@ __device__ __forceinline__ TileVisibility tile_visibility(KeyTile tile,
 template <bool kVectors>
 __device__ HeadRows<const std::uint16_t, kVectors> head_input_rows(const void* data,
                                                                    std::int64_t stride,
-                                                                   std::int64_t head, int width) {
-  return {static_cast<const std::uint16_t*>(data) + head * width, stride, width};
+                                                                   std::int64_t head, int width,
+                                                                   int begin = 0) {
+  return {static_cast<const std::uint16_t*>(data) + head * width + begin, stride, width - begin};
 }
 
 // Stores z of the warp's rows via the warp's query buffer, which no other warp reads.
@@ -305,37 +310,39 @@ template <typename T, typename Shape, bool kVectors, typename Block>
 __device__ __forceinline__ void store_output(
     char* q_warp, const AttentionArguments& a, const Block& block, int row,
     const RunningSoftmax<Shape::kBands>& softmax,
-    const Fragments<Shape::kBands, Shape::kWidth>& values) {
-  const auto d_value = static_cast<int>(a.d_value);
+    const Fragments<Shape::kBands, Shape::kValueWidth>& values) {
+  const auto d_value = static_cast<int>(a.d_value), begin = block.slice * Shape::kValueWidth;
   __syncwarp();
-  write_normalized_output<T, Shape::kWidth, Shape::kBands>(q_warp, softmax, values);
+  write_normalized_output<T, Shape::kValueWidth, Shape::kBands>(q_warp, softmax, values);
   __syncwarp();
   const HeadRows<std::uint16_t, kVectors> z_rows{
-      static_cast<std::uint16_t*>(a.z) + block.head * d_value, a.z_stride, d_value};
-  store_tile_rows<Shape::kWarpRows, Shape::kWidth>(q_warp, z_rows, block.query + row,
-                                                   block.queries - row);
+      static_cast<std::uint16_t*>(a.z) + block.head * d_value + begin, a.z_stride, d_value - begin};
+  store_tile_rows<Shape::kWarpRows, Shape::kValueWidth>(q_warp, z_rows, block.query + row,
+                                                        block.queries - row);
 }
 
 template <typename T, typename Shape, bool kVectors>
 __global__ void __launch_bounds__(Shape::kThreads, 2)
     attention_16bit_kernel(const AttentionArguments a, float scale) {
   constexpr int kWidth = Shape::kWidth, kBands = Shape::kBands, kKeys = Shape::kKeys;
+  constexpr int kValueWidth = Shape::kValueWidth;
   extern __shared__ __align__(16) char shared[];
   char* const q_tile = shared;
   char* const k_tile = q_tile + Shape::kQueryBytes;
   char* const v_tile = k_tile + Shape::kTileBytes;
-  auto& ranges = *reinterpret_cast<KeyRanges<Shape::kRows>*>(v_tile + Shape::kTileBytes);
+  auto& ranges = *reinterpret_cast<KeyRanges<Shape::kRows>*>(v_tile + Shape::kValueBytes);
 
-  const auto block = this_block<Shape::kRows>(a);
+  const auto block = this_block<Shape::kRows, Shape::kSlices>(a);
   const auto d_head = static_cast<int>(a.d_head);
   const auto k_rows = head_input_rows<kVectors>(a.k, a.k_stride, block.kv_head, d_head);
-  const auto v_rows =
-      head_input_rows<kVectors>(a.v, a.v_stride, block.kv_head, static_cast<int>(a.d_value));
-  const auto load_keys = [&](char* target, const auto& rows, KeyTile tile) {
-    load_tile_rows<kKeys, kWidth, Shape::kThreads>(target, rows, tile.begin, tile.end - tile.begin);
+  const auto v_rows = head_input_rows<kVectors>(
+      a.v, a.v_stride, block.kv_head, static_cast<int>(a.d_value), block.slice * kValueWidth);
+  const auto load_keys = [&](KeyTile tile) {
+    load_tile_rows<kKeys, kWidth, Shape::kThreads>(k_tile, k_rows, tile.begin,
+                                                   tile.end - tile.begin);
   };
   load_tile_rows<Shape::kRows, kWidth, Shape::kThreads>(
-      q_tile, head_input_rows<kVectors>(a.q, a.q_stride, block.head, d_head), block.query,
+      q_tile, head_input_rows<kVectors>(a.q, a.row_stride, block.head, d_head), block.query,
       block.queries);
   load_key_ranges(ranges, a, block.query);
 
@@ -343,35 +350,36 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   char* const q_warp = q_tile + row * kPitch<kWidth>;
   const auto q_lane = shared_address(q_warp) + ldmatrix_lane_offset<kWidth>();
   const auto k_lane = shared_address(k_tile) + ldmatrix_key_lane_offset<kWidth>();
-  const auto v_lane = shared_address(v_tile) + ldmatrix_lane_offset<kWidth>();
+  const auto v_lane = shared_address(v_tile) + ldmatrix_lane_offset<kValueWidth>();
 
-  Fragments<kBands, kWidth> values = {};
+  Fragments<kBands, kValueWidth> values = {};
   RunningSoftmax<kBands> softmax;
   const KeyTileIterator<Shape::kRows, kKeys> walk(ranges);
   auto tile = walk.next(0);
-  load_keys(k_tile, k_rows, tile);
+  load_keys(tile);
   while (tile.is_valid()) {
     Fragments<kBands, kKeys> scores;
     const auto visible = tile_visibility<Shape>(tile, ranges, row);
     wait_for_copies();
     __syncthreads();  // k has arrived, and every warp is done with the previous v
-    load_keys(v_tile, v_rows, tile);
+    load_tile_rows<kKeys, kValueWidth, Shape::kThreads>(v_tile, v_rows, tile.begin,
+                                                        tile.end - tile.begin);
     if (visible != TileVisibility::none)
       multiply_queries_by_keys<T, kWidth, kBands, kKeys>(scores, q_lane, k_lane);
     const auto next = walk.next(tile.end);
     wait_for_copies();
     __syncthreads();  // v has arrived, and every warp is done with k
-    if (next.is_valid()) load_keys(k_tile, k_rows, next);
+    if (next.is_valid()) load_keys(next);
     if (visible != TileVisibility::none) {
       if (a.softcap > 0.0f) soft_cap_scores<kBands, kKeys>(scores, a.scale, a.softcap);
       if (visible == TileVisibility::some) mask_scores<kBands, kKeys>(scores, ranges, row, tile);
-      update_softmax<kWidth, kBands, kKeys>(scores, softmax, values, scale);
-      add_weighted_values<T, kWidth, kBands, kKeys>(values, scores, v_lane);
+      update_softmax<kValueWidth, kBands, kKeys>(scores, softmax, values, scale);
+      add_weighted_values<T, kValueWidth, kBands, kKeys>(values, scores, v_lane);
     }
     tile = next;
   }
 
-  if (a.row_sums.lse != nullptr)
+  if (a.row_sums.lse != nullptr && block.slice == 0)
     store_row_sums(a, softmax, block.head, block.query + row, block.queries - row, scale);
   store_output<T, Shape, kVectors>(q_warp, a, block, row, softmax, values);
 }
@@ -382,8 +390,9 @@ void launch_attention(const AttentionArguments& a, cudaStream_t stream) {
   const auto whole = [](const void* data, std::int64_t stride) {
     return is_16_byte_aligned(data) && stride % 8 == 0;
   };
-  const bool vectors = whole(a.q, a.q_stride) && whole(a.k, a.k_stride) && whole(a.v, a.v_stride) &&
-                       whole(a.z, a.z_stride) && a.d_head % 8 == 0 && a.d_value % 8 == 0;
+  const bool vectors = whole(a.q, a.row_stride) && whole(a.k, a.k_stride) &&
+                       whole(a.v, a.v_stride) && whole(a.z, a.z_stride) && a.d_head % 8 == 0 &&
+                       a.d_value % 8 == 0;
   launch_attention_blocks<Shape>(
       vectors ? attention_16bit_kernel<T, Shape, true> : attention_16bit_kernel<T, Shape, false>,
       Shape::kSharedBytes, a, stream);
@@ -391,7 +400,7 @@ void launch_attention(const AttentionArguments& a, cudaStream_t stream) {
 
 template <typename T>
 void attention_16bit(const AttentionArguments& a, cudaStream_t stream) {
-  dispatch_width<16, 32, 64, 96, 128, 256>(
+  dispatch_width<16, 32, 64, 96, 128, 256, 512>(
       std::max(a.d_head, a.d_value), [&](auto width) { launch_attention<T, width>(a, stream); });
 }
 

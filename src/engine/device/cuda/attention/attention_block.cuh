@@ -70,16 +70,19 @@ struct AttentionBlock {
   std::int64_t head, kv_head;
   std::int64_t query;  // first query of the block
   int queries;
+  int slice;  // part of the columns of v that the block computes
 };
 
-// Heads of the same queries run concurrently and share keys in the cache. The last queries, which
-// have the most keys, run first, so that no long block is left at the end.
-template <int kRows>
+// Heads and slices of the same queries run concurrently and share keys in the cache. The last
+// queries, which have the most keys, run first, so that no long block is left at the end.
+template <int kRows, int kSlices = 1>
 __device__ AttentionBlock this_block(const AttentionArguments& a) {
-  const auto head = static_cast<std::int64_t>(blockIdx.x) % a.n_heads;
-  const auto query = (gridDim.x - 1 - blockIdx.x) / a.n_heads * kRows;
+  const auto number = static_cast<std::int64_t>(blockIdx.x) % (a.n_heads * kSlices);
+  const auto head = number / kSlices;
+  const auto query = (gridDim.x - 1 - blockIdx.x) / (a.n_heads * kSlices) * kRows;
   return {head, head / (a.n_heads / a.n_kv_heads), query,
-          static_cast<int>(min(a.queries - query, std::int64_t{kRows}))};
+          static_cast<int>(min(a.queries - query, std::int64_t{kRows})),
+          static_cast<int>(number % kSlices)};
 }
 
 // Fills `ranges` for kRows queries starting at `query` and ends with a barrier. Rows past the last
@@ -104,7 +107,7 @@ __device__ void load_key_ranges(KeyRanges<kRows>& ranges, const AttentionArgumen
 template <typename Shape, typename Kernel>
 void launch_attention_blocks(Kernel kernel, int shared_bytes, const AttentionArguments& a,
                              cudaStream_t stream) {
-  const auto blocks = (a.queries + Shape::kRows - 1) / Shape::kRows * a.n_heads;
+  const auto blocks = (a.queries + Shape::kRows - 1) / Shape::kRows * a.n_heads * Shape::kSlices;
   launch_with_shared_memory("attention", kernel, blocks, Shape::kThreads, shared_bytes, stream, a,
                             a.scale * kLog2E);
 }

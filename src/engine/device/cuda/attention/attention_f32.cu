@@ -16,9 +16,10 @@ struct Float32Shape {
   static constexpr int kWidth = kHeadWidth;  // d_head or d_value, padded
   static constexpr int kThreads = 128;
   static constexpr int kGroups = 16, kLanes = 8;
-  static constexpr int kQueries = kWidth <= 128 ? 4 : 2;  // queries per group
-  static constexpr int kRows = kGroups * kQueries;        // queries of a block
-  static constexpr int kKeys = 32;
+  static constexpr int kQueries = kWidth <= 128 ? 4 : kWidth <= 256 ? 2 : 1;  // per group
+  static constexpr int kRows = kGroups * kQueries;                            // of a block
+  static constexpr int kSlices = 1;  // a block computes all columns of v
+  static constexpr int kKeys = kWidth <= 256 ? 32 : 16;
   static constexpr int kLaneKeys = kKeys / kLanes;
   static constexpr int kLaneColumns = kWidth / (4 * kLanes);  // in fours
   static constexpr int kPitch = kWidth + 4;       // floats; eight rows lie in different banks
@@ -161,10 +162,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
   const auto& ranges = memory.ranges;
   const auto block = this_block<Shape::kRows>(a);
   const auto d_head = static_cast<int>(a.d_head), d_value = static_cast<int>(a.d_value);
-  const auto* q = static_cast<const float*>(a.q) + block.query * a.q_stride + block.head * d_head;
+  const auto* q = static_cast<const float*>(a.q) + block.query * a.row_stride + block.head * d_head;
   const auto* k = static_cast<const float*>(a.k) + block.kv_head * d_head;
   const auto* v = static_cast<const float*>(a.v) + block.kv_head * d_value;
-  load_tile_rows<Shape>(memory.q, q, a.q_stride, block.queries, d_head);
+  load_tile_rows<Shape>(memory.q, q, a.row_stride, block.queries, d_head);
   load_key_ranges(memory.ranges, a, block.query);
 
   const int group = threadIdx.x / Shape::kLanes, lane = threadIdx.x % Shape::kLanes;
@@ -213,7 +214,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
 }  // namespace
 
 void attention_f32(const AttentionArguments& a, cudaStream_t stream) {
-  dispatch_width<32, 64, 128, 256>(std::max(a.d_head, a.d_value), [&](auto width) {
+  dispatch_width<32, 64, 128, 256, 512>(std::max(a.d_head, a.d_value), [&](auto width) {
     using Shape = Float32Shape<width>;
     launch_attention_blocks<Shape>(attention_f32_kernel<Shape>, sizeof(Float32Memory<Shape>), a,
                                    stream);

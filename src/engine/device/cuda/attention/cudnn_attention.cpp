@@ -253,7 +253,7 @@ void CudnnAttention::Library::upload_sequences() {
   uploaded = true;
 }
 
-bool CudnnAttention::attend(const CausalAttentionArguments& a) {
+bool CudnnAttention::attend(const AttentionArguments& a) {
   auto& l = *library_;
   const auto& last = l.sequences.back();
   const bool countable = (last.begin + last.length) * std::max(l.row_stride, l.z_stride) <=

@@ -10,7 +10,7 @@ CudnnAttention::~CudnnAttention() = default;
 
 void CudnnAttention::set_sequences(std::span<const Sequence>) {}
 
-bool CudnnAttention::attend(const CausalAttentionArguments&) {
+bool CudnnAttention::attend(const AttentionArguments&) {
   return false;
 }
 

@@ -91,19 +91,17 @@ void HopperAttention::set_sequences(std::span<const Sequence> sequences) {
   counter_.reserve(sizeof(int), "attention's counter");
 }
 
-void HopperAttention::attend(const CausalAttentionArguments& a, const SoftmaxRowSums& row_sums) {
-  const auto width =
-      model_.n_heads * head_.d_head + model_.n_kv_heads * (head_.d_head + head_.d_value);
+void HopperAttention::attend(const AttentionArguments& a) {
   check(hopper_attention({.q = a.q,
                           .k = a.k,
                           .v = a.v,
                           .z = a.z,
-                          .lse = row_sums.lse,
-                          .largest = row_sums.largest,
+                          .lse = a.row_sums.lse,
+                          .largest = a.row_sums.largest,
                           .rows = rows_,
-                          .q_stride = width,
-                          .kv_stride = width,
-                          .z_stride = model_.n_heads * head_.d_value,
+                          .q_stride = a.row_stride,
+                          .kv_stride = a.k_stride,
+                          .z_stride = a.z_stride,
                           .n_heads = static_cast<int>(model_.n_heads),
                           .n_kv_heads = static_cast<int>(model_.n_kv_heads),
                           .d_head = static_cast<int>(head_.d_head),

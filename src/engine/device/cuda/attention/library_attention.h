@@ -50,7 +50,8 @@ class HopperAttention {
   // Sets the sequences of the pass. Each sequence occupies consecutive rows.
   void set_sequences(std::span<const Sequence> sequences);
 
-  void attend(const CausalAttentionArguments& heads, const SoftmaxRowSums& row_sums = {});
+  // Causal attention with a.window. A row holds q, k and v one after another, and z is dense.
+  void attend(const AttentionArguments& a);
 
  private:
   const ModelConfig& model_;
@@ -78,8 +79,9 @@ class CudnnAttention {
   // Sets the sequences of the pass. Each sequence occupies consecutive rows.
   void set_sequences(std::span<const Sequence> sequences);
 
-  // Returns false, without doing anything, if cuDNN has no kernel for the arguments.
-  bool attend(const CausalAttentionArguments& heads);
+  // Returns false, without doing anything, if cuDNN has no kernel for the arguments. Plans are
+  // built for the scale of the model, and no row sums are computed.
+  bool attend(const AttentionArguments& a);
 
  private:
   struct Library;

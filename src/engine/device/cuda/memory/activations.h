@@ -20,41 +20,44 @@ namespace qkscope::cuda {
 class Activations {
  public:
   Activations(const ModelConfig& model, DType dtype)
-      : model_(model),
-        dtype_(dtype),
-        element_(element_bytes(dtype)),
-        q_width_(model.n_heads * model.d_head),
-        k_width_(model.n_kv_heads * model.d_head),
-        v_width_(model.n_kv_heads * model.d_value()),
-        z_width_(model.n_heads * model.d_value()) {}
+      : model_(model), dtype_(dtype), element_(element_bytes(dtype)) {}
 
-  std::int64_t q_width() const { return q_width_; }  // n_heads * d_head
-  std::int64_t k_width() const { return k_width_; }  // n_kv_heads * d_head
-  std::int64_t v_width() const { return v_width_; }  // n_kv_heads * d_value
-  std::int64_t z_width() const { return z_width_; }  // n_heads * d_value
-  std::int64_t qkv_width() const { return q_width_ + k_width_ + v_width_; }
+  // Sizes of the current layer.
+  std::int64_t d_head() const { return model_.d_head_of(layer_); }
+  std::int64_t d_value() const { return model_.d_value_of(layer_); }
+  std::int64_t n_kv_heads() const { return model_.n_kv_heads_of(layer_); }
+  std::int64_t d_mlp() const { return model_.d_mlp_of(layer_); }
+  std::int64_t q_width() const { return model_.n_heads * d_head(); }
+  std::int64_t k_width() const { return n_kv_heads() * d_head(); }
+  std::int64_t v_width() const { return n_kv_heads() * d_value(); }
+  std::int64_t kv_width() const { return k_width() + v_width(); }
+  std::int64_t z_width() const { return model_.n_heads * d_value(); }
+  std::int64_t qkv_width() const { return q_width() + kv_width(); }
 
-  // Allocates space for `rows` rows; every row is active at first.
+  // Allocates space for `rows` rows of the widest layer; every row is active at first.
   void begin_pass(std::int64_t rows) {
-    residual_.reserve(rows * model_.d_model * element_, "the residual stream");
-    hidden_.reserve(rows * std::max({model_.d_model, q_width_, z_width_}) * element_,
-                    "activations");
-    qkv_.reserve(rows * qkv_width() * element_, "queries, keys and values");
-    if (model_.has_latent_attention()) {
-      kv_latent_.reserve(rows * model_.latent.kv_rank * element_, "latents");
-      q_latent_.reserve(rows * model_.latent.q_rank * element_, "latents");
-      rotated_key_.reserve(rows * rotated_key_width() * element_, "latents");
+    std::int64_t qkv = 0;
+    std::int64_t hidden = model_.d_model;
+    for (const auto& layer : model_.layers) {
+      begin_layer(layer);
+      qkv = std::max(qkv, qkv_width());
+      hidden = std::max({hidden, q_width(), z_width()});
     }
+    residual_.reserve(rows * model_.d_model * element_, "the residual stream");
+    hidden_.reserve(rows * hidden * element_, "activations");
+    qkv_.reserve(rows * qkv * element_, "queries, keys and values");
     if (model_.has_attention_gate())
-      attention_gate_.reserve(rows * q_width_ * element_, "the attention gate");
+      attention_gate_.reserve(rows * q_width() * element_, "the attention gate");
     residual_kept_ = queries_kept_ = has_layer_input_ = false;
   }
-  // Switches residual and queries to separate buffers with space for `rows` kept rows.
+  void begin_layer(const LayerConfig& layer) { layer_ = layer; }
+  const LayerConfig& layer() const { return layer_; }  // the current layer
+  // Switches residual stream and queries to separate buffers with space for `rows` kept rows.
   void switch_to_kept_rows(std::int64_t rows) {
     kept_residual_.reserve_with_slack(rows * model_.d_model * element_, "kept rows");
-    kept_queries_.reserve_with_slack(rows * q_width_ * element_, "kept queries");
+    kept_queries_.reserve_with_slack(rows * q_width() * element_, "kept queries");
     if (model_.has_attention_gate())
-      kept_attention_gate_.reserve_with_slack(rows * q_width_ * element_, "kept queries");
+      kept_attention_gate_.reserve_with_slack(rows * q_width() * element_, "kept queries");
     residual_kept_ = queries_kept_ = true;
   }
   // Switches the queries back to the q part of qkv, before the next projection.
@@ -88,20 +91,12 @@ class Activations {
   }
   void* z() const { return hidden_.data(); }  // (rows, n_heads * d_value)
   void* qkv() const { return qkv_.data(); }   // (rows, qkv_width)
-  void* k() const { return element_address(qkv_, q_width_); }
-  void* v() const { return element_address(qkv_, q_width_ + k_width_); }
-  // Latent attention (MLA): the latents of q and kv, the rotated key part, which all heads share,
-  // and the unrotated keys, (rows, n_heads, d_head - rotated_key_width), which overwrite
-  // `normalized`.
-  void* kv_latent() const { return kv_latent_.data(); }      // (rows, kv_rank)
-  void* q_latent() const { return q_latent_.data(); }        // (rows, q_rank)
-  void* rotated_key() const { return rotated_key_.data(); }  // (rows, rotated_key_width)
-  void* unrotated_keys() const { return hidden_.data(); }
-  std::int64_t rotated_key_width() const { return model_.ropes.front().dim; }
+  void* k() const { return element_address(qkv_, q_width()); }
+  void* v() const { return element_address(qkv_, q_width() + k_width()); }
   void* queries() const {  // (rows, n_heads * d_head) with query_stride
     return queries_kept_ ? kept_queries_.data() : qkv_.data();
   }
-  std::int64_t query_stride() const { return queries_kept_ ? q_width_ : qkv_width(); }
+  std::int64_t query_stride() const { return queries_kept_ ? q_width() : qkv_width(); }
   void* residual_update(std::int64_t row = 0) const {  // (rows, d_model), after reserve_update
     return element_address(update_, row * model_.d_model);
   }
@@ -119,10 +114,10 @@ class Activations {
   }
   void* reserve_gated() {  // (rows, d_mlp)
     is_gated_ = true;
-    return gated_.reserve(mlp_rows_ * model_.d_mlp * element_, "the MLP");
+    return gated_.reserve(mlp_rows_ * d_mlp() * element_, "the MLP");
   }
   std::int64_t mlp_rows() const { return mlp_rows_; }
-  std::int64_t mlp_width() const { return (model_.gated_mlp() ? 2 : 1) * model_.d_mlp; }
+  std::int64_t mlp_width() const { return (model_.gated_mlp() ? 2 : 1) * d_mlp(); }
   void* gate_up() const { return gate_up_.data(); }
   void* gated() const { return gated_.data(); }
 
@@ -147,26 +142,25 @@ class Activations {
       case ActivationBuffer::normalized:
         return plain(normalized(), m.d_model, m.d_model, rows);
       case ActivationBuffer::q:
-        return heads(qkv(), m.n_heads, m.d_head, qkv_width());
+        return heads(qkv(), m.n_heads, d_head(), qkv_width());
       case ActivationBuffer::k:
-        return heads(k(), m.n_kv_heads, m.d_head, qkv_width());
+        return heads(k(), n_kv_heads(), d_head(), qkv_width());
       case ActivationBuffer::v:
-        return heads(v(), m.n_kv_heads, m.d_value(), qkv_width());
+        return heads(v(), n_kv_heads(), d_value(), qkv_width());
       case ActivationBuffer::z:
-        return heads(z(), m.n_heads, m.d_value(), z_width_);
+        return heads(z(), m.n_heads, d_value(), z_width());
       case ActivationBuffer::update:
         return plain(residual_update(), m.d_model, m.d_model, rows);
       case ActivationBuffer::gate:
-        if (is_gated_) return plain(gated(), m.d_mlp, m.d_mlp, mlp_rows_);
-        return plain(gate_up(), m.d_mlp, mlp_width(), mlp_rows_);
+        if (is_gated_) return plain(gated(), d_mlp(), d_mlp(), mlp_rows_);
+        return plain(gate_up(), d_mlp(), mlp_width(), mlp_rows_);
       case ActivationBuffer::up:
-        return plain(element_address(gate_up_, m.d_mlp), m.d_mlp, mlp_width(), mlp_rows_);
+        return plain(element_address(gate_up_, d_mlp()), d_mlp(), mlp_width(), mlp_rows_);
       case ActivationBuffer::router_logits:
       case ActivationBuffer::expert_weights:
       case ActivationBuffer::expert_indices:
-        QKSCOPE_ASSERT(false);  // expert_mixture.h has them
       case ActivationBuffer::kv_latent:
-        return plain(kv_latent(), m.latent.kv_rank, m.latent.kv_rank, rows);
+        QKSCOPE_ASSERT(false);  // expert_mixture.h and query_key_value_steps.h have them
       case ActivationBuffer::logits:
         break;
     }
@@ -181,18 +175,12 @@ class Activations {
   const ModelConfig& model_;
   DType dtype_;
   std::int64_t element_;  // bytes
-  std::int64_t q_width_;
-  std::int64_t k_width_;
-  std::int64_t v_width_;
-  std::int64_t z_width_;
+  LayerConfig layer_;
 
   DeviceMemory residual_;
   DeviceMemory layer_input_;
   DeviceMemory hidden_;  // normalised rows, later z
   DeviceMemory qkv_;
-  DeviceMemory kv_latent_;
-  DeviceMemory q_latent_;
-  DeviceMemory rotated_key_;
   DeviceMemory gate_up_;
   DeviceMemory gated_;
   DeviceMemory update_;  // allocated only if it is observed, edited or normalised
@@ -218,18 +206,18 @@ class CudaKeyValueStore : public KeyValueStore {
       : model_(model),
         dtype_(dtype),
         budget_(budget),
-        k_width_(model.n_kv_heads * model.d_head),
-        v_width_(model.n_kv_heads * model.d_value()),
         positions_(positions),
+        rows_(sequences * positions),
         layers_(model.layers.size()) {
-    if (sequences * positions > INT32_MAX)
+    if (rows_ > INT32_MAX)
       bad_input("a cache of {} texts of {} tokens on CUDA: expected at most {} tokens together",
                 sequences, positions, INT32_MAX);
     bytes_ = budget_.reserve_cache(sequences, positions);
-    const auto bytes = sequences * positions * row_stride() * element_bytes(dtype_);
     try {
-      for (std::size_t i = 0; i < layers_.size(); ++i)
-        if (model.layers[i].has_attention()) layers_[i].reserve(bytes, "cached keys and values");
+      for (std::int64_t i = 0; i < model.n_layers; ++i)
+        if (model.layer(i).has_attention() && !model.layer(i).shares_kv())
+          layers_[as_index(i)].reserve(rows_ * view(i, true).row_stride * element_bytes(dtype_),
+                                       "cached keys and values");
       if (model.has_recurrence()) recurrent_.emplace(model, sequences);
     } catch (...) {
       budget_.release_cache(bytes_);
@@ -243,13 +231,16 @@ class CudaKeyValueStore : public KeyValueStore {
   // Returns the states of recurrent and convolution layers, or null if the model has none.
   RecurrentStates* recurrent() { return recurrent_ ? &*recurrent_ : nullptr; }
 
-  // Keys or values of a layer, shape (sequences * positions, n_kv_heads, width of a head), rows
-  // row_stride elements apart.
-  void* k(std::int64_t layer) const { return layers_[as_index(layer)].data(); }
-  void* v(std::int64_t layer) const {
-    return static_cast<std::byte*>(k(layer)) + k_width_ * element_bytes(dtype_);
+  // Keys or values of a layer that has its own, (sequences * positions, n_kv_heads, head width).
+  DeviceView view(std::int64_t layer, bool keys) const {
+    const auto& config = model_.layer(layer);
+    const auto heads = model_.n_kv_heads_of(config);
+    const auto d_head = model_.d_head_of(config), d_value = model_.d_value_of(config);
+    auto* first = layers_[as_index(layer)].as<std::byte>();
+    if (!keys) first += heads * d_head * element_bytes(dtype_);
+    const auto width = keys ? d_head : d_value;
+    return {first, heads * (d_head + d_value), rows_, heads, width, true, dtype_};
   }
-  std::int64_t row_stride() const { return k_width_ + v_width_; }
 
   // Returns the first cache row of each sequence.
   std::vector<std::int64_t> first_cache_rows(std::span<const Sequence> sequences) const {
@@ -268,19 +259,19 @@ class CudaKeyValueStore : public KeyValueStore {
 
   // View of all cached positions of a sequence: keys or values of a layer.
   DeviceView sequence_view(std::int64_t layer, bool keys, const Sequence& sequence) const {
-    auto* first = static_cast<std::byte*>(keys ? k(layer) : v(layer)) +
-                  sequence.slot * positions_ * row_stride() * element_bytes(dtype_);
-    const auto width = keys ? model_.d_head : model_.d_value();
-    return {first, row_stride(), sequence.end(), model_.n_kv_heads, width, true, dtype_};
+    auto part = view(layer, keys);
+    const auto first = sequence.slot * positions_ * part.row_stride;
+    part.data = static_cast<std::byte*>(part.data) + first * element_bytes(dtype_);
+    part.rows = sequence.end();
+    return part;
   }
 
  private:
   const ModelConfig& model_;
   DType dtype_;
   DeviceBudget& budget_;
-  std::int64_t k_width_;  // n_kv_heads * d_head
-  std::int64_t v_width_;  // n_kv_heads * d_value
   std::int64_t positions_;
+  std::int64_t rows_;
   std::int64_t bytes_ = 0;            // total over all layers
   std::vector<DeviceMemory> layers_;  // a row holds keys, then values
   std::optional<RecurrentStates> recurrent_;

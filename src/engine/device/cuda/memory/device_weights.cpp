@@ -30,8 +30,10 @@ class LayerPlacement {
     auto* const plain_gate_up = options.interleaves_gate_up ? &plain : nullptr;
     auto* const plain_expert = options.interleaves_experts ? &plain : nullptr;
     DeviceLayer to;
+    const Linear none;
+    const bool v_is_k = from.v.weight.values.bytes() == from.k.weight.values.bytes();
     if (from.latent.kv.weight.values.empty())
-      to.qkv = place_linear({&from.q, &from.k, &from.v});
+      to.qkv = place_linear({&from.q, &from.k, v_is_k ? &none : &from.v});
     else
       place_latent_attention(from, to);
     to.sinks = place_floats(from.sinks);
@@ -50,30 +52,26 @@ class LayerPlacement {
     to.input_norm = place_norm(from.input_norm);
     to.q_norm = place_norm(from.q_norm);
     to.k_norm = place_norm(from.k_norm);
+    to.v_norm = place_norm(from.v_norm);
     to.post_attention_norm = place_norm(from.post_attention_norm);
     to.mlp_norm = place_norm(from.mlp_norm);
     to.post_mlp_norm = place_norm(from.post_mlp_norm);
+    to.per_layer_gate = place_linear({&from.per_layer_gate});
+    to.per_layer_output = place_linear({&from.per_layer_output}, residual_scale);
+    to.post_per_layer_norm = place_norm(from.post_per_layer_norm);
     return to;
   }
 
-  std::int64_t bytes() const { return used_; }
-
- private:
-  void place_latent_attention(const LayerWeights& from, DeviceLayer& to) {
-    to.qkv = place_linear({&from.q});
-    to.latent = {.kv = place_linear({&from.latent.kv}),
-                 .rotated_key = place_linear({&from.latent.rotated_key}),
-                 .q = place_linear({&from.latent.q}),
-                 .k = place_linear({&from.k}),
-                 .v = place_linear({&from.v}),
-                 .kv_norm = place_norm(from.latent.kv_norm),
-                 .q_norm = place_norm(from.latent.q_norm)};
-  }
-
-  std::byte* allocate(std::int64_t bytes) {
-    auto* part = base_ + used_;
-    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    return part;
+  DeviceSharedWeights place_shared(const ModelWeights& from) {
+    const Linear embedding{from.embedding, {}};
+    const Linear positions{from.positions, {}};
+    const Linear per_layer{from.per_layer_embedding, {}};
+    return {.embedding = place_linear({&embedding}),
+            .positions = place_linear({&positions}),
+            .final_norm = place_norm(from.final_norm),
+            .per_layer_embedding = place_linear({&per_layer}),
+            .per_layer_projection = place_linear({&from.per_layer_projection}),
+            .per_layer_norm = place_norm(from.per_layer_norm)};
   }
 
   // Stacks matrices along their rows. Biases are multiplied by `bias_factor`.
@@ -82,7 +80,7 @@ class LayerPlacement {
     DeviceLinear to;
     std::int64_t biases = 0;
     for (const auto* part : parts) {
-      if (part->weight.values.empty()) continue;  // an MLP without a gate
+      if (part->weight.values.empty()) continue;  // as in an MLP without a gate
       to.out += part->weight.out();
       to.in = part->weight.in();
       biases += std::ssize(part->bias);
@@ -107,6 +105,26 @@ class LayerPlacement {
     if (plain != nullptr)
       interleave_gate_up(plain->data(), placed, to.out / 2, to.in, uploader_->stream());
     return to;
+  }
+
+  std::int64_t bytes() const { return used_; }
+
+ private:
+  void place_latent_attention(const LayerWeights& from, DeviceLayer& to) {
+    to.qkv = place_linear({&from.q});
+    to.latent = {.kv = place_linear({&from.latent.kv}),
+                 .rotated_key = place_linear({&from.latent.rotated_key}),
+                 .q = place_linear({&from.latent.q}),
+                 .k = place_linear({&from.k}),
+                 .v = place_linear({&from.v}),
+                 .kv_norm = place_norm(from.latent.kv_norm),
+                 .q_norm = place_norm(from.latent.q_norm)};
+  }
+
+  std::byte* allocate(std::int64_t bytes) {
+    auto* part = base_ + used_;
+    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return part;
   }
 
   DeviceMixer place_mixer(const MixerWeights& from, float residual_scale) {
@@ -139,6 +157,16 @@ class LayerPlacement {
   std::int64_t used_ = 0;
 };
 
+// Calls place(placement) to compute the size of some weights, then to upload them to `memory`.
+template <typename Place>
+auto place_twice(DType dtype, DeviceMemory& memory, const char* what, WeightUploader& uploader,
+                 Place place) {
+  LayerPlacement sizes(dtype, nullptr, nullptr);
+  place(sizes);
+  LayerPlacement placement(dtype, memory.reserve(sizes.bytes(), what), &uploader);
+  return place(placement);
+}
+
 }  // namespace
 
 DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, const WeightOptions& options)
@@ -146,20 +174,8 @@ DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, const WeightOptions&
       options_(options),
       uploader_(options.dtype, copies_),
       slots_(options.streamed ? kStreamedSlots : as_index(model.config.n_layers)) {
-  const auto element = element_bytes(options.dtype);
-  const auto& weights = model.weights;
-  uploader_.upload_matrix(
-      weights.embedding,
-      embedding_.reserve(weights.embedding.values.size() * element, "embeddings"));
-  if (model.config.learned_positions())
-    uploader_.upload_matrix(
-        weights.positions,
-        positions_.reserve(weights.positions.values.size() * element, "positions"));
-  const auto d_model = model.config.d_model;
-  auto* norms = static_cast<float*>(final_norm_values_.reserve(2 * d_model * kFloatBytes, "norms"));
-  uploader_.upload_vector(weights.final_norm.weight, norms, DType::f32);
-  uploader_.upload_vector(weights.final_norm.bias, norms + d_model, DType::f32);
-  final_norm_ = {norms, weights.final_norm.bias.empty() ? nullptr : norms + d_model};
+  shared_ = place_twice(options.dtype, shared_memory_, "embeddings", uploader_,
+                        [&](LayerPlacement& to) { return to.place_shared(model.weights); });
   for (std::size_t i = 0; i < slots_.size(); ++i)
     if (is_streamed() || !model.config.layers[i].cross_attention)
       slots_[i].memory.reserve(is_streamed() ? largest_layer_bytes() : layer_bytes(i), "weights");
@@ -203,27 +219,18 @@ void DeviceWeights::upload(std::int64_t layer, LayerSlot& slot) {
 DeviceLinear DeviceWeights::output_head() {
   const auto& from = model_.weights.head;
   const auto& config = model_.config;
-  DeviceLinear head{.out = config.vocab_size, .in = config.d_model};
-  if (from.weight.values.bytes() == model_.weights.embedding.values.bytes()) {
-    head.weight = embedding();
-    return head;
-  }
-  if (head_.data() == nullptr) {
-    const auto element = element_bytes(options_.dtype);
+  if (from.weight.values.bytes() == model_.weights.embedding.values.bytes())
+    return {.weight = shared_.embedding.weight, .out = config.vocab_size, .in = config.d_model};
+  if (head_memory_.data() == nullptr) {
     // uploader_ belongs to the upload thread, so this upload needs a separate uploader.
     WeightUploader uploader(options_.dtype, copies_);
-    uploader.upload_matrix(
-        from.weight, head_.reserve(from.weight.values.size() * element, "the output embedding"));
-    if (!from.bias.empty())
-      uploader.upload_vector(
-          scaled(from.bias, static_cast<float>(config.logit_scale)),
-          head_bias_.reserve(std::ssize(from.bias) * element, "the output embedding"),
-          options_.dtype);
+    head_ = place_twice(options_.dtype, head_memory_, "the output embedding", uploader,
+                        [&](LayerPlacement& to) {
+                          return to.place_linear({&from}, static_cast<float>(config.logit_scale));
+                        });
     uploader.wait();
   }
-  head.weight = head_.data();
-  head.bias = head_bias_.data();
-  return head;
+  return head_;
 }
 
 std::int64_t DeviceWeights::next_layer(std::int64_t layer) const {

@@ -218,7 +218,8 @@ struct DeviceMixer {
 
 // Weights of one layer. q, k and v are stacked into one matrix, and so are gate and up.
 struct DeviceLayer {
-  DeviceLinear qkv;  // ((n_heads + 2 n_kv_heads) d_head, d_model)
+  // ((n_heads + 2 n_kv_heads) d_head, d_model); no rows for v that is k, nor for shared k and v.
+  DeviceLinear qkv;
   DeviceLatentAttention latent;
   const float* sinks = nullptr;               // (n_heads) or null
   DeviceLinear attention_gate;                // (n_heads d_head, d_model) or none
@@ -234,9 +235,23 @@ struct DeviceLayer {
   DeviceNorm input_norm;                      // (d_model) or none
   DeviceNorm q_norm;                          // (d_head), (n_heads d_head) or none
   DeviceNorm k_norm;                          // (d_head), (n_kv_heads d_head) or none
+  DeviceNorm v_norm;                          // (d_head) or none
   DeviceNorm post_attention_norm;             // (d_model) or none
   DeviceNorm mlp_norm;                        // (d_model) or none
   DeviceNorm post_mlp_norm;                   // (d_model) or none
+  DeviceLinear per_layer_gate;                // (per_layer.width, d_model) or none
+  DeviceLinear per_layer_output;              // (d_model, per_layer.width) or none
+  DeviceNorm post_per_layer_norm;             // (d_model) or none
+};
+
+// Weights outside the layers.
+struct DeviceSharedWeights {
+  DeviceLinear embedding;             // (embedding_rows, d_model)
+  DeviceLinear positions;             // (max_positions, d_model) or none
+  DeviceNorm final_norm;              // (d_model)
+  DeviceLinear per_layer_embedding;   // (per_layer.vocab_size, n_layers * per_layer.width) or none
+  DeviceLinear per_layer_projection;  // (n_layers * per_layer.width, d_model) or none
+  DeviceNorm per_layer_norm;          // (per_layer.width) or none
 };
 
 struct WeightOptions {
@@ -261,9 +276,7 @@ class DeviceWeights {
   // overwritten.
   const DeviceLayer& layer(std::int64_t layer, cudaStream_t stream);
 
-  const void* embedding() const { return embedding_.data(); }
-  const void* position_embedding() const { return positions_.data(); }
-  DeviceNorm final_norm() const { return final_norm_; }
+  const DeviceSharedWeights& shared() const { return shared_; }
   DeviceLinear output_head();  // uploaded on first use
   void wait();                 // blocks until all resident layers are uploaded
 
@@ -291,12 +304,10 @@ class DeviceWeights {
   Stream copies_;
   WeightUploader uploader_;
   DeviceMemory plain_;  // staging before interleaving
-  DeviceMemory embedding_;
-  DeviceMemory positions_;
-  DeviceMemory head_;
-  DeviceMemory head_bias_;
-  DeviceMemory final_norm_values_;
-  DeviceNorm final_norm_;
+  DeviceMemory shared_memory_;
+  DeviceSharedWeights shared_;
+  DeviceMemory head_memory_;
+  DeviceLinear head_;
   std::vector<LayerSlot> slots_;
 
   // State shared with the upload thread. Resident: the thread fills all slots in order while the

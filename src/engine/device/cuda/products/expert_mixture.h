@@ -4,17 +4,11 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
-#include <cuda_runtime.h>
-
 #include "engine/device/backend.h"
-#include "engine/device/cuda/memory/activation_copies.h"
-#include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/memory/device_weights.h"
-#include "engine/device/cuda/pass_kernels.h"
-#include "engine/device/cuda/products/products.h"
+#include "engine/device/cuda/pass_context.h"
 #include "engine/device/memory_plan.h"
 #include "engine/ops/linear.h"
 #include "qkscope/model.h"
@@ -24,24 +18,18 @@ namespace qkscope::cuda {
 class ExpertMixture {
  public:
   // `grouped`: expert weights are interleaved for the grouped kernel; see has_grouped_products().
-  ExpertMixture(const ModelConfig& model, DType dtype, int device, bool grouped,
-                MatrixMultiplier& products, ActivationCopier& copies, cudaStream_t stream)
-      : model_(model),
-        dtype_(dtype),
-        element_(element_bytes(dtype)),
+  ExpertMixture(const PassContext& pass, int device, bool grouped)
+      : pass_(pass),
         device_(device),
         grouped_(grouped),
-        gate_up_width_((model.gated_mlp() ? 2 : 1) * model.experts.d_mlp),
-        products_(products),
-        copies_(copies),
-        stream_(stream) {}
+        gate_up_width_((pass.model.gated_mlp() ? 2 : 1) * pass.model.experts.d_mlp) {}
 
   // Computes router logits of x (rows, d_model).
   void project_router(const void* x, std::int64_t rows, const DeviceLinear& router) {
-    products_.multiply({.x = x,
-                        .linear = router,
-                        .y = logits_.reserve(rows * router.out * element_, "the router"),
-                        .rows = rows});
+    pass_.products.multiply({.x = x,
+                             .linear = router,
+                             .y = logits_.reserve(rows * router.out * element_, "the router"),
+                             .rows = rows});
   }
   void choose_experts(std::int64_t rows, const float* selection_bias) {
     rows_ = rows;
@@ -54,7 +42,7 @@ class ExpertMixture {
                           .rows = rows,
                           .config = model_.experts,
                           .dtype = dtype_},
-                         stream_);
+                         pass_.stream);
   }
 
   void mark_indices_edited() { indices_edited_ = true; }
@@ -64,7 +52,7 @@ class ExpertMixture {
   void project_gate_up(const void* x, std::int64_t begin, std::int64_t count,
                        const std::vector<DeviceLinear>& weights) {
     if (begin == 0 && indices_edited_)  // throws if a number is not that of an expert
-      group_rows_by_expert(copies_.fetch(view(ActivationBuffer::expert_indices, rows_)),
+      group_rows_by_expert(pass_.copies.fetch(view(ActivationBuffer::expert_indices, rows_)),
                            model_.experts.count);
     begin_ = begin;
     count_ = count;
@@ -72,17 +60,15 @@ class ExpertMixture {
     gate_up_weights_ = &weights;
     content_ = Content::inputs;
     const auto first = begin * model_.d_model * element_;
-    copy_rows({.x = static_cast<const std::byte*>(x) + first,
-               .x_stride = model_.d_model,
-               .x_rows = slots_,
-               .k = model_.experts.per_token,
-               .factors = model_.experts.scales_input ? chunk_weights() : nullptr,
-               .y = reserve_rows(wide_, model_.d_model),
-               .y_stride = model_.d_model,
-               .count = slot_count(),
-               .n = model_.d_model,
-               .dtype = dtype_},
-              stream_);
+    pass_.copy({.x = static_cast<const std::byte*>(x) + first,
+                .x_stride = model_.d_model,
+                .x_rows = slots_,
+                .k = model_.experts.per_token,
+                .factors = model_.experts.scales_input ? chunk_weights() : nullptr,
+                .y = reserve_rows(wide_, model_.d_model),
+                .y_stride = model_.d_model,
+                .count = slot_count(),
+                .n = model_.d_model});
   }
 
   // Copies gate and up, or after apply_gate() their gated product, into slot order for an observer.
@@ -128,7 +114,7 @@ class ExpertMixture {
                      .n = model_.d_model,
                      .factor = static_cast<float>(model_.residual_scale),
                      .dtype = dtype_},
-                    stream_);
+                    pass_.stream);
   }
 
   // Adds the output of the shared expert for x (count, d_model) to y (count, d_model).
@@ -137,7 +123,7 @@ class ExpertMixture {
     void* gate_up =
         shared_gate_up_.reserve_with_slack(count_ * 2 * width * element_, "the experts");
     void* gated = shared_.reserve_with_slack(count_ * width * element_, "the experts");
-    products_.multiply({.x = x, .linear = layer.gate_up, .y = gate_up, .rows = count_});
+    pass_.products.multiply({.x = x, .linear = layer.gate_up, .y = gate_up, .rows = count_});
     cuda::apply_gate({.activation = model_.activation,
                       .gated = model_.gated_mlp(),
                       .gate_up = gate_up,
@@ -145,7 +131,7 @@ class ExpertMixture {
                       .rows = count_,
                       .n = width,
                       .dtype = dtype_},
-                     stream_);
+                     pass_.stream);
     if (layer.shared_gate.out > 0)
       gate_rows({.x = x,
                  .weight = layer.shared_gate.weight,
@@ -154,13 +140,13 @@ class ExpertMixture {
                  .in = model_.d_model,
                  .n = width,
                  .dtype = dtype_},
-                stream_);
-    products_.multiply({.x = gated,
-                        .linear = layer.down,
-                        .y = y,
-                        .rows = count_,
-                        .factor = static_cast<float>(model_.residual_scale),
-                        .accumulate = true});
+                pass_.stream);
+    pass_.products.multiply({.x = gated,
+                             .linear = layer.down,
+                             .y = y,
+                             .rows = count_,
+                             .factor = static_cast<float>(model_.residual_scale),
+                             .accumulate = true});
   }
 
   DeviceView view(ActivationBuffer buffer, std::int64_t rows) const {
@@ -208,26 +194,24 @@ class ExpertMixture {
                            .places = places_,
                            .count = slot_count(),
                            .experts = model_.experts.count},
-                          stream_);
+                          pass_.stream);
     if (grouped_) return;
     host_begins_.resize(as_index(model_.experts.count + 1));
     check(cudaMemcpyAsync(host_begins_.data(), begins_, host_begins_.size() * sizeof(std::int32_t),
-                          cudaMemcpyDeviceToHost, stream_),
+                          cudaMemcpyDeviceToHost, pass_.stream),
           "read the experts' rows");
-    check(cudaStreamSynchronize(stream_), "read the experts' rows");
+    check(cudaStreamSynchronize(pass_.stream), "read the experts' rows");
   }
 
   // Gathers rows of gate or up: to (slots, d_mlp) = from[rows].
   void gather_rows(const void* from, std::int64_t stride, const std::int32_t* rows, void* to) {
-    copy_rows({.x = from,
-               .x_stride = stride,
-               .x_rows = rows,
-               .y = to,
-               .y_stride = model_.experts.d_mlp,
-               .count = slot_count(),
-               .n = model_.experts.d_mlp,
-               .dtype = dtype_},
-              stream_);
+    pass_.copy({.x = from,
+                .x_stride = stride,
+                .x_rows = rows,
+                .y = to,
+                .y_stride = model_.experts.d_mlp,
+                .count = slot_count(),
+                .n = model_.experts.d_mlp});
   }
 
   // y (slots, out) = product of each row of x (slots, in), grouped by expert, with its expert's
@@ -250,8 +234,8 @@ class ExpertMixture {
                     .begin = begins_,
                     .bias = first.bias,
                     .group_stride = (next - static_cast<const std::byte*>(first.weight)) / element_,
-                    .workspace = products_.workspace()},
-                   stream_);
+                    .workspace = pass_.products.workspace()},
+                   pass_.stream);
   }
 
   // Multiplies expert by expert. Row counts are rounded up: the next expert overwrites the surplus
@@ -261,10 +245,11 @@ class ExpertMixture {
     for (std::size_t expert = 0; expert < weights.size(); ++expert) {
       const std::int64_t begin = host_begins_[expert];
       const auto used = host_begins_[expert + 1] - begin;
-      products_.multiply({.x = x.as<std::byte>() + begin * weights[expert].in * element_,
-                          .linear = weights[expert],
-                          .y = static_cast<std::byte*>(y) + begin * weights[expert].out * element_,
-                          .rows = (used + kExpertRowUnit - 1) / kExpertRowUnit * kExpertRowUnit});
+      pass_.products.multiply(
+          {.x = x.as<std::byte>() + begin * weights[expert].in * element_,
+           .linear = weights[expert],
+           .y = static_cast<std::byte*>(y) + begin * weights[expert].out * element_,
+           .rows = (used + kExpertRowUnit - 1) / kExpertRowUnit * kExpertRowUnit});
     }
   }
 
@@ -278,7 +263,7 @@ class ExpertMixture {
                       .rows = slot_count(),
                       .n = model_.experts.d_mlp,
                       .dtype = dtype_},
-                     stream_);
+                     pass_.stream);
   }
 
   void* reserve_rows(DeviceMemory& block, std::int64_t width) {
@@ -290,15 +275,13 @@ class ExpertMixture {
     return weights_.as<float>() + begin_ * model_.experts.per_token;
   }
 
-  const ModelConfig& model_;
-  DType dtype_;
-  std::int64_t element_;  // bytes
+  const PassContext& pass_;
+  const ModelConfig& model_ = pass_.model;
+  const DType dtype_ = pass_.dtype;
+  const std::int64_t element_ = element_bytes(dtype_);
   int device_;
   bool grouped_;
   std::int64_t gate_up_width_;  // 2 d_mlp, or d_mlp without a gate
-  MatrixMultiplier& products_;
-  ActivationCopier& copies_;
-  cudaStream_t stream_;
 
   DeviceMemory logits_;   // (rows, experts)
   DeviceMemory weights_;  // (rows, k) float32

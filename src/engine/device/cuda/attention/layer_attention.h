@@ -1,0 +1,177 @@
+// Attention of a layer: the keys and values that it reads, which are those of the batch, of a KV
+// cache or of an earlier layer, and the choice of a kernel.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/device/cuda/attention/attention.h"
+#include "engine/device/cuda/attention/library_attention.h"
+#include "engine/device/cuda/cuda_devices.h"
+#include "engine/device/cuda/pass_context.h"
+#include "qkscope/forward.h"
+
+namespace qkscope::cuda {
+
+class LayerAttention {
+ public:
+  LayerAttention(const PassContext& pass, int device)
+      : pass_(pass),
+        capability_(compute_capability(device)),
+        hopper_(pass.model, pass.dtype, device, pass.stream),
+        hopper_chunks_(pass.model, pass.dtype, device, pass.stream),
+        cudnn_(hopper_.has_kernel() ? nullptr
+                                    : std::make_unique<CudnnAttention>(pass.model, pass.dtype,
+                                                                       device, pass.stream)) {}
+
+  // Plans FlashInfer's or cuDNN's attention. Passes with a KV cache use the built-in kernel. A
+  // chunk of chunked attention is a sequence of its own.
+  void begin_pass(const Batch& batch) {
+    batch_ = &batch;
+    store_ = nullptr;
+    continues_ = std::ranges::any_of(batch.sequences,
+                                     [](const Sequence& sequence) { return sequence.past > 0; });
+    if (continues_) return;
+    if (!hopper_.has_kernel()) return cudnn_->set_sequences(batch.sequences);
+    hopper_.set_sequences(batch.sequences);
+    const auto& layers = pass_.model.layers;
+    const auto chunked =
+        std::ranges::find_if(layers, [](const auto& layer) { return layer.chunk > 0; });
+    if (chunked == layers.end()) return;
+    std::vector<Sequence> chunks;
+    for (const auto& sequence : batch.sequences)
+      for (std::int64_t begin = 0; begin < sequence.length; begin += chunked->chunk)
+        chunks.push_back(
+            {sequence.begin + begin, std::min(chunked->chunk, sequence.length - begin)});
+    hopper_chunks_.set_sequences(chunks);
+  }
+  void use_store(CudaKeyValueStore& store) {
+    store_ = &store;
+    stored_rows_.upload(store.cache_rows_to_write(batch_->sequences), "row numbers", pass_.stream);
+    if (continues_) pass_.rows.set_key_rows(store.first_cache_rows(batch_->sequences));
+  }
+  CudaKeyValueStore* store() const { return store_; }  // KV cache of the pass, or null
+  void begin_layer(std::int64_t layer) {
+    layer_ = layer;
+    source_ = pass_.model.layer(layer).kv_source(layer);
+    keys_kept_ = false;
+  }
+
+  // Whether the keys and values are those of an earlier layer; copy_shared_keys() copies them to
+  // Activations::k() and v().
+  bool uses_shared_keys() const { return source_ != layer_; }
+  void copy_shared_keys() {
+    pass_.copy({.x = shared_.at(source_).data(),
+                .x_stride = a_.kv_width(),
+                .x_rows = pass_.rows.kept_rows(),
+                .y = a_.k(),
+                .y_stride = a_.qkv_width(),
+                .count = pass_.rows.count(),
+                .n = a_.kv_width()});
+  }
+  // Appends keys and values to the KV cache and keeps them for later layers, once per layer.
+  void keep_keys() {
+    if (std::exchange(keys_kept_, true) || uses_shared_keys()) return;
+    const auto copy = [&](void* to, const std::int32_t* rows) {
+      pass_.copy({.x = a_.k(),
+                  .x_stride = a_.qkv_width(),
+                  .y = to,
+                  .y_stride = a_.kv_width(),
+                  .y_rows = rows,
+                  .count = batch_->rows(),
+                  .n = a_.kv_width()});
+    };
+    if (store_ != nullptr) copy(store_->view(layer_, true).data, stored_rows_.as<std::int32_t>());
+    if (std::ranges::count(pass_.model.layers, layer_, &LayerConfig::kv_layer) > 0)
+      copy(pass_.reserve(shared_[layer_], batch_->rows() * a_.kv_width(), "shared keys"), nullptr);
+  }
+
+  // Keys and values that the queries read, in rows key_stride elements apart.
+  const void* k() const { return continues_ ? store_->view(source_, true).data : a_.k(); }
+  const void* v() const { return continues_ ? store_->view(source_, false).data : a_.v(); }
+  std::int64_t key_stride() const { return continues_ ? a_.kv_width() : a_.qkv_width(); }
+
+  // Copies the keys or values of all positions to the host, sequence after sequence.
+  Tensor fetch_keys(bool keys) {
+    const auto view = a_.view(keys ? ActivationBuffer::k : ActivationBuffer::v, batch_->rows());
+    if (!continues_) return pass_.copies.fetch(view);
+    std::int64_t positions = 0;
+    for (const auto& sequence : batch_->sequences) positions += sequence.end();
+    Tensor all({positions, view.heads, view.width});
+    auto* to = all.view().bytes();
+    for (const auto& sequence : batch_->sequences) {
+      const auto part = pass_.copies.fetch(store_->sequence_view(source_, keys, sequence));
+      std::memcpy(to, part.view().bytes(), part.view().size_bytes());
+      to += part.view().size_bytes();
+    }
+    return all;
+  }
+
+  // Computes z of the active rows. Returns the kernel that was used; cuDNN's computes no row sums.
+  AttentionKernel attend(const QueriesAndKeys& source, const SoftmaxRowSums& row_sums) {
+    keep_keys();
+    AttentionArguments arguments{source};
+    arguments.v = v();
+    arguments.z = a_.z();
+    arguments.v_stride = source.k_stride;
+    arguments.z_stride = a_.z_width();
+    arguments.queries = pass_.rows.count();
+    arguments.d_value = a_.d_value();
+    arguments.row_sums = row_sums;
+    // The libraries are prepared for heads of the size and number that most layers have.
+    const auto& layer = a_.layer();
+    const bool has_usual_heads = layer.d_head == 0 && layer.n_kv_heads == 0;
+    const auto kernel = choose_attention_kernel(
+        {.capability = capability_,
+         .dtype = pass_.dtype,
+         .d_head = source.d_head,
+         .d_value = arguments.d_value,
+         .softcap = source.softcap > 0.0f,
+         .sinks = pass_.model.has_sinks(),
+         .own_scale = layer.score_scale != 1.0,
+         .chosen_rows = pass_.rows.has_dropped_rows() || continues_,
+         .chunks = source.chunk > 0},
+        {.flash_infer = hopper_.has_kernel() && has_usual_heads, .cudnn = has_usual_heads});
+    if (kernel == AttentionKernel::flash_infer) {
+      (source.chunk > 0 ? hopper_chunks_ : hopper_).attend(arguments);
+      kernel_name_ = "FlashInfer (Hopper)";
+      return kernel;
+    }
+    if (kernel == AttentionKernel::cudnn && cudnn_->attend(arguments)) {
+      kernel_name_ = "cuDNN";
+      return kernel;
+    }
+    const auto keys = pass_.rows.visible_keys(source.window, source.chunk);
+    arguments.first_key = keys.first;
+    arguments.last_key = keys.last;
+    arguments.sequence_begin = keys.begin;
+    attention(arguments, pass_.stream);
+    kernel_name_ = pass_.dtype == DType::f32 ? "our own" : "our own (mma.sync)";
+    return AttentionKernel::own;
+  }
+  const char* kernel_name() const { return kernel_name_; }  // of the last layer
+
+ private:
+  const PassContext& pass_;
+  const Activations& a_ = pass_.activations;
+  int capability_;  // 90: compute capability 9.0
+  HopperAttention hopper_;
+  HopperAttention hopper_chunks_;          // of layers with chunked attention
+  std::unique_ptr<CudnnAttention> cudnn_;  // used where hopper_ has no kernel
+  const char* kernel_name_ = "none";
+
+  const Batch* batch_ = nullptr;
+  CudaKeyValueStore* store_ = nullptr;
+  bool continues_ = false;    // some sequence continues a cached one
+  UploadBuffer stored_rows_;  // (rows of the batch) their rows in the cache
+  std::int64_t layer_ = 0;
+  std::int64_t source_ = 0;  // layer whose keys and values are used
+  bool keys_kept_ = false;
+  std::map<std::int64_t, DeviceMemory> shared_;  // (rows, kv_width) by layer
+};
+
+}  // namespace qkscope::cuda
