@@ -228,17 +228,20 @@ class ScoreStatistics : public GpuTest<testing::TestWithParam<std::tuple<DType, 
   }
 };
 
-// Windows of attention shorter and longer than that of the statistics, packed and alone.
+// Windows of attention shorter and longer than that of the statistics, packed and alone; tokens
+// that occur some fifty times, and two tokens that fill many tiles of keys.
 TEST_P(ScoreStatistics, OfNearKeysAreThoseOfFloat64) {
   const HeadShape heads{.n_heads = 4, .n_kv_heads = 2, .d_head = d_head()};
   const FusedRows rows(1200, heads, d_head() % 8 == 0 ? 8 : 3, dtype());
   for (const auto& lengths :
        std::vector<std::vector<std::int32_t>>{{1200}, {1, 2, 63, 64, 65, 129, 300, 576}})
-    for (const std::int64_t window : {0, 1, 40, 700}) {
-      SCOPED_TRACE(std::to_string(lengths.size()) + " documents, window " + std::to_string(window));
-      const auto batch = batch_of(lengths, 23);
-      expect_rows(rows, batch, window, per_row(batch, false, window == 40 ? 32 : 256), 13);
-    }
+    for (const std::int64_t window : {0, 1, 40, 700})
+      for (const auto tokens : {2U, 23U}) {
+        SCOPED_TRACE(std::to_string(lengths.size()) + " documents, window " +
+                     std::to_string(window) + ", " + std::to_string(tokens) + " tokens");
+        const auto batch = batch_of(lengths, tokens);
+        expect_rows(rows, batch, window, per_row(batch, false, window == 40 ? 32 : 256), 13);
+      }
 }
 
 TEST_P(ScoreStatistics, OfAllKeysAreThoseOfFloat64) {

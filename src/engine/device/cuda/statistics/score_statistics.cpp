@@ -53,17 +53,13 @@ DocumentRowTile row_tile(const Sequence& sequence, std::int64_t first, std::int6
           static_cast<std::int32_t>(head)};
 }
 
-void sort_long_first(std::span<DocumentRowTile> tiles) {
-  std::ranges::stable_sort(tiles, std::greater<>(), &DocumentRowTile::first);
-}
-
 std::vector<DocumentRowTile> list_row_tiles(std::span<const Sequence> sequences,
                                             std::int64_t rows) {
   std::vector<DocumentRowTile> tiles;
   for (const auto& sequence : sequences)
     for (std::int64_t first = 0; first < sequence.length; first += rows)
       tiles.push_back(row_tile(sequence, first, sequence.begin));
-  sort_long_first(tiles);
+  std::ranges::stable_sort(tiles, std::greater<>(), &DocumentRowTile::first);
   return tiles;
 }
 
@@ -72,8 +68,7 @@ struct TokenRows {
   std::vector<RepeatedTokenTile> tiles;
 };
 
-TokenRows list_repeated_tokens(const Batch& batch) {
-  constexpr std::int32_t kTileRows = 64;
+TokenRows list_repeated_tokens(const Batch& batch, std::int32_t tile_rows) {
   TokenRows out;
   std::vector<std::int32_t> order;
   for (const auto& sequence : batch.sequences) {
@@ -92,10 +87,13 @@ TokenRows list_repeated_tokens(const Batch& batch) {
       from = to;
     }
     const auto last = static_cast<std::int32_t>(out.rows.size());
-    for (auto from = first; from < last; from += kTileRows)
+    for (auto from = first; from < last; from += tile_rows)
       out.tiles.push_back(
-          {from, std::min(from + kTileRows, last), static_cast<std::int32_t>(sequence.begin)});
+          {from, std::min(from + tile_rows, last), static_cast<std::int32_t>(sequence.begin)});
   }
+  std::ranges::stable_sort(out.tiles, std::greater<>(), [&](const RepeatedTokenTile& tile) {
+    return tile.last - out.rows[as_index(tile.first)].block;  // keys to read
+  });
   return out;
 }
 
@@ -109,24 +107,22 @@ struct SampledQueries {
 SampledQueries draw_queries(std::span<const Sequence> sequences, const ScoreArguments& scores,
                             std::int64_t tile_rows, const AttentionRequest& request) {
   SampledQueries out;
-  for (std::int64_t head = 0; head < scores.heads; ++head) {
+  for (auto head = scores.first_head; head < scores.first_head + scores.heads; ++head) {
     std::int64_t value_rows = 0;
     for (std::int64_t d = 0; d < std::ssize(sequences); ++d) {
       const auto& sequence = sequences[as_index(d)];
       std::int64_t first = 0;  // position of the block
-      for (const auto weight :
-           request.block_weights(sequence.length, d, scores.first_head + head)) {
+      for (const float weight : request.block_weights(sequence.length, d, head)) {
         const auto values = value_rows - first;
         out.blocks.push_back({weight, static_cast<std::int32_t>(values)});
+        for (std::int64_t row = 0; weight > 0 && row < kSampledQueries; row += tile_rows)
+          out.tiles.push_back(row_tile(sequence, first + row, values, head - scores.first_head));
         if (weight > 0) value_rows += kSampledQueries;
-        const auto end = weight > 0 ? first + kSampledQueries : first;
-        for (auto row = first; row < end; row += tile_rows)
-          out.tiles.push_back(row_tile(sequence, row, values, head));
         first += kSampledQueries;
       }
     }
   }
-  sort_long_first(out.tiles);
+  std::ranges::stable_sort(out.tiles, std::greater<>(), &DocumentRowTile::first);
   return out;
 }
 
@@ -168,12 +164,11 @@ SoftmaxRowSums ScoreStatistics::reserve_row_sums(std::int64_t heads) {
 
 void ScoreStatistics::prepare_tiles(const QueriesAndKeys& source) {
   if (is_prepared_) return;
-  const auto upload_tiles = [&](UploadBuffer& to, std::int64_t tile_rows) {
-    to.upload(list_row_tiles(batch_->sequences, tile_rows), "statistics", stream_);
-  };
-  upload_tiles(tiles_, score_tile_rows(source.dtype, source.d_head));
-  upload_tiles(key_tiles_, all_keys_tile_rows(source.dtype, source.d_head));
-  const auto tokens = list_repeated_tokens(*batch_);
+  const auto tile_rows = score_tile_rows(source.dtype, source.d_head);
+  const auto key_tile_rows = all_keys_tile_rows(source.dtype, source.d_head);
+  tiles_.upload(list_row_tiles(batch_->sequences, tile_rows), "statistics", stream_);
+  key_tiles_.upload(list_row_tiles(batch_->sequences, key_tile_rows), "statistics", stream_);
+  const auto tokens = list_repeated_tokens(*batch_, static_cast<std::int32_t>(tile_rows));
   token_rows_.upload(tokens.rows, "statistics", stream_);
   token_tiles_.upload(tokens.tiles, "statistics", stream_);
   is_prepared_ = true;
@@ -297,8 +292,9 @@ void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& 
                           as_index(kTokenColumns * values * kFloatBytes), stream_),
           "clear statistics of rows");
     compute_near_key_statistics(scores, stream_);
-    compute_equal_token_statistics(scores, token_rows_.as<RepeatedTokenRow>(),
-                                   token_tiles_.as<RepeatedTokenTile>(), token_tiles_.count(),
+    compute_equal_token_statistics(scores,
+                                   {token_rows_.as<RepeatedTokenRow>(),
+                                    token_tiles_.as<RepeatedTokenTile>(), token_tiles_.count()},
                                    stream_);
   });
   if (request.layout.all_keys) add_all_keys(sums, request, key_sums);

@@ -16,8 +16,7 @@ namespace qkscope::cuda {
 
 class ScoreStatistics {
  public:
-  // Heads are processed a few at a time, so that their values per row, without 25 % slack, fit
-  // `most_value_bytes`.
+  // Values per row of some heads at a time take `most_value_bytes` and 25 % slack.
   ScoreStatistics(HostTransfers& results, cudaStream_t stream,
                   std::int64_t most_value_bytes = std::int64_t{128} << 20)
       : results_(results), stream_(stream), most_value_bytes_(most_value_bytes) {}

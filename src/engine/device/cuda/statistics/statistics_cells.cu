@@ -93,6 +93,7 @@ __global__ void __launch_bounds__(kThreads) cells_kernel(const BucketCellSumArgu
   const bool is_last = a.first_column == 0 && number == a.layout.near_column_count();
   const auto column = is_last ? a.layout.sink_above_half() : a.first_column + number;
   double sum = 0, square = 0;
+  float largest = -INFINITY;
   const auto add = [&](double value, double weight = 1) {
     sum += weight * value;
     square += weight * value * value;
@@ -111,8 +112,11 @@ __global__ void __launch_bounds__(kThreads) cells_kernel(const BucketCellSumArgu
     for (int row = cell.begin + lane; row < cell.end; row += 32) add(values[row]);
   } else {
 #pragma unroll 4
-    for (int row = cell.begin + lane; row < cell.end; row += 32)
-      add(ScoreRow{a, head, row, cell.position + row - cell.begin}.value(column));
+    for (int row = cell.begin + lane; row < cell.end; row += 32) {
+      const double value = ScoreRow{a, head, row, cell.position + row - cell.begin}.value(column);
+      add(value);
+      largest = fmaxf(largest, static_cast<float>(value));
+    }
   }
   sum = warp_sum(sum);
   square = warp_sum(square);
@@ -121,13 +125,9 @@ __global__ void __launch_bounds__(kThreads) cells_kernel(const BucketCellSumArgu
     arguments.sum[out * a.layout.columns() + column] = sum;
     arguments.square[out * a.layout.columns() + column] = square;
   }
-  if (column != near_column(NearKeyColumn::max_logit)) return;
-  float largest = -INFINITY;
-#pragma unroll 4
-  for (int row = cell.begin + lane; row < cell.end; row += 32)
-    largest = fmaxf(largest, ScoreRow{a, head, row, 0}.largest());
   largest = warp_max(largest);
-  if (lane == 0) arguments.max_logit[out] = largest;
+  if (lane == 0 && column == near_column(NearKeyColumn::max_logit))
+    arguments.max_logit[out] = largest;
 }
 
 }  // namespace

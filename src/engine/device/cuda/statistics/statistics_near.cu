@@ -45,6 +45,7 @@ class NearKeyPass {
   __device__ void add(ScoreFragments<Shape>& p, int key) {
     const int nearest = block_.row - (key + Shape::kKeys - 1);
     const int farthest = block_.row + Shape::kWarpRows - 1 - key;
+    if (nearest > options_.reach && key >= max(options_.stream_first, kSinks)) return;
     const bool all_seen = nearest >= 0 && farthest < block_.window;
     const bool all_stream =
         key + Shape::kKeys <= options_.stream_first || farthest < options_.stream_last;

@@ -61,14 +61,19 @@ struct RepeatedTokenRow {
   std::int32_t block;  // index of the first entry of its token
 };
 struct RepeatedTokenTile {
-  std::int32_t first, last;  // query entries [first, last)
+  std::int32_t first, last;  // query entries [first, last), at most score_tile_rows()
   std::int32_t begin;        // batch row where their document starts
+};
+
+struct RepeatedTokenList {
+  const RepeatedTokenRow* rows;
+  const RepeatedTokenTile* tiles;  // long scans first
+  std::int64_t tile_count;
 };
 
 // Computes the columns dup, dup_first, ind and ind_self (attention to equal tokens) of the listed
 // rows; the values of all other rows must already be 0.
-void compute_equal_token_statistics(const ScoreArguments& arguments, const RepeatedTokenRow* rows,
-                                    const RepeatedTokenTile* tiles, std::int64_t tile_count,
+void compute_equal_token_statistics(const ScoreArguments& arguments, const RepeatedTokenList& list,
                                     cudaStream_t stream);
 
 // Computes the all-key columns except derived ones, and the attention mass that each key receives.
