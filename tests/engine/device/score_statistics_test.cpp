@@ -141,6 +141,10 @@ double allowed(const AttentionColumnLayout& layout, std::int64_t column, const E
   if (column == AttentionColumnLayout::offset(NearKeyColumn::max_logit) ||
       column == AttentionColumnLayout::offset(NearKeyColumn::lse))
     return 2 * tau;  // scores themselves, sums of up to 256 products in float32
+  // Masses of equal tokens are float32 sums over hundreds of keys if a text has two tokens alone.
+  if (column == AttentionColumnLayout::offset(NearKeyColumn::dup) ||
+      column == AttentionColumnLayout::offset(NearKeyColumn::ind))
+    return tau * (1 + row.columns[static_cast<std::size_t>(column)]);
   if (!layout.all_keys) return tau;
   const double entropy = 1e-5 + 1e-6 * row.largest;
   if (column == layout.entropy()) return entropy;
