@@ -63,12 +63,12 @@ class AllKeysScan {
   }
 
   __device__ void skip_tile(int key) {
-    column_key_ = key;
+    column_key_ = options_.key_sums == nullptr ? -1 : key;
     for (int i = lane_; i < Shape::kKeys; i += 32) memory_.columns[parity_][warp_][i] = 0;
   }
 
   __device__ __forceinline__ void add(ScoreFragments<Shape>& scores, int key) {
-    column_key_ = key;
+    column_key_ = options_.key_sums == nullptr ? -1 : key;
     const int nearest = block_.row - (key + Shape::kKeys - 1);
     const int farthest = block_.row + 15 - key;
     if (nearest >= 0 && farthest < block_.window)
@@ -76,7 +76,7 @@ class AllKeysScan {
     else
       add_rows<false>(scores, key);
     add_distance_masses(scores, key, max(nearest, 0), farthest);
-    if (options_.key_sums != nullptr) store_column_sums(scores);
+    if (column_key_ >= 0) store_column_sums(scores);
     if (++tiles_ % kSumTiles == 0) flush_sums();
     if (tiles_ % AttentionWeightHistogram<Shape>::kTiles == 0) flush_bins();
   }
@@ -212,8 +212,7 @@ class AllKeysScan {
   // the order of additions does not affect the result.
   __device__ void add_to_key_sums() {
     const int key = threadIdx.x;
-    const int end = options_.key_sums == nullptr ? 0 : block_.end;
-    if (key >= Shape::kKeys || column_key_ < 0 || column_key_ + key >= end) return;
+    if (key >= Shape::kKeys || column_key_ < 0 || column_key_ + key >= block_.end) return;
     float sum = 0;
     for (int i = 0; i < Shape::kWarps; ++i) sum += memory_.columns[parity_][i][key];
     constexpr double kUnits = 1099511627776.0;  // 2^40

@@ -102,22 +102,24 @@ TokenRows list_repeated_tokens(const Batch& batch, std::int32_t tile_rows) {
 struct SampledQueries {
   std::vector<SampledBlock> blocks;    // (heads, blocks of all documents)
   std::vector<DocumentRowTile> tiles;  // long ones first
+  std::int64_t head_rows = 0;          // value rows of a head, as many for each
 };
 
 SampledQueries draw_queries(std::span<const Sequence> sequences, const ScoreArguments& scores,
-                            std::int64_t tile_rows, const AttentionRequest& request) {
+                            const AttentionRequest& request) {
+  const auto tile_rows = all_keys_tile_rows(scores.dtype, scores.d_head);
   SampledQueries out;
   for (auto head = scores.first_head; head < scores.first_head + scores.heads; ++head) {
-    std::int64_t value_rows = 0;
+    out.head_rows = 0;
     for (std::int64_t d = 0; d < std::ssize(sequences); ++d) {
       const auto& sequence = sequences[as_index(d)];
       std::int64_t first = 0;  // position of the block
       for (const float weight : request.block_weights(sequence.length, d, head)) {
-        const auto values = value_rows - first;
+        const auto values = out.head_rows - first;
         out.blocks.push_back({weight, static_cast<std::int32_t>(values)});
         for (std::int64_t row = 0; weight > 0 && row < kSampledQueries; row += tile_rows)
           out.tiles.push_back(row_tile(sequence, first + row, values, head - scores.first_head));
-        if (weight > 0) value_rows += kSampledQueries;
+        if (weight > 0) out.head_rows += kSampledQueries;
         first += kSampledQueries;
       }
     }
@@ -221,10 +223,11 @@ std::vector<rows::RunningSoftmax> ScoreStatistics::fetch_row_sums(
 }
 
 template <typename Compute>
-void ScoreStatistics::sum_by_heads(BucketCellSumArguments sums, const Compute& compute) {
+void ScoreStatistics::sum_by_heads(BucketCellSumArguments sums, std::int64_t most_heads,
+                                   const Compute& compute) {
   auto& scores = sums.scores;
   const auto head_bytes = scores.columns * scores.value_rows * kFloatBytes;
-  const auto step = std::clamp<std::int64_t>(most_value_bytes_ / head_bytes, 1, scores.n_heads);
+  const auto step = std::clamp<std::int64_t>(most_value_bytes_ / head_bytes, 1, most_heads);
   scores.values =
       static_cast<float*>(values_.reserve_with_slack(step * head_bytes, "statistics of rows"));
   for (scores.first_head = 0; scores.first_head < scores.n_heads; scores.first_head += step) {
@@ -240,15 +243,15 @@ void ScoreStatistics::add_all_keys(BucketCellSumArguments sums, const AttentionR
   scores.first_column = request.layout.near_column_count();
   scores.columns = request.layout.sink_above_half() - scores.first_column;
   const bool is_sampled = !request.sample.takes_all();
-  const auto tile_rows = all_keys_tile_rows(scores.dtype, scores.d_head);
-  scores.heads = 1;  // every head has as many sampled queries as the first
-  if (is_sampled)
-    scores.value_rows =
-        tile_rows * std::ssize(draw_queries(batch_->sequences, scores, tile_rows, request).tiles);
-  sum_by_heads(sums, [&](BucketCellSumArguments& launch) {
+  scores.heads = 1;  // the first, for the number of sampled queries
+  if (is_sampled) scores.value_rows = draw_queries(batch_->sequences, scores, request).head_rows;
+  // A launch of all tiles of a few heads ends with its shortest blocks.
+  const auto most_heads = std::clamp<std::int64_t>(
+      is_sampled ? scores.n_heads : kAllKeysLaunchBlocks / key_tiles_.count(), 1, scores.n_heads);
+  sum_by_heads(sums, most_heads, [&](BucketCellSumArguments& launch) {
     auto& all = launch.scores;
     if (is_sampled) {
-      const auto queries = draw_queries(batch_->sequences, all, tile_rows, request);
+      const auto queries = draw_queries(batch_->sequences, all, request);
       key_tiles_.upload(queries.tiles, "statistics", stream_);
       launch.blocks = sampled_blocks_.upload(queries.blocks, "statistics", stream_);
       launch.block_count = std::ssize(queries.blocks) / all.heads;
@@ -266,15 +269,14 @@ void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& 
   QKSCOPE_ASSERT(request.replacements.empty() && request.kept.empty());
   prepare_tiles(source);
   prepare_bucket_cells(request);
-  const auto rows = batch_->rows();
   const ResultLayout layout{static_cast<std::int64_t>(cells_->size()), source.n_heads,
-                            request.layout.columns(), rows,
+                            request.layout.columns(), batch_->rows(),
                             request.layout.all_keys && request.sample.takes_all()};
   auto* result = results_.begin_transfer(layout.bytes(), layout.bytes(), "statistics");
   auto* key_sums =
       layout.has_key_sums ? reinterpret_cast<std::int64_t*>(result + layout.key_sums()) : nullptr;
   if (layout.has_key_sums)
-    check(cudaMemsetAsync(key_sums, 0, as_index(rows * source.n_heads * 8), stream_),
+    check(cudaMemsetAsync(key_sums, 0, as_index(layout.rows * source.n_heads * 8), stream_),
           "clear key sums");
   BucketCellSumArguments sums{.scores = make_arguments(source),
                               .cells = device_cells_.as<DocumentBucketCell>(),
@@ -284,7 +286,7 @@ void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& 
                               .max_logit = reinterpret_cast<float*>(result + layout.max_logit())};
   sums.scores.layout = request.layout;
   sums.scores.columns = request.layout.near_column_count() + 1;
-  sum_by_heads(sums, [&](const BucketCellSumArguments& launch) {
+  sum_by_heads(sums, source.n_heads, [&](const BucketCellSumArguments& launch) {
     const auto& scores = launch.scores;
     constexpr auto kTokenColumns = 4;  // dup, dup_first, ind, ind_self
     const auto values = scores.heads * scores.value_rows;

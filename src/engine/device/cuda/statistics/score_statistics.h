@@ -41,7 +41,7 @@ class ScoreStatistics {
   ScoreArguments make_arguments(const QueriesAndKeys& source) const;
   // Calls compute(sums), which stores values per row, for some heads at a time, and sums them.
   template <typename Compute>
-  void sum_by_heads(BucketCellSumArguments sums, const Compute& compute);
+  void sum_by_heads(BucketCellSumArguments sums, std::int64_t most_heads, const Compute& compute);
   void add_all_keys(BucketCellSumArguments sums, const AttentionRequest& request,
                     std::int64_t* key_sums);
 

@@ -6,9 +6,6 @@
 namespace qkscope::cuda {
 namespace {
 
-// Blocks per launch: several per multiprocessor of a large GPU. Bounds the scratch memory for bins.
-constexpr std::int64_t kLaunchBlocks = 1024;
-
 bool is_large(DType dtype, std::int64_t d_head) {
   using Shape = LargeShape<__half, 128>;
   return dtype != DType::f32 && d_head <= 128 &&
@@ -32,13 +29,13 @@ std::int64_t all_keys_tile_rows(DType dtype, std::int64_t d_head) {
 }
 
 std::int64_t all_keys_histogram_bytes() {
-  return kLaunchBlocks * LargeShape<__half, 128>::kRows * kBins *
+  return kAllKeysLaunchBlocks * LargeShape<__half, 128>::kRows * kBins *
          static_cast<std::int64_t>(sizeof(MassBin));
 }
 
 void compute_all_key_statistics(const ScoreArguments& arguments, const AllKeysArguments& more,
                                 cudaStream_t stream) {
-  const auto step = std::max<std::int64_t>(1, kLaunchBlocks / arguments.tile_heads);
+  const auto step = std::max<std::int64_t>(1, kAllKeysLaunchBlocks / arguments.tile_heads);
   auto part = arguments;
   for (std::int64_t tile = 0; tile < arguments.tile_count; tile += step) {
     part.tiles = arguments.tiles + tile;

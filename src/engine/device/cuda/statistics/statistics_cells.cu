@@ -8,7 +8,6 @@ namespace qkscope::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / 32;
 constexpr int kSinkRows = 64;         // rows that the alpha columns consider
 constexpr double kLeastKept = 1e-30;  // lower bound of a kept mass, so that its -ln is finite
 
@@ -88,7 +87,7 @@ __global__ void __launch_bounds__(kThreads) cells_kernel(const BucketCellSumArgu
   const auto cell = arguments.cells[blockIdx.x];
   const int head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.y);
   const int lane = threadIdx.x % 32;
-  const auto number = std::int64_t{blockIdx.z} * kWarps + threadIdx.x / 32;
+  const auto number = (std::int64_t{blockIdx.z} * kThreads + threadIdx.x) / 32;
   if (number >= a.columns) return;
   const bool is_last = a.first_column == 0 && number == a.layout.near_column_count();
   const auto column = is_last ? a.layout.sink_above_half() : a.first_column + number;
@@ -134,7 +133,7 @@ __global__ void __launch_bounds__(kThreads) cells_kernel(const BucketCellSumArgu
 
 void sum_bucket_cells(const BucketCellSumArguments& a, cudaStream_t stream) {
   if (a.cell_count == 0) return;
-  const auto blocks = (a.scores.columns + kWarps - 1) / kWarps;
+  const auto blocks = (a.scores.columns * 32 + kThreads - 1) / kThreads;
   cells_kernel<<<dim3(static_cast<unsigned>(a.cell_count), static_cast<unsigned>(a.scores.heads),
                       static_cast<unsigned>(blocks)),
                  kThreads, 0, stream>>>(a);

@@ -27,12 +27,11 @@ struct ScoreArguments : QueriesAndKeys {
   std::int64_t rows = 0;
   std::int64_t first_head = 0, heads = 0;  // heads of this launch
   bool vectors = false;  // every row of a head is 16-byte aligned and a multiple of 16 bytes long
-  SoftmaxRowSums row_sums = {};            // (rows, n_heads)
-  const DocumentRowTile* tiles = nullptr;  // tiles of the pass's row count, long ones first
-  std::int64_t tile_count = 0;
-  std::int64_t tile_heads = 0;  // heads that process each tile: all of the launch, or one
-  float* values = nullptr;      // (columns from first_column on, heads, value_rows)
-  std::int64_t first_column = 0, columns = 0;  // columns of all keys; or 0, near keys and one more
+  SoftmaxRowSums row_sums = {};                 // (rows, n_heads)
+  const DocumentRowTile* tiles = nullptr;       // tiles of the pass's row count, long ones first
+  std::int64_t tile_count = 0, tile_heads = 0;  // tile_heads: heads that process each tile, or 1
+  float* values = nullptr;                      // (columns from first_column on, heads, value_rows)
+  std::int64_t first_column = 0, columns = 0;   // columns of all keys; or 0, near keys and one more
   std::int64_t value_rows = 0;  // rows of the batch or, of a sample, the sampled queries of a head
   AttentionColumnLayout layout = {};
 
@@ -75,6 +74,9 @@ struct RepeatedTokenList {
 // rows; the values of all other rows must already be 0.
 void compute_equal_token_statistics(const ScoreArguments& arguments, const RepeatedTokenList& list,
                                     cudaStream_t stream);
+
+// Blocks per launch: several per multiprocessor of a large GPU. Bounds the scratch memory for bins.
+constexpr std::int64_t kAllKeysLaunchBlocks = 1024;
 
 // Computes the all-key columns except derived ones, and the attention mass that each key receives.
 // Tiles have all_keys_tile_rows() rows.
