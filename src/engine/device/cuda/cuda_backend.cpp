@@ -4,8 +4,6 @@
 
 #include "engine/device/backend.h"
 #include "engine/device/cuda/attention/layer_attention.h"
-#include "engine/device/cuda/memory/activation_copies.h"
-#include "engine/device/cuda/memory/activations.h"
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/memory/device_weights.h"
 #include "engine/device/cuda/mixer/recurrent_mixer.h"
@@ -114,10 +112,8 @@ class CudaBackend : public Backend {
 
   void put_residual(ConstTensorView residual) override {
     const auto whole = view(ActivationBuffer::residual);
-    if (residual.device().kind == Device::Kind::cuda)
-      copies_.put(residual.data<float>(), whole);
-    else
-      copies_.put(residual, whole);
+    const bool on_gpu = residual.device().kind == Device::Kind::cuda;
+    on_gpu ? void(copies_.put(residual.data<float>(), whole)) : copies_.put(residual, whole);
   }
 
   void begin_layer(std::int64_t layer) override {

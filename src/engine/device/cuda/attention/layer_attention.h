@@ -13,7 +13,6 @@
 #include "engine/device/cuda/attention/library_attention.h"
 #include "engine/device/cuda/cuda_devices.h"
 #include "engine/device/cuda/pass_context.h"
-#include "qkscope/forward.h"
 
 namespace qkscope::cuda {
 

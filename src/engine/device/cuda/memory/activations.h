@@ -214,10 +214,14 @@ class CudaKeyValueStore : public KeyValueStore {
                 sequences, positions, INT32_MAX);
     bytes_ = budget_.reserve_cache(sequences, positions);
     try {
-      for (std::int64_t i = 0; i < model.n_layers; ++i)
-        if (model.layer(i).has_attention() && !model.layer(i).shares_kv())
-          layers_[as_index(i)].reserve(rows_ * view(i, true).row_stride * element_bytes(dtype_),
-                                       "cached keys and values");
+      for (std::int64_t i = 0; i < model.n_layers; ++i) {
+        if (!model.layer(i).has_attention() || model.layer(i).shares_kv()) continue;
+        const auto bytes = rows_ * view(i, true).row_stride * element_bytes(dtype_);
+        auto* const memory = layers_[as_index(i)].reserve(bytes, "cached keys and values");
+        // Attention multiplies masked rows by 0, also those that no text has filled.
+        check(cudaMemset(memory, 0, as_index(bytes)), "clear the cache");
+      }
+      check(cudaStreamSynchronize(nullptr), "clear the cache");
       if (model.has_recurrence()) recurrent_.emplace(model, sequences);
     } catch (...) {
       budget_.release_cache(bytes_);
