@@ -33,6 +33,7 @@ TEST(Device, ModelsWithoutACudaKernelAreRefusedBeforeAGpuIsLookedFor) {
   for (const auto& [family, computation] :
        {std::pair("lfm2", "short convolutions"), std::pair("falcon_h1", "Mamba 2 layers"),
         std::pair("granitemoehybrid", "Mamba 2 layers"), std::pair("nemotron_h", "Mamba 2 layers"),
+        std::pair("kimi_linear", "Kimi Delta Attention layers"),
         std::pair("gemma4_text", "layer scalars and per-layer heads")}) {
     const auto model = load_model(golden_path(family));
     EXPECT_NO_THROW(make_backend(model));
