@@ -52,7 +52,7 @@ Json layer_json(const ModelConfig& model, std::int64_t layer) {
   const auto& config = model.layers[static_cast<std::size_t>(layer)];
   if (config.cross_attention) return {{"layer", layer}, {"attention", "cross"}, {"rope", nullptr}};
   constexpr const char* kMixers[] = {"attention", "gated_delta", "mamba2", "short_convolution",
-                                     "none"};  // in the order of Mixer
+                                     "none",      "kimi_delta"};  // in the order of Mixer
   const char* const mixer = kMixers[static_cast<std::size_t>(config.mixer)];
   if (!config.attends())
     return {{"layer", layer},

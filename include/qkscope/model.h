@@ -69,9 +69,16 @@ struct ClampedSwiglu {
 // RMSNorm divides by the root mean square; LayerNorm subtracts the mean first.
 enum class NormKind { rms, layer };
 
-// How a layer mixes tokens: by softmax attention, by another mixer (see MixerConfig), or not at all
-// (`none`: the layer is an MLP).
-enum class Mixer : std::uint8_t { attention, gated_delta, mamba2, short_convolution, none };
+// How a layer mixes tokens: softmax attention, one of the other kinds in MixerConfig, or not at all
+// (none: the layer is an MLP).
+enum class Mixer : std::uint8_t {
+  attention,
+  gated_delta,
+  mamba2,
+  short_convolution,
+  none,
+  kimi_delta
+};
 
 // Returns the name of a mixer for messages, in the singular: "gated delta net".
 QKSCOPE_API std::string_view mixer_name(Mixer mixer);
@@ -111,6 +118,8 @@ struct LayerConfig {
 // with the decay a = exp(-exp(A_log) softplus(W_a x + dt_bias)) and the rate b = rate_scale
 // sigmoid(W_b x). A causal convolution with SiLU precedes q, k and v; RMSNorm and the gate
 // silu(W_z x) follow the output.
+// Kimi Delta Attention (arXiv 2510.26692) has one decay per channel of k: a (d_key) multiplies the
+// rows of S. W_a and W_z have rank d_key and d_value, and the gate is sigmoid(W_z x).
 // Mamba 2 (arXiv 2405.21060), whose B, C and x are k, q and v, and whose groups are key heads:
 //   S = a S + b k vᵀ, output = Sᵀ q + D v,
 // with b = softplus(W_a x + dt_bias) within [least_rate, most_rate], and a = exp(-exp(A_log) b).
@@ -136,8 +145,13 @@ struct MixerConfig {
   std::int64_t key_width() const { return key_heads * d_key; }
   std::int64_t value_width() const { return value_heads * d_value; }
   std::int64_t channels() const { return 2 * key_width() + value_width(); }  // of q, k and v
-  // Shape of the states after `rows` rows. The state of a short convolution is the inputs that the
-  // next token reads.
+  bool has_delta_rule() const { return kind == Mixer::gated_delta || kind == Mixer::kimi_delta; }
+  // Decays of a token.
+  std::int64_t decays() const { return kind == Mixer::kimi_delta ? key_width() : value_heads; }
+  // Ranks of W_a and W_z together; 0: the matrices are stored whole.
+  std::int64_t gate_rank() const { return kind == Mixer::kimi_delta ? d_key + d_value : 0; }
+  // Shape of the states after `rows` rows; of a short convolution, the inputs that the next token
+  // reads.
   Shape state_shape(std::int64_t rows) const {
     return kind == Mixer::short_convolution ? Shape{rows, taps - 1, channels()}
                                             : Shape{rows, value_heads, d_key, d_value};
@@ -190,12 +204,14 @@ struct QueryScaling {
 
 // Multi-head latent attention (MLA, arXiv 2405.04434): keys and values are projections of one
 // latent vector per token, W_DKV x after an RMSNorm; queries may have a latent too. A head of q and
-// k is [not rotated | rotated], and all heads share the rotated part of the key.
+// k is [not rotated | rotated], and all heads share the rotated part of the key. Layers without
+// RoPE (Kimi Linear) have the shared part too.
 struct LatentAttention {
-  std::int64_t kv_rank = 0;  // width of the latent of keys and values; 0: no latent attention
-  std::int64_t q_rank = 0;   // width of the latent of queries; 0: W_Q reads the layer input
-  std::int64_t d_value = 0;  // width of a head of v and z
-  double norm_eps = 1e-6;    // of the norms of both latents
+  std::int64_t kv_rank = 0;   // width of the latent of keys and values; 0: no latent attention
+  std::int64_t q_rank = 0;    // width of the latent of queries; 0: W_Q reads the layer input
+  std::int64_t d_value = 0;   // width of a head of v and z
+  double norm_eps = 1e-6;     // of the norms of both latents
+  std::int64_t d_shared = 0;  // width of the key part that all heads share
 };
 
 // Per-layer inputs (Gemma 4). Token t has one vector for every layer,
@@ -216,6 +232,8 @@ struct ExpertNames {
   // Shared expert: SHARED.gate_proj, .up_proj, .down_proj. If empty, it is named like an MLP.
   std::string shared = {};
   std::string shared_gate = {};  // its output is multiplied by sigmoid of this projection
+  // MLP of layers without experts, named like the shared expert; empty: the names of an MLP.
+  std::string dense = {};
   std::string gate = {};
   std::string up = {};
   std::string gate_up = {};  // replaces gate and up: rows of gate, then of up
@@ -237,8 +255,9 @@ struct MixerNames {
   // Name of the fused input projection, whose rows are z, v, k, q and a (Mamba 2), or k, z and v
   // (short convolution), in this order.
   std::string all = {};
-  // Alternatives: qkvz (z is the output gate) and ba, each one matrix with rows grouped by key
-  // head; or qkv, one matrix with the rows of q, then k, then v; or a separate matrix for each.
+  // q, k, v and z (the gate of the output), and b and a, each in one matrix whose rows are grouped
+  // by key head; or q, k and v in one matrix, one after another; or all in matrices of their own. z
+  // and a read the output of z_latent and a_latent, if there are such matrices.
   std::string qkvz = {};
   std::string ba = {};
   std::string qkv = {};
@@ -248,6 +267,8 @@ struct MixerNames {
   std::string z = {};
   std::string b = {};
   std::string a = {};
+  std::string z_latent = {};
+  std::string a_latent = {};
   std::vector<std::string> convolutions = {"linear_attn.conv1d"};  // of q, k and v, one or three
   bool even_convolutions = false;  // the three are equal parts of the one, as torch.chunk splits it
   std::string norm = "linear_attn.norm";  // empty: no norm
@@ -270,8 +291,8 @@ struct TensorNames {
   std::string k = "self_attn.k_proj";
   std::string v = "self_attn.v_proj";
   std::string qkv;  // replaces q, k and v: rows of q, then k, then v
-  // Latent attention: q reads the query latent, if there is one. The tensor k holds the rows of k
-  // and v of each head, (n_heads, d_head - rope dim + d_value, kv_rank).
+  // Latent attention: q reads the latent of queries, if there is one, and k holds the rows of k and
+  // v of each head, (n_heads, d_head - d_shared + d_value, kv_rank).
   std::string q_latent = "self_attn.q_a_proj";
   std::string q_latent_norm = "self_attn.q_a_layernorm";
   std::string kv_latent = "self_attn.kv_a_proj_with_mqa";  // latent, then the shared key part
@@ -506,7 +527,7 @@ struct LatentWeights {
   NormWeights q_norm;   // (q_rank) or empty
   Linear kv;            // (kv_rank, d_model)
   NormWeights kv_norm;  // (kv_rank)
-  Linear rotated_key;   // (rope dim, d_model), shared by all heads
+  Linear rotated_key;   // (d_shared, d_model), shared by all heads
 };
 
 // Weights of a mixer; see MixerConfig. Weights that a kind of mixer does not have are empty.
@@ -514,13 +535,15 @@ struct MixerWeights {
   Linear q;                             // (key_heads * d_key, d_model)
   Linear k;                             // (key_heads * d_key, d_model); short convolution: as v
   Linear v;                             // (value_heads * d_value, d_model)
-  Linear z;                             // (value_heads * d_value, d_model)
+  Linear z_latent;                      // (d_value, d_model) or empty
+  Linear z;                             // (value_heads * d_value, d_model or d_value)
   Linear b;                             // (value_heads, d_model)
-  Linear a;                             // (value_heads, d_model)
+  Linear a_latent;                      // (d_key, d_model) or empty
+  Linear a;                             // (decays, d_model or d_key)
   std::vector<float> convolution;       // (taps, channels) of q, then k, then v
   std::vector<float> convolution_bias;  // (channels) or empty
   std::vector<float> a_log;             // (value_heads)
-  std::vector<float> dt_bias;           // (value_heads)
+  std::vector<float> dt_bias;           // (decays)
   std::vector<float> skip;              // (value_heads): D of Mamba 2
   std::vector<float> norm;  // (d_value), or (value_heads * d_value) of Mamba 2; or empty
   Linear output;            // (d_model, value_heads * d_value)
@@ -531,8 +554,8 @@ struct LayerWeights {
   NormWeights input_norm;              // (d_model) or empty
   LatentWeights latent;                // empty without latent attention
   Linear q;                            // (n_heads * d_head, d_model or q_rank)
-  Linear k;                            // (n_kv_heads * d_head, d_model);
-                                       // latent attention: (n_heads * (d_head - rope dim), kv_rank)
+  Linear k;                            // (n_kv_heads * d_head, d_model); with latent attention
+                                       // (n_heads * (d_head - d_shared), kv_rank)
   Linear v;                            // (n_kv_heads * d_value, d_model or kv_rank)
   NormWeights q_norm;                  // (d_head), (n_heads * d_head) or empty
   NormWeights k_norm;                  // (d_head), (n_kv_heads * d_head) or empty

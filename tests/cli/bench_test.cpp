@@ -62,6 +62,17 @@ TEST(Bench, MixersOfHybridModelsAreTimed) {
   EXPECT_EQ(flop, 2.0 * 20 * (32 * (48 + 2 * 24 + 48 + 2 * 6) + 3 * 12 * 48));
 }
 
+TEST(Bench, LatentAttentionWithoutRopeIsTimed) {
+  const auto outcome = bench("--model " + golden_path("kimi_linear_long") + " --batch 20 --json");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto report = Json::parse(outcome.out);
+  double flop = 0.0;
+  for (const auto& part : report["batches"][0]["parts"])
+    if (part["name"] == "mixer") flop = part["flop"].get<double>();
+  // Layers 0 and 1: 3 heads of 12, and two gates of rank 12.
+  EXPECT_EQ(flop, 2 * 2.0 * 20 * (32 * (4 * 36 + 3 - 36) + 2 * 12 * (32 + 36) + 3 * 12 * 36));
+}
+
 TEST(Bench, DefaultLengthsStayWithinTheContext) {
   const auto outcome = bench("--model " + kModel + " --json");
   ASSERT_EQ(outcome.status, 0) << outcome.err;

@@ -42,6 +42,21 @@ TEST(Inspect, DescribesLatentAttention) {
   EXPECT_EQ(json["layers"][0]["rope"]["begin"], 10);
 }
 
+TEST(Inspect, DescribesKimiDeltaAttention) {
+  const auto outcome = run_program("qkscope inspect " + kGolden + "kimi_linear");
+  for (const auto* part :
+       {"layers 0-1: no attention, Kimi Delta Attention layer with 3 heads, state 12 x 12, one "
+        "MLP\n",
+        "layer 2: full attention, NoPE (no position embedding)\n",
+        "layer 3: no attention, Kimi Delta Attention layer with 3 heads, state 12 x 12\n",
+        "latents     12 for keys and values, values of dimension 8"})
+    EXPECT_THAT(outcome.out, HasSubstr(part));
+  const Json json =
+      parse_json(run_program("qkscope inspect " + kGolden + "kimi_linear --json").out, "output");
+  EXPECT_EQ(json["layers"][0]["mixer"], "kimi_delta");
+  EXPECT_EQ(json["layers"][2]["rope"], "none");
+}
+
 TEST(Inspect, DescribesHeadsThatDifferByLayer) {
   const auto text = run_program("qkscope inspect " + kGolden + "gemma4_text").out;
   for (const auto* part :

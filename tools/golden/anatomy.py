@@ -81,8 +81,10 @@ def anatomy_of(model):
 
 def llama_layer(module, index, config):
     attention, mlp = getattr(module, "self_attn", None), first(module, "mlp", "feed_forward", "shared_mlp")
-    layer = Layer(module=module, index=index, attention=attention, mlp=mlp,
-                  mixer=first(module, "linear_attn", "mamba", "conv", default=None))
+    mixer = first(module, "linear_attn", "mamba", "conv", default=None)
+    if hasattr(attention, "forget_gate"):  # Kimi Linear
+        attention, mixer = None, attention
+    layer = Layer(module=module, index=index, attention=attention, mlp=mlp, mixer=mixer)
     place_norms(layer, module)
     layer.norm_after_per_layer = getattr(module, "post_per_layer_input_norm", None)
     if attention is not None:

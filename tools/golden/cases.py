@@ -1,5 +1,6 @@
 """The cases of tests/golden: one per family, RoPE type and peculiarity of published files."""
 
+import re
 import zlib
 from dataclasses import dataclass, field
 from typing import Any, Callable
@@ -672,6 +673,58 @@ LATENTS = [
          published_names=False, draw=35),
 ]
 
+# ---- Latent attention without RoPE, and Kimi Delta Attention
+
+KIMI = SMALL | {
+    "num_hidden_layers": 4, "num_key_value_heads": 4, "kv_lora_rank": 12, "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 8,
+    "linear_num_heads": 3, "linear_head_dim": 12, "moe_intermediate_size": 16, "num_local_experts": 6, "num_experts_per_tok": 2,
+    "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+}
+KIMI_ATTRIBUTES = {"model_max_length": "max_position_embeddings", "moe_renormalize": "norm_topk_prob", "num_expert_group": "n_group",
+                   "num_experts": "num_local_experts", "num_experts_per_token": "num_experts_per_tok",
+                   "num_shared_experts": "n_shared_experts"}
+DENSE_KIMI = {"mlp_layer_types": ["dense"] * 4}
+
+
+def published_kimi(config):
+    """Writes the sizes and layers of Kimi Delta Attention as a section, and the unused keys of published files."""
+    types = config.pop("layer_types")
+    mlps = config.pop("mlp_layer_types")
+    config["linear_attn_config"] = {
+        "head_dim": config.pop("linear_head_dim"), "num_heads": config.pop("linear_num_heads"),
+        "short_conv_kernel_size": config.pop("linear_conv_kernel_dim"),
+        "full_attn_layers": [i + 1 for i, kind in enumerate(types) if kind == "full_attention"],
+        "kda_layers": [i + 1 for i, kind in enumerate(types) if kind == "linear_attention"]}
+    config.update(first_k_dense_replace=mlps.count("dense"), head_dim=8, mla_use_nope=True, moe_layer_freq=1,
+                  moe_router_activation_func="sigmoid", num_nextn_predict_layers=0, rope_scaling=None, rope_theta=10000.0,
+                  use_grouped_topk=True)
+
+
+def kimi_as_published(folder):
+    """Names the MLPs of layers without experts as in published files; transformers writes them as block_sparse_moe."""
+    return checkpoint.rename_tensors(lambda name: re.sub(r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj", name))(folder)
+
+
+KIMI_LINEAR = [
+    Case("kimi_linear", "kimi_linear", KIMI | {"mlp_layer_types": ["dense", "dense", "sparse", "sparse"]}, tokens=11, rows=6,
+         published=sp.edit_text(published_kimi), finish=kimi_as_published, draw=40),
+    Case("kimi_linear_long", "kimi_linear", KIMI | DENSE_KIMI, tokens=150, rows=8, pattern_rows=3, dtype="float16"),
+    Case("kimi_linear_one_tensor", "kimi_linear", KIMI | {"num_hidden_layers": 2, "layer_types": ["full_attention", "linear_attention"],
+         "mlp_layer_types": ["sparse", "dense"], "q_lora_rank": 20, "attention_bias": True, "n_group": 3,
+         "topk_group": 2, "norm_topk_prob": False, "n_shared_experts": 2, "linear_conv_kernel_dim": 3,
+         "linear_head_dim": 70, "linear_num_heads": 1, "rms_norm_eps": 1e-4}, tokens=11, rows=5, dtype="float32",
+         published_names=False, spellings={"attributes": sp.chain(*(sp.renamed_key(old, new) for old, new in KIMI_ATTRIBUTES.items()))},
+         draw=16),
+    # Keys with defaults are absent: the fifth layer has attention.
+    Case("kimi_linear_sparse", "kimi_linear", SMALL | {"num_hidden_layers": 5, "num_key_value_heads": 4, "kv_lora_rank": 12,
+         "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 8, "linear_num_heads": 2, "linear_head_dim": 8,
+         "mlp_layer_types": ["dense"] * 5}, rows=6, published=sp.chain(sp.without(
+             "layer_types", "mlp_layer_types", "q_lora_rank", "moe_intermediate_size", "num_experts",
+             "num_experts_per_token", "num_expert_group", "topk_group", "moe_renormalize", "num_shared_experts",
+             "routed_scaling_factor", "rms_norm_eps", "attention_bias", "linear_conv_kernel_dim", "model_max_length", "head_dim",
+             "qk_head_dim", "tie_word_embeddings", "hidden_act"), sp.with_values(first_k_dense_replace=5, num_key_value_heads=None))),
+]
+
 # ---- Llama 4
 
 LLAMA4_TEXT = SMALL | {
@@ -747,4 +800,4 @@ GGUF = [
 ]
 
 CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GEMMA4 + GLM + GPT + OLMO
-         + OTHERS + EXPERTS + FURTHER + LATENTS + LLAMA4 + HYBRID + CONVOLUTIONS + MAMBA)
+         + OTHERS + EXPERTS + FURTHER + LATENTS + KIMI_LINEAR + LLAMA4 + HYBRID + CONVOLUTIONS + MAMBA)

@@ -15,7 +15,8 @@ from transformers.integrations import mxfp4
 SURPLUS_FILES = ["generation_config.json"]
 ATTENTION_INPUTS = ("q_proj", "k_proj", "qkv_proj", "query_key_value", "c_attn")
 WITH_EXPERTS = ("qwen3_moe", "mixtral", "gpt_oss", "olmoe", "glm4_moe", "ernie4_5_moe", "minimax_m2", "afmoe",
-                "deepseek_v2", "deepseek_v3", "qwen3_next", "granitemoehybrid", "nemotron_h")  # llama4 has only one implementation
+                "deepseek_v2", "deepseek_v3", "qwen3_next", "granitemoehybrid", "nemotron_h",
+                "kimi_linear")  # llama4 has only one implementation
 ROUTERS = ("mlp.gate.weight", "mlp.router.weight", "mlp.router.gate.weight", "feed_forward.router.weight",
            "block_sparse_moe.router.weight", "mixer.gate.weight")
 SELECTION_BIASES = ("e_score_correction_bias", "expert_bias")

@@ -8,6 +8,7 @@ from .anatomy import anatomy_of
 
 ATTENTION_FUNCTION = "eager_attention_forward"
 DELTA_FUNCTION = "torch_chunk_gated_delta_rule"
+KIMI_FUNCTION = "chunk_kimi_delta_attention"
 MAMBA2_FUNCTION = "mamba2_chunk_scan"
 CONVOLUTION_FUNCTION = "causal_conv1d_fn"
 
@@ -103,7 +104,7 @@ class Recorder:
         self._attach()
         module = sys.modules[type(self.anatomy.text).__module__]
         recorders = {ATTENTION_FUNCTION: self._attention, DELTA_FUNCTION: self._delta_rule,
-                     MAMBA2_FUNCTION: self._mamba2}
+                     KIMI_FUNCTION: self._delta_rule, MAMBA2_FUNCTION: self._mamba2}
         if self.config.model_type == "lfm2":
             recorders[CONVOLUTION_FUNCTION] = self._convolution
         originals = {name: getattr(module, name) for name in recorders if hasattr(module, name)}

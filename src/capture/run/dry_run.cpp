@@ -38,22 +38,23 @@ double attention_weights(const ModelConfig& model, const LayerConfig& layer) {
                      (model.has_attention_gate() ? model.n_heads : 0);
   if (!model.has_latent_attention())
     return to_double(heads) * to_double(model.d_head_of(layer)) * to_double(model.d_model);
-  const auto& [kv_rank, q_rank, d_value, eps] = model.latent;
-  const auto rotated = model.ropes.front().dim;
+  const auto& [kv_rank, q_rank, d_value, eps, shared] = model.latent;
   const auto q_width = to_double(model.n_heads * model.d_head);
   const auto q_input = to_double(q_rank > 0 ? q_rank : model.d_model);
-  return q_width * q_input + to_double(q_rank + kv_rank + rotated) * to_double(model.d_model) +
-         to_double(model.n_heads * (model.d_head - rotated + d_value)) * to_double(kv_rank) +
+  return q_width * q_input + to_double(q_rank + kv_rank + shared) * to_double(model.d_model) +
+         to_double(model.n_heads * (model.d_head - shared + d_value)) * to_double(kv_rank) +
          to_double(model.n_heads * d_value) * to_double(model.d_model);
 }
 
 // Multiply-adds per row in the matrix products of a mixer other than attention.
 double mixer_weights(const ModelConfig& model) {
   const auto& mixer = model.mixer;
-  const auto gates = mixer.kind == Mixer::short_convolution ? mixer.value_width()
-                     : mixer.kind == Mixer::gated_delta     ? 2 * mixer.value_heads
-                                                            : mixer.value_heads;
-  return to_double(mixer.channels() + 2 * mixer.value_width() + gates) * to_double(model.d_model);
+  const auto z = mixer.kind == Mixer::kimi_delta ? mixer.gate_rank() : mixer.value_width();
+  const auto gates = mixer.kind == Mixer::short_convolution ? 2 * z
+                     : mixer.kind == Mixer::gated_delta     ? z + 2 * mixer.value_heads
+                                                            : z + mixer.value_heads;
+  return to_double(mixer.channels() + mixer.value_width() + gates) * to_double(model.d_model) +
+         to_double(mixer.gate_rank()) * to_double(mixer.value_width());
 }
 
 // Multiply-adds per row in the matrix products of one layer; counts active experts only.

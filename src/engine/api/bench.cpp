@@ -125,7 +125,8 @@ class TimedBackend : public Backend {
   void keep_layer_input() override { time("norms", 0.0, &Backend::keep_layer_input); }
   void normalize(NormSite norm) override { time("norms", 0.0, &Backend::normalize, norm); }
   void project_latents() override {
-    const auto width = config().latent.q_rank + config().latent.kv_rank + config().ropes[0].dim;
+    const auto& latent = config().latent;
+    const auto width = latent.q_rank + latent.kv_rank + latent.d_shared;
     time("q, k, v", product_flop(active_rows(), config().d_model, width),
          &Backend::project_latents);
   }
@@ -223,8 +224,10 @@ class TimedBackend : public Backend {
   // FLOP of a mixer: input projections, and three products of the state with a vector per token.
   double mixer_flop() const {
     const auto& c = config().mixer;
-    return product_flop(active_rows(), config().d_model,
-                        c.channels() + c.value_width() + 2 * c.value_heads) +
+    const auto rank = c.gate_rank();
+    const auto gates = rank > 0 ? rank + c.value_heads : c.value_width() + 2 * c.value_heads;
+    return product_flop(active_rows(), config().d_model, c.channels() + gates) +
+           product_flop(active_rows(), rank, c.value_width()) +
            product_flop(active_rows(), c.d_key, 3 * c.value_width());
   }
   const LayerConfig& layer() const { return config().layer(layer_); }
@@ -239,7 +242,7 @@ class TimedBackend : public Backend {
     if (!c.has_latent_attention())
       return product_flop(active_rows(), c.d_model, heads * c.d_head_of(layer()));
     const auto q_input = c.latent.q_rank > 0 ? c.latent.q_rank : c.d_model;
-    const auto of_head = c.d_head - c.ropes[0].dim + (values ? c.latent.d_value : 0);
+    const auto of_head = c.d_head - c.latent.d_shared + (values ? c.latent.d_value : 0);
     return product_flop(active_rows(), q_input, c.n_heads * c.d_head) +
            product_flop(active_rows(), c.latent.kv_rank, c.n_heads * of_head);
   }

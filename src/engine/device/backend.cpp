@@ -159,7 +159,9 @@ void check_model_runs_on(Device device, const ModelConfig& model) {
   const auto& mixer = model.mixer;
   const auto d_value = mixer.kind == Mixer::gated_delta ? mixer.d_value : 0;
   std::string missing;
-  if (std::max(mixer.d_key, d_value) > kCudaWidestKeys)
+  if (mixer.kind == Mixer::kimi_delta)
+    missing = fmt::format("{}s", mixer_name(mixer.kind));
+  else if (std::max(mixer.d_key, d_value) > kCudaWidestKeys)
     missing = fmt::format("{}s of wide heads", mixer_name(mixer.kind));
   if (device.kind == Device::Kind::cpu || missing.empty()) return;
   bad_input("device {}: {} models have {}, for which there is no CUDA kernel; use --device cpu{}",

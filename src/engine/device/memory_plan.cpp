@@ -53,7 +53,8 @@ std::int64_t element_size(DType dtype) {
 // Returns the number of floats of a mixer for a batch: q, k, v, gates, output, rates and decays.
 std::int64_t mixer_floats(const ModelConfig& model, std::int64_t rows) {
   const auto& mixer = model.mixer;
-  return rows * (mixer.channels() + 2 * mixer.value_width() + 2 * mixer.value_heads);
+  return rows * (mixer.channels() + 2 * mixer.value_width() + mixer.value_heads + mixer.decays() +
+                 mixer.gate_rank());
 }
 
 // Returns the number of bytes that a mixture of experts needs: router outputs, and inputs, gate, up

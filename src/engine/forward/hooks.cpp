@@ -95,7 +95,7 @@ std::int64_t heads_of(const ModelConfig& model, HookPoint point) {
 
 bool is_attention_stage(Stage stage) {
   return (stage >= Stage::attn_in && stage <= Stage::v_input) ||
-         (stage >= Stage::q && stage <= Stage::attn_out && !is_mixer_stage(stage));
+         (stage >= Stage::kv_latent && stage <= Stage::attn_out && !is_mixer_stage(stage));
 }
 
 std::int64_t last_text_layer(const ModelConfig& model) {

@@ -98,6 +98,7 @@ std::span<const FamilySpec> supported_families() {
       FamilySpec{"falcon_h1", "Falcon-H1", read_falcon_h1},
       FamilySpec{"granitemoehybrid", "Granite 4", read_granitemoehybrid},
       FamilySpec{"nemotron_h", "Nemotron-H, Nemotron 3 Nano", read_nemotron_h},
+      FamilySpec{"kimi_linear", "Kimi Linear", read_kimi_linear},
   };
   return kFamilies;
 }
@@ -290,10 +291,10 @@ void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsD
 }
 
 void read_biased_router(ModelConfig& model, const ConfigReader& config, const char* scale_key,
-                        const std::string& bias_name) {
+                        const std::string& bias_name, double scale) {
   auto& experts = model.experts;
   experts.normalized = experts.sigmoid = true;
-  experts.weight_scale = config.number(scale_key, 1.0, kScaleFactor);
+  experts.weight_scale = config.number(scale_key, scale, kScaleFactor);
   for (auto& names : model.names.experts) names.selection_bias = bias_name;
 }
 

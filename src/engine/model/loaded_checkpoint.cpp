@@ -117,6 +117,8 @@ class WeightBinder {
                            : bind_norm(at, mlp_norm);
     if (layer.experts)
       bind_experts(weights, at);
+    else if (const auto& dense = prefix_.experts.dense; !dense.empty())
+      bind_mlp_module(weights, at + dense, model_.d_mlp_of(layer));
     else
       bind_mlp(weights, at, model_.d_mlp_of(layer));
     if (!layer.has_state()) weights.post_mlp_norm = bind_norm(at, names.post_mlp_norm);
@@ -141,7 +143,7 @@ class WeightBinder {
     const auto& names = prefix_.mixer;
     const auto& c = model_.mixer;
     MixerWeights w;
-    if (c.kind == Mixer::gated_delta)
+    if (c.has_delta_rule())
       bind_gated_delta(w, at);
     else
       bind_parts_of_one_matrix(w, at);
@@ -153,8 +155,10 @@ class WeightBinder {
     w.output = bind_linear(at + names.output, model_.d_model, c.value_width(), c.output_bias);
     scale_linear(w.output, scale, scale);
     if (c.kind == Mixer::short_convolution) return w;
-    w.a_log = bind_vector(at + names.module + ".A_log", {c.value_heads});
-    w.dt_bias = bind_vector(at + names.module + ".dt_bias", {c.value_heads});
+    const bool is_kimi = c.kind == Mixer::kimi_delta;
+    w.a_log = bind_vector(at + names.module + ".A_log",
+                          is_kimi ? Shape{1, 1, c.value_heads, 1} : Shape{c.value_heads});
+    w.dt_bias = bind_vector(at + names.module + ".dt_bias", {c.decays()});
     const bool mamba = c.kind == Mixer::mamba2;
     if (mamba) w.skip = bind_vector(at + names.module + ".D", {c.value_heads});
     if (!names.norm.empty())
@@ -234,9 +238,12 @@ class WeightBinder {
       w.k = bind_linear(at + names.k, keys, d, false);
       w.v = bind_linear(at + names.v, values, d, false);
     }
-    w.z = bind_linear(at + names.z, values, d, false);
+    const bool in_ranks = c.gate_rank() > 0;
+    if (in_ranks) w.z_latent = bind_linear(at + names.z_latent, c.d_value, d, false);
+    if (in_ranks) w.a_latent = bind_linear(at + names.a_latent, c.d_key, d, false);
+    w.z = bind_linear(at + names.z, values, in_ranks ? c.d_value : d, false);
     w.b = bind_linear(at + names.b, c.value_heads, d, false);
-    w.a = bind_linear(at + names.a, c.value_heads, d, false);
+    w.a = bind_linear(at + names.a, c.decays(), in_ranks ? c.d_key : d, false);
   }
 
   // Returns (taps, channels), read from one tensor (channels, 1, taps) or from one each for q, k,
@@ -315,9 +322,8 @@ class WeightBinder {
 
   void bind_latent_attention(LayerWeights& weights, const std::string& at) {
     const auto& names = model_.names;
-    const auto& [kv_rank, q_rank, d_value, eps] = model_.latent;
-    const auto rotated = model_.ropes.front().dim;
-    const auto own = model_.d_head - rotated;  // key dimensions of a head that come from the latent
+    const auto& [kv_rank, q_rank, d_value, eps, shared] = model_.latent;
+    const auto own = model_.d_head - shared;  // key dimensions of a head that come from the latent
     auto& latent = weights.latent;
     if (q_rank > 0) {
       latent.q = bind_linear(at + names.q_latent, q_rank, model_.d_model, model_.qkv_bias);
@@ -326,9 +332,9 @@ class WeightBinder {
     weights.q = bind_linear(at + names.q, model_.n_heads * model_.d_head,
                             q_rank > 0 ? q_rank : model_.d_model, false);
     const Linear down =
-        bind_linear(at + names.kv_latent, kv_rank + rotated, model_.d_model, model_.qkv_bias);
+        bind_linear(at + names.kv_latent, kv_rank + shared, model_.d_model, model_.qkv_bias);
     latent.kv = select_rows(down, 0, kv_rank);
-    latent.rotated_key = select_rows(down, kv_rank, rotated);
+    latent.rotated_key = select_rows(down, kv_rank, shared);
     latent.kv_norm = bind_norm(at + names.kv_latent_norm, kv_rank, false);
     const Linear up = bind_linear(at + names.k, model_.n_heads * (own + d_value), kv_rank, false);
     weights.k = block_part(up, model_.n_heads, 0, own);
@@ -354,6 +360,13 @@ class WeightBinder {
     scale_linear(weights.down, scales.down, scales.down);
   }
 
+  void bind_mlp_module(LayerWeights& weights, const std::string& module, std::int64_t width) {
+    const auto d = model_.d_model;
+    if (model_.gated_mlp()) weights.gate = bind_linear(module + ".gate_proj", width, d, false);
+    weights.up = bind_linear(module + ".up_proj", width, d, false);
+    weights.down = bind_linear(module + ".down_proj", d, width, false);
+  }
+
   void bind_experts(LayerWeights& weights, const std::string& at) {
     const auto& names = prefix_.experts;
     const auto d = model_.d_model;
@@ -367,10 +380,7 @@ class WeightBinder {
     if (const auto shared = model_.experts.shared_d_mlp; shared > 0 && names.shared.empty()) {
       bind_mlp(weights, at, shared);
     } else if (shared > 0) {
-      if (model_.gated_mlp())
-        weights.gate = bind_linear(at + names.shared + ".gate_proj", shared, d, false);
-      weights.up = bind_linear(at + names.shared + ".up_proj", shared, d, false);
-      weights.down = bind_linear(at + names.shared + ".down_proj", d, shared, false);
+      bind_mlp_module(weights, at + names.shared, shared);
       if (!names.shared_gate.empty())
         weights.shared_gate = bind_linear(at + names.shared_gate, 1, d, false);
     }

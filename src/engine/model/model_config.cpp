@@ -250,8 +250,9 @@ void ConfigReader::fail(const std::string& key, const std::string& expected) con
 }
 
 std::string_view mixer_name(Mixer mixer) {
-  constexpr std::string_view kNames[] = {"attention layer", "gated delta net", "Mamba 2 layer",
-                                         "short convolution", "MLP"};
+  constexpr std::string_view kNames[] = {
+      "attention layer",           "gated delta net", "Mamba 2 layer", "short convolution", "MLP",
+      "Kimi Delta Attention layer"};
   return kNames[static_cast<std::size_t>(mixer)];
 }
 

@@ -158,7 +158,7 @@ void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsD
 // Call after read_experts(). Read the settings of a router with sigmoid scores and selection bias,
 // and of shared experts.
 void read_biased_router(ModelConfig& model, const ConfigReader& config, const char* scale_key,
-                        const std::string& bias_name);
+                        const std::string& bias_name, double scale = 1.0);
 void read_shared_experts(ModelConfig& model, const ConfigReader& config, const char* count_key,
                          std::int64_t count);
 
@@ -185,19 +185,21 @@ void read_mixers_of_layers(ModelConfig& model, const ConfigReader& config, const
 std::int64_t read_convolution_taps(const ConfigReader& config, const char* key,
                                    std::int64_t fallback);
 
-// Returns the tensor names of checkpoints that stack all experts of a layer in one tensor.
+// Return tensor names of checkpoints that store all experts of a layer in one tensor, and the
+// published ones of Mixtral, MiniMax-M2 and Kimi Linear.
 ExpertNames stacked_expert_names();
+ExpertNames block_sparse_names();
 
 // One reader per model family, with the signature of FamilySpec::read.
 using FamilyReader = void(ModelConfig& model, const ConfigReader& config);
 FamilyReader read_afmoe, read_apertus, read_cohere2, read_deepseek_v2, read_deepseek_v3,
     read_ernie4_5, read_ernie4_5_moe, read_exaone4, read_falcon_h1, read_gemma2, read_gemma3,
     read_gemma4, read_glm, read_glm4, read_glm4_moe, read_gpt2, read_gpt_neox, read_gpt_oss,
-    read_granite, read_granitemoehybrid, read_hunyuan_v1_dense, read_lfm2, read_llama, read_llama4,
-    read_minimax_m2, read_ministral, read_ministral3, read_mistral, read_mixtral, read_mllama,
-    read_nanochat, read_nemotron_h, read_olmo, read_olmo2, read_olmo3, read_olmo_hybrid, read_olmoe,
-    read_phi3, read_qwen2, read_qwen3, read_qwen3_5, read_qwen3_moe, read_qwen3_next, read_seed_oss,
-    read_smollm3, read_starcoder2;
+    read_granite, read_granitemoehybrid, read_hunyuan_v1_dense, read_kimi_linear, read_lfm2,
+    read_llama, read_llama4, read_minimax_m2, read_ministral, read_ministral3, read_mistral,
+    read_mixtral, read_mllama, read_nanochat, read_nemotron_h, read_olmo, read_olmo2, read_olmo3,
+    read_olmo_hybrid, read_olmoe, read_phi3, read_qwen2, read_qwen3, read_qwen3_5, read_qwen3_moe,
+    read_qwen3_next, read_seed_oss, read_smollm3, read_starcoder2;
 
 // Valid RoPE bases. Below 1, frequencies would grow with the dimension; models reach 1e11.
 inline constexpr ConfigReader::NumberRange kRopeTheta{1.01, 1e15};

@@ -38,33 +38,41 @@ bool is_known_unused_tensor(const ModelConfig& model, std::string_view name) {
   return false;
 }
 
-// Returns the naming scheme of the first layer with experts; the first known one if none matches.
+// Returns the naming scheme that the first layers with experts and with an MLP use; the first known
+// one if none fits.
 ExpertNames find_expert_naming(const ModelConfig& model, const std::set<std::string>& present,
                                const std::string& backbone) {
   const auto& spellings = model.names.experts;
   if (spellings.empty()) return {};
-  const auto layer = std::ranges::find_if(model.layers, &LayerConfig::experts);
-  const auto at =
-      fmt::format("{}{}.{}.", backbone, model.names.layers, layer - model.layers.begin());
+  const auto has = [&](bool experts, const std::string& name) {
+    const auto layer = std::ranges::find(model.layers, experts, &LayerConfig::experts);
+    return layer == model.layers.end() ||
+           present.contains(fmt::format("{}{}.{}.{}", backbone, model.names.layers,
+                                        layer - model.layers.begin(), name));
+  };
   for (const auto& names : spellings) {
     const auto end = names.mxfp4 ? "_blocks" : holds_all_experts(names.down) ? "" : ".weight";
-    if (present.contains(at + expert_tensor_name(names.down, 0) + end)) return names;
+    if (has(true, expert_tensor_name(names.down, 0) + end) &&
+        (names.dense.empty() || has(false, names.dense + ".down_proj.weight")))
+      return names;
   }
   return spellings.front();
 }
 
-// Returns the naming scheme that matches the first non-attention and first attention layer.
+// Returns the naming scheme of the first layers with a mixer that keeps a state and with attention:
+// the one whose norms and convolution are present.
 MixerNames find_mixer_naming(const ModelConfig& model, const std::set<std::string>& present,
                              const std::string& backbone) {
-  const auto has_norm = [&](Mixer mixer, const std::string& name) {
+  const auto has_weight = [&](Mixer mixer, const std::string& name) {
     const auto layer = std::ranges::find(model.layers, mixer, &LayerConfig::mixer);
     return name.empty() ||
            present.contains(fmt::format("{}{}.{}.{}.weight", backbone, model.names.layers,
                                         layer - model.layers.begin(), name));
   };
   for (const auto& names : model.names.mixer)
-    if (has_norm(model.mixer.kind, names.input_norm) &&
-        has_norm(Mixer::attention, names.post_attention_norm))
+    if (has_weight(model.mixer.kind, names.input_norm) &&
+        has_weight(model.mixer.kind, names.convolutions.front()) &&
+        has_weight(Mixer::attention, names.post_attention_norm))
       return names;
   return model.names.mixer.empty() ? MixerNames() : model.names.mixer.front();
 }

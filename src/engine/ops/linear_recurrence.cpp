@@ -190,9 +190,56 @@ class HeadRecurrence {
   std::array<double, kChunk> decays_ = {};  // cumulated logarithms
 };
 
+std::int64_t column_blocks(const MixerConfig& c) {
+  return (c.d_value + rows::kStateColumns - 1) / rows::kStateColumns;
+}
+
+// Kimi Delta Attention, token by token: a task is (sequence, value head, block of columns).
+void run_columns(const LinearRecurrenceInput& input, std::int64_t task, const MixerStates& states,
+                 TensorView output) {
+  const auto& c = input.config;
+  const auto blocks = column_blocks(c);
+  const auto first = task % blocks * rows::kStateColumns;
+  const auto head = task / blocks % c.value_heads;
+  const auto tasks = c.value_heads * blocks;  // of a sequence
+  const auto& sequence = input.sequences[as_index(task / tasks)];
+  const auto count = std::min(rows::kStateColumns, c.d_value - first);
+  const auto floats = c.d_key * rows::kStateColumns;
+  thread_local ScratchFloats scratch;
+  float* const state = scratch.floats(floats + c.d_key);
+  float* const decays = state + floats;
+  std::fill_n(state, floats, 0.0f);
+  if (sequence.past > 0 && input.past != nullptr)
+    std::copy_n(input.past->heads.data<float>() + (sequence.slot * tasks + task % tasks) * floats,
+                floats, state);
+  auto wanted = std::ranges::lower_bound(input.state_rows, sequence.begin);
+  for (auto row = sequence.begin; row < sequence.begin + sequence.length; ++row) {
+    const auto token = row * c.value_heads + head;
+    const float* const all = input.qkv.data<float>() + row * c.channels();
+    const float* const q = all + head * c.d_key;
+    std::fill_n(decays, c.d_key, 1.0f);
+    rows::multiply_by_exp(decays, input.log_decays.data<float>() + token * c.d_key, c.d_key);
+    std::array<float, rows::kStateColumns> values = {};  // of v, then of the output
+    std::copy_n(all + 2 * c.key_width() + head * c.d_value + first, count, values.data());
+    const float rate = input.rates.data<float>()[token];
+    rows::delta_rule_step({q, q + c.key_width(), decays, values.data(), rate, c.d_key}, state,
+                          values.data());
+    std::copy_n(values.data(), count, output.data<float>() + token * c.d_value + first);
+    if (wanted == input.state_rows.end() || *wanted != row) continue;
+    const auto place = (wanted++ - input.state_rows.begin()) * c.value_heads + head;
+    for (std::int64_t i = 0; i < c.d_key; ++i)
+      std::copy_n(state + i * rows::kStateColumns, count,
+                  states.rows.data<float>() + (place * c.d_key + i) * c.d_value + first);
+  }
+  if (states.memory != nullptr)
+    std::copy_n(state, floats, states.memory->heads.data<float>() + task * floats);
+}
+
 }  // namespace
 
 std::int64_t recurrence_head_floats(const MixerConfig& c) {
+  if (c.kind == Mixer::short_convolution) return 0;
+  if (c.kind == Mixer::kimi_delta) return column_blocks(c) * c.d_key * rows::kStateColumns;
   return c.d_key * c.d_value + kChunk * (c.d_key + c.d_value + 1);
 }
 
@@ -201,6 +248,9 @@ void linear_recurrence(const LinearRecurrenceInput& input, const MixerStates& st
   const auto heads = input.config.value_heads;
   QKSCOPE_ASSERT(input.qkv.is_contiguous() && input.qkv.dim(1) == input.config.channels());
   QKSCOPE_ASSERT(output.is_contiguous() && output.dim(0) == input.qkv.dim(0));
+  if (input.config.kind == Mixer::kimi_delta)
+    return parallel_for(std::ssize(input.sequences) * heads * column_blocks(input.config),
+                        [&](std::int64_t task) { run_columns(input, task, states, output); });
   parallel_for(std::ssize(input.sequences) * heads, [&](std::int64_t task) {
     HeadRecurrence(input, task % heads, output).run(task / heads, states);
   });

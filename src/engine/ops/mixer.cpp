@@ -96,24 +96,25 @@ void copy_convolution_states(const MixerInput& input, ConstTensorView x, TensorV
   }
 }
 
-// Replaces a (rows, value_heads) by the log decay -exp(A_log) softplus(a + dt_bias), computed in
-// float64. In Mamba 2 the softplus is clamped and is also the rate.
+// a (rows, decays) becomes the logarithm of the decay, -exp(A_log) softplus(a + dt_bias), in
+// float64; the softplus is limited and also the rate in Mamba 2.
 void compute_log_decays(const MixerInput& input, TensorView a, TensorView rates) {
   const auto& c = input.config;
   const auto& w = input.weights;
-  const auto heads = a.dim(1);
+  const auto decays = a.dim(1);
+  const auto of_head = decays / c.value_heads;
   std::vector<double> speeds;
   for (const float a_log : w.a_log) speeds.push_back(std::exp(static_cast<double>(a_log)));
   parallel_for_ranges(a.dim(0), 64, [&](std::int64_t begin, std::int64_t end) {
-    for (auto i = begin * heads; i < end * heads; ++i) {
-      const auto head = as_index(i % heads);
-      const double x = static_cast<double>(a.data<float>()[i] + w.dt_bias[head]);
+    for (auto i = begin * decays; i < end * decays; ++i) {
+      const auto decay = i % decays;
+      const double x = static_cast<double>(a.data<float>()[i] + w.dt_bias[as_index(decay)]);
       double softplus = std::log1p(std::exp(-std::abs(x))) + std::max(x, 0.0);
       if (c.kind == Mixer::mamba2) {
         softplus = std::min(std::max(softplus, c.least_rate), c.most_rate);
         rates.data<float>()[i] = static_cast<float>(softplus);
       }
-      a.data<float>()[i] = static_cast<float>(-speeds[head] * softplus);
+      a.data<float>()[i] = static_cast<float>(-speeds[as_index(decay / of_head)] * softplus);
     }
   });
 }
@@ -132,13 +133,15 @@ void add_skip(const MixerInput& input, ConstTensorView qkv, TensorView output) {
   });
 }
 
-// Multiplies output (rows, value_heads, d_value) by silu(z) before or after an RMSNorm, which is
-// over each value head (shared weights) or, in Mamba 2, over each group (separate weights).
+// Multiplies output (rows, value_heads, d_value) by silu(z) or sigmoid(z), before or after an
+// RMSNorm of every value head, with the same weights, or of every group of Mamba 2, with weights of
+// its own.
 void gate_and_normalize(const MixerInput& input, ConstTensorView z, TensorView output) {
   const auto& c = input.config;
   const auto& weights = input.weights.norm;
   const auto flat = output.reshaped(z.shape());
-  if (c.gate_before_norm) gated_activation(Activation::silu, z, flat, flat);
+  const auto gate = c.kind == Mixer::kimi_delta ? Activation::sigmoid : Activation::silu;
+  if (c.gate_before_norm) gated_activation(gate, z, flat, flat);
   const auto groups = c.kind == Mixer::mamba2 ? c.key_heads : c.value_heads;
   const auto n = c.value_width() / groups;
   const auto eps = static_cast<float>(c.norm_eps);
@@ -149,10 +152,10 @@ void gate_and_normalize(const MixerInput& input, ConstTensorView z, TensorView o
       rows::rms_norm({x, weights.data() + i % groups * n, at_once, n, eps}, x);
     }
   });
-  if (!c.gate_before_norm) gated_activation(Activation::silu, z, flat, flat);
+  if (!c.gate_before_norm) gated_activation(gate, z, flat, flat);
 }
 
-// A gated delta net or Mamba 2.
+// A gated delta net, Kimi Delta Attention or Mamba 2.
 void mix_by_recurrence(const MixerInput& input, const MixerStates& states, TensorView output) {
   const auto& c = input.config;
   const auto& w = input.weights;
@@ -160,7 +163,10 @@ void mix_by_recurrence(const MixerInput& input, const MixerStates& states, Tenso
   Tensor qkv({rows, c.channels()});
   Tensor z({rows, c.value_width()});
   Tensor rates({rows, c.value_heads});
-  Tensor log_decays({rows, c.value_heads});
+  Tensor log_decays({rows, c.decays()});
+  const bool in_ranks = c.gate_rank() > 0;
+  Tensor z_latent({in_ranks ? rows : 0, c.d_value});
+  Tensor a_latent({in_ranks ? rows : 0, c.d_key});
   const auto columns = [&](std::int64_t begin, std::int64_t count) {
     return TensorView(qkv.view().bytes() + begin * std::int64_t{sizeof(float)}, DType::f32,
                       {rows, count}, {c.channels(), 1}, {});
@@ -168,10 +174,12 @@ void mix_by_recurrence(const MixerInput& input, const MixerStates& states, Tenso
   linear(input.x, {{w.q, columns(0, c.key_width())},
                    {w.k, columns(c.key_width(), c.key_width())},
                    {w.v, columns(2 * c.key_width(), c.value_width())},
-                   {w.z, z},
-                   {w.a, log_decays}});
+                   {in_ranks ? w.z_latent : w.z, in_ranks ? z_latent : z},
+                   {in_ranks ? w.a_latent : w.a, in_ranks ? a_latent : log_decays}});
+  if (in_ranks) linear(z_latent, w.z, z);
+  if (in_ranks) linear(a_latent, w.a, log_decays);
   convolve(input, states.memory, qkv);
-  if (c.kind == Mixer::gated_delta) {
+  if (c.has_delta_rule()) {
     linear(input.x, w.b, rates);
     normalize_keys_and_queries(c, qkv);
     apply_activation(Activation::sigmoid, {}, rates);
@@ -199,16 +207,13 @@ void mix_by_convolution(const MixerInput& input, const MixerStates& states, Tens
 }  // namespace
 
 MixerMemory make_mixer_memory(const MixerConfig& config, std::int64_t sequences) {
-  MixerMemory memory{Tensor({sequences, config.taps - 1, config.channels()}), {}};
-  if (config.kind != Mixer::short_convolution)
-    memory.heads = Tensor({sequences, config.value_heads, recurrence_head_floats(config)});
-  return memory;
+  return {Tensor({sequences, config.taps - 1, config.channels()}),
+          Tensor({sequences, config.value_heads, recurrence_head_floats(config)})};
 }
 
 std::int64_t mixer_memory_floats(const MixerConfig& config) {
-  const auto inputs = (config.taps - 1) * config.channels();
-  if (config.kind == Mixer::short_convolution) return inputs;
-  return inputs + config.value_heads * recurrence_head_floats(config);
+  return (config.taps - 1) * config.channels() +
+         config.value_heads * recurrence_head_floats(config);
 }
 
 void apply_mixer(const MixerInput& input, const MixerStates& states, TensorView output) {

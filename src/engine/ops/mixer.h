@@ -1,6 +1,7 @@
-// Mixers in place of attention: gated delta nets (arXiv 2412.06464), Mamba 2 (arXiv 2405.21060) and
-// short convolutions; MixerConfig in qkscope/model.h has the formulas. Every result of a sequence
-// depends on that sequence alone. All tensors are contiguous float32.
+// Mixers in place of attention: gated delta nets (arXiv 2412.06464), Kimi Delta Attention (arXiv
+// 2510.26692), Mamba 2 (arXiv 2405.21060) and short convolutions; MixerConfig in qkscope/model.h
+// has the formulas. Every result of a sequence depends on that sequence alone. All tensors are
+// contiguous float32.
 #pragma once
 
 #include <span>
@@ -14,10 +15,11 @@ namespace qkscope {
 // Memory of past tokens, for the sequences of a batch or for the slots of a cache. The memory of a
 // head is its state before the current chunk, and of the rows of that chunk k (chunk, d_key), the
 // values written to the state (chunk, d_value) and the logarithms of the decays (chunk): a sequence
-// that continues has the bits of a sequence that runs at once.
+// that continues has the bits of a sequence that runs at once. Kimi Delta Attention has no chunks:
+// the memory of a head is its state, in blocks of rows::kStateColumns columns.
 struct MixerMemory {
   Tensor inputs;  // (sequences, taps - 1, channels) last inputs of the convolution
-  Tensor heads;   // (sequences, value_heads, floats of a head); empty in a short convolution
+  Tensor heads;   // (sequences, value_heads, floats of a head)
 };
 MixerMemory make_mixer_memory(const MixerConfig& config, std::int64_t sequences);
 std::int64_t mixer_memory_floats(const MixerConfig& config);     // of one sequence
@@ -41,16 +43,17 @@ struct MixerInput {
 // Computes output (rows, value_heads, d_value): the whole mixer except the output projection.
 void apply_mixer(const MixerInput& input, const MixerStates& states, TensorView output);
 
-// Linear recurrence of a gated delta net or of Mamba 2: output (rows, value_heads, d_value) = Sᵀ q.
-// It runs in chunks of 64 tokens: within a chunk, the values to write to the state are known (Mamba
-// 2) or the solution of a triangular system (the WY representation of the delta rule, arXiv
-// 2406.06484), and everything else is matrix products.
+// Linear recurrence of a mixer: output (rows, value_heads, d_value) = Sᵀ q. It runs in chunks of 64
+// tokens: within a chunk, the values to write to the state are known (Mamba 2) or the solution of a
+// triangular system (the WY representation of the delta rule, arXiv 2406.06484), and everything
+// else is matrix products. Kimi Delta Attention, where a pair of keys has a decay for each channel,
+// runs token by token.
 struct LinearRecurrenceInput {
   const MixerConfig& config;
   ConstTensorView qkv;         // (rows, channels): q, k and v; those of the delta rule have their
                                // unit length and scale
   ConstTensorView rates;       // (rows, value_heads)
-  ConstTensorView log_decays;  // (rows, value_heads)
+  ConstTensorView log_decays;  // (rows, decays)
   std::span<const Sequence> sequences;
   std::span<const std::int64_t> state_rows = {};  // as in MixerInput
   const MixerMemory* past = nullptr;              // as in MixerInput

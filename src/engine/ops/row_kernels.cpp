@@ -68,6 +68,46 @@ HWY_INLINE float dot(const float* x, const float* y, std::int64_t count) {
   });
 }
 
+// The first loop over the rows of the state reads Sᵀ k and Sᵀ q, both of the decayed state, with
+// one accumulator per column; the second loop writes. The output is Sᵀ q + (q·k) w.
+void delta_rule_step_kernel(const DeltaRuleToken& token, float* state, float* output) {
+  constexpr std::int64_t kVectors = kFloats == 4 ? 8 : 4;  // as many as registers hold
+  static_assert(kStateColumns % (kVectors * kFloats) == 0);
+  const auto q_k = hn::Set(kTag, dot(token.q, token.k, token.n));
+  const auto rate = hn::Set(kTag, token.rate);
+  for (std::int64_t column = 0; column < kStateColumns; column += kVectors * kFloats) {
+    FloatVector predicted[kVectors];
+    FloatVector read[kVectors];
+    for (std::int64_t v = 0; v < kVectors; ++v) predicted[v] = read[v] = hn::Zero(kTag);
+    for (std::int64_t i = 0; i < token.n; ++i) {
+      const float* const row = state + i * kStateColumns + column;
+      const auto k = hn::Set(kTag, token.k[i] * token.decays[i]);
+      const auto q = hn::Set(kTag, token.q[i] * token.decays[i]);
+#pragma GCC unroll 8
+      for (std::int64_t v = 0; v < kVectors; ++v) {
+        const auto s = hn::LoadU(kTag, row + v * kFloats);
+        predicted[v] = hn::MulAdd(k, s, predicted[v]);
+        read[v] = hn::MulAdd(q, s, read[v]);
+      }
+    }
+    for (std::int64_t v = 0; v < kVectors; ++v) {
+      const auto at = column + v * kFloats;
+      auto& written = predicted[v];
+      written = hn::Mul(rate, hn::Sub(hn::LoadU(kTag, token.v + at), written));
+      hn::StoreU(hn::MulAdd(q_k, written, read[v]), kTag, output + at);
+    }
+    for (std::int64_t i = 0; i < token.n; ++i) {
+      float* const row = state + i * kStateColumns + column;
+      const auto k = hn::Set(kTag, token.k[i]);
+      const auto decay = hn::Set(kTag, token.decays[i]);
+#pragma GCC unroll 8
+      for (std::int64_t v = 0; v < kVectors; ++v)
+        hn::StoreU(hn::MulAdd(k, predicted[v], hn::Mul(decay, hn::LoadU(kTag, row + v * kFloats))),
+                   kTag, row + v * kFloats);
+    }
+  }
+}
+
 void dot_products_kernel(const DotProductInput& input, float factor, float* out) {
   for (std::int64_t row = 0; row < input.rows; ++row)
     out[row] = factor * dot(input.x, input.y + row * input.stride, input.n);
@@ -330,6 +370,9 @@ QKSCOPE_EXPORT_KERNEL(void, add_scaled,
                       (x, y, count, factor));
 QKSCOPE_EXPORT_KERNEL(void, multiply_by_exp, (float* x, const float* exponents, std::int64_t count),
                       (x, exponents, count));
+QKSCOPE_EXPORT_KERNEL(void, delta_rule_step,
+                      (const DeltaRuleToken& token, float* state, float* output),
+                      (token, state, output));
 QKSCOPE_EXPORT_KERNEL(void, convolve, (const ConvolutionInput& input, std::int64_t count, float* y),
                       (input, count, y));
 QKSCOPE_EXPORT_KERNEL(void, dot_products, (const DotProductInput& input, float factor, float* out),

@@ -16,8 +16,22 @@ void add_scaled(float* x, const float* y, std::int64_t count, float factor);
 
 void multiply_by_exp(float* x, const float* exponents, std::int64_t count);  // x *= exp(exponents)
 
-// One output row of a causal convolution, y[i] = bias[i] + sum over t of weight[t][i] x[t][i],
-// optionally followed by SiLU.
+// One token of the gated delta rule in kStateColumns columns of a state S (n, kStateColumns), whose
+// row i decays by decays[i]:
+//   S = diag(decays) S, w = rate (v - Sᵀ k), S += k wᵀ, output = Sᵀ q.
+inline constexpr std::int64_t kStateColumns = 64;
+struct DeltaRuleToken {
+  const float* q;       // (n)
+  const float* k;       // (n)
+  const float* decays;  // (n)
+  const float* v;       // (kStateColumns)
+  float rate;
+  std::int64_t n;
+};
+void delta_rule_step(const DeltaRuleToken& token, float* state, float* output);
+
+// y[i] = bias[i] + sum over t of weight[t][i] x[t][i], one column of a causal convolution, or SiLU
+// of that.
 struct ConvolutionInput {
   const float* const* x;  // (taps) rows
   const float* weight;    // (taps, ...), rows `stride` apart

@@ -66,11 +66,23 @@ TEST(ForwardFlop, LatentAttentionCountsItsProducts) {
   model.d_model = 7;
   model.n_heads = model.n_kv_heads = 2;
   model.d_head = 5;
-  model.ropes.resize(1);
-  model.ropes[0].dim = 2;
-  model.latent = {.kv_rank = 4, .q_rank = 6, .d_value = 8};
+  model.latent = {.kv_rank = 4, .q_rank = 6, .d_value = 8, .d_shared = 2};
   const double weights = 7 * 6 + 6 * 10 + 7 * (4 + 2) + 4 * 2 * (3 + 8) + 2 * 8 * 7;
   EXPECT_EQ(forward_flop(model, 1), 2 * weights + 2 * 2 * (5 + 8));
+}
+
+// Kimi Linear: gates of the decay and of the output are products of two narrow matrices.
+TEST(ForwardFlop, GatesOfLowRankCountTheirProducts) {
+  ModelConfig model;
+  model.n_layers = 1;
+  model.layers.resize(1);
+  model.layers[0].mixer = Mixer::kimi_delta;
+  model.layers[0].mlp = false;
+  model.d_model = 7;
+  model.mixer = {
+      .kind = Mixer::kimi_delta, .key_heads = 2, .value_heads = 2, .d_key = 3, .d_value = 3};
+  const double weights = 7 * (4 * 6 + 2) + 2 * (7 * 3 + 3 * 6);  // q, k, v, o, b; both gates
+  EXPECT_EQ(forward_flop(model, 1), 2 * weights + 8 * 6 * 3);
 }
 
 }  // namespace

@@ -401,6 +401,19 @@ TEST_F(StatsRun, LatentAttentionHasStatisticsOfQueriesAndKeys) {
       << refused.err;
 }
 
+// Layers with Kimi Delta Attention are left out.
+TEST_F(StatsRun, LatentAttentionWithoutRopeHasStatistics) {
+  write_text(file("docs.jsonl"), R"({"id": 0, "text": "+-*/.,!#$%&'()+-/*!,.(+)#"})");
+  const auto run =
+      stats("out", fmt::format("--set model.name={} --set tokenizer.name={}",
+                               source_path("tests/golden/kimi_linear"), tiny_checkpoint()));
+  ASSERT_EQ(run.status, 0) << run.err;
+  const auto statistics = read_statistics(file("out"));
+  EXPECT_EQ(statistics.dim, 16);
+  for (const auto& [key, layers] : statistics.moments) EXPECT_NE(key.first, VectorKind::value);
+  EXPECT_EQ(statistics.moment_layers, (std::vector<std::int64_t>{2}));
+}
+
 TEST_F(StatsRun, RefusesAFolderThatHoldsACapture) {
   write_config("");
   ASSERT_EQ(capture("out").status, 0);

@@ -50,7 +50,8 @@ TEST(Generate, CachedGenerationMatchesWholePasses) {
   for (const auto* name :
        {"llama_gqa", "mistral_window", "smollm3_windows", "gpt2", "gpt_neox", "rope_dynamic_long",
         "rope_longrope_long", "ministral3", "qwen3_5_text", "olmo_hybrid", "lfm2_bias",
-        "falcon_h1_norm", "granitemoehybrid", "nemotron_h_experts", "gemma4_text"}) {
+        "falcon_h1_norm", "granitemoehybrid", "nemotron_h_experts", "gemma4_text", "kimi_linear",
+        "kimi_linear_one_tensor"}) {
     const auto model = load_golden(name);
     const auto found = generate_one(model, kPrompt, new_tokens(40));
     EXPECT_EQ(found.ids, without_cache(model, kPrompt, 40)) << name;

@@ -82,10 +82,10 @@ TEST(KeyValueCache, PiecesMayCrossKeyBlocks) {
   }
 }
 
-// Gated delta nets and Mamba 2 process chunks of 64 tokens.
+// Gated delta nets and Mamba 2 process chunks of 64 tokens, Kimi Delta Attention single tokens.
 TEST(KeyValueCache, PiecesMayCrossChunksOfARecurrence) {
   for (const auto* name : {"qwen3_next_long", "olmo_hybrid", "lfm2", "falcon_h1",
-                           "granitemoehybrid_dense", "nemotron_h"}) {
+                           "granitemoehybrid_dense", "nemotron_h", "kimi_linear_long"}) {
     const auto model = load_golden(name);
     expect_same_bits(model, random_ids(200, model.config().vocab_size, 9),
                      {62, 1, 1, 1, 2, 61, 70, 1});

@@ -119,16 +119,15 @@ TEST_P(Edit, AConstantAddedToScoresOnlyChangesRounding) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Edit,
-                         testing::Values("llama_gqa", "mistral_window", "qwen3", "smollm3_list",
-                                         "gemma3_text", "glm4", "mllama_text", "ministral3",
-                                         "gpt_neox", "gpt2_scaled_by_layer", "olmo2", "gemma2",
-                                         "qwen3_moe", "mixtral", "gpt_oss", "cohere2",
-                                         "hunyuan_v1_dense", "nanochat", "glm4_moe", "afmoe",
-                                         "deepseek_v3", "deepseek_v3_no_q_latent", "llama4_text",
-                                         "qwen3_5_text", "olmo_hybrid", "lfm2", "falcon_h1",
-                                         "granitemoehybrid", "nemotron_h", "gemma4_text"),
-                         [](const auto& family) { return std::string(family.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Families, Edit,
+    testing::Values("llama_gqa", "mistral_window", "qwen3", "smollm3_list", "gemma3_text", "glm4",
+                    "mllama_text", "ministral3", "gpt_neox", "gpt2_scaled_by_layer", "olmo2",
+                    "gemma2", "qwen3_moe", "mixtral", "gpt_oss", "cohere2", "hunyuan_v1_dense",
+                    "nanochat", "glm4_moe", "afmoe", "deepseek_v3", "deepseek_v3_no_q_latent",
+                    "llama4_text", "qwen3_5_text", "olmo_hybrid", "lfm2", "falcon_h1",
+                    "granitemoehybrid", "nemotron_h", "gemma4_text", "kimi_linear"),
+    [](const auto& family) { return std::string(family.param); });
 
 // A query that attends to one key has exactly the value of that key as z, even for keys that were
 // masked.

@@ -67,7 +67,9 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "falcon_h1_norm",
                                  "granitemoehybrid_dense",
                                  "nemotron_h",
-                                 "nemotron_h_bias"};
+                                 "nemotron_h_bias",
+                                 "kimi_linear_long",
+                                 "kimi_linear_sparse"};
 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocabulary, unsigned seed) {
   std::mt19937 generator(seed);
@@ -379,6 +381,27 @@ TEST(Hooks, LayersWithoutAttentionHaveHooksOfTheirMixer) {
                            "attention are 3");
   }
   EXPECT_THROW(names_of({"blocks.3.mixer.hook_in"}), Error);
+}
+
+// Layers of Kimi Linear have latent attention or Kimi Delta Attention.
+TEST(Hooks, LatentsOfAHybridModelAreThoseOfLayersWithAttention) {
+  const auto model = load_golden("kimi_linear_long").config;  // attention in layer 2 of 4
+  const auto names_of = [&](const std::string& pattern) {
+    std::vector<std::string> names;
+    for (const auto point : match_hooks(model, std::vector{pattern}))
+      names.push_back(hook_name(point));
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names_of("blocks.*.attn.hook_kv_latent"), Names{"blocks.2.attn.hook_kv_latent"});
+  EXPECT_EQ(names_of("blocks.*.attn.hook_rot_q"), Names{"blocks.2.attn.hook_rot_q"});
+  EXPECT_EQ(names_of("*.mixer.hook_state"),
+            (Names{"blocks.0.mixer.hook_state", "blocks.1.mixer.hook_state",
+                   "blocks.3.mixer.hook_state"}));
+  EXPECT_THROW(names_of("blocks.2.mixer.hook_in"), Error);
+  EXPECT_EQ(bad_input_message([&] { names_of("blocks.0.attn.hook_kv_latent"); }),
+            "hook 'blocks.0.attn.hook_kv_latent': layer 0 of this kimi_linear model has no "
+            "attention; layers with attention are 2");
 }
 
 // Layers of Nemotron-H have one part; those of Falcon-H1 have attention and a mixer.

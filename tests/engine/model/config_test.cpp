@@ -607,6 +607,92 @@ TEST(Config, Gemma4LayersDifferInHeadsAndShareKeys) {
                "rope_type is 'proportional', supported are default");
 }
 
+// Published files have a section linear_attn_config, whose lists count layers from 1; transformers
+// writes keys of its own.
+TEST(Config, KimiLinearIsRead) {
+  const auto base = with(llama(), R"({"model_type": "kimi_linear", "num_hidden_layers": 5,
+    "num_key_value_heads": 4, "qk_rope_head_dim": 6, "qk_nope_head_dim": 10, "head_dim": 3})");
+  const auto read = [&](const std::string& changes) {
+    return parse_model_config(with(base, changes), "c");
+  };
+  const auto plain = read("{}");
+  EXPECT_EQ(list_layers(plain, true), "4");  // every fourth layer but layer 0
+  EXPECT_TRUE(plain.ropes.empty() && plain.layers[4].rope == -1 && plain.layers[0].rope == -1);
+  EXPECT_TRUE(plain.latent.kv_rank == 512 && plain.latent.q_rank == 0 &&
+              plain.latent.d_shared == 6 && plain.latent.d_value == 128);
+  EXPECT_TRUE(plain.d_head == 16 && plain.attention_scale == 0.25);
+  EXPECT_TRUE(plain.mixer.kind == Mixer::kimi_delta && plain.mixer.key_heads == 32 &&
+              plain.mixer.value_heads == 32 && plain.mixer.d_key == 128 &&
+              plain.mixer.d_value == 128 && plain.mixer.taps == 4);
+  EXPECT_TRUE(plain.experts.count == 256 && plain.experts.per_token == 8 &&
+              plain.experts.d_mlp == 1024 && plain.experts.sigmoid && plain.experts.normalized &&
+              plain.experts.shared_d_mlp == 1024 && plain.experts.groups == 1);
+  EXPECT_DOUBLE_EQ(plain.experts.weight_scale, 2.446);
+  EXPECT_TRUE(!plain.layers[0].experts && plain.layers[1].experts);
+  auto unlimited = base;
+  unlimited.erase("max_position_embeddings");
+  EXPECT_EQ(parse_model_config(unlimited, "c").max_positions, 1048576);
+  EXPECT_EQ(parse_model_config(with(unlimited, R"({"model_max_length": 77})"), "c").max_positions,
+            77);
+
+  const auto published = read(R"({"num_experts": 8, "num_experts_per_token": 3,
+    "num_expert_group": 4, "topk_group": 2, "num_shared_experts": 2, "moe_renormalize": false,
+    "moe_intermediate_size": 10, "mla_use_nope": true, "first_k_dense_replace": 2,
+    "linear_head_dim": 99, "linear_attn_config": {"head_dim": 7, "num_heads": 3,
+    "short_conv_kernel_size": 3, "full_attn_layers": [2, 5], "kda_layers": [1, 3, 4]}})");
+  EXPECT_EQ(list_layers(published, true), "1, 4");
+  EXPECT_TRUE(published.mixer.d_key == 7 && published.mixer.value_heads == 3 &&
+              published.mixer.taps == 3 && published.mixer.decays() == 21);
+  EXPECT_TRUE(published.experts.per_token == 3 && published.experts.groups == 4 &&
+              published.experts.chosen_groups == 2 && !published.experts.normalized &&
+              published.experts.shared_d_mlp == 20);
+  EXPECT_TRUE(!published.layers[1].experts && published.layers[2].experts);
+
+  const auto saved = read(R"({"linear_num_heads": 2, "linear_head_dim": 9, "q_lora_rank": 20,
+    "linear_conv_kernel_dim": 5, "n_group": 2, "num_local_experts": 8, "num_experts_per_tok": 2,
+    "norm_topk_prob": false, "n_shared_experts": 0,
+    "mlp_layer_types": ["sparse", "dense", "dense", "dense", "sparse"], "layer_types":
+    ["linear_attention", "full_attention", "linear_attention", "full_attention", "full_attention"]})");
+  EXPECT_EQ(list_layers(saved, false), "0, 2");
+  EXPECT_TRUE(saved.mixer.d_value == 9 && saved.mixer.key_heads == 2 && saved.mixer.taps == 5);
+  EXPECT_TRUE(saved.latent.q_rank == 20 && saved.experts.groups == 2 && saved.experts.count == 8 &&
+              !saved.experts.normalized && saved.experts.shared_d_mlp == 0);
+  EXPECT_TRUE(saved.layers[0].experts && !saved.layers[1].experts && saved.layers[4].experts);
+  EXPECT_FALSE(
+      read(R"({"num_hidden_layers": 1, "layer_types": ["full_attention"]})").has_recurrence());
+}
+
+TEST(Config, UnsupportedVariantsOfKimiLinearAreRefused) {
+  const auto base = with(llama(), R"({"model_type": "kimi_linear", "num_hidden_layers": 5,
+    "num_key_value_heads": 4, "qk_rope_head_dim": 6, "qk_nope_head_dim": 10})");
+  const auto reject = [&](const std::string& changes, const std::string& part) {
+    expect_error(with(base, changes), part);
+  };
+  const auto lists = [](const std::string& attention, const std::string& kimi) {
+    return R"({"linear_attn_config": {"full_attn_layers": )" + attention + R"(, "kda_layers": )" +
+           kimi + "}}";
+  };
+  reject(R"({"num_hidden_layers": 4})",
+         "linear_attn_config: 'full_attn_layers' is absent, expected "
+         "at least one layer with attention");
+  reject(lists("[]", "[1, 2, 3, 4, 5]"), "at least one layer with attention");
+  for (const auto* kimi : {"[1, 2, 3]", "[1, 2, 3, 4, 5]", "[0, 1, 2, 3]", "[1, 2, 3, 4, 6]"})
+    reject(lists("[5]", kimi),
+           "expected every layer from 1 to 5 either here or in full_attn_layers");
+  reject(R"({"mla_use_nope": false})",
+         "'mla_use_nope' is false, expected true: kimi_linear models "
+         "with RoPE are not supported");
+  reject(R"({"moe_router_activation_func": "softmax"})", "'moe_router_activation_func' is");
+  reject(R"({"moe_layer_freq": 2})", "'moe_layer_freq' is 2, expected 1");
+  reject(R"({"mlp_layer_types": ["dense"]})", "expected dense or sparse for every layer");
+  reject(R"({"num_key_value_heads": 2})", "'num_key_value_heads' is 2");
+  reject(R"({"hidden_act": "gelu"})", "expected silu");
+  reject(R"({"linear_head_dim": 70000})",
+         "32 heads of dimension 70000, expected at most 65536 of both");
+  reject(R"({"linear_attn_config": {"num_heads": 0}})", "linear_attn_config: 'num_heads' is 0");
+  reject(R"({"linear_attn_config": {"short_conv_kernel_size": 1}})", "from 2 to 16");
+}
+
 // Layers with a gated delta net: given by layer_types, or all but every n-th layer.
 TEST(Config, HybridFamiliesAreRead) {
   const auto base = with(llama(), R"({"num_hidden_layers": 4, "head_dim": 8})");

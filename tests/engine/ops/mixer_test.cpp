@@ -31,6 +31,13 @@ constexpr MixerConfig kMamba2{.kind = Mixer::mamba2,
                               .most_rate = 1.5,
                               .gate_before_norm = true,
                               .convolution_bias = true};
+// More columns than one block of the kernel has.
+constexpr MixerConfig kKimi{.kind = Mixer::kimi_delta,
+                            .key_heads = 3,
+                            .value_heads = 3,
+                            .d_key = 70,
+                            .d_value = 70,
+                            .taps = 4};
 constexpr MixerConfig kShort{.kind = Mixer::short_convolution,
                              .value_heads = 1,
                              .d_value = 16,
@@ -43,12 +50,12 @@ struct RuleInput {
   Tensor log_decays;
 };
 
-// Unit keys and scaled unit queries; rates in (0, scale); memories of heads from one token to the
-// whole text.
+// Unit keys and scaled unit queries; rates in (0, scale); memories of heads, or of channels, from
+// one token to the whole text.
 RuleInput random_rule_input(const MixerConfig& config, std::int64_t rows, double scale) {
   RuleInput input{random_tensor({rows, config.channels()}, 1),
                   random_tensor({rows, config.value_heads}, 2),
-                  random_tensor({rows, config.value_heads}, 3)};
+                  random_tensor({rows, config.decays()}, 3)};
   for (std::int64_t row = 0; row < rows; ++row)
     for (std::int64_t head = 0; head < 2 * config.key_heads; ++head) {
       float* const x = input.qkv.data<float>() + row * config.channels() + head * config.d_key;
@@ -61,8 +68,11 @@ RuleInput random_rule_input(const MixerConfig& config, std::int64_t rows, double
   for (std::int64_t i = 0; i < input.rates.size(); ++i) {
     float& rate = input.rates.data<float>()[i];
     rate = static_cast<float>(scale / (1.0 + std::exp(-rate)));
+  }
+  for (std::int64_t i = 0; i < input.log_decays.size(); ++i) {
     float& decay = input.log_decays.data<float>()[i];
-    const double speed = std::pow(10.0, 1.0 - 2.0 * static_cast<double>(i % config.value_heads));
+    const auto kinds = std::min<std::int64_t>(4, config.decays());
+    const double speed = std::pow(10.0, 1.0 - 2.0 * static_cast<double>(i % kinds));
     decay = static_cast<float>(-speed * std::log1p(std::exp(static_cast<double>(decay))));
   }
   return input;
@@ -86,13 +96,15 @@ RuleResult step_by_step(const MixerConfig& c, const RuleInput& input) {
       const float* k = q + c.key_width();
       const float* v = all + 2 * c.key_width() + head * c.d_value;
       const auto gate = row * c.value_heads + head;
-      const double decay = std::exp(static_cast<double>(input.log_decays.data<float>()[gate]));
+      const bool by_channel = c.kind == Mixer::kimi_delta;
+      const float* const logs = input.log_decays.data<float>() + gate * (by_channel ? c.d_key : 1);
       const double rate = input.rates.data<float>()[gate];
       double* s = result.state.data() + head * c.d_key * c.d_value;
-      for (std::int64_t i = 0; i < c.d_key * c.d_value; ++i) s[i] *= decay;
+      for (std::int64_t i = 0; i < c.d_key * c.d_value; ++i)
+        s[i] *= std::exp(static_cast<double>(logs[by_channel ? i / c.d_value : 0]));
       for (std::int64_t j = 0; j < c.d_value; ++j) {
         double predicted = 0.0;
-        for (std::int64_t i = 0; i < c.d_key && c.kind == Mixer::gated_delta; ++i)
+        for (std::int64_t i = 0; i < c.d_key && c.has_delta_rule(); ++i)
           predicted += s[i * c.d_value + j] * k[i];
         delta[as_index(j)] = rate * (v[j] - predicted);
       }
@@ -163,6 +175,27 @@ TEST(Mamba2, ChunksAgreeWithTheRecurrenceInFloat64At4096Tokens) {
   std::printf("relative error %.1e, of the last state %.1e\n", error, state_error);
 }
 
+// Token by token in float32, with a decay for each channel: a product that follows a decay of 0
+// leaves nothing, and no factor exceeds 1.
+TEST(KimiDelta, TokensAgreeWithTheRecurrenceInFloat64At4096Tokens) {
+  constexpr std::int64_t kTokens = 4096;
+  auto input = random_rule_input(kKimi, kTokens, 1.0);
+  for (std::int64_t i = 0; i < input.log_decays.size(); i += 997)
+    input.log_decays.data<float>()[i] = -1e4f;  // forgets a channel
+  const auto expected = step_by_step(kKimi, input);
+  const std::vector<Sequence> sequences = {{.begin = 0, .length = kTokens}};
+  const std::vector<std::int64_t> last = {kTokens - 1};
+  Tensor output({kTokens, kKimi.value_heads, kKimi.d_value});
+  auto state = state_tensor(kKimi, 1);
+  linear_recurrence({kKimi, input.qkv, input.rates, input.log_decays, sequences, last},
+                    {.rows = state}, output);
+  const auto error = relative_error(output, expected.output);
+  const auto state_error = relative_error(state, expected.state);
+  EXPECT_LT(error, 2e-6);
+  EXPECT_LT(state_error, 2e-6);
+  std::printf("relative error %.1e, of the last state %.1e\n", error, state_error);
+}
+
 TEST(GatedDelta, StatesAfterChosenRowsAreThoseOfShorterTexts) {
   const auto input = random_rule_input(kConfig, 200, 1.0);
   const std::vector<Sequence> sequences = {{.begin = 0, .length = 200}};
@@ -189,24 +222,28 @@ TEST(GatedDelta, StatesAfterChosenRowsAreThoseOfShorterTexts) {
 // Weights whose matrices are views of `values`.
 struct RandomWeights {
   explicit RandomWeights(std::int64_t d_model, const MixerConfig& c = kConfig) : config(c) {
-    const auto linear = [&](std::int64_t rows) {
-      values.push_back(random_tensor({rows, d_model}, static_cast<unsigned>(values.size()), 0.3f));
+    const auto linear = [&](std::int64_t rows, std::int64_t width = 0) {
+      values.push_back(random_tensor({rows, width > 0 ? width : d_model},
+                                     static_cast<unsigned>(values.size()), 0.3f));
       return Linear{{values.back().view()}, {}};
     };
     const bool is_short = c.kind == Mixer::short_convolution;
     weights.q = linear(std::max<std::int64_t>(1, c.key_width()));
     weights.k = linear(is_short ? c.value_width() : c.key_width());
     weights.v = linear(c.value_width());
-    weights.z = linear(c.value_width());
+    const bool is_kimi = c.kind == Mixer::kimi_delta;
+    weights.z = linear(c.value_width(), is_kimi ? c.d_value : 0);
     weights.b = linear(c.value_heads);
-    weights.a = linear(c.value_heads);
+    weights.a = linear(c.decays(), is_kimi ? c.d_key : 0);
+    if (is_kimi) weights.z_latent = linear(c.d_value);
+    if (is_kimi) weights.a_latent = linear(c.d_key);
     const auto floats = [](std::int64_t count, unsigned seed, float spread) {
       const auto tensor = random_tensor({count}, seed, spread);
       return std::vector<float>(tensor.data<float>(), tensor.data<float>() + count);
     };
     weights.convolution = floats(c.taps * c.channels(), 11, 0.5f);
     weights.a_log = floats(c.value_heads, 12, 2.0f);
-    weights.dt_bias = floats(c.value_heads, 13, 1.0f);
+    weights.dt_bias = floats(c.decays(), 13, 1.0f);
     weights.norm = floats(c.kind == Mixer::mamba2 ? c.value_width() : c.d_value, 14, 1.0f);
     if (c.convolution_bias) weights.convolution_bias = floats(c.channels(), 15, 0.5f);
     if (c.kind == Mixer::mamba2) weights.skip = floats(c.value_heads, 16, 1.0f);
@@ -295,7 +332,7 @@ TEST_P(EveryMixer, StatesAfterChosenRowsAreThoseOfShorterTexts) {
     EXPECT_TRUE(same_rows(chosen, number, states({{.begin = 20, .length = row - 19}}, {row})));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, EveryMixer, testing::Values(kConfig, kMamba2, kShort),
+INSTANTIATE_TEST_SUITE_P(Kinds, EveryMixer, testing::Values(kConfig, kMamba2, kShort, kKimi),
                          [](const auto& kind) { return std::to_string(kind.index); });
 
 double at(const WeightMatrix& matrix, std::int64_t row, std::int64_t column) {
@@ -354,6 +391,10 @@ double silu_of(double value) {
   return value / (1.0 + std::exp(-value));
 }
 
+double sigmoid_of(double value) {
+  return 1.0 / (1.0 + std::exp(-value));
+}
+
 // Projections of rows of x, in float64.
 std::vector<double> project_rows(const Linear& linear, const Tensor& x) {
   const auto out = linear.weight.values.dim(0);
@@ -372,7 +413,8 @@ std::vector<double> convolve_rows(const RandomWeights& net, const std::vector<do
   std::vector<double> y(x.size());
   for (std::int64_t i = 0; i < std::ssize(x); ++i) {
     const auto channel = first + i % width;
-    y[as_index(i)] = net.weights.convolution_bias[as_index(channel)];
+    const auto& bias = net.weights.convolution_bias;
+    y[as_index(i)] = bias.empty() ? 0.0f : bias[as_index(channel)];
     for (std::int64_t t = 0; t < c.taps; ++t) {
       const auto from = i - (c.taps - 1 - t) * width;
       if (from >= 0)
@@ -394,6 +436,62 @@ TEST(ShortConvolution, AgreesWithPlainLoops) {
   const auto convolved = convolve_rows(net, values, kShort.value_width(), 0);
   for (std::size_t i = 0; i < values.size(); ++i)
     EXPECT_NEAR(output.data<float>()[i], convolved[i] * after[i], 2e-5);
+}
+
+Tensor rounded(const std::vector<double>& values, std::int64_t width) {
+  Tensor rows({std::ssize(values) / width, width});
+  std::ranges::transform(values, rows.data<float>(),
+                         [](double x) { return static_cast<float>(x); });
+  return rows;
+}
+
+// The whole net in float64 around the recurrence, which the test above covers: projections,
+// convolution, unit lengths, rates, decays, norm and gate.
+TEST(KimiDelta, AgreesWithPlainLoops) {
+  const auto& c = kKimi;
+  const RandomWeights net(kModelWidth, c);
+  const auto& w = net.weights;
+  constexpr std::int64_t kTokens = 9;
+  const auto x = random_tensor({kTokens, kModelWidth}, 7);
+  const auto output = run_net(net, x, {{.begin = 0, .length = kTokens}});
+  auto q = convolve_rows(net, project_rows(w.q, x), c.key_width(), 0);
+  auto k = convolve_rows(net, project_rows(w.k, x), c.key_width(), c.key_width());
+  auto v = convolve_rows(net, project_rows(w.v, x), c.value_width(), 2 * c.key_width());
+  for (auto* part : {&q, &k, &v})
+    for (double& value : *part) value = silu_of(value);
+  auto decays = project_rows(w.a, rounded(project_rows(w.a_latent, x), c.d_key));
+  for (std::size_t i = 0; i < decays.size(); ++i) {
+    const auto channel = i % w.dt_bias.size();
+    const double speed = std::exp(static_cast<double>(w.a_log[channel / as_index(c.d_key)]));
+    decays[i] = -speed * std::log1p(std::exp(decays[i] + static_cast<double>(w.dt_bias[channel])));
+  }
+  auto rates = project_rows(w.b, x);
+  for (double& rate : rates) rate = sigmoid_of(rate);
+  Tensor qkv({kTokens, c.channels()});
+  for (std::int64_t row = 0; row < kTokens; ++row)
+    for (std::int64_t channel = 0; channel < c.channels(); ++channel) {
+      const auto part = channel / c.key_width();
+      const auto& from = part == 0 ? q : part == 1 ? k : v;
+      const auto at = row * c.key_width() + channel % c.key_width();
+      double squares = 1e-6;
+      for (auto i = at / c.d_key * c.d_key; i < (at / c.d_key + 1) * c.d_key; ++i)
+        squares += from[as_index(i)] * from[as_index(i)];
+      const double length = part == 2 ? 1.0 : std::sqrt(squares * (part == 0 ? 70.0 : 1.0));
+      qkv.data<float>()[row * c.channels() + channel] =
+          static_cast<float>(from[as_index(at)] / length);
+    }
+  const auto expected =
+      step_by_step(c, {std::move(qkv), rounded(rates, c.value_heads), rounded(decays, c.decays())});
+  const auto z = project_rows(w.z, rounded(project_rows(w.z_latent, x), c.d_value));
+  for (std::size_t i = 0; i < z.size(); ++i) {
+    const auto head = i / as_index(c.d_value) * as_index(c.d_value);
+    double squares = 0.0;
+    for (std::size_t j = head; j < head + as_index(c.d_value); ++j)
+      squares += expected.output[j] * expected.output[j];
+    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(c.d_value) + c.norm_eps);
+    EXPECT_NEAR(output.data<float>()[i],
+                expected.output[i] * scale * w.norm[i - head] * sigmoid_of(z[i]), 2e-5);
+  }
 }
 
 // The whole net, token by token in float64: convolution, limited steps, recurrence, skip, gate and

@@ -72,6 +72,39 @@ TEST_P(RowKernels, SoftCapIsTanhRoundedFromFloat64) {
 }
 
 // gelu(x) / x = (1 + erf(x / sqrt 2)) / 2 in float32, from an erf that is rounded once.
+// One token against the formula in float64.
+TEST_P(RowKernels, DeltaRuleStepAgreesWithPlainLoops) {
+  constexpr std::int64_t kRows = 37;
+  constexpr auto kColumns = rows::kStateColumns;
+  auto state = random_tensor({kRows, kColumns}, 1);
+  const auto before = random_tensor({kRows, kColumns}, 1);
+  const auto q = random_tensor({kRows}, 2, 0.2f);
+  const auto k = random_tensor({kRows}, 3, 0.2f);
+  const auto v = random_tensor({kColumns}, 4);
+  auto decays = random_tensor({kRows}, 5);
+  for (std::int64_t i = 0; i < kRows; ++i)
+    decays.data<float>()[i] = std::abs(std::sin(decays.data<float>()[i]));
+  std::vector<float> output(kColumns);
+  rows::delta_rule_step(
+      {q.data<float>(), k.data<float>(), decays.data<float>(), v.data<float>(), 0.7f, kRows},
+      state.data<float>(), output.data());
+  for (std::int64_t j = 0; j < kColumns; ++j) {
+    const auto decayed = [&](std::int64_t i) {
+      return static_cast<double>(before.data<float>()[i * kColumns + j]) * decays.data<float>()[i];
+    };
+    double predicted = 0.0;
+    for (std::int64_t i = 0; i < kRows; ++i) predicted += decayed(i) * k.data<float>()[i];
+    const double written = static_cast<double>(0.7f) * (v.data<float>()[j] - predicted);
+    double read = 0.0;
+    for (std::int64_t i = 0; i < kRows; ++i) {
+      const double expected = decayed(i) + k.data<float>()[i] * written;
+      EXPECT_NEAR(state.data<float>()[i * kColumns + j], expected, 2e-6);
+      read += expected * q.data<float>()[i];
+    }
+    EXPECT_NEAR(output[static_cast<std::size_t>(j)], read, 4e-6);
+  }
+}
+
 TEST_P(RowKernels, GeluUsesAnAccurateErf) {
   const auto x = range(-7.0f, 7.0f, 0.00053f);
   const std::vector<float> ones(x.size(), 1.0f);

@@ -29,7 +29,7 @@ hf: Any = transformers  # its types are incomplete
 
 INTERFACE_FAMILIES = (  # families of the interface of transformers; the native engine knows some of them too
     "afmoe", "arcee", "bitnet", "cohere", "cohere2", "deepseek_v3", "ernie4_5", "exaone4", "falcon", "falcon_h1", "gemma3n_text",
-    "glm4_moe", "gptj", "jamba", "helium", "lfm2", "llama4_text", "minimax", "nemotron", "nemotron_h", "olmoe", "opt", "phi",
+    "glm4_moe", "gptj", "jamba", "helium", "kimi_linear", "lfm2", "llama4_text", "minimax", "nemotron", "nemotron_h", "olmoe", "opt", "phi",
     "phimoe", "qwen3_5_text", "qwen3_next", "seed_oss", "stablelm",
 )
 # One golden checkpoint of every native family.
@@ -37,7 +37,7 @@ NATIVE = ("apertus", "gemma2", "gemma3_text", "gemma4_equal_heads", "glm", "glm4
           "ministral_layers", "mistral_window", "mixtral", "mllama_text", "olmo", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "qwen3_moe",
           "smollm3_list", "starcoder2", "cohere2", "exaone4", "olmoe", "afmoe", "ernie4_5", "ernie4_5_moe", "glm4_moe", "hunyuan_v1_dense",
           "minimax_m2", "nanochat", "seed_oss", "deepseek_v2", "deepseek_v3", "llama4_text", "qwen3_next", "qwen3_5_text", "olmo_hybrid",
-          "lfm2", "falcon_h1", "granitemoehybrid", "nemotron_h")
+          "lfm2", "falcon_h1", "granitemoehybrid", "nemotron_h", "kimi_linear")
 
 
 def settings(folder: Path, **capture: Any) -> dict[str, Any]:

@@ -7,17 +7,13 @@
 #include "engine/model/model_config.h"
 
 namespace qkscope {
-namespace {
 
-// Tensor names in the published checkpoints of Mixtral and MiniMax-M2.
 ExpertNames block_sparse_names() {
   return {.router = "block_sparse_moe.gate",
           .gate = "block_sparse_moe.experts.{}.w1",
           .up = "block_sparse_moe.experts.{}.w3",
           .down = "block_sparse_moe.experts.{}.w2"};
 }
-
-}  // namespace
 
 void read_expert_groups(ModelConfig& model, const ConfigReader& config, std::int64_t groups,
                         std::int64_t chosen) {
