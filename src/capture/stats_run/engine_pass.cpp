@@ -41,7 +41,7 @@ void ExternalEngineObserver::run(const Batch& batch, const RunPass& run,
   backend_->begin_pass(batch);
   backend_->keep_row_sums(statistics.wants_attention());
   const Tensor residual({batch.rows(), 1});
-  backend_->put_residual(residual);
+  backend_->set_residual(residual);
   run(batch, *this);
   backend_->finish_pass();
   for (std::int64_t layer = 0; layer < model_.config.n_layers; ++layer)

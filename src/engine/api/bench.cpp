@@ -93,8 +93,8 @@ class TimedBackend : public Backend {
  public:
   explicit TimedBackend(Backend& timed) : Backend(timed.model()), timed_(timed) {}
 
-  const std::vector<BenchPart>& parts() const { return parts_; }
-  const std::vector<BenchKernel>& kernels() const { return kernels_; }
+  const std::vector<BenchPart>& part_timings() const { return parts_; }
+  const std::vector<BenchKernel>& kernel_timings() const { return kernels_; }
 
   void begin_pass(const Batch& batch) override {
     batch_ = &batch;
@@ -115,8 +115,8 @@ class TimedBackend : public Backend {
     time("layer inputs", per_layer_flop(2), &Backend::project_per_layer_input, addition);
   }
   void scale_residual() override { time("output", 0.0, &Backend::scale_residual); }
-  void put_residual(ConstTensorView residual) override {
-    time("embedding", 0.0, &Backend::put_residual, residual);
+  void set_residual(ConstTensorView residual) override {
+    time("embedding", 0.0, &Backend::set_residual, residual);
   }
   void begin_layer(std::int64_t layer) override {
     layer_ = layer;
@@ -145,8 +145,8 @@ class TimedBackend : public Backend {
                       config().d_model),
          &Backend::project_output, addition);
   }
-  void mix(std::span<const std::int64_t> state_rows) override {
-    time("mixer", mixer_flop(), &Backend::mix, state_rows);
+  void run_recurrent_mixer(std::span<const std::int64_t> state_rows) override {
+    time("mixer", mixer_flop(), &Backend::run_recurrent_mixer, state_rows);
   }
   ConstTensorView mixer_states() override { return timed_.mixer_states(); }
   void project_mixer_output(ResidualAddition addition) override {
@@ -196,8 +196,8 @@ class TimedBackend : public Backend {
          [&](Backend& timed) { copied = timed.copy_buffer(buffer, selection); });
     return copied;
   }
-  void put_buffer(ActivationBuffer buffer, const ActivationCopy& values) override {
-    time("captured rows", 0.0, &Backend::put_buffer, buffer, values);
+  void overwrite_buffer(ActivationBuffer buffer, const ActivationCopy& values) override {
+    time("captured rows", 0.0, &Backend::overwrite_buffer, buffer, values);
   }
   void score_rows(const RowScores& out) override { time("scores", 0.0, &Backend::score_rows, out); }
   void recompute_pattern(const RowScores& edited) override {
@@ -352,8 +352,8 @@ class BenchmarkSession {
                        .best_seconds = std::ranges::min(seconds),
                        .rows = batch.rows(),
                        .activation_bytes = activation_bytes(batch.rows()),
-                       .attention = timed.kernels(),
-                       .parts = timed.parts()};
+                       .attention = timed.kernel_timings(),
+                       .parts = timed.part_timings()};
     for (const auto& part : result.parts) result.flop += part.flop;
     return result;
   }

@@ -152,7 +152,7 @@ struct KeyValueCache::State {
     return lengths[as_index(sequence)];
   }
 
-  void check(const Sequence& sequence) {
+  void check_sequence_follows_cache(const Sequence& sequence) {
     const auto cached = length(sequence.slot);
     if (sequence.past != cached)
       bad_input("cache: a batch goes on at position {} of sequence {}, of which {} are there",
@@ -167,10 +167,10 @@ struct KeyValueCache::State {
           cached, sequence.end(), sequence.slot);
   }
 
-  void check(const Batch& batch) {
+  void check_batch_follows_cache(const Batch& batch) {
     std::vector<bool> seen(lengths.size());
     for (const auto& sequence : batch.sequences) {
-      check(sequence);
+      check_sequence_follows_cache(sequence);
       if (seen[as_index(sequence.slot)])
         bad_input("cache: sequence {} is twice in a batch", sequence.slot);
       seen[as_index(sequence.slot)] = true;
@@ -240,7 +240,7 @@ void KeyValueCache::add_to(Batch& batch, std::int64_t sequence,
 
 void KeyValueCache::run(const Batch& batch, Observer& observer) {
   run_with_observer(observer, [&](Observer& recorder) {
-    state_->check(batch);
+    state_->check_batch_follows_cache(batch);
     const auto pass = [&] { forward(state_->backend(), batch, recorder, *state_->store); };
     if (state_->own_backend)
       pass();

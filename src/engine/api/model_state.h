@@ -45,18 +45,22 @@ class ExceptionRecorder : public Observer {
  public:
   explicit ExceptionRecorder(Observer& observer) : observer_(observer) {}
 
-  bool wants(HookPoint point) const override { return call(&Observer::wants, point); }
-  bool wants_derived() const override { return call(&Observer::wants_derived); }
-  void begin_layer(std::int64_t layer) override { call(&Observer::begin_layer, layer); }
-  Selection selection(HookPoint point) const override { return call(&Observer::selection, point); }
-  void see(HookPoint point, ConstTensorView x) override { call(&Observer::see, point, x); }
-  bool edits(HookPoint point) const override { return call(&Observer::edits, point); }
-  void edit(HookPoint point, TensorView x) override { call(&Observer::edit, point, x); }
-  bool keeps_on_device() const override { return call(&Observer::keeps_on_device); }
-  bool keep(HookPoint point, const ActivationCopy& x) override {
-    return call(&Observer::keep, point, x);
+  bool wants(HookPoint point) const override { return forward_call(&Observer::wants, point); }
+  bool wants_derived() const override { return forward_call(&Observer::wants_derived); }
+  void begin_layer(std::int64_t layer) override { forward_call(&Observer::begin_layer, layer); }
+  Selection selection(HookPoint point) const override {
+    return forward_call(&Observer::selection, point);
   }
-  std::span<const std::int64_t> score_rows() const override { return call(&Observer::score_rows); }
+  void see(HookPoint point, ConstTensorView x) override { forward_call(&Observer::see, point, x); }
+  bool edits(HookPoint point) const override { return forward_call(&Observer::edits, point); }
+  void edit(HookPoint point, TensorView x) override { forward_call(&Observer::edit, point, x); }
+  bool keeps_on_device() const override { return forward_call(&Observer::keeps_on_device); }
+  bool keep(HookPoint point, const ActivationCopy& x) override {
+    return forward_call(&Observer::keep, point, x);
+  }
+  std::span<const std::int64_t> score_rows() const override {
+    return forward_call(&Observer::score_rows);
+  }
 
   void rethrow_if_thrown() const {
     if (thrown_) std::rethrow_exception(thrown_);
@@ -64,7 +68,7 @@ class ExceptionRecorder : public Observer {
 
  private:
   template <typename Method, typename... Arguments>
-  std::invoke_result_t<Method, Observer&, const Arguments&...> call(
+  std::invoke_result_t<Method, Observer&, const Arguments&...> forward_call(
       Method method, const Arguments&... arguments) const {
     try {
       return std::invoke(method, observer_, arguments...);

@@ -103,7 +103,7 @@ class Backend {
   virtual void embed_positions() = 0;  // writes ActivationBuffer::update; learned positions only
   virtual void embed_per_layer_inputs() = 0;  // after embed(); models with per-layer inputs only
   // Sets the residual instead of embedding tokens: (rows, d_model) float32 on host or device.
-  virtual void put_residual(ConstTensorView residual) = 0;
+  virtual void set_residual(ConstTensorView residual) = 0;
   // Selects the layer whose weights the following steps use.
   virtual void begin_layer(std::int64_t layer) = 0;
   // Saves the residual for the MLP norm of models with parallel residuals.
@@ -121,10 +121,11 @@ class Backend {
   virtual void add_update_to_residual() = 0;
 
   // Only in layers with another mixer than attention, in place of the steps from project_qkv() to
-  // project_output() or beside them. mix() also computes the states after `state_rows` (ascending
-  // rows of the batch), which mixer_states() returns: MixerConfig::state_shape(), on the host,
-  // valid until the next step. A backend that lacks a mixer refuses such models when it is made.
-  virtual void mix(std::span<const std::int64_t> state_rows) = 0;
+  // project_output() or beside them. run_recurrent_mixer() also computes the states after
+  // `state_rows` (ascending rows of the batch), which mixer_states() returns:
+  // MixerConfig::state_shape(), on the host, valid until the next step. A backend that lacks a
+  // mixer refuses such models when it is made.
+  virtual void run_recurrent_mixer(std::span<const std::int64_t> state_rows) = 0;
   virtual ConstTensorView mixer_states() = 0;
   virtual void project_mixer_output(ResidualAddition addition) = 0;
 
@@ -162,7 +163,7 @@ class Backend {
   // finish_pass() returns.
   virtual ActivationCopy copy_buffer(ActivationBuffer buffer, const Selection& selection) = 0;
   // Overwrites a whole buffer.
-  virtual void put_buffer(ActivationBuffer buffer, const ActivationCopy& values) = 0;
+  virtual void overwrite_buffer(ActivationBuffer buffer, const ActivationCopy& values) = 0;
 
   virtual void score_rows(const RowScores& out) = 0;
   // Recomputes the pattern from edited scores; rows with unedited scores stay bit-identical.

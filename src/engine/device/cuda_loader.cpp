@@ -47,7 +47,9 @@ struct DriverFunctions {
         attribute(find<decltype(attribute)>(library, "cuDeviceGetAttribute")),
         error_text(find<decltype(error_text)>(library, "cuGetErrorString")) {}
 
-  bool complete() const { return init && version && count && device && attribute && error_text; }
+  bool found_all_functions() const {
+    return init && version && count && device && attribute && error_text;
+  }
 
   template <typename Function>
   static Function find(void* library, const char* name) {
@@ -134,7 +136,8 @@ CudaDriver probe_driver(const std::string& library) {
                                 fs::path(library).filename().string()));
   answer.found = true;
   const DriverFunctions driver(handle);
-  if (!driver.complete()) return unusable(fmt::format("{} is not an NVIDIA driver", library));
+  if (!driver.found_all_functions())
+    return unusable(fmt::format("{} is not an NVIDIA driver", library));
   int count = 0;
   int error = driver.init(0);
   if (error == 0) error = driver.version(&answer.version);

@@ -22,9 +22,9 @@ class ForwardPass {
         observer_(observer),
         plan_(std::move(plan)) {}
 
-  void start_from(const RunOptions& options) { options_ = options; }
-  void use(LayerStatistics& statistics) { statistics_ = &statistics; }
-  void use(KeyValueStore& store) { store_ = &store; }
+  void set_run_options(const RunOptions& options) { options_ = options; }
+  void use_statistics(LayerStatistics& statistics) { statistics_ = &statistics; }
+  void use_key_value_store(KeyValueStore& store) { store_ = &store; }
 
   void run() {
     for (const auto& sequence : batch_.sequences)
@@ -39,7 +39,7 @@ class ForwardPass {
     if (options_.residual.empty())
       embed();
     else
-      backend_.put_residual(options_.residual);
+      backend_.set_residual(options_.residual);
     drop_rows(options_.start_at_layer - 1);
     run_layers();
     unembed();
@@ -113,7 +113,7 @@ class ForwardPass {
     normalize_mlp_input(layer);
     show({Stage::ln2_normalized, layer}, ActivationBuffer::normalized);
     if (plan_.ends_before({Stage::router_logits, layer})) return false;
-    if (config_.layers[as_index(layer)].experts) route(layer);
+    if (config_.layers[as_index(layer)].experts) choose_experts_of_rows(layer);
     if (plan_.ends_before({Stage::mlp_pre, layer})) return false;
     const HookPoint output{Stage::mlp_out, layer};
     run_mlp(layer, residual_addition(output));
@@ -153,7 +153,7 @@ class ForwardPass {
     const HookPoint state{Stage::mixer_state, layer};
     if (plan_.ends_before(state)) return;
     const auto rows = observer_.wants(state) ? state_rows(state) : std::vector<std::int64_t>();
-    backend_.mix(rows);
+    backend_.run_recurrent_mixer(rows);
     if (!rows.empty()) observer_.see(state, backend_.mixer_states());
   }
 
@@ -232,7 +232,7 @@ class ForwardPass {
     return every_row;
   }
 
-  void route(std::int64_t layer) {
+  void choose_experts_of_rows(std::int64_t layer) {
     backend_.project_router();
     show({Stage::router_logits, layer}, ActivationBuffer::router_logits);
     backend_.choose_experts();
@@ -358,7 +358,7 @@ class ForwardPass {
       show_derived(point, ActivationBuffer::residual, [](ConstTensorView x) { return x; });
     show_scale({Stage::ln2_scale, layer});
     backend_.normalize(NormSite::before_mlp);
-    if (edits) backend_.put_buffer(ActivationBuffer::residual, residual);
+    if (edits) backend_.overwrite_buffer(ActivationBuffer::residual, residual);
   }
 
   const LayerWeights& layer_weights(std::int64_t layer) const {
@@ -398,7 +398,7 @@ class ForwardPass {
       if (!observer_.edits(point))
         bad_input("observer: keep() gave values back at {}, where edits() is false",
                   hook_name(point));
-      backend_.put_buffer(buffer, copy);
+      backend_.overwrite_buffer(buffer, copy);
     }
   }
 
@@ -459,7 +459,7 @@ void forward(Backend& backend, const Batch& batch, Observer& observer, const Run
   const PassPlan::PassStart start{.layer = options.start_at_layer,
                                   .embeds = options.residual.empty()};
   ForwardPass pass(backend, batch, observer, {backend.config(), observer, batch.rows(), start});
-  pass.start_from(options);
+  pass.set_run_options(options);
   pass.run();
 }
 
@@ -468,7 +468,7 @@ void forward(Backend& backend, const Batch& batch, Observer& observer,
   check_batch(batch, backend.config());
   const auto last = statistics.wants_attention() ? Stage::z : Stage::rot_k;
   ForwardPass pass(backend, batch, observer, {backend.config(), observer, batch.rows(), last});
-  pass.use(statistics);
+  pass.use_statistics(statistics);
   pass.run();
 }
 
@@ -477,7 +477,7 @@ void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueS
   PassPlan plan(backend.config(), observer, batch.rows());
   plan.compute_all_keys_for_cache(backend.config());
   ForwardPass pass(backend, batch, observer, std::move(plan));
-  pass.use(store);
+  pass.use_key_value_store(store);
   pass.run();
 }
 

@@ -85,7 +85,7 @@ bool is_score_stage(Stage stage) {
 }
 
 // Returns the number of heads of an activation, or 0 if it has no head dimension.
-std::int64_t heads_of(const ModelConfig& model, HookPoint point) {
+std::int64_t activation_head_count(const ModelConfig& model, HookPoint point) {
   if (is_one_of(point.stage, {Stage::q, Stage::q_normed, Stage::rot_q, Stage::z}))
     return model.n_heads;
   if (is_one_of(point.stage, {Stage::k, Stage::k_normed, Stage::rot_k, Stage::v}))
@@ -143,7 +143,8 @@ void check_selection(const ModelConfig& model, const Observer& observer, HookPoi
                                                   : "hook_normalized");
   const auto [chosen_rows, heads, native] = observer.selection(point);
   if (!chosen_rows.empty()) check_range(chosen_rows, rows, "row", hook_name(point));
-  if (!heads.empty()) check_range(heads, heads_of(model, point), "head", hook_name(point));
+  if (!heads.empty())
+    check_range(heads, activation_head_count(model, point), "head", hook_name(point));
 }
 
 std::vector<HookPoint> select_hook_points(const ModelConfig& model, bool derived) {

@@ -78,7 +78,7 @@ class WeightBinder {
     return weights;
   }
 
-  std::vector<TensorSpec> list() {
+  std::vector<TensorSpec> list_expected_tensors() {
     bind();
     return std::move(specs_);
   }
@@ -149,8 +149,8 @@ class WeightBinder {
       bind_parts_of_one_matrix(w, at);
     w.convolution = bind_convolution(at);
     if (c.convolution_bias)
-      w.convolution_bias =
-          keys_first(bind_vector(at + names.convolutions[0] + ".bias", {c.channels()}), 1);
+      w.convolution_bias = reorder_channels_to_qkv(
+          bind_vector(at + names.convolutions[0] + ".bias", {c.channels()}), 1);
     const auto& scale = model_.projection_scales.mixer_output;
     w.output = bind_linear(at + names.output, model_.d_model, c.value_width(), c.output_bias);
     scale_linear(w.output, scale, scale);
@@ -169,18 +169,18 @@ class WeightBinder {
   void bind_parts_of_one_matrix(MixerWeights& w, const std::string& at) {
     const auto& c = model_.mixer;
     const auto values = c.value_width();
-    struct Part {
+    struct MatrixPart {
       Linear* linear;
       std::int64_t rows;
     };
-    const std::vector<Part> parts =
+    const std::vector<MatrixPart> parts =
         c.kind == Mixer::short_convolution
-            ? std::vector<Part>{{&w.k, values}, {&w.z, values}, {&w.v, values}}
-            : std::vector<Part>{{&w.z, values},
-                                {&w.v, values},
-                                {&w.k, c.key_width()},
-                                {&w.q, c.key_width()},
-                                {&w.a, c.value_heads}};
+            ? std::vector<MatrixPart>{{&w.k, values}, {&w.z, values}, {&w.v, values}}
+            : std::vector<MatrixPart>{{&w.z, values},
+                                      {&w.v, values},
+                                      {&w.k, c.key_width()},
+                                      {&w.q, c.key_width()},
+                                      {&w.a, c.value_heads}};
     std::int64_t total = 0;
     for (const auto& part : parts) total += part.rows;
     const Linear all = bind_linear(at + prefix_.mixer.all, total, model_.d_model, c.input_bias);
@@ -198,7 +198,8 @@ class WeightBinder {
   }
 
   // Mamba 2 checkpoints store the channels in the order v, k, q; returns them in the order q, k, v.
-  std::vector<float> keys_first(const std::vector<float>& x, std::int64_t per_channel) const {
+  std::vector<float> reorder_channels_to_qkv(const std::vector<float>& x,
+                                             std::int64_t per_channel) const {
     if (model_.mixer.kind != Mixer::mamba2 || x.empty()) return x;
     const auto keys = as_index(model_.mixer.key_width() * per_channel);
     const auto values = x.size() - 2 * keys;
@@ -218,14 +219,14 @@ class WeightBinder {
     if (!names.qkvz.empty()) {  // rows of each key head: q, k, then v and z of its value heads
       const Linear all = bind_linear(at + names.qkvz, 2 * (keys + values), d, false);
       const auto group = values / c.key_heads;
-      w.q = block_part(all, c.key_heads, 0, c.d_key);
-      w.k = block_part(all, c.key_heads, c.d_key, c.d_key);
-      w.v = block_part(all, c.key_heads, 2 * c.d_key, group);
-      w.z = block_part(all, c.key_heads, 2 * c.d_key + group, group);
+      w.q = select_row_blocks(all, c.key_heads, 0, c.d_key);
+      w.k = select_row_blocks(all, c.key_heads, c.d_key, c.d_key);
+      w.v = select_row_blocks(all, c.key_heads, 2 * c.d_key, group);
+      w.z = select_row_blocks(all, c.key_heads, 2 * c.d_key + group, group);
       const Linear gates = bind_linear(at + names.ba, 2 * c.value_heads, d, false);
       const auto gates_of_key_head = c.value_heads / c.key_heads;
-      w.b = block_part(gates, c.key_heads, 0, gates_of_key_head);
-      w.a = block_part(gates, c.key_heads, gates_of_key_head, gates_of_key_head);
+      w.b = select_row_blocks(gates, c.key_heads, 0, gates_of_key_head);
+      w.a = select_row_blocks(gates, c.key_heads, gates_of_key_head, gates_of_key_head);
       return;
     }
     if (!names.qkv.empty()) {
@@ -260,7 +261,7 @@ class WeightBinder {
       const auto part = bind_vector(at + names[i] + ".weight", {widths[i], 1, c.taps});
       all.insert(all.end(), part.begin(), part.end());
     }
-    all = keys_first(all, c.taps);
+    all = reorder_channels_to_qkv(all, c.taps);
     std::vector<float> by_tap(all.size());
     for (std::size_t i = 0; i < all.size(); ++i)
       by_tap[i % as_index(c.taps) * as_index(c.channels()) + i / as_index(c.taps)] = all[i];
@@ -279,8 +280,8 @@ class WeightBinder {
     } else if (names.qkv.empty()) {
       if (names.attention_gate == names.q) {
         const Linear both = bind_linear(at + names.q, 2 * q_rows, d, model_.qkv_bias);
-        weights.q = block_part(both, model_.n_heads, 0, d_head);
-        weights.attention_gate = block_part(both, model_.n_heads, d_head, d_head);
+        weights.q = select_row_blocks(both, model_.n_heads, 0, d_head);
+        weights.attention_gate = select_row_blocks(both, model_.n_heads, d_head, d_head);
       } else {
         weights.q = bind_linear(at + names.q, q_rows, d, model_.qkv_bias);
       }
@@ -292,7 +293,7 @@ class WeightBinder {
     } else {
       const Linear all = bind_linear(at + names.qkv, q_rows + 2 * kv_rows, d, model_.qkv_bias);
       const auto part = [&](std::int64_t number, std::int64_t begin, std::int64_t rows) {
-        return names.qkv_by_head ? block_part(all, model_.n_heads, number * d_head, d_head)
+        return names.qkv_by_head ? select_row_blocks(all, model_.n_heads, number * d_head, d_head)
                                  : select_rows(all, begin, rows);
       };
       weights.q = part(0, 0, q_rows);
@@ -337,8 +338,8 @@ class WeightBinder {
     latent.rotated_key = select_rows(down, kv_rank, shared);
     latent.kv_norm = bind_norm(at + names.kv_latent_norm, kv_rank, false);
     const Linear up = bind_linear(at + names.k, model_.n_heads * (own + d_value), kv_rank, false);
-    weights.k = block_part(up, model_.n_heads, 0, own);
-    weights.v = block_part(up, model_.n_heads, own, d_value);
+    weights.k = select_row_blocks(up, model_.n_heads, 0, own);
+    weights.v = select_row_blocks(up, model_.n_heads, own, d_value);
   }
 
   void bind_mlp(LayerWeights& weights, const std::string& at, std::int64_t width) {
@@ -482,8 +483,8 @@ class WeightBinder {
 
   // Returns rows [first, first + count) of each of `blocks` equal blocks of rows, as a strided
   // view.
-  static Linear block_part(const Linear& all, std::int64_t blocks, std::int64_t first,
-                           std::int64_t count) {
+  static Linear select_row_blocks(const Linear& all, std::int64_t blocks, std::int64_t first,
+                                  std::int64_t count) {
     if (all.weight.values.empty()) return {};
     const auto& v = all.weight.values;
     const auto rows = v.dim(0) / blocks;
@@ -605,7 +606,7 @@ std::vector<TensorSpec> expected_tensors(const ModelConfig& model) {
 }
 
 std::vector<TensorSpec> expected_tensors(const ModelConfig& model, const TensorNaming& naming) {
-  return WeightBinder(model, naming).list();
+  return WeightBinder(model, naming).list_expected_tensors();
 }
 
 std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoint) {

@@ -26,7 +26,7 @@ void subtract_mean(std::span<float> values) {
   for (auto& value : values) value = static_cast<float>(static_cast<double>(value) - mean);
 }
 
-std::span<float> row_of(Tensor& matrix, std::int64_t row) {
+std::span<float> matrix_row(Tensor& matrix, std::int64_t row) {
   const auto width = as_index(matrix.dim(1));
   return {matrix.data<float>() + as_index(row) * width, width};
 }
@@ -35,14 +35,14 @@ std::span<float> row_of(Tensor& matrix, std::int64_t row) {
 void center_rows(WeightMatrix& matrix, LoadedCheckpoint& model) {
   if (matrix.values.empty()) return;
   Tensor& values = make_float32_copy(matrix, model);
-  parallel_for(values.dim(0), [&](std::int64_t row) { subtract_mean(row_of(values, row)); });
+  parallel_for(values.dim(0), [&](std::int64_t row) { subtract_mean(matrix_row(values, row)); });
 }
 
 // Returns the mean over rows in float64, shape (width).
 std::vector<double> mean_row(Tensor& matrix) {
   std::vector<double> mean(as_index(matrix.dim(1)), 0.0);
   for (std::int64_t row = 0; row < matrix.dim(0); ++row) {
-    const auto values = row_of(matrix, row);
+    const auto values = matrix_row(matrix, row);
     for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += static_cast<double>(values[i]);
   }
   for (auto& value : mean) value /= static_cast<double>(matrix.dim(0));
@@ -56,7 +56,7 @@ void center_columns(Linear& linear, LoadedCheckpoint& model) {
   Tensor& values = make_float32_copy(linear.weight, model);
   const auto mean = mean_row(values);
   parallel_for(values.dim(0), [&](std::int64_t row) {
-    const auto weights = row_of(values, row);
+    const auto weights = matrix_row(values, row);
     for (std::size_t i = 0; i < mean.size(); ++i)
       weights[i] = static_cast<float>(static_cast<double>(weights[i]) - mean[i]);
   });
@@ -89,7 +89,7 @@ void fold_norm(Linear& linear, const NormWeights& norm, LoadedCheckpoint& model)
   Tensor& folded = make_float32_copy(linear.weight, model);
   if (!norm.bias.empty()) linear.bias.resize(as_index(folded.dim(0)), 0.0f);
   parallel_for(folded.dim(0), [&](std::int64_t row) {
-    const auto weights = row_of(folded, row);
+    const auto weights = matrix_row(folded, row);
     double constant = 0.0;
     for (std::size_t i = 0; i < norm.bias.size(); ++i)
       constant += static_cast<double>(weights[i]) * static_cast<double>(norm.bias[i]);

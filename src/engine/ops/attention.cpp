@@ -76,7 +76,7 @@ class QueryBlock {
     return sequence_.past + row_of_query(query, input_.queries) - sequence_.begin;
   }
 
-  std::int64_t vector_of(std::int64_t column) const {  // index in q and z
+  std::int64_t query_vector_index(std::int64_t column) const {  // index in q and z
     const auto head = task_.kv_head * group_ + column % group_;
     return (task_.first + column / group_) * input_.q.dim(1) + head;
   }
@@ -85,7 +85,7 @@ class QueryBlock {
     auto& s = scratch();
     float* rows = s.rows.floats(columns_ * d_);
     for (std::int64_t column = 0; column < columns_; ++column)
-      std::copy_n(input_.q.data<float>() + vector_of(column) * d_, d_, rows + column * d_);
+      std::copy_n(input_.q.data<float>() + query_vector_index(column) * d_, d_, rows + column * d_);
     rows::scale(rows, columns_ * d_, input_.scale);
     q_ = s.q.floats(padded_columns_ * d_);
     gemm::pack_right_operand({rows, d_, columns_, d_}, q_);
@@ -151,7 +151,7 @@ class QueryBlock {
   void store(TensorView z) const {
     for (std::int64_t column = 0; column < columns_; ++column) {
       const float* from = z_ + column / panel_ * panel_ * z_rows_ + column % panel_;
-      float* out = z.data<float>() + vector_of(column) * d_value_;
+      float* out = z.data<float>() + query_vector_index(column) * d_value_;
       const float factor = 1.0f / sum_with_sink(column);
       for (std::int64_t i = 0; i < d_value_; ++i) out[i] = from[i * panel_] * factor;
     }
@@ -159,7 +159,7 @@ class QueryBlock {
 
   void store(std::span<rows::RunningSoftmax> row_sums) const {
     for (std::int64_t column = 0; column < columns_; ++column)
-      row_sums[as_index(vector_of(column))] = {highest_[column], sum_[column]};
+      row_sums[as_index(query_vector_index(column))] = {highest_[column], sum_[column]};
   }
 
   const AttentionInput& input_;
@@ -191,7 +191,7 @@ std::int64_t queries_per_task(const AttentionInput& input) {
   return std::max<std::int64_t>(1, per_task / group);
 }
 
-std::vector<AttentionTask> tasks_of(const AttentionInput& input) {
+std::vector<AttentionTask> split_into_attention_tasks(const AttentionInput& input) {
   const auto per_task = queries_per_task(input);
   std::vector<AttentionTask> tasks;
   for (std::size_t sequence = 0; sequence < input.sequences.size(); ++sequence) {
@@ -205,7 +205,7 @@ std::vector<AttentionTask> tasks_of(const AttentionInput& input) {
   return tasks;
 }
 
-std::size_t sequence_of(std::span<const Sequence> sequences, std::int64_t row) {
+std::size_t find_sequence_of_row(std::span<const Sequence> sequences, std::int64_t row) {
   const auto after =
       std::upper_bound(sequences.begin(), sequences.end(), row,
                        [](std::int64_t value, const Sequence& s) { return value < s.begin; });
@@ -215,7 +215,7 @@ std::size_t sequence_of(std::span<const Sequence> sequences, std::int64_t row) {
 // Computes one row of scores against its sequence. Returns the visible range [begin, end).
 std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std::int64_t head,
                                                 std::int64_t row, std::span<float> scores) {
-  const auto number = sequence_of(input.sequences, row);
+  const auto number = find_sequence_of_row(input.sequences, row);
   const auto& sequence = input.sequences[number];
   const auto position = sequence.past + row - sequence.begin;
   const auto d = input.q.dim(2);
@@ -255,7 +255,7 @@ void for_each_row(const AttentionInput& input, std::span<const std::int64_t> row
 
 // Row `index` of a (n_heads, rows, keys) tensor; empty for an empty tensor.
 template <typename View>
-auto row_of(View tensor, std::int64_t index) {
+auto pattern_row(View tensor, std::int64_t index) {
   return std::span(tensor.template data<float>() + index * tensor.dim(2), as_index(tensor.dim(2)));
 }
 
@@ -289,7 +289,7 @@ EditedPattern compute_edited_pattern(const AttentionInput& input, std::int64_t h
 
 void add_weighted_sum_of_values(const AttentionInput& input, std::int64_t head, std::int64_t row,
                                 std::span<const float> pattern, TensorView z) {
-  const auto number = sequence_of(input.sequences, row);
+  const auto number = find_sequence_of_row(input.sequences, row);
   const auto first_row = first_key_row(input.sequences, number);
   const auto d = input.v.dim(2);
   const auto n_kv = input.v.dim(1);
@@ -312,7 +312,7 @@ void attention(const AttentionInput& input, TensorView z,
   QKSCOPE_ASSERT(z.is_contiguous() && z.dim(0) == input.q.dim(0) && z.dim(1) == input.q.dim(1) &&
                  z.dim(2) == input.v.dim(2));
   QKSCOPE_ASSERT(input.k.dim(0) == input.v.dim(0) && input.k.dim(1) == input.v.dim(1));
-  const auto tasks = tasks_of(input);
+  const auto tasks = split_into_attention_tasks(input);
   if (tasks.empty()) return;
   const auto packed =
       input.packed != nullptr ? *input.packed : pack_key_values(input.k, input.v, input.sequences);
@@ -327,9 +327,9 @@ void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
   for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
     thread_local std::vector<float> buffer;
     buffer.resize(keys);
-    const auto row_scores = scores.empty() ? std::span(buffer) : row_of(scores, index);
+    const auto row_scores = scores.empty() ? std::span(buffer) : pattern_row(scores, index);
     const auto visible = score_row(input, head, row, row_scores);
-    if (!pattern.empty()) softmax(input, head, row_scores, visible, row_of(pattern, index));
+    if (!pattern.empty()) softmax(input, head, row_scores, visible, pattern_row(pattern, index));
   });
 }
 
@@ -337,16 +337,16 @@ void recompute_pattern(const AttentionInput& input, std::span<const std::int64_t
                        ConstTensorView scores, TensorView pattern) {
   if (pattern.empty()) return;
   for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
-    const auto edited = compute_edited_pattern(input, head, row, row_of(scores, index), {});
-    std::ranges::copy(edited.pattern, row_of(pattern, index).begin());
+    const auto edited = compute_edited_pattern(input, head, row, pattern_row(scores, index), {});
+    std::ranges::copy(edited.pattern, pattern_row(pattern, index).begin());
   });
 }
 
 void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
                         ConstTensorView scores, ConstTensorView pattern, TensorView z) {
   for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
-    const auto edited =
-        compute_edited_pattern(input, head, row, row_of(scores, index), row_of(pattern, index));
+    const auto edited = compute_edited_pattern(input, head, row, pattern_row(scores, index),
+                                               pattern_row(pattern, index));
     if (edited.changed) add_weighted_sum_of_values(input, head, row, edited.pattern, z);
   });
 }

@@ -105,14 +105,16 @@ class HeadAttentionAccumulator {
     tile_.load(in_, begin, count);
     add_first_keys(begin, end);
     add_last_keys(begin, end);
-    for (auto i = begin; i < end; ++i) finish_near(i, values(i - begin));
+    for (auto i = begin; i < end; ++i) finish_near(i, statistics_row(i - begin));
     const double weight = weights_[as_index(begin / kSampledQueries)];
     if (layout_.all_keys && weight > 0) all_keys_.add(tile_, begin, end, block_.data());
-    for (auto i = begin; i < end; ++i) add_row(i, values(i - begin), weight);
+    for (auto i = begin; i < end; ++i) add_row(i, statistics_row(i - begin), weight);
   }
 
-  double* values(std::int64_t query) { return block_.data() + query * layout_.columns(); }
-  static std::int64_t at(NearKeyColumn column) { return AttentionColumnLayout::offset(column); }
+  double* statistics_row(std::int64_t query) { return block_.data() + query * layout_.columns(); }
+  static std::int64_t column_offset(NearKeyColumn column) {
+    return AttentionColumnLayout::offset(column);
+  }
 
   // Computes the weights of query i on visible keys in [first, end); scores_[0] is for key `held`.
   void compute_attention_weights(std::int64_t i, std::int64_t begin, std::int64_t held,
@@ -126,7 +128,7 @@ class HeadAttentionAccumulator {
   }
   double attention_weight(std::int64_t key) const { return p_[as_index(key - first_)]; }
   // Attention mass on keys [begin, end).
-  double mass(std::int64_t begin, std::int64_t end) const {
+  double attention_mass(std::int64_t begin, std::int64_t end) const {
     return keys::sum_range(p_.data() + (begin - first_), end - begin);
   }
 
@@ -134,21 +136,21 @@ class HeadAttentionAccumulator {
     const auto keys = std::min(end, std::max(kSinks, layout_.stream_first));
     tile_.multiply(in_.key(0), in_.key_stride(), keys, scores_);
     for (auto i = begin; i < end; ++i) {
-      double* const v = values(i - begin);
+      double* const v = statistics_row(i - begin);
       const auto far = std::min({layout_.stream_first, keys, i - layout_.stream_last + 1});
       const auto sinks = std::min(kSinks, i + 1);
       compute_attention_weights(i, begin, 0, 0, std::max(far, sinks));
-      v[at(NearKeyColumn::stream)] += mass(first_, far);
+      v[column_offset(NearKeyColumn::stream)] += attention_mass(first_, far);
       for (auto j = first_; j < sinks; ++j) add_sink(i, j, attention_weight(j), v);
     }
   }
 
   void add_sink(std::int64_t i, std::int64_t j, double p, double* v) const {
     if (j == 0 && i >= kSinkAboveHalfFrom && p > 0.5) v[layout_.sink_above_half()] = 1;
-    v[at(NearKeyColumn::sink_0) + j] = p;
-    v[at(NearKeyColumn::sink_4)] += p;
-    if (i < kSinkRows) v[at(NearKeyColumn::alpha_0) + j] = p;
-    if (i == 1 && j == 0) v[at(NearKeyColumn::prev_first)] = p;
+    v[column_offset(NearKeyColumn::sink_0) + j] = p;
+    v[column_offset(NearKeyColumn::sink_4)] += p;
+    if (i < kSinkRows) v[column_offset(NearKeyColumn::alpha_0) + j] = p;
+    if (i == 1 && j == 0) v[column_offset(NearKeyColumn::prev_first)] = p;
   }
 
   void add_last_keys(std::int64_t begin, std::int64_t end) {
@@ -156,17 +158,18 @@ class HeadAttentionAccumulator {
     const auto first = std::max<std::int64_t>(0, begin - reach + 1);
     tile_.multiply(in_.key(first), in_.key_stride(), end - first, scores_);
     for (auto i = begin; i < end; ++i) {
-      double* const v = values(i - begin);
+      double* const v = statistics_row(i - begin);
       compute_attention_weights(i, begin, first, std::max(first, i - reach + 1), i + 1);
       const auto seen = first_;
       for (std::int64_t band = 0; band < layout_.near_band_count(); ++band) {
         const auto [nearest, farthest] = distances(band);
         v[layout_.near_band_column(band)] +=
-            mass(std::max(seen, i - farthest + 1), i - nearest + 1);
+            attention_mass(std::max(seen, i - farthest + 1), i - nearest + 1);
       }
-      v[at(NearKeyColumn::stream)] += mass(std::max(seen, i - layout_.stream_last + 1), i + 1);
-      v[at(NearKeyColumn::self)] = attention_weight(i);
-      if (i - 1 >= seen) v[at(NearKeyColumn::prev)] = attention_weight(i - 1);
+      v[column_offset(NearKeyColumn::stream)] +=
+          attention_mass(std::max(seen, i - layout_.stream_last + 1), i + 1);
+      v[column_offset(NearKeyColumn::self)] = attention_weight(i);
+      if (i - 1 >= seen) v[column_offset(NearKeyColumn::prev)] = attention_weight(i - 1);
     }
   }
 
@@ -178,13 +181,13 @@ class HeadAttentionAccumulator {
 
   void finish_near(std::int64_t i, double* v) const {
     const auto& mass = masses_[as_index(i)];
-    v[at(NearKeyColumn::dup)] = mass.dup;
-    v[at(NearKeyColumn::dup_first)] = mass.dup_first;
-    v[at(NearKeyColumn::ind)] = mass.ind;
-    v[at(NearKeyColumn::ind_self)] = mass.ind_self;
-    v[at(NearKeyColumn::max_logit)] = in_.max_logit(i);
-    v[at(NearKeyColumn::lse)] = in_.lse(i);
-    v[at(NearKeyColumn::top1)] = std::exp(in_.max_logit(i) - in_.lse(i));
+    v[column_offset(NearKeyColumn::dup)] = mass.dup;
+    v[column_offset(NearKeyColumn::dup_first)] = mass.dup_first;
+    v[column_offset(NearKeyColumn::ind)] = mass.ind;
+    v[column_offset(NearKeyColumn::ind_self)] = mass.ind_self;
+    v[column_offset(NearKeyColumn::max_logit)] = in_.max_logit(i);
+    v[column_offset(NearKeyColumn::lse)] = in_.lse(i);
+    v[column_offset(NearKeyColumn::top1)] = std::exp(in_.max_logit(i) - in_.lse(i));
   }
 
   // `weight` is the sampling weight of the query in the all-keys columns.

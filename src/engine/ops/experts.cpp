@@ -14,7 +14,7 @@
 namespace qkscope {
 namespace {
 
-TensorView floats(ScratchFloats& memory, std::int64_t rows, std::int64_t width) {
+TensorView scratch_matrix(ScratchFloats& memory, std::int64_t rows, std::int64_t width) {
   return {reinterpret_cast<std::byte*>(memory.floats(rows * width)), DType::f32, {rows, width}};
 }
 
@@ -153,9 +153,9 @@ void project_experts_gate_up(ConstTensorView x, const RowsByExpert& by_expert,
   const bool gated = !experts.front().gate.weight.values.empty();
   for_each_expert(by_expert, [&](std::size_t expert, std::span<const std::int64_t> slots) {
     const auto count = std::ssize(slots);
-    const auto taken = floats(inputs, count, d_model);
-    const auto g = floats(gates, count, d_mlp);
-    const auto u = floats(ups, count, d_mlp);
+    const auto taken = scratch_matrix(inputs, count, d_model);
+    const auto g = scratch_matrix(gates, count, d_mlp);
+    const auto u = scratch_matrix(ups, count, d_mlp);
     for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {
       std::copy_n(x.data<float>() + slot / by_expert.per_token * d_model, d_model,
                   taken.data<float>() + i * d_model);
@@ -184,8 +184,8 @@ void project_experts_down(ConstTensorView gated, const RowsByExpert& by_expert,
   std::fill_n(y.data<float>(), y.size(), 0.0f);
   for_each_expert(by_expert, [&](std::size_t expert, std::span<const std::int64_t> slots) {
     const auto count = std::ssize(slots);
-    const auto taken = floats(inputs, count, d_mlp);
-    const auto made = floats(outputs, count, d_model);
+    const auto taken = scratch_matrix(inputs, count, d_mlp);
+    const auto made = scratch_matrix(outputs, count, d_model);
     for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {
       std::copy_n(gated.data<float>() + slot * d_mlp, d_mlp, taken.data<float>() + i * d_mlp);
     });

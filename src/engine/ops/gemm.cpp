@@ -60,8 +60,8 @@ HWY_INLINE void add_rows(std::integer_sequence<int, row...>, const LeftValues& l
 
 // Computes `vectors` vectors per row of a tile: c (kRows, kColumns) = aᵀ b, or += if `add` is set.
 template <int vectors>
-void tile(std::int64_t depth, const float* a, const float* b, bool add, float* c,
-          std::int64_t c_stride) {
+void multiply_full_tile(std::int64_t depth, const float* a, const float* b, bool add, float* c,
+                        std::int64_t c_stride) {
   const Floats d;
   FloatVector sum[kRows][vectors];
 #pragma GCC unroll 16
@@ -84,12 +84,12 @@ void tile(std::int64_t depth, const float* a, const float* b, bool add, float* c
 }
 
 // Computes an edge tile in a local buffer and copies the valid part.
-void edge_tile(const PackedProduct& p, bool add, float* c, std::int64_t c_stride) {
+void multiply_edge_tile(const PackedProduct& p, bool add, float* c, std::int64_t c_stride) {
   float whole[kRows * kColumns] = {};
   const auto width = static_cast<std::size_t>(p.columns) * sizeof(float);
   for (std::int64_t row = 0; add && row < p.rows; ++row)
     std::memcpy(whole + row * kColumns, c + row * c_stride, width);
-  tile<kVectors>(p.depth, p.left, p.right, add, whole, kColumns);
+  multiply_full_tile<kVectors>(p.depth, p.left, p.right, add, whole, kColumns);
   for (std::int64_t row = 0; row < p.rows; ++row)
     std::memcpy(c + row * c_stride, whole + row * kColumns, width);
 }
@@ -175,11 +175,11 @@ void multiply_kernel(const PackedProduct& p, bool add, float* c, std::int64_t c_
       float* out = c + row * c_stride + column;
       const bool whole = rows == kRows && columns == kColumns;
       if (whole && p.used - column > kLanes)
-        tile<kVectors>(p.depth, a, b, add, out, c_stride);
+        multiply_full_tile<kVectors>(p.depth, a, b, add, out, c_stride);
       else if (whole)
-        tile<1>(p.depth, a, b, add, out, c_stride);
+        multiply_full_tile<1>(p.depth, a, b, add, out, c_stride);
       else
-        edge_tile({a, b, rows, columns, p.depth}, add, out, c_stride);
+        multiply_edge_tile({a, b, rows, columns, p.depth}, add, out, c_stride);
     }
   }
 }

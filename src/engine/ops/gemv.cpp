@@ -106,11 +106,11 @@ HWY_INLINE Vector add_columns(std::integer_sequence<int, i...>, const Vector (&c
   return sum;
 }
 
-HWY_INLINE float widened(float value) {
+HWY_INLINE float widen_to_float(float value) {
   return value;
 }
 template <typename T>
-HWY_INLINE float widened(T value) {
+HWY_INLINE float widen_to_float(T value) {
   return to_float(value);
 }
 
@@ -147,7 +147,7 @@ void multiply_tile(const TileProduct& p) {
 #pragma GCC unroll 8
     for (int f = 0; f < kFours; ++f) {
       float column[4];
-      for (int i = 0; i < 4; ++i) column[i] = widened(weights[4 * f + i][k]);
+      for (int i = 0; i < 4; ++i) column[i] = widen_to_float(weights[4 * f + i][k]);
 #pragma GCC unroll 8
       for (int row = 0; row < kRows; ++row)
         sum[row][f] =

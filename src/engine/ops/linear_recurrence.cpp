@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kChunk = 64;  // tokens; chunks begin at multiples of it
 
 // A matrix with `stride` floats between rows, or its transpose.
-struct Operand {
+struct MatrixOperand {
   const float* values;
   std::int64_t stride;
   bool transposed = false;
@@ -23,8 +23,8 @@ struct Operand {
 
 // Operands of a matrix product (rows, columns) = left (rows, depth) times right (depth, columns).
 struct MatrixProduct {
-  Operand left;
-  Operand right;
+  MatrixOperand left;
+  MatrixOperand right;
   std::int64_t rows;
   std::int64_t columns;
   std::int64_t depth;
@@ -105,9 +105,9 @@ class HeadRecurrence {
   void run_chunk(std::int64_t origin, std::int64_t old, std::int64_t total) {
     load_chunk(origin, old, total);
     const auto count = total - old;
-    const Operand k{keys_ + old * d_k_, d_k_};
-    const Operand q{q_ + (origin + old) * stride_, stride_};
-    const Operand all_k{keys_, d_k_, true};
+    const MatrixOperand k{keys_ + old * d_k_, d_k_};
+    const MatrixOperand q{q_ + (origin + old) * stride_, stride_};
+    const MatrixOperand all_k{keys_, d_k_, true};
     float* const output = output_ + (origin + old) * heads_ * d_v_;
     if (corrects_) {
       multiply_matrices({k, {state_, d_v_}, count, d_v_, d_k_}, false, written_ + old * d_v_, d_v_);
@@ -195,8 +195,8 @@ std::int64_t column_blocks(const MixerConfig& c) {
 }
 
 // Kimi Delta Attention, token by token: a task is (sequence, value head, block of columns).
-void run_columns(const LinearRecurrenceInput& input, std::int64_t task, const MixerStates& states,
-                 TensorView output) {
+void run_delta_rule_on_columns(const LinearRecurrenceInput& input, std::int64_t task,
+                               const MixerStates& states, TensorView output) {
   const auto& c = input.config;
   const auto blocks = column_blocks(c);
   const auto first = task % blocks * rows::kStateColumns;
@@ -249,8 +249,9 @@ void linear_recurrence(const LinearRecurrenceInput& input, const MixerStates& st
   QKSCOPE_ASSERT(input.qkv.is_contiguous() && input.qkv.dim(1) == input.config.channels());
   QKSCOPE_ASSERT(output.is_contiguous() && output.dim(0) == input.qkv.dim(0));
   if (input.config.kind == Mixer::kimi_delta)
-    return parallel_for(std::ssize(input.sequences) * heads * column_blocks(input.config),
-                        [&](std::int64_t task) { run_columns(input, task, states, output); });
+    return parallel_for(
+        std::ssize(input.sequences) * heads * column_blocks(input.config),
+        [&](std::int64_t task) { run_delta_rule_on_columns(input, task, states, output); });
   parallel_for(std::ssize(input.sequences) * heads, [&](std::int64_t task) {
     HeadRecurrence(input, task % heads, output).run(task / heads, states);
   });

@@ -120,7 +120,7 @@ void compute_log_decays(const MixerInput& input, TensorView a, TensorView rates)
 }
 
 // Skip connection: output (rows, value_heads, d_value) += D v.
-void add_skip(const MixerInput& input, ConstTensorView qkv, TensorView output) {
+void add_skip_connection(const MixerInput& input, ConstTensorView qkv, TensorView output) {
   const auto& c = input.config;
   parallel_for_ranges(output.dim(0), 64, [&](std::int64_t begin, std::int64_t end) {
     for (auto i = begin * c.value_heads; i < end * c.value_heads; ++i) {
@@ -188,7 +188,7 @@ void mix_by_recurrence(const MixerInput& input, const MixerStates& states, Tenso
   compute_log_decays(input, log_decays, rates);
   linear_recurrence({c, qkv, rates, log_decays, input.sequences, input.state_rows, input.past},
                     states, output);
-  if (!w.skip.empty()) add_skip(input, qkv, output);
+  if (!w.skip.empty()) add_skip_connection(input, qkv, output);
   gate_and_normalize(input, z, output);
 }
 

@@ -39,7 +39,7 @@ class HeadMomentAccumulator {
   }
 
   const LayerMoments& sums() const { return sums_; }
-  bool finite() const { return finite_; }
+  bool all_values_finite() const { return finite_; }
 
  private:
   double* row(std::int64_t r) { return rows_.data() + r * shape_.dim; }
@@ -190,7 +190,7 @@ DocumentMoments compute_document_moments(ConstTensorView x, const Sequence& sequ
     HeadMomentAccumulator head_sums(x, sequence, request, one_head, head);
     for (std::size_t i = 0; i < chunks.size(); ++i) head_sums.add(chunks[i], positions[i]);
     sums[as_index(head)] = head_sums.sums();
-    finite[as_index(head)] = head_sums.finite() ? 1 : 0;
+    finite[as_index(head)] = head_sums.all_values_finite() ? 1 : 0;
   });
   for (std::int64_t head = 0; head < heads; ++head) {
     copy_head(sums[as_index(head)], head, result.moments);

@@ -317,15 +317,15 @@ struct Pair {
   FloatVector second;
 };
 
-HWY_INLINE Pair rotated(Pair pair, FloatVector cos, FloatVector sin) {
+HWY_INLINE Pair rotate_pairs(Pair pair, FloatVector cos, FloatVector sin) {
   return {hn::NegMulAdd(pair.second, sin, hn::Mul(pair.first, cos)),
           hn::MulAdd(pair.first, sin, hn::Mul(pair.second, cos))};
 }
 
 HWY_INLINE void rotate_halves(float* x, const float* cos, const float* sin, std::int64_t half) {
   for_each_vector(half, [&](std::int64_t i, auto extent) HWY_ATTR {
-    const auto pair = rotated({load(x + i, extent), load(x + half + i, extent)},
-                              load(cos + i, extent), load(sin + i, extent));
+    const auto pair = rotate_pairs({load(x + i, extent), load(x + half + i, extent)},
+                                   load(cos + i, extent), load(sin + i, extent));
     store(pair.first, x + i, extent);
     store(pair.second, x + half + i, extent);
   });
@@ -335,7 +335,7 @@ HWY_INLINE void rotate_interleaved(float* x, FloatVector cos, FloatVector sin) {
   FloatVector first;
   FloatVector second;
   hn::LoadInterleaved2(kTag, x, first, second);
-  const auto pair = rotated({first, second}, cos, sin);
+  const auto pair = rotate_pairs({first, second}, cos, sin);
   hn::StoreInterleaved2(pair.first, pair.second, kTag, x);
 }
 

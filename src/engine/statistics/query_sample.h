@@ -34,7 +34,7 @@ struct QuerySample {
 namespace sampling {
 
 // One SplitMix64 step: mixes `value` into a running hash.
-inline std::uint64_t mix(std::uint64_t hash, std::int64_t value) {
+inline std::uint64_t mix_into_hash(std::uint64_t hash, std::int64_t value) {
   auto z = (hash ^ static_cast<std::uint64_t>(value)) + 0x9e3779b97f4a7c15;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
@@ -73,7 +73,7 @@ inline std::vector<float> QuerySample::block_weights(std::int64_t length, std::i
   const auto drawn = std::max<double>(1, std::round(fraction * static_cast<double>(blocks)));
   const auto probabilities = sampling::inclusion_probabilities(std::move(sizes), drawn);
   std::uint64_t hash = 0;
-  for (const auto part : {seed, document, layer, head}) hash = sampling::mix(hash, part);
+  for (const auto part : {seed, document, layer, head}) hash = sampling::mix_into_hash(hash, part);
   double next = static_cast<double>(hash >> 11) * 0x1p-53;  // uniform in [0, 1)
   std::vector<float> weights(as_index(blocks));
   double cumulative = 0;

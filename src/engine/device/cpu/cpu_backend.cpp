@@ -258,7 +258,7 @@ void CpuBackend::attend() {
   attention(input, z_, row_sums_);
 }
 
-void CpuBackend::mix(std::span<const std::int64_t> state_rows) {
+void CpuBackend::run_recurrent_mixer(std::span<const std::int64_t> state_rows) {
   QKSCOPE_ASSERT(kept_.empty());
   const auto& c = config().mixer;
   mixed_ = Tensor({active_rows(), c.value_heads, c.d_value});

@@ -37,7 +37,7 @@ class CpuBackend : public Backend {
     qkscope::embed_positions(batch_->sequences, model().weights.positions, update_);
   }
   void embed_per_layer_inputs() override;
-  void put_residual(ConstTensorView residual) override {
+  void set_residual(ConstTensorView residual) override {
     residual_ = copy_tensor(residual);
     allocate_activations();
   }
@@ -56,7 +56,7 @@ class CpuBackend : public Backend {
     add_update_rows(0, active_rows(), weights_->post_attention_norm, addition);
   }
   void add_update_to_residual() override { add_update(residual_, update_); }
-  void mix(std::span<const std::int64_t> state_rows) override;
+  void run_recurrent_mixer(std::span<const std::int64_t> state_rows) override;
   ConstTensorView mixer_states() override { return mixer_states_; }
   void project_mixer_output(ResidualAddition addition) override {
     linear(as_matrix(mixed_), weights_->mixer.output, update_);
@@ -90,7 +90,7 @@ class CpuBackend : public Backend {
     change(buffer_view(buffer));
   }
   ActivationCopy copy_buffer(ActivationBuffer buffer, const Selection& selection) override;
-  void put_buffer(ActivationBuffer buffer, const ActivationCopy& values) override {
+  void overwrite_buffer(ActivationBuffer buffer, const ActivationCopy& values) override {
     const auto whole = buffer_view(buffer);
     QKSCOPE_ASSERT(values.view.shape() == whole.shape());
     std::memcpy(whole.bytes(), values.view.bytes(), whole.size_bytes());
@@ -155,20 +155,20 @@ class CpuBackend : public Backend {
   const LayerWeights* weights_ = nullptr;
   std::vector<std::int64_t> kept_;  // rows of the batch that still run; empty: all
 
-  Tensor residual_;              // (rows, d_model)
-  Tensor layer_input_;           // (rows, d_model) for parallel residuals
-  Tensor normalized_;            // (rows, d_model)
-  Tensor update_;                // (rows, d_model)
-  Tensor q_latent_;              // (rows, q_rank)
-  Tensor kv_latent_;             // (rows, kv_rank)
-  Tensor rotated_key_;           // (rows, rope dim), shared by all heads
-  Tensor q_;                     // (rows, n_heads, d_head)
-  Tensor k_;                     // (rows, n_kv_heads, d_head)
-  Tensor v_;                     // (rows, n_kv_heads, d_value)
-  Tensor z_;                     // (rows, n_heads, d_value)
-  Tensor attention_gate_;        // (rows, n_heads, d_head) before the sigmoid
-  Tensor per_layer_inputs_;      // (rows, n_layers, per_layer.width)
-  Tensor mixed_;                 // (rows, value_heads, d_value) output of mix(), until projected
+  Tensor residual_;          // (rows, d_model)
+  Tensor layer_input_;       // (rows, d_model) for parallel residuals
+  Tensor normalized_;        // (rows, d_model)
+  Tensor update_;            // (rows, d_model)
+  Tensor q_latent_;          // (rows, q_rank)
+  Tensor kv_latent_;         // (rows, kv_rank)
+  Tensor rotated_key_;       // (rows, rope dim), shared by all heads
+  Tensor q_;                 // (rows, n_heads, d_head)
+  Tensor k_;                 // (rows, n_kv_heads, d_head)
+  Tensor v_;                 // (rows, n_kv_heads, d_value)
+  Tensor z_;                 // (rows, n_heads, d_value)
+  Tensor attention_gate_;    // (rows, n_heads, d_head) before the sigmoid
+  Tensor per_layer_inputs_;  // (rows, n_layers, per_layer.width)
+  Tensor mixed_;  // (rows, value_heads, d_value) output of run_recurrent_mixer(), until projected
   Tensor mixer_states_;          // MixerConfig::state_shape(state rows)
   Tensor router_logits_;         // (rows, experts)
   Tensor expert_weights_;        // (rows, k)

@@ -110,7 +110,7 @@ class CudaBackend : public Backend {
 
   void embed_per_layer_inputs() override { layer_inputs_.embed(weights_.shared()); }
 
-  void put_residual(ConstTensorView residual) override {
+  void set_residual(ConstTensorView residual) override {
     const auto whole = view(ActivationBuffer::residual);
     const bool on_gpu = residual.device().kind == Device::Kind::cuda;
     on_gpu ? void(copies_.put(residual.data<float>(), whole)) : copies_.put(residual, whole);
@@ -182,7 +182,7 @@ class CudaBackend : public Backend {
         {.running = active_rows(), .post_norm = layer_->post_attention_norm, .addition = addition});
   }
 
-  void mix(std::span<const std::int64_t> state_rows) override {
+  void run_recurrent_mixer(std::span<const std::int64_t> state_rows) override {
     QKSCOPE_ASSERT(!rows_.has_dropped_rows());
     mixer_.mix(a_.normalized(), layer_->mixer, layer_number_, state_rows);
   }
@@ -301,7 +301,7 @@ class CudaBackend : public Backend {
 
   void read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) override {
     apply_pending_for(buffer);
-    copies_.copy_to_host(view(buffer), indices_of(selection), std::move(show));
+    copies_.copy_to_host(view(buffer), find_selected_indices(selection), std::move(show));
   }
 
   void edit_buffer(ActivationBuffer buffer,
@@ -322,13 +322,13 @@ class CudaBackend : public Backend {
   ActivationCopy copy_buffer(ActivationBuffer buffer, const Selection& selection) override {
     apply_pending_for(buffer);
     Shape shape;
-    auto memory = copies_.copy_on_device(view(buffer), indices_of(selection), shape);
+    auto memory = copies_.copy_on_device(view(buffer), find_selected_indices(selection), shape);
     const TensorView copied(static_cast<std::byte*>(memory.get()), DType::f32, shape,
                             {Device::Kind::cuda, device_});
     return {std::move(memory), copied};
   }
 
-  void put_buffer(ActivationBuffer buffer, const ActivationCopy& values) override {
+  void overwrite_buffer(ActivationBuffer buffer, const ActivationCopy& values) override {
     apply_pending_for(buffer);
     if (copies_.put(values.view.data<float>(), view(buffer))) mark_edited(buffer);
   }
@@ -412,7 +412,7 @@ class CudaBackend : public Backend {
                                                      : a_.view(buffer, active_rows());
   }
 
-  SelectedIndices indices_of(const Selection& selection) const {
+  SelectedIndices find_selected_indices(const Selection& selection) const {
     SelectedIndices selected;
     for (const auto row : selection.rows) selected.rows.push_back(rows_.kept_row_index(row));
     selected.heads.assign(selection.heads.begin(), selection.heads.end());

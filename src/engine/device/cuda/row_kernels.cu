@@ -75,8 +75,8 @@ __global__ void transpose_kernel(TransposeArguments a) {
       from_float<T>(to_float(static_cast<const From*>(a.source)[i]) * a.scale);
 }
 
-__global__ void compare_kernel(const std::uint32_t* a, const std::uint32_t* b, std::int64_t count,
-                               int* differs) {
+__global__ void find_difference_kernel(const std::uint32_t* a, const std::uint32_t* b,
+                                       std::int64_t count, int* differs) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += step)
@@ -153,9 +153,9 @@ bool are_bytes_equal(const void* a, const void* b, std::int64_t bytes, cudaStrea
   DeviceMemory flag;
   auto* differs = static_cast<int*>(flag.reserve(sizeof(int), "a comparison"));
   check(cudaMemsetAsync(differs, 0, sizeof(int), stream), "clear a flag");
-  compare_kernel<<<1024, 256, 0, stream>>>(static_cast<const std::uint32_t*>(a),
-                                           static_cast<const std::uint32_t*>(b), bytes / 4,
-                                           differs);
+  find_difference_kernel<<<1024, 256, 0, stream>>>(static_cast<const std::uint32_t*>(a),
+                                                   static_cast<const std::uint32_t*>(b), bytes / 4,
+                                                   differs);
   check_launch("compare values");
   int found = 0;
   check(cudaMemcpyAsync(&found, differs, sizeof found, cudaMemcpyDeviceToHost, stream),
@@ -166,7 +166,7 @@ bool are_bytes_equal(const void* a, const void* b, std::int64_t bytes, cudaStrea
 
 bool has_code_for_gpu() {
   cudaFuncAttributes attributes{};
-  const auto status = cudaFuncGetAttributes(&attributes, compare_kernel);
+  const auto status = cudaFuncGetAttributes(&attributes, find_difference_kernel);
   if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction ||
       status == cudaErrorUnsupportedPtxVersion) {
     cudaGetLastError();  // clears the error: a failed launch is the answer here

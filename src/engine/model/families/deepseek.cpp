@@ -14,7 +14,8 @@ namespace qkscope {
 namespace {
 
 // Rejects values other than `supported` of a config key that transformers ignores.
-void require(const ConfigReader& config, const char* key, const std::string& supported) {
+void require_config_value(const ConfigReader& config, const char* key,
+                          const std::string& supported) {
   if (config.string(key, supported) != supported)
     config.fail(key, fmt::format("\"{}\": other routers are not supported", supported));
 }
@@ -83,7 +84,7 @@ void read_kimi_experts(ModelConfig& model, const ConfigReader& config) {
   read_experts(
       model, config,
       {.count = 256, .per_token = 8, .d_mlp = 1024, .per_token_key = "num_experts_per_token"});
-  require(config, "moe_router_activation_func", "sigmoid");
+  require_config_value(config, "moe_router_activation_func", "sigmoid");
   read_biased_router(model, config, "routed_scaling_factor", "mlp.gate.e_score_correction_bias",
                      2.446);
   model.experts.normalized = config.flag("moe_renormalize", config.flag("norm_topk_prob", true));
@@ -142,8 +143,8 @@ void read_deepseek_v3(ModelConfig& model, const ConfigReader& config) {
   model.rope_interleaved = model.rope_sorts_pairs = config.flag("rope_interleave", true);
   read_experts(model, config,
                {.count = 256, .per_token = 8, .d_mlp = 2048, .count_key = "n_routed_experts"});
-  require(config, "scoring_func", "sigmoid");
-  require(config, "topk_method", "noaux_tc");
+  require_config_value(config, "scoring_func", "sigmoid");
+  require_config_value(config, "topk_method", "noaux_tc");
   read_biased_router(model, config, "routed_scaling_factor", "mlp.gate.e_score_correction_bias",
                      2.5);
   model.experts.normalized = config.flag("norm_topk_prob", true);
@@ -166,7 +167,7 @@ void read_deepseek_v2(ModelConfig& model, const ConfigReader& config) {
   read_experts(model, config,
                {.count = 64, .per_token = 0, .d_mlp = 1407, .count_key = "n_routed_experts"});
   if (model.experts.per_token == 0) config.fail("num_experts_per_tok", "a positive integer");
-  require(config, "scoring_func", "softmax");
+  require_config_value(config, "scoring_func", "softmax");
   if (config.flag("norm_topk_prob", false))
     config.fail("norm_topk_prob", "false: transformers does not normalise weights of deepseek_v2");
   model.experts.weight_scale = config.number("routed_scaling_factor", 1.0, kScaleFactor);

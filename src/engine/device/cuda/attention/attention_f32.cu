@@ -49,7 +49,7 @@ __device__ void load_tile_rows(float (&tile)[kRows][Shape::kPitch], const float*
   }
 }
 
-__device__ Pack<float, 4> four_at(const float* data) {
+__device__ Pack<float, 4> load_four_floats(const float* data) {
   return *reinterpret_cast<const Pack<float, 4>*>(data);
 }
 
@@ -63,10 +63,10 @@ __device__ void multiply_queries_by_keys(Scores<Shape>& scores, const Float32Mem
     Pack<float, 4> k[Shape::kLaneKeys];
 #pragma unroll
     for (int j = 0; j < Shape::kLaneKeys; ++j)
-      k[j] = four_at(&memory.keys[lane + j * Shape::kLanes][column]);
+      k[j] = load_four_floats(&memory.keys[lane + j * Shape::kLanes][column]);
 #pragma unroll
     for (int i = 0; i < Shape::kQueries; ++i) {
-      const auto q = four_at(&memory.q[group + i * Shape::kGroups][column]);
+      const auto q = load_four_floats(&memory.q[group + i * Shape::kGroups][column]);
 #pragma unroll
       for (int j = 0; j < Shape::kLaneKeys; ++j)
 #pragma unroll
@@ -78,7 +78,7 @@ __device__ void multiply_queries_by_keys(Scores<Shape>& scores, const Float32Mem
 // Online softmax of one query: replaces the scores of a tile by weights 2^(score - maximum) and
 // rescales the previous sum and values to the new maximum.
 template <typename Shape>
-struct RunningQuery {
+struct QuerySoftmaxState {
   float maximum = -INFINITY;
   float sum = 0.0f;  // this lane's share
 
@@ -104,7 +104,8 @@ struct RunningQuery {
 // Soft cap: softcap tanh(scale score / softcap), divided by `scale` because the caller multiplies
 // by it later.
 template <typename Shape>
-__device__ void cap(float (&scores)[Shape::kLaneKeys], float scale, float softcap) {
+__device__ void scale_and_cap_scores(float (&scores)[Shape::kLaneKeys], float scale,
+                                     float softcap) {
 #pragma unroll
   for (int j = 0; j < Shape::kLaneKeys; ++j)
     scores[j] = softcap / scale * tanhf(scores[j] * scale / softcap);
@@ -133,7 +134,7 @@ __device__ void add_weighted_values(Values<Shape>& values, const Float32Memory<S
       weight[i] = memory.weights[group + i * Shape::kGroups][key];
 #pragma unroll
     for (int c = 0; c < Shape::kLaneColumns; ++c) {
-      const auto v = four_at(&memory.keys[key][4 * (lane + c * Shape::kLanes)]);
+      const auto v = load_four_floats(&memory.keys[key][4 * (lane + c * Shape::kLanes)]);
 #pragma unroll
       for (int i = 0; i < Shape::kQueries; ++i)
 #pragma unroll
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
 
   const int group = threadIdx.x / Shape::kLanes, lane = threadIdx.x % Shape::kLanes;
   Values<Shape> values = {};
-  RunningQuery<Shape> running[Shape::kQueries];
+  QuerySoftmaxState<Shape> running[Shape::kQueries];
   const KeyTileIterator<Shape::kRows, Shape::kKeys> walk(ranges);
   for (auto tile = walk.next(0); tile.is_valid(); tile = walk.next(tile.end)) {
     const auto count = tile.end - tile.begin;
@@ -184,7 +185,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
 #pragma unroll
     for (int i = 0; i < Shape::kQueries; ++i) {
       const int query = group + i * Shape::kGroups;
-      if (a.softcap > 0.0f) cap<Shape>(scores[i], a.scale, a.softcap);
+      if (a.softcap > 0.0f) scale_and_cap_scores<Shape>(scores[i], a.scale, a.softcap);
       mask<Shape>(scores[i], ranges, query, lane, tile, scale);
       running[i].update(scores[i], values[i]);
 #pragma unroll

@@ -26,7 +26,7 @@ Shape selected_shape(const DeviceView& view, const SelectedIndices& selected = {
 }
 
 // Capacities are powers of two, so that copies of similar sizes share buffers.
-std::int64_t capacity_for(std::int64_t bytes) {
+std::int64_t round_up_to_buffer_capacity(std::int64_t bytes) {
   return std::max(kLeastBytes,
                   static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes))));
 }
@@ -36,7 +36,7 @@ bool fits_free_gpu_memory(std::int64_t bytes) {
   std::size_t free = 0;
   std::size_t total = 0;
   check(cudaMemGetInfo(&free, &total), "ask for the free memory of the GPU");
-  return free >= 2 * as_index(capacity_for(bytes));
+  return free >= 2 * as_index(round_up_to_buffer_capacity(bytes));
 }
 
 // Number of rows per step when a whole activation is copied in several steps.
@@ -84,7 +84,8 @@ void ActivationCopier::copy_to_host(const DeviceView& view, const SelectedIndice
   }
   // q and k of one layer are in flight together; the host processes them during attention.
   if (native) transfers_.raise_limit(2 * bytes);
-  auto* gathered = transfers_.begin_transfer(bytes, capacity_for(bytes), "captured rows");
+  auto* gathered =
+      transfers_.begin_transfer(bytes, round_up_to_buffer_capacity(bytes), "captured rows");
   const auto row = view.heads * view.width;
   if (native)
     copy_rows({.x = view.data,

@@ -6,7 +6,7 @@ namespace {
 constexpr std::int64_t kAlignment = 256;
 constexpr std::size_t kStreamedSlots = 2;
 
-std::vector<float> scaled(std::vector<float> values, float factor) {
+std::vector<float> scale_values(std::vector<float> values, float factor) {
   for (auto& value : values) value *= factor;
   return values;
 }
@@ -25,8 +25,8 @@ class LayerPlacement {
   // expert's `down` are interleaved like gate and up. residual_scale multiplies the products (alpha
   // of the GEMM), so biases are uploaded already scaled; with experts it is applied when their
   // outputs are combined, biases included.
-  DeviceLayer place(const LayerWeights& from, float residual_scale, const WeightOptions& options,
-                    DeviceMemory& plain) {
+  DeviceLayer place_layer(const LayerWeights& from, float residual_scale,
+                          const WeightOptions& options, DeviceMemory& plain) {
     auto* const plain_gate_up = options.interleaves_gate_up ? &plain : nullptr;
     auto* const plain_expert = options.interleaves_experts ? &plain : nullptr;
     DeviceLayer to;
@@ -62,7 +62,7 @@ class LayerPlacement {
     return to;
   }
 
-  DeviceSharedWeights place_shared(const ModelWeights& from) {
+  DeviceSharedWeights place_shared_weights(const ModelWeights& from) {
     const Linear embedding{from.embedding, {}};
     const Linear positions{from.positions, {}};
     const Linear per_layer{from.per_layer_embedding, {}};
@@ -99,7 +99,7 @@ class LayerPlacement {
       uploader_->upload_matrix(part->weight, weight);
       weight += part->weight.size() * element_;
       if (part->bias.empty()) continue;
-      uploader_->upload_vector(scaled(part->bias, bias_factor), bias, dtype_);
+      uploader_->upload_vector(scale_values(part->bias, bias_factor), bias, dtype_);
       bias += std::ssize(part->bias) * element_;
     }
     if (plain != nullptr)
@@ -159,8 +159,8 @@ class LayerPlacement {
 
 // Calls place(placement) to compute the size of some weights, then to upload them to `memory`.
 template <typename Place>
-auto place_twice(DType dtype, DeviceMemory& memory, const char* what, WeightUploader& uploader,
-                 Place place) {
+auto measure_and_place(DType dtype, DeviceMemory& memory, const char* what,
+                       WeightUploader& uploader, Place place) {
   LayerPlacement sizes(dtype, nullptr, nullptr);
   place(sizes);
   LayerPlacement placement(dtype, memory.reserve(sizes.bytes(), what), &uploader);
@@ -174,8 +174,9 @@ DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, const WeightOptions&
       options_(options),
       uploader_(options.dtype, copies_),
       slots_(options.streamed ? kStreamedSlots : as_index(model.config.n_layers)) {
-  shared_ = place_twice(options.dtype, shared_memory_, "embeddings", uploader_,
-                        [&](LayerPlacement& to) { return to.place_shared(model.weights); });
+  shared_ =
+      measure_and_place(options.dtype, shared_memory_, "embeddings", uploader_,
+                        [&](LayerPlacement& to) { return to.place_shared_weights(model.weights); });
   for (std::size_t i = 0; i < slots_.size(); ++i)
     if (is_streamed() || !model.config.layers[i].cross_attention)
       slots_[i].memory.reserve(is_streamed() ? largest_layer_bytes() : layer_bytes(i), "weights");
@@ -196,7 +197,7 @@ DeviceWeights::~DeviceWeights() {
 std::int64_t DeviceWeights::layer_bytes(std::size_t layer) const {
   LayerPlacement placement(options_.dtype, nullptr, nullptr);
   DeviceMemory unused;
-  placement.place(model_.weights.layers[layer], 1.0f, {}, unused);
+  placement.place_layer(model_.weights.layers[layer], 1.0f, {}, unused);
   return placement.bytes();
 }
 
@@ -211,8 +212,9 @@ void DeviceWeights::upload(std::int64_t layer, LayerSlot& slot) {
   const auto index = as_index(layer);
   LayerPlacement placement(options_.dtype, slot.memory.reserve(layer_bytes(index), "weights"),
                            &uploader_);
-  slot.layer = placement.place(model_.weights.layers[index],
-                               static_cast<float>(model_.config.residual_scale), options_, plain_);
+  slot.layer =
+      placement.place_layer(model_.weights.layers[index],
+                            static_cast<float>(model_.config.residual_scale), options_, plain_);
   slot.arrived.record(copies_);
 }
 
@@ -224,10 +226,10 @@ DeviceLinear DeviceWeights::output_head() {
   if (head_memory_.data() == nullptr) {
     // uploader_ belongs to the upload thread, so this upload needs a separate uploader.
     WeightUploader uploader(options_.dtype, copies_);
-    head_ = place_twice(options_.dtype, head_memory_, "the output embedding", uploader,
-                        [&](LayerPlacement& to) {
-                          return to.place_linear({&from}, static_cast<float>(config.logit_scale));
-                        });
+    head_ = measure_and_place(
+        options_.dtype, head_memory_, "the output embedding", uploader, [&](LayerPlacement& to) {
+          return to.place_linear({&from}, static_cast<float>(config.logit_scale));
+        });
     uploader.wait();
   }
   return head_;

@@ -12,7 +12,7 @@ constexpr int kWidest = static_cast<int>(kCudaWidestKeys);
 // Sequences without chunks, and `row_states` of all; one block per sequence, head and kColumns
 // columns of the state. Lane l of the eight lanes of a column holds the keys l, l + 8, ...
 template <typename T, int kPerLane>
-__global__ void token_kernel(MixerArguments a) {
+__global__ void token_recurrence_kernel(MixerArguments a) {
   const auto& c = a.config;
   const int heads = static_cast<int>(c.value_heads);
   const int tiles = static_cast<int>((c.d_value + kColumns - 1) / kColumns);
@@ -83,7 +83,7 @@ void run_recurrence(const MixerArguments& a, cudaStream_t stream) {
     dispatch_width<32, 64, 128, kWidest>(c.d_key, [&](auto width) {
       launch_with_shared_memory(
           "run a recurrence token by token",
-          token_kernel<decltype(type), decltype(width)::value / kLanesPerColumn>, blocks,
+          token_recurrence_kernel<decltype(type), decltype(width)::value / kLanesPerColumn>, blocks,
           kColumns * kLanesPerColumn, 0, stream, a);
     });
   });

@@ -116,7 +116,7 @@ struct SoftCap {
 };
 
 template <typename T, typename Change>
-__global__ void change_kernel(T* x, std::int64_t count, Change change) {
+__global__ void transform_values_kernel(T* x, std::int64_t count, Change change) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < count) x[i] = from_float<T>(change(to_float(x[i])));
 }
@@ -126,8 +126,8 @@ void change_values(void* x, std::int64_t count, Change change, DType dtype, cons
                    cudaStream_t stream) {
   launch_for_dtype(dtype, (count + kThreads - 1) / kThreads, operation,
                    [&](auto type, unsigned blocks) {
-                     change_kernel<<<blocks, kThreads, 0, stream>>>(static_cast<decltype(type)*>(x),
-                                                                    count, change);
+                     transform_values_kernel<<<blocks, kThreads, 0, stream>>>(
+                         static_cast<decltype(type)*>(x), count, change);
                    });
 }
 
@@ -145,7 +145,7 @@ __global__ void interleave_kernel(const uint4* from, uint4* to, std::int64_t n, 
 }
 
 template <typename T, Activation activation, bool kGated>
-void launch(const GateArguments& a, cudaStream_t stream) {
+void launch_gate_kernel(const GateArguments& a, cudaStream_t stream) {
   dispatch_pack_size<T>(a.n % kPack<T> == 0, [&]<int V>() {
     const auto packs = static_cast<int>(a.n / V);
     constexpr int kPerBlock = kThreads * kSteps;
@@ -160,40 +160,40 @@ void launch(const GateArguments& a, cudaStream_t stream) {
 }
 
 template <typename T, bool kGated>
-void launch(const GateArguments& a, cudaStream_t stream) {
+void launch_gate_kernel(const GateArguments& a, cudaStream_t stream) {
   switch (a.activation) {
     case Activation::silu:
-      return launch<T, Activation::silu, kGated>(a, stream);
+      return launch_gate_kernel<T, Activation::silu, kGated>(a, stream);
     case Activation::gelu_tanh:
-      return launch<T, Activation::gelu_tanh, kGated>(a, stream);
+      return launch_gate_kernel<T, Activation::gelu_tanh, kGated>(a, stream);
     case Activation::gelu:
-      return launch<T, Activation::gelu, kGated>(a, stream);
+      return launch_gate_kernel<T, Activation::gelu, kGated>(a, stream);
     case Activation::relu2:
-      return launch<T, Activation::relu2, kGated>(a, stream);
+      return launch_gate_kernel<T, Activation::relu2, kGated>(a, stream);
     case Activation::sigmoid:
-      return launch<T, Activation::sigmoid, kGated>(a, stream);
+      return launch_gate_kernel<T, Activation::sigmoid, kGated>(a, stream);
     case Activation::xielu:
-      return launch<T, Activation::xielu, kGated>(a, stream);
+      return launch_gate_kernel<T, Activation::xielu, kGated>(a, stream);
     case Activation::clamped_swiglu:
-      return launch<T, Activation::clamped_swiglu, kGated>(a, stream);
+      return launch_gate_kernel<T, Activation::clamped_swiglu, kGated>(a, stream);
   }
 }
 
 constexpr int kWarp = 32;
 
 // A selection score and its expert. NaN ranks like +infinity, before all other scores.
-struct Candidate {
+struct ExpertCandidate {
   float score;
   int expert;
 };
 
-__device__ float sortable(float score) {
+__device__ float nan_to_infinity(float score) {
   return isnan(score) ? INFINITY : score;
 }
 
-__device__ bool comes_before(Candidate a, Candidate b) {
-  const float x = sortable(a.score);
-  const float y = sortable(b.score);
+__device__ bool ranks_before(ExpertCandidate a, ExpertCandidate b) {
+  const float x = nan_to_infinity(a.score);
+  const float y = nan_to_infinity(b.score);
   return x > y || (x == y && a.expert < b.expert);
 }
 
@@ -247,7 +247,7 @@ __device__ void exclude_groups(const RouterScores<T>& scores, const ExpertsConfi
   for (int g = lane; g < groups; g += kWarp) {
     int above = 0;
     for (int other = 0; other < groups; ++other)
-      above += comes_before({group_scores[other], other}, {group_scores[g], g}) ? 1 : 0;
+      above += ranks_before({group_scores[other], other}, {group_scores[g], g}) ? 1 : 0;
     excluded[g] = above >= config.chosen_groups;
   }
   __syncwarp();
@@ -277,18 +277,18 @@ __global__ void choose_kernel(ChooseExpertsArguments a) {
   }
   float* weights = a.weights + row * k;
   float* indices = a.indices + row * k;
-  Candidate last{INFINITY, -1};
+  ExpertCandidate last{INFINITY, -1};
   float sum = 0.0f;
   for (int i = 0; i < k; ++i) {
-    Candidate best{-INFINITY, experts};
+    ExpertCandidate best{-INFINITY, experts};
     for (int expert = lane; expert < experts; expert += kWarp) {
-      const Candidate here{scores.selection(expert), expert};
-      if (comes_before(last, here) && comes_before(here, best)) best = here;
+      const ExpertCandidate here{scores.selection(expert), expert};
+      if (ranks_before(last, here) && ranks_before(here, best)) best = here;
     }
     for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-      const Candidate other{__shfl_xor_sync(kAllLanes, best.score, offset),
-                            __shfl_xor_sync(kAllLanes, best.expert, offset)};
-      if (comes_before(other, best)) best = other;
+      const ExpertCandidate other{__shfl_xor_sync(kAllLanes, best.score, offset),
+                                  __shfl_xor_sync(kAllLanes, best.expert, offset)};
+      if (ranks_before(other, best)) best = other;
     }
     const float weight = scores.score(best.expert);
     sum += weight;
@@ -368,7 +368,7 @@ __global__ void combine_kernel(CombineExpertsArguments a) {
 void apply_gate(const GateArguments& a, cudaStream_t stream) {
   launch_for_dtype(a.dtype, a.rows, "apply the MLP's activation", [&](auto type, unsigned) {
     using T = decltype(type);
-    a.gated ? launch<T, true>(a, stream) : launch<T, false>(a, stream);
+    a.gated ? launch_gate_kernel<T, true>(a, stream) : launch_gate_kernel<T, false>(a, stream);
   });
 }
 

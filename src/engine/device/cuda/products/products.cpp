@@ -60,7 +60,7 @@ std::vector<std::uint32_t> random_values(DType dtype, std::size_t bytes) {
 
 // Returns the largest matrix size for which both operands, the result and the trial products of the
 // algorithm search fit into half of the free memory.
-std::int64_t size_that_fits(std::int64_t element) {
+std::int64_t matrix_size_that_fits(std::int64_t element) {
   std::size_t free = 0;
   std::size_t total = 0;
   cuda::check(cudaMemGetInfo(&free, &total), "ask for free memory");
@@ -99,17 +99,18 @@ struct MatrixMultiplier::Call {
     check(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F),
           "describe a product");
     const auto transposed = CUBLAS_OP_T;
-    set(CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
+    set_attribute(CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
     if (p.linear.bias == nullptr) return;
     const auto epilogue = CUBLASLT_EPILOGUE_BIAS;
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p.linear.bias, sizeof p.linear.bias);
+    set_attribute(CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    set_attribute(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p.linear.bias, sizeof p.linear.bias);
   }
   ~Call() { cublasLtMatmulDescDestroy(description); }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  void set(cublasLtMatmulDescAttributes_t attribute, const void* value, std::size_t bytes) {
+  void set_attribute(cublasLtMatmulDescAttributes_t attribute, const void* value,
+                     std::size_t bytes) {
     check(cublasLtMatmulDescSetAttribute(description, attribute, value, bytes),
           "describe a product");
   }
@@ -135,7 +136,7 @@ void MatrixMultiplier::multiply(const MatrixProduct& product) {
   if (product.rows == 0) return;
   auto& call = find_or_make_call(product);
   const auto* bias = product.linear.bias;
-  if (bias != nullptr) call.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+  if (bias != nullptr) call.set_attribute(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
   run_call(call, product);
 }
 
@@ -255,7 +256,7 @@ double MatrixMultiplier::measure_shortest_seconds(const Call& call, const Matrix
 
 double MatrixMultiplier::measure_flop_rate(double seconds) {
   const auto element = element_bytes(dtype_);
-  const auto n = size_that_fits(element);
+  const auto n = matrix_size_that_fits(element);
   const auto bytes = as_index(n * n * element);
   const auto values = random_values(dtype_, bytes);
   DeviceMemory x;

@@ -22,22 +22,25 @@ struct ResultLayout {
   MomentShape shape;
   MomentRecordLayout record;
 
-  std::int64_t cells() const { return shape.heads * shape.buckets; }
+  std::int64_t bucket_cell_count() const { return shape.heads * shape.buckets; }
   // Offsets in bytes.
-  std::int64_t set(int number) const { return number * shape.heads * record.size() * 8; }
-  std::int64_t mean() const { return set(2); }
-  std::int64_t m2() const { return mean() + cells() * shape.dim * 8; }
-  std::int64_t cov() const { return m2() + cells() * shape.dim * 8; }
-  std::int64_t shift() const {
-    return cov() + (shape.bucket_covariance ? cells() * record.triangle_size() * 8 : 0);
+  std::int64_t row_set_offset(int number) const { return number * shape.heads * record.size() * 8; }
+  std::int64_t mean_offset() const { return row_set_offset(2); }
+  std::int64_t m2_offset() const { return mean_offset() + bucket_cell_count() * shape.dim * 8; }
+  std::int64_t covariance_offset() const {
+    return m2_offset() + bucket_cell_count() * shape.dim * 8;
+  }
+  std::int64_t shift_offset() const {
+    return covariance_offset() +
+           (shape.bucket_covariance ? bucket_cell_count() * record.triangle_size() * 8 : 0);
   }
   std::int64_t shift_count() const { return 3 * shape.heads * shape.dim; }
-  std::int64_t not_finite() const { return shift() + shift_count() * 4; }
-  std::int64_t bytes() const { return not_finite() + 4; }
+  std::int64_t non_finite_flag_offset() const { return shift_offset() + shift_count() * 4; }
+  std::int64_t bytes() const { return non_finite_flag_offset() + 4; }
 };
 
 template <typename T>
-const T* at(const std::byte* bytes, std::int64_t offset) {
+const T* pointer_at_offset(const std::byte* bytes, std::int64_t offset) {
   return reinterpret_cast<const T*>(bytes + offset);
 }
 
@@ -77,9 +80,12 @@ void read_set_moments(HeadMoments& moments, const ResultLayout& layout, const do
 
 void read_bucket_moments(BucketMoments& buckets, const ResultLayout& layout,
                          const std::byte* bytes) {
-  std::copy_n(at<double>(bytes, layout.mean()), buckets.mean.size(), buckets.mean.begin());
-  std::copy_n(at<double>(bytes, layout.m2()), buckets.m2.size(), buckets.m2.begin());
-  std::copy_n(at<double>(bytes, layout.cov()), buckets.cov.size(), buckets.cov.begin());
+  std::copy_n(pointer_at_offset<double>(bytes, layout.mean_offset()), buckets.mean.size(),
+              buckets.mean.begin());
+  std::copy_n(pointer_at_offset<double>(bytes, layout.m2_offset()), buckets.m2.size(),
+              buckets.m2.begin());
+  std::copy_n(pointer_at_offset<double>(bytes, layout.covariance_offset()), buckets.cov.size(),
+              buckets.cov.begin());
 }
 
 // Copies known shifts to the GPU through pinned memory: a copy from pageable memory may still be
@@ -206,7 +212,7 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
   const auto chunks = std::ssize(plan.chunks.chunks);
   const auto segments = std::ssize(plan.schedule.segments);
   auto* result = results_.begin_transfer(layout.bytes(), layout.bytes(), "statistics");
-  auto* shifts = reinterpret_cast<float*>(result + layout.shift());
+  auto* shifts = reinterpret_cast<float*>(result + layout.shift_offset());
   const MomentShift shift{.product = shifts,
                           .centre = shifts + shape.heads * shape.dim,
                           .limit = shifts + 2 * shape.heads * shape.dim};
@@ -233,7 +239,7 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
                           stream_);
   else
     copy_shift(*request.shift, layout.shift_count(), shifts, results_.index_buffer(), stream_);
-  check(cudaMemsetAsync(result + layout.not_finite(), kAllFinite & 0xff, 4, stream_),
+  check(cudaMemsetAsync(result + layout.non_finite_flag_offset(), kAllFinite & 0xff, 4, stream_),
         "clear a flag");
   sum_moments(sums, stream_);
   center_sums(sums, request, uploaded, result);
@@ -248,7 +254,7 @@ void MomentStatistics::center_sums(const MomentArguments& sums, const MomentRequ
   const auto end = static_cast<std::int32_t>(sums.segment_count);
   const auto set = [&](int number, MomentSegment segments) -> TokenSetMoments {
     return {segments, plan.positions[number].to_position_sums(),
-            reinterpret_cast<double*>(result + layout.set(number))};
+            reinterpret_cast<double*>(result + layout.row_set_offset(number))};
   };
   center_moments(sums, {{set(0, {0, body}), set(1, {body, end})}}, stream_);
   const bool covariance = request.shape.bucket_covariance;
@@ -256,10 +262,10 @@ void MomentStatistics::center_sums(const MomentArguments& sums, const MomentRequ
       sums,
       {.segments = uploaded.buckets.as<BucketSegments>(),
        .buckets = request.shape.buckets,
-       .mean = reinterpret_cast<double*>(result + layout.mean()),
-       .m2 = reinterpret_cast<double*>(result + layout.m2()),
-       .cov = covariance ? reinterpret_cast<double*>(result + layout.cov()) : nullptr,
-       .not_finite = reinterpret_cast<std::int32_t*>(result + layout.not_finite())},
+       .mean = reinterpret_cast<double*>(result + layout.mean_offset()),
+       .m2 = reinterpret_cast<double*>(result + layout.m2_offset()),
+       .cov = covariance ? reinterpret_cast<double*>(result + layout.covariance_offset()) : nullptr,
+       .not_finite = reinterpret_cast<std::int32_t*>(result + layout.non_finite_flag_offset())},
       stream_);
 }
 
@@ -269,19 +275,21 @@ void MomentStatistics::send_result(const MomentRequest& request,
   const ResultLayout layout(request);
   results_.send([this, layout, plan = std::move(plan), finds_shift, request = &request,
                  sink = &sink](const std::byte* bytes) {
-    const auto bad = *at<std::int32_t>(bytes, layout.not_finite());
+    const auto bad = *pointer_at_offset<std::int32_t>(bytes, layout.non_finite_flag_offset());
     if (bad != kAllFinite)
       sink->throw_non_finite(
           {.head = bad % layout.shape.heads,
            .sequence = plan->chunks.chunks[as_index(bad / layout.shape.heads)].sequence});
     if (finds_shift) {
-      const auto* values = at<float>(bytes, layout.shift());
+      const auto* values = pointer_at_offset<float>(bytes, layout.shift_offset());
       request->shift->assign(values, values + layout.shift_count());
     }
     auto& moments = moments_buffer(layout.shape);
-    read_set_moments(moments.first, layout, at<double>(bytes, layout.set(0)),
+    read_set_moments(moments.first, layout,
+                     pointer_at_offset<double>(bytes, layout.row_set_offset(0)),
                      plan->positions[0].to_position_sums());
-    read_set_moments(moments.body, layout, at<double>(bytes, layout.set(1)),
+    read_set_moments(moments.body, layout,
+                     pointer_at_offset<double>(bytes, layout.row_set_offset(1)),
                      plan->positions[1].to_position_sums());
     read_bucket_moments(moments.buckets, layout, bytes);
     moments.buckets.n = plan->bucket_rows;

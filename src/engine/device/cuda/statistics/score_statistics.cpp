@@ -17,10 +17,12 @@ struct ResultLayout {
   std::int64_t cells, heads, columns, rows;
   bool has_key_sums;  // of all keys and all queries
 
-  std::int64_t square() const { return cells * heads * columns * 8; }
-  std::int64_t key_sums() const { return 2 * square(); }
-  std::int64_t max_logit() const { return key_sums() + (has_key_sums ? rows * heads * 8 : 0); }
-  std::int64_t bytes() const { return max_logit() + cells * heads * 4; }
+  std::int64_t squared_sums_offset() const { return cells * heads * columns * 8; }
+  std::int64_t key_sums_offset() const { return 2 * squared_sums_offset(); }
+  std::int64_t max_logit_offset() const {
+    return key_sums_offset() + (has_key_sums ? rows * heads * 8 : 0);
+  }
+  std::int64_t bytes() const { return max_logit_offset() + cells * heads * 4; }
 };
 
 LayerAttentionSums read_result(const ResultLayout& layout,
@@ -28,8 +30,8 @@ LayerAttentionSums read_result(const ResultLayout& layout,
                                std::int64_t buckets, const std::byte* bytes) {
   auto attention = empty_attention_statistics(documents, layout.heads, buckets, layout.columns);
   const auto* sum = reinterpret_cast<const double*>(bytes);
-  const auto* square = reinterpret_cast<const double*>(bytes + layout.square());
-  const auto* max_logit = reinterpret_cast<const float*>(bytes + layout.max_logit());
+  const auto* square = reinterpret_cast<const double*>(bytes + layout.squared_sums_offset());
+  const auto* max_logit = reinterpret_cast<const float*>(bytes + layout.max_logit_offset());
   for (const auto& cell : cells)
     for (std::int64_t head = 0; head < layout.heads; ++head) {
       const auto to = (cell.document * layout.heads + head) * buckets + cell.bucket;
@@ -40,7 +42,7 @@ LayerAttentionSums read_result(const ResultLayout& layout,
       square += layout.columns;
     }
   if (layout.has_key_sums) {
-    const auto* sums = reinterpret_cast<const std::int64_t*>(bytes + layout.key_sums());
+    const auto* sums = reinterpret_cast<const std::int64_t*>(bytes + layout.key_sums_offset());
     attention.key_sums.assign(sums, sums + layout.rows * layout.heads);
   }
   return attention;
@@ -273,17 +275,19 @@ void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& 
                             request.layout.columns(), batch_->rows(),
                             request.layout.all_keys && request.sample.takes_all()};
   auto* result = results_.begin_transfer(layout.bytes(), layout.bytes(), "statistics");
-  auto* key_sums =
-      layout.has_key_sums ? reinterpret_cast<std::int64_t*>(result + layout.key_sums()) : nullptr;
+  auto* key_sums = layout.has_key_sums
+                       ? reinterpret_cast<std::int64_t*>(result + layout.key_sums_offset())
+                       : nullptr;
   if (layout.has_key_sums)
     check(cudaMemsetAsync(key_sums, 0, as_index(layout.rows * source.n_heads * 8), stream_),
           "clear key sums");
-  BucketCellSumArguments sums{.scores = make_arguments(source),
-                              .cells = device_cells_.as<DocumentBucketCell>(),
-                              .cell_count = layout.cells,
-                              .sum = reinterpret_cast<double*>(result),
-                              .square = reinterpret_cast<double*>(result + layout.square()),
-                              .max_logit = reinterpret_cast<float*>(result + layout.max_logit())};
+  BucketCellSumArguments sums{
+      .scores = make_arguments(source),
+      .cells = device_cells_.as<DocumentBucketCell>(),
+      .cell_count = layout.cells,
+      .sum = reinterpret_cast<double*>(result),
+      .square = reinterpret_cast<double*>(result + layout.squared_sums_offset()),
+      .max_logit = reinterpret_cast<float*>(result + layout.max_logit_offset())};
   sums.scores.layout = request.layout;
   sums.scores.columns = request.layout.near_column_count() + 1;
   sum_by_heads(sums, source.n_heads, [&](const BucketCellSumArguments& launch) {

@@ -19,9 +19,13 @@ struct ScoreRow {
   int position;
   std::int64_t value_row = row;
 
-  __device__ float stored(std::int64_t column) const { return a.value(column, head, value_row); }
+  __device__ float stored_value(std::int64_t column) const {
+    return a.value(column, head, value_row);
+  }
   __device__ float lse() const { return a.row_sums.lse[row * a.n_heads + head]; }
-  __device__ float largest() const { return a.row_sums.largest[row * a.n_heads + head] * a.scale; }
+  __device__ float largest_logit() const {
+    return a.row_sums.largest[row * a.n_heads + head] * a.scale;
+  }
 
   // Returns whether a kernel stores the column; all other columns are derived from stored columns.
   __device__ static bool is_stored(const AttentionColumnLayout& layout, std::int64_t column) {
@@ -39,30 +43,34 @@ struct ScoreRow {
   __device__ double value(std::int64_t column) const {
     const auto& layout = a.layout;
     if (column == layout.sink_above_half())
-      return position >= kSinkAboveHalfFrom && stored(near_column(NearKeyColumn::sink_0)) > 0.5f
+      return position >= kSinkAboveHalfFrom &&
+                     stored_value(near_column(NearKeyColumn::sink_0)) > 0.5f
                  ? 1
                  : 0;
     if (column < layout.near_column_count())
-      return near(static_cast<NearKeyColumn>(column), column);
+      return near_key_value(static_cast<NearKeyColumn>(column), column);
     const auto i = static_cast<double>(position);
-    if (column == layout.perplexity()) return exp(static_cast<double>(stored(layout.entropy())));
+    if (column == layout.perplexity())
+      return exp(static_cast<double>(stored_value(layout.entropy())));
     if (column == layout.entropy_relative())
-      return position == 0 ? 0.0 : stored(layout.entropy()) / log(i + 1);
+      return position == 0 ? 0.0 : stored_value(layout.entropy()) / log(i + 1);
     if (column >= layout.kept_mass(0) && (column - layout.kept_mass(0)) % 2 == 1)
-      return -log(fmax(kLeastKept, static_cast<double>(stored(column - 1))));
-    return stored(column);
+      return -log(fmax(kLeastKept, static_cast<double>(stored_value(column - 1))));
+    return stored_value(column);
   }
 
  private:
-  __device__ double near(NearKeyColumn which, std::int64_t column) const {
-    const auto sink = [&](int key) { return stored(near_column(NearKeyColumn::sink_0) + key); };
+  __device__ double near_key_value(NearKeyColumn which, std::int64_t column) const {
+    const auto sink = [&](int key) {
+      return stored_value(near_column(NearKeyColumn::sink_0) + key);
+    };
     switch (which) {
       case NearKeyColumn::sink_4:
         return static_cast<double>(sink(0)) + sink(1) + sink(2) + sink(3);
       case NearKeyColumn::max_logit:
-        return largest();
+        return largest_logit();
       case NearKeyColumn::top1:
-        return exp2f(fmaf(largest(), kLog2E, -lse()));
+        return exp2f(fmaf(largest_logit(), kLog2E, -lse()));
       case NearKeyColumn::lse:
         return static_cast<double>(lse()) * kLn2;
       case NearKeyColumn::prev_first:
@@ -75,7 +83,7 @@ struct ScoreRow {
                    ? sink(static_cast<int>(column - near_column(NearKeyColumn::alpha_0)))
                    : 0.0f;
       default:
-        return stored(column);
+        return stored_value(column);
     }
   }
 };

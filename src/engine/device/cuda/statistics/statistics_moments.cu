@@ -20,14 +20,14 @@ struct SegmentHead {
   double* record;
 };
 
-__device__ SegmentHead this_segment(const MomentArguments& a) {
+__device__ SegmentHead segment_of_this_block(const MomentArguments& a) {
   const auto heads = static_cast<int>(a.heads);
   return {a.segments[static_cast<int>(blockIdx.x) / heads], static_cast<int>(blockIdx.x) % heads,
           a.records + static_cast<std::int64_t>(blockIdx.x) * a.record.size()};
 }
 
 template <typename T>
-__device__ const T* row_of(const MomentArguments& a, int head, std::int64_t row) {
+__device__ const T* head_row(const MomentArguments& a, int head, std::int64_t row) {
   return static_cast<const T*>(a.x) + row * a.row_stride + head * a.record.dim;
 }
 
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) products_kernel(const MomentArgument
   int row_block = 0, column_block = static_cast<int>(blockIdx.y);
   while (column_block >= edges - row_block) column_block -= edges - row_block++;
   column_block += row_block;
-  const auto [segment, head, record] = this_segment(a);
+  const auto [segment, head, record] = segment_of_this_block(a);
   const auto dim = static_cast<int>(a.record.dim);
   const int y = static_cast<int>(threadIdx.x) / 16 * 2, x = static_cast<int>(threadIdx.x) % 16 * 2;
   const auto load = [&](double(&to)[kStep][kEdge], int block, std::int64_t begin, int rows) {
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads) products_kernel(const MomentArgument
       const int row = item / kEdge, channel = block * kEdge + item % kEdge;
       const bool valid = row < rows && channel < dim;
       to[row][item % kEdge] =
-          valid ? static_cast<double>(to_float(row_of<T>(a, head, begin + row)[channel])) -
+          valid ? static_cast<double>(to_float(head_row<T>(a, head, begin + row)[channel])) -
                       a.shift.product[head * dim + channel]
                 : 0.0;
     }
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads) products_kernel(const MomentArgument
 // One thread per channel.
 template <typename T>
 __global__ void __launch_bounds__(kMostChannels) channels_kernel(const MomentArguments a) {
-  const auto [segment, head, record] = this_segment(a);
+  const auto [segment, head, record] = segment_of_this_block(a);
   const int channel = threadIdx.x;
   const auto dim = a.record.dim;
   if (channel >= dim) return;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kMostChannels) channels_kernel(const MomentArg
     const auto chunk = a.chunks[index];
     double of_chunk[2] = {};
     for (int row = 0; row < chunk.rows; ++row) {
-      const float x = to_float(row_of<T>(a, head, chunk.row + row)[channel]);
+      const float x = to_float(head_row<T>(a, head, chunk.row + row)[channel]);
       const double y = x - centre, t = chunk.position + row;
       least = fminf(least, x);
       largest = fmaxf(largest, x);
@@ -117,14 +117,14 @@ __global__ void __launch_bounds__(kThreads) norms_kernel(const MomentArguments a
   __shared__ double of_pairs[kWarps][kMostChannels / 2];
   __shared__ double norms[kWarps];
   __shared__ double largest[kWarps];
-  const auto [segment, head, record] = this_segment(a);
+  const auto [segment, head, record] = segment_of_this_block(a);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const auto dim = static_cast<int>(a.record.dim), pairs = static_cast<int>(a.record.pairs);
   double sums[kLanePairs] = {}, total = 0, norm_max = 0;
   for (int index = segment.begin; index < segment.end; ++index) {
     const auto chunk = a.chunks[index];
     for (int row = warp; row < chunk.rows; row += kWarps) {
-      const T* x = row_of<T>(a, head, chunk.row + row);
+      const T* x = head_row<T>(a, head, chunk.row + row);
       double squares = 0;
       for (int channel = lane; channel < dim; channel += 32) {
         const double value = to_float(x[channel]);
@@ -172,7 +172,7 @@ constexpr double kShiftRatio<__half> = 4;
 
 // Mean rounded to an eighth of the spread, so that x minus the result is exact in float32.
 template <typename T>
-__device__ float centre_of(double mean, double variance) {
+__device__ float choose_moment_centre(double mean, double variance) {
   if (variance == 0) return round_to_type<T>(static_cast<float>(mean));
   const double step = exp2(floor(0.5 * log2(variance)) - 3);
   return static_cast<float>(rint(mean / step) * step);
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kMostChannels)
     for (int i = chunks.begin; i < chunks.end && left > 0; ++i) {
       const auto chunk = a.chunks[i];
       for (int row = 0; row < chunk.rows && left > 0; ++row, --left)
-        use(static_cast<double>(to_float(row_of<T>(a, head, chunk.row + row)[channel])));
+        use(static_cast<double>(to_float(head_row<T>(a, head, chunk.row + row)[channel])));
     }
     return kShiftRows - left;
   };
@@ -204,13 +204,13 @@ __global__ void __launch_bounds__(kMostChannels)
   const double ratio = kShiftRatio<T>;
   shifts[at] =
       mean * mean <= ratio * ratio * variance ? 0.0f : round_to_type<T>(static_cast<float>(mean));
-  shifts[part + at] = centre_of<T>(mean, variance);
+  shifts[part + at] = choose_moment_centre<T>(mean, variance);
   shifts[2 * part + at] = static_cast<float>(256 * variance);
 }
 
 // Sums one element of the moment record (MomentRecordLayout) of a head over the segments.
-__device__ double record_sum(const MomentArguments& a, MomentSegment segments, int head,
-                             std::int64_t element) {
+__device__ double sum_over_segments(const MomentArguments& a, MomentSegment segments, int head,
+                                    std::int64_t element) {
   double sum = 0;
 #pragma unroll 8
   for (int i = segments.begin; i < segments.end; ++i)
@@ -219,7 +219,7 @@ __device__ double record_sum(const MomentArguments& a, MomentSegment segments, i
 }
 
 // Converts sum(x - e) of a channel to sum(x - c), with e = shift.centre and c = shift.product.
-__device__ double shifted_sum(const MomentShift& shift, std::int64_t at, double sum, double n) {
+__device__ double recentre_sum(const MomentShift& shift, std::int64_t at, double sum, double n) {
   return sum + n * (static_cast<double>(shift.centre[at]) - shift.product[at]);
 }
 
@@ -239,9 +239,9 @@ __device__ void center_products(const MomentArguments& a, const CenteredMoments&
   const auto dim = static_cast<int>(a.record.dim);
   const auto n = static_cast<double>(to.set.rows.n);
   for (int channel = threadIdx.x; channel < dim; channel += kThreads) {
-    const double sum =
-        record_sum(a, to.set.segments, to.head, a.record.sums_offset() + kSumY * dim + channel);
-    means[channel] = shifted_sum(a.shift, to.head * dim + channel, sum, n) / n;
+    const double sum = sum_over_segments(a, to.set.segments, to.head,
+                                         a.record.sums_offset() + kSumY * dim + channel);
+    means[channel] = recentre_sum(a.shift, to.head * dim + channel, sum, n) / n;
   }
   __syncthreads();
   const int row_end = min(row_begin + kTriangleRows, dim);
@@ -250,7 +250,8 @@ __device__ void center_products(const MomentArguments& a, const CenteredMoments&
     int row = row_begin;
     while (at >= diagonal(row + 1)) ++row;
     const int column = row + at - diagonal(row);
-    const double m2 = record_sum(a, to.set.segments, to.head, at) - n * means[row] * means[column];
+    const double m2 =
+        sum_over_segments(a, to.set.segments, to.head, at) - n * means[row] * means[column];
     to.moments[at] = row == column ? fmax(m2, 0.0) : m2;
   }
 }
@@ -260,7 +261,8 @@ __device__ void center_channel(const MomentArguments& a, const CenteredMoments& 
   const auto dim = a.record.dim;
   const auto n = static_cast<double>(to.set.rows.n);
   const auto sum = [&](int which) {
-    return record_sum(a, to.set.segments, to.head, a.record.sums_offset() + which * dim + channel);
+    return sum_over_segments(a, to.set.segments, to.head,
+                             a.record.sums_offset() + which * dim + channel);
   };
   const double y = sum(kSumY), y2 = sum(kSumY2), y3 = sum(kSumY3), y4 = sum(kSumY4);
   const double m = y / n;
@@ -296,7 +298,7 @@ __global__ void __launch_bounds__(kThreads)
     center_channel(a, to, channel);
   for (int i = threadIdx.x; i < a.record.pairs + 1; i += kThreads)  // mean norm after the pairs
     to.moments[a.record.offset_of_pair_magnitudes() + i] =
-        record_sum(a, set.segments, head, a.record.offset_of_pair_magnitudes() + i) /
+        sum_over_segments(a, set.segments, head, a.record.offset_of_pair_magnitudes() + i) /
         static_cast<double>(set.rows.n);
   if (threadIdx.x != 0) return;
   double most = 0;
@@ -333,7 +335,7 @@ __global__ void __launch_bounds__(kMostChannels)
     const auto shift = head * dim + channel;
     to.mean[at] = n > 0 ? a.shift.centre[shift] + y / n : 0;
     to.m2[at] = n > 0 ? fmax(y2 - y * (y / n), 0.0) : 0;
-    means[channel] = n > 0 ? shifted_sum(a.shift, shift, y, n) / n : 0;
+    means[channel] = n > 0 ? recentre_sum(a.shift, shift, y, n) / n : 0;
   }
   if (to.cov == nullptr) return;
   __syncthreads();
@@ -342,8 +344,8 @@ __global__ void __launch_bounds__(kMostChannels)
   for (int row = 0; row < dim; ++row)
     for (int column = row + threadIdx.x; column < dim; column += kMostChannels) {
       const auto at = row * dim - static_cast<std::int64_t>(row) * (row - 1) / 2 + column - row;
-      const double sum = record_sum(a, segments.first_segments, head, at) +
-                         record_sum(a, segments.body_segments, head, at);
+      const double sum = sum_over_segments(a, segments.first_segments, head, at) +
+                         sum_over_segments(a, segments.body_segments, head, at);
       cov[at] = sum - n * means[row] * means[column];
     }
 }

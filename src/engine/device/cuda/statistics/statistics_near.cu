@@ -51,9 +51,9 @@ class NearKeyPass {
         key + Shape::kKeys <= options_.stream_first || farthest < options_.stream_last;
     RowMasses masses;
     if (all_seen && all_stream)
-      weigh<true>(p, masses, key);
+      compute_near_weights<true>(p, masses, key);
     else
-      weigh<false>(p, masses, key);
+      compute_near_weights<false>(p, masses, key);
     add_bands(p, masses, key, nearest, farthest);
     if (key == 0) store_sinks(p);
     if (nearest <= 1) store_last(p, key);
@@ -82,7 +82,8 @@ class NearKeyPass {
 
   // Replaces scores by weights.
   template <bool kAllSeenAndStream>
-  __device__ __forceinline__ void weigh(ScoreFragments<Shape>& p, RowMasses& masses, int key) {
+  __device__ __forceinline__ void compute_near_weights(ScoreFragments<Shape>& p, RowMasses& masses,
+                                                       int key) {
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
       float mass = 0, streamed = 0;
       for_each_lane_column<Shape::kKeys>([&](int n, int i) {
