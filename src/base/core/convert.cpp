@@ -49,7 +49,8 @@ HWY_INLINE BitVector e4m3_bits(BitVector code) {
 }
 
 template <typename Code, typename Function>
-HWY_INLINE void widen_codes(const Code* source, std::size_t count, float* out, Function to_bits) {
+HWY_INLINE void convert_codes_to_float(const Code* source, std::size_t count, float* out,
+                                       Function to_bits) {
   const Bits d;
   const hn::Rebind<Code, Bits> codes;
   const auto widen_vector = [&](const Code* from, float* to) HWY_ATTR {
@@ -71,12 +72,14 @@ HWY_INLINE void widen_codes(const Code* source, std::size_t count, float* out, F
 void widen_kernel(const std::byte* source, DType dtype, std::size_t count, float* out) {
   const auto* codes = reinterpret_cast<const std::uint16_t*>(source);
   if (dtype == DType::bf16)
-    widen_codes(codes, count, out, [](BitVector code) HWY_ATTR { return hn::ShiftLeft<16>(code); });
+    convert_codes_to_float(codes, count, out,
+                           [](BitVector code) HWY_ATTR { return hn::ShiftLeft<16>(code); });
   else if (dtype == DType::f16)
-    widen_codes(codes, count, out, [](BitVector code) HWY_ATTR { return fp16_bits(code); });
+    convert_codes_to_float(codes, count, out,
+                           [](BitVector code) HWY_ATTR { return fp16_bits(code); });
   else
-    widen_codes(reinterpret_cast<const std::uint8_t*>(source), count, out,
-                [](BitVector code) HWY_ATTR { return e4m3_bits(code); });
+    convert_codes_to_float(reinterpret_cast<const std::uint8_t*>(source), count, out,
+                           [](BitVector code) HWY_ATTR { return e4m3_bits(code); });
 }
 
 }  // namespace qkscope::HWY_NAMESPACE

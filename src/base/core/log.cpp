@@ -17,14 +17,14 @@
 namespace qkscope {
 namespace {
 
-struct Listener {
+struct LogListener {
   LogCallback callback;
   LogLevel least;
 };
 
 // A raw pointer, because std::atomic<std::shared_ptr> uses a lock: a child process forked while
 // another thread held that lock would wait forever.
-constinit std::atomic<const Listener*> listener = nullptr;
+constinit std::atomic<const LogListener*> listener = nullptr;
 
 constexpr auto kTerminalInterval = std::chrono::milliseconds(100);
 constexpr auto kPlainInterval = std::chrono::seconds(10);
@@ -41,8 +41,8 @@ void set_log_callback(LogCallback callback, LogLevel least) {
   const std::lock_guard lock(one_at_a_time);
   // Owns every listener ever set and is never destroyed: another thread may still call an old
   // listener, even while the process exits.
-  static auto* all = new std::vector<std::unique_ptr<const Listener>>();
-  all->push_back(std::make_unique<const Listener>(Listener{std::move(callback), least}));
+  static auto* all = new std::vector<std::unique_ptr<const LogListener>>();
+  all->push_back(std::make_unique<const LogListener>(LogListener{std::move(callback), least}));
   listener = all->back().get();
 }
 

@@ -14,13 +14,13 @@
 namespace qkscope {
 namespace {
 
-struct CheckedCharacter {
+struct Utf8CharacterCheck {
   std::uint32_t size;  // bytes of the character or invalid sequence
   bool valid;
 };
 
 // Checks the first character of `text`. An invalid sequence has the length of its valid prefix.
-CheckedCharacter check_first_character(std::string_view text) {
+Utf8CharacterCheck validate_first_utf8_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
   if (lead < 0x80) return {1, true};
@@ -100,7 +100,7 @@ void append_escaped(std::string& result, std::string_view& text, bool plain) {
 std::size_t find_invalid_utf8(std::string_view text) {
   std::size_t at = 0;
   while ((at = skip_ascii(text, at)) < text.size()) {
-    const auto next = check_first_character(text.substr(at));
+    const auto next = validate_first_utf8_character(text.substr(at));
     if (!next.valid) return at;
     at += next.size;
   }
@@ -111,7 +111,7 @@ std::string replace_invalid_utf8(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
-    const auto next = check_first_character(text.substr(at));
+    const auto next = validate_first_utf8_character(text.substr(at));
     if (next.valid) {
       out.append(text.substr(at, next.size));
     } else {

@@ -122,7 +122,7 @@ std::string checksum_text(std::uint64_t checksum) {
 std::string file_fingerprint(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) system_error("open", path, errno);
-  struct stat status {};
+  struct stat status = {};
   if (::fstat(file.number(), &status) != 0) system_error("stat", path, errno);
   if (!S_ISREG(status.st_mode)) bad_input("{}: not a regular file", path);
   const auto size = static_cast<std::uint64_t>(status.st_size);

@@ -93,7 +93,7 @@ void check_file_content(const std::string& folder, const std::string& name,
 }
 
 FileSnapshot::FileStamp FileSnapshot::read_stamp(const std::string& path) {
-  struct stat status {};
+  struct stat status = {};
   if (::stat(path.c_str(), &status) != 0) return {};
   return {status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size),
           status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};

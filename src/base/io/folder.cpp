@@ -22,8 +22,8 @@ namespace {
 constexpr int kOpenFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
 // Returns the file type bits (S_IFMT) of an entry, not following links; 0 for no entry.
-mode_t file_type_of(int folder, const std::string& name) {
-  struct stat status {};
+mode_t file_type_of_entry(int folder, const std::string& name) {
+  struct stat status = {};
   if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return 0;
   return status.st_mode & S_IFMT;
 }
@@ -101,15 +101,15 @@ std::vector<std::string> OpenFolder::names() const {
 }
 
 bool OpenFolder::has(const std::string& name) const {
-  return file_type_of(folder_.number(), name) != 0;
+  return file_type_of_entry(folder_.number(), name) != 0;
 }
 
 bool OpenFolder::has_folder(const std::string& name) const {
-  return file_type_of(folder_.number(), name) == S_IFDIR;
+  return file_type_of_entry(folder_.number(), name) == S_IFDIR;
 }
 
 bool OpenFolder::has_link(const std::string& name) const {
-  return file_type_of(folder_.number(), name) == S_IFLNK;
+  return file_type_of_entry(folder_.number(), name) == S_IFLNK;
 }
 
 OpenFolder OpenFolder::folder(const std::string& name) const {

@@ -16,7 +16,7 @@ constexpr int kMaxDepth = 200;
 constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
 constexpr std::int64_t kMaxValues = 4'000'000;  // values and keys; each takes about 50 bytes
 
-std::string line_and_column(std::string_view text, std::size_t byte) {
+std::string format_line_and_column(std::string_view text, std::size_t byte) {
   const auto before = text.substr(0, std::min(byte, text.size()));
   const auto line = 1 + std::ranges::count(before, '\n');
   const auto newline = before.rfind('\n');
@@ -64,14 +64,16 @@ Json parse_json(std::string_view text, const std::string& where, RepeatedKeyPoli
               format_bytes(kMaxBytes));
   // The parser treats a zero byte as the end of the text and would ignore the rest.
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)
-    bad_input("{}: not valid JSON at {}: a zero byte", where, line_and_column(text, zero + 1));
+    bad_input("{}: not valid JSON at {}: a zero byte", where,
+              format_line_and_column(text, zero + 1));
   ParseLimits limits(where, repeated);
   try {
     return Json::parse(text, std::ref(limits));
   } catch (const Json::parse_error& error) {
     std::string reason = error.what();  // "[json.exception.parse_error.101] parse error ...: why"
     reason.erase(0, reason.find(": ") + 2);
-    bad_input("{}: not valid JSON at {}: {}", where, line_and_column(text, error.byte), reason);
+    bad_input("{}: not valid JSON at {}: {}", where, format_line_and_column(text, error.byte),
+              reason);
   } catch (const Json::exception& error) {
     bad_input("{}: not valid JSON: {}", where, error.what());
   }

@@ -27,7 +27,7 @@ namespace {
 
 // One mapped file. A signal handler reads the table of mappings, so an entry has no lock and no
 // allocated memory; long paths are truncated.
-struct Mapping {
+struct FileMapping {
   std::atomic<const std::byte*> begin = nullptr;  // nullptr: unused entry
   std::atomic<std::size_t> size = 0;
   std::array<char, 512> path{};
@@ -35,12 +35,12 @@ struct Mapping {
 
 // Checkpoints have at most hundreds of shards. A file mapped while the table is full still works,
 // but the SIGBUS message does not name it.
-constinit std::array<Mapping, 1024> mappings;
+constinit std::array<FileMapping, 1024> mappings;
 
 // Marks a table entry that is being filled; the marker matches no address.
 const std::byte* const kReserved = reinterpret_cast<const std::byte*>(std::uintptr_t{1});
 
-const Mapping* mapping_at(const void* address) {
+const FileMapping* find_mapping_of_address(const void* address) {
   const auto* at = static_cast<const std::byte*>(address);
   for (const auto& mapping : mappings) {
     const auto* begin = mapping.begin.load();
@@ -56,7 +56,7 @@ void write_to_stderr(const char* text) {
 }
 
 extern "C" void handle_sigbus(int signal, siginfo_t* info, void*) {
-  const auto* mapping = mapping_at(info->si_addr);
+  const auto* mapping = find_mapping_of_address(info->si_addr);
   if (mapping == nullptr) {  // not a mapping of MappedFile
     std::signal(signal, SIG_DFL);
     return;  // the faulting instruction raises the signal again
@@ -72,8 +72,8 @@ extern "C" void handle_sigbus(int signal, siginfo_t* info, void*) {
 }
 
 // Lock-free, because a forked child would inherit locks that other threads held.
-void register_mapping(std::span<const std::byte> bytes, const std::string& path) {
-  const auto printable_path = printable(path).substr(0, Mapping{}.path.size() - 1);
+void register_file_mapping(std::span<const std::byte> bytes, const std::string& path) {
+  const auto printable_path = printable(path).substr(0, FileMapping{}.path.size() - 1);
   for (auto& mapping : mappings) {
     const std::byte* free = nullptr;
     if (!mapping.begin.compare_exchange_strong(free, kReserved)) continue;
@@ -85,7 +85,7 @@ void register_mapping(std::span<const std::byte> bytes, const std::string& path)
   }
 }
 
-void unregister_mapping(const std::byte* begin) {
+void unregister_file_mapping(const std::byte* begin) {
   for (auto& mapping : mappings) {
     const std::byte* found = begin;
     if (mapping.begin.compare_exchange_strong(found, nullptr)) return;
@@ -99,19 +99,19 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   // O_NONBLOCK: opening a pipe without a writer would block forever.
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) system_error("open", path, errno);
-  struct stat status {};
+  struct stat status = {};
   if (::fstat(file.number(), &status) != 0) system_error("stat", path, errno);
   size_ = static_cast<std::size_t>(status.st_size);
   if (size_ == 0) return;  // mmap refuses a length of 0
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.number(), 0);
   if (address == MAP_FAILED) system_error("map", path, errno);
   data_ = static_cast<const std::byte*>(address);
-  register_mapping(bytes(), path_);
+  register_file_mapping(bytes(), path_);
 }
 
 MappedFile::~MappedFile() {
   if (data_ == nullptr) return;
-  unregister_mapping(data_);
+  unregister_file_mapping(data_);
   ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
@@ -128,14 +128,14 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 void report_truncated_mappings() {
-  struct sigaction action {};
+  struct sigaction action = {};
   action.sa_sigaction = handle_sigbus;
   action.sa_flags = SA_SIGINFO;
   ::sigaction(SIGBUS, &action, nullptr);
 }
 
 std::size_t available_file_descriptors() {
-  struct rlimit limit {};
+  struct rlimit limit = {};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   std::error_code none;  // without /proc the list is empty
   const std::filesystem::directory_iterator open("/proc/self/fd", none);

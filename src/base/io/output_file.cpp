@@ -29,8 +29,8 @@ int sync_path(const std::string& path, int flags) {
 
 // Returns whether `path` still names the open file: the previous holder may have deleted it.
 bool path_refers_to_open_file(int file, const std::string& path) {
-  struct stat opened {};
-  struct stat named {};
+  struct stat opened = {};
+  struct stat named = {};
   return ::fstat(file, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }

@@ -30,7 +30,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Floats = hn::CappedTag<float, 4>;
 using Vector = hn::Vec<Floats>;
 
-HWY_INLINE const float* floats(const FourComplex& from) {
+HWY_INLINE const float* as_floats(const FourComplex& from) {
   return reinterpret_cast<const float*>(&from);
 }
 
@@ -55,7 +55,7 @@ struct SplitComplex {
   HWY_INLINE SplitComplex() {}
   HWY_INLINE SplitComplex(Vector real, Vector imaginary) : re(real), im(imaginary) {}
   HWY_INLINE explicit SplitComplex(const FourComplex& from)
-      : re(hn::Load(Floats(), floats(from))), im(hn::Load(Floats(), floats(from) + 4)) {}
+      : re(hn::Load(Floats(), as_floats(from))), im(hn::Load(Floats(), as_floats(from) + 4)) {}
   HWY_INLINE explicit SplitComplex(const Twiddle& from)
       : re(hn::Set(Floats(), from.re)), im(hn::Set(Floats(), from.im)) {}
   HWY_INLINE void store(FourComplex& to) const {
@@ -69,11 +69,17 @@ struct SplitComplex {
   HWY_INLINE SplitComplex operator-(const SplitComplex& other) const {
     return {hn::Sub(re, other.re), hn::Sub(im, other.im)};
   }
-  HWY_INLINE SplitComplex times_minus_i() const { return {im, hn::Neg(re)}; }
-  HWY_INLINE SplitComplex times_one_minus_i() const { return {hn::Add(re, im), hn::Sub(im, re)}; }
-  HWY_INLINE SplitComplex times_one_plus_i() const { return {hn::Sub(re, im), hn::Add(re, im)}; }
-  HWY_INLINE SplitComplex scaled(Vector by) const { return {hn::Mul(re, by), hn::Mul(im, by)}; }
-  HWY_INLINE SplitComplex times(const SplitComplex& by) const {
+  HWY_INLINE SplitComplex multiply_by_minus_i() const { return {im, hn::Neg(re)}; }
+  HWY_INLINE SplitComplex multiply_by_one_minus_i() const {
+    return {hn::Add(re, im), hn::Sub(im, re)};
+  }
+  HWY_INLINE SplitComplex multiply_by_one_plus_i() const {
+    return {hn::Sub(re, im), hn::Add(re, im)};
+  }
+  HWY_INLINE SplitComplex multiply_by_real(Vector by) const {
+    return {hn::Mul(re, by), hn::Mul(im, by)};
+  }
+  HWY_INLINE SplitComplex multiply_by(const SplitComplex& by) const {
     return {hn::NegMulAdd(im, by.im, hn::Mul(re, by.re)),
             hn::MulAdd(re, by.im, hn::Mul(im, by.re))};
   }
@@ -92,7 +98,7 @@ HWY_INLINE void dft2(SplitComplex& a, SplitComplex& b) {
 HWY_INLINE void dft4(SplitComplex& a, SplitComplex& b, SplitComplex& c, SplitComplex& d) {
   dft2(a, c);
   dft2(b, d);
-  const auto rotated = d.times_minus_i();
+  const auto rotated = d.multiply_by_minus_i();
   dft2(a, b);
   d = c - rotated;
   const auto second = c + rotated;
@@ -106,8 +112,9 @@ HWY_INLINE void dft8(SplitComplex (&x)[8]) {
   // Radix-8 butterfly: multiplies the odd terms by exp(-i pi m / 4). The factor of odd[3] has the
   // opposite sign, so its sum and difference are swapped.
   const Vector root = hn::Set(Floats(), std::numbers::sqrt2_v<float> / 2);
-  const SplitComplex odd[4] = {x[1], x[3].times_one_minus_i().scaled(root), x[5].times_minus_i(),
-                               x[7].times_one_plus_i().scaled(root)};
+  const SplitComplex odd[4] = {x[1], x[3].multiply_by_one_minus_i().multiply_by_real(root),
+                               x[5].multiply_by_minus_i(),
+                               x[7].multiply_by_one_plus_i().multiply_by_real(root)};
   const SplitComplex even[4] = {x[0], x[2], x[4], x[6]};
 #pragma GCC unroll 3
   for (std::size_t m = 0; m < 3; ++m) {
@@ -130,7 +137,7 @@ HWY_INLINE void apply_butterfly(SplitComplex (&x)[8]) {
 
 // One FFT pass of radix kRadix. Twiddle factors are per vector (Twiddle) or per lane (FourComplex).
 template <std::size_t kRadix, typename Factor>
-void pass(FourComplex* signal, std::size_t length, const Factor* w) {
+void apply_fft_stage(FourComplex* signal, std::size_t length, const Factor* w) {
   const std::size_t apart = length / kRadix;
   for (std::size_t j = 0; j < apart; ++j, w += kRadix - 1) {
     SplitComplex x[kRadix];
@@ -140,12 +147,12 @@ void pass(FourComplex* signal, std::size_t length, const Factor* w) {
     x[0].store(signal[j]);
 #pragma GCC unroll 8
     for (std::size_t r = 1; r < kRadix; ++r)
-      x[r].times(SplitComplex(w[r - 1])).store(signal[j + r * apart]);
+      x[r].multiply_by(SplitComplex(w[r - 1])).store(signal[j + r * apart]);
   }
 }
 
 // Last FFT pass: transforms each block of four vectors across the vectors, then across the lanes.
-void last_pass(FourComplex* signal, std::size_t length, const FourComplex* w) {
+void apply_last_fft_stage(FourComplex* signal, std::size_t length, const FourComplex* w) {
   for (FourComplex* block = signal; block < signal + length; block += 4) {
     SplitComplex x[4];
 #pragma GCC unroll 4
@@ -153,39 +160,39 @@ void last_pass(FourComplex* signal, std::size_t length, const FourComplex* w) {
     apply_butterfly(x);
     SplitComplex::transpose_all(x);
 #pragma GCC unroll 3
-    for (std::size_t m = 1; m < 4; ++m) x[m] = x[m].times(SplitComplex(w[m - 1]));
+    for (std::size_t m = 1; m < 4; ++m) x[m] = x[m].multiply_by(SplitComplex(w[m - 1]));
     apply_butterfly(x);
 #pragma GCC unroll 4
     for (std::size_t m = 0; m < 4; ++m) x[m].store(block[m]);
   }
 }
 
-void transform_part(FourComplex* signal, std::size_t length, const FftTables& tables,
-                    const FourComplex* last) {
+void transform_block(FourComplex* signal, std::size_t length, const FftTables& tables,
+                     const FourComplex* last) {
   std::size_t sub = length;
   for (const auto& w : tables.deep) {
-    for (std::size_t at = 0; at < length; at += sub) pass<8>(signal + at, sub, w.data());
+    for (std::size_t at = 0; at < length; at += sub) apply_fft_stage<8>(signal + at, sub, w.data());
     sub /= 8;
   }
-  last_pass(signal, length, last);
+  apply_last_fft_stage(signal, length, last);
 }
 
-void wide_pass(FourComplex* signal, std::size_t length, int radix, const Twiddle* w) {
-  if (radix == 8) pass<8>(signal, length, w);
-  if (radix == 4) pass<4>(signal, length, w);
-  if (radix == 2) pass<2>(signal, length, w);
+void apply_wide_fft_stage(FourComplex* signal, std::size_t length, int radix, const Twiddle* w) {
+  if (radix == 8) apply_fft_stage<8>(signal, length, w);
+  if (radix == 4) apply_fft_stage<4>(signal, length, w);
+  if (radix == 2) apply_fft_stage<2>(signal, length, w);
 }
 
 // Runs the FFT passes from number `level` on over vectors [begin, begin + length).
 void transform(FourComplex* signal, std::size_t begin, std::size_t length, const FftTables& tables,
                std::size_t level, const Fft::Done& done) {
   if (level == tables.radices.size()) {
-    transform_part(signal + begin, length, tables, tables.last.data() + begin / length * 3);
+    transform_block(signal + begin, length, tables, tables.last.data() + begin / length * 3);
     if (done) done(begin / 4, (begin + length) / 4);
     return;
   }
   const int radix = tables.radices[level];
-  wide_pass(signal + begin, length, radix, tables.wide[level].data());
+  apply_wide_fft_stage(signal + begin, length, radix, tables.wide[level].data());
   const auto sub = length / static_cast<std::size_t>(radix);
   for (std::size_t at = begin; at < begin + length; at += sub)
     transform(signal, at, sub, tables, level + 1, done);

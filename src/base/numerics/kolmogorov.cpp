@@ -164,7 +164,8 @@ const std::array<double, kNormalBins + 1>& cdf_at_edges() {
 }
 
 // Returns Phi((value - centre) * scale) for every value.
-std::vector<double> normal_cdf_of(std::span<const double> values, double centre, double scale) {
+std::vector<double> normal_cdf_of_values(std::span<const double> values, double centre,
+                                         double scale) {
   std::vector<double> cdf;
   cdf.reserve(values.size());
   for (const double value : values)
@@ -185,7 +186,7 @@ struct EqualBins {
   std::size_t bin_of(double value) const {
     return static_cast<std::size_t>(std::clamp((value - low) * scale, 0.0, to_double(size - 1)));
   }
-  std::vector<double> count(std::span<const double> values) const {
+  std::vector<double> count_values_per_bin(std::span<const double> values) const {
     std::vector<double> counts(size);
     for (const double value : values) ++counts[bin_of(value)];
     return counts;
@@ -193,8 +194,8 @@ struct EqualBins {
 };
 
 // Returns the values that fall into the marked bins, sorted.
-std::vector<double> sorted_members(std::span<const double> values, const EqualBins& bins,
-                                   const std::vector<char>& marked) {
+std::vector<double> sorted_values_in_bins(std::span<const double> values, const EqualBins& bins,
+                                          const std::vector<char>& marked) {
   std::vector<double> members;
   for (const double value : values)
     if (marked[bins.bin_of(value)] != 0) members.push_back(value);
@@ -224,7 +225,7 @@ double kolmogorov_p_value(std::int64_t count, double d) {
 
 double kolmogorov_distance_to_normal(std::span<const double> values, double centre, double scale) {
   const EqualBins bins{centre - kRange / scale, scale * (kNormalBins / (2 * kRange)), kNormalBins};
-  const auto counts = bins.count(values);
+  const auto counts = bins.count_values_per_bin(values);
   const auto& edges = cdf_at_edges();
   const auto n = to_double(values.size());
   std::vector<double> bound(kNormalBins);  // of the distance inside each bin
@@ -239,7 +240,7 @@ double kolmogorov_distance_to_normal(std::span<const double> values, double cent
   std::vector<char> marked(kNormalBins);
   for (std::size_t bin = 0; bin < kNormalBins; ++bin)
     marked[bin] = bound[bin] >= lower_bound - kRounding ? 1 : 0;
-  const auto cdf = normal_cdf_of(sorted_members(values, bins, marked), centre, scale);
+  const auto cdf = normal_cdf_of_values(sorted_values_in_bins(values, bins, marked), centre, scale);
   double distance = 0;
   double below = 0;
   const double* next = cdf.data();
@@ -259,8 +260,8 @@ double youden_j(std::span<const double> upper, std::span<const double> lower) {
   const auto [lower_low, lower_high] = std::minmax_element(lower.begin(), lower.end());
   const double range = std::max(*upper_high, *lower_high) - std::min(*upper_low, *lower_low);
   const EqualBins bins{std::min(*upper_low, *lower_low), range > 0 ? kBins / range : 0, kBins};
-  const auto upper_count = bins.count(upper);
-  const auto lower_count = bins.count(lower);
+  const auto upper_count = bins.count_values_per_bin(upper);
+  const auto lower_count = bins.count_values_per_bin(lower);
   const auto nu = to_double(upper.size());
   const auto nl = to_double(lower.size());
   // Youden's J at threshold x is (fraction of `lower` values <= x) - (fraction of `upper` values <=
@@ -277,8 +278,8 @@ double youden_j(std::span<const double> upper, std::span<const double> lower) {
   }
   std::vector<char> marked(kBins);
   for (std::size_t bin = 0; bin < kBins; ++bin) marked[bin] = bound[bin] > best ? 1 : 0;
-  const auto from_lower = sorted_members(lower, bins, marked);
-  const auto from_upper = sorted_members(upper, bins, marked);
+  const auto from_lower = sorted_values_in_bins(lower, bins, marked);
+  const auto from_upper = sorted_values_in_bins(upper, bins, marked);
   std::size_t passed = 0;        // members of from_upper <= x
   std::size_t lower_before = 0;  // members in earlier bins
   std::size_t upper_before = 0;

@@ -13,7 +13,7 @@ namespace {
 constexpr double kResidual = 1e-10;  // relative to the eigenvalue
 constexpr std::int64_t kMostSteps = 48;
 
-void scale(std::span<double> x, double factor) {
+void scale_in_place(std::span<double> x, double factor) {
   for (double& value : x) value *= factor;
 }
 
@@ -42,7 +42,7 @@ std::vector<double> linear_combination(const Matrix& basis, std::int64_t count,
                                        const double* weights) {
   std::vector<double> sum(as_index(basis.cols));
   for (std::int64_t i = 0; i < count; ++i) add_scaled(weights[i], {basis.row(i), sum.size()}, sum);
-  scale(sum, 1 / norm(sum));
+  scale_in_place(sum, 1 / norm(sum));
   return sum;
 }
 
@@ -51,7 +51,7 @@ std::vector<double> linear_combination(const Matrix& basis, std::int64_t count,
 std::vector<double> top_eigenvector(const Matrix& matrix, std::span<const double> start) {
   QKSCOPE_ASSERT(matrix.rows == matrix.cols && matrix.cols == std::ssize(start));
   std::vector<double> next(start.begin(), start.end());
-  scale(next, 1 / norm(next));
+  scale_in_place(next, 1 / norm(next));
   const auto steps = std::min(kMostSteps, matrix.rows);
   Matrix basis(steps, matrix.cols);
   std::vector<double> diagonal;
@@ -72,7 +72,7 @@ std::vector<double> top_eigenvector(const Matrix& matrix, std::span<const double
     // The Krylov space of `start` is exhausted and may not contain the leading eigenvector.
     if (!(rest > 1e-14 * std::fabs(diagonal.front()))) break;
     off_diagonal.push_back(rest);
-    scale(next, 1 / rest);
+    scale_in_place(next, 1 / rest);
   }
   // No convergence (close eigenvalues or a bad start): use the full decomposition.
   const Eigenpairs all = symmetric_eigen(matrix);

@@ -178,7 +178,7 @@ void compute_spectrum_of_ones(const PositionOrder& order, std::int64_t shift, Nu
   std::vector<std::complex<double>> signal;
   signal.reserve(as_index(order.rows()));
   for (const auto offset : order.offsets())
-    signal.push_back(PhaseTable::product(phase[offset], back));
+    signal.push_back(PhaseTable::complex_product(phase[offset], back));
   spectrum.compute(signal);
 }
 

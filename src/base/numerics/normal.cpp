@@ -22,7 +22,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Doubles = hn::ScalableTag<double>;
 using Vector = hn::Vec<Doubles>;
 
-HWY_INLINE Vector splat(double value) {
+HWY_INLINE Vector broadcast(double value) {
   return hn::Set(Doubles(), value);
 }
 
@@ -41,10 +41,10 @@ constexpr double kSplit = 134217729;  // 2^27 + 1: Veltkamp splitting
 
 template <std::size_t kTerms>
 HWY_INLINE Vector evaluate_polynomial(const std::array<double, kTerms>& terms, Vector x) {
-  Vector p = splat(terms[kTerms - 1]);
+  Vector p = broadcast(terms[kTerms - 1]);
 #pragma GCC unroll 32
   for (int term = static_cast<int>(kTerms) - 2; term >= 0; --term)
-    p = hn::MulAdd(p, x, splat(terms[term]));
+    p = hn::MulAdd(p, x, broadcast(terms[term]));
   return p;
 }
 
@@ -61,9 +61,9 @@ HWY_INLINE Vector exp_of_negative(Vector x) {
     for (std::size_t n = 1; n < terms.size(); ++n) terms[n] = 1 / (factorial *= to_double(n));
     return terms;
   }();
-  const Vector shifted = hn::MulAdd(x, splat(kInvLn2), splat(kRound));
-  const Vector k = hn::Sub(shifted, splat(kRound));
-  const Vector r = hn::NegMulAdd(k, splat(kLn2Low), hn::NegMulAdd(k, splat(kLn2High), x));
+  const Vector shifted = hn::MulAdd(x, broadcast(kInvLn2), broadcast(kRound));
+  const Vector k = hn::Sub(shifted, broadcast(kRound));
+  const Vector r = hn::NegMulAdd(k, broadcast(kLn2Low), hn::NegMulAdd(k, broadcast(kLn2High), x));
   const hn::RebindToSigned<Doubles> integers;
   const auto exponent =
       hn::Add(hn::BitCast(integers, shifted), hn::Set(integers, std::int64_t{1023}));
@@ -72,23 +72,23 @@ HWY_INLINE Vector exp_of_negative(Vector x) {
 }
 
 HWY_INLINE Vector erfc_of_positive(Vector u) {
-  u = hn::IfThenElse(hn::Lt(u, splat(kLargest)), u, splat(kLargest));
-  const Vector growth = hn::MulAdd(splat(2), u, splat(1));  // 1 + 2 u
+  u = hn::IfThenElse(hn::Lt(u, broadcast(kLargest)), u, broadcast(kLargest));
+  const Vector growth = hn::MulAdd(broadcast(2), u, broadcast(1));  // 1 + 2 u
   // One division gives both (u - 3) / (u + 3) and 1 / (1 + 2 u).
-  const Vector inverse = hn::Div(splat(1), hn::Mul(hn::Add(u, splat(3)), growth));
+  const Vector inverse = hn::Div(broadcast(1), hn::Mul(hn::Add(u, broadcast(3)), growth));
   const Vector p =
-      evaluate_polynomial(kErfcx, hn::Mul(hn::Mul(hn::Sub(u, splat(3)), growth), inverse));
+      evaluate_polynomial(kErfcx, hn::Mul(hn::Mul(hn::Sub(u, broadcast(3)), growth), inverse));
   const Vector square = hn::Mul(u, u);
   const Vector e = exp_of_negative(hn::Neg(square));
   // exp(-u^2) = exp(-square) (1 - lost), where `lost` is the rounding error of u^2, computed by
   // Veltkamp-Dekker splitting.
-  const Vector scaled = hn::Mul(u, splat(kSplit));
+  const Vector scaled = hn::Mul(u, broadcast(kSplit));
   const Vector high = hn::Sub(scaled, hn::Sub(scaled, u));
   const Vector low = hn::Sub(u, high);
   const Vector lost = hn::MulAdd(
-      low, low, hn::MulAdd(hn::Mul(splat(2), high), low, hn::Sub(hn::Mul(high, high), square)));
+      low, low, hn::MulAdd(hn::Mul(broadcast(2), high), low, hn::Sub(hn::Mul(high, high), square)));
   const Vector corrected = hn::NegMulAdd(e, lost, e);
-  return hn::Mul(hn::Mul(hn::Mul(corrected, p), hn::Add(u, splat(3))), inverse);
+  return hn::Mul(hn::Mul(hn::Mul(corrected, p), hn::Add(u, broadcast(3))), inverse);
 }
 
 void erfc_in_place_kernel(std::span<double> z) {
@@ -112,7 +112,7 @@ constexpr float kPlasticity[] = {1.0F,           0.159153864F,    0.0102773225F,
 using Floats = hn::CappedTag<float, kLaneStep>;
 
 // Returns the plasticity 4 Phi(z) (1 - Phi(z)) in units of kPlasticityUnit.
-HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, Floats>> plasticity_of(hn::Vec<Floats> z) {
+HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, Floats>> plasticity_of_z_score(hn::Vec<Floats> z) {
   constexpr float kRootOfUnits = 1 << 12;
   const Floats d;
   const auto term = [&](int i) HWY_ATTR { return hn::Set(d, kPlasticity[i]); };
@@ -161,7 +161,7 @@ HWY_INLINE void accumulate_plasticity_lanes(const ZScoreInterpolation& lines,
       auto of_lanes = hn::Zero(units);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
-        auto value = plasticity_of(hn::MulAdd(slope[v], fraction, start[v]));
+        auto value = plasticity_of_z_score(hn::MulAdd(slope[v], fraction, start[v]));
         const auto at = hn::Set(numbers, i);
         const auto from = hn::LoadU(numbers, points.lane_first + v * kLaneStep);
         const auto to = hn::LoadU(numbers, points.lane_end + v * kLaneStep);

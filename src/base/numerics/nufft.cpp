@@ -42,10 +42,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Four = hn::CappedTag<float, 4>;
 using Vector = hn::Vec<Four>;
 
-HWY_INLINE const float* floats(const FourComplex* at) {
+HWY_INLINE const float* as_floats(const FourComplex* at) {
   return reinterpret_cast<const float*>(at);
 }
-HWY_INLINE float* floats(FourComplex* at) {
+HWY_INLINE float* as_floats(FourComplex* at) {
   return reinterpret_cast<float*>(at);
 }
 
@@ -58,7 +58,7 @@ HWY_INLINE void spread_row(const std::complex<double>& value, const SpreadTarget
   const Vector re = hn::Set(Four(), static_cast<float>(value.real()));
   const Vector im = hn::Set(Four(), static_cast<float>(value.imag()));
   const FourFloats* const weights = taps + row.taps;
-  float* const to = floats(signal + row.start);
+  float* const to = as_floats(signal + row.start);
 #pragma GCC unroll 3
   for (std::int64_t v = 0; v < 3; ++v) {
     const Vector by = load_four_floats(weights[v]);
@@ -86,7 +86,7 @@ HWY_INLINE Vector squared_magnitude(Vector re, Vector im) {
 }
 
 HWY_INLINE Vector powers_at_points(const FourComplex& four) {
-  const float* const at = floats(&four);
+  const float* const at = as_floats(&four);
   return squared_magnitude(hn::Load(Four(), at), hn::Load(Four(), at + 4));
 }
 
@@ -123,7 +123,7 @@ HWY_INLINE Vector powers_at_midpoints(const FourComplex* signal, const std::uint
   Vector im = hn::Zero(Four());
 #pragma GCC unroll 8
   for (std::ptrdiff_t j = 0; j < 8; ++j) {
-    const float* const from = floats(signal + places[j - 3] + v);
+    const float* const from = as_floats(signal + places[j - 3] + v);
     const Vector by = hn::Set(Four(), weights[j]);
     re = hn::MulAdd(by, hn::Load(Four(), from), re);
     im = hn::MulAdd(by, hn::Load(Four(), from + 4), im);

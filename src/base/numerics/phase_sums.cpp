@@ -114,9 +114,9 @@ PhaseSum PhaseSumTaylorSeries::evaluate(double shift) const {
   PhaseSum result;
   std::complex<double> factor = 1;
   for (std::size_t m = 0; m < kPowers; ++m) {
-    result.value += PhaseTable::product(factor, sum[m]);
-    if (m + 1 < kPowers) result.slope += PhaseTable::product(factor, sum[m + 1]);
-    if (m + 2 < kPowers) result.curvature += PhaseTable::product(factor, sum[m + 2]);
+    result.value += PhaseTable::complex_product(factor, sum[m]);
+    if (m + 1 < kPowers) result.slope += PhaseTable::complex_product(factor, sum[m + 1]);
+    if (m + 2 < kPowers) result.curvature += PhaseTable::complex_product(factor, sum[m + 2]);
     const double next = shift / to_double(m + 1);
     factor = {next * factor.imag(), -next * factor.real()};
   }
@@ -143,7 +143,7 @@ PhaseSumTaylorSeries expand_phase_sum(double omega, const PositionOrder& order,
   QKSCOPE_DISPATCH(combine_block_sums_kernel)
   (coarse, blocks.data(), reinterpret_cast<double*>(sums.sum.data()));
   const auto back = std::polar(1.0, omega * middle);
-  for (auto& sum : sums.sum) sum = PhaseTable::product(back, sum);
+  for (auto& sum : sums.sum) sum = PhaseTable::complex_product(back, sum);
   return sums;
 }
 
@@ -205,14 +205,15 @@ PhaseSum LowFrequencySums::evaluate(double omega) const {
     const auto zeroth = inside(here, 0);
     const auto first = inside(here, 1);
     const auto second = inside(here, 2);
-    sum += PhaseTable::product(turns[i], zeroth);
-    times_t += PhaseTable::product(turns[i], start * zeroth + first);
-    times_square += PhaseTable::product(turns[i], start * (start * zeroth + 2.0 * first) + second);
+    sum += PhaseTable::complex_product(turns[i], zeroth);
+    times_t += PhaseTable::complex_product(turns[i], start * zeroth + first);
+    times_square +=
+        PhaseTable::complex_product(turns[i], start * (start * zeroth + 2.0 * first) + second);
   }
   const auto back = std::polar(1.0, -omega * first_);
-  sum = PhaseTable::product(back, sum);
-  times_t = PhaseTable::product(back, times_t);
-  return {sum, {times_t.imag(), -times_t.real()}, -PhaseTable::product(back, times_square)};
+  sum = PhaseTable::complex_product(back, sum);
+  times_t = PhaseTable::complex_product(back, times_t);
+  return {sum, {times_t.imag(), -times_t.real()}, -PhaseTable::complex_product(back, times_square)};
 }
 
 }  // namespace qkscope

@@ -29,7 +29,7 @@ class PhaseTable {
         coarse_(phases_of_multiples(omega * to_double(kBlock), length / kBlock + 1)) {}
 
   std::complex<double> operator[](std::int64_t t) const {
-    return product(block_phase(t / kBlock), phase_in_block(t % kBlock));
+    return complex_product(block_phase(t / kBlock), phase_in_block(t % kBlock));
   }
   // Factorisation exp(-i omega t) = block_phase(t / kBlock) phase_in_block(t % kBlock).
   const std::complex<double>& block_phase(std::int64_t block) const {
@@ -38,8 +38,8 @@ class PhaseTable {
   const std::complex<double>& phase_in_block(std::int64_t t) const { return fine_[as_index(t)]; }
 
   // Complex product without the infinity checks of std::complex.
-  static std::complex<double> product(const std::complex<double>& a,
-                                      const std::complex<double>& b) {
+  static std::complex<double> complex_product(const std::complex<double>& a,
+                                              const std::complex<double>& b) {
     return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
   }
 
@@ -51,12 +51,12 @@ class PhaseTable {
       small[n] = unit_phasor(angle, n);
       small[8 * n] = unit_phasor(angle, 8 * n);
     }
-    for (int n = 0; n < 64; ++n) small[n] = product(small[n / 8 * 8], small[n % 8]);
+    for (int n = 0; n < 64; ++n) small[n] = complex_product(small[n / 8 * 8], small[n % 8]);
     Phases all;
     all.reserve(as_index(count) + 64);
     for (std::int64_t n = 0; n < count; n += 64) {
       const auto start = unit_phasor(angle, n);
-      for (const auto& step : small) all.push_back(product(start, step));
+      for (const auto& step : small) all.push_back(complex_product(start, step));
     }
     return all;
   }

@@ -44,7 +44,7 @@ constexpr int kTileRows = HWY_TARGET == HWY_SSE4 ? 2 : kVectors == 1 ? 8 : 4;
 
 // Left operand of a matrix product: elements of a row are `step` numbers apart, rows `apart`
 // numbers. Passed by reference, because passing by value causes a store-forwarding stall on x86.
-struct LeftRows {
+struct LeftOperandRows {
   const double* first;
   std::int64_t step;
   std::int64_t apart;
@@ -52,8 +52,8 @@ struct LeftRows {
 
 // Matrix product of a tile: sum (kRows, 8) = left (kRows, depth) panel (depth, 8), in registers.
 template <int kRows>
-HWY_INLINE void tile_product(std::int64_t depth, const LeftRows& left, const double* panel,
-                             Vector (&sum)[kRows][kVectors]) {
+HWY_INLINE void multiply_panel_tile(std::int64_t depth, const LeftOperandRows& left,
+                                    const double* panel, Vector (&sum)[kRows][kVectors]) {
   const Doubles d;
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
@@ -79,10 +79,10 @@ HWY_INLINE void tile_product(std::int64_t depth, const LeftRows& left, const dou
 // Matrix product of a tile: out (kRows, 8) = left (kRows, depth) panel (depth, 8). Functions that
 // compute a tile are not inlined: in a larger function the compiler would spill the sums.
 template <int kRows>
-HWY_NOINLINE void store_tile(std::int64_t depth, const LeftRows& left, const double* panel,
+HWY_NOINLINE void store_tile(std::int64_t depth, const LeftOperandRows& left, const double* panel,
                              double* out) {
   Vector sum[kRows][kVectors];
-  tile_product<kRows>(depth, left, panel, sum);
+  multiply_panel_tile<kRows>(depth, left, panel, sum);
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
@@ -107,8 +107,8 @@ constexpr int kFloatVectors = kNarrowPadding / kFloatLanes;  // per strip of col
 // Computes a register tile of out = left right: kRows rows by kWidth SIMD vectors of columns. left
 // is (kRows, depth); rows of right and out are `stride` and `out_stride` elements apart.
 template <int kRows, int kWidth>
-HWY_NOINLINE void narrow_tile(const float* left, std::int64_t depth, const float* right,
-                              std::int64_t stride, float* out, std::int64_t out_stride) {
+HWY_NOINLINE void multiply_narrow_tile(const float* left, std::int64_t depth, const float* right,
+                                       std::int64_t stride, float* out, std::int64_t out_stride) {
   const Floats d;
   FloatVector sum[kRows][kWidth];
 #pragma GCC unroll 16
@@ -137,13 +137,14 @@ HWY_NOINLINE void narrow_tile(const float* left, std::int64_t depth, const float
 constexpr int kNarrowSums = HWY_ARCH_X86 && kVectors > 1 ? 6 : 20;
 
 template <int kWidth>
-void narrow_strip(const float* left, std::int64_t rows, std::int64_t depth, const float* right,
-                  std::int64_t stride, float* out, std::int64_t out_stride) {
+void multiply_narrow_strip(const float* left, std::int64_t rows, std::int64_t depth,
+                           const float* right, std::int64_t stride, float* out,
+                           std::int64_t out_stride) {
   constexpr int kRows = std::clamp(kNarrowSums / kWidth, 2, 8);
   for (std::int64_t first = 0; first < rows; first += kRows)
     dispatch_constant_count<kRows>(rows - first, [&](auto tile_rows) HWY_ATTR {
-      narrow_tile<tile_rows, kWidth>(left + first * depth, depth, right, stride,
-                                     out + first * out_stride, out_stride);
+      multiply_narrow_tile<tile_rows, kWidth>(left + first * depth, depth, right, stride,
+                                              out + first * out_stride, out_stride);
     });
 }
 
@@ -160,14 +161,15 @@ void narrow_product(const float* left, std::int64_t rows, std::int64_t depth, co
       const auto column = begin * kFloatLanes;
       dispatch_constant_count<kFloatVectors>(
           vectors * (strip + 1) / strips - begin, [&](auto width) HWY_ATTR {
-            narrow_strip<width>(left + first * depth, std::min(kCacheRows, rows - first), depth,
-                                right + column, stride, out + first * columns + column, columns);
+            multiply_narrow_strip<width>(left + first * depth, std::min(kCacheRows, rows - first),
+                                         depth, right + column, stride,
+                                         out + first * columns + column, columns);
           });
     }
 }
 
 // Adds the tile of the Gram matrix at (i, j) to `sum`, clipped at the edges.
-HWY_INLINE void add_gram_tile(std::int64_t depth, const LeftRows& left, const double* panel,
+HWY_INLINE void add_gram_tile(std::int64_t depth, const LeftOperandRows& left, const double* panel,
                               std::int64_t i, std::int64_t j, Matrix& sum) {
   const auto rows = std::min<std::int64_t>(kTileRows, sum.rows - i);
   const auto columns = std::min<std::int64_t>(kPanelColumns, sum.cols - j);
@@ -187,7 +189,7 @@ void gram_of_panels(const double* packed, std::int64_t packed_depth, std::int64_
     const auto end = std::min(begin + kCacheColumns, n);
     for (std::int64_t i = 0; i < end; i += kTileRows) {
       const auto first = i / kPanelColumns * kPanelColumns;
-      const LeftRows left{panel_of(first) + (i - first), kPanelColumns, 1};
+      const LeftOperandRows left{panel_of(first) + (i - first), kPanelColumns, 1};
       for (auto j = std::max(begin, first); j < end; j += kPanelColumns)
         add_gram_tile(depth, left, panel_of(j), i, j, sum);
     }
@@ -211,12 +213,13 @@ constexpr std::int64_t kGramRows = 64;
 // Row capacity of a panel: not a power of two, which would map all panels to the same cache sets.
 constexpr std::int64_t kGramStride = kGramRows + 1;
 
-CacheAlignedVector<double> gram_panels(std::int64_t cols) {
+CacheAlignedVector<double> allocate_gram_panels(std::int64_t cols) {
   const auto panels = (cols + kPanelColumns - 1) / kPanelColumns;
   return CacheAlignedVector<double>(as_index(panels * kGramStride * kPanelColumns));
 }
 
-// Adds the Gram matrix of at most kGramRows rows; `packed` is scratch space from gram_panels().
+// Adds the Gram matrix of at most kGramRows rows; `packed` is scratch space from
+// allocate_gram_panels().
 void add_gram_block(const double* rows, std::int64_t count, double* packed, Matrix& sum) {
   const auto n = sum.cols;
   for (std::int64_t k = 0; k < count; ++k)
@@ -285,7 +288,7 @@ Matrix multiply_transposed(const Matrix& left, const Matrix& right) {
 }
 
 void add_gram(const double* rows, std::int64_t count, Matrix& sum) {
-  auto packed = gram_panels(sum.cols);
+  auto packed = allocate_gram_panels(sum.cols);
   for (std::int64_t begin = 0; begin < count; begin += kGramRows)
     add_gram_block(rows + begin * sum.cols, std::min(kGramRows, count - begin), packed.data(), sum);
 }
@@ -294,7 +297,7 @@ void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
                       std::span<const double> mean, Matrix& sum,
                       std::span<const WeightedSum> weighted) {
   QKSCOPE_ASSERT(sum.cols == std::ssize(mean));
-  auto packed = gram_panels(sum.cols);
+  auto packed = allocate_gram_panels(sum.cols);
   Matrix centred(kGramRows, sum.cols);
   for (std::size_t begin = 0; begin < rows.size(); begin += kGramRows) {
     const auto count = std::min(kGramRows, std::ssize(rows) - static_cast<std::int64_t>(begin));

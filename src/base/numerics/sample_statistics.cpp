@@ -48,7 +48,7 @@ double beta_continued_fraction(double a, double b, double x) {
 }
 
 // Returns ranks from 0; tied values have their mean rank.
-std::vector<double> ranks_of(std::span<const double> values) {
+std::vector<double> ranks_with_mean_ties(std::span<const double> values) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::sort(order, [&](std::size_t i, std::size_t j) { return values[i] < values[j]; });
@@ -76,17 +76,17 @@ double log_incomplete_beta_half(double a, double x, double one_minus_x) {
 }
 
 // Centred sums of squares and products of two lists of equal length.
-struct CentredProducts {
+struct CentredProductSums {
   double xx = 0;
   double xy = 0;
   double yy = 0;
 };
 
-CentredProducts centred_products(std::span<const double> x, std::span<const double> y) {
+CentredProductSums sum_centred_products(std::span<const double> x, std::span<const double> y) {
   const auto n = to_double(x.size());
   const double mean_x = std::accumulate(x.begin(), x.end(), 0.0) / n;
   const double mean_y = std::accumulate(y.begin(), y.end(), 0.0) / n;
-  CentredProducts sums;
+  CentredProductSums sums;
   for (std::size_t i = 0; i < x.size(); ++i) {
     sums.xx += (x[i] - mean_x) * (x[i] - mean_x);
     sums.xy += (x[i] - mean_x) * (y[i] - mean_y);
@@ -120,7 +120,7 @@ double quantile_of(std::vector<double> values, double fraction) {
 }
 
 double pearson_r(const std::vector<double>& x, const std::vector<double>& y) {
-  const auto [xx, xy, yy] = centred_products(x, y);
+  const auto [xx, xy, yy] = sum_centred_products(x, y);
   return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : kNan;
 }
 
@@ -212,11 +212,11 @@ PairCorrelation correlate_pairs(std::span<const double> x, std::span<const doubl
   PairCorrelation result{std::ssize(both_x), {kNan, kNan, kNan}, {kNan, kNan, kNan}};
   if (result.n < 3) return result;
   const auto pearson = [&](std::span<const double> a, std::span<const double> b) {
-    const auto [aa, ab, bb] = centred_products(a, b);
+    const auto [aa, ab, bb] = sum_centred_products(a, b);
     return correlation(ab, aa, bb, result.n);
   };
   result.pearson = pearson(both_x, both_y);
-  result.spearman = pearson(ranks_of(both_x), ranks_of(both_y));
+  result.spearman = pearson(ranks_with_mean_ties(both_x), ranks_with_mean_ties(both_y));
   return result;
 }
 

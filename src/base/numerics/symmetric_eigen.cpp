@@ -172,7 +172,7 @@ class Tridiagonal {
  private:
   PaddedRows rows() { return view(work_); }
   // Applies the Householder reflection that zeroes row k beyond its first off-diagonal element.
-  void reduce(std::int64_t k) {
+  void reduce_row(std::int64_t k) {
     const auto at = as_index(k);
     double* row = rows().row(k);
     diagonal[at] = row[k];
@@ -236,7 +236,7 @@ Tridiagonal::Tridiagonal(const Matrix& matrix)
   if (scale_ == 0) scale_ = 1;
   for (std::int64_t i = 0; i < size_; ++i)
     for (std::int64_t j = 0; j < size_; ++j) rows().row(i)[j] = matrix(i, j) / scale_;
-  for (std::int64_t k = 0; k < size_; ++k) reduce(k);
+  for (std::int64_t k = 0; k < size_; ++k) reduce_row(k);
 }
 
 // Implicit QL iteration: diagonalises a tridiagonal matrix and rotates the rows of `axes`, if any.
@@ -257,7 +257,7 @@ class QlIteration {
         if (end == i) break;
         if (sweeps == kMaxSweeps)
           failure("eigenvalues of a {0} x {0} covariance did not converge", size);
-        sweep(i, end);
+        apply_ql_step(i, end);
       }
   }
 
@@ -271,7 +271,7 @@ class QlIteration {
     return i;
   }
 
-  void sweep(std::size_t begin, std::size_t end) {
+  void apply_ql_step(std::size_t begin, std::size_t end) {
     cosine_.clear();
     sine_.clear();
     const double half = (d_[begin + 1] - d_[begin]) / (2 * e_[begin]);
@@ -333,7 +333,7 @@ class InverseIteration {
 
   // Inverse iteration: writes the eigenvector of the eigenvalue `value` to row i of `vectors`,
   // orthogonal to rows [0, i). Returns false if the iteration does not converge.
-  bool find(double value, std::int64_t i, Matrix& vectors) {
+  bool find_eigenvector(double value, std::int64_t i, Matrix& vectors) {
     factorise(value);
     const std::span<double> x(vectors.row(i), d_.size());
     Random random(static_cast<std::uint64_t>(i));  // not orthogonal to the eigenvector
@@ -359,7 +359,7 @@ class InverseIteration {
   // One row of the LU decomposition with partial pivoting: inverse pivot, the two elements to its
   // right, and the multiplier that eliminates the next row. `swapped`: this row and the next one
   // were exchanged.
-  struct Row {
+  struct FactorRow {
     double inverse;
     double off_diagonal;
     double beyond;
@@ -376,7 +376,7 @@ class InverseIteration {
       const double lower = i + 1 < n ? e_[i] : 0;  // first element of the next row
       const double next = i + 1 < n ? d_[i + 1] - value : 0;
       const double after = i + 2 < n ? e_[i + 1] : 0;
-      Row& row = rows_[i];
+      FactorRow& row = rows_[i];
       row.swapped = std::abs(lower) > std::abs(diagonal);
       if (row.swapped) {
         row = {1 / lower, next, after, diagonal / lower, true};
@@ -419,7 +419,7 @@ class InverseIteration {
 
   const std::vector<double>& d_;
   const std::vector<double>& e_;
-  std::vector<Row> rows_;
+  std::vector<FactorRow> rows_;
   std::vector<double> along_;
   double largest_ = 0;
 };
@@ -459,7 +459,7 @@ Eigenpairs leading_eigenpairs(const Matrix& matrix, std::int64_t count) {
   std::ranges::sort(result.values, std::greater<>());
   InverseIteration inverse(tridiagonal);
   for (std::int64_t i = 0; i < count; ++i)
-    if (!inverse.find(result.values[as_index(i)], i, result.vectors))
+    if (!inverse.find_eigenvector(result.values[as_index(i)], i, result.vectors))
       return symmetric_eigen(matrix);
   if (count > 0) tridiagonal.back_transform(result.vectors);
   for (double& value : result.values) value *= tridiagonal.scale();

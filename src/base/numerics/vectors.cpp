@@ -84,8 +84,8 @@ PowerSums central_power_sums_kernel(std::span<const double> x, double centre) {
 
 // Dot products of rows (count, cols) with y (cols).
 template <typename Number>
-HWY_INLINE void dots_of(const Number* rows, std::int64_t count, const double* y, std::int64_t cols,
-                        double* out) {
+HWY_INLINE void compute_row_dot_products(const Number* rows, std::int64_t count, const double* y,
+                                         std::int64_t cols, double* out) {
   for (std::int64_t row = 0; row < count; ++row, rows += cols) {
     Sums sums;
     const auto add = [&](const Number* from, const double* with) HWY_ATTR {
@@ -108,12 +108,12 @@ HWY_INLINE void dots_of(const Number* rows, std::int64_t count, const double* y,
 
 void dots_kernel(const double* rows, std::int64_t count, const double* y, std::int64_t cols,
                  double* out) {
-  dots_of(rows, count, y, cols, out);
+  compute_row_dot_products(rows, count, y, cols, out);
 }
 
 void dots_float_kernel(const float* rows, std::int64_t count, const double* y, std::int64_t cols,
                        double* out) {
-  dots_of(rows, count, y, cols, out);
+  compute_row_dot_products(rows, count, y, cols, out);
 }
 
 // Sets y[i] = function(y[i], x[i]); the last SIMD vector is padded with zeros.

@@ -76,8 +76,8 @@ void append_values(const Array& from, NullIntegerPolicy nulls, const std::string
 
 // Appends all chunks and returns true if the column has the type of Array; otherwise returns false.
 template <typename Array>
-bool append_chunks(const arrow::ChunkedArray& from, Table::Type type, NullIntegerPolicy nulls,
-                   const std::string& where, Table::Column& to) {
+bool append_arrow_chunks(const arrow::ChunkedArray& from, Table::Type type, NullIntegerPolicy nulls,
+                         const std::string& where, Table::Column& to) {
   if (from.type()->id() != Array::TypeClass::type_id) return false;
   to.type = type;
   for (const auto& chunk : from.chunks())
@@ -159,12 +159,13 @@ Table::Column to_table_column(const std::string& name, const arrow::ChunkedArray
                               NullIntegerPolicy nulls, const std::string& where) {
   Table::Column result{name, Table::Type::text, {}, {}, {}};
   const bool known =
-      append_chunks<arrow::Int64Array>(column, Table::Type::integer, nulls, where, result) ||
-      append_chunks<arrow::Int32Array>(column, Table::Type::integer, nulls, where, result) ||
-      append_chunks<arrow::BooleanArray>(column, Table::Type::boolean, nulls, where, result) ||
-      append_chunks<arrow::DoubleArray>(column, Table::Type::real, nulls, where, result) ||
-      append_chunks<arrow::StringArray>(column, Table::Type::text, nulls, where, result) ||
-      append_chunks<arrow::LargeStringArray>(column, Table::Type::text, nulls, where, result);
+      append_arrow_chunks<arrow::Int64Array>(column, Table::Type::integer, nulls, where, result) ||
+      append_arrow_chunks<arrow::Int32Array>(column, Table::Type::integer, nulls, where, result) ||
+      append_arrow_chunks<arrow::BooleanArray>(column, Table::Type::boolean, nulls, where,
+                                               result) ||
+      append_arrow_chunks<arrow::DoubleArray>(column, Table::Type::real, nulls, where, result) ||
+      append_arrow_chunks<arrow::StringArray>(column, Table::Type::text, nulls, where, result) ||
+      append_arrow_chunks<arrow::LargeStringArray>(column, Table::Type::text, nulls, where, result);
   if (!known)
     bad_input("{}: type {}; expected int32, int64, double, bool or string", where,
               column.type()->ToString());

@@ -53,7 +53,7 @@ std::int64_t parse_boolean(const std::string& text, const std::string& where) {
   return text == "true" ? 1 : 0;
 }
 
-void append_field(Table::Column& column, const std::string& field, const std::string& where) {
+void append_csv_value(Table::Column& column, const std::string& field, const std::string& where) {
   if (column.type == Table::Type::text)
     column.texts.push_back(field);
   else if (column.type == Table::Type::real)
@@ -88,8 +88,8 @@ Table read_csv_table(const std::string& path, const std::vector<CsvColumn>& colu
     if (row.size() != header.size())
       bad_input("{}: {} fields, expected {}", rows.where(), row.size(), header.size());
     for (std::size_t i = 0; i < columns.size(); ++i)
-      append_field(result[i], row[indices[i]],
-                   fmt::format("{}: {}", rows.where(), columns[i].name));
+      append_csv_value(result[i], row[indices[i]],
+                       fmt::format("{}: {}", rows.where(), columns[i].name));
   }
   return Table(std::move(result));
 }

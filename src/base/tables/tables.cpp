@@ -23,7 +23,7 @@
 namespace qkscope {
 namespace {
 
-std::size_t value_count(const Table::Column& column) {
+std::size_t column_value_count(const Table::Column& column) {
   if (column.type == Table::Type::text) return column.texts.size();
   return column.type == Table::Type::real ? column.reals.size() : column.integers.size();
 }
@@ -125,11 +125,11 @@ Table read_table(const std::string& path, const std::vector<std::string>& column
 
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
   translate_exceptions([&] {
-    if (!columns_.empty()) rows_ = static_cast<std::int64_t>(value_count(columns_.front()));
+    if (!columns_.empty()) rows_ = static_cast<std::int64_t>(column_value_count(columns_.front()));
     for (const auto& column : columns_)
-      if (static_cast<std::int64_t>(value_count(column)) != rows_)
+      if (static_cast<std::int64_t>(column_value_count(column)) != rows_)
         bad_input("table: column '{}' has {} rows, '{}' has {}; expected as many", column.name,
-                  value_count(column), columns_.front().name, rows_);
+                  column_value_count(column), columns_.front().name, rows_);
   });
 }
 

@@ -51,7 +51,7 @@ void refuse_second_document(const std::string& text, const std::string& where) {
   }
 }
 
-YAML::Node parse_node(const std::string& text, const std::string& where) {
+YAML::Node parse_yaml_node(const std::string& text, const std::string& where) {
   if (text.size() > kLargest)
     bad_input("{}: YAML of {}, expected at most {}", where, format_bytes(text.size()),
               format_bytes(kLargest));
@@ -66,7 +66,7 @@ YAML::Node parse_node(const std::string& text, const std::string& where) {
   }
 }
 
-Json scalar_to_json(const YAML::Node& node) {
+Json yaml_scalar_to_json(const YAML::Node& node) {
   const auto& text = node.Scalar();
   if (node.Tag() == "!") return text;  // a quoted scalar is a string
   if (text == "true" || text == "True" || text == "TRUE") return true;
@@ -90,7 +90,7 @@ Json to_json(const YAML::Node& node, int depth, int& left) {
   if (--left < 0)
     bad_input("configuration, line {}: its aliases stand for more than {} values", line,
               kMostValues);
-  if (node.IsScalar()) return scalar_to_json(node);
+  if (node.IsScalar()) return yaml_scalar_to_json(node);
   if (node.IsSequence()) {
     Json list = Json::array();
     for (const auto& item : node) list.push_back(to_json(item, depth + 1, left));
@@ -139,7 +139,7 @@ YamlDocument load_yaml(const std::string& file, const std::vector<std::string>& 
 
 YamlDocument parse_yaml(const std::string& text, const std::string& where,
                         const std::vector<std::string>& overrides) {
-  YamlDocument document{.file = where, .root = parse_node(text, where), .overridden = {}};
+  YamlDocument document{.file = where, .root = parse_yaml_node(text, where), .overridden = {}};
   if (document.root.IsNull()) document.root = YAML::Node(YAML::NodeType::Map);
   if (!document.root.IsMap()) bad_input("{}: expected a map of keys and values", where);
   override_yaml_values(document, overrides);
@@ -169,7 +169,7 @@ void override_yaml_values(YamlDocument& document, const std::vector<std::string>
       bad_input("--set: found {}, expected KEY=VALUE (capture.min_bucket_size=256)",
                 quote_text(option));
     const auto key = option.substr(0, equals);
-    override_yaml_value(document, key, parse_node(option.substr(equals + 1), "--set " + key),
+    override_yaml_value(document, key, parse_yaml_node(option.substr(equals + 1), "--set " + key),
                         "--set");
   }
 }
