@@ -148,8 +148,8 @@ std::map<std::string, std::string> parse_metadata(const Json& json, const std::s
   return metadata;
 }
 
-void check_coverage(const SafetensorsHeader& header, std::uint64_t data_size,
-                    const std::string& where) {
+void check_tensors_cover_data(const SafetensorsHeader& header, std::uint64_t data_size,
+                              const std::string& where) {
   using Item = std::pair<const std::string, TensorHeaderEntry>;
   std::vector<const Item*> by_offset;
   for (const auto& item : header.tensors) by_offset.push_back(&item);
@@ -221,7 +221,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
       header.tensors.emplace(
           name, parse_entry(value, fmt::format("{}: tensor {}", where, quote_text(name))));
   }
-  check_coverage(header, file.size() - header.data_offset, where);
+  check_tensors_cover_data(header, file.size() - header.data_offset, where);
   return header;
 }
 

@@ -14,16 +14,21 @@
 namespace qkscope {
 namespace {
 
-struct Storage {
+struct PickleStorageType {
   std::string_view global;
   DType dtype;
 };
 constexpr std::array kStorages = {
-    Storage{"torch.FloatStorage", DType::f32},     Storage{"torch.HalfStorage", DType::f16},
-    Storage{"torch.BFloat16Storage", DType::bf16}, Storage{"torch.DoubleStorage", DType::f64},
-    Storage{"torch.LongStorage", DType::i64},      Storage{"torch.IntStorage", DType::i32},
-    Storage{"torch.ShortStorage", DType::i16},     Storage{"torch.CharStorage", DType::i8},
-    Storage{"torch.ByteStorage", DType::u8},       Storage{"torch.BoolStorage", DType::boolean},
+    PickleStorageType{"torch.FloatStorage", DType::f32},
+    PickleStorageType{"torch.HalfStorage", DType::f16},
+    PickleStorageType{"torch.BFloat16Storage", DType::bf16},
+    PickleStorageType{"torch.DoubleStorage", DType::f64},
+    PickleStorageType{"torch.LongStorage", DType::i64},
+    PickleStorageType{"torch.IntStorage", DType::i32},
+    PickleStorageType{"torch.ShortStorage", DType::i16},
+    PickleStorageType{"torch.CharStorage", DType::i8},
+    PickleStorageType{"torch.ByteStorage", DType::u8},
+    PickleStorageType{"torch.BoolStorage", DType::boolean},
 };
 constexpr std::string_view kDictionary = "collections.OrderedDict";
 constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
@@ -36,8 +41,8 @@ constexpr std::size_t kBytesPerValue = 2;
 constexpr std::size_t kMaxRank = 16;         // dimensions of a tensor
 constexpr std::size_t kMaxStorageName = 64;  // bytes; PyTorch counts: "0", "1", ...
 
-const Storage* find_storage(std::string_view global) {
-  const auto* found = std::ranges::find(kStorages, global, &Storage::global);
+const PickleStorageType* find_storage(std::string_view global) {
+  const auto* found = std::ranges::find(kStorages, global, &PickleStorageType::global);
   return found == kStorages.end() ? nullptr : found;
 }
 
@@ -75,13 +80,13 @@ class Unpickler {
 
   std::map<std::string, PickledTensor> run() {
     while (true) {
-      const auto opcode = static_cast<unsigned char>(number(1));
+      const auto opcode = static_cast<unsigned char>(read_integer(1));
       if (opcode == '.') break;
       execute(opcode);
     }
     const auto result = pop();
     if (result.kind != ValueKind::dictionary)
-      fail("it holds {}, expected a dictionary of tensors", name_of(result));
+      fail("it holds {}, expected a dictionary of tensors", kind_name_of_value(result));
     if (!result.dictionary->other.empty())
       fail("it holds {}, expected tensors and nothing else", result.dictionary->other);
     std::map<std::string, PickledTensor> tensors;
@@ -98,14 +103,14 @@ class Unpickler {
 
   void execute(unsigned char code) {
     static constexpr Opcode kOpcodes[] = {
-        {0x80, "PROTO", [](Unpickler& u) { u.check_protocol(u.number(1)); }},
+        {0x80, "PROTO", [](Unpickler& u) { u.check_protocol(u.read_integer(1)); }},
         {0x95, "FRAME", [](Unpickler& u) { u.reader_.read_bytes(8); }},
         {'(', "MARK", [](Unpickler& u) { u.push({.kind = ValueKind::mark}); }},
         {'N', "NONE", [](Unpickler& u) { u.push({}); }},
         {0x88, "NEWTRUE", [](Unpickler& u) { u.push_number(1); }},
         {0x89, "NEWFALSE", [](Unpickler& u) { u.push_number(0); }},
-        {'K', "BININT1", [](Unpickler& u) { u.push_number(u.number(1)); }},
-        {'M', "BININT2", [](Unpickler& u) { u.push_number(u.number(2)); }},
+        {'K', "BININT1", [](Unpickler& u) { u.push_number(u.read_integer(1)); }},
+        {'M', "BININT2", [](Unpickler& u) { u.push_number(u.read_integer(2)); }},
         {'J', "BININT", [](Unpickler& u) { u.push_number(u.reader_.read<std::int32_t>()); }},
         {0x8a, "LONG1", [](Unpickler& u) { u.push_long(u.reader_.read_integer(1)); }},
         {'X', "BINUNICODE", [](Unpickler& u) { u.push_text(u.reader_.read_integer(4)); }},
@@ -116,21 +121,21 @@ class Unpickler {
         {']', "EMPTY_LIST", [](Unpickler& u) { u.push({.kind = ValueKind::list}); }},
         {')', "EMPTY_TUPLE", [](Unpickler& u) { u.push_tuple({}); }},
         {'t', "TUPLE", [](Unpickler& u) { u.push_tuple(u.pop_to_mark()); }},
-        {0x85, "TUPLE1", [](Unpickler& u) { u.push_tuple(u.pop_some(1)); }},
-        {0x86, "TUPLE2", [](Unpickler& u) { u.push_tuple(u.pop_some(2)); }},
-        {0x87, "TUPLE3", [](Unpickler& u) { u.push_tuple(u.pop_some(3)); }},
-        {'q', "BINPUT", [](Unpickler& u) { u.memoize(u.number(1)); }},
-        {'r', "LONG_BINPUT", [](Unpickler& u) { u.memoize(u.number(4)); }},
+        {0x85, "TUPLE1", [](Unpickler& u) { u.push_tuple(u.pop_values(1)); }},
+        {0x86, "TUPLE2", [](Unpickler& u) { u.push_tuple(u.pop_values(2)); }},
+        {0x87, "TUPLE3", [](Unpickler& u) { u.push_tuple(u.pop_values(3)); }},
+        {'q', "BINPUT", [](Unpickler& u) { u.memoize(u.read_integer(1)); }},
+        {'r', "LONG_BINPUT", [](Unpickler& u) { u.memoize(u.read_integer(4)); }},
         {0x94, "MEMOIZE", [](Unpickler& u) { u.memoize(std::ssize(u.memo_)); }},
-        {'h', "BINGET", [](Unpickler& u) { u.push_memo(u.number(1)); }},
-        {'j', "LONG_BINGET", [](Unpickler& u) { u.push_memo(u.number(4)); }},
+        {'h', "BINGET", [](Unpickler& u) { u.push_memo(u.read_integer(1)); }},
+        {'j', "LONG_BINGET", [](Unpickler& u) { u.push_memo(u.read_integer(4)); }},
         {'Q', "BINPERSID", [](Unpickler& u) { u.push_storage(u.pop()); }},
-        {'R', "REDUCE", [](Unpickler& u) { u.reduce(); }},
+        {'R', "REDUCE", [](Unpickler& u) { u.call_reduce_function(); }},
         // Opcode BUILD sets attributes of a dict, such as _metadata. List contents are dropped.
-        {'b', "BUILD", [](Unpickler& u) { u.drop_items(u.pop_some(1), ValueKind::dictionary); }},
-        {'a', "APPEND", [](Unpickler& u) { u.drop_items(u.pop_some(1), ValueKind::list); }},
+        {'b', "BUILD", [](Unpickler& u) { u.drop_items(u.pop_values(1), ValueKind::dictionary); }},
+        {'a', "APPEND", [](Unpickler& u) { u.drop_items(u.pop_values(1), ValueKind::list); }},
         {'e', "APPENDS", [](Unpickler& u) { u.drop_items(u.pop_to_mark(), ValueKind::list); }},
-        {'s', "SETITEM", [](Unpickler& u) { u.set_items(u.pop_some(2)); }},
+        {'s', "SETITEM", [](Unpickler& u) { u.set_items(u.pop_values(2)); }},
         {'u', "SETITEMS", [](Unpickler& u) { u.set_items(u.pop_to_mark()); }},
     };
     for (const auto& opcode : kOpcodes)
@@ -141,9 +146,11 @@ class Unpickler {
   void check_protocol(std::int64_t version) const {
     if (version > 5) fail("its pickle has protocol {}, expected up to 5", version);
   }
-  void drop_items(const std::vector<PickleValue>&, ValueKind target) { expect(top(), target); }
+  void drop_items(const std::vector<PickleValue>&, ValueKind target) {
+    require_kind(top(), target);
+  }
 
-  std::int64_t number(std::uint64_t bytes) {
+  std::int64_t read_integer(std::uint64_t bytes) {
     return static_cast<std::int64_t>(reader_.read_integer(bytes));
   }
   std::string read_line() {
@@ -176,8 +183,8 @@ class Unpickler {
     push_known_global(module + "." + read_line());
   }
   void push_stack_global() {
-    const auto parts = pop_some(2);
-    for (const auto& part : parts) expect(part, ValueKind::text);
+    const auto parts = pop_values(2);
+    for (const auto& part : parts) require_kind(part, ValueKind::text);
     push_known_global(fmt::format("{}.{}", parts[0].text, parts[1].text));
   }
   void push_known_global(std::string_view name) {
@@ -209,7 +216,7 @@ class Unpickler {
     stack_.pop_back();
     return value;
   }
-  std::vector<PickleValue> pop_some(int count) {
+  std::vector<PickleValue> pop_values(int count) {
     std::vector<PickleValue> values(static_cast<std::size_t>(count));
     for (std::size_t i = values.size(); i-- > 0;) values[i] = pop();
     return values;
@@ -239,11 +246,11 @@ class Unpickler {
 
   // Parses the persistent id of a storage: ("storage", torch.FloatStorage, "0", "cpu", elements).
   void push_storage(const PickleValue& id) {
-    const auto& parts = items_of(id, 5);
+    const auto& parts = tuple_items(id, 5);
     if (parts[0].text != "storage") fail("a persistent object is none that tensors need");
     const auto* storage = find_storage(parts[1].text);
     if (storage == nullptr) fail("a storage of {} is not supported", quote_text(parts[1].text));
-    expect(parts[2], ValueKind::text);
+    require_kind(parts[2], ValueKind::text);
     if (parts[2].text.size() > kMaxStorageName)
       fail("a storage has a name of {} bytes", parts[2].text.size());
     PickledTensor tensor;
@@ -256,18 +263,18 @@ class Unpickler {
     push({.kind = kind, .tensor = std::make_shared<const PickledTensor>(std::move(tensor))});
   }
 
-  void reduce() {
+  void call_reduce_function() {
     const auto arguments = pop();
     const auto function = pop();
-    expect(function, ValueKind::global);
+    require_kind(function, ValueKind::global);
     if (function.text == kDictionary) {
-      items_of(arguments, 0);
+      tuple_items(arguments, 0);
       push_dictionary();
     } else if (function.text == kTensor) {
       push_tensor(arguments);
     } else if (function.text == kParameter) {  // arguments: (tensor, requires_grad, hooks)
-      auto tensor = items_of(arguments, 3)[0];
-      expect(tensor, ValueKind::tensor);
+      auto tensor = tuple_items(arguments, 3)[0];
+      require_kind(tensor, ValueKind::tensor);
       push(std::move(tensor));
     } else {
       fail("{} is called, which tensors do not need", quote_text(function.text));
@@ -277,28 +284,28 @@ class Unpickler {
   // Parses the arguments of _rebuild_tensor_v2: (storage, offset, shape, strides, requires_grad,
   // hooks) and optionally metadata.
   void push_tensor(const PickleValue& arguments) {
-    expect(arguments, ValueKind::tuple);
+    require_kind(arguments, ValueKind::tuple);
     const auto& parts = *arguments.items;
     if (parts.size() != 6 && parts.size() != 7)
       fail("a tensor is made of {} parts, expected 6", parts.size());
-    expect(parts[0], ValueKind::storage);
-    expect(parts[1], ValueKind::number);
+    require_kind(parts[0], ValueKind::storage);
+    require_kind(parts[1], ValueKind::number);
     auto tensor = *parts[0].tensor;
     tensor.offset = parts[1].number;
-    tensor.shape = sizes_of(parts[2]);
-    tensor.strides = sizes_of(parts[3]);
+    tensor.shape = tuple_to_sizes(parts[2]);
+    tensor.strides = tuple_to_sizes(parts[3]);
     if (tensor.offset < 0 || tensor.shape.size() != tensor.strides.size())
       fail("a tensor has an offset, a shape and strides that do not fit together");
     push_tensor_value(ValueKind::tensor, std::move(tensor));
   }
 
-  std::vector<std::int64_t> sizes_of(const PickleValue& tuple) const {
-    expect(tuple, ValueKind::tuple);
+  std::vector<std::int64_t> tuple_to_sizes(const PickleValue& tuple) const {
+    require_kind(tuple, ValueKind::tuple);
     if (tuple.items->size() > kMaxRank)
       fail("a tensor has {} dimensions, expected at most {}", tuple.items->size(), kMaxRank);
     std::vector<std::int64_t> sizes;
     for (const auto& item : *tuple.items) {
-      expect(item, ValueKind::number);
+      require_kind(item, ValueKind::number);
       if (item.number < 0) fail("a tensor has a size or stride of {}", item.number);
       sizes.push_back(item.number);
     }
@@ -307,7 +314,7 @@ class Unpickler {
 
   void set_items(const std::vector<PickleValue>& pairs) {
     auto& target = top();
-    expect(target, ValueKind::dictionary);
+    require_kind(target, ValueKind::dictionary);
     if (pairs.size() % 2 != 0) fail("a dictionary gets a name without a value");
     for (std::size_t i = 0; i < pairs.size(); i += 2) {
       const auto& name = pairs[i];
@@ -318,23 +325,24 @@ class Unpickler {
         target.dictionary->other = fmt::format(
             "{}, {}",
             name.kind == ValueKind::text ? quote_text(name.text) : "a key that is no text",
-            name_of(value));
+            kind_name_of_value(value));
     }
   }
 
-  const std::vector<PickleValue>& items_of(const PickleValue& tuple, std::size_t count) const {
-    expect(tuple, ValueKind::tuple);
+  const std::vector<PickleValue>& tuple_items(const PickleValue& tuple, std::size_t count) const {
+    require_kind(tuple, ValueKind::tuple);
     if (tuple.items->size() != count)
       fail("found {} parts, expected {}", tuple.items->size(), count);
     return *tuple.items;
   }
 
-  static std::string name_of(const PickleValue& value) {
+  static std::string kind_name_of_value(const PickleValue& value) {
     return kKindNames[static_cast<std::size_t>(value.kind)];
   }
-  void expect(const PickleValue& value, ValueKind kind) const {
+  void require_kind(const PickleValue& value, ValueKind kind) const {
     if (value.kind != kind)
-      fail("found {}, expected {}", name_of(value), kKindNames[static_cast<std::size_t>(kind)]);
+      fail("found {}, expected {}", kind_name_of_value(value),
+           kKindNames[static_cast<std::size_t>(kind)]);
   }
 
   template <typename... Parts>

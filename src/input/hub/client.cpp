@@ -24,7 +24,7 @@ bool environment_flag(const char* name) {
 }
 
 // A line break in a token would allow header injection. Messages must not contain the token.
-std::string validate_token(const std::string& text, const std::string& where) {
+std::string validate_access_token(const std::string& text, const std::string& where) {
   auto token = trim_white_space(text);
   if (std::ranges::any_of(token, [](unsigned char c) { return c <= ' ' || c >= 0x7f; }))
     bad_input("{}: holds spaces or characters that no token has; expected one word (hf_...)",
@@ -34,14 +34,15 @@ std::string validate_token(const std::string& text, const std::string& where) {
 
 std::string find_token() {
   for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})
-    if (auto token = validate_token(environment_variable(name), name); !token.empty()) return token;
+    if (auto token = validate_access_token(environment_variable(name), name); !token.empty())
+      return token;
   auto path = environment_variable("HF_TOKEN_PATH");
   const bool somewhere = !environment_variable("HF_HOME").empty() ||
                          !environment_variable("XDG_CACHE_HOME").empty() ||
                          !environment_variable("HOME").empty();
   if (path.empty() && somewhere) path = hugging_face_home() + "/token";
   if (path.empty() || !path_exists(path)) return "";
-  return validate_token(std::string(MappedFile(path).text()), path);
+  return validate_access_token(std::string(MappedFile(path).text()), path);
 }
 
 Url find_endpoint() {

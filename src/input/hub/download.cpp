@@ -163,7 +163,7 @@ std::vector<RemoteFile> missing_blobs(const HubCacheWriter& cache, const std::st
   return missing;
 }
 
-void check_space(const HubCacheWriter& cache, const std::vector<RemoteFile>& files) {
+void check_free_disk_space(const HubCacheWriter& cache, const std::vector<RemoteFile>& files) {
   std::uint64_t needed = 0;
   for (const auto& file : files) {
     std::error_code none;
@@ -249,7 +249,7 @@ void download_files(const HubClient& client, const Repository& repository,
   make_folders(cache.folder());
   auto missing = missing_blobs(cache, commit, files);
   if (!missing.empty()) {
-    check_space(cache, missing);
+    check_free_disk_space(cache, missing);
     // Start with the largest files, so that no large file is downloaded alone at the end.
     std::ranges::stable_sort(missing, std::greater<>(), &RemoteFile::size);
     TransferProgress meter("download " + repository.id, project(missing, &RemoteFile::size), quiet);

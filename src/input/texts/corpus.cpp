@@ -23,8 +23,8 @@ class CsvReader : public RecordReader {
   CsvReader(std::string_view text, std::string where, const RecordColumns& columns)
       : where_(std::move(where)), rows_(text, {.skip_empty_lines = true}) {
     if (!read_row(names_)) bad_input("{}: the file is empty; expected a header line", where_);
-    text_ = index_of(columns.text);
-    if (columns.id) id_ = index_of(*columns.id);
+    text_ = column_index_of(columns.text);
+    if (columns.id) id_ = column_index_of(*columns.id);
   }
 
   bool next(CorpusRecord& record) override {
@@ -45,7 +45,7 @@ class CsvReader : public RecordReader {
   }
 
  private:
-  std::size_t index_of(const std::string& name) const {
+  std::size_t column_index_of(const std::string& name) const {
     const auto found = std::ranges::find(names_, name);
     if (found == names_.end()) throw_missing_column(where_, name, columns());
     return static_cast<std::size_t>(found - names_.begin());
@@ -119,7 +119,7 @@ class FileCorpus : public Corpus {
         const std::int64_t row = row_++;
         if (row % options_.shard_count != options_.shard_index) continue;
         ++counts_.rows;
-        if (!move_text(record, document)) continue;
+        if (!move_text_if_usable(record, document)) continue;
         ++counts_.documents;
         document.row = row;
         const ExampleId id = options_.id_column ? std::move(record.id) : ExampleId::from(row);
@@ -154,7 +154,7 @@ class FileCorpus : public Corpus {
     return true;
   }
 
-  bool move_text(CorpusRecord& record, Document& document) {
+  bool move_text_if_usable(CorpusRecord& record, Document& document) {
     if (!record.text || record.text->empty()) {
       ++(record.text ? counts_.empty_texts : counts_.null_texts);
       return false;

@@ -9,40 +9,40 @@ namespace qkscope {
 namespace {
 
 // SAX handler that keeps only the requested columns, because a row may be much larger.
-class RowHandler : public nlohmann::json_sax<Json> {
+class JsonRowHandler : public nlohmann::json_sax<Json> {
  public:
-  RowHandler(const RecordColumns& columns, CorpusRecord& record)
+  JsonRowHandler(const RecordColumns& columns, CorpusRecord& record)
       : columns_(columns), record_(record) {}
 
   bool has_text = false, has_id = false, id_is_nested = false;
 
   bool null() override {
-    return value([](ExampleId& id) { id = ExampleId::from_text("None"); });
+    return handle_value([](ExampleId& id) { id = ExampleId::from_text("None"); });
   }
   bool boolean(bool v) override {
-    return value([=](ExampleId& id) { id = ExampleId::from(std::int64_t{v}); }, "a boolean");
+    return handle_value([=](ExampleId& id) { id = ExampleId::from(std::int64_t{v}); }, "a boolean");
   }
   bool number_integer(number_integer_t v) override {
-    return value([=](ExampleId& id) { id = ExampleId::from(std::int64_t{v}); }, "a number");
+    return handle_value([=](ExampleId& id) { id = ExampleId::from(std::int64_t{v}); }, "a number");
   }
   bool number_unsigned(number_unsigned_t v) override {
-    return value([=](ExampleId& id) { id = ExampleId::from(std::uint64_t{v}); }, "a number");
+    return handle_value([=](ExampleId& id) { id = ExampleId::from(std::uint64_t{v}); }, "a number");
   }
   bool number_float(number_float_t v, const string_t& written) override {
     const bool digits = written.find_first_of(".eE") == std::string::npos;
-    return value(
+    return handle_value(
         [&](ExampleId& id) { id = digits ? ExampleId::from_digits(written) : ExampleId::from(v); },
         "a number");
   }
   bool string(string_t& v) override {
     if (depth_ == 1 && in_text_) record_.text = v;
-    return value([&](ExampleId& id) { id = ExampleId::from_text(v); }, nullptr);
+    return handle_value([&](ExampleId& id) { id = ExampleId::from_text(v); }, nullptr);
   }
   bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return open("an object"); }
-  bool start_array(std::size_t) override { return open("a list"); }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
+  bool start_object(std::size_t) override { return enter_container("an object"); }
+  bool start_array(std::size_t) override { return enter_container("a list"); }
+  bool end_object() override { return leave_container(); }
+  bool end_array() override { return leave_container(); }
   bool key(string_t& name) override {
     if (depth_ != 1) return true;
     in_text_ = name == columns_.text;
@@ -59,14 +59,14 @@ class RowHandler : public nlohmann::json_sax<Json> {
 
  private:
   template <typename SetId>
-  bool value(SetId set_id, const char* not_text = nullptr) {
+  bool handle_value(SetId set_id, const char* not_text = nullptr) {
     if (depth_ == 0) bad_input("{}: expected a JSON object", record_.where);
     if (depth_ != 1) return true;
     if (in_text_ && not_text != nullptr) fail_text_type(not_text);
     if (in_id_) set_id(record_.id);
     return true;
   }
-  bool open(const char* kind) {
+  bool enter_container(const char* kind) {
     if (depth_ == 0 && std::string_view(kind) != "an object")
       bad_input("{}: expected a JSON object, found {}", record_.where, kind);
     if (depth_ == 1 && in_text_) fail_text_type(kind);
@@ -74,7 +74,7 @@ class RowHandler : public nlohmann::json_sax<Json> {
     ++depth_;
     return true;
   }
-  bool close() {
+  bool leave_container() {
     --depth_;
     return true;
   }
@@ -118,7 +118,7 @@ void parse_json_row(std::string_view text, const RecordColumns& columns, CorpusR
     text = replaced;
   }
   check_json_row(text, record.where);
-  RowHandler handler(columns, record);
+  JsonRowHandler handler(columns, record);
   Json::sax_parse(text, &handler);
   if (!handler.has_text)
     throw_missing_column(record.where, columns.text, json_row_columns(text, record.where));
@@ -143,7 +143,7 @@ class JsonReader : public RecordReader {
       if (!rest_.starts_with('['))
         bad_input("{}: expected a list of objects; for one object per line name the file .jsonl",
                   where_);
-      advance(1);
+      consume_bytes(1);
     }
     read_first_columns();
   }
@@ -165,11 +165,13 @@ class JsonReader : public RecordReader {
   }
 
   std::string where() const { return fmt::format("{}: line {}", where_, row_line_); }
-  void advance(std::size_t bytes) {
+  void consume_bytes(std::size_t bytes) {
     line_ += std::count(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(bytes), '\n');
     rest_.remove_prefix(bytes);
   }
-  void skip_white_space() { advance(std::min(rest_.find_first_not_of(kWhiteSpace), rest_.size())); }
+  void skip_white_space() {
+    consume_bytes(std::min(rest_.find_first_not_of(kWhiteSpace), rest_.size()));
+  }
 
   // Reads the column names from the first row, then rewinds.
   void read_first_columns() {
@@ -186,7 +188,7 @@ class JsonReader : public RecordReader {
     skip_white_space();
     row_line_ = line_;
     row = rest_.substr(0, rest_.find('\n'));
-    advance(row.size());
+    consume_bytes(row.size());
     return !row.empty();
   }
 
@@ -194,19 +196,19 @@ class JsonReader : public RecordReader {
     if (ended_) return false;
     skip_white_space();
     if (rest_.starts_with(',')) {
-      advance(1);
+      consume_bytes(1);
       skip_white_space();
     }
     row_line_ = line_;
     if (rest_.starts_with(']')) {
-      advance(1);
+      consume_bytes(1);
       skip_white_space();
       if (!rest_.empty()) bad_input("{}: there is more after the end of the list", where());
       ended_ = true;
       return false;
     }
-    row = rest_.substr(0, value_size());
-    advance(row.size());
+    row = rest_.substr(0, json_value_size());
+    consume_bytes(row.size());
     skip_white_space();
     if (row.empty() || (!rest_.starts_with(',') && !rest_.starts_with(']')))
       bad_input("{}: the list of rows is broken off after this row", where());
@@ -214,12 +216,12 @@ class JsonReader : public RecordReader {
   }
 
   // Returns the size in bytes of the value at the front of the text.
-  std::size_t value_size() const {
+  std::size_t json_value_size() const {
     int depth = 0;
     for (std::size_t at = 0; at < rest_.size(); ++at) {
       const char c = rest_[at];
       if (c == '"') {
-        at = string_end(at);
+        at = find_string_end(at);
       } else if (c == '{' || c == '[') {
         ++depth;
       } else if (c == '}' || c == ']') {
@@ -231,7 +233,7 @@ class JsonReader : public RecordReader {
     bad_input("{}: the list of rows has no end", where());
   }
 
-  std::size_t string_end(std::size_t quote) const {
+  std::size_t find_string_end(std::size_t quote) const {
     for (std::size_t at = quote + 1; at < rest_.size(); ++at) {
       at = rest_.find_first_of("\"\\", at);
       if (at == std::string_view::npos) break;

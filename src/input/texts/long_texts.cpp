@@ -170,8 +170,8 @@ WrittenTextRows cut_into_chunks(const Tokenizer& tokenizer, const LongTextOption
   return made;
 }
 
-WrittenTextRows truncate(const Tokenizer& tokenizer, const LongTextOptions& options,
-                         std::string text) {
+WrittenTextRows truncate_long_text(const Tokenizer& tokenizer, const LongTextOptions& options,
+                                   std::string text) {
   const auto found = tokenizer.encode(text, {.add_special_tokens = options.special_tokens,
                                              .max_length = options.max_tokens,
                                              .offsets = options.max_tokens > 0});
@@ -283,8 +283,9 @@ LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
       parallel_for(std::ssize(block), [&](std::int64_t i) {
         const auto at = static_cast<std::size_t>(i);
         auto& text = block[at].text;
-        texts[at] = options.chunk.size > 0 ? cut_into_chunks(tokenizer, options, text)
-                                           : truncate(tokenizer, options, std::move(text));
+        texts[at] = options.chunk.size > 0
+                        ? cut_into_chunks(tokenizer, options, text)
+                        : truncate_long_text(tokenizer, options, std::move(text));
       });
       for (std::size_t i = 0; i < block.size() && !enough(); ++i) {
         ++result.read;

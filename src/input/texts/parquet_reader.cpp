@@ -43,11 +43,11 @@ std::optional<std::string> read_text_value(const arrow::Array& array, std::int64
 }
 
 // Reinterprets strings as binary without a copy, because UTF-8 is validated later for each text.
-std::shared_ptr<arrow::Array> as_bytes(const std::shared_ptr<arrow::Array>& array,
-                                       const std::string& path) {
+std::shared_ptr<arrow::Array> as_binary_array(const std::shared_ptr<arrow::Array>& array,
+                                              const std::string& path) {
   if (array->type_id() == arrow::Type::DICTIONARY) {
     const auto& coded = static_cast<const arrow::DictionaryArray&>(*array);
-    const auto values = as_bytes(coded.dictionary(), path);
+    const auto values = as_binary_array(coded.dictionary(), path);
     return check(
         arrow::DictionaryArray::FromArrays(
             arrow::dictionary(coded.indices()->type(), values->type()), coded.indices(), values),
@@ -83,13 +83,13 @@ class ParquetReader : public RecordReader {
     properties.set_batch_size(kBatchRows);
     check(builder.memory_pool(pool_.get())->properties(properties)->Build(&file_), path);
     check(file_->GetSchema(&schema_), path);
-    std::vector<int> wanted = {index_of(columns.text)};
+    std::vector<int> wanted = {column_index_of(columns.text)};
     const auto& type = *schema_->field(wanted[0])->type();
     if (!is_text_type(type))
       bad_input("{}: column '{}' holds {}, expected strings", path, columns.text, type.ToString());
     text_ = columns.text;
     id_ = columns.id;
-    if (columns.id) wanted.push_back(index_of(*columns.id));
+    if (columns.id) wanted.push_back(column_index_of(*columns.id));
     open_batches(wanted);
   }
 
@@ -100,7 +100,8 @@ class ParquetReader : public RecordReader {
         if (batch_ == nullptr) return;
         // In a corrupt file, offsets and dictionary indices may be out of bounds.
         for (const auto& column : batch_->columns())
-          check((is_text_type(*column->type()) ? as_bytes(column, path_) : column)->ValidateFull(),
+          check((is_text_type(*column->type()) ? as_binary_array(column, path_) : column)
+                    ->ValidateFull(),
                 path_);
       });
       at_ = 0;
@@ -122,7 +123,7 @@ class ParquetReader : public RecordReader {
   }
 
  private:
-  int index_of(const std::string& name) const {
+  int column_index_of(const std::string& name) const {
     const int index = schema_->GetFieldIndex(name);
     if (index < 0) throw_missing_column(path_, name, columns());
     return index;

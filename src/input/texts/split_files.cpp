@@ -19,7 +19,7 @@ namespace qkscope {
 namespace {
 
 // Returns the YAML text between the first two "---" lines.
-std::string front_matter(std::string_view card) {
+std::string extract_yaml_front_matter(std::string_view card) {
   if (!card.starts_with("---\n") && !card.starts_with("---\r\n")) return "";
   const auto begin = card.find('\n') + 1;
   const auto end = card.find("\n---", begin - 1);
@@ -124,8 +124,8 @@ Paths keep_preferred_format(const Paths& files, const std::string& where) {
                          : fmt::format("The data files in it: {}", fmt::join(data, ", ")));
 }
 
-Paths select_by_name(const Paths& paths, const std::string& base, const std::string& split,
-                     const std::string& where) {
+Paths select_files_by_split_name(const Paths& paths, const std::string& base,
+                                 const std::string& split, const std::string& where) {
   for (const auto& folder : {base + "data/", base}) {
     auto files = files_in(paths, folder);
     std::erase_if(files, [&](const std::string& path) { return !is_file_of_split(path, split); });
@@ -174,10 +174,10 @@ Paths match_patterns(const Paths& paths, const Paths& patterns, const std::strin
   return {matches.begin(), matches.end()};
 }
 
-Paths select_by_card(const Paths& paths, const DatasetCardConfig& config,
-                     const CorpusOptions& options, const std::string& where) {
+Paths select_files_by_card(const Paths& paths, const DatasetCardConfig& config,
+                           const CorpusOptions& options, const std::string& where) {
   const auto base = config.data_dir.empty() ? "" : config.data_dir + "/";
-  if (config.files.empty()) return select_by_name(paths, base, options.split, where);
+  if (config.files.empty()) return select_files_by_split_name(paths, base, options.split, where);
   const auto patterns = config.files.find(options.split);
   if (patterns == config.files.end())
     bad_input("{}: the configuration '{}' has no split '{}'; its card names: {}", where,
@@ -199,11 +199,12 @@ const DatasetCardConfig* find_config(const std::vector<DatasetCardConfig>& confi
   return found == configs.end() ? nullptr : &*found;
 }
 
-Paths select_in_folder(const Paths& paths, const CorpusOptions& options, const std::string& where) {
+Paths select_files_in_folder(const Paths& paths, const CorpusOptions& options,
+                             const std::string& where) {
   const auto& name = *options.name;
   for (const auto& base : {name + "/", "data/" + name + "/"})
     if (std::ranges::any_of(paths, [&](const auto& path) { return path.starts_with(base); }))
-      return select_by_name(paths, base, options.split, where);
+      return select_files_by_split_name(paths, base, options.split, where);
   std::set<std::string> folders;
   for (const auto& path : paths)
     if (const auto slash = path.find('/'); slash != std::string::npos)
@@ -231,7 +232,7 @@ std::vector<std::string> files_below(const fs::path& folder) {
 
 std::vector<DatasetCardConfig> read_card_configs(std::string_view card, const std::string& where) {
   std::vector<DatasetCardConfig> configs;
-  const auto text = front_matter(card);
+  const auto text = extract_yaml_front_matter(card);
   if (text.empty()) return configs;
   int patterns_left = kMaxPatterns;
   try {
@@ -257,9 +258,9 @@ std::vector<std::string> choose_split_files(const std::vector<std::string>& path
                                             const std::string& where) {
   const auto configs = read_card_configs(card, where);
   if (const auto* config = find_config(configs, options.name))
-    return select_by_card(paths, *config, options, where);
-  if (options.name) return select_in_folder(paths, options, where);
-  if (configs.empty()) return select_by_name(paths, "", options.split, where);
+    return select_files_by_card(paths, *config, options, where);
+  if (options.name) return select_files_in_folder(paths, options, where);
+  if (configs.empty()) return select_files_by_split_name(paths, "", options.split, where);
   bad_input("{}: the dataset has several configurations; choose one by name: {}", where,
             fmt::join(project(configs, &DatasetCardConfig::name), ", "));
 }

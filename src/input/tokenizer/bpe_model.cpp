@@ -129,12 +129,12 @@ std::uint32_t BpeModel::vocabulary_spelling_size(std::string_view text) const {
 
 // Collects the first and last byte of every token, then marks byte pairs that a merge can join.
 void BpeModel::collect_mergeable_byte_pairs() {
-  struct TokenEnds {
+  struct TokenEndBytes {
     bool in_words = false;  // false if the token is not spelled in the byte-level alphabet
     char first = 0, last = 0;
     bool begins_with_mark = false;
   };
-  std::vector<TokenEnds> ends(static_cast<std::size_t>(file_.vocabulary.id_limit()));
+  std::vector<TokenEndBytes> ends(static_cast<std::size_t>(file_.vocabulary.id_limit()));
   std::string buffer;
   for (std::int32_t id = 0; id < file_.vocabulary.id_limit(); ++id) {
     const auto token = file_.vocabulary.token(id);
@@ -146,8 +146,8 @@ void BpeModel::collect_mergeable_byte_pairs() {
     if (file_.ignore_merges) whole_.add(text, id);
   }
   for (const auto& [left, right, into] : file_.merges) {
-    const TokenEnds& before = ends[static_cast<std::size_t>(left)];
-    const TokenEnds& after = ends[static_cast<std::size_t>(right)];
+    const TokenEndBytes& before = ends[static_cast<std::size_t>(left)];
+    const TokenEndBytes& after = ends[static_cast<std::size_t>(right)];
     if (!before.in_words || !after.in_words) continue;
     joins_.set(byte_pair_index(before.last, after.first));
     if (!bytes_ && after.begins_with_mark) {
@@ -258,7 +258,7 @@ void BpeModel::encode_uncached(BpeWord word, EncodingWorkspace& work,
 void BpeModel::encode(BpeWord word, EncodingWorkspace& work, std::vector<std::int32_t>& ids) const {
   if (word.text.size() > WordCache::kMaxBytes) return encode_uncached(word, work, ids);
   const WordCache::WordKey key(word.text, word.readable_end, word.is_part);
-  WordCache::CachedWord& entry = work.cache.entry_for(key);
+  WordCache::CachedWord& entry = work.cache.cache_entry_of_key(key);
   if (entry.matches(key)) {
     ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
     return;
@@ -279,7 +279,7 @@ std::size_t Vocabulary::find_slot(std::string_view token, std::uint32_t hash) co
   return at;
 }
 
-void Vocabulary::grow() {
+void Vocabulary::grow_hash_table() {
   slots_.assign(hash_table_size(2 * entries_.size() + 8), 0);
   const std::size_t mask = slots_.size() - 1;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -290,7 +290,7 @@ void Vocabulary::grow() {
 }
 
 void Vocabulary::add(std::string_view token, std::int32_t id) {
-  if (2 * entries_.size() >= slots_.size()) grow();
+  if (2 * entries_.size() >= slots_.size()) grow_hash_table();
   const auto hash = static_cast<std::uint32_t>(hash_string(token));
   const std::size_t at = find_slot(token, hash);
   if (slots_[at] == 0) {

@@ -160,7 +160,7 @@ void Encoder::encode(std::string_view document, ByteRange piece, bool with_sourc
   const std::string_view text = document.substr(piece.begin, piece.end - piece.begin);
   if (const auto at = find_invalid_utf8(text); at != std::string_view::npos)
     bad_input("the text is not UTF-8 at byte {}", piece.begin + at);
-  const EncodeJob job{document, with_sources, work, tokens};
+  const EncodeRequest job{document, with_sources, work, tokens};
   work.sections.clear();
   parts_.added_tokens.split_at_tokens(text, false, work.sections);
   for (const auto& [range, id] : work.sections) {
@@ -175,7 +175,7 @@ void Encoder::encode(std::string_view document, ByteRange piece, bool with_sourc
   }
 }
 
-void Encoder::add_token(const EncodeJob& job, std::int32_t id, ByteRange source,
+void Encoder::add_token(const EncodeRequest& job, std::int32_t id, ByteRange source,
                         std::string_view string) {
   job.tokens.ids.push_back(id);
   if (!job.with_sources) return;
@@ -183,7 +183,8 @@ void Encoder::add_token(const EncodeJob& job, std::int32_t id, ByteRange source,
   job.tokens.strings.emplace_back(string);
 }
 
-void Encoder::encode_section(const EncodeJob& job, ByteRange section, SectionEndFlags ends) const {
+void Encoder::encode_section(const EncodeRequest& job, ByteRange section,
+                             SectionEndFlags ends) const {
   AlignedText text(job.document.substr(section.begin, section.end - section.begin), section.begin,
                    job.with_sources || keeps_alignment_);
   if (parts_.normalizer) parts_.normalizer->apply(text, ends);
@@ -200,7 +201,7 @@ void Encoder::encode_section(const EncodeJob& job, ByteRange section, SectionEnd
   }
 }
 
-void Encoder::encode_normalized(const EncodeJob& job, const AlignedText& text, ByteRange range,
+void Encoder::encode_normalized(const EncodeRequest& job, const AlignedText& text, ByteRange range,
                                 bool begins) const {
   SectionPieces& pieces = job.work.pieces;
   pieces.text.set_view(text, range);
@@ -218,7 +219,7 @@ void Encoder::encode_normalized(const EncodeJob& job, const AlignedText& text, B
                         job.tokens.ids);
 }
 
-void Encoder::encode_word(const EncodeJob& job, ByteRange word) const {
+void Encoder::encode_word(const EncodeRequest& job, ByteRange word) const {
   const SectionPieces& pieces = job.work.pieces;
   const std::string_view text = pieces.text.text().substr(word.begin, word.end - word.begin);
   parts_.model.encode_symbols(text, job.work.model, job.work.symbols);

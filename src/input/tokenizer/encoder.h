@@ -72,7 +72,9 @@ class WordCache {
 
   // Returns the only entry in which the key can be stored (direct-mapped cache). The entry holds
   // this key, or another key that the caller may overwrite.
-  CachedWord& entry_for(const WordKey& key) { return entries_[key.hash() & (entries_.size() - 1)]; }
+  CachedWord& cache_entry_of_key(const WordKey& key) {
+    return entries_[key.hash() & (entries_.size() - 1)];
+  }
 
  private:
   static constexpr std::size_t kEntries = 1 << 15;
@@ -228,19 +230,19 @@ class Encoder {
   const Vocabulary& vocabulary() const { return parts_.model.vocabulary(); }
 
  private:
-  struct EncodeJob {
+  struct EncodeRequest {
     std::string_view document;
     bool with_sources;
     EncodingWorkspace& work;
     EncodedTokens& tokens;
   };
   // Appends a token. `string`: its text in the document, in normalized text or in the vocabulary.
-  static void add_token(const EncodeJob& job, std::int32_t id, ByteRange source,
+  static void add_token(const EncodeRequest& job, std::int32_t id, ByteRange source,
                         std::string_view string);
-  void encode_section(const EncodeJob& job, ByteRange section, SectionEndFlags ends) const;
-  void encode_normalized(const EncodeJob& job, const AlignedText& text, ByteRange range,
+  void encode_section(const EncodeRequest& job, ByteRange section, SectionEndFlags ends) const;
+  void encode_normalized(const EncodeRequest& job, const AlignedText& text, ByteRange range,
                          bool begins) const;
-  void encode_word(const EncodeJob& job, ByteRange word) const;
+  void encode_word(const EncodeRequest& job, ByteRange word) const;
   bool is_cut_position(std::string_view document, std::size_t at) const;
   bool is_cut_before_space(std::string_view document, std::size_t at) const;
 

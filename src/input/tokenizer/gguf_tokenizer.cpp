@@ -109,7 +109,7 @@ Json pre_tokenizer_json(const PreTokenizerSpec& spec) {
   return {{"type", "Sequence"}, {"pretokenizers", stages}};
 }
 
-Json replace_spec(std::string_view from, std::string_view to) {
+Json make_replace_component(std::string_view from, std::string_view to) {
   return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
 }
 
@@ -189,10 +189,11 @@ class GgufTokenizerReader {
     const bool prefixed = metadata_.flag("tokenizer.ggml.add_space_prefix", true);
     Json steps = Json::array();
     if (prefixed) steps.push_back({{"type", "Prepend"}, {"prepend", unicode::kSpaceMarkUtf8}});
-    steps.push_back(replace_spec(" ", unicode::kSpaceMarkUtf8));
+    steps.push_back(make_replace_component(" ", unicode::kSpaceMarkUtf8));
     file_.normalizer = {{"type", "Sequence"}, {"normalizers", steps}};
-    Json decoders = {
-        replace_spec(unicode::kSpaceMarkUtf8, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
+    Json decoders = {make_replace_component(unicode::kSpaceMarkUtf8, " "),
+                     {{"type", "ByteFallback"}},
+                     {{"type", "Fuse"}}};
     if (prefixed)
       decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
     file_.decoder = {{"type", "Sequence"}, {"decoders", decoders}};

@@ -16,17 +16,18 @@ std::size_t max_normalized_bytes(std::size_t size) {
 
 void lowercase(AlignedText& text, SectionEndFlags) {
   AlignedText::Rewriter rewrite(text);
-  while (rewrite.position() < rewrite.old_text().size()) {
+  while (rewrite.position() < rewrite.original_text().size()) {
     const auto [code, size] =
-        utf8::decode_character(rewrite.old_text().data() + rewrite.position());
+        utf8::decode_character(rewrite.original_text().data() + rewrite.position());
     const auto lower = unicode::lowercase(code);
-    if (lower.empty()) rewrite.copy(size);
-    for (std::size_t i = 0; i < lower.size(); ++i) rewrite.replace(lower[i], i == 0 ? size : 0);
+    if (lower.empty()) rewrite.copy_unchanged(size);
+    for (std::size_t i = 0; i < lower.size(); ++i)
+      rewrite.replace_by_character(lower[i], i == 0 ? size : 0);
   }
   rewrite.finish();
 }
 
-void strip(AlignedText& text, bool left, bool right) {
+void strip_white_space(AlignedText& text, bool left, bool right) {
   const std::string_view old = text.text();
   std::size_t begin = 0, end = old.size();
   while (left && begin < end) {
@@ -41,24 +42,24 @@ void strip(AlignedText& text, bool left, bool right) {
   }
   if (begin == 0 && end == old.size()) return;
   AlignedText::Rewriter rewrite(text);
-  rewrite.skip(begin);
-  rewrite.copy(end - begin);
+  rewrite.drop_bytes(begin);
+  rewrite.copy_unchanged(end - begin);
   rewrite.finish();
 }
 
-void replace(AlignedText& text, const Pattern& pattern, const std::string& content) {
+void replace_pattern(AlignedText& text, const SearchPattern& pattern, const std::string& content) {
   std::vector<PatternPiece> matches;
   pattern.find(text.text(), matches);
   AlignedText::Rewriter rewrite(text);
   for (const auto& [range, matched] : matches) {
     if (!matched) {
-      rewrite.copy(range.end - range.begin);
+      rewrite.copy_unchanged(range.end - range.begin);
       continue;
     }
-    rewrite.skip(range.end - range.begin);
+    rewrite.drop_bytes(range.end - range.begin);
     for (std::size_t at = 0; at < content.size();) {
       const auto [code, size] = utf8::decode_character(content.data() + at);
-      rewrite.replace(code, 0);
+      rewrite.replace_by_character(code, 0);
       at += size;
     }
   }
@@ -67,7 +68,8 @@ void replace(AlignedText& text, const Pattern& pattern, const std::string& conte
 
 // Returns as_mark if U+2581 replaces a space, as_space if a nonempty text replaces one character
 // and neither contains white space or U+2581, and uncertain otherwise.
-SpaceRepresentation space_form_of_replace(const std::string& literal, const std::string& content) {
+SpaceRepresentation space_representation_after_replace(const std::string& literal,
+                                                       const std::string& content) {
   if (literal == " ")
     return content == unicode::kSpaceMarkUtf8 ? SpaceRepresentation::as_mark
                                               : SpaceRepresentation::uncertain;
@@ -84,16 +86,16 @@ SpaceRepresentation space_form_of_replace(const std::string& literal, const std:
   return plain ? SpaceRepresentation::as_space : SpaceRepresentation::uncertain;
 }
 
-void prepend(AlignedText& text, const std::string& prefix) {
+void prepend_prefix(AlignedText& text, const std::string& prefix) {
   AlignedText::Rewriter rewrite(text);
   const auto [first, first_size] = utf8::decode_character(text.text().data());
   for (std::size_t at = 0; at < prefix.size();) {
     const auto [code, size] = utf8::decode_character(prefix.data() + at);
-    rewrite.replace(code, at == 0 ? first_size : 0);
+    rewrite.replace_by_character(code, at == 0 ? first_size : 0);
     at += size;
   }
-  rewrite.replace(first, 0);
-  rewrite.copy(text.text().size() - first_size);
+  rewrite.replace_by_character(first, 0);
+  rewrite.copy_unchanged(text.text().size() - first_size);
   rewrite.finish();
 }
 
@@ -124,17 +126,17 @@ AlignedText::Rewriter::Rewriter(AlignedText& target) : target_(target) {
   text_.reserve(target.text_.size() + 16);
 }
 
-void AlignedText::Rewriter::copy(std::size_t size) {
+void AlignedText::Rewriter::copy_unchanged(std::size_t size) {
   text_.append(target_.text_.substr(at_, size));
   if (target_.aligned_) {
     const auto from = target_.spans_.begin() + static_cast<std::ptrdiff_t>(at_);
     spans_.insert(spans_.end(), from, from + static_cast<std::ptrdiff_t>(size));
   }
   at_ += size;
-  check_growth();
+  check_size_limit();
 }
 
-void AlignedText::Rewriter::replace(char32_t code, std::size_t consumed) {
+void AlignedText::Rewriter::replace_by_character(char32_t code, std::size_t consumed) {
   const std::size_t before = text_.size();
   utf8::append_code_point(text_, code);
   if (target_.aligned_) {
@@ -144,10 +146,10 @@ void AlignedText::Rewriter::replace(char32_t code, std::size_t consumed) {
     spans_.insert(spans_.end(), text_.size() - before, source);
   }
   at_ += consumed;
-  check_growth();
+  check_size_limit();
 }
 
-void AlignedText::Rewriter::check_growth() const {
+void AlignedText::Rewriter::check_size_limit() const {
   if (text_.size() > target_.most_)
     bad_input(
         "the tokenizer makes more than {} bytes of one piece of text: its normalizers let the "
@@ -183,7 +185,7 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
     spec.refuse_other_keys({"strip_left", "strip_right"});
     return Normalizer{.apply = [left = spec.flag("strip_left"), right = spec.flag("strip_right")](
                                    AlignedText& text, SectionEndFlags ends) {
-      strip(text, left && ends.begins, right && ends.ends);
+      strip_white_space(text, left && ends.begins, right && ends.ends);
     }};
   }
   if (type == "Replace") {
@@ -191,15 +193,15 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
     std::string literal;
     const auto pattern = spec.pattern(&literal);
     const auto content = spec.text("content");
-    return Normalizer{
-        .apply = [=](AlignedText& text, SectionEndFlags) { replace(text, pattern, content); },
-        .space_form = space_form_of_replace(literal, content)};
+    return Normalizer{.apply = [=](AlignedText& text,
+                                   SectionEndFlags) { replace_pattern(text, pattern, content); },
+                      .space_form = space_representation_after_replace(literal, content)};
   }
   if (type == "Prepend") {
     spec.refuse_other_keys({"prepend"});
     return Normalizer{
         .apply = [prefix = spec.text("prepend")](AlignedText& text, SectionEndFlags ends) {
-          if (!text.empty() && ends.begins && !prefix.empty()) prepend(text, prefix);
+          if (!text.empty() && ends.begins && !prefix.empty()) prepend_prefix(text, prefix);
         }};
   }
   if (type == "Sequence") {

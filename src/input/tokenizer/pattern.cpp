@@ -41,13 +41,13 @@ class SplitRegexMatcher {
       : end_(text.data() + text.size()), properties_(unicode::character_property_table()) {}
 
   // Returns the end of the match that starts at `at`; `at` must not be the end of the text.
-  const char* piece(const char* at) const {
-    const Character first = read(at);
-    if (const char* end = contraction(at); end != at) return end;
-    if (const char* end = words(at, first); end != at) return end;
-    if (const char* end = numbers(at, first); end != at) return end;
-    if (const char* end = punctuation(at, first); end != at) return end;
-    return spaces(at);
+  const char* match_piece(const char* at) const {
+    const Character first = read_character(at);
+    if (const char* end = match_contraction(at); end != at) return end;
+    if (const char* end = match_word(at, first); end != at) return end;
+    if (const char* end = match_number(at, first); end != at) return end;
+    if (const char* end = match_punctuation(at, first); end != at) return end;
+    return match_white_space(at);
   }
 
  private:
@@ -56,7 +56,7 @@ class SplitRegexMatcher {
     std::uint32_t size;
   };
 
-  Character read(const char* at) const {
+  Character read_character(const char* at) const {
     const auto byte = static_cast<unsigned char>(*at);
     if (byte < 0x80) return {properties_[byte], 1};
     const auto [code, size] = utf8::decode_character(at);
@@ -64,9 +64,10 @@ class SplitRegexMatcher {
   }
 
   // Returns the end of a run of characters that have any of the flags or, if !with, none of them.
-  const char* run(const char* at, std::uint16_t flags, bool with = true) const {
+  const char* skip_characters_of_class(const char* at, std::uint16_t flags,
+                                       bool with = true) const {
     while (at < end_) {
-      const Character next = read(at);
+      const Character next = read_character(at);
       if (((next.flags & flags) != 0) != with) break;
       at += next.size;
     }
@@ -74,7 +75,7 @@ class SplitRegexMatcher {
   }
 
   // Contractions: 's 't 're 've 'm 'll 'd.
-  const char* contraction(const char* at) const {
+  const char* match_contraction(const char* at) const {
     if constexpr (Family::kCaseWords) return at;
     if (*at != '\'' || end_ - at < 2) return at;
     const auto low = [](char c) { return Family::kAnyCase && c >= 'A' && c <= 'Z' ? c + 32 : c; };
@@ -90,27 +91,27 @@ class SplitRegexMatcher {
   }
 
   // Words: ` ?\p{L}+` or `[^\r\n\p{L}\p{N}]?\p{L}+`.
-  const char* words(const char* at, Character first) const {
-    if constexpr (Family::kCaseWords) return case_words(at, first);
-    if (first.flags & kLetter) return run(at + first.size, kLetter);
+  const char* match_word(const char* at, Character first) const {
+    if constexpr (Family::kCaseWords) return match_cased_word(at, first);
+    if (first.flags & kLetter) return skip_characters_of_class(at + first.size, kLetter);
     const bool prefix =
         Family::kSpacePrefix ? *at == ' ' : (first.flags & (kNumber | kNewline)) == 0;
     if (!prefix) return at;
     const char* letters = at + first.size;
-    const char* end = run(letters, kLetter);
+    const char* end = skip_characters_of_class(letters, kLetter);
     return end == letters ? at : end;
   }
 
   // Words by case: `[^\r\n\p{L}\p{N}]?U*W+` or `[^\r\n\p{L}\p{N}]?U+W*`, where U is an uppercase or
   // uncased character and W is a lowercase or uncased one.
-  const char* case_words(const char* at, Character first) const {
+  const char* match_cased_word(const char* at, Character first) const {
     if (first.flags & (kNumber | kNewline)) return at;
     const char* start = first.flags & kLetter ? at : at + first.size;
     if (const char* end = match_upper_then_lower(start); end != start) return end;
     if (start != at) {
       if (const char* end = match_upper_then_lower(at); end != at) return end;
     }
-    const char* end = run(start, kUpper);
+    const char* end = skip_characters_of_class(start, kUpper);
     return end == start ? at : end;
   }
 
@@ -119,26 +120,26 @@ class SplitRegexMatcher {
     const char* upper_end = start;
     const char* last_both = start;  // end of the last character that is both upper and lower
     while (upper_end < end_) {
-      const Character next = read(upper_end);
+      const Character next = read_character(upper_end);
       if ((next.flags & kUpper) == 0) break;
       upper_end += next.size;
       if (next.flags & kLower) last_both = upper_end;
     }
-    const char* end = run(upper_end, kLower);
+    const char* end = skip_characters_of_class(upper_end, kLower);
     return end != upper_end ? end : last_both;
   }
 
   // Numbers: ` ?\p{N}+`, `\p{N}{1,3}` or `\p{N}`.
-  const char* numbers(const char* at, Character first) const {
+  const char* match_number(const char* at, Character first) const {
     if constexpr (Family::kDigits == 0) {
       const char* start = *at == ' ' ? at + 1 : at;
-      const char* end = run(start, kNumber);
+      const char* end = skip_characters_of_class(start, kNumber);
       return end == start ? at : end;
     }
     if ((first.flags & kNumber) == 0) return at;
     at += first.size;
     for (unsigned i = 1; i < Family::kDigits && at < end_; ++i) {
-      const Character next = read(at);
+      const Character next = read_character(at);
       if ((next.flags & kNumber) == 0) break;
       at += next.size;
     }
@@ -146,10 +147,10 @@ class SplitRegexMatcher {
   }
 
   // Punctuation: ` ?[^\s\p{L}\p{N}]+`, followed by `[\r\n]*` or `[\r\n/]*`.
-  const char* punctuation(const char* at, Character first) const {
+  const char* match_punctuation(const char* at, Character first) const {
     const char* start = *at == ' ' ? at + 1 : at;
     if (start == at && (first.flags & kWordOrSpace)) return at;
-    const char* end = run(start, kWordOrSpace, false);
+    const char* end = skip_characters_of_class(start, kWordOrSpace, false);
     if (end == start) return at;
     if constexpr (Family::kLineEnds) {
       while (end < end_ && (*end == '\r' || *end == '\n' || (Family::kSlash && *end == '/'))) ++end;
@@ -158,12 +159,12 @@ class SplitRegexMatcher {
   }
 
   // White space: `\s*[\r\n]+`, `\s+(?!\S)` or `\s+`.
-  const char* spaces(const char* at) const {
+  const char* match_white_space(const char* at) const {
     const char* end = at;
     const char* line_end = at;
     const char* last = at;  // start of the last character of the run
     while (end < end_) {
-      const Character next = read(end);
+      const Character next = read_character(end);
       if ((next.flags & kSpace) == 0) break;
       last = end;
       end += next.size;
@@ -178,12 +179,12 @@ class SplitRegexMatcher {
 };
 
 template <typename Family>
-void find_pieces(std::string_view text, std::vector<PatternPiece>& matches) {
+void split_by_regex(std::string_view text, std::vector<PatternPiece>& matches) {
   const SplitRegexMatcher<Family> scanner(text);
   const char* const begin = text.data();
   const char* const end = begin + text.size();
   for (const char* at = begin; at < end;) {
-    const char* const next = scanner.piece(at);
+    const char* const next = scanner.match_piece(at);
     matches.push_back(
         {{static_cast<std::uint32_t>(at - begin), static_cast<std::uint32_t>(next - begin)}, true});
     at = next;
@@ -196,15 +197,15 @@ class MatchCollector {
   explicit MatchCollector(std::vector<PatternPiece>& matches) : matches_(matches) {}
 
   void add(std::size_t begin, std::size_t end) {
-    fill_gap(begin);
-    push(end, true);
+    add_gap_until(begin);
+    append_piece(end, true);
   }
-  void fill_gap(std::size_t until) {
-    if (end_ < until) push(until, false);
+  void add_gap_until(std::size_t until) {
+    if (end_ < until) append_piece(until, false);
   }
 
  private:
-  void push(std::size_t end, bool matched) {
+  void append_piece(std::size_t end, bool matched) {
     matches_.push_back(
         {{static_cast<std::uint32_t>(end_), static_cast<std::uint32_t>(end)}, matched});
     end_ = end;
@@ -225,27 +226,27 @@ CharacterKind character_kind_at(std::string_view text, std::size_t at) {
 
 }  // namespace
 
-std::optional<Pattern> make_builtin_pattern(std::string_view expression) {
-  const auto pattern = [](auto* find) { return Pattern{find, true, true}; };
-  if (expression == kGpt2Expression) return pattern(find_pieces<Gpt2SplitRules>);
-  if (expression == kLlama3Expression) return pattern(find_pieces<Llama3SplitRules>);
-  if (expression == kQwen2Expression) return pattern(find_pieces<Qwen2SplitRules>);
-  if (expression == kTekkenExpression) return pattern(find_pieces<TekkenSplitRules>);
+std::optional<SearchPattern> make_builtin_pattern(std::string_view expression) {
+  const auto pattern = [](auto* find) { return SearchPattern{find, true, true}; };
+  if (expression == kGpt2Expression) return pattern(split_by_regex<Gpt2SplitRules>);
+  if (expression == kLlama3Expression) return pattern(split_by_regex<Llama3SplitRules>);
+  if (expression == kQwen2Expression) return pattern(split_by_regex<Qwen2SplitRules>);
+  if (expression == kTekkenExpression) return pattern(split_by_regex<TekkenSplitRules>);
   return std::nullopt;
 }
 
-Pattern make_string_pattern(std::string literal) {
+SearchPattern make_string_pattern(std::string literal) {
   return {.find = [literal = std::move(literal)](std::string_view text, auto& out) {
     MatchCollector matches(out);
     for (std::size_t at = 0; (at = text.find(literal, at)) != std::string_view::npos;) {
       matches.add(at, at + literal.size());
       at += literal.size();
     }
-    matches.fill_gap(text.size());
+    matches.add_gap_until(text.size());
   }};
 }
 
-Pattern make_unicode_class_pattern(std::uint16_t flags) {
+SearchPattern make_unicode_class_pattern(std::uint16_t flags) {
   const auto find = [flags](std::string_view text, std::vector<PatternPiece>& out) {
     MatchCollector matches(out);
     const std::uint16_t* properties = unicode::character_property_table();
@@ -254,12 +255,12 @@ Pattern make_unicode_class_pattern(std::uint16_t flags) {
       if (properties[code] & flags) matches.add(at, at + size);
       at += size;
     }
-    matches.fill_gap(text.size());
+    matches.add_gap_until(text.size());
   };
   return {.find = find, .breaks_before_space = (flags & unicode::kSpace) != 0};
 }
 
-Pattern make_word_or_punctuation_pattern() {
+SearchPattern make_word_or_punctuation_pattern() {
   const auto find = [](std::string_view text, std::vector<PatternPiece>& out) {
     MatchCollector matches(out);
     for (std::size_t at = 0; at < text.size();) {
@@ -270,12 +271,12 @@ Pattern make_word_or_punctuation_pattern() {
       if (kind != CharacterKind::space) matches.add(at, end);
       at = end;
     }
-    matches.fill_gap(text.size());
+    matches.add_gap_until(text.size());
   };
   return {.find = find, .breaks_before_space = true};
 }
 
-Pattern make_regex_pattern(const std::string& expression, const std::string& where) {
+SearchPattern make_regex_pattern(const std::string& expression, const std::string& where) {
   if (auto family = make_builtin_pattern(expression)) return *family;
   return make_pcre2_pattern(expression, where);
 }

@@ -4,7 +4,7 @@
 
 namespace qkscope {
 
-Pattern make_pcre2_pattern(const std::string& expression, const std::string& where) {
+SearchPattern make_pcre2_pattern(const std::string& expression, const std::string& where) {
   bad_input(
       "{}: the pattern '{}' is none of the known ones, and this build of qkscope has no PCRE2 to "
       "run it; install libpcre2-dev and build again",

@@ -81,7 +81,7 @@ Owned<pcre2_code> compile_pcre2(const std::string& expression, const std::string
 
 // Returns the inside of a regex character class: `basis` (such as \p{L}), plus the characters that
 // have this Unicode property in our tables but not in PCRE2's older tables.
-std::string extend_class(const std::string& basis, std::uint16_t flag) {
+std::string add_missing_characters_to_class(const std::string& basis, std::uint16_t flag) {
   const auto code = compile_pcre2("[" + basis + "]", basis, "qkscope");
   const Pcre2MatchState& work = Pcre2MatchState::of_this_thread();
   std::string inside = basis;
@@ -105,18 +105,21 @@ struct CharacterClassEscape {
   std::string inside;
 };
 
-const std::vector<CharacterClassEscape>& extended_classes() {
+const std::vector<CharacterClassEscape>& extended_character_classes() {
   return fork_safe_static([] {
     return std::vector<CharacterClassEscape>{
-        {"\\w", "\\W", extend_class("\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}", unicode::kRegexWord)},
-        {"\\s", "\\S", extend_class("\\x{9}-\\x{D}\\x{85}\\p{Z}", unicode::kSpace)},
-        {"\\p{L}", "\\P{L}", extend_class("\\p{L}", unicode::kLetter)},
-        {"\\p{N}", "\\P{N}", extend_class("\\p{N}", unicode::kNumber)},
+        {"\\w", "\\W",
+         add_missing_characters_to_class("\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}", unicode::kRegexWord)},
+        {"\\s", "\\S",
+         add_missing_characters_to_class("\\x{9}-\\x{D}\\x{85}\\p{Z}", unicode::kSpace)},
+        {"\\p{L}", "\\P{L}", add_missing_characters_to_class("\\p{L}", unicode::kLetter)},
+        {"\\p{N}", "\\P{N}", add_missing_characters_to_class("\\p{N}", unicode::kNumber)},
     };
   });
 }
 
-// Replaces \w, \s, \p{L}, \p{N} and, outside [...], their negations with extended_classes().
+// Replaces \w, \s, \p{L}, \p{N} and, outside [...], their negations with
+// extended_character_classes().
 std::string expand_character_classes(std::string_view expression) {
   std::string out;
   bool in_class = false;
@@ -124,7 +127,7 @@ std::string expand_character_classes(std::string_view expression) {
     const std::string_view rest = expression.substr(at);
     std::size_t used = rest[0] == '\\' ? std::min<std::size_t>(2, rest.size()) : 1;
     std::string put(rest.substr(0, used));
-    for (const CharacterClassEscape& known : extended_classes()) {
+    for (const CharacterClassEscape& known : extended_character_classes()) {
       if (rest.starts_with(known.positive)) {
         put = in_class ? known.inside : "[" + known.inside + "]";
         used = known.positive.size();
@@ -171,7 +174,7 @@ void find_matches(const pcre2_code* code, std::string_view text, const std::stri
 
 }  // namespace
 
-Pattern make_pcre2_pattern(const std::string& expression, const std::string& where) {
+SearchPattern make_pcre2_pattern(const std::string& expression, const std::string& where) {
   constexpr std::size_t kLongest = 16 << 10;  // bytes; every \w expands to several hundred bytes
   if (expression.size() > kLongest)
     bad_input("{}: a pattern of {} bytes; at most {} are read", where, expression.size(), kLongest);

@@ -12,14 +12,14 @@
 namespace qkscope {
 namespace {
 
-std::int32_t parse_id(const TokenizerComponentSpec& spec, const Json& json) {
+std::int32_t parse_token_id(const TokenizerComponentSpec& spec, const Json& json) {
   if (!json.is_number_integer()) spec.fail("has an id that is no integer");
   const auto id = json.get<std::int64_t>();
   if (id < 0 || id > Vocabulary::kMaxId) spec.fail(fmt::format("has the id {}", id));
   return static_cast<std::int32_t>(id);
 }
 
-bool is_space(const char* at) {
+bool starts_with_white_space(const char* at) {
   const char32_t code = utf8::decode_character(at).code;
   return code == byte_to_character(' ') || unicode::has_character_property(code, unicode::kSpace);
 }
@@ -30,11 +30,12 @@ void trim(PostProcessor::EncodedTokens& tokens, bool prefix_space) {
     const std::string& text = tokens.strings[i];
     auto& [begin, end] = tokens.offsets[i];
     std::int64_t leading = 0, trailing = 0;
-    for (auto at = text.data(); at < text.data() + text.size() && is_space(at); ++leading)
+    for (auto at = text.data(); at < text.data() + text.size() && starts_with_white_space(at);
+         ++leading)
       at += utf8::character_size(*at);
     for (auto at = text.data() + text.size(); at > text.data(); ++trailing) {
       const auto size = utf8::decode_last_character(at).size;
-      if (!is_space(at - size)) break;
+      if (!starts_with_white_space(at - size)) break;
       at -= size;
     }
     if (leading == 1 && prefix_space && (i == 0 || begin == 0)) leading = 0;
@@ -84,12 +85,13 @@ void decode_fallback(TokenStrings& tokens) {
 }
 
 // Removes up to `front` leading and up to `back` trailing copies of `content`.
-void strip(std::string& token, const std::string& content, std::int64_t front, std::int64_t back) {
+void strip_copies(std::string& token, const std::string& content, std::int64_t front,
+                  std::int64_t back) {
   for (; front > 0 && token.starts_with(content); --front) token.erase(0, content.size());
   for (; back > 0 && token.ends_with(content); --back) token.erase(token.size() - content.size());
 }
 
-std::string replace_matches(const Pattern& pattern, const std::string& content,
+std::string replace_matches(const SearchPattern& pattern, const std::string& content,
                             const std::string& token) {
   std::vector<PatternPiece> matches;
   pattern.find(token, matches);
@@ -122,7 +124,7 @@ void add_decoder_steps(const Json& json, const std::string& where,
     if (utf8::count_characters(content) != 1) spec.fail("\"content\" must be one character");
     steps.push_back(
         [=, start = spec.integer("start"), stop = spec.integer("stop")](TokenStrings& tokens) {
-          for (std::string& token : tokens) strip(token, content, start, stop);
+          for (std::string& token : tokens) strip_copies(token, content, start, stop);
         });
   } else if (type == "Replace") {
     spec.refuse_other_keys({"pattern", "content"});
@@ -187,7 +189,7 @@ void PostProcessor::read(const Json& json, const std::string& where) {
       const Json& pair = spec.list(key);
       if (pair.size() != 2 || !pair[0].is_string())
         spec.fail(fmt::format("\"{}\" must be [token, id]", key));
-      return TemplatePiece{false, {parse_id(spec, pair[1])}, {pair[0].get<std::string>()}};
+      return TemplatePiece{false, {parse_token_id(spec, pair[1])}, {pair[0].get<std::string>()}};
     };
     step.pieces = {special("cls"), TemplatePiece{true, {}, {}}, special("sep")};
   } else if (type == "TemplateProcessing") {
@@ -222,7 +224,7 @@ std::vector<PostProcessor::TemplatePiece> PostProcessor::read_template(
     if (!whole) spec.fail(fmt::format("does not say the ids of \"{}\"", name));
     TemplatePiece piece{false, {}, {}};
     for (const Json& id : (*special)["ids"]) {
-      piece.ids.push_back(parse_id(spec, id));
+      piece.ids.push_back(parse_token_id(spec, id));
       piece.strings.push_back(name);
     }
     pieces.push_back(std::move(piece));

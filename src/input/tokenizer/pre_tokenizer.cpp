@@ -51,7 +51,7 @@ void append_split_ranges(const std::vector<PatternPiece>& matches, Delimiters de
 }
 
 // Splits every piece at the matches of the pattern and updates `pieces.ranges`.
-void split_pieces(const Pattern& pattern, SplitRule rule, SectionPieces& pieces) {
+void split_pieces(const SearchPattern& pattern, SplitRule rule, SectionPieces& pieces) {
   const std::string_view text = pieces.text.text();
   std::vector<PatternPiece> matches;
   std::vector<ByteRange> ranges;
@@ -71,7 +71,7 @@ void split_pieces(const Pattern& pattern, SplitRule rule, SectionPieces& pieces)
   pieces.ranges = std::move(ranges);
 }
 
-PreTokenizerStage make_split_stage(const Pattern& pattern, SplitRule rule) {
+PreTokenizerStage make_split_stage(const SearchPattern& pattern, SplitRule rule) {
   const bool separates =
       rule.delimiters == Delimiters::isolated || rule.delimiters == Delimiters::removed;
   const CutBehavior at_mark = rule.by_character ? CutBehavior::local : CutBehavior::uncertain;
@@ -87,7 +87,7 @@ void rewrite_pieces(SectionPieces& pieces, Change change) {
   AlignedText::Rewriter rewrite(pieces.text);
   std::uint32_t written = 0;
   for (ByteRange& piece : pieces.ranges) {
-    rewrite.skip(piece.begin - rewrite.position());
+    rewrite.drop_bytes(piece.begin - rewrite.position());
     change(rewrite, piece);
     piece = {written, static_cast<std::uint32_t>(rewrite.bytes_written())};
     written = piece.end;
@@ -96,18 +96,19 @@ void rewrite_pieces(SectionPieces& pieces, Change change) {
 }
 
 void insert_prefix_before_piece(AlignedText::Rewriter& rewrite, char32_t prefix) {
-  const auto [first, size] = utf8::decode_character(rewrite.old_text().data() + rewrite.position());
-  rewrite.replace(prefix, size);
-  rewrite.replace(first, 0);
+  const auto [first, size] =
+      utf8::decode_character(rewrite.original_text().data() + rewrite.position());
+  rewrite.replace_by_character(prefix, size);
+  rewrite.replace_by_character(first, 0);
 }
 
 // Copies the text up to the next space and replaces that space with `mark`.
 void replace_space(AlignedText::Rewriter& rewrite, std::size_t end, char32_t mark) {
   const std::size_t at = rewrite.position();
-  const std::size_t space = rewrite.old_text().substr(0, end).find(' ', at);
-  if (space == std::string_view::npos) return rewrite.copy(end - at);
-  rewrite.copy(space - at);
-  rewrite.replace(mark, 1);
+  const std::size_t space = rewrite.original_text().substr(0, end).find(' ', at);
+  if (space == std::string_view::npos) return rewrite.copy_unchanged(end - at);
+  rewrite.copy_unchanged(space - at);
+  rewrite.replace_by_character(mark, 1);
 }
 
 PreTokenizerStage make_metaspace(const TokenizerComponentSpec& spec) {
@@ -149,17 +150,17 @@ void add_prefix_spaces(SectionPieces& pieces) {
   if (std::ranges::none_of(pieces.ranges, wants_space)) return;
   rewrite_pieces(pieces, [&](AlignedText::Rewriter& rewrite, ByteRange piece) {
     if (wants_space(piece)) insert_prefix_before_piece(rewrite, U' ');
-    rewrite.copy(piece.end - rewrite.position());
+    rewrite.copy_unchanged(piece.end - rewrite.position());
   });
 }
 
 void map_bytes_to_alphabet(SectionPieces& pieces) {
   rewrite_pieces(pieces, [](AlignedText::Rewriter& rewrite, ByteRange piece) {
     while (rewrite.position() < piece.end) {
-      const char* at = rewrite.old_text().data() + rewrite.position();
+      const char* at = rewrite.original_text().data() + rewrite.position();
       const std::uint32_t size = utf8::character_size(*at);
       for (std::uint32_t i = 0; i < size; ++i)
-        rewrite.replace(byte_to_character(at[i]), i == 0 ? size : 0);
+        rewrite.replace_by_character(byte_to_character(at[i]), i == 0 ? size : 0);
     }
   });
 }
@@ -221,11 +222,11 @@ PreTokenizerStage make_pre_tokenizer_stage(const TokenizerComponentSpec& spec, b
 }
 
 // Flattens nested Sequence components into one list of stages.
-void flatten(const Json& json, const std::string& where, std::vector<const Json*>& out) {
+void flatten_sequence(const Json& json, const std::string& where, std::vector<const Json*>& out) {
   const TokenizerComponentSpec spec(json, "pre_tokenizer", where);
   if (spec.type() != "Sequence") return out.push_back(&json);
   spec.refuse_other_keys({"pretokenizers"});
-  for (const Json& part : spec.list("pretokenizers")) flatten(part, where, out);
+  for (const Json& part : spec.list("pretokenizers")) flatten_sequence(part, where, out);
 }
 
 }  // namespace
@@ -233,7 +234,7 @@ void flatten(const Json& json, const std::string& where, std::vector<const Json*
 PreTokenizer::PreTokenizer(const Json& json, const std::string& where) {
   if (json.is_null()) return;
   std::vector<const Json*> specs;
-  flatten(json, where, specs);
+  flatten_sequence(json, where, specs);
   for (const Json* part : specs) {
     const TokenizerComponentSpec spec(*part, "pre_tokenizer", where);
     const bool last = part == specs.back();

@@ -36,7 +36,7 @@ Encoder::TokenizationPipeline make_tokenization_pipeline(TokenizerFile& file) {
 }
 
 // Returns the id of a token, or -1 if it is neither an added token nor in the vocabulary.
-std::int32_t find_id(const Encoder& encoder, const std::string& token) {
+std::int32_t find_token_id(const Encoder& encoder, const std::string& token) {
   if (token.empty()) return -1;
   const std::int32_t added = encoder.added_tokens().find(token);
   return added >= 0 ? added : encoder.vocabulary().find(token);
@@ -46,8 +46,8 @@ std::int32_t find_id(const Encoder& encoder, const std::string& token) {
 PostProcessor make_post_processor(const TokenizerFile& file, const Encoder& encoder) {
   if (!file.post_processor.is_null()) return PostProcessor(file.post_processor, file.path);
   return PostProcessor::make_bos_eos_processor(
-      file.add_bos.value_or(false) ? find_id(encoder, file.bos) : -1,
-      file.add_eos.value_or(false) ? find_id(encoder, file.eos) : -1);
+      file.add_bos.value_or(false) ? find_token_id(encoder, file.bos) : -1,
+      file.add_eos.value_or(false) ? find_token_id(encoder, file.eos) : -1);
 }
 
 void append(Encoder::EncodedTokens& to, Encoder::EncodedTokens&& from) {
@@ -56,7 +56,7 @@ void append(Encoder::EncodedTokens& to, Encoder::EncodedTokens&& from) {
   std::move(from.strings.begin(), from.strings.end(), std::back_inserter(to.strings));
 }
 
-void truncate(Encoder::EncodedTokens& tokens, std::size_t count, bool keep_last) {
+void truncate_tokens(Encoder::EncodedTokens& tokens, std::size_t count, bool keep_last) {
   const auto shorten = [&](auto& list) {
     if (list.size() <= count) return;
     if (keep_last) {
@@ -106,8 +106,8 @@ struct Tokenizer::State {
       : encoder(make_tokenization_pipeline(file)),
         post_processor(make_post_processor(file, encoder)),
         decoder(make_decoder(file.decoder, file.path)),
-        bos(find_id(encoder, file.bos)),
-        eos(find_id(encoder, file.eos)),
+        bos(find_token_id(encoder, file.bos)),
+        eos(find_token_id(encoder, file.eos)),
         truncates_left(file.truncates_left) {}
 
   // Returns the workspace of the calling thread; its word cache is kept per tokenizer.
@@ -137,13 +137,13 @@ struct Tokenizer::State {
     Encoding encoding;
     Encoder::EncodedTokens tokens;
     if (options.max_length == 0) {
-      tokens = encode_all(text, options.offsets);
+      tokens = encode_whole_text(text, options.offsets);
     } else {
       const auto wanted = static_cast<std::size_t>(options.max_length - added);
-      tokens = truncates_left ? encode_last(text, wanted, options.offsets)
-                              : encode_first(text, wanted, options.offsets);
+      tokens = truncates_left ? encode_last_tokens(text, wanted, options.offsets)
+                              : encode_first_tokens(text, wanted, options.offsets);
       encoding.truncated = tokens.ids.size() > wanted;
-      truncate(tokens, wanted, truncates_left);
+      truncate_tokens(tokens, wanted, truncates_left);
     }
     PostProcessor::EncodedTokens out{std::move(tokens.ids), {}, std::move(tokens.strings)};
     if (options.offsets) out.offsets = to_character_offsets(text, tokens.sources);
@@ -153,8 +153,8 @@ struct Tokenizer::State {
     return encoding;
   }
 
-  Encoder::EncodedTokens encode_all(std::string_view text, bool sources) {
-    if (text.size() < kParallelBytes) return encode_first(text, kUnlimited, sources);
+  Encoder::EncodedTokens encode_whole_text(std::string_view text, bool sources) {
+    if (text.size() < kParallelBytes) return encode_first_tokens(text, kUnlimited, sources);
     std::vector<std::size_t> cuts = {0};
     while (cuts.back() < text.size())
       cuts.push_back(
@@ -169,7 +169,8 @@ struct Tokenizer::State {
     return all;
   }
 
-  Encoder::EncodedTokens encode_first(std::string_view text, std::size_t wanted, bool sources) {
+  Encoder::EncodedTokens encode_first_tokens(std::string_view text, std::size_t wanted,
+                                             bool sources) {
     Encoder::EncodedTokens tokens;
     for (std::size_t at = 0; at < text.size() && tokens.ids.size() <= wanted;) {
       const std::size_t missing = wanted + 1 - tokens.ids.size();
@@ -181,7 +182,8 @@ struct Tokenizer::State {
     return tokens;
   }
 
-  Encoder::EncodedTokens encode_last(std::string_view text, std::size_t wanted, bool sources) {
+  Encoder::EncodedTokens encode_last_tokens(std::string_view text, std::size_t wanted,
+                                            bool sources) {
     std::vector<Encoder::EncodedTokens> parts;
     std::size_t count = 0;
     for (std::size_t end = text.size(); end > 0 && count <= wanted;) {

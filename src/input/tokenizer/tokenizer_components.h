@@ -31,7 +31,7 @@ struct PatternPiece {
 };
 
 // A pattern for which the components Split and Replace search.
-struct Pattern {
+struct SearchPattern {
   // Appends matches and the gaps between them in order; together they cover `text`. Positions are
   // relative to the start of `text`.
   std::function<void(std::string_view text, std::vector<PatternPiece>& matches)> find;
@@ -53,18 +53,18 @@ inline constexpr const char* kTekkenExpression =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 // Returns a hand-written matcher if the expression belongs to a known model family, else nullopt.
-std::optional<Pattern> make_builtin_pattern(std::string_view expression);
+std::optional<SearchPattern> make_builtin_pattern(std::string_view expression);
 // Compiles any expression with PCRE2. Throws a bad-input error in builds without PCRE2
 // (pcre2_absent.cpp). Error messages start with `where`.
-Pattern make_pcre2_pattern(const std::string& expression, const std::string& where);
+SearchPattern make_pcre2_pattern(const std::string& expression, const std::string& where);
 // Uses make_builtin_pattern() if possible, else make_pcre2_pattern().
-Pattern make_regex_pattern(const std::string& expression, const std::string& where);
+SearchPattern make_regex_pattern(const std::string& expression, const std::string& where);
 
-Pattern make_string_pattern(std::string literal);
+SearchPattern make_string_pattern(std::string literal);
 // Matches single characters that have any of the property flags in unicode.h.
-Pattern make_unicode_class_pattern(std::uint16_t flags);
+SearchPattern make_unicode_class_pattern(std::uint16_t flags);
 // Matches the regular expression \w+|[^\w\s]+ of the Whitespace pre-tokenizer.
-Pattern make_word_or_punctuation_pattern();
+SearchPattern make_word_or_punctuation_pattern();
 
 // ---- Normalizer: rewrites the text
 
@@ -102,18 +102,18 @@ class AlignedText {
   class Rewriter {
    public:
     explicit Rewriter(AlignedText& target);
-    void copy(std::size_t size);
+    void copy_unchanged(std::size_t size);
     // Replaces the next `consumed` bytes with one character, aligned to the first consumed byte, or
     // to the previous byte if `consumed` is 0.
-    void replace(char32_t code, std::size_t consumed);
-    void skip(std::size_t size) { at_ += size; }
+    void replace_by_character(char32_t code, std::size_t consumed);
+    void drop_bytes(std::size_t size) { at_ += size; }
     std::size_t position() const { return at_; }                // read position in the old text
     std::size_t bytes_written() const { return text_.size(); }  // size of the new text in bytes
-    std::string_view old_text() const { return target_.text_; }
+    std::string_view original_text() const { return target_.text_; }
     void finish();
 
    private:
-    void check_growth() const;
+    void check_size_limit() const;
 
     AlignedText& target_;
     std::string text_;
@@ -303,7 +303,7 @@ class TokenizerComponentSpec {
   const Json& list(const std::string& key) const;
   const Json& value(const std::string& key) const;
   // Reads "pattern": {"String": ...} or {"Regex": ...}. Stores a string pattern in `literal`.
-  Pattern pattern(std::string* literal = nullptr) const;
+  SearchPattern pattern(std::string* literal = nullptr) const;
 
   [[noreturn]] void fail_unknown_type() const;
   [[noreturn]] void fail(const std::string& what) const;

@@ -141,15 +141,15 @@ class BpeModelSpecReader {
 
   void add_merge() {
     if (left_.empty()) return;
-    const std::int32_t left = find(left_), right = find(right_);
+    const std::int32_t left = find_merge_token(left_), right = find_merge_token(right_);
     const std::string& prefix = file_.continuing_prefix;
     if (right_.size() < prefix.size())
       cursor_.fail(fmt::format("the merged token \"{}\" lacks the prefix \"{}\"", right_, prefix));
     left_.append(right_, prefix.size(), std::string::npos);
-    file_.merges.push_back({left, right, find(left_)});
+    file_.merges.push_back({left, right, find_merge_token(left_)});
   }
 
-  std::int32_t find(const std::string& token) const {
+  std::int32_t find_merge_token(const std::string& token) const {
     const std::int32_t id = file_.vocabulary.find(token);
     if (id < 0) cursor_.fail(fmt::format("a merge names \"{}\", which is not in vocab", token));
     return id;
@@ -228,7 +228,7 @@ void read_tokenizer_member(JsonCursor& cursor, const std::string& key, Tokenizer
 }
 
 // Reads a special token, given as a string or as an object with "content".
-std::string special_token(const Json& config, const char* key) {
+std::string read_special_token(const Json& config, const char* key) {
   const auto found = config.find(key);
   if (found == config.end()) return {};
   if (found->is_string()) return found->get<std::string>();
@@ -249,8 +249,8 @@ void read_config(const std::string& path, TokenizerFile& file) {
   if (!config.is_object()) bad_input("{}: expected a JSON object", path);
   file.add_bos = read_config_flag(config, "add_bos_token");
   file.add_eos = read_config_flag(config, "add_eos_token");
-  file.bos = special_token(config, "bos_token");
-  file.eos = special_token(config, "eos_token");
+  file.bos = read_special_token(config, "bos_token");
+  file.eos = read_special_token(config, "eos_token");
   if (const auto side = config.find("truncation_side"); side != config.end()) {
     if (*side != "left" && *side != "right")
       bad_input("{}: truncation_side must be \"left\" or \"right\"", path);

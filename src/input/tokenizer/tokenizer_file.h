@@ -66,7 +66,7 @@ class Vocabulary {
     return std::string_view(text_).substr(entry.offset, entry.size);
   }
   std::size_t find_slot(std::string_view token, std::uint32_t hash) const;
-  void grow();
+  void grow_hash_table();
 
   std::string text_;  // all tokens, concatenated
   std::vector<VocabularyEntry> entries_;

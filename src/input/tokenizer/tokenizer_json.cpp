@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMaxDepth = 200;
 
-bool is_white(char c) {
+bool is_json_white_space(char c) {
   return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
@@ -23,7 +23,7 @@ void JsonCursor::fail(const std::string& what) const {
 }
 
 void JsonCursor::skip_white_space() {
-  while (at_ < text_.size() && is_white(text_[at_])) ++at_;
+  while (at_ < text_.size() && is_json_white_space(text_[at_])) ++at_;
 }
 
 char JsonCursor::peek() {
@@ -143,7 +143,7 @@ std::string_view JsonCursor::skip() {
     } else if (c == '}' || c == ']') {
       if (--depth < 0) fail("expected a value");
     } else if (c != ',' && c != ':') {  // a number or literal, up to the next delimiter
-      while (at_ < text_.size() && !is_white(text_[at_]) &&
+      while (at_ < text_.size() && !is_json_white_space(text_[at_]) &&
              std::string_view(",:{}[]\"").find(text_[at_]) == std::string_view::npos) {
         ++at_;
       }
@@ -210,7 +210,7 @@ const Json& TokenizerComponentSpec::list(const std::string& key) const {
   return found;
 }
 
-Pattern TokenizerComponentSpec::pattern(std::string* literal) const {
+SearchPattern TokenizerComponentSpec::pattern(std::string* literal) const {
   const Json& found = value("pattern");
   if (found.is_object() && found.size() == 1 && found.begin()->is_string()) {
     const auto content = found.begin()->get<std::string>();

@@ -26,38 +26,39 @@ constexpr CodePointRun kCombining[] = {
 };
 
 constexpr std::size_t kLongest = 18;  // characters in the longest compatibility decomposition
-struct Mapping {
+struct CodePointMapping {
   char32_t code;
   char32_t to[kLongest];  // zero-terminated if shorter
 };
-constexpr Mapping kCanonical[] = {
+constexpr CodePointMapping kCanonical[] = {
 #include "input/tokenizer/unicode/canonical.inc"
 };
-constexpr Mapping kCompatible[] = {
+constexpr CodePointMapping kCompatible[] = {
 #include "input/tokenizer/unicode/compatible.inc"
 };
-constexpr Mapping kLowercase[] = {
+constexpr CodePointMapping kLowercase[] = {
 #include "input/tokenizer/unicode/lowercase.inc"
 };
 
-struct Composition {
+struct CharacterComposition {
   char32_t first, second, composed;
 };
-constexpr Composition kCompositions[] = {
+constexpr CharacterComposition kCompositions[] = {
 #include "input/tokenizer/unicode/compositions.inc"
 };
 
 template <std::size_t N>
-std::u32string_view find_mapping_of_code_point(const Mapping (&table)[N], char32_t code) {
-  const auto* found = std::lower_bound(std::begin(table), std::end(table), code,
-                                       [](const Mapping& m, char32_t c) { return m.code < c; });
+std::u32string_view find_mapping_of_code_point(const CodePointMapping (&table)[N], char32_t code) {
+  const auto* found =
+      std::lower_bound(std::begin(table), std::end(table), code,
+                       [](const CodePointMapping& m, char32_t c) { return m.code < c; });
   if (found == std::end(table) || found->code != code) return {};
   const auto* end = std::find(found->to, found->to + kLongest, U'\0');
   return {found->to, static_cast<std::size_t>(end - found->to)};
 }
 
 template <typename Value, std::size_t N>
-std::vector<Value> expand_runs(const CodePointRun (&runs)[N]) {
+std::vector<Value> expand_code_point_runs(const CodePointRun (&runs)[N]) {
   std::vector<Value> table(kCodePoints);
   for (std::size_t i = 0; i < N; ++i) {
     const auto end = i + 1 < N ? runs[i + 1].first : kCodePoints;
@@ -86,19 +87,20 @@ char32_t compose_hangul(char32_t first, char32_t second) {
 
 // Returns the rank of the canonical combining class, or 0 for a starter.
 std::uint8_t combining_rank(char32_t code) {
-  const auto& table = fork_safe_static([] { return expand_runs<std::uint8_t>(kCombining); });
+  const auto& table =
+      fork_safe_static([] { return expand_code_point_runs<std::uint8_t>(kCombining); });
   return table[code];
 }
 
 // Returns the full decomposition, or an empty view if there is none. Hangul is handled separately.
-std::u32string_view decomposition(char32_t code, bool compatible) {
+std::u32string_view find_decomposition(char32_t code, bool compatible) {
   const auto found =
       compatible ? find_mapping_of_code_point(kCompatible, code) : std::u32string_view();
   return found.empty() ? find_mapping_of_code_point(kCanonical, code) : found;
 }
 
 // Returns the composition of two characters, including Hangul, or 0 if there is none.
-char32_t compose(char32_t first, char32_t second) {
+char32_t compose_characters(char32_t first, char32_t second) {
   const auto& table = fork_safe_static([] {
     std::unordered_map<std::uint64_t, char32_t> pairs;
     for (const auto& c : kCompositions)
@@ -110,7 +112,7 @@ char32_t compose(char32_t first, char32_t second) {
   return found == table.end() ? 0 : found->second;
 }
 
-bool composes_backwards(char32_t code) {
+bool composes_with_previous(char32_t code) {
   const auto& seconds = fork_safe_static([] {
     std::unordered_set<char32_t> codes;
     for (const auto& c : kCompositions) codes.insert(c.second);
@@ -123,7 +125,7 @@ bool composes_backwards(char32_t code) {
 // For every code point, the normalization forms in which it is not inert: it changes, is a
 // combining mark, or may compose with a previous character. A text of inert characters is already
 // normalized.
-const std::uint8_t* non_inert_forms() {
+const std::uint8_t* forms_that_change_code_points() {
   const auto& table = fork_safe_static([] {
     constexpr std::uint8_t kAll = kNfc | kNfd | kNfkc | kNfkd;
     std::vector<std::uint8_t> forms(kCodePoints);
@@ -153,7 +155,7 @@ struct DecomposedCharacter {
 // Returns the size in bytes of the longest prefix that normalization leaves unchanged: inert
 // characters, except the last one if a non-inert character follows.
 std::size_t normalized_prefix_size(std::string_view text, NormalizationForm form) {
-  const std::uint8_t* const non_inert = non_inert_forms();
+  const std::uint8_t* const non_inert = forms_that_change_code_points();
   std::size_t at = 0, last = 0;
   while (at < text.size()) {
     const auto [code, size] = utf8::decode_character(text.data() + at);
@@ -168,26 +170,26 @@ class Normalization {
  public:
   Normalization(AlignedText& text, NormalizationForm form) : rewrite_(text), form_(form) {}
 
-  void run() {
-    const std::string_view old = rewrite_.old_text();
+  void normalize_text() {
+    const std::string_view old = rewrite_.original_text();
     while (rewrite_.position() + pending_bytes_ < old.size()) {
       const std::size_t at = rewrite_.position() + pending_bytes_;
       if (parts_.empty()) {
         if (const std::size_t settled = normalized_prefix_size(old.substr(at), form_)) {
-          rewrite_.copy(settled);
+          rewrite_.copy_unchanged(settled);
           continue;
         }
       }
       const auto [code, size] = utf8::decode_character(old.data() + at);
       if (!parts_.empty() && starts_normalization_group(code)) {
-        flush();
+        write_normalized_group();
         continue;
       }
       decompose(code);
       sizes_.push_back(size);
       pending_bytes_ += size;
     }
-    flush();
+    write_normalized_group();
     rewrite_.finish();
   }
 
@@ -198,30 +200,30 @@ class Normalization {
   // Returns true if the character cannot be reordered or composed with any earlier character.
   bool starts_normalization_group(char32_t code) const {
     if (code < 0x80) return true;
-    const auto parts = decomposition(code, is_compatibility_form());
+    const auto parts = find_decomposition(code, is_compatibility_form());
     const char32_t first = parts.empty() ? code : parts.front();
-    return combining_rank(first) == 0 && !composes_backwards(first);
+    return combining_rank(first) == 0 && !composes_with_previous(first);
   }
 
-  void add(char32_t code, bool first) {
+  void add_decomposed(char32_t code, bool first) {
     parts_.push_back({code, first ? 1 : 0, combining_rank(code)});
   }
 
   void decompose(char32_t code) {
     if (code - kHangul < kSyllables) {
       const char32_t index = code - kHangul;
-      add(kLeading + index / (kVowels * kTrailings), true);
-      add(kVowel + index / kTrailings % kVowels, false);
-      if (index % kTrailings != 0) add(kTrailing + index % kTrailings, false);
+      add_decomposed(kLeading + index / (kVowels * kTrailings), true);
+      add_decomposed(kVowel + index / kTrailings % kVowels, false);
+      if (index % kTrailings != 0) add_decomposed(kTrailing + index % kTrailings, false);
       return;
     }
-    const auto to = decomposition(code, is_compatibility_form());
-    if (to.empty()) return add(code, true);
-    for (std::size_t i = 0; i < to.size(); ++i) add(to[i], i == 0);
+    const auto to = find_decomposition(code, is_compatibility_form());
+    if (to.empty()) return add_decomposed(code, true);
+    for (std::size_t i = 0; i < to.size(); ++i) add_decomposed(to[i], i == 0);
   }
 
   // Canonical ordering: sorts runs of combining marks by combining class.
-  void reorder() {
+  void sort_combining_marks() {
     for (auto begin = parts_.begin(); begin != parts_.end();) {
       if (begin->rank == 0) {
         ++begin;
@@ -244,7 +246,7 @@ class Normalization {
         // A mark of the same or a higher combining class blocks composition with the starter.
         const bool adjacent = starter + 1 == kept;
         const bool blocked = !adjacent && parts_[kept - 1].rank >= part.rank;
-        const char32_t joined = blocked ? 0 : compose(parts_[starter].code, part.code);
+        const char32_t joined = blocked ? 0 : compose_characters(parts_[starter].code, part.code);
         if (joined != 0) {
           parts_[starter].code = joined;
           parts_[starter].stands_for += part.stands_for;
@@ -257,14 +259,14 @@ class Normalization {
     parts_.resize(kept);
   }
 
-  void flush() {
-    reorder();
+  void write_normalized_group() {
+    sort_combining_marks();
     if (is_composing_form()) compose_group();
     std::size_t next = 0;  // index into sizes_
     for (const DecomposedCharacter& part : parts_) {
       std::size_t bytes = 0;
       for (int i = 0; i < part.stands_for; ++i) bytes += sizes_[next++];
-      rewrite_.replace(part.code, bytes);
+      rewrite_.replace_by_character(part.code, bytes);
     }
     parts_.clear();
     sizes_.clear();
@@ -281,7 +283,8 @@ class Normalization {
 }  // namespace
 
 const std::uint16_t* character_property_table() {
-  const auto& table = fork_safe_static([] { return expand_runs<std::uint16_t>(kProperties); });
+  const auto& table =
+      fork_safe_static([] { return expand_code_point_runs<std::uint16_t>(kProperties); });
   return table.data();
 }
 
@@ -291,7 +294,7 @@ std::u32string_view lowercase(char32_t code) {
 
 void normalize(AlignedText& text, NormalizationForm form) {
   if (normalized_prefix_size(text.text(), form) == text.text().size()) return;
-  Normalization(text, form).run();
+  Normalization(text, form).normalize_text();
 }
 
 }  // namespace qkscope::unicode

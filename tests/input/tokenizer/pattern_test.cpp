@@ -15,7 +15,7 @@ const std::string kLlama3 =
 const std::string kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-std::vector<std::string> pieces(const Pattern& pattern, const std::string& text) {
+std::vector<std::string> pieces(const SearchPattern& pattern, const std::string& text) {
   std::vector<PatternPiece> found;
   pattern.find(text, found);
   std::vector<std::string> out;
@@ -42,7 +42,7 @@ class AgainstPcre2 : public testing::TestWithParam<std::string> {};
 
 TEST_P(AgainstPcre2, HandWrittenMatcherGivesTheSamePieces) {
   const auto by_hand = make_builtin_pattern(GetParam());
-  Pattern by_engine;
+  SearchPattern by_engine;
   try {
     by_engine = make_pcre2_pattern(GetParam(), "test");
   } catch (const Error&) {
@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Families, AgainstPcre2,
                          testing::Values(kGpt2Expression, kLlama3, qwen2(), kTekken));
 
 TEST(Pcre2Pattern, CatastrophicBacktrackingIsAnError) {
-  Pattern pattern;
+  SearchPattern pattern;
   try {
     pattern = make_pcre2_pattern("(a+)+$|(a|aa)+b", "test");
   } catch (const Error&) {
