@@ -16,9 +16,9 @@
 #include "base/core/thread_pool.h"
 #include "capture/format/segment.h"
 #include "capture/format/stored_run.h"
-#include "capture/run/batch_workers.h"
+#include "capture/run/batch_reader.h"
 #include "capture/run/example_source.h"
-#include "capture/writer/capture_part.h"
+#include "capture/writer/assemble.h"
 #include "engine/device/backend.h"
 #include "qkscope/experimental/log.h"
 

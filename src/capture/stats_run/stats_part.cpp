@@ -1,5 +1,3 @@
-#include "capture/stats_run/stats_part.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -9,6 +7,7 @@
 #include "base/io/mapped_file.h"
 #include "capture/format/layout.h"
 #include "capture/format/segment.h"
+#include "capture/stats_run/stats_run.h"
 
 namespace qkscope {
 namespace {

@@ -12,7 +12,6 @@
 #include "capture/format/metadata.h"
 #include "capture/run/example_source.h"
 #include "capture/stats_format/stats_file.h"
-#include "capture/stats_run/retrieval.h"
 #include "engine/device/memory_plan.h"
 #include "engine/model/model_config.h"
 #include "engine/statistics/attention_sums.h"
