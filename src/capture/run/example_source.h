@@ -37,8 +37,8 @@ class ExampleSource {
   // Number of chunks that next() dropped because they are too short.
   std::int64_t dropped_chunks() const { return dropped_chunks_; }
 
-  // Skips examples that an earlier process stored. A changed dataset is a bad-input error.
-  void skip_stored_examples(const std::vector<ExampleRecord>& done);
+  // Skips an example that an earlier process stored. A changed dataset is a bad-input error.
+  void skip_stored_example(const ExampleRecord& stored);
 
   // Returns the number of examples, or 0 when the dataset is too large to count.
   std::int64_t count_examples() const;

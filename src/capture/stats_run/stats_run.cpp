@@ -158,8 +158,8 @@ class StatisticsRun {
     if (!part.has_no_segments()) {
       log::info("continuing after {} documents",
                 format_count(static_cast<std::uint64_t>(journal.examples())));
-      for_each_example(
-          {journal}, [&](const ExampleRecord& example) { source.skip_stored_examples({example}); });
+      for_each_example({journal},
+                       [&](const ExampleRecord& example) { source.skip_stored_example(example); });
     }
     BatchReader reader(plan_.run, source, options_.stop);  // reads while the model loads
     const auto finish = [&](bool all) {

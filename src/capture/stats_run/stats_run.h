@@ -50,10 +50,6 @@ class StatsPartWriter {
 
 StatsRunState load_last_stats_state(const Journal& journal);
 
-// Visits the examples of all parts in dataset order, after checking them for damage.
-void for_each_example(const std::vector<Journal>& parts,
-                      const std::function<void(const ExampleRecord&)>& take);
-
 // Reads the attention per document of all parts in dataset order, one document at a time.
 std::unique_ptr<DocumentSource> open_part_documents(const std::vector<Journal>& parts);
 
