@@ -111,6 +111,9 @@ class HeadRunner {
       try {
         translate_exceptions([&] { run_head(report, key, times); });
         report.k_components = std::exchange(key.components, {});
+        // A copy made after the head's large buffers were freed: results that stay in memory do
+        // not split the free blocks that the next head reuses.
+        report = HeadReport(report);
       } catch (const Error& error) {
         mark_head_failed(report, error.kind(), error.what());
       }
