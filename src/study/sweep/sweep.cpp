@@ -19,7 +19,6 @@
 #include "capture/run/example_source.h"
 #include "capture/stats_run/stats_plan.h"
 #include "qkscope/capture.h"
-#include "qkscope/hub.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope {
@@ -63,7 +62,7 @@ class SweepPlanner {
     PlannedRun planned{
         .label = run.label, .capture = {}, .statistics = {}, .publish = "", .error = ""};
     try {
-      fill(run, planned);
+      add_state_and_costs(run, planned);
     } catch (const Error& error) {
       planned.error = error.what();
       planned.error_kind = error.kind();
@@ -72,7 +71,7 @@ class SweepPlanner {
   }
 
  private:
-  void fill(const SweepRun& run, PlannedRun& planned) {
+  void add_state_and_costs(const SweepRun& run, PlannedRun& planned) {
     if (run.publish) {
       planned.publish = run.publish->repo + "@" + run.publish->branch;
       planned.published = folder_.is_published(run);
