@@ -8,9 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
-#include "base/core/numbers.h"
 #include "base/core/project.h"
-#include "base/core/text.h"
 #include "base/io/data_folder.h"
 #include "base/io/folder.h"
 #include "base/tables/csv.h"
@@ -225,14 +223,6 @@ void read_components(const PublishedRows& rows, PublishedNumbers& set) {
   }
 }
 
-void refuse_repetitions(const PublishedNumbers& set) {
-  std::set<std::tuple<std::string, std::string, std::string, std::string>> seen;
-  for (const auto& number : set.numbers)
-    if (!seen.emplace(number.subject, number.quantity, number.source, number.text).second)
-      bad_input("{}: {} of {} is there twice{}", set.file, number.quantity, number.subject,
-                number.source.empty() ? "" : " from one source");
-}
-
 // An unsigned decimal number of a text.
 struct PrintedNumber {
   double value = 0;
@@ -332,7 +322,11 @@ PublishedNumbers read_published_numbers(const std::string& name) {
         "and value; found {}",
         set.file, fmt::join(read_csv_header(set.file), ", "));
   }
-  refuse_repetitions(set);
+  std::set<std::tuple<std::string, std::string, std::string, std::string>> seen;
+  for (const auto& number : set.numbers)
+    if (!seen.emplace(number.subject, number.quantity, number.source, number.text).second)
+      bad_input("{}: {} of {} is there twice{}", set.file, number.quantity, number.subject,
+                number.source.empty() ? "" : " from one source");
   return set;
 }
 
