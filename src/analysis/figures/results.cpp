@@ -117,7 +117,7 @@ RunGroups ResultFrame::group_by_run(const std::vector<double>& values,
   return groups;
 }
 
-AnalysisResults::AnalysisResults(std::string folder, FigureChoices choices)
+AnalysisResults::AnalysisResults(std::string folder, DrawOptions choices)
     : folder_(std::move(folder)), choices_(std::move(choices)) {
   if (!is_folder(folder_)) bad_input("{}: there is no such folder", folder_);
   summary_.add(folder_ + "/" + results_layout::kSummaryFile);

@@ -77,6 +77,7 @@ Figure make_figure(const FigureKind& kind, const AnalysisResults& results) {
       return empty_figure(fmt::format("{}.parquet has no rows", table));
   }
   Figure figure = kind.draw(results, kind);
+  figure.name = kind.name;
   if (figure.title.empty()) figure.title = kind.text("title");
   if (figure.caption.empty()) figure.caption = kind.text("caption");
   if (figure.missing.empty() && figure.data.rows() == 0)
@@ -84,11 +85,12 @@ Figure make_figure(const FigureKind& kind, const AnalysisResults& results) {
   return figure;
 }
 
-void draw_figure(const std::string& folder, const std::string& name, const Figure& figure,
+void draw_figure(const std::string& folder, const Figure& figure,
                  const std::vector<std::string>& formats) {
+  const auto& name = figure.name;
   const auto path = folder + "/" + name;
   figure.data.write_csv(path + ".csv");
-  write_file(path + ".gp", gnuplot_script(name, figure, formats));
+  write_file(path + ".gp", gnuplot_script(figure, formats));
   write_file(path + ".txt", fmt::format("{}\n\n{}\n\nThe numbers drawn are in {}.csv; `gnuplot "
                                         "{}.gp` draws them.\n",
                                         figure.title, figure.caption, name, name));
@@ -175,20 +177,19 @@ void make_figures(const std::string& only, ReportResults& part) {
       continue;
     }
     drawn.figures.push_back(kind.name);
-    part.figures.push_back({kind.name, std::move(figure)});
+    part.figures.push_back(std::move(figure));
   }
   if (!part.figures.empty()) require_gnuplot();
 }
 
-void draw_all(const std::vector<NamedFigure>& figures, const std::string& folder,
+void draw_all(const std::vector<Figure>& figures, const std::string& folder,
               const std::vector<std::string>& formats, bool quiet) {
   Progress progress(
       {.what = "figures", .unit = "figures", .total = std::ssize(figures), .quiet = quiet});
   std::mutex mutex;
   std::int64_t done = 0;
   parallel_for(std::ssize(figures), [&](std::int64_t i) {
-    const auto& [name, figure] = figures[static_cast<std::size_t>(i)];
-    draw_figure(folder, name, figure, formats);
+    draw_figure(folder, figures[static_cast<std::size_t>(i)], formats);
     const std::lock_guard lock(mutex);
     progress.update(++done);
   });
@@ -197,8 +198,7 @@ void draw_all(const std::vector<NamedFigure>& figures, const std::string& folder
 
 Drawn draw_results(const DrawOptions& options) {
   check_draw_options(options);
-  ReportResults part{AnalysisResults(
-      options.results, {options.components, options.head, options.scores, options.attention})};
+  ReportResults part{AnalysisResults(options.results, options)};
   const bool record = options.only.empty() && !options.again;
   Json inputs;
   if (record) {
@@ -224,11 +224,11 @@ Drawn draw_results(const DrawOptions& options) {
     part.results.check_unchanged();  // the page reads more tables than the figures
     write_file(drawn.report, page);
   }
-  for (const auto& [name, figure] : part.figures) {
+  for (const auto& figure : part.figures) {
     // The gnuplot script in the output folder draws only the requested formats.
     if (report)
-      write_file(drawing.path + "/" + name + ".gp", gnuplot_script(name, figure, options.formats));
-    for (const auto& file : files_of(name, options)) {
+      write_file(drawing.path + "/" + figure.name + ".gp", gnuplot_script(figure, options.formats));
+    for (const auto& file : files_of(figure.name, options)) {
       fs::rename(drawing.path + file, options.out + file, error);
       if (error) system_error("move a figure to", options.out + file, error.value());
     }
@@ -239,7 +239,9 @@ Drawn draw_results(const DrawOptions& options) {
 }
 
 Drawn write_report_alone(const ReportOptions& options) {
-  const FigureChoices choices = {options.components, "", "", options.attention};
+  DrawOptions choices;
+  choices.components = options.components;
+  choices.attention = options.attention;
   std::vector<ReportResults> parts;
   parts.push_back({AnalysisResults(options.results, choices)});
   if (!options.compare.empty()) {
