@@ -65,6 +65,21 @@ void set_scores(ScoreAttribution::State& state) {
   });
 }
 
+// Resolves negative positions; the result is sorted and distinct. Throws a bad-input error for
+// positions outside the text. `what` names the option in messages.
+std::vector<std::int64_t> resolve_positions(const std::vector<std::int64_t>& positions,
+                                            std::int64_t length, const char* what) {
+  std::set<std::int64_t> resolved;
+  for (const auto position : positions) {
+    if (position < -length || position >= length)
+      bad_input("{}: {} is outside the text, which has positions 0 to {}", what, position,
+                length - 1);
+    resolved.insert(position < 0 ? position + length : position);
+  }
+  if (resolved.empty()) bad_input("{}: found none, expected at least one position", what);
+  return {resolved.begin(), resolved.end()};
+}
+
 std::shared_ptr<const ScoreAttribution::State> attribute(const Model& model,
                                                          const std::vector<std::int32_t>& tokens,
                                                          const AttributionOptions& options) {
@@ -235,19 +250,6 @@ void check_heads(const std::vector<AttentionHead>& heads, const ModelConfig& mod
     if (const auto& config = model.layers[as_index(layer)]; !config.attends())
       bad_input("heads: layer {} has no attention ({})", layer, mixer_name(config.mixer));
   }
-}
-
-std::vector<std::int64_t> resolve_positions(const std::vector<std::int64_t>& positions,
-                                            std::int64_t length, const char* what) {
-  std::set<std::int64_t> resolved;
-  for (const auto position : positions) {
-    if (position < -length || position >= length)
-      bad_input("{}: {} is outside the text, which has positions 0 to {}", what, position,
-                length - 1);
-    resolved.insert(position < 0 ? position + length : position);
-  }
-  if (resolved.empty()) bad_input("{}: found none, expected at least one position", what);
-  return {resolved.begin(), resolved.end()};
 }
 
 std::vector<AttentionHead> parse_heads(const std::string& text, const ModelConfig& model) {
