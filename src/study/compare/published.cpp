@@ -229,35 +229,26 @@ struct PrintedNumber {
   double unit = 1;  // value of one unit of the last digit
 };
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 // Parses a number ("3,239", "0.60", "3.19e-3") and removes it from the beginning of the text.
 PrintedNumber remove_number(std::string_view& text) {
+  const auto is_digit_at = [&](std::size_t i) {
+    return i < text.size() && text[i] >= '0' && text[i] <= '9';
+  };
   std::string digits;
+  for (; is_digit_at(0) || (text.starts_with(',') && is_digit_at(1)); text.remove_prefix(1))
+    if (text[0] != ',') digits += text[0];
   int decimals = 0;
-  bool point = false;
-  std::size_t i = 0;
-  for (; i < text.size(); ++i) {
-    const bool digit_follows = i + 1 < text.size() && is_digit(text[i + 1]);
-    if (is_digit(text[i])) {
-      digits += text[i];
-      decimals += point ? 1 : 0;
-    } else if (text[i] == '.' && !point && digit_follows) {
-      digits += '.';
-      point = true;
-    } else if (text[i] != ',' || point || !digit_follows) {
-      break;
-    }
+  if (text.starts_with('.') && is_digit_at(1)) {
+    while (is_digit_at(static_cast<std::size_t>(decimals) + 1)) ++decimals;
+    digits += text.substr(0, static_cast<std::size_t>(decimals) + 1);
+    text.remove_prefix(static_cast<std::size_t>(decimals) + 1);
   }
   int exponent = 0;
-  if (i < text.size() && text[i] == 'e') {
-    const auto begin = i + 1 < text.size() && text[i + 1] == '+' ? i + 2 : i + 1;
-    const auto parsed = std::from_chars(text.data() + begin, text.data() + text.size(), exponent);
-    if (parsed.ec == std::errc()) i = static_cast<std::size_t>(parsed.ptr - text.data());
+  if (text.starts_with('e')) {
+    const char* begin = text.data() + (text.starts_with("e+") ? 2 : 1);
+    const auto parsed = std::from_chars(begin, text.data() + text.size(), exponent);
+    if (parsed.ec == std::errc()) text = {parsed.ptr, text.data() + text.size()};
   }
-  text.remove_prefix(i);
   return {number_or_nan(digits) * std::pow(10.0, exponent), std::pow(10.0, exponent - decimals)};
 }
 

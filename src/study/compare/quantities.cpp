@@ -93,36 +93,30 @@ HeadStatistic parse_statistic(std::string& name) {
 // Named per-head quantities and their table columns, in display order.
 const std::vector<HeadQuantity>& named_head_columns() {
   static const std::vector<HeadQuantity> columns = [] {
-    std::vector<HeadQuantity> list = {
-        {"r_q", "qk", "r_q"},
-        {"r_k", "qk", "r_k"},
-        {"abs_r_k", "qk", "r_k", true},
-        {"pc0_variance", "qk", "explained_variance"},
+    std::vector<HeadQuantity> list;
+    const auto add_columns = [&](const char* table, const std::vector<std::string>& names) {
+      for (const auto& name : names) list.push_back({name, table, name});
     };
+    add_columns("qk", {"r_q", "r_k"});
+    list.push_back({"abs_r_k", "qk", "r_k", true});
+    list.push_back({"pc0_variance", "qk", "explained_variance"});
     for (const std::string suffix : {"", "_axis"})
       for (const std::string name :
            {"position_dominated", "q_positional", "k_positional", "content_focused", "mixed"})
         list.push_back({name + suffix, "taxonomy", "class" + suffix, false, "", name});
-    const std::vector<HeadQuantity> more = {
-        {"abs_r_q_axis", "taxonomy", "r_q_axis", true},
-        {"abs_r_k_axis", "taxonomy", "r_k_axis", true},
-        {"bias_strength", "rotated", "bias_strength"},
-        {"alpha_k", "rotated", "alpha_k", true, "", "", 0, "abs_alpha_k"},
-        {"mu_q_a", "rotated", "mu_q_a"},
-        {"slope_ratio", "rotated", "alpha_k", true, "alpha_q"},
-        {"abs_r_q_a", "rotated", "r_q_a", true},
-        {"abs_r_k_a", "rotated", "r_k_a", true},
-        {"separation_strength", "rotated", "separation_strength"},
-        {"var_frac_a", "rotated", "var_frac_a"},
-        {"var_frac_b", "rotated", "var_frac_b"},
-        {"plane_var_fraction", "rotated", "plane_var_fraction"},
-        {"ap_overall", "head_metrics", "ap_profile_overall", false, "", "", 0,
-         "ap_profile_overall"},
-        {"ap_first20", "head_metrics", "ap_first20"},
-        {"ap_last20", "head_metrics", "ap_last20"},
-        {"ap_drop", "head_metrics", "ap_drop"},
-    };
-    list.insert(list.end(), more.begin(), more.end());
+    list.push_back({"abs_r_q_axis", "taxonomy", "r_q_axis", true});
+    list.push_back({"abs_r_k_axis", "taxonomy", "r_k_axis", true});
+    add_columns("rotated", {"bias_strength"});
+    list.push_back({"alpha_k", "rotated", "alpha_k", true, "", "", 0, "abs_alpha_k"});
+    add_columns("rotated", {"mu_q_a"});
+    list.push_back({"slope_ratio", "rotated", "alpha_k", true, "alpha_q"});
+    list.push_back({"abs_r_q_a", "rotated", "r_q_a", true});
+    list.push_back({"abs_r_k_a", "rotated", "r_k_a", true});
+    add_columns("rotated",
+                {"separation_strength", "var_frac_a", "var_frac_b", "plane_var_fraction"});
+    list.push_back({"ap_overall", "head_metrics", "ap_profile_overall", false, "", "", 0,
+                    "ap_profile_overall"});
+    add_columns("head_metrics", {"ap_first20", "ap_last20", "ap_drop"});
     for (const auto& column : geometry_columns())
       if (!column.is_null) list.push_back({column.name, "geometry", column.name});
     return list;

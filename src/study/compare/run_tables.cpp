@@ -16,15 +16,6 @@
 namespace qkscope {
 namespace {
 
-std::vector<AnalyzedRunFolder> runs_of_sweep(const std::string& path) {
-  const SweepFolder folder(path);
-  std::vector<AnalyzedRunFolder> runs;
-  for (const auto& run : read_sweep_index(folder).runs)
-    if (run.state == RunState::done) runs.push_back({run.label, folder.results_folder(run.label)});
-  if (runs.empty()) bad_input("{}: no run of this sweep is finished", path);
-  return runs;
-}
-
 // Finds columns by name; nullopt if one is missing. The column "head" is "q_head" in older tables.
 std::optional<std::vector<const Table::Column*>> find_columns(
     const Table& table, const std::vector<std::string>& names) {
@@ -166,7 +157,14 @@ MeasuredValue evaluate_pca_component(const PublishedNumber& published, RunTables
 }  // namespace
 
 std::vector<AnalyzedRunFolder> find_run_folders(const std::string& folder) {
-  if (path_exists(folder + "/runs.json")) return runs_of_sweep(folder);
+  if (path_exists(folder + "/runs.json")) {
+    const SweepFolder sweep(folder);
+    std::vector<AnalyzedRunFolder> runs;
+    for (const auto& run : read_sweep_index(sweep).runs)
+      if (run.state == RunState::done) runs.push_back({run.label, sweep.results_folder(run.label)});
+    if (runs.empty()) bad_input("{}: no run of this sweep is finished", folder);
+    return runs;
+  }
   const auto file = folder + "/summary.json";
   if (!path_exists(file))
     bad_input(
