@@ -220,11 +220,10 @@ std::vector<OverviewRow> Sweep::overview() const {
 }
 
 SweepPart parse_sweep_part(std::string_view name, std::string_view what) {
-  if (name.empty()) return SweepPart::all;
-  if (name == "capture") return SweepPart::capture;
-  if (name == "merge") return SweepPart::merge;
-  if (name == "analyse") return SweepPart::analyse;
-  if (name == "tables") return SweepPart::tables;
+  // In the order of SweepPart.
+  constexpr std::string_view kNames[] = {"", "capture", "merge", "analyse", "tables"};
+  const auto* found = std::ranges::find(kNames, name);
+  if (found != std::end(kNames)) return static_cast<SweepPart>(found - kNames);
   bad_input("{}: found {}, expected capture, merge, analyse or tables", what, quote_text(name));
 }
 
