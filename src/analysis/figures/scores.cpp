@@ -24,13 +24,11 @@ struct BenchmarkScores {
 
 Table read_score_table(const std::string& path) {
   const auto names = read_csv_header(path);
-  std::vector<CsvColumn> columns = {{"benchmark", Table::Type::text},
-                                    {"model", Table::Type::text},
-                                    {"metric", Table::Type::text},
-                                    {"value", Table::Type::real}};
+  using enum Table::Type;
+  std::vector<CsvColumn> columns = {
+      {"benchmark", text}, {"model", text}, {"metric", text}, {"value", real}};
   for (const char* optional : {"model_in_study", "mode", "length_tokens"})
-    if (std::ranges::find(names, optional) != names.end())
-      columns.push_back({optional, Table::Type::text});
+    if (std::ranges::find(names, optional) != names.end()) columns.push_back({optional, text});
   return read_csv_table(path, columns);
 }
 

@@ -196,79 +196,76 @@ void draw_all(const std::vector<Figure>& figures, const std::string& folder,
   progress.finish();
 }
 
-Drawn draw_results(const DrawOptions& options) {
-  check_draw_options(options);
-  ReportResults part{AnalysisResults(options.results, options)};
-  const bool record = options.only.empty() && !options.again;
-  Json inputs;
-  if (record) {
-    inputs = drawing_inputs(options, part.results);
-    if (auto before = find_earlier_drawing(options, inputs)) return *before;
-  }
-  make_figures(options.only, part);
-  part.results.check_unchanged();
-  make_folders(options.out);
-  std::error_code error;
-  fs::remove(record_file(options), error);  // before a figure is overwritten
-  if (error) system_error("remove", record_file(options), error.value());
-  const TemporaryFigureFolder drawing(options.out);
-  const bool report = options.report && options.only.empty();
-  std::vector<std::string> formats = options.formats;
-  if (report) formats.insert(formats.end(), {"svg", "png"});  // the report embeds one of the two
-  part.pictures = drawing.path;
-  draw_all(part.figures, part.pictures, formats, options.quiet);
-  Drawn& drawn = part.drawn;
-  if (report) {
-    drawn.report = options.out + "/report.html";
-    const auto page = render_report_page(part);
-    part.results.check_unchanged();  // the page reads more tables than the figures
-    write_file(drawn.report, page);
-  }
-  for (const auto& figure : part.figures) {
-    // The gnuplot script in the output folder draws only the requested formats.
-    if (report)
-      write_file(drawing.path + "/" + figure.name + ".gp", gnuplot_script(figure, options.formats));
-    for (const auto& file : files_of(figure.name, options)) {
-      fs::rename(drawing.path + file, options.out + file, error);
-      if (error) system_error("move a figure to", options.out + file, error.value());
-    }
-  }
-  if (record)
-    write_file(record_file(options), Json{{"inputs", inputs}, {"drawn", drawn}}.dump() + "\n");
-  return drawn;
-}
-
-Drawn write_report_alone(const ReportOptions& options) {
-  DrawOptions choices;
-  choices.components = options.components;
-  choices.attention = options.attention;
-  std::vector<ReportResults> parts;
-  parts.push_back({AnalysisResults(options.results, choices)});
-  if (!options.compare.empty()) {
-    parts.push_back({AnalysisResults(options.compare, choices)});
-    check_same_heads(parts[0].results, parts[1].results);
-  }
-  make_folders(parent_folder(options.out));
-  const TemporaryFigureFolder drawing(parent_folder(options.out));
-  for (auto& part : parts) {
-    make_figures("", part);
-    part.pictures = fmt::format("{}/{}", drawing.path, &part - parts.data());
-    make_folders(part.pictures);
-    draw_all(part.figures, part.pictures, {"svg", "png"}, options.quiet);
-  }
-  write_file(options.out, render_report_page(parts[0], parts.size() > 1 ? &parts[1] : nullptr));
-  parts[0].drawn.report = options.out;
-  return parts[0].drawn;
-}
-
 }  // namespace
 
 Drawn draw_figures(const DrawOptions& options) {
-  return translate_exceptions([&] { return draw_results(options); });
+  return translate_exceptions([&] {
+    check_draw_options(options);
+    ReportResults part{AnalysisResults(options.results, options)};
+    const bool record = options.only.empty() && !options.again;
+    Json inputs;
+    if (record) {
+      inputs = drawing_inputs(options, part.results);
+      if (const auto before = find_earlier_drawing(options, inputs)) return *before;
+    }
+    make_figures(options.only, part);
+    part.results.check_unchanged();
+    make_folders(options.out);
+    std::error_code error;
+    fs::remove(record_file(options), error);  // before a figure is overwritten
+    if (error) system_error("remove", record_file(options), error.value());
+    const TemporaryFigureFolder drawing(options.out);
+    const bool report = options.report && options.only.empty();
+    std::vector<std::string> formats = options.formats;
+    if (report) formats.insert(formats.end(), {"svg", "png"});  // the report embeds one of the two
+    part.pictures = drawing.path;
+    draw_all(part.figures, part.pictures, formats, options.quiet);
+    Drawn& drawn = part.drawn;
+    if (report) {
+      drawn.report = options.out + "/report.html";
+      const auto page = render_report_page(part);
+      part.results.check_unchanged();  // the page reads more tables than the figures
+      write_file(drawn.report, page);
+    }
+    for (const auto& figure : part.figures) {
+      // The gnuplot script in the output folder draws only the requested formats.
+      if (report)
+        write_file(drawing.path + "/" + figure.name + ".gp",
+                   gnuplot_script(figure, options.formats));
+      for (const auto& file : files_of(figure.name, options)) {
+        fs::rename(drawing.path + file, options.out + file, error);
+        if (error) system_error("move a figure to", options.out + file, error.value());
+      }
+    }
+    if (record)
+      write_file(record_file(options), Json{{"inputs", inputs}, {"drawn", drawn}}.dump() + "\n");
+    return drawn;
+  });
 }
 
 Drawn write_report(const ReportOptions& options) {
-  return translate_exceptions([&] { return write_report_alone(options); });
+  return translate_exceptions([&] {
+    DrawOptions choices;
+    choices.components = options.components;
+    choices.attention = options.attention;
+    std::vector<ReportResults> parts;
+    parts.push_back({AnalysisResults(options.results, choices)});
+    if (!options.compare.empty()) {
+      parts.push_back({AnalysisResults(options.compare, choices)});
+      check_same_heads(parts[0].results, parts[1].results);
+    }
+    make_folders(parent_folder(options.out));
+    const TemporaryFigureFolder drawing(parent_folder(options.out));
+    for (auto& part : parts) {
+      make_figures("", part);
+      part.pictures = fmt::format("{}/{}", drawing.path, &part - parts.data());
+      make_folders(part.pictures);
+      draw_all(part.figures, part.pictures, {"svg", "png"}, options.quiet);
+    }
+    write_file(options.out, render_report_page(parts[0], parts.size() > 1 ? &parts[1] : nullptr));
+    parts[0].drawn.report = options.out;
+    return parts[0].drawn;
+  });
 }
 
 std::vector<std::string> figure_names() {
