@@ -80,32 +80,6 @@ std::vector<std::int64_t> resolve_positions(const std::vector<std::int64_t>& pos
   return {resolved.begin(), resolved.end()};
 }
 
-std::shared_ptr<const ScoreAttribution::State> attribute(const Model& model,
-                                                         const std::vector<std::int32_t>& tokens,
-                                                         const AttributionOptions& options) {
-  const auto length = std::ssize(tokens);
-  if (length == 0) bad_input("score attribution: the text has no tokens");
-  check_heads(options.heads, model.config());
-  const auto queries = resolve_positions(options.queries, length, "queries");
-  std::optional<FeatureFile> features;
-  if (!options.features.empty()) features.emplace(options.features, length, model.config().d_model);
-  auto state = std::make_shared<ScoreAttribution::State>();
-  state->pairs =
-      choose_pairs(model, tokens, options.heads, queries, parse_key_choice(options.keys, length));
-  state->heads = split_heads(model, tokens, options.heads, state->pairs,
-                             {.experts = options.experts,
-                              .biases = options.biases,
-                              .values = options.effect,
-                              .features = features ? &*features : nullptr});
-  if (features) features->check_all_used();
-  state->label = model_label(options.label, model);
-  state->text_name = options.text_name;
-  state->tokens = token_texts(model, tokens, state->pairs);
-  state->furthest = std::max(length, model.config().max_positions) - 1;
-  set_scores(*state);
-  return state;
-}
-
 constexpr std::string_view kTop = "top:";
 
 // Observer that reads the attention of the chosen queries in the layers of the chosen heads.
@@ -190,7 +164,30 @@ std::string model_label(const std::string& name, const Model& model) {
 
 ScoreAttribution attribute_scores(const Model& model, const std::vector<std::int32_t>& tokens,
                                   const AttributionOptions& options) {
-  return translate_exceptions([&] { return ScoreAttribution(attribute(model, tokens, options)); });
+  return translate_exceptions([&] {
+    const auto length = std::ssize(tokens);
+    if (length == 0) bad_input("score attribution: the text has no tokens");
+    check_heads(options.heads, model.config());
+    const auto queries = resolve_positions(options.queries, length, "queries");
+    std::optional<FeatureFile> features;
+    if (!options.features.empty())
+      features.emplace(options.features, length, model.config().d_model);
+    auto state = std::make_shared<ScoreAttribution::State>();
+    state->pairs =
+        choose_pairs(model, tokens, options.heads, queries, parse_key_choice(options.keys, length));
+    state->heads = split_heads(model, tokens, options.heads, state->pairs,
+                               {.experts = options.experts,
+                                .biases = options.biases,
+                                .values = options.effect,
+                                .features = features ? &*features : nullptr});
+    if (features) features->check_all_used();
+    state->label = model_label(options.label, model);
+    state->text_name = options.text_name;
+    state->tokens = token_texts(model, tokens, state->pairs);
+    state->furthest = std::max(length, model.config().max_positions) - 1;
+    set_scores(*state);
+    return ScoreAttribution(std::move(state));
+  });
 }
 
 ChooseKeys parse_key_choice(const std::string& keys, std::int64_t length) {
