@@ -15,6 +15,7 @@
 #include "capture/format/journal.h"
 #include "capture/format/layout.h"
 #include "capture/format/segment.h"
+#include "capture/verify_part.h"
 #include "expect.h"
 #include "temporary_folder.h"
 

@@ -753,6 +753,9 @@ EXAONE_KIND = ["sliding_attention", "sliding_attention", "full_attention", "slid
 # llama.cpp knows the chunks and the scaling of queries of Llama 4; GGUF files do not hold them.
 GGUF_LLAMA4 = {"num_hidden_layers": 4, "intermediate_size": 32, "attention_chunk_size": 8192, "floor_scale": 8192,
                "attn_scale": 0.1, "rope_parameters": LLAMA3}
+# GGUF files do not hold mscale, which equals mscale_all_dim in published models.
+GGUF_LATENT = {"kv_lora_rank": 32, "moe_intermediate_size": 32, "max_position_embeddings": 256,
+               "rope_parameters": YARN | {"mscale": 0.707, "mscale_all_dim": 0.707}}
 GEMMA_KIND = ["sliding_attention"] * 5 + ["full_attention"]
 
 
@@ -797,6 +800,9 @@ GGUF = [
     gguf_case("starcoder2", "starcoder2", ROPE | {"sliding_window": None} | default_rope(999999.4), "Q8_0"),
     gguf_case("gpt_oss", "gpt_oss", GPT_OSS | {"intermediate_size": 32, "swiglu_limit": 7.0}, "MXFP4", tokens=11),
     gguf_case("llama4", "llama4_text", LLAMA4_TEXT | GGUF_LLAMA4, "Q8_0", tokens=11, draw=2),
+    gguf_case("deepseek_v3", "deepseek_v3", V3 | GGUF_LATENT, "Q8_0", tokens=11, draw=45),
+    gguf_case("deepseek_v2", "deepseek_v2", V2 | GGUF_LATENT | {"q_lora_rank": None, "first_k_dense_replace": 1}, "Q8_0",
+              tokens=11, draw=3),
 ]
 
 CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GEMMA4 + GLM + GPT + OLMO

@@ -11,10 +11,15 @@ from safetensors.torch import load_file, save_file
 
 FILE = "model.gguf"
 ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "ernie4_5_moe": "ernie4_5-moe", "gpt_oss": "gpt-oss",
-                 "llama4_text": "llama4", "hunyuan_v1_dense": "hunyuan-dense", "olmo3": "olmo2"}
+                 "llama4_text": "llama4", "hunyuan_v1_dense": "hunyuan-dense", "olmo3": "olmo2",
+                 "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2"}
 PAIRED = ("llama", "smollm3", "granite")  # families with permuted rows of q and k
 BLOCK_TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight")
+DEEPSEEK = {"n_routed_experts": "add_expert_count", "n_shared_experts": "add_expert_shared_count",
+            "n_group": "add_expert_group_count", "topk_group": "add_expert_group_used_count",
+            "first_k_dense_replace": "add_leading_dense_block_count", "routed_scaling_factor": "add_expert_weights_scale",
+            "q_lora_rank": "add_q_lora_rank", "kv_lora_rank": "add_kv_lora_rank"}
 # Settings of one family: key of config.json -> method of GGUFWriter.
 OWN_SETTINGS = {
     "cohere2": {"logit_scale": "add_logit_scale"},
@@ -27,6 +32,7 @@ OWN_SETTINGS = {
     "gpt_oss": {"intermediate_size": "add_expert_feed_forward_length"},
     "llama4_text": {"interleave_moe_layer_step": "add_interleave_moe_layer_step",
                     "intermediate_size": "add_expert_feed_forward_length"},
+    "deepseek_v2": DEEPSEEK, "deepseek_v3": DEEPSEEK | {"norm_topk_prob": "add_expert_weights_norm"},
 }
 EPSILONS = {"rms_norm_eps": "add_layer_norm_rms_eps", "layer_norm_eps": "add_layer_norm_eps",
             "norm_epsilon": "add_layer_norm_eps"}
@@ -60,9 +66,7 @@ def write_settings(writer, config, rope):
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_feed_forward_length(config.get("intermediate_size_mlp", config["intermediate_size"]))
     writer.add_head_count(heads)
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_key_length(d_head)
-    writer.add_value_length(d_head)
+    write_head_sizes(writer, config, d_head)
     for key, method in EPSILONS.items():
         if key in config:
             getattr(writer, method)(config[key])
@@ -75,6 +79,22 @@ def write_settings(writer, config, rope):
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
     if config["model_type"] == "olmo3":
         writer.add_rope_freq_base_swa(config["rope_parameters"]["sliding_attention"]["rope_theta"])
+
+
+def write_head_sizes(writer, config, d_head):
+    """Writes DeepSeek-V2 in the layout of older converters, DeepSeek-V3 in that of newer ones, which split kv_b_proj."""
+    kind = config["model_type"]
+    keys, values = d_head, d_head
+    if kind.startswith("deepseek"):
+        keys, values = config["qk_nope_head_dim"] + config["qk_rope_head_dim"], config["v_head_dim"]
+    if kind == "deepseek_v3":
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_key_length_mla(keys)
+        writer.add_value_length_mla(values)
+        keys, values = config["kv_lora_rank"] + config["qk_rope_head_dim"], config["kv_lora_rank"]
+    writer.add_head_count_kv(1 if kind == "deepseek_v3" else config["num_key_value_heads"])
+    writer.add_key_length(keys)
+    writer.add_value_length(values)
 
 
 def rope_base(rope, d):
@@ -103,6 +123,8 @@ def write_rope(writer, config, rope):
         writer.add_rope_scaling_factor(rope["factor"])
     if kind == "yarn":
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        if rope.get("mscale_all_dim") is not None:
+            writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
         for key, name in (("beta_fast", "beta_fast"), ("beta_slow", "beta_slow"), ("attention_factor", "attn_factor")):
             if rope.get(key) is not None:
                 getattr(writer, f"add_rope_scaling_yarn_{name}")(rope[key])
@@ -165,6 +187,13 @@ def convert_tensor(name, values, config):
                 to.setdefault(name, np.empty_like(values))[columns] = back.swapaxes(1, -1)
             stored = re.sub("proj(_bias)?$", lambda ending: "proj.bias" if ending[1] else "proj.weight", name)
             yield StoredTensor(stored.replace("gate_up", part), values[columns].swapaxes(1, -1), restore)
+    elif kind == "deepseek_v3" and name.endswith("kv_b_proj.weight"):
+        joined = values.reshape(config["num_attention_heads"], -1, values.shape[-1])  # [head, d_key + d_value, rank]
+        for rows, part in ((np.s_[:, :config["qk_nope_head_dim"]], "k"), (np.s_[:, config["qk_nope_head_dim"]:], "v")):
+            def restore(back, to, rows=rows, part=part):
+                to.setdefault(name, np.empty_like(values)).reshape(joined.shape)[rows] = back.swapaxes(1, 2) if part == "k" else back
+            stored = joined[rows].swapaxes(1, 2) if part == "k" else joined[rows]
+            yield StoredTensor(name.replace("kv_b", f"{part}_b"), stored, restore)
     elif name.endswith("experts.down_proj"):
         yield StoredTensor(name + ".weight", values.swapaxes(1, 2), lambda back, to: to.update({name: back.swapaxes(1, 2)}))
     else:

@@ -55,6 +55,7 @@ QKSCOPE_API ClusterPlan plan_jobs(const CapturePlan& capture, const SlurmOptions
 struct SubmittedJob {
   std::string name;  // name in the plan
   std::string id;    // Slurm job id
+  std::int64_t tasks = 1;
 };
 
 // Submits all jobs or none: jobs are held until the last one is accepted, and cancelled if one is

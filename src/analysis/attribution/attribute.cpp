@@ -65,30 +65,19 @@ void set_scores(ScoreAttribution::State& state) {
   });
 }
 
-std::shared_ptr<const ScoreAttribution::State> attribute(const Model& model,
-                                                         const std::vector<std::int32_t>& tokens,
-                                                         const AttributionOptions& options) {
-  const auto length = std::ssize(tokens);
-  if (length == 0) bad_input("score attribution: the text has no tokens");
-  check_heads(options.heads, model.config());
-  const auto queries = resolve_positions(options.queries, length, "queries");
-  std::optional<FeatureFile> features;
-  if (!options.features.empty()) features.emplace(options.features, length, model.config().d_model);
-  auto state = std::make_shared<ScoreAttribution::State>();
-  state->pairs =
-      choose_pairs(model, tokens, options.heads, queries, parse_key_choice(options.keys, length));
-  state->heads = split_heads(model, tokens, options.heads, state->pairs,
-                             {.experts = options.experts,
-                              .biases = options.biases,
-                              .values = options.effect,
-                              .features = features ? &*features : nullptr});
-  if (features) features->check_all_used();
-  state->label = model_label(options.label, model);
-  state->text_name = options.text_name;
-  state->tokens = token_texts(model, tokens, state->pairs);
-  state->furthest = std::max(length, model.config().max_positions) - 1;
-  set_scores(*state);
-  return state;
+// Resolves negative positions; the result is sorted and distinct. Throws a bad-input error for
+// positions outside the text. `what` names the option in messages.
+std::vector<std::int64_t> resolve_positions(const std::vector<std::int64_t>& positions,
+                                            std::int64_t length, const char* what) {
+  std::set<std::int64_t> resolved;
+  for (const auto position : positions) {
+    if (position < -length || position >= length)
+      bad_input("{}: {} is outside the text, which has positions 0 to {}", what, position,
+                length - 1);
+    resolved.insert(position < 0 ? position + length : position);
+  }
+  if (resolved.empty()) bad_input("{}: found none, expected at least one position", what);
+  return {resolved.begin(), resolved.end()};
 }
 
 constexpr std::string_view kTop = "top:";
@@ -175,7 +164,30 @@ std::string model_label(const std::string& name, const Model& model) {
 
 ScoreAttribution attribute_scores(const Model& model, const std::vector<std::int32_t>& tokens,
                                   const AttributionOptions& options) {
-  return translate_exceptions([&] { return ScoreAttribution(attribute(model, tokens, options)); });
+  return translate_exceptions([&] {
+    const auto length = std::ssize(tokens);
+    if (length == 0) bad_input("score attribution: the text has no tokens");
+    check_heads(options.heads, model.config());
+    const auto queries = resolve_positions(options.queries, length, "queries");
+    std::optional<FeatureFile> features;
+    if (!options.features.empty())
+      features.emplace(options.features, length, model.config().d_model);
+    auto state = std::make_shared<ScoreAttribution::State>();
+    state->pairs =
+        choose_pairs(model, tokens, options.heads, queries, parse_key_choice(options.keys, length));
+    state->heads = split_heads(model, tokens, options.heads, state->pairs,
+                               {.experts = options.experts,
+                                .biases = options.biases,
+                                .values = options.effect,
+                                .features = features ? &*features : nullptr});
+    if (features) features->check_all_used();
+    state->label = model_label(options.label, model);
+    state->text_name = options.text_name;
+    state->tokens = token_texts(model, tokens, state->pairs);
+    state->furthest = std::max(length, model.config().max_positions) - 1;
+    set_scores(*state);
+    return ScoreAttribution(std::move(state));
+  });
 }
 
 ChooseKeys parse_key_choice(const std::string& keys, std::int64_t length) {
@@ -235,19 +247,6 @@ void check_heads(const std::vector<AttentionHead>& heads, const ModelConfig& mod
     if (const auto& config = model.layers[as_index(layer)]; !config.attends())
       bad_input("heads: layer {} has no attention ({})", layer, mixer_name(config.mixer));
   }
-}
-
-std::vector<std::int64_t> resolve_positions(const std::vector<std::int64_t>& positions,
-                                            std::int64_t length, const char* what) {
-  std::set<std::int64_t> resolved;
-  for (const auto position : positions) {
-    if (position < -length || position >= length)
-      bad_input("{}: {} is outside the text, which has positions 0 to {}", what, position,
-                length - 1);
-    resolved.insert(position < 0 ? position + length : position);
-  }
-  if (resolved.empty()) bad_input("{}: found none, expected at least one position", what);
-  return {resolved.begin(), resolved.end()};
 }
 
 std::vector<AttentionHead> parse_heads(const std::string& text, const ModelConfig& model) {

@@ -75,11 +75,6 @@ std::vector<HeadDecomposition> split_heads(const Model& model,
 // that does not run on text, or a duplicate.
 void check_heads(const std::vector<AttentionHead>& heads, const ModelConfig& model);
 
-// Resolves negative positions; the result is sorted and distinct. Throws a bad-input error for
-// positions outside the text. `what` names the option in messages.
-std::vector<std::int64_t> resolve_positions(const std::vector<std::int64_t>& positions,
-                                            std::int64_t length, const char* what);
-
 // Returns the name, or the last part of the model's folder if the name is empty.
 std::string model_label(const std::string& name, const Model& model);
 

@@ -1,6 +1,7 @@
 // Tables of attributed scores.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <numbers>
 
@@ -17,20 +18,11 @@ namespace {
 using State = ScoreAttribution::State;
 using Cells = std::vector<Table::Cell>;
 
-// A pair of components and its contribution to a score.
-struct Contribution {
-  std::size_t q;
-  std::size_t k;
-  double value;
-};
-
-// Returns the `top` contributions with the largest magnitude, or all if `top` is 0, largest first.
-std::vector<Contribution> largest_contributions(const Matrix& all, std::int64_t top) {
-  std::vector<Contribution> largest;
-  const auto magnitude = [&](std::size_t i) { return std::fabs(all.data[i]); };
-  for (const auto i : largest_indices(all.data.size(), top, magnitude))
-    largest.push_back({i / as_index(all.cols), i % as_index(all.cols), all.data[i]});
-  return largest;
+// Returns the indices of the `top` contributions with the largest magnitude, or of all if `top` is
+// 0, largest first.
+std::vector<std::size_t> largest_contributions(const Matrix& all, std::int64_t top) {
+  return largest_indices(all.data.size(), top,
+                         [&](std::size_t i) { return std::fabs(all.data[i]); });
 }
 
 // Distances at which scores are sampled: 0 to 16, then 8 per octave up to `furthest`.
@@ -52,9 +44,10 @@ void for_each_vector_pair(const State& state, std::size_t pair, const Matrix& q,
                           bool components, std::int64_t top, Body body) {
   if (!components) return body(Cells(), column_sums(q).data(), column_sums(k).data());
   const auto& head = state.head(pair);
-  for (const auto& [c, d, value] : largest_contributions(state.contributions(pair), top))
-    body(Cells{head.q.labels[c], head.k.labels[d]}, q.row(static_cast<std::int64_t>(c)),
-         k.row(static_cast<std::int64_t>(d)));
+  for (const auto i : largest_contributions(state.contributions(pair), top)) {
+    const auto [c, d] = std::lldiv(static_cast<std::int64_t>(i), k.rows);
+    body(Cells{head.q.labels[as_index(c)], head.k.labels[as_index(d)]}, q.row(c), k.row(d));
+  }
 }
 
 // Returns an empty table whose first columns identify a score (head, query, key). `columns` lists
@@ -163,8 +156,10 @@ Table ScoreAttribution::table(std::int64_t top) const {
       add_pair_row(table, *state_, pair, {q, k, value, state_->pairs[pair].residual});
       rest -= value;
     };
-    for (const auto& [c, d, value] : largest_contributions(state_->contributions(pair), top))
-      add(head.q.labels[c], head.k.labels[d], value);
+    const auto all = state_->contributions(pair);
+    for (const auto i : largest_contributions(all, top))
+      add(head.q.labels[i / as_index(all.cols)], head.k.labels[i % as_index(all.cols)],
+          all.data[i]);
     if (top > 0) add("others", "others", rest);
   });
 }

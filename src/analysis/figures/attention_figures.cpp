@@ -43,17 +43,9 @@ AttentionMassByBand attention_mass_by_distance_band(const AnalysisResults& resul
   return masses;
 }
 
-// Largest magnitude of one key channel over the median of its head's channels.
-struct ChannelCell {
-  std::int64_t channel;
-  std::int64_t row;  // row of the map: heads of all layers, counted from the top
-  double ratio;
-  bool post;  // after RoPE
-  std::int64_t layer;
-  std::int64_t head;
-};
-
-std::vector<ChannelCell> channel_cells(const ResultFrame& frame) {
+// Returns the CSV of the key channels: `ratio` is the largest magnitude of a channel over the
+// median of its head's channels; `row` counts the heads of all layers from the top of the map.
+Table channel_table(const ResultFrame& frame) {
   const auto& absmax = frame.real_column("absmax");
   const auto& layers = frame.integer_column("layer");
   const auto& numbers = frame.head_column();
@@ -66,17 +58,18 @@ std::vector<ChannelCell> channel_cells(const ResultFrame& frame) {
   }
   std::int64_t next = 0;
   for (auto& [place, map_row] : map_rows) map_row = next++;
-  std::vector<ChannelCell> cells;
+  Table table = empty_table(
+      "integer channel, integer row, real ratio, integer post, integer layer, integer head");
   for (const auto& [key, rows] : heads) {
     const auto& [post, place] = key;
     const auto ranges = project(rows, [&](std::size_t row) { return absmax[row]; });
     const double middle = quantile_of(ranges, 0.5);
     if (!(middle > 0)) continue;
     for (const auto row : rows)
-      cells.push_back({frame.nullable_integer_column("channel")[row], map_rows[place],
-                       absmax[row] / middle, post, place.first, place.second});
+      table.add({frame.nullable_integer_column("channel")[row], map_rows[place],
+                 absmax[row] / middle, std::int64_t{post}, place.first, place.second});
   }
-  return cells;
+  return table;
 }
 
 }  // namespace
@@ -86,8 +79,7 @@ Figure attention_onset(const AnalysisResults& results, const FigureKind&) {
   TrajectoryTable table(results);
   std::vector<PlotSeries> series;
   const auto add = [&](const char* name, std::vector<double> values, LegendEntry look) {
-    const auto column = fmt::format("${}", table.add(name, std::move(values)));
-    series.push_back({std::move(look), column, column, column});
+    series.push_back(table.add_line(name, std::move(values), std::move(look)));
   };
   add("induction_largest",
       project(frame.group_by_run("induction_head"),
@@ -138,34 +130,24 @@ Figure distance_by_class(const AnalysisResults& results, const FigureKind& kind)
 }
 
 Figure key_channel_map(const AnalysisResults& results, const FigureKind& kind) {
-  const auto cells = channel_cells(results.frame("key_channels"));
-  for (const bool post : {false, true})
-    if (std::ranges::none_of(cells, [&](const ChannelCell& cell) { return cell.post == post; }))
-      return empty_figure(
-          fmt::format("the statistics have no keys {} RoPE", post ? "after" : "before"));
-  std::vector<double> ratios;
-  std::int64_t rows = 0;
-  std::int64_t channels = 0;
   Figure figure;
-  figure.data = empty_table(
-      "integer channel, integer row, real ratio, integer post, integer layer, integer head");
-  for (const auto& cell : cells) {
-    figure.data.add(
-        {cell.channel, cell.row, cell.ratio, std::int64_t{cell.post}, cell.layer, cell.head});
-    ratios.push_back(cell.ratio);
-    rows = std::max(rows, cell.row + 1);
-    channels = std::max(channels, cell.channel + 1);
-  }
+  figure.data = channel_table(results.frame("key_channels"));
+  for (const std::int64_t post : {0, 1})
+    if (std::ranges::count(figure.data.find("post")->integers, post) == 0)
+      return empty_figure(
+          fmt::format("the statistics have no keys {} RoPE", post == 1 ? "after" : "before"));
+  const auto last = [&](const char* column) {
+    return static_cast<double>(std::ranges::max(figure.data.find(column)->integers));
+  };
   const PanelGrid grid(grid_options(kind, 2));
   // The colour scale ends at the 99.9th percentile: outlier channels would darken all others.
-  const double top = std::max(2.0, quantile_of(ratios, 0.999));
+  const double top = std::max(2.0, quantile_of(figure.data.find("ratio")->reals, 0.999));
   const auto settings =
       gnuplot_palette_command(style::kCividis) +
       kind.fill("settings", fmt::arg("top", top), fmt::arg("step", nice_tick_step(top, 3)),
                 fmt::arg("text", 1 - 0.08 / grid.width()), fmt::arg("left", 1 - 0.5 / grid.width()),
-                fmt::arg("wide", 0.09 / grid.width()),
-                fmt::arg("right", static_cast<double>(channels) - 0.5),
-                fmt::arg("bottom", static_cast<double>(rows) - 0.5));
+                fmt::arg("wide", 0.09 / grid.width()), fmt::arg("right", last("channel") + 0.5),
+                fmt::arg("bottom", last("row") + 0.5));
   grid.draw(figure, settings, [&](std::size_t post) -> PanelGrid::Panel {
     return {post == 0 ? "before RoPE" : "after RoPE", kind.fill("panel", fmt::arg("post", post))};
   });

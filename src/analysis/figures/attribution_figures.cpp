@@ -276,10 +276,9 @@ Figure composition_over_runs(const AnalysisResults& results, const FigureKind& k
   TrajectoryTable table(results);
   std::vector<PlotSeries> series;
   for (const auto& component : largest_shares(shares)) {
-    const auto column = fmt::format("${}", table.add(component, shares[component]));
     const auto i = series.size();
     const LegendEntry look{escape_markup(component), style::kFamilies[i], style::kFamilyPoints[i]};
-    series.push_back({look, column, column, column});
+    series.push_back(table.add_line(component, shares[component], look));
   }
   Figure figure;
   figure.caption = kind.fill("caption", layer, head);

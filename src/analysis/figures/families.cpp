@@ -6,7 +6,6 @@
 
 #include "analysis/figures/run_plots.h"
 #include "analysis/figures/style.h"
-#include "base/core/project.h"
 
 namespace qkscope {
 namespace {
@@ -15,16 +14,19 @@ constexpr int kFamilyBins = 40;
 constexpr char kOneFamily[] =
     "all runs are of one family of models; 'family' of a run in the sweep's file names another";
 
-// Heads of all runs of one model family, as rows of rotated.parquet.
+// Heads of all runs of one model family, or of all families.
 struct Family {
-  std::string name;
-  std::vector<std::size_t> rows;
-};
+  std::string name = {};
+  std::vector<std::size_t> rows = {};  // (heads): of rotated.parquet
+  std::vector<double> bias = {};       // (heads)
+  std::vector<double> separation = {};
 
-std::vector<double> values_of_rows(const std::vector<double>& column,
-                                   const std::vector<std::size_t>& rows) {
-  return project(rows, [&](std::size_t row) { return column[row]; });
-}
+  void add(std::size_t row, double own_bias, double own_separation) {
+    rows.push_back(row);
+    bias.push_back(own_bias);
+    separation.push_back(own_separation);
+  }
+};
 
 // Families in the order of their first run.
 std::vector<Family> families_of(const AnalysisResults& results) {
@@ -34,14 +36,14 @@ std::vector<Family> families_of(const AnalysisResults& results) {
     const std::string name = run.family.empty() ? "other" : run.family;
     const auto found = std::ranges::find(families, name, &Family::name);
     of_run.push_back(static_cast<std::size_t>(found - families.begin()));
-    if (found == families.end()) families.push_back({name, {}});
+    if (found == families.end()) families.push_back({.name = name});
   }
   const ResultFrame& rotated = results.frame("rotated");
   const auto& bias = rotated.real_column("bias_strength");
   const auto& separation = rotated.real_column("separation_strength");
   for (std::size_t row = 0; row < rotated.rows(); ++row)
     if (!std::isnan(bias[row]) && !std::isnan(separation[row]))
-      families[of_run[rotated.run_indices()[row]]].rows.push_back(row);
+      families[of_run[rotated.run_indices()[row]]].add(row, bias[row], separation[row]);
   std::erase_if(families, [](const Family& family) { return family.rows.empty(); });
   return families;
 }
@@ -50,29 +52,17 @@ Figure figure_without_families(const std::vector<Family>& families) {
   return families.empty() ? Figure() : empty_figure(kOneFamily);
 }
 
-double positive_share(const std::vector<double>& values) {
-  const auto positive = std::ranges::count_if(values, [](double x) { return x > 0; });
-  return static_cast<double>(positive) / static_cast<double>(values.size());
+// Returns the heads of all families, one family after the other.
+Family join_families(const std::vector<Family>& families) {
+  Family all;
+  for (const auto& [name, rows, bias, separation] : families)
+    for (std::size_t i = 0; i < rows.size(); ++i) all.add(rows[i], bias[i], separation[i]);
+  return all;
 }
-
-// Heads of all families, one family after the other.
-struct FamilyPoints {
-  std::vector<std::size_t> rows;  // (heads): of rotated.parquet
-  std::vector<double> bias;       // (heads)
-  std::vector<double> separation;
-
-  FamilyPoints(const AnalysisResults& results, const std::vector<Family>& families) {
-    for (const auto& family : families)
-      rows.insert(rows.end(), family.rows.begin(), family.rows.end());
-    bias = values_of_rows(results.frame("rotated").real_column("bias_strength"), rows);
-    separation = values_of_rows(results.frame("rotated").real_column("separation_strength"), rows);
-  }
-};
 
 // Names the five heads farthest from the medians of bias and separation; "" for all other heads.
 // Heads outside the axis range get no name.
-std::vector<std::string> family_head_names(const AnalysisResults& results,
-                                           const FamilyPoints& points) {
+std::vector<std::string> family_head_names(const AnalysisResults& results, const Family& points) {
   const ResultFrame& rotated = results.frame("rotated");
   const double low = quantile_of(points.bias, 0.005);
   const double high = quantile_of(points.bias, 0.995);
@@ -92,26 +82,25 @@ std::vector<std::string> family_head_names(const AnalysisResults& results,
 // Returns the CSV with one row per head, and a legend that shows the correlation in each family.
 std::pair<Table, std::vector<LegendEntry>> family_table(const AnalysisResults& results,
                                                         const std::vector<Family>& families,
-                                                        const FamilyPoints& points) {
+                                                        const Family& points) {
   Table table = empty_table(
       "integer family_index, real separation_strength, real bias_strength, real r_family, integer "
       "layer, integer head, text name, text family, text model");
   std::vector<LegendEntry> legend;
   const auto names = family_head_names(results, points);
   const ResultFrame& rotated = results.frame("rotated");
-  const auto& bias = rotated.real_column("bias_strength");
-  const auto& separation = rotated.real_column("separation_strength");
   const auto& layers = rotated.integer_column("layer");
   std::size_t place = 0;
   for (std::size_t i = 0; i < families.size(); ++i) {
-    const auto& [name, rows] = families[i];
-    const double r = pearson_r(values_of_rows(separation, rows), values_of_rows(bias, rows));
+    const auto& [name, rows, bias, separation] = families[i];
+    const double r = pearson_r(separation, bias);
     legend.push_back(
         family_legend_entry(i, fmt::format("{}, {{/:Italic r}} = {:.2f}", escape_markup(name), r)));
-    for (const auto row : rows)
-      table.add({as_integer_cell(i), separation[row], bias[row], r, layers[row],
-                 rotated.head_column()[row], names[place++], replace_control_characters(name),
-                 results.run_label(rotated.run_indices()[row])});
+    for (std::size_t head = 0; head < rows.size(); ++head)
+      table.add({as_integer_cell(i), separation[head], bias[head], r, layers[rows[head]],
+                 rotated.head_column()[rows[head]], names[place++],
+                 replace_control_characters(name),
+                 results.run_label(rotated.run_indices()[rows[head]])});
   }
   return {std::move(table), std::move(legend)};
 }
@@ -121,8 +110,7 @@ std::pair<Table, std::vector<LegendEntry>> family_table(const AnalysisResults& r
 Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
   const auto families = families_of(results);
   if (families.size() < 2) return figure_without_families(families);
-  const auto& biases = results.frame("rotated").real_column("bias_strength");
-  const auto all = FamilyPoints(results, families).bias;
+  const auto all = join_families(families).bias;
   HistogramBins bins{quantile_of(all, 0.01), quantile_of(all, 0.99), kFamilyBins};
   if (!(bins.high > bins.low)) bins.high = bins.low + 1;
   const auto unit = choose_axis_unit({all}, "per token");
@@ -131,7 +119,7 @@ Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
       empty_table("integer panel, real low, real high, real fraction, integer heads, text family");
   double tallest = 0;
   for (std::size_t i = 0; i < families.size(); ++i) {
-    const auto counts = bins.count_values(values_of_rows(biases, families[i].rows));
+    const auto counts = bins.count_values(families[i].bias);
     for (int bin = 0; bin < kFamilyBins; ++bin) {
       const auto count = counts[static_cast<std::size_t>(bin)];
       const double fraction =
@@ -149,8 +137,10 @@ Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
       fmt::arg("x_step", nice_tick_step((bins.high - bins.low) * unit.scale, 4)),
       fmt::arg("top", 1.08 * tallest), fmt::arg("y_step", nice_tick_step(tallest, 3)));
   grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
-    const auto bias = values_of_rows(biases, families[i].rows);
-    return {fmt::format("{}: {:.0f} % positive", families[i].name, 100 * positive_share(bias)),
+    const auto& bias = families[i].bias;
+    const auto positive = std::ranges::count_if(bias, [](double x) { return x > 0; });
+    const double share = static_cast<double>(positive) / static_cast<double>(bias.size());
+    return {fmt::format("{}: {:.0f} % positive", families[i].name, 100 * share),
             kind.fill("panel", fmt::arg("panel", i), fmt::arg("mean", mean_of(bias) * unit.scale),
                       fmt::arg("scale", unit.scale),
                       fmt::arg("colour", family_legend_entry(i, "").colour))};
@@ -161,7 +151,7 @@ Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
 Figure family_scatter(const AnalysisResults& results, const FigureKind& kind) {
   const auto families = families_of(results);
   if (families.size() < 2) return figure_without_families(families);
-  const FamilyPoints points(results, families);
+  const Family points = join_families(families);
   auto [table, entries] = family_table(results, families, points);
   const auto unit = choose_axis_unit({points.bias}, "per token");
   // Clip the axis at the 0.5th and 99.5th percentile: outliers would compress all other heads.

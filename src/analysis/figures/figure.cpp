@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include "analysis/results/geometry_columns.h"
@@ -41,13 +40,13 @@ FigureKind figure_kind(const std::string& name, const Json& defaults, const Json
           kDrawingFunctions.at(draw), keys};
 }
 
-void add_geometry_head_maps(const Json& defaults, std::vector<FigureKind>& kinds) {
+void add_geometry_heatmaps(const Json& defaults, std::vector<FigureKind>& kinds) {
   for (const auto& column : geometry_columns()) {
     if (column.is_null) continue;
     std::string words = column.name;
     std::ranges::replace(words, '_', ' ');
     kinds.push_back(figure_kind("head_map_" + column.name, defaults,
-                                {{"draw", "head_map"},
+                                {{"draw", "heatmap_of_heads"},
                                  {"tables", {"geometry"}},
                                  {"title", column.name + " of every head"},
                                  {"caption", column.meaning + "."},
@@ -86,7 +85,7 @@ const std::vector<FigureKind>& figure_kinds() {
       if (const auto name = entry.first.as<std::string>(); name == "defaults")
         defaults = yaml_to_json(entry.second);
       else if (name == "geometry_columns")
-        add_geometry_head_maps(defaults, kinds);
+        add_geometry_heatmaps(defaults, kinds);
       else
         kinds.push_back(figure_kind(name, defaults, yaml_to_json(entry.second)));
     return kinds;
@@ -99,9 +98,8 @@ void require_gnuplot() {
   if (status != 0) failure("'gnuplot --version' ends with status {}; is it installed?", status);
 }
 
-std::string gnuplot_script(const std::string& name, const Figure& figure,
-                           const std::vector<std::string>& formats) {
-  return fmt::format(fmt::runtime(embedded::figure_gp), fmt::arg("name", name),
+std::string gnuplot_script(const Figure& figure, const std::vector<std::string>& formats) {
+  return fmt::format(fmt::runtime(embedded::figure_gp), fmt::arg("name", figure.name),
                      fmt::arg("formats", fmt::join(formats, " ")), fmt::arg("width", figure.width),
                      fmt::arg("height", figure.height), fmt::arg("font", style::kFont),
                      fmt::arg("size", style::kFontSize), fmt::arg("dpi", style::kDotsPerInch),

@@ -29,6 +29,7 @@ struct HoverCell {
 };
 
 struct Figure {
+  std::string name;  // as in figures.yaml
   std::string title;
   std::string caption;            // what the figure shows and how it was computed, in sentences
   double width = style::kColumn;  // inches
@@ -63,7 +64,7 @@ struct FigureKind {
   std::string name;
   std::vector<std::string> tables;  // required result tables; the figure is skipped without them
   RunCountRequirement runs = RunCountRequirement::any;
-  DrawFigure* draw = nullptr;  // may leave title and caption to make_figure()
+  DrawFigure* draw = nullptr;  // may leave name, title and caption to make_figure()
   Json keys;
 
   // Returns the value of a key in the figure's YAML entry, or "" if the key is missing.
@@ -97,7 +98,7 @@ const std::vector<FigureKind>& figure_kinds();
   X(bias_histogram) X(bias_vs_separation) X(bucket_heatmap) X(class_counts) X(class_map) \
   X(collage) X(component_weights) X(composition_graph) X(composition_over_runs) \
   X(distance_by_class) X(distributions) X(explained_variance) X(family_scatter) \
-  X(geometry_over_runs) X(head_map) X(head_planes) X(key_channel_map) X(layer_heatmap) \
+  X(geometry_over_runs) X(heatmap_of_heads) X(head_planes) X(key_channel_map) X(layer_heatmap) \
   X(nope_vs_rope) X(pc_roles) X(plasticity_heatmap) X(plasticity_profile) X(rq_rk_scatter) \
   X(score_curves) X(taxonomy_evolution) X(trajectory) X(variance_decomposition)
 // clang-format on
@@ -110,8 +111,7 @@ void require_gnuplot();
 
 // Returns the content of NAME.gp: size, terminals, style and the commands of the figure. The script
 // writes NAME.FORMAT for each of `formats` (svg, png, pdf) into the current folder.
-std::string gnuplot_script(const std::string& name, const Figure& figure,
-                           const std::vector<std::string>& formats);
+std::string gnuplot_script(const Figure& figure, const std::vector<std::string>& formats);
 
 // Runs `gnuplot NAME.gp` in `folder`. Throws a failure error with gnuplot's message if it fails.
 void run_gnuplot(const std::string& folder, const std::string& name);

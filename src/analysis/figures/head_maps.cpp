@@ -158,7 +158,7 @@ MapColours map_colours(const std::string& kind, const std::vector<double>& value
 
 }  // namespace
 
-Figure head_map(const AnalysisResults& results, const FigureKind& kind) {
+Figure heatmap_of_heads(const AnalysisResults& results, const FigureKind& kind) {
   const auto& table = kind.tables.front();
   const ResultFrame& frame = results.frame(table);
   const auto name = kind.text("column");

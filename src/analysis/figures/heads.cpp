@@ -6,9 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "analysis/figures/results.h"
 #include "analysis/figures/run_plots.h"
-#include "analysis/figures/script.h"
 #include "analysis/figures/style.h"
 
 namespace qkscope {
@@ -27,17 +25,12 @@ std::string decade_range(const std::vector<double>& values) {
                      std::ceil(std::log10(largest)));
 }
 
-struct PointColumns {
-  std::string table;
-  std::string x;
-  std::string y;
-  bool log_y;  // the figure shows log10 |y|
-};
-
 // Returns the label of each row: "LAYER.HEAD" for outlier heads of a run, "" for all other heads.
 std::vector<std::string> head_names(const AnalysisResults& results, const ResultFrame& frame,
-                                    const std::vector<std::size_t>& rows,
-                                    const PointColumns& columns) {
+                                    const std::vector<std::size_t>& rows, const FigureKind& kind) {
+  const auto& all_x = frame.real_column(kind.text("x"));
+  const auto& all_y = frame.real_column(kind.text("y"));
+  const bool log_y = kind.keys.value("log_y", false);          // the figure shows log10 |y|
   const std::size_t count = results.has_single_run() ? 5 : 3;  // more names overlap in small panels
   std::vector<std::string> names(rows.size());
   for (std::size_t run = 0; run < results.runs().size(); ++run) {
@@ -45,11 +38,11 @@ std::vector<std::string> head_names(const AnalysisResults& results, const Result
     std::vector<double> x;
     std::vector<double> y;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      const double value = frame.real_column(columns.y)[rows[i]];
-      if (frame.run_indices()[rows[i]] != run || (columns.log_y && value == 0)) continue;
+      const double value = all_y[rows[i]];
+      if (frame.run_indices()[rows[i]] != run || (log_y && value == 0)) continue;
       places.push_back(i);
-      x.push_back(frame.real_column(columns.x)[rows[i]]);
-      y.push_back(columns.log_y ? std::log10(std::fabs(value)) : value);
+      x.push_back(all_x[rows[i]]);
+      y.push_back(log_y ? std::log10(std::fabs(value)) : value);
     }
     for (const auto i : find_outliers(x, y, count)) {
       const auto row = rows[places[i]];
@@ -61,21 +54,21 @@ std::vector<std::string> head_names(const AnalysisResults& results, const Result
 }
 
 // Scatter plot data, one row per head: run, x, y, nope, layer, head, name (of outliers), model.
-Table head_points(const AnalysisResults& results, const PointColumns& columns) {
-  const ResultFrame& frame = results.frame(columns.table);
-  const auto& x = frame.real_column(columns.x);
-  const auto& y = frame.real_column(columns.y);
+Table head_points(const AnalysisResults& results, const FigureKind& kind) {
+  const ResultFrame& frame = results.frame(kind.tables.front());
+  const auto& x = frame.real_column(kind.text("x"));
+  const auto& y = frame.real_column(kind.text("y"));
   const auto& layers = frame.integer_column("layer");
   const auto& heads = frame.integer_column("head");
   Table table =
       empty_table(fmt::format("integer run, real {}, real {}, integer nope, integer layer, integer "
                               "head, text name, text model",
-                              columns.x, columns.y));
+                              kind.text("x"), kind.text("y")));
   std::vector<std::size_t> rows;
   for (std::size_t row = 0; row < frame.rows(); ++row)
     if (frame.is_first_component(row) && !std::isnan(x[row]) && !std::isnan(y[row]))
       rows.push_back(row);
-  const auto names = head_names(results, frame, rows, columns);
+  const auto names = head_names(results, frame, rows, kind);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto row = rows[i];
     table.add({as_integer_cell(frame.run_indices()[row]), x[row], y[row],
@@ -88,9 +81,7 @@ Table head_points(const AnalysisResults& results, const PointColumns& columns) {
 // Draws a scatter plot with one panel per run. `settings` apply to all panels.
 Figure draw_scatter(const AnalysisResults& results, const FigureKind& kind,
                     const std::string& settings) {
-  const PointColumns points = {kind.tables.front(), kind.text("x"), kind.text("y"),
-                               kind.keys.value("log_y", false)};
-  const bool nope = results.frame(points.table).has_nope_rows();
+  const bool nope = results.frame(kind.tables.front()).has_nope_rows();
   auto options = grid_options(kind, results.runs().size());
   options.top = nope ? 0.36 : 0.22;
   const PanelGrid grid(options);
@@ -98,7 +89,7 @@ Figure draw_scatter(const AnalysisResults& results, const FigureKind& kind,
   figure.caption = kind.fill("caption", taxonomy_bounds_text(results)) +
                    (nope ? " Diamonds are heads of NoPE layers." : "") +
                    " The heads farthest from the medians carry their names (layer.head).";
-  figure.data = head_points(results, points);
+  figure.data = head_points(results, kind);
   grid.draw(figure, (nope ? grid.legend(rope_nope_legend()) : "") + settings,
             [&](std::size_t i) -> PanelGrid::Panel {
               const auto& run = results.runs()[i];
@@ -193,7 +184,7 @@ Figure layer_heatmap(const AnalysisResults& results, const FigureKind& kind) {
   if (figure.data.rows() == 0) return {};
   figure.height = figure_height_for_runs(results) + (around_zero ? 0.16 : 0);
   figure.script = gnuplot_palette_command(kColours.at(kind.text("colours"))) +
-                  run_axis_commands(results) + kind.text("script");
+                  vertical_axis_of_runs(results) + kind.text("script");
   std::string dark = "$3 >= 0.5";
   if (around_zero) {
     const auto& means = figure.data.find("mean")->reals;
@@ -229,7 +220,7 @@ Figure component_weights(const AnalysisResults& results, const FigureKind& kind)
     return figure;
   }
   figure.height = figure_height_for_runs(results);
-  figure.script = gnuplot_palette_command(style::kGreens) + run_axis_commands(results) +
+  figure.script = gnuplot_palette_command(style::kGreens) + vertical_axis_of_runs(results) +
                   kind.fill("script") + plot_heatmap_cells(1, 2, 3) + "\n";
   return figure;
 }

@@ -34,16 +34,7 @@ void collect_runs(const Table& table, std::vector<ResultRun>& runs) {
   }
 }
 
-const Table::Column& require_column_of_type(const Table& table, const std::string& path,
-                                            std::string_view name, Table::Type type) {
-  const auto* found = table.find(name);
-  if (!found || found->type != type)
-    bad_input("{}: column '{}' is missing or of another type; analyse again with this version",
-              path, name);
-  return *found;
-}
-
-// Keeps only rows with this value in the column. Returns a table without the column unchanged.
+// Keeps the rows whose text column has this value. A table without the column stays as it is.
 Table filter_rows(Table table, const char* column, const std::string& value) {
   const auto* texts = table.find(column);
   if (value.empty() || !texts || texts->type != Table::Type::text) return table;
@@ -82,7 +73,11 @@ std::string attention_title(const std::string& kind) {
 }  // namespace
 
 const Table::Column& ResultFrame::column(std::string_view name, Table::Type type) const {
-  return require_column_of_type(table_, path_, name, type);
+  const auto* found = table_.find(name);
+  if (!found || found->type != type)
+    bad_input("{}: column '{}' is missing or of another type; analyse again with this version",
+              path_, name);
+  return *found;
 }
 
 const std::vector<std::int64_t>& ResultFrame::integer_column(std::string_view name) const {
@@ -117,7 +112,7 @@ RunGroups ResultFrame::group_by_run(const std::vector<double>& values,
   return groups;
 }
 
-AnalysisResults::AnalysisResults(std::string folder, FigureChoices choices)
+AnalysisResults::AnalysisResults(std::string folder, DrawOptions choices)
     : folder_(std::move(folder)), choices_(std::move(choices)) {
   if (!is_folder(folder_)) bad_input("{}: there is no such folder", folder_);
   summary_.add(folder_ + "/" + results_layout::kSummaryFile);
@@ -145,17 +140,15 @@ AnalysisResults::AnalysisResults(std::string folder, FigureChoices choices)
 
 void AnalysisResults::read_intervals() {
   if (!has("errors")) return;
-  const Table table = read_parquet_table(table_path("errors"));
-  const auto column = [&](const char* name, Table::Type type) -> const Table::Column& {
-    return require_column_of_type(table, table_path("errors"), name, type);
-  };
-  const auto& quantity = column("quantity", Table::Type::text).texts;
-  const auto& heads = column("heads", Table::Type::text).texts;
-  const auto& low = column("low", Table::Type::real).reals;
-  const auto& high = column("high", Table::Type::real).reals;
-  const auto* model = table.find("model");
+  const ResultFrame errors(read_parquet_table(table_path("errors")), table_path("errors"), {}, 0);
+  const auto& quantity = errors.text_column("quantity");
+  const auto& heads = errors.text_column("heads");
+  const auto& low = errors.real_column("low");
+  const auto& high = errors.real_column("high");
   for (std::size_t row = 0; row < quantity.size(); ++row) {
-    const auto run = find_run(model ? model->texts[row] : has_single_run() ? runs_[0].label : "");
+    const auto run = find_run(errors.has("model") ? errors.text_column("model")[row]
+                              : has_single_run()  ? runs_[0].label
+                                                  : "");
     if (!run || std::isnan(low[row]) || std::isnan(high[row])) continue;
     intervals_[{*run, quantity[row], heads[row]}] = {low[row], high[row]};
   }

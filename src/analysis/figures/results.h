@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -19,6 +18,7 @@
 #include "base/io/json.h"
 #include "base/numerics/sample_statistics.h"
 #include "base/tables/empty_table.h"
+#include "qkscope/figures.h"
 #include "qkscope/tables.h"
 
 namespace qkscope {
@@ -125,14 +125,6 @@ class ResultFrame {
   std::set<std::string, std::less<>> columns_with_nulls_;  // of integers
 };
 
-// User options that change what the figures show.
-struct FigureChoices {
-  std::array<int, 2> components = {0, 1};
-  std::string head;       // "LAYER.HEAD"; empty: the first head
-  std::string scores;     // path of a CSV file; empty: none
-  std::string attention;  // only heads with this attention kind; empty: all heads
-};
-
 struct ConfidenceInterval {
   double low = 0;
   double high = 0;
@@ -142,12 +134,12 @@ class AnalysisResults {
  public:
   // Opens a folder with at least one result table of `qkscope analyze` or `qkscope sweep`. Throws a
   // bad-input error if there is none.
-  explicit AnalysisResults(std::string folder, FigureChoices choices = {});
+  explicit AnalysisResults(std::string folder, DrawOptions choices = {});
 
   const std::string& folder() const { return folder_; }
   // Throws a bad-input error if another analysis has replaced the tables since the constructor.
   void check_unchanged() const { summary_.check_unchanged(); }
-  const FigureChoices& choices() const { return choices_; }
+  const DrawOptions& choices() const { return choices_; }
   const std::string& sweep_name() const { return metadata_.name; }
   const std::vector<ResultRun>& runs() const { return runs_; }  // sorted by ResultRun::order
   bool has_single_run() const { return runs_.size() == 1; }
@@ -156,7 +148,7 @@ class AnalysisResults {
   std::string run_title(std::size_t run = 0) const;
   const std::vector<Json>& runs_without_rows() const { return metadata_.runs_without_rows; }
   bool has(const std::string& table) const;
-  // Reads the table on first use and keeps the heads that FigureChoices::attention selects. Throws
+  // Reads the table on first use and keeps the heads that DrawOptions::attention selects. Throws
   // if the table does not exist.
   const ResultFrame& frame(const std::string& table) const;
 
@@ -174,7 +166,7 @@ class AnalysisResults {
 
   std::string folder_;
   FileSnapshot summary_;
-  FigureChoices choices_;
+  DrawOptions choices_;
   SweepMetadata metadata_;
   std::vector<ResultRun> runs_;
   std::map<std::tuple<std::size_t, std::string, std::string>, ConfidenceInterval>

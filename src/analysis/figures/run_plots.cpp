@@ -145,7 +145,7 @@ std::string plot_interval(const std::string& x, const PlotSeries& s, double scal
 
 }  // namespace
 
-std::string run_axis_commands(const AnalysisResults& results) {
+std::string vertical_axis_of_runs(const AnalysisResults& results) {
   return fmt::format("set yrange [{}:0.5]\nset ytics ({}) scale 0 font ',{}'\n",
                      0.5 - static_cast<double>(results.runs().size()), run_titles(results, -1),
                      style::kSmall);
@@ -220,8 +220,14 @@ std::vector<double> mean_by_run(const RunGroups& groups) {
 }
 
 int TrajectoryTable::add(const std::string& name, std::vector<double> values) {
-  columns_.push_back({name, std::move(values)});
+  columns_.push_back({name, Table::Type::real, {}, std::move(values), {}});
   return static_cast<int>(columns_.size()) + 1;  // column 1 is the index of the run
+}
+
+PlotSeries TrajectoryTable::add_line(const std::string& name, std::vector<double> values,
+                                     LegendEntry look) {
+  const auto column = fmt::format("${}", add(name, std::move(values)));
+  return {std::move(look), column, column, column};
 }
 
 PlotSeries TrajectoryTable::add_measure(const TrajectoryMeasure& measure, const RunGroups& groups) {
@@ -308,25 +314,23 @@ Figure TrajectoryTable::draw(Figure figure, const std::vector<TrajectoryPanel>& 
 }
 
 Table TrajectoryTable::table() const {
-  Table table;
-  table.column("run", Table::Type::integer);
-  bool any = false;
-  for (const auto& column : columns_) {
-    table.column(column.name, Table::Type::real);
-    if (!column.name.ends_with("_heads"))
-      any = any ||
-            std::ranges::any_of(column.values, [](double value) { return !std::isnan(value); });
-  }
-  table.column("model", Table::Type::text).column("phase", Table::Type::text);
-  if (!any) return table;
+  const auto has_value = [](const Table::Column& column) {
+    return !column.name.ends_with("_heads") &&
+           !std::ranges::all_of(column.reals, [](double value) { return std::isnan(value); });
+  };
+  if (std::ranges::none_of(columns_, has_value)) return {};
+  Table::Column run{"run", Table::Type::integer, {}, {}, {}};
+  Table::Column model{"model", Table::Type::text, {}, {}, {}};
+  Table::Column phase{"phase", Table::Type::text, {}, {}, {}};
   for (std::size_t i = 0; i < results_.runs().size(); ++i) {
-    std::vector<Table::Cell> cells = {as_integer_cell(i)};
-    for (const auto& column : columns_) cells.emplace_back(column.values[i]);
-    cells.emplace_back(results_.run_label(i));
-    cells.emplace_back(replace_control_characters(results_.runs()[i].phase));
-    table.add(std::move(cells));
+    run.integers.push_back(as_integer_cell(i));
+    model.texts.push_back(results_.run_label(i));
+    phase.texts.push_back(replace_control_characters(results_.runs()[i].phase));
   }
-  return table;
+  std::vector<Table::Column> columns = {std::move(run)};
+  columns.insert(columns.end(), columns_.begin(), columns_.end());
+  columns.insert(columns.end(), {std::move(model), std::move(phase)});
+  return Table(std::move(columns));
 }
 
 }  // namespace qkscope

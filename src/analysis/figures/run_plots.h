@@ -12,7 +12,7 @@
 namespace qkscope {
 
 // Returns a vertical axis on which run i is at y = -i, so that the first run is at the top.
-std::string run_axis_commands(const AnalysisResults& results);
+std::string vertical_axis_of_runs(const AnalysisResults& results);
 
 // Scale factor of an axis and the matching unit in gnuplot markup, for example "10^{-3} per token".
 struct AxisUnit {
@@ -81,6 +81,8 @@ class TrajectoryTable {
 
   // Adds a column with one number per run and returns its 1-based index.
   int add(const std::string& name, std::vector<double> values);
+  // Adds such a column and returns the series that shows it as a line without a band.
+  PlotSeries add_line(const std::string& name, std::vector<double> values, LegendEntry look);
   // Adds the columns of a measure and returns the series that shows them: NAME_mean and NAME_std,
   // or NAME_median, NAME_q25, NAME_q75 and NAME_mean; NAME_heads; and NAME_low and NAME_high if
   // errors.parquet has the interval.
@@ -95,16 +97,11 @@ class TrajectoryTable {
               const TrajectoryLayout& layout) const;
 
  private:
-  struct TrajectoryColumn {
-    std::string name;
-    std::vector<double> values;  // (runs)
-  };
-
   void add_interval(const TrajectoryMeasure& measure, PlotSeries& series);
   Table table() const;
 
   const AnalysisResults& results_;
-  std::vector<TrajectoryColumn> columns_;
+  std::vector<Table::Column> columns_;  // of reals
   bool bars_ = false;
 };
 

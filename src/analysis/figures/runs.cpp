@@ -51,14 +51,6 @@ std::string family_from(const ResultRun& run) {
   return model_family(run.label);
 }
 
-void read_taxonomy_bounds(ResultRun& run) {
-  const auto read = [&](const char* pointer, double& bound) {
-    if (const Json found = value_at(run.facts, pointer); found.is_number()) bound = found;
-  };
-  read("/summary/options/taxonomy_high", run.high);
-  read("/summary/options/taxonomy_low", run.low);
-}
-
 // Merges the run's entry in runs.json with the summary.json and timings.json of its results.
 Json collect_run_metadata(const ResultRun& run, const Json& entries, const std::string& folder) {
   Json facts = {{"label", run.label}, {"phase", run.phase}, {"order", run.order}};
@@ -89,7 +81,11 @@ SweepMetadata read_run_metadata(const std::string& folder, std::vector<ResultRun
     run.facts = collect_run_metadata(run, entries, folder);
     run.title = display_label(run.label);
     run.family = family_from(run);
-    read_taxonomy_bounds(run);
+    const auto read_bound = [&](const char* pointer, double& bound) {
+      if (const Json found = value_at(run.facts, pointer); found.is_number()) bound = found;
+    };
+    read_bound("/summary/options/taxonomy_high", run.high);
+    read_bound("/summary/options/taxonomy_low", run.low);
   }
   for (const auto& entry : entries)
     if (entry.is_object() && std::ranges::none_of(runs, [&](const ResultRun& run) {

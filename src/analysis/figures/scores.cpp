@@ -22,21 +22,13 @@ struct BenchmarkScores {
   std::map<std::size_t, double> of_run;
 };
 
-// Returns the text column, or empty texts if the file does not have it.
-std::vector<std::string> score_texts(const Table& table, const std::string& name) {
-  if (const auto* column = table.find(name)) return column->texts;
-  return std::vector<std::string>(static_cast<std::size_t>(table.rows()));
-}
-
 Table read_score_table(const std::string& path) {
   const auto names = read_csv_header(path);
-  std::vector<CsvColumn> columns = {{"benchmark", Table::Type::text},
-                                    {"model", Table::Type::text},
-                                    {"metric", Table::Type::text},
-                                    {"value", Table::Type::real}};
+  using enum Table::Type;
+  std::vector<CsvColumn> columns = {
+      {"benchmark", text}, {"model", text}, {"metric", text}, {"value", real}};
   for (const char* optional : {"model_in_study", "mode", "length_tokens"})
-    if (std::ranges::find(names, optional) != names.end())
-      columns.push_back({optional, Table::Type::text});
+    if (std::ranges::find(names, optional) != names.end()) columns.push_back({optional, text});
   return read_csv_table(path, columns);
 }
 
@@ -56,22 +48,20 @@ std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& result
                                                    const std::string& path,
                                                    const std::vector<double>& drops) {
   const Table table = read_score_table(path);
-  const auto models = score_texts(table, "model");
-  const auto study = score_texts(table, "model_in_study");
-  const auto modes = score_texts(table, "mode");
-  const auto lengths = score_texts(table, "length_tokens");
-  const auto benchmarks = score_texts(table, "benchmark");
-  const auto metrics = score_texts(table, "metric");
+  const auto text = [&](const char* column, std::size_t row) {
+    const auto* found = table.find(column);
+    return found == nullptr ? std::string() : found->texts[row];
+  };
   const auto& values = table.find("value")->reals;
   std::vector<BenchmarkScores> sets;
   std::map<std::string, std::size_t> places;
   for (std::size_t row = 0; row < values.size(); ++row) {
-    const auto run = find_run_named(results, {study[row], models[row]});
+    const auto run = find_run_named(results, {text("model_in_study", row), text("model", row)});
     if (!run || std::isnan(values[row]) || std::isnan(drops[*run])) continue;
-    std::string name = benchmarks[row] + " " + metrics[row];
-    if (!lengths[row].empty() && lengths[row] != "all") name += " at " + lengths[row];
-    const auto key = name + "\n" + modes[row];
-    const auto [found, fresh] = places.emplace(key, sets.size());
+    std::string name = text("benchmark", row) + " " + text("metric", row);
+    const auto length = text("length_tokens", row);
+    if (!length.empty() && length != "all") name += " at " + length;
+    const auto [found, fresh] = places.emplace(name + "\n" + text("mode", row), sets.size());
     if (fresh) sets.push_back({name, {}});
     sets[found->second].of_run.emplace(*run, values[row]);
   }

@@ -172,13 +172,10 @@ Table class_table(const ResultFrame& heads) {
   const auto total = std::ranges::count_if(classes, [](const auto& name) { return !name.empty(); });
   if (total == 0) return table;
   for (const auto& c : style::kClasses) {
-    std::int64_t here = 0;
+    const auto here = std::ranges::count(classes, c.name);
     std::int64_t without = 0;
     for (std::size_t i = 0; i < classes.size(); ++i)
-      if (classes[i] == c.name) {
-        ++here;
-        without += heads.is_nope(i) ? 1 : 0;
-      }
+      without += classes[i] == c.name && heads.is_nope(i) ? 1 : 0;
     table.add({table.rows(), here, without, static_cast<double>(here) / static_cast<double>(total),
                std::string(c.name)});
   }

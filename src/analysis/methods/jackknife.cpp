@@ -1,6 +1,5 @@
 #include "analysis/methods/jackknife.h"
 
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 

@@ -168,7 +168,8 @@ std::vector<std::int64_t> permuted_positions(const RowsView& keys,
 
 // Returns `draws` independent uniform numbers below `total` in ascending order, or every number if
 // there are at most `draws`. Spacings of sorted uniform numbers are exponential.
-std::vector<std::uint64_t> draw_sorted(std::uint64_t draws, std::uint64_t total, Random& random) {
+std::vector<std::uint64_t> sample_ascending_integers(std::uint64_t draws, std::uint64_t total,
+                                                     Random& random) {
   std::vector<std::uint64_t> drawn(std::min(draws, total));
   if (drawn.size() == total) {
     std::iota(drawn.begin(), drawn.end(), std::uint64_t{0});
@@ -192,7 +193,7 @@ ScoredPairs sample_pairs(const DotProductRows& rows, const AttendedKeys& attende
   const auto shuffled = permuted_positions(rows.keys, keys, random);
   std::uint64_t total = 0;
   for (const auto& query : attended.queries) total += query.count();
-  const auto drawn = draw_sorted(draws, total, random);
+  const auto drawn = sample_ascending_integers(draws, total, random);
   ScoredPairs pairs;
   std::vector<double> vector;
   const auto dim = as_index(rows.keys.dim);

@@ -77,6 +77,7 @@ Figure make_figure(const FigureKind& kind, const AnalysisResults& results) {
       return empty_figure(fmt::format("{}.parquet has no rows", table));
   }
   Figure figure = kind.draw(results, kind);
+  figure.name = kind.name;
   if (figure.title.empty()) figure.title = kind.text("title");
   if (figure.caption.empty()) figure.caption = kind.text("caption");
   if (figure.missing.empty() && figure.data.rows() == 0)
@@ -84,11 +85,12 @@ Figure make_figure(const FigureKind& kind, const AnalysisResults& results) {
   return figure;
 }
 
-void draw_figure(const std::string& folder, const std::string& name, const Figure& figure,
+void draw_figure(const std::string& folder, const Figure& figure,
                  const std::vector<std::string>& formats) {
+  const auto& name = figure.name;
   const auto path = folder + "/" + name;
   figure.data.write_csv(path + ".csv");
-  write_file(path + ".gp", gnuplot_script(name, figure, formats));
+  write_file(path + ".gp", gnuplot_script(figure, formats));
   write_file(path + ".txt", fmt::format("{}\n\n{}\n\nThe numbers drawn are in {}.csv; `gnuplot "
                                         "{}.gp` draws them.\n",
                                         figure.title, figure.caption, name, name));
@@ -175,98 +177,95 @@ void make_figures(const std::string& only, ReportResults& part) {
       continue;
     }
     drawn.figures.push_back(kind.name);
-    part.figures.push_back({kind.name, std::move(figure)});
+    part.figures.push_back(std::move(figure));
   }
   if (!part.figures.empty()) require_gnuplot();
 }
 
-void draw_all(const std::vector<NamedFigure>& figures, const std::string& folder,
+void draw_all(const std::vector<Figure>& figures, const std::string& folder,
               const std::vector<std::string>& formats, bool quiet) {
   Progress progress(
       {.what = "figures", .unit = "figures", .total = std::ssize(figures), .quiet = quiet});
   std::mutex mutex;
   std::int64_t done = 0;
   parallel_for(std::ssize(figures), [&](std::int64_t i) {
-    const auto& [name, figure] = figures[static_cast<std::size_t>(i)];
-    draw_figure(folder, name, figure, formats);
+    draw_figure(folder, figures[static_cast<std::size_t>(i)], formats);
     const std::lock_guard lock(mutex);
     progress.update(++done);
   });
   progress.finish();
 }
 
-Drawn draw_results(const DrawOptions& options) {
-  check_draw_options(options);
-  ReportResults part{AnalysisResults(
-      options.results, {options.components, options.head, options.scores, options.attention})};
-  const bool record = options.only.empty() && !options.again;
-  Json inputs;
-  if (record) {
-    inputs = drawing_inputs(options, part.results);
-    if (auto before = find_earlier_drawing(options, inputs)) return *before;
-  }
-  make_figures(options.only, part);
-  part.results.check_unchanged();
-  make_folders(options.out);
-  std::error_code error;
-  fs::remove(record_file(options), error);  // before a figure is overwritten
-  if (error) system_error("remove", record_file(options), error.value());
-  const TemporaryFigureFolder drawing(options.out);
-  const bool report = options.report && options.only.empty();
-  std::vector<std::string> formats = options.formats;
-  if (report) formats.insert(formats.end(), {"svg", "png"});  // the report embeds one of the two
-  part.pictures = drawing.path;
-  draw_all(part.figures, part.pictures, formats, options.quiet);
-  Drawn& drawn = part.drawn;
-  if (report) {
-    drawn.report = options.out + "/report.html";
-    const auto page = render_report_page(part);
-    part.results.check_unchanged();  // the page reads more tables than the figures
-    write_file(drawn.report, page);
-  }
-  for (const auto& [name, figure] : part.figures) {
-    // The gnuplot script in the output folder draws only the requested formats.
-    if (report)
-      write_file(drawing.path + "/" + name + ".gp", gnuplot_script(name, figure, options.formats));
-    for (const auto& file : files_of(name, options)) {
-      fs::rename(drawing.path + file, options.out + file, error);
-      if (error) system_error("move a figure to", options.out + file, error.value());
-    }
-  }
-  if (record)
-    write_file(record_file(options), Json{{"inputs", inputs}, {"drawn", drawn}}.dump() + "\n");
-  return drawn;
-}
-
-Drawn write_report_alone(const ReportOptions& options) {
-  const FigureChoices choices = {options.components, "", "", options.attention};
-  std::vector<ReportResults> parts;
-  parts.push_back({AnalysisResults(options.results, choices)});
-  if (!options.compare.empty()) {
-    parts.push_back({AnalysisResults(options.compare, choices)});
-    check_same_heads(parts[0].results, parts[1].results);
-  }
-  make_folders(parent_folder(options.out));
-  const TemporaryFigureFolder drawing(parent_folder(options.out));
-  for (auto& part : parts) {
-    make_figures("", part);
-    part.pictures = fmt::format("{}/{}", drawing.path, &part - parts.data());
-    make_folders(part.pictures);
-    draw_all(part.figures, part.pictures, {"svg", "png"}, options.quiet);
-  }
-  write_file(options.out, render_report_page(parts[0], parts.size() > 1 ? &parts[1] : nullptr));
-  parts[0].drawn.report = options.out;
-  return parts[0].drawn;
-}
-
 }  // namespace
 
 Drawn draw_figures(const DrawOptions& options) {
-  return translate_exceptions([&] { return draw_results(options); });
+  return translate_exceptions([&] {
+    check_draw_options(options);
+    ReportResults part{AnalysisResults(options.results, options)};
+    const bool record = options.only.empty() && !options.again;
+    Json inputs;
+    if (record) {
+      inputs = drawing_inputs(options, part.results);
+      if (const auto before = find_earlier_drawing(options, inputs)) return *before;
+    }
+    make_figures(options.only, part);
+    part.results.check_unchanged();
+    make_folders(options.out);
+    std::error_code error;
+    fs::remove(record_file(options), error);  // before a figure is overwritten
+    if (error) system_error("remove", record_file(options), error.value());
+    const TemporaryFigureFolder drawing(options.out);
+    const bool report = options.report && options.only.empty();
+    std::vector<std::string> formats = options.formats;
+    if (report) formats.insert(formats.end(), {"svg", "png"});  // the report embeds one of the two
+    part.pictures = drawing.path;
+    draw_all(part.figures, part.pictures, formats, options.quiet);
+    Drawn& drawn = part.drawn;
+    if (report) {
+      drawn.report = options.out + "/report.html";
+      const auto page = render_report_page(part);
+      part.results.check_unchanged();  // the page reads more tables than the figures
+      write_file(drawn.report, page);
+    }
+    for (const auto& figure : part.figures) {
+      // The gnuplot script in the output folder draws only the requested formats.
+      if (report)
+        write_file(drawing.path + "/" + figure.name + ".gp",
+                   gnuplot_script(figure, options.formats));
+      for (const auto& file : files_of(figure.name, options)) {
+        fs::rename(drawing.path + file, options.out + file, error);
+        if (error) system_error("move a figure to", options.out + file, error.value());
+      }
+    }
+    if (record)
+      write_file(record_file(options), Json{{"inputs", inputs}, {"drawn", drawn}}.dump() + "\n");
+    return drawn;
+  });
 }
 
 Drawn write_report(const ReportOptions& options) {
-  return translate_exceptions([&] { return write_report_alone(options); });
+  return translate_exceptions([&] {
+    DrawOptions choices;
+    choices.components = options.components;
+    choices.attention = options.attention;
+    std::vector<ReportResults> parts;
+    parts.push_back({AnalysisResults(options.results, choices)});
+    if (!options.compare.empty()) {
+      parts.push_back({AnalysisResults(options.compare, choices)});
+      check_same_heads(parts[0].results, parts[1].results);
+    }
+    make_folders(parent_folder(options.out));
+    const TemporaryFigureFolder drawing(parent_folder(options.out));
+    for (auto& part : parts) {
+      make_figures("", part);
+      part.pictures = fmt::format("{}/{}", drawing.path, &part - parts.data());
+      make_folders(part.pictures);
+      draw_all(part.figures, part.pictures, {"svg", "png"}, options.quiet);
+    }
+    write_file(options.out, render_report_page(parts[0], parts.size() > 1 ? &parts[1] : nullptr));
+    parts[0].drawn.report = options.out;
+    return parts[0].drawn;
+  });
 }
 
 std::vector<std::string> figure_names() {

@@ -6,7 +6,6 @@
 #include "analysis/figures/style.h"
 #include "analysis/results/geometry_columns.h"
 #include "base/core/error.h"
-#include "base/core/text.h"
 #include "base/io/mapped_file.h"
 #include "qkscope/version.h"
 
@@ -59,15 +58,15 @@ Json hover_cells(const Figure& figure) {
   return cells;
 }
 
-Json figures_json(const std::vector<NamedFigure>& figures, const std::string& pictures) {
+Json figures_json(const std::vector<Figure>& figures, const std::string& pictures) {
   Json list = Json::array();
-  for (const auto& [name, figure] : figures)
-    list.push_back({{"name", name},
+  for (const auto& figure : figures)
+    list.push_back({{"name", figure.name},
                     {"title", figure.title},
                     {"caption", figure.caption},
                     {"width", figure.width},
                     {"height", figure.height},
-                    {"picture", embed_picture(pictures, name)},
+                    {"picture", embed_picture(pictures, figure.name)},
                     {"question", figure.question},
                     {"hover", hover_cells(figure)},
                     {"table", table_json(figure.data)}});
@@ -92,14 +91,6 @@ Json runs_json(const AnalysisResults& results) {
   }
   for (const auto& entry : results.runs_without_rows()) runs.push_back(entry);
   return runs;
-}
-
-// Headings of the groups of geometry figures: [name, title, sentence].
-Json questions_json() {
-  Json questions = Json::array();
-  for (const auto& question : geometry_questions())
-    questions.push_back({question.name, question.title, question.sentence});
-  return questions;
 }
 
 Json results_json(const ReportResults& part, const ReportHeadData& heads) {
@@ -143,7 +134,9 @@ std::string render_report_page(const ReportResults& part, const ReportResults* o
   Json data = results_json(part, heads);
   data["other"] = other ? results_json(*other, others) : Json();
   data["version"] = version_string();
-  data["questions"] = questions_json();
+  data["questions"] = Json::array();  // headings of the groups of geometry figures
+  for (const auto& question : geometry_questions())
+    data["questions"].push_back({question.name, question.title, question.sentence});
   data["shades"] = {{"query", {style::kQueryEarly, style::kQueryLate}},
                     {"key", {style::kKeyEarly, style::kKeyLate}},
                     {"accent", style::kKey}};

@@ -15,11 +15,6 @@
 
 namespace qkscope {
 
-struct NamedFigure {
-  std::string name;
-  Figure figure;
-};
-
 // Data of all heads that the JavaScript of the page reads.
 struct ReportHeadData {
   // Columns are little-endian arrays in base64 with one entry per head:
@@ -38,7 +33,7 @@ ReportHeadData collect_report_head_data(const AnalysisResults& results);
 struct ReportResults {
   AnalysisResults results;
   Drawn drawn = {};
-  std::vector<NamedFigure> figures = {};
+  std::vector<Figure> figures = {};
   std::string pictures = "";  // folder with NAME.svg and NAME.png of every figure
 };
 

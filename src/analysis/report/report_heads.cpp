@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <span>
 #include <vector>
 
 #include <fmt/format.h>
@@ -99,13 +98,6 @@ const std::vector<std::pair<const char*, std::string>> kHeadMeasures = {
          columns += (columns.empty() ? "" : " ") + column.name + "?";
        return columns;
      }()}};
-
-// Descriptions of the geometry columns. All other columns are described in the page itself.
-Json column_descriptions_json() {
-  Json meanings = Json::object();
-  for (const auto& column : geometry_columns()) meanings[column.name] = column.meaning + ".";
-  return meanings;
-}
 
 Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
   Json list = Json::array();
@@ -286,6 +278,8 @@ ReportHeadData collect_report_head_data(const AnalysisResults& results) {
   Json classes = Json::array();
   for (const auto& c : style::kClasses)
     classes.push_back({{"name", c.name}, {"title", c.title}, {"colour", c.colour}});
+  Json meanings = Json::object();  // the page itself describes all other columns
+  for (const auto& column : geometry_columns()) meanings[column.name] = column.meaning + ".";
   ReportHeadData report;
   report.json = {{"count", heads.size()},
                  {"run", heads.encode_key_element(0)},
@@ -298,7 +292,7 @@ ReportHeadData collect_report_head_data(const AnalysisResults& results) {
                  {"class_axis", text_column(results, heads, {"taxonomy"}, "class_axis")},
                  {"gaussian", text_column(results, heads, {"head_metrics"}, "gaussian")},
                  {"measures", measures_json(results, heads)},
-                 {"meanings", column_descriptions_json()},
+                 {"meanings", meanings},
                  {"profile", profiles_json(results, heads)}};
   add_scatter(results, heads, report);
   return report;

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "analysis/methods/moments.h"
+#include "analysis/methods/profile_bins.h"
 #include "analysis/results/head_geometry.h"
 #include "analysis/results/head_runner.h"
 #include "analysis/results/measures.h"
@@ -191,6 +192,40 @@ std::vector<HeadId> select_queries(const AnalyzeOptions& options, const CaptureS
   });
   source.fetch_heads(queries);
   return queries;
+}
+
+void set_profile_bins(const HeadFile& query, const HeadFile& key, std::int64_t max_tokens,
+                      PlasticityOptions& options) {
+  const RowsView queries = as_rows_view(query.rows);
+  const RowsView keys = as_rows_view(key.rows);
+  if (queries.size() == 0 || keys.size() == 0) bad_input("no rows");
+  const auto sampler = sampler_options(query.metadata, "");
+  const auto buckets = sampler ? BucketRanges(*sampler) : BucketRanges(queries, keys);
+  const auto used = max_tokens > 0 ? std::min(queries.size(), max_tokens) : queries.size();
+  const auto grid = choose_profile_grid(queries, keys, buckets, used, options);
+  if (grid.bins > 0) options.profile_bins = grid.bins;
+  options.context = grid.context;
+}
+
+// Returns the plasticity options with the profile bins and context of the first readable head, so
+// that the profiles of all heads have the same bins.
+PlasticityOptions plasticity_options_with_common_bins(const AnalyzeOptions& options,
+                                                      const std::vector<HeadReport>& heads) {
+  PlasticityOptions shared = options.plasticity_options;
+  check_profile_options(shared);
+  for (const auto& head : heads) {
+    if (!head.error.empty()) continue;
+    try {
+      const HeadId key{head.query.layer, head.k_head, HeadKind::key};
+      set_profile_bins(read_head_file(head_file_path(options.data_root, head.query)),
+                       read_head_file(head_file_path(options.data_root, key)), options.max_tokens,
+                       shared);
+      break;
+    } catch (const std::exception&) {
+      // Ignored: the analysis of this head reports the error.
+    }
+  }
+  return shared;
 }
 
 // Throws a bad-input error if a head file belongs to another run or another head. Returns a

@@ -6,7 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "analysis/methods/geometry.h"
 #include "analysis/results/head_runner.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"

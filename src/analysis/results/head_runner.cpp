@@ -8,7 +8,6 @@
 #include "analysis/methods/jackknife.h"
 #include "analysis/methods/pca.h"
 #include "analysis/methods/plasticity.h"
-#include "analysis/methods/profile_bins.h"
 #include "analysis/methods/rotation.h"
 #include "analysis/results/head_geometry.h"
 #include "base/core/error.h"
@@ -65,19 +64,6 @@ void check_same_layer(const HeadRows& query, const HeadRows& key, const std::str
               query.sliding_window.value_or(0), k_head, key.sliding_window.value_or(0));
 }
 
-void set_profile_bins(const HeadFile& query, const HeadFile& key, std::int64_t max_tokens,
-                      PlasticityOptions& options) {
-  const RowsView queries = as_rows_view(query.rows);
-  const RowsView keys = as_rows_view(key.rows);
-  if (queries.size() == 0 || keys.size() == 0) bad_input("no rows");
-  const auto sampler = sampler_options(query.metadata, "");
-  const auto buckets = sampler ? BucketRanges(*sampler) : BucketRanges(queries, keys);
-  const auto used = max_tokens > 0 ? std::min(queries.size(), max_tokens) : queries.size();
-  const auto grid = choose_profile_grid(queries, keys, buckets, used, options);
-  if (grid.bins > 0) options.profile_bins = grid.bins;
-  options.context = grid.context;
-}
-
 // Rows, moments and components of one key head, shared by its query heads (GQA).
 struct KeyHead {
   HeadFile file;
@@ -111,6 +97,9 @@ class HeadRunner {
       try {
         translate_exceptions([&] { run_head(report, key, times); });
         report.k_components = std::exchange(key.components, {});
+        // A copy made after the head's large buffers were freed: results that stay in memory do
+        // not split the free blocks that the next head reuses.
+        report = HeadReport(report);
       } catch (const Error& error) {
         mark_head_failed(report, error.kind(), error.what());
       }
@@ -324,25 +313,6 @@ void mark_head_failed(HeadReport& report, ErrorKind kind, const std::string& mes
 std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,
                                             const ModelFacts* model) {
   return rows.window_missing && model != nullptr ? model->window(layer) : rows.sliding_window;
-}
-
-PlasticityOptions plasticity_options_with_common_bins(const AnalyzeOptions& options,
-                                                      const std::vector<HeadReport>& heads) {
-  PlasticityOptions shared = options.plasticity_options;
-  check_profile_options(shared);
-  for (const auto& head : heads) {
-    if (!head.error.empty()) continue;
-    try {
-      const HeadId key{head.query.layer, head.k_head, HeadKind::key};
-      set_profile_bins(read_head_file(head_file_path(options.data_root, head.query)),
-                       read_head_file(head_file_path(options.data_root, key)), options.max_tokens,
-                       shared);
-      break;
-    } catch (const std::exception&) {
-      // Ignored: the analysis of this head reports the error.
-    }
-  }
-  return shared;
 }
 
 }  // namespace qkscope

@@ -97,11 +97,6 @@ void mark_head_failed(HeadReport& report, ErrorKind kind, const std::string& mes
 std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,
                                             const ModelFacts* model);
 
-// Returns the plasticity options with the profile bins and context of the first readable head, so
-// that the profiles of all heads have the same bins.
-PlasticityOptions plasticity_options_with_common_bins(const AnalyzeOptions& options,
-                                                      const std::vector<HeadReport>& heads);
-
 // ---- Statistics (sums over every token) as input.
 
 bool is_statistics_folder(const std::string& folder);

@@ -17,23 +17,6 @@
 namespace qkscope {
 namespace {
 
-void add_taxonomy_counts(const AnalysisRun& run, const TaxonomyOptions& options,
-                         ResultTables& results) {
-  ResultTableBuilder rows(run, "taxonomy_counts");
-  const auto published = class_measures(ClassCriterion::first_component, options);
-  const auto on_axis = class_measures(ClassCriterion::drift_axis, options);
-  for (const char* group : kHeadGroups)
-    for (std::size_t i = 0; i < published.size(); ++i) {
-      const auto first = count_heads_of_class(run, published[i], group);
-      const auto axis = count_heads_of_class(run, on_axis[i], group);
-      if (first.of > 0)
-        rows.add(make_cells(run.label, group, published[i].name, first.heads, first.fraction(),
-                            axis.of > 0 ? Table::Cell(axis.heads) : kNan, axis.fraction()),
-                 run.texts < 2 ? "single_text" : "no_drift_in_other_texts");
-    }
-  rows.finish(results);
-}
-
 using Column = Table::Column;
 
 // Maps each layer to its attention kind, as named by attention_name().
@@ -103,53 +86,61 @@ Table key_channels(const Statistics& s, const AttentionOfLayer& attention, const
 
 }  // namespace
 
-void add_qk_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(run, "qk");
-  for (const auto& head : run.heads) {
-    if (!head.pca) continue;
-    const PcaResult& pca = *head.pca;
-    for (std::size_t i = 0; i < pca.components.size(); ++i) {
-      const auto& c = pca.components[i];
-      const auto first = [&](double value) { return i == 0 ? value : kNan; };
-      rows.add(
-          head_cells(run, head, i, c.explained_variance, c.q.r, c.q.p, c.k.r, c.k.p, c.q.log10_p,
-                     c.k.log10_p, first(pca.mu_q), first(pca.mu_k), first(pca.slope_q),
-                     first(pca.slope_k), first(pca.fisher), first(pca.positional_variance_q),
-                     first(pca.positional_variance_k), first(pca.qk_accuracy),
-                     expected_abs_r_by_chance(head.n_q), expected_abs_r_by_chance(head.n_k)),
-          i == 0 ? undefined_head_reason(head) : "first_component_only");
+void add_qk_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
+  if (!head.pca) return;
+  const PcaResult& pca = *head.pca;
+  for (std::size_t i = 0; i < pca.components.size(); ++i) {
+    const auto& c = pca.components[i];
+    const auto first = [&](double value) { return i == 0 ? value : kNan; };
+    rows.add(head_cells(run, head, i, c.explained_variance, c.q.r, c.q.p, c.k.r, c.k.p, c.q.log10_p,
+                        c.k.log10_p, first(pca.mu_q), first(pca.mu_k), first(pca.slope_q),
+                        first(pca.slope_k), first(pca.fisher), first(pca.positional_variance_q),
+                        first(pca.positional_variance_k), first(pca.qk_accuracy),
+                        expected_abs_r_by_chance(head.n_q), expected_abs_r_by_chance(head.n_k)),
+             i == 0 ? undefined_head_reason(head) : "first_component_only");
+  }
+}
+
+void add_taxonomy_row(const AnalysisRun& run, const HeadReport& head, const AnalyzeOptions& options,
+                      ResultTableBuilder& rows) {
+  if (!head.pca || head.pca->components.empty()) return;
+  const auto& pca = *head.pca;
+  const auto& first = pca.components.front();
+  const auto published = classify_head(head, ClassCriterion::first_component, options.taxonomy);
+  const auto on_axis = classify_head(head, ClassCriterion::drift_axis, options.taxonomy);
+  const int pc = position_component(pca);
+  // If a head has a class by the published thresholds, only the drift-axis columns can be empty.
+  const bool lacks_axis_only = published != HeadClass::undefined;
+  rows.add(
+      head_cells(run, head, first.q.r, first.k.r, to_string(published), has_few_rows(head),
+                 pca.r_q_axis, pca.r_k_axis, to_string(on_axis), pc < 0 ? Table::Cell(kNan) : pc,
+                 pc < 0 ? kNan : pca.explained_variance[static_cast<std::size_t>(pc)]),
+      !lacks_axis_only ? undefined_head_reason(head)
+      : run.texts < 2  ? "single_text"
+                       : "no_drift_in_other_texts");
+}
+
+void add_taxonomy_counts_table(const AnalysisRun& run, const AnalyzeOptions& options,
+                               ResultTables& results) {
+  ResultTableBuilder rows(run, "taxonomy_counts");
+  const auto published =
+      class_membership_measures(ClassCriterion::first_component, options.taxonomy);
+  const auto on_axis = class_membership_measures(ClassCriterion::drift_axis, options.taxonomy);
+  for (const char* group : kHeadGroups)
+    for (std::size_t i = 0; i < published.size(); ++i) {
+      const auto first = count_heads_of_class(run, published[i], group);
+      const auto axis = count_heads_of_class(run, on_axis[i], group);
+      if (first.of > 0)
+        rows.add(make_cells(run.label, group, published[i].name, first.heads, first.fraction(),
+                            axis.of > 0 ? Table::Cell(axis.heads) : kNan, axis.fraction()),
+                 run.texts < 2 ? "single_text" : "no_drift_in_other_texts");
     }
-  }
   rows.finish(results);
 }
 
-void add_taxonomy_tables(const AnalysisRun& run, const AnalyzeOptions& options,
-                         ResultTables& results) {
-  ResultTableBuilder rows(run, "taxonomy");
-  for (const auto& head : run.heads) {
-    if (!head.pca || head.pca->components.empty()) continue;
-    const auto& pca = *head.pca;
-    const auto& first = pca.components.front();
-    const auto published = classify_head(head, ClassCriterion::first_component, options.taxonomy);
-    const auto on_axis = classify_head(head, ClassCriterion::drift_axis, options.taxonomy);
-    const int pc = position_component(pca);
-    // If a head has a class by the published thresholds, only the drift-axis columns can be empty.
-    const bool lacks_axis_only = published != HeadClass::undefined;
-    rows.add(
-        head_cells(run, head, first.q.r, first.k.r, to_string(published), has_few_rows(head),
-                   pca.r_q_axis, pca.r_k_axis, to_string(on_axis), pc < 0 ? Table::Cell(kNan) : pc,
-                   pc < 0 ? kNan : pca.explained_variance[static_cast<std::size_t>(pc)]),
-        !lacks_axis_only ? undefined_head_reason(head)
-        : run.texts < 2  ? "single_text"
-                         : "no_drift_in_other_texts");
-  }
-  rows.finish(results);
-  add_taxonomy_counts(run, options.taxonomy, results);
-}
-
-void add_correlations_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(run, "correlations");
-  const auto add = [&](const HeadReport& head, int number, const char* kind, std::int64_t count,
+void add_correlation_rows(const AnalysisRun& run, const HeadReport& head,
+                          ResultTableBuilder& rows) {
+  const auto add = [&](int number, const char* kind, std::int64_t count,
                        const std::vector<SideComponent>& components) {
     for (std::size_t i = 0; i < components.size(); ++i)
       rows.add(
@@ -157,48 +148,37 @@ void add_correlations_table(const AnalysisRun& run, ResultTables& results) {
                      components[i].with_position.p, components[i].explained_variance, count),
           undefined_head_reason(head));
   };
-  for (const auto& head : run.heads) {
-    add(head, head.query.head, "q", head.n_q, head.q_components);
-    add(head, head.k_head, "k", head.n_k, head.k_components);
-  }
-  rows.finish(results);
+  add(head.query.head, "q", head.n_q, head.q_components);
+  add(head.k_head, "k", head.n_k, head.k_components);
 }
 
-void add_rotation_table(const AnalysisRun& run, const AnalyzeOptions& options,
-                        ResultTables& results) {
-  ResultTableBuilder rows(run, "rotated");
-  for (const auto& head : run.heads) {
-    if (!head.rotation) continue;
-    const RotationResult& r = *head.rotation;
-    const bool searched = r.complement.empty() || !std::isnan(r.complement.front().angle_r);
-    rows.add(head_cells(run, head, r.position_r, r.r_q_a, r.r_k_a, r.alpha_q, r.alpha_k, r.mu_q_a,
-                        r.mu_k_a, r.mu_q_b, r.mu_k_b, r.bias_strength, r.separation_strength,
-                        r.var_frac_a, r.var_frac_b, r.plane_var_fraction, r.residual_pos_r,
-                        r.content_var_b, r.omega, r.omega_r_squared,
-                        searched ? Table::Cell(r.active_planes()) : kNan, r.null.position_r,
-                        r.null.r_q_a, r.null.r_k_a, r.null.position_r_p, r.null.r_q_a_p,
-                        r.null.r_k_a_p, has_few_rows(head)),
-             !r.undefined.empty()                       ? r.undefined
-             : options.rotation_options.null_draws == 0 ? "no_shuffles"
-                                                        : undefined_head_reason(head));
-  }
-  rows.finish(results);
-}
-
-void add_complement_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(run, "complement");
-  for (const auto& head : run.heads) {
-    if (!head.rotation) continue;
-    for (std::size_t i = 0; i < head.rotation->complement.size(); ++i) {
-      const auto& pair = head.rotation->complement[i];
-      rows.add(head_cells(run, head, i, pair.variance_share, pair.variance_share_total,
-                          pair.angle_r, pair.omega, pair.nearest_inv_freq, pair.separability,
-                          std::isnan(pair.angle_r) ? Table::Cell(kNan) : pair.active),
-               std::isnan(pair.nearest_inv_freq) ? "rope_frequencies_unknown"
+void add_rotation_row(const AnalysisRun& run, const HeadReport& head, const AnalyzeOptions& options,
+                      ResultTableBuilder& rows) {
+  if (!head.rotation) return;
+  const RotationResult& r = *head.rotation;
+  const bool searched = r.complement.empty() || !std::isnan(r.complement.front().angle_r);
+  rows.add(
+      head_cells(run, head, r.position_r, r.r_q_a, r.r_k_a, r.alpha_q, r.alpha_k, r.mu_q_a,
+                 r.mu_k_a, r.mu_q_b, r.mu_k_b, r.bias_strength, r.separation_strength, r.var_frac_a,
+                 r.var_frac_b, r.plane_var_fraction, r.residual_pos_r, r.content_var_b, r.omega,
+                 r.omega_r_squared, searched ? Table::Cell(r.active_planes()) : kNan,
+                 r.null.position_r, r.null.r_q_a, r.null.r_k_a, r.null.position_r_p, r.null.r_q_a_p,
+                 r.null.r_k_a_p, has_few_rows(head)),
+      !r.undefined.empty()                       ? r.undefined
+      : options.rotation_options.null_draws == 0 ? "no_shuffles"
                                                  : undefined_head_reason(head));
-    }
+}
+
+void add_complement_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
+  if (!head.rotation) return;
+  for (std::size_t i = 0; i < head.rotation->complement.size(); ++i) {
+    const auto& pair = head.rotation->complement[i];
+    rows.add(head_cells(run, head, i, pair.variance_share, pair.variance_share_total, pair.angle_r,
+                        pair.omega, pair.nearest_inv_freq, pair.separability,
+                        std::isnan(pair.angle_r) ? Table::Cell(kNan) : pair.active),
+             std::isnan(pair.nearest_inv_freq) ? "rope_frequencies_unknown"
+                                               : undefined_head_reason(head));
   }
-  rows.finish(results);
 }
 
 void add_geometry_tables(const AnalysisRun& run, ResultTables& results) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <iterator>
 #include <optional>
 
@@ -30,44 +29,6 @@ auto number_of(std::optional<Result> HeadReport::*analysis, Of of) {
   };
 }
 
-// A number of one head, and its leave-one-group-out jackknife replicates.
-struct ReplicatedValue {
-  double whole = kNan;
-  std::vector<double> without;
-
-  bool complete() const {
-    return !without.empty() &&
-           std::none_of(without.begin(), without.end(), [](double x) { return std::isnan(x); });
-  }
-};
-
-std::vector<ReplicatedValue> replicated_values(const AnalysisRun& run, const HeadMeasure& measure,
-                                               const std::string& group) {
-  std::vector<ReplicatedValue> heads;
-  for (const auto& head : run.heads) {
-    if (!is_in_head_group(head, group)) continue;
-    ReplicatedValue numbers{measure.of(head), {}};
-    if (std::isnan(numbers.whole)) continue;
-    for (const auto& report : head.without_group) numbers.without.push_back(measure.of(report));
-    heads.push_back(std::move(numbers));
-  }
-  return heads;
-}
-
-// Standard error of the mean over heads. A head without a value in some replicate is left out of
-// all replicates, so that the mean over heads does not jump between them.
-double error_of_mean(const std::vector<ReplicatedValue>& heads, const HeadMeasure& measure,
-                     std::size_t groups) {
-  std::vector<double> means;
-  for (std::size_t group = 0; group < groups; ++group) {
-    std::vector<double> values;
-    for (const auto& head : heads)
-      if (head.complete()) values.push_back(head.without[group]);
-    means.push_back(measure.central_value(std::move(values)));
-  }
-  return jackknife_error(means);
-}
-
 std::vector<HeadMeasure> measures_with_error(const AnalyzeOptions& options) {
   std::vector<HeadMeasure> all;
   const auto add = [&](const std::vector<HeadMeasure>& some) {
@@ -76,7 +37,7 @@ std::vector<HeadMeasure> measures_with_error(const AnalyzeOptions& options) {
   };
   if (options.pca) add(pca_measures());
   for (const auto by : {ClassCriterion::first_component, ClassCriterion::drift_axis})
-    if (options.pca) add(class_measures(by, options.taxonomy));
+    if (options.pca) add(class_membership_measures(by, options.taxonomy));
   if (options.rotation) add(rotation_measures());
   if (options.plasticity) add(plasticity_measures());
   if (options.geometry) add(geometry_measures());
@@ -88,17 +49,6 @@ std::vector<HeadMeasure> measures_with_error(const AnalyzeOptions& options) {
 bool is_in_head_group(const HeadReport& head, const std::string& group) {
   return group == "all" || group == to_string(head.rope) ||
          group == (head.window ? "sliding" : "full");
-}
-
-bool has_single_attention_kind(const AnalysisRun& run, const std::string& group) {
-  bool full = false;
-  bool sliding = false;
-  for (const auto& head : run.heads) {
-    if (!head.error.empty() || !is_in_head_group(head, group)) continue;
-    full = full || !head.window;
-    sliding = sliding || head.window;
-  }
-  return !(full && sliding);
 }
 
 double HeadMeasure::central_value(std::vector<double> values) const {
@@ -148,7 +98,8 @@ HeadClass classify_head(const HeadReport& head, ClassCriterion by, const Taxonom
   return classify(first.q.r, first.k.r, options);
 }
 
-std::vector<HeadMeasure> class_measures(ClassCriterion by, const TaxonomyOptions& options) {
+std::vector<HeadMeasure> class_membership_measures(ClassCriterion by,
+                                                   const TaxonomyOptions& options) {
   std::vector<HeadMeasure> measures;
   for (const auto one : {HeadClass::position_dominated, HeadClass::q_positional,
                          HeadClass::k_positional, HeadClass::content_focused, HeadClass::mixed})
@@ -275,12 +226,24 @@ std::vector<MeanError> compute_errors_of_means(const AnalysisRun& run,
   std::vector<MeanError> errors;
   for (const auto& measure : measures_with_error(options))
     for (const char* group : kHeadGroups) {
-      const auto heads = replicated_values(run, measure, group);
-      if (heads.empty()) continue;
-      const double mean = measure.central_value(project(heads, &ReplicatedValue::whole));
-      const double se = error_of_mean(heads, measure, groups);
+      std::vector<double> values;
+      // Shape (groups of texts, heads). A head without a value in some replicate is left out of all
+      // replicates, so that the mean over heads does not jump between them.
+      std::vector<std::vector<double>> without(groups);
+      for (const auto& head : run.heads) {
+        const double value = is_in_head_group(head, group) ? measure.of(head) : kNan;
+        if (std::isnan(value)) continue;
+        values.push_back(value);
+        const auto replicates = project(head.without_group, measure.of);
+        if (std::ranges::any_of(replicates, [](double x) { return std::isnan(x); })) continue;
+        for (std::size_t i = 0; i < replicates.size(); ++i) without[i].push_back(replicates[i]);
+      }
+      if (values.empty()) continue;
+      const double mean = measure.central_value(values);
+      const double se = jackknife_error(
+          project(without, [&](const auto& of_heads) { return measure.central_value(of_heads); }));
       errors.push_back({measure.quantity(), group, mean, se, mean - reach * se, mean + reach * se,
-                        run.texts, std::ssize(heads)});
+                        run.texts, std::ssize(values)});
     }
   return errors;
 }

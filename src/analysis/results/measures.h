@@ -27,7 +27,8 @@ std::vector<HeadMeasure> pca_measures();
 enum class ClassCriterion { first_component, drift_axis };
 HeadClass classify_head(const HeadReport& head, ClassCriterion by, const TaxonomyOptions& options);
 // One measure per class: 1 for heads of the class, 0 for heads of other classes.
-std::vector<HeadMeasure> class_measures(ClassCriterion by, const TaxonomyOptions& options);
+std::vector<HeadMeasure> class_membership_measures(ClassCriterion by,
+                                                   const TaxonomyOptions& options);
 
 std::vector<HeadMeasure> rotation_measures();
 std::vector<HeadMeasure> plasticity_measures();
@@ -36,10 +37,6 @@ std::vector<HeadMeasure> geometry_measures();
 // Groups of heads by the layer's use of RoPE and by its attention kind.
 inline constexpr const char* kHeadGroups[] = {"all", "rope", "nope", "unknown", "full", "sliding"};
 bool is_in_head_group(const HeadReport& head, const std::string& group);
-
-// Returns false if the group has heads of both full-attention and sliding-window layers: their
-// profiles cover different keys and have no common mean.
-bool has_single_attention_kind(const AnalysisRun& run, const std::string& group);
 
 // Returns the defined values of a measure over the heads of a group.
 std::vector<double> values_of_measure(const AnalysisRun& run, const HeadMeasure& measure,

@@ -14,6 +14,7 @@
 #include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
+#include "base/tables/empty_table.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {
@@ -26,62 +27,32 @@ namespace {
 
 constexpr char kNeedsRowsReason[] = "needs_rows";
 
-// One column of a table: type, name, and the input that the column needs ("rows", "keys" or "").
-struct ColumnSpec {
-  Table::Type type;
-  std::string name;
-  std::string needs;
-};
-
-std::vector<ColumnSpec> schema_of(const std::string& table) {
-  std::vector<ColumnSpec> columns;
-  for (const auto& declaration : split(result_table_schemas().at(table), ',')) {
-    const auto words = split(declaration.substr(declaration.find_first_not_of(' ')), ' ');
-    const auto colon = words[1].find(':');
-    columns.push_back({words[0] == "integer" ? Table::Type::integer
-                       : words[0] == "real"  ? Table::Type::real
-                       : words[0] == "text"  ? Table::Type::text
-                                             : Table::Type::boolean,
-                       words[1].substr(0, colon),
-                       colon == std::string::npos ? "" : words[1].substr(colon + 1)});
-  }
-  return columns;
-}
-
 // ---- Plasticity.
 
-void add_metrics_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(run, "head_metrics");
-  for (const auto& head : run.heads) {
-    if (!head.plasticity) continue;
-    const PlasticityResult& p = *head.plasticity;
-    const ResidualNormality& n = p.normality;
-    const char* gaussian = !p.gaussian ? "" : *p.gaussian ? "yes" : "no";
-    rows.add(make_cells(head.query.layer, head.query.head, head.k_head, head.n_q, head.n_k,
-                        head.dim, p.r2_pos, p.beta_norm, p.r2_scalar, p.mae_baseline,
-                        p.mae_projection, p.mae_ratio, n.first_skew, n.first_kurtosis, n.first_ks_p,
-                        n.median_abs_skew, n.median_abs_kurtosis, n.median_ks_p,
-                        n.share_below_alpha, p.ap_overall, run.label, to_string(head.rope),
-                        attention_name(head.window), p.ap_profile_overall, p.ap_first20,
-                        p.ap_last20, p.ap_drop, head.query.head, p.ap_free_overall,
-                        p.ap_free_first20, p.ap_free_last20, p.ap_free_drop, gaussian),
-             undefined_head_reason(head));
-  }
-  rows.finish(results);
+void add_metrics_row(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
+  if (!head.plasticity) return;
+  const PlasticityResult& p = *head.plasticity;
+  const ResidualNormality& n = p.normality;
+  const char* gaussian = !p.gaussian ? "" : *p.gaussian ? "yes" : "no";
+  rows.add(
+      make_cells(head.query.layer, head.query.head, head.k_head, head.n_q, head.n_k, head.dim,
+                 p.r2_pos, p.beta_norm, p.r2_scalar, p.mae_baseline, p.mae_projection, p.mae_ratio,
+                 n.first_skew, n.first_kurtosis, n.first_ks_p, n.median_abs_skew,
+                 n.median_abs_kurtosis, n.median_ks_p, n.share_below_alpha, p.ap_overall, run.label,
+                 to_string(head.rope), attention_name(head.window), p.ap_profile_overall,
+                 p.ap_first20, p.ap_last20, p.ap_drop, head.query.head, p.ap_free_overall,
+                 p.ap_free_first20, p.ap_free_last20, p.ap_free_drop, gaussian),
+      undefined_head_reason(head));
 }
 
-void add_bucket_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(run, "head_bucket_plasticity");
-  for (const auto& head : run.heads) {
-    if (!head.plasticity) continue;
-    for (const auto& cell : head.plasticity->table)
-      rows.add(make_cells(head.query.layer, head.query.head, head.k_head, cell.q_bucket,
-                          cell.k_bucket, cell.mean.ap, cell.mean.pairs, run.label,
-                          to_string(head.rope), attention_name(head.window), cell.mean.eligible,
-                          cell.mean.stderr_ap, head.query.head),
-               cell.mean.pairs == 0 ? "no_pairs" : "pairs_in_one_example");
-  }
-  rows.finish(results);
+void add_bucket_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
+  if (!head.plasticity) return;
+  for (const auto& cell : head.plasticity->table)
+    rows.add(make_cells(head.query.layer, head.query.head, head.k_head, cell.q_bucket,
+                        cell.k_bucket, cell.mean.ap, cell.mean.pairs, run.label,
+                        to_string(head.rope), attention_name(head.window), cell.mean.eligible,
+                        cell.mean.stderr_ap, head.query.head),
+             cell.mean.pairs == 0 ? "no_pairs" : "pairs_in_one_example");
 }
 
 // Returns why a profile value has no standard error, or "" if the value itself is NaN.
@@ -91,60 +62,44 @@ std::string no_error_reason(const PlasticityResult& plasticity, double number) {
   return groups == 0 ? "no_errors_asked_for" : groups == 1 ? "single_text" : "needs_every_text";
 }
 
-void add_profile_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(run, "head_profile");
-  for (const auto& head : run.heads) {
-    if (!head.plasticity) continue;
-    for (const auto& point : head.plasticity->profile)
-      rows.add(
-          head_cells(run, head, point.bin, point.low, point.high, point.position, point.queries,
-                     point.mean.ap, point.mean.pairs, point.mean.stderr_ap, point.mean.eligible,
-                     point.se, point.ap_free, point.free_pairs, point.se_free),
-          point.mean.pairs > 0 ? "pairs_in_one_example"
-          : point.queries < 2  ? "single_query"
-                               : "no_pairs",
-          no_error_reason(*head.plasticity, point.mean.ap));
-  }
-  rows.finish(results);
+void add_profile_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
+  if (!head.plasticity) return;
+  for (const auto& point : head.plasticity->profile)
+    rows.add(head_cells(run, head, point.bin, point.low, point.high, point.position, point.queries,
+                        point.mean.ap, point.mean.pairs, point.mean.stderr_ap, point.mean.eligible,
+                        point.se, point.ap_free, point.free_pairs, point.se_free),
+             point.mean.pairs > 0 ? "pairs_in_one_example"
+             : point.queries < 2  ? "single_query"
+                                  : "no_pairs",
+             no_error_reason(*head.plasticity, point.mean.ap));
 }
 
-void add_profile_bins_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(run, "profile_bins");
-  for (const auto& head : run.heads) {
-    if (!head.plasticity) continue;
-    for (const auto& mean : head.plasticity->profile_bin_means)
-      rows.add(head_cells(run, head, to_string(mean.kind), mean.bin, mean.low, mean.high, mean.ap,
-                          mean.bins, mean.se),
-               "no_bins", no_error_reason(*head.plasticity, mean.ap));
-  }
-  rows.finish(results);
+void add_profile_bin_rows(const AnalysisRun& run, const HeadReport& head,
+                          ResultTableBuilder& rows) {
+  if (!head.plasticity) return;
+  for (const auto& mean : head.plasticity->profile_bin_means)
+    rows.add(head_cells(run, head, to_string(mean.kind), mean.bin, mean.low, mean.high, mean.ap,
+                        mean.bins, mean.se),
+             "no_bins", no_error_reason(*head.plasticity, mean.ap));
 }
 
-void add_heatmap_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(run, "pair_heatmap");
-  for (const auto& head : run.heads) {
-    if (!head.plasticity) continue;
-    for (const auto& cell : head.plasticity->heatmap)
-      rows.add(head_cells(run, head, cell.key_distance_low, cell.key_distance_high,
-                          cell.query_distance_low, cell.query_distance_high, cell.ap, cell.pairs,
-                          cell.eligible),
-               "no_pairs");
-  }
-  rows.finish(results);
+void add_heatmap_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
+  if (!head.plasticity) return;
+  for (const auto& cell : head.plasticity->heatmap)
+    rows.add(head_cells(run, head, cell.key_distance_low, cell.key_distance_high,
+                        cell.query_distance_low, cell.query_distance_high, cell.ap, cell.pairs,
+                        cell.eligible),
+             "no_pairs");
 }
 
-void add_weights_table(const AnalysisRun& run, ResultTables& results) {
-  ResultTableBuilder rows(run, "head_component_weights");
-  for (const auto& head : run.heads) {
-    if (!head.plasticity) continue;
-    for (std::size_t i = 0; i < head.plasticity->component_r2.size(); ++i)
-      rows.add(
-          make_cells(head.query.layer, head.query.head, head.k_head, i,
-                     head.plasticity->component_r2[i], head.plasticity->component_weight[i],
-                     run.label, to_string(head.rope), attention_name(head.window), head.query.head),
-          undefined_head_reason(head));
-  }
-  rows.finish(results);
+void add_weight_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
+  if (!head.plasticity) return;
+  for (std::size_t i = 0; i < head.plasticity->component_r2.size(); ++i)
+    rows.add(
+        make_cells(head.query.layer, head.query.head, head.k_head, i,
+                   head.plasticity->component_r2[i], head.plasticity->component_weight[i],
+                   run.label, to_string(head.rope), attention_name(head.window), head.query.head),
+        undefined_head_reason(head));
 }
 
 // ---- Points for scatter plots.
@@ -190,21 +145,46 @@ void add_planes_table(const AnalysisRun& run, ResultTables& results) {
 }
 
 using AddTables = std::function<void(const AnalysisRun&, ResultTables&)>;
+using AddRows = std::function<void(const AnalysisRun&, const HeadReport&, ResultTableBuilder&)>;
+
+// Returns a function that adds a table with the rows of every head.
+AddTables table_of_heads(const char* name, AddRows add) {
+  return [=](const AnalysisRun& run, ResultTables& results) {
+    ResultTableBuilder rows(run, name);
+    for (const auto& head : run.heads) add(run, head, rows);
+    rows.finish(results);
+  };
+}
 
 std::vector<AddTables> tables_of(const AnalysisRun& run, const AnalyzeOptions& options) {
   const auto with_options = [&](auto add) {
     return [&options, add](const AnalysisRun& of, ResultTables& to) { add(of, options, to); };
   };
+  const auto row_with_options = [&](auto add) {
+    return [&options, add](const AnalysisRun& of, const HeadReport& head, ResultTableBuilder& to) {
+      add(of, head, options, to);
+    };
+  };
   std::vector<AddTables> list;
   const auto append = [&](std::initializer_list<AddTables> more) {
     list.insert(list.end(), more.begin(), more.end());
   };
-  if (options.pca) append({add_qk_table, with_options(add_taxonomy_tables)});
-  if (options.pca && options.pca_options.separate_components > 0) append({add_correlations_table});
-  if (options.rotation) append({with_options(add_rotation_table), add_complement_table});
+  if (options.pca)
+    append({table_of_heads("qk", add_qk_rows),
+            table_of_heads("taxonomy", row_with_options(add_taxonomy_row)),
+            with_options(add_taxonomy_counts_table)});
+  if (options.pca && options.pca_options.separate_components > 0)
+    append({table_of_heads("correlations", add_correlation_rows)});
+  if (options.rotation)
+    append({table_of_heads("rotated", row_with_options(add_rotation_row)),
+            table_of_heads("complement", add_complement_rows)});
   if (options.plasticity)
-    append({add_metrics_table, add_bucket_table, add_profile_table, add_profile_bins_table,
-            add_heatmap_table, add_weights_table});
+    append({table_of_heads("head_metrics", add_metrics_row),
+            table_of_heads("head_bucket_plasticity", add_bucket_rows),
+            table_of_heads("head_profile", add_profile_rows),
+            table_of_heads("profile_bins", add_profile_bin_rows),
+            table_of_heads("pair_heatmap", add_heatmap_rows),
+            table_of_heads("head_component_weights", add_weight_rows)});
   if (options.geometry) append({add_geometry_tables});
   if (options.errors && !run.from_sums)
     append({[](const AnalysisRun& of, ResultTables& to) { add_errors_table(of, of.errors, to); }});
@@ -235,16 +215,18 @@ const std::map<std::string, std::string>& result_table_schemas() {
 }
 
 Table empty_result_table(const std::string& name) {
-  Table table;
-  for (const auto& column : schema_of(name)) table.column(column.name, column.type);
-  return table;
+  auto schema = result_table_schemas().at(name);
+  for (const std::string mark : {":rows", ":keys"})
+    for (auto at = schema.find(mark); at != std::string::npos; at = schema.find(mark))
+      schema.erase(at, mark.size());
+  return empty_table(schema);
 }
 
 ResultTableBuilder::ResultTableBuilder(const AnalysisRun& run, std::string name)
     : run_(run), name_(std::move(name)), table_(empty_result_table(name_)) {
-  for (const auto& column : schema_of(name_))
-    lacks_input_.push_back((column.needs == "rows" && run.from_sums) ||
-                           (column.needs == "keys" && !run.compares_keys));
+  for (const auto& column : split(result_table_schemas().at(name_), ','))
+    lacks_input_.push_back((column.ends_with(":rows") && run.from_sums) ||
+                           (column.ends_with(":keys") && !run.compares_keys));
 }
 
 void ResultTableBuilder::add_column(const std::string& column) {

@@ -64,14 +64,18 @@ class ResultTableBuilder {
 
 std::string undefined_head_reason(const HeadReport& head);
 
-// Tables of the PCA (qk, taxonomy, correlations), of the rotation (rotated, complement) and errors.
-void add_qk_table(const AnalysisRun& run, ResultTables& results);
-void add_taxonomy_tables(const AnalysisRun& run, const AnalyzeOptions& options,
-                         ResultTables& results);
-void add_correlations_table(const AnalysisRun& run, ResultTables& results);
-void add_rotation_table(const AnalysisRun& run, const AnalyzeOptions& options,
-                        ResultTables& results);
-void add_complement_table(const AnalysisRun& run, ResultTables& results);
+// Rows of one head in the tables of the PCA (qk, taxonomy, correlations) and of the rotation
+// (rotated, complement); none if the analysis did not run.
+void add_qk_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows);
+void add_taxonomy_row(const AnalysisRun& run, const HeadReport& head, const AnalyzeOptions& options,
+                      ResultTableBuilder& rows);
+void add_correlation_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows);
+void add_rotation_row(const AnalysisRun& run, const HeadReport& head, const AnalyzeOptions& options,
+                      ResultTableBuilder& rows);
+void add_complement_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows);
+
+void add_taxonomy_counts_table(const AnalysisRun& run, const AnalyzeOptions& options,
+                               ResultTables& results);
 // Tables geometry (one row per head) and pairs (one row per head and rotary pair).
 void add_geometry_tables(const AnalysisRun& run, ResultTables& results);
 void add_errors_table(const AnalysisRun& run, const std::vector<MeanError>& errors,

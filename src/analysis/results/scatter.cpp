@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <utility>
 
@@ -24,79 +23,64 @@ std::vector<std::size_t> evenly_spaced_rows_by_position(const RowsView& rows, in
   return kept;
 }
 
-// Coordinate of a row along a direction, relative to an origin; NaN without a direction.
+// Direction of a coordinate of scatter points, and the coordinate of its origin.
 struct ScatterAxis {
-  const std::vector<double>* direction;
-  double origin = 0;  // coordinate of the origin
+  std::vector<double> direction;  // empty: the coordinate is NaN
+  double origin = 0;
 
   double coordinate(const CentredRows& rows, std::size_t row) const {
-    if (!direction || direction->empty()) return kNan;
-    const auto dim = direction->size();
-    return dot(rows.source.vectors.subspan(row * dim, dim), *direction) - origin;
+    if (direction.empty()) return kNan;
+    const auto dim = direction.size();
+    return dot(rows.source.vectors.subspan(row * dim, dim), direction) - origin;
   }
 };
 
-// Directions of all coordinates of a scatter point; null where an analysis did not run.
-struct Directions {
-  std::array<const std::vector<double>*, 4> plane = {};  // a, b, c0, c1
-  std::vector<const std::vector<double>*> components = {};
-  std::vector<std::vector<double>> planes = {};  // axes 2i and 2i + 1 span plane i
-};
-
-Directions directions_of(const ScatterPlotInput& source, int pairs) {
-  Directions directions;
-  if (source.pca)
-    for (const auto& component : source.pca->components)
-      directions.components.push_back(&component.direction);
-  if (!source.rotation) return directions;
-  const RotationResult& rotation = *source.rotation;
-  directions.plane = {&rotation.a, &rotation.b, &rotation.c0, &rotation.c1};
-  if (pairs == 0 || rotation.a.empty() || rotation.b.empty()) return directions;
-  const OrthogonalComplement complement =
-      orthogonal_complement(source.pooled, rotation.a, rotation.b, 2 * pairs);
-  for (std::int64_t i = 0; i < complement.axes.rows / 2 * 2; ++i)
-    directions.planes.emplace_back(complement.axes.row(i),
-                                   complement.axes.row(i) + complement.axes.cols);
-  return directions;
-}
-
-void add_scatter_points(HeadKind side, const CentredRows& rows,
-                        const std::vector<std::string>& tokens,
-                        const std::vector<double>& pooled_mean, const Directions& directions,
-                        int count, std::vector<ScatterPoint>& points) {
-  std::vector<ScatterAxis> axes = {{directions.plane[0]}, {directions.plane[1]}};
-  const auto add = [&](const std::vector<double>* direction) {
-    axes.push_back({direction, direction ? dot(*direction, pooled_mean) : 0});
+// Returns the axes a, b, c0 and c1, then those of the principal components, then two axes of each
+// plane of the complement. Coordinates other than a and b are relative to the pooled mean.
+std::vector<ScatterAxis> scatter_axes(const ScatterPlotInput& source, int pairs) {
+  static const RotationResult kNoRotation;
+  const RotationResult& rotation = source.rotation ? *source.rotation : kNoRotation;
+  std::vector<ScatterAxis> axes = {{rotation.a}, {rotation.b}};
+  const auto add = [&](const std::vector<double>& direction) {
+    axes.push_back({direction, direction.empty() ? 0 : dot(direction, source.pooled.mean)});
   };
-  for (const auto* direction : {directions.plane[2], directions.plane[3]}) add(direction);
-  for (const auto* direction : directions.components) add(direction);
-  for (const auto& direction : directions.planes) add(&direction);
-  for (const auto row : evenly_spaced_rows_by_position(rows.source, count)) {
-    const auto x = project(axes, [&](const auto& axis) { return axis.coordinate(rows, row); });
-    const auto planes = x.begin() + 4 + std::ssize(directions.components);
-    points.push_back({.side = side,
-                      .position = rows.source.position[row],
-                      .token = tokens.empty() ? "" : tokens[row],
-                      .pc = {x.begin() + 4, planes},
-                      .a = x[0],
-                      .b = x[1],
-                      .c0 = x[2],
-                      .c1 = x[3],
-                      .planes = {planes, x.end()}});
-  }
+  add(rotation.c0);
+  add(rotation.c1);
+  if (source.pca)
+    for (const auto& component : source.pca->components) add(component.direction);
+  if (pairs == 0 || rotation.a.empty() || rotation.b.empty()) return axes;
+  const Matrix planes =
+      orthogonal_complement(source.pooled, rotation.a, rotation.b, 2 * pairs).axes;
+  for (std::int64_t i = 0; i < planes.rows / 2 * 2; ++i)
+    add({planes.row(i), planes.row(i) + planes.cols});
+  return axes;
 }
 
 }  // namespace
 
 std::vector<ScatterPoint> sample_scatter_points(const ScatterPlotInput& source, int per_side,
                                                 int pairs) {
-  const Directions directions = directions_of(source, pairs);
+  const auto axes = scatter_axes(source, pairs);
+  const auto components = source.pca ? std::ssize(source.pca->components) : 0;
   std::vector<ScatterPoint> points;
-  const auto& mean = source.pooled.mean;
-  add_scatter_points(HeadKind::query, source.queries, source.query_tokens, mean, directions,
-                     per_side, points);
-  add_scatter_points(HeadKind::key, source.keys, source.key_tokens, mean, directions, per_side,
-                     points);
+  for (const auto side : {HeadKind::query, HeadKind::key}) {
+    const bool query = side == HeadKind::query;
+    const CentredRows& rows = query ? source.queries : source.keys;
+    const auto& tokens = query ? source.query_tokens : source.key_tokens;
+    for (const auto row : evenly_spaced_rows_by_position(rows.source, per_side)) {
+      const auto x = project(axes, [&](const auto& axis) { return axis.coordinate(rows, row); });
+      const auto planes = x.begin() + 4 + components;
+      points.push_back({.side = side,
+                        .position = rows.source.position[row],
+                        .token = tokens.empty() ? "" : tokens[row],
+                        .pc = {x.begin() + 4, planes},
+                        .a = x[0],
+                        .b = x[1],
+                        .c0 = x[2],
+                        .c1 = x[3],
+                        .planes = {planes, x.end()}});
+    }
+  }
   return points;
 }
 

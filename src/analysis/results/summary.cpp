@@ -60,6 +60,19 @@ Json measure_means(const AnalysisRun& run, const std::vector<HeadMeasure>& measu
   return result;
 }
 
+// Returns false if the group has heads of both full-attention and sliding-window layers: their
+// profiles cover different keys and have no common mean.
+bool has_single_attention_kind(const AnalysisRun& run, const std::string& group) {
+  bool full = false;
+  bool sliding = false;
+  for (const auto& head : run.heads) {
+    if (!head.error.empty() || !is_in_head_group(head, group)) continue;
+    full = full || !head.window;
+    sliding = sliding || head.window;
+  }
+  return !(full && sliding);
+}
+
 // Means over heads of the profile's deciles, quintiles and length bins. Groups that mix full and
 // sliding attention are left out.
 Json profile_bin_means(const AnalysisRun& run) {
@@ -119,7 +132,7 @@ Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
 Json class_counts(const AnalysisRun& run, ClassCriterion by, const TaxonomyOptions& options) {
   Json counts = Json::object();
   for (const char* group : kHeadGroups)
-    for (const auto& measure : class_measures(by, options)) {
+    for (const auto& measure : class_membership_measures(by, options)) {
       const auto count = count_heads_of_class(run, measure, group);
       if (count.of == 0) continue;
       Json& entry = counts[group][measure.name];
@@ -188,59 +201,46 @@ bool is_within_chance(const HeadReport& head) {
   return head.rotation && head.rotation->null.position_r_p > kChance;
 }
 
-// Number of heads that a warning is about, and extremes over these heads.
-struct AffectedHeads {
-  std::int64_t heads = 0;
-  std::int64_t least_rows = 0;
-  std::int64_t most_rows = 0;
-  int dim = 0;
-  double by_chance = 0;  // the largest position_r_null
-
-  void add(const HeadReport& head) {
-    const auto rows = head.n_q + head.n_k;
-    least_rows = heads == 0 ? rows : std::min(least_rows, rows);
-    most_rows = std::max(most_rows, rows);
-    dim = std::max(dim, head.dim);
-    if (head.rotation && head.rotation->null.position_r > by_chance)
-      by_chance = head.rotation->null.position_r;
-    ++heads;
-  }
-};
-
 std::vector<std::string> warnings_of(const AnalysisRun& run) {
-  AffectedHeads few;
-  AffectedHeads chance;
   std::int64_t analysed = 0;
+  std::int64_t within_chance = 0;
+  std::vector<std::int64_t> few_rows;  // rows of the heads with few rows
+  int dim = 0;                         // the largest of these heads
+  double by_chance = 0;                // the largest position_r_null of these heads
   for (const auto& head : run.heads) {
     if (!head.error.empty()) continue;
     ++analysed;
-    if (has_few_rows_per_dimension(head))
-      few.add(head);
-    else if (is_within_chance(head))
-      chance.add(head);
+    if (has_few_rows_per_dimension(head)) {
+      few_rows.push_back(head.n_q + head.n_k);
+      dim = std::max(dim, head.dim);
+      if (head.rotation && head.rotation->null.position_r > by_chance)
+        by_chance = head.rotation->null.position_r;
+    } else if (is_within_chance(head)) {
+      ++within_chance;
+    }
   }
   std::vector<std::string> warnings;
-  if (few.heads > 0) {
-    const auto rows = few.least_rows == few.most_rows
-                          ? fmt::format("{}", few.least_rows)
-                          : fmt::format("{} to {}", few.least_rows, few.most_rows);
+  if (!few_rows.empty()) {
+    const auto [least, most] = std::ranges::minmax(few_rows);
+    const auto rows =
+        least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most);
     const auto reach =
-        few.by_chance > 0
+        by_chance > 0
             ? fmt::format("; correlations along a reach {:.2f} by chance, see position_r_null",
-                          few.by_chance)
+                          by_chance)
             : std::string();
     warnings.push_back(fmt::format(
         "in {} of {} heads rows are few: {} queries and keys in {} dimensions, fewer than {} per "
         "dimension{}. Capture more texts or positions",
-        few.heads, analysed, rows, few.dim, kRowsPerDimension, reach));
+        few_rows.size(), analysed, rows, dim, kRowsPerDimension, reach));
   }
-  if (chance.heads > 0)
+  if (within_chance > 0)
     warnings.push_back(fmt::format(
         "in {} of {} heads, though rows are enough, the correlation with position along a is no "
         "larger than shuffled "
         "positions give (position_r_p above {}): a and what is measured along it mean nothing "
         "there",
-        chance.heads, analysed, kChance));
+        within_chance, analysed, kChance));
   return warnings;
 }
 

@@ -99,13 +99,20 @@ void check_same_results(const std::string& folder, const Json& there, const Anal
         folder, fmt::join(differences, "; "));
 }
 
+// Returns the file names of the result tables in the folder.
+std::vector<std::string> table_files(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& [table, schema] : result_table_schemas())
+    for (const char* ending : {".csv", ".parquet"})
+      if (path_exists(folder + "/" + table + ending)) names.push_back(table + ending);
+  return names;
+}
+
 // Deletes all results: tables of an interrupted run or of other options must not remain.
 void remove_results(const std::string& folder) {
   remove_summary_file(folder);
   if (is_statistics_folder(folder)) return;  // its own tables have some of the same names
-  for (const auto& [name, schema] : result_table_schemas())
-    for (const char* ending : {".csv", ".parquet"})
-      std::filesystem::remove(folder + "/" + name + ending);
+  for (const auto& name : table_files(folder)) std::filesystem::remove(folder + "/" + name);
 }
 
 constexpr char kStaging[] = ".new";
@@ -148,15 +155,6 @@ class StagedTables {
   std::string target_;
   FileLock lock_;
 };
-
-// Sizes and checksums of the result tables in the folder.
-FileList list_tables(const std::string& folder) {
-  std::vector<std::string> names;
-  for (const auto& [table, schema] : result_table_schemas())
-    for (const char* ending : {".csv", ".parquet"})
-      if (path_exists(folder + "/" + table + ending)) names.push_back(table + ending);
-  return list_files(folder, names);
-}
 
 // ---- Adding analyses to an existing folder; the options must match ----
 
@@ -254,12 +252,6 @@ void write_tables(const std::string& folder, const std::vector<ResultTable>& tab
   });
 }
 
-// The error without the path of the head's file: equal for heads that fail for the same reason.
-std::string error_without_path(const std::string& error) {
-  const auto end = error.find(".parquet: ");
-  return end == std::string::npos ? error : error.substr(end);
-}
-
 }  // namespace
 
 void remove_summary_file(const std::string& folder) {
@@ -292,7 +284,7 @@ void write_results(const std::string& path_or_address, const AnalysisRun& run,
     merge_summary(earlier, summary);
     if (earlier.is_null()) remove_results(folder);
     staged.move_into_place();
-    summary["files"] = to_json(list_tables(folder));
+    summary["files"] = to_json(list_files(folder, table_files(folder)));
     write_file(folder + "/timings.json", timings(run, seconds_since(begun)).dump(2) + "\n");
     write_file(folder + "/" + kSummaryFile,
                summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
@@ -309,7 +301,10 @@ void report_failed_heads(const AnalysisRun& run, const std::string& folder) {
       if (head.error.empty()) continue;
       ++failed;
       if (head.error_kind == ErrorKind::failure) kind = ErrorKind::failure;
-      by_reason[error_without_path(head.error)].push_back(&head);
+      // Without the path of the head's file, the text is equal for heads with the same reason.
+      const auto end_of_path = head.error.find(".parquet: ");
+      by_reason[end_of_path == std::string::npos ? head.error : head.error.substr(end_of_path)]
+          .push_back(&head);
     }
     if (failed == 0) return;
     for (const auto& [reason, heads] : by_reason)

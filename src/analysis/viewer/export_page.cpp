@@ -17,6 +17,9 @@
 #include "qkscope/experimental/text.h"
 
 namespace qkscope {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunHead, run, layer, head)
+
 namespace {
 
 constexpr double kOverviewShare = 0.4;      // largest share of the budget that overviews may take
@@ -58,10 +61,6 @@ Json row_json(const AttentionRow& row) {
           {"top_weights", pack_base64(weights)},
           {"attended", pack_base64(row.attended_by_frequency)},
           {"mean", pack_base64(row.mean_by_frequency)}};
-}
-
-Json run_head_json(const RunHead& head) {
-  return {{"run", head.run}, {"layer", head.layer}, {"head", head.head}};
 }
 
 // Encodes a downsampled attention matrix with at most `most` cells per side as base64.
@@ -145,7 +144,7 @@ class PageExport {
       auto& attention = session_.attention(head);
       while (attention.extend_overview(1.0) < 1.0) {
       }
-      overviews.push_back(run_head_json(head));
+      overviews.push_back(Json(head));
       overviews.back()["largest"] = overview_json(attention, CellValue::largest, most);
       overviews.back()["sum"] = overview_json(attention, CellValue::sum, most);
     }
@@ -172,7 +171,7 @@ class PageExport {
       Json by_query = Json::object();
       for (const auto query : queries)
         by_query[std::to_string(query)] = row_json(session_.row(head, query));
-      stored.push_back(run_head_json(head));
+      stored.push_back(Json(head));
       stored.back()["rows"] = std::move(by_query);
     }
     data_["stored"]["queries"] = queries;

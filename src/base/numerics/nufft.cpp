@@ -135,6 +135,7 @@ HWY_INLINE Vector powers_at_midpoints(const FourComplex* signal, const std::uint
 // steps; lanes are `apart` half steps apart. Not inlined, to keep the hot loop short.
 HWY_NOINLINE void append_peaks_above(std::int64_t half, std::int64_t apart, Vector power,
                                      float least, std::vector<PeakCandidate>& found) {
+  if (hn::AllFalse(Four(), hn::Gt(power, hn::Set(Four(), least)))) return;
   float powers[4];
   hn::StoreU(power, Four(), powers);
   for (int i = 0; i < 4; ++i)
@@ -147,20 +148,23 @@ HWY_NOINLINE void append_peaks_above(std::int64_t half, std::int64_t apart, Vect
 void find_peaks(const FourComplex* signal, const NufftTables& tables, const float* largest,
                 float least, float near, std::vector<PeakCandidate>& found) {
   const auto blocks = static_cast<std::int64_t>(tables.fft->block_count());
-  for (std::int64_t vector = 0; vector < 4 * blocks; ++vector) {
-    if (!(std::max(largest[vector], largest[vector + 4]) > near)) continue;
-    const std::int64_t block = vector / 4;
-    const std::size_t v = as_index(vector % 4);
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const float* const highest = largest + 4 * block;
+    const Vector of_both = hn::Max(hn::Load(Four(), highest), hn::Load(Four(), highest + 4));
+    if (hn::AllFalse(Four(), hn::Gt(of_both, hn::Set(Four(), near)))) continue;
     const std::uint32_t* const places = tables.places.data() + NufftTables::kMarginBlocks + block;
-    const Vector gain = load_four_floats(tables.gains_of_block(block)[v]);
-    const Vector gain_after = load_four_floats(tables.gains_of_block(block + 1)[v]);
-    const Vector here = hn::Mul(powers_at_points(signal[places[0] + v]), gain);
-    const Vector mean = hn::Mul(hn::Set(Four(), 0.5F), hn::Add(gain, gain_after));
-    const Vector between =
-        hn::Mul(powers_at_midpoints(signal, places, v, tables.halfway.data()), mean);
-    const auto half = 2 * (block + 4 * static_cast<std::int64_t>(v) * blocks);
-    append_peaks_above(half, 2 * blocks, here, least, found);
-    append_peaks_above(half + 1, 2 * blocks, between, least, found);
+    for (std::size_t v = 0; v < 4; ++v) {
+      if (!(std::max(highest[v], highest[v + 4]) > near)) continue;
+      const Vector gain = load_four_floats(tables.gains_of_block(block)[v]);
+      const Vector gain_after = load_four_floats(tables.gains_of_block(block + 1)[v]);
+      const Vector here = hn::Mul(powers_at_points(signal[places[0] + v]), gain);
+      const Vector mean = hn::Mul(hn::Set(Four(), 0.5F), hn::Add(gain, gain_after));
+      const Vector between =
+          hn::Mul(powers_at_midpoints(signal, places, v, tables.halfway.data()), mean);
+      const auto half = 2 * (block + 4 * static_cast<std::int64_t>(v) * blocks);
+      append_peaks_above(half, 2 * blocks, here, least, found);
+      append_peaks_above(half + 1, 2 * blocks, between, least, found);
+    }
   }
 }
 

@@ -138,22 +138,38 @@ void add_scaled_kernel(double factor, std::span<const double> x, std::span<doubl
                     [&](Vector to, Vector value) HWY_ATTR { return hn::MulAdd(by, value, to); });
 }
 
+// Adds kRows rows at a time, so that sums are loaded and stored less often.
+template <int kRows>
+HWY_INLINE void add_weighted_rows(const WeightedRow* rows, std::int64_t cols, double* sums) {
+  const auto add = [&](auto d, std::int64_t j) HWY_ATTR {
+    auto first = hn::LoadU(d, sums + j);
+    auto second = hn::LoadU(d, sums + cols + j);
+    auto third = hn::LoadU(d, sums + 2 * cols + j);
+#pragma GCC unroll 4
+    for (int row = 0; row < kRows; ++row) {
+      const auto x = hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, decltype(d)>(), rows[row].x + j));
+      const auto weighted = hn::Mul(hn::Set(d, rows[row].weight), x);
+      first = hn::Add(first, weighted);
+      second = hn::MulAdd(hn::Set(d, rows[row].moment), x, second);
+      third = hn::MulAdd(weighted, x, third);
+    }
+    hn::StoreU(first, d, sums + j);
+    hn::StoreU(second, d, sums + cols + j);
+    hn::StoreU(third, d, sums + 2 * cols + j);
+  };
+  std::int64_t j = 0;
+  for (; j + kLanes <= cols; j += kLanes) add(Doubles(), j);
+  for (; j < cols; ++j) add(hn::CappedTag<double, 1>(), j);
+}
+
 void compute_weighted_sums_kernel(std::span<const WeightedRow> rows, std::int64_t cols,
                                   double* sums) {
+  constexpr std::size_t kTogether = 4;
   std::fill_n(sums, 3 * cols, 0.0);
-  for (const WeightedRow& row : rows) {
-    const auto add = [&](auto d, std::int64_t j) HWY_ATTR {
-      const auto x = hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, decltype(d)>(), row.x + j));
-      const auto weighted = hn::Mul(hn::Set(d, row.weight), x);
-      const auto sum = [&](int k) HWY_ATTR { return hn::LoadU(d, sums + k * cols + j); };
-      hn::StoreU(hn::Add(sum(0), weighted), d, sums + j);
-      hn::StoreU(hn::MulAdd(hn::Set(d, row.moment), x, sum(1)), d, sums + cols + j);
-      hn::StoreU(hn::MulAdd(weighted, x, sum(2)), d, sums + 2 * cols + j);
-    };
-    std::int64_t j = 0;
-    for (; j + kLanes <= cols; j += kLanes) add(Doubles(), j);
-    for (; j < cols; ++j) add(hn::CappedTag<double, 1>(), j);
-  }
+  for (std::size_t i = 0; i < rows.size(); i += kTogether)
+    dispatch_constant_count<kTogether>(std::ssize(rows.subspan(i)), [&](auto count) HWY_ATTR {
+      add_weighted_rows<count>(rows.data() + i, cols, sums);
+    });
 }
 
 void add_column_sums_kernel(const float* rows, std::int64_t count, std::span<double> sums) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <limits>
 
+#include <arrow/util/crc32.h>
 #include <fmt/format.h>
 
 #include "base/core/error.h"
@@ -45,23 +46,6 @@ constexpr std::uint16_t kVersion = 20;      // ZIP version needed to extract: 2.
 constexpr std::uint16_t kDate = 0x21;       // always 1980-01-01: equal content gives equal bytes
 constexpr std::uint16_t kPadding = 0x4246;  // id of the extra field, "FB" as in PyTorch
 
-constexpr std::array<std::uint32_t, 256> crc_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < 256; ++i) {
-    std::uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit) value = value >> 1 ^ (value & 1 ? 0xEDB88320u : 0);
-    table[i] = value;
-  }
-  return table;
-}
-
-std::uint32_t crc32_of(std::string_view bytes) {
-  static constexpr auto kTable = crc_table();
-  std::uint32_t crc = 0xFFFFFFFFu;
-  for (const char c : bytes) crc = kTable[(crc ^ static_cast<unsigned char>(c)) & 0xFF] ^ crc >> 8;
-  return ~crc;
-}
-
 // Appends unsigned integers, each in the size of its type.
 template <typename... Values>
 void put_little_endian(std::string& out, Values... values) {
@@ -83,8 +67,8 @@ class ZipFile {
  public:
   // Aligns the content to 64 bytes, so that a reader may map it into memory.
   void add(const std::string& name, std::string_view content) {
-    const Member member{name, crc32_of(content), to_uint32(content.size()),
-                        to_uint32(bytes_.size())};
+    const Member member{name, arrow::internal::crc32(0, content.data(), content.size()),
+                        to_uint32(content.size()), to_uint32(bytes_.size())};
     constexpr std::size_t kHeader = 30;
     const auto unaligned = (bytes_.size() + kHeader + name.size() + 4) % kAlignment;
     const auto padding = static_cast<std::uint16_t>(unaligned == 0 ? 0 : kAlignment - unaligned);

@@ -1,10 +1,12 @@
 #include "capture/format/examples.h"
 
+#include <algorithm>
 #include <initializer_list>
 
 #include <arrow/api.h>
 
 #include "base/io/arrow_error.h"
+#include "base/io/mapped_file.h"
 #include "base/tables/parquet_stream.h"
 
 namespace qkscope {
@@ -47,6 +49,17 @@ void OrderedExampleReader::add(SegmentCursor cursor) {
     order_.emplace(row, std::move(cursor));
     return;
   }
+}
+
+void for_each_example(const std::vector<Journal>& parts,
+                      const std::function<void(const ExampleRecord&)>& take) {
+  for (const auto& part : parts)
+    for (const auto& entry : part.entries())
+      SegmentReader(part.segment_path(entry.segment), part.manifest().groups.size()).check_index();
+  constexpr std::size_t kMostOpen = 256;  // segments
+  SegmentCache segments(parts, std::min(available_file_descriptors() / 2, kMostOpen));
+  OrderedExampleReader examples(segments);
+  while (examples.next()) take(examples.example());
 }
 
 struct ExamplesWriter::State {

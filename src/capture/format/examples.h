@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -63,6 +64,10 @@ class OrderedExampleReader {
   std::shared_ptr<const SegmentReader> segment_;
   std::size_t number_ = 0;
 };
+
+// Visits the examples of all parts in dataset order, after checking all parts for damage.
+void for_each_example(const std::vector<Journal>& parts,
+                      const std::function<void(const ExampleRecord&)>& take);
 
 // Writes examples.parquet.
 class ExamplesWriter {

@@ -279,9 +279,4 @@ void verify_new_segments(std::span<PartVerification> parts) {
   }
 }
 
-void verify_part(const Journal& journal) {
-  PartVerification part{&journal};
-  verify_new_segments({&part, 1});
-}
-
 }  // namespace qkscope

@@ -100,7 +100,4 @@ struct PartVerification {
 // shard. Reads segments in parallel. Throws a bad-input error that names the damaged segment.
 void verify_new_segments(std::span<PartVerification> parts);
 
-// Verifies all segments of one part.
-void verify_part(const Journal& journal);
-
 }  // namespace qkscope

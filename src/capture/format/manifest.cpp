@@ -218,49 +218,37 @@ Metadata Manifest::file_metadata(const HeadGroup& group, std::int64_t head) cons
   return all;
 }
 
+// Fields without limits; the others are checked.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Manifest, identity, config_hash, token_strings, metadata,
+                                   model_name, model_metadata, repo, branch)
+
 Json to_json(const Manifest& manifest) {
-  Json groups = Json::array();
-  for (const auto& group : manifest.groups) groups.push_back(group_to_json(group));
+  Json json = manifest;
+  json["head_dim"] = manifest.head_dim;
+  json["heads_per_key_head"] = manifest.heads_per_key_head;
+  json["row_group_size"] = manifest.row_group_size;
+  json["private"] = manifest.private_repo;
+  json["groups"] = Json::array();
+  for (const auto& group : manifest.groups) json["groups"].push_back(group_to_json(group));
   const auto& sampler = manifest.sampler;
-  return {{"identity", manifest.identity},
-          {"config_hash", manifest.config_hash},
-          {"head_dim", manifest.head_dim},
-          {"heads_per_key_head", manifest.heads_per_key_head},
-          {"row_group_size", manifest.row_group_size},
-          {"token_strings", manifest.token_strings},
-          {"sampler",
-           {{"type", sampler_type_name(sampler.type)},
-            {"base_rate", sampler.base_rate},
-            {"min_bucket_size", sampler.min_bucket_size},
-            {"max_rows", value_or_null(sampler.max_rows)}}},
-          {"groups", groups},
-          {"metadata", manifest.metadata},
-          {"model_name", manifest.model_name},
-          {"model_metadata", manifest.model_metadata},
-          {"repo", manifest.repo},
-          {"branch", manifest.branch},
-          {"private", manifest.private_repo}};
+  json["sampler"] = {{"type", sampler_type_name(sampler.type)},
+                     {"base_rate", sampler.base_rate},
+                     {"min_bucket_size", sampler.min_bucket_size},
+                     {"max_rows", value_or_null(sampler.max_rows)}};
+  return json;
 }
 
 Manifest manifest_from_json(const Json& json, const std::string& where) {
-  Manifest manifest;
-  manifest.identity = json.at("identity");
-  manifest.config_hash = json.at("config_hash");
+  auto manifest = json.get<Manifest>();
   const auto integer = [&](const char* name) {
     return parse_integer_value<std::int64_t>(json.at(name), where);
   };
   manifest.head_dim = integer("head_dim");
   manifest.heads_per_key_head = integer("heads_per_key_head");
   manifest.row_group_size = integer("row_group_size");
-  manifest.token_strings = json.at("token_strings");
   manifest.sampler = sampler_from_json(json.at("sampler"), where);
   for (const auto& group : json.at("groups"))
     manifest.groups.push_back(group_from_json(group, where));
-  manifest.metadata = json.at("metadata").get<Metadata>();
-  manifest.model_name = json.at("model_name");
-  manifest.model_metadata = json.at("model_metadata");
-  manifest.repo = json.at("repo");
-  manifest.branch = json.at("branch");
   manifest.private_repo = json.value("private", false);
   check_identity(manifest.identity, where);
   check_numbers(manifest, where);

@@ -107,11 +107,8 @@ std::optional<StoredRun::ActiveRun> StoredRun::parse_active_run(
     if (json.at("format") != kRunFormat)
       bad_input("{}: another version of qkscope began this run; start again with --overwrite",
                 where);
-    ActiveRun active{.number = newest->number,
-                     .run = json.at("run"),
-                     .kind = json.at("kind"),
-                     .shards = json.at("shards"),
-                     .manifest = json.at("manifest")};
+    auto active = json.get<ActiveRun>();
+    active.number = newest->number;
     if (active.run == folder_.manifest().run) return {};  // finished or overwritten
     return active;
   } catch (const Json::exception& error) {
@@ -171,11 +168,8 @@ void StoredRun::begin_or_join_run(const Manifest& manifest, const Shard& shard, 
             .kind = kind_,
             .shards = shard.count,
             .manifest = manifest_file_content(manifest)};
-    const Json json = {{"format", kRunFormat},
-                       {"run", run_.run},
-                       {"kind", run_.kind},
-                       {"shards", run_.shards},
-                       {"manifest", run_.manifest}};
+    Json json = run_;
+    json["format"] = kRunFormat;
     const auto name = numbered_object_name(runs_prefix(), run_.number);
     const auto text = json.dump(1) + "\n";
     if (folder_.store().put_if_absent(name, text)) {

@@ -81,6 +81,8 @@ class StoredRun {
     std::string kind;
     std::int64_t shards = 0;
     std::string manifest;  // content of manifest.json
+
+    NLOHMANN_DEFINE_TYPE_INTRUSIVE(ActiveRun, run, kind, shards, manifest)
   };
 
   std::optional<ActiveRun> find_active_run() const;

@@ -88,18 +88,13 @@ std::string_view outcome_name(CaptureResult::Outcome outcome) {
   return kNames[static_cast<std::size_t>(outcome)];
 }
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CaptureResult, examples, tokens, rows, non_finite, seconds,
+                                   load_seconds, forward_seconds, input_seconds, assembly_seconds)
+
 std::string result_json(const CaptureResult& result) {
   return translate_exceptions([&] {
-    const Json json = {{"outcome", outcome_name(result.outcome)},
-                       {"examples", result.examples},
-                       {"tokens", result.tokens},
-                       {"rows", result.rows},
-                       {"non_finite", result.non_finite},
-                       {"seconds", result.seconds},
-                       {"load_seconds", result.load_seconds},
-                       {"forward_seconds", result.forward_seconds},
-                       {"input_seconds", result.input_seconds},
-                       {"assembly_seconds", result.assembly_seconds}};
+    Json json = result;
+    json["outcome"] = outcome_name(result.outcome);
     return json.dump(2);
   });
 }

@@ -14,30 +14,15 @@
 #include "base/core/log.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
-#include "capture/format/segment.h"
 #include "capture/format/stored_run.h"
-#include "capture/run/batch_workers.h"
+#include "capture/run/batch_reader.h"
 #include "capture/run/example_source.h"
-#include "capture/writer/capture_part.h"
+#include "capture/writer/assemble.h"
 #include "engine/device/backend.h"
 #include "qkscope/experimental/log.h"
 
 namespace qkscope {
 namespace {
-
-// Skips the first `count` examples that the journal lists.
-void skip_journal_examples(const Journal& journal, std::int64_t count, ExampleSource& source) {
-  for (const auto& entry : journal.entries()) {
-    if (count == 0) return;
-    const SegmentReader segment(journal.segment_path(entry.segment),
-                                journal.manifest().groups.size());
-    segment.check_index();
-    auto examples = segment.read_example_table();
-    if (std::ssize(examples) > count) examples.resize(static_cast<std::size_t>(count));
-    source.skip_stored_examples(examples);
-    count -= std::ssize(examples);
-  }
-}
 
 class CaptureRun {
  public:
@@ -70,7 +55,9 @@ class CaptureRun {
       most_examples_ = std::max(most_examples_, companion_->examples());
       shared_examples_ = std::min(shared_examples_, companion_->examples());
     }
-    skip_journal_examples(journal, shared_examples_, source);
+    for_each_example({journal}, [&, left = shared_examples_](const ExampleRecord& example) mutable {
+      if (left-- > 0) source.skip_stored_example(example);
+    });
     BatchReader reader(plan_, source, options_.stop);  // reads while the model loads
     log_milestone("the texts are being read");
     std::unique_ptr<LoadedCheckpoint> model;

@@ -75,6 +75,10 @@ double count_layer_weights(const ModelConfig& model, const LayerConfig& layer) {
 
 }  // namespace
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DryRun, examples, truncated, dropped_chunks, tokens, longest,
+                                   files, rows, bytes, flop, weight_bytes, activation_bytes,
+                                   largest_batch)
+
 double count_attended_pairs(std::int64_t length, std::int64_t window, std::int64_t chunk) {
   if (chunk > 0 && chunk < length)
     return to_double(length / chunk) * count_attended_pairs(chunk, window, 0) +
@@ -139,30 +143,19 @@ std::string plan_json(const CapturePlan& made, const DryRun& dry) {
     if (layer.is_null()) layer = {{"q", Json::array()}, {"k", Json::array()}};
     layer[group.kind == HeadKind::query ? "q" : "k"] = group.heads;
   }
-  const Json json = {{"model", plan.config.model.name},
-                     {"data_root", plan.config.output.data_root},
-                     {"heads", heads},
-                     {"eligible_layers", plan.selection.eligible_layers},
-                     {"excluded_layers", plan.selection.excluded_layers},
-                     {"head_sampling", plan.selection.metadata},
-                     {"examples", dry.examples},
-                     {"truncated", dry.truncated},
-                     {"dropped_chunks", dry.dropped_chunks},
-                     {"tokens", dry.tokens},
-                     {"longest", dry.longest},
-                     {"files", dry.files},
-                     {"rows", dry.rows},
-                     {"bytes", dry.bytes},
-                     {"flop", dry.flop},
-                     {"device", device_name(plan.backend.device)},
-                     {"dtype", dtype_name(plan.backend.dtype)},
-                     {"memory", dry.weight_bytes + dry.activation_bytes},
-                     {"weight_bytes", dry.weight_bytes},
-                     {"weights_stream", plan.memory.streams()},
-                     {"activation_bytes", dry.activation_bytes},
-                     {"largest_batch", dry.largest_batch},
-                     {"device_bytes", plan.memory.available},
-                     {"config_hash", plan.manifest.config_hash}};
+  Json json = dry;
+  json.update(Json{{"model", plan.config.model.name},
+                   {"data_root", plan.config.output.data_root},
+                   {"heads", heads},
+                   {"eligible_layers", plan.selection.eligible_layers},
+                   {"excluded_layers", plan.selection.excluded_layers},
+                   {"head_sampling", plan.selection.metadata},
+                   {"device", device_name(plan.backend.device)},
+                   {"dtype", dtype_name(plan.backend.dtype)},
+                   {"memory", dry.weight_bytes + dry.activation_bytes},
+                   {"weights_stream", plan.memory.streams()},
+                   {"device_bytes", plan.memory.available},
+                   {"config_hash", plan.manifest.config_hash}});
   return translate_exceptions([&] { return json.dump(2); });
 }
 

@@ -201,24 +201,22 @@ ExampleRecord ExampleSource::make_example_record() const {
   return record;
 }
 
-void ExampleSource::skip_stored_examples(const std::vector<ExampleRecord>& done) {
-  for (const auto& stored : done) {
-    // Nothing is tokenized here: documents without stored chunks are assumed to be too short.
-    bool there = !encoded_ && document_.row == stored.row;
-    while (!there && read_document())
-      there = document_.row >= stored.row || tokenizer_config_.chunk.size == 0;
-    const auto found = make_example_record();
-    if (!there || found.row != stored.row || found.key != stored.key || found.text != stored.text)
-      bad_input(
-          "{}: the dataset changed since this run began: row {} was example {}, now it is {}; "
-          "start again with --overwrite",
-          options_.path, stored.row, quote_text(stored.source_id),
-          !there                    ? "missing"
-          : found.key == stored.key ? "another text"
-                                    : quote_text(found.source_id));
-    ++next_chunk_;
-    ++examples_;
-  }
+void ExampleSource::skip_stored_example(const ExampleRecord& stored) {
+  // Documents are not tokenized here: those without stored chunks are assumed to be too short.
+  bool there = !encoded_ && document_.row == stored.row;
+  while (!there && read_document())
+    there = document_.row >= stored.row || tokenizer_config_.chunk.size == 0;
+  const auto found = make_example_record();
+  if (!there || found.row != stored.row || found.key != stored.key || found.text != stored.text)
+    bad_input(
+        "{}: the dataset changed since this run began: row {} was example {}, now it is {}; "
+        "start again with --overwrite",
+        options_.path, stored.row, quote_text(stored.source_id),
+        !there                    ? "missing"
+        : found.key == stored.key ? "another text"
+                                  : quote_text(found.source_id));
+  ++next_chunk_;
+  ++examples_;
 }
 
 std::int64_t ExampleSource::count_examples() const {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/core/error.h"
-#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/file_list.h"
 #include "base/io/folder.h"
@@ -20,86 +19,73 @@ using Scheme = KeyReplacement::Scheme;
 using Scale = KeyReplacement::Scale;
 using Rule = KeptKeys::Rule;
 
-// Names of the enumerators of T in files and configurations.
-template <typename T, std::size_t N>
-using NameTable = std::array<std::pair<T, const char*>, N>;
+// Names of the enumerators of T in files and configurations, in the order of their declaration.
 template <typename T>
-constexpr int kNames = 0;
+constexpr std::array<const char*, 0> kNames = {};
 template <>
-constexpr NameTable<Scheme, 3> kNames<Scheme> = {
-    {{Scheme::fp8, "fp8"}, {Scheme::int8, "int8"}, {Scheme::int4, "int4"}}};
+constexpr std::array<const char*, 3> kNames<Scheme> = {"fp8", "int8", "int4"};
 template <>
-constexpr NameTable<Scale, 5> kNames<Scale> = {{{Scale::channel, "channel"},
-                                                {Scale::token, "token"},
-                                                {Scale::group, "group"},
-                                                {Scale::head, "head"},
-                                                {Scale::exported, "exported"}}};
+constexpr std::array<const char*, 5> kNames<Scale> = {"channel", "token", "group", "head",
+                                                      "exported"};
 template <>
-constexpr NameTable<Rule, 3> kNames<Rule> = {{{Rule::ends, "ends"},
-                                              {Rule::short_keys, "short_keys"},
-                                              {Rule::filtered_keys, "filtered_keys"}}};
+constexpr std::array<const char*, 3> kNames<Rule> = {"ends", "short_keys", "filtered_keys"};
 template <>
-constexpr NameTable<VectorKind, 3> kNames<VectorKind> = {
-    {{VectorKind::query, "q"}, {VectorKind::key, "k"}, {VectorKind::value, "v"}}};
+constexpr std::array<const char*, 3> kNames<VectorKind> = {"q", "k", "v"};
 template <>
-constexpr NameTable<VectorStage, 2> kNames<VectorStage> = {
-    {{VectorStage::pre, "pre"}, {VectorStage::post, "post"}}};
+constexpr std::array<const char*, 2> kNames<VectorStage> = {"pre", "post"};
+
+// Thrown for a name in JSON that no enumerator has.
+struct UnknownName {
+  std::string name;
+};
+
+}  // namespace
+
+// ---- Conversions that nlohmann::json finds by argument-dependent lookup
 
 template <typename T>
-std::string name_of(T value) {
-  return std::ranges::find(kNames<T>, value, &std::pair<T, const char*>::first)->second;
+requires(!kNames<T>.empty()) void to_json(Json& json, T value) {
+  json = kNames<T>[static_cast<std::size_t>(value)];
 }
-
 template <typename T>
-T from_name(const Json& name, const std::string& where) {
-  if (const auto value = enumerator_from_name<T>(name.get<std::string>())) return *value;
-  bad_input("{}: settings: {} is not known; the file is damaged or of a newer version", where,
-            quote_text(name.get<std::string>()));
+requires(!kNames<T>.empty()) void from_json(const Json& json, T& value) {
+  const auto found = enumerator_from_name<T>(json.get<std::string>());
+  if (!found) throw UnknownName{json.get<std::string>()};
+  value = *found;
 }
-
-template <typename T>
-std::vector<T> from_list(const Json& names, const std::string& where) {
-  return project(names, [&](const Json& name) { return from_name<T>(name, where); });
+inline void to_json(Json& json, const LayerHead& head) {
+  json = {head.layer, head.head};
 }
+inline void from_json(const Json& json, LayerHead& head) {
+  json.at(0).get_to(head.layer);
+  json.at(1).get_to(head.head);
+}
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(KeyReplacement, name, scheme, scale, group)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(KeptKeys, name, rule, first, last, share)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StatisticsSettings, kinds, stages, first, buckets, bucket_size,
+                                   bucket_covariance, window, columns, kl, keep, retrieval,
+                                   min_match)
 
-StatisticsSettings parse_settings(const Json& json, const std::string& where) {
-  StatisticsSettings settings;
+namespace {
+
+StatisticsSettings parse_settings(const Json& json) {
+  auto settings = json.get<StatisticsSettings>();
   settings.moments = settings.near_keys = settings.all_keys = false;
   for (const auto& group : json.at("groups")) {
     settings.moments = settings.moments || group == "A";
     settings.near_keys = settings.near_keys || group == "B";
     settings.all_keys = settings.all_keys || group == "C";
   }
-  settings.kinds = from_list<VectorKind>(json.at("kinds"), where);
-  settings.stages = from_list<VectorStage>(json.at("stages"), where);
   if (!json.at("layers").is_null())
     settings.layers = json.at("layers").get<std::vector<std::int64_t>>();
-  json.at("first").get_to(settings.first);
-  json.at("buckets").get_to(settings.buckets);
-  json.at("bucket_size").get_to(settings.bucket_size);
-  settings.bucket_covariance = from_list<VectorKind>(json.at("bucket_covariance"), where);
-  json.at("window").get_to(settings.window);
   json.at("stream").at(0).get_to(settings.stream_first);
   json.at("stream").at(1).get_to(settings.stream_last);
-  for (const auto& head : json.at("columns"))
-    settings.columns.push_back({head.at(0).get<std::int64_t>(), head.at(1).get<std::int64_t>()});
-  for (const auto& item : json.at("kl"))
-    settings.kl.push_back(
-        {from_name<Scheme>(item.at("scheme"), where), from_name<Scale>(item.at("scale"), where),
-         item.at("group").get<std::int64_t>(), item.at("name").get<std::string>()});
-  for (const auto& item : json.at("keep"))
-    settings.keep.push_back({from_name<Rule>(item.at("rule"), where),
-                             item.at("first").get<std::int64_t>(),
-                             item.at("last").get<std::int64_t>(), item.at("share").get<double>(),
-                             item.at("name").get<std::string>()});
   // statistics_settings_to_json() leaves out these keys when they have their default.
   settings.fp8_scales = json.value("fp8_scales", "");
   settings.q_filters = json.value("q_filters", "");
   settings.exact_rows = json.value("exact_rows", std::int64_t{0});
   settings.all_keys_rows = json.value("all_keys_rows", 1.0);
   settings.seed = json.value("seed", std::int64_t{0});
-  json.at("retrieval").get_to(settings.retrieval);
-  json.at("min_match").get_to(settings.min_match);
   return settings;
 }
 
@@ -136,9 +122,9 @@ void check_files(const std::string& folder) {
 
 template <typename T>
 std::optional<T> enumerator_from_name(std::string_view name) {
-  for (const auto& [value, known] : kNames<T>)
-    if (name == known) return value;
-  return {};
+  const auto found = std::ranges::find(kNames<T>, name);
+  if (found == kNames<T>.end()) return {};
+  return static_cast<T>(found - kNames<T>.begin());
 }
 template std::optional<Scheme> enumerator_from_name(std::string_view name);
 template std::optional<Scale> enumerator_from_name(std::string_view name);
@@ -146,40 +132,13 @@ template std::optional<VectorKind> enumerator_from_name(std::string_view name);
 template std::optional<VectorStage> enumerator_from_name(std::string_view name);
 
 Json statistics_settings_to_json(const StatisticsSettings& settings) {
-  Json groups = Json::array();
-  if (settings.moments) groups.push_back("A");
-  if (settings.near_keys) groups.push_back("B");
-  if (settings.all_keys) groups.push_back("C");
-  Json columns = Json::array();
-  for (const auto& head : settings.columns) columns.push_back({head.layer, head.head});
-  Json kl = Json::array();
-  for (const auto& replacement : settings.kl)
-    kl.push_back({{"name", replacement.name},
-                  {"scheme", name_of(replacement.scheme)},
-                  {"scale", name_of(replacement.scale)},
-                  {"group", replacement.group}});
-  Json keep = Json::array();
-  for (const auto& kept : settings.keep)
-    keep.push_back({{"name", kept.name},
-                    {"rule", name_of(kept.rule)},
-                    {"first", kept.first},
-                    {"last", kept.last},
-                    {"share", kept.share}});
-  Json json = {{"groups", std::move(groups)},
-               {"kinds", project(settings.kinds, name_of<VectorKind>)},
-               {"stages", project(settings.stages, name_of<VectorStage>)},
-               {"layers", settings.layers ? Json(*settings.layers) : Json()},
-               {"first", settings.first},
-               {"buckets", settings.buckets},
-               {"bucket_size", settings.bucket_size},
-               {"bucket_covariance", project(settings.bucket_covariance, name_of<VectorKind>)},
-               {"window", settings.window},
-               {"stream", {settings.stream_first, settings.stream_last}},
-               {"columns", std::move(columns)},
-               {"kl", std::move(kl)},
-               {"keep", std::move(keep)},
-               {"retrieval", settings.retrieval},
-               {"min_match", settings.min_match}};
+  Json json = settings;
+  json["groups"] = Json::array();
+  if (settings.moments) json["groups"].push_back("A");
+  if (settings.near_keys) json["groups"].push_back("B");
+  if (settings.all_keys) json["groups"].push_back("C");
+  json["layers"] = settings.layers ? Json(*settings.layers) : Json();
+  json["stream"] = {settings.stream_first, settings.stream_last};
   if (!settings.fp8_scales.empty()) json["fp8_scales"] = settings.fp8_scales;
   if (!settings.q_filters.empty()) json["q_filters"] = settings.q_filters;
   if (settings.exact_rows > 0) json["exact_rows"] = settings.exact_rows;
@@ -192,7 +151,10 @@ Json statistics_settings_to_json(const StatisticsSettings& settings) {
 
 StatisticsSettings statistics_settings_from_json(const Json& json, const std::string& where) {
   try {
-    return parse_settings(json, where);
+    return parse_settings(json);
+  } catch (const UnknownName& unknown) {
+    bad_input("{}: settings: {} is not known; the file is damaged or of a newer version", where,
+              quote_text(unknown.name));
   } catch (const Json::exception& error) {
     bad_input("{}: settings of the statistics: {}; the file is damaged", where, error.what());
   }

@@ -1,11 +1,10 @@
-#include "capture/stats_run/attention_measures.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
+#include "capture/stats_run/stats_pass.h"
 
 namespace qkscope {
 namespace {

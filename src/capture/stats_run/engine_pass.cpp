@@ -1,9 +1,8 @@
-#include "capture/stats_run/engine_pass.h"
-
 #include <algorithm>
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "capture/stats_run/stats_pass.h"
 #include "capture/writer/part_writer.h"
 
 namespace qkscope {

@@ -13,7 +13,7 @@
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "base/tables/empty_table.h"
-#include "capture/stats_run/engine_pass.h"
+#include "capture/stats_run/stats_pass.h"
 #include "engine/forward/forward.h"
 #include "engine/model/model_config.h"
 #include "engine/statistics/attention_sums.h"

@@ -1,5 +1,3 @@
-#include "capture/stats_run/retrieval.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -8,6 +6,7 @@
 #include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/io/json.h"
+#include "capture/stats_run/stats_plan.h"
 #include "engine/forward/forward.h"
 #include "qkscope/tokenizer.h"
 

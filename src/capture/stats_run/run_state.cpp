@@ -1,5 +1,3 @@
-#include "capture/stats_run/run_state.h"
-
 #include <cstring>
 #include <span>
 #include <type_traits>
@@ -10,6 +8,7 @@
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
 #include "capture/stats_format/stats_file.h"
+#include "capture/stats_run/stats_pass.h"
 
 namespace qkscope {
 namespace {

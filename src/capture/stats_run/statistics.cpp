@@ -101,14 +101,13 @@ StatsPlan make_stats_plan(const StatsConfig& config, const ComputeOptions& compu
   });
 }
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StatsResult, examples, tokens, seconds, load_seconds,
+                                   forward_seconds)
+
 std::string result_json(const StatsResult& result) {
   return translate_exceptions([&] {
-    const Json json = {{"outcome", outcome_name(result.outcome)},
-                       {"examples", result.examples},
-                       {"tokens", result.tokens},
-                       {"seconds", result.seconds},
-                       {"load_seconds", result.load_seconds},
-                       {"forward_seconds", result.forward_seconds}};
+    Json json = result;
+    json["outcome"] = outcome_name(result.outcome);
     return json.dump(2);
   });
 }

@@ -1,14 +1,12 @@
-#include "capture/stats_run/stats_part.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
 #include <optional>
 
 #include "base/io/folder.h"
-#include "base/io/mapped_file.h"
 #include "capture/format/layout.h"
 #include "capture/format/segment.h"
+#include "capture/stats_run/stats_run.h"
 
 namespace qkscope {
 namespace {
@@ -18,7 +16,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kSegmentExamples = 64;
 constexpr auto kSegmentTime = std::chrono::seconds(60);
 constexpr std::size_t kKeptStates = 2;
-constexpr std::size_t kMaxOpenSegments = 256;  // in a merge
 
 // Returns the path of a segment with another suffix, such as 00000007.state for 00000007.seg.
 std::string with_suffix(const Journal& journal, const std::string& segment, const char* suffix) {
@@ -123,16 +120,6 @@ void StatsPartWriter::flush() {
 StatsRunState load_last_stats_state(const Journal& journal) {
   return load_stats_state(
       with_suffix(journal, journal.entries().back().segment, layout::kStateSuffix));
-}
-
-void for_each_example(const std::vector<Journal>& parts,
-                      const std::function<void(const ExampleRecord&)>& take) {
-  for (const auto& part : parts)
-    for (const auto& entry : part.entries())
-      SegmentReader(part.segment_path(entry.segment), part.manifest().groups.size()).check_index();
-  SegmentCache segments(parts, std::min(available_file_descriptors() / 2, kMaxOpenSegments));
-  OrderedExampleReader examples(segments);
-  while (examples.next()) take(examples.example());
 }
 
 std::unique_ptr<DocumentSource> open_part_documents(const std::vector<Journal>& parts) {

@@ -1,20 +1,107 @@
-// Accumulates statistics during the forward passes of batches.
+// The accumulated sums of a run of statistics, their file format, and the forward passes that add
+// to them.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "capture/run/batch_reader.h"
-#include "capture/stats_run/attention_measures.h"
-#include "capture/stats_run/run_state.h"
 #include "capture/stats_run/stats_plan.h"
+#include "engine/device/backend.h"
 #include "engine/forward/forward.h"
+#include "engine/model/loaded_checkpoint.h"
+#include "qkscope/experimental/engine.h"
+#include "qkscope/model.h"
+#include "qkscope/statistics.h"
 
 namespace qkscope {
 
-// Exact key counts of one document in one layer, from measure_attention_concentration().
+struct StatsRunState {
+  Statistics statistics;  // lengths and positions are set at the end, from the list of examples
+  // Shift vectors of the moments (group A) by kind, stage and layer. A GPU subtracts them from the
+  // rows for numerical stability. Empty until the first batch sets them.
+  std::map<std::pair<VectorKind, VectorStage>, std::vector<std::vector<float>>> shifts;
+};
+
+// Writes the file atomically, with a checksum.
+void save_stats_state(const std::string& path, const StatsRunState& state);
+// Reads a file written by save_stats_state(). Throws a bad-input error if the file is damaged.
+StatsRunState load_stats_state(const std::string& path);
+
+// Attention statistics (groups B and C) of one document.
+struct DocumentRecord {
+  std::int64_t row = 0;  // dataset row
+  DocumentAttention attention;
+};
+void save_documents(const std::string& path, const std::vector<DocumentRecord>& documents);
+
+// Reads a file written by save_documents(), one document at a time. Keeps the file open only during
+// calls, because a merge has one reader per shard.
+class DocumentFileReader {
+ public:
+  // Throws a bad-input error if the file is damaged.
+  explicit DocumentFileReader(const std::string& path);
+
+  bool at_end() const { return left_ == 0; }
+  std::int64_t next_row() const { return row_; }  // dataset row of the next document
+  DocumentAttention read_next();
+
+ private:
+  std::string path_;
+  std::size_t offset_ = 0;  // of the next document in the file
+  std::uint64_t left_ = 0;
+  std::int64_t row_ = 0;
+};
+
+// ---- Measures of attention that need more than sums over rows: exact values of a few sorted rows,
+// and the DuoAttention score of kvpress
+
+// Returns `count` evenly spaced rows of [0, length), always including the last row.
+std::vector<std::int64_t> evenly_spaced_rows(std::int64_t length, std::int64_t count);
+
+// Returns keys_90 ... keys_99 (number of keys that hold 90 % ... 99 % of the attention mass), then
+// top_4 ... top_1024 (mass of the largest keys) for one row. pattern: shape (keys).
+std::vector<double> key_counts_and_top_mass(std::span<const float> pattern);
+
+// Returns the mean of key_counts_and_top_mass() over `count` rows of a document, one vector per
+// head. Must be called after Backend::attend().
+std::vector<std::vector<double>> measure_attention_concentration(Backend& backend,
+                                                                 const Sequence& sequence,
+                                                                 std::int64_t longest,
+                                                                 std::int64_t count);
+
+// Repeats a head's mean query and mean key at 500 positions, applies RoPE, and returns the area
+// under the cumulative attention of the last query: 1 if all attention is on the first key, near 0
+// if the query attends to itself.
+class MeanQkArea {
+ public:
+  // Vectors are not rotated in a layer without RoPE.
+  MeanQkArea(const ModelConfig& model, std::int64_t layer, std::int64_t max_length);
+
+  // query and key: shape (d), before RoPE.
+  double compute(std::span<const double> query, std::span<const double> key) const;
+
+ private:
+  static constexpr std::int64_t kPositions = 500;
+
+  double scale_;
+  std::int64_t rotary_ = 0;  // rotary dimensions
+  std::int64_t begin_ = 0;   // first rotary dimension
+  bool interleaved_;
+  std::vector<double> cos_;  // (distances, rotary / 2), including the attention factor
+  std::vector<double> sin_;
+};
+
+// ---- Forward passes that accumulate statistics
+
+// Exact key counts (measure_attention_concentration()) of one document in one layer.
 struct ExactKeyCounts {
   std::size_t document;      // index in the batch
   std::int64_t layer_index;  // in Statistics::layers
@@ -90,6 +177,36 @@ class StatsPass : public LayerStatistics {
   std::vector<std::vector<double>> key_means_;    // (documents), each (key heads, d)
   std::vector<DocumentRecord> documents_;         // of the batch
   std::vector<PatternPairCounts> pairs_;          // (documents)
+};
+
+// Computes statistics of vectors from an external engine with the CPU backend.
+class ExternalEngineObserver : public Observer {
+ public:
+  explicit ExternalEngineObserver(const EngineModel& model);
+  ~ExternalEngineObserver() override;
+
+  // Runs a batch. Throws a bad-input error unless `run` passes q, k and v of each layer once.
+  void run(const Batch& batch, const RunPass& run, LayerStatistics& statistics);
+
+  bool wants(HookPoint point) const override;
+  void see(HookPoint point, ConstTensorView activation) override;
+
+ private:
+  using Vectors = std::array<Tensor, 3>;  // q, k and v: (rows, heads, width)
+
+  void add_layer(std::int64_t layer, const Vectors& vectors);
+  // Width of the vectors that the engine passes.
+  std::int64_t vector_width(std::size_t kind) const {
+    return kind == 2 ? d_value_ : model_.config.d_head;
+  }
+
+  LoadedCheckpoint model_;  // without weights
+  std::int64_t d_value_;
+  std::unique_ptr<Backend> backend_;
+  const Batch* batch_ = nullptr;
+  LayerStatistics* statistics_ = nullptr;
+  std::map<std::int64_t, Vectors> waiting_;  // layers of which some vectors are missing
+  std::vector<bool> done_;                   // (layers)
 };
 
 }  // namespace qkscope

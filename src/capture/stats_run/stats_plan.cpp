@@ -12,7 +12,6 @@
 #include "capture/format/metadata.h"
 #include "capture/run/example_source.h"
 #include "capture/stats_format/stats_file.h"
-#include "capture/stats_run/retrieval.h"
 #include "engine/device/memory_plan.h"
 #include "engine/model/model_config.h"
 #include "engine/statistics/attention_sums.h"
@@ -378,6 +377,10 @@ void fill_post_moments_of_nope_layers(Statistics& statistics) {
   }
 }
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StatsDryRun, examples, truncated, dropped_chunks, tokens,
+                                   longest, trials, state_bytes, device_bytes, forward_flop,
+                                   moments_flop, near_flop, all_flop)
+
 StatsDryRun dry_run_stats(const StatsPlan& made, const Shard& shard) {
   return translate_exceptions([&] {
     const auto& plan = made.run_plan();
@@ -410,22 +413,11 @@ StatsDryRun dry_run_stats(const StatsPlan& made, const Shard& shard) {
 
 std::string plan_json(const StatsPlan& made, const StatsDryRun& dry) {
   const auto& plan = made.run_plan();
-  const Json json = {{"model", plan.config.run.model.name},
-                     {"data_root", plan.config.run.output.data_root},
-                     {"stats", statistics_settings_to_json(plan.config.stats)},
-                     {"examples", dry.examples},
-                     {"truncated", dry.truncated},
-                     {"dropped_chunks", dry.dropped_chunks},
-                     {"tokens", dry.tokens},
-                     {"longest", dry.longest},
-                     {"trials", dry.trials},
-                     {"state_bytes", dry.state_bytes},
-                     {"device_bytes", dry.device_bytes},
-                     {"forward_flop", dry.forward_flop},
-                     {"moments_flop", dry.moments_flop},
-                     {"near_flop", dry.near_flop},
-                     {"all_flop", dry.all_flop},
-                     {"config_hash", plan.run.manifest.config_hash}};
+  Json json = dry;
+  json.update(Json{{"model", plan.config.run.model.name},
+                   {"data_root", plan.config.run.output.data_root},
+                   {"stats", statistics_settings_to_json(plan.config.stats)},
+                   {"config_hash", plan.run.manifest.config_hash}});
   return translate_exceptions([&] { return json.dump(2); });
 }
 

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/io/json.h"
 #include "capture/run/capture_plan.h"
+#include "engine/device/backend.h"
 #include "engine/statistics/moments.h"
 #include "qkscope/statistics.h"
 
@@ -46,5 +48,27 @@ void fill_post_moments_of_nope_layers(Statistics& statistics);
 // Returns the file of an fp8-kv or q-filters export, given its folder or the file.
 std::string key_scales_path(const std::string& path);
 std::string key_filters_path(const std::string& path);
+
+// ---- Retrieval scores: which heads copy an answer from a needle in a long text
+
+// One decoding step of an answer.
+struct NeedleDecodingStep {
+  std::span<const std::int32_t> tokens;  // of the text
+  std::int64_t needle_begin = 0;
+  std::int64_t needle_end = 0;
+  std::int32_t answer = 0;  // the token that the row predicts
+};
+
+// Returns 1 / (needle length) if the key with the largest of `scores` (keys) lies in the needle and
+// is the answer's token, else 0. The score of a head is the sum over all steps of an answer.
+double score_retrieval_step(std::span<const float> scores, const NeedleDecodingStep& step);
+
+// Runs the trials of the file stats.retrieval; returns none without a file. A line of the file is a
+// JSON object {"text", "needle" or "needle_start" and "needle_end", "answer"}: the needle as text
+// or as tokens [start, end) of the text, the answer as text or as a list of token ids.
+std::vector<RetrievalTrial> run_retrieval_trials(const StatsRunPlan& plan, Backend& backend);
+
+// Returns the number of trials in the file, 0 if there is no file. Malformed lines are bad input.
+std::int64_t count_retrieval_trials(const StatsRunPlan& plan);
 
 }  // namespace qkscope

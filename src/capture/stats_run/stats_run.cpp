@@ -13,15 +13,12 @@
 #include "capture/format/layout.h"
 #include "capture/format/stored_run.h"
 #include "capture/run/batch_reader.h"
-#include "capture/run/batch_workers.h"
 #include "capture/run/capture_plan.h"
 #include "capture/run/capture_run.h"
 #include "capture/run/example_source.h"
 #include "capture/stats_format/stats_file.h"
-#include "capture/stats_run/engine_pass.h"
-#include "capture/stats_run/retrieval.h"
-#include "capture/stats_run/stats_part.h"
 #include "capture/stats_run/stats_pass.h"
+#include "capture/stats_run/stats_plan.h"
 #include "engine/model/loaded_checkpoint.h"
 #include "engine/statistics/moments.h"
 #include "qkscope/experimental/log.h"
@@ -161,8 +158,8 @@ class StatisticsRun {
     if (!part.has_no_segments()) {
       log::info("continuing after {} documents",
                 format_count(static_cast<std::uint64_t>(journal.examples())));
-      for_each_example(
-          {journal}, [&](const ExampleRecord& example) { source.skip_stored_examples({example}); });
+      for_each_example({journal},
+                       [&](const ExampleRecord& example) { source.skip_stored_example(example); });
     }
     BatchReader reader(plan_.run, source, options_.stop);  // reads while the model loads
     const auto finish = [&](bool all) {

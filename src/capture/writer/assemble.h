@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@
 #include "capture/format/data_root.h"
 #include "capture/format/examples.h"
 #include "capture/format/journal.h"
+#include "capture/writer/part_run.h"
+#include "capture/writer/part_writer.h"
 
 namespace qkscope {
 
@@ -60,6 +63,35 @@ class CaptureAssembler {
   std::deque<JournalEntry> waiting_;  // waiting segments
   std::atomic<bool> ending_ = false;  // tells the work ahead to stop
   std::future<void> ahead_;
+};
+
+// Writes one part (shard) of a capture, from locking the data root to publishing the files. Used by
+// native captures, captures through external engines, and CaptureWriter.
+class CapturePart {
+ public:
+  // Locks and opens the part. The plan must outlive this object. run.assemble is ignored.
+  CapturePart(const WriterPlan& plan, PartRun run);
+  ~CapturePart();
+
+  // Whether examples are still missing. All following methods except finish() require an open part.
+  bool is_open() const { return writer_ != nullptr; }
+  const Journal& journal() { return session_.journal(); }
+  CapturePartWriter& writer() { return *writer_; }
+  // Starts writing final files while the caller computes (CaptureAssembler).
+  void start_background_assembly() { assembler_->start_background_assembly(); }
+  // Flushes all rows to disk and, if `all` examples were added, marks the part complete.
+  void close(bool all);
+
+  // If the part is complete and the run has no shards, assembles and publishes the final files.
+  PartRunResult finish();
+
+ private:
+  PartRun add_assembly_steps(PartRun run);
+
+  bool quiet_;
+  std::unique_ptr<CaptureAssembler> assembler_ = nullptr;  // of the open part
+  PartSession session_;
+  std::unique_ptr<CapturePartWriter> writer_;
 };
 
 }  // namespace qkscope

@@ -188,8 +188,7 @@ void Checkpoint::open_gguf(const std::string& path) {
   const auto file = std::filesystem::path(path).filename().string();
   for (const auto& [name, source] : gguf_->model().tensors)
     tensors_.emplace(
-        name,
-        TensorLocation{{name, source.tensor->shape, source.tensor->type->name, file}, 0, name});
+        name, TensorLocation{{name, source.shape, source.tensor->type->name, file}, 0, name});
 }
 
 void Checkpoint::open_shards(const std::string& index) {

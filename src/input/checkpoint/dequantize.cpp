@@ -197,7 +197,8 @@ constexpr std::array kUnsupportedTypes = {
 constexpr const char* kExtension = ".gguf";
 
 DType memory_dtype(const GgufTensorSource& source) {
-  return source.stored_plus_one ? DType::f32 : source.tensor->type->plain.value_or(DType::f32);
+  const bool computed = source.stored_plus_one || source.values != nullptr;
+  return computed ? DType::f32 : source.tensor->type->plain.value_or(DType::f32);
 }
 
 // Returns the row of the GGUF file that holds row `row`. llama.cpp interleaves RoPE pairs, (0, 1),
@@ -208,8 +209,24 @@ std::int64_t row_in_gguf_file(std::int64_t row, std::int64_t rows_of_head) {
   return row - within + within % half * 2 + within / half;
 }
 
+// Joins the halves of kv_b_proj; attn_k_b is stored transposed.
+Tensor join_keys_and_values(const GgufTensorSource& source, std::span<const std::byte> file) {
+  const auto keys = source.tensor->dequantize(file), values = source.values->dequantize(file);
+  const auto rank = source.tensor->shape[1], d_key = source.tensor->shape[2];
+  const auto d_value = source.values->shape[1];
+  Tensor result(Shape(std::span(source.shape)));
+  parallel_for(source.tensor->shape[0], [&](std::int64_t head) {
+    const float* from = keys.data() + head * rank * d_key;
+    float* to = result.data<float>() + head * (d_key + d_value) * rank;
+    for (std::int64_t i = 0; i < d_key * rank; ++i) to[i] = from[i % rank * d_key + i / rank];
+    std::copy_n(values.data() + head * d_value * rank, d_value * rank, to + d_key * rank);
+  });
+  return result;
+}
+
 Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> file,
                   const std::string& where) {
+  if (source.values != nullptr) return join_keys_and_values(source, file);
   const auto& stored = *source.tensor;
   const auto& type = *stored.type;
   const auto rows = stored.shape.empty() ? 1 : stored.shape.front();
@@ -266,6 +283,12 @@ void dequantize_blocks(const GgufType& type, std::span<const std::byte> blocks, 
   }
 }
 
+std::vector<float> GgufTensor::dequantize(std::span<const std::byte> file) const {
+  std::vector<float> values(static_cast<std::size_t>(element_count()));
+  dequantize_blocks(*type, file.subspan(begin, end - begin), values.data());
+  return values;
+}
+
 std::string find_gguf(const std::string& path) {
   if (!is_folder(path)) return path.ends_with(kExtension) && path_exists(path) ? path : "";
   const auto folder = std::filesystem::path(path);
@@ -290,14 +313,15 @@ ConstTensorView GgufFile::tensor(const std::string& name) const {
   const auto& stored = *source.tensor;
   if (source.needs_no_conversion())
     return {file_.bytes().data() + stored.begin, *stored.type->plain,
-            Shape(std::span(stored.shape))};
+            Shape(std::span(source.shape))};
   return dequantized_->get(name, [&] { return dequantize(source, file_.bytes(), path()); });
 }
 
 std::uint64_t GgufFile::stored_bytes() const {
   std::uint64_t bytes = 0;
   for (const auto& [name, source] : model_->tensors)
-    bytes += source.tensor->end - source.tensor->begin;
+    for (const auto* part : {source.tensor, source.values})
+      if (part != nullptr) bytes += part->end - part->begin;
   return bytes;
 }
 
@@ -305,7 +329,7 @@ std::uint64_t GgufFile::widened_bytes() const {
   std::uint64_t bytes = 0;
   for (const auto& [name, source] : model_->tensors)
     if (!source.needs_no_conversion())
-      bytes += static_cast<std::uint64_t>(source.tensor->element_count()) *
+      bytes += static_cast<std::uint64_t>(Shape(std::span(source.shape)).count()) *
                dtype_size(memory_dtype(source));
   return bytes;
 }

@@ -46,7 +46,8 @@ struct GgufTensor {
   std::uint64_t begin;              // byte offset in the file
   std::uint64_t end;
 
-  std::int64_t element_count() const;  // number of elements
+  std::int64_t element_count() const;                                    // number of elements
+  std::vector<float> dequantize(std::span<const std::byte> file) const;  // all elements
 };
 
 struct GgufHeader {
@@ -86,12 +87,15 @@ class GgufMetadata {
 // A tensor in a GGUF file and the transformations that llama.cpp's converter applied to it.
 struct GgufTensorSource {
   const GgufTensor* tensor;
+  std::vector<std::int64_t> shape;     // in the checkpoint
   std::int64_t interleaved_heads = 0;  // heads of q or k rows stored as RoPE pairs; 0: none
   bool stored_plus_one = false;        // Gemma norm: the file stores 1 + weight
+  const GgufTensor* values = nullptr;  // MLA: attn_v_b, where `tensor` is attn_k_b
 
   // Returns true if the stored bytes can be used without conversion.
   bool needs_no_conversion() const {
-    return tensor->type->plain.has_value() && interleaved_heads == 0 && !stored_plus_one;
+    return tensor->type->plain.has_value() && interleaved_heads == 0 && !stored_plus_one &&
+           values == nullptr;
   }
 };
 

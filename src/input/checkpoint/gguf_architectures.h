@@ -17,6 +17,7 @@ namespace qkscope {
 //   partial_rope       RoPE may rotate a part of each head
 //   layer_norm         LayerNorm instead of RMSNorm
 //   is_gemma           norms are stored as 1 + weight
+//   latent             multi-head latent attention (MLA)
 inline constexpr const char* kGgufArchitectures = R"([
 {"name": "llama", "model_type": "llama", "interleaves_heads": true},
 {"name": "qwen2", "model_type": "qwen2"},
@@ -75,7 +76,18 @@ inline constexpr const char* kGgufArchitectures = R"([
  "modules": {"ffn_gate": "feed_forward.gate_proj", "ffn_up": "feed_forward.up_proj",
              "ffn_down": "feed_forward.down_proj"},
  "settings": {"interleave_moe_layer_step": "interleave_moe_layer_step",
- "expert_feed_forward_length": "intermediate_size", "feed_forward_length": "intermediate_size_mlp"}}
+ "expert_feed_forward_length": "intermediate_size", "feed_forward_length": "intermediate_size_mlp"}},
+{"name": "deepseek2", "model_type": "deepseek_v2", "experts": true, "latent": true,
+ "constants": {"q_lora_rank": null, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.0},
+ "modules": {"attn_q_a": "self_attn.q_a_proj", "attn_q_a_norm": "self_attn.q_a_layernorm",
+             "attn_q_b": "self_attn.q_b_proj", "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
+             "attn_kv_a_norm": "self_attn.kv_a_layernorm", "attn_kv_b": "self_attn.kv_b_proj",
+             "attn_k_b": "self_attn.kv_b_proj", "attn_v_b": "self_attn.kv_b_proj",
+             "exp_probs_b.bias": "mlp.gate.e_score_correction_bias"},
+ "settings": {"attention.kv_lora_rank": "kv_lora_rank", "expert_shared_count": "n_shared_experts",
+              "leading_dense_block_count": "first_k_dense_replace"},
+ "optional": {"attention.q_lora_rank": "q_lora_rank", "expert_group_count": "n_group",
+  "expert_group_used_count": "topk_group", "expert_weights_scale": "routed_scaling_factor"}}
 ])";
 
 // Maps module names of a layer in GGUF ("blk.3.NAME.weight") to names in Hugging Face checkpoints.

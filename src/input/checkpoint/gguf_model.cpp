@@ -61,6 +61,7 @@ class GgufConfigConverter {
     // GGUF does not store query_pre_attn_scalar. It equals d_head except in the largest models of
     // Gemma 2 (46 layers) and Gemma 3 (62 layers).
     const bool is_largest = n_layers_ == 46 || n_layers_ == 62;
+    if (is("latent")) write_router();
     if (is("is_gemma"))
       config_["query_pre_attn_scalar"] = is_largest ? d_model_ / n_heads_ : d_head_;
     refuse_unknown_keys();
@@ -144,13 +145,15 @@ class GgufConfigConverter {
     n_layers_ = natural_number("block_count");
     if (n_heads_ == 0) metadata_.fail(key("attention.head_count"), "one or more");
     d_head_ = natural_number("attention.key_length", d_model_ / n_heads_);
-    if (natural_number("attention.value_length", d_head_) != d_head_)
+    if (is("latent"))
+      write_latent_sizes();
+    else if (natural_number("attention.value_length", d_head_) != d_head_)
       metadata_.fail(key("attention.value_length"), fmt::format("{}, the length of keys", d_head_));
     config_["hidden_size"] = d_model_;
     config_["num_hidden_layers"] = n_layers_;
     config_["num_attention_heads"] = n_heads_;
-    config_["num_key_value_heads"] =
-        has("attention.head_count_kv") ? uniform_number("attention.head_count_kv") : n_heads_;
+    const bool grouped = has("attention.head_count_kv") && !is("latent");
+    config_["num_key_value_heads"] = grouped ? uniform_number("attention.head_count_kv") : n_heads_;
     config_["head_dim"] = d_head_;
     config_["intermediate_size"] = uniform_number("feed_forward_length");
     config_["max_position_embeddings"] = natural_number("context_length");
@@ -158,6 +161,26 @@ class GgufConfigConverter {
     if (embedding == header_.tensors.end() || embedding->second.shape.size() != 2)
       bad_input("{}: expected a tensor 'token_embd.weight' of two dimensions", metadata_.where());
     config_["vocab_size"] = embedding->second.shape.front();
+  }
+
+  // Newer files store lengths of latent vectors as key_length, those of keys as key_length_mla.
+  void write_latent_sizes() {
+    const auto key_length = natural_number("attention.key_length_mla", d_head_);
+    d_head_ = natural_number("rope.dimension_count");
+    config_["qk_rope_head_dim"] = d_head_;
+    config_["qk_nope_head_dim"] = key_length - d_head_;
+    config_["v_head_dim"] =
+        natural_number("attention.value_length_mla", natural_number("attention.value_length"));
+  }
+
+  // DeepSeek-V2 has softmax scores, the default of llama.cpp; DeepSeek-V3 has sigmoid scores.
+  void write_router() {
+    config_["norm_topk_prob"] = metadata_.flag(key("expert_weights_norm"), false);
+    const auto function = natural_number("expert_gating_func", 1);
+    if (function != 1 && function != 2)
+      metadata_.fail(key("expert_gating_func"), "1 (softmax) or 2 (sigmoid)");
+    config_["topk_method"] = config_["n_group"] == 1 ? "greedy" : "group_limited_greedy";
+    if (function == 2) config_["model_type"] = "deepseek_v3", config_["topk_method"] = "noaux_tc";
   }
 
   void write_sliding_window() {
@@ -229,10 +252,7 @@ class GgufConfigConverter {
     if (tensor.element_count() > kMost)
       bad_input("{}: tensor {} has {} elements, expected a factor for each frequency",
                 metadata_.where(), quote_text(name), tensor.element_count());
-    std::vector<float> values(static_cast<std::size_t>(tensor.element_count()));
-    dequantize_blocks(*tensor.type, file_.subspan(tensor.begin, tensor.end - tensor.begin),
-                      values.data());
-    return values;
+    return tensor.dequantize(file_);
   }
 
   void write_scaling(const std::string& type) {
@@ -252,8 +272,12 @@ class GgufConfigConverter {
           std::pair{"rope.scaling.yarn_beta_slow", "beta_slow"},
           std::pair{"rope.scaling.yarn_attn_factor", "attention_factor"}})
       if (has(name)) scaling[setting] = number(name);
-    for (const auto* name : {"rope.scaling.attn_factor", "rope.scaling.yarn_log_multiplier"})
-      if (has(name) && number(name) != 1.0)
+    const auto* log_multiplier = "rope.scaling.yarn_log_multiplier";
+    if (is("latent") && has(log_multiplier))  // llama.cpp takes mscale for equal to mscale_all_dim
+      scaling["mscale"] = scaling["mscale_all_dim"] =
+          shortest_decimal(static_cast<float>(number(log_multiplier) / 0.1));
+    for (const auto* name : {"rope.scaling.attn_factor", log_multiplier})
+      if (has(name) && number(name) != 1.0 && !(is("latent") && name == log_multiplier))
         metadata_.fail(key(name), "1, as models of this architecture have");
   }
 
@@ -265,6 +289,16 @@ class GgufConfigConverter {
   std::set<std::string> read_;  // metadata keys that were looked up
   std::int64_t d_model_ = 0, n_heads_ = 0, n_layers_ = 0, d_head_ = 0;
 };
+
+// Adds attn_v_b (head, d_value, rank) to attn_k_b (head, rank, d_key): the halves of kv_b_proj.
+bool add_value_rows(GgufTensorSource& source, const GgufTensor& tensor) {
+  const auto keys = source.shape, values = tensor.shape;
+  if (keys.size() != 3 || values.size() != 3 || keys[0] != values[0] || keys[1] != values[2])
+    return false;
+  source.values = &tensor;
+  source.shape = {keys[0] * (keys[2] + values[1]), keys[1]};
+  return true;
+}
 
 // Returns the Hugging Face name of a GGUF tensor, or "" if the checkpoint has no such tensor.
 std::string checkpoint_name(const Json& architecture, const std::string& stored) {
@@ -295,7 +329,7 @@ GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> f
   model.config = GgufConfigConverter(architecture, header, file, metadata).write();
   for (const auto& [stored, tensor] : header.tensors) {
     if (stored == kFrequencyFactors || stored == kShortFactors || stored == kLongFactors) continue;
-    GgufTensorSource source{.tensor = &tensor};
+    GgufTensorSource source{.tensor = &tensor, .shape = tensor.shape};
     for (const auto& [part, heads] : {std::pair{".attn_q.", "num_attention_heads"},
                                       std::pair{".attn_k.", "num_key_value_heads"}})
       if (architecture.value("interleaves_heads", false) && stored.find(part) != std::string::npos)
@@ -303,7 +337,8 @@ GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> f
     source.stored_plus_one =
         architecture.value("is_gemma", false) && stored.ends_with("norm.weight");
     const auto name = checkpoint_name(architecture, stored);
-    if (name.empty() || !model.tensors.emplace(name, source).second)
+    const auto [entry, is_new] = model.tensors.emplace(name, source);
+    if (name.empty() || (!is_new && !add_value_rows(entry->second, tensor)))
       bad_input("{}: tensor {} is none that a {} model has, so its results would be wrong", where,
                 quote_text(stored), std::string(architecture["name"]));
   }

@@ -7,6 +7,7 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/io/mapped_file.h"
 #include "input/checkpoint/hub_cache.h"
 
 namespace qkscope {
@@ -136,6 +137,30 @@ std::string certificates_file(const std::string& curl_default) {
   for (const char* path : kCertificatePaths)
     if (readable(path)) return path;
   return {};
+}
+
+std::string sha256_hex(std::string_view text) {
+  Digest digest(Digest::HashAlgorithm::sha256);
+  digest.add(text);
+  return digest.hex();
+}
+
+Digest start_git_blob_digest(std::uint64_t size) {
+  Digest digest(Digest::HashAlgorithm::sha1);
+  const auto head = fmt::format("blob {}", size);
+  digest.add(std::string_view(head.c_str(), head.size() + 1));
+  return digest;
+}
+
+std::string sha256_of_file(const std::string& path) {
+  return sha256_hex(MappedFile(path).text());
+}
+
+std::string git_sha1_of_file(const std::string& path) {
+  const MappedFile file(path);
+  auto digest = start_git_blob_digest(file.bytes().size());
+  digest.add(file.bytes());
+  return digest.hex();
 }
 
 }  // namespace qkscope

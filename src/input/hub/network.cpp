@@ -15,7 +15,6 @@
 #include "base/core/clock.h"
 #include "base/core/error.h"
 #include "base/core/fork_safe_static.h"
-#include "base/io/mapped_file.h"
 #include "input/hub/http.h"
 #include "qkscope/version.h"
 
@@ -317,30 +316,6 @@ std::string Digest::hex() {
 
 std::string to_hex(std::span<const unsigned char> bytes) {
   return fmt::format("{:02x}", fmt::join(bytes, ""));
-}
-
-std::string sha256_hex(std::string_view text) {
-  Digest digest(Digest::HashAlgorithm::sha256);
-  digest.add(text);
-  return digest.hex();
-}
-
-Digest start_git_blob_digest(std::uint64_t size) {
-  Digest digest(Digest::HashAlgorithm::sha1);
-  const auto head = fmt::format("blob {}", size);
-  digest.add(std::string_view(head.c_str(), head.size() + 1));
-  return digest;
-}
-
-std::string sha256_of_file(const std::string& path) {
-  return sha256_hex(MappedFile(path).text());
-}
-
-std::string git_sha1_of_file(const std::string& path) {
-  const MappedFile file(path);
-  auto digest = start_git_blob_digest(file.bytes().size());
-  digest.add(file.bytes());
-  return digest.hex();
 }
 
 }  // namespace qkscope

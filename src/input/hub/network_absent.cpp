@@ -29,14 +29,4 @@ std::string Digest::hex() {
   throw_no_network();
 }
 
-Digest start_git_blob_digest(std::uint64_t) {
-  throw_no_network();
-}
-std::string sha256_of_file(const std::string&) {
-  throw_no_network();
-}
-std::string git_sha1_of_file(const std::string&) {
-  throw_no_network();
-}
-
 }  // namespace qkscope

@@ -3,6 +3,7 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/io/checksum.h"
 #include "input/tokenizer/encoder.h"
 #include "input/tokenizer/unicode.h"
 
@@ -291,7 +292,7 @@ void Vocabulary::grow_hash_table() {
 
 void Vocabulary::add(std::string_view token, std::int32_t id) {
   if (2 * entries_.size() >= slots_.size()) grow_hash_table();
-  const auto hash = static_cast<std::uint32_t>(hash_string(token));
+  const auto hash = static_cast<std::uint32_t>(checksum_of(token));
   const std::size_t at = find_slot(token, hash);
   if (slots_[at] == 0) {
     entries_.push_back({static_cast<std::uint32_t>(text_.size()),
@@ -308,7 +309,7 @@ void Vocabulary::add(std::string_view token, std::int32_t id) {
 std::int32_t Vocabulary::find(std::string_view token) const {
   if (slots_.empty()) return -1;
   const std::uint32_t entry =
-      slots_[find_slot(token, static_cast<std::uint32_t>(hash_string(token)))];
+      slots_[find_slot(token, static_cast<std::uint32_t>(checksum_of(token)))];
   return entry == 0 ? -1 : entries_[entry - 1].id;
 }
 

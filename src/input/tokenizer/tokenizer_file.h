@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,21 +18,6 @@ inline std::uint64_t mix_bits(std::uint64_t a, std::uint64_t b) {
   __extension__ using Wide = unsigned __int128;
   const Wide product = static_cast<Wide>(a) * b;
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
-}
-
-inline std::uint64_t load_bytes_as_uint64(const char* from, std::size_t count) {
-  std::uint64_t word = 0;
-  std::memcpy(&word, from, count);
-  return word;
-}
-
-inline std::uint64_t hash_string(std::string_view text) {
-  constexpr std::uint64_t kSeed = 0x9E3779B97F4A7C15u, kStep = 0xD1B54A32D192ED03u;
-  std::uint64_t hash = kSeed ^ text.size();
-  const char* at = text.data();
-  std::size_t left = text.size();
-  for (; left >= 8; at += 8, left -= 8) hash = mix_bits(hash ^ load_bytes_as_uint64(at, 8), kStep);
-  return mix_bits(hash ^ load_bytes_as_uint64(at, left), kSeed);
 }
 
 // Returns the smallest power of two that keeps a hash table of `count` entries at most half full.

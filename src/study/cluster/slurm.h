@@ -11,6 +11,7 @@
 
 #include "base/io/output_file.h"
 #include "base/yaml/yaml_config.h"
+#include "qkscope/experimental/cluster.h"
 #include "qkscope/experimental/study.h"
 
 namespace qkscope {
@@ -55,12 +56,6 @@ struct QueuedTask {
 };
 std::vector<QueuedTask> list_queued_tasks(const std::vector<std::string>& jobs);
 
-struct SubmissionJob {
-  std::string name;
-  std::string id;  // Slurm job id
-  std::int64_t tasks = 1;
-};
-
 // Planned size of a run, for progress estimates.
 struct PlannedRunSize {
   std::string label;
@@ -73,7 +68,7 @@ PlannedRunSize planned_run_size(const PlannedRun& run);
 struct SlurmSubmission {
   std::int64_t shards = 1;
   bool complete = false;  // false: interrupted; its jobs are held and never start
-  std::vector<SubmissionJob> jobs;
+  std::vector<SubmittedJob> jobs;
   std::vector<PlannedRunSize> runs;
 
   std::vector<std::string> job_ids() const;
@@ -94,7 +89,7 @@ class SubmissionFolder {
   }
   // Path of the log with Slurm's filename patterns for job id and array index.
   std::string log_path_pattern(const std::string& job, bool array) const;
-  std::string log_path(const SubmissionJob& job, std::int64_t task) const;
+  std::string log_path(const SubmittedJob& job, std::int64_t task) const;
 
   void create() const;
   // Throws a bad-input error if another submission holds the lock.

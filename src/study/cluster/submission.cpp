@@ -10,13 +10,12 @@
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
-#include "qkscope/experimental/cluster.h"
 #include "study/cluster/slurm.h"
 
 namespace qkscope {
 
 // Keys of submission.json.
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SubmissionJob, name, id, tasks)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SubmittedJob, name, id, tasks)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PlannedRunSize, label, examples, tokens)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SlurmSubmission, shards, complete, jobs, runs)
 
@@ -33,7 +32,7 @@ bool is_error_line(std::string_view line) {
 // Cancels the held jobs of an interrupted submission. Throws a bad-input error if jobs of a
 // complete submission are queued. Always queries the queue: an unreachable controller fails here,
 // before anything is submitted.
-void cancel_interrupted(const SubmissionFolder& folder, const std::string& path) {
+void cancel_interrupted_submission(const SubmissionFolder& folder, const std::string& path) {
   const auto earlier = folder.read().value_or(SlurmSubmission{});
   const auto tasks = list_queued_tasks(earlier.job_ids());
   if (tasks.empty()) return;
@@ -42,7 +41,7 @@ void cancel_interrupted(const SubmissionFolder& folder, const std::string& path)
     return cancel_jobs(earlier.job_ids());
   }
   const auto& first = tasks.front();
-  const auto job = std::ranges::find(earlier.jobs, first.job, &SubmissionJob::id);
+  const auto job = std::ranges::find(earlier.jobs, first.job, &SubmittedJob::id);
   bad_input(
       "{}: it is submitted already, and {} of its tasks are in the queue (job {}, {}, is {}); "
       "wait for them, or end them with 'scancel {}' and so on for the ids in submission.json",
@@ -89,14 +88,14 @@ PlannedRunSize planned_run_size(const PlannedRun& run) {
 }
 
 std::vector<std::string> SlurmSubmission::job_ids() const {
-  return project(jobs, &SubmissionJob::id);
+  return project(jobs, &SubmittedJob::id);
 }
 
 std::string SubmissionFolder::log_path_pattern(const std::string& job, bool array) const {
   return fmt::format("{}/logs/{}.{}.log", path_, job, array ? "%A_%a" : "%j");
 }
 
-std::string SubmissionFolder::log_path(const SubmissionJob& job, std::int64_t task) const {
+std::string SubmissionFolder::log_path(const SubmittedJob& job, std::int64_t task) const {
   const auto index = job.tasks > 1 ? fmt::format("_{}", task) : "";
   return fmt::format("{}/logs/{}.{}{}.log", path_, job.name, job.id, index);
 }
@@ -155,7 +154,7 @@ std::vector<SubmittedJob> submit_jobs(const ClusterPlan& plan, const std::atomic
     const SubmissionFolder folder(plan.folder);
     folder.create();
     const auto lock = folder.lock();
-    cancel_interrupted(folder, plan.folder);
+    cancel_interrupted_submission(folder, plan.folder);
     for (const auto& job : plan.jobs) write_file(folder.script_path(job.name), job.script);
     SlurmSubmission submission{.shards = plan.shards, .jobs = {}, .runs = {}};
     for (const auto& run : plan.runs) submission.runs.push_back(planned_run_size(run));
@@ -166,9 +165,7 @@ std::vector<SubmittedJob> submit_jobs(const ClusterPlan& plan, const std::atomic
     }
     submission.complete = true;
     folder.write(submission);
-    return project(submission.jobs, [](const SubmissionJob& job) {
-      return SubmittedJob{job.name, job.id};
-    });
+    return submission.jobs;
   });
 }
 

@@ -76,29 +76,14 @@ void add_qk(const TableRow& row, PooledHead& head) {
 }
 
 void add_class(const TableRow& row, PooledHead& head) {
-  const auto set_class = [&](const char* column, const std::string& suffix) {
-    const auto found = row.text(column);
-    if (found.empty()) return;
-    for (const char* name :
-         {"position_dominated", "q_positional", "k_positional", "content_focused", "mixed"})
-      set_value(head, name + suffix, found == name ? 1 : 0);
-  };
-  set_class("class", "");
-  set_class("class_axis", "_axis");
-  for (const char* name : {"r_q_axis", "r_k_axis"})
-    set_value(head, std::string("abs_") + name, std::fabs(row.number(name)));
-  for (const char* name : {"pc_position", "pc_position_variance"})
-    set_value(head, name, row.number(name));
+  for (const std::string suffix : {"", "_axis"})
+    if (const auto found = row.text("class" + suffix); !found.empty())
+      for (const char* name :
+           {"position_dominated", "q_positional", "k_positional", "content_focused", "mixed"})
+        set_value(head, name + suffix, found == name ? 1 : 0);
 }
 
 void add_rotated(const TableRow& row, PooledHead& head) {
-  for (const char* name :
-       {"position_r", "r_q_a", "r_k_a", "alpha_q", "alpha_k", "mu_q_a", "mu_k_a", "bias_strength",
-        "separation_strength", "var_frac_a", "var_frac_b", "plane_var_fraction", "residual_pos_r",
-        "content_var_b", "active_planes", "position_r_null", "r_q_a_null", "r_k_a_null"})
-    set_value(head, name, row.number(name));
-  for (const char* name : {"r_q_a", "r_k_a", "alpha_q", "alpha_k"})
-    set_value(head, std::string("abs_") + name, std::fabs(row.number(name)));
   set_value(head, "slope_ratio", std::fabs(row.number("alpha_k") / row.number("alpha_q")));
   set_value(head, "share_positive_bias", is_positive(row.number("bias_strength")));
   set_value(head, "share_positive_mu_q_a", is_positive(row.number("mu_q_a")));
@@ -113,28 +98,25 @@ void add_complement(const TableRow& row, PooledHead& head) {
                                    (row.number("active") == 1 ? row.number("variance_share") : 0);
 }
 
-void add_metrics(const TableRow& row, PooledHead& head) {
-  for (const char* name :
-       {"ap_overall", "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop", "q_R2_pos"})
-    set_value(head, name, row.number(name));
-}
-
-void add_geometry_values(const TableRow& row, PooledHead& head) {
-  for (const auto& column : geometry_columns())
-    set_value(head, column.name, row.number(column.name));
-}
-
-// A results table, and the function that adds the values of one of its rows to a head.
+// A results table: columns that are quantities of a head ("|alpha_k|" is the quantity abs_alpha_k),
+// and a function that adds all other quantities of a row.
 struct HeadTable {
   const char* name;
-  void (*add)(const TableRow& row, PooledHead& head);
+  std::string columns;
+  void (*add)(const TableRow& row, PooledHead& head) = nullptr;
 };
-constexpr HeadTable kHeadTables[] = {{"qk", add_qk},
-                                     {"taxonomy", add_class},
-                                     {"rotated", add_rotated},
-                                     {"complement", add_complement},
-                                     {"head_metrics", add_metrics},
-                                     {"geometry", add_geometry_values}};
+const HeadTable kHeadTables[] = {
+    {"qk", "", add_qk},
+    {"taxonomy", "|r_q_axis| |r_k_axis| pc_position pc_position_variance", add_class},
+    {"rotated",
+     "position_r r_q_a |r_q_a| r_k_a |r_k_a| alpha_q |alpha_q| alpha_k |alpha_k| mu_q_a mu_k_a "
+     "bias_strength separation_strength var_frac_a var_frac_b plane_var_fraction residual_pos_r "
+     "content_var_b active_planes position_r_null r_q_a_null r_k_a_null",
+     add_rotated},
+    {"complement", "", add_complement},
+    {"head_metrics", "ap_overall ap_profile_overall ap_first20 ap_last20 ap_drop q_R2_pos"},
+    {"geometry",
+     fmt::format("{}", fmt::join(project(geometry_columns(), &GeometryColumn::name), " "))}};
 
 void read_table(const std::string& file, const HeadTable& source,
                 std::map<std::pair<std::int64_t, std::int64_t>, PooledHead>& heads) {
@@ -146,7 +128,13 @@ void read_table(const std::string& file, const HeadTable& source,
         heads[{static_cast<std::int64_t>(row.number("layer")), static_cast<std::int64_t>(head)}];
     if (const auto rope = row.text("rope"); !rope.empty()) pooled.rope = rope;
     if (row.text("attention").starts_with("sliding")) pooled.attention = "sliding";
-    source.add(row, pooled);
+    for (auto column : split(source.columns, ' ')) {
+      const bool absolute = column.starts_with('|');
+      if (absolute) column = column.substr(1, column.size() - 2);
+      const double value = row.number(column);
+      set_value(pooled, (absolute ? "abs_" : "") + column, absolute ? std::fabs(value) : value);
+    }
+    if (source.add != nullptr) source.add(row, pooled);
   }
 }
 

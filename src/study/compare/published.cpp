@@ -8,9 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
-#include "base/core/numbers.h"
 #include "base/core/project.h"
-#include "base/core/text.h"
 #include "base/io/data_folder.h"
 #include "base/io/folder.h"
 #include "base/tables/csv.h"
@@ -225,49 +223,32 @@ void read_components(const PublishedRows& rows, PublishedNumbers& set) {
   }
 }
 
-void refuse_repetitions(const PublishedNumbers& set) {
-  std::set<std::tuple<std::string, std::string, std::string, std::string>> seen;
-  for (const auto& number : set.numbers)
-    if (!seen.emplace(number.subject, number.quantity, number.source, number.text).second)
-      bad_input("{}: {} of {} is there twice{}", set.file, number.quantity, number.subject,
-                number.source.empty() ? "" : " from one source");
-}
-
 // An unsigned decimal number of a text.
 struct PrintedNumber {
   double value = 0;
   double unit = 1;  // value of one unit of the last digit
 };
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 // Parses a number ("3,239", "0.60", "3.19e-3") and removes it from the beginning of the text.
 PrintedNumber remove_number(std::string_view& text) {
+  const auto is_digit_at = [&](std::size_t i) {
+    return i < text.size() && text[i] >= '0' && text[i] <= '9';
+  };
   std::string digits;
+  for (; is_digit_at(0) || (text.starts_with(',') && is_digit_at(1)); text.remove_prefix(1))
+    if (text[0] != ',') digits += text[0];
   int decimals = 0;
-  bool point = false;
-  std::size_t i = 0;
-  for (; i < text.size(); ++i) {
-    const bool digit_follows = i + 1 < text.size() && is_digit(text[i + 1]);
-    if (is_digit(text[i])) {
-      digits += text[i];
-      decimals += point ? 1 : 0;
-    } else if (text[i] == '.' && !point && digit_follows) {
-      digits += '.';
-      point = true;
-    } else if (text[i] != ',' || point || !digit_follows) {
-      break;
-    }
+  if (text.starts_with('.') && is_digit_at(1)) {
+    while (is_digit_at(static_cast<std::size_t>(decimals) + 1)) ++decimals;
+    digits += text.substr(0, static_cast<std::size_t>(decimals) + 1);
+    text.remove_prefix(static_cast<std::size_t>(decimals) + 1);
   }
   int exponent = 0;
-  if (i < text.size() && text[i] == 'e') {
-    const auto begin = i + 1 < text.size() && text[i + 1] == '+' ? i + 2 : i + 1;
-    const auto parsed = std::from_chars(text.data() + begin, text.data() + text.size(), exponent);
-    if (parsed.ec == std::errc()) i = static_cast<std::size_t>(parsed.ptr - text.data());
+  if (text.starts_with('e')) {
+    const char* begin = text.data() + (text.starts_with("e+") ? 2 : 1);
+    const auto parsed = std::from_chars(begin, text.data() + text.size(), exponent);
+    if (parsed.ec == std::errc()) text = {parsed.ptr, text.data() + text.size()};
   }
-  text.remove_prefix(i);
   return {number_or_nan(digits) * std::pow(10.0, exponent), std::pow(10.0, exponent - decimals)};
 }
 
@@ -332,7 +313,11 @@ PublishedNumbers read_published_numbers(const std::string& name) {
         "and value; found {}",
         set.file, fmt::join(read_csv_header(set.file), ", "));
   }
-  refuse_repetitions(set);
+  std::set<std::tuple<std::string, std::string, std::string, std::string>> seen;
+  for (const auto& number : set.numbers)
+    if (!seen.emplace(number.subject, number.quantity, number.source, number.text).second)
+      bad_input("{}: {} of {} is there twice{}", set.file, number.quantity, number.subject,
+                number.source.empty() ? "" : " from one source");
   return set;
 }
 

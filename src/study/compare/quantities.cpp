@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <tuple>
@@ -8,10 +9,28 @@
 #include "analysis/results/geometry_columns.h"
 #include "base/core/project.h"
 #include "base/core/text.h"
+#include "base/numerics/sample_statistics.h"
 #include "study/compare/run_tables.h"
 
 namespace qkscope {
 namespace {
+
+enum class StatisticKind {
+  mean,
+  deviation,
+  quantile,
+  maximum,
+  share_above,
+  heads_below,
+  heads_with,  // number of heads with a value other than 0
+  heads,       // number of heads
+  depth,       // mean over a tenth of the depth
+};
+
+struct HeadStatistic {
+  StatisticKind kind = StatisticKind::mean;
+  double at = 0;  // quantile, bound, or start of the depth bin
+};
 
 struct Quantity {
   HeadQuantity column;
@@ -43,7 +62,6 @@ std::optional<double> remove_number_after(std::string& name, std::string_view wo
 
 // Handles quantities with irregular names; returns nullopt for names of the regular scheme.
 std::optional<Quantity> irregular_quantity(const std::string& name) {
-  using StatisticKind = HeadStatistic::StatisticKind;
   if (name == "heads" || name == "query_heads" || name == "heads_analysed")
     return Quantity{{"", "taxonomy", "layer"}, {StatisticKind::heads, 0}, {}};
   if (name == "share_positive_bias")
@@ -58,7 +76,6 @@ std::optional<Quantity> irregular_quantity(const std::string& name) {
 
 // Parses the statistic and removes its prefix or suffix from the name.
 HeadStatistic parse_statistic(std::string& name) {
-  using StatisticKind = HeadStatistic::StatisticKind;
   if (const auto begin = remove_number_after(name, "_depth_"))
     return {StatisticKind::depth, *begin};
   if (remove_suffix(name, "_std")) return {StatisticKind::deviation, 0};
@@ -76,36 +93,30 @@ HeadStatistic parse_statistic(std::string& name) {
 // Named per-head quantities and their table columns, in display order.
 const std::vector<HeadQuantity>& named_head_columns() {
   static const std::vector<HeadQuantity> columns = [] {
-    std::vector<HeadQuantity> list = {
-        {"r_q", "qk", "r_q"},
-        {"r_k", "qk", "r_k"},
-        {"abs_r_k", "qk", "r_k", true},
-        {"pc0_variance", "qk", "explained_variance"},
+    std::vector<HeadQuantity> list;
+    const auto add_columns = [&](const char* table, const std::vector<std::string>& names) {
+      for (const auto& name : names) list.push_back({name, table, name});
     };
+    add_columns("qk", {"r_q", "r_k"});
+    list.push_back({"abs_r_k", "qk", "r_k", true});
+    list.push_back({"pc0_variance", "qk", "explained_variance"});
     for (const std::string suffix : {"", "_axis"})
       for (const std::string name :
            {"position_dominated", "q_positional", "k_positional", "content_focused", "mixed"})
         list.push_back({name + suffix, "taxonomy", "class" + suffix, false, "", name});
-    const std::vector<HeadQuantity> more = {
-        {"abs_r_q_axis", "taxonomy", "r_q_axis", true},
-        {"abs_r_k_axis", "taxonomy", "r_k_axis", true},
-        {"bias_strength", "rotated", "bias_strength"},
-        {"alpha_k", "rotated", "alpha_k", true, "", "", 0, "abs_alpha_k"},
-        {"mu_q_a", "rotated", "mu_q_a"},
-        {"slope_ratio", "rotated", "alpha_k", true, "alpha_q"},
-        {"abs_r_q_a", "rotated", "r_q_a", true},
-        {"abs_r_k_a", "rotated", "r_k_a", true},
-        {"separation_strength", "rotated", "separation_strength"},
-        {"var_frac_a", "rotated", "var_frac_a"},
-        {"var_frac_b", "rotated", "var_frac_b"},
-        {"plane_var_fraction", "rotated", "plane_var_fraction"},
-        {"ap_overall", "head_metrics", "ap_profile_overall", false, "", "", 0,
-         "ap_profile_overall"},
-        {"ap_first20", "head_metrics", "ap_first20"},
-        {"ap_last20", "head_metrics", "ap_last20"},
-        {"ap_drop", "head_metrics", "ap_drop"},
-    };
-    list.insert(list.end(), more.begin(), more.end());
+    list.push_back({"abs_r_q_axis", "taxonomy", "r_q_axis", true});
+    list.push_back({"abs_r_k_axis", "taxonomy", "r_k_axis", true});
+    add_columns("rotated", {"bias_strength"});
+    list.push_back({"alpha_k", "rotated", "alpha_k", true, "", "", 0, "abs_alpha_k"});
+    add_columns("rotated", {"mu_q_a"});
+    list.push_back({"slope_ratio", "rotated", "alpha_k", true, "alpha_q"});
+    list.push_back({"abs_r_q_a", "rotated", "r_q_a", true});
+    list.push_back({"abs_r_k_a", "rotated", "r_k_a", true});
+    add_columns("rotated",
+                {"separation_strength", "var_frac_a", "var_frac_b", "plane_var_fraction"});
+    list.push_back({"ap_overall", "head_metrics", "ap_profile_overall", false, "", "", 0,
+                    "ap_profile_overall"});
+    add_columns("head_metrics", {"ap_first20", "ap_last20", "ap_drop"});
     for (const auto& column : geometry_columns())
       if (!column.is_null) list.push_back({column.name, "geometry", column.name});
     return list;
@@ -136,8 +147,7 @@ std::optional<Quantity> parse_quantity(std::string name, RunTables& run) {
   quantity.statistic = parse_statistic(name);
   const auto component = remove_number_after(name, "_pc");
   // The published figure is titled r_k_a, but its numbers are absolute values.
-  if (quantity.statistic.kind == HeadStatistic::StatisticKind::depth && name == "r_k_a")
-    name = "abs_r_k_a";
+  if (quantity.statistic.kind == StatisticKind::depth && name == "r_k_a") name = "abs_r_k_a";
   const auto column = find_column(name, run);
   if (!column) return {};
   quantity.column = *column;
@@ -146,6 +156,55 @@ std::optional<Quantity> parse_quantity(std::string name, RunTables& run) {
     quantity.column.pc = static_cast<std::int64_t>(*component);
   }
   return quantity;
+}
+
+// Returns the values of the heads whose relative depth (layer / last layer) is in the bin of width
+// 0.1 that starts at `begin`. Integer arithmetic avoids rounding errors for layers on a bin edge.
+std::vector<double> values_at_depth(const std::vector<HeadValue>& heads, double begin) {
+  std::int64_t last = 0;
+  for (const auto& head : heads) last = std::max(last, head.layer);
+  const auto tenth = static_cast<std::int64_t>(std::lround(10 * begin));
+  std::vector<double> values;
+  for (const auto& head : heads)
+    if (std::min<std::int64_t>(9, last == 0 ? 0 : 10 * head.layer / last) == tenth)
+      values.push_back(head.value);
+  return values;
+}
+
+// Returns the description of the statistic without the quantity ("mean of "), and its value over
+// the heads: NaN for too few heads.
+std::pair<std::string, double> compute_head_statistic(const std::vector<HeadValue>& heads,
+                                                      const HeadStatistic& statistic) {
+  const auto values = project(heads, &HeadValue::value);
+  const double at = statistic.at;
+  const auto n = static_cast<double>(values.size());
+  const auto count = [&](auto condition) {
+    return static_cast<double>(std::ranges::count_if(values, condition));
+  };
+  switch (statistic.kind) {
+    case StatisticKind::mean:
+      return {"mean of ", mean_of(values)};
+    case StatisticKind::deviation:
+      return {"standard deviation of ", standard_deviation_of(values)};
+    case StatisticKind::quantile:
+      return {fmt::format("{:g} % quantile of ", 100 * at), quantile_of(values, at)};
+    case StatisticKind::maximum:
+      return {"largest ", values.empty() ? kNan : std::ranges::max(values)};
+    case StatisticKind::share_above:
+      return {fmt::format("share above {:g} of ", at),
+              values.empty() ? kNan : count([&](double value) { return value > at; }) / n};
+    case StatisticKind::heads_below:
+      return {fmt::format("heads below {:g} in ", at),
+              count([&](double value) { return value < at; })};
+    case StatisticKind::heads_with:
+      return {"heads with ", count([](double value) { return value != 0; })};
+    case StatisticKind::heads:
+      return {"heads with ", n};
+    case StatisticKind::depth:
+      return {fmt::format("mean at depth {:.1f} to {:.1f} of ", at, at + 0.1),
+              mean_of(values_at_depth(heads, at))};
+  }
+  return {"", kNan};
 }
 
 // Evaluates a statistic over the heads of a run. `own_name` is the full name of the quantity:
@@ -169,10 +228,9 @@ MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own
   }
   const auto error = run.standard_error(column.error.empty() ? column.quantity : column.error);
   if (column.pc == 0) {
-    if (kind == HeadStatistic::StatisticKind::heads) ours.se = 0;
-    if (kind == HeadStatistic::StatisticKind::mean) ours.se = error;
-    if (kind == HeadStatistic::StatisticKind::heads_with)
-      ours.se = error * static_cast<double>(heads->size());
+    if (kind == StatisticKind::heads) ours.se = 0;
+    if (kind == StatisticKind::mean) ours.se = error;
+    if (kind == StatisticKind::heads_with) ours.se = error * static_cast<double>(heads->size());
   }
   const bool of_class = !column.equals.empty();
   // A jackknife error of 0 (in every replicate all heads or none are in the class) is unusable.
@@ -242,18 +300,15 @@ std::optional<PublishedNumber> parse_profile_quantity(const PublishedNumber& num
   return {};
 }
 
-bool has_other_thresholds(RunTables& run) {
-  return run.options().value("taxonomy_high", Json(0.7)) != 0.7 ||
-         run.options().value("taxonomy_low", Json(0.3)) != 0.3;
-}
-
 MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run) {
   const auto& name = published.quantity;
   if (const auto of_head = evaluate_head(name, run)) return *of_head;
   if (const auto profile = parse_profile_quantity(published, run))
     return evaluate_published_profile(*profile, run);
   if (const auto quantity = parse_quantity(name, run)) {
-    if (!quantity->column.equals.empty() && has_other_thresholds(run))
+    const bool other_thresholds = run.options().value("taxonomy_high", Json(0.7)) != 0.7 ||
+                                  run.options().value("taxonomy_low", Json(0.3)) != 0.3;
+    if (!quantity->column.equals.empty() && other_thresholds)
       return {.missing = "our classes have other thresholds than the published ones, 0.7 and 0.3"};
     return evaluate_on_heads(*quantity, name, run);
   }

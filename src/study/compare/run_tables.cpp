@@ -16,15 +16,6 @@
 namespace qkscope {
 namespace {
 
-std::vector<AnalyzedRunFolder> runs_of_sweep(const std::string& path) {
-  const SweepFolder folder(path);
-  std::vector<AnalyzedRunFolder> runs;
-  for (const auto& run : read_sweep_index(folder).runs)
-    if (run.state == RunState::done) runs.push_back({run.label, folder.results_folder(run.label)});
-  if (runs.empty()) bad_input("{}: no run of this sweep is finished", path);
-  return runs;
-}
-
 // Finds columns by name; nullopt if one is missing. The column "head" is "q_head" in older tables.
 std::optional<std::vector<const Table::Column*>> find_columns(
     const Table& table, const std::vector<std::string>& names) {
@@ -75,19 +66,6 @@ void append_profiles(const Table& table, std::vector<HeadProfile>& profiles) {
     std::ranges::sort(profile.values, {}, &HeadProfileBin::low);
     profiles.push_back(std::move(profile));
   }
-}
-
-// Returns the values of the heads whose relative depth (layer / last layer) is in the bin of width
-// 0.1 that starts at `begin`. Integer arithmetic avoids rounding errors for layers on a bin edge.
-std::vector<double> values_at_depth(const std::vector<HeadValue>& heads, double begin) {
-  std::int64_t last = 0;
-  for (const auto& head : heads) last = std::max(last, head.layer);
-  const auto tenth = static_cast<std::int64_t>(std::lround(10 * begin));
-  std::vector<double> values;
-  for (const auto& head : heads)
-    if (std::min<std::int64_t>(9, last == 0 ? 0 : 10 * head.layer / last) == tenth)
-      values.push_back(head.value);
-  return values;
 }
 
 // Unweighted mean over the profile bins whose centres lie in the `wanted` interval. The interval is
@@ -179,7 +157,14 @@ MeasuredValue evaluate_pca_component(const PublishedNumber& published, RunTables
 }  // namespace
 
 std::vector<AnalyzedRunFolder> find_run_folders(const std::string& folder) {
-  if (path_exists(folder + "/runs.json")) return runs_of_sweep(folder);
+  if (path_exists(folder + "/runs.json")) {
+    const SweepFolder sweep(folder);
+    std::vector<AnalyzedRunFolder> runs;
+    for (const auto& run : read_sweep_index(sweep).runs)
+      if (run.state == RunState::done) runs.push_back({run.label, sweep.results_folder(run.label)});
+    if (runs.empty()) bad_input("{}: no run of this sweep is finished", folder);
+    return runs;
+  }
   const auto file = folder + "/summary.json";
   if (!path_exists(file))
     bad_input(
@@ -288,40 +273,6 @@ std::optional<std::vector<double>> RunTables::select_column_values(
     }
   }
   return values;
-}
-
-HeadStatisticResult compute_head_statistic(const std::vector<HeadValue>& heads,
-                                           const HeadStatistic& statistic) {
-  const auto values = project(heads, &HeadValue::value);
-  const double at = statistic.at;
-  const auto n = static_cast<double>(values.size());
-  const auto count = [&](auto condition) {
-    return static_cast<double>(std::ranges::count_if(values, condition));
-  };
-  switch (statistic.kind) {
-    case HeadStatistic::StatisticKind::mean:
-      return {"mean of ", mean_of(values)};
-    case HeadStatistic::StatisticKind::deviation:
-      return {"standard deviation of ", standard_deviation_of(values)};
-    case HeadStatistic::StatisticKind::quantile:
-      return {fmt::format("{:g} % quantile of ", 100 * at), quantile_of(values, at)};
-    case HeadStatistic::StatisticKind::maximum:
-      return {"largest ", values.empty() ? kNan : std::ranges::max(values)};
-    case HeadStatistic::StatisticKind::share_above:
-      return {fmt::format("share above {:g} of ", at),
-              values.empty() ? kNan : count([&](double value) { return value > at; }) / n};
-    case HeadStatistic::StatisticKind::heads_below:
-      return {fmt::format("heads below {:g} in ", at),
-              count([&](double value) { return value < at; })};
-    case HeadStatistic::StatisticKind::heads_with:
-      return {"heads with ", count([](double value) { return value != 0; })};
-    case HeadStatistic::StatisticKind::heads:
-      return {"heads with ", n};
-    case HeadStatistic::StatisticKind::depth:
-      return {fmt::format("mean at depth {:.1f} to {:.1f} of ", at, at + 0.1),
-              mean_of(values_at_depth(heads, at))};
-  }
-  return {"", kNan};
 }
 
 MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTables& run) {

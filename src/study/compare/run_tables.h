@@ -98,29 +98,6 @@ class RunTables {
   std::optional<Json> options_;
 };
 
-struct HeadStatistic {
-  enum class StatisticKind {
-    mean,
-    deviation,
-    quantile,
-    maximum,
-    share_above,
-    heads_below,
-    heads_with,  // number of heads with a value other than 0
-    heads,       // number of heads
-    depth,       // mean over a tenth of the depth
-  };
-  StatisticKind kind = StatisticKind::mean;
-  double at = 0;  // quantile, bound, or start of the depth bin
-};
-
-struct HeadStatisticResult {
-  std::string description;  // without the quantity: "mean of "
-  double value;             // NaN for too few heads
-};
-HeadStatisticResult compute_head_statistic(const std::vector<HeadValue>& heads,
-                                           const HeadStatistic& statistic);
-
 // Our value of a published quantity.
 struct MeasuredValue {
   double value = kNan;          // NaN if not available

@@ -261,7 +261,7 @@ class StatusReader {
   }
 
   // Records tasks that ended or were requeued without finishing their work.
-  void find_problems(const SubmissionJob& job) {
+  void find_problems(const SubmittedJob& job) {
     for (std::int64_t index = 0; index < job.tasks; ++index) {
       const auto* task = find_value(queue_, {job.name, index});
       if ((task != nullptr && is_running_task(*task)) || is_finished(job.name, index)) continue;

@@ -1,7 +1,10 @@
+// Implements the downloads and uploads of a sweep in an object store.
 #include <filesystem>
 #include <utility>
 
 #include "base/core/error.h"
+#include "base/core/numbers.h"
+#include "base/core/thread_pool.h"
 #include "base/io/checksum.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
@@ -52,42 +55,56 @@ bool matches_content(const std::string& path, const ObjectFingerprint& content) 
 
 }  // namespace
 
-StoredSweep::StoredSweep(const StoreAddress& address)
-    : address_(address), folder_(scratch_folder_of_sweep(address)) {}
-
-std::string StoredSweep::run_folder(const std::string& label) const {
-  return folder_ + "/" + kRuns + label;
-}
-
-StoreAddress StoredSweep::run_address(const std::string& label) const {
-  return address_.child(kRuns + label);
-}
-
-void StoredSweep::delete_downloads(const std::string& label) const {
+void SweepFolder::delete_downloads(const std::string& label) const {
+  if (!store_) return;
   for (const char* what : {"captures/", "statistics/"})
-    fs::remove_all(scratch_folder_of_downloads(address_.child(what + label)));
+    fs::remove_all(scratch_folder_of_downloads(store_->address.child(what + label)));
 }
 
-void StoredSweep::download_sweep_files() const {
-  const StoredFolder stored(address_);
+void SweepFolder::download_sweep_files() const {
+  if (!store_) return;
+  create_folders();
+  const auto lock = lock_tables();
+  download_sweep_files_under_lock();
+}
+
+void SweepFolder::download_updates(const SweepConfig& config) const {
+  if (!store_) return;
+  create_folders();
+  const auto lock = lock_tables();
+  download_updates_under_lock(config);
+}
+
+void SweepFolder::download_updates_under_lock(const SweepConfig& config) const {
+  if (!store_) return;
+  download_sweep_files_under_lock();
+  parallel_for(std::ssize(config.runs), [&](std::int64_t i) {
+    const auto& label = config.runs[as_index(i)].label;
+    if (const auto lock = lock_run(label); lock.is_held()) download_run(label);
+  });
+}
+
+void SweepFolder::download_sweep_files_under_lock() const {
+  const StoredFolder stored(store_->address);
   if (!stored.is_published()) {
-    fs::remove(stored_hash_file(folder_));
+    fs::remove(stored_hash_file(path_));
     return;
   }
   if (stored.manifest().kind != kSweepKind)
     bad_input("{}: what is there is of the kind '{}', not a sweep; choose another --out",
-              address_.to_string(), stored.manifest().kind);
-  if (stored.manifest_hash() == read_stored_hash(folder_)) return;
+              store_->address.to_string(), stored.manifest().kind);
+  if (stored.manifest_hash() == read_stored_hash(path_)) return;
   auto names = stored.names();
   std::erase_if(names, is_run_file);
-  download(stored, names, folder_);
+  download(stored, names, path_);
 }
 
-bool StoredSweep::download_run(const std::string& label) {
-  const auto folder = run_folder(label);
+bool SweepFolder::download_run(const std::string& label) const {
+  if (!store_) return false;
+  const auto folder = results_folder(label);
   const StoredFolder stored(run_address(label));
   const auto recorded = record_run_version(label, stored.manifest_hash());
-  const auto last = has_run(label) ? read_stored_hash(folder) : recorded;
+  const auto last = is_run_in_store(label) ? read_stored_hash(folder) : recorded;
   if (!stored.is_published()) fs::remove(stored_hash_file(folder));
   if (!stored.is_published() || stored.manifest_hash() == last) return false;
   fs::remove_all(folder);
@@ -95,9 +112,9 @@ bool StoredSweep::download_run(const std::string& label) {
   return true;
 }
 
-void StoredSweep::upload_run(const std::string& label, bool quiet) {
-  const auto folder = run_folder(label);
-  if (has_run(label)) return;
+void SweepFolder::upload_run(const std::string& label, bool quiet) const {
+  if (!store_ || is_run_in_store(label)) return;
+  const auto folder = results_folder(label);
   StoredFolder stored(run_address(label));
   if (!stored.try_publish(
           {.folder = folder, .kind = kResultsKind, .run = make_unique_name(), .quiet = quiet})) {
@@ -108,53 +125,46 @@ void StoredSweep::upload_run(const std::string& label, bool quiet) {
   record_run_version(label, stored.manifest_hash());
 }
 
-bool StoredSweep::has_run(const std::string& label) const {
-  return path_exists(stored_hash_file(run_folder(label)));
+bool SweepFolder::is_run_in_store(const std::string& label) const {
+  return path_exists(stored_hash_file(results_folder(label)));
 }
 
-void StoredSweep::mark_run_changed(const std::string& label) const {
-  fs::remove(stored_hash_file(run_folder(label)));
+void SweepFolder::mark_run_changed(const std::string& label) const {
+  if (store_) fs::remove(stored_hash_file(results_folder(label)));
 }
 
-bool StoredSweep::upload_sweep_files(const std::vector<std::string>& labels, bool quiet) const {
-  StoredFolder stored(address_);
-  if (stored.manifest_hash() != read_stored_hash(folder_)) return false;
-  FolderUpload upload{.folder = folder_,
+bool SweepFolder::upload_sweep_files(const SweepConfig& config, bool quiet) const {
+  if (!store_) return true;
+  StoredFolder stored(store_->address);
+  if (stored.manifest_hash() != read_stored_hash(path_)) return false;
+  FolderUpload upload{.folder = path_,
                       .kind = kSweepKind,
                       .run = make_unique_name(),
                       .quiet = quiet,
                       .without = "runs",
                       .in_store = {}};
   for (const auto& file : stored.manifest().files)
-    if (!is_run_file(file.name) && matches_content(folder_ + "/" + file.name, file.content))
+    if (!is_run_file(file.name) && matches_content(path_ + "/" + file.name, file.content))
       upload.in_store.push_back(file);
-  for (const auto& label : labels) {
-    if (!has_run(label)) continue;
+  for (const SweepRun& of_sweep : config.runs) {
+    const auto& label = of_sweep.label;
+    if (!is_run_in_store(label)) continue;
     const StoredFolder run(run_address(label));
-    if (run.manifest_hash() != read_stored_hash(run_folder(label))) return false;
+    if (run.manifest_hash() != read_stored_hash(results_folder(label))) return false;
     const auto prefix = kRuns + label + "/";
     for (const auto& file : run.manifest().files)
       upload.in_store.push_back({prefix + file.name, prefix + file.object, file.content});
   }
   if (!stored.try_publish(upload)) return false;
-  write_file(stored_hash_file(folder_), stored.manifest_hash());
+  write_file(stored_hash_file(path_), stored.manifest_hash());
   return true;
 }
 
-bool StoredSweep::is_marked_finished(const std::string& label) const {
-  const std::lock_guard lock(mutex_);
-  return finished_.contains(label);
-}
-
-void StoredSweep::record_finished(const std::string& label) {
-  const std::lock_guard lock(mutex_);
-  finished_.insert(label);
-}
-
-std::string StoredSweep::record_run_version(const std::string& label, const std::string& hash) {
-  const std::lock_guard lock(mutex_);
-  auto before = std::exchange(versions_[label], hash);
-  if (before != hash) finished_.erase(label);
+std::string SweepFolder::record_run_version(const std::string& label,
+                                            const std::string& hash) const {
+  const std::lock_guard lock(store_->mutex);
+  auto before = std::exchange(store_->versions[label], hash);
+  if (before != hash) store_->finished.erase(label);
   return before;
 }
 

@@ -19,7 +19,6 @@
 #include "capture/run/example_source.h"
 #include "capture/stats_run/stats_plan.h"
 #include "qkscope/capture.h"
-#include "qkscope/hub.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope {
@@ -63,7 +62,7 @@ class SweepPlanner {
     PlannedRun planned{
         .label = run.label, .capture = {}, .statistics = {}, .publish = "", .error = ""};
     try {
-      fill(run, planned);
+      add_state_and_costs(run, planned);
     } catch (const Error& error) {
       planned.error = error.what();
       planned.error_kind = error.kind();
@@ -72,7 +71,7 @@ class SweepPlanner {
   }
 
  private:
-  void fill(const SweepRun& run, PlannedRun& planned) {
+  void add_state_and_costs(const SweepRun& run, PlannedRun& planned) {
     if (run.publish) {
       planned.publish = run.publish->repo + "@" + run.publish->branch;
       planned.published = folder_.is_published(run);
@@ -221,11 +220,10 @@ std::vector<OverviewRow> Sweep::overview() const {
 }
 
 SweepPart parse_sweep_part(std::string_view name, std::string_view what) {
-  if (name.empty()) return SweepPart::all;
-  if (name == "capture") return SweepPart::capture;
-  if (name == "merge") return SweepPart::merge;
-  if (name == "analyse") return SweepPart::analyse;
-  if (name == "tables") return SweepPart::tables;
+  // In the order of SweepPart.
+  constexpr std::string_view kNames[] = {"", "capture", "merge", "analyse", "tables"};
+  const auto* found = std::ranges::find(kNames, name);
+  if (found != std::end(kNames)) return static_cast<SweepPart>(found - kNames);
   bad_input("{}: found {}, expected capture, merge, analyse or tables", what, quote_text(name));
 }
 

@@ -11,7 +11,6 @@
 #include "base/io/folder.h"
 #include "capture/stats_run/stats_plan.h"
 #include "input/checkpoint/hub_cache.h"
-#include "qkscope/hub.h"
 #include "study/cluster/slurm.h"
 
 namespace qkscope {

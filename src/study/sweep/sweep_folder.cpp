@@ -4,10 +4,6 @@
 #include <filesystem>
 
 #include "analysis/results/write_results.h"
-#include "base/core/error.h"
-#include "base/core/numbers.h"
-#include "base/core/project.h"
-#include "base/core/thread_pool.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "capture/format/capture_source.h"
@@ -102,43 +98,16 @@ std::string to_string(RunState state) {
 SweepFolder SweepFolder::open(const std::string& results, const std::string& name) {
   const auto address = parse_store_address(results);
   if (!address) return SweepFolder(results + "/" + name);
-  auto stored = std::make_shared<StoredSweep>(address->child(name));
-  SweepFolder folder(stored->folder());
-  folder.location_ = address->child(name).to_string();
-  folder.stored_ = std::move(stored);
+  const auto own = address->child(name);
+  SweepFolder folder(scratch_folder_of_sweep(own));
+  folder.location_ = own.to_string();
+  folder.store_.reset(new StoreState{own});
   return folder;
 }
 
 void SweepFolder::create_folders() const {
   for (const auto* folder : {"/runs", "/.locks"}) make_folders(path_ + folder);
-  if (!stored_) make_folders(path_ + "/captures");
-}
-
-void SweepFolder::download_sweep_files() const {
-  if (!stored_) return;
-  create_folders();
-  const auto lock = lock_tables();
-  stored_->download_sweep_files();
-}
-
-void SweepFolder::download_updates(const SweepConfig& config) const {
-  if (!stored_) return;
-  create_folders();
-  const auto lock = lock_tables();
-  download_updates_under_lock(config);
-}
-
-void SweepFolder::download_updates_under_lock(const SweepConfig& config) const {
-  if (!stored_) return;
-  stored_->download_sweep_files();
-  parallel_for(std::ssize(config.runs), [&](std::int64_t i) {
-    const auto& label = config.runs[as_index(i)].label;
-    if (const auto lock = lock_run(label); lock.is_held()) stored_->download_run(label);
-  });
-}
-
-bool SweepFolder::upload_sweep_files(const SweepConfig& config, bool quiet) const {
-  return !stored_ || stored_->upload_sweep_files(project(config.runs, &SweepRun::label), quiet);
+  if (!store_) make_folders(path_ + "/captures");
 }
 
 AnalyzeOptions SweepFolder::analysis_options_of_run(const SweepConfig& config,
@@ -188,7 +157,7 @@ bool SweepFolder::has_any_statistics(const std::string& label) const {
 }
 
 void SweepFolder::remove_leftover_parts(const SweepRun& run) const {
-  if (stored_) return;  // stores have no partial runs
+  if (store_) return;  // stores have no partial runs
   if (run.data.empty() && has_complete_capture(run))
     DataRoot(capture_location(run.label)).remove_leftover_parts();
   if (run.statistics && has_complete_statistics(run))
@@ -205,12 +174,17 @@ bool SweepFolder::has_current_analysis(const SweepConfig& config, const SweepRun
 
 bool SweepFolder::is_finished(const SweepConfig& config, const SweepRun& run) const {
   if (!path_exists(results_folder(run.label) + "/summary.json")) return false;
-  if (stored_ && !stored_->has_run(run.label)) return false;
-  if (stored_ && stored_->is_marked_finished(run.label)) return true;
+  if (store_) {
+    if (!is_run_in_store(run.label)) return false;
+    const std::lock_guard lock(store_->mutex);
+    if (store_->finished.contains(run.label)) return true;
+  }
   const auto check = [&] {
-    const bool all = has_complete_data(run) && has_current_analysis(config, run);
-    if (all && stored_) stored_->record_finished(run.label);
-    return all;
+    if (!has_complete_data(run) || !has_current_analysis(config, run)) return false;
+    if (!store_) return true;
+    const std::lock_guard lock(store_->mutex);
+    store_->finished.insert(run.label);
+    return true;
   };
   return fallback_on_bad_input(check, false);
 }

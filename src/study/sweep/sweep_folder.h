@@ -11,8 +11,16 @@
 //   RESULTS/NAME/{qk,taxonomy,...}.{csv,parquet}   tables of all finished runs
 //   RESULTS/NAME/.locks/...
 //
-// If RESULTS is an address of an object store, everything but captures and statistics is mirrored
-// in a local folder; StoredSweep describes the layout in the store.
+// If RESULTS is an address of an object store, the sweep works in a local folder with this layout,
+// without captures and statistics. The layout in the store:
+//
+//   ADDRESS/captures/LABEL, ADDRESS/statistics/LABEL   written by capture and statistics runs
+//   ADDRESS/runs/LABEL   stored folder: the results of a run, or the reason of its failure
+//   ADDRESS              stored folder: tables, list of runs, figures. Its manifest also lists the
+//                        files of runs/, which are not uploaded twice
+//
+// The hidden file `.stored` in the local folder, and in each runs/LABEL, contains the hash of the
+// manifest that was last downloaded or uploaded.
 #pragma once
 
 #include <map>
@@ -31,58 +39,6 @@
 
 namespace qkscope {
 
-// A sweep whose results are in an object store. The sweep works in a local folder with the layout
-// of a local sweep; captures and statistics have addresses of their own.
-//
-//   ADDRESS/captures/LABEL, ADDRESS/statistics/LABEL   written by capture and statistics runs
-//   ADDRESS/runs/LABEL   stored folder: the results of a run, or the reason of its failure
-//   ADDRESS              stored folder: tables, list of runs, figures. Its manifest also lists the
-//                        files of runs/, which are not uploaded twice
-//
-// The hidden file `.stored` in the local folder, and in each runs/LABEL, contains the hash of the
-// manifest that was last downloaded or uploaded.
-class StoredSweep {
- public:
-  explicit StoredSweep(const StoreAddress& address);
-
-  const std::string& folder() const { return folder_; }  // local working folder
-
-  // Deletes the local copies of capture and statistics that an analysis downloaded.
-  void delete_downloads(const std::string& label) const;
-
-  // Downloads the files of the whole sweep if another machine has uploaded newer ones.
-  void download_sweep_files() const;
-  // Downloads the results of a run if the store has newer ones, and returns true in that case. The
-  // caller holds the lock of the run.
-  bool download_run(const std::string& label);
-  // Uploads the results of a run that the store does not have. If two machines upload at the same
-  // time, one wins and the other downloads the winner's results.
-  void upload_run(const std::string& label, bool quiet);
-  // Returns true if the local results match the store.
-  bool has_run(const std::string& label) const;
-  // Records that the local results differ from the store.
-  void mark_run_changed(const std::string& label) const;
-  // Uploads the files of the whole sweep. Returns false if another machine has uploaded files since
-  // the last download: the tables must be rebuilt.
-  bool upload_sweep_files(const std::vector<std::string>& labels, bool quiet) const;
-
-  // Local record of finished runs, which saves requests to the store.
-  bool is_marked_finished(const std::string& label) const;
-  void record_finished(const std::string& label);
-
- private:
-  std::string run_folder(const std::string& label) const;
-  StoreAddress run_address(const std::string& label) const;
-  // Returns the version that was recorded before; "" if there was none.
-  std::string record_run_version(const std::string& label, const std::string& hash);
-
-  StoreAddress address_;
-  std::string folder_;
-  mutable std::mutex mutex_;
-  std::map<std::string, std::string> versions_;  // label -> hash of the newest manifest
-  std::set<std::string> finished_;
-};
-
 class SweepFolder {
  public:
   explicit SweepFolder(const std::string& path) : path_(path), location_(path) {}
@@ -91,8 +47,8 @@ class SweepFolder {
 
   const std::string& path() const { return path_; }          // local folder
   const std::string& location() const { return location_; }  // path or address of the sweep
-  bool is_in_store() const { return stored_ != nullptr; }
-  // These functions return paths, or addresses for a sweep in an object store.
+  bool is_in_store() const { return store_ != nullptr; }
+  // Paths, or addresses for a sweep in an object store.
   std::string capture_location(const std::string& label) const {
     return location() + "/captures/" + label;
   }
@@ -122,21 +78,20 @@ class SweepFolder {
   void download_updates(const SweepConfig& config) const;
   // Same as download_updates(), for a caller that holds the lock of the tables.
   void download_updates_under_lock(const SweepConfig& config) const;
+  // Downloads the files of the whole sweep if another machine has uploaded newer ones.
   void download_sweep_files() const;
-  bool download_run(const std::string& label) const {
-    return stored_ && stored_->download_run(label);
-  }
-  void upload_run(const std::string& label, bool quiet) const {
-    if (stored_) stored_->upload_run(label, quiet);
-  }
-  void delete_downloads(const std::string& label) const {
-    if (stored_) stored_->delete_downloads(label);
-  }
-  // Same as StoredSweep::upload_sweep_files(); the caller holds the lock of the tables.
+  // Downloads the results of a run if the store has newer ones, and returns true in that case.
+  bool download_run(const std::string& label) const;
+  // Uploads the results of a run that the store does not have. If two machines upload at once, one
+  // wins and the other downloads the winner's results.
+  void upload_run(const std::string& label, bool quiet) const;
+  // Deletes the local copies of capture and statistics that an analysis downloaded.
+  void delete_downloads(const std::string& label) const;
+  // Uploads the files of the whole sweep; the caller holds the lock of the tables. Returns false if
+  // another machine has uploaded files since the last download: the tables must be rebuilt.
   bool upload_sweep_files(const SweepConfig& config, bool quiet) const;
-  void mark_run_changed(const std::string& label) const {
-    if (stored_) stored_->mark_run_changed(label);
-  }
+  // Records that the local results differ from the store.
+  void mark_run_changed(const std::string& label) const;
 
   AnalyzeOptions analysis_options_of_run(const SweepConfig& config, const SweepRun& run) const;
   // For a run with a capture and statistics, returns the options for analysing the statistics;
@@ -178,6 +133,21 @@ class SweepFolder {
   void write_runs_file(const SweepConfig& config) const;
 
  private:
+  // Shared by copies of the object.
+  struct StoreState {
+    StoreAddress address;
+    std::mutex mutex = {};
+    std::map<std::string, std::string> versions = {};  // label -> hash of the newest manifest
+    std::set<std::string> finished = {};               // labels; saves requests to the store
+  };
+
+  void download_sweep_files_under_lock() const;
+  bool is_run_in_store(const std::string& label) const;  // with the local results
+  // Returns the version that was recorded before; "" if there was none.
+  std::string record_run_version(const std::string& label, const std::string& hash) const;
+  StoreAddress run_address(const std::string& label) const {
+    return store_->address.child("runs/" + label);
+  }
   std::string branches_file(const std::string& repository) const;
   std::string failure_file(const std::string& label) const {
     return results_folder(label) + "/failure.json";
@@ -188,7 +158,7 @@ class SweepFolder {
 
   std::string path_;
   std::string location_;
-  std::shared_ptr<StoredSweep> stored_;  // null for a local sweep
+  std::shared_ptr<StoreState> store_;  // null for a local sweep
 };
 
 // Content of runs.json.

@@ -17,6 +17,7 @@
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
 #include "capture/format/segment.h"
+#include "capture/verify_part.h"
 #include "error_message.h"
 #include "temporary_folder.h"
 

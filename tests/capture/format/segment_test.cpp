@@ -16,6 +16,7 @@
 #include "capture/folders_in_memory.h"
 #include "capture/format/journal.h"
 #include "capture/format/layout.h"
+#include "capture/verify_part.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

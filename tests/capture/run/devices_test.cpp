@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 
 #include "base/core/error.h"
-#include "capture/run/batch_workers.h"
+#include "capture/run/batch_reader.h"
 #include "capture/run/capture_run.h"
 #include "capture_fixture.h"
 #include "qkscope/forward.h"

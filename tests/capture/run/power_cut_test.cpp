@@ -9,6 +9,7 @@
 
 #include "base/io/checksum.h"
 #include "capture/format/data_root.h"
+#include "capture/verify_part.h"
 #include "disk_model.h"
 #include "kill_points.h"
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/core/numbers.h"
-#include "capture/stats_run/attention_measures.h"
+#include "capture/stats_run/stats_pass.h"
 
 namespace qkscope {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/io/output_file.h"
 #include "capture/folders_in_memory.h"
 #include "capture/format/segment.h"
-#include "capture/stats_run/run_state.h"
+#include "capture/stats_run/stats_pass.h"
 #include "capture/stats_run/stats_run.h"
 #include "planted_parts.h"
 #include "planted_statistics.h"

@@ -1,5 +1,4 @@
-#include "capture/stats_run/retrieval.h"
-
+#include "capture/stats_run/stats_plan.h"
 #include "collect_fixture.h"
 #include "qkscope/statistics.h"
 

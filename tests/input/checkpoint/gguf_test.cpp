@@ -329,6 +329,87 @@ TEST(Gguf, ArchitecturesHaveSettingsOfTheirOwn) {
               count == 16);
 }
 
+GgufBytes tiny_deepseek() {
+  return tiny_model("deepseek2")
+      .number("deepseek2.expert_count", 8)
+      .number("deepseek2.expert_used_count", 2)
+      .number("deepseek2.expert_shared_count", 1)
+      .number("deepseek2.leading_dense_block_count", 1)
+      .number("deepseek2.attention.kv_lora_rank", 12)
+      .number("deepseek2.attention.key_length", 16)
+      .number("deepseek2.attention.value_length", 12)
+      .number("deepseek2.rope.dimension_count", 4);
+}
+
+TEST(Gguf, DeepseekFilesNameTheVersionByTheirRouter) {
+  const auto config = [](const GgufBytes& file) { return model_of(file.build()).config; };
+  const auto v2 = config(tiny_deepseek());
+  EXPECT_EQ(v2["model_type"], "deepseek_v2");
+  EXPECT_EQ(v2["topk_method"], "greedy");
+  EXPECT_EQ(v2["qk_nope_head_dim"], 12);  // the layout of older converters
+  EXPECT_EQ(v2["qk_rope_head_dim"], 4);
+  EXPECT_EQ(v2["v_head_dim"], 12);
+  EXPECT_EQ(v2["num_key_value_heads"], 2);
+  EXPECT_TRUE(v2["q_lora_rank"].is_null());
+  EXPECT_EQ(config(tiny_deepseek().number("deepseek2.expert_group_count", 4))["topk_method"],
+            "group_limited_greedy");
+  const auto v3 = config(tiny_deepseek()
+                             .number("deepseek2.expert_gating_func", 2)
+                             .flag("deepseek2.expert_weights_norm", true)
+                             .number("deepseek2.attention.q_lora_rank", 6)
+                             .number("deepseek2.attention.head_count_kv", 1)
+                             .number("deepseek2.attention.key_length_mla", 10)
+                             .number("deepseek2.attention.value_length_mla", 7)
+                             .text("deepseek2.rope.scaling.type", "yarn")
+                             .real("deepseek2.rope.scaling.factor", 4)
+                             .real("deepseek2.rope.scaling.yarn_log_multiplier", 0.0707f));
+  EXPECT_EQ(v3["model_type"], "deepseek_v3");
+  EXPECT_EQ(v3["topk_method"], "noaux_tc");
+  EXPECT_EQ(v3["norm_topk_prob"], true);
+  EXPECT_EQ(v3["q_lora_rank"], 6);
+  EXPECT_EQ(v3["num_key_value_heads"], 2);
+  EXPECT_EQ(v3["qk_nope_head_dim"], 6);
+  EXPECT_EQ(v3["v_head_dim"], 7);
+  EXPECT_EQ(v3["rope_scaling"]["mscale"], 0.707);
+  EXPECT_EQ(v3["rope_scaling"]["mscale_all_dim"], 0.707);
+  EXPECT_THAT(model_refusal(tiny_deepseek().number("deepseek2.expert_gating_func", 3)),
+              HasSubstr("expected 1 (softmax) or 2 (sigmoid)"));
+}
+
+TEST(Gguf, SplitKeysAndValuesOfLatentAttentionAreJoined) {
+  const TemporaryFolder folder;
+  // One rank and head, two dimensions of keys and one of values; outer dimensions of one are
+  // dropped from shapes, so that there are two heads.
+  const auto file = [](std::vector<std::uint64_t> keys, std::vector<std::uint64_t> values) {
+    return tiny_deepseek()
+        .tensor("blk.0.attn_k_b.weight", keys, 0, 128)
+        .tensor("blk.0.attn_v_b.weight", values, 0, 192);
+  };
+  auto bytes = file({2, 3, 2}, {3, 1, 2}).build();
+  const std::size_t data = bytes.size() - 256;
+  for (int i = 0; i < 12; ++i) {  // keys[head][rank][dimension] = 100 head + 10 dimension + rank
+    const auto key = static_cast<float>(i / 6 * 100 + i % 2 * 10 + i % 6 / 2);
+    std::memcpy(bytes.data() + data + 128 + i * 4, &key, 4);
+  }
+  for (int i = 0; i < 6; ++i) {
+    const auto value = static_cast<float>(i / 3 * 100 + 20 + i % 3);
+    std::memcpy(bytes.data() + data + 192 + i * 4, &value, 4);
+  }
+  write_file(folder.file("model.gguf"), bytes);
+  const GgufFile opened(folder.file("model.gguf"));
+  const auto joined = opened.tensor("model.layers.0.self_attn.kv_b_proj.weight");
+  EXPECT_EQ(joined.shape(), Shape({6, 3}));
+  for (int i = 0; i < 18; ++i)
+    EXPECT_EQ(joined.data<float>()[i], i / 9 * 100 + i / 3 % 3 * 10 + i % 3) << i;
+  EXPECT_EQ(opened.widened_bytes(), 18 * sizeof(float));
+  EXPECT_EQ(opened.stored_bytes(), 128 + 18 * sizeof(float));
+  for (const auto& wrong : {file({2, 3, 2}, {3, 1, 1}), file({2, 3, 2}, {2, 1, 2}),
+                            tiny_deepseek()
+                                .tensor("blk.0.attn_kv_b.weight", {3, 6}, 0, 128)
+                                .tensor("blk.0.attn_v_b.weight", {3, 1, 2}, 0, 224)})
+    EXPECT_THAT(model_refusal(wrong), HasSubstr("is none that a deepseek2 model has"));
+}
+
 TEST(Gguf, OuterDimensionsOfOneAreDropped) {
   const auto file = GgufBytes().tensor("a", {4, 1, 1}, 0, 0).tensor("b", {1, 4}, 0, 32).data(64);
   const auto header = parse_bytes(file.build());

@@ -9,11 +9,28 @@ namespace qkscope {
 
 DistinctIntegers::DistinctIntegers(std::span<const std::int32_t> all)
     : numbers(all.begin(), all.end()) {
-  std::ranges::sort(numbers);
-  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  if (all.empty()) return;
+  const std::int64_t low = std::ranges::min(all);
+  const auto range = as_index(std::ranges::max(all) - low + 1);
+  // Place of each number of a small range; numbers far apart are sorted instead.
+  std::vector<std::int32_t> table(range <= 1 << 16 ? range : 0);
+  if (!table.empty()) {
+    for (const auto number : all) table[as_index(number - low)] = 1;
+    numbers.clear();
+    for (std::size_t i = 0; i < range; ++i)
+      if (table[i] != 0) {
+        table[i] = static_cast<std::int32_t>(numbers.size());
+        numbers.push_back(static_cast<std::int32_t>(low + static_cast<std::int64_t>(i)));
+      }
+  } else {
+    std::ranges::sort(numbers);
+    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  }
+  place.reserve(all.size());
   for (const auto number : all)
-    place.push_back(
-        static_cast<std::int32_t>(std::ranges::lower_bound(numbers, number) - numbers.begin()));
+    place.push_back(table.empty() ? static_cast<std::int32_t>(
+                                        std::ranges::lower_bound(numbers, number) - numbers.begin())
+                                  : table[as_index(number - low)]);
 }
 
 BucketRanges::BucketRanges(const RowsView& queries, const RowsView& keys) {
